@@ -1,0 +1,100 @@
+//! What crosses the device seam.
+
+use super::{Bio, Flags, Op, Status};
+use crate::unit::{Nanos, Sector};
+use crate::zone::ZoneInfo;
+use std::collections::VecDeque;
+
+/// One command for a device: Linux's request. It carries the BIOs that were merged into it, in the order of
+/// their sectors and contiguous; the device walks them for their buffers.
+///
+/// Commands belong to the queue that sends them and are its tags: there are as many as the queue has tags, and
+/// each comes back through [`Queue::poll`](crate::Queue::poll) to be used again.
+#[derive(Debug)]
+pub struct Command {
+    /// First sector. A native append: the start of the zone going down, where the data landed coming back.
+    pub sector: Sector,
+    /// Sum of the lengths of the BIOs, in sectors; for zone management the length of the range.
+    pub len_sectors: u32,
+    /// What to do. An emulated append is a write here.
+    pub op: Op,
+    /// `FUA` and `PREFLUSH`: a device honours both itself.
+    pub flags: Flags,
+    /// Set by the device.
+    pub status: Status,
+    /// Whether a plug waits for it.
+    pub(crate) plugged: bool,
+    /// The zone of `sector`, where the engine needs it.
+    pub(crate) zone: u32,
+    /// The zone's generation when it was sent: what an undo is valid for.
+    pub(crate) generation: u32,
+    /// The disk's error epoch when a report was sent (E6).
+    pub(crate) epoch: u32,
+    /// For the device: anything, kept while it holds the command.
+    pub tag: u32,
+    /// For the device: when it completes. Not looked at by the engine.
+    pub due: Nanos,
+    /// The BIOs, first sector first. Empty for a command of the engine's own.
+    pub bios: Vec<Box<Bio>>,
+    /// A report's answer: the device appends at most `report_max` zones.
+    pub report: Vec<ZoneInfo>,
+    /// How many zones a report may describe.
+    pub report_max: u32,
+}
+
+/// Commands on their way down or up, first in first out.
+pub type Commands = VecDeque<Box<Command>>;
+
+impl Command {
+    /// An empty command with room for `bios` BIOs.
+    pub fn new(bios: usize) -> Box<Command> {
+        Box::new(Command {
+            sector: Sector(0),
+            len_sectors: 0,
+            op: Op::Flush,
+            flags: Flags::NONE,
+            status: Status::Ok,
+            plugged: false,
+            zone: 0,
+            generation: 0,
+            epoch: 0,
+            tag: 0,
+            due: Nanos(0),
+            bios: Vec::with_capacity(bios),
+            report: Vec::new(),
+            report_max: 0,
+        })
+    }
+
+    /// A command without BIOs: what tests of a device and stacked devices send.
+    ///
+    /// ```
+    /// use zoneplug_core::{Command, Op, Sector};
+    /// let c = Command::without_data(Op::ZoneReset, Sector(0), 0x8000);
+    /// assert!(c.bios.is_empty());
+    /// ```
+    pub fn without_data(op: Op, sector: Sector, len_sectors: u32) -> Box<Command> {
+        let mut c = Self::new(0);
+        c.set(op, sector, len_sectors, Flags::NONE);
+        c
+    }
+
+    /// A command of one BIO: what tests of a device send.
+    pub fn of(bio: Box<Bio>) -> Box<Command> {
+        let mut c = Self::new(1);
+        c.set(bio.op, bio.sector, bio.len_sectors, bio.flags);
+        c.bios.push(bio);
+        c
+    }
+
+    /// Makes this a new command, without BIOs.
+    #[inline]
+    pub fn set(&mut self, op: Op, sector: Sector, len_sectors: u32, flags: Flags) {
+        self.sector = sector;
+        self.len_sectors = len_sectors;
+        self.op = op;
+        self.flags = Flags(flags.0 & Flags::DEVICE);
+        self.status = Status::Ok;
+        self.plugged = false;
+    }
+}

@@ -1,0 +1,165 @@
+//! BIOs, commands and their pools: what moves through the engine, always by handle.
+//!
+//! A client fills a [`Bio`]; the engine puts one or more of them into a [`Command`], which is what a device
+//! sees. Neither is ever copied: a `Box` of it moves from list to list.
+
+mod command;
+mod op;
+mod status;
+
+pub use command::{Command, Commands};
+pub use op::{Flags, Op};
+pub use status::{Sense, Status, WritePointer};
+
+use crate::unit::Sector;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use zoneplug_buf::IoBuf;
+
+/// `parent` of a BIO that is not a part of another.
+pub(crate) const NO_PARENT: u32 = u32::MAX;
+
+/// One I/O of a client: 64 bytes, one cache line.
+///
+/// ```
+/// use zoneplug_core::{Bio, Op, Sector};
+/// let mut bio = Bio::new(Op::ZoneReset, Sector(0x8000), 0x8000);
+/// bio.token = 7; // whatever the client wants back
+/// assert_eq!(size_of_val(&*bio), 64);
+/// ```
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Bio {
+    /// First sector. After an append: where the data landed.
+    pub sector: Sector,
+    /// The memory, exactly `len_sectors` long where the operation has data.
+    pub buf: IoBuf,
+    /// The client's; never looked at.
+    pub token: u64,
+    /// Length of the range in sectors.
+    pub len_sectors: u32,
+    /// What to do. Never changed by the engine: an emulated append stays an append (A3, B20a).
+    pub op: Op,
+    /// How.
+    pub flags: Flags,
+    /// How it ended; set before the BIO comes back.
+    pub status: Status,
+    /// In the engine's hands. One that is dropped there is a bug (see [`lost_bios`]).
+    pub(crate) in_flight: bool,
+    /// Zones that a report described.
+    pub result: u32,
+    /// The queue that it was submitted to.
+    pub(crate) queue: u32,
+    /// The split BIO of that queue that it is a part of, or [`NO_PARENT`].
+    pub(crate) parent: u32,
+    _reserved: u32,
+}
+
+const _: () = assert!(size_of::<Bio>() == 64);
+
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// How many BIOs were dropped while the engine held them, since the process started: 0 unless there is a bug.
+pub fn lost_bios() -> u64 {
+    LOST.load(Ordering::Relaxed)
+}
+
+impl Drop for Bio {
+    fn drop(&mut self) {
+        if self.in_flight {
+            LOST.fetch_add(1, Ordering::Relaxed);
+            #[cfg(test)]
+            if !std::thread::panicking() {
+                panic!("a BIO was dropped in flight: {self:?}");
+            }
+        }
+    }
+}
+
+impl Bio {
+    /// A BIO without a buffer.
+    pub fn new(op: Op, sector: Sector, len_sectors: u32) -> Box<Bio> {
+        Self::with_buf(op, sector, len_sectors, IoBuf::empty())
+    }
+
+    /// A BIO that moves `buf`.
+    pub fn with_buf(op: Op, sector: Sector, len_sectors: u32, buf: IoBuf) -> Box<Bio> {
+        Box::new(Bio {
+            sector,
+            buf,
+            token: 0,
+            len_sectors,
+            op,
+            flags: Flags::NONE,
+            status: Status::Ok,
+            in_flight: false,
+            result: 0,
+            queue: 0,
+            parent: NO_PARENT,
+            _reserved: 0,
+        })
+    }
+
+    /// Makes this a new BIO.
+    #[inline]
+    pub fn set(&mut self, op: Op, sector: Sector, len_sectors: u32, buf: IoBuf) {
+        self.sector = sector;
+        self.buf = buf;
+        self.len_sectors = len_sectors;
+        self.op = op;
+        self.flags = Flags::NONE;
+        self.status = Status::Ok;
+    }
+
+    /// One past the last sector, or `None` if that is past the largest address.
+    pub fn end(&self) -> Option<Sector> {
+        self.sector.0.checked_add(u64::from(self.len_sectors)).map(Sector)
+    }
+}
+
+/// A list of BIOs, first in first out.
+pub type Bios = VecDeque<Box<Bio>>;
+
+/// BIOs to use again: nothing is allocated once as many exist as are in flight at most.
+///
+/// ```
+/// use zoneplug_core::{BioPool, Op, Sector};
+/// let mut pool = BioPool::new(16);
+/// let bio = pool.get();
+/// pool.put(bio);
+/// assert_eq!(pool.len(), 16);
+/// ```
+#[derive(Debug, Default)]
+pub struct BioPool(Vec<Box<Bio>>);
+
+impl BioPool {
+    /// A pool of `n` BIOs.
+    pub fn new(n: usize) -> Self {
+        BioPool((0..n).map(|_| Bio::new(Op::Flush, Sector(0), 0)).collect())
+    }
+
+    /// One BIO, from the pool if there is one.
+    #[inline]
+    pub fn get(&mut self) -> Box<Bio> {
+        match self.0.pop() {
+            Some(bio) => bio,
+            None => Bio::new(Op::Flush, Sector(0), 0),
+        }
+    }
+
+    /// Gives one back.
+    #[inline]
+    pub fn put(&mut self, bio: Box<Bio>) {
+        self.0.push(bio);
+    }
+
+    /// How many are in the pool.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the pool is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,249 @@
+//! How a BIO or a command ended: one byte, one table.
+
+use std::fmt;
+
+/// The result of a BIO or a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    #[default]
+    Ok = 0,
+
+    // ---- the layer's own answers, given before a device saw anything: nothing changed ----
+    /// The write does not start at the zone's write pointer.
+    NotAtWritePointer,
+    /// The write or append does not fit below the zone's capacity.
+    PastCapacity,
+    /// The zone is full.
+    ZoneFull,
+    /// The zone is read-only.
+    ZoneReadOnly,
+    /// The zone is offline.
+    ZoneOffline,
+    /// An earlier error left the write pointer unknown: report, reset or finish the zone first.
+    StaleWritePointer,
+    /// The range is empty, or not inside the disk.
+    OutOfRange,
+    /// The address or length is not a multiple of the block size, or of the write granularity.
+    Unaligned,
+    /// The buffer is shorter or longer than the BIO says.
+    BadBuffer,
+    /// The operation does not apply to a conventional zone.
+    ConventionalZone,
+    /// The sector of an append or a management command is not the start of a zone.
+    NotZoneStart,
+    /// The append is longer than `zone_append_max_bytes`.
+    AppendTooLarge,
+    /// The zone has writes in flight and management is strict.
+    ZoneBusy,
+    /// A BIO with `NOWAIT` would have had to wait.
+    WouldBlock,
+    /// The disk was opened for reading only.
+    ReadOnlyDisk,
+    /// The operation is not supported.
+    NotSupported,
+
+    // ---- because of another BIO ----
+    /// A write before it in the zone failed; this one never reached the device.
+    AbortedBehind,
+    /// The zone was reset or finished while this write waited; it never reached the device.
+    AbortedByManagement,
+    /// The queue or the disk went away before this BIO was sent.
+    Aborted,
+
+    // ---- a device's answers ----
+    /// Too many open zones.
+    OpenLimit,
+    /// Too many active zones.
+    ActiveLimit,
+    /// The command crosses the end of a zone.
+    Boundary,
+    /// The device refused a field of the command.
+    InvalidField,
+    /// The zone's condition does not allow the operation.
+    InvalidTransition,
+    /// The device refused the write: not at its write pointer.
+    UnalignedWrite,
+    /// The device is temporarily unable; the same command may be tried again.
+    Busy,
+    /// An error of the device or the transport.
+    Io,
+    /// The medium failed.
+    Medium,
+    /// Only a part of the data moved.
+    ShortTransfer,
+    /// No space is left behind the device.
+    NoSpace,
+    /// The command did not complete in time; its outcome is unknown.
+    Timeout,
+    /// The device is gone.
+    NoDevice,
+}
+
+/// What a completed write's status says of its zone's write pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WritePointer {
+    /// It is where the reservation put it.
+    Advanced,
+    /// Provably no data moved: the reservation is undone and the write pointer stays known.
+    Kept,
+    /// It may be anywhere: only a report tells (E8).
+    Unknown,
+}
+
+/// SCSI sense: key, additional code, qualifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sense(pub u8, pub u8, pub u8);
+
+/// One row of the table: what a status is called and what it becomes elsewhere.
+struct Row {
+    status: Status,
+    name: &'static str,
+    errno: i32,
+    /// Status code type << 8 | status code.
+    nvme: u16,
+    sense: Sense,
+    wp: WritePointer,
+}
+
+const fn row(
+    status: Status,
+    name: &'static str,
+    errno: i32,
+    nvme: u16,
+    sense: (u8, u8, u8),
+    wp: WritePointer,
+) -> Row {
+    Row { status, name, errno, nvme, sense: Sense(sense.0, sense.1, sense.2), wp }
+}
+
+// Linux's numbers (asm-generic/errno*.h), written out because core has no libc.
+const EIO: i32 = 5;
+const EAGAIN: i32 = 11;
+const EBUSY: i32 = 16;
+const ENODEV: i32 = 19;
+const EINVAL: i32 = 22;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+const EOVERFLOW: i32 = 75;
+const EOPNOTSUPP: i32 = 95;
+const ETOOMANYREFS: i32 = 109;
+const ETIMEDOUT: i32 = 110;
+const ECANCELED: i32 = 125;
+
+use Status as S;
+use WritePointer::{Advanced, Kept, Unknown};
+
+/// The one table. NVMe codes: NVM Command Set and ZNS Command Set specifications; sense: ZBC and SPC.
+const TABLE: [Row; 33] = [
+    row(S::Ok, "ok", 0, 0x000, (0, 0, 0), Advanced),
+    row(S::NotAtWritePointer, "not at the write pointer", EIO, 0x1bc, (5, 0x21, 4), Kept),
+    row(S::PastCapacity, "past the zone capacity", EIO, 0x1b8, (5, 0x21, 5), Kept),
+    row(S::ZoneFull, "zone full", EIO, 0x1b9, (5, 0x24, 0), Kept),
+    row(S::ZoneReadOnly, "zone read-only", EIO, 0x1ba, (7, 0x27, 7), Kept),
+    row(S::ZoneOffline, "zone offline", EIO, 0x1bb, (5, 0x2c, 0x0e), Kept),
+    row(S::StaleWritePointer, "stale write pointer", EIO, 0x1bc, (5, 0x21, 4), Kept),
+    row(S::OutOfRange, "out of range", EINVAL, 0x080, (5, 0x21, 0), Kept),
+    row(S::Unaligned, "unaligned", EINVAL, 0x002, (5, 0x24, 0), Kept),
+    row(S::BadBuffer, "buffer does not match the length", EINVAL, 0x002, (5, 0x24, 0), Kept),
+    row(S::ConventionalZone, "conventional zone", EIO, 0x002, (5, 0x24, 0), Kept),
+    row(S::NotZoneStart, "not a zone start", EINVAL, 0x002, (5, 0x24, 0), Kept),
+    row(S::AppendTooLarge, "append too large", EINVAL, 0x002, (5, 0x24, 0), Kept),
+    row(S::ZoneBusy, "zone busy", EBUSY, 0x1bf, (2, 4, 7), Kept),
+    row(S::WouldBlock, "would block", EAGAIN, 0x082, (2, 4, 7), Kept),
+    row(S::ReadOnlyDisk, "disk opened read-only", EROFS, 0x182, (7, 0x27, 0), Kept),
+    row(S::NotSupported, "not supported", EOPNOTSUPP, 0x001, (5, 0x20, 0), Kept),
+    row(S::AbortedBehind, "aborted behind a failed write", ECANCELED, 0x007, (0xb, 0, 0), Kept),
+    row(S::AbortedByManagement, "aborted by zone management", ECANCELED, 0x007, (0xb, 0, 0), Kept),
+    row(S::Aborted, "aborted", ECANCELED, 0x007, (0xb, 0, 0), Unknown),
+    row(S::OpenLimit, "too many open zones", ETOOMANYREFS, 0x1be, (7, 0x55, 0x0e), Kept),
+    row(S::ActiveLimit, "too many active zones", EOVERFLOW, 0x1bd, (7, 0x55, 0x0e), Kept),
+    row(S::Boundary, "zone boundary", EIO, 0x1b8, (5, 0x21, 5), Kept),
+    row(S::InvalidField, "invalid field", EINVAL, 0x002, (5, 0x24, 0), Kept),
+    row(S::InvalidTransition, "invalid zone state transition", EIO, 0x1bf, (5, 0x24, 0), Kept),
+    row(S::UnalignedWrite, "device refused the write", EIO, 0x1bc, (5, 0x21, 4), Unknown),
+    row(S::Busy, "device busy", EAGAIN, 0x082, (2, 4, 7), Kept),
+    row(S::Io, "I/O error", EIO, 0x006, (4, 0x44, 0), Unknown),
+    row(S::Medium, "medium error", EIO, 0x280, (3, 0x0c, 0), Unknown),
+    row(S::ShortTransfer, "short transfer", EIO, 0x004, (0xb, 0x4b, 0), Unknown),
+    row(S::NoSpace, "no space left", ENOSPC, 0x006, (4, 0x44, 0), Unknown),
+    row(S::Timeout, "timeout", ETIMEDOUT, 0x007, (0xb, 0x2e, 1), Unknown),
+    row(S::NoDevice, "no device", ENODEV, 0x370, (2, 4, 0), Unknown),
+];
+
+impl Status {
+    /// Every status, in the order of its number.
+    pub fn all() -> impl Iterator<Item = Status> {
+        TABLE.iter().map(|r| r.status)
+    }
+
+    const fn row(self) -> &'static Row {
+        &TABLE[self as usize]
+    }
+
+    /// Whether it is [`Status::Ok`].
+    pub const fn is_ok(self) -> bool {
+        matches!(self, Status::Ok)
+    }
+
+    /// A few words for people.
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The positive Linux `errno`, 0 for success.
+    pub const fn errno(self) -> i32 {
+        self.row().errno
+    }
+
+    /// NVMe: status code type in the high byte, status code in the low one.
+    pub const fn nvme(self) -> u16 {
+        self.row().nvme
+    }
+
+    /// SCSI sense.
+    pub const fn sense(self) -> Sense {
+        self.row().sense
+    }
+
+    /// What this status, as a *device's* answer to a write, says of the zone's write pointer.
+    pub const fn write_pointer(self) -> WritePointer {
+        self.row().wp
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_statuses() {
+        for (i, s) in Status::all().enumerate() {
+            assert_eq!(s as usize, i, "{s:?}");
+            assert_eq!(s.row().status, s);
+            assert_eq!(s.errno() == 0, s.is_ok());
+            assert_eq!(s.nvme() == 0, s.is_ok());
+        }
+        assert_eq!(Status::all().count(), Status::NoDevice as usize + 1);
+    }
+
+    /// O3, E1: a limit is not corruption; an error or a device that disagrees is.
+    #[test]
+    fn limits_keep_the_write_pointer_and_errors_do_not() {
+        for s in [S::OpenLimit, S::ActiveLimit, S::Boundary, S::InvalidField, S::ZoneReadOnly] {
+            assert_eq!(s.write_pointer(), Kept, "{s:?}");
+        }
+        for s in [S::Io, S::Medium, S::Timeout, S::ShortTransfer, S::UnalignedWrite, S::NoDevice] {
+            assert_eq!(s.write_pointer(), Unknown, "{s:?}");
+        }
+        assert_eq!(S::OpenLimit.errno(), 109);
+        assert_eq!(S::ActiveLimit.errno(), 75);
+    }
+}

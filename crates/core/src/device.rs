@@ -1,0 +1,41 @@
+//! The seam: what a disk stands on. Everything below the layer is a [`Device`]; everything that submits
+//! commands to one holds a [`Queue`]. Emulated disks, real drives and layers on layers all implement these two,
+//! and all pass the conformance suite.
+
+use crate::bio::Commands;
+use crate::error::Error;
+use crate::unit::Nanos;
+use crate::zone::{Geometry, Limits};
+use std::task::Waker;
+
+/// The control plane of a device: rare calls.
+pub trait Device: Send + Sync {
+    /// The layout, as the device has it now.
+    fn geometry(&self) -> &Geometry;
+
+    /// What it can do.
+    fn limits(&self) -> &Limits;
+
+    /// A queue that takes up to `depth` commands at a time. `waker` is woken after [`Queue::arm`] when the next
+    /// command finishes without anybody polling.
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error>;
+}
+
+/// The data plane: never blocks, allocates or asks the time.
+///
+/// What a queue was given it gives back through `poll`, exactly once, whatever happens: an error, a power
+/// cut and a device that has gone are statuses.
+pub trait Queue: Send {
+    /// Takes commands from the front of `commands`, in order, as many as fit. What is left means *busy*.
+    fn submit(&mut self, now: Nanos, commands: &mut Commands);
+
+    /// Appends what has finished by `now` to `done`.
+    fn poll(&mut self, now: Nanos, done: &mut Commands);
+
+    /// The next moment at which `poll` has work of its own. `None`: nothing in flight, or the waker will tell.
+    fn next_deadline(&self) -> Option<Nanos>;
+
+    /// Asks that the waker be woken at the next completion. A command that finished before this call counts as
+    /// one that `poll` must be called for: arm, poll once more, then sleep.
+    fn arm(&mut self);
+}

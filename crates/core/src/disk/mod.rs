@@ -1,0 +1,1 @@
+//! Disks (being written).

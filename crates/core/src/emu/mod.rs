@@ -1,0 +1,1 @@
+//! Emulated zoned disks (being written).

@@ -1,0 +1,25 @@
+//! The zoneplug engine: zone write plugging without a kernel.
+//!
+//! No clock, thread, file, socket, randomness or printing in here: `now`, seeds and limits are arguments, so
+//! that a simulation in virtual time runs the very code that drives a disk. `docs/architecture.md` shows the
+//! rooms and follows one write through them.
+
+#![forbid(unsafe_code)]
+
+pub mod bio;
+pub mod conformance;
+pub mod device;
+pub mod disk;
+pub mod emu;
+mod error;
+pub mod plug;
+pub mod spec;
+pub mod unit;
+pub mod zone;
+
+pub use bio::{
+    Bio, BioPool, Bios, Command, Commands, Flags, Op, Sense, Status, WritePointer, lost_bios,
+};
+pub use device::{Device, Queue};
+pub use error::{Error, ErrorKind};
+pub use unit::{Bytes, Lba, Nanos, Sector, ZoneNo, ZoneOffset};

@@ -1,0 +1,1 @@
+//! Plugs (being written).

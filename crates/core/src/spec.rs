@@ -1,0 +1,1 @@
+//! Device specifications (being written).

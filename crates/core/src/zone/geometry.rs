@@ -1,0 +1,286 @@
+//! The layout of a disk.
+
+use super::ZoneType;
+use crate::unit::{Bytes, Sector, ZoneNo};
+use std::fmt;
+
+/// Most zones of a disk.
+pub const MAX_ZONES: u64 = 200_000;
+
+/// Where zones start and how much of each can be written. Any zone size below 2^32 sectors: dividing by it is a
+/// shift where it is a power of two, else a multiplication by a reciprocal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Geometry {
+    capacity_sectors: u64,
+    zone_sectors: u32,
+    zone_capacity_sectors: u32,
+    last_zone_sectors: u32,
+    last_zone_capacity_sectors: u32,
+    nr_zones: u32,
+    nr_conventional: u32,
+    /// A bit for each zone that is conventional.
+    conventional: Vec<u64>,
+    /// log2 of the zone size, or `NOT_PO2`.
+    shift: u32,
+    /// floor(2^64 / zone size).
+    reciprocal: u64,
+}
+
+const NOT_PO2: u32 = 64;
+
+/// Why a layout is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GeometryError {
+    /// No zone, or more than [`MAX_ZONES`].
+    Zones(u64),
+    /// The zone size is 0.
+    ZoneSize,
+    /// A capacity is 0 or larger than its zone, in sectors.
+    Capacity(u64),
+    /// The last zone is longer than the others, or empty, in sectors.
+    LastZone(u64),
+    /// Every zone is conventional.
+    NoSequentialZone,
+}
+
+impl fmt::Display for GeometryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GeometryError::Zones(n) => write!(f, "{n} zones: 1 to {MAX_ZONES} are possible"),
+            GeometryError::ZoneSize => write!(f, "a zone of 0 sectors"),
+            GeometryError::Capacity(n) => {
+                write!(
+                    f,
+                    "a zone capacity of {n} sectors: it is at least 1 and at most the zone size"
+                )
+            }
+            GeometryError::LastZone(n) => {
+                write!(f, "a last zone of {n} sectors: it is at least 1 and at most the zone size")
+            }
+            GeometryError::NoSequentialZone => {
+                write!(f, "every zone is conventional: at least one must be sequential")
+            }
+        }
+    }
+}
+
+impl std::error::Error for GeometryError {}
+
+impl Geometry {
+    /// `nr_zones` sequential zones of `zone_sectors`, of which `zone_capacity_sectors` can be written.
+    ///
+    /// ```
+    /// use zoneplug_core::zone::Geometry;
+    /// use zoneplug_core::{Sector, ZoneNo};
+    /// let g = Geometry::new(4, 3000, 2000).unwrap();
+    /// assert_eq!(g.zone_of(Sector(3000 * 2 + 7)), (ZoneNo(2), 7));
+    /// assert_eq!(g.capacity(), Sector(12000));
+    /// ```
+    pub fn new(
+        nr_zones: u64,
+        zone_sectors: u32,
+        zone_capacity_sectors: u32,
+    ) -> Result<Geometry, GeometryError> {
+        if nr_zones == 0 || nr_zones > MAX_ZONES {
+            return Err(GeometryError::Zones(nr_zones));
+        }
+        if zone_sectors == 0 {
+            return Err(GeometryError::ZoneSize);
+        }
+        if zone_capacity_sectors == 0 || zone_capacity_sectors > zone_sectors {
+            return Err(GeometryError::Capacity(u64::from(zone_capacity_sectors)));
+        }
+        let nr_zones = nr_zones as u32;
+        Ok(Geometry {
+            capacity_sectors: u64::from(nr_zones) * u64::from(zone_sectors),
+            zone_sectors,
+            zone_capacity_sectors,
+            last_zone_sectors: zone_sectors,
+            last_zone_capacity_sectors: zone_capacity_sectors,
+            nr_zones,
+            nr_conventional: 0,
+            conventional: vec![0; nr_zones.div_ceil(64) as usize],
+            shift: if zone_sectors.is_power_of_two() {
+                zone_sectors.trailing_zeros()
+            } else {
+                NOT_PO2
+            },
+            reciprocal: if zone_sectors == 1 {
+                u64::MAX
+            } else {
+                ((1u128 << 64) / u128::from(zone_sectors)) as u64
+            },
+        })
+    }
+
+    /// Makes the last zone `len_sectors` long, with a capacity of its own (W18).
+    pub fn with_last_zone(
+        mut self,
+        len_sectors: u32,
+        capacity_sectors: u32,
+    ) -> Result<Geometry, GeometryError> {
+        if len_sectors == 0 || len_sectors > self.zone_sectors {
+            return Err(GeometryError::LastZone(u64::from(len_sectors)));
+        }
+        if capacity_sectors == 0 || capacity_sectors > len_sectors {
+            return Err(GeometryError::Capacity(u64::from(capacity_sectors)));
+        }
+        self.last_zone_sectors = len_sectors;
+        self.last_zone_capacity_sectors = capacity_sectors;
+        self.capacity_sectors =
+            u64::from(self.nr_zones - 1) * u64::from(self.zone_sectors) + u64::from(len_sectors);
+        Ok(self)
+    }
+
+    /// Makes `zones` conventional: their capacity is their length.
+    pub fn with_conventional(
+        mut self,
+        zones: impl IntoIterator<Item = ZoneNo>,
+    ) -> Result<Geometry, GeometryError> {
+        for z in zones {
+            if z.0 >= self.nr_zones {
+                return Err(GeometryError::Zones(u64::from(z.0) + 1));
+            }
+            let (word, bit) = (z.0 as usize / 64, 1u64 << (z.0 % 64));
+            if self.conventional[word] & bit == 0 {
+                self.conventional[word] |= bit;
+                self.nr_conventional += 1;
+            }
+        }
+        if self.nr_conventional >= self.nr_zones {
+            return Err(GeometryError::NoSequentialZone);
+        }
+        Ok(self)
+    }
+
+    /// Sectors of the disk.
+    pub fn capacity(&self) -> Sector {
+        Sector(self.capacity_sectors)
+    }
+
+    /// Bytes of the disk.
+    pub fn capacity_bytes(&self) -> Bytes {
+        self.capacity().to_bytes()
+    }
+
+    /// Zones of the disk.
+    pub fn nr_zones(&self) -> u32 {
+        self.nr_zones
+    }
+
+    /// Conventional zones of the disk.
+    pub fn nr_conventional(&self) -> u32 {
+        self.nr_conventional
+    }
+
+    /// The zone size: the distance from one zone's start to the next, in sectors.
+    pub fn zone_sectors(&self) -> u32 {
+        self.zone_sectors
+    }
+
+    /// The capacity of every sequential zone but the last, in sectors.
+    pub fn zone_capacity_sectors(&self) -> u32 {
+        self.zone_capacity_sectors
+    }
+
+    /// The zone of a sector and the offset in it, in sectors. The sector need not be on the disk.
+    #[inline]
+    pub fn zone_of(&self, sector: Sector) -> (ZoneNo, u32) {
+        if self.shift != NOT_PO2 {
+            let z = sector.0 >> self.shift;
+            (ZoneNo(z as u32), sector.0 as u32 & (self.zone_sectors - 1))
+        } else {
+            // mulhi(n, floor(2^64 / d)) is the quotient or one less, for every n below 2^64.
+            let d = u64::from(self.zone_sectors);
+            let mut q = ((u128::from(sector.0) * u128::from(self.reciprocal)) >> 64) as u64;
+            let mut r = sector.0 - q * d;
+            if r >= d {
+                q += 1;
+                r -= d;
+            }
+            (ZoneNo(q as u32), r as u32)
+        }
+    }
+
+    /// The first sector of a zone.
+    #[inline]
+    pub fn zone_start(&self, zone: ZoneNo) -> Sector {
+        Sector(u64::from(zone.0) * u64::from(self.zone_sectors))
+    }
+
+    /// The length of a zone, in sectors.
+    #[inline]
+    pub fn zone_len_sectors(&self, zone: ZoneNo) -> u32 {
+        if zone.0 + 1 == self.nr_zones { self.last_zone_sectors } else { self.zone_sectors }
+    }
+
+    /// How much of a zone can be written, in sectors.
+    pub fn capacity_of(&self, zone: ZoneNo) -> u32 {
+        if self.is_conventional(zone) {
+            self.zone_len_sectors(zone)
+        } else if zone.0 + 1 == self.nr_zones {
+            self.last_zone_capacity_sectors
+        } else {
+            self.zone_capacity_sectors
+        }
+    }
+
+    /// Whether a zone is conventional.
+    #[inline]
+    pub fn is_conventional(&self, zone: ZoneNo) -> bool {
+        self.conventional[zone.0 as usize / 64] >> (zone.0 % 64) & 1 != 0
+    }
+
+    /// The type of a zone.
+    pub fn zone_type(&self, zone: ZoneNo) -> ZoneType {
+        if self.is_conventional(zone) { ZoneType::Conventional } else { ZoneType::SeqWriteRequired }
+    }
+
+    /// Whether the range is inside the disk and not empty.
+    #[inline]
+    pub fn contains(&self, sector: Sector, len_sectors: u32) -> bool {
+        len_sectors != 0
+            && u64::from(len_sectors) <= self.capacity_sectors
+            && sector.0 <= self.capacity_sectors - u64::from(len_sectors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn dividing_by_any_zone_size_is_exact(d in 1u32..=u32::MAX, n in 0u64..=u64::MAX, near in 0u64..3) {
+            let g = Geometry::new(1, d, d).unwrap();
+            for n in [n, n - n % u64::from(d), (n - n % u64::from(d)).wrapping_sub(near), u64::MAX - near] {
+                let (z, o) = g.zone_of(Sector(n));
+                prop_assert_eq!(z.0, (n / u64::from(d)) as u32);
+                prop_assert_eq!(u64::from(o), n % u64::from(d));
+            }
+        }
+    }
+
+    /// W18: the last zone has a length and a capacity of its own.
+    #[test]
+    fn the_last_zone_may_be_shorter() {
+        let g = Geometry::new(3, 100, 90).unwrap().with_last_zone(40, 30).unwrap();
+        assert_eq!(g.capacity(), Sector(240));
+        assert_eq!((g.zone_len_sectors(ZoneNo(1)), g.capacity_of(ZoneNo(1))), (100, 90));
+        assert_eq!((g.zone_len_sectors(ZoneNo(2)), g.capacity_of(ZoneNo(2))), (40, 30));
+        assert!(g.contains(Sector(200), 40) && !g.contains(Sector(200), 41));
+        assert!(!g.contains(Sector(u64::MAX), 1) && !g.contains(Sector(0), 0));
+    }
+
+    #[test]
+    fn a_layout_that_is_none_says_why() {
+        assert_eq!(Geometry::new(0, 8, 8), Err(GeometryError::Zones(0)));
+        assert_eq!(Geometry::new(200_001, 8, 8), Err(GeometryError::Zones(200_001)));
+        assert_eq!(Geometry::new(1, 8, 9), Err(GeometryError::Capacity(9)));
+        let g = Geometry::new(2, 8, 8).unwrap();
+        assert_eq!(g.clone().with_last_zone(9, 8), Err(GeometryError::LastZone(9)));
+        let all = g.with_conventional([ZoneNo(0), ZoneNo(1)]);
+        assert_eq!(all, Err(GeometryError::NoSequentialZone));
+    }
+}

@@ -1,0 +1,66 @@
+//! What a device can do.
+
+/// The limits that a device declares. 0 means no limit, unless said otherwise. Units are in the names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Logical block: every address and length is a multiple. A power of two, at least 1 sector.
+    pub logical_block_sectors: u32,
+    /// Writes to sequential zones are multiples of this (B13: a physical block on SMR). A power of two, at least
+    /// the logical block.
+    pub write_granularity_sectors: u32,
+    /// Longest command with data.
+    pub max_transfer_sectors: u32,
+    /// Most BIOs in one command (segments, for a device that takes one each).
+    pub max_bios: u32,
+    /// Longest native zone append; 0: the device has none and the layer emulates it (A2).
+    pub zone_append_max_sectors: u32,
+    /// Most open zones.
+    pub max_open_zones: u32,
+    /// Most active zones.
+    pub max_active_zones: u32,
+    /// Longest write-zeroes command; 0: the device has none (W26).
+    pub max_write_zeroes_sectors: u32,
+    /// Whether discard of conventional zones does anything.
+    pub discard: bool,
+    /// Whether there is a volatile cache that flush empties.
+    pub write_cache: bool,
+    /// Whether the medium turns.
+    pub rotational: bool,
+    /// Whether the device takes no writes.
+    pub read_only: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            logical_block_sectors: 8,
+            write_granularity_sectors: 8,
+            max_transfer_sectors: 0,
+            max_bios: 0,
+            zone_append_max_sectors: 0,
+            max_open_zones: 0,
+            max_active_zones: 0,
+            max_write_zeroes_sectors: u32::MAX,
+            discard: true,
+            write_cache: false,
+            rotational: false,
+            read_only: false,
+        }
+    }
+}
+
+impl Limits {
+    /// `max_transfer_sectors` with "no limit" as the largest number, rounded down to the write granularity so
+    /// that no part of a split is unaligned (W5, B13).
+    pub fn transfer_sectors(&self) -> u32 {
+        let max = if self.max_transfer_sectors == 0 { u32::MAX } else { self.max_transfer_sectors };
+        (max / self.write_granularity_sectors * self.write_granularity_sectors)
+            .max(self.write_granularity_sectors)
+    }
+
+    /// The append limit that a client sees: never 0 on a zoned disk, whether native or emulated (A2).
+    pub fn visible_append_sectors(&self, zone_sectors: u32) -> u32 {
+        let own = zone_sectors.min(self.transfer_sectors());
+        if self.zone_append_max_sectors == 0 { own } else { own.min(self.zone_append_max_sectors) }
+    }
+}

@@ -1,0 +1,1 @@
+//! The condition machine (being written).
