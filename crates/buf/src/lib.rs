@@ -74,6 +74,13 @@ impl IoBuf {
         IoBuf { ptr, len, skip: DIRECT }
     }
 
+    /// `len` zero bytes, aligned to 4096, that are never freed: safe to lend for ever. For tests and load generators.
+    pub fn leaked(len: u32) -> Self {
+        let buf = std::mem::ManuallyDrop::new(AlignedBuf::zeroed(len));
+        // SAFETY: the memory is never freed, and nothing else has its address.
+        unsafe { IoBuf::new(buf.ptr.as_ptr(), len) }
+    }
+
     /// The concatenation of `nr` segments at `segments`.
     ///
     /// # Safety

@@ -1,1 +1,3 @@
-//! x
+//! zoneplug for C: the external engine for stock fio.
+
+pub mod fio;

@@ -23,3 +23,4 @@ pub use bio::{
 pub use device::{Device, Queue};
 pub use error::{Error, ErrorKind};
 pub use unit::{Bytes, Lba, Nanos, Sector, ZoneNo, ZoneOffset};
+pub use zoneplug_buf::IoBuf;

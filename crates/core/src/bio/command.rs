@@ -30,6 +30,10 @@ pub struct Command {
     pub(crate) generation: u32,
     /// The disk's error epoch when a report was sent (E6).
     pub(crate) epoch: u32,
+    /// The queue of all BIOs, or [`MIXED`].
+    pub(crate) owner: u32,
+    /// Of a mixed command: queue and number of BIOs, in order.
+    pub(crate) owners: Vec<(u32, u32)>,
     /// For the device: anything, kept while it holds the command.
     pub tag: u32,
     /// For the device: when it completes. Not looked at by the engine.
@@ -41,6 +45,9 @@ pub struct Command {
     /// How many zones a report may describe.
     pub report_max: u32,
 }
+
+/// `owner` of a command whose BIOs are of several queues.
+pub(crate) const MIXED: u32 = u32::MAX;
 
 /// Commands on their way down or up, first in first out.
 pub type Commands = VecDeque<Box<Command>>;
@@ -58,12 +65,38 @@ impl Command {
             zone: 0,
             generation: 0,
             epoch: 0,
+            owner: 0,
+            owners: Vec::new(),
             tag: 0,
             due: Nanos(0),
             bios: Vec::with_capacity(bios),
             report: Vec::new(),
             report_max: 0,
         })
+    }
+
+    /// The first BIO of the command belongs to `queue`.
+    #[inline]
+    pub(crate) fn begin_owners(&mut self, queue: u32) {
+        self.owner = queue;
+    }
+
+    /// So does the next one, which is about to be pushed: runs of one owner are kept, so that completing a merged
+    /// command does not touch BIOs of other clients.
+    #[inline]
+    pub(crate) fn add_owner(&mut self, queue: u32) {
+        if self.owner == queue {
+            return;
+        }
+        if self.owner != MIXED {
+            self.owners.clear();
+            self.owners.push((self.owner, self.bios.len() as u32));
+            self.owner = MIXED;
+        }
+        match self.owners.last_mut() {
+            Some((q, n)) if *q == queue => *n += 1,
+            _ => self.owners.push((queue, 1)),
+        }
     }
 
     /// A command without BIOs: what tests of a device and stacked devices send.

@@ -7,6 +7,7 @@ mod command;
 mod op;
 mod status;
 
+pub(crate) use command::MIXED;
 pub use command::{Command, Commands};
 pub use op::{Flags, Op};
 pub use status::{Sense, Status, WritePointer};

@@ -102,6 +102,10 @@ impl Flags {
     /// Do not merge this BIO with others.
     pub const NOMERGE: Flags = Flags(8);
 
+    /// On a report: correct the write pointers of idle zones too, after something else than this disk has changed
+    /// them (E10). The status is *zone busy* if a zone of the range had writes in flight.
+    pub const RESYNC: Flags = Flags(16);
+
     /// The flags that reach a device.
     pub(crate) const DEVICE: u8 = Self::FUA.0 | Self::PREFLUSH.0;
 

@@ -1,1 +1,141 @@
-//! Emulated zoned disks (being written).
+//! Emulated zoned disks: strict state machines without data (`null`) or with data in memory (`mem`).
+//!
+//! This room owns the zones and data of its disks, and enforces every rule of ZBC and ZNS on what it is sent: a
+//! write that a drive would refuse is refused here, so these disks are the oracle of the layer's tests, and the
+//! `null` disk is what the layer's cost is measured on. It never orders, retries, splits or merges anything;
+//! it never reads a clock (time is an argument) and has no thread: a delayed command finishes in `poll`.
+//!
+//! | file | state |
+//! | --- | --- |
+//! | `config.rs` | what a disk is |
+//! | `table.rs` | the zones, in padded shards, and the budget of open zones |
+//! | `data.rs` | the data of a `mem` disk |
+//! | `exec.rs` | one command against all of these |
+//! | `queue.rs` | commands on their way through |
+//! | `hooks.rs` | counters, and the faults that tests inject |
+//!
+//! Locks, in the order in which they are taken: the data of one zone, the budget, one shard of zones. A write
+//! to an open zone that it does not fill takes a shard (and the data of a `mem` disk) only; a read of a `null`
+//! disk takes none.
+
+mod config;
+mod data;
+mod exec;
+mod hooks;
+mod queue;
+mod table;
+
+pub use config::{EmuConfig, EmuKind};
+pub use hooks::{Fault, Stats};
+
+use crate::device::{Device, Queue};
+use crate::error::{Error, ErrorKind};
+use crate::unit::ZoneNo;
+use crate::zone::{Condition, Geometry, Limits, ZoneInfo};
+use exec::Shared;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// An emulated zoned disk.
+///
+/// A test keeps the `Arc<EmuDisk>` for its hooks while the layer holds the same disk as `Arc<dyn Device>`.
+///
+/// ```
+/// use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
+/// use zoneplug_core::zone::Geometry;
+/// use zoneplug_core::{Command, Commands, Device, Nanos, Op, Sector, Status};
+/// use std::task::Waker;
+/// let geometry = Geometry::new(16, 1000, 900).unwrap();
+/// let disk = EmuDisk::new(EmuConfig::new(EmuKind::Null, geometry)).unwrap();
+/// let mut queue = disk.open_queue(4, Waker::noop().clone()).unwrap();
+/// let mut commands = Commands::from([Command::without_data(Op::ZoneFinish, Sector(1000), 1000)]);
+/// queue.submit(Nanos(0), &mut commands);
+/// queue.poll(Nanos(0), &mut commands);
+/// assert_eq!(commands[0].status, Status::Ok);
+/// ```
+#[derive(Debug)]
+pub struct EmuDisk {
+    shared: Arc<Shared>,
+}
+
+impl EmuDisk {
+    /// The disk that `config` describes, every sequential zone empty.
+    pub fn new(config: EmuConfig) -> Result<Arc<EmuDisk>, Error> {
+        config.check()?;
+        Ok(Arc::new(EmuDisk { shared: Arc::new(Shared::new(config)) }))
+    }
+
+    /// What it was made from. Limits of open and active zones that no workload can reach are 0 here (O1).
+    pub fn config(&self) -> &EmuConfig {
+        &self.shared.config
+    }
+
+    /// One zone, as a report describes it.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such zone.
+    pub fn zone_info(&self, zone: ZoneNo) -> ZoneInfo {
+        self.shared.zone_info(zone)
+    }
+
+    /// Puts a sequential zone into a condition from outside, as a drive does that declares it read-only or
+    /// offline. Empty sets its write pointer to 0. Returns whether that was possible: not for a conventional
+    /// zone, and not to `NotWp` or `Active`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such zone.
+    pub fn set_condition(&self, zone: ZoneNo, cond: Condition) -> bool {
+        self.shared.set_condition(zone, cond)
+    }
+
+    /// Moves the write pointer of a sequential zone to `sectors` (at most the capacity) from outside, as another
+    /// program does that shares the disk (E10). What it skips reads as zeroes. 0 is a reset, the capacity makes
+    /// the zone full, and a zone that was empty or full becomes closed; otherwise the condition stays.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such zone, or it is conventional.
+    pub fn set_write_pointer(&self, zone: ZoneNo, sectors: u32) {
+        self.shared.set_write_pointer(zone, sectors);
+    }
+
+    /// What its queues have carried out so far. Exact when they rest.
+    pub fn stats(&self) -> Stats {
+        self.shared.hooks.stats()
+    }
+
+    /// Makes one command fail. Several faults may wait; each counts on its own.
+    pub fn fail_next(&self, fault: Fault) {
+        self.shared.hooks.add_fault(fault);
+    }
+
+    /// Makes the next `n` submit calls, on whichever queues, take nothing.
+    pub fn force_busy(&self, n: u64) {
+        self.shared.hooks.set_busy(n);
+    }
+
+    /// Zones open now, and zones active now.
+    pub fn open_and_active(&self) -> (u32, u32) {
+        self.shared.table.open_and_active()
+    }
+}
+
+impl Device for EmuDisk {
+    fn geometry(&self) -> &Geometry {
+        &self.shared.config.geometry
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.shared.config.limits
+    }
+
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        if depth == 0 {
+            return Err(Error::new(ErrorKind::Invalid, "a queue of depth 0")
+                .hint("a queue takes 1 to 65535 commands at a time"));
+        }
+        Ok(Box::new(queue::EmuQueue::new(Arc::clone(&self.shared), depth, waker)))
+    }
+}

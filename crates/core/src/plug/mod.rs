@@ -1,1 +1,288 @@
-//! Plugs (being written).
+//! The zone write plug.
+//!
+//! Owns the write pointer of every sequential zone and the writes that wait for it. A plug is a plain `&mut`
+//! state machine: no lock, no device and no clock in it; `disk` calls it under the lock of the [`Shard`] that
+//! holds it. Plugs are permanent, one for each zone in a flat array, so there is nothing to look up, to count
+//! references of or to resurrect (B1, B5-B7, B18, B32 of the original have no place to happen).
+//!
+//! The rules, in the order in which a write meets them:
+//!
+//! * [`Plug::admit`] reserves: the write pointer is the offset after the last *reserved* write (I3). A write
+//!   that is refused changes nothing (W9).
+//! * The first write of an idle plug is issued; later ones park, in order (I2). `PLUGGED` says that one is in
+//!   flight, or about to be (I1, I4).
+//! * [`Shard::complete`] answers what comes next: nothing, the next parked writes as one command ([`Shard::fill`]),
+//!   or, after an error, that all who waited are aborted (E1).
+
+mod shard;
+mod slots;
+
+pub use shard::{Counters, Shard};
+pub(crate) use shard::{Merge, Next};
+
+use crate::bio::{Bio, Flags, Op, Status};
+use crate::zone::{Condition, ZoneInfo};
+
+/// State bits of a plug.
+pub(crate) mod state {
+    /// A write is in flight or about to be issued. The only bit of a healthy zone.
+    pub(crate) const PLUGGED: u8 = 1;
+    /// The write pointer is unknown (Linux: `NEED_WP_UPDATE`).
+    pub(crate) const NEED_WP: u8 = 2;
+    /// The device says read-only.
+    pub(crate) const READONLY: u8 = 4;
+    /// The device says offline.
+    pub(crate) const OFFLINE: u8 = 8;
+    /// A conventional zone: not plugged at all.
+    pub(crate) const CONVENTIONAL: u8 = 16;
+    /// A resync is on its way and no write has come since.
+    pub(crate) const RESYNC: u8 = 32;
+}
+use state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
+
+/// No slot.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// What becomes of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admit {
+    /// The plug was idle: the caller sends it.
+    Issue,
+    /// The caller parks it.
+    Park,
+    /// It fails; nothing changed.
+    Reject(Status),
+}
+
+/// The plug of one zone: 32 bytes.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Plug {
+    /// Offset after the last reserved write, in sectors. At or past `capacity`: full.
+    wp: u32,
+    /// How much can be written, in sectors.
+    capacity: u32,
+    /// First parked write.
+    head: u32,
+    /// Last parked write.
+    tail: u32,
+    /// How many are parked.
+    parked: u32,
+    /// Counts resets and finishes: an undo belongs to one generation (M4).
+    generation: u32,
+    /// The disk's error epoch when the write pointer was lost (E6).
+    error_epoch: u32,
+    /// Bits of [`state`].
+    state: u8,
+}
+
+const _: () = assert!(size_of::<Plug>() <= 64);
+
+impl Plug {
+    /// The plug of a zone as a report describes it (P4, A6): the write pointer is known from the first day.
+    pub fn new(zone: &ZoneInfo) -> Plug {
+        let mut plug = Plug {
+            wp: 0,
+            capacity: zone.capacity_sectors as u32,
+            head: NONE,
+            tail: NONE,
+            parked: 0,
+            generation: 0,
+            error_epoch: 0,
+            state: 0,
+        };
+        plug.set_from(zone);
+        plug
+    }
+
+    fn set_from(&mut self, zone: &ZoneInfo) {
+        self.state &= PLUGGED;
+        match zone.cond {
+            Condition::NotWp => self.state |= CONVENTIONAL,
+            Condition::ReadOnly => self.state |= READONLY,
+            Condition::Offline => self.state |= OFFLINE,
+            Condition::Empty => self.wp = 0,
+            Condition::Full => self.wp = zone.len_sectors as u32,
+            _ => self.wp = zone.wp.0.saturating_sub(zone.start.0) as u32,
+        }
+    }
+
+    /// Offset of the next write in sectors, reserved ones included.
+    #[inline]
+    pub fn write_pointer(&self) -> u32 {
+        self.wp
+    }
+
+    /// How much can be written, in sectors.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// How many writes are parked.
+    #[inline]
+    pub fn parked(&self) -> u32 {
+        self.parked
+    }
+
+    /// Whether a write is in flight, or about to be.
+    #[inline]
+    pub fn is_plugged(&self) -> bool {
+        self.state & PLUGGED != 0
+    }
+
+    /// Whether the write pointer is unknown.
+    pub fn is_stale(&self) -> bool {
+        self.state & NEED_WP != 0
+    }
+
+    /// How often the zone was reset or finished through the layer.
+    #[inline]
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The condition that the layer knows: open and closed are both active (M10).
+    pub fn condition(&self) -> Condition {
+        if self.state & CONVENTIONAL != 0 {
+            Condition::NotWp
+        } else if self.state & READONLY != 0 {
+            Condition::ReadOnly
+        } else if self.state & OFFLINE != 0 {
+            Condition::Offline
+        } else if self.wp >= self.capacity {
+            Condition::Full
+        } else if self.wp == 0 && self.state & NEED_WP == 0 {
+            Condition::Empty
+        } else {
+            Condition::Active
+        }
+    }
+
+    /// Whether a write of `len` sectors at `offset` would be admitted, and why not.
+    pub fn check(&self, offset: u32, len: u32) -> Result<(), Status> {
+        if self.fits(offset, len) && self.state & !(PLUGGED | RESYNC) == 0 {
+            Ok(())
+        } else {
+            Err(self.refusal(offset))
+        }
+    }
+
+    #[inline]
+    fn fits(&self, offset: u32, len: u32) -> bool {
+        // A finished zone has its write pointer past the capacity: no subtraction here.
+        offset == self.wp && u64::from(offset) + u64::from(len) <= u64::from(self.capacity)
+    }
+
+    /// Reserves `len` sectors at `offset`, or says why not (W8). Nothing changes unless it is admitted.
+    #[inline]
+    pub fn admit(&mut self, offset: u32, len: u32) -> Admit {
+        if self.state & !(PLUGGED | RESYNC) == 0 && self.fits(offset, len) {
+            self.wp += len;
+            // A write has come: what a resync is about to say is older than it (E6).
+            let was = self.state;
+            self.state = PLUGGED;
+            if was & PLUGGED == 0 { Admit::Issue } else { Admit::Park }
+        } else {
+            Admit::Reject(self.refusal(offset))
+        }
+    }
+
+    /// Reserves `len` sectors wherever the write pointer is: an emulated append (A3). The offset it got is
+    /// [`Plug::write_pointer`] before the call.
+    #[inline]
+    pub fn admit_append(&mut self, len: u32) -> Admit {
+        self.admit(self.wp, len)
+    }
+
+    #[cold]
+    fn refusal(&self, offset: u32) -> Status {
+        if self.state & CONVENTIONAL != 0 {
+            Status::ConventionalZone
+        } else if self.state & READONLY != 0 {
+            Status::ZoneReadOnly
+        } else if self.state & OFFLINE != 0 {
+            Status::ZoneOffline
+        } else if self.state & NEED_WP != 0 {
+            Status::StaleWritePointer
+        } else if self.wp >= self.capacity {
+            Status::ZoneFull
+        } else if offset != self.wp {
+            Status::NotAtWritePointer
+        } else {
+            Status::PastCapacity
+        }
+    }
+
+    /// Marks an idle zone for a resync; false if writes are in flight.
+    pub fn begin_resync(&mut self) -> bool {
+        if self.state & (PLUGGED | CONVENTIONAL) != 0 {
+            return self.state & CONVENTIONAL != 0;
+        }
+        self.state |= RESYNC;
+        true
+    }
+
+    /// The lock of the `lock` mode: takes the zone, or says that it is taken.
+    pub(crate) fn try_lock_zone(&mut self) -> bool {
+        let free = self.state & PLUGGED == 0;
+        self.state |= PLUGGED;
+        free
+    }
+
+    /// Gives the zone of the `lock` mode back.
+    pub(crate) fn unlock_zone(&mut self) {
+        self.state &= !PLUGGED;
+    }
+
+    /// Linux's flag bits for the plug dump (T2): 1 plugged, 2 needs a write pointer update.
+    pub(crate) fn linux_flags(&self) -> u8 {
+        self.state & (PLUGGED | NEED_WP)
+    }
+
+    /// Whether Linux would have a plug for this zone: it is busy, stale, or partly written (P11).
+    pub(crate) fn is_live(&self) -> bool {
+        self.state & (PLUGGED | NEED_WP) != 0 || self.condition() == Condition::Active
+    }
+}
+
+/// What may merge with what: equal kinds do. One byte, kept beside a parked write so that merging does not touch
+/// BIOs of another client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind(u8);
+
+impl Kind {
+    const ZEROES: u8 = 0x10;
+    const ALONE: u8 = 0x80;
+
+    /// Writes and emulated appends are one kind; write-zeroes another; `FUA` makes a further one; a preflush
+    /// goes alone.
+    #[inline]
+    pub(crate) fn of(bio: &Bio) -> Kind {
+        let mut k = bio.flags.0 & Flags::DEVICE;
+        if bio.op == Op::WriteZeroes {
+            k |= Self::ZEROES;
+        }
+        if bio.flags.0 & (Flags::PREFLUSH.0 | Flags::NOMERGE.0) != 0 {
+            k |= Self::ALONE;
+        }
+        Kind(k)
+    }
+
+    #[inline]
+    pub(crate) fn op(self) -> Op {
+        if self.0 & Self::ZEROES != 0 { Op::WriteZeroes } else { Op::Write }
+    }
+
+    #[inline]
+    pub(crate) fn flags(self) -> Flags {
+        Flags(self.0 & Flags::DEVICE)
+    }
+
+    #[inline]
+    pub(crate) fn merges(self, other: Kind) -> bool {
+        self.0 == other.0 && self.0 & Self::ALONE == 0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,384 @@
+//! What a BIO costs: nanoseconds, and with `--count CASE N` a bare run for an instruction counter.
+//!
+//! `cargo bench -p zoneplug-core --bench cost` prints the table: ns per BIO as the median of several runs, beside
+//! mode `none`, a memcpy and a mutex pair of the same run. `scripts/cost` counts instructions with callgrind.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
+use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Bio, BioPool, Bios, Command, Commands, Device, IoBuf, Nanos, Op, Sector};
+
+const NOW: Nanos = Nanos(0);
+const ZONES: u64 = 4096;
+const ZONE_SECTORS: u32 = 256 << 11;
+const RUNS: usize = 7;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Work {
+    Seq,
+    Append,
+    Random,
+    Read,
+}
+
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    mode: Mode,
+    nomerges: bool,
+    work: Work,
+    depth: usize,
+    block: u32,
+    kind: EmuKind,
+}
+
+const fn case(name: &'static str, mode: Mode, work: Work, depth: usize) -> Case {
+    Case { name, mode, nomerges: false, work, depth, block: 8, kind: EmuKind::Null }
+}
+
+const CASES: &[Case] = &[
+    case("seq-1", Mode::Plug, Work::Seq, 1),
+    case("seq-16", Mode::Plug, Work::Seq, 16),
+    case("seq-128", Mode::Plug, Work::Seq, 128),
+    Case { nomerges: true, ..case("seq-16-nomerges", Mode::Plug, Work::Seq, 16) },
+    case("append-16", Mode::Plug, Work::Append, 16),
+    case("random-1", Mode::Plug, Work::Random, 1),
+    case("random-16", Mode::Plug, Work::Random, 16),
+    case("read-1", Mode::Plug, Work::Read, 1),
+    case("read-16", Mode::Plug, Work::Read, 16),
+    case("none-seq-1", Mode::None, Work::Seq, 1),
+    case("none-seq-16", Mode::None, Work::Seq, 16),
+    case("none-random-1", Mode::None, Work::Random, 1),
+    case("none-random-16", Mode::None, Work::Random, 16),
+    Case { kind: EmuKind::Mem, ..case("mem-4k-16", Mode::Plug, Work::Seq, 16) },
+    Case { kind: EmuKind::Mem, block: 2048, ..case("mem-1m-16", Mode::Plug, Work::Seq, 16) },
+];
+
+fn disk(c: &Case) -> (Arc<EmuDisk>, Disk) {
+    // The memory disk is small enough to be written whole, so that its pages are warm.
+    let (zones, sectors) = match c.kind {
+        EmuKind::Null => (ZONES, ZONE_SECTORS),
+        EmuKind::Mem => (16, 16 << 11),
+    };
+    let geometry = Geometry::new(zones, sectors, sectors).expect("a good geometry");
+    let device = EmuDisk::new(EmuConfig::new(c.kind, geometry)).expect("a good disk");
+    let config = DiskConfig { mode: c.mode, nomerges: c.nomerges, ..DiskConfig::default() };
+    let disk = Disk::open(device.clone(), config, &mut |_| NOW).expect("an emulated disk opens");
+    (device, disk)
+}
+
+/// A load generator: one client that keeps `depth` BIOs in flight.
+struct Client {
+    queue: DiskQueue,
+    pool: BioPool,
+    list: Bios,
+    done: Bios,
+    work: Work,
+    depth: usize,
+    block: u32,
+    buf: IoBuf,
+    sectors: u64,
+    zone_sectors: u64,
+    zones: u64,
+    at: u64,
+    wps: Vec<u64>,
+    rng: u64,
+    errors: u64,
+}
+
+impl Client {
+    fn new(disk: &Disk, c: &Case, first_zone: u64, zones: u64) -> Client {
+        let g = disk.geometry();
+        let zone_sectors = u64::from(g.zone_sectors());
+        Client {
+            queue: disk.open_polled_queue(c.depth as u32, c.depth as u16).expect("a queue opens"),
+            pool: BioPool::new(c.depth),
+            list: Bios::with_capacity(c.depth),
+            done: Bios::with_capacity(c.depth),
+            work: c.work,
+            depth: c.depth,
+            block: c.block,
+            buf: IoBuf::leaked(c.block << 9),
+            sectors: g.capacity().0,
+            zone_sectors,
+            zones,
+            at: first_zone * zone_sectors,
+            wps: (0..zones).map(|z| (first_zone + z) * zone_sectors).collect(),
+            rng: 0x2545_f491_4f6c_dd1d,
+            errors: 0,
+        }
+    }
+
+    #[inline]
+    fn random(&mut self) -> u64 {
+        self.rng ^= self.rng << 13;
+        self.rng ^= self.rng >> 7;
+        self.rng ^= self.rng << 17;
+        self.rng
+    }
+
+    #[inline]
+    fn next(&mut self) -> Box<Bio> {
+        let mut bio = self.pool.get();
+        let n = u64::from(self.block);
+        match self.work {
+            Work::Seq => {
+                if self.at == self.sectors {
+                    self.at = 0;
+                }
+                bio.set(Op::Write, Sector(self.at), self.block, self.buf);
+                self.at += n;
+            }
+            Work::Append => {
+                let zone = self.at & !(self.zone_sectors - 1);
+                bio.set(Op::ZoneAppend, Sector(zone), self.block, self.buf);
+                self.at += n;
+            }
+            Work::Random => {
+                let z = (self.random() % self.zones) as usize;
+                bio.set(Op::Write, Sector(self.wps[z]), self.block, self.buf);
+                self.wps[z] += n;
+            }
+            Work::Read => {
+                let block = self.random() % (self.sectors / n);
+                bio.set(Op::Read, Sector(block * n), self.block, self.buf);
+            }
+        }
+        bio
+    }
+
+    fn run(&mut self, n: u64) {
+        let mut left = n;
+        let mut in_flight = 0;
+        while left > 0 || in_flight > 0 {
+            while in_flight < self.depth && left > 0 {
+                let bio = self.next();
+                self.list.push_back(bio);
+                in_flight += 1;
+                left -= 1;
+            }
+            self.queue.submit(NOW, &mut self.list);
+            self.queue.poll(NOW, &mut self.done);
+            in_flight -= self.done.len();
+            while let Some(bio) = self.done.pop_front() {
+                self.errors += u64::from(!bio.status.is_ok());
+                self.pool.put(bio);
+            }
+        }
+        assert_eq!(self.errors, 0, "every BIO succeeds");
+    }
+
+    fn reset(&mut self) {
+        self.list.push_back(Bio::new(Op::ZoneResetAll, Sector(0), 0));
+        self.queue.submit(NOW, &mut self.list);
+        while self.done.is_empty() {
+            self.queue.poll(NOW, &mut self.done);
+        }
+        assert!(self.done.pop_front().is_some_and(|b| b.status.is_ok()));
+        self.at = 0;
+    }
+}
+
+/// The driver and the bare device, without the layer.
+fn raw(depth: usize, n: u64) {
+    let (device, _disk) = disk(&CASES[0]);
+    let mut queue =
+        device.open_queue(depth as u16, std::task::Waker::noop().clone()).expect("opens");
+    let buf = IoBuf::leaked(4096);
+    let mut pool: Vec<_> =
+        (0..depth).map(|_| Command::of(Bio::with_buf(Op::Write, Sector(0), 8, buf))).collect();
+    let (mut list, mut done) = (Commands::new(), Commands::new());
+    let (mut at, mut left) = (0, n);
+    while left > 0 {
+        for _ in 0..depth.min(left as usize) {
+            let mut c = pool.pop().expect("one for each tag");
+            c.set(Op::Write, Sector(at), 8, zoneplug_core::Flags::NONE);
+            at += 8;
+            left -= 1;
+            list.push_back(c);
+        }
+        queue.submit(NOW, &mut list);
+        queue.poll(NOW, &mut done);
+        while let Some(c) = done.pop_front() {
+            assert!(c.status.is_ok());
+            pool.push(c);
+        }
+    }
+}
+
+fn median(mut v: Vec<f64>) -> f64 {
+    v.sort_by(f64::total_cmp);
+    v[v.len() / 2]
+}
+
+fn timed(n: u64, mut f: impl FnMut()) -> f64 {
+    median(
+        (0..RUNS)
+            .map(|_| {
+                let t = Instant::now();
+                f();
+                t.elapsed().as_nanos() as f64 / n as f64
+            })
+            .collect(),
+    )
+}
+
+fn ns(c: &Case) -> f64 {
+    let (_, disk) = disk(c);
+    let mut client = Client::new(&disk, c, 0, 64.min(u64::from(disk.geometry().nr_zones())));
+    match c.kind {
+        EmuKind::Null => {
+            // Each run stays inside what the zones hold.
+            let n = 1_000_000;
+            client.run(10_000);
+            let mut client = client;
+            timed(n, || {
+                if c.work == Work::Append {
+                    client.at = (client.at / client.zone_sectors + 40) * client.zone_sectors;
+                }
+                if c.work == Work::Append {
+                    for _ in 0..n / 50_000 {
+                        client.run(50_000);
+                        client.at = (client.at / client.zone_sectors + 1) * client.zone_sectors;
+                    }
+                } else {
+                    client.run(n);
+                }
+                if c.work == Work::Random {
+                    client.reset_random();
+                }
+            })
+        }
+        EmuKind::Mem => {
+            let n = client.sectors / u64::from(c.block);
+            client.run(n);
+            client.reset();
+            timed(n, || {
+                client.run(n);
+                client.reset();
+            })
+        }
+    }
+}
+
+impl Client {
+    fn reset_random(&mut self) {
+        self.reset();
+        for z in 0..self.zones {
+            self.wps[z as usize] = z * self.zone_sectors;
+        }
+    }
+}
+
+fn memcpy_ns(bytes: usize) -> f64 {
+    let total = 256usize << 20;
+    let src = vec![1u8; bytes];
+    let mut dst = vec![0u8; total];
+    dst.fill(2);
+    let n = total / bytes;
+    timed(n as u64, || {
+        for chunk in dst.chunks_exact_mut(bytes) {
+            chunk.copy_from_slice(black_box(&src));
+        }
+        black_box(&mut dst);
+    })
+}
+
+fn mutex_ns() -> f64 {
+    let m = std::sync::Mutex::new(0u64);
+    let n = 10_000_000;
+    timed(n, || {
+        for _ in 0..n {
+            *black_box(&m).lock().expect("not poisoned") += 1;
+        }
+    })
+}
+
+/// Two clients on two threads; ns per BIO of both together.
+fn threads(name: &str, shared_disk: bool, work: Work, zones: &[(u64, u64)]) -> f64 {
+    let c = Case { name: "threads", ..case("threads", Mode::Plug, work, 16) };
+    let n = 30_000u64 * if work == Work::Append { 1 } else { 30 };
+    let one = disk(&c).1;
+    let disks: Vec<Disk> =
+        zones.iter().map(|_| if shared_disk { one.clone() } else { disk(&c).1 }).collect();
+    let mut clients: Vec<Client> =
+        disks.iter().zip(zones).map(|(d, &(z, n))| Client::new(d, &c, z, n)).collect();
+    let mut results = Vec::new();
+    for _ in 0..RUNS {
+        let go = std::sync::Barrier::new(clients.len());
+        let t = Instant::now();
+        std::thread::scope(|s| {
+            for client in &mut clients {
+                s.spawn(|| {
+                    go.wait();
+                    client.run(n);
+                });
+            }
+        });
+        results.push(t.elapsed().as_nanos() as f64 / (n * zones.len() as u64) as f64);
+        for client in &mut clients {
+            if work == Work::Append {
+                client.at = (client.at / client.zone_sectors + 1) * client.zone_sectors;
+            }
+        }
+        if work == Work::Append {
+            let at = clients.iter().map(|c| c.at).max().unwrap_or(0);
+            for client in &mut clients {
+                client.at = at;
+            }
+        }
+    }
+    let _ = name;
+    median(results)
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if let Some(i) = args.iter().position(|a| a == "--count") {
+        let (name, n): (&str, u64) = (&args[i + 1], args[i + 2].parse().expect("a number"));
+        if let Some(depth) = name.strip_prefix("raw-") {
+            return raw(depth.parse().expect("a depth"), n);
+        }
+        let c = CASES.iter().find(|c| c.name == name).expect("a case");
+        let (_, disk) = disk(c);
+        let zones = 64.min(u64::from(disk.geometry().nr_zones()));
+        return Client::new(&disk, c, 0, zones).run(n);
+    }
+    println!("build: {}; one thread, Driven; ns per BIO, median of {RUNS}", profile());
+    let mutex = mutex_ns();
+    println!("{:<20} {mutex:>8.1}", "mutex pair");
+    for depth in [1, 16] {
+        let t = timed(1_000_000, || raw(depth, 1_000_000));
+        println!("{:<20} {t:>8.1}", format!("raw-{depth}"));
+    }
+    for c in CASES {
+        let t = ns(c);
+        let beside = match (c.kind, c.block) {
+            (EmuKind::Mem, b) => {
+                let m = memcpy_ns(b as usize * 512);
+                format!("{:.2} of memcpy ({m:.0})", t / m)
+            }
+            _ => String::new(),
+        };
+        println!("{:<20} {t:>8.1}  {beside}", c.name);
+    }
+    let one = threads("append, one thread", true, Work::Append, &[(0, 1)]);
+    let shared = threads("append, one zone, two threads", true, Work::Append, &[(0, 1), (0, 1)]);
+    println!(
+        "append-16 one thread {one:.1}; two threads, one zone {shared:.1}: {:.2}",
+        one / shared
+    );
+    let control = threads("control", false, Work::Seq, &[(0, 1), (0, 1)]);
+    let apart = threads("two", true, Work::Seq, &[(0, 1), (2048, 1)]);
+    println!(
+        "two disks {control:.1}; one disk, different zones {apart:.1}: {:.2}",
+        control / apart
+    );
+}
+
+fn profile() -> &'static str {
+    if cfg!(debug_assertions) { "debug" } else { "bench: opt-level 3, fat LTO, one codegen unit" }
+}

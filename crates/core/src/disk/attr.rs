@@ -1,0 +1,155 @@
+//! What can be seen of a disk: attributes by their Linux names (T1), the plug dump (T2), counters (T5).
+
+use super::Disk;
+use super::layout::Layout;
+use super::sync::{Ordering, lock};
+use crate::error::{Error, ErrorKind};
+use crate::plug::Counters;
+use crate::unit::{Sector, ZoneNo};
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+/// One attribute of a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attribute {
+    /// Its name, Linux's where Linux has one.
+    pub name: &'static str,
+    /// Its value as text.
+    pub value: String,
+    /// Whether [`Disk::set_attribute`] takes it.
+    pub writable: bool,
+}
+
+/// Counts of a disk since it was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DiskCounters {
+    /// What the plugs did.
+    pub plugs: Counters,
+    /// Zones that Linux would have a plug for now: busy, stale or partly written.
+    pub live_plugs: u32,
+    /// BIOs that wait in plugs now.
+    pub waiting: u64,
+}
+
+impl Disk {
+    /// All attributes, in the order of their names' importance.
+    pub fn attributes(&self) -> Vec<Attribute> {
+        let l = self.layout();
+        let (g, lim, c) = (&l.geometry, &l.limits, &l.config);
+        let bytes = |sectors: u32| Sector(u64::from(sectors)).to_bytes().0.to_string();
+        let flag = |b: bool| u8::from(b).to_string();
+        let ro = |name, value| Attribute { name, value, writable: false };
+        let rw = |name, value| Attribute { name, value, writable: true };
+        let seq = g.nr_zones() - g.nr_conventional();
+        // O1: a limit that cannot be reached is none.
+        let limit = |n: u32| if n >= seq { "0".to_owned() } else { n.to_string() };
+        vec![
+            ro("zoned", "host-managed".to_owned()),
+            ro("nr_zones", g.nr_zones().to_string()),
+            ro("chunk_sectors", g.zone_sectors().to_string()),
+            ro("zone_write_granularity", bytes(lim.write_granularity_sectors)),
+            ro("zone_append_max_bytes", bytes(l.append_max)),
+            ro("max_open_zones", limit(fake_max_open(&l))),
+            ro("max_active_zones", limit(lim.max_active_zones)),
+            ro("logical_block_size", bytes(lim.logical_block_sectors)),
+            ro("max_transfer_bytes", (u64::from(lim.max_transfer_sectors) << 9).to_string()),
+            ro("rotational", flag(lim.rotational)),
+            ro("zone_append", if l.native_append { "native" } else { "emulated" }.to_owned()),
+            ro("mode", c.mode.to_string()),
+            rw("nomerges", flag(c.nomerges)),
+            rw("strict_management", flag(c.strict_management)),
+        ]
+    }
+
+    /// The value of one attribute.
+    pub fn attribute(&self, name: &str) -> Option<String> {
+        self.attributes().into_iter().find(|a| a.name == name).map(|a| a.value)
+    }
+
+    /// Changes an attribute of a disk in use. It holds from each queue's next call on.
+    pub fn set_attribute(&self, name: &str, value: &str) -> Result<(), Error> {
+        let known = self.attributes();
+        let Some(attribute) = known.iter().find(|a| a.name == name) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no attribute {name}"))
+                .hint(format!("attributes: {}", names(known.iter()))));
+        };
+        if !attribute.writable {
+            return Err(Error::invalid(format!("the attribute {name} cannot be changed")).hint(
+                format!("writable attributes: {}", names(known.iter().filter(|a| a.writable))),
+            ));
+        }
+        let on = match value {
+            "0" => false,
+            "1" => true,
+            _ => {
+                return Err(Error::invalid(format!("{name} is 0 or 1, not {value}"))
+                    .hint(format!("set {name} to 0 or to 1")));
+            }
+        };
+        let mut layout = lock(&self.shared.layout);
+        let mut config = layout.config.clone();
+        match name {
+            "nomerges" => config.nomerges = on,
+            _ => config.strict_management = on,
+        }
+        *layout = Arc::new(Layout::new(layout.geometry.clone(), layout.limits.clone(), config));
+        drop(layout);
+        self.shared.bump();
+        Ok(())
+    }
+
+    /// Writes the plug dump, in the form of Linux's `zone_wplugs`: a line for each zone that is busy, stale or partly
+    /// written. `ref` is what Linux would count: one for the zone, one for each BIO.
+    pub fn zone_wplugs(&self, out: &mut dyn Write) -> fmt::Result {
+        for z in 0..self.layout().geometry.nr_zones() {
+            let (shard, i) = self.shared.shard(ZoneNo(z));
+            let plug = &shard.plugs[i];
+            if !plug.is_live() {
+                continue;
+            }
+            let (flags, cond) = (plug.linux_flags(), plug.condition());
+            let (wp, parked) = (plug.write_pointer(), plug.parked());
+            let refs = 1 + u32::from(plug.is_plugged()) + parked;
+            drop(shard);
+            writeln!(
+                out,
+                "Zone no: {z}, flags: 0x{flags:x}, ref: {refs}, cond: {cond}, wp ofst: {wp}, pending BIO: {parked}"
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> DiskCounters {
+        let mut all = DiskCounters::default();
+        for s in &self.shared.shards {
+            let shard = lock(&s.0);
+            all.plugs.add(&shard.counters);
+            for plug in &shard.plugs {
+                all.live_plugs += u32::from(plug.is_live());
+                all.waiting += u64::from(plug.parked());
+            }
+        }
+        all
+    }
+
+    /// How many write pointers have been lost so far (the error epoch).
+    pub fn error_epoch(&self) -> u32 {
+        self.shared.epoch.load(Ordering::Acquire)
+    }
+}
+
+/// O2: a disk without limits shows 128 open zones, a hint that may be exceeded; conventional zones do not count.
+fn fake_max_open(l: &Layout) -> u32 {
+    const POOL: u32 = 128;
+    if l.limits.max_open_zones == 0 && l.limits.max_active_zones == 0 {
+        let seq = l.geometry.nr_zones() - l.geometry.nr_conventional();
+        if seq > POOL { POOL } else { 0 }
+    } else {
+        l.limits.max_open_zones
+    }
+}
+
+fn names<'a>(attributes: impl Iterator<Item = &'a Attribute>) -> String {
+    attributes.map(|a| a.name).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,91 @@
+//! How a disk and its queues are opened.
+
+use std::fmt;
+use std::task::Waker;
+
+/// Most tags of one queue.
+pub const MAX_TAGS: u16 = 4096;
+
+/// How writes are ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Mode {
+    /// Zone write plugging: above the tags, merged, recovered.
+    #[default]
+    Plug,
+    /// Not at all: what a program that sends writes as they come gets, and what a stacked device that
+    /// needs no order uses (P15).
+    None,
+    /// A first-in first-out dispatcher that takes a lock on the zone when it sends a write; requests wait with a tag
+    /// in their hands. What Linux did before plugging, for comparison (C1, C3).
+    Lock,
+}
+
+impl Mode {
+    /// Every mode.
+    pub const ALL: [Mode; 3] = [Mode::Plug, Mode::None, Mode::Lock];
+
+    /// The name that specifications and tables use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Plug => "plug",
+            Mode::None => "none",
+            Mode::Lock => "lock",
+        }
+    }
+
+    /// The mode of that name.
+    pub fn from_name(name: &str) -> Option<Mode> {
+        Mode::ALL.into_iter().find(|m| m.name() == name)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How a disk is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskConfig {
+    /// Ordering.
+    pub mode: Mode,
+    /// One BIO for each command (W15e).
+    pub nomerges: bool,
+    /// Emulate zone append even where the device has it.
+    pub emulate_append: bool,
+    /// Reset and finish fail with *zone busy* while writes of the zone are in flight, so that one client cannot
+    /// abort another's (M5).
+    pub strict_management: bool,
+    /// Shards of plugs; rounded to a power of two, at most 64.
+    pub shards: u32,
+}
+
+impl Default for DiskConfig {
+    fn default() -> Self {
+        DiskConfig {
+            mode: Mode::Plug,
+            nomerges: false,
+            emulate_append: false,
+            strict_management: false,
+            shards: 64,
+        }
+    }
+}
+
+/// How a queue is opened.
+#[derive(Debug, Clone)]
+pub struct QueueConfig {
+    /// Most BIOs that the queue holds, parked ones included.
+    pub depth: u32,
+    /// Most commands that it has at the device. Parked BIOs hold none.
+    pub tags: u16,
+    /// Woken by the device after [`DiskQueue::arm`](super::DiskQueue::arm).
+    pub waker: Waker,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        QueueConfig { depth: 128, tags: 32, waker: Waker::noop().clone() }
+    }
+}

@@ -1,0 +1,115 @@
+//! What the hot path needs to know of a disk, computed once: replaced as a whole, under freeze.
+
+use super::{DiskConfig, Mode};
+use crate::bio::{Bio, Op, Status};
+use crate::plug::Merge;
+use crate::zone::{Geometry, Limits};
+
+/// A snapshot of geometry, limits and attributes.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub(crate) geometry: Geometry,
+    pub(crate) limits: Limits,
+    pub(crate) config: DiskConfig,
+    /// Whether writes and appends go through plugs.
+    pub(crate) plugs: bool,
+    /// Whether appends go to the device as they are.
+    pub(crate) native_append: bool,
+    pub(crate) merge: Merge,
+    /// Longest command with data, in sectors.
+    pub(crate) max_transfer: u32,
+    /// Longest append, in sectors.
+    pub(crate) append_max: u32,
+    block_mask: u32,
+    write_mask: u32,
+}
+
+impl Layout {
+    pub(crate) fn new(geometry: Geometry, limits: Limits, config: DiskConfig) -> Layout {
+        let max_transfer = limits.transfer_sectors();
+        let native = limits.zone_append_max_sectors != 0 && !config.emulate_append;
+        let plugs = config.mode == Mode::Plug;
+        Layout {
+            plugs,
+            native_append: native,
+            merge: Merge {
+                max_sectors: max_transfer,
+                max_zeroes_sectors: limits.max_write_zeroes_sectors.max(1),
+                max_bios: match (config.nomerges, limits.max_bios) {
+                    (true, _) => 1,
+                    (false, 0) => u32::MAX,
+                    (false, n) => n,
+                },
+            },
+            max_transfer,
+            append_max: if native {
+                limits.visible_append_sectors(geometry.zone_sectors())
+            } else {
+                max_transfer.min(geometry.zone_sectors())
+            },
+            block_mask: limits.logical_block_sectors - 1,
+            write_mask: limits.write_granularity_sectors - 1,
+            geometry,
+            limits,
+            config,
+        }
+    }
+
+    /// Checks that hold for reads and writes in any place: the range is on the disk, the buffer fits, and both ends
+    /// are aligned.
+    #[inline]
+    pub(crate) fn check(&self, bio: &Bio, mask: u32) -> Result<(), Status> {
+        if !self.geometry.contains(bio.sector, bio.len_sectors) {
+            return Err(Status::OutOfRange);
+        }
+        if (bio.sector.0 as u32 | bio.len_sectors) & mask != 0 {
+            return Err(Status::Unaligned);
+        }
+        if bio.op.has_data() && !Self::buffer_fits(bio) {
+            return Err(Status::BadBuffer);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn buffer_fits(bio: &Bio) -> bool {
+        u64::from(bio.buf.len()) == u64::from(bio.len_sectors) << 9
+    }
+
+    pub(crate) fn check_read(&self, bio: &Bio) -> Result<(), Status> {
+        self.check(bio, self.block_mask)
+    }
+
+    /// Checks of a write to any zone.
+    #[inline]
+    pub(crate) fn check_write(&self, bio: &Bio) -> Result<(), Status> {
+        if let Err(status) = self.check(bio, self.write_mask) {
+            self.finer_grain(bio, status)?;
+        }
+        if self.limits.read_only {
+            return Err(Status::ReadOnlyDisk);
+        }
+        Ok(())
+    }
+
+    /// The write granularity is a rule of sequential zones; conventional ones take any block.
+    #[cold]
+    fn finer_grain(&self, bio: &Bio, status: Status) -> Result<(), Status> {
+        let (zone, _) = self.geometry.zone_of(bio.sector);
+        if status == Status::Unaligned && self.geometry.is_conventional(zone) {
+            return self.check(bio, self.block_mask);
+        }
+        Err(status)
+    }
+
+    /// The rare checks of a write, by operation.
+    #[inline]
+    pub(crate) fn max_of(&self, op: Op) -> u32 {
+        if op == Op::WriteZeroes { self.limits.max_write_zeroes_sectors } else { self.max_transfer }
+    }
+
+    #[inline]
+    pub(crate) fn write_mask(&self) -> u32 {
+        self.write_mask
+    }
+}

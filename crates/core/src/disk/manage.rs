@@ -1,0 +1,311 @@
+//! Everything that is neither a read nor a plugged write: zone management, reports, flush, discard, native append,
+//! and the writes of a disk without plugs.
+
+use super::Shared;
+use super::config::Mode;
+use super::layout::Layout;
+use super::queue::Lane;
+use super::sync::{Ordering, lock};
+use crate::bio::{Bio, Bios, Command, Flags, Op, Status};
+use crate::unit::{Sector, ZoneNo};
+use crate::zone::ZONE_RECORD_LEN;
+
+impl Lane {
+    /// Checks a BIO of the rare kinds and sends it.
+    pub(crate) fn other(&mut self, shared: &Shared, layout: &Layout, mut bio: Box<Bio>) {
+        let checked = match bio.op {
+            Op::Flush => Ok(()),
+            Op::Read | Op::Write | Op::WriteZeroes => layout.check_write(&bio),
+            Op::Discard => Self::check_discard(layout, &bio),
+            Op::ZoneAppend => self.check_native_append(shared, layout, &bio),
+            Op::ReportZones => Self::check_report(shared, layout, &mut bio),
+            Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset | Op::ZoneResetAll => {
+                Self::check_management(shared, layout, &mut bio)
+            }
+        };
+        if let Err(status) = checked {
+            return self.reject(bio, status);
+        }
+        if matches!(bio.op, Op::Write | Op::WriteZeroes | Op::Discard) {
+            let (_, offset) = layout.geometry.zone_of(bio.sector);
+            let end = u64::from(offset) + u64::from(bio.len_sectors);
+            let max = if bio.op == Op::Discard { u32::MAX } else { layout.max_of(bio.op) };
+            if bio.len_sectors > max || end > u64::from(layout.geometry.zone_sectors()) {
+                return self.split_unordered(layout, bio);
+            }
+        }
+        self.pass(layout, bio);
+    }
+
+    fn check_discard(layout: &Layout, bio: &Bio) -> Result<(), Status> {
+        layout.check_write(bio)?;
+        let (first, _) = layout.geometry.zone_of(bio.sector);
+        let last = bio.sector.plus(u64::from(bio.len_sectors) - 1);
+        let (last, _) = layout.geometry.zone_of(last);
+        let conventional = (first.0..=last.0).all(|z| layout.geometry.is_conventional(ZoneNo(z)));
+        if layout.limits.discard && conventional { Ok(()) } else { Err(Status::NotSupported) }
+    }
+
+    /// A native append is not plugged; from now on the layer does not know the zone's write pointer (A7, A8).
+    fn check_native_append(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        bio: &Bio,
+    ) -> Result<(), Status> {
+        if !layout.native_append {
+            return Err(Status::NotSupported);
+        }
+        layout.check_write(bio)?;
+        let (zone, offset) = layout.geometry.zone_of(bio.sector);
+        if layout.geometry.is_conventional(zone) {
+            return Err(Status::ConventionalZone);
+        }
+        if offset != 0 {
+            return Err(Status::NotZoneStart);
+        }
+        if bio.len_sectors > layout.append_max {
+            return Err(Status::AppendTooLarge);
+        }
+        if layout.plugs {
+            let epoch = shared.epoch.load(Ordering::Acquire);
+            let (mut shard, i) = shared.shard(zone);
+            shard.native_append(i, epoch, &mut self.aborted);
+            drop(shard);
+            if !self.aborted.is_empty() {
+                self.abort_early(shared, layout);
+            }
+            if !shared.append_used.load(Ordering::Relaxed) {
+                shared.append_used.store(true, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes what the abort list holds while there is no list of done BIOs at hand.
+    #[cold]
+    fn abort_early(&mut self, shared: &Shared, layout: &Layout) {
+        let mut done = Bios::new();
+        self.abort_waiting(shared, layout, Status::AbortedBehind, &mut done);
+        for mut bio in done {
+            bio.in_flight = true;
+            self.early.push(bio);
+        }
+    }
+
+    fn check_report(shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
+        if bio.sector.0 >= layout.geometry.capacity().0 {
+            return Err(Status::OutOfRange);
+        }
+        let records = bio.buf.len() as usize / ZONE_RECORD_LEN;
+        if records == 0 || bio.buf.len() as usize % ZONE_RECORD_LEN != 0 {
+            return Err(Status::BadBuffer);
+        }
+        // What the report will be compared with (E6): taken before it is sent.
+        bio.result = shared.epoch.load(Ordering::Acquire);
+        if bio.flags.contains(Flags::RESYNC) && layout.plugs {
+            let (first, _) = layout.geometry.zone_of(bio.sector);
+            let last =
+                u64::from(layout.geometry.nr_zones()).min(u64::from(first.0) + records as u64);
+            for z in first.0..last as u32 {
+                let (mut shard, i) = shared.shard(ZoneNo(z));
+                shard.plugs[i].begin_resync();
+            }
+        }
+        Ok(())
+    }
+
+    /// M1, M5, M6: whole zones, none of them conventional, and in strict mode none busy.
+    fn check_management(shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
+        if layout.limits.read_only {
+            return Err(Status::ReadOnlyDisk);
+        }
+        let g = &layout.geometry;
+        if bio.op == Op::ZoneReset
+            && bio.sector == Sector(0)
+            && u64::from(bio.len_sectors) == g.capacity().0
+        {
+            bio.op = Op::ZoneResetAll;
+        }
+        let zones = if bio.op == Op::ZoneResetAll {
+            0..g.nr_zones()
+        } else {
+            if !g.contains(bio.sector, bio.len_sectors) {
+                return Err(Status::OutOfRange);
+            }
+            let (first, offset) = g.zone_of(bio.sector);
+            let end = bio.sector.plus(u64::from(bio.len_sectors));
+            let (after, rest) = g.zone_of(end);
+            if offset != 0 || (rest != 0 && end != g.capacity()) {
+                return Err(Status::NotZoneStart);
+            }
+            first.0..after.0 + u32::from(rest != 0)
+        };
+        if bio.op != Op::ZoneResetAll && zones.clone().any(|z| g.is_conventional(ZoneNo(z))) {
+            return Err(Status::ConventionalZone);
+        }
+        let aborts = matches!(bio.op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish);
+        if layout.config.strict_management && layout.plugs && aborts {
+            for z in zones {
+                let (shard, i) = shared.shard(ZoneNo(z));
+                if shard.plugs[i].is_plugged() {
+                    return Err(Status::ZoneBusy);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Shapes the command of a BIO that is not a read. Returns whether it must have a zone's lock first.
+    pub(crate) fn prepare(layout: &Layout, bio: &Bio, cmd: &mut Command) -> bool {
+        let g = &layout.geometry;
+        match bio.op {
+            Op::Write | Op::WriteZeroes => {
+                let (zone, _) = g.zone_of(bio.sector);
+                cmd.zone = zone.0;
+                layout.config.mode == Mode::Lock && !g.is_conventional(zone)
+            }
+            Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
+                let (zone, _) = g.zone_of(bio.sector);
+                cmd.zone = zone.0;
+                cmd.len_sectors = g.zone_len_sectors(zone);
+                false
+            }
+            Op::ZoneResetAll => {
+                cmd.sector = Sector(0);
+                cmd.len_sectors = 0;
+                false
+            }
+            Op::ReportZones => {
+                cmd.report.clear();
+                cmd.report_max = bio.buf.len() / ZONE_RECORD_LEN as u32;
+                cmd.epoch = bio.result;
+                cmd.len_sectors = 0;
+                false
+            }
+            Op::Read | Op::Flush | Op::Discard | Op::ZoneAppend => false,
+        }
+    }
+
+    /// A command of the rare kinds has come back.
+    #[cold]
+    pub(crate) fn finished_other(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        mut cmd: Box<Command>,
+        done: &mut Bios,
+    ) {
+        if cmd.bios.is_empty() {
+            self.answered = Some(cmd);
+            return;
+        }
+        if cmd.status.is_ok() {
+            match cmd.op {
+                Op::ZoneAppend => {
+                    for bio in &mut cmd.bios {
+                        bio.sector = cmd.sector;
+                    }
+                }
+                Op::ReportZones => self.reported(shared, layout, &mut cmd),
+                op if op.is_zone_management() => {
+                    self.managed(shared, layout, &cmd);
+                    if self.next_zone(layout, &mut cmd) {
+                        self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
+                        return self.out.push_back(cmd);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.settle_status(layout, &mut cmd);
+        self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
+        self.deliver(shared, &mut cmd, done);
+        self.free.push(cmd);
+    }
+
+    /// The effect of a management command that succeeded (M2, M3).
+    fn managed(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
+        if !layout.plugs {
+            return;
+        }
+        let zone = ZoneNo(cmd.zone);
+        match cmd.op {
+            Op::ZoneReset => {
+                let (mut shard, i) = shared.shard(zone);
+                shard.reset(i, &mut self.aborted);
+            }
+            Op::ZoneFinish => {
+                let len = layout.geometry.zone_len_sectors(zone);
+                let (mut shard, i) = shared.shard(zone);
+                shard.finish(i, len, &mut self.aborted);
+            }
+            Op::ZoneResetAll => {
+                for s in &shared.shards {
+                    let mut shard = lock(&s.0);
+                    for i in 0..shard.plugs.len() {
+                        shard.reset(i, &mut self.aborted);
+                    }
+                }
+                shared.append_used.store(false, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// Moves a management command to the next zone of its range, if there is one.
+    fn next_zone(&self, layout: &Layout, cmd: &mut Command) -> bool {
+        if cmd.op == Op::ZoneResetAll {
+            return false;
+        }
+        let next = cmd.sector.plus(u64::from(cmd.len_sectors));
+        let end = cmd.bios[0].sector.plus(u64::from(cmd.bios[0].len_sectors));
+        if next >= end {
+            return false;
+        }
+        cmd.sector = next;
+        cmd.zone += 1;
+        cmd.len_sectors = layout.geometry.zone_len_sectors(ZoneNo(cmd.zone));
+        true
+    }
+
+    /// A report has come back: correct what it may correct, and give it to the client.
+    fn reported(&mut self, shared: &Shared, layout: &Layout, cmd: &mut Command) {
+        let resync = cmd.bios[0].flags.contains(Flags::RESYNC);
+        let mut busy = false;
+        if layout.plugs {
+            busy = self.apply_report(shared, layout, cmd, resync);
+        }
+        let Command { bios, report, report_max, .. } = cmd;
+        let bio = &mut bios[0];
+        let nr = (*report_max).min(report.len() as u32);
+        for (n, zone) in (0..nr).zip(report.iter()) {
+            bio.buf.copy_from(n * ZONE_RECORD_LEN as u32, &zone.encode());
+        }
+        bio.result = nr;
+        if busy {
+            cmd.status = Status::ZoneBusy;
+        }
+    }
+
+    /// Lets the plugs see a report. The zone is found by its start, never by its place in the report (V9). Returns
+    /// whether a resync met a busy zone.
+    pub(crate) fn apply_report(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        cmd: &Command,
+        resync: bool,
+    ) -> bool {
+        let mut busy = false;
+        for info in &cmd.report {
+            let (zone, offset) = layout.geometry.zone_of(info.start);
+            if offset != 0 || zone.0 >= layout.geometry.nr_zones() {
+                continue;
+            }
+            let (mut shard, i) = shared.shard(zone);
+            busy |= shard.reported(i, info, cmd.epoch, resync, &mut self.aborted);
+        }
+        busy
+    }
+}

@@ -1,0 +1,335 @@
+//! A client's queue: the way up. Completions, what follows them, and deliveries.
+//!
+//! For each command: first the plug's state, then what it says comes next is put on its way, and only then do the
+//! BIOs reach their owners (section 15.10 of the requirements; the original does it the other way round and
+//! pays with B7, B32c and CODE-4).
+
+use super::config::Mode;
+use super::layout::Layout;
+use super::queue::{DiskQueue, Lane, Ready};
+use super::sync::{Ordering, lock};
+use super::{ORPHANS, Shared};
+use crate::bio::{Bio, Bios, Command, MIXED, NO_PARENT, Op, Status};
+use crate::plug::Next;
+use crate::unit::{Nanos, ZoneNo};
+
+impl DiskQueue {
+    /// Does what there is to do, and appends the BIOs that have finished to `done`.
+    ///
+    /// All state is settled before a BIO is in `done`, and no lock is held: submit from there whatever you like.
+    pub fn poll(&mut self, now: Nanos, done: &mut Bios) {
+        if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen {
+            self.refresh(now);
+        }
+        let DiskQueue { shared, layout, lane } = self;
+        let before = done.len();
+        lane.lower.poll(now, &mut lane.fin);
+        while let Some(cmd) = lane.fin.pop_front() {
+            lane.finished(shared, layout, cmd, done);
+        }
+        if !lane.ready.is_empty() {
+            lane.send_ready(shared, layout);
+        }
+        if !lane.dispatch.is_empty() {
+            lane.dispatch_locked(shared);
+        }
+        if !lane.out.is_empty() {
+            lane.lower.submit(now, &mut lane.out);
+        }
+        if !lane.early.is_empty() {
+            let mut early = std::mem::take(&mut lane.early);
+            lane.deliver_own(&mut early, done);
+            // Only rejected parents can have come meanwhile: there are none, a part is never rejected early.
+            debug_assert!(lane.early.is_empty());
+            lane.early = early;
+        }
+        if lane.mailbox.is_filled() {
+            let mut bios = std::mem::take(&mut lane.scratch);
+            lane.mailbox.collect(&mut bios);
+            lane.deliver_own(&mut bios, done);
+            lane.scratch = bios;
+        }
+        lane.outstanding -= (done.len() - before) as u32;
+    }
+
+    /// Gives up the queue. With work in flight it becomes an orphan that other queues of the disk poll.
+    pub(crate) fn close(&mut self) {
+        if self.lane.is_closed() {
+            return;
+        }
+        if self.lane.outstanding == 0 && !self.lane.is_busy() {
+            return self.unregister();
+        }
+        let lane = std::mem::replace(&mut self.lane, Lane::closed());
+        let orphan = DiskQueue { shared: self.shared.clone(), layout: self.layout.clone(), lane };
+        lock(&self.shared.orphans).push(orphan);
+        self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
+        // Somebody who sleeps may be the only one left to poll it.
+        for q in lock(&self.shared.queues).iter().flatten() {
+            q.wake();
+        }
+    }
+
+    fn unregister(&mut self) {
+        let id = self.lane.id;
+        debug_assert!(self.lane.early.is_empty(), "a rejected BIO is outstanding");
+        for mut bio in self.lane.mailbox.close() {
+            bio.in_flight = false;
+        }
+        self.lane.id = Lane::CLOSED;
+        lock(&self.shared.queues)[id as usize] = None;
+        self.shared.bump();
+    }
+
+    /// Polls the queues that were dropped with work in flight, and lets those go that have none left.
+    #[cold]
+    pub(crate) fn poll_orphans(&mut self, now: Nanos) {
+        // Taken out while they are polled: their own refresh comes by here too.
+        let mut orphans = std::mem::take(&mut *lock(&self.shared.orphans));
+        let mut dropped = Bios::new();
+        orphans.retain_mut(|orphan| {
+            let state = orphan.shared.state.0.load(Ordering::Acquire);
+            orphan.lane.seen = state;
+            orphan.layout = lock(&orphan.shared.layout).clone();
+            orphan.lane.peers.clone_from(&lock(&orphan.shared.queues));
+            orphan.poll(now, &mut dropped);
+            super::freeze::acknowledge(&orphan.lane, state);
+            orphan.lane.outstanding > 0 || orphan.lane.is_busy()
+        });
+        let mut list = lock(&self.shared.orphans);
+        list.append(&mut orphans);
+        // Under the list's lock: another poller may have found it empty meanwhile.
+        if list.is_empty() {
+            self.shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
+        } else {
+            self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Lane {
+    #[inline]
+    fn finished(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        mut cmd: Box<Command>,
+        done: &mut Bios,
+    ) {
+        if cmd.status == Status::Busy {
+            // W23: the same command again; nothing else of the zone was sent meanwhile.
+            cmd.status = Status::Ok;
+            return self.out.push_back(cmd);
+        }
+        if !cmd.plugged {
+            if cmd.op == Op::Read && cmd.status.is_ok() {
+                self.deliver(shared, &mut cmd, done);
+                return self.free.push(cmd);
+            }
+            return self.finished_other(shared, layout, cmd, done);
+        }
+        if layout.config.mode == Mode::Lock {
+            let (mut shard, i) = shared.shard(ZoneNo(cmd.zone));
+            shard.plugs[i].unlock_zone();
+            drop(shard);
+            self.settle_status(layout, &mut cmd);
+            self.deliver(shared, &mut cmd, done);
+            return self.free.push(cmd);
+        }
+        let zone = ZoneNo(cmd.zone);
+        let (mut guard, i) = shared.shard(zone);
+        let mut next = Next::Idle;
+        if cmd.status.is_ok() && guard.plugs[i].parked() == 0 {
+            guard.plugs[i].unlock_zone();
+        } else {
+            let epoch = if cmd.status.is_ok() {
+                0
+            } else {
+                shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+            };
+            let offset = (cmd.sector.0 - layout.geometry.zone_start(zone).0) as u32;
+            next = guard.complete(i, &cmd, offset, epoch, &mut self.aborted);
+        }
+        if next == Next::Issue {
+            // The tag goes on to the next writes of the zone: they leave with the lock still warm.
+            let owner = cmd.owner;
+            std::mem::swap(&mut cmd.bios, &mut self.scratch);
+            std::mem::swap(&mut cmd.owners, &mut self.owners);
+            guard.fill(i, layout.merge, &mut cmd);
+            drop(guard);
+            let mut bios = std::mem::take(&mut self.scratch);
+            let owners = std::mem::take(&mut self.owners);
+            self.hand_over(shared, owner, &owners, &mut bios, done);
+            self.scratch = bios;
+            self.owners = owners;
+            return self.out.push_back(cmd);
+        }
+        drop(guard);
+        if !cmd.status.is_ok() {
+            self.settle_status(layout, &mut cmd);
+        }
+        if next == Next::Aborted {
+            self.abort_waiting(shared, layout, Status::AbortedBehind, done);
+        }
+        self.deliver(shared, &mut cmd, done);
+        self.free.push(cmd);
+    }
+
+    /// One result for all BIOs of a command; after an error none reports a sector.
+    pub(crate) fn settle_status(&mut self, layout: &Layout, cmd: &mut Command) {
+        if cmd.status.is_ok() {
+            return;
+        }
+        for bio in &mut cmd.bios {
+            bio.status = cmd.status;
+            Self::forget_sector(layout, bio);
+        }
+    }
+
+    fn forget_sector(layout: &Layout, bio: &mut Bio) {
+        if bio.op == Op::ZoneAppend {
+            bio.sector = layout.geometry.zone_start(layout.geometry.zone_of(bio.sector).0);
+        }
+    }
+
+    /// Completes what the abort list holds.
+    #[cold]
+    pub(crate) fn abort_waiting(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        status: Status,
+        done: &mut Bios,
+    ) {
+        let mut bios = std::mem::take(&mut self.aborted);
+        for bio in &mut bios {
+            bio.status = status;
+            Self::forget_sector(layout, bio);
+        }
+        self.sort_out(shared, &mut bios, done);
+        self.aborted = bios;
+    }
+
+    /// Delivers the BIOs of a command, which keeps its list for the next time.
+    #[inline]
+    pub(crate) fn deliver(&mut self, shared: &Shared, cmd: &mut Command, done: &mut Bios) {
+        let owners = std::mem::take(&mut cmd.owners);
+        let mut bios = std::mem::take(&mut cmd.bios);
+        self.hand_over(shared, cmd.owner, &owners, &mut bios, done);
+        cmd.bios = bios;
+        cmd.owners = owners;
+    }
+
+    #[inline]
+    fn hand_over(
+        &mut self,
+        shared: &Shared,
+        owner: u32,
+        owners: &[(u32, u32)],
+        bios: &mut Vec<Box<Bio>>,
+        done: &mut Bios,
+    ) {
+        if owner == self.id {
+            self.deliver_own(bios, done);
+        } else if owner != MIXED {
+            self.deliver_to(shared, owner, bios.drain(..));
+        } else {
+            self.hand_over_mixed(shared, owners, bios, done);
+        }
+    }
+
+    fn hand_over_mixed(
+        &mut self,
+        shared: &Shared,
+        owners: &[(u32, u32)],
+        bios: &mut Vec<Box<Bio>>,
+        done: &mut Bios,
+    ) {
+        let mut all = bios.drain(..);
+        for &(owner, n) in owners {
+            let run = all.by_ref().take(n as usize);
+            if owner == self.id {
+                for bio in run {
+                    self.give_back(bio, done);
+                }
+            } else {
+                self.deliver_to(shared, owner, run);
+            }
+        }
+        debug_assert!(all.next().is_none(), "the owners of a command cover its BIOs");
+    }
+
+    /// Delivers BIOs of any owners.
+    #[cold]
+    pub(crate) fn sort_out(&mut self, shared: &Shared, bios: &mut Vec<Box<Bio>>, done: &mut Bios) {
+        for bio in bios.drain(..) {
+            if bio.queue == self.id {
+                self.give_back(bio, done);
+            } else {
+                self.deliver_to(shared, bio.queue, std::iter::once(bio));
+            }
+        }
+    }
+
+    fn deliver_to(&mut self, shared: &Shared, queue: u32, bios: impl Iterator<Item = Box<Bio>>) {
+        let mut rest = match self.peers.get(queue as usize).and_then(Option::as_ref) {
+            Some(peer) => match peer.push(bios) {
+                Ok(()) => return,
+                Err(rest) => rest,
+            },
+            None => bios.collect(),
+        };
+        // A queue that was opened after this one last looked.
+        self.peers.clone_from(&lock(&shared.queues));
+        if let Some(peer) = self.peers.get(queue as usize).and_then(Option::as_ref) {
+            match peer.push(rest.drain(..)) {
+                Ok(()) => return,
+                Err(still) => rest = still,
+            }
+        }
+        debug_assert!(rest.is_empty(), "a queue is open until its last BIO has come back");
+        for mut bio in rest {
+            bio.in_flight = false;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn deliver_own(&mut self, bios: &mut Vec<Box<Bio>>, done: &mut Bios) {
+        for bio in bios.drain(..) {
+            self.give_back(bio, done);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn give_back(&mut self, mut bio: Box<Bio>, done: &mut Bios) {
+        bio.in_flight = false;
+        if bio.parent == NO_PARENT {
+            done.push_back(bio);
+        } else {
+            self.part_done(bio, done);
+        }
+    }
+
+    /// Gives tags that have become free to those who wait, in order.
+    pub(crate) fn send_ready(&mut self, shared: &Shared, layout: &Layout) {
+        while let Some(mut cmd) = self.free.pop() {
+            match self.ready.pop_front() {
+                Some(Ready::Bio(bio)) => self.launch(layout, bio, cmd),
+                Some(Ready::Zone(zone)) => {
+                    let (mut shard, i) = shared.shard(zone);
+                    if shard.fill(i, layout.merge, &mut cmd) {
+                        cmd.zone = zone.0;
+                        self.out.push_back(cmd);
+                    } else {
+                        // A reset took them all.
+                        self.free.push(cmd);
+                    }
+                }
+                None => {
+                    self.free.push(cmd);
+                    break;
+                }
+            }
+        }
+    }
+}

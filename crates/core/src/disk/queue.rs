@@ -1,0 +1,479 @@
+//! A client's queue: the way down. `poll` has the way up.
+
+use super::config::QueueConfig;
+use super::layout::Layout;
+use super::mailbox::Mailbox;
+use super::split::Parent;
+use super::sync::{Ordering, lock};
+use super::{ORPHANS, Shared};
+use crate::bio::{Bio, BioPool, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
+use crate::device::Queue;
+use crate::plug::{Admit, Kind};
+use crate::unit::{Nanos, Sector, ZoneNo};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// What waits for a tag, in the order in which it came.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    /// A BIO that no plug orders.
+    Bio(Box<Bio>),
+    /// A busy zone whose next write has not been sent yet. Its BIOs are still parked and go on merging.
+    Zone(ZoneNo),
+}
+
+/// A queue of a [`Disk`](super::Disk): used by one owner at a time, who submits and polls.
+pub struct DiskQueue {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) lane: Lane,
+}
+
+impl std::fmt::Debug for DiskQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DiskQueue")
+            .field("id", &self.lane.id)
+            .field("outstanding", &self.lane.outstanding)
+            .field("free_tags", &self.lane.free.len())
+            .field("ready", &self.lane.ready.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The queue's own state: nobody else touches it.
+pub(crate) struct Lane {
+    pub(crate) id: u32,
+    /// `Shared::state` as it was when `layout` was taken.
+    pub(crate) seen: u32,
+    depth: u32,
+    pub(crate) tags: u16,
+    /// BIOs taken from the client and not yet given back.
+    pub(crate) outstanding: u32,
+    pub(crate) lower: Box<dyn Queue>,
+    /// Tags that are free: commands to use.
+    pub(crate) free: Vec<Box<Command>>,
+    /// The command of the disk's own reports.
+    pub(crate) reserved: Option<Box<Command>>,
+    /// An own report that has come back.
+    pub(crate) answered: Option<Box<Command>>,
+    /// On the way to the device.
+    pub(crate) out: Commands,
+    /// Back from it.
+    pub(crate) fin: Commands,
+    /// Waiting for a tag.
+    pub(crate) ready: VecDeque<Ready>,
+    /// `lock` mode: holding a tag, waiting for a zone.
+    pub(crate) dispatch: Commands,
+    /// Finished without the device.
+    pub(crate) early: Vec<Box<Bio>>,
+    /// Zones that a dispatch round found locked.
+    pub(crate) blocked: Vec<u32>,
+    pub(crate) scratch: Vec<Box<Bio>>,
+    pub(crate) owners: Vec<(u32, u32)>,
+    pub(crate) aborted: Vec<Box<Bio>>,
+    pub(crate) parents: Vec<Parent>,
+    pub(crate) free_parents: Vec<u32>,
+    /// BIOs for the parts of split ones.
+    pub(crate) spare: BioPool,
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// The mailboxes of the other queues, by id.
+    pub(crate) peers: Vec<Option<Arc<Mailbox>>>,
+}
+
+impl DiskQueue {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        lower: Box<dyn Queue>,
+        config: &QueueConfig,
+    ) -> DiskQueue {
+        let mailbox = Arc::new(Mailbox::default());
+        let id = {
+            let mut queues = lock(&shared.queues);
+            match queues.iter().position(Option::is_none) {
+                Some(free) => {
+                    queues[free] = Some(mailbox.clone());
+                    free
+                }
+                None => {
+                    queues.push(Some(mailbox.clone()));
+                    queues.len() - 1
+                }
+            }
+        };
+        shared.bump();
+        let layout = lock(&shared.layout).clone();
+        let lane = Lane::new(id as u32, lower, config.depth, config.tags, mailbox);
+        DiskQueue { shared, layout, lane }
+    }
+
+    /// Takes BIOs from the front of `bios`, as many as the depth allows, and returns how many. What is left was not
+    /// looked at: the queue is full, or the disk is frozen.
+    ///
+    /// Whatever becomes of a BIO that was taken, it comes back through [`DiskQueue::poll`], exactly once.
+    pub fn submit(&mut self, now: Nanos, bios: &mut Bios) -> usize {
+        if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen && !self.refresh(now) {
+            return 0;
+        }
+        let DiskQueue { shared, layout, lane } = self;
+        let before = lane.outstanding;
+        while lane.outstanding < lane.depth {
+            let Some(mut bio) = bios.pop_front() else { break };
+            lane.take(&mut bio);
+            match bio.op {
+                Op::Read => lane.read(layout, bio),
+                Op::Write | Op::WriteZeroes if layout.plugs => {
+                    lane.write(shared, layout, bio, bios);
+                }
+                Op::ZoneAppend if layout.plugs && !layout.native_append => {
+                    lane.write(shared, layout, bio, bios);
+                }
+                _ => lane.other(shared, layout, bio),
+            }
+        }
+        if !lane.dispatch.is_empty() {
+            lane.dispatch_locked(shared);
+        }
+        if !lane.out.is_empty() {
+            lane.lower.submit(now, &mut lane.out);
+        }
+        (lane.outstanding - before) as usize
+    }
+
+    /// BIOs that were taken and not given back yet.
+    pub fn outstanding(&self) -> u32 {
+        self.lane.outstanding
+    }
+
+    /// How many BIOs can be submitted now.
+    pub fn room(&self) -> u32 {
+        self.lane.depth - self.lane.outstanding
+    }
+
+    /// Whether commands of this queue are at the device, or wait for a tag: whether polling it can make
+    /// progress for anybody. BIOs that are parked behind another queue's write do not count.
+    pub fn is_busy(&self) -> bool {
+        self.lane.is_busy()
+    }
+
+    /// Whether [`DiskQueue::poll`] has something to give back at once.
+    pub fn has_completions(&self) -> bool {
+        !self.lane.early.is_empty() || self.lane.mailbox.is_filled()
+    }
+
+    /// The next moment at which `poll` has work of its own.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.lane.lower.next_deadline()
+    }
+
+    /// Prepares for sleep: `waker` is woken when another queue delivers a BIO of this one or when the disk is thawed;
+    /// the device's waker (see [`QueueConfig::waker`]) when a command of this queue finishes. False: there is
+    /// something to poll for already. Arm, poll once more, then sleep.
+    pub fn arm(&mut self, waker: &Waker) -> bool {
+        self.lane.lower.arm();
+        self.lane.early.is_empty() && self.lane.mailbox.arm(waker)
+    }
+
+    /// Something is not as it was last time: layout, freeze, queues or orphans. Returns false if the disk is frozen.
+    #[cold]
+    pub(crate) fn refresh(&mut self, now: Nanos) -> bool {
+        let state = self.shared.state.0.load(Ordering::Acquire);
+        if state & ORPHANS != 0 {
+            self.poll_orphans(now);
+        }
+        self.layout = lock(&self.shared.layout).clone();
+        self.lane.peers.clone_from(&lock(&self.shared.queues));
+        let frozen = super::freeze::acknowledge(&self.lane, state);
+        // An orphan or a freeze keeps this path: `seen` must not match.
+        self.lane.seen = if frozen || state & ORPHANS != 0 { u32::MAX } else { state };
+        !frozen
+    }
+}
+
+impl Drop for DiskQueue {
+    /// Never blocks. What is in flight is finished by whoever polls another queue of the disk.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The device queue of a lane that has been given away.
+struct Gone;
+
+impl Queue for Gone {
+    fn submit(&mut self, _: Nanos, _: &mut Commands) {}
+    fn poll(&mut self, _: Nanos, _: &mut Commands) {}
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+    fn arm(&mut self) {}
+}
+
+impl Lane {
+    /// The id of a lane that has been given away.
+    pub(crate) const CLOSED: u32 = u32::MAX - 1;
+
+    fn new(id: u32, lower: Box<dyn Queue>, depth: u32, tags: u16, mailbox: Arc<Mailbox>) -> Lane {
+        let (nr_tags, nr_bios) = (usize::from(tags), depth as usize);
+        Lane {
+            id,
+            // Never equal to a real state, so that the first call looks.
+            seen: u32::MAX,
+            depth,
+            tags,
+            outstanding: 0,
+            lower,
+            free: (0..nr_tags).map(|_| Command::new(nr_bios.min(64))).collect(),
+            reserved: Some(Command::new(0)),
+            answered: None,
+            out: Commands::with_capacity(nr_tags + 1),
+            fin: Commands::with_capacity(nr_tags + 1),
+            ready: VecDeque::with_capacity(nr_bios),
+            dispatch: Commands::new(),
+            blocked: Vec::new(),
+            early: Vec::with_capacity(nr_bios),
+            scratch: Vec::with_capacity(nr_bios),
+            owners: Vec::new(),
+            aborted: Vec::new(),
+            parents: Vec::new(),
+            free_parents: Vec::new(),
+            spare: BioPool::default(),
+            mailbox,
+            peers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn closed() -> Lane {
+        Lane::new(Self::CLOSED, Box::new(Gone), 0, 0, Arc::default())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.id == Self::CLOSED
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.free.len() < usize::from(self.tags) || !self.ready.is_empty()
+    }
+
+    #[inline]
+    fn take(&mut self, bio: &mut Bio) {
+        self.outstanding += 1;
+        bio.queue = self.id;
+        bio.parent = NO_PARENT;
+        bio.in_flight = true;
+        bio.status = Status::Ok;
+    }
+
+    /// BIOs that finished while nobody was there to take them: the next poll gives them back.
+    pub(crate) fn keep(&mut self, done: &mut Bios) {
+        self.outstanding += done.len() as u32;
+        for mut bio in done.drain(..) {
+            bio.in_flight = true;
+            self.early.push(bio);
+        }
+    }
+
+    /// Fails a BIO before a device has seen it.
+    #[cold]
+    pub(crate) fn reject(&mut self, mut bio: Box<Bio>, status: Status) {
+        bio.status = status;
+        self.early.push(bio);
+    }
+
+    /// Refuses a BIO of a zone's plug, and counts it there.
+    #[cold]
+    fn refuse(&mut self, shared: &Shared, bio: Box<Bio>, zone: ZoneNo, status: Status) {
+        shared.shard(zone).0.rejected(status);
+        self.reject(bio, status);
+    }
+
+    #[inline]
+    fn read(&mut self, layout: &Layout, bio: Box<Bio>) {
+        if let Err(status) = layout.check_read(&bio) {
+            return self.reject(bio, status);
+        }
+        let (zone, offset) = layout.geometry.zone_of(bio.sector);
+        // The last zone may be shorter, but a read that passed the check does not cross its end.
+        let fits = u64::from(offset) + u64::from(bio.len_sectors)
+            <= u64::from(layout.geometry.zone_sectors());
+        if !fits || bio.len_sectors > layout.max_transfer {
+            return self.split_unordered(layout, bio);
+        }
+        let _ = zone;
+        self.pass(layout, bio);
+    }
+
+    /// A write, write-zeroes or emulated append, and those behind it in `bios` that go to the same zone: they take
+    /// the zone's lock once.
+    fn write(&mut self, shared: &Shared, layout: &Layout, mut bio: Box<Bio>, bios: &mut Bios) {
+        if let Err(status) = layout.check_write(&bio) {
+            return self.reject(bio, status);
+        }
+        let (zone, offset) = layout.geometry.zone_of(bio.sector);
+        let append = bio.op == Op::ZoneAppend;
+        let len = bio.len_sectors;
+        let max = layout.max_of(bio.op);
+        if append {
+            if let Err(status) = Self::check_append(layout, offset, len) {
+                return self.refuse(shared, bio, zone, status);
+            }
+        } else if len > max
+            || u64::from(offset) + u64::from(len) > u64::from(layout.geometry.zone_sectors())
+        {
+            return self.split_write(shared, layout, bio);
+        }
+        let kind = Kind::of(&bio);
+        let zone_start = layout.geometry.zone_start(zone);
+        let (mut guard, i) = shared.shard(zone);
+        let shard = &mut *guard;
+        let plug = &mut shard.plugs[i];
+        let at = plug.write_pointer();
+        let admit = if append { plug.admit_append(len) } else { plug.admit(offset, len) };
+        let mut cmd = None;
+        match admit {
+            Admit::Reject(status) => {
+                drop(guard);
+                return self.write_refused(shared, layout, bio, zone, status);
+            }
+            Admit::Issue => cmd = self.free.pop(),
+            Admit::Park => {}
+        }
+        if append {
+            bio.sector = zone_start.plus(u64::from(at));
+        }
+        // Only an open command takes the BIOs that follow; once one has parked, all later ones must (I2).
+        let mut room = 0;
+        let (mut total, mut nr) = (len, 1u32);
+        match &mut cmd {
+            Some(c) => {
+                shard.counters.issued += 1;
+                c.set(kind.op(), bio.sector, 0, kind.flags());
+                c.generation = plug.generation();
+                c.plugged = true;
+                c.zone = zone.0;
+                c.begin_owners(self.id);
+                c.bios.push(bio);
+                if kind.merges(kind) {
+                    room = layout.merge.max_bios - 1;
+                }
+            }
+            None => {
+                shard.park(i, bio, kind);
+                if admit == Admit::Issue {
+                    // The zone waits for a tag, its BIOs hold none.
+                    self.ready.push_back(Ready::Zone(zone));
+                }
+            }
+        }
+        while self.outstanding < self.depth {
+            let plug = &mut shard.plugs[i];
+            let at = plug.write_pointer();
+            let next = zone_start.plus(u64::from(at));
+            let Some(mut bio) = bios.pop_front_if(|b| Self::follows(layout, b, zone_start, next))
+            else {
+                break;
+            };
+            let len = bio.len_sectors;
+            if let Admit::Reject(status) = plug.admit(at, len) {
+                self.take(&mut bio);
+                shard.rejected(status);
+                self.reject(bio, status);
+                continue;
+            }
+            self.take(&mut bio);
+            bio.sector = next;
+            let next_kind = Kind::of(&bio);
+            match &mut cmd {
+                Some(c) if room > 0 && next_kind.merges(kind) && len <= max - total => {
+                    room -= 1;
+                    nr += 1;
+                    total += len;
+                    c.bios.push(bio);
+                }
+                _ => {
+                    room = 0;
+                    shard.park(i, bio, next_kind);
+                }
+            }
+        }
+        shard.counters.merged += u64::from(nr - 1);
+        drop(guard);
+        if let Some(mut c) = cmd {
+            c.len_sectors = total;
+            self.out.push_back(c);
+        }
+    }
+
+    /// Whether `bio` continues a zone: a write at `next`, or an append to the zone, with nothing special about it.
+    #[inline]
+    fn follows(layout: &Layout, bio: &Bio, zone_start: Sector, next: Sector) -> bool {
+        let place = match bio.op {
+            Op::Write => bio.sector == next,
+            Op::ZoneAppend => {
+                !layout.native_append
+                    && bio.sector == zone_start
+                    && bio.len_sectors <= layout.append_max
+            }
+            _ => return false,
+        };
+        place
+            && bio.len_sectors & layout.write_mask() == 0
+            && bio.len_sectors.wrapping_sub(1) < layout.max_transfer
+            && Layout::buffer_fits(bio)
+            // Past the end of the zone it is not this zone's: the full path splits or refuses it.
+            && next.0 - zone_start.0 + u64::from(bio.len_sectors)
+                <= u64::from(layout.geometry.zone_sectors())
+    }
+
+    fn check_append(layout: &Layout, offset: u32, len: u32) -> Result<(), Status> {
+        if offset != 0 {
+            Err(Status::NotZoneStart)
+        } else if len > layout.append_max {
+            Err(Status::AppendTooLarge)
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn write_refused(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        bio: Box<Bio>,
+        zone: ZoneNo,
+        status: Status,
+    ) {
+        if status == Status::ConventionalZone && bio.op != Op::ZoneAppend {
+            // W2: no plug, no order.
+            return self.pass(layout, bio);
+        }
+        self.refuse(shared, bio, zone, status);
+    }
+
+    /// Sends a BIO that no plug orders, or lets it wait for a tag.
+    #[inline]
+    pub(crate) fn pass(&mut self, layout: &Layout, bio: Box<Bio>) {
+        match self.free.pop() {
+            Some(cmd) => self.launch(layout, bio, cmd),
+            // W11: a tag would have to be waited for; nothing has been reserved.
+            None if bio.flags.contains(Flags::NOWAIT) && !bio.op.is_zone_management() => {
+                self.reject(bio, Status::WouldBlock)
+            }
+            None => self.ready.push_back(Ready::Bio(bio)),
+        }
+    }
+
+    /// Makes the command of one BIO and puts it on the way.
+    #[inline]
+    pub(crate) fn launch(&mut self, layout: &Layout, bio: Box<Bio>, mut cmd: Box<Command>) {
+        cmd.set(bio.op, bio.sector, bio.len_sectors, bio.flags);
+        cmd.begin_owners(self.id);
+        if bio.op != Op::Read && Self::prepare(layout, &bio, &mut cmd) {
+            cmd.bios.push(bio);
+            return self.dispatch.push_back(cmd);
+        }
+        cmd.bios.push(bio);
+        self.out.push_back(cmd);
+    }
+}

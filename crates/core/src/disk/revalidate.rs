@@ -1,0 +1,178 @@
+//! Revalidation: the zones of the device are read again, checked, and become the disk's.
+//!
+//! The disk is frozen first and the report is sent with a command that no freeze waits for, so that what is
+//! committed is what the device has (V5, I9). If anything is wrong the old state stays (V6).
+
+use super::Disk;
+use super::freeze::Freeze;
+use super::layout::Layout;
+use super::queue::DiskQueue;
+use super::sync::lock;
+use crate::bio::{Flags, Op};
+use crate::error::{Error, ErrorKind};
+use crate::unit::{Nanos, Sector};
+use crate::zone::{Condition, Geometry, ZoneInfo, ZoneType};
+use std::sync::Arc;
+
+/// Zones asked for in one report.
+const ZONES_PER_REPORT: u32 = 4096;
+/// How often a device may change its capacity while it is being read (V7).
+const RETRIES: u32 = 2;
+
+/// A revalidation under way: [`poll`](Revalidation::poll) it until it has a result, and poll the other queues of
+/// the disk meanwhile, for they have to drain.
+#[derive(Debug)]
+pub struct Revalidation {
+    disk: Disk,
+    /// Dropped when there is a result: the disk goes on.
+    freeze: Option<Freeze>,
+    zones: Vec<ZoneInfo>,
+    geometry: Geometry,
+    retries: u32,
+    state: State,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Draining,
+    Asking,
+    Waiting,
+    Finished,
+}
+
+impl Disk {
+    /// Starts to read the zones again. The disk is frozen until the result is there, or this is dropped.
+    pub fn revalidate(&self) -> Revalidation {
+        Revalidation {
+            freeze: Some(self.begin_freeze()),
+            zones: Vec::new(),
+            geometry: self.shared.device.geometry().clone(),
+            retries: 0,
+            state: State::Draining,
+            disk: self.clone(),
+        }
+    }
+}
+
+impl Revalidation {
+    /// Goes one step on, through `queue` (any queue of the disk, but always the same one). The disk goes on, with the
+    /// new state or after an error with the old one, as soon as this has returned a result.
+    pub fn poll(&mut self, queue: &mut DiskQueue, now: Nanos) -> Option<Result<(), Error>> {
+        let mut done = crate::Bios::new();
+        queue.poll(now, &mut done);
+        // BIOs of the queue that finished meanwhile are the client's.
+        queue.lane.keep(&mut done);
+        match self.state {
+            State::Draining => {
+                if self.freeze.as_ref().is_none_or(Freeze::poll) {
+                    self.state = State::Asking;
+                }
+                None
+            }
+            State::Asking => {
+                self.ask(queue, now);
+                None
+            }
+            State::Waiting => {
+                let result = self.answer(queue)?;
+                self.state = State::Finished;
+                let result = result.and_then(|()| self.commit(queue));
+                self.freeze = None;
+                Some(result)
+            }
+            State::Finished => Some(Ok(())),
+        }
+    }
+
+    fn ask(&mut self, queue: &mut DiskQueue, now: Nanos) {
+        let Some(mut cmd) = queue.lane.reserved.take() else { return };
+        let next = self.zones.last().map_or(Sector(0), |z| z.start.plus(z.len_sectors));
+        cmd.set(Op::ReportZones, next, 0, Flags::NONE);
+        cmd.report.clear();
+        cmd.report_max = ZONES_PER_REPORT;
+        queue.lane.out.push_back(cmd);
+        queue.lane.lower.submit(now, &mut queue.lane.out);
+        self.state = State::Waiting;
+    }
+
+    fn answer(&mut self, queue: &mut DiskQueue) -> Option<Result<(), Error>> {
+        let cmd = queue.lane.answered.take()?;
+        let status = cmd.status;
+        let got = cmd.report.len();
+        self.zones.extend_from_slice(&cmd.report);
+        queue.lane.reserved = Some(cmd);
+        if !status.is_ok() {
+            let e = Error::new(ErrorKind::Io, format!("report zones failed: {status}"));
+            return Some(Err(e.hint("the zones are as they were; try again")));
+        }
+        let geometry = self.disk.shared.device.geometry();
+        if *geometry != self.geometry {
+            self.retries += 1;
+            if self.retries > RETRIES {
+                let e = Error::new(ErrorKind::Busy, "the device keeps changing its capacity");
+                return Some(Err(e.hint("try again when it has settled")));
+            }
+            self.geometry = geometry.clone();
+            self.zones.clear();
+            self.state = State::Asking;
+            return None;
+        }
+        let end = self.zones.last().map_or(Sector(0), |z| z.start.plus(z.len_sectors));
+        if got > 0 && end < self.geometry.capacity() {
+            self.state = State::Asking;
+            return None;
+        }
+        Some(check_zones(&self.geometry, &self.zones))
+    }
+
+    /// The disk is drained and the report is good: it becomes the truth.
+    fn commit(&mut self, queue: &mut DiskQueue) -> Result<(), Error> {
+        let shared = &self.disk.shared;
+        let limits = shared.device.limits().clone();
+        super::check_limits(&limits)?;
+        let config = self.disk.config();
+        let layout = Arc::new(Layout::new(self.geometry.clone(), limits, config));
+        shared.rebuild_plugs(&self.zones, &mut queue.lane.aborted);
+        debug_assert!(queue.lane.aborted.is_empty(), "a drained disk has nothing parked");
+        *lock(&shared.layout) = layout;
+        shared.bump();
+        Ok(())
+    }
+}
+
+/// V2 and V3: what a report must be to be believed.
+pub(crate) fn check_zones(g: &Geometry, zones: &[ZoneInfo]) -> Result<(), Error> {
+    let bad = |n: usize, what: &str| {
+        Err(Error::new(ErrorKind::Io, format!("zone {n} of the report: {what}"))
+            .hint("the device's report is not one of a host-managed zoned disk"))
+    };
+    if zones.len() != g.nr_zones() as usize {
+        return bad(zones.len(), &format!("the report ends, {} zones are expected", g.nr_zones()));
+    }
+    let mut expected = Sector(0);
+    for (n, z) in zones.iter().enumerate() {
+        let zone = crate::ZoneNo(n as u32);
+        if z.start != expected {
+            return bad(n, &format!("starts at {}, {expected} is expected", z.start));
+        }
+        if z.len_sectors != u64::from(g.zone_len_sectors(zone)) {
+            return bad(n, &format!("is {} sectors long", z.len_sectors));
+        }
+        if z.capacity_sectors != u64::from(g.capacity_of(zone)) {
+            return bad(n, &format!("has a capacity of {} sectors", z.capacity_sectors));
+        }
+        if z.zone_type != g.zone_type(zone) {
+            return bad(n, &format!("is of type {:?}", z.zone_type));
+        }
+        let conventional = z.zone_type == ZoneType::Conventional;
+        if conventional != (z.cond == Condition::NotWp) || z.cond == Condition::Active {
+            return bad(n, &format!("{:?} in condition {}", z.zone_type, z.cond));
+        }
+        let open = z.cond.is_active();
+        if open && (z.wp < z.start || z.wp.0 > z.start.0 + z.capacity_sectors) {
+            return bad(n, &format!("has its write pointer at {}", z.wp));
+        }
+        expected = expected.plus(z.len_sectors);
+    }
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! One queue of an emulated disk: commands that wait for their time, and commands that are done. Owns both
+//! lists, and nothing that another queue uses.
+//!
+//! Without a latency or a reordering a command is carried out in `submit` and waits in `done`, and a whole list
+//! moves by exchanging it with an empty one. With a latency it is carried out in `submit` and waits in `pending`
+//! until its time. With a reordering it waits in `pending` first, then in `ready`, and is carried out when it is
+//! picked from there at random: whoever relies on order in between finds out.
+
+use super::exec::Shared;
+use super::hooks::Counters;
+use crate::bio::{Command, Commands, Op};
+use crate::device::Queue;
+use crate::unit::Nanos;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+
+pub(super) struct EmuQueue {
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    depth: usize,
+    /// Finished, not polled.
+    done: Commands,
+    /// Not due yet, in the order of submission, which is that of `due`.
+    pending: Commands,
+    /// Reordering: due, not picked.
+    ready: Commands,
+    random: Option<Random>,
+    /// Whether every command finishes in `submit`.
+    inline: bool,
+    paranoid: bool,
+    /// Whether the waker is to be woken.
+    armed: bool,
+    /// The last submit took nothing though there was room: it is to be tried again.
+    turned_away: bool,
+    /// The time of the last call.
+    seen: Nanos,
+    waker: Waker,
+}
+
+impl fmt::Debug for EmuQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmuQueue")
+            .field("depth", &self.depth)
+            .field("done", &self.done.len())
+            .field("pending", &self.pending.len())
+            .field("ready", &self.ready.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl EmuQueue {
+    pub(super) fn new(shared: Arc<Shared>, depth: u16, waker: Waker) -> EmuQueue {
+        let config = &shared.config;
+        let depth = usize::from(depth);
+        let counters = shared.hooks.new_counters();
+        let inline = config.latency == Nanos(0) && config.reorder.is_none();
+        EmuQueue {
+            counters,
+            depth,
+            done: Commands::with_capacity(depth),
+            pending: Commands::with_capacity(if inline { 0 } else { depth }),
+            ready: Commands::with_capacity(if config.reorder.is_some() { depth } else { 0 }),
+            random: config.reorder.map(|seed| Random(Random(seed ^ shared.next_queue()).next())),
+            inline,
+            paranoid: config.paranoid,
+            armed: false,
+            turned_away: false,
+            seen: Nanos(0),
+            waker,
+            shared,
+        }
+    }
+
+    /// Whether `poll` would find something, or `submit` would do more than the last time.
+    fn has_work(&self) -> bool {
+        !self.done.is_empty() || !self.ready.is_empty() || self.turned_away
+    }
+
+    #[cold]
+    fn wake(&mut self) {
+        self.armed = false;
+        self.waker.wake_by_ref();
+    }
+
+    /// Takes the first `n` commands, to finish later.
+    fn submit_later(&mut self, now: Nanos, commands: &mut Commands, n: usize) {
+        let due = Nanos(now.0.saturating_add(self.shared.config.latency.0));
+        for mut c in commands.drain(..n) {
+            c.due = due;
+            if self.random.is_none() {
+                self.shared.execute(&mut c, &self.counters);
+            }
+            self.pending.push_back(c);
+        }
+    }
+
+    /// Moves what is due to `done`.
+    fn ripen(&mut self, now: Nanos) {
+        while self.pending.front().is_some_and(|c| c.due <= now) {
+            let c = self.pending.pop_front().expect("there is a front");
+            match self.random {
+                None => self.done.push_back(c),
+                Some(_) => self.ready.push_back(c),
+            }
+        }
+        let Some(random) = &mut self.random else { return };
+        if self.ready.is_empty() {
+            return;
+        }
+        for _ in 0..=random.below(self.ready.len()) {
+            let i = random.below(self.ready.len());
+            let mut c = self.ready.swap_remove_back(i).expect("an index below the length");
+            self.shared.execute(&mut c, &self.counters);
+            self.done.push_back(c);
+        }
+    }
+
+    /// Counts the first `n` of `commands` as writes at the device; `tag` remembers which are.
+    #[cold]
+    fn arrive(&self, commands: &mut Commands, n: usize) {
+        let g = &self.shared.config.geometry;
+        for c in commands.iter_mut().take(n) {
+            c.tag = u32::MAX;
+            let (zone, _) = g.zone_of(c.sector);
+            if matches!(c.op, Op::Write | Op::WriteZeroes)
+                && g.contains(c.sector, 1)
+                && !g.is_conventional(zone)
+            {
+                c.tag = zone.0;
+                self.shared.hooks.write_arrives(zone.0);
+            }
+        }
+    }
+
+    #[cold]
+    fn leave<'a>(&self, commands: impl Iterator<Item = &'a Box<Command>>) {
+        for c in commands.filter(|c| c.tag != u32::MAX) {
+            self.shared.hooks.write_leaves(c.tag);
+        }
+    }
+}
+
+impl Queue for EmuQueue {
+    #[inline]
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.seen = now;
+        if self.shared.hooks.armed() {
+            self.turned_away = !commands.is_empty() && self.shared.hooks.take_busy();
+            if self.turned_away {
+                return;
+            }
+        }
+        let held = self.done.len() + self.pending.len() + self.ready.len();
+        let n = commands.len().min(self.depth - held);
+        if self.paranoid {
+            self.arrive(commands, n);
+        }
+        if !self.inline {
+            self.submit_later(now, commands, n);
+        } else if n == commands.len() {
+            for c in commands.iter_mut() {
+                self.shared.execute(c, &self.counters);
+            }
+            if self.done.is_empty() {
+                std::mem::swap(&mut self.done, commands);
+            } else {
+                self.done.append(commands);
+            }
+        } else {
+            for mut c in commands.drain(..n) {
+                self.shared.execute(&mut c, &self.counters);
+                self.done.push_back(c);
+            }
+        }
+        if self.armed && self.has_work() {
+            self.wake();
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        self.seen = now;
+        if !self.inline {
+            self.ripen(now);
+        }
+        if self.paranoid {
+            self.leave(self.done.iter());
+        }
+        if done.is_empty() {
+            std::mem::swap(&mut self.done, done);
+        } else {
+            done.append(&mut self.done);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        if self.has_work() {
+            return Some(self.seen);
+        }
+        self.pending.front().map(|c| c.due)
+    }
+
+    fn arm(&mut self) {
+        self.armed = true;
+        if self.has_work() {
+            self.wake();
+        }
+    }
+}
+
+impl Drop for EmuQueue {
+    fn drop(&mut self) {
+        if self.paranoid {
+            self.leave(self.done.iter().chain(&self.pending).chain(&self.ready));
+        }
+        self.shared.hooks.drop_counters(&self.counters);
+    }
+}
+
+/// splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+#[derive(Debug, Clone)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`, which is not 0. Uniform but for 2^-32 at the sizes of queues.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+}

@@ -1,0 +1,131 @@
+//! The zones of a disk: one [`ZoneState`] each, in shards with a lock of their own, and the budget of open
+//! zones under another. Owns the lock order of the two (the budget first, then one shard at a time) and never
+//! looks at a command.
+
+use crate::bio::Status;
+use crate::unit::ZoneNo;
+use crate::zone::Geometry;
+use crate::zone::machine::{Advance, Budget, ZoneState, ZoneStates};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// log2 of the most shards.
+const MAX_SHIFT: u32 = 6;
+
+/// Zones under one lock. Two cache lines apart, because processors fetch lines in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard(Mutex<Box<[ZoneState]>>);
+
+/// Every zone of a disk.
+#[derive(Debug)]
+pub(super) struct Table {
+    shards: Box<[Shard]>,
+    /// log2 of the number of shards.
+    shift: u32,
+    nr_zones: u32,
+    budget: Mutex<Budget>,
+}
+
+/// A panic elsewhere cannot leave a zone half changed, so a poisoned lock is as good as any.
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ZoneStates for &Table {
+    #[inline]
+    fn update<R>(&mut self, zone: ZoneNo, f: impl FnOnce(&mut ZoneState) -> R) -> R {
+        let (shard, i) = self.place(zone);
+        f(&mut lock(&self.shards[shard].0)[i])
+    }
+}
+
+impl Table {
+    pub(super) fn new(g: &Geometry, max_open: u32, max_active: u32) -> Table {
+        let nr_zones = g.nr_zones();
+        let shift = nr_zones.next_power_of_two().ilog2().min(MAX_SHIFT);
+        let blocks = nr_zones.div_ceil(1 << shift) as usize;
+        let shards = (0..1 << shift)
+            .map(|_| Shard(Mutex::new(vec![ZoneState::EMPTY; blocks].into_boxed_slice())))
+            .collect();
+        let budget = Mutex::new(Budget::new(nr_zones, max_open, max_active));
+        let table = Table { shards, shift, nr_zones, budget };
+        for zone in (0..nr_zones).map(ZoneNo).filter(|&z| g.is_conventional(z)) {
+            (&table).update(zone, |s| *s = ZoneState::CONVENTIONAL);
+        }
+        table
+    }
+
+    /// The shard of a zone and its place there. Each block of as many zones as there are shards has one zone in
+    /// each, in an order of its own: neighbours never share a lock, and zones at a regular distance rarely do.
+    #[inline]
+    fn place(&self, zone: ZoneNo) -> (usize, usize) {
+        let block = zone.0 >> self.shift;
+        // The upper bits of Fibonacci hashing: consecutive blocks get orders far from each other.
+        let hash = block.wrapping_mul(0x9e37_79b1) >> (32 - MAX_SHIFT);
+        let shard = (zone.0 ^ hash) & ((1 << self.shift) - 1);
+        (shard as usize, block as usize)
+    }
+
+    /// The budget, for an operation that changes a condition. Taken before any shard.
+    pub(super) fn budget(&self) -> MutexGuard<'_, Budget> {
+        lock(&self.budget)
+    }
+
+    /// One zone as it is now.
+    pub(super) fn get(&self, zone: ZoneNo) -> ZoneState {
+        (&mut &*self).update(zone, |s| *s)
+    }
+
+    /// A write: at offset `at` of the zone, in sectors, or wherever its write pointer is. Returns the offset.
+    #[inline]
+    pub(super) fn write(
+        &self,
+        zone: ZoneNo,
+        at: Option<u32>,
+        len_sectors: u32,
+        capacity_sectors: u32,
+    ) -> Result<u32, Status> {
+        let mut zones = self;
+        match zones.update(zone, |s| s.advance(at, len_sectors, capacity_sectors)) {
+            Advance::At(start) => Ok(start),
+            Advance::Refused(status) => Err(status),
+            Advance::Transition => {
+                self.budget().write(&mut zones, zone, at, len_sectors, capacity_sectors)
+            }
+        }
+    }
+
+    pub(super) fn reset_all(&self) {
+        self.budget().reset_all(&mut &*self, self.nr_zones);
+    }
+
+    /// Zones open and zones active.
+    pub(super) fn open_and_active(&self) -> (u32, u32) {
+        let b = self.budget();
+        (b.open_zones(), b.active_zones())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_zone_has_a_place_of_its_own() {
+        for n in [1, 2, 3, 63, 64, 65, 1000, 4097] {
+            let t = Table::new(&Geometry::new(n, 8, 8).unwrap(), 0, 0);
+            let places: BTreeSet<_> = (0..n as u32).map(|z| t.place(ZoneNo(z))).collect();
+            assert_eq!(places.len() as u64, n);
+        }
+    }
+
+    #[test]
+    fn zones_at_a_regular_distance_spread_over_the_shards() {
+        let t = Table::new(&Geometry::new(8192, 8, 8).unwrap(), 0, 0);
+        for step in [1, 2, 16, 64, 128] {
+            let shards: BTreeSet<_> = (0..64).map(|i| t.place(ZoneNo(i * step)).0).collect();
+            assert!(shards.len() >= 32, "{} shards for every {step}th zone", shards.len());
+        }
+    }
+}

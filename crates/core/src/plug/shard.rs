@@ -1,0 +1,293 @@
+//! A shard: the plugs that share a lock, and the slots of what they parked.
+
+use super::slots::Slots;
+use super::state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
+use super::{Kind, NONE, Plug};
+use crate::bio::{Bio, Command, Status, WritePointer};
+use crate::zone::{Condition, ZoneInfo};
+
+/// What the plugs of a disk did (T5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counters {
+    /// Write commands sent by plugs.
+    pub issued: u64,
+    /// BIOs that waited in a plug.
+    pub parked: u64,
+    /// BIOs that went into the command of another.
+    pub merged: u64,
+    /// Waiting BIOs that were aborted.
+    pub aborted: u64,
+    /// Write pointers that became unknown.
+    pub lost: u64,
+    /// Write pointers that a report made known again.
+    pub resynced: u64,
+    /// BIOs that were refused before any device saw them, by [`Status`] number.
+    pub rejected: [u64; Self::REASONS],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            issued: 0,
+            parked: 0,
+            merged: 0,
+            aborted: 0,
+            lost: 0,
+            resynced: 0,
+            rejected: [0; Self::REASONS],
+        }
+    }
+}
+
+impl Counters {
+    const REASONS: usize = 40;
+
+    /// Adds the counts of another shard.
+    pub fn add(&mut self, o: &Counters) {
+        self.issued += o.issued;
+        self.parked += o.parked;
+        self.merged += o.merged;
+        self.aborted += o.aborted;
+        self.lost += o.lost;
+        self.resynced += o.resynced;
+        for (a, b) in self.rejected.iter_mut().zip(o.rejected) {
+            *a += b;
+        }
+    }
+
+    /// BIOs refused for any reason.
+    pub fn rejected_total(&self) -> u64 {
+        self.rejected.iter().sum()
+    }
+}
+
+/// What follows the completion of a zone's write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nobody waits: the plug is idle.
+    Idle,
+    /// The plug stays busy: [`Shard::fill`] a command and send it.
+    Issue,
+    /// Those who waited were appended to the abort list; the plug is idle.
+    Aborted,
+}
+
+/// How far writes may merge into one command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Merge {
+    /// Longest write, in sectors.
+    pub(crate) max_sectors: u32,
+    /// Longest write-zeroes, in sectors.
+    pub(crate) max_zeroes_sectors: u32,
+    /// Most BIOs of a command; 1 when merging is off.
+    pub(crate) max_bios: u32,
+}
+
+impl Merge {
+    #[inline]
+    pub(crate) fn max_of(&self, kind: Kind) -> u32 {
+        if kind.op() == crate::bio::Op::Write { self.max_sectors } else { self.max_zeroes_sectors }
+    }
+}
+
+/// Plugs under one lock.
+#[derive(Debug, Default)]
+pub struct Shard {
+    pub(crate) plugs: Vec<Plug>,
+    slots: Slots,
+    pub(crate) counters: Counters,
+}
+
+impl Shard {
+    /// Makes room for `n` parked writes.
+    pub(crate) fn reserve(&mut self, n: usize) {
+        self.slots.reserve(n);
+    }
+
+    /// Counts a refusal and passes the status on.
+    #[cold]
+    pub(crate) fn rejected(&mut self, status: Status) -> Status {
+        self.counters.rejected[status as usize] += 1;
+        status
+    }
+
+    /// Parks an admitted write at the tail of its zone.
+    #[inline]
+    pub(crate) fn park(&mut self, i: usize, bio: Box<Bio>, kind: Kind) {
+        let slot = self.slots.put(bio, kind);
+        let plug = &mut self.plugs[i];
+        debug_assert!(plug.is_plugged(), "I4: a parked write needs a busy plug");
+        if plug.parked == 0 {
+            plug.head = slot;
+        } else {
+            self.slots.link(plug.tail, slot);
+        }
+        plug.tail = slot;
+        plug.parked += 1;
+        self.counters.parked += 1;
+    }
+
+    /// Puts the parked writes at the head of a busy plug into `cmd`, as many as merge (W15), the first in any case.
+    /// Returns whether there was one; if not, the plug is idle.
+    pub(crate) fn fill(&mut self, i: usize, merge: Merge, cmd: &mut Command) -> bool {
+        let plug = &mut self.plugs[i];
+        debug_assert!(plug.is_plugged(), "I4");
+        debug_assert!(cmd.bios.is_empty());
+        if plug.parked == 0 {
+            plug.state &= !PLUGGED;
+            return false;
+        }
+        // All parked writes of a zone are contiguous; an append got its sector when it was admitted.
+        let first = self.slots.get(plug.head);
+        let (kind, owner) = (first.kind, first.queue);
+        let (mut total, mut nr) = (first.len_sectors, 1u32);
+        let (bio, mut next) = self.slots.take(plug.head);
+        cmd.set(kind.op(), bio.sector, 0, kind.flags());
+        cmd.generation = plug.generation;
+        cmd.plugged = true;
+        cmd.begin_owners(owner);
+        cmd.bios.push(bio);
+        let max = merge.max_of(kind);
+        while next != NONE && nr < merge.max_bios {
+            let s = self.slots.get(next);
+            if !s.kind.merges(kind) || s.len_sectors > max.saturating_sub(total) {
+                break;
+            }
+            total += s.len_sectors;
+            nr += 1;
+            cmd.add_owner(s.queue);
+            let (bio, n) = self.slots.take(next);
+            cmd.bios.push(bio);
+            next = n;
+        }
+        cmd.len_sectors = total;
+        plug.head = next;
+        plug.parked -= nr;
+        self.counters.issued += 1;
+        self.counters.merged += u64::from(nr - 1);
+        true
+    }
+
+    /// A write command of zone `i` ended. `offset` is where in the zone it started, in sectors.
+    pub(crate) fn complete(
+        &mut self,
+        i: usize,
+        cmd: &Command,
+        offset: u32,
+        epoch: u32,
+        aborted: &mut Vec<Box<Bio>>,
+    ) -> Next {
+        let plug = &mut self.plugs[i];
+        debug_assert!(plug.is_plugged(), "I4: a completion of an idle plug");
+        let undo = match cmd.status.write_pointer() {
+            WritePointer::Advanced => false,
+            // A reset came between: its write pointer stands, and who parked since is not concerned (M4).
+            WritePointer::Kept if plug.generation != cmd.generation => false,
+            WritePointer::Kept => {
+                plug.wp = offset;
+                true
+            }
+            WritePointer::Unknown => {
+                plug.state |= NEED_WP;
+                plug.error_epoch = epoch;
+                self.counters.lost += 1;
+                true
+            }
+        };
+        if undo {
+            self.abort(i, aborted);
+            self.plugs[i].state &= !PLUGGED;
+            return Next::Aborted;
+        }
+        let plug = &mut self.plugs[i];
+        if plug.parked == 0 {
+            plug.state &= !PLUGGED;
+            Next::Idle
+        } else {
+            Next::Issue
+        }
+    }
+
+    /// Takes every waiting write of zone `i`. The plug keeps its `PLUGGED` bit: a write may be in flight (B30).
+    #[cold]
+    fn abort(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
+        let plug = &mut self.plugs[i];
+        let mut at = plug.head;
+        self.counters.aborted += u64::from(plug.parked);
+        for _ in 0..plug.parked {
+            let (bio, next) = self.slots.take(at);
+            aborted.push(bio);
+            at = next;
+        }
+        (plug.head, plug.tail, plug.parked) = (NONE, NONE, 0);
+    }
+
+    /// A reset of zone `i` succeeded (M3).
+    pub(crate) fn reset(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
+        self.restart(i, 0, aborted);
+    }
+
+    /// A finish of zone `i`, `zone_sectors` long, succeeded (M3).
+    pub(crate) fn finish(&mut self, i: usize, zone_sectors: u32, aborted: &mut Vec<Box<Bio>>) {
+        self.restart(i, zone_sectors, aborted);
+    }
+
+    fn restart(&mut self, i: usize, wp: u32, aborted: &mut Vec<Box<Bio>>) {
+        let plug = &mut self.plugs[i];
+        if plug.state & (CONVENTIONAL | READONLY | OFFLINE) != 0 {
+            return;
+        }
+        plug.wp = wp;
+        plug.generation = plug.generation.wrapping_add(1);
+        plug.state &= PLUGGED;
+        self.abort(i, aborted);
+    }
+
+    /// A report that was sent at error epoch `epoch` describes zone `i` (E4-E6). `resync` if it was asked to
+    /// correct an idle zone as well (E10). Returns whether a zone that should have been corrected was busy.
+    pub(crate) fn reported(
+        &mut self,
+        i: usize,
+        zone: &ZoneInfo,
+        epoch: u32,
+        resync: bool,
+        aborted: &mut Vec<Box<Bio>>,
+    ) -> bool {
+        let plug = &mut self.plugs[i];
+        if plug.state & CONVENTIONAL != 0 {
+            return false;
+        }
+        let gone = matches!(zone.cond, Condition::ReadOnly | Condition::Offline);
+        let back = plug.state & (READONLY | OFFLINE) != 0 && !gone;
+        // Wrapping: the epochs in use at one time are close together.
+        let fresh = plug.state & NEED_WP != 0 && epoch.wrapping_sub(plug.error_epoch) as i32 >= 0;
+        let asked = resync && plug.state & RESYNC != 0;
+        if gone {
+            plug.set_from(zone);
+            self.abort(i, aborted);
+        } else if fresh || back || asked {
+            plug.set_from(zone);
+            self.counters.resynced += 1;
+        }
+        resync && !gone && !fresh && !back && !asked
+    }
+
+    /// A native append was sent to zone `i`: from now on nobody here knows its write pointer (A7).
+    pub(crate) fn native_append(&mut self, i: usize, epoch: u32, aborted: &mut Vec<Box<Bio>>) {
+        let plug = &mut self.plugs[i];
+        if plug.state & (NEED_WP | CONVENTIONAL) == 0 {
+            plug.state |= NEED_WP;
+            self.abort(i, aborted);
+        }
+        self.plugs[i].error_epoch = epoch;
+    }
+
+    /// Takes everything that waits in every zone: the layout changed (V7).
+    pub(crate) fn abort_all(&mut self, aborted: &mut Vec<Box<Bio>>) {
+        for i in 0..self.plugs.len() {
+            if self.plugs[i].parked != 0 {
+                self.abort(i, aborted);
+            }
+        }
+    }
+}
