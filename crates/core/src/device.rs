@@ -16,6 +16,11 @@ pub trait Device: Send + Sync {
     /// What it can do.
     fn limits(&self) -> &Limits;
 
+    /// Whether the device looks at `now`. A driver may pass an old time to one that does not, and save reading a clock.
+    fn is_timed(&self) -> bool {
+        true
+    }
+
     /// A queue that takes up to `depth` commands at a time. `waker` is woken after [`Queue::arm`] when the next
     /// command finishes without anybody polling.
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error>;

@@ -1,1 +1,16 @@
-//! x
+//! zoneplug with threads: everything that has a file descriptor, a thread or a system call.
+//!
+//! A [`HostedDisk`] is a disk whose progress does not depend on any one client: see [`hosted`]. [`BlockingDisk`] is
+//! the adapter for programs that do one thing at a time, with buffers that they own. [`open_device`] turns a
+//! specification into a device.
+
+pub mod blocking;
+mod clock;
+pub mod hosted;
+mod reactor;
+mod spec;
+
+pub use blocking::BlockingDisk;
+pub use clock::Clock;
+pub use hosted::{Client, Frozen, HostedDisk};
+pub use spec::{DiskSpec, open_device};

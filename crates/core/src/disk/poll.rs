@@ -52,6 +52,19 @@ impl DiskQueue {
         lane.outstanding -= (done.len() - before) as u32;
     }
 
+    /// Polls for an owner who is not here: what has finished is kept for the owner's next poll, and an armed owner is
+    /// woken. Returns whether anything finished.
+    pub fn poll_for_owner(&mut self, now: Nanos) -> bool {
+        let mut done = Bios::new();
+        self.poll(now, &mut done);
+        let any = !done.is_empty();
+        if any {
+            self.lane.keep(&mut done);
+            self.lane.mailbox.wake();
+        }
+        any
+    }
+
     /// Gives up the queue. With work in flight it becomes an orphan that other queues of the disk poll.
     pub(crate) fn close(&mut self) {
         if self.lane.is_closed() {

@@ -145,12 +145,12 @@ impl Shared {
 
     fn buffers_match(&self, c: &Command) -> bool {
         // A disk without data takes BIOs without memory, but whoever gives it memory gives it all.
-        let null = self.mem.is_none();
+        let (data, null) = (c.op.has_data(), self.mem.is_none());
         let mut sum = 0;
         for bio in &c.bios {
             let len = u64::from(bio.len_sectors);
             let matches = u64::from(bio.buf.len()) == len << SECTOR_SHIFT;
-            if len == 0 || !(matches || null && bio.buf.is_empty()) {
+            if len == 0 || data && !(matches || null && bio.buf.is_empty()) {
                 return false;
             }
             sum += len;
@@ -160,7 +160,8 @@ impl Shared {
             .bios
             .windows(2)
             .all(|w| w.iter().any(|b| b.op == Op::ZoneAppend) || w[0].end() == Some(w[1].sector));
-        contiguous && (sum == u64::from(c.len_sectors) || null && c.bios.is_empty())
+        let bare = c.bios.is_empty() && (null || !data);
+        contiguous && (bare || sum == u64::from(c.len_sectors))
     }
 
     /// Write, write-zeroes and append.
@@ -177,9 +178,7 @@ impl Shared {
             _ => self.max_transfer,
         };
         let (zone, offset) = self.range(c, max)?;
-        if c.op == Op::Write {
-            self.buffers(c)?;
-        }
+        self.buffers(c)?;
         self.put(c, zone, Some(offset), take, counters).map(|_| ())
     }
 

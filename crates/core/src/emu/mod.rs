@@ -8,15 +8,14 @@
 //! | file | state |
 //! | --- | --- |
 //! | `config.rs` | what a disk is |
-//! | `table.rs` | the zones, in padded shards, and the budget of open zones |
+//! | `table.rs` | the zones, a word each, and the budget of open zones |
 //! | `data.rs` | the data of a `mem` disk |
 //! | `exec.rs` | one command against all of these |
 //! | `queue.rs` | commands on their way through |
 //! | `hooks.rs` | counters, and the faults that tests inject |
 //!
-//! Locks, in the order in which they are taken: the data of one zone, the budget, one shard of zones. A write
-//! to an open zone that it does not fill takes a shard (and the data of a `mem` disk) only; a read of a `null`
-//! disk takes none.
+//! Locks, in the order in which they are taken: the data of one zone of a `mem` disk, the budget. A write to an
+//! open zone that it does not fill takes none on a `null` disk and changes one word; a read looks at none.
 
 mod config;
 mod data;
@@ -45,7 +44,7 @@ use std::task::Waker;
 /// use zoneplug_core::zone::Geometry;
 /// use zoneplug_core::{Command, Commands, Device, Nanos, Op, Sector, Status};
 /// use std::task::Waker;
-/// let geometry = Geometry::new(16, 1000, 900).unwrap();
+/// let geometry = Geometry::new(16, 1000, 800).unwrap();
 /// let disk = EmuDisk::new(EmuConfig::new(EmuKind::Null, geometry)).unwrap();
 /// let mut queue = disk.open_queue(4, Waker::noop().clone()).unwrap();
 /// let mut commands = Commands::from([Command::without_data(Op::ZoneFinish, Sector(1000), 1000)]);
@@ -129,6 +128,10 @@ impl Device for EmuDisk {
 
     fn limits(&self) -> &Limits {
         &self.shared.config.limits
+    }
+
+    fn is_timed(&self) -> bool {
+        self.shared.config.latency.0 != 0
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {

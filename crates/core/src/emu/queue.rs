@@ -74,7 +74,10 @@ impl EmuQueue {
 
     /// Whether `poll` would find something, or `submit` would do more than the last time.
     fn has_work(&self) -> bool {
-        !self.done.is_empty() || !self.ready.is_empty() || self.turned_away
+        !self.done.is_empty()
+            || !self.ready.is_empty()
+            || self.turned_away
+            || self.pending.front().is_some_and(|c| c.due <= self.seen)
     }
 
     #[cold]
@@ -85,7 +88,11 @@ impl EmuQueue {
 
     /// Takes the first `n` commands, to finish later.
     fn submit_later(&mut self, now: Nanos, commands: &mut Commands, n: usize) {
-        let due = Nanos(now.0.saturating_add(self.shared.config.latency.0));
+        // Without a latency the device is not timed, and nobody promises that `now` advances.
+        let due = match self.shared.config.latency {
+            Nanos(0) => Nanos(0),
+            Nanos(latency) => Nanos(now.0.saturating_add(latency)),
+        };
         for mut c in commands.drain(..n) {
             c.due = due;
             if self.random.is_none() {
@@ -145,11 +152,13 @@ impl Queue for EmuQueue {
     #[inline]
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
         self.seen = now;
-        if self.shared.hooks.armed() {
-            self.turned_away = !commands.is_empty() && self.shared.hooks.take_busy();
-            if self.turned_away {
-                return;
+        self.turned_away = false;
+        if self.shared.hooks.armed() && !commands.is_empty() && self.shared.hooks.take_busy() {
+            self.turned_away = true;
+            if self.armed {
+                self.wake();
             }
+            return;
         }
         let held = self.done.len() + self.pending.len() + self.ready.len();
         let n = commands.len().min(self.depth - held);

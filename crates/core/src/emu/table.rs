@@ -1,27 +1,37 @@
-//! The zones of a disk: one [`ZoneState`] each, in shards with a lock of their own, and the budget of open
-//! zones under another. Owns the lock order of the two (the budget first, then one shard at a time) and never
+//! The zones of a disk: one [`ZoneState`] each, in an atomic word, and the budget of open zones under a lock. A
+//! write to an open zone is one compare-and-exchange; a condition changes under the budget's lock only. Never
 //! looks at a command.
 
 use crate::bio::Status;
 use crate::unit::ZoneNo;
-use crate::zone::Geometry;
 use crate::zone::machine::{Advance, Budget, ZoneState, ZoneStates};
+use crate::zone::{Condition, Geometry};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// log2 of the most shards.
 const MAX_SHIFT: u32 = 6;
 
-/// Zones under one lock. Two cache lines apart, because processors fetch lines in pairs.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Shard(Mutex<Box<[ZoneState]>>);
+const fn pack(s: ZoneState) -> u64 {
+    (s.cond as u64) << 32 | s.wp as u64
+}
+
+#[inline]
+fn unpack(word: u64) -> ZoneState {
+    let cond = Condition::from_u8((word >> 32) as u8).expect("only conditions are packed");
+    ZoneState { wp: word as u32, cond }
+}
 
 /// Every zone of a disk.
 #[derive(Debug)]
 pub(super) struct Table {
-    shards: Box<[Shard]>,
-    /// log2 of the number of shards.
+    /// A [`ZoneState`] in each word; shard after shard.
+    words: Box<[AtomicU64]>,
+    /// log2 of the number of shards: groups of zones whose words lie together.
     shift: u32,
+    /// Words of a shard, in whole pairs of cache lines, because processors fetch lines in pairs.
+    stride: usize,
     nr_zones: u32,
     budget: Mutex<Budget>,
 }
@@ -33,9 +43,21 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl ZoneStates for &Table {
     #[inline]
-    fn update<R>(&mut self, zone: ZoneNo, f: impl FnOnce(&mut ZoneState) -> R) -> R {
-        let (shard, i) = self.place(zone);
-        f(&mut lock(&self.shards[shard].0)[i])
+    fn update<R>(&mut self, zone: ZoneNo, mut f: impl FnMut(&mut ZoneState) -> R) -> R {
+        let word = &self.words[self.place(zone)];
+        let mut old = word.load(Acquire);
+        loop {
+            let mut state = unpack(old);
+            let r = f(&mut state);
+            let new = pack(state);
+            if new == old {
+                return r;
+            }
+            match word.compare_exchange_weak(old, new, AcqRel, Acquire) {
+                Ok(_) => return r,
+                Err(now) => old = now,
+            }
+        }
     }
 }
 
@@ -43,30 +65,28 @@ impl Table {
     pub(super) fn new(g: &Geometry, max_open: u32, max_active: u32) -> Table {
         let nr_zones = g.nr_zones();
         let shift = nr_zones.next_power_of_two().ilog2().min(MAX_SHIFT);
-        let blocks = nr_zones.div_ceil(1 << shift) as usize;
-        let shards = (0..1 << shift)
-            .map(|_| Shard(Mutex::new(vec![ZoneState::EMPTY; blocks].into_boxed_slice())))
-            .collect();
+        let stride = nr_zones.div_ceil(1 << shift).next_multiple_of(16) as usize;
+        let words = (0..stride << shift).map(|_| AtomicU64::new(pack(ZoneState::EMPTY))).collect();
         let budget = Mutex::new(Budget::new(nr_zones, max_open, max_active));
-        let table = Table { shards, shift, nr_zones, budget };
+        let table = Table { words, shift, stride, nr_zones, budget };
         for zone in (0..nr_zones).map(ZoneNo).filter(|&z| g.is_conventional(z)) {
             (&table).update(zone, |s| *s = ZoneState::CONVENTIONAL);
         }
         table
     }
 
-    /// The shard of a zone and its place there. Each block of as many zones as there are shards has one zone in
-    /// each, in an order of its own: neighbours never share a lock, and zones at a regular distance rarely do.
+    /// Where the word of a zone is. Each block of as many zones as there are shards has one zone in each, in an
+    /// order of its own: neighbours never share a cache line, and zones at a regular distance rarely do.
     #[inline]
-    fn place(&self, zone: ZoneNo) -> (usize, usize) {
+    fn place(&self, zone: ZoneNo) -> usize {
         let block = zone.0 >> self.shift;
         // The upper bits of Fibonacci hashing: consecutive blocks get orders far from each other.
         let hash = block.wrapping_mul(0x9e37_79b1) >> (32 - MAX_SHIFT);
         let shard = (zone.0 ^ hash) & ((1 << self.shift) - 1);
-        (shard as usize, block as usize)
+        shard as usize * self.stride + block as usize
     }
 
-    /// The budget, for an operation that changes a condition. Taken before any shard.
+    /// The budget, for an operation that changes a condition.
     pub(super) fn budget(&self) -> MutexGuard<'_, Budget> {
         lock(&self.budget)
     }
@@ -121,11 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn zones_at_a_regular_distance_spread_over_the_shards() {
+    fn zones_at_a_regular_distance_spread_over_cache_lines() {
         let t = Table::new(&Geometry::new(8192, 8, 8).unwrap(), 0, 0);
         for step in [1, 2, 16, 64, 128] {
-            let shards: BTreeSet<_> = (0..64).map(|i| t.place(ZoneNo(i * step)).0).collect();
-            assert!(shards.len() >= 32, "{} shards for every {step}th zone", shards.len());
+            let lines: BTreeSet<_> = (0..64).map(|i| t.place(ZoneNo(i * step)) / 8).collect();
+            assert!(lines.len() >= 48, "{} lines for every {step}th zone", lines.len());
         }
     }
 }

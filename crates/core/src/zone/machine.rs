@@ -78,12 +78,13 @@ impl ZoneState {
 
 /// Where the zones of a disk are stored.
 pub trait ZoneStates {
-    /// Looks at and changes one zone. A caller with threads locks it meanwhile. Never nested.
-    fn update<R>(&mut self, zone: ZoneNo, f: impl FnOnce(&mut ZoneState) -> R) -> R;
+    /// Looks at and changes one zone, as one step: `f` is called again if another thread came between. Never
+    /// nested.
+    fn update<R>(&mut self, zone: ZoneNo, f: impl FnMut(&mut ZoneState) -> R) -> R;
 }
 
 impl ZoneStates for Vec<ZoneState> {
-    fn update<R>(&mut self, zone: ZoneNo, f: impl FnOnce(&mut ZoneState) -> R) -> R {
+    fn update<R>(&mut self, zone: ZoneNo, mut f: impl FnMut(&mut ZoneState) -> R) -> R {
         f(&mut self[zone.0 as usize])
     }
 }

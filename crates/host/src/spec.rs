@@ -1,0 +1,75 @@
+//! From a specification to a disk: the device, and the attributes that the layer takes from the same text.
+
+use std::sync::Arc;
+use zoneplug_core::disk::{DiskConfig, Mode};
+use zoneplug_core::emu::{EmuConfig, EmuDisk};
+use zoneplug_core::spec::Spec;
+use zoneplug_core::{Device, Error};
+
+/// Kinds of device that this build knows.
+const KINDS: [&str; 2] = ["null", "mem"];
+/// Most tags of a queue.
+const MAX_TAGS: u64 = 4096;
+
+/// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`.
+///
+/// The layer's own keys are `mode=plug|none|lock`, `tags=1..4096`, `nomerges=0|1`, `strict=0|1` (management of a
+/// busy zone fails). All others are the device's.
+#[derive(Clone)]
+pub struct DiskSpec {
+    /// The device.
+    pub device: Arc<dyn Device>,
+    /// The attributes.
+    pub config: DiskConfig,
+    /// Tags of each queue, if given.
+    pub tags: Option<u16>,
+}
+
+impl std::fmt::Debug for DiskSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DiskSpec")
+            .field("config", &self.config)
+            .field("tags", &self.tags)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DiskSpec {
+    /// Reads a specification and opens its device.
+    ///
+    /// ```
+    /// let spec = zoneplug_host::DiskSpec::parse("null,zones=8,tags=4").unwrap();
+    /// assert_eq!((spec.device.geometry().nr_zones(), spec.tags), (8, Some(4)));
+    /// let e = zoneplug_host::DiskSpec::parse("null,zone=8").unwrap_err();
+    /// assert!(e.to_string().contains("zone"));
+    /// ```
+    pub fn parse(text: &str) -> Result<DiskSpec, Error> {
+        let mut spec = Spec::parse(text)?;
+        let mut config = DiskConfig::default();
+        let modes = Mode::ALL.map(Mode::name);
+        if let Some(i) = spec.take_choice("mode", &modes)? {
+            config.mode = Mode::ALL[i];
+        }
+        if let Some(on) = spec.take_flag("nomerges")? {
+            config.nomerges = on;
+        }
+        if let Some(on) = spec.take_flag("strict")? {
+            config.strict_management = on;
+        }
+        let tags = spec.take_number("tags", 1..=MAX_TAGS)?.map(|n| n as u16);
+        let device: Arc<dyn Device> = match spec.kind() {
+            "null" | "mem" => {
+                let emu = EmuConfig::from_spec(&mut spec)?;
+                spec.finish()?;
+                EmuDisk::new(emu)?
+            }
+            _ => return Err(spec.unknown_kind(&KINDS)),
+        };
+        Ok(DiskSpec { device, config, tags })
+    }
+}
+
+/// Opens the device that a specification names; the layer's attributes in it are checked and left aside.
+pub fn open_device(text: &str) -> Result<Arc<dyn Device>, Error> {
+    Ok(DiskSpec::parse(text)?.device)
+}

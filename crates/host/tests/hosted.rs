@@ -1,0 +1,236 @@
+//! Hosted disks: a client whose context sent another's write blocks, sleeps, panics, forgets or drops its queue, and
+//! all others finish.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+use zoneplug_buf::{AlignedBuf, IoBuf};
+use zoneplug_core::{Bio, Bios, Op, Sector, Status, ZoneNo, lost_bios};
+use zoneplug_host::{BlockingDisk, Client, HostedDisk};
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn append(buf: IoBuf) -> Box<Bio> {
+    Bio::with_buf(Op::ZoneAppend, Sector(0), 8, buf)
+}
+
+/// Submits `n` appends to zone 0 and waits for all of them, by polling or by sleeping.
+fn append_all(disk: &HostedDisk, client: &mut Client, n: usize, sleep: bool) -> Vec<u64> {
+    let buf = IoBuf::leaked(4096);
+    let (mut list, mut done) = (Bios::new(), Bios::new());
+    let (mut sent, mut sectors) = (0, Vec::new());
+    let end = Instant::now() + LONG;
+    while sectors.len() < n {
+        while sent < n && list.len() < 4 {
+            list.push_back(append(buf));
+            sent += 1;
+        }
+        client.submit(&mut list);
+        if sleep {
+            client.wait(&mut done, 1, Some(Duration::from_secs(5)));
+        } else {
+            client.poll(&mut done);
+        }
+        for bio in done.drain(..) {
+            assert!(bio.status.is_ok(), "{}", bio.status);
+            sectors.push(bio.sector.0);
+        }
+        if Instant::now() > end {
+            let mut plugs = String::new();
+            disk.disk().zone_wplugs(&mut plugs).unwrap();
+            panic!("{} of {n} appends after {LONG:?}: {client:#?} {plugs}", sectors.len());
+        }
+    }
+    sectors
+}
+
+/// What the client does that has others' writes on its lane.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Blocks,
+    Sleeps,
+    Panics,
+    Forgets,
+    Drops,
+}
+
+/// The bad client keeps sending appends until it has surely sent some of others, then meets its fate without ever polling
+/// again. The others must finish, whether they poll or sleep.
+fn others_finish(fate: Fate, spec: &str, sleep: bool) {
+    let disk = HostedDisk::open_spec(spec).unwrap();
+    let start = Arc::new(Barrier::new(3));
+    let (block, blocked) = (Arc::new(Mutex::new(())), Arc::new(Barrier::new(2)));
+    let held = block.lock().unwrap();
+    let bad = {
+        let (disk, start) = (disk.clone(), start.clone());
+        let (block, blocked) = (block.clone(), blocked.clone());
+        std::thread::spawn(move || {
+            let mut client = disk.open_client(64, 1).unwrap();
+            let buf = IoBuf::leaked(4096);
+            let (mut list, mut done) = (Bios::new(), Bios::new());
+            start.wait();
+            for _ in 0..200 {
+                list.extend((0..8).map(|_| append(buf)));
+                client.submit(&mut list);
+                client.poll(&mut done);
+            }
+            client.submit(&mut list);
+            match fate {
+                Fate::Blocks => {
+                    blocked.wait();
+                    drop(block.lock());
+                }
+                Fate::Sleeps => std::thread::sleep(Duration::from_secs(1)),
+                Fate::Panics => panic!("the client panics on purpose"),
+                Fate::Forgets => std::mem::forget(client),
+                Fate::Drops => drop(client),
+            }
+        })
+    };
+    let good: Vec<_> = (0..2)
+        .map(|_| {
+            let (disk, start) = (disk.clone(), start.clone());
+            std::thread::spawn(move || {
+                let mut client = disk.open_client(16, 4).unwrap();
+                start.wait();
+                append_all(&disk, &mut client, 2000, sleep)
+            })
+        })
+        .collect();
+    if let Fate::Blocks = fate {
+        blocked.wait();
+    }
+    let mut sectors: Vec<u64> =
+        good.into_iter().flat_map(|t| t.join().expect("a good client finishes")).collect();
+    drop(held);
+    assert_eq!(bad.join().is_err(), matches!(fate, Fate::Panics));
+    sectors.sort_unstable();
+    sectors.dedup();
+    assert_eq!(sectors.len(), 4000, "no two appends landed at one place");
+    assert_eq!(lost_bios(), 0);
+}
+
+const PLAIN: &str = "null,zones=2,zone-size=1G";
+const SLOW: &str = "null,zones=2,zone-size=1G,latency=20us";
+const MIXED: &str = "null,zones=2,zone-size=1G,reorder=3";
+
+#[test]
+fn a_client_that_blocks_delays_only_itself() {
+    for sleep in [false, true] {
+        others_finish(Fate::Blocks, PLAIN, sleep);
+        others_finish(Fate::Blocks, SLOW, sleep);
+        others_finish(Fate::Blocks, MIXED, sleep);
+    }
+}
+
+#[test]
+fn a_client_that_sleeps_delays_only_itself() {
+    others_finish(Fate::Sleeps, PLAIN, true);
+    others_finish(Fate::Sleeps, SLOW, false);
+}
+
+#[test]
+fn a_client_that_panics_delays_only_itself() {
+    for sleep in [false, true] {
+        others_finish(Fate::Panics, PLAIN, sleep);
+        others_finish(Fate::Panics, MIXED, sleep);
+    }
+}
+
+#[test]
+fn a_client_that_forgets_its_queue_delays_only_itself() {
+    for sleep in [false, true] {
+        others_finish(Fate::Forgets, PLAIN, sleep);
+        others_finish(Fate::Forgets, SLOW, sleep);
+    }
+}
+
+#[test]
+fn a_client_that_drops_its_queue_delays_only_itself() {
+    for sleep in [false, true] {
+        others_finish(Fate::Drops, PLAIN, sleep);
+        others_finish(Fate::Drops, SLOW, sleep);
+    }
+}
+
+/// Nobody polls: the reactor alone finishes what a dropped client left.
+#[test]
+fn what_a_dropped_client_left_is_finished() {
+    let disk = HostedDisk::open_spec("mem,zones=2,zone-size=1M,latency=2ms").unwrap();
+    let mut client = disk.open_client(16, 4).unwrap();
+    let mut list: Bios = (0..16).map(|_| append(IoBuf::leaked(4096))).collect();
+    assert_eq!(client.submit(&mut list), 16);
+    drop(client);
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    let end = Instant::now() + LONG;
+    while io.zone(&disk, ZoneNo(0)).unwrap().wp != Sector(128) {
+        assert!(Instant::now() < end, "the appends of the dropped client are not on the disk");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Freeze and thaw under load: nothing lost, nobody hangs.
+#[test]
+fn freezing_under_load_drains_and_goes_on() {
+    let disk = HostedDisk::open_spec("null,zones=2,zone-size=1G,reorder=5").unwrap();
+    let threads: Vec<_> = [false, true]
+        .map(|sleep| {
+            let disk = disk.clone();
+            std::thread::spawn(move || {
+                let mut client = disk.open_client(16, 4).unwrap();
+                append_all(&disk, &mut client, 20_000, sleep)
+            })
+        })
+        .into();
+    for _ in 0..50 {
+        let frozen = disk.freeze();
+        assert_eq!(disk.disk().counters().waiting, 0);
+        drop(frozen);
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    for _ in 0..20 {
+        disk.revalidate().unwrap();
+    }
+    for t in threads {
+        t.join().expect("a client finishes");
+    }
+}
+
+#[test]
+fn a_timeout_gives_up_and_the_buffer_outlives_it() {
+    let disk = HostedDisk::open_spec("mem,zones=2,zone-size=1M,latency=300ms").unwrap();
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    io.set_timeout(Some(Duration::from_millis(10)));
+    let e = io.append(Sector(0), AlignedBuf::zeroed(4096)).unwrap_err();
+    assert_eq!(e.status, Status::Timeout);
+    drop(io);
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(io.zone(&disk, ZoneNo(0)).unwrap().wp, Sector(8));
+}
+
+#[test]
+fn a_waker_is_called_without_polling() {
+    struct Tell(Mutex<mpsc::Sender<()>>);
+    impl std::task::Wake for Tell {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.lock().unwrap().send(());
+        }
+    }
+    for spec in [PLAIN, SLOW, MIXED] {
+        let disk = HostedDisk::open_spec(spec).unwrap();
+        let mut client = disk.open_client(4, 4).unwrap();
+        let (tx, rx) = mpsc::channel();
+        let waker = std::task::Waker::from(Arc::new(Tell(Mutex::new(tx))));
+        for _ in 0..200 {
+            client.submit(&mut Bios::from([append(IoBuf::leaked(4096))]));
+            let mut done = Bios::new();
+            while done.is_empty() {
+                if client.arm(&waker) {
+                    rx.recv_timeout(LONG).expect("the waker is called");
+                }
+                client.poll(&mut done);
+            }
+        }
+    }
+}
