@@ -74,7 +74,9 @@ impl IoBuf {
         IoBuf { ptr, len, skip: DIRECT }
     }
 
-    /// `len` zero bytes, aligned to 4096, that are never freed: safe to lend for ever. For tests and load generators.
+    /// `len` zero bytes, aligned to 4096, that are never freed: for tests and load generators. The memory lives for ever,
+    /// which leaves one promise to the caller: two threads do not use it at a time and look at what comes of it.
+    #[doc(hidden)]
     pub fn leaked(len: u32) -> Self {
         let buf = std::mem::ManuallyDrop::new(AlignedBuf::zeroed(len));
         // SAFETY: the memory is never freed, and nothing else has its address.

@@ -3,6 +3,8 @@
 //! `cargo bench -p zoneplug-core --bench cost` prints the table: ns per BIO as the median of several runs, beside
 //! mode `none`, a memcpy and a mutex pair of the same run. `scripts/cost` counts instructions with callgrind.
 
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::vec_box)]
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;

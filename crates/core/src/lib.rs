@@ -5,6 +5,8 @@
 //! rooms and follows one write through them.
 
 #![forbid(unsafe_code)]
+// BIOs and commands move by handle: a list of boxes is what is meant.
+#![allow(clippy::vec_box)]
 
 pub mod bio;
 pub mod conformance;

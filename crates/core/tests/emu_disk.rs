@@ -3,7 +3,8 @@
 
 use proptest::prelude::*;
 use std::sync::Arc;
-use std::task::Waker;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::{Wake, Waker};
 use zoneplug_buf::IoBuf;
 use zoneplug_core::emu::{EmuDisk, Fault};
 use zoneplug_core::zone::Condition::{
@@ -185,6 +186,67 @@ fn a_busy_disk_takes_nothing_and_wants_to_be_asked_again() {
     let mut done = Commands::new();
     q.poll(Nanos(6), &mut done);
     assert_eq!((list.len(), done.len(), q.next_deadline()), (0, 1, None));
+}
+
+#[test]
+fn no_command_crosses_the_end_of_a_zone() {
+    for kind in ["mem", "null"] {
+        let d = disk(&format!("{kind},zones=4,zone-size=64K,conv=2"));
+        for zone in 1..4 {
+            let at = zone * 128 - 8;
+            assert_eq!(status(&d, Op::Read, at, 16), Status::Boundary);
+            assert_eq!(status(&d, Op::Write, at, 16), Status::Boundary);
+            assert_eq!(status(&d, Op::WriteZeroes, at, 16), Status::Boundary);
+        }
+        assert_eq!(status(&d, Op::Discard, 120, 16), Status::Boundary);
+        assert_eq!(d.stats().written_sectors, 0);
+    }
+}
+
+#[test]
+fn a_latency_is_kept_to_the_nanosecond() {
+    let d = disk("null,zones=4,latency=100ns");
+    let (mut q, mut done) = (queue(&d), Commands::new());
+    let flush = || Commands::from([Command::without_data(Op::Flush, Sector(0), 0)]);
+    q.submit(Nanos(1000), &mut flush());
+    q.submit(Nanos(1050), &mut flush());
+    for (now, finished, next) in
+        [(1099, 0, Some(1100)), (1100, 1, Some(1150)), (1149, 1, Some(1150)), (1150, 2, None)]
+    {
+        q.poll(Nanos(now), &mut done);
+        assert_eq!((done.len(), q.next_deadline()), (finished, next.map(Nanos)), "at {now}");
+    }
+    assert!(d.is_timed() && !disk("null,reorder=1").is_timed());
+}
+
+#[derive(Default)]
+struct Bell(AtomicU64);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn an_armed_queue_wakes_once() {
+    for spec in ["null,zones=4", "null,zones=4,reorder=3"] {
+        let (d, bell) = (disk(spec), Arc::new(Bell::default()));
+        let mut q = d.open_queue(4, Waker::from(Arc::clone(&bell))).expect("a queue opens");
+        let rings = || bell.0.load(SeqCst);
+        let mut list = Commands::from([Command::without_data(Op::Flush, Sector(0), 0)]);
+        q.arm();
+        assert_eq!(rings(), 0, "nothing has finished");
+        q.submit(Nanos(0), &mut list);
+        assert_eq!(rings(), 1, "{spec}: it finished while the queue was armed");
+        q.poll(Nanos(0), &mut list);
+        q.submit(Nanos(0), &mut list);
+        assert_eq!(rings(), 1, "not armed");
+        q.arm();
+        assert_eq!(rings(), 2, "it had finished before");
+        q.poll(Nanos(0), &mut list);
+        assert_eq!((list.len(), rings()), (1, 2));
+    }
 }
 
 /// Why plugging exists: without it, writes that are in flight together are refused.

@@ -53,8 +53,6 @@ impl Reactor {
 }
 
 /// Runs until nobody else has the disk and nothing is in flight.
-// It owns the disk.
-#[allow(clippy::needless_pass_by_value)]
 fn run(shared: Arc<Shared>) {
     let mut dropped = Bios::new();
     loop {

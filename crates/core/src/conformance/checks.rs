@@ -5,7 +5,7 @@ use super::queues::{
     deadlines_lead_to_completion, every_command_comes_back_once, the_depth_is_respected_in_order,
     two_queues_get_their_own,
 };
-use super::{Check, Ctx, FULL, INVALID, NOT_AT_WP, PAST, TRANSITION};
+use super::{Check, Ctx, FULL, INVALID, NOT_AT_WP, PAST, TRANSITION, stamp};
 use crate::bio::{Bio, Command, Flags, Op, Status};
 use crate::unit::{SECTOR_SIZE, Sector};
 use crate::zone::{Condition, ZoneType};
@@ -386,9 +386,11 @@ fn reads_do_not_leak_over_the_end_of_a_zone(x: &mut Ctx) {
     let c = x.data_in(Sector(next.0 - u64::from(u)), 2 * u);
     let status = x.expect(c, &[Status::Ok, Status::Boundary, Status::InvalidField]).status;
     if status.is_ok() && x.keeps_data {
-        let mut got = vec![1; (u * SECTOR_SIZE) as usize];
+        let mut got = vec![1; (2 * u * SECTOR_SIZE) as usize];
         x.back.copy_to(0, &mut got);
-        assert!(got.iter().all(|&b| b == 0), "the end of an empty zone is not zeroes");
+        let (end, begin) = got.split_at((u * SECTOR_SIZE) as usize);
+        assert!(end.iter().all(|&b| b == 0), "the end of an empty zone is not zeroes");
+        assert_eq!(begin[..8], stamp(11, 0)[..8], "not the start of the next zone");
     }
     x.verify(next, u, Some((11, 0)));
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::task::Waker;
 
 /// Most tags of one queue.
-pub const MAX_TAGS: u16 = 4096;
+pub(super) const MAX_TAGS: u16 = 4096;
 
 /// How writes are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]

@@ -81,3 +81,79 @@ impl Mailbox {
         std::mem::take(&mut inner.bios)
     }
 }
+
+/// `RUSTFLAGS="--cfg loom" cargo test -p zoneplug-core --release --lib loom`: every interleaving of two threads.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::bio::{Op, Status};
+    use crate::unit::Sector;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    struct Flag(AtomicUsize);
+
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn take(mailbox: &Mailbox) -> usize {
+        let mut bios = Vec::new();
+        if mailbox.is_filled() {
+            mailbox.collect(&mut bios);
+        }
+        bios.iter().filter(|b| b.status == Status::Ok).count()
+    }
+
+    /// Arm, poll once more, sleep: after that either the BIO has been seen or the waker has been or will be called.
+    /// A sleeper that neither saw nor is woken is a hang.
+    #[test]
+    fn loom_arm_against_push() {
+        loom::model(|| {
+            let mailbox = Arc::new(Mailbox::default());
+            let flag = Arc::new(Flag(AtomicUsize::new(0)));
+            let pusher = {
+                let mailbox = mailbox.clone();
+                thread::spawn(move || {
+                    let bio = Bio::new(Op::Flush, Sector(0), 0);
+                    mailbox.push(std::iter::once(bio)).expect("the owner is there");
+                })
+            };
+            let waker = Waker::from(flag.clone());
+            let mut got = take(&mailbox);
+            let mut asleep = false;
+            if got == 0 && mailbox.arm(&waker) {
+                got = take(&mailbox);
+                asleep = got == 0;
+            }
+            pusher.join().expect("the pusher ends");
+            if asleep {
+                assert_eq!(flag.0.load(Ordering::SeqCst), 1, "a sleeper that nobody wakes");
+            }
+            got += take(&mailbox);
+            assert_eq!(got, 1, "delivered exactly once");
+        });
+    }
+
+    /// An owner that goes and a peer that delivers: the BIO is with one of them, never lost.
+    #[test]
+    fn loom_close_against_push() {
+        loom::model(|| {
+            let mailbox = Arc::new(Mailbox::default());
+            let pusher = {
+                let mailbox = mailbox.clone();
+                thread::spawn(move || {
+                    let bio = Bio::new(Op::Flush, Sector(0), 0);
+                    mailbox.push(std::iter::once(bio)).map_or_else(|back| back.len(), |()| 0)
+                })
+            };
+            let left = mailbox.close().len();
+            let back = pusher.join().expect("the pusher ends");
+            assert_eq!(left + back, 1);
+        });
+    }
+}

@@ -98,7 +98,7 @@ impl Lane {
             return Err(Status::OutOfRange);
         }
         let records = bio.buf.len() as usize / ZONE_RECORD_LEN;
-        if records == 0 || bio.buf.len() as usize % ZONE_RECORD_LEN != 0 {
+        if records == 0 || !(bio.buf.len() as usize).is_multiple_of(ZONE_RECORD_LEN) {
             return Err(Status::BadBuffer);
         }
         // What the report will be compared with (E6): taken before it is sent.

@@ -114,12 +114,11 @@ impl Shared {
 /// A disk. Clones are the same disk.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use zoneplug_core::disk::{Disk, DiskConfig, QueueConfig};
 /// use zoneplug_core::{Bio, Bios, Nanos, Op, Sector, spec::Spec, emu::{EmuConfig, EmuDisk}};
 ///
 /// let config = EmuConfig::from_spec(&mut Spec::parse("null,zones=4,zone-size=1M").unwrap()).unwrap();
-/// let device = Arc::new(EmuDisk::new(config).unwrap());
+/// let device = EmuDisk::new(config).unwrap();
 /// let disk = Disk::open(device, DiskConfig::default(), &mut |_| Nanos(0)).unwrap();
 /// let mut queue = disk.open_queue(QueueConfig::default()).unwrap();
 ///

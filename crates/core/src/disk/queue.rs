@@ -458,7 +458,7 @@ impl Lane {
             Some(cmd) => self.launch(layout, bio, cmd),
             // W11: a tag would have to be waited for; nothing has been reserved.
             None if bio.flags.contains(Flags::NOWAIT) && !bio.op.is_zone_management() => {
-                self.reject(bio, Status::WouldBlock)
+                self.reject(bio, Status::WouldBlock);
             }
             None => self.ready.push_back(Ready::Bio(bio)),
         }
