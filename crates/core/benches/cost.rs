@@ -7,6 +7,7 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
@@ -311,12 +312,19 @@ fn threads(name: &str, shared_disk: bool, work: Work, zones: &[(u64, u64)]) -> f
     let mut results = Vec::new();
     for _ in 0..RUNS {
         let go = std::sync::Barrier::new(clients.len());
+        let running = AtomicUsize::new(clients.len());
         let t = Instant::now();
         std::thread::scope(|s| {
             for client in &mut clients {
-                s.spawn(|| {
+                let (go, running) = (&go, &running);
+                s.spawn(move || {
                     go.wait();
                     client.run(n);
+                    // Driven: whoever stops polling stops those whose writes it has sent.
+                    running.fetch_sub(1, Ordering::Relaxed);
+                    while running.load(Ordering::Relaxed) > 0 {
+                        client.queue.poll(NOW, &mut client.done);
+                    }
                 });
             }
         });

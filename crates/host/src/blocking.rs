@@ -108,6 +108,11 @@ impl BlockingDisk {
         self.plain(Op::Flush, Sector(0), 0)
     }
 
+    /// Forgets the data of a range of conventional zones.
+    pub fn discard(&mut self, sector: Sector, len_sectors: u32) -> Result<(), IoError> {
+        self.plain(Op::Discard, sector, len_sectors)
+    }
+
     /// Management of the zones of a range: reset, finish, open or close.
     pub fn manage(&mut self, op: Op, sector: Sector, len_sectors: u32) -> Result<(), IoError> {
         if !op.is_zone_management() {

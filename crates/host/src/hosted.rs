@@ -269,7 +269,7 @@ impl Client {
     fn nothing_done(&mut self, own_work: bool) {
         self.in_vain = self.in_vain.wrapping_add(1);
         let patience = if own_work { PATIENCE * 16 } else { PATIENCE };
-        if self.in_vain % patience == 0 {
+        if self.in_vain.is_multiple_of(patience) {
             self.help();
         }
     }

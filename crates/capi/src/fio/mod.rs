@@ -1,14 +1,15 @@
-//! An external ioengine for stock fio, without fio's headers.
-//!
-//! `fio --ioengine=external:/path/to/lib.so --thread --filename=SPEC ...`
+//! An external ioengine for stock fio, without fio's headers: see the crate's page for how to use it.
 //!
 //! * [`abi`] knows where each fio release keeps its fields.
 //! * [`ops`] builds the block of callbacks fio asks for by `get_ioengine`.
-//! * [`engine`] holds the callbacks.
-//! * [`backend`] is what they need from the block layer.
+//! * `program` is fio itself: the functions of it that are called, and its log.
+//! * `device` is a disk of the layer, shared by all jobs that name it.
+//! * `engine` holds the devices and jobs, and the callbacks for files and zones.
+//! * `job` holds the callbacks of a job: submission and completion.
 
 pub mod abi;
-pub(crate) mod backend;
-pub(crate) mod engine;
-mod mem;
+mod device;
+mod engine;
+mod job;
 pub mod ops;
+mod program;

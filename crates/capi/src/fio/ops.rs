@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Once;
 
 use super::abi::{self, Abi, Off};
-use super::engine;
+use super::{engine, job, program};
 
 /// More than the largest `ioengine_ops` in the table.
 const ROOM: usize = 512;
@@ -43,6 +43,7 @@ type Ptr = *mut c_void;
 pub(super) fn callbacks(abi: &Abi) -> Vec<(Off, Callback)> {
     type OnTd = unsafe extern "C" fn(Td) -> c_int;
     type OnTdVoid = unsafe extern "C" fn(Td);
+    type OnPairVoid = unsafe extern "C" fn(Td, Ptr);
     type OnPair = unsafe extern "C" fn(Td, Ptr) -> c_int;
     type GetEvents = unsafe extern "C" fn(Td, u32, u32, *const libc::timespec) -> c_int;
     type Event = unsafe extern "C" fn(Td, c_int) -> Ptr;
@@ -55,16 +56,18 @@ pub(super) fn callbacks(abi: &Abi) -> Vec<(Off, Callback)> {
     let o = &abi.ops;
     let mut v = vec![
         (o.get_file_size, callback!(engine::get_file_size as OnPair)),
-        (o.init, callback!(engine::init as OnTd)),
-        (o.cleanup, callback!(engine::cleanup as OnTdVoid)),
-        (o.io_u_init, callback!(engine::io_u_init as OnPair)),
-        (o.open_file, callback!(engine::open_file as OnPair)),
+        (o.init, callback!(job::init as OnTd)),
+        (o.cleanup, callback!(job::cleanup as OnTdVoid)),
+        (o.io_u_init, callback!(job::io_u_init as OnPair)),
+        (o.io_u_free, callback!(job::io_u_free as OnPairVoid)),
+        (o.open_file, callback!(job::open_file as OnPair)),
         (o.close_file, callback!(engine::close_file as OnPair)),
         (o.invalidate, callback!(engine::invalidate as OnPair)),
         (o.unlink_file, callback!(engine::unlink_file as OnPair)),
-        (o.queue, callback!(engine::queue as OnPair)),
-        (o.getevents, callback!(engine::getevents as GetEvents)),
-        (o.event, callback!(engine::event as Event)),
+        (o.queue, callback!(job::queue as OnPair)),
+        (o.commit, callback!(job::commit as OnTd)),
+        (o.getevents, callback!(job::getevents as GetEvents)),
+        (o.event, callback!(job::event as Event)),
         (o.get_zoned_model, callback!(engine::get_zoned_model as Model)),
         (o.report_zones, callback!(engine::report_zones as Report)),
         (o.reset_wp, callback!(engine::reset_wp as Range)),
@@ -98,7 +101,8 @@ fn fill(abi: &Abi, block: &mut [u8]) {
         | abi::FIO_NODISKUTIL
         | abi::FIO_MEMALIGN
         | abi::FIO_ASYNCIO_SYNC_TRIM
-        | abi.flag_no_offload;
+        | abi.flag_no_offload
+        | abi.flag_sets_issue_time;
     put(abi.ops.flags, &flags.to_ne_bytes());
     for (at, f) in callbacks(abi) {
         put(at, &(f.0 as usize).to_ne_bytes());
@@ -124,7 +128,7 @@ pub unsafe extern "C" fn get_ioengine(out: *mut *mut c_void) {
             true
         }
         Err(why) => {
-            engine::say(&why);
+            program::say(&why);
             false
         }
     });
@@ -150,9 +154,11 @@ mod tests {
             for at in [
                 o.name,
                 o.queue,
+                o.commit,
                 o.getevents,
                 o.event,
                 o.init,
+                o.io_u_free,
                 o.cleanup,
                 o.get_file_size,
                 o.open_file,
@@ -167,9 +173,7 @@ mod tests {
             {
                 assert_ne!(word(at), 0, "{min:?} {at}");
             }
-            for at in
-                [o.dlhandle, o.setup, o.commit, o.prep, o.errdetails, o.iomem_alloc, o.options]
-            {
+            for at in [o.dlhandle, o.setup, o.prep, o.errdetails, o.iomem_alloc, o.options] {
                 assert_eq!(word(at), 0, "{min:?} {at}");
             }
             assert!(block[o.size as usize..].iter().all(|b| *b == 0), "{min:?}");

@@ -101,7 +101,11 @@ impl Disk {
     /// Writes the plug dump, in the form of Linux's `zone_wplugs`: a line for each zone that is busy, stale or partly
     /// written. `ref` is what Linux would count: one for the zone, one for each BIO.
     pub fn zone_wplugs(&self, out: &mut dyn Write) -> fmt::Result {
-        for z in 0..self.layout().geometry.nr_zones() {
+        let layout = self.layout();
+        if !layout.plugs {
+            return Ok(());
+        }
+        for z in 0..layout.geometry.nr_zones() {
             let (shard, i) = self.shared.shard(ZoneNo(z));
             let plug = &shard.plugs[i];
             if !plug.is_live() {
@@ -122,6 +126,9 @@ impl Disk {
     /// The counters.
     pub fn counters(&self) -> DiskCounters {
         let mut all = DiskCounters::default();
+        if !self.layout().plugs {
+            return all;
+        }
         for s in &self.shared.shards {
             let shard = lock(&s.0);
             all.plugs.add(&shard.counters);
@@ -133,7 +140,7 @@ impl Disk {
         all
     }
 
-    /// How many write pointers have been lost so far (the error epoch).
+    /// The error epoch: grows with every write pointer that is lost, and with every resync.
     pub fn error_epoch(&self) -> u32 {
         self.shared.epoch.load(Ordering::Acquire)
     }

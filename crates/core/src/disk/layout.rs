@@ -34,7 +34,7 @@ impl Layout {
             native_append: native,
             merge: Merge {
                 max_sectors: max_transfer,
-                max_zeroes_sectors: limits.max_write_zeroes_sectors.max(1),
+                max_zeroes_sectors: limits.write_zeroes_sectors(),
                 max_bios: match (config.nomerges, limits.max_bios) {
                     (true, _) => 1,
                     (false, 0) => u32::MAX,
@@ -105,7 +105,7 @@ impl Layout {
     /// The rare checks of a write, by operation.
     #[inline]
     pub(crate) fn max_of(&self, op: Op) -> u32 {
-        if op == Op::WriteZeroes { self.limits.max_write_zeroes_sectors } else { self.max_transfer }
+        if op == Op::WriteZeroes { self.merge.max_zeroes_sectors } else { self.max_transfer }
     }
 
     #[inline]

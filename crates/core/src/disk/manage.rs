@@ -20,7 +20,7 @@ impl Lane {
             Op::ZoneAppend => self.check_native_append(shared, layout, &bio),
             Op::ReportZones => Self::check_report(shared, layout, &mut bio),
             Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset | Op::ZoneResetAll => {
-                Self::check_management(shared, layout, &mut bio)
+                Self::check_management(shared, layout, &bio)
             }
         };
         if let Err(status) = checked {
@@ -68,7 +68,8 @@ impl Lane {
             return Err(Status::AppendTooLarge);
         }
         if layout.plugs {
-            let epoch = shared.epoch.load(Ordering::Acquire);
+            // No report that was sent before this append says where the write pointer is after it (E6).
+            let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
             let (mut shard, i) = shared.shard(zone);
             shard.native_append(i, epoch, &mut self.aborted);
             drop(shard);
@@ -104,30 +105,27 @@ impl Lane {
         // What the report will be compared with (E6): taken before it is sent.
         bio.result = shared.epoch.load(Ordering::Acquire);
         if bio.flags.contains(Flags::RESYNC) && layout.plugs {
+            // An epoch of its own: the answer to an earlier resync may still be on its way.
+            bio.result = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
             let (first, _) = layout.geometry.zone_of(bio.sector);
             let last =
                 u64::from(layout.geometry.nr_zones()).min(u64::from(first.0) + records as u64);
             for z in first.0..last as u32 {
                 let (mut shard, i) = shared.shard(ZoneNo(z));
-                shard.plugs[i].begin_resync();
+                shard.plugs[i].begin_resync(bio.result);
             }
         }
         Ok(())
     }
 
     /// M1, M5, M6: whole zones, none of them conventional, and in strict mode none busy.
-    fn check_management(shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
+    fn check_management(shared: &Shared, layout: &Layout, bio: &Bio) -> Result<(), Status> {
         if layout.limits.read_only {
             return Err(Status::ReadOnlyDisk);
         }
         let g = &layout.geometry;
-        if bio.op == Op::ZoneReset
-            && bio.sector == Sector(0)
-            && u64::from(bio.len_sectors) == g.capacity().0
-        {
-            bio.op = Op::ZoneResetAll;
-        }
-        let zones = if bio.op == Op::ZoneResetAll {
+        let all = Self::resets_all(layout, bio);
+        let zones = if all {
             0..g.nr_zones()
         } else {
             if !g.contains(bio.sector, bio.len_sectors) {
@@ -141,7 +139,7 @@ impl Lane {
             }
             first.0..after.0 + u32::from(rest != 0)
         };
-        if bio.op != Op::ZoneResetAll && zones.clone().any(|z| g.is_conventional(ZoneNo(z))) {
+        if !all && zones.clone().any(|z| g.is_conventional(ZoneNo(z))) {
             return Err(Status::ConventionalZone);
         }
         let aborts = matches!(bio.op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish);
@@ -156,6 +154,14 @@ impl Lane {
         Ok(())
     }
 
+    /// A reset of exactly the whole disk is a reset of all zones (M1).
+    fn resets_all(layout: &Layout, bio: &Bio) -> bool {
+        bio.op == Op::ZoneResetAll
+            || bio.op == Op::ZoneReset
+                && bio.sector == Sector(0)
+                && u64::from(bio.len_sectors) == layout.geometry.capacity().0
+    }
+
     /// Shapes the command of a BIO that is not a read. Returns whether it must have a zone's lock first.
     pub(crate) fn prepare(layout: &Layout, bio: &Bio, cmd: &mut Command) -> bool {
         let g = &layout.geometry;
@@ -165,15 +171,17 @@ impl Lane {
                 cmd.zone = zone.0;
                 layout.config.mode == Mode::Lock && !g.is_conventional(zone)
             }
-            Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
+            Op::ZoneReset | Op::ZoneResetAll if Self::resets_all(layout, bio) => {
+                // The BIO's own operation stays what it is.
+                cmd.op = Op::ZoneResetAll;
+                cmd.sector = Sector(0);
+                cmd.len_sectors = 0;
+                false
+            }
+            Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset | Op::ZoneResetAll => {
                 let (zone, _) = g.zone_of(bio.sector);
                 cmd.zone = zone.0;
                 cmd.len_sectors = g.zone_len_sectors(zone);
-                false
-            }
-            Op::ZoneResetAll => {
-                cmd.sector = Sector(0);
-                cmd.len_sectors = 0;
                 false
             }
             Op::ReportZones => {
@@ -217,6 +225,10 @@ impl Lane {
                 }
                 _ => {}
             }
+        }
+        if !cmd.status.is_ok() && cmd.op == Op::ReportZones && cmd.status != Status::ZoneBusy {
+            // The epoch was there.
+            cmd.bios[0].result = 0;
         }
         self.settle_status(layout, &mut cmd);
         self.abort_waiting(shared, layout, Status::AbortedByManagement, done);

@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     pub(crate) queues: Mutex<Vec<Option<Arc<Mailbox>>>>,
     /// Sum of the depths of all queues that were ever open at one time: the size of the slot tables.
     depths: AtomicU64,
-    /// Counts lost write pointers (E6).
+    /// Counts lost write pointers and resyncs (E6).
     pub(crate) epoch: AtomicU32,
     pub(crate) orphans: Mutex<Vec<DiskQueue>>,
     /// A native append has been used since the last reset of all zones (A8).
@@ -228,6 +228,10 @@ impl Disk {
         let g = &layout.geometry;
         if zone.0 >= g.nr_zones() {
             return Err(Error::invalid(format!("{zone} of a disk of {} zones", g.nr_zones())));
+        }
+        if !layout.plugs {
+            return Err(Error::new(ErrorKind::NotSupported, "a disk without plugs caches nothing")
+                .hint("send a report"));
         }
         if self.shared.append_used.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::NotSupported, "native appends were used")

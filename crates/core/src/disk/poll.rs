@@ -163,6 +163,9 @@ impl Lane {
             let offset = (cmd.sector.0 - layout.geometry.zone_start(zone).0) as u32;
             next = guard.complete(i, &cmd, offset, epoch, &mut self.aborted);
         }
+        if !cmd.status.is_ok() {
+            self.settle_status(layout, &mut cmd);
+        }
         if next == Next::Issue {
             // The tag goes on to the next writes of the zone: they leave with the lock still warm.
             let owner = cmd.owner;
@@ -178,9 +181,6 @@ impl Lane {
             return self.out.push_back(cmd);
         }
         drop(guard);
-        if !cmd.status.is_ok() {
-            self.settle_status(layout, &mut cmd);
-        }
         if next == Next::Aborted {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);
         }

@@ -161,9 +161,15 @@ impl DiskQueue {
         !self.lane.early.is_empty() || self.lane.mailbox.is_filled()
     }
 
-    /// The next moment at which `poll` has work of its own.
+    /// The next moment at which `poll` has work of its own, or of queues that were dropped with work in flight.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.lane.lower.next_deadline()
+        let own = self.lane.lower.next_deadline();
+        if self.shared.state.0.load(Ordering::Acquire) & ORPHANS == 0 {
+            return own;
+        }
+        // Nobody else asks for them: what this queue waits for may be behind one of theirs.
+        let orphans = lock(&self.shared.orphans);
+        orphans.iter().filter_map(|o| o.lane.lower.next_deadline()).chain(own).min()
     }
 
     /// Prepares for sleep: `waker` is woken when another queue delivers a BIO of this one or when the disk is thawed;

@@ -70,7 +70,7 @@ pub struct Plug {
     parked: u32,
     /// Counts resets and finishes: an undo belongs to one generation (M4).
     generation: u32,
-    /// The disk's error epoch when the write pointer was lost (E6).
+    /// The disk's error epoch when the write pointer was lost, or a resync was sent (E6).
     error_epoch: u32,
     /// Bits of [`state`].
     state: u8,
@@ -213,10 +213,14 @@ impl Plug {
         }
     }
 
-    /// Marks an idle zone for a resync; false if writes are in flight.
-    pub fn begin_resync(&mut self) -> bool {
+    /// Marks an idle zone for the resync that is sent at error epoch `epoch`, and for none before it; false if writes
+    /// are in flight.
+    pub fn begin_resync(&mut self, epoch: u32) -> bool {
         if self.state & (PLUGGED | CONVENTIONAL) != 0 {
             return self.state & CONVENTIONAL != 0;
+        }
+        if self.state & NEED_WP == 0 {
+            self.error_epoch = epoch;
         }
         self.state |= RESYNC;
         true

@@ -260,8 +260,9 @@ impl Shard {
         let gone = matches!(zone.cond, Condition::ReadOnly | Condition::Offline);
         let back = plug.state & (READONLY | OFFLINE) != 0 && !gone;
         // Wrapping: the epochs in use at one time are close together.
-        let fresh = plug.state & NEED_WP != 0 && epoch.wrapping_sub(plug.error_epoch) as i32 >= 0;
-        let asked = resync && plug.state & RESYNC != 0;
+        let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0;
+        let fresh = plug.state & NEED_WP != 0 && newer;
+        let asked = resync && plug.state & RESYNC != 0 && newer;
         if gone {
             plug.set_from(zone);
             self.abort(i, aborted);
@@ -275,6 +276,7 @@ impl Shard {
     /// A native append was sent to zone `i`: from now on nobody here knows its write pointer (A7).
     pub(crate) fn native_append(&mut self, i: usize, epoch: u32, aborted: &mut Vec<Box<Bio>>) {
         let plug = &mut self.plugs[i];
+        plug.state &= !RESYNC;
         if plug.state & (NEED_WP | CONVENTIONAL) == 0 {
             plug.state |= NEED_WP;
             self.abort(i, aborted);

@@ -58,6 +58,13 @@ impl Limits {
             .max(self.write_granularity_sectors)
     }
 
+    /// Longest write-zeroes command, rounded down to the write granularity so that no part of a split is unaligned
+    /// (W5, B13); 0: none.
+    pub fn write_zeroes_sectors(&self) -> u32 {
+        self.max_write_zeroes_sectors / self.write_granularity_sectors
+            * self.write_granularity_sectors
+    }
+
     /// The append limit that a client sees: never 0 on a zoned disk, whether native or emulated (A2).
     pub fn visible_append_sectors(&self, zone_sectors: u32) -> u32 {
         let own = zone_sectors.min(self.transfer_sectors());

@@ -1,0 +1,178 @@
+//! Whether fio's structures hold what they must at certain moments.
+
+use super::access::get;
+use super::{Abi, FIO_FILE_OPEN, FIO_TYPE_DIR, FIO_TYPE_FILE, File, IO_U_F_FREE, IoU};
+use core::ffi::{c_int, c_uint, c_void};
+
+/// Copies memory of this process without trapping on a bad address.
+fn probe(addr: *const u8, out: &mut [u8]) -> bool {
+    if addr.is_null() {
+        return false;
+    }
+    let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+    let remote = libc::iovec { iov_base: addr.cast_mut().cast(), iov_len: out.len() };
+    // SAFETY: `local` is a live buffer; the remote side is only looked at by
+    // the kernel, which answers EFAULT for a bad address.
+    let n = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    if n >= 0 {
+        return n as usize == out.len();
+    }
+    if !matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) {
+        return false;
+    }
+    // That call is forbidden in some containers; a pipe does the same.
+    let mut fds = [0; 2];
+    // SAFETY: plain system calls on descriptors made here; `write` answers
+    // EFAULT for a bad address. A pipe holds more than the 64 bytes asked for
+    // at a time by the callers below.
+    unsafe {
+        if libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0 {
+            return false;
+        }
+        let ok = libc::write(fds[1], addr.cast(), out.len()) == out.len() as isize
+            && libc::read(fds[0], out.as_mut_ptr().cast(), out.len()) == out.len() as isize;
+        libc::close(fds[0]);
+        libc::close(fds[1]);
+        ok
+    }
+}
+
+/// A NUL-terminated string of at most `max` bytes, or nothing.
+pub(super) fn probe_str(addr: *const u8, max: usize) -> Option<Vec<u8>> {
+    const STEP: usize = 64;
+    let mut out = Vec::new();
+    while out.len() < max {
+        let at = addr.wrapping_add(out.len());
+        // Never cross into a page the string may not reach.
+        let room = STEP - (at as usize % STEP);
+        let mut chunk = [0u8; STEP];
+        if !probe(at, &mut chunk[..room]) {
+            return None;
+        }
+        match chunk[..room].iter().position(|b| *b == 0) {
+            Some(end) => {
+                out.extend_from_slice(&chunk[..end]);
+                return Some(out);
+            }
+            None => out.extend_from_slice(&chunk[..room]),
+        }
+    }
+    None
+}
+
+/// To be called the first time fio shows a file, in `get_file_size`: nothing
+/// was opened yet, and an engine flagged diskless has its sizes preset to -1.
+/// `ours` is the size this engine set before, if it did.
+pub fn check_new_file(abi: &Abi, base: *mut c_void, ours: Option<u64>) -> Result<(), String> {
+    let mut bytes = [0u8; 512];
+    let size = abi.file.size as usize;
+    if size > bytes.len() || !probe(base.cast(), &mut bytes[..size]) {
+        return Err("fio's file structure cannot be read".into());
+    }
+    let p: *const c_void = bytes.as_ptr().cast();
+    // SAFETY: `bytes` holds a whole copy of the structure, by table size.
+    let (filetype, fd, shadow, fileno, len, refs, flags) = unsafe {
+        (
+            get::<c_int>(p, abi.file.filetype),
+            get::<c_int>(p, abi.file.fd),
+            get::<c_int>(p, abi.file.shadow_fd),
+            get::<c_int>(p, abi.file.fileno),
+            get::<u64>(p, abi.file.real_file_size),
+            get::<c_int>(p, abi.file.references),
+            get::<c_uint>(p, abi.file.flags),
+        )
+    };
+    let bad = |what: &str, value: i64| {
+        Err(format!("fio's file structure is not laid out as expected ({what} = {value})"))
+    };
+    if !(FIO_TYPE_FILE..=FIO_TYPE_DIR).contains(&filetype) {
+        return bad("type", filetype.into());
+    }
+    if fd != -1 || shadow != -1 {
+        return bad("descriptor", fd.into());
+    }
+    if !(0..1 << 20).contains(&fileno) {
+        return bad("number", fileno.into());
+    }
+    if len != u64::MAX && Some(len) != ours {
+        return bad("size", len as i64);
+    }
+    if refs != 0 {
+        return bad("references", refs.into());
+    }
+    if flags & FIO_FILE_OPEN != 0 || flags >> 16 != 0 {
+        return bad("flags", flags.into());
+    }
+    Ok(())
+}
+
+/// To be called in `io_u_init`: the unit is zeroed but for its index, which
+/// counts up from 0, the flag that says it is free, and an empty list, whose
+/// links point to itself: so every field before that list is where it was.
+pub fn check_new_io_u(abi: &Abi, u: IoU<'_>, nth: c_uint) -> Result<(), String> {
+    let mut bytes = [0u8; 256];
+    let list = abi.io_u.verify_list;
+    let end = list as usize + 16;
+    if end > bytes.len() || !probe(u.base.cast(), &mut bytes[..end]) {
+        return Err("fio's io unit cannot be read".into());
+    }
+    let head = u.base as usize + list as usize;
+    // SAFETY: that many bytes of it could be read.
+    let links: [usize; 2] = unsafe { get(u.base, list) };
+    let ok = links == [head; 2]
+        && u.index() == nth
+        && u.flags() == IO_U_F_FREE
+        && u.file().is_null()
+        && u.ddir() == 0
+        && u.offset() == 0
+        && u.buflen() == 0
+        && u.buf().is_null()
+        && u.xfer_buf().is_null()
+        && u.xfer_buflen() == 0
+        && u.resid() == 0
+        && u.error() == 0;
+    if ok {
+        return Ok(());
+    }
+    Err(format!(
+        "fio's io unit {nth} is not laid out as expected (index {}, flags {:#x})",
+        u.index(),
+        u.flags()
+    ))
+}
+
+/// To be called in `open_file`, when fio has set its zones up. `zones` is
+/// their number, or 0 if fio never asked for the zones of this device.
+pub fn check_opened_file(file: File<'_>, zones: u64) -> Result<(), String> {
+    if file.zbd_info().is_null() {
+        // Not in zoned mode, though another job of the same device may be.
+        return Ok(());
+    }
+    let (min, max) = file.zone_range();
+    if min <= max && u64::from(max) <= zones {
+        return Ok(());
+    }
+    Err(format!(
+        "fio's file structure is not laid out as expected (zones {min} to {max} of {zones})"
+    ))
+}
+
+/// To be called for every read and write in `queue`, before anything of it is
+/// used. Cheap: it looks at the unit only. `size` is that of the file.
+#[inline]
+pub fn check_transfer(u: IoU<'_>, size: u64) -> Result<(), &'static str> {
+    let (off, len) = (u.offset(), u.xfer_buflen());
+    if u.error() != 0 || u.resid() != 0 {
+        return Err("the result fields are not clear");
+    }
+    if u.xfer_buf().is_null() || u.buf().is_null() {
+        return Err("there is no buffer");
+    }
+    if len == 0 || len > u.buflen() {
+        return Err("the length is not within the buffer");
+    }
+    if off.checked_add(len).is_none_or(|end| end > size) {
+        return Err("the range is not within the file");
+    }
+    Ok(())
+}

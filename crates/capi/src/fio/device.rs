@@ -1,0 +1,255 @@
+//! A disk of the layer, opened once for all jobs that name it.
+
+use super::abi::{self, ZbdZone};
+use super::program::{Errno, say};
+use core::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::zone::{Condition, ZoneInfo};
+use zoneplug_core::{Bytes, Error, Op, Sector, Status};
+use zoneplug_host::blocking::IoError;
+use zoneplug_host::{BlockingDisk, Client, DiskSpec, HostedDisk};
+
+/// Most commands of one job at the device, where the specification does not say `tags=`.
+const MAX_TAGS: usize = 4096;
+/// How long zone management may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest write with which `move_zone_wp` fills up.
+const FILL: u64 = 1 << 20;
+
+pub(super) struct Device {
+    disk: HostedDisk,
+    /// For zone management, which fio does one at a time and waits for.
+    zone_io: Mutex<BlockingDisk>,
+    tags: Option<u16>,
+    bytes: u64,
+    zone_sectors: u32,
+    /// 0 for no limit.
+    pub(super) max_open: u32,
+    /// 0 for no limit.
+    pub(super) max_active: u32,
+    /// Whether fio has asked for the zones, so runs in zoned mode.
+    pub(super) zoned: AtomicBool,
+    /// Whether the short last zone was mentioned.
+    pub(super) told: AtomicBool,
+    /// Failures that were shown: a bit for each status, by operation.
+    shown: [AtomicU64; Op::ALL.len()],
+}
+
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is wrong on one line, what to try on the next.
+fn words(e: &Error) -> String {
+    match e.what_to_try() {
+        Some(hint) => format!("{e}\n{hint}"),
+        None => e.to_string(),
+    }
+}
+
+impl Device {
+    /// Opens what fio's file name says: a specification.
+    pub(super) fn open(spec: &str) -> Result<Device, String> {
+        let spec = DiskSpec::parse(spec).map_err(|e| words(&e))?;
+        let tags = spec.tags;
+        let disk = HostedDisk::open(spec.device, spec.config).map_err(|e| words(&e))?;
+        let mut zone_io = BlockingDisk::new(&disk).map_err(|e| words(&e))?;
+        zone_io.set_timeout(Some(PATIENCE));
+        let (geometry, limits) = (disk.disk().geometry(), disk.disk().limits());
+        Ok(Device {
+            zone_io: Mutex::new(zone_io),
+            tags,
+            bytes: geometry.capacity_bytes().0,
+            zone_sectors: geometry.zone_sectors(),
+            max_open: limits.max_open_zones,
+            max_active: limits.max_active_zones,
+            zoned: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+            shown: Default::default(),
+            disk,
+        })
+    }
+
+    /// A client for a job of `depth` units.
+    pub(super) fn client(&self, depth: usize) -> Result<Client, String> {
+        let tags = self.tags.unwrap_or(depth.min(MAX_TAGS) as u16);
+        self.disk.open_client(depth as u32, tags).map_err(|e| words(&e))
+    }
+
+    /// The size of the disk.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Zones that are as long as the first.
+    pub(super) fn whole_zones(&self) -> u64 {
+        self.bytes / self.zone_bytes()
+    }
+
+    /// The size without a last zone shorter than the others, which fio's zoned mode cannot address.
+    pub(super) fn whole_bytes(&self) -> u64 {
+        self.whole_zones() * self.zone_bytes()
+    }
+
+    fn zone_bytes(&self) -> u64 {
+        Sector(u64::from(self.zone_sectors)).to_bytes().0
+    }
+
+    /// Tells the user of a failure: once for each kind, for a disk that fails may do so a million times a second.
+    #[cold]
+    pub(super) fn complain(&self, op: Op, sector: Sector, status: Status) {
+        let bit = 1 << (status as u32 % u64::BITS);
+        if self.shown[op as usize].fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            let what = IoError { op, sector, status };
+            say(&format!("{what} (more of this kind are not shown)"));
+        }
+    }
+
+    fn failed(&self, e: IoError) -> Errno {
+        self.complain(e.op, e.sector, e.status);
+        e.status.errno()
+    }
+
+    /// Up to `max` zones from the one that holds `offset`, without a short last one.
+    pub(super) fn report(&self, offset: u64, max: u32) -> Result<Vec<ZbdZone>, Errno> {
+        if offset >= self.whole_bytes() {
+            return Ok(Vec::new());
+        }
+        let sector = Bytes(offset).to_sectors();
+        let found = lock(&self.zone_io).report(sector, max).map_err(|e| self.failed(e))?;
+        let end = Bytes(self.whole_bytes()).to_sectors();
+        Ok(found.iter().filter(|z| z.start < end).map(to_fio).collect())
+    }
+
+    /// Resets or finishes the zones of a range of bytes.
+    pub(super) fn manage(&self, op: Op, offset: u64, len: u64) -> Result<(), Errno> {
+        let end =
+            offset.checked_add(len).filter(|e| (offset | e) & 511 == 0).ok_or(libc::EINVAL)?;
+        let (mut at, end) = (Bytes(offset).to_sectors(), Bytes(end).to_sectors());
+        // As many whole zones as one operation can name.
+        let most = u64::from(u32::MAX / self.zone_sectors * self.zone_sectors);
+        let mut io = lock(&self.zone_io);
+        while at < end {
+            let len = (end.0 - at.0).min(most);
+            let done = match op {
+                Op::Discard => io.discard(at, len as u32),
+                _ => io.manage(op, at, len as u32),
+            };
+            done.map_err(|e| self.failed(e))?;
+            at = at.plus(len);
+        }
+        Ok(())
+    }
+
+    /// Writes `len` bytes at `offset` and waits: what `copy` puts into a buffer, told how far from `offset` that
+    /// begins.
+    pub(super) fn fill(
+        &self,
+        offset: u64,
+        len: u64,
+        mut copy: impl FnMut(u64, &mut AlignedBuf),
+    ) -> Result<(), Errno> {
+        if (offset | len) & 511 != 0 {
+            return Err(libc::EINVAL);
+        }
+        let mut io = lock(&self.zone_io);
+        let mut at = 0;
+        while at < len {
+            let mut buf = AlignedBuf::zeroed((len - at).min(FILL) as u32);
+            let n = u64::from(buf.len());
+            copy(at, &mut buf);
+            io.write(Bytes(offset + at).to_sectors(), buf).map_err(|e| self.failed(e))?;
+            at += n;
+        }
+        Ok(())
+    }
+}
+
+/// A zone as fio wants it: in bytes, and with a write pointer inside it whatever its condition.
+fn to_fio(z: &ZoneInfo) -> ZbdZone {
+    let bytes = |sectors: u64| Sector(sectors).to_bytes().0;
+    let (start, len) = (bytes(z.start.0), bytes(z.len_sectors));
+    let (zone_type, cond) = match z.cond {
+        Condition::NotWp => (abi::ZBD_ZONE_TYPE_CNV, abi::ZBD_ZONE_COND_NOT_WP),
+        Condition::Empty => (abi::ZBD_ZONE_TYPE_SWR, abi::ZBD_ZONE_COND_EMPTY),
+        Condition::ImpOpen | Condition::Active => {
+            (abi::ZBD_ZONE_TYPE_SWR, abi::ZBD_ZONE_COND_IMP_OPEN)
+        }
+        Condition::ExpOpen => (abi::ZBD_ZONE_TYPE_SWR, abi::ZBD_ZONE_COND_EXP_OPEN),
+        Condition::Closed => (abi::ZBD_ZONE_TYPE_SWR, abi::ZBD_ZONE_COND_CLOSED),
+        Condition::Full => (abi::ZBD_ZONE_TYPE_SWR, abi::ZBD_ZONE_COND_FULL),
+        Condition::ReadOnly => (abi::ZBD_ZONE_TYPE_SWR, abi::ZBD_ZONE_COND_READONLY),
+        Condition::Offline => (abi::ZBD_ZONE_TYPE_SWR, abi::ZBD_ZONE_COND_OFFLINE),
+    };
+    // fio stops with an assertion if it finds the pointer outside; a zone without one has "all ones" here.
+    let wp = bytes(z.wp.0.min(z.start.0 + z.len_sectors)).max(start);
+    ZbdZone { start, wp, len, capacity: bytes(z.capacity_sectors), zone_type, cond: cond as c_int }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoneplug_core::zone::ZoneType;
+
+    #[test]
+    fn zones_as_fio_wants_them() {
+        let z = ZoneInfo {
+            start: Sector(8),
+            len_sectors: 8,
+            capacity_sectors: 4,
+            wp: Sector(0),
+            zone_type: ZoneType::SeqWriteRequired,
+            cond: Condition::Empty,
+        };
+        let f = to_fio(&z);
+        assert_eq!((f.wp, f.zone_type, f.cond), (4096, abi::ZBD_ZONE_TYPE_SWR, 1));
+        assert_eq!((f.start, f.len, f.capacity), (4096, 4096, 2048));
+        let f = to_fio(&ZoneInfo { wp: Sector(u64::MAX), cond: Condition::Full, ..z });
+        assert_eq!((f.wp, f.cond), (8192, abi::ZBD_ZONE_COND_FULL));
+        let f = to_fio(&ZoneInfo { cond: Condition::NotWp, ..z });
+        assert_eq!((f.zone_type, f.cond), (abi::ZBD_ZONE_TYPE_CNV, 0));
+    }
+
+    #[test]
+    fn a_short_last_zone_is_kept_from_the_report() {
+        let d = Device::open("mem,zones=5,zone-size=1M,conv=1,last-zone-size=256K").unwrap();
+        assert_eq!((d.bytes(), d.whole_zones(), d.whole_bytes()), (4352 << 10, 4, 4 << 20));
+        assert_eq!(d.report(0, 100).unwrap().len(), 4);
+        assert_eq!(d.report((3 << 20) + 4096, 100).unwrap()[0].start, 3 << 20);
+        assert_eq!(d.report(4 << 20, 100).unwrap(), []);
+        assert_eq!(d.report(0, 2).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn zones_are_filled_reset_and_finished() {
+        let d = Device::open("mem,zones=4,zone-size=4M").unwrap();
+        let mut seen = Vec::new();
+        d.fill(0, (2 << 20) + 4096, |at, buf| seen.push((at, buf.len()))).unwrap();
+        assert_eq!(seen, [(0, 1 << 20), (1 << 20, 1 << 20), (2 << 20, 4096)]);
+        let wp = |zone: u64| d.report(zone << 22, 1).unwrap()[0].wp - (zone << 22);
+        assert_eq!(wp(0), (2 << 20) + 4096);
+        d.manage(Op::ZoneFinish, 0, 8 << 20).unwrap();
+        assert_eq!((wp(0), wp(1)), (4 << 20, 4 << 20));
+        d.manage(Op::ZoneReset, 0, 4 << 20).unwrap();
+        assert_eq!((wp(0), wp(1)), (0, 4 << 20));
+        assert_eq!(d.fill(4096, 4096, |_, _| {}), Err(libc::EIO), "not at the write pointer");
+        assert_eq!(d.fill(100, 4096, |_, _| {}), Err(libc::EINVAL));
+        assert_eq!(d.manage(Op::ZoneReset, 4096, 4 << 20), Err(libc::EINVAL));
+        assert_eq!(d.manage(Op::ZoneReset, 512, u64::MAX), Err(libc::EINVAL));
+        assert_eq!(d.manage(Op::Discard, 4 << 20, 4096), Err(libc::EOPNOTSUPP));
+        let d = Device::open("mem,zones=4,zone-size=4M,conv=1").unwrap();
+        d.manage(Op::Discard, 4096, 8192).unwrap();
+    }
+
+    #[test]
+    fn a_bad_specification_says_what_and_what_to_try() {
+        let e = Device::open("mem,zons=4").err().unwrap();
+        let lines: Vec<_> = e.lines().collect();
+        assert_eq!(lines[0], "mem has no option zons");
+        assert!(lines[1].contains("did you mean zones?"), "{e}");
+        assert!(Device::open("mem,zones=4,mode=fast").err().unwrap().contains("plug, none, lock"));
+    }
+}

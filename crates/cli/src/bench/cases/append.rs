@@ -1,0 +1,106 @@
+//! Case 3: zone append. Eight clients append to one zone of a disk that takes a millisecond for a command.
+
+use super::super::group::{Arena, Latency};
+use super::super::load::histogram;
+use crate::disk::Named;
+use crate::failure::Failure;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use zoneplug_core::disk::DiskConfig;
+use zoneplug_core::{Bio, Bios, Nanos, Op, ZoneNo};
+
+pub(crate) const SPEC: &str = "null,zones=64,zone-size=256M,latency=1ms,append=native";
+pub(crate) const CLIENTS: u32 = 8;
+const BLOCK_SECTORS: u32 = 8;
+
+/// How appends reach the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Way {
+    /// As writes, one by one: `nomerges`, as Linux does.
+    OneByOne,
+    /// As writes; those that wait leave as one.
+    Merged,
+    /// By the disk's own command.
+    Native,
+}
+
+impl Way {
+    pub(crate) const ALL: [Way; 3] = [Way::OneByOne, Way::Merged, Way::Native];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Way::OneByOne => "emulated, one by one (nomerges)",
+            Way::Merged => "emulated, merged",
+            Way::Native => "native",
+        }
+    }
+}
+
+/// What the clients got.
+#[derive(Debug, Serialize)]
+pub(crate) struct Append {
+    pub(crate) way: Way,
+    pub(crate) appends_per_s: f64,
+    pub(crate) latency: Latency,
+    pub(crate) refused: u64,
+}
+
+/// Runs the case.
+pub(crate) fn run(way: Way, time: Duration, arena: &mut Arena) -> Result<Append, Failure> {
+    let named = Named::open(SPEC)?;
+    let disk = named.driven(DiskConfig {
+        nomerges: way == Way::OneByOne,
+        emulate_append: way != Way::Native,
+        ..DiskConfig::default()
+    })?;
+    let g = disk.geometry();
+    let buf = arena.buffers(1, BLOCK_SECTORS)?[0];
+    let mut queues =
+        (0..CLIENTS).map(|_| disk.open_polled_queue(1, 1)).collect::<Result<Vec<_>, _>>()?;
+    let mut idle: Vec<Option<Box<Bio>>> =
+        (0..CLIENTS).map(|_| Some(Bio::new(Op::ZoneAppend, g.zone_start(ZoneNo(0)), 0))).collect();
+    let (mut list, mut done) = (Bios::new(), Bios::new());
+    let mut latency = histogram();
+    let (mut zone, mut used, mut appends, mut refused) = (0u32, 0u32, 0u64, 0u64);
+    let start = Instant::now();
+    let mut now = start.elapsed();
+    let mut seconds = None;
+    while seconds.is_none() || idle.iter().any(Option::is_none) {
+        let nanos = Nanos(now.as_nanos() as u64);
+        if now >= time && seconds.is_none() {
+            seconds = Some(now.as_secs_f64());
+        }
+        for (queue, idle) in queues.iter_mut().zip(&mut idle) {
+            if seconds.is_none()
+                && let Some(mut bio) = idle.take()
+            {
+                if used == g.capacity_of(ZoneNo(zone)) {
+                    (zone, used) = ((zone + 1) % g.nr_zones(), 0);
+                }
+                used += BLOCK_SECTORS;
+                bio.set(Op::ZoneAppend, g.zone_start(ZoneNo(zone)), BLOCK_SECTORS, buf);
+                bio.token = nanos.0;
+                list.push_back(bio);
+                queue.submit(nanos, &mut list);
+            }
+            queue.poll(nanos, &mut done);
+            if let Some(bio) = done.pop_front() {
+                if seconds.is_none() {
+                    appends += 1;
+                    refused += u64::from(!bio.status.is_ok());
+                    latency.saturating_record(nanos.0 - bio.token);
+                }
+                *idle = Some(bio);
+            }
+        }
+        now = start.elapsed();
+    }
+    let seconds = seconds.unwrap_or(now.as_secs_f64());
+    Ok(Append {
+        way,
+        appends_per_s: (appends - refused) as f64 / seconds,
+        latency: Latency::of(&latency),
+        refused,
+    })
+}

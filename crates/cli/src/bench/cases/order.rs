@@ -1,0 +1,194 @@
+//! Case 1: why it exists. Several clients append to one log: each chooses the offset and submits under one lock,
+//! so what the disk is sent is in order. The disk reorders what is in flight, as real ones do.
+
+use super::super::group::{Arena, config};
+use super::super::verify::{self, Extent, Verified, pattern};
+use super::super::work::{Rw, Work};
+use crate::disk::Named;
+use crate::failure::Failure;
+use serde::Serialize;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use zoneplug_core::disk::{DiskQueue, Mode};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{BioPool, Bios, IoBuf, Nanos, Op, Sector, ZoneNo};
+
+pub(crate) const SPEC: &str = "mem,zones=4096,zone-size=1M,reorder=1";
+pub(crate) const CLIENTS: u32 = 4;
+pub(crate) const DEPTH: u32 = 16;
+const BLOCK_SECTORS: u32 = 8;
+/// Writes after which it is enough: what they fill is kept in memory.
+const WRITES: u64 = 16_384;
+
+/// What one mode did.
+#[derive(Debug, Serialize)]
+pub(crate) struct Order {
+    pub(crate) mode: &'static str,
+    pub(crate) writes: u64,
+    /// Writes that the disk or the layer refused.
+    pub(crate) refused: u64,
+    /// Writes before the first that was refused.
+    pub(crate) first_refused: Option<u64>,
+    /// Zones that were left unfinished because of one.
+    pub(crate) zones_given_up: u64,
+    pub(crate) seconds: f64,
+    pub(crate) verified: Verified,
+}
+
+/// The log: where the next write goes.
+struct Log {
+    geometry: Geometry,
+    zone: u32,
+    used: u32,
+    sent: u64,
+    writes: u64,
+    given_up: u64,
+    first_refused: Option<u64>,
+}
+
+impl Log {
+    fn next(&mut self) -> Option<(u64, Sector)> {
+        if self.sent == self.writes {
+            return None;
+        }
+        if self.used
+            == self.geometry.capacity_of(ZoneNo(self.zone.min(self.geometry.nr_zones() - 1)))
+        {
+            (self.zone, self.used) = (self.zone + 1, 0);
+        }
+        if self.zone >= self.geometry.nr_zones() {
+            return None;
+        }
+        let at = self.geometry.zone_start(ZoneNo(self.zone)).plus(u64::from(self.used));
+        self.used += BLOCK_SECTORS;
+        self.sent += 1;
+        Some((self.sent, at))
+    }
+
+    /// What a log does about a zone that fails: it goes on in the next.
+    fn refused(&mut self, number: u64, sector: Sector) {
+        let first = self.first_refused.unwrap_or(u64::MAX).min(number - 1);
+        self.first_refused = Some(first);
+        if self.geometry.zone_of(sector).0.0 == self.zone {
+            (self.zone, self.used) = (self.zone + 1, 0);
+            self.given_up += 1;
+        }
+    }
+}
+
+fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One client: the acknowledged writes, and how many were not.
+fn client(
+    queue: &mut DiskQueue,
+    log: &Mutex<Log>,
+    working: &AtomicU32,
+    bufs: &[IoBuf],
+    end: Instant,
+) -> (Vec<Extent>, u64) {
+    let now = Nanos(0);
+    let mut pool = BioPool::new(bufs.len());
+    let mut free: Vec<usize> = (0..bufs.len()).collect();
+    let mut data = vec![0; BLOCK_SECTORS as usize * 512];
+    let (mut extents, mut refused) = (Vec::new(), 0);
+    let (mut list, mut done) = (Bios::new(), Bios::new());
+    let mut over = false;
+    loop {
+        while !over && let Some(slot) = free.pop() {
+            let mut bio = pool.get();
+            let mut guard = lock(log);
+            let next = if Instant::now() < end { guard.next() } else { None };
+            let Some((number, sector)) = next else {
+                over = true;
+                free.push(slot);
+                break;
+            };
+            pattern(number, &mut data);
+            bufs[slot].copy_from(0, &data);
+            bio.set(Op::Write, sector, BLOCK_SECTORS, bufs[slot]);
+            bio.token = number << 16 | slot as u64;
+            list.push_back(bio);
+            queue.submit(now, &mut list);
+            drop(guard);
+        }
+        queue.poll(now, &mut done);
+        while let Some(bio) = done.pop_front() {
+            free.push((bio.token & 0xffff) as usize);
+            let key = bio.token >> 16;
+            if bio.status.is_ok() {
+                let (sector, len_sectors) = (bio.sector, bio.len_sectors);
+                extents.push(Extent { sector, len_sectors, key });
+            } else {
+                refused += 1;
+                lock(log).refused(key, bio.sector);
+            }
+            pool.put(bio);
+        }
+        if over && free.len() == bufs.len() {
+            break;
+        }
+    }
+    // What another client waits for may be in this one's queue: who polls a Driven disk polls until all are done.
+    working.fetch_sub(1, Ordering::AcqRel);
+    while working.load(Ordering::Acquire) > 0 {
+        queue.poll(now, &mut done);
+        std::thread::yield_now();
+    }
+    (extents, refused)
+}
+
+/// Runs the case in `mode` for at most `time`.
+pub(crate) fn run(mode: Mode, time: Duration, arena: &mut Arena) -> Result<Order, Failure> {
+    let named = Named::open(SPEC)?;
+    let disk = named.driven(config(mode))?;
+    let bufs = arena.buffers(CLIENTS * DEPTH, BLOCK_SECTORS)?;
+    let log = Mutex::new(Log {
+        geometry: disk.geometry(),
+        zone: 0,
+        used: 0,
+        sent: 0,
+        writes: WRITES,
+        given_up: 0,
+        first_refused: None,
+    });
+    let working = AtomicU32::new(CLIENTS);
+    let mut queues = (0..CLIENTS)
+        .map(|_| disk.open_polled_queue(DEPTH, DEPTH as u16))
+        .collect::<Result<Vec<_>, _>>()?;
+    let start = Instant::now();
+    let results = std::thread::scope(|s| {
+        let threads: Vec<_> = queues
+            .iter_mut()
+            .zip(bufs.chunks(DEPTH as usize))
+            .map(|(queue, bufs)| {
+                let (log, working) = (&log, &working);
+                s.spawn(move || client(queue, log, working, bufs, start + time))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().map_err(|_| Failure::io("a client panicked")))
+            .collect::<Result<Vec<_>, _>>()
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    drop(queues);
+    let refused = results.iter().map(|r| r.1).sum();
+    let extents: Vec<Extent> = results.into_iter().flat_map(|r| r.0).collect();
+    let work =
+        Work { rw: Rw::Read, block_sectors: BLOCK_SECTORS, depth: DEPTH, tags: DEPTH as u16 };
+    let mut verified = verify::compare(&disk, &extents, work, &bufs[..DEPTH as usize], false)?;
+    verified.refused = refused;
+    let log = log.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Order {
+        mode: mode.name(),
+        writes: log.sent,
+        refused,
+        first_refused: log.first_refused,
+        zones_given_up: log.given_up,
+        seconds,
+        verified,
+    })
+}

@@ -1,0 +1,279 @@
+//! The clients of one measurement, and what is said about it.
+
+use super::load::{self, Slice, Tally, Worker};
+use super::work::{Offsets, Rw, Work, max_open};
+use crate::disk::{Named, one};
+use crate::failure::Failure;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
+use zoneplug_core::{Bio, IoBuf, Op, Sector};
+use zoneplug_host::{Client, HostedDisk};
+
+/// Memory for I/O, used again by every measurement: its addresses are never given back to the allocator.
+#[derive(Debug, Default)]
+pub(crate) struct Arena(Option<IoBuf>);
+
+impl Arena {
+    /// `n` buffers of `sectors` each. They are the same memory as those of the last call.
+    pub(crate) fn buffers(&mut self, n: u32, sectors: u32) -> Result<Vec<IoBuf>, Failure> {
+        let len = sectors.checked_mul(512);
+        let all = len.and_then(|len| len.checked_mul(n)).filter(|all| *all <= 1 << 30);
+        let (Some(len), Some(all)) = (len, all) else {
+            return Err(Failure::usage("more than 1G of buffers").hint("a smaller bs or iodepth"));
+        };
+        let arena = match self.0 {
+            Some(a) if a.len() >= all => a,
+            _ => *self.0.insert(IoBuf::leaked(all)),
+        };
+        Ok((0..n).map(|i| arena.slice(i * len, len)).collect())
+    }
+}
+
+enum Clients {
+    /// One thread, which polls.
+    Driven(Disk, Vec<Worker<DiskQueue>>),
+    /// A thread for each.
+    Hosted(HostedDisk, Vec<Worker<Client>>),
+}
+
+/// The clients of one disk.
+pub(crate) struct Group {
+    clients: Clients,
+    work: Work,
+    slices: Vec<Slice>,
+    merged: u64,
+}
+
+/// Empties a disk.
+pub(crate) fn reset_all(disk: &Disk) -> Result<(), Failure> {
+    let mut queue = disk.open_polled_queue(1, 1)?;
+    let bio = one(&mut queue, Bio::new(Op::ZoneResetAll, Sector(0), 0));
+    if bio.status.is_ok() {
+        return Ok(());
+    }
+    Err(Failure::io(format!("resetting all zones: {}", bio.status))
+        .hint("a disk that can be written"))
+}
+
+/// What random reads go over, at most, of a disk that keeps data: it is filled first.
+pub(crate) const READ_AREA: u64 = 256 << 20;
+
+impl Group {
+    /// `jobs` clients that do `work` on what is named, in its empty zones; a disk that keeps data is filled first if
+    /// they read. More than one: a thread for each.
+    pub(crate) fn new(
+        named: &Named,
+        config: DiskConfig,
+        work: Work,
+        jobs: u32,
+        arena: &mut Arena,
+    ) -> Result<Group, Failure> {
+        let timed = named.device.is_timed();
+        let (g, l) = (named.device.geometry(), named.device.limits());
+        let max_open = max_open(l);
+        let mut bufs = arena.buffers(jobs, work.block_sectors)?.into_iter();
+        let mut offsets = Vec::new();
+        for i in 0..jobs {
+            let mut o = Offsets::new(g, work, i, jobs, max_open);
+            if work.rw.is_read() && named.keeps_data {
+                o.limit((READ_AREA >> 9) / u64::from(jobs));
+            }
+            if !o.is_usable() {
+                return Err(Failure::usage(format!(
+                    "no room for {} in the zones of client {i}",
+                    work.rw
+                ))
+                .hint("a smaller bs or numjobs, or a disk with larger or more zones"));
+            }
+            offsets.push(o);
+        }
+        let clients = if jobs == 1 {
+            Clients::Driven(named.driven(config)?, Vec::new())
+        } else {
+            Clients::Hosted(HostedDisk::open(named.device.clone(), config)?, Vec::new())
+        };
+        let mut group = Group { clients, work, slices: Vec::new(), merged: 0 };
+        reset_all(group.disk())?;
+        if work.rw.is_read() && named.keeps_data {
+            let sectors: u64 = offsets.iter().map(Offsets::sectors).sum();
+            group.prefill(named, sectors, max_open, arena)?;
+        }
+        let (depth, tags) = (work.depth, work.tags);
+        for o in offsets {
+            let Some(buf) = bufs.next() else { break };
+            match &mut group.clients {
+                Clients::Driven(disk, workers) => {
+                    let queue = disk.open_polled_queue(depth, tags)?;
+                    workers.push(Worker::new(queue, o, work, buf, timed));
+                }
+                Clients::Hosted(disk, workers) => {
+                    let client = disk.open_client(depth, tags)?;
+                    workers.push(Worker::new(client, o, work, buf, false));
+                }
+            }
+        }
+        Ok(group)
+    }
+
+    fn prefill(
+        &self,
+        named: &Named,
+        sectors: u64,
+        max_open: u32,
+        arena: &mut Arena,
+    ) -> Result<(), Failure> {
+        let block = named.device.limits().write_granularity_sectors.max(512);
+        let work = Work { rw: Rw::Write, block_sectors: block, depth: 4, tags: 4 };
+        let mut o = Offsets::new(named.device.geometry(), work, 0, 1, max_open);
+        o.limit(sectors);
+        let queue = self.disk().open_polled_queue(work.depth, work.tags)?;
+        let buf = arena.buffers(1, block)?[0];
+        let mut worker = Worker::new(queue, o, work, buf, named.device.is_timed());
+        load::fill(&mut worker);
+        match worker.tally.refused.first_key_value() {
+            None => Ok(()),
+            Some((status, _)) => Err(Failure::io(format!("filling the disk: {status}"))
+                .hint("--mode plug, if the disk reorders")),
+        }
+    }
+
+    pub(crate) fn disk(&self) -> &Disk {
+        match &self.clients {
+            Clients::Driven(disk, _) => disk,
+            Clients::Hosted(disk, _) => disk.disk(),
+        }
+    }
+
+    /// How the clients run.
+    pub(crate) fn kind(&self) -> &'static str {
+        match &self.clients {
+            Clients::Driven(..) => "one thread, Driven",
+            Clients::Hosted(..) => "a thread each, Hosted",
+        }
+    }
+
+    /// Works for `time`. The first slice of a group only warms up.
+    pub(crate) fn slice(&mut self, time: Duration, counts: bool) -> Result<(), Failure> {
+        let before = self.disk().counters().plugs.merged;
+        let slice = match &mut self.clients {
+            Clients::Driven(_, workers) => load::run(workers, time)?,
+            Clients::Hosted(_, workers) => load::run_threads(workers, time)?,
+        };
+        if counts {
+            self.merged += self.disk().counters().plugs.merged - before;
+            self.slices.push(slice);
+        } else {
+            self.tallies(|t| *t = Tally::new());
+        }
+        Ok(())
+    }
+
+    fn tallies(&mut self, mut f: impl FnMut(&mut Tally)) {
+        match &mut self.clients {
+            Clients::Driven(_, workers) => workers.iter_mut().for_each(|w| f(&mut w.tally)),
+            Clients::Hosted(_, workers) => workers.iter_mut().for_each(|w| f(&mut w.tally)),
+        }
+    }
+
+    /// One pass over the whole disk, by the first client: ns per BIO. The group is of no use afterwards.
+    pub(crate) fn fill(mut self) -> f64 {
+        let slice = match &mut self.clients {
+            Clients::Driven(_, workers) => workers.first_mut().map(load::fill),
+            Clients::Hosted(_, workers) => workers.first_mut().map(load::fill),
+        };
+        slice.map_or(0.0, |s| s.wall_ns as f64 / s.bios.max(1) as f64)
+    }
+
+    /// What came of the slices that counted.
+    pub(crate) fn measure(mut self) -> Measure {
+        let mut all = Tally::new();
+        self.tallies(|t| all.add(t));
+        Measure::of(self.work, &self.slices, &all, self.merged)
+    }
+}
+
+/// The figures of one measurement.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Measure {
+    /// BIOs that were completed, failed ones included.
+    pub(crate) bios: u64,
+    /// Time on the clock.
+    pub(crate) seconds: f64,
+    /// Median of the slices.
+    pub(crate) ns_per_bio: f64,
+    pub(crate) cpu_ns_per_bio: f64,
+    /// Of BIOs that succeeded; 10^6 bytes.
+    pub(crate) mb_per_s: f64,
+    pub(crate) kiops: f64,
+    pub(crate) merged_percent: f64,
+    pub(crate) latency: Latency,
+    /// BIOs that failed.
+    pub(crate) refused: u64,
+    pub(crate) refused_by_status: BTreeMap<&'static str, u64>,
+}
+
+/// From the submission to the completion that the client sees.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) samples: u64,
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
+}
+
+impl Latency {
+    pub(crate) fn of(h: &Histogram<u64>) -> Latency {
+        Latency {
+            samples: h.len(),
+            p50_ns: h.value_at_quantile(0.5),
+            p99_ns: h.value_at_quantile(0.99),
+        }
+    }
+}
+
+/// The middle one; 0 of nothing.
+pub(crate) fn median(mut v: Vec<f64>) -> f64 {
+    v.sort_by(f64::total_cmp);
+    v.get(v.len() / 2).copied().unwrap_or(0.0)
+}
+
+impl Measure {
+    fn of(work: Work, slices: &[Slice], all: &Tally, merged: u64) -> Measure {
+        let full: Vec<_> = slices.iter().filter(|s| s.bios > 0).collect();
+        let each = |f: fn(&Slice) -> u64| {
+            median(full.iter().map(|s| f(s) as f64 / s.bios as f64).collect())
+        };
+        let ns = each(|s| s.wall_ns);
+        let refused: u64 = all.refused.values().sum();
+        let ok = if all.bios == 0 { 0.0 } else { 1.0 - refused as f64 / all.bios as f64 };
+        let per_s = if ns > 0.0 { 1e9 / ns * ok } else { 0.0 };
+        Measure {
+            bios: all.bios,
+            seconds: slices.iter().map(|s| s.wall_ns).sum::<u64>() as f64 / 1e9,
+            ns_per_bio: ns,
+            cpu_ns_per_bio: each(|s| s.cpu_ns),
+            mb_per_s: per_s * f64::from(work.block_sectors) * 512.0 / 1e6,
+            kiops: per_s / 1e3,
+            merged_percent: if all.bios == 0 {
+                0.0
+            } else {
+                merged as f64 * 100.0 / all.bios as f64
+            },
+            latency: Latency::of(&all.latency),
+            refused,
+            refused_by_status: all.refused.iter().map(|(s, &n)| (s.name(), n)).collect(),
+        }
+    }
+
+    /// The rate as the published table shows it.
+    pub(crate) fn rate(&self, rw: Rw) -> f64 {
+        if rw.is_counted() { self.kiops } else { self.mb_per_s }
+    }
+}
+
+/// The name of a mode's disk: `none` uses the disk's own append, `plug` emulates it.
+pub(crate) fn config(mode: Mode) -> DiskConfig {
+    DiskConfig { mode, emulate_append: mode == Mode::Plug, ..DiskConfig::default() }
+}

@@ -1,0 +1,348 @@
+//! The load generator: clients that keep their depth of BIOs in flight, and what they saw.
+//!
+//! No clock is read for a BIO: one in [`SAMPLE`] is timed, and the end of a slice is looked for after so many
+//! rounds as fit into a part of it. A device that looks at the time gets the real clock, once a round.
+//!
+//! A client talks to a [`Port`]: a queue of a Driven disk, which the thread that measures polls itself, or a client
+//! of a Hosted one, with a thread of its own.
+
+use super::work::{Offsets, Rng, Work};
+use crate::failure::Failure;
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+use zoneplug_core::disk::DiskQueue;
+use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector, Status};
+use zoneplug_host::Client;
+
+/// One BIO in so many is timed, on average: a fixed step would always hit the same place of a batch.
+pub(crate) const SAMPLE: u64 = 64;
+
+/// Where a client's BIOs go in and come out.
+pub(crate) trait Port: Send {
+    /// Takes BIOs from the front.
+    fn submit(&mut self, now: Nanos, bios: &mut Bios);
+    /// Appends what has finished.
+    fn poll(&mut self, now: Nanos, done: &mut Bios);
+}
+
+impl Port for DiskQueue {
+    #[inline]
+    fn submit(&mut self, now: Nanos, bios: &mut Bios) {
+        DiskQueue::submit(self, now, bios);
+    }
+    #[inline]
+    fn poll(&mut self, now: Nanos, done: &mut Bios) {
+        DiskQueue::poll(self, now, done);
+    }
+}
+
+/// The time is the disk's own.
+impl Port for Client {
+    #[inline]
+    fn submit(&mut self, _: Nanos, bios: &mut Bios) {
+        Client::submit(self, bios);
+    }
+    #[inline]
+    fn poll(&mut self, _: Nanos, done: &mut Bios) {
+        Client::poll(self, done);
+    }
+}
+
+/// What clients did and saw.
+#[derive(Debug, Clone)]
+pub(crate) struct Tally {
+    pub(crate) bios: u64,
+    pub(crate) bytes: u64,
+    /// BIOs that failed, by status.
+    pub(crate) refused: BTreeMap<Status, u64>,
+    pub(crate) latency: Histogram<u64>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Tally {
+        Tally { bios: 0, bytes: 0, refused: BTreeMap::new(), latency: histogram() }
+    }
+
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.bios += other.bios;
+        self.bytes += other.bytes;
+        for (&s, n) in &other.refused {
+            *self.refused.entry(s).or_default() += n;
+        }
+        self.latency += &other.latency;
+    }
+}
+
+/// Latencies in nanoseconds, to two digits, up to about a minute.
+pub(crate) fn histogram() -> Histogram<u64> {
+    // The bounds are constants that it takes.
+    Histogram::new_with_bounds(1, 1 << 36, 2).unwrap_or_else(|e| unreachable!("{e}"))
+}
+
+/// A stretch of work on the clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Slice {
+    pub(crate) bios: u64,
+    pub(crate) wall_ns: u64,
+    pub(crate) cpu_ns: u64,
+}
+
+/// CPU time of this thread, in nanoseconds.
+pub(crate) fn thread_cpu() -> u64 {
+    cpu(ClockId::ThreadCPUTime)
+}
+
+/// CPU time of this process, in nanoseconds.
+pub(crate) fn process_cpu() -> u64 {
+    cpu(ClockId::ProcessCPUTime)
+}
+
+fn cpu(clock: ClockId) -> u64 {
+    let t = clock_gettime(clock);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// One client.
+pub(crate) struct Worker<P> {
+    port: P,
+    pub(crate) offsets: Offsets,
+    depth: usize,
+    buf: IoBuf,
+    pool: BioPool,
+    list: Bios,
+    done: Bios,
+    in_flight: usize,
+    /// BIOs until the next one that is timed.
+    countdown: u64,
+    rng: Rng,
+    /// No new BIOs until what is in flight has come back: the slice ends, or the zones are used up.
+    stop: bool,
+    exhausted: bool,
+    start: Instant,
+    /// The device looks at the time.
+    timed: bool,
+    pub(crate) tally: Tally,
+}
+
+impl<P: Port> Worker<P> {
+    /// A client that does `work` at `offsets` with `buf`, which is one BIO long.
+    pub(crate) fn new(port: P, offsets: Offsets, work: Work, buf: IoBuf, timed: bool) -> Self {
+        let depth = work.depth as usize;
+        Worker {
+            port,
+            offsets,
+            depth,
+            buf,
+            pool: BioPool::new(depth),
+            list: Bios::with_capacity(depth),
+            done: Bios::with_capacity(depth),
+            in_flight: 0,
+            countdown: SAMPLE,
+            rng: Rng::new(7),
+            stop: false,
+            exhausted: false,
+            start: Instant::now(),
+            timed,
+            tally: Tally::new(),
+        }
+    }
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        if self.timed { self.elapsed() } else { Nanos(0) }
+    }
+
+    fn elapsed(&self) -> Nanos {
+        Nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// One round: fill up, submit, poll.
+    #[inline]
+    fn round(&mut self) {
+        while self.in_flight < self.depth && !self.stop {
+            let Some((op, sector, len)) = self.offsets.next() else {
+                (self.exhausted, self.stop) = (true, true);
+                break;
+            };
+            let mut bio = self.pool.get();
+            let buf =
+                if len << 9 == self.buf.len() { self.buf } else { self.buf.slice(0, len << 9) };
+            bio.set(op, sector, len, buf);
+            self.countdown -= 1;
+            bio.token = 0;
+            if self.countdown == 0 {
+                self.countdown = SAMPLE / 2 + self.rng.below(SAMPLE);
+                bio.token = self.elapsed().0.max(1);
+            }
+            self.list.push_back(bio);
+            self.in_flight += 1;
+        }
+        let now = self.now();
+        if !self.list.is_empty() {
+            self.port.submit(now, &mut self.list);
+        }
+        self.port.poll(now, &mut self.done);
+        self.in_flight -= self.done.len();
+        self.tally.bios += self.done.len() as u64;
+        while let Some(bio) = self.done.pop_front() {
+            if bio.status.is_ok() {
+                self.tally.bytes += u64::from(bio.len_sectors) << 9;
+            } else {
+                self.failed(&bio);
+            }
+            if bio.token != 0 {
+                let ns = self.elapsed().0 - bio.token;
+                self.tally.latency.saturating_record(ns);
+            }
+            self.pool.put(bio);
+        }
+    }
+
+    #[cold]
+    fn failed(&mut self, bio: &Bio) {
+        *self.tally.refused.entry(bio.status).or_default() += 1;
+        if bio.op.is_write() {
+            self.offsets.refused(bio.sector);
+        }
+    }
+
+    /// Empties the zones that were used, so that the work can start over.
+    fn rewind(&mut self) -> Result<(), Failure> {
+        let mut zones: Vec<(Sector, u32)> = self.offsets.used().collect();
+        while !zones.is_empty() || self.in_flight > 0 {
+            while self.in_flight < self.depth
+                && let Some((start, len)) = zones.pop()
+            {
+                let mut bio = self.pool.get();
+                bio.set(Op::ZoneReset, start, len, IoBuf::empty());
+                self.list.push_back(bio);
+                self.in_flight += 1;
+            }
+            let now = self.now();
+            self.port.submit(now, &mut self.list);
+            self.port.poll(now, &mut self.done);
+            self.in_flight -= self.done.len();
+            while let Some(bio) = self.done.pop_front() {
+                if !bio.status.is_ok() {
+                    return Err(Failure::io(format!("resetting zones: {}", bio.status)));
+                }
+                self.pool.put(bio);
+            }
+        }
+        self.offsets.rewind();
+        (self.exhausted, self.stop) = (false, false);
+        Ok(())
+    }
+}
+
+/// How long a stretch of rounds between two looks at the clock should take.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// Lets `workers`, which this thread owns, work for `time`: until then plus what is still in flight. Resets of zones
+/// for another pass are not on the clock.
+pub(crate) fn run<P: Port>(workers: &mut [Worker<P>], time: Duration) -> Result<Slice, Failure> {
+    let mut slice = Slice::default();
+    let before: u64 = workers.iter().map(|w| w.tally.bios).sum();
+    let (mut start, mut cpu) = (Instant::now(), thread_cpu());
+    let mut rounds = 1u32;
+    let mut looked = start;
+    for w in &mut *workers {
+        w.stop = w.exhausted;
+    }
+    loop {
+        let mut exhausted = false;
+        for _ in 0..rounds {
+            for w in &mut *workers {
+                w.round();
+                exhausted |= w.exhausted;
+            }
+            if exhausted {
+                break;
+            }
+        }
+        if exhausted {
+            drain(workers, |w| w.exhausted);
+            slice.wall_ns += start.elapsed().as_nanos() as u64;
+            slice.cpu_ns += thread_cpu() - cpu;
+            for w in workers.iter_mut().filter(|w| w.exhausted) {
+                w.rewind()?;
+            }
+            (start, cpu) = (Instant::now(), thread_cpu());
+            looked = start;
+        }
+        let now = Instant::now();
+        if slice.wall_ns + (now - start).as_nanos() as u64 >= time.as_nanos() as u64 {
+            break;
+        }
+        rounds = match now - looked {
+            took if took < LOOK / 2 && !exhausted => (rounds * 2).min(1 << 20),
+            took if took > LOOK => (rounds / 2).max(1),
+            _ => rounds,
+        };
+        looked = now;
+    }
+    for w in &mut *workers {
+        w.stop = true;
+    }
+    drain(workers, |_| true);
+    slice.wall_ns += start.elapsed().as_nanos() as u64;
+    slice.cpu_ns += thread_cpu() - cpu;
+    slice.bios = workers.iter().map(|w| w.tally.bios).sum::<u64>() - before;
+    Ok(slice)
+}
+
+/// Until those that `whose` names have nothing in flight. The others go on: their polls may be needed.
+fn drain<P: Port>(workers: &mut [Worker<P>], whose: impl Fn(&Worker<P>) -> bool) {
+    while workers.iter().any(|w| whose(w) && w.in_flight > 0) {
+        for w in &mut *workers {
+            w.round();
+        }
+    }
+}
+
+/// One pass over all zones of one worker, which are empty before and full afterwards.
+pub(crate) fn fill<P: Port>(worker: &mut Worker<P>) -> Slice {
+    let (start, cpu) = (Instant::now(), thread_cpu());
+    let before = worker.tally.bios;
+    worker.stop = worker.exhausted;
+    while !worker.exhausted || worker.in_flight > 0 {
+        worker.round();
+    }
+    Slice {
+        bios: worker.tally.bios - before,
+        wall_ns: start.elapsed().as_nanos() as u64,
+        cpu_ns: thread_cpu() - cpu,
+    }
+}
+
+/// The same, each worker on a thread of its own. CPU time is that of the process: helpers of the disk count.
+pub(crate) fn run_threads<P: Port>(
+    workers: &mut [Worker<P>],
+    time: Duration,
+) -> Result<Slice, Failure> {
+    let go = Barrier::new(workers.len());
+    let cpu = process_cpu();
+    let slices = std::thread::scope(|s| {
+        let threads: Vec<_> = workers
+            .iter_mut()
+            .map(|w| {
+                s.spawn(|| {
+                    go.wait();
+                    run(std::slice::from_mut(w), time)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| Err(Failure::io("a client panicked"))))
+            .collect::<Result<Vec<_>, _>>()
+    })?;
+    Ok(Slice {
+        bios: slices.iter().map(|s| s.bios).sum(),
+        wall_ns: slices.iter().map(|s| s.wall_ns).max().unwrap_or(0),
+        cpu_ns: process_cpu() - cpu,
+    })
+}

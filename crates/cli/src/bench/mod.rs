@@ -1,0 +1,134 @@
+//! `zoneplug bench`: without a workload, what plugging costs and what it is for; with one, that workload.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `plan.rs` | the published workloads on two disks, in mode `plug` beside `none` |
+//! | `cases.rs`, `cases/` | three cases where the difference is plain |
+//! | `own.rs` | one's own workload |
+//! | `work.rs` | workloads: where the next BIO goes |
+//! | `load.rs` | the load generator |
+//! | `group.rs` | the clients of one measurement, and its figures |
+//! | `verify.rs` | data that says who wrote it, read back |
+//! | `report.rs` | what a run found: as text, as JSON |
+//! | `table.rs` | aligned columns |
+//! | `progress.rs` | a bar on a terminal |
+//!
+//! Nothing is typed in: every figure that is printed comes from the run that prints it.
+
+mod cases;
+mod group;
+mod load;
+mod own;
+mod plan;
+mod progress;
+mod report;
+mod table;
+mod verify;
+mod work;
+
+use crate::failure::Failure;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use std::io::Write;
+use std::time::Duration;
+use zoneplug_core::disk::Mode;
+use zoneplug_core::{Error, spec};
+
+/// The heading of the flags that name a workload.
+const OWN: &str = "A workload of your own (fio's words; any of these selects it)";
+
+/// Flags of `zoneplug bench`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print one JSON document instead of tables
+    #[arg(long)]
+    json: bool,
+
+    /// The disk, as in mem,zones=64,zone-size=16M,latency=1ms,reorder=7 [default: null]
+    #[arg(long, value_name = "SPEC", help_heading = OWN)]
+    disk: Option<String>,
+
+    /// What to do [default: write]
+    #[arg(long, value_name = "RW", value_enum, help_heading = OWN)]
+    rw: Option<work::Rw>,
+
+    /// Length of a BIO: bytes, or with K, M [default: 4k]
+    #[arg(long, value_name = "SIZE", value_parser = block_sectors, help_heading = OWN)]
+    bs: Option<u32>,
+
+    /// BIOs that each job keeps in flight [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535), help_heading = OWN)]
+    iodepth: Option<u32>,
+
+    /// Commands that each job may have at the disk [default: iodepth, at most 4096]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096), help_heading = OWN)]
+    tags: Option<u16>,
+
+    /// Clients, each with zones of its own; from 2 on each with a thread of its own [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = OWN)]
+    numjobs: Option<u32>,
+
+    /// How long, as in 500ms or 10s [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = OWN)]
+    runtime: Option<Duration>,
+
+    /// How writes are ordered [default: plug]
+    #[arg(long, value_name = "MODE", value_parser = mode_parser(), help_heading = OWN)]
+    mode: Option<Mode>,
+
+    /// Afterwards run the workload again with a pattern in every BIO, read everything back and compare
+    #[arg(long, help_heading = OWN)]
+    verify: bool,
+
+    /// Seconds for each figure of the run without a workload: for tests
+    #[arg(long, value_name = "S", hide = true, default_value_t = 1.0, value_parser = seconds)]
+    seconds: f64,
+}
+
+fn mode_parser() -> impl TypedValueParser<Value = Mode> {
+    PossibleValuesParser::new(Mode::ALL.map(Mode::name))
+        .map(|name| Mode::from_name(&name).unwrap_or_default())
+}
+
+fn block_sectors(text: &str) -> Result<u32, Error> {
+    spec::parse_size(text)
+        .filter(|n| *n > 0 && n % 512 == 0 && *n <= 1 << 30)
+        .map(|n| (n / 512) as u32)
+        .ok_or_else(|| {
+            Error::invalid("not a length")
+                .hint("a multiple of 512 bytes up to 1G, as in 4096, 4k, 128K or 1M")
+        })
+}
+
+fn duration(text: &str) -> Result<Duration, Error> {
+    spec::parse_time(text)
+        .filter(|n| (1_000_000..=86_400_000_000_000).contains(n))
+        .map(Duration::from_nanos)
+        .ok_or_else(|| {
+            Error::invalid("not a time from 1ms to 86400s")
+                .hint("a number and ms or s, as in 500ms or 10s")
+        })
+}
+
+fn seconds(text: &str) -> Result<f64, Error> {
+    let n = text.parse().ok().filter(|n| (0.001..=3600.0).contains(n));
+    n.ok_or_else(|| Error::invalid("not a number from 0.001 to 3600").hint("--seconds 0.5"))
+}
+
+impl Args {
+    fn is_own(&self) -> bool {
+        self.disk.is_some()
+            || self.rw.is_some()
+            || self.bs.is_some()
+            || self.iodepth.is_some()
+            || self.tags.is_some()
+            || self.numjobs.is_some()
+            || self.runtime.is_some()
+            || self.mode.is_some()
+            || self.verify
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    if args.is_own() { own::run(args, out) } else { plan::run(args, out) }
+}

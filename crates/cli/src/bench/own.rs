@@ -1,0 +1,105 @@
+//! One's own workload.
+
+use super::Args;
+use super::group::{Arena, Group};
+use super::progress::Progress;
+use super::report::{Build, Own, failure_of};
+use super::verify::{self, Enough};
+use super::work::{Rw, Work};
+use crate::disk::Named;
+use crate::failure::Failure;
+use std::io::Write;
+use std::time::Duration;
+use zoneplug_core::Bytes;
+use zoneplug_core::disk::DiskConfig;
+
+/// Slices of the run: the figures are those of the median one.
+const SLICES: u32 = 20;
+
+/// Runs the workload that `args` names.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let named = Named::open(args.disk.as_deref().unwrap_or("null"))?;
+    let depth = args.iodepth.unwrap_or(1);
+    let work = Work {
+        rw: args.rw.unwrap_or(Rw::Write),
+        block_sectors: args.bs.unwrap_or(8),
+        depth,
+        tags: args.tags.or(named.tags).unwrap_or(depth.min(4096) as u16),
+    };
+    let config = DiskConfig { mode: args.mode.unwrap_or(named.config.mode), ..named.config };
+    let jobs = args.numjobs.unwrap_or(1);
+    let time = args.runtime.unwrap_or(Duration::from_secs(5));
+    check(&named, work, args.verify)?;
+
+    let mut arena = Arena::default();
+    let progress = Progress::new(time);
+    progress.say(format!("{} on {}", work.rw, named.spec));
+    let mut group = Group::new(&named, config.clone(), work, jobs, &mut arena)?;
+    group.slice(time / SLICES / 4, false)?;
+    for _ in 0..SLICES {
+        group.slice(time / SLICES, true)?;
+        progress.done(time / SLICES);
+    }
+    let clients = group.kind();
+    let measure = group.measure();
+    let verified = if args.verify {
+        progress.say("verifying");
+        let enough = Enough { bytes: 256 << 20, time: time.max(Duration::from_secs(1)) };
+        Some(verify::pass(&named, config.clone(), work, enough, &mut arena)?)
+    } else {
+        None
+    };
+    drop(progress);
+    let own = Own {
+        build: Build::this(),
+        disk: named.spec,
+        rw: work.rw,
+        block_bytes: u64::from(work.block_sectors) * 512,
+        iodepth: work.depth,
+        tags: work.tags,
+        numjobs: jobs,
+        clients,
+        mode: config.mode.name(),
+        measure,
+        verified,
+    };
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &own)?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{own}")?;
+    }
+    let refused = own.measure.refused + own.verified.map_or(0, |v| v.refused);
+    failure_of(refused, own.verified.map_or(0, |v| v.wrong)).map_or(Ok(()), Err)
+}
+
+fn check(named: &Named, work: Work, verify: bool) -> Result<(), Failure> {
+    let l = named.device.limits();
+    let unit =
+        if work.rw.is_read() { l.logical_block_sectors } else { l.write_granularity_sectors };
+    let bytes = |sectors: u32| Bytes(u64::from(sectors) * 512);
+    if !work.block_sectors.is_multiple_of(unit) {
+        return Err(Failure::usage(format!(
+            "--bs {} is not a multiple of the disk's {}",
+            bytes(work.block_sectors),
+            bytes(unit)
+        ))
+        .hint(format!("--bs {}", bytes(work.block_sectors.next_multiple_of(unit)))));
+    }
+    let append_max = l.visible_append_sectors(named.device.geometry().zone_sectors());
+    if work.rw == Rw::Append && work.block_sectors > append_max {
+        return Err(Failure::usage(format!(
+            "--bs {} is more than the disk appends at a time",
+            bytes(work.block_sectors)
+        ))
+        .hint(format!("--bs {} or less", bytes(append_max))));
+    }
+    if verify && !named.keeps_data {
+        return Err(Failure::usage("--verify on a disk that keeps no data")
+            .hint("--disk mem, with the same options"));
+    }
+    if l.read_only && !work.rw.is_read() {
+        return Err(Failure::usage("writes on a disk that is read-only").hint("--rw randread"));
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! The run without a workload: the published workloads on a disk without data and on one with, then the three
+//! cases.
+
+use super::Args;
+use super::cases::{append, order, tags};
+use super::group::{Arena, Group, config, median};
+use super::progress::Progress;
+use super::report::{Build, DiskReport, Fresh, Report, Row, failure_of};
+use super::verify::{self, Enough, Verified};
+use super::work::{Rw, Work};
+use crate::disk::Named;
+use crate::failure::Failure;
+use std::hint::black_box;
+use std::io::Write;
+use std::time::{Duration, Instant};
+use zoneplug_core::disk::Mode;
+
+/// A workload with the name that the published table gives it.
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    pub(crate) rw: Rw,
+    block_sectors: u32,
+    depth: u32,
+}
+
+const fn workload(name: &'static str, rw: Rw, kib: u32, depth: u32) -> Workload {
+    Workload { name, rw, block_sectors: kib * 2, depth }
+}
+
+/// The six workloads of the table that came with zone write plugging (April 2024), and two more.
+pub(crate) const WORKLOADS: [Workload; 8] = [
+    workload("seqw4K1", Rw::Write, 4, 1),
+    workload("seqw4K16", Rw::Write, 4, 16),
+    workload("seqw1M1", Rw::Write, 1024, 1),
+    workload("seqw1M16", Rw::Write, 1024, 16),
+    workload("rndw4K16", Rw::Randwrite, 4, 16),
+    workload("rndw128K16", Rw::Randwrite, 128, 16),
+    workload("append4K16", Rw::Append, 4, 16),
+    workload("rndr4K16", Rw::Randread, 4, 16),
+];
+
+impl Workload {
+    fn work(&self) -> Work {
+        Work {
+            rw: self.rw,
+            block_sectors: self.block_sectors,
+            depth: self.depth,
+            tags: self.depth as u16,
+        }
+    }
+}
+
+/// The published null_blk: 4096 zones of 256 MB, 128 of them open at most.
+const NULL: &str = "null,zones=4096,zone-size=256M,max-open=128,append=native";
+/// Small enough to be written many times in a second: its pages are warm.
+const MEM: &str = "mem,zones=64,zone-size=2M,append=native";
+
+const MODES: [Mode; 2] = [Mode::Plug, Mode::None];
+/// Slices of a figure, `plug` and `none` by turns, so that both see the same moods of a shared machine.
+pub(crate) const SLICES: u32 = 5;
+/// What one verification writes at most.
+const VERIFY_BYTES: u64 = 32 << 20;
+
+/// Runs all of it.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let start = Instant::now();
+    let each = Duration::from_secs_f64(args.seconds);
+    let nr_figures = (2 * WORKLOADS.len() * MODES.len() + 2 + 3 + 3) as u32;
+    let mut run = Run {
+        each,
+        arena: Arena::default(),
+        progress: Progress::new(each * nr_figures),
+        text: !args.json,
+        out,
+    };
+    let mut report = Report::new(Build::this(), args.seconds);
+    run.print(&report.header())?;
+    for spec in [NULL, MEM] {
+        let disk = run.disk(spec)?;
+        run.print(&disk.to_string())?;
+        report.disks.push(disk);
+    }
+    for mode in [Mode::None, Mode::Plug] {
+        run.progress.say(format!("case 1, {mode}"));
+        report.order.push(order::run(mode, each, &mut run.arena)?);
+        run.progress.done(each);
+    }
+    run.print(&report.order_text())?;
+    for (mode, waiting) in [(Mode::Plug, 0), (Mode::Plug, tags::WRITES), (Mode::Lock, tags::WRITES)]
+    {
+        run.progress.say(format!("case 2, {mode}"));
+        report.tags.push(tags::run(mode, waiting, each, &mut run.arena)?);
+        run.progress.done(each);
+    }
+    run.print(&report.tags_text())?;
+    for way in append::Way::ALL {
+        run.progress.say(format!("case 3, {}", way.name()));
+        report.append.push(append::run(way, each, &mut run.arena)?);
+        run.progress.done(each);
+    }
+    run.print(&report.append_text())?;
+    report.elapsed_s = start.elapsed().as_secs_f64();
+    run.print(&report.footer())?;
+    let Run { progress, out, .. } = run;
+    drop(progress);
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &report)?;
+        writeln!(out)?;
+    }
+    let (refused, wrong) = report.failures();
+    failure_of(refused, wrong).map_or(Ok(()), Err)
+}
+
+struct Run<'a> {
+    /// Time for one figure.
+    each: Duration,
+    arena: Arena,
+    progress: Progress,
+    text: bool,
+    out: &'a mut dyn Write,
+}
+
+impl Run<'_> {
+    fn print(&mut self, text: &str) -> Result<(), Failure> {
+        let out = &mut *self.out;
+        if self.text {
+            self.progress.aside(|| writeln!(out, "{text}").and_then(|()| out.flush()))?;
+        }
+        Ok(())
+    }
+
+    /// All workloads on two disks of the same specification, one for each mode.
+    fn disk(&mut self, spec: &str) -> Result<DiskReport, Failure> {
+        let named = MODES.map(|_| Named::open(spec));
+        let [plug, none] = named;
+        let named = [plug?, none?];
+        let keeps_data = named[0].keeps_data;
+        let fresh = if keeps_data { Some(self.fresh(&named)?) } else { None };
+        let mut rows = Vec::new();
+        for w in &WORKLOADS {
+            self.progress.say(format!("{} on {spec}", w.name));
+            rows.push(self.row(w, &named)?);
+        }
+        let mut verified = [Verified::default(); 2];
+        if keeps_data {
+            for w in &WORKLOADS {
+                self.progress.say(format!("verifying {} on {spec}", w.name));
+                for ((mode, named), sum) in MODES.iter().zip(&named).zip(&mut verified) {
+                    let enough = Enough { bytes: VERIFY_BYTES, time: self.each / 4 };
+                    sum.add(verify::pass(named, config(*mode), w.work(), enough, &mut self.arena)?);
+                }
+            }
+        }
+        let [plug, none] = verified;
+        Ok(DiskReport {
+            spec: spec.to_owned(),
+            fresh,
+            rows,
+            verified_plug: keeps_data.then_some(plug),
+            verified_none: keeps_data.then_some(none),
+        })
+    }
+
+    fn row(&mut self, w: &Workload, named: &[Named; 2]) -> Result<Row, Failure> {
+        let work = w.work();
+        let plug = Group::new(&named[0], config(Mode::Plug), work, 1, &mut self.arena)?;
+        let none = Group::new(&named[1], config(Mode::None), work, 1, &mut self.arena)?;
+        let mut groups = [plug, none];
+        let slice = self.each / SLICES;
+        for i in 0..=SLICES {
+            for group in &mut groups {
+                group.slice(if i == 0 { slice / 8 } else { slice }, i > 0)?;
+            }
+            if i > 0 {
+                self.progress.done(slice * 2);
+            }
+        }
+        let [plug, none] = groups.map(Group::measure);
+        Ok(Row {
+            name: w.name,
+            rw: w.rw,
+            block_bytes: u64::from(w.block_sectors) * 512,
+            depth: w.depth,
+            unit: if w.rw.is_counted() { "KIOPS" } else { "MB/s" },
+            plug,
+            none,
+        })
+    }
+
+    /// The first pass over a disk in memory, and what copying costs there later.
+    fn fresh(&mut self, named: &[Named; 2]) -> Result<Fresh, Failure> {
+        self.progress.say("the first pass over fresh pages");
+        let work = Work { rw: Rw::Write, block_sectors: 8, depth: 16, tags: 16 };
+        let mut ns = Vec::new();
+        for (mode, named) in MODES.iter().zip(named) {
+            let group = Group::new(named, config(*mode), work, 1, &mut self.arena)?;
+            ns.push(group.fill());
+        }
+        Ok(Fresh {
+            plug_ns_per_bio: ns[0],
+            none_ns_per_bio: ns[1],
+            memcpy_4k_ns: memcpy(4096, self.each / 20),
+            memcpy_1m_ns: memcpy(1 << 20, self.each / 20),
+        })
+    }
+}
+
+/// Copies from one buffer of `len` bytes all over warm memory: ns for each.
+fn memcpy(len: usize, time: Duration) -> f64 {
+    let src = vec![1u8; len];
+    let mut dst = vec![2u8; 128 << 20];
+    let mut passes = Vec::new();
+    let start = Instant::now();
+    while passes.len() < 3 || (start.elapsed() < time && passes.len() < 1000) {
+        let n = dst.len() / len;
+        let pass = Instant::now();
+        for chunk in dst.chunks_exact_mut(len) {
+            chunk.copy_from_slice(black_box(&src));
+        }
+        passes.push(pass.elapsed().as_nanos() as f64 / n as f64);
+        black_box(&mut dst);
+    }
+    median(passes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The columns of the published table.
+    #[test]
+    fn a_workload_is_what_its_name_says() {
+        for w in &WORKLOADS {
+            let kib = w.block_sectors / 2;
+            let size = if kib >= 1024 { format!("{}M", kib / 1024) } else { format!("{kib}K") };
+            let kind = match w.rw {
+                Rw::Write => "seqw",
+                Rw::Randwrite => "rndw",
+                Rw::Append => "append",
+                Rw::Read => "seqr",
+                Rw::Randread => "rndr",
+            };
+            assert_eq!(w.name, format!("{kind}{size}{}", w.depth));
+        }
+    }
+
+    #[test]
+    fn the_null_disk_is_the_published_one() {
+        let named = Named::open(NULL).unwrap();
+        let g = named.device.geometry();
+        assert_eq!((g.nr_zones(), g.zone_sectors()), (4096, 256 << 11));
+        assert_eq!(named.device.limits().max_open_zones, 128);
+    }
+}

@@ -1,0 +1,181 @@
+//! Tables of aligned columns: the first to the left, figures to the right.
+
+use std::fmt;
+
+/// A table. A row may have fewer cells than there are columns.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    /// Titles that stand over several columns: text, and over how many.
+    groups: Vec<(String, usize)>,
+    titles: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+const GAP: usize = 2;
+
+impl Table {
+    /// A table with these column titles.
+    pub(crate) fn new(titles: &[&str]) -> Table {
+        Table { titles: titles.iter().map(|&t| t.to_owned()).collect(), ..Table::default() }
+    }
+
+    /// A line above the titles: each text over so many columns.
+    pub(crate) fn groups(mut self, groups: &[(&str, usize)]) -> Table {
+        self.groups = groups.iter().map(|&(t, n)| (t.to_owned(), n)).collect();
+        self
+    }
+
+    /// Adds a row.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let mut widths: Vec<usize> = self.titles.iter().map(|t| t.chars().count()).collect();
+        for row in &self.rows {
+            for (w, cell) in widths.iter_mut().zip(row) {
+                *w = (*w).max(cell.chars().count());
+            }
+        }
+        // A group that is wider than its columns widens the first of them.
+        let mut first = 0;
+        for (text, n) in &self.groups {
+            let n = (*n).min(widths.len() - first);
+            let span = &mut widths[first..first + n];
+            let have = span.iter().sum::<usize>() + GAP * n.saturating_sub(1);
+            let want = text.chars().count();
+            if let Some(w) = span.first_mut()
+                && want > have
+            {
+                *w += want - have;
+            }
+            first += n;
+        }
+        widths
+    }
+
+    fn line(f: &mut fmt::Formatter<'_>, cells: &[String], widths: &[usize]) -> fmt::Result {
+        let mut text = String::new();
+        for (i, (cell, &w)) in cells.iter().zip(widths).enumerate() {
+            if i == 0 {
+                text += &format!("  {cell:<w$}");
+            } else {
+                text += &format!("{:GAP$}{cell:>w$}", "");
+            }
+        }
+        writeln!(f, "{}", text.trim_end())
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths = self.widths();
+        if !self.groups.is_empty() {
+            let mut text = String::from("  ");
+            let mut first = 0;
+            for (title, n) in &self.groups {
+                let n = (*n).min(widths.len() - first);
+                let w = widths[first..first + n].iter().sum::<usize>() + GAP * n.saturating_sub(1);
+                // A rule on the left shows how far the title reaches.
+                let rule = w - title.chars().count();
+                let cell = match (title.is_empty(), rule) {
+                    (true, _) => " ".repeat(w),
+                    (false, 0 | 1) => format!("{title:>w$}"),
+                    (false, _) => format!("{} {title}", "─".repeat(rule - 1)),
+                };
+                if first > 0 {
+                    text += &" ".repeat(GAP);
+                }
+                text += &cell;
+                first += n;
+            }
+            writeln!(f, "{}", text.trim_end())?;
+        }
+        Self::line(f, &self.titles, &widths)?;
+        for row in &self.rows {
+            Self::line(f, row, &widths)?;
+        }
+        Ok(())
+    }
+}
+
+/// A figure with about three digits that matter.
+pub(crate) fn figure(x: f64) -> String {
+    match x {
+        _ if !x.is_finite() => "-".to_owned(),
+        0.0 => "0".to_owned(),
+        x if x >= 99.95 => thousands(x.round() as u64),
+        x if x >= 0.995 => format!("{x:.1}"),
+        x => format!("{x:.2}"),
+    }
+}
+
+/// A whole number with commas.
+pub(crate) fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, d) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(d);
+    }
+    text
+}
+
+/// A time in nanoseconds, with a unit.
+pub(crate) fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{} us", figure(ns as f64 / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", figure(ns as f64 / 1e6)),
+        _ => format!("{} s", figure(ns as f64 / 1e9)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_groups_stand_over_them() {
+        let mut t = Table::new(&["work", "plug", "none"]).groups(&[("", 1), ("a rate", 2)]);
+        t.row(["seq".to_owned(), "1,234".to_owned(), "5".to_owned()]);
+        t.row(["random".to_owned(), "7".to_owned()]);
+        let want = [
+            "          ──── a rate",
+            "  work     plug  none",
+            "  seq     1,234     5",
+            "  random      7",
+            "",
+        ]
+        .join("\n");
+        assert_eq!(t.to_string(), want);
+    }
+
+    #[test]
+    fn a_wide_group_widens_its_columns() {
+        let mut t = Table::new(&["w", "a"]).groups(&[("", 1), ("a long title", 1)]);
+        t.row(["x".to_owned(), "1".to_owned()]);
+        assert!(t.to_string().lines().all(|l| l.chars().count() == 2 + 1 + 2 + 12));
+    }
+
+    #[test]
+    fn figures_keep_three_digits() {
+        for (x, text) in [
+            (0.0, "0"),
+            (0.123, "0.12"),
+            (9.96, "10.0"),
+            (42.42, "42.4"),
+            (1234567.8, "1,234,568"),
+            (99.97, "100"),
+            (f64::NAN, "-"),
+        ] {
+            assert_eq!(figure(x), text);
+        }
+        assert_eq!(time(950), "950 ns");
+        assert_eq!(time(1_500), "1.5 us");
+        assert_eq!(time(97_000_000), "97.0 ms");
+        assert_eq!(time(2_000_000_000), "2.0 s");
+    }
+}

@@ -1,0 +1,228 @@
+//! Verification: the same workload once more, off the clock, with data that says who wrote it.
+//!
+//! Every BIO carries a pattern of its own. What the disk acknowledged is read back from where it said it is, and
+//! compared to the last byte.
+
+use super::group::{Arena, reset_all};
+use super::work::{Offsets, Rng, Rw, Work, max_open};
+use crate::disk::Named;
+use crate::failure::Failure;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use zoneplug_core::disk::{Disk, DiskConfig};
+use zoneplug_core::{BioPool, Bios, IoBuf, Nanos, Op, Sector};
+
+/// What a verification found.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct Verified {
+    /// Writes that the disk acknowledged.
+    pub(crate) written: u64,
+    /// Writes that failed.
+    pub(crate) refused: u64,
+    /// Bytes that were read back and compared.
+    pub(crate) bytes: u64,
+    /// BIOs whose data was not what was written there, or that could not be read.
+    pub(crate) wrong: u64,
+}
+
+impl Verified {
+    pub(crate) fn add(&mut self, other: Verified) {
+        self.written += other.written;
+        self.refused += other.refused;
+        self.bytes += other.bytes;
+        self.wrong += other.wrong;
+    }
+}
+
+/// A write that was acknowledged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) sector: Sector,
+    pub(crate) len_sectors: u32,
+    /// The pattern that it carried.
+    pub(crate) key: u64,
+}
+
+/// Bytes of pattern `key`: no two sectors of any two patterns are alike.
+pub(crate) fn pattern(key: u64, out: &mut [u8]) {
+    let mut x = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7a6f_6e65_706c_7567;
+    for word in out.chunks_exact_mut(8) {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        word.copy_from_slice(&(x ^ (x >> 29)).to_le_bytes());
+    }
+}
+
+/// When a pass has seen enough.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Enough {
+    pub(crate) bytes: u64,
+    pub(crate) time: Duration,
+}
+
+/// Empties the disk, does `work` with patterns, reads everything back. For a read workload the disk is written
+/// sequentially, and its reads are those that are compared.
+pub(crate) fn pass(
+    named: &Named,
+    config: DiskConfig,
+    work: Work,
+    enough: Enough,
+    arena: &mut Arena,
+) -> Result<Verified, Failure> {
+    let disk = named.driven(config)?;
+    reset_all(&disk)?;
+    let rw = if work.rw.is_read() { Rw::Write } else { work.rw };
+    let max_open = max_open(named.device.limits());
+    let mut offsets = Offsets::new(named.device.geometry(), Work { rw, ..work }, 0, 1, max_open);
+    let bufs = arena.buffers(work.depth, work.block_sectors)?;
+    let timed = named.device.is_timed();
+    let (mut extents, refused) = write(&disk, &mut offsets, work, &bufs, timed, enough)?;
+    if matches!(work.rw, Rw::Randwrite | Rw::Randread) {
+        let mut rng = Rng::new(1);
+        for i in (1..extents.len()).rev() {
+            extents.swap(i, rng.below(i as u64 + 1) as usize);
+        }
+    }
+    let mut found = compare(&disk, &extents, work, &bufs, timed)?;
+    found.refused = refused;
+    Ok(found)
+}
+
+fn write(
+    disk: &Disk,
+    offsets: &mut Offsets,
+    work: Work,
+    bufs: &[IoBuf],
+    timed: bool,
+    enough: Enough,
+) -> Result<(Vec<Extent>, u64), Failure> {
+    let mut queue = disk.open_polled_queue(work.depth, work.tags)?;
+    let mut pool = BioPool::new(bufs.len());
+    let mut free: Vec<usize> = (0..bufs.len()).collect();
+    let mut data = vec![0; work.block_sectors as usize * 512];
+    let (mut extents, mut refused) = (Vec::new(), 0);
+    let (mut list, mut done) = (Bios::new(), Bios::new());
+    let (mut key, mut bytes) = (0u64, 0u64);
+    let start = Instant::now();
+    loop {
+        while bytes < enough.bytes
+            && (key < 64 || start.elapsed() < enough.time)
+            && let Some(slot) = free.pop()
+        {
+            let Some((op, sector, len)) = offsets.next() else {
+                free.push(slot);
+                break;
+            };
+            key += 1;
+            bytes += u64::from(len) << 9;
+            let data = &mut data[..len as usize * 512];
+            pattern(key, data);
+            bufs[slot].copy_from(0, data);
+            let mut bio = pool.get();
+            bio.set(op, sector, len, bufs[slot].slice(0, len << 9));
+            bio.token = key << 16 | slot as u64;
+            list.push_back(bio);
+        }
+        if list.is_empty() && free.len() == bufs.len() {
+            return Ok((extents, refused));
+        }
+        let now = if timed { Nanos(start.elapsed().as_nanos() as u64) } else { Nanos(0) };
+        queue.submit(now, &mut list);
+        queue.poll(now, &mut done);
+        while let Some(bio) = done.pop_front() {
+            free.push((bio.token & 0xffff) as usize);
+            if bio.status.is_ok() {
+                let (sector, len_sectors) = (bio.sector, bio.len_sectors);
+                extents.push(Extent { sector, len_sectors, key: bio.token >> 16 });
+            } else {
+                refused += 1;
+                offsets.refused(bio.sector);
+            }
+            pool.put(bio);
+        }
+    }
+}
+
+/// Reads `extents` in their order, with the depth of `work`, and compares.
+pub(crate) fn compare(
+    disk: &Disk,
+    extents: &[Extent],
+    work: Work,
+    bufs: &[IoBuf],
+    timed: bool,
+) -> Result<Verified, Failure> {
+    let mut queue = disk.open_polled_queue(work.depth, work.tags)?;
+    let mut pool = BioPool::new(bufs.len());
+    let mut free: Vec<usize> = (0..bufs.len()).collect();
+    let longest = extents.iter().map(|e| e.len_sectors).max().unwrap_or(0) as usize * 512;
+    let (mut want, mut got) = (vec![0; longest], vec![0; longest]);
+    let (mut list, mut done) = (Bios::new(), Bios::new());
+    let mut found = Verified { written: extents.len() as u64, ..Verified::default() };
+    let mut next = 0;
+    let start = Instant::now();
+    loop {
+        while let Some(e) = extents.get(next)
+            && let Some(slot) = free.pop()
+        {
+            let mut bio = pool.get();
+            bufs[slot].fill_zero(0, e.len_sectors << 9);
+            bio.set(Op::Read, e.sector, e.len_sectors, bufs[slot].slice(0, e.len_sectors << 9));
+            bio.token = (next as u64) << 16 | slot as u64;
+            list.push_back(bio);
+            next += 1;
+        }
+        if list.is_empty() && free.len() == bufs.len() {
+            return Ok(found);
+        }
+        let now = if timed { Nanos(start.elapsed().as_nanos() as u64) } else { Nanos(0) };
+        queue.submit(now, &mut list);
+        queue.poll(now, &mut done);
+        while let Some(bio) = done.pop_front() {
+            let slot = (bio.token & 0xffff) as usize;
+            let e = extents[(bio.token >> 16) as usize];
+            let len = e.len_sectors as usize * 512;
+            pattern(e.key, &mut want[..len]);
+            bufs[slot].copy_to(0, &mut got[..len]);
+            found.bytes += len as u64;
+            found.wrong += u64::from(!bio.status.is_ok() || want[..len] != got[..len]);
+            free.push(slot);
+            pool.put(bio);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoneplug_core::disk::Mode;
+
+    const ENOUGH: Enough = Enough { bytes: 1 << 20, time: Duration::from_secs(60) };
+
+    fn work(rw: Rw) -> Work {
+        Work { rw, block_sectors: 24, depth: 4, tags: 4 }
+    }
+
+    #[test]
+    fn every_workload_reads_back_what_it_wrote() {
+        let named = Named::open("mem,zones=8,zone-size=256K,conv=1,reorder=1").unwrap();
+        for rw in [Rw::Write, Rw::Randwrite, Rw::Append, Rw::Read, Rw::Randread] {
+            let v = pass(&named, DiskConfig::default(), work(rw), ENOUGH, &mut Arena::default());
+            let v = v.unwrap();
+            assert!(v.written > 64 && v.refused == 0 && v.wrong == 0, "{rw}: {v:?}");
+            assert!(v.bytes >= 1 << 20, "{rw}: {v:?}");
+        }
+    }
+
+    #[test]
+    fn a_disk_without_data_does_not_pass() {
+        let named = Named::open("null,zones=8,zone-size=256K").unwrap();
+        let v = pass(
+            &named,
+            DiskConfig { mode: Mode::None, ..DiskConfig::default() },
+            work(Rw::Write),
+            ENOUGH,
+            &mut Arena::default(),
+        )
+        .unwrap();
+        assert_eq!(v.wrong, v.written);
+    }
+}

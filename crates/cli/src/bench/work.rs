@@ -1,0 +1,319 @@
+//! Workloads: what to do, and where the next BIO of it goes.
+
+use serde::Serialize;
+use std::fmt;
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Op, Sector, ZoneNo};
+
+/// What a workload does, in fio's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Rw {
+    /// Sequential writes, zone after zone
+    Write,
+    /// Writes at the write pointers of random zones
+    Randwrite,
+    /// Zone appends, zone after zone
+    Append,
+    /// Sequential reads
+    Read,
+    /// Random reads
+    Randread,
+}
+
+impl Rw {
+    pub(crate) fn is_read(self) -> bool {
+        matches!(self, Rw::Read | Rw::Randread)
+    }
+
+    /// Whether its rate is best shown in KIOPS; else in MB/s, as in the published table.
+    pub(crate) fn is_counted(self) -> bool {
+        matches!(self, Rw::Randwrite | Rw::Randread | Rw::Append)
+    }
+}
+
+impl fmt::Display for Rw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rw::Write => "write",
+            Rw::Randwrite => "randwrite",
+            Rw::Append => "append",
+            Rw::Read => "read",
+            Rw::Randread => "randread",
+        })
+    }
+}
+
+/// One client's load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Work {
+    pub(crate) rw: Rw,
+    /// Length of a BIO.
+    pub(crate) block_sectors: u32,
+    /// BIOs in flight.
+    pub(crate) depth: u32,
+    /// Most commands at the device.
+    pub(crate) tags: u16,
+}
+
+/// Zones that random writes go to at a time, where the disk allows as many.
+pub(crate) const RANDOM_ZONES: u32 = 64;
+
+/// How many zones may be written at a time; 0: any number.
+pub(crate) fn max_open(l: &Limits) -> u32 {
+    match (l.max_open_zones, l.max_active_zones) {
+        (0, n) | (n, 0) => n,
+        (open, active) => open.min(active),
+    }
+}
+
+/// A small generator (Marsaglia's xorshift64): the load generator must not cost more than what it measures.
+#[derive(Debug, Clone)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `n`, which is below 2^32.
+    #[inline]
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((self.0 >> 32) * n) >> 32
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    start: u64,
+    len: u32,
+    capacity: u32,
+    /// How much has been handed out.
+    used: u32,
+    /// A write was refused: nothing more goes there.
+    refused: bool,
+}
+
+/// Where one client's BIOs go: its zones, and how much of each it has used.
+#[derive(Debug)]
+pub(crate) struct Offsets {
+    rw: Rw,
+    block: u32,
+    zones: Vec<Slot>,
+    /// The zone of sequential work; the next unused one of random writes.
+    next: usize,
+    /// Zones that random writes go to now.
+    open: Vec<usize>,
+    max_open: usize,
+    rng: Rng,
+    /// Reads: over so many zones from the first, so many blocks in each.
+    blocks: u64,
+}
+
+impl Offsets {
+    /// The share of client `index` of `clients` in the sequential zones of a disk, on which all clients together may
+    /// have `max_open` zones open (0: any number).
+    pub(crate) fn new(g: &Geometry, work: Work, index: u32, clients: u32, max_open: u32) -> Self {
+        let all: Vec<ZoneNo> =
+            (0..g.nr_zones()).map(ZoneNo).filter(|&z| !g.is_conventional(z)).collect();
+        let (n, i, clients) = (all.len(), index as usize, clients as usize);
+        let zones: Vec<Slot> = all[n * i / clients..n * (i + 1) / clients]
+            .iter()
+            .map(|&z| Slot {
+                start: g.zone_start(z).0,
+                len: g.zone_len_sectors(z),
+                capacity: g.capacity_of(z),
+                used: 0,
+                refused: false,
+            })
+            .collect();
+        let limit = if max_open == 0 { RANDOM_ZONES } else { RANDOM_ZONES.min(max_open) };
+        let max_open = (limit as usize / clients).max(1).min(zones.len());
+        // The last zone may be shorter: reads leave the rest of the others out only where it is alone.
+        let blocks = zones.iter().map(|z| z.capacity / work.block_sectors).min().unwrap_or(0);
+        let mut offsets = Offsets {
+            rw: work.rw,
+            block: work.block_sectors,
+            zones,
+            next: 0,
+            open: Vec::new(),
+            max_open,
+            rng: Rng::new(u64::from(index) + 1),
+            blocks: u64::from(blocks),
+        };
+        offsets.rewind();
+        offsets
+    }
+
+    /// Whether there is anywhere to go at all.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.zones.is_empty() && (!self.rw.is_read() || self.blocks > 0)
+    }
+
+    /// Keeps the first zones only, as many as hold `sectors`.
+    pub(crate) fn limit(&mut self, sectors: u64) {
+        let mut sum = 0;
+        let n = self.zones.iter().take_while(|z| {
+            let more = sum < sectors;
+            sum += u64::from(z.capacity);
+            more
+        });
+        let n = n.count();
+        self.zones.truncate(n.max(1));
+        self.max_open = self.max_open.min(self.zones.len());
+        self.rewind();
+    }
+
+    /// Sectors of all zones.
+    pub(crate) fn sectors(&self) -> u64 {
+        self.zones.iter().map(|z| u64::from(z.capacity)).sum()
+    }
+
+    /// Starts over with empty zones.
+    pub(crate) fn rewind(&mut self) {
+        for z in &mut self.zones {
+            (z.used, z.refused) = (0, false);
+        }
+        self.next = 0;
+        self.open.clear();
+        if self.rw == Rw::Randwrite {
+            self.open.extend(0..self.max_open);
+            self.next = self.max_open;
+        }
+    }
+
+    /// Zones that something went to since the last rewind: start and length.
+    pub(crate) fn used(&self) -> impl Iterator<Item = (Sector, u32)> {
+        self.zones.iter().filter(|z| z.used > 0).map(|z| (Sector(z.start), z.len))
+    }
+
+    /// What comes next; `None` when all zones are used up.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<(Op, Sector, u32)> {
+        match self.rw {
+            Rw::Write | Rw::Append => {
+                let z = loop {
+                    let z = self.zones.get_mut(self.next)?;
+                    if z.used < z.capacity && !z.refused {
+                        break z;
+                    }
+                    self.next += 1;
+                };
+                let len = self.block.min(z.capacity - z.used);
+                let at = z.start + u64::from(z.used);
+                z.used += len;
+                Some(match self.rw {
+                    Rw::Append => (Op::ZoneAppend, Sector(z.start), len),
+                    _ => (Op::Write, Sector(at), len),
+                })
+            }
+            Rw::Randwrite => loop {
+                if self.open.is_empty() {
+                    return None;
+                }
+                let i = self.rng.below(self.open.len() as u64) as usize;
+                let z = &mut self.zones[self.open[i]];
+                if z.used == z.capacity || z.refused {
+                    self.replace(i);
+                    continue;
+                }
+                let len = self.block.min(z.capacity - z.used);
+                let at = z.start + u64::from(z.used);
+                z.used += len;
+                return Some((Op::Write, Sector(at), len));
+            },
+            Rw::Read => {
+                let blocks = self.blocks as u32;
+                let z = self.zones.get_mut(self.next)?;
+                let at = z.start + u64::from(z.used) * u64::from(self.block);
+                z.used += 1;
+                if z.used == blocks {
+                    z.used = 0;
+                    self.next = if self.next + 1 == self.zones.len() { 0 } else { self.next + 1 };
+                }
+                Some((Op::Read, Sector(at), self.block))
+            }
+            Rw::Randread => {
+                let z = &self.zones[self.rng.below(self.zones.len() as u64) as usize];
+                let at = z.start + self.rng.below(self.blocks) * u64::from(self.block);
+                Some((Op::Read, Sector(at), self.block))
+            }
+        }
+    }
+
+    #[cold]
+    fn replace(&mut self, i: usize) {
+        if self.next < self.zones.len() {
+            self.open[i] = self.next;
+            self.next += 1;
+        } else {
+            self.open.swap_remove(i);
+        }
+    }
+
+    /// A write at `sector` was refused: what else would go to its zone would be too.
+    #[cold]
+    pub(crate) fn refused(&mut self, sector: Sector) {
+        let i = self.zones.partition_point(|z| z.start <= sector.0);
+        if let Some(z) = i.checked_sub(1).and_then(|i| self.zones.get_mut(i)) {
+            z.refused = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(rw: Rw, block_sectors: u32) -> Work {
+        Work { rw, block_sectors, depth: 4, tags: 4 }
+    }
+
+    fn geometry() -> Geometry {
+        Geometry::new(6, 100, 80).unwrap().with_conventional([ZoneNo(0)]).unwrap()
+    }
+
+    #[test]
+    fn sequential_work_fills_its_own_zones_and_ends() {
+        for rw in [Rw::Write, Rw::Randwrite, Rw::Append] {
+            let mut seen = vec![0u32; 6];
+            for client in 0..2 {
+                let mut o = Offsets::new(&geometry(), work(rw, 24), client, 2, 0);
+                while let Some((op, sector, len)) = o.next() {
+                    let (z, at) = geometry().zone_of(sector);
+                    let wp = &mut seen[z.0 as usize];
+                    assert_eq!(at, if op == Op::ZoneAppend { 0 } else { *wp }, "{rw}");
+                    *wp += len;
+                }
+                assert!(o.used().count() >= 2);
+            }
+            assert_eq!(seen, [0, 80, 80, 80, 80, 80], "{rw}: no conventional zone, all else full");
+        }
+    }
+
+    #[test]
+    fn a_zone_that_refused_a_write_gets_no_more() {
+        let mut o = Offsets::new(&geometry(), work(Rw::Write, 8), 0, 1, 0);
+        let (_, first, _) = o.next().unwrap();
+        o.refused(first);
+        let (_, second, _) = o.next().unwrap();
+        assert_eq!((first, second), (Sector(100), Sector(200)));
+    }
+
+    #[test]
+    fn reads_stay_inside_what_can_be_written() {
+        for rw in [Rw::Read, Rw::Randread] {
+            let mut o = Offsets::new(&geometry(), work(rw, 24), 0, 1, 0);
+            o.limit(100);
+            assert_eq!(o.sectors(), 160);
+            for _ in 0..100 {
+                let (_, sector, len) = o.next().unwrap();
+                let (z, at) = geometry().zone_of(sector);
+                assert!((1..3).contains(&z.0) && at + len <= 80, "{rw} {z} {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! How a command ends when it does not end well: one line for what is wrong, one for what to try, an exit code.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+use zoneplug_core::{Error, ErrorKind};
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    kind: Kind,
+    what: String,
+    hint: Option<String>,
+}
+
+/// What an exit code stands for. The numbers are shown by `--help` and do not change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Data was not what was written, or I/O failed.
+    Io = 1,
+    /// The command line or a specification is wrong.
+    Usage = 2,
+    /// A device is in use, or does not exist.
+    Device = 3,
+    /// This build, device or system cannot do it.
+    NotSupported = 4,
+    /// Whoever read the output has gone. Said to nobody.
+    BrokenPipe = 0,
+}
+
+/// The exit codes, for the help.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  data read back was not what was written, or I/O failed
+  2  wrong usage, or an impossible device specification
+  3  a device is busy, or does not exist
+  4  not supported by this device or build";
+
+impl Failure {
+    /// A failure of the given kind.
+    pub(crate) fn new(kind: Kind, what: impl Into<String>) -> Failure {
+        Failure { kind, what: what.into(), hint: None }
+    }
+
+    /// The command line is wrong.
+    pub(crate) fn usage(what: impl Into<String>) -> Failure {
+        Self::new(Kind::Usage, what)
+    }
+
+    /// I/O or a comparison failed.
+    pub(crate) fn io(what: impl Into<String>) -> Failure {
+        Self::new(Kind::Io, what)
+    }
+
+    /// Adds what to try.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// What clap found wrong, in two lines instead of its page.
+    pub(crate) fn from_clap(e: &clap::Error) -> Failure {
+        let text = e.render().to_string();
+        let mut what = Vec::new();
+        let mut tips = Vec::new();
+        for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
+            if line.starts_with("Usage:") || line.starts_with("For more information") {
+                break;
+            }
+            match line.strip_prefix("tip: ") {
+                Some(tip) => tips.push(tip.to_owned()),
+                None => what.push(line.strip_prefix("error: ").unwrap_or(line).to_owned()),
+            }
+        }
+        // A parser's own hint is better than the general one.
+        let inner = std::error::Error::source(e)
+            .and_then(|s| s.downcast_ref::<Error>())
+            .and_then(Error::what_to_try)
+            .map(str::to_owned);
+        let hint = inner
+            .or_else(|| (!tips.is_empty()).then(|| tips.join("; ")))
+            .unwrap_or_else(|| "zoneplug --help, or zoneplug COMMAND --help".to_owned());
+        let what = if what.is_empty() { "wrong usage".to_owned() } else { what.join(" ") };
+        Failure::usage(what).hint(hint)
+    }
+
+    /// Says it on stderr and gives the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        if self.kind != Kind::BrokenPipe {
+            // Nobody to tell if stderr has gone too.
+            let _ = io::Write::write_all(&mut io::stderr(), self.to_string().as_bytes());
+        }
+        ExitCode::from(self.kind as u8)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let one_line = |s: &str| s.split_whitespace().collect::<Vec<_>>().join(" ");
+        writeln!(f, "error: {}", one_line(&self.what))?;
+        writeln!(f, "try: {}", one_line(self.hint.as_deref().unwrap_or("zoneplug --help")))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Self {
+        let kind = match e.kind() {
+            ErrorKind::Invalid => Kind::Usage,
+            ErrorKind::NotFound | ErrorKind::Busy => Kind::Device,
+            ErrorKind::Io => Kind::Io,
+            ErrorKind::NotSupported => Kind::NotSupported,
+        };
+        let hint = e.what_to_try().map(str::to_owned);
+        Failure { kind, what: e.to_string(), hint }
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Only output is written here, so the error is that of stdout.
+    fn from(e: io::Error) -> Self {
+        if e.kind() == io::ErrorKind::BrokenPipe {
+            return Failure::new(Kind::BrokenPipe, "");
+        }
+        Failure::io(format!("writing the output: {e}")).hint("look where stdout goes")
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(e: serde_json::Error) -> Self {
+        Failure::from(io::Error::from(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_two_lines_whatever_it_was_made_from() {
+        let f = Failure::from(Error::invalid("zones=0 is\nnot possible").hint("more"));
+        assert_eq!(f.to_string(), "error: zones=0 is not possible\ntry: more\n");
+        assert_eq!(f.kind, Kind::Usage);
+        let pipe = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(pipe.kind as u8, 0);
+    }
+
+    #[test]
+    fn every_kind_is_in_the_table_of_exit_codes() {
+        for k in [Kind::Io, Kind::Usage, Kind::Device, Kind::NotSupported] {
+            assert!(EXIT_CODES.contains(&format!("\n  {}  ", k as u8)));
+        }
+    }
+}
