@@ -81,10 +81,10 @@ impl Command {
         self.owner = queue;
     }
 
-    /// So does the next one, which is about to be pushed: runs of one owner are kept, so that completing a merged
-    /// command does not touch BIOs of other clients.
+    /// The next `nr` belong to `queue`, and are about to be pushed: runs of one owner are kept, so that completing a
+    /// merged command does not touch BIOs of other clients.
     #[inline]
-    pub(crate) fn add_owner(&mut self, queue: u32) {
+    pub(crate) fn add_owner(&mut self, queue: u32, nr: u32) {
         if self.owner == queue {
             return;
         }
@@ -94,8 +94,8 @@ impl Command {
             self.owner = MIXED;
         }
         match self.owners.last_mut() {
-            Some((q, n)) if *q == queue => *n += 1,
-            _ => self.owners.push((queue, 1)),
+            Some((q, n)) if *q == queue => *n += nr,
+            _ => self.owners.push((queue, nr)),
         }
     }
 

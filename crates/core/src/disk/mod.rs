@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) shards: Box<[Padded<Mutex<Shard>>]>,
     shard_bits: u32,
     pub(crate) queues: Mutex<Vec<Option<Arc<Mailbox>>>>,
-    /// Sum of the depths of all queues that were ever open at one time: the size of the slot tables.
+    /// Sum of the depths of all open queues; its maximum is the size of the slot tables.
     depths: AtomicU64,
     /// Counts lost write pointers and resyncs (E6).
     pub(crate) epoch: AtomicU32,

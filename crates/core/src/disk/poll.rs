@@ -91,6 +91,7 @@ impl DiskQueue {
         }
         self.lane.id = Lane::CLOSED;
         lock(&self.shared.queues)[id as usize] = None;
+        self.shared.depths.fetch_sub(u64::from(self.lane.depth), Ordering::Relaxed);
         self.shared.bump();
     }
 
@@ -165,6 +166,14 @@ impl Lane {
         }
         if !cmd.status.is_ok() {
             self.settle_status(layout, &mut cmd);
+        }
+        if next == Next::Issue && !self.ready.is_empty() {
+            // Others wait for a tag, perhaps reads: a zone that is written without end keeps none from them (C3). It goes
+            // to the end of the line, still plugged.
+            drop(guard);
+            self.ready.push_back(Ready::Zone(zone));
+            self.deliver(shared, &mut cmd, done);
+            return self.free.push(cmd);
         }
         if next == Next::Issue {
             // The tag goes on to the next writes of the zone: they leave with the lock still warm.

@@ -8,7 +8,7 @@ use super::sync::{Ordering, lock};
 use super::{ORPHANS, Shared};
 use crate::bio::{Bio, BioPool, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
 use crate::device::Queue;
-use crate::plug::{Admit, Kind};
+use crate::plug::{Admit, Kind, Shard};
 use crate::unit::{Nanos, Sector, ZoneNo};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) struct Lane {
     pub(crate) id: u32,
     /// `Shared::state` as it was when `layout` was taken.
     pub(crate) seen: u32,
-    depth: u32,
+    pub(crate) depth: u32,
     pub(crate) tags: u16,
     /// BIOs taken from the client and not yet given back.
     pub(crate) outstanding: u32,
@@ -69,6 +69,8 @@ pub(crate) struct Lane {
     pub(crate) early: Vec<Box<Bio>>,
     /// Zones that a dispatch round found locked.
     pub(crate) blocked: Vec<u32>,
+    /// A run that is being submitted.
+    pub(crate) run: Vec<Box<Bio>>,
     pub(crate) scratch: Vec<Box<Bio>>,
     pub(crate) owners: Vec<(u32, u32)>,
     pub(crate) aborted: Vec<Box<Bio>>,
@@ -238,6 +240,7 @@ impl Lane {
             dispatch: Commands::new(),
             blocked: Vec::new(),
             early: Vec::with_capacity(nr_bios),
+            run: Vec::with_capacity(nr_bios),
             scratch: Vec::with_capacity(nr_bios),
             owners: Vec::new(),
             aborted: Vec::new(),
@@ -309,9 +312,9 @@ impl Lane {
         self.pass(layout, bio);
     }
 
-    /// A write, write-zeroes or emulated append, and those behind it in `bios` that go to the same zone: they take
-    /// the zone's lock once.
-    fn write(&mut self, shared: &Shared, layout: &Layout, mut bio: Box<Bio>, bios: &mut Bios) {
+    /// A write, write-zeroes or emulated append, and those behind it in `bios` that continue it: they are admitted
+    /// together.
+    fn write(&mut self, shared: &Shared, layout: &Layout, bio: Box<Bio>, bios: &mut Bios) {
         if let Err(status) = layout.check_write(&bio) {
             return self.reject(bio, status);
         }
@@ -330,105 +333,148 @@ impl Lane {
         }
         let kind = Kind::of(&bio);
         let zone_start = layout.geometry.zone_start(zone);
+        let total = self.collect(layout, bio, bios, kind, offset);
+        self.send_run(shared, layout, zone, zone_start, kind, offset, total);
+    }
+
+    /// Starts a run with `bio`, and takes the BIOs behind it that continue it: the same operation and kind, contiguous (or
+    /// appends to the same zone). Returns its length in sectors. No lock is held, and the plug is not asked.
+    #[inline]
+    fn collect(
+        &mut self,
+        layout: &Layout,
+        bio: Box<Bio>,
+        bios: &mut Bios,
+        kind: Kind,
+        offset: u32,
+    ) -> u32 {
+        let (op, first) = (bio.op, bio.sector);
+        let mut total = bio.len_sectors;
+        self.run.push(bio);
+        if !kind.merges(kind) {
+            return total;
+        }
+        let append = op == Op::ZoneAppend;
+        let max = if append { layout.append_max } else { layout.max_of(op) };
+        let room = layout.geometry.zone_sectors() - offset;
+        while self.outstanding < self.depth {
+            let next = if append { first } else { first.plus(u64::from(total)) };
+            let Some(mut bio) = bios.pop_front_if(|b| {
+                b.op == op
+                    && b.sector == next
+                    && Kind::of(b) == kind
+                    && b.len_sectors & layout.write_mask() == 0
+                    && b.len_sectors.wrapping_sub(1) < max
+                    && b.len_sectors <= room - total
+                    && (op == Op::WriteZeroes || Layout::buffer_fits(b))
+            }) else {
+                break;
+            };
+            self.take(&mut bio);
+            total += bio.len_sectors;
+            self.run.push(bio);
+        }
+        total
+    }
+
+    /// Admits `self.run`, `total` sectors of one zone, as a whole: sends what makes one command if the zone is idle and a
+    /// tag is free, and parks the rest.
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
+    fn send_run(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        zone: ZoneNo,
+        zone_start: Sector,
+        kind: Kind,
+        offset: u32,
+        total: u32,
+    ) {
+        let append = self.run[0].op == Op::ZoneAppend;
         let (mut guard, i) = shared.shard(zone);
         let shard = &mut *guard;
         let plug = &mut shard.plugs[i];
-        let at = plug.write_pointer();
-        let admit = if append { plug.admit_append(len) } else { plug.admit(offset, len) };
-        let mut cmd = None;
-        match admit {
-            Admit::Reject(status) => {
-                drop(guard);
-                return self.write_refused(shared, layout, bio, zone, status);
-            }
-            Admit::Issue => cmd = self.free.pop(),
-            Admit::Park => {}
+        let mut at = plug.write_pointer();
+        let admit = if append { plug.admit_append(total) } else { plug.admit(offset, total) };
+        if let Admit::Reject(status) = admit {
+            drop(guard);
+            return self.run_refused(shared, layout, zone, kind, status);
         }
         if append {
-            bio.sector = zone_start.plus(u64::from(at));
-        }
-        // Only an open command takes the BIOs that follow; once one has parked, all later ones must (I2).
-        let mut room = 0;
-        let (mut total, mut nr) = (len, 1u32);
-        match &mut cmd {
-            Some(c) => {
-                shard.counters.issued += 1;
-                c.set(kind.op(), bio.sector, 0, kind.flags());
-                c.generation = plug.generation();
-                c.plugged = true;
-                c.zone = zone.0;
-                c.begin_owners(self.id);
-                c.bios.push(bio);
-                if kind.merges(kind) {
-                    room = layout.merge.max_bios - 1;
-                }
-            }
-            None => {
-                shard.park(i, bio, kind);
-                if admit == Admit::Issue {
-                    // The zone waits for a tag, its BIOs hold none.
-                    self.ready.push_back(Ready::Zone(zone));
-                }
+            for bio in &mut self.run {
+                bio.sector = zone_start.plus(u64::from(at));
+                at += bio.len_sectors;
             }
         }
-        while self.outstanding < self.depth {
-            let plug = &mut shard.plugs[i];
-            let at = plug.write_pointer();
-            let next = zone_start.plus(u64::from(at));
-            let Some(mut bio) = bios.pop_front_if(|b| Self::follows(layout, b, zone_start, next))
-            else {
-                break;
-            };
-            let len = bio.len_sectors;
-            if let Admit::Reject(status) = plug.admit(at, len) {
-                self.take(&mut bio);
-                shard.rejected(status);
-                self.reject(bio, status);
-                continue;
+        let nr = self.run.len() as u32;
+        let whole = total <= layout.merge.max_of(kind) && nr <= layout.merge.max_bios;
+        let cmd = if admit == Admit::Issue { self.free.pop() } else { None };
+        let Some(mut cmd) = cmd else {
+            if whole {
+                shard.park(i, &mut self.run, total, self.id, kind);
+            } else {
+                self.park_in_parts(layout, shard, i, kind);
             }
-            self.take(&mut bio);
-            bio.sector = next;
-            let next_kind = Kind::of(&bio);
-            match &mut cmd {
-                Some(c) if room > 0 && next_kind.merges(kind) && len <= max - total => {
-                    room -= 1;
-                    nr += 1;
-                    total += len;
-                    c.bios.push(bio);
-                }
-                _ => {
-                    room = 0;
-                    shard.park(i, bio, next_kind);
-                }
+            drop(guard);
+            if admit == Admit::Issue {
+                // The zone waits for a tag, its BIOs hold none.
+                self.ready.push_back(Ready::Zone(zone));
             }
+            return;
+        };
+        cmd.set(kind.op(), self.run[0].sector, total, kind.flags());
+        cmd.generation = plug.generation();
+        cmd.plugged = true;
+        cmd.zone = zone.0;
+        cmd.begin_owners(self.id);
+        shard.counters.issued += 1;
+        if whole {
+            shard.counters.merged += u64::from(nr - 1);
+            drop(guard);
+            std::mem::swap(&mut cmd.bios, &mut self.run);
+        } else {
+            let (n, sectors) = layout.merge.prefix(kind, &self.run);
+            cmd.len_sectors = sectors;
+            cmd.bios.extend(self.run.drain(..n));
+            shard.counters.merged += n as u64 - 1;
+            self.park_in_parts(layout, shard, i, kind);
+            drop(guard);
         }
-        shard.counters.merged += u64::from(nr - 1);
-        drop(guard);
-        if let Some(mut c) = cmd {
-            c.len_sectors = total;
-            self.out.push_back(c);
+        self.out.push_back(cmd);
+    }
+
+    /// Parks `self.run` in pieces of which each makes one command.
+    #[cold]
+    fn park_in_parts(&mut self, layout: &Layout, shard: &mut Shard, i: usize, kind: Kind) {
+        while !self.run.is_empty() {
+            let (n, sectors) = layout.merge.prefix(kind, &self.run);
+            self.scratch.extend(self.run.drain(..n));
+            shard.park(i, &mut self.scratch, sectors, self.id, kind);
         }
     }
 
-    /// Whether `bio` continues a zone: a write at `next`, or an append to the zone, with nothing special about it.
-    #[inline]
-    fn follows(layout: &Layout, bio: &Bio, zone_start: Sector, next: Sector) -> bool {
-        let place = match bio.op {
-            Op::Write => bio.sector == next,
-            Op::ZoneAppend => {
-                !layout.native_append
-                    && bio.sector == zone_start
-                    && bio.len_sectors <= layout.append_max
-            }
-            _ => return false,
-        };
-        place
-            && bio.len_sectors & layout.write_mask() == 0
-            && bio.len_sectors.wrapping_sub(1) < layout.max_transfer
-            && Layout::buffer_fits(bio)
-            // Past the end of the zone it is not this zone's: the full path splits or refuses it.
-            && next.0 - zone_start.0 + u64::from(bio.len_sectors)
-                <= u64::from(layout.geometry.zone_sectors())
+    /// A run was not admitted as a whole: each of its BIOs gets its own answer.
+    #[cold]
+    fn run_refused(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        zone: ZoneNo,
+        kind: Kind,
+        status: Status,
+    ) {
+        if self.run.len() == 1 {
+            let Some(bio) = self.run.pop() else { return };
+            return self.write_refused(shared, layout, bio, zone, status);
+        }
+        let zone_start = layout.geometry.zone_start(zone);
+        for bio in std::mem::take(&mut self.run) {
+            let (_, offset) = layout.geometry.zone_of(bio.sector);
+            let len = bio.len_sectors;
+            self.run.push(bio);
+            self.send_run(shared, layout, zone, zone_start, kind, offset, len);
+        }
     }
 
     fn check_append(layout: &Layout, offset: u32, len: u32) -> Result<(), Status> {

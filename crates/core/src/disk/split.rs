@@ -9,7 +9,7 @@ use super::layout::Layout;
 use super::queue::{Lane, Ready};
 use super::sync::lock;
 use super::{MAX_SHARDS, Shared};
-use crate::bio::{Bio, Bios, NO_PARENT, Status};
+use crate::bio::{Bio, Bios, Flags, NO_PARENT, Status};
 use crate::plug::{Admit, Kind};
 use crate::unit::{Sector, ZoneNo};
 use zoneplug_buf::IoBuf;
@@ -54,6 +54,13 @@ impl Lane {
         let max = layout.max_of(bio.op);
         if max == 0 {
             return self.reject(bio, Status::NotSupported);
+        }
+        if bio.flags.contains(Flags::NOWAIT) {
+            // W11: all of it goes now, or nothing.
+            let parts: u32 = pieces(layout, &bio).map(|p| p.len_sectors.div_ceil(max)).sum();
+            if parts as usize > self.free.len() {
+                return self.reject(bio, Status::WouldBlock);
+            }
         }
         let parent = self.begin_parent(bio);
         self.each_part(layout, parent, max, |lane, _, part| lane.pass(layout, part));
@@ -110,8 +117,9 @@ impl Lane {
                 !matches!(admit, Admit::Reject(_)),
                 "checked above, under the same locks"
             );
-            let kind = Kind::of(&part);
-            shard.park(i, part, kind);
+            let (kind, len) = (Kind::of(&part), part.len_sectors);
+            lane.run.push(part);
+            shard.park(i, &mut lane.run, len, lane.id, kind);
             if admit == Admit::Issue {
                 lane.ready.push_back(Ready::Zone(zone));
             }

@@ -84,6 +84,21 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
+    /// How many BIOs at the front of a run make one command, and their length in sectors: at least one.
+    #[cold]
+    pub(crate) fn prefix(&self, kind: Kind, run: &[Box<Bio>]) -> (usize, u32) {
+        let max = self.max_of(kind);
+        let (mut n, mut sectors) = (0, 0u32);
+        for bio in run.iter().take(self.max_bios as usize) {
+            if n > 0 && bio.len_sectors > max.saturating_sub(sectors) {
+                break;
+            }
+            n += 1;
+            sectors += bio.len_sectors;
+        }
+        (n, sectors)
+    }
+
     #[inline]
     pub(crate) fn max_of(&self, kind: Kind) -> u32 {
         if kind.op() == crate::bio::Op::Write { self.max_sectors } else { self.max_zeroes_sectors }
@@ -99,9 +114,9 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Makes room for `n` parked writes.
+    /// Makes room for what `n` parked writes usually need. Runs need less, and the table grows to its high-water mark.
     pub(crate) fn reserve(&mut self, n: usize) {
-        self.slots.reserve(n);
+        self.slots.reserve(n.min(64));
     }
 
     /// Counts a refusal and passes the status on.
@@ -111,10 +126,19 @@ impl Shard {
         status
     }
 
-    /// Parks an admitted write at the tail of its zone.
+    /// Parks an admitted run at the tail of its zone: contiguous BIOs of one queue and kind, `len_sectors` long. `run` is
+    /// left empty.
     #[inline]
-    pub(crate) fn park(&mut self, i: usize, bio: Box<Bio>, kind: Kind) {
-        let slot = self.slots.put(bio, kind);
+    pub(crate) fn park(
+        &mut self,
+        i: usize,
+        run: &mut Vec<Box<Bio>>,
+        len_sectors: u32,
+        queue: u32,
+        kind: Kind,
+    ) {
+        let nr = run.len() as u32;
+        let slot = self.slots.put(run, len_sectors, queue, kind);
         let plug = &mut self.plugs[i];
         debug_assert!(plug.is_plugged(), "I4: a parked write needs a busy plug");
         if plug.parked == 0 {
@@ -123,8 +147,8 @@ impl Shard {
             self.slots.link(plug.tail, slot);
         }
         plug.tail = slot;
-        plug.parked += 1;
-        self.counters.parked += 1;
+        plug.parked += nr;
+        self.counters.parked += u64::from(nr);
     }
 
     /// Puts the parked writes at the head of a busy plug into `cmd`, as many as merge (W15), the first in any case.
@@ -140,26 +164,27 @@ impl Shard {
         // All parked writes of a zone are contiguous; an append got its sector when it was admitted.
         let first = self.slots.get(plug.head);
         let (kind, owner) = (first.kind, first.queue);
-        let (mut total, mut nr) = (first.len_sectors, 1u32);
-        let (bio, mut next) = self.slots.take(plug.head);
-        cmd.set(kind.op(), bio.sector, 0, kind.flags());
+        let mut total = first.len_sectors;
+        let mut next = self.slots.take(plug.head, &mut cmd.bios);
+        let sector = cmd.bios[0].sector;
+        cmd.set(kind.op(), sector, 0, kind.flags());
         cmd.generation = plug.generation;
         cmd.plugged = true;
         cmd.begin_owners(owner);
-        cmd.bios.push(bio);
         let max = merge.max_of(kind);
-        while next != NONE && nr < merge.max_bios {
+        while next != NONE && (cmd.bios.len() as u32) < merge.max_bios {
             let s = self.slots.get(next);
-            if !s.kind.merges(kind) || s.len_sectors > max.saturating_sub(total) {
+            if !s.kind.merges(kind)
+                || s.len_sectors > max.saturating_sub(total)
+                || s.nr() > merge.max_bios - cmd.bios.len() as u32
+            {
                 break;
             }
             total += s.len_sectors;
-            nr += 1;
-            cmd.add_owner(s.queue);
-            let (bio, n) = self.slots.take(next);
-            cmd.bios.push(bio);
-            next = n;
+            cmd.add_owner(s.queue, s.nr());
+            next = self.slots.take(next, &mut cmd.bios);
         }
+        let nr = cmd.bios.len() as u32;
         cmd.len_sectors = total;
         plug.head = next;
         plug.parked -= nr;
@@ -214,10 +239,8 @@ impl Shard {
         let plug = &mut self.plugs[i];
         let mut at = plug.head;
         self.counters.aborted += u64::from(plug.parked);
-        for _ in 0..plug.parked {
-            let (bio, next) = self.slots.take(at);
-            aborted.push(bio);
-            at = next;
+        while at != NONE {
+            at = self.slots.take(at, aborted);
         }
         (plug.head, plug.tail, plug.parked) = (NONE, NONE, 0);
     }

@@ -1,20 +1,29 @@
-//! Where parked writes wait: linked lists in one table, so that a plug costs three words and parking needs no
-//! allocation once the table has grown to its high-water mark.
+//! Where parked writes wait: linked lists of runs in one table, so that a plug costs three words and parking needs
+//! no allocation once the table has grown to its high-water mark.
+//!
+//! A run is what one client submitted at one time: contiguous, of one kind, and no longer than one command. It moves
+//! by exchanging lists, so that neither parking nor sending it touches its BIOs, which are in another core's cache.
 
 use super::{Kind, NONE};
 use crate::bio::Bio;
 
 #[derive(Debug)]
 pub(crate) struct Slot {
-    bio: Option<Box<Bio>>,
+    bios: Vec<Box<Bio>>,
     next: u32,
+    /// Of the whole run.
     pub(crate) len_sectors: u32,
-    /// The queue of the BIO: read instead of the BIO itself, which is in another core's cache.
+    /// The queue of the BIOs.
     pub(crate) queue: u32,
     pub(crate) kind: Kind,
 }
 
-const _: () = assert!(size_of::<Slot>() == 24);
+impl Slot {
+    /// BIOs of the run.
+    pub(crate) fn nr(&self) -> u32 {
+        self.bios.len() as u32
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Slots {
@@ -39,25 +48,32 @@ impl Slots {
     #[cold]
     fn grow(&mut self) {
         let i = self.slots.len() as u32;
-        let none = Slot { bio: None, next: self.free, len_sectors: 0, queue: 0, kind: Kind(0) };
+        let none =
+            Slot { bios: Vec::new(), next: self.free, len_sectors: 0, queue: 0, kind: Kind(0) };
         self.slots.push(none);
         self.free = i;
     }
 
-    /// Puts a BIO in a slot and returns its number.
+    /// Puts a run in a slot and returns its number. `run` is left empty, with room.
     #[inline]
-    pub(crate) fn put(&mut self, bio: Box<Bio>, kind: Kind) -> u32 {
+    pub(crate) fn put(
+        &mut self,
+        run: &mut Vec<Box<Bio>>,
+        len_sectors: u32,
+        queue: u32,
+        kind: Kind,
+    ) -> u32 {
         if self.free == NONE {
             self.grow();
         }
         let i = self.free;
         let s = &mut self.slots[i as usize];
         self.free = s.next;
-        s.len_sectors = bio.len_sectors;
-        s.queue = bio.queue;
+        s.len_sectors = len_sectors;
+        s.queue = queue;
         s.kind = kind;
         s.next = NONE;
-        s.bio = Some(bio);
+        std::mem::swap(&mut s.bios, run);
         i
     }
 
@@ -72,13 +88,18 @@ impl Slots {
         &self.slots[i as usize]
     }
 
-    /// Empties slot `i` and returns its BIO and the slot that followed it.
+    /// Empties slot `i`: its BIOs go to the end of `into`. Returns the slot that followed it.
     #[inline]
-    pub(crate) fn take(&mut self, i: u32) -> (Box<Bio>, u32) {
+    pub(crate) fn take(&mut self, i: u32, into: &mut Vec<Box<Bio>>) -> u32 {
         let s = &mut self.slots[i as usize];
         let next = s.next;
         s.next = self.free;
         self.free = i;
-        (s.bio.take().expect("a linked slot holds a BIO"), next)
+        if into.is_empty() {
+            std::mem::swap(&mut s.bios, into);
+        } else {
+            into.append(&mut s.bios);
+        }
+        next
     }
 }
