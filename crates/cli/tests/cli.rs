@@ -106,6 +106,13 @@ fn a_workload_of_ones_own_is_run_and_verified() {
     }
 }
 
+#[test]
+fn a_disk_that_is_read_only_can_be_read() {
+    let v = json("bench --json --disk mem,read-only=1 --rw randread --iodepth 4 --runtime 20ms");
+    assert_eq!(number(&v, "/measure/refused"), 0.0);
+    assert!(number(&v, "/measure/bios") > 0.0);
+}
+
 /// I/O that failed is exit code 1, and the figures are printed all the same.
 #[test]
 fn writes_that_the_disk_refused_are_a_failure() {
@@ -133,6 +140,7 @@ fn bad_input_is_one_line_for_what_and_one_for_what_to_try() {
         ("bench --disk null,zones=2 --numjobs 3", 2, "client"),
         ("bench --disk mem,read-only=1", 2, "read-only"),
         ("bench --bs 1G --iodepth 2 --numjobs 2", 2, "1G"),
+        ("bench --rw append --mode none", 4, "mode none has no zone append"),
         ("info", 2, "SPEC"),
         ("info mem,zones", 2, "zones"),
         ("info floppy", 3, "floppy"),

@@ -7,7 +7,6 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
@@ -300,51 +299,6 @@ fn mutex_ns() -> f64 {
     })
 }
 
-/// Two clients on two threads; ns per BIO of both together.
-fn threads(name: &str, shared_disk: bool, work: Work, zones: &[(u64, u64)]) -> f64 {
-    let c = Case { name: "threads", ..case("threads", Mode::Plug, work, 16) };
-    let n = 30_000u64 * if work == Work::Append { 1 } else { 30 };
-    let one = disk(&c).1;
-    let disks: Vec<Disk> =
-        zones.iter().map(|_| if shared_disk { one.clone() } else { disk(&c).1 }).collect();
-    let mut clients: Vec<Client> =
-        disks.iter().zip(zones).map(|(d, &(z, n))| Client::new(d, &c, z, n)).collect();
-    let mut results = Vec::new();
-    for _ in 0..RUNS {
-        let go = std::sync::Barrier::new(clients.len());
-        let running = AtomicUsize::new(clients.len());
-        let t = Instant::now();
-        std::thread::scope(|s| {
-            for client in &mut clients {
-                let (go, running) = (&go, &running);
-                s.spawn(move || {
-                    go.wait();
-                    client.run(n);
-                    // Driven: whoever stops polling stops those whose writes it has sent.
-                    running.fetch_sub(1, Ordering::Relaxed);
-                    while running.load(Ordering::Relaxed) > 0 {
-                        client.queue.poll(NOW, &mut client.done);
-                    }
-                });
-            }
-        });
-        results.push(t.elapsed().as_nanos() as f64 / (n * zones.len() as u64) as f64);
-        for client in &mut clients {
-            if work == Work::Append {
-                client.at = (client.at / client.zone_sectors + 1) * client.zone_sectors;
-            }
-        }
-        if work == Work::Append {
-            let at = clients.iter().map(|c| c.at).max().unwrap_or(0);
-            for client in &mut clients {
-                client.at = at;
-            }
-        }
-    }
-    let _ = name;
-    median(results)
-}
-
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     if let Some(i) = args.iter().position(|a| a == "--count") {
@@ -375,18 +329,6 @@ fn main() {
         };
         println!("{:<20} {t:>8.1}  {beside}", c.name);
     }
-    let one = threads("append, one thread", true, Work::Append, &[(0, 1)]);
-    let shared = threads("append, one zone, two threads", true, Work::Append, &[(0, 1), (0, 1)]);
-    println!(
-        "append-16 one thread {one:.1}; two threads, one zone {shared:.1}: {:.2}",
-        one / shared
-    );
-    let control = threads("control", false, Work::Seq, &[(0, 1), (0, 1)]);
-    let apart = threads("two", true, Work::Seq, &[(0, 1), (2048, 1)]);
-    println!(
-        "two disks {control:.1}; one disk, different zones {apart:.1}: {:.2}",
-        control / apart
-    );
 }
 
 fn profile() -> &'static str {

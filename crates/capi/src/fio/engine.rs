@@ -16,7 +16,7 @@ use super::device::{Device, lock};
 use super::job::JobPtr;
 use super::program::{Errno, Program, guard, pin, say, version, zone_result};
 use core::ffi::{c_char, c_int, c_void};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use zoneplug_core::Op;
@@ -28,7 +28,7 @@ pub(super) struct Engine {
     pid: AtomicI32,
     /// By specification. Kept until fio ends, because a later job may name one again.
     devices: Mutex<BTreeMap<String, Arc<Device>>>,
-    pub(super) jobs: Mutex<HashMap<usize, JobPtr>>,
+    pub(super) jobs: Mutex<BTreeMap<usize, JobPtr>>,
 }
 
 static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();

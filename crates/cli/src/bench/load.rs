@@ -26,6 +26,8 @@ pub(crate) trait Port: Send {
     fn submit(&mut self, now: Nanos, bios: &mut Bios);
     /// Appends what has finished.
     fn poll(&mut self, now: Nanos, done: &mut Bios);
+    /// When polling will find something, if that is known.
+    fn deadline(&self) -> Option<Nanos>;
 }
 
 impl Port for DiskQueue {
@@ -37,9 +39,12 @@ impl Port for DiskQueue {
     fn poll(&mut self, now: Nanos, done: &mut Bios) {
         DiskQueue::poll(self, now, done);
     }
+    fn deadline(&self) -> Option<Nanos> {
+        self.next_deadline()
+    }
 }
 
-/// The time is the disk's own.
+/// The time is the disk's own, and so is the waiting: a client sleeps when it has polled in vain for a while.
 impl Port for Client {
     #[inline]
     fn submit(&mut self, _: Nanos, bios: &mut Bios) {
@@ -47,7 +52,22 @@ impl Port for Client {
     }
     #[inline]
     fn poll(&mut self, _: Nanos, done: &mut Bios) {
-        Client::poll(self, done);
+        Client::wait(self, done, 1, None);
+    }
+    fn deadline(&self) -> Option<Nanos> {
+        None
+    }
+}
+
+/// Sleeps while the next thing to happen is far off, so that a thread that polls does not use up its share of a busy
+/// machine. Wakes early enough to be there in time, as a rule.
+pub(crate) fn nap(now: Nanos, deadline: Option<Nanos>) {
+    const EARLY: u64 = 150_000;
+    if let Some(deadline) = deadline {
+        let left = deadline.0.saturating_sub(now.0);
+        if left > EARLY * 4 / 3 {
+            std::thread::sleep(Duration::from_nanos(left - EARLY));
+        }
     }
 }
 
@@ -185,6 +205,9 @@ impl<P: Port> Worker<P> {
             self.port.submit(now, &mut self.list);
         }
         self.port.poll(now, &mut self.done);
+        if self.timed && self.done.is_empty() {
+            nap(now, self.port.deadline());
+        }
         self.in_flight -= self.done.len();
         self.tally.bios += self.done.len() as u64;
         while let Some(bio) = self.done.pop_front() {
@@ -209,8 +232,12 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Empties the zones that were used, so that the work can start over.
+    /// Empties the zones that were written, so that the work can start over.
     fn rewind(&mut self) -> Result<(), Failure> {
+        (self.exhausted, self.stop) = (false, false);
+        if self.offsets.rw().is_read() {
+            return Ok(());
+        }
         let mut zones: Vec<(Sector, u32)> = self.offsets.used().collect();
         while !zones.is_empty() || self.in_flight > 0 {
             while self.in_flight < self.depth
@@ -233,7 +260,6 @@ impl<P: Port> Worker<P> {
             }
         }
         self.offsets.rewind();
-        (self.exhausted, self.stop) = (false, false);
         Ok(())
     }
 }
@@ -241,17 +267,14 @@ impl<P: Port> Worker<P> {
 /// How long a stretch of rounds between two looks at the clock should take.
 const LOOK: Duration = Duration::from_micros(500);
 
-/// Lets `workers`, which this thread owns, work for `time`: until then plus what is still in flight. Resets of zones
-/// for another pass are not on the clock.
+/// Lets `workers`, which this thread owns, work for `time`, and until what is in flight then has come back. Resets of
+/// zones for another pass are not on the clock. Afterwards the zones that were written are empty again.
 pub(crate) fn run<P: Port>(workers: &mut [Worker<P>], time: Duration) -> Result<Slice, Failure> {
     let mut slice = Slice::default();
     let before: u64 = workers.iter().map(|w| w.tally.bios).sum();
     let (mut start, mut cpu) = (Instant::now(), thread_cpu());
     let mut rounds = 1u32;
     let mut looked = start;
-    for w in &mut *workers {
-        w.stop = w.exhausted;
-    }
     loop {
         let mut exhausted = false;
         for _ in 0..rounds {
@@ -291,6 +314,9 @@ pub(crate) fn run<P: Port>(workers: &mut [Worker<P>], time: Duration) -> Result<
     slice.wall_ns += start.elapsed().as_nanos() as u64;
     slice.cpu_ns += thread_cpu() - cpu;
     slice.bios = workers.iter().map(|w| w.tally.bios).sum::<u64>() - before;
+    for w in workers {
+        w.rewind()?;
+    }
     Ok(slice)
 }
 
@@ -307,7 +333,6 @@ fn drain<P: Port>(workers: &mut [Worker<P>], whose: impl Fn(&Worker<P>) -> bool)
 pub(crate) fn fill<P: Port>(worker: &mut Worker<P>) -> Slice {
     let (start, cpu) = (Instant::now(), thread_cpu());
     let before = worker.tally.bios;
-    worker.stop = worker.exhausted;
     while !worker.exhausted || worker.in_flight > 0 {
         worker.round();
     }

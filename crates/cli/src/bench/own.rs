@@ -7,11 +7,11 @@ use super::report::{Build, Own, failure_of};
 use super::verify::{self, Enough};
 use super::work::{Rw, Work};
 use crate::disk::Named;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use std::io::Write;
 use std::time::Duration;
 use zoneplug_core::Bytes;
-use zoneplug_core::disk::DiskConfig;
+use zoneplug_core::disk::{DiskConfig, Mode};
 
 /// Slices of the run: the figures are those of the median one.
 const SLICES: u32 = 20;
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let config = DiskConfig { mode: args.mode.unwrap_or(named.config.mode), ..named.config };
     let jobs = args.numjobs.unwrap_or(1);
     let time = args.runtime.unwrap_or(Duration::from_secs(5));
-    check(&named, work, args.verify)?;
+    check(&named, &config, work, args.verify)?;
 
     let mut arena = Arena::default();
     let progress = Progress::new(time);
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let verified = if args.verify {
         progress.say("verifying");
         let enough = Enough { bytes: 256 << 20, time: time.max(Duration::from_secs(1)) };
-        Some(verify::pass(&named, config.clone(), work, enough, &mut arena)?)
+        Some(verify::pass(&named, config.clone(), work, jobs, enough, &mut arena)?)
     } else {
         None
     };
@@ -70,10 +70,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         write!(out, "{own}")?;
     }
     let refused = own.measure.refused + own.verified.map_or(0, |v| v.refused);
-    failure_of(refused, own.verified.map_or(0, |v| v.wrong)).map_or(Ok(()), Err)
+    let wrong = own.verified.map_or(0, |v| v.wrong);
+    failure_of(refused, wrong, config.mode == Mode::Plug).map_or(Ok(()), Err)
 }
 
-fn check(named: &Named, work: Work, verify: bool) -> Result<(), Failure> {
+fn check(named: &Named, config: &DiskConfig, work: Work, verify: bool) -> Result<(), Failure> {
     let l = named.device.limits();
     let unit =
         if work.rw.is_read() { l.logical_block_sectors } else { l.write_granularity_sectors };
@@ -93,6 +94,11 @@ fn check(named: &Named, work: Work, verify: bool) -> Result<(), Failure> {
             bytes(work.block_sectors)
         ))
         .hint(format!("--bs {} or less", bytes(append_max))));
+    }
+    if work.rw == Rw::Append && config.mode != Mode::Plug && l.zone_append_max_sectors == 0 {
+        let what = format!("mode {} has no zone append on this disk", config.mode);
+        return Err(Failure::new(Kind::NotSupported, what)
+            .hint("--mode plug, which emulates it, or append=native in the specification"));
     }
     if verify && !named.keeps_data {
         return Err(Failure::usage("--verify on a disk that keeps no data")

@@ -41,7 +41,7 @@ impl fmt::Display for Build {
     }
 }
 
-/// One workload on two disks of one kind.
+/// One workload in both modes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
@@ -63,7 +63,7 @@ pub(crate) struct Fresh {
     pub(crate) memcpy_1m_ns: f64,
 }
 
-/// All workloads on one kind of disk.
+/// All workloads on one disk.
 #[derive(Debug, Serialize)]
 pub(crate) struct DiskReport {
     pub(crate) spec: String,
@@ -102,21 +102,34 @@ pub(crate) struct Own {
     pub(crate) verified: Option<Verified>,
 }
 
-/// What a command says at its end about BIOs that failed and data that was wrong.
-pub(crate) fn failure_of(refused: u64, wrong: u64) -> Option<Failure> {
+/// What a command says at its end about BIOs that failed, in mode `plug` or another, and about data that was wrong.
+pub(crate) fn failure_of(refused: u64, wrong: u64, plug: bool) -> Option<Failure> {
     if wrong > 0 {
         Some(
             Failure::io(format!("{} BIOs were not read back as written", thousands(wrong)))
                 .hint("the same command again; if it fails again it is a bug in zoneplug"),
         )
     } else if refused > 0 {
-        Some(
-            Failure::io(format!("{} BIOs failed", thousands(refused)))
-                .hint("--mode plug orders the writes of each zone"),
-        )
+        let hint = if plug {
+            "the statuses in the output say why"
+        } else {
+            "--mode plug, which orders the writes of each zone"
+        };
+        Some(Failure::io(format!("{} BIOs failed", thousands(refused))).hint(hint))
     } else {
         None
     }
+}
+
+/// A note, if a thread that polls all the time did not have a core to itself: what it did not get, others took.
+fn busy(shares: impl Iterator<Item = f64>) -> Option<String> {
+    let least = shares.fold(1.0, f64::min);
+    (least < 0.9).then(|| {
+        format!(
+            "the machine is busy: the thread that polls had {:.0}% of a core at times",
+            least * 100.0
+        )
+    })
 }
 
 fn percentiles(l: &Latency) -> String {
@@ -181,6 +194,10 @@ impl fmt::Display for DiskReport {
                 percentiles(&p.latency),
                 percentiles(&n.latency),
             ]);
+        }
+        let shares = self.rows.iter().flat_map(|r| [&r.plug, &r.none]).map(Measure::cpu_share);
+        if let Some(note) = busy(shares) {
+            t.note(note + "; compare CPU ns/BIO");
         }
         write!(f, "{t}")?;
         for r in &self.rows {
@@ -282,6 +299,9 @@ impl Report {
                 lat(x.read_latency.p99_ns),
                 thousands(x.writes_per_s.round() as u64),
             ]);
+        }
+        if let Some(note) = busy(self.tags.iter().map(|t| t.cpu_share)) {
+            t.note(note);
         }
         format!(
             "2. Tags: {} random reads in flight beside {} writes that wait for one zone; {} tags. In lock (zone\n   \

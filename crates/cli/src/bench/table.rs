@@ -9,6 +9,7 @@ pub(crate) struct Table {
     groups: Vec<(String, usize)>,
     titles: Vec<String>,
     rows: Vec<Vec<String>>,
+    notes: Vec<String>,
 }
 
 const GAP: usize = 2;
@@ -28,6 +29,11 @@ impl Table {
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Adds a line below.
+    pub(crate) fn note(&mut self, text: String) {
+        self.notes.push(text);
     }
 
     fn widths(&self) -> Vec<usize> {
@@ -95,7 +101,7 @@ impl fmt::Display for Table {
         for row in &self.rows {
             Self::line(f, row, &widths)?;
         }
-        Ok(())
+        self.notes.iter().try_for_each(|note| writeln!(f, "  {note}"))
     }
 }
 

@@ -4,6 +4,7 @@
 //! compared to the last byte.
 
 use super::group::{Arena, reset_all};
+use super::load::Port;
 use super::work::{Offsets, Rng, Rw, Work, max_open};
 use crate::disk::Named;
 use crate::failure::Failure;
@@ -11,6 +12,7 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{Disk, DiskConfig};
 use zoneplug_core::{BioPool, Bios, IoBuf, Nanos, Op, Sector};
+use zoneplug_host::HostedDisk;
 
 /// What a verification found.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
@@ -59,85 +61,126 @@ pub(crate) struct Enough {
     pub(crate) time: Duration,
 }
 
-/// Empties the disk, does `work` with patterns, reads everything back. For a read workload the disk is written
-/// sequentially, and its reads are those that are compared.
+/// Empties the disk, lets `jobs` clients do `work` with patterns, reads everything back. For a read workload the disk
+/// is written sequentially, and its reads are those that are compared.
 pub(crate) fn pass(
     named: &Named,
     config: DiskConfig,
     work: Work,
+    jobs: u32,
     enough: Enough,
     arena: &mut Arena,
 ) -> Result<Verified, Failure> {
-    let disk = named.driven(config)?;
+    let hosted =
+        if jobs > 1 { Some(HostedDisk::open(named.device.clone(), config.clone())?) } else { None };
+    let disk = match &hosted {
+        Some(hosted) => hosted.disk().clone(),
+        None => named.driven(config)?,
+    };
     reset_all(&disk)?;
     let rw = if work.rw.is_read() { Rw::Write } else { work.rw };
-    let max_open = max_open(named.device.limits());
-    let mut offsets = Offsets::new(named.device.geometry(), Work { rw, ..work }, 0, 1, max_open);
-    let bufs = arena.buffers(work.depth, work.block_sectors)?;
+    let (g, max_open) = (named.device.geometry(), max_open(named.device.limits()));
+    let bufs = arena.buffers(jobs * work.depth, work.block_sectors)?;
     let timed = named.device.is_timed();
-    let (mut extents, refused) = write(&disk, &mut offsets, work, &bufs, timed, enough)?;
+    let mut writers = (0..jobs)
+        .zip(bufs.chunks(work.depth as usize))
+        .map(|(i, bufs)| Writer {
+            offsets: Offsets::new(g, Work { rw, ..work }, i, jobs, max_open),
+            bufs,
+            block_sectors: work.block_sectors,
+            first_key: u64::from(i) << 40,
+            timed: timed && jobs == 1,
+            enough: Enough { bytes: enough.bytes / u64::from(jobs), ..enough },
+            extents: Vec::new(),
+            refused: 0,
+        })
+        .collect::<Vec<_>>();
+    if let Some(hosted) = &hosted {
+        let clients = (0..jobs)
+            .map(|_| hosted.open_client(work.depth, work.tags))
+            .collect::<Result<Vec<_>, _>>()?;
+        std::thread::scope(|s| {
+            for (writer, client) in writers.iter_mut().zip(clients) {
+                s.spawn(|| writer.run(client));
+            }
+        });
+    } else {
+        for writer in &mut writers {
+            writer.run(disk.open_polled_queue(work.depth, work.tags)?);
+        }
+    }
+    let refused = writers.iter().map(|w| w.refused).sum();
+    let mut extents: Vec<Extent> = writers.into_iter().flat_map(|w| w.extents).collect();
     if matches!(work.rw, Rw::Randwrite | Rw::Randread) {
         let mut rng = Rng::new(1);
         for i in (1..extents.len()).rev() {
             extents.swap(i, rng.below(i as u64 + 1) as usize);
         }
     }
-    let mut found = compare(&disk, &extents, work, &bufs, timed)?;
+    let mut found = compare(&disk, &extents, work, &bufs[..work.depth as usize], timed)?;
     found.refused = refused;
     Ok(found)
 }
 
-fn write(
-    disk: &Disk,
-    offsets: &mut Offsets,
-    work: Work,
-    bufs: &[IoBuf],
+/// A client that writes patterns.
+struct Writer<'a> {
+    offsets: Offsets,
+    /// One for each BIO in flight.
+    bufs: &'a [IoBuf],
+    block_sectors: u32,
+    first_key: u64,
     timed: bool,
     enough: Enough,
-) -> Result<(Vec<Extent>, u64), Failure> {
-    let mut queue = disk.open_polled_queue(work.depth, work.tags)?;
-    let mut pool = BioPool::new(bufs.len());
-    let mut free: Vec<usize> = (0..bufs.len()).collect();
-    let mut data = vec![0; work.block_sectors as usize * 512];
-    let (mut extents, mut refused) = (Vec::new(), 0);
-    let (mut list, mut done) = (Bios::new(), Bios::new());
-    let (mut key, mut bytes) = (0u64, 0u64);
-    let start = Instant::now();
-    loop {
-        while bytes < enough.bytes
-            && (key < 64 || start.elapsed() < enough.time)
-            && let Some(slot) = free.pop()
-        {
-            let Some((op, sector, len)) = offsets.next() else {
-                free.push(slot);
-                break;
-            };
-            key += 1;
-            bytes += u64::from(len) << 9;
-            let data = &mut data[..len as usize * 512];
-            pattern(key, data);
-            bufs[slot].copy_from(0, data);
-            let mut bio = pool.get();
-            bio.set(op, sector, len, bufs[slot].slice(0, len << 9));
-            bio.token = key << 16 | slot as u64;
-            list.push_back(bio);
-        }
-        if list.is_empty() && free.len() == bufs.len() {
-            return Ok((extents, refused));
-        }
-        let now = if timed { Nanos(start.elapsed().as_nanos() as u64) } else { Nanos(0) };
-        queue.submit(now, &mut list);
-        queue.poll(now, &mut done);
-        while let Some(bio) = done.pop_front() {
-            free.push((bio.token & 0xffff) as usize);
-            if bio.status.is_ok() {
-                let (sector, len_sectors) = (bio.sector, bio.len_sectors);
-                extents.push(Extent { sector, len_sectors, key: bio.token >> 16 });
-            } else {
-                refused += 1;
-                offsets.refused(bio.sector);
+    extents: Vec<Extent>,
+    refused: u64,
+}
+
+impl Writer<'_> {
+    fn run(&mut self, mut port: impl Port) {
+        let nr = self.bufs.len();
+        let mut pool = BioPool::new(nr);
+        let mut free: Vec<usize> = (0..nr).collect();
+        let mut data = vec![0; self.block_sectors as usize * 512];
+        let (mut list, mut done) = (Bios::new(), Bios::new());
+        let (mut written, mut bytes) = (0u64, 0u64);
+        let start = Instant::now();
+        loop {
+            while bytes < self.enough.bytes
+                && (written < 64 || start.elapsed() < self.enough.time)
+                && let Some(slot) = free.pop()
+            {
+                let Some((op, sector, len)) = self.offsets.next() else {
+                    free.push(slot);
+                    break;
+                };
+                written += 1;
+                bytes += u64::from(len) << 9;
+                let key = self.first_key + written;
+                let data = &mut data[..len as usize * 512];
+                pattern(key, data);
+                self.bufs[slot].copy_from(0, data);
+                let mut bio = pool.get();
+                bio.set(op, sector, len, self.bufs[slot].slice(0, len << 9));
+                bio.token = key << 16 | slot as u64;
+                list.push_back(bio);
             }
-            pool.put(bio);
+            if list.is_empty() && free.len() == nr {
+                return;
+            }
+            let now = if self.timed { Nanos(start.elapsed().as_nanos() as u64) } else { Nanos(0) };
+            port.submit(now, &mut list);
+            port.poll(now, &mut done);
+            while let Some(bio) = done.pop_front() {
+                free.push((bio.token & 0xffff) as usize);
+                if bio.status.is_ok() {
+                    let (sector, len_sectors) = (bio.sector, bio.len_sectors);
+                    self.extents.push(Extent { sector, len_sectors, key: bio.token >> 16 });
+                } else {
+                    self.refused += 1;
+                    self.offsets.refused(bio.sector);
+                }
+                pool.put(bio);
+            }
         }
     }
 }
@@ -205,10 +248,13 @@ mod tests {
     fn every_workload_reads_back_what_it_wrote() {
         let named = Named::open("mem,zones=8,zone-size=256K,conv=1,reorder=1").unwrap();
         for rw in [Rw::Write, Rw::Randwrite, Rw::Append, Rw::Read, Rw::Randread] {
-            let v = pass(&named, DiskConfig::default(), work(rw), ENOUGH, &mut Arena::default());
-            let v = v.unwrap();
-            assert!(v.written > 64 && v.refused == 0 && v.wrong == 0, "{rw}: {v:?}");
-            assert!(v.bytes >= 1 << 20, "{rw}: {v:?}");
+            for jobs in [1, 3] {
+                let config = DiskConfig::default();
+                let v = pass(&named, config, work(rw), jobs, ENOUGH, &mut Arena::default());
+                let v = v.unwrap();
+                assert!(v.written > 64 && v.refused == 0 && v.wrong == 0, "{rw}: {v:?}");
+                assert!(v.bytes >= 1 << 20, "{rw}: {v:?}");
+            }
         }
     }
 
@@ -219,6 +265,7 @@ mod tests {
             &named,
             DiskConfig { mode: Mode::None, ..DiskConfig::default() },
             work(Rw::Write),
+            1,
             ENOUGH,
             &mut Arena::default(),
         )

@@ -148,6 +148,11 @@ impl Offsets {
         offsets
     }
 
+    /// What the BIOs do.
+    pub(crate) fn rw(&self) -> Rw {
+        self.rw
+    }
+
     /// Whether there is anywhere to go at all.
     pub(crate) fn is_usable(&self) -> bool {
         !self.zones.is_empty() && (!self.rw.is_read() || self.blocks > 0)

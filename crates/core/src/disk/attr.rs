@@ -129,6 +129,14 @@ impl Disk {
         if !self.layout().plugs {
             return all;
         }
+        let queues = lock(&self.shared.queues);
+        let open = queues.iter().flatten().map(|q| &q.counts);
+        for c in open.chain([&self.shared.past]) {
+            all.plugs.issued += c.issued.load(Ordering::Relaxed);
+            all.plugs.merged += c.merged.load(Ordering::Relaxed);
+            all.plugs.parked += c.parked.load(Ordering::Relaxed);
+        }
+        drop(queues);
         for s in &self.shared.shards {
             let shard = lock(&s.0);
             all.plugs.add(&shard.counters);

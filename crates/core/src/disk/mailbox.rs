@@ -1,6 +1,6 @@
 //! Where BIOs that another queue completed wait for their owner.
 
-use super::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
+use super::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::bio::Bio;
 use std::task::Waker;
 
@@ -11,6 +11,41 @@ struct Inner {
     closed: bool,
 }
 
+/// What a queue's writes did. Written by the queue's owner alone, so that counting is a load and a store, and read by
+/// anybody.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) issued: AtomicU64,
+    pub(crate) merged: AtomicU64,
+    pub(crate) parked: AtomicU64,
+}
+
+impl Counts {
+    #[inline]
+    fn bump(counter: &AtomicU64, n: u64) {
+        counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    /// A command of `bios` BIOs was sent.
+    #[inline]
+    pub(crate) fn issued(&self, bios: usize) {
+        Self::bump(&self.issued, 1);
+        Self::bump(&self.merged, bios as u64 - 1);
+    }
+
+    #[inline]
+    pub(crate) fn parked(&self, bios: usize) {
+        Self::bump(&self.parked, bios as u64);
+    }
+
+    /// Adds the counts of a queue that closes. Here several may write.
+    pub(crate) fn add(&self, o: &Counts) {
+        self.issued.fetch_add(o.issued.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.merged.fetch_add(o.merged.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.parked.fetch_add(o.parked.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
 /// One for each queue: shared by the owner, who collects, and by every other queue, which delivers.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
@@ -19,6 +54,7 @@ pub(crate) struct Mailbox {
     filled: AtomicBool,
     /// The freeze that the owner has seen, with the lowest bit set while it still had work (see `freeze`).
     pub(crate) ack: AtomicU32,
+    pub(crate) counts: Counts,
 }
 
 impl Mailbox {

@@ -32,7 +32,7 @@ use crate::plug::Shard;
 use crate::unit::{Nanos, ZoneNo};
 use crate::zone::{Geometry, Limits, ZoneInfo, ZoneType};
 use layout::Layout;
-use mailbox::Mailbox;
+use mailbox::{Counts, Mailbox};
 use std::sync::Arc;
 use std::task::Waker;
 use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     /// Counts lost write pointers and resyncs (E6).
     pub(crate) epoch: AtomicU32,
     pub(crate) orphans: Mutex<Vec<DiskQueue>>,
+    /// The counts of queues that have closed.
+    pub(crate) past: Counts,
     /// A native append has been used since the last reset of all zones (A8).
     pub(crate) append_used: AtomicBool,
 }
@@ -161,6 +163,7 @@ impl Disk {
                 depths: AtomicU64::new(0),
                 epoch: AtomicU32::new(0),
                 orphans: Mutex::default(),
+                past: Counts::default(),
                 append_used: AtomicBool::new(false),
             }),
         };

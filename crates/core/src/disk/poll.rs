@@ -90,6 +90,7 @@ impl DiskQueue {
             bio.in_flight = false;
         }
         self.lane.id = Lane::CLOSED;
+        self.shared.past.add(&self.lane.mailbox.counts);
         lock(&self.shared.queues)[id as usize] = None;
         self.shared.depths.fetch_sub(u64::from(self.lane.depth), Ordering::Relaxed);
         self.shared.bump();
@@ -187,7 +188,7 @@ impl Lane {
             self.hand_over(shared, owner, &owners, &mut bios, done);
             self.scratch = bios;
             self.owners = owners;
-            return self.out.push_back(cmd);
+            return self.send_write(cmd);
         }
         drop(guard);
         if next == Next::Aborted {
@@ -341,7 +342,7 @@ impl Lane {
                     let (mut shard, i) = shared.shard(zone);
                     if shard.fill(i, layout.merge, &mut cmd) {
                         cmd.zone = zone.0;
-                        self.out.push_back(cmd);
+                        self.send_write(cmd);
                     } else {
                         // A reset took them all.
                         self.free.push(cmd);

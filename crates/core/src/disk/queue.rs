@@ -411,6 +411,7 @@ impl Lane {
         let whole = total <= layout.merge.max_of(kind) && nr <= layout.merge.max_bios;
         let cmd = if admit == Admit::Issue { self.free.pop() } else { None };
         let Some(mut cmd) = cmd else {
+            self.mailbox.counts.parked(self.run.len());
             if whole {
                 shard.park(i, &mut self.run, total, self.id, kind);
             } else {
@@ -428,19 +429,24 @@ impl Lane {
         cmd.plugged = true;
         cmd.zone = zone.0;
         cmd.begin_owners(self.id);
-        shard.counters.issued += 1;
         if whole {
-            shard.counters.merged += u64::from(nr - 1);
             drop(guard);
             std::mem::swap(&mut cmd.bios, &mut self.run);
         } else {
             let (n, sectors) = layout.merge.prefix(kind, &self.run);
             cmd.len_sectors = sectors;
             cmd.bios.extend(self.run.drain(..n));
-            shard.counters.merged += n as u64 - 1;
+            self.mailbox.counts.parked(self.run.len());
             self.park_in_parts(layout, shard, i, kind);
             drop(guard);
         }
+        self.send_write(cmd);
+    }
+
+    /// Puts a plugged write on the way, and counts it.
+    #[inline]
+    pub(crate) fn send_write(&mut self, cmd: Box<Command>) {
+        self.mailbox.counts.issued(cmd.bios.len());
         self.out.push_back(cmd);
     }
 

@@ -38,6 +38,7 @@ enum State {
     Asking,
     Waiting,
     Finished,
+    Failed,
 }
 
 impl Disk {
@@ -75,12 +76,16 @@ impl Revalidation {
             }
             State::Waiting => {
                 let result = self.answer(queue)?;
-                self.state = State::Finished;
                 let result = result.and_then(|()| self.commit(queue));
+                self.state = if result.is_ok() { State::Finished } else { State::Failed };
                 self.freeze = None;
                 Some(result)
             }
             State::Finished => Some(Ok(())),
+            State::Failed => {
+                let e = Error::new(ErrorKind::Io, "this revalidation has failed");
+                Some(Err(e.hint("the zones are as they were; start another")))
+            }
         }
     }
 

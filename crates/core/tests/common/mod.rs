@@ -2,15 +2,17 @@
 //! that is driven in virtual time.
 
 #![allow(dead_code)] // each test file uses a part
+#![allow(clippy::vec_box)] // a BIO moves by its box
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind, Fault};
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{
-    Bio, Bios, Command, Commands, Device, Flags, IoBuf, Nanos, Op, Sector, Status, ZoneNo,
+    Bio, Bios, Command, Commands, Device, Error, Flags, IoBuf, Nanos, Op, Queue, Sector, Status,
+    ZoneNo,
 };
 
 /// splitmix64.
@@ -46,27 +48,42 @@ impl Rng {
     }
 }
 
-/// Memory that is never freed but used again by the next world of the same thread.
-const ARENA: u32 = 16 << 20;
+/// A piece of memory that is never freed but used again by the next world of the same thread.
+const ARENA: u32 = 1 << 20;
+
+#[derive(Default)]
+struct Memory {
+    arenas: Vec<IoBuf>,
+    /// Arenas that are full.
+    full: usize,
+    /// Bytes used of the next one.
+    at: u32,
+}
 
 thread_local! {
-    static MEMORY: RefCell<(Option<IoBuf>, u32)> = const { RefCell::new((None, 0)) };
+    static MEMORY: RefCell<Memory> = RefCell::default();
 }
 
 /// All buffers of the last world are free again.
 pub(crate) fn recycle_buffers() {
-    MEMORY.with_borrow_mut(|m| m.1 = 0);
+    MEMORY.with_borrow_mut(|m| (m.full, m.at) = (0, 0));
 }
 
 /// A buffer of `sectors`, its content undefined.
 pub(crate) fn buf(sectors: u32) -> IoBuf {
-    MEMORY.with_borrow_mut(|(memory, at)| {
-        let len = sectors << 9;
-        if memory.is_none() || *at + len > ARENA {
-            (*memory, *at) = (Some(IoBuf::leaked(ARENA.max(len))), 0);
+    let len = sectors << 9;
+    if len > ARENA {
+        return IoBuf::leaked(len);
+    }
+    MEMORY.with_borrow_mut(|m| {
+        if m.at + len > ARENA {
+            (m.full, m.at) = (m.full + 1, 0);
         }
-        *at += len;
-        memory.expect("made above").slice(*at - len, len)
+        if m.full == m.arenas.len() {
+            m.arenas.push(IoBuf::leaked(ARENA));
+        }
+        m.at += len;
+        m.arenas[m.full].slice(m.at - len, len)
     })
 }
 
@@ -105,14 +122,16 @@ pub(crate) fn records(bio: &Bio) -> Vec<ZoneInfo> {
         .collect()
 }
 
-/// What is stamped on `sectors` of the device from `from`, inside a zone, read past the layer. Faults that still
+/// What is stamped on `sectors` of the device from `from`, read past the layer. Faults that still
 /// wait are used up.
 pub(crate) fn on_medium(dev: &EmuDisk, from: Sector, sectors: u32) -> Vec<u64> {
     let max = dev.limits().transfer_sectors();
     let mut all = Vec::new();
     while (all.len() as u32) < sectors {
         let at = from.plus(all.len() as u64);
-        all.extend(read_medium(dev, at, max.min(sectors - all.len() as u32)));
+        let (zone, offset) = dev.geometry().zone_of(at);
+        let zone_left = dev.geometry().zone_len_sectors(zone) - offset;
+        all.extend(read_medium(dev, at, max.min(zone_left).min(sectors - all.len() as u32)));
     }
     all
 }
@@ -218,10 +237,7 @@ pub(crate) fn open(dev: Arc<dyn Device>, config: DiskConfig) -> Disk {
 }
 
 /// Opens a disk in virtual time.
-pub(crate) fn try_open(
-    dev: Arc<dyn Device>,
-    config: DiskConfig,
-) -> Result<Disk, zoneplug_core::Error> {
+pub(crate) fn try_open(dev: Arc<dyn Device>, config: DiskConfig) -> Result<Disk, Error> {
     let mut now = Nanos(0);
     Disk::open(dev, config, &mut |due| {
         now = due.unwrap_or(now).max(now);
@@ -378,4 +394,74 @@ pub(crate) fn flags(mut bio: Box<Bio>, flags: Flags) -> Box<Bio> {
 pub(crate) fn token(mut bio: Box<Bio>, token: u64) -> Box<Bio> {
     bio.token = token;
     bio
+}
+
+/// Changes the answer of a report before the layer sees it.
+pub(crate) type Edit = Box<dyn FnMut(&mut Vec<ZoneInfo>) + Send>;
+
+/// An emulated disk whose reports, layout and limits are what a test says.
+pub(crate) struct Liar {
+    pub(crate) dev: Arc<EmuDisk>,
+    pub(crate) edit: Arc<Mutex<Edit>>,
+    /// The layout to show from the n-th question on.
+    pub(crate) geometry: Mutex<Vec<Geometry>>,
+    pub(crate) limits: Limits,
+}
+
+impl Liar {
+    pub(crate) fn new(
+        dev: Arc<EmuDisk>,
+        edit: impl FnMut(&mut Vec<ZoneInfo>) + Send + 'static,
+    ) -> Liar {
+        let limits = dev.limits().clone();
+        let edit: Arc<Mutex<Edit>> = Arc::new(Mutex::new(Box::new(edit)));
+        Liar { dev, edit, geometry: Mutex::default(), limits }
+    }
+}
+
+impl Device for Liar {
+    fn geometry(&self) -> &Geometry {
+        let mut list = self.geometry.lock().expect("one thread");
+        match list.len() {
+            0 => self.dev.geometry(),
+            1 => Box::leak(Box::new(list[0].clone())),
+            _ => Box::leak(Box::new(list.remove(0))),
+        }
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        let queue = self.dev.open_queue(depth, waker)?;
+        Ok(Box::new(LiarQueue { queue, edit: self.edit.clone() }))
+    }
+}
+
+struct LiarQueue {
+    queue: Box<dyn Queue>,
+    edit: Arc<Mutex<Edit>>,
+}
+
+impl Queue for LiarQueue {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.queue.submit(now, commands);
+    }
+
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        let before = done.len();
+        self.queue.poll(now, done);
+        for c in done.iter_mut().skip(before).filter(|c| c.op == Op::ReportZones) {
+            (self.edit.lock().expect("one thread"))(&mut c.report);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.queue.next_deadline()
+    }
+
+    fn arm(&mut self) {
+        self.queue.arm();
+    }
 }

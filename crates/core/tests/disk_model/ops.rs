@@ -118,8 +118,8 @@ impl World {
         if self.mode == Mode::Plug && !self.native && self.rng.one_in(8) {
             return self.write_spanning(z);
         }
-        let appends = if self.native { z % 2 == 0 } else { self.mode == Mode::Plug };
-        let writes = !self.native || z % 2 != 0;
+        let appends = if self.native { z.is_multiple_of(2) } else { self.mode == Mode::Plug };
+        let writes = !self.native || !z.is_multiple_of(2);
         let n = if self.mode == Mode::None { 1 } else { self.rng.range(1, 5) };
         let Some(q) = self.queue_for(z, n) else { return };
         let mut batch = Vec::new();
@@ -187,8 +187,7 @@ impl World {
         let mut parts = Vec::new();
         let mut total = 0;
         let mut at = z;
-        loop {
-            let Some(zone) = self.zones.get(at) else { break };
+        while let Some(zone) = self.zones.get(at) {
             let offset = if at == z { zone.wp } else { 0 };
             let ready = !zone.unsure && !zone.dead && zone.managed == 0 && zone.orphans == 0;
             let at_wp = if zone.conventional { zone.writes == 0 } else { zone.wp == offset };
@@ -475,7 +474,7 @@ impl World {
         let conventional = zone.conventional;
         let last = self.zones.last().expect("a zone");
         let end = last.start + u64::from(last.len);
-        let known = !self.native || z % 2 != 0;
+        let known = !self.native || !z.is_multiple_of(2);
         let mut choices: Vec<(Box<Bio>, Status)> = vec![
             (write(end, g), Status::OutOfRange),
             (write(start, 0), Status::OutOfRange),
@@ -517,7 +516,7 @@ impl World {
         }
         let i = self.rng.below(choices.len() as u32) as usize;
         let (mut bio, status) = choices.swap_remove(i);
-        if bio.op == Op::ReportZones && bio.buf.len() > 0 {
+        if bio.op == Op::ReportZones && !bio.buf.is_empty() {
             bio.buf = IoBuf::empty();
         }
         let before = format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32)));

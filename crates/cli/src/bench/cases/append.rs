@@ -1,12 +1,12 @@
 //! Case 3: zone append. Eight clients append to one zone of a disk that takes a millisecond for a command.
 
 use super::super::group::{Arena, Latency};
-use super::super::load::histogram;
+use super::super::load::{histogram, nap};
 use crate::disk::Named;
 use crate::failure::Failure;
 use serde::Serialize;
 use std::time::{Duration, Instant};
-use zoneplug_core::disk::DiskConfig;
+use zoneplug_core::disk::{DiskConfig, DiskQueue};
 use zoneplug_core::{Bio, Bios, Nanos, Op, ZoneNo};
 
 pub(crate) const SPEC: &str = "null,zones=64,zone-size=256M,latency=1ms,append=native";
@@ -94,6 +94,7 @@ pub(crate) fn run(way: Way, time: Duration, arena: &mut Arena) -> Result<Append,
                 *idle = Some(bio);
             }
         }
+        nap(nanos, queues.iter().filter_map(DiskQueue::next_deadline).min());
         now = start.elapsed();
     }
     let seconds = seconds.unwrap_or(now.as_secs_f64());

@@ -2,7 +2,7 @@
 //! reads find none.
 
 use super::super::group::{Arena, Latency, config};
-use super::super::load::histogram;
+use super::super::load::{histogram, thread_cpu};
 use super::super::work::{Offsets, Rw, Work};
 use crate::disk::Named;
 use crate::failure::Failure;
@@ -27,6 +27,8 @@ pub(crate) struct Tags {
     pub(crate) writes_per_s: f64,
     pub(crate) read_latency: Latency,
     pub(crate) refused: u64,
+    /// CPU time of the polling thread by the clock: 1 where it had a core to itself.
+    pub(crate) cpu_share: f64,
 }
 
 /// Runs the case with `waiting` writes in `mode`. Writes do not merge, so that both modes send the same commands.
@@ -49,6 +51,7 @@ pub(crate) fn run(
     let mut latency = histogram();
     let (mut want_writes, mut want_reads) = (waiting, READS);
     let (mut nr_reads, mut nr_writes, mut refused) = (0u64, 0u64, 0u64);
+    let cpu = thread_cpu();
     let start = Instant::now();
     let mut now = start.elapsed();
     while now < time {
@@ -82,6 +85,7 @@ pub(crate) fn run(
         }
     }
     let seconds = now.as_secs_f64();
+    let cpu_share = (thread_cpu() - cpu) as f64 / 1e9 / seconds;
     while queue.outstanding() > 0 {
         queue.poll(Nanos(start.elapsed().as_nanos() as u64), &mut done);
     }
@@ -92,5 +96,6 @@ pub(crate) fn run(
         writes_per_s: nr_writes as f64 / seconds,
         read_latency: Latency::of(&latency),
         refused,
+        cpu_share,
     })
 }

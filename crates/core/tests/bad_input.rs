@@ -1,0 +1,206 @@
+//! The list of bad input: each its own status, changing nothing it should not, losing nothing acknowledged (R26, R32).
+
+mod common;
+
+use common::*;
+use zoneplug_core::disk::{DiskConfig, Mode};
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{IoBuf, Op, Sector, Status, ZoneNo};
+
+/// Submits `bio` to zone 1 of a disk with 16 acknowledged sectors there, and checks that nothing changed.
+fn refused(bio: impl FnOnce() -> Box<zoneplug_core::Bio>, expected: Status) {
+    let mut r = make(4, 64, 48).limits(|l| l.write_granularity_sectors = 2).rig();
+    assert_eq!(r.status(write(64, 16)), Status::Ok);
+    // A write in flight and one that waits are not disturbed either.
+    r.submit(0, [token(write(80, 8), 0)]);
+    r.submit(0, [token(write(88, 8), 1)]);
+    let seen = r.dev.stats().total();
+    let before = r.cached(1);
+    r.submit(0, [token(bio(), 2)]);
+    assert_eq!((r.cached(1), r.dev.stats().total()), (before, seen), "{expected}");
+    let done = r.finish();
+    assert_eq!(done[2].status, expected);
+    assert!(done[0].status.is_ok() && done[1].status.is_ok());
+    assert_eq!(r.medium(64, 32), (64..96).collect::<Vec<_>>());
+    assert_eq!((r.wp(0), r.wp(1), r.wp(2)), (0, 32, 0));
+    assert_eq!(r.status(write(96, 16)), Status::Ok);
+}
+
+/// W8, W10: away from the write pointer, past the capacity, off the disk.
+#[test]
+fn misplaced_writes_are_refused() {
+    refused(|| write(98, 8), Status::NotAtWritePointer);
+    refused(|| write(64, 8), Status::NotAtWritePointer);
+    refused(|| write(94, 8), Status::NotAtWritePointer);
+    refused(|| write(112, 8), Status::NotAtWritePointer);
+    refused(|| write(96, 18), Status::PastCapacity);
+    refused(|| write(96, 40), Status::PastCapacity);
+    refused(|| write(256, 2), Status::OutOfRange);
+    refused(|| write(254, 4), Status::OutOfRange);
+    refused(|| write(u64::MAX - 1, 2), Status::OutOfRange);
+    refused(|| op(Op::WriteZeroes, 90, 2), Status::NotAtWritePointer);
+}
+
+/// Unaligned addresses and lengths, and buffers that do not fit.
+#[test]
+fn unaligned_and_empty_buffers_are_refused() {
+    refused(|| write(97, 2), Status::Unaligned);
+    refused(|| write(96, 3), Status::Unaligned);
+    refused(|| op(Op::Write, 96, 8), Status::BadBuffer);
+    refused(|| op(Op::Read, 96, 8), Status::BadBuffer);
+    refused(|| write(96, 0), Status::OutOfRange);
+    refused(|| op(Op::WriteZeroes, 96, 0), Status::OutOfRange);
+    for bytes in [0, 1, 511, 8 * 512 - 1, 8 * 512 + 1, 9 * 512] {
+        refused(
+            || zoneplug_core::Bio::with_buf(Op::Write, Sector(96), 8, IoBuf::leaked(bytes)),
+            Status::BadBuffer,
+        );
+    }
+}
+
+/// A batch in which good and bad alternate: the good ones are as if the bad ones were not there.
+#[test]
+fn bad_writes_between_good_ones_do_not_matter() {
+    let mut r = make(4, 64, 64).limits(|l| l.write_granularity_sectors = 2).rig();
+    let short = |sector| zoneplug_core::Bio::with_buf(Op::Write, Sector(sector), 4, buf(2));
+    let list = [
+        write(0, 4),
+        short(4),
+        write(4, 3),
+        write(4, 4),
+        append(0, 3, 0),
+        append(0, 4, 8),
+        append(2, 4, 8),
+        write(12, 54),
+        write(12, 52),
+        append(0, 4, 0),
+        write(64, 4),
+    ];
+    use Status as S;
+    let expected = [
+        S::Ok,
+        S::BadBuffer,
+        S::Unaligned,
+        S::Ok,
+        S::Unaligned,
+        S::Ok,
+        S::NotZoneStart,
+        S::NotAtWritePointer,
+        S::Ok,
+        S::ZoneFull,
+        S::Ok,
+    ];
+    // 12 + 54 spans into zone 1, which is empty: that one is good, so it fills zone 0 and those behind it differ.
+    let mut expected = expected.to_vec();
+    expected[7] = S::Ok;
+    expected[8] = S::ZoneFull;
+    expected[10] = S::NotAtWritePointer;
+    assert_eq!(r.run(0, list), expected);
+    assert_eq!(r.medium(0, 64), (0..64).collect::<Vec<_>>());
+    assert_eq!(r.wp(1), 2);
+}
+
+/// W17, R32: full, read-only and offline zones refuse in the layer, once it knows.
+#[test]
+fn writes_to_full_read_only_and_offline_zones_are_refused() {
+    let cases = [
+        (Condition::Full, Status::ZoneFull),
+        (Condition::ReadOnly, Status::ZoneReadOnly),
+        (Condition::Offline, Status::ZoneOffline),
+    ];
+    for (cond, status) in cases {
+        let mut r = make(4, 64, 64).rig();
+        assert_eq!(r.status(write(0, 8)), Status::Ok);
+        r.dev.set_condition(ZoneNo(0), cond);
+        // The device says so first; a limit-like status keeps the write pointer.
+        assert_eq!(r.status(write(8, 8)), status);
+        assert_eq!(r.cached(0), Some((Condition::Active, 8)), "only a report tells");
+        assert_eq!(r.status(zoneplug_core_report(0)), Status::Ok);
+        assert_eq!(r.cached(0).unwrap().0, cond);
+        let seen = r.commands(Op::Write);
+        for bio in [write(8, 8), write(0, 8), append(0, 8, 0), op(Op::WriteZeroes, 8, 8)] {
+            assert_eq!(r.status(bio), status);
+        }
+        assert_eq!(r.commands(Op::Write), seen);
+        assert_eq!(r.status(write(64, 8)), Status::Ok, "its neighbours do not notice");
+        if cond == Condition::Full {
+            assert_eq!(r.status(op(Op::ZoneReset, 0, 64)), Status::Ok);
+        } else {
+            // The device lets the zone be written again.
+            r.dev.set_condition(ZoneNo(0), Condition::Empty);
+            r.report(0, 1);
+        }
+        assert_eq!(r.status(write(0, 8)), Status::Ok);
+    }
+}
+
+fn zoneplug_core_report(sector: u64) -> Box<zoneplug_core::Bio> {
+    flags(report(sector, 1), zoneplug_core::Flags::RESYNC)
+}
+
+/// R32: a zone that goes read-only with writes in flight and waiting: all come back, none twice.
+#[test]
+fn r32_a_zone_that_goes_read_only_in_flight() {
+    for cond in [Condition::ReadOnly, Condition::Offline] {
+        let mut r = make(4, 64, 64).config(|c| c.nomerges = true).rig();
+        r.submit(0, (0..4).map(|i| token(write(i * 8, 8), i)));
+        r.dev.set_condition(ZoneNo(0), cond);
+        r.submit(0, [token(report(0, 1), 4)]);
+        let done = r.finish();
+        assert_eq!(done.len(), 5);
+        assert_eq!(done[0].status, Status::Ok);
+        assert!(done[1..4].iter().all(|b| !b.status.is_ok()));
+        assert_eq!(r.cached(0).unwrap().0, cond);
+        assert_eq!(r.disk.counters().waiting, 0);
+    }
+}
+
+/// Discard: conventional zones only.
+#[test]
+fn discard_of_a_sequential_zone_is_not_supported() {
+    let mut r = make(4, 64, 64).conventional(&[0]).rig();
+    assert_eq!(r.status(write(0, 16)), Status::Ok);
+    assert_eq!(r.status(op(Op::Discard, 4, 8)), Status::Ok);
+    assert_eq!(r.medium(0, 16), (0..4).chain([0; 8]).chain(12..16).collect::<Vec<_>>());
+    assert_eq!(r.status(op(Op::Discard, 60, 8)), Status::NotSupported);
+    assert_eq!(r.status(op(Op::Discard, 64, 8)), Status::NotSupported);
+}
+
+/// Nothing of a long write to a conventional zone, or of one without plugs, is sent if it would have to wait (W11).
+#[test]
+fn w11_nowait_of_a_split_write_is_all_or_nothing() {
+    let limits = |l: &mut zoneplug_core::zone::Limits| l.max_transfer_sectors = 8;
+    let nowait = |b| flags(b, zoneplug_core::Flags::NOWAIT);
+    for mode in [Mode::None, Mode::Plug] {
+        let m = make(4, 64, 64).mode(mode).conventional(&[0]).limits(limits).queues(&[(8, 2)]);
+        let mut r = m.rig();
+        let s = r.status(nowait(write_as(0, 32, 1)));
+        let written = r.medium(0, 32).iter().filter(|&&s| s != 0).count();
+        assert_eq!(written, if s.is_ok() { 32 } else { 0 }, "{mode}: {s}");
+    }
+}
+
+/// A queue or a disk that makes no sense is refused with something to try.
+#[test]
+fn senseless_queues_and_disks_are_refused() {
+    let r = make(4, 64, 64).rig();
+    for (depth, tags) in [(0, 1), (1, 0), (1, u16::MAX)] {
+        let e = r.disk.open_polled_queue(depth, tags).unwrap_err();
+        assert!(e.what_to_try().is_some());
+    }
+    assert!(r.disk.cached_zone(ZoneNo(4)).is_err());
+    assert!(DiskConfig::default() == DiskConfig { mode: Mode::Plug, ..DiskConfig::default() });
+}
+
+/// A full queue takes what fits and leaves the rest to the client, in order.
+#[test]
+fn a_full_queue_leaves_the_rest_with_the_client() {
+    let mut r = make(4, 64, 64).queues(&[(3, 1)]).rig();
+    let mut list: zoneplug_core::Bios = (0..5).map(|i| write(i * 8, 8)).collect();
+    assert_eq!(r.queues[0].submit(r.now, &mut list), 3);
+    assert_eq!((list.len(), list[0].sector.0, r.wp(0)), (2, 24, 24));
+    assert_eq!((r.queues[0].room(), r.queues[0].submit(r.now, &mut list)), (0, 0));
+    r.finish();
+    assert_eq!(r.queues[0].submit(r.now, &mut list), 2);
+    assert!(r.finish().iter().all(|b| b.status.is_ok()));
+}
