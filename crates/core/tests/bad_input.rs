@@ -58,6 +58,19 @@ fn unaligned_and_empty_buffers_are_refused() {
     }
 }
 
+/// Reads and conventional zones are aligned to the logical block, sequential writes to the write granularity (B13).
+#[test]
+fn w5_reads_and_conventional_writes_are_aligned_to_the_block() {
+    let limits = |l: &mut zoneplug_core::zone::Limits| {
+        (l.logical_block_sectors, l.write_granularity_sectors) = (2, 8);
+    };
+    let mut r = make(4, 64, 64).conventional(&[0]).limits(limits).rig();
+    assert_eq!(r.run(0, [write(2, 6), write(64, 8), read(2, 4)]), [Status::Ok; 3]);
+    let bad = [write(1, 2), write(2, 3), read(1, 2), read(2, 1), write(72, 4), append(64, 4, 0)];
+    assert_eq!(r.run(0, bad), [Status::Unaligned; 6]);
+    assert_eq!(r.medium(2, 6), (2..8).collect::<Vec<_>>());
+}
+
 /// A batch in which good and bad alternate: the good ones are as if the bad ones were not there.
 #[test]
 fn bad_writes_between_good_ones_do_not_matter() {

@@ -149,6 +149,26 @@ fn r7_a_reset_with_writes_waiting_leaves_a_zone_that_works() {
     }
 }
 
+/// M3, M4: reset-all takes what waits in every zone, and the zones work again.
+#[test]
+fn m4_reset_all_with_writes_waiting() {
+    let mut r = make(4, 64, 64).queues(&[(32, 8), (8, 4)]).rig();
+    for z in 0..4 {
+        r.submit(0, [token(write(z * 64, 8), 0)]);
+        r.submit(0, [token(write(z * 64 + 8, 8), 1)]);
+    }
+    r.submit(1, [token(op(Op::ZoneResetAll, 0, 0), 2)]);
+    r.now.0 += 100;
+    r.poll(1);
+    let done = r.finish();
+    for b in &done {
+        let expected = if b.token == 1 { Status::AbortedByManagement } else { Status::Ok };
+        assert_eq!(b.status, expected, "{b:?}");
+    }
+    assert_eq!((done.len(), r.disk.counters().live_plugs), (9, 0));
+    assert_eq!(r.run(0, (0..4).map(|z| write(z * 64, 8))), [Status::Ok; 4]);
+}
+
 /// M4, R9: a write that fails after a reset has passed it does not undo the reset.
 #[test]
 fn r9_an_undo_belongs_to_its_generation() {

@@ -8,8 +8,8 @@
 //!    data if the job verifies), `queue`/`commit`/`getevents`/`event`, `close_file` and `open_file` again between
 //!    writing and verifying, at last `io_u_free` per unit and `cleanup`.
 //!
-//! With `create_serialize=0` the first group runs after `io_u_init`, in the job's thread. `td` is used as a key and
-//! never looked into.
+//! With `create_serialize=0` (not in zoned mode) the first group runs after `io_u_init`, in the job's thread. `td` is
+//! used as a key and never looked into.
 
 use super::abi::{self, Abi, File, ZbdZone};
 use super::device::{Device, lock};

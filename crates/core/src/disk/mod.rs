@@ -80,8 +80,9 @@ impl Shared {
     pub(crate) fn place(&self, zone: ZoneNo) -> (usize, usize) {
         let row = zone.0 >> self.shard_bits;
         let mix = (row.wrapping_mul(0x9e37_79b1)) >> 16;
-        let mask = (1u32 << self.shard_bits) - 1;
-        (((zone.0 ^ mix) & mask) as usize, row as usize)
+        // There are `1 << shard_bits` shards, and the compiler sees that the index is in range.
+        let mask = self.shards.len() - 1;
+        ((zone.0 ^ mix) as usize & mask, row as usize)
     }
 
     /// The shard of a zone, locked, and the zone's index in it.

@@ -236,6 +236,15 @@ impl Lane {
     /// Delivers the BIOs of a command, which keeps its list for the next time.
     #[inline]
     pub(crate) fn deliver(&mut self, shared: &Shared, cmd: &mut Command, done: &mut Bios) {
+        if cmd.owner == self.id {
+            if cmd.bios.len() == 1 {
+                if let Some(bio) = cmd.bios.pop() {
+                    self.give_back(bio, done);
+                }
+                return;
+            }
+            return self.deliver_own(&mut cmd.bios, done);
+        }
         let owners = std::mem::take(&mut cmd.owners);
         let mut bios = std::mem::take(&mut cmd.bios);
         self.hand_over(shared, cmd.owner, &owners, &mut bios, done);

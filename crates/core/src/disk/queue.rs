@@ -379,7 +379,7 @@ impl Lane {
 
     /// Admits `self.run`, `total` sectors of one zone, as a whole: sends what makes one command if the zone is idle and a
     /// tag is free, and parks the rest.
-    #[inline]
+    #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn send_run(
         &mut self,

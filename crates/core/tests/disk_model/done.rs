@@ -11,6 +11,15 @@ impl World {
         self.trace.push(format!("  done {} {:?} {}", bio.token, bio.op, bio.status));
         let o = self.outstanding.remove(&bio.token).expect("I7: a BIO completes exactly once");
         assert_eq!(o.queue, q, "it comes back through its own queue");
+        if !bio.status.is_ok() {
+            self.seen.insert(bio.status);
+            // Of several parts that fail, one says why.
+            let z = self.zones.iter().rposition(|z| z.start <= bio.sector.0).unwrap_or(0);
+            let end = self.zones[z].start + u64::from(self.zones[z].len);
+            self.hidden |= bio.len_sectors > self.grain
+                && (bio.len_sectors > self.max_transfer || bio.end().is_none_or(|e| e.0 > end));
+            self.hidden |= bio.op == Op::WriteZeroes;
+        }
         match o.asked {
             Asked::Write { parts, stamp } => self.wrote(&bio, parts, stamp),
             Asked::Append { zone, generation, at, len, stamp } => {

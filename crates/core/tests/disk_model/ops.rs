@@ -121,7 +121,8 @@ impl World {
         let appends = if self.native { z.is_multiple_of(2) } else { self.mode == Mode::Plug };
         let writes = !self.native || !z.is_multiple_of(2);
         let n = if self.mode == Mode::None { 1 } else { self.rng.range(1, 5) };
-        let Some(q) = self.queue_for(z, n) else { return };
+        // One more for a report.
+        let Some(q) = self.queue_for(z, n + 1) else { return };
         let mut batch = Vec::new();
         for _ in 0..n {
             let zone = &self.zones[z];
@@ -141,8 +142,16 @@ impl World {
             let len = self.grain * self.rng.range(1, max);
             batch.push(if append { self.make_append(z, len) } else { self.make_write(z, len) });
         }
-        if !batch.is_empty() {
-            self.submit(q, batch);
+        if batch.is_empty() {
+            return;
+        }
+        // A report that the write overtakes, if it fails: its answer is old (E6).
+        if self.rng.one_in(5) {
+            self.report_of(z);
+        }
+        self.submit(q, batch);
+        if self.rng.one_in(5) {
+            self.report_of(z);
         }
     }
 
@@ -388,6 +397,7 @@ impl World {
             return;
         }
         self.trace.push(format!("drop q{q}"));
+        self.hidden = true;
         self.queues[q] = None;
         let tokens: Vec<_> =
             self.outstanding.iter().filter(|(_, o)| o.queue == q).map(|(&t, _)| t).collect();

@@ -1,7 +1,7 @@
 //! A world: a device, a disk, queues, what the client knows of each zone, and what is outstanding.
 
 use super::common::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, Mode, Revalidation};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
@@ -96,6 +96,9 @@ pub(crate) struct World {
     /// Where appends landed and where they had to, unless something before them failed.
     pub(crate) appends: Vec<(usize, u32, u32)>,
     pub(crate) limited: bool,
+    /// How BIOs failed; and whether some failures were not for the client to see.
+    pub(crate) seen: BTreeSet<Status>,
+    pub(crate) hidden: bool,
     pub(crate) completions: u64,
     pub(crate) trace: Vec<String>,
 }
@@ -198,6 +201,8 @@ impl World {
             spoiled: false,
             appends: Vec::new(),
             limited: l.max_active_zones != 0,
+            seen: BTreeSet::new(),
+            hidden: false,
             completions: 0,
             trace: Vec::new(),
             dev,
@@ -271,6 +276,7 @@ impl World {
                     None => self.revalidation = Some((r, rq)),
                     Some(result) => {
                         assert!(result.is_ok() || self.faults, "{result:?}");
+                        self.hidden |= result.is_err();
                         self.completions += 1;
                     }
                 }
@@ -317,6 +323,10 @@ impl World {
         let (stats, counters) = (self.dev.stats(), self.disk.counters());
         for q in self.queues.iter().flatten() {
             assert_eq!(q.outstanding(), 0);
+        }
+        // What failed at the device failed for somebody.
+        for (status, n) in stats.failures().filter(|f| f.0 != Status::Busy && !self.hidden) {
+            assert!(self.seen.contains(&status), "{n} commands: {status}, and no BIO");
         }
         if self.mode == Mode::Plug {
             assert_eq!(stats.overlaps, 0, "I1");
