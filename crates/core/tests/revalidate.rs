@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use std::sync::Arc;
+use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig, Revalidation};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo, ZoneType};
@@ -298,6 +299,37 @@ fn r40_a_new_queue_finishes_what_the_last_one_left() {
     }
     assert_eq!((r.device_wp(0), r.disk.counters().waiting), (64, 0));
     assert_eq!(r.run(0, [read(0, 64), flags(report(0, 1), Flags::RESYNC)]), [Status::Ok; 2]);
+}
+
+/// A waker that uses the disk.
+struct Curious(Disk);
+
+impl std::task::Wake for Curious {
+    fn wake(self: Arc<Self>) {
+        let mut queue = self.0.open_polled_queue(1, 1).expect("a queue");
+        queue.poll(Nanos(0), &mut Bios::new());
+        drop(self.0.begin_freeze());
+        let _ = self.0.counters();
+    }
+}
+
+/// I8: no waker is called under a lock: at a thaw, a delivery or a drop it may use the disk.
+#[test]
+fn i8_a_waker_may_use_the_disk() {
+    let mut r = make(4, 64, 64).queues(&[(8, 2), (8, 2)]).rig();
+    let waker = Waker::from(Arc::new(Curious(r.disk.clone())));
+    let freeze = r.disk.begin_freeze();
+    assert!(r.queues[1].arm(&waker));
+    drop(freeze);
+    r.submit(0, [write(0, 8)]);
+    r.submit(1, [write(8, 8)]);
+    assert!(r.queues[1].arm(&waker));
+    r.step();
+    r.step();
+    r.drain();
+    assert!(r.queues[1].arm(&waker));
+    r.submit(0, [write(16, 8)]);
+    drop(r.queues.remove(0));
 }
 
 /// A disk outlives its handle as long as a queue is open, and a device its disk.

@@ -64,8 +64,6 @@ impl Drop for Freeze {
     fn drop(&mut self) {
         // One freeze less, one version more.
         self.shared.state.0.fetch_add(VERSION - 1, Ordering::AcqRel);
-        for q in lock(&self.shared.queues).iter().flatten() {
-            q.wake();
-        }
+        self.shared.wake_all();
     }
 }

@@ -92,6 +92,14 @@ impl Shared {
         (lock(&self.shards[s].0), i)
     }
 
+    /// Wakes every queue that sleeps, with no lock held: a waker may use the disk (I8).
+    pub(crate) fn wake_all(&self) {
+        let all: Vec<_> = lock(&self.queues).iter().flatten().cloned().collect();
+        for q in all {
+            q.wake();
+        }
+    }
+
     pub(crate) fn bump(&self) {
         self.state.0.fetch_add(VERSION, Ordering::AcqRel);
     }

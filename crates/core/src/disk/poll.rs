@@ -78,9 +78,7 @@ impl DiskQueue {
         lock(&self.shared.orphans).push(orphan);
         self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
         // Somebody who sleeps may be the only one left to poll it.
-        for q in lock(&self.shared.queues).iter().flatten() {
-            q.wake();
-        }
+        self.shared.wake_all();
     }
 
     fn unregister(&mut self) {
