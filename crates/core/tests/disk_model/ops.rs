@@ -533,6 +533,7 @@ impl World {
         let device = self.dev.zone_info(ZoneNo(z as u32));
         self.submit(q, vec![(bio, Asked::Bad { status })]);
         assert_eq!(before, format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32))), "W9");
-        assert_eq!(device, self.dev.zone_info(ZoneNo(z as u32)));
+        // Not the condition: a command that was held up may have gone out and closed the zone implicitly.
+        assert_eq!(device.wp, self.dev.zone_info(ZoneNo(z as u32)).wp);
     }
 }
