@@ -1,5 +1,7 @@
 //! Nothing is allocated per BIO once a workload has warmed up.
 
+#![allow(clippy::unwrap_used)]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};

@@ -1,6 +1,8 @@
 //! Hosted disks: a client whose context sent another's write blocks, sleeps, panics, forgets or drops its queue, and
 //! all others finish.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};

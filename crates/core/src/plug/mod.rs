@@ -11,7 +11,7 @@
 //!   that is refused changes nothing (W9).
 //! * The first write of an idle plug is issued; later ones park, in order (I2). `PLUGGED` says that one is in
 //!   flight, or about to be (I1, I4).
-//! * [`Shard::complete`] answers what comes next: nothing, the next parked writes as one command ([`Shard::fill`]),
+//! * `Shard::complete` answers what comes next: nothing, the next parked writes as one command (`Shard::fill`),
 //!   or, after an error, that all who waited are aborted (E1).
 
 mod shard;
