@@ -303,3 +303,32 @@ fn a_device_error_in_the_middle_of_a_queue_loses_nothing_acknowledged() {
         assert_eq!(r.medium(0, 64), (0..64).collect::<Vec<_>>());
     }
 }
+
+/// R32: a zone that turned read-only or offline at run time is known to be so from the first write that it refuses, until
+/// a report says otherwise.
+#[test]
+fn r32_a_zone_that_refuses_for_good_fails_fast() {
+    for status in [Status::ZoneReadOnly, Status::ZoneOffline] {
+        let mut r = make(2, 64, 64).rig();
+        assert_eq!(r.status(write(0, 8)), Status::Ok);
+        r.fail(Op::Write, status);
+        assert_eq!(r.status(write(8, 8)), status);
+        let sent = r.commands(Op::Write);
+        assert_eq!(r.status(write(8, 8)), status);
+        assert_eq!(r.commands(Op::Write), sent, "the second one never reached the device");
+        assert_eq!(r.report(0, 1)[0].wp.0, 8, "it was the injected fault that lied");
+        assert_eq!(r.status(write(8, 8)), Status::Ok);
+    }
+}
+
+/// E10: a device that says *full* where the layer sees room knows better: the write pointer is unknown.
+#[test]
+fn e10_a_device_that_is_full_before_us_is_believed() {
+    let mut r = make(2, 64, 64).rig();
+    assert_eq!(r.status(write(0, 8)), Status::Ok);
+    r.fail(Op::Write, Status::ZoneFull);
+    assert_eq!(r.status(write(8, 8)), Status::ZoneFull);
+    assert_eq!(r.status(write(8, 8)), Status::StaleWritePointer);
+    r.report(0, 1);
+    assert_eq!(r.status(write(8, 8)), Status::Ok);
+}

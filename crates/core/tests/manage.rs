@@ -221,6 +221,32 @@ fn m5_strict_management_refuses_busy_zones() {
     assert_eq!(r.status(op(Op::ZoneReset, 0, 256)), Status::Ok);
 }
 
+/// M5: while a strict reset is on its way, writes to its zones are refused rather than aborted by it; so is another one.
+#[test]
+fn m5_writes_during_a_strict_reset_are_refused() {
+    let mut r = make(4, 64, 64).config(|c| c.strict_management = true).rig();
+    assert_eq!(r.run(0, [write(0, 8), write(64, 8)]), [Status::Ok; 2]);
+    for fails in [true, false] {
+        if fails {
+            r.fail(Op::ZoneReset, Status::Io);
+        }
+        r.submit(0, [token(op(Op::ZoneReset, 0, 128), 0)]);
+        r.submit(0, [token(write(72, 8), 1), token(append(0, 8, 0), 2), token(write(128, 8), 3)]);
+        r.submit(0, [token(op(Op::ZoneFinish, 64, 64), 4)]);
+        let mut done = r.finish();
+        done.sort_by_key(|b| b.token);
+        let s: Vec<_> = done.iter().map(|b| b.status).collect();
+        let reset = if fails { Status::Io } else { Status::Ok };
+        let third = if fails { Status::Ok } else { Status::NotAtWritePointer };
+        assert_eq!(s, [reset, Status::ZoneBusy, Status::ZoneBusy, third, Status::ZoneBusy]);
+    }
+    assert_eq!(
+        r.run(0, [write(0, 8), write(64, 8)]),
+        [Status::Ok; 2],
+        "and then they may write again"
+    );
+}
+
 /// M6: management of a conventional zone is refused in the layer, and reset-all passes it by.
 #[test]
 fn m6_conventional_zones_are_not_managed() {

@@ -140,7 +140,8 @@ const TABLE: [Row; 33] = [
     row(S::Ok, "ok", 0, 0x000, (0, 0, 0), Advanced),
     row(S::NotAtWritePointer, "not at the write pointer", EIO, 0x1bc, (5, 0x21, 4), Kept),
     row(S::PastCapacity, "past the zone capacity", EIO, 0x1b8, (5, 0x21, 5), Kept),
-    row(S::ZoneFull, "zone full", EIO, 0x1b9, (5, 0x24, 0), Kept),
+    // From a device it says that the layer's write pointer is wrong.
+    row(S::ZoneFull, "zone full", EIO, 0x1b9, (5, 0x24, 0), Unknown),
     row(S::ZoneReadOnly, "zone read-only", EIO, 0x1ba, (7, 0x27, 7), Kept),
     row(S::ZoneOffline, "zone offline", EIO, 0x1bb, (5, 0x2c, 0x0e), Kept),
     row(S::StaleWritePointer, "stale write pointer", EIO, 0x1bc, (5, 0x21, 4), Kept),

@@ -125,33 +125,55 @@ impl Lane {
         }
         let g = &layout.geometry;
         let all = Self::resets_all(layout, bio);
-        let zones = if all {
-            0..g.nr_zones()
-        } else {
+        if !all {
             if !g.contains(bio.sector, bio.len_sectors) {
                 return Err(Status::OutOfRange);
             }
-            let (first, offset) = g.zone_of(bio.sector);
+            let (_, offset) = g.zone_of(bio.sector);
             let end = bio.sector.plus(u64::from(bio.len_sectors));
-            let (after, rest) = g.zone_of(end);
-            if offset != 0 || (rest != 0 && end != g.capacity()) {
+            if offset != 0 || (g.zone_of(end).1 != 0 && end != g.capacity()) {
                 return Err(Status::NotZoneStart);
             }
-            first.0..after.0 + u32::from(rest != 0)
-        };
+        }
+        let zones = Self::zones_of(layout, bio);
         if !all && zones.clone().any(|z| g.is_conventional(ZoneNo(z))) {
             return Err(Status::ConventionalZone);
         }
-        let aborts = matches!(bio.op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish);
-        if layout.config.strict_management && layout.plugs && aborts {
-            for z in zones {
-                let (shard, i) = shared.shard(ZoneNo(z));
-                if shard.plugs[i].is_plugged() {
+        if layout.config.strict_management && layout.plugs && Self::aborts(bio.op) {
+            for z in zones.clone() {
+                let (mut shard, i) = shared.shard(ZoneNo(z));
+                if !shard.plugs[i].begin_management() {
+                    drop(shard);
+                    Self::end_management(shared, zones.start..z);
                     return Err(Status::ZoneBusy);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether a management operation aborts the writes that wait for its zones.
+    fn aborts(op: Op) -> bool {
+        matches!(op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish)
+    }
+
+    /// The zones of a management BIO that has been checked.
+    fn zones_of(layout: &Layout, bio: &Bio) -> std::ops::Range<u32> {
+        let g = &layout.geometry;
+        if Self::resets_all(layout, bio) {
+            return 0..g.nr_zones();
+        }
+        let (first, _) = g.zone_of(bio.sector);
+        let (last, _) = g.zone_of(bio.sector.plus(u64::from(bio.len_sectors) - 1));
+        first.0..last.0 + 1
+    }
+
+    /// Strict mode: writes may come again.
+    fn end_management(shared: &Shared, zones: std::ops::Range<u32>) {
+        for z in zones {
+            let (mut shard, i) = shared.shard(ZoneNo(z));
+            shard.plugs[i].end_management();
+        }
     }
 
     /// A reset of exactly the whole disk is a reset of all zones (M1).
@@ -225,6 +247,10 @@ impl Lane {
                 }
                 _ => {}
             }
+        }
+        // Always, because the attribute may have changed meanwhile.
+        if layout.plugs && Self::aborts(cmd.op) {
+            Self::end_management(shared, Self::zones_of(layout, &cmd.bios[0]));
         }
         if !cmd.status.is_ok() && cmd.op == Op::ReportZones && cmd.status != Status::ZoneBusy {
             // The epoch was there.

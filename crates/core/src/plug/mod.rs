@@ -37,8 +37,10 @@ pub(crate) mod state {
     pub(crate) const CONVENTIONAL: u8 = 16;
     /// A resync is on its way and no write has come since.
     pub(crate) const RESYNC: u8 = 32;
+    /// A reset or finish of strict mode is on its way: writes fail with *zone busy* rather than be aborted by it (M5).
+    pub(crate) const MANAGED: u8 = 64;
 }
-use state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
+use state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -96,7 +98,7 @@ impl Plug {
     }
 
     fn set_from(&mut self, zone: &ZoneInfo) {
-        self.state &= PLUGGED;
+        self.state &= PLUGGED | MANAGED;
         match zone.cond {
             Condition::NotWp => self.state |= CONVENTIONAL,
             Condition::ReadOnly => self.state |= READONLY,
@@ -202,6 +204,8 @@ impl Plug {
             Status::ZoneReadOnly
         } else if self.state & OFFLINE != 0 {
             Status::ZoneOffline
+        } else if self.state & MANAGED != 0 {
+            Status::ZoneBusy
         } else if self.state & NEED_WP != 0 {
             Status::StaleWritePointer
         } else if self.wp >= self.capacity {
@@ -224,6 +228,29 @@ impl Plug {
         }
         self.state |= RESYNC;
         true
+    }
+
+    /// A reset or finish of strict mode begins; false if the zone has writes in flight, or another one.
+    pub(crate) fn begin_management(&mut self) -> bool {
+        let free = self.state & (PLUGGED | MANAGED) == 0;
+        if free {
+            self.state |= MANAGED;
+        }
+        free
+    }
+
+    /// It has ended.
+    pub(crate) fn end_management(&mut self) {
+        self.state &= !MANAGED;
+    }
+
+    /// The device has said that the zone cannot be written: so it is, until a report says otherwise.
+    pub(crate) fn refused_for_good(&mut self, status: Status) {
+        match status {
+            Status::ZoneReadOnly => self.state |= READONLY,
+            Status::ZoneOffline => self.state |= OFFLINE,
+            _ => {}
+        }
     }
 
     /// The lock of the `lock` mode: takes the zone, or says that it is taken.

@@ -1,7 +1,7 @@
 //! A shard: the plugs that share a lock, and the slots of what they parked.
 
 use super::slots::Slots;
-use super::state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
+use super::state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::{Kind, NONE, Plug};
 use crate::bio::{Bio, Command, Status, WritePointer};
 use crate::zone::{Condition, ZoneInfo};
@@ -208,6 +208,7 @@ impl Shard {
             WritePointer::Kept if plug.generation != cmd.generation => false,
             WritePointer::Kept => {
                 plug.wp = offset;
+                plug.refused_for_good(cmd.status);
                 true
             }
             WritePointer::Unknown => {
@@ -260,7 +261,7 @@ impl Shard {
         }
         plug.wp = wp;
         plug.generation = plug.generation.wrapping_add(1);
-        plug.state &= PLUGGED;
+        plug.state &= PLUGGED | MANAGED;
         self.abort(i, aborted);
     }
 
