@@ -130,7 +130,7 @@ impl Disk {
             return all;
         }
         let queues = lock(&self.shared.queues);
-        let open = queues.iter().flatten().map(|q| &q.counts);
+        let open = queues.iter().flatten().map(|q| &q.counts.0);
         for c in open.chain([&self.shared.past]) {
             all.plugs.issued += c.issued.load(Ordering::Relaxed);
             all.plugs.merged += c.merged.load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Where BIOs that another queue completed wait for their owner.
 
-use super::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use super::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
 use crate::bio::Bio;
 use std::task::Waker;
 
@@ -54,7 +54,8 @@ pub(crate) struct Mailbox {
     filled: AtomicBool,
     /// The freeze that the owner has seen, with the lowest bit set while it still had work (see `freeze`).
     pub(crate) ack: AtomicU32,
-    pub(crate) counts: Counts,
+    /// On a line of its own: the owner writes it while others deliver.
+    pub(crate) counts: Padded<Counts>,
 }
 
 impl Mailbox {

@@ -88,7 +88,7 @@ impl DiskQueue {
             bio.in_flight = false;
         }
         self.lane.id = Lane::CLOSED;
-        self.shared.past.add(&self.lane.mailbox.counts);
+        self.shared.past.add(&self.lane.mailbox.counts.0);
         lock(&self.shared.queues)[id as usize] = None;
         self.shared.depths.fetch_sub(u64::from(self.lane.depth), Ordering::Relaxed);
         self.shared.bump();

@@ -411,7 +411,7 @@ impl Lane {
         let whole = total <= layout.merge.max_of(kind) && nr <= layout.merge.max_bios;
         let cmd = if admit == Admit::Issue { self.free.pop() } else { None };
         let Some(mut cmd) = cmd else {
-            self.mailbox.counts.parked(self.run.len());
+            self.mailbox.counts.0.parked(self.run.len());
             if whole {
                 shard.park(i, &mut self.run, total, self.id, kind);
             } else {
@@ -436,7 +436,7 @@ impl Lane {
             let (n, sectors) = layout.merge.prefix(kind, &self.run);
             cmd.len_sectors = sectors;
             cmd.bios.extend(self.run.drain(..n));
-            self.mailbox.counts.parked(self.run.len());
+            self.mailbox.counts.0.parked(self.run.len());
             self.park_in_parts(layout, shard, i, kind);
             drop(guard);
         }
@@ -446,7 +446,7 @@ impl Lane {
     /// Puts a plugged write on the way, and counts it.
     #[inline]
     pub(crate) fn send_write(&mut self, cmd: Box<Command>) {
-        self.mailbox.counts.issued(cmd.bios.len());
+        self.mailbox.counts.0.issued(cmd.bios.len());
         self.out.push_back(cmd);
     }
 

@@ -119,7 +119,7 @@ impl Lane {
             );
             let (kind, len) = (Kind::of(&part), part.len_sectors);
             lane.run.push(part);
-            lane.mailbox.counts.parked(1);
+            lane.mailbox.counts.0.parked(1);
             shard.park(i, &mut lane.run, len, lane.id, kind);
             if admit == Admit::Issue {
                 lane.ready.push_back(Ready::Zone(zone));

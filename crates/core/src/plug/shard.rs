@@ -164,9 +164,8 @@ impl Shard {
         // All parked writes of a zone are contiguous; an append got its sector when it was admitted.
         let first = self.slots.get(plug.head);
         let (kind, owner) = (first.kind, first.queue);
-        let mut total = first.len_sectors;
+        let (sector, mut total) = (first.sector, first.len_sectors);
         let mut next = self.slots.take(plug.head, &mut cmd.bios);
-        let sector = cmd.bios[0].sector;
         cmd.set(kind.op(), sector, 0, kind.flags());
         cmd.generation = plug.generation;
         cmd.plugged = true;

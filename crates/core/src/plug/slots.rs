@@ -7,11 +7,14 @@
 
 use super::{Kind, NONE};
 use crate::bio::Bio;
+use crate::unit::Sector;
 
 #[derive(Debug)]
 pub(crate) struct Slot {
     bios: Vec<Box<Bio>>,
     next: u32,
+    /// Where the run starts: read instead of its first BIO.
+    pub(crate) sector: Sector,
     /// Of the whole run.
     pub(crate) len_sectors: u32,
     /// The queue of the BIOs.
@@ -62,6 +65,7 @@ impl Slots {
         let none = Slot {
             bios: Vec::with_capacity(4),
             next: self.free,
+            sector: Sector(0),
             len_sectors: 0,
             queue: 0,
             kind: Kind(0),
@@ -85,6 +89,7 @@ impl Slots {
         let i = self.free;
         let s = &mut self.slots[i as usize];
         self.free = s.next;
+        s.sector = run[0].sector;
         s.len_sectors = len_sectors;
         s.queue = queue;
         s.kind = kind;
