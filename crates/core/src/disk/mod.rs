@@ -19,6 +19,7 @@ mod queue;
 mod revalidate;
 mod split;
 pub(crate) mod sync;
+mod write;
 
 pub use attr::{Attribute, DiskCounters};
 pub use config::{DiskConfig, Mode, QueueConfig};

@@ -1,0 +1,213 @@
+//! Plugged writes on their way down: forming runs, admitting them, parking what has to wait.
+
+use super::Shared;
+use super::layout::Layout;
+use super::queue::{Lane, Ready};
+use crate::bio::{Bio, Bios, Command, Op, Status};
+use crate::plug::{Admit, Kind, Shard};
+use crate::unit::{Sector, ZoneNo};
+
+impl Lane {
+    /// A write, write-zeroes or emulated append, and those behind it in `bios` that continue it: they are admitted
+    /// together.
+    pub(super) fn write(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        bio: Box<Bio>,
+        bios: &mut Bios,
+    ) {
+        if let Err(status) = layout.check_write(&bio) {
+            return self.reject(bio, status);
+        }
+        let (zone, offset) = layout.geometry.zone_of(bio.sector);
+        let append = bio.op == Op::ZoneAppend;
+        let len = bio.len_sectors;
+        let max = layout.max_of(bio.op);
+        if append {
+            if let Err(status) = Self::check_append(layout, offset, len) {
+                return self.refuse(shared, bio, zone, status);
+            }
+        } else if len > max
+            || u64::from(offset) + u64::from(len) > u64::from(layout.geometry.zone_sectors())
+        {
+            return self.split_write(shared, layout, bio);
+        }
+        let kind = Kind::of(&bio);
+        let zone_start = layout.geometry.zone_start(zone);
+        let total = self.collect(layout, bio, bios, kind, offset);
+        self.send_run(shared, layout, zone, zone_start, kind, offset, total);
+    }
+
+    /// Starts a run with `bio`, and takes the BIOs behind it that continue it: the same operation and kind, contiguous (or
+    /// appends to the same zone). Returns its length in sectors. No lock is held, and the plug is not asked.
+    #[inline]
+    fn collect(
+        &mut self,
+        layout: &Layout,
+        bio: Box<Bio>,
+        bios: &mut Bios,
+        kind: Kind,
+        offset: u32,
+    ) -> u32 {
+        let (op, first) = (bio.op, bio.sector);
+        let mut total = bio.len_sectors;
+        self.run.push(bio);
+        if !kind.merges(kind) {
+            return total;
+        }
+        let append = op == Op::ZoneAppend;
+        let max = if append { layout.append_max } else { layout.max_of(op) };
+        let room = layout.geometry.zone_sectors() - offset;
+        while self.outstanding < self.depth {
+            let next = if append { first } else { first.plus(u64::from(total)) };
+            let Some(mut bio) = bios.pop_front_if(|b| {
+                b.op == op
+                    && b.sector == next
+                    && Kind::of(b) == kind
+                    && b.len_sectors & layout.write_mask() == 0
+                    && b.len_sectors.wrapping_sub(1) < max
+                    && b.len_sectors <= room - total
+                    && (op == Op::WriteZeroes || Layout::buffer_fits(b))
+            }) else {
+                break;
+            };
+            self.take(&mut bio);
+            total += bio.len_sectors;
+            self.run.push(bio);
+        }
+        total
+    }
+
+    /// Admits `self.run`, `total` sectors of one zone, as a whole: sends what makes one command if the zone is idle and a
+    /// tag is free, and parks the rest.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    fn send_run(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        zone: ZoneNo,
+        zone_start: Sector,
+        kind: Kind,
+        offset: u32,
+        total: u32,
+    ) {
+        let append = self.run[0].op == Op::ZoneAppend;
+        let (mut guard, i) = shared.shard(zone);
+        let shard = &mut *guard;
+        let plug = &mut shard.plugs[i];
+        let mut at = plug.write_pointer();
+        let admit = if append { plug.admit_append(total) } else { plug.admit(offset, total) };
+        if let Admit::Reject(status) = admit {
+            drop(guard);
+            return self.run_refused(shared, layout, zone, kind, status);
+        }
+        if append {
+            for bio in &mut self.run {
+                bio.sector = zone_start.plus(u64::from(at));
+                at += bio.len_sectors;
+            }
+        }
+        let nr = self.run.len() as u32;
+        let whole = total <= layout.merge.max_of(kind) && nr <= layout.merge.max_bios;
+        let cmd = if admit == Admit::Issue { self.free.pop() } else { None };
+        let Some(mut cmd) = cmd else {
+            self.mailbox.counts.0.parked(self.run.len());
+            if whole {
+                shard.park(i, &mut self.run, total, self.id, kind);
+            } else {
+                self.park_in_parts(layout, shard, i, kind);
+            }
+            drop(guard);
+            if admit == Admit::Issue {
+                // The zone waits for a tag, its BIOs hold none.
+                self.ready.push_back(Ready::Zone(zone));
+            }
+            return;
+        };
+        cmd.set(kind.op(), self.run[0].sector, total, kind.flags());
+        cmd.generation = plug.generation();
+        cmd.plugged = true;
+        cmd.zone = zone.0;
+        cmd.begin_owners(self.id);
+        if whole {
+            drop(guard);
+            std::mem::swap(&mut cmd.bios, &mut self.run);
+        } else {
+            let (n, sectors) = layout.merge.prefix(kind, &self.run);
+            cmd.len_sectors = sectors;
+            cmd.bios.extend(self.run.drain(..n));
+            self.mailbox.counts.0.parked(self.run.len());
+            self.park_in_parts(layout, shard, i, kind);
+            drop(guard);
+        }
+        self.send_write(cmd);
+    }
+
+    /// Puts a plugged write on the way, and counts it.
+    #[inline]
+    pub(crate) fn send_write(&mut self, cmd: Box<Command>) {
+        self.mailbox.counts.0.issued(cmd.bios.len());
+        self.out.push_back(cmd);
+    }
+
+    /// Parks `self.run` in pieces of which each makes one command.
+    #[cold]
+    fn park_in_parts(&mut self, layout: &Layout, shard: &mut Shard, i: usize, kind: Kind) {
+        while !self.run.is_empty() {
+            let (n, sectors) = layout.merge.prefix(kind, &self.run);
+            self.scratch.extend(self.run.drain(..n));
+            shard.park(i, &mut self.scratch, sectors, self.id, kind);
+        }
+    }
+
+    /// A run was not admitted as a whole: each of its BIOs gets its own answer.
+    #[cold]
+    fn run_refused(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        zone: ZoneNo,
+        kind: Kind,
+        status: Status,
+    ) {
+        if self.run.len() == 1 {
+            let Some(bio) = self.run.pop() else { return };
+            return self.write_refused(shared, layout, bio, zone, status);
+        }
+        let zone_start = layout.geometry.zone_start(zone);
+        for bio in std::mem::take(&mut self.run) {
+            let (_, offset) = layout.geometry.zone_of(bio.sector);
+            let len = bio.len_sectors;
+            self.run.push(bio);
+            self.send_run(shared, layout, zone, zone_start, kind, offset, len);
+        }
+    }
+
+    fn check_append(layout: &Layout, offset: u32, len: u32) -> Result<(), Status> {
+        if offset != 0 {
+            Err(Status::NotZoneStart)
+        } else if len > layout.append_max {
+            Err(Status::AppendTooLarge)
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn write_refused(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        bio: Box<Bio>,
+        zone: ZoneNo,
+        status: Status,
+    ) {
+        if status == Status::ConventionalZone && bio.op != Op::ZoneAppend {
+            // W2: no plug, no order.
+            return self.pass(layout, bio);
+        }
+        self.refuse(shared, bio, zone, status);
+    }
+}
