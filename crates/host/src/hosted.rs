@@ -82,7 +82,14 @@ impl Shared {
         let mut gone = Vec::new();
         lanes.retain(|lane| {
             let dead = lane.orphan.load(Ordering::Acquire)
-                && lane.try_lock().is_some_and(|q| is_empty(&q));
+                && lane.try_lock().is_some_and(|mut queue| {
+                    let empty = is_empty(&queue);
+                    if empty {
+                        // Others may still hold the lane, and will not run it: no freeze may wait for it.
+                        queue.close();
+                    }
+                    empty
+                });
             if dead {
                 gone.push(lane.clone());
             }
@@ -352,6 +359,11 @@ impl Client {
             self.shared.reactor.kick(&self.shared);
         }
         armed
+    }
+
+    /// The reverse of [`Client::arm`], for a client that nothing is in flight of: the reactor need not run its lane.
+    pub fn disarm(&self) {
+        self.lane.armed.store(false, Ordering::Release);
     }
 
     /// Waits until nothing of this client is in flight, at most `timeout`. True if that is so. What finished is in

@@ -1,0 +1,235 @@
+//! Threads on one disk: writes that span zones and the transfer limit, appends to shared zones, reads, resets, clients
+//! that come and go, freezes, revalidations and attribute changes, all at a time, on a disk that reorders. Then every
+//! sector is compared.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use zoneplug_buf::IoBuf;
+use zoneplug_core::{Bio, Bios, Op, Sector, Status, lost_bios};
+use zoneplug_host::{Client, HostedDisk};
+
+/// 256 KiB.
+const ZONE: u64 = 512;
+/// Zones that each thread has to itself.
+const OWN: u64 = 6;
+const THREADS: u64 = 3;
+/// Zones that all append to, behind the own ones.
+const SHARED: u64 = 4;
+const DEPTH: usize = 24;
+const SPEC: &str = "mem,zones=24,zone-size=256K,max-transfer=24K,max-bios=9,paranoid=1";
+
+/// Fills `buf` so that each 512 bytes say what they are.
+fn stamp(buf: &IoBuf, sectors: u32, what: u64) {
+    for s in 0..sectors {
+        buf.copy_from(s * 512, &(what + u64::from(s)).to_le_bytes());
+    }
+}
+
+fn stamps(buf: &IoBuf, sectors: u32) -> Vec<u64> {
+    (0..sectors)
+        .map(|s| {
+            let mut b = [0; 8];
+            buf.copy_to(s * 512, &mut b);
+            u64::from_le_bytes(b)
+        })
+        .collect()
+}
+
+struct Worker {
+    disk: HostedDisk,
+    client: Client,
+    id: u64,
+    rng: u64,
+    bufs: Vec<IoBuf>,
+    /// Indexes of `bufs` that no BIO has.
+    free: Vec<usize>,
+    /// What the append with that buffer is stamped with.
+    what: Vec<u64>,
+    /// For reads.
+    back: IoBuf,
+    done: Bios,
+    /// (sector, stamp) of every append that was acknowledged.
+    landed: Vec<(u64, u64)>,
+}
+
+impl Worker {
+    fn new(disk: &HostedDisk, id: u64) -> Worker {
+        Worker {
+            client: disk.open_client(DEPTH as u32, 5).unwrap(),
+            disk: disk.clone(),
+            id,
+            rng: 0x9e37_79b9 ^ (id + 1),
+            bufs: (0..DEPTH).map(|_| IoBuf::leaked(128 * 512)).collect(),
+            free: (0..DEPTH).collect(),
+            what: vec![0; DEPTH],
+            back: IoBuf::leaked(128 * 512),
+            done: Bios::new(),
+            landed: Vec::new(),
+        }
+    }
+
+    fn random(&mut self, n: u64) -> u64 {
+        self.rng ^= self.rng << 13;
+        self.rng ^= self.rng >> 7;
+        self.rng ^= self.rng << 17;
+        self.rng % n
+    }
+
+    fn reap(&mut self) {
+        self.client.wait(&mut self.done, 1, Some(Duration::from_secs(20)));
+        if self.done.is_empty() {
+            // Frozen: the BIOs are still in the list.
+            assert_eq!(self.client.outstanding(), 0, "nothing in 20 seconds: {:?}", self.client);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Resets the own zones, then writes them through as one stream, while appending to shared ones.
+    fn round(&mut self, round: u64) {
+        let base = self.id * OWN * ZONE;
+        let reset = Bio::new(Op::ZoneReset, Sector(base), (OWN * ZONE) as u32);
+        self.one(reset);
+        let (mut at, end) = (base, base + OWN * ZONE);
+        let mut list = Bios::new();
+        while at < end || self.free.len() < DEPTH {
+            while let Some(i) = (at < end).then(|| self.free.pop()).flatten() {
+                let buf = self.bufs[i];
+                let mut bio = if self.random(5) == 0 {
+                    let what = (self.id << 40 | round << 32 | self.landed.len() as u64) << 8;
+                    stamp(&buf, 8, what);
+                    self.what[i] = what;
+                    let zone = THREADS * OWN + self.random(SHARED);
+                    Bio::with_buf(Op::ZoneAppend, Sector(zone * ZONE), 8, buf.slice(0, 4096))
+                } else {
+                    // Up to 64 KiB: often over the transfer limit, sometimes over a zone's end.
+                    let n = (8 * (1 + self.random(16))).min(end - at) as u32;
+                    stamp(&buf, n, at << 12 | round << 8);
+                    let bio = Bio::with_buf(Op::Write, Sector(at), n, buf.slice(0, n * 512));
+                    at += u64::from(n);
+                    bio
+                };
+                bio.token = i as u64;
+                list.push_back(bio);
+            }
+            self.client.submit(&mut list);
+            self.reap();
+            for bio in std::mem::take(&mut self.done) {
+                let i = bio.token as usize;
+                match (bio.op, bio.status) {
+                    (Op::ZoneAppend, Status::Ok) => self.landed.push((bio.sector.0, self.what[i])),
+                    (Op::ZoneAppend, Status::ZoneFull | Status::PastCapacity) | (_, Status::Ok) => {
+                    }
+                    (op, status) => panic!("{op:?} at {}: {status}", bio.sector),
+                }
+                self.free.push(i);
+            }
+        }
+        self.check(base, round);
+    }
+
+    /// Reads the own zones, each read across a zone's end, and compares.
+    fn check(&mut self, base: u64, round: u64) {
+        let n = 128;
+        for at in (base..base + OWN * ZONE - 64).step_by(96) {
+            let n = n.min((base + OWN * ZONE - at) as u32);
+            let buf = self.back.slice(0, n * 512);
+            self.one(Bio::with_buf(Op::Read, Sector(at), n, buf));
+            let found = stamps(&buf, n);
+            for (s, found) in (at..).zip(found) {
+                // A stamp is its BIO's first sector and round, plus the distance from there.
+                let (sector, of, distance) = (found >> 12, found >> 8 & 15, found & 0xff);
+                assert_eq!((sector + distance, of), (s, round), "sector {s} of round {round}");
+            }
+        }
+    }
+
+    fn one(&mut self, bio: Box<Bio>) {
+        let mut list = Bios::from([bio]);
+        let mut done = Bios::new();
+        while done.is_empty() {
+            self.client.submit(&mut list);
+            self.client.wait(&mut done, 1, Some(Duration::from_millis(50)));
+        }
+        assert!(done[0].status.is_ok(), "{:?}: {}", done[0].op, done[0].status);
+    }
+}
+
+/// Freezes, revalidates, changes attributes, and drops clients with work in flight, until `stop`.
+fn disturb(disk: &HostedDisk, stop: &AtomicBool) -> u32 {
+    let mut n = 0;
+    let back = IoBuf::leaked(100 * 512);
+    while !stop.load(Ordering::Relaxed) {
+        n += 1;
+        match n % 4 {
+            0 => drop(disk.freeze()),
+            1 => disk.revalidate().unwrap(),
+            2 => disk.disk().set_attribute("nomerges", if n % 8 == 2 { "1" } else { "0" }).unwrap(),
+            _ => {
+                let mut client = disk.open_client(8, 2).unwrap();
+                let shared = THREADS * OWN * ZONE;
+                let mut reads: Bios = (0..8)
+                    .map(|i| {
+                        Bio::with_buf(
+                            Op::Read,
+                            Sector(shared - 40 + i * 8),
+                            96,
+                            back.slice(0, 96 * 512),
+                        )
+                    })
+                    .collect();
+                client.submit(&mut reads);
+            }
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    n
+}
+
+fn run(spec: &str, length: Duration) {
+    let disk = HostedDisk::open_spec(spec).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let disturber = s.spawn(|| disturb(&disk, &stop));
+        let workers: Vec<_> = (0..THREADS)
+            .map(|id| {
+                let disk = &disk;
+                s.spawn(move || {
+                    let mut w = Worker::new(disk, id);
+                    let end = Instant::now() + length;
+                    let mut round = 0;
+                    while Instant::now() < end {
+                        w.round(round % 16);
+                        round += 1;
+                    }
+                    (w, round)
+                })
+            })
+            .collect();
+        let workers: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        stop.store(true, Ordering::Relaxed);
+        let workers: Vec<_> = workers.into_iter().map(|w| w.expect("a worker ends well")).collect();
+        assert!(disturber.join().unwrap() > 4, "there was a disturbance");
+        assert!(workers.iter().all(|(_, rounds)| *rounds > 0));
+        // Every append is where its completion said, and no two are in one place.
+        let mut places = std::collections::BTreeSet::new();
+        for (mut w, _) in workers {
+            for (at, what) in w.landed.clone() {
+                assert!(places.insert(at), "two appends at sector {at}");
+                let buf = w.back.slice(0, 4096);
+                w.one(Bio::with_buf(Op::Read, Sector(at), 8, buf));
+                assert_eq!(stamps(&buf, 8), (what..what + 8).collect::<Vec<_>>());
+            }
+            assert_eq!(w.disk.disk().counters().waiting, 0);
+        }
+    });
+    assert_eq!(lost_bios(), 0);
+}
+
+#[test]
+fn threads_split_append_and_reset_while_the_disk_is_frozen_and_revalidated() {
+    run(SPEC, Duration::from_millis(1500));
+    run(&format!("{SPEC},reorder=11"), Duration::from_millis(1500));
+    run(&format!("{SPEC},reorder=12,latency=30us,tags=2"), Duration::from_millis(1500));
+}
