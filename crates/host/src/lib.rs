@@ -4,12 +4,15 @@
 //! the adapter for programs that do one thing at a time, with buffers that they own. [`open_device`] turns a
 //! specification into a device.
 
+pub mod asynchronous;
 pub mod blocking;
 mod clock;
+pub mod file;
 pub mod hosted;
 mod reactor;
 mod spec;
 
+pub use asynchronous::AsyncDisk;
 pub use blocking::BlockingDisk;
 pub use clock::Clock;
 pub use hosted::{Client, Frozen, HostedDisk};

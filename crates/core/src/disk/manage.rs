@@ -26,6 +26,20 @@ impl Lane {
         if let Err(status) = checked {
             return self.reject(bio, status);
         }
+        #[cfg(feature = "trace")]
+        if bio.op.is_zone_management() {
+            let all = Self::resets_all(layout, &bio);
+            let (sector, count) = match all {
+                true => (0, layout.geometry.capacity().0),
+                false => (bio.sector.0, u64::from(bio.len_sectors)),
+            };
+            super::trace::trace!(
+                "zone-management",
+                op = bio.op.name(),
+                sector = sector,
+                count = count
+            );
+        }
         if matches!(bio.op, Op::Write | Op::WriteZeroes | Op::Discard) {
             let (_, offset) = layout.geometry.zone_of(bio.sector);
             let end = u64::from(offset) + u64::from(bio.len_sectors);
@@ -236,6 +250,8 @@ impl Lane {
                     for bio in &mut cmd.bios {
                         bio.sector = cmd.sector;
                     }
+                    #[cfg(feature = "trace")]
+                    super::trace::appends(layout, &cmd.bios);
                 }
                 Op::ReportZones => self.reported(shared, layout, &mut cmd),
                 op if op.is_zone_management() => {

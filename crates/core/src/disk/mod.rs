@@ -19,6 +19,7 @@ mod queue;
 mod revalidate;
 mod split;
 pub(crate) mod sync;
+mod trace;
 mod write;
 
 pub use attr::{Attribute, DiskCounters};

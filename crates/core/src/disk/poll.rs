@@ -8,6 +8,8 @@ use super::config::Mode;
 use super::layout::Layout;
 use super::queue::{DiskQueue, Lane, Ready};
 use super::sync::{Ordering, lock};
+#[cfg(feature = "trace")]
+use super::trace;
 use super::{ORPHANS, Shared};
 use crate::bio::{Bio, Bios, Command, MIXED, NO_PARENT, Op, Status};
 use crate::plug::Next;
@@ -65,8 +67,9 @@ impl DiskQueue {
         any
     }
 
-    /// Gives up the queue. With work in flight it becomes an orphan that other queues of the disk poll.
-    pub(crate) fn close(&mut self) {
+    /// Gives up the queue, as dropping it does: it takes nothing any more, and no freeze waits for it. With work in flight
+    /// it becomes an orphan that other queues of the disk poll.
+    pub fn close(&mut self) {
         if self.lane.is_closed() {
             return;
         }
@@ -90,7 +93,8 @@ impl DiskQueue {
         self.lane.id = Lane::CLOSED;
         self.shared.past.add(&self.lane.mailbox.counts.0);
         lock(&self.shared.queues)[id as usize] = None;
-        self.shared.depths.fetch_sub(u64::from(self.lane.depth), Ordering::Relaxed);
+        let depth = std::mem::take(&mut self.lane.depth);
+        self.shared.depths.fetch_sub(u64::from(depth), Ordering::Relaxed);
         self.shared.bump();
     }
 
@@ -141,6 +145,10 @@ impl Lane {
             }
             return self.finished_other(shared, layout, cmd, done);
         }
+        #[cfg(feature = "trace")]
+        if cmd.status.is_ok() {
+            trace::appends(layout, &cmd.bios);
+        }
         if layout.config.mode == Mode::Lock {
             let (mut shard, i) = shared.shard(ZoneNo(cmd.zone));
             shard.plugs[i].unlock_zone();
@@ -181,6 +189,8 @@ impl Lane {
             std::mem::swap(&mut cmd.owners, &mut self.owners);
             guard.fill(i, layout.merge, &mut cmd);
             drop(guard);
+            #[cfg(feature = "trace")]
+            trace::issued(&cmd);
             let mut bios = std::mem::take(&mut self.scratch);
             let owners = std::mem::take(&mut self.owners);
             self.hand_over(shared, owner, &owners, &mut bios, done);
@@ -349,6 +359,9 @@ impl Lane {
                     let (mut shard, i) = shared.shard(zone);
                     if shard.fill(i, layout.merge, &mut cmd) {
                         cmd.zone = zone.0;
+                        drop(shard);
+                        #[cfg(feature = "trace")]
+                        trace::issued(&cmd);
                         self.send_write(cmd);
                     } else {
                         // A reset took them all.

@@ -126,6 +126,19 @@ impl Lane {
             }
         });
         drop(guards);
+        #[cfg(feature = "trace")]
+        if let Some(whole) = &self.parents[parent as usize].bio {
+            for p in pieces(layout, whole).filter(|p| !layout.geometry.is_conventional(p.zone)) {
+                let (zone, sector, count) = (p.zone.0, p.sector.0, p.len_sectors);
+                super::trace::trace!(
+                    "add-to-plug",
+                    zone = zone,
+                    sector = sector,
+                    count = count,
+                    bios = 1
+                );
+            }
+        }
         self.end_parent(parent);
         self.send_ready(shared, layout);
     }

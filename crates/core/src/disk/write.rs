@@ -3,6 +3,7 @@
 use super::Shared;
 use super::layout::Layout;
 use super::queue::{Lane, Ready};
+use super::trace::trace;
 use crate::bio::{Bio, Bios, Command, Op, Status};
 use crate::plug::{Admit, Kind, Shard};
 use crate::unit::{Sector, ZoneNo};
@@ -114,12 +115,15 @@ impl Lane {
         let cmd = if admit == Admit::Issue { self.free.pop() } else { None };
         let Some(mut cmd) = cmd else {
             self.mailbox.counts.0.parked(self.run.len());
+            #[cfg(feature = "trace")]
+            let sector = self.run[0].sector.0;
             if whole {
                 shard.park(i, &mut self.run, total, self.id, kind);
             } else {
                 self.park_in_parts(layout, shard, i, kind);
             }
             drop(guard);
+            trace!("add-to-plug", zone = zone.0, sector = sector, count = total, bios = nr);
             if admit == Admit::Issue {
                 // The zone waits for a tag, its BIOs hold none.
                 self.ready.push_back(Ready::Zone(zone));
@@ -141,6 +145,13 @@ impl Lane {
             self.mailbox.counts.0.parked(self.run.len());
             self.park_in_parts(layout, shard, i, kind);
             drop(guard);
+            trace!(
+                "add-to-plug",
+                zone = zone.0,
+                sector = cmd.sector.0 + u64::from(sectors),
+                count = total - sectors,
+                bios = nr - n as u32,
+            );
         }
         self.send_write(cmd);
     }

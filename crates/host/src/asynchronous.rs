@@ -1,0 +1,461 @@
+//! The async adapter: any number of operations at a time as futures, buffers by value.
+//!
+//! It needs no particular executor: std's wakers are all it knows. The futures of an [`AsyncDisk`] share one
+//! [`Client`]. Whichever of them is polled does the work for all (*pumps*): it submits what waits, takes what has
+//! finished, wakes whom that concerns and arms the client again. A completion that nobody polled for wakes the futures
+//! of what is in flight, not of all that wait for room.
+//!
+//! Two locks, never one inside the other's callbacks: the state, held while the client works, and the wakers, held for
+//! a look-up only. The client's waker may be called by a thread that has the state locked, so it takes the second one
+//! only.
+
+use crate::blocking::IoError;
+use crate::hosted::{Client, HostedDisk, lock};
+use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use zoneplug_buf::{AlignedBuf, IoBuf};
+use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
+use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status};
+
+/// Zones asked for in one report.
+const ZONES_PER_REPORT: u32 = 1024;
+
+/// A client whose operations are futures. Clones share it.
+///
+/// An operation is accepted with the call, not with the first poll: calls in a row are in that order, which is what
+/// writes to one zone want. A future that was polled must be polled on when it is woken, or dropped. One that is
+/// dropped gives its operation up without an answer; the buffer is kept until the device is done with it, whatever
+/// happens to the adapter meanwhile.
+///
+/// ```
+/// use zoneplug_host::{AsyncDisk, HostedDisk};
+/// use zoneplug_buf::AlignedBuf;
+/// use zoneplug_core::Sector;
+///
+/// async fn hello(disk: &HostedDisk) -> Vec<u8> {
+///     let io = AsyncDisk::new(disk, 16).unwrap();
+///     let mut buf = AlignedBuf::zeroed(4096);
+///     buf.write(0, b"hello");
+///     let (first, second) = (io.append(Sector(0), buf), io.append(Sector(0), AlignedBuf::zeroed(4096)));
+///     let (at, _buf) = first.await.unwrap();
+///     assert_eq!(second.await.unwrap().0, at.plus(8));
+///     io.read(at, 8).await.unwrap().to_vec()
+/// }
+/// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+/// # use std::{future::Future, pin::pin, task::{Context, Waker}};
+/// # let mut future = pin!(hello(&disk));
+/// # let data = loop {
+/// #     if let std::task::Poll::Ready(d) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) { break d }
+/// # };
+/// assert_eq!(&data[..5], b"hello");
+/// ```
+#[derive(Debug, Clone)]
+pub struct AsyncDisk {
+    inner: Arc<Inner>,
+}
+
+impl AsyncDisk {
+    /// A new client of `disk` with up to `depth` operations at the device; more wait in order.
+    pub fn new(disk: &HostedDisk, depth: u16) -> Result<AsyncDisk, Error> {
+        let client = disk.open_client(u32::from(depth), depth)?;
+        let state = State {
+            client,
+            list: Bios::new(),
+            done: Bios::new(),
+            pool: BioPool::default(),
+            slots: HashMap::new(),
+            pending: 0,
+            next_token: 0,
+        };
+        let signal = Arc::new(Signal {
+            kicked: AtomicBool::new(false),
+            depth: usize::from(depth),
+            wakers: Mutex::default(),
+        });
+        let waker = Waker::from(signal.clone());
+        Ok(AsyncDisk { inner: Arc::new(Inner { state: Mutex::new(state), signal, waker }) })
+    }
+
+    /// Reads `len_sectors` at `sector`.
+    pub fn read(
+        &self,
+        sector: Sector,
+        len_sectors: u32,
+    ) -> impl Future<Output = Result<AlignedBuf, IoError>> + Send + use<> {
+        let buf = AlignedBuf::zeroed(len_sectors << 9);
+        let op = self.with_buf(Op::Read, sector, Flags::NONE, buf);
+        async { op.await.map(|(_, buf)| buf) }
+    }
+
+    /// Writes `buf` at `sector`, which must be the write pointer of a sequential zone once the writes accepted before
+    /// are done. The buffer comes back.
+    pub fn write(
+        &self,
+        sector: Sector,
+        buf: AlignedBuf,
+    ) -> impl Future<Output = Result<AlignedBuf, IoError>> + Send + use<> {
+        let op = self.with_buf(Op::Write, sector, Flags::NONE, buf);
+        async { op.await.map(|(_, buf)| buf) }
+    }
+
+    /// As [`AsyncDisk::write`], and durable when it is ready.
+    pub fn write_fua(
+        &self,
+        sector: Sector,
+        buf: AlignedBuf,
+    ) -> impl Future<Output = Result<AlignedBuf, IoError>> + Send + use<> {
+        let op = self.with_buf(Op::Write, sector, Flags::FUA, buf);
+        async { op.await.map(|(_, buf)| buf) }
+    }
+
+    /// Writes `buf` wherever the write pointer of the zone that starts at `zone_start` is, and says where that was.
+    pub fn append(
+        &self,
+        zone_start: Sector,
+        buf: AlignedBuf,
+    ) -> impl Future<Output = Result<(Sector, AlignedBuf), IoError>> + Send + use<> {
+        self.with_buf(Op::ZoneAppend, zone_start, Flags::NONE, buf)
+    }
+
+    /// Makes durable what was acknowledged.
+    pub fn flush(&self) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
+        self.plain(Op::Flush, Sector(0), 0)
+    }
+
+    /// Forgets the data of a range of conventional zones.
+    pub fn discard(
+        &self,
+        sector: Sector,
+        len_sectors: u32,
+    ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
+        self.plain(Op::Discard, sector, len_sectors)
+    }
+
+    /// Management of the zones of a range: reset, finish, open or close.
+    pub fn manage(
+        &self,
+        op: Op,
+        sector: Sector,
+        len_sectors: u32,
+    ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
+        let fits = op.is_zone_management();
+        let begun = fits.then(|| self.plain(op, sector, len_sectors));
+        async move {
+            match begun {
+                Some(begun) => begun.await,
+                None => Err(IoError { op, sector, status: Status::NotSupported }),
+            }
+        }
+    }
+
+    /// Up to `nr` zones from the one that holds `sector`, as the device reports them.
+    pub fn report(
+        &self,
+        sector: Sector,
+        nr: u32,
+    ) -> impl Future<Output = Result<Vec<ZoneInfo>, IoError>> + Send + use<> {
+        report(self.clone(), sector, nr)
+    }
+
+    /// Operations that were accepted and have not ended, those that were given up among them.
+    pub fn outstanding(&self) -> usize {
+        lock(&self.inner.state).pending
+    }
+
+    fn with_buf(
+        &self,
+        op: Op,
+        sector: Sector,
+        flags: Flags,
+        buf: AlignedBuf,
+    ) -> impl Future<Output = Result<(Sector, AlignedBuf), IoError>> + Send + use<> {
+        let pending = self.inner.begin(op, sector, buf.len() >> 9, flags, Some(buf));
+        async move {
+            let end = pending.await;
+            match end.buf {
+                Some(buf) if end.status.is_ok() => Ok((end.sector, buf)),
+                _ => Err(IoError { op, sector, status: end.status }),
+            }
+        }
+    }
+
+    fn plain(
+        &self,
+        op: Op,
+        sector: Sector,
+        len_sectors: u32,
+    ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
+        let pending = self.inner.begin(op, sector, len_sectors, Flags::NONE, None);
+        async move {
+            match pending.await.status {
+                Status::Ok => Ok(()),
+                status => Err(IoError { op, sector, status }),
+            }
+        }
+    }
+}
+
+async fn report(disk: AsyncDisk, mut sector: Sector, nr: u32) -> Result<Vec<ZoneInfo>, IoError> {
+    let op = Op::ReportZones;
+    let mut zones: Vec<ZoneInfo> = Vec::new();
+    while (zones.len() as u32) < nr {
+        let ask = (nr - zones.len() as u32).min(ZONES_PER_REPORT);
+        let buf = AlignedBuf::zeroed(ask * ZONE_RECORD_LEN as u32);
+        let end = disk.inner.begin(op, sector, 0, Flags::NONE, Some(buf)).await;
+        if end.status == Status::OutOfRange && !zones.is_empty() {
+            break;
+        }
+        let (Status::Ok, Some(buf)) = (end.status, end.buf) else {
+            return Err(IoError { op, sector, status: end.status });
+        };
+        for i in 0..end.result {
+            let mut record = [0; ZONE_RECORD_LEN];
+            buf.read(i * ZONE_RECORD_LEN as u32, &mut record);
+            let zone = ZoneInfo::decode(&record);
+            zones.push(zone.ok_or(IoError { op, sector, status: Status::Io })?);
+        }
+        let Some(last) = zones.last() else { break };
+        sector = last.start.plus(last.len_sectors);
+        if end.result < ask {
+            break;
+        }
+    }
+    Ok(zones)
+}
+
+/// How an operation ended.
+#[derive(Debug)]
+struct End {
+    status: Status,
+    sector: Sector,
+    result: u32,
+    buf: Option<AlignedBuf>,
+}
+
+/// An operation that was accepted.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Lent to the device until `end` is there.
+    buf: Option<AlignedBuf>,
+    /// It has ended, and its future has not looked yet.
+    end: Option<End>,
+    /// Its future has gone: nobody will look.
+    given_up: bool,
+}
+
+/// What is used under the state lock.
+#[derive(Debug)]
+struct State {
+    client: Client,
+    /// Accepted, waiting for room.
+    list: Bios,
+    done: Bios,
+    pool: BioPool,
+    slots: HashMap<u64, Slot>,
+    /// Slots without an end.
+    pending: usize,
+    next_token: u64,
+}
+
+/// What the client's waker reaches.
+#[derive(Debug)]
+struct Signal {
+    /// Something has finished since the last pump.
+    kicked: AtomicBool,
+    depth: usize,
+    /// By token. Operations are sent in the order of their tokens, so the first ones are those in flight.
+    wakers: Mutex<BTreeMap<u64, Waker>>,
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.kicked.store(true, Ordering::Release);
+        let some: Vec<Waker> = lock(&self.wakers).values().take(self.depth).cloned().collect();
+        for w in some {
+            w.wake();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    state: Mutex<State>,
+    signal: Arc<Signal>,
+    /// `signal`, as the client wants it.
+    waker: Waker,
+}
+
+impl Inner {
+    fn begin(
+        self: &Arc<Inner>,
+        op: Op,
+        sector: Sector,
+        len_sectors: u32,
+        flags: Flags,
+        buf: Option<AlignedBuf>,
+    ) -> Pending {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        let token = state.next_token;
+        state.next_token += 1;
+        let io = match &buf {
+            // SAFETY: the buffer goes into a slot, and from there to the client only when its BIO has come back or has
+            // never been sent; `drop` hands what is left to the lane, which outlives everything in flight. A
+            // forgotten future keeps the adapter, and so the slot.
+            Some(buf) => unsafe { buf.io() },
+            None => IoBuf::empty(),
+        };
+        state.slots.insert(token, Slot { buf, ..Slot::default() });
+        state.pending += 1;
+        let mut bio = state.pool.get();
+        bio.set(op, sector, len_sectors, io);
+        bio.flags = flags;
+        bio.token = token;
+        state.list.push_back(bio);
+        state.client.submit(&mut state.list);
+        Pending { inner: self.clone(), token, ended: false }
+    }
+
+    /// Does what there is to do, and leaves the client armed if something is pending. Returns whom to wake, without
+    /// the lock.
+    fn pump(&self, state: &mut State) -> Vec<Waker> {
+        let mut wake = Vec::new();
+        loop {
+            self.signal.kicked.store(false, Ordering::Release);
+            self.work(state, &mut wake);
+            if state.pending == 0 {
+                // The reactor need not look after this client.
+                state.client.disarm();
+                return wake;
+            }
+            if !state.client.arm(&self.waker) {
+                continue;
+            }
+            // Once more, after arming: what finished before is seen here, what finishes later wakes. So for a thaw.
+            if !self.work(state, &mut wake) {
+                return wake;
+            }
+        }
+    }
+
+    /// Submits and polls once. Returns whether that changed anything.
+    fn work(&self, state: &mut State, wake: &mut Vec<Waker>) -> bool {
+        let mut changed = state.client.submit(&mut state.list) > 0;
+        state.client.poll(&mut state.done);
+        while let Some(bio) = state.done.pop_front() {
+            changed = true;
+            self.ended(state, bio, wake);
+        }
+        changed
+    }
+
+    fn ended(&self, state: &mut State, bio: Box<Bio>, wake: &mut Vec<Waker>) {
+        let token = bio.token;
+        if let Some(slot) = state.slots.get_mut(&token) {
+            let buf = slot.buf.take();
+            state.pending -= 1;
+            slot.end =
+                Some(End { status: bio.status, sector: bio.sector, result: bio.result, buf });
+            if slot.given_up {
+                state.slots.remove(&token);
+            }
+        }
+        state.pool.put(bio);
+        wake.extend(lock(&self.signal.wakers).remove(&token));
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // What was never sent needs no keeping.
+        while let Some(bio) = self.list.pop_front() {
+            self.slots.remove(&bio.token);
+        }
+        let lent = std::mem::take(&mut self.slots);
+        self.client.keep_buffers(lent.into_values().filter_map(|s| s.buf));
+    }
+}
+
+/// The future of one operation.
+#[derive(Debug)]
+struct Pending {
+    inner: Arc<Inner>,
+    token: u64,
+    ended: bool,
+}
+
+impl Future for Pending {
+    type Output = End;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<End> {
+        assert!(!self.ended, "a future was polled after it was ready");
+        let inner = self.inner.clone();
+        let token = self.token;
+        let mut state = lock(&inner.state);
+        let (mut first, mut old) = (false, None);
+        if state.slots.get(&token).is_none_or(|s| s.end.is_none()) {
+            let mine = cx.waker().clone();
+            // A waker may be the last thing that holds a task, and with it futures of this adapter: none is dropped
+            // under a lock.
+            old = lock(&inner.signal.wakers).insert(token, mine);
+            first = old.is_none();
+        }
+        let mut wake = Vec::new();
+        if first || inner.signal.kicked.load(Ordering::Acquire) {
+            wake = inner.pump(&mut state);
+        }
+        let end = state.slots.get_mut(&token).and_then(|s| s.end.take());
+        if end.is_some() {
+            state.slots.remove(&token);
+        }
+        drop(state);
+        drop(old);
+        for w in wake {
+            w.wake();
+        }
+        match end {
+            Some(end) => {
+                self.ended = true;
+                Poll::Ready(end)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Pending {
+    /// Never blocks. The buffer stays in its slot until the device is done with it.
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let old = lock(&self.inner.signal.wakers).remove(&self.token);
+        let mut guard = lock(&self.inner.state);
+        let state = &mut *guard;
+        if let Some(i) = state.list.iter().position(|b| b.token == self.token) {
+            // Never sent.
+            if let Some(bio) = state.list.remove(i) {
+                state.pool.put(bio);
+            }
+            state.slots.remove(&self.token);
+            state.pending -= 1;
+        } else if let Some(slot) = state.slots.get_mut(&self.token) {
+            if slot.end.is_some() {
+                state.slots.remove(&self.token);
+            } else {
+                slot.given_up = true;
+            }
+        }
+        // This future may have been the one that was woken: the others must not wait for it.
+        let wake = self.inner.pump(state);
+        drop(guard);
+        drop(old);
+        for w in wake {
+            w.wake();
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The async adapter under a tiny executor: many futures at a time, futures that are dropped in mid-flight, freezes,
+//! errors. Nothing hangs, no buffer is freed under the device.
+
+#![allow(clippy::unwrap_used)]
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Op, Sector, Status, lost_bios};
+use zoneplug_host::blocking::IoError;
+use zoneplug_host::{AsyncDisk, HostedDisk};
+
+const LONG: Duration = Duration::from_secs(20);
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Polls only when it was woken: a lost wake-up is a panic after `LONG`, not a busy loop that hides it.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let end = Instant::now() + LONG;
+    loop {
+        if let Poll::Ready(x) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return x;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        assert!(!left.is_zero(), "nobody woke the future");
+        std::thread::park_timeout(left);
+    }
+}
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// All of them at a time.
+fn all<T>(mut futures: Vec<Boxed<T>>) -> impl Future<Output = Vec<T>> {
+    let mut out: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    poll_fn(move |cx| {
+        for (f, o) in futures.iter_mut().zip(&mut out) {
+            if o.is_none()
+                && let Poll::Ready(x) = f.as_mut().poll(cx)
+            {
+                *o = Some(x);
+            }
+        }
+        if out.iter().any(Option::is_none) {
+            return Poll::Pending;
+        }
+        Poll::Ready(out.iter_mut().filter_map(Option::take).collect())
+    })
+}
+
+fn filled(len: u32, tag: u64) -> AlignedBuf {
+    let mut buf = AlignedBuf::zeroed(len);
+    buf.write(0, &tag.to_le_bytes());
+    buf
+}
+
+fn tag(buf: &AlignedBuf) -> u64 {
+    let mut b = [0; 8];
+    buf.read(0, &mut b);
+    u64::from_le_bytes(b)
+}
+
+#[test]
+fn writes_accepted_in_a_row_are_in_that_order_though_polled_backwards() {
+    let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M,latency=200us,reorder=3").unwrap();
+    let io = AsyncDisk::new(&disk, 8).unwrap();
+    let mut futures: Vec<Boxed<Result<AlignedBuf, IoError>>> = (0..64u64)
+        .map(|i| Box::pin(io.write(Sector(i * 8), filled(4096, i))) as Boxed<_>)
+        .collect();
+    futures.reverse();
+    for r in block_on(all(futures)) {
+        r.unwrap();
+    }
+    for i in 0..64 {
+        assert_eq!(tag(&block_on(io.read(Sector(i * 8), 8)).unwrap()), i);
+    }
+    assert_eq!(io.outstanding(), 0);
+}
+
+#[test]
+fn a_thousand_appends_from_four_threads_land_once_each() {
+    let disk = HostedDisk::open_spec("mem,zones=4,zone-size=8M,latency=100us,reorder=1").unwrap();
+    let shared = AsyncDisk::new(&disk, 16).unwrap();
+    let threads: Vec<_> = (0..4u64)
+        .map(|t| {
+            // Two share an adapter, two have their own.
+            let io = if t < 2 { shared.clone() } else { AsyncDisk::new(&disk, 4).unwrap() };
+            std::thread::spawn(move || {
+                let futures = (0..250).map(|i| {
+                    let op = io.append(Sector(0), filled(4096, t * 1000 + i));
+                    Box::pin(async move { op.await.unwrap().0 }) as Boxed<_>
+                });
+                let at: Vec<Sector> = block_on(all(futures.collect()));
+                at.into_iter().enumerate().map(|(i, s)| (s.0, t * 1000 + i as u64)).collect()
+            })
+        })
+        .collect();
+    let mut landed: Vec<(u64, u64)> = Vec::new();
+    for t in threads {
+        landed.extend::<Vec<_>>(t.join().unwrap());
+    }
+    landed.sort_unstable();
+    for (i, (sector, want)) in landed.iter().enumerate() {
+        assert_eq!(*sector, i as u64 * 8, "no gap, nothing twice");
+        assert_eq!(tag(&block_on(shared.read(Sector(*sector), 8)).unwrap()), *want);
+    }
+    assert_eq!(landed.len(), 1000);
+}
+
+/// Futures are dropped before they are polled, after one poll, or awaited; depth 4 makes many of them wait for room.
+#[test]
+fn futures_dropped_in_mid_flight_hold_nobody_up() {
+    let disk = HostedDisk::open_spec("mem,zones=8,zone-size=1M,latency=300us,reorder=9").unwrap();
+    let io = AsyncDisk::new(&disk, 4).unwrap();
+    let lost = lost_bios();
+    for round in 0..20u64 {
+        let kept: Vec<Boxed<Result<(Sector, AlignedBuf), IoError>>> = (0..30u64)
+            .filter_map(|i| {
+                let mut op = Box::pin(io.append(Sector(2048 * (i % 8)), filled(4096, i)));
+                match (i + round) % 3 {
+                    0 => None,
+                    1 => {
+                        let _ = op.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                        None
+                    }
+                    _ => Some(op as Boxed<_>),
+                }
+            })
+            .collect();
+        for r in block_on(all(kept)) {
+            r.unwrap();
+        }
+    }
+    block_on(io.flush()).unwrap();
+    let end = Instant::now() + LONG;
+    while io.outstanding() > 0 {
+        block_on(io.read(Sector(0), 8)).unwrap();
+        assert!(Instant::now() < end, "what was given up never ends");
+    }
+    assert_eq!(lost_bios(), lost);
+}
+
+#[test]
+fn an_adapter_dropped_in_mid_flight_leaves_its_buffers_to_the_disk() {
+    let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M,latency=20ms").unwrap();
+    let lost = lost_bios();
+    for z in 0..4u64 {
+        let io = AsyncDisk::new(&disk, 2).unwrap();
+        let start = Instant::now();
+        let mut op = Box::pin(io.write(Sector(2048 * z), filled(4096, 70 + z)));
+        assert!(op.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let waiting = io.write(Sector(2048 * z + 8), filled(4096, 80 + z));
+        let never_sent = io.write(Sector(2048 * z + 16), filled(4096, 90 + z));
+        drop((io, op, waiting, never_sent));
+        assert!(start.elapsed() < Duration::from_millis(15), "dropping waits for nothing");
+    }
+    let io = AsyncDisk::new(&disk, 8).unwrap();
+    let end = Instant::now() + LONG;
+    for z in 0..4u64 {
+        while tag(&block_on(io.read(Sector(2048 * z + 8), 8)).unwrap()) != 80 + z {
+            assert!(Instant::now() < end, "the write was lost");
+        }
+        assert_eq!(tag(&block_on(io.read(Sector(2048 * z), 8)).unwrap()), 70 + z);
+        assert_eq!(tag(&block_on(io.read(Sector(2048 * z + 16), 8)).unwrap()), 0);
+    }
+    assert_eq!(lost_bios(), lost);
+}
+
+#[test]
+fn a_frozen_disk_holds_operations_back_and_wakes_them_when_it_thaws() {
+    let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    let io = AsyncDisk::new(&disk, 4).unwrap();
+    for _ in 0..20 {
+        let frozen = disk.freeze();
+        let op = io.append(Sector(0), filled(4096, 1));
+        let waiter = std::thread::spawn(move || block_on(op).map(|_| ()));
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(!waiter.is_finished());
+        drop(frozen);
+        waiter.join().unwrap().unwrap();
+    }
+}
+
+#[test]
+fn errors_management_and_reports_come_through() {
+    let disk = HostedDisk::open_spec("mem,zones=3000,zone-size=8K,conv=1").unwrap();
+    let io = AsyncDisk::new(&disk, 4).unwrap();
+    block_on(async {
+        let e = io.write(Sector(24), filled(4096, 0)).await.unwrap_err();
+        assert_eq!((e.op, e.sector, e.status), (Op::Write, Sector(24), Status::NotAtWritePointer));
+        let e = io.manage(Op::Read, Sector(0), 8).await.unwrap_err();
+        assert_eq!(e.status, Status::NotSupported);
+        let e = io.append(Sector(0), filled(4096, 0)).await.unwrap_err();
+        assert_eq!(e.status, Status::ConventionalZone);
+        io.write_fua(Sector(16), filled(4096, 5)).await.unwrap();
+        io.manage(Op::ZoneFinish, Sector(32), 16).await.unwrap();
+        let zones = io.report(Sector(0), u32::MAX).await.unwrap();
+        assert_eq!(zones.len(), 3000);
+        assert_eq!((zones[1].wp, zones[2].cond), (Sector(24), Condition::Full));
+        io.manage(Op::ZoneReset, Sector(16), 32).await.unwrap();
+        assert_eq!(io.report(Sector(16), 1).await.unwrap()[0].cond, Condition::Empty);
+        io.discard(Sector(0), 16).await.unwrap();
+    });
+}
