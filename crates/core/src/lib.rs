@@ -15,7 +15,9 @@ pub mod disk;
 pub mod emu;
 mod error;
 pub mod plug;
+mod random;
 pub mod spec;
+pub mod stack;
 pub mod unit;
 pub mod zone;
 
@@ -24,5 +26,6 @@ pub use bio::{
 };
 pub use device::{Device, Queue};
 pub use error::{Error, ErrorKind};
+pub use random::Random;
 pub use unit::{Bytes, Lba, Nanos, Sector, ZoneNo, ZoneOffset};
 pub use zoneplug_buf::IoBuf;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use zoneplug_core::disk::{DiskConfig, Mode};
 use zoneplug_core::emu::{EmuConfig, EmuDisk};
 use zoneplug_core::spec::Spec;
+use zoneplug_core::stack::{FaultDisk, FaultPlan};
 use zoneplug_core::{Device, Error};
 
 /// Kinds of device that this build knows.
@@ -14,7 +15,7 @@ const MAX_TAGS: u64 = 4096;
 /// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`.
 ///
 /// The layer's own keys are `mode=plug|none|lock`, `tags=1..4096`, `nomerges=0|1`, `strict=0|1` (management of a
-/// busy zone fails). All others are the device's.
+/// busy zone fails), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
 #[derive(Clone)]
 pub struct DiskSpec {
     /// The device.
@@ -56,6 +57,7 @@ impl DiskSpec {
         if let Some(on) = spec.take_flag("strict")? {
             config.strict_management = on;
         }
+        let fault = spec.take_text("fault").map(|t| t.parse::<FaultPlan>()).transpose()?;
         let tags = spec.take_number("tags", 1..=MAX_TAGS)?.map(|n| n as u16);
         let device: Arc<dyn Device> = match spec.kind() {
             "null" | "mem" => {
@@ -64,6 +66,10 @@ impl DiskSpec {
                 EmuDisk::new(emu)?
             }
             _ => return Err(spec.unknown_kind(&KINDS)),
+        };
+        let device = match fault {
+            Some(plan) => FaultDisk::new(device, &plan)? as Arc<dyn Device>,
+            None => device,
         };
         Ok(DiskSpec { device, config, tags })
     }

@@ -101,11 +101,12 @@ impl Disk {
     /// Writes the plug dump, in the form of Linux's `zone_wplugs`: a line for each zone that is busy, stale or partly
     /// written. `ref` is what Linux would count: one for the zone, one for each BIO.
     pub fn zone_wplugs(&self, out: &mut dyn Write) -> fmt::Result {
-        let layout = self.layout();
-        if !layout.plugs {
-            return Ok(());
-        }
-        for z in 0..layout.geometry.nr_zones() {
+        for z in 0..self.layout().geometry.nr_zones() {
+            // Held while plugs are looked at by number: a revalidation that commits rebuilds them.
+            let layout = lock(&self.shared.layout);
+            if !layout.plugs || z >= layout.geometry.nr_zones() {
+                break;
+            }
             let (shard, i) = self.shared.shard(ZoneNo(z));
             let plug = &shard.plugs[i];
             if !plug.is_live() {
@@ -115,6 +116,7 @@ impl Disk {
             let (wp, parked) = (plug.write_pointer(), plug.parked());
             let refs = 1 + u32::from(plug.is_plugged()) + parked;
             drop(shard);
+            drop(layout);
             writeln!(
                 out,
                 "Zone no: {z}, flags: 0x{flags:x}, ref: {refs}, cond: {cond}, wp ofst: {wp}, pending BIO: {parked}"

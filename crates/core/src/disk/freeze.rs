@@ -30,6 +30,16 @@ pub struct Freeze {
     version: u32,
 }
 
+/// The word of a queue that has work, or has not been asked yet.
+fn busy(version: u32) -> u32 {
+    version << 1 | 1
+}
+
+/// The word of a queue that is opened while `state` is.
+pub(super) fn first_word(state: u32) -> u32 {
+    busy(state / VERSION)
+}
+
 /// Says in the mailbox of `lane` what it knows of a freeze. Returns whether the disk is frozen.
 pub(crate) fn acknowledge(lane: &Lane, state: u32) -> bool {
     let frozen = state & FREEZES != 0;
@@ -42,9 +52,20 @@ pub(crate) fn acknowledge(lane: &Lane, state: u32) -> bool {
 
 impl Disk {
     /// Starts to freeze the disk. Several freezes may overlap; the disk goes on when all have been dropped.
+    ///
+    /// # Panics
+    ///
+    /// If 255 freezes overlap already.
     pub fn begin_freeze(&self) -> Freeze {
+        let queues = lock(&self.shared.queues);
         let before = self.shared.state.0.fetch_add(VERSION + 1, Ordering::AcqRel);
-        Freeze { shared: self.shared.clone(), version: before.wrapping_add(VERSION + 1) / VERSION }
+        assert!(before & FREEZES != FREEZES, "255 freezes overlap");
+        let version = before.wrapping_add(VERSION + 1) / VERSION;
+        // Whatever a queue said before says nothing of this freeze, however often the version has wrapped.
+        for q in queues.iter().flatten() {
+            q.ack.store(busy(version), Ordering::Release);
+        }
+        Freeze { shared: self.shared.clone(), version }
     }
 }
 

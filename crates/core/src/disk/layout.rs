@@ -3,6 +3,7 @@
 use super::{DiskConfig, Mode};
 use crate::bio::{Bio, Op, Status};
 use crate::plug::Merge;
+use crate::unit::ZoneNo;
 use crate::zone::{Geometry, Limits};
 
 /// A snapshot of geometry, limits and attributes.
@@ -95,11 +96,15 @@ impl Layout {
     /// The write granularity is a rule of sequential zones; conventional ones take any block.
     #[cold]
     fn finer_grain(&self, bio: &Bio, status: Status) -> Result<(), Status> {
-        let (zone, _) = self.geometry.zone_of(bio.sector);
-        if status == Status::Unaligned && self.geometry.is_conventional(zone) {
-            return self.check(bio, self.block_mask);
+        if status != Status::Unaligned {
+            return Err(status);
         }
-        Err(status)
+        let (first, _) = self.geometry.zone_of(bio.sector);
+        let (last, _) = self.geometry.zone_of(bio.sector.plus(u64::from(bio.len_sectors) - 1));
+        if !(first.0..=last.0).all(|z| self.geometry.is_conventional(ZoneNo(z))) {
+            return Err(status);
+        }
+        self.check(bio, self.block_mask)
     }
 
     /// The rare checks of a write, by operation.

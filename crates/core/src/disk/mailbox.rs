@@ -11,6 +11,14 @@ struct Inner {
     closed: bool,
 }
 
+/// Calls a waker, without any lock. It is a client's code, and its panic is its own: what the engine is in the middle
+/// of is others' I/O.
+fn call(waker: Option<Waker>) {
+    if let Some(w) = waker {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| w.wake()));
+    }
+}
+
 /// What a queue's writes did. Written by the queue's owner alone, so that counting is a load and a store, and read by
 /// anybody.
 #[derive(Debug, Default)]
@@ -69,9 +77,7 @@ impl Mailbox {
         self.filled.store(true, Ordering::Release);
         let waker = inner.waker.take();
         drop(inner);
-        if let Some(w) = waker {
-            w.wake();
-        }
+        call(waker);
         Ok(())
     }
 
@@ -106,9 +112,7 @@ impl Mailbox {
     /// Wakes an armed owner without a delivery: the disk was thawed.
     pub(crate) fn wake(&self) {
         let waker = lock(&self.inner).waker.take();
-        if let Some(w) = waker {
-            w.wake();
-        }
+        call(waker);
     }
 
     /// Nothing is delivered any more.

@@ -18,9 +18,9 @@ impl Lane {
             Op::Read | Op::Write | Op::WriteZeroes => layout.check_write(&bio),
             Op::Discard => Self::check_discard(layout, &bio),
             Op::ZoneAppend => self.check_native_append(shared, layout, &bio),
-            Op::ReportZones => Self::check_report(shared, layout, &mut bio),
+            Op::ReportZones => self.check_report(shared, layout, &mut bio),
             Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset | Op::ZoneResetAll => {
-                Self::check_management(shared, layout, &bio)
+                Self::check_management(shared, layout, &mut bio)
             }
         };
         if let Err(status) = checked {
@@ -81,7 +81,15 @@ impl Lane {
         if bio.len_sectors > layout.append_max {
             return Err(Status::AppendTooLarge);
         }
+        if bio.flags.contains(Flags::NOWAIT) && self.free.is_empty() {
+            return Err(Status::WouldBlock);
+        }
         if layout.plugs {
+            let (shard, i) = shared.shard(zone);
+            if shard.plugs[i].is_managed() {
+                return Err(Status::ZoneBusy);
+            }
+            drop(shard);
             // No report that was sent before this append says where the write pointer is after it (E6).
             let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
             let (mut shard, i) = shared.shard(zone);
@@ -97,6 +105,18 @@ impl Lane {
         Ok(())
     }
 
+    /// A native append has ended: a report that was carried out while it was at the device says nothing of it (E6).
+    fn forget_write_pointer(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
+        let (zone, _) = layout.geometry.zone_of(cmd.bios[0].sector);
+        let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let (mut shard, i) = shared.shard(zone);
+        shard.native_append(i, epoch, &mut self.aborted);
+        drop(shard);
+        if !self.aborted.is_empty() {
+            self.abort_early(shared, layout);
+        }
+    }
+
     /// Completes what the abort list holds while there is no list of done BIOs at hand.
     #[cold]
     fn abort_early(&mut self, shared: &Shared, layout: &Layout) {
@@ -108,9 +128,12 @@ impl Lane {
         }
     }
 
-    fn check_report(shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
+    fn check_report(&self, shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
         if bio.sector.0 >= layout.geometry.capacity().0 {
             return Err(Status::OutOfRange);
+        }
+        if bio.flags.contains(Flags::NOWAIT) && self.free.is_empty() {
+            return Err(Status::WouldBlock);
         }
         let records = bio.buf.len() as usize / ZONE_RECORD_LEN;
         if records == 0 || !(bio.buf.len() as usize).is_multiple_of(ZONE_RECORD_LEN) {
@@ -133,7 +156,8 @@ impl Lane {
     }
 
     /// M1, M5, M6: whole zones, none of them conventional, and in strict mode none busy.
-    fn check_management(shared: &Shared, layout: &Layout, bio: &Bio) -> Result<(), Status> {
+    fn check_management(shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
+        bio.result = 0;
         if layout.limits.read_only {
             return Err(Status::ReadOnlyDisk);
         }
@@ -162,6 +186,8 @@ impl Lane {
                     return Err(Status::ZoneBusy);
                 }
             }
+            // These marks are this BIO's: it takes them away again.
+            bio.result = 1;
         }
         Ok(())
     }
@@ -244,6 +270,9 @@ impl Lane {
             self.answered = Some(cmd);
             return;
         }
+        if cmd.op == Op::ZoneAppend && layout.plugs {
+            self.forget_write_pointer(shared, layout, &cmd);
+        }
         if cmd.status.is_ok() {
             match cmd.op {
                 Op::ZoneAppend => {
@@ -264,8 +293,7 @@ impl Lane {
                 _ => {}
             }
         }
-        // Always, because the attribute may have changed meanwhile.
-        if layout.plugs && Self::aborts(cmd.op) {
+        if Self::aborts(cmd.op) && std::mem::take(&mut cmd.bios[0].result) != 0 {
             Self::end_management(shared, Self::zones_of(layout, &cmd.bios[0]));
         }
         if !cmd.status.is_ok() && cmd.op == Op::ReportZones && cmd.status != Status::ZoneBusy {
@@ -295,13 +323,14 @@ impl Lane {
                 shard.finish(i, len, &mut self.aborted);
             }
             Op::ZoneResetAll => {
+                // Before the plugs: an append that comes meanwhile sets it again.
+                shared.append_used.store(false, Ordering::Relaxed);
                 for s in &shared.shards {
                     let mut shard = lock(&s.0);
                     for i in 0..shard.plugs.len() {
                         shard.reset(i, &mut self.aborted);
                     }
                 }
-                shared.append_used.store(false, Ordering::Relaxed);
             }
             _ => {}
         }
@@ -354,7 +383,10 @@ impl Lane {
         let mut busy = false;
         for info in &cmd.report {
             let (zone, offset) = layout.geometry.zone_of(info.start);
-            if offset != 0 || zone.0 >= layout.geometry.nr_zones() {
+            if offset != 0
+                || zone.0 >= layout.geometry.nr_zones()
+                || info.zone_type != layout.geometry.zone_type(zone)
+            {
                 continue;
             }
             let (mut shard, i) = shared.shard(zone);

@@ -238,7 +238,8 @@ impl Disk {
     /// What the layer knows of `zone` without asking the device (M10, M11): open and closed are both *active*.
     /// `Err` if the write pointer is unknown, or if native appends have made the cache unusable (A8).
     pub fn cached_zone(&self, zone: ZoneNo) -> Result<ZoneInfo, Error> {
-        let layout = self.layout();
+        // Held: a revalidation that commits rebuilds the plugs.
+        let layout = lock(&self.shared.layout);
         let g = &layout.geometry;
         if zone.0 >= g.nr_zones() {
             return Err(Error::invalid(format!("{zone} of a disk of {} zones", g.nr_zones())));

@@ -73,7 +73,7 @@ impl DiskQueue {
         if self.lane.is_closed() {
             return;
         }
-        if self.lane.outstanding == 0 && !self.lane.is_busy() {
+        if !self.lane.holds_commands() {
             return self.unregister();
         }
         let lane = std::mem::replace(&mut self.lane, Lane::closed());
@@ -96,6 +96,10 @@ impl DiskQueue {
         let depth = std::mem::take(&mut self.lane.depth);
         self.shared.depths.fetch_sub(u64::from(depth), Ordering::Relaxed);
         self.shared.bump();
+        if self.shared.state.0.load(Ordering::Acquire) & ORPHANS != 0 {
+            // Somebody who sleeps may be the only one left to poll them.
+            self.shared.wake_all();
+        }
     }
 
     /// Polls the queues that were dropped with work in flight, and lets those go that have none left.
@@ -111,7 +115,7 @@ impl DiskQueue {
             orphan.lane.peers.clone_from(&lock(&orphan.shared.queues));
             orphan.poll(now, &mut dropped);
             super::freeze::acknowledge(&orphan.lane, state);
-            orphan.lane.outstanding > 0 || orphan.lane.is_busy()
+            orphan.lane.holds_commands()
         });
         let mut list = lock(&self.shared.orphans);
         list.append(&mut orphans);

@@ -49,6 +49,8 @@ pub(crate) struct Lane {
     pub(crate) tags: u16,
     /// BIOs taken from the client and not yet given back.
     pub(crate) outstanding: u32,
+    /// The disk was frozen when BIOs were last submitted: the client waits for the thaw.
+    turned_away: bool,
     pub(crate) lower: Box<dyn Queue>,
     /// Tags that are free: commands to use.
     pub(crate) free: Vec<Box<Command>>,
@@ -91,6 +93,8 @@ impl DiskQueue {
         let mailbox = Arc::new(Mailbox::default());
         let id = {
             let mut queues = lock(&shared.queues);
+            let word = super::freeze::first_word(shared.state.0.load(Ordering::Acquire));
+            mailbox.ack.store(word, Ordering::Release);
             match queues.iter().position(Option::is_none) {
                 Some(free) => {
                     queues[free] = Some(mailbox.clone());
@@ -114,6 +118,7 @@ impl DiskQueue {
     /// Whatever becomes of a BIO that was taken, it comes back through [`DiskQueue::poll`], exactly once.
     pub fn submit(&mut self, now: Nanos, bios: &mut Bios) -> usize {
         if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen && !self.refresh(now) {
+            self.lane.turned_away = !bios.is_empty();
             return 0;
         }
         let DiskQueue { shared, layout, lane } = self;
@@ -178,7 +183,14 @@ impl DiskQueue {
     /// something to poll for already. Arm, poll once more, then sleep.
     pub fn arm(&mut self, waker: &Waker) -> bool {
         self.lane.lower.arm();
-        self.lane.early.is_empty() && self.lane.mailbox.arm(waker)
+        if !self.lane.early.is_empty() || !self.lane.mailbox.arm(waker) {
+            return false;
+        }
+        // The waker is in place: a thaw is seen here, or wakes.
+        let frozen = self.shared.state.0.load(Ordering::Acquire) & super::FREEZES != 0;
+        let thawed = self.lane.turned_away && !frozen;
+        self.lane.turned_away &= frozen;
+        !thawed
     }
 
     /// Something is not as it was last time: layout, freeze, queues or orphans. Returns false if the disk is frozen.
@@ -221,7 +233,8 @@ impl Lane {
     pub(crate) const CLOSED: u32 = u32::MAX - 1;
 
     fn new(id: u32, lower: Box<dyn Queue>, depth: u32, tags: u16, mailbox: Arc<Mailbox>) -> Lane {
-        let (nr_tags, nr_bios) = (usize::from(tags), depth as usize);
+        // Lists that grow to their high-water mark start with what is usual.
+        let (nr_tags, nr_bios) = (usize::from(tags), depth.min(4096) as usize);
         Lane {
             id,
             // Never equal to a real state, so that the first call looks.
@@ -229,6 +242,7 @@ impl Lane {
             depth,
             tags,
             outstanding: 0,
+            turned_away: false,
             lower,
             free: (0..nr_tags).map(|_| Command::new(nr_bios.min(64))).collect(),
             reserved: Some(Command::new(0)),
@@ -261,6 +275,12 @@ impl Lane {
 
     pub(crate) fn is_busy(&self) -> bool {
         self.free.len() < usize::from(self.tags) || !self.ready.is_empty()
+    }
+
+    /// Whether the queue must go on being polled though its owner has gone.
+    pub(super) fn holds_commands(&self) -> bool {
+        let reports = self.reserved.is_none() && self.answered.is_none();
+        self.outstanding > 0 || self.is_busy() || reports
     }
 
     #[inline]

@@ -56,7 +56,7 @@ impl Disk {
 }
 
 impl Revalidation {
-    /// Goes one step on, through `queue` (any queue of the disk, but always the same one). The disk goes on, with the
+    /// Goes one step on, through `queue` (any queue of the disk, but always the same one, and one revalidation at a time). The disk goes on, with the
     /// new state or after an error with the old one, as soon as this has returned a result.
     pub fn poll(&mut self, queue: &mut DiskQueue, now: Nanos) -> Option<Result<(), Error>> {
         let mut done = crate::Bios::new();
@@ -90,7 +90,9 @@ impl Revalidation {
     }
 
     fn ask(&mut self, queue: &mut DiskQueue, now: Nanos) {
-        let Some(mut cmd) = queue.lane.reserved.take() else { return };
+        // An answer that nobody took is that of a revalidation that was dropped.
+        let idle = queue.lane.reserved.take().or_else(|| queue.lane.answered.take());
+        let Some(mut cmd) = idle else { return };
         let next = self.zones.last().map_or(Sector(0), |z| z.start.plus(z.len_sectors));
         cmd.set(Op::ReportZones, next, 0, Flags::NONE);
         cmd.report.clear();
@@ -135,11 +137,14 @@ impl Revalidation {
         let shared = &self.disk.shared;
         let limits = shared.device.limits().clone();
         super::check_limits(&limits)?;
-        let config = self.disk.config();
+        // Held to the end: two that commit at a time would mix their plugs, and who looks at plugs by number holds it.
+        let mut current = lock(&shared.layout);
+        let config = current.config.clone();
         let layout = Arc::new(Layout::new(self.geometry.clone(), limits, config));
         shared.rebuild_plugs(&self.zones, &mut queue.lane.aborted);
         debug_assert!(queue.lane.aborted.is_empty(), "a drained disk has nothing parked");
-        *lock(&shared.layout) = layout;
+        *current = layout;
+        drop(current);
         shared.bump();
         Ok(())
     }

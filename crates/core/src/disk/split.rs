@@ -14,6 +14,9 @@ use crate::plug::{Admit, Kind};
 use crate::unit::{Sector, ZoneNo};
 use zoneplug_buf::IoBuf;
 
+/// Most parts of one BIO, but for those that zone ends make: a longer one is refused as an invalid field.
+const MAX_PARTS: u32 = 1 << 16;
+
 /// A BIO whose parts are on their way.
 #[derive(Debug)]
 pub(crate) struct Parent {
@@ -32,8 +35,8 @@ struct Piece {
 
 /// The shares of a range, zone by zone.
 fn pieces(layout: &Layout, bio: &Bio) -> impl Iterator<Item = Piece> {
-    let zone_sectors = layout.geometry.zone_sectors();
-    let geometry = layout.geometry.clone();
+    let geometry = &layout.geometry;
+    let zone_sectors = geometry.zone_sectors();
     let (mut sector, mut left) = (bio.sector, bio.len_sectors);
     std::iter::from_fn(move || {
         if left == 0 {
@@ -55,6 +58,9 @@ impl Lane {
         if max == 0 {
             return self.reject(bio, Status::NotSupported);
         }
+        if bio.len_sectors / max > MAX_PARTS {
+            return self.reject(bio, Status::InvalidField);
+        }
         if bio.flags.contains(Flags::NOWAIT) {
             // W11: all of it goes now, or nothing.
             let parts: u32 = pieces(layout, &bio).map(|p| p.len_sectors.div_ceil(max)).sum();
@@ -75,6 +81,9 @@ impl Lane {
         if max == 0 {
             // W26: said before the write pointer moves.
             return self.reject(bio, Status::NotSupported);
+        }
+        if bio.len_sectors / max > MAX_PARTS {
+            return self.reject(bio, Status::InvalidField);
         }
         let mut wanted = 0u64;
         for p in pieces(layout, &bio) {

@@ -10,6 +10,7 @@ use super::exec::Shared;
 use super::hooks::Counters;
 use crate::bio::{Command, Commands, Op};
 use crate::device::Queue;
+use crate::random::Random;
 use crate::unit::Nanos;
 use std::fmt;
 use std::sync::Arc;
@@ -61,7 +62,9 @@ impl EmuQueue {
             done: Commands::with_capacity(depth),
             pending: Commands::with_capacity(if inline { 0 } else { depth }),
             ready: Commands::with_capacity(if config.reorder.is_some() { depth } else { 0 }),
-            random: config.reorder.map(|seed| Random(Random(seed ^ shared.next_queue()).next())),
+            random: config
+                .reorder
+                .map(|seed| Random::new(Random::new(seed ^ shared.next_queue()).draw())),
             inline,
             paranoid: config.paranoid,
             armed: false,
@@ -115,8 +118,8 @@ impl EmuQueue {
         if self.ready.is_empty() {
             return;
         }
-        for _ in 0..=random.below(self.ready.len()) {
-            let i = random.below(self.ready.len());
+        for _ in 0..=random.below(self.ready.len() as u32) {
+            let i = random.below(self.ready.len() as u32) as usize;
             let mut c = self.ready.swap_remove_back(i).expect("an index below the length");
             self.shared.execute(&mut c, &self.counters);
             self.done.push_back(c);
@@ -224,24 +227,5 @@ impl Drop for EmuQueue {
             self.leave(self.done.iter().chain(&self.pending).chain(&self.ready));
         }
         self.shared.hooks.drop_counters(&self.counters);
-    }
-}
-
-/// splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
-#[derive(Debug, Clone)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`, which is not 0. Uniform but for 2^-32 at the sizes of queues.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
     }
 }

@@ -72,7 +72,7 @@ pub struct Plug {
     parked: u32,
     /// Counts resets and finishes: an undo belongs to one generation (M4).
     generation: u32,
-    /// The disk's error epoch when the write pointer was lost, or a resync was sent (E6).
+    /// The disk's error epoch when the write pointer was lost, the zone refused for good, or a resync was sent (E6).
     error_epoch: u32,
     /// Bits of [`state`].
     state: u8,
@@ -239,18 +239,26 @@ impl Plug {
         free
     }
 
+    /// Whether one is on its way.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.state & MANAGED != 0
+    }
+
     /// It has ended.
     pub(crate) fn end_management(&mut self) {
         self.state &= !MANAGED;
     }
 
-    /// The device has said that the zone cannot be written: so it is, until a report says otherwise.
-    pub(crate) fn refused_for_good(&mut self, status: Status) {
+    /// The device has said at error epoch `epoch` that the zone cannot be written: so it is, until a later report says
+    /// otherwise.
+    pub(crate) fn refused_for_good(&mut self, status: Status, epoch: u32) {
         match status {
             Status::ZoneReadOnly => self.state |= READONLY,
             Status::ZoneOffline => self.state |= OFFLINE,
-            _ => {}
+            _ => return,
         }
+        // A report from before says nothing of it (E6).
+        self.error_epoch = epoch;
     }
 
     /// The lock of the `lock` mode: takes the zone, or says that it is taken.

@@ -207,7 +207,7 @@ impl Shard {
             WritePointer::Kept if plug.generation != cmd.generation => false,
             WritePointer::Kept => {
                 plug.wp = offset;
-                plug.refused_for_good(cmd.status);
+                plug.refused_for_good(cmd.status, epoch);
                 true
             }
             WritePointer::Unknown => {
@@ -279,13 +279,16 @@ impl Shard {
             return false;
         }
         let gone = matches!(zone.cond, Condition::ReadOnly | Condition::Offline);
-        let back = plug.state & (READONLY | OFFLINE) != 0 && !gone;
         // Wrapping: the epochs in use at one time are close together.
         let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0;
+        let back = plug.state & (READONLY | OFFLINE) != 0 && !gone && newer;
         let fresh = plug.state & NEED_WP != 0 && newer;
         let asked = resync && plug.state & RESYNC != 0 && newer;
         if gone {
             plug.set_from(zone);
+            if newer {
+                plug.error_epoch = epoch;
+            }
             self.abort(i, aborted);
         } else if fresh || back || asked {
             plug.set_from(zone);

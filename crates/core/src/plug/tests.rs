@@ -242,8 +242,8 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         S::Report { fresh } => {
             let epoch = if fresh { model.epoch } else { model.lost_at.wrapping_sub(1) };
             reported(real, &zone(Condition::Closed, 1), epoch, false);
-            // A zone that was offline and is not any more is believed; else the epoch decides (E6).
-            if model.offline || model.stale && fresh {
+            // The epoch decides, of a zone that was offline too (E6).
+            if fresh && (model.offline || model.stale) {
                 model.settle(1);
             }
         }
@@ -265,7 +265,7 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
             }
             let busy = reported(real, &zone(Condition::Empty, 0), model.resync_at, true);
             let newer = model.resync_at >= model.lost_at;
-            if model.offline || newer && (model.stale || model.resync) {
+            if newer && (model.offline || model.stale || model.resync) {
                 model.settle(0);
                 assert!(!busy);
             } else {
@@ -276,6 +276,7 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         S::ReportOffline => {
             reported(real, &zone(Condition::Offline, u64::MAX), model.epoch, false);
             (model.offline, model.stale, model.resync) = (true, false, false);
+            model.lost_at = model.epoch;
             model.abort();
         }
         S::NativeAppend => {

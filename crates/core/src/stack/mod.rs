@@ -1,0 +1,10 @@
+//! Devices on devices. Each takes commands at the seam and sends them to the device below it; each passes the
+//! conformance suite, alone and on itself.
+//!
+//! | file | layer |
+//! | --- | --- |
+//! | `fault/` | [`FaultDisk`]: errors, torn writes, delays, lost completions, zones that die, a device that goes, power cuts |
+
+mod fault;
+
+pub use fault::{FaultAction, FaultCounts, FaultDisk, FaultPlan, FaultRule, Kinds};
