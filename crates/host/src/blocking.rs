@@ -80,7 +80,10 @@ impl BlockingDisk {
 
     /// Reads `len_sectors` at `sector`.
     pub fn read(&mut self, sector: Sector, len_sectors: u32) -> Result<AlignedBuf, IoError> {
-        let buf = AlignedBuf::zeroed(len_sectors << 9);
+        let Some(len) = len_sectors.checked_mul(512) else {
+            return Err(IoError { op: Op::Read, sector, status: Status::OutOfRange });
+        };
+        let buf = AlignedBuf::zeroed(len);
         self.with_buf(Op::Read, sector, Flags::NONE, buf).map(|(_, buf)| buf)
     }
 
@@ -236,7 +239,18 @@ impl BlockingDisk {
         let start = std::time::Instant::now();
         loop {
             self.client.submit(&mut self.list);
-            self.client.wait(&mut self.done, 1, self.timeout);
+            if self.list.is_empty() {
+                self.client.wait(&mut self.done, 1, self.timeout);
+            } else if self.client.outstanding() > 0 {
+                // Full of operations that were given up.
+                self.client.wait(
+                    &mut self.done,
+                    1,
+                    self.timeout.or(Some(Duration::from_millis(100))),
+                );
+            } else {
+                self.client.wait_thaw(self.timeout);
+            }
             while let Some(bio) = self.done.pop_front() {
                 let buf = self.take_lent(bio.token);
                 if bio.token != token {

@@ -63,6 +63,15 @@ fn is_empty(queue: &DiskQueue) -> bool {
     queue.outstanding() == 0 && !queue.is_busy()
 }
 
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if !is_empty(&self.lock()) {
+            // A device may still use them: rather lose the memory.
+            std::mem::forget(std::mem::take(&mut *lock(&self.kept)));
+        }
+    }
+}
+
 /// What the clients of a disk share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -72,9 +81,30 @@ pub(crate) struct Shared {
     /// Counts changes of `lanes`.
     version: AtomicU32,
     pub(crate) reactor: Reactor,
+    /// Clients' wakers that are to be called as soon as no lane is locked (I8).
+    to_wake: Mutex<Vec<Waker>>,
+    /// Whether there are any.
+    some_to_wake: AtomicBool,
 }
 
 impl Shared {
+    /// Calls the wakers that came up while lanes were locked. They are clients' code: they may use their clients, and
+    /// their panics are their own.
+    #[inline]
+    pub(crate) fn wake(&self) {
+        if self.some_to_wake.load(Ordering::Acquire) {
+            self.call_wakers();
+        }
+    }
+
+    #[cold]
+    fn call_wakers(&self) {
+        self.some_to_wake.store(false, Ordering::Release);
+        for waker in std::mem::take(&mut *lock(&self.to_wake)) {
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
+        }
+    }
+
     /// Removes the lanes of clients that have gone, once they are empty.
     pub(crate) fn bury(&self) {
         let mut lanes = lock(&self.lanes);
@@ -135,6 +165,8 @@ impl HostedDisk {
                 lanes: Mutex::default(),
                 version: AtomicU32::new(0),
                 reactor: Reactor::default(),
+                to_wake: Mutex::default(),
+                some_to_wake: AtomicBool::new(false),
             }),
         })
     }
@@ -165,6 +197,7 @@ impl HostedDisk {
         Ok(Client {
             shared: self.shared.clone(),
             lane,
+            deferred: Deferred::new(&self.shared),
             depth,
             seen: u32::MAX,
             others: Vec::new(),
@@ -180,7 +213,7 @@ impl HostedDisk {
             self.run_all();
             std::thread::yield_now();
         }
-        Frozen { _freeze: freeze }
+        Frozen { freeze: Some(freeze), shared: self.shared.clone() }
     }
 
     /// Reads the zones of the device again (V1-V9). The disk is frozen meanwhile.
@@ -189,6 +222,8 @@ impl HostedDisk {
         let mut revalidation = self.shared.disk.revalidate();
         loop {
             if let Some(result) = revalidation.poll(&mut queue, self.shared.clock.now()) {
+                drop(revalidation);
+                self.shared.wake();
                 return result;
             }
             self.run_all();
@@ -204,13 +239,45 @@ impl HostedDisk {
                 queue.poll_for_owner(now);
             }
         }
+        self.shared.wake();
     }
 }
 
 /// A disk with nothing in flight, until this is dropped.
 #[derive(Debug)]
 pub struct Frozen {
-    _freeze: Freeze,
+    freeze: Option<Freeze>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.freeze = None;
+        self.shared.wake();
+    }
+}
+
+/// What the engine wakes in a client's place: it may hold locks then, so the client's own waker is put aside.
+#[derive(Debug)]
+struct Deferred {
+    waker: Mutex<Option<Waker>>,
+    shared: std::sync::Weak<Shared>,
+}
+
+impl Deferred {
+    fn new(shared: &Arc<Shared>) -> Arc<Deferred> {
+        Arc::new(Deferred { waker: Mutex::default(), shared: Arc::downgrade(shared) })
+    }
+}
+
+impl Wake for Deferred {
+    fn wake(self: Arc<Self>) {
+        let (Some(shared), Some(waker)) = (self.shared.upgrade(), lock(&self.waker).take()) else {
+            return;
+        };
+        lock(&shared.to_wake).push(waker);
+        shared.some_to_wake.store(true, Ordering::Release);
+    }
 }
 
 /// Wakes the reactor: a device has finished something that somebody waits for.
@@ -233,11 +300,20 @@ impl Wake for Unpark {
     }
 }
 
+fn park(timeout: Option<Duration>) {
+    match timeout {
+        Some(t) => std::thread::park_timeout(t),
+        None => std::thread::park(),
+    }
+}
+
 /// A client of a hosted disk: one thread at a time submits and polls.
 #[derive(Debug)]
 pub struct Client {
     shared: Arc<Shared>,
     lane: Arc<Lane>,
+    /// Registered with the engine in place of the client's wakers.
+    deferred: Arc<Deferred>,
     depth: u32,
     /// The version of the lanes that `others` is.
     seen: u32,
@@ -251,7 +327,9 @@ impl Client {
     #[inline]
     pub fn submit(&mut self, bios: &mut Bios) -> usize {
         let now = self.shared.clock.now();
-        self.lane.lock().submit(now, bios)
+        let taken = self.lane.lock().submit(now, bios);
+        self.shared.wake();
+        taken
     }
 
     /// Does what there is to do, and appends BIOs of this client that have finished to `done`.
@@ -264,6 +342,7 @@ impl Client {
             queue.poll(now, done);
             own_work = queue.is_busy();
         }
+        self.shared.wake();
         if done.len() == before {
             self.nothing_done(own_work);
         } else {
@@ -299,6 +378,7 @@ impl Client {
                 queue.poll_for_owner(now);
             }
         }
+        self.shared.wake();
     }
 
     /// BIOs that were taken and have not been given back.
@@ -315,7 +395,7 @@ impl Client {
     /// sleeps where there is nothing to do. Returns how many were appended.
     pub fn wait(&mut self, done: &mut Bios, min: usize, timeout: Option<Duration>) -> usize {
         let before = done.len();
-        let end = timeout.map(|t| Instant::now() + t);
+        let end = timeout.and_then(|t| Instant::now().checked_add(t));
         let mut waker = None;
         let mut spins = 0;
         loop {
@@ -338,22 +418,27 @@ impl Client {
             if self.arm(waker) {
                 // Once more, after arming: what finished before is seen here, what finishes later wakes.
                 self.poll(done);
-                if done.len() - before >= min {
-                    continue;
-                }
-                match left {
-                    Some(left) => std::thread::park_timeout(left),
-                    None => std::thread::park(),
+                if done.len() - before < min {
+                    park(left);
                 }
             }
             self.lane.armed.store(false, Ordering::Release);
         }
     }
 
+    /// Sleeps until the disk is thawed, at most `timeout`: for a client whose BIOs a frozen disk has not taken.
+    pub fn wait_thaw(&mut self, timeout: Option<Duration>) {
+        if self.arm(&Waker::from(Arc::new(Unpark(std::thread::current())))) {
+            park(timeout);
+        }
+        self.lane.armed.store(false, Ordering::Release);
+    }
+
     /// Prepares for sleep: `waker` is woken when a BIO of this client has finished, or the disk was thawed. From now
     /// until the next poll the reactor runs the lanes. False: poll again instead. Arm, poll once more, then sleep.
     pub fn arm(&mut self, waker: &Waker) -> bool {
-        let armed = self.lane.lock().arm(waker);
+        *lock(&self.deferred.waker) = Some(waker.clone());
+        let armed = self.lane.lock().arm(&Waker::from(self.deferred.clone()));
         if armed {
             self.lane.armed.store(true, Ordering::Release);
             self.shared.reactor.kick(&self.shared);
@@ -369,9 +454,9 @@ impl Client {
     /// Waits until nothing of this client is in flight, at most `timeout`. True if that is so. What finished is in
     /// `done`.
     pub fn drain(&mut self, done: &mut Bios, timeout: Duration) -> Result<(), Error> {
-        let end = Instant::now() + timeout;
+        let end = Instant::now().checked_add(timeout);
         while self.outstanding() > 0 {
-            let left = end.saturating_duration_since(Instant::now());
+            let left = end.map_or(timeout, |e| e.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 let n = self.outstanding();
                 return Err(Error::new(ErrorKind::Busy, format!("{n} BIOs are still in flight"))

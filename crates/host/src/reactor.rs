@@ -76,12 +76,15 @@ fn run(shared: Arc<Shared>) {
             drop(lanes);
             shared.bury();
         }
+        shared.wake();
         if progress {
             continue;
         }
         match next {
             _ if !wanted => {
-                if !rest(&shared, IDLE) && Arc::strong_count(&shared) == 1 {
+                // The count before the kick: whoever has gone has kicked first.
+                let alone = !rest(&shared, IDLE) && Arc::strong_count(&shared) == 1;
+                if alone && !lock(&shared.reactor.state).kicked {
                     return;
                 }
             }

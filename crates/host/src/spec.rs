@@ -1,5 +1,7 @@
 //! From a specification to a disk: the device, and the attributes that the layer takes from the same text.
 
+use crate::file::{Access, FileDisk, Io};
+use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::disk::{DiskConfig, Mode};
 use zoneplug_core::emu::{EmuConfig, EmuDisk};
@@ -11,6 +13,25 @@ use zoneplug_core::{Device, Error};
 const KINDS: [&str; 2] = ["null", "mem"];
 /// Most tags of a queue.
 const MAX_TAGS: u64 = 4096;
+
+/// Whether a kind is the path of a durable disk.
+fn is_path(kind: &str) -> bool {
+    kind.contains('/')
+        || kind.ends_with(".zbd")
+        || !KINDS.contains(&kind) && Path::new(kind).is_file()
+}
+
+/// Opens the durable disk at the path that a specification names, with the keys `read-only=0|1`,
+/// `io=auto|ring|threads` and `direct=0|1`.
+fn open_file(spec: &mut Spec) -> Result<Arc<FileDisk>, Error> {
+    let read_only = spec.take_flag("read-only")?.unwrap_or(false);
+    let ways = [Io::Auto, Io::Ring, Io::Threads];
+    let io = spec.take_choice("io", &["auto", "ring", "threads"])?.map_or(Io::Auto, |i| ways[i]);
+    let direct = spec.take_flag("direct")?.unwrap_or(true);
+    spec.finish()?;
+    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    FileDisk::open_with(Path::new(spec.kind()), access, io, direct)
+}
 
 /// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`.
 ///
@@ -65,6 +86,7 @@ impl DiskSpec {
                 spec.finish()?;
                 EmuDisk::new(emu)?
             }
+            kind if is_path(kind) => open_file(&mut spec)?,
             _ => return Err(spec.unknown_kind(&KINDS)),
         };
         let device = match fault {

@@ -1,0 +1,274 @@
+//! What reviews and stress tests broke once: each failed before it was mended.
+
+mod common;
+use common::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+use zoneplug_core::disk::DiskConfig;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Bios, Flags, Nanos, Op, Status, ZoneNo};
+
+/// The dump and cached reports index plugs that a revalidation has just cleared.
+#[test]
+fn dump_against_revalidation() {
+    let m = make(20_000, 64, 64);
+    let mut emu = m.emu;
+    emu.latency = Nanos(0);
+    let dev = zoneplug_core::emu::EmuDisk::new(emu).unwrap();
+    let disk = open(dev, DiskConfig::default());
+    let stop = Arc::new(AtomicBool::new(false));
+    let t = {
+        let (disk, stop) = (disk.clone(), stop.clone());
+        std::thread::spawn(move || {
+            let mut z = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let _ = disk.cached_zone(ZoneNo(19_999 - z % 64));
+                z += 1;
+            }
+        })
+    };
+    let mut q = disk.open_polled_queue(1, 1).unwrap();
+    for _ in 0..30 {
+        let mut v = disk.revalidate();
+        while v.poll(&mut q, Nanos(0)).is_none() {}
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(t.join().is_ok(), "cached_zone panicked");
+}
+
+/// A revalidation that is dropped while its report is on the way takes the reserved command with it.
+#[test]
+fn a_dropped_revalidation_blocks_the_next_one() {
+    let mut r = make(4, 64, 64).rig();
+    let mut v = r.disk.revalidate();
+    for _ in 0..3 {
+        assert!(v.poll(&mut r.queues[0], r.now).is_none());
+    }
+    drop(v);
+    let mut v = r.disk.revalidate();
+    for _ in 0..1000 {
+        r.now = r.now.plus(Nanos(100));
+        if v.poll(&mut r.queues[0], r.now).is_some() {
+            return;
+        }
+    }
+    panic!("the second revalidation never ends, and the disk is frozen");
+}
+
+/// A queue whose last answer is half the numbers old looks as if it had answered.
+#[test]
+fn freeze_versions_wrap() {
+    let mut r = make(4, 64, 64).queues(&[(8, 2), (8, 2)]).rig();
+    for _ in 0..2_097_200u32 {
+        drop(r.disk.begin_freeze());
+    }
+    r.submit(1, [write(0, 8)]);
+    let f = r.disk.begin_freeze();
+    r.poll(0);
+    assert!(r.queues[1].is_busy());
+    assert!(!f.poll(), "frozen, and a write is in flight");
+}
+
+/// More freezes than the state has room for are a bug of the caller, not a disk that takes BIOs.
+#[test]
+#[should_panic(expected = "255 freezes overlap")]
+fn freezes_do_not_overflow() {
+    let r = make(4, 64, 64).rig();
+    let all: Vec<_> = (0..256).map(|_| r.disk.begin_freeze()).collect();
+    drop(all);
+}
+
+/// W11, W9: refused, yet the zone is poisoned and others' writes are aborted.
+#[test]
+fn a_refused_native_append_changes_the_plug() {
+    let mut r =
+        make(4, 64, 64).limits(|l| l.zone_append_max_sectors = 16).queues(&[(8, 1), (8, 1)]).rig();
+    r.submit(0, [read(64, 8)]); // the only tag
+    r.submit(1, [write(0, 8), flags(token(write(8, 8), 1), Flags::NOMERGE)]);
+    r.submit(0, [flags(token(append(0, 8, 0), 2), Flags::NOWAIT)]);
+    let done = r.finish();
+    assert!(done.iter().any(|b| b.status == Status::WouldBlock));
+    assert!(
+        done.iter().all(|b| b.op != Op::Write || b.status.is_ok()),
+        "aborted by an append that was refused"
+    );
+}
+
+/// B13: only the first zone of a range is asked whether it is conventional.
+#[test]
+fn an_unaligned_write_from_a_conventional_zone_into_a_sequential_one() {
+    let mut r =
+        make(4, 64, 64).conventional(&[0]).limits(|l| l.write_granularity_sectors = 8).rig();
+    let before = r.commands(Op::Write);
+    let s = r.status(write(60, 4 + 5));
+    assert_eq!(
+        (s, r.commands(Op::Write)),
+        (Status::Unaligned, before),
+        "refused before the device sees it"
+    );
+}
+
+/// E6: a report from before the native append landed clears the mark.
+#[test]
+fn a_report_that_overtakes_a_native_append() {
+    for seed in 0..200 {
+        let mut m =
+            make(4, 64, 64).limits(|l| l.zone_append_max_sectors = 16).queues(&[(8, 4), (8, 4)]);
+        m.emu.reorder = Some(seed);
+        let mut r = m.rig();
+        assert_eq!(r.status(append(0, 8, 0)), Status::Ok);
+        r.submit(0, [append(0, 8, 8), token(report(0, 1), 1)]);
+        r.finish();
+        // what the layer now believes
+        let mut dump = String::new();
+        r.disk.zone_wplugs(&mut dump).unwrap();
+        let dev = r.device_wp(0);
+        let believes =
+            dump.lines().find(|l| l.contains("no: 0,")).map(str::to_owned).unwrap_or_default();
+        if believes.contains("flags: 0x0") && !believes.contains(&format!("wp ofst: {dev},")) {
+            panic!("seed {seed}: device at {dev}, the layer: {believes}");
+        }
+    }
+}
+
+/// E6: an old report brings a read-only zone back.
+#[test]
+fn an_old_report_of_a_zone_that_went_readonly() {
+    let mut r = make(4, 64, 64).queues(&[(8, 4), (8, 4)]).rig();
+    r.submit(1, [report(0, 1)]); // snapshot: empty
+    r.submit(0, [write(0, 8)]);
+    while r.queues[0].outstanding() > 0 {
+        r.now = r.now.plus(Nanos(50));
+        r.poll(0);
+    }
+    r.dev.set_condition(ZoneNo(0), Condition::ReadOnly);
+    r.submit(0, [write(8, 8)]);
+    while r.queues[0].outstanding() > 0 {
+        r.now = r.now.plus(Nanos(50));
+        r.poll(0);
+    }
+    r.drain();
+    assert_eq!(
+        r.cached(0).map(|c| c.0),
+        Some(Condition::ReadOnly),
+        "the report is older than the refusal"
+    );
+}
+
+struct Panics;
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a client's waker");
+    }
+}
+
+/// A waker that panics in a peer's poll: the next command of the zone is lost.
+#[test]
+fn a_waker_that_panics_in_a_peers_poll() {
+    let mut r = make(4, 64, 64).queues(&[(8, 4), (8, 4), (8, 4)]).rig();
+    r.submit(0, [flags(write(0, 8), Flags::NOMERGE)]);
+    r.submit(1, [flags(write(8, 8), Flags::NOMERGE)]);
+    r.submit(2, [flags(write(16, 8), Flags::NOMERGE)]);
+    assert!(r.queues[1].arm(&Waker::from(Arc::new(Panics))));
+    for _ in 0..8 {
+        r.now = r.now.plus(Nanos(100));
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| r.poll(0)));
+    }
+    for q in 0..3 {
+        r.poll(q);
+    }
+    let mut d = String::new();
+    r.disk.zone_wplugs(&mut d).unwrap();
+    assert_eq!(
+        r.queues[2].outstanding(),
+        0,
+        "queue 2's write never comes back; lost {}; {d}; {:?}",
+        zoneplug_core::lost_bios(),
+        r.queues[0]
+    );
+}
+
+/// A thaw between a submit that took nothing and `arm`.
+#[test]
+fn thaw_before_arm() {
+    struct Flag(AtomicBool);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let mut r = make(4, 64, 64).rig();
+    let f = r.disk.begin_freeze();
+    let mut l = Bios::from([write(0, 8)]);
+    assert_eq!(r.queues[0].submit(r.now, &mut l), 0);
+    drop(f);
+    let flag = Arc::new(Flag(AtomicBool::new(false)));
+    assert!(
+        !r.queues[0].arm(&Waker::from(flag.clone())) || flag.0.load(Ordering::SeqCst),
+        "asleep for ever"
+    );
+}
+
+/// Strict: a mark is taken away by a command that did not set it.
+#[test]
+fn strict_mark_of_another_command() {
+    let mut r = make(4, 64, 64).queues(&[(8, 4), (8, 4), (8, 4)]).rig();
+    assert_eq!(r.status(write(0, 8)), Status::Ok);
+    r.submit(0, [token(op(Op::ZoneReset, 0, 64), 0)]);
+    r.now = r.now.plus(Nanos(50));
+    r.disk.set_attribute("strict_management", "1").unwrap();
+    r.submit(1, [token(op(Op::ZoneReset, 0, 64), 1)]);
+    r.now = r.now.plus(Nanos(50));
+    r.poll(0); // the first reset is back
+    r.submit(2, [token(write(0, 8), 2), flags(token(write(8, 8), 3), Flags::NOMERGE)]);
+    let done = r.finish();
+    assert!(done.iter().all(|b| b.status != Status::AbortedByManagement));
+}
+
+/// Memory for each part of a range that a client names with 64 bytes.
+#[test]
+fn parts_of_a_long_write_zeroes() {
+    let mut r = make(16, 1 << 22, 1 << 22)
+        .conventional(&[0, 1, 2, 3, 4, 5, 6, 7])
+        .limits(|l| l.max_write_zeroes_sectors = 8);
+    r.emu.kind = zoneplug_core::emu::EmuKind::Null;
+    r.emu.paranoid = false;
+    let mut r = r.rig();
+    let rss = || {
+        let s = std::fs::read_to_string("/proc/self/statm").unwrap();
+        s.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4 / 1024
+    };
+    let a = rss();
+    r.submit(0, [op(Op::WriteZeroes, 0, 1 << 25)]);
+    assert!(rss() - a < 64, "{} MiB for one BIO of 16 GiB", rss() - a);
+}
+
+/// A depth is a bound, not an allocation.
+#[test]
+fn a_depth_of_four_billion() {
+    let r = make(4, 64, 64).rig();
+    assert_eq!(r.disk.open_polled_queue(u32::MAX, 1).unwrap().room(), u32::MAX);
+}
+
+/// M5: strict management keeps native appends out too.
+#[test]
+fn a_native_append_in_strict_mode_while_a_reset_is_on_its_way() {
+    let mut r = make(4, 64, 64)
+        .limits(|l| l.zone_append_max_sectors = 16)
+        .config(|c| c.strict_management = true)
+        .queues(&[(8, 4), (8, 4)])
+        .rig();
+    r.submit(0, [op(Op::ZoneReset, 0, 64)]);
+    r.now = r.now.plus(Nanos(50));
+    r.submit(1, [token(append(0, 8, 0), 1)]);
+    let done = r.finish();
+    let s: Vec<_> = done.iter().map(|b| b.status).collect();
+    let mut d = String::new();
+    r.disk.zone_wplugs(&mut d).unwrap();
+    assert!(
+        s[1] == Status::ZoneBusy || r.device_wp(0) == 0 || d.contains("flags: 0x2"),
+        "{s:?}: the device is at {}, the layer says empty: {d:?}",
+        r.device_wp(0)
+    );
+}
