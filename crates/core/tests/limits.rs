@@ -288,3 +288,23 @@ fn t5_counters_count_what_happened() {
     }
     assert_eq!((c.live_plugs, c.waiting), (1, 0));
 }
+
+/// T5: the side table counts what one zone's plug did, and is not there unless it was asked for.
+#[test]
+fn t5_zones_are_counted_where_that_was_asked_for() {
+    let mut r = make(3, 64, 64).config(|c| c.zone_counters = true).rig();
+    r.submit(0, [write(64, 8), flags(write(72, 8), Flags::NOMERGE), write(80, 8), write(88, 8)]);
+    r.submit(0, [write(0, 8)]);
+    assert!(r.finish().iter().all(|b| b.status.is_ok()));
+    assert_eq!(r.status(write(64, 8)), Status::NotAtWritePointer);
+    r.fail(Op::Write, Status::Io);
+    r.submit(0, [flags(write(96, 8), Flags::NOMERGE), write(104, 8)]);
+    r.finish();
+    r.report(64, 1);
+    let c = r.disk.zone_counters(ZoneNo(1)).unwrap();
+    assert_eq!((c.issued, c.merged, c.parked), (4, 1, 4));
+    assert_eq!((c.rejected, c.aborted, c.resynced), (1, 1, 1));
+    assert_eq!(r.disk.zone_counters(ZoneNo(0)).unwrap().issued, 1);
+    assert_eq!(r.disk.zone_counters(ZoneNo(3)), None);
+    assert_eq!(make(3, 64, 64).rig().disk.zone_counters(ZoneNo(0)), None);
+}

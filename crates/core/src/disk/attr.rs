@@ -4,7 +4,7 @@ use super::Disk;
 use super::layout::Layout;
 use super::sync::{Ordering, lock};
 use crate::error::{Error, ErrorKind};
-use crate::plug::Counters;
+use crate::plug::{Counters, ZoneCounters};
 use crate::unit::{Sector, ZoneNo};
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -148,6 +148,16 @@ impl Disk {
             }
         }
         all
+    }
+
+    /// The counts of one zone, where the disk was opened with [`DiskConfig::zone_counters`](super::DiskConfig).
+    pub fn zone_counters(&self, zone: ZoneNo) -> Option<ZoneCounters> {
+        let layout = lock(&self.shared.layout);
+        if !layout.config.zone_counters || zone.0 >= layout.geometry.nr_zones() {
+            return None;
+        }
+        let (shard, i) = self.shared.shard(zone);
+        shard.per_zone.get(i).copied()
     }
 
     /// The error epoch: grows with every write pointer that is lost, and with every resync.

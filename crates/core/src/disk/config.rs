@@ -57,6 +57,8 @@ pub struct DiskConfig {
     /// Reset and finish fail with *zone busy* while writes of the zone are in flight, so that one client cannot
     /// abort another's (M5).
     pub strict_management: bool,
+    /// Count per zone too: [`Disk::zone_counters`](super::Disk::zone_counters).
+    pub zone_counters: bool,
     /// Shards of plugs; rounded to a power of two, at most 64.
     pub shards: u32,
 }
@@ -68,6 +70,7 @@ impl Default for DiskConfig {
             nomerges: false,
             emulate_append: false,
             strict_management: false,
+            zone_counters: false,
             shards: 64,
         }
     }

@@ -107,7 +107,12 @@ impl Shared {
     }
 
     /// New plugs for all zones, as `zones` describes them.
-    pub(crate) fn rebuild_plugs(&self, zones: &[ZoneInfo], aborted: &mut Vec<Box<crate::Bio>>) {
+    pub(crate) fn rebuild_plugs(
+        &self,
+        zones: &[ZoneInfo],
+        per_zone: bool,
+        aborted: &mut Vec<Box<crate::Bio>>,
+    ) {
         let depths = self.depths.load(Ordering::Relaxed) as usize;
         for s in &self.shards {
             let mut g = lock(&s.0);
@@ -120,6 +125,9 @@ impl Shared {
             let (mut g, i) = self.shard(ZoneNo(z as u32));
             debug_assert_eq!(i, g.plugs.len());
             g.plugs.push(crate::plug::Plug::new(info));
+            if per_zone && g.per_zone.len() <= i {
+                g.per_zone.push(crate::plug::ZoneCounters::default());
+            }
         }
     }
 }

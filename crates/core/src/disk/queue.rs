@@ -311,7 +311,9 @@ impl Lane {
     /// Refuses a BIO of a zone's plug, and counts it there.
     #[cold]
     pub(super) fn refuse(&mut self, shared: &Shared, bio: Box<Bio>, zone: ZoneNo, status: Status) {
-        shared.shard(zone).0.rejected(status);
+        let (mut shard, i) = shared.shard(zone);
+        shard.rejected(i, status);
+        drop(shard);
         self.reject(bio, status);
     }
 

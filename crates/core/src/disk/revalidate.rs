@@ -140,8 +140,9 @@ impl Revalidation {
         // Held to the end: two that commit at a time would mix their plugs, and who looks at plugs by number holds it.
         let mut current = lock(&shared.layout);
         let config = current.config.clone();
+        let per_zone = config.zone_counters;
         let layout = Arc::new(Layout::new(self.geometry.clone(), limits, config));
-        shared.rebuild_plugs(&self.zones, &mut queue.lane.aborted);
+        shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
         debug_assert!(queue.lane.aborted.is_empty(), "a drained disk has nothing parked");
         *current = layout;
         drop(current);

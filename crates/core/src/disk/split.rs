@@ -105,7 +105,7 @@ impl Lane {
             }
             let (_, offset) = layout.geometry.zone_of(p.sector);
             if let Err(status) = shard.plugs[i].check(offset, p.len_sectors) {
-                refusal = Some(shard.rejected(status));
+                refusal = Some(shard.rejected(i, status));
                 break;
             }
         }

@@ -136,12 +136,16 @@ impl Lane {
         cmd.zone = zone.0;
         cmd.begin_owners(self.id);
         if whole {
+            if layout.config.zone_counters {
+                shard.issued(i, nr);
+            }
             drop(guard);
             std::mem::swap(&mut cmd.bios, &mut self.run);
         } else {
             let (n, sectors) = layout.merge.prefix(kind, &self.run);
             cmd.len_sectors = sectors;
             cmd.bios.extend(self.run.drain(..n));
+            shard.issued(i, n as u32);
             self.mailbox.counts.0.parked(self.run.len());
             self.park_in_parts(layout, shard, i, kind);
             drop(guard);

@@ -17,7 +17,7 @@
 mod shard;
 mod slots;
 
-pub use shard::{Counters, Shard};
+pub use shard::{Counters, Shard, ZoneCounters};
 pub(crate) use shard::{Merge, Next};
 
 use crate::bio::{Bio, Flags, Op, Status};

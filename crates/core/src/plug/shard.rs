@@ -61,6 +61,23 @@ impl Counters {
     }
 }
 
+/// What one zone's plug did (T5), where the side table is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ZoneCounters {
+    /// BIOs that waited.
+    pub parked: u64,
+    /// Write commands sent.
+    pub issued: u64,
+    /// BIOs that went into the command of another.
+    pub merged: u64,
+    /// Waiting BIOs that were aborted.
+    pub aborted: u64,
+    /// BIOs that were refused before the device saw them.
+    pub rejected: u64,
+    /// Times that a report made the write pointer known again.
+    pub resynced: u64,
+}
+
 /// What follows the completion of a zone's write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -112,18 +129,38 @@ pub struct Shard {
     pub(crate) plugs: Vec<Plug>,
     slots: Slots,
     pub(crate) counters: Counters,
+    /// A side table beside `plugs`; empty where it is not kept.
+    pub(crate) per_zone: Vec<ZoneCounters>,
 }
 
 impl Shard {
+    /// Counts in the side table, if there is one.
+    #[inline]
+    pub(crate) fn count(&mut self, i: usize, f: impl FnOnce(&mut ZoneCounters)) {
+        if let Some(c) = self.per_zone.get_mut(i) {
+            f(c);
+        }
+    }
+
     /// Makes room for what `n` parked writes usually need. Runs need less, and the table grows to its high-water mark.
     pub(crate) fn reserve(&mut self, n: usize) {
         self.slots.reserve(n.min(64));
     }
 
+    /// Counts a command of `nr` BIOs in the side table.
+    #[inline]
+    pub(crate) fn issued(&mut self, i: usize, nr: u32) {
+        self.count(i, |c| {
+            c.issued += 1;
+            c.merged += u64::from(nr - 1);
+        });
+    }
+
     /// Counts a refusal and passes the status on.
     #[cold]
-    pub(crate) fn rejected(&mut self, status: Status) -> Status {
+    pub(crate) fn rejected(&mut self, i: usize, status: Status) -> Status {
         self.counters.rejected[status as usize] += 1;
+        self.count(i, |c| c.rejected += 1);
         status
     }
 
@@ -149,6 +186,7 @@ impl Shard {
         }
         plug.tail = slot;
         plug.parked += nr;
+        self.count(i, |c| c.parked += u64::from(nr));
     }
 
     /// Puts the parked writes at the head of a busy plug into `cmd`, as many as merge (W15), the first in any case.
@@ -187,6 +225,7 @@ impl Shard {
         cmd.len_sectors = total;
         plug.head = next;
         plug.parked -= nr;
+        self.issued(i, nr);
         true
     }
 
@@ -236,11 +275,13 @@ impl Shard {
     fn abort(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
         let plug = &mut self.plugs[i];
         let mut at = plug.head;
-        self.counters.aborted += u64::from(plug.parked);
+        let waiting = u64::from(plug.parked);
         while at != NONE {
             at = self.slots.take(at, aborted);
         }
         (plug.head, plug.tail, plug.parked) = (NONE, NONE, 0);
+        self.counters.aborted += waiting;
+        self.count(i, |c| c.aborted += waiting);
     }
 
     /// A reset of zone `i` succeeded (M3).
@@ -293,6 +334,7 @@ impl Shard {
         } else if fresh || back || asked {
             plug.set_from(zone);
             self.counters.resynced += 1;
+            self.count(i, |c| c.resynced += 1);
         }
         resync && !gone && !fresh && !back && !asked
     }
