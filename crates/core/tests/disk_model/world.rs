@@ -159,6 +159,7 @@ impl World {
             emulate_append: rng.one_in(3),
             shards: 1 << rng.range(0, 6),
             strict_management: rng.one_in(5),
+            ..DiskConfig::default()
         };
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
         let disk = open(dev.clone(), config);
