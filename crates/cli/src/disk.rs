@@ -1,11 +1,12 @@
 //! From a specification to a device and the way to open it.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use std::sync::Arc;
 use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
-use zoneplug_core::{Bio, Bios, Device, Nanos};
-use zoneplug_host::DiskSpec;
+use zoneplug_core::zone::{Geometry, ZoneInfo};
+use zoneplug_core::{Bio, Bios, Device, Nanos, ZoneNo};
+use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, file_of};
 
 /// What a specification names.
 #[derive(Clone)]
@@ -32,6 +33,46 @@ impl Named {
         let start = Instant::now();
         let mut clock = |_| Nanos(start.elapsed().as_nanos() as u64);
         Ok(Disk::open(self.device.clone(), config, &mut clock)?)
+    }
+}
+
+/// What a command does to a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Looks at it: others may use it meanwhile.
+    Look,
+    /// Changes it.
+    Change,
+}
+
+/// A disk in use by a command.
+pub(crate) struct Opened {
+    pub(crate) disk: HostedDisk,
+    pub(crate) io: BlockingDisk,
+    pub(crate) geometry: Geometry,
+}
+
+impl Opened {
+    /// Opens what `spec` names.
+    pub(crate) fn new(spec: &str, usage: Use) -> Result<Opened, Failure> {
+        let looks = usage == Use::Look && file_of(spec).is_some() && !spec.contains(",read-only=");
+        let text = if looks { format!("{spec},read-only=1") } else { spec.to_owned() };
+        let named = Named::open(&text)?;
+        let disk = HostedDisk::open(named.device, named.config)?;
+        let io = BlockingDisk::new(&disk)?;
+        let geometry = disk.disk().geometry();
+        Ok(Opened { disk, io, geometry })
+    }
+
+    /// The zones of a range.
+    pub(crate) fn report(&mut self, zones: std::ops::Range<u32>) -> Result<Vec<ZoneInfo>, Failure> {
+        let start = self.geometry.zone_start(ZoneNo(zones.start));
+        let found = self.io.report(start, zones.len() as u32)?;
+        if found.len() != zones.len() {
+            let what = format!("{} zones reported of {}", found.len(), zones.len());
+            return Err(Failure::new(Kind::Io, what).hint("zoneplug check, or look at the device"));
+        }
+        Ok(found)
     }
 }
 

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
-use zoneplug_core::{Error, ErrorKind};
+use zoneplug_core::{Error, ErrorKind, Status};
+use zoneplug_host::blocking::IoError;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -57,6 +58,12 @@ impl Failure {
     /// Adds what to try.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds what had been done when it failed.
+    pub(crate) fn after(mut self, done: &str) -> Failure {
+        self.what = format!("{} ({done})", self.what);
         self
     }
 
@@ -114,6 +121,53 @@ impl From<Error> for Failure {
         };
         let hint = e.what_to_try().map(str::to_owned);
         Failure { kind, what: e.to_string(), hint }
+    }
+}
+
+impl From<IoError> for Failure {
+    fn from(e: IoError) -> Self {
+        let (kind, hint) = match e.status {
+            Status::NotSupported => {
+                (Kind::NotSupported, "another disk; zoneplug info shows what this one can")
+            }
+            Status::ReadOnlyDisk => {
+                (Kind::Device, "open the disk for writing: leave read-only=1 out")
+            }
+            Status::NoDevice => {
+                (Kind::Device, "look at the device; its file or its cable has gone")
+            }
+            Status::OutOfRange => {
+                (Kind::Usage, "a sector of this disk; zoneplug info shows its capacity")
+            }
+            Status::Unaligned | Status::BadBuffer => (
+                Kind::Usage,
+                "multiples of the logical block and the write granularity; see zoneplug info",
+            ),
+            Status::NotZoneStart => {
+                (Kind::Usage, "the start of a zone; zoneplug report shows them")
+            }
+            Status::ConventionalZone => {
+                (Kind::Usage, "a sequential zone; zoneplug report shows the types")
+            }
+            Status::NotAtWritePointer | Status::UnalignedWrite => {
+                (Kind::Io, "the zone's write pointer; zoneplug report shows it")
+            }
+            Status::ZoneFull | Status::PastCapacity => {
+                (Kind::Io, "another zone, or zoneplug reset")
+            }
+            Status::StaleWritePointer => (Kind::Io, "zoneplug resync, or reset the zone"),
+            Status::OpenLimit => (Kind::Io, "close some zones: zoneplug close"),
+            Status::ActiveLimit => (Kind::Io, "finish or reset some zones: zoneplug finish"),
+            Status::InvalidTransition => {
+                (Kind::Io, "zoneplug report shows the condition of the zone")
+            }
+            Status::NoSpace => (Kind::Io, "make room on the file system below the disk"),
+            Status::ZoneReadOnly | Status::ZoneOffline => (Kind::Io, "another zone"),
+            _ => {
+                (Kind::Io, "zoneplug report shows the zones; zoneplug check looks at a disk's file")
+            }
+        };
+        Failure::new(kind, e.to_string()).hint(hint)
     }
 }
 

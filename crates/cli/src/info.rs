@@ -1,14 +1,16 @@
 //! `zoneplug info`: what a disk is, and a map of its zones.
 
-use crate::disk::{Named, one};
+use crate::disk::{Opened, Use};
 use crate::failure::Failure;
 use crate::term::{self, paint};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::io::Write;
 use zoneplug_core::disk::Disk;
-use zoneplug_core::zone::{Condition, Limits, ZONE_RECORD_LEN, ZoneInfo};
-use zoneplug_core::{Bio, Bytes, IoBuf, Op, Sector};
+use zoneplug_core::zone::{Condition, Limits};
+use zoneplug_core::{Bytes, Sector};
+use zoneplug_host::file::{Access, FileDisk, Identity};
+use zoneplug_host::file_of;
 
 /// Flags of `zoneplug info`.
 #[derive(Debug, clap::Args)]
@@ -41,9 +43,6 @@ fn glyph(cond: Condition) -> (char, &'static str, &'static str) {
         .map_or(('?', "unknown", ""), |&(_, glyph, name, style)| (glyph, name, style))
 }
 
-/// Zones that one report asks for.
-const ZONES: u32 = 4096;
-
 /// Zones next to each other that are alike.
 #[derive(Debug, Serialize)]
 struct Run {
@@ -55,6 +54,9 @@ struct Run {
 #[derive(Debug, Serialize)]
 struct Info {
     spec: String,
+    /// Of a durable disk only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<Identity>,
     capacity_bytes: u64,
     zones: u32,
     conventional_zones: u32,
@@ -75,36 +77,18 @@ fn as_map<S: Serializer>(pairs: &[(&'static str, String)], s: S) -> Result<S::Ok
     s.collect_map(pairs.iter().map(|(k, v)| (k, v)))
 }
 
-fn report(disk: &Disk) -> Result<Vec<ZoneInfo>, Failure> {
-    let g = disk.geometry();
-    let mut queue = disk.open_polled_queue(1, 1)?;
-    let at_once = ZONES.min(g.nr_zones());
-    let buf = IoBuf::leaked(at_once * ZONE_RECORD_LEN as u32);
-    let mut zones = Vec::with_capacity(g.nr_zones() as usize);
-    while let Some(left) = g.nr_zones().checked_sub(zones.len() as u32).filter(|n| *n > 0) {
-        let sector = Sector(zones.len() as u64 * u64::from(g.zone_sectors()));
-        let buf = buf.slice(0, left.min(at_once) * ZONE_RECORD_LEN as u32);
-        let bio = one(&mut queue, Bio::with_buf(Op::ReportZones, sector, 0, buf));
-        if !bio.status.is_ok() || bio.result == 0 {
-            return Err(Failure::io(format!("reporting zones: {}", bio.status)));
-        }
-        for i in 0..bio.result {
-            let mut record = [0; ZONE_RECORD_LEN];
-            bio.buf.copy_to(i * ZONE_RECORD_LEN as u32, &mut record);
-            let zone = ZoneInfo::decode(&record)
-                .ok_or_else(|| Failure::io("a report with an unknown type or condition"))?;
-            zones.push(zone);
-        }
-    }
-    Ok(zones)
+/// Who a durable disk is.
+fn identity(spec: &str) -> Result<Option<Identity>, Failure> {
+    let Some(path) = file_of(spec) else { return Ok(None) };
+    Ok(Some(FileDisk::open(path, Access::ReadOnly)?.identity()))
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let named = Named::open(&args.spec)?;
-    let disk = named.driven(named.config.clone())?;
-    let g = disk.geometry();
-    let zones = report(&disk)?;
+    let mut disk = Opened::new(&args.spec, Use::Look)?;
+    let g = disk.geometry.clone();
+    let zones = disk.report(0..g.nr_zones())?;
+    let disk = disk.disk.disk();
     let mut conditions = BTreeMap::new();
     let mut map: Vec<Run> = Vec::new();
     for (i, z) in zones.iter().enumerate() {
@@ -119,6 +103,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let last = zones.last();
     let info = Info {
         spec: args.spec.clone(),
+        identity: identity(&args.spec)?,
         capacity_bytes: g.capacity_bytes().0,
         zones: g.nr_zones(),
         conventional_zones: g.nr_conventional(),
@@ -135,7 +120,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut *out, &info)?;
         return Ok(writeln!(out)?);
     }
-    write!(out, "{}", text(&info, &disk))?;
+    write!(out, "{}", text(&info, disk))?;
     let conds: Vec<Condition> = zones.iter().map(|z| z.cond).collect();
     Ok(write!(out, "\n{}", zone_map(&conds, term::columns(), term::colours()))?)
 }
@@ -156,6 +141,13 @@ fn size(bytes: u64) -> String {
 fn text(info: &Info, disk: &Disk) -> String {
     let mut t = paint(&info.spec, "1", term::colours()) + "\n";
     let mut line = |name: &str, value: &str| t += &format!("  {name:<26}{value}\n");
+    if let Some(id) = &info.identity {
+        line("UUID", &id.uuid);
+        if !id.label.is_empty() {
+            line("label", &id.label);
+        }
+        line("format", &format!("version {}", id.version));
+    }
     line("capacity", &size(info.capacity_bytes));
     let (all, conv) = (info.zones, info.conventional_zones);
     line("zones", &format!("{all} ({} sequential, {conv} conventional)", all - conv));

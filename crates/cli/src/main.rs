@@ -4,9 +4,15 @@
 //! | --- | --- |
 //! | `main.rs` | commands and the way out |
 //! | `failure.rs` | errors in two lines, exit codes |
-//! | `disk.rs` | from a specification to a device |
+//! | `disk.rs` | from a specification to a device, or to a disk in use |
+//! | `zones.rs`, `confirm.rs`, `window.rs` | ranges of zones; asking first; many operations at a time |
 //! | `term.rs` | colours, the width of the terminal |
-//! | `info.rs` | `zoneplug info` |
+//! | `info.rs`, `report/` | `zoneplug info`, `report` |
+//! | `create.rs` | `zoneplug create`, `check` |
+//! | `manage.rs` | `zoneplug reset`, `open`, `close`, `finish`, `flush`, `resync` |
+//! | `copy/` | `zoneplug write`, `read`, `append` |
+//! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
+//! | `pages.rs`, `trace.rs` | `zoneplug completions`, `man`; `--trace` |
 //! | `bench/` | `zoneplug bench` |
 //!
 //! | exit code | meaning |
@@ -19,19 +25,35 @@
 
 #![forbid(unsafe_code)]
 
+mod attr;
 mod bench;
+mod confirm;
+mod copy;
+mod create;
 mod disk;
 mod failure;
 mod info;
+mod manage;
+mod pages;
+mod report;
 mod term;
+mod trace;
+mod window;
+mod zones;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use failure::Failure;
-use std::io::Write;
+use std::ffi::OsString;
+use std::io::{BufWriter, Write};
 use std::process::ExitCode;
+use zoneplug_core::Op;
 
 const EXAMPLES: &str = "\
 Examples:
+  zoneplug create disk.zbd --size 20G --zone-size 256M
+  zoneplug write disk.zbd data.tar && zoneplug report --map disk.zbd
+  zoneplug read disk.zbd | tar t
+  zoneplug reset disk.zbd --offset 0x80000 --count 2
   zoneplug bench
   zoneplug bench --disk mem,zones=64,zone-size=4M --rw randwrite --bs 128k --iodepth 16
   zoneplug info mem,zones=512,zone-size=64M,conv=16,max-open=14";
@@ -42,29 +64,137 @@ Examples:
 struct Cli {
     #[command(subcommand)]
     command: Command,
+
+    /// Show what the plugs do on stderr, in builds with the feature `trace`
+    #[arg(long, global = true, help_heading = "Global options")]
+    trace: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Make a zoned disk in a file
+    #[command(after_help = failure::EXIT_CODES)]
+    Create(create::CreateArgs),
     /// Measure what plugging costs and show what it is for; or run a workload of one's own
     #[command(after_help = failure::EXIT_CODES)]
     Bench(bench::Args),
     /// Show a disk: geometry, limits, attributes, the conditions of its zones
     #[command(after_help = failure::EXIT_CODES)]
     Info(info::Args),
+    /// Show the zones: where they are, what they hold, their write pointers
+    ///
+    /// All zones, or those that the range touches. In the table start, len, cap and wptr are sectors of 512 bytes, and
+    /// wptr counts from the start of the zone, as in `blkzone report`.
+    #[command(after_help = failure::EXIT_CODES)]
+    Report(report::Args),
+    /// Empty zones: their data is gone
+    ///
+    /// All sequential zones, or those of a range, which must be whole zones.
+    #[command(after_help = failure::EXIT_CODES)]
+    Reset(manage::Args),
+    /// Open zones explicitly
+    ///
+    /// All sequential zones, or those of a range, which must be whole zones. When the command ends the disk is closed,
+    /// as by a power cycle: a disk in a file closes its zones then.
+    #[command(after_help = failure::EXIT_CODES)]
+    Open(manage::Args),
+    /// Close open zones
+    #[command(after_help = failure::EXIT_CODES)]
+    Close(manage::Args),
+    /// Make zones full: what is not written yet cannot be written
+    #[command(after_help = failure::EXIT_CODES)]
+    Finish(manage::Args),
+    /// Copy a file or standard input to the disk, from a write pointer on, across zones
+    ///
+    /// Without --offset it starts at the write pointer of the first sequential zone that has room; with the start of a
+    /// zone, at the write pointer of that zone. Data that do not fit into the zone go on in the next one with room:
+    /// the stream is laid over what can be written of each zone. The last block is filled with zeroes. What was
+    /// written is durable when the command ends.
+    #[command(after_help = failure::EXIT_CODES)]
+    Write(copy::WriteArgs),
+    /// Copy what was written to a file or standard output
+    ///
+    /// Takes up what `zoneplug write` laid down: sequential zones in order, each up to its write pointer. With --length or
+    /// --len it is so much from the start of the range on, written or not, laid over the zones in the same way. An
+    /// --offset in a conventional zone includes those.
+    #[command(after_help = failure::EXIT_CODES)]
+    Read(copy::ReadArgs),
+    /// Append a file or standard input with zone appends, and say where each landed
+    ///
+    /// To the zone that --offset names, or the first sequential one that has room, and on to the next. A line for each
+    /// append: its zone, its first sector, its length in sectors.
+    #[command(after_help = failure::EXIT_CODES)]
+    Append(copy::AppendArgs),
+    /// Make durable what was acknowledged
+    #[command(after_help = failure::EXIT_CODES)]
+    Flush(manage::FlushArgs),
+    /// Read the zones of the device again and correct what the layer knows of them
+    #[command(after_help = failure::EXIT_CODES)]
+    Resync(manage::ResyncArgs),
+    /// Check the file of a disk, and repair it
+    #[command(after_help = failure::EXIT_CODES)]
+    Check(create::CheckArgs),
+    /// List, show or set the attributes of a disk
+    #[command(after_help = failure::EXIT_CODES)]
+    Attr(attr::AttrArgs),
+    /// Show the plugs, as Linux shows its own in zone_wplugs
+    ///
+    /// A disk that is opened for this command has plugs for its partly written zones.
+    #[command(after_help = failure::EXIT_CODES)]
+    ZoneWplugs(attr::PlugArgs),
+    /// Print the completions of a shell
+    Completions(pages::CompletionArgs),
+    /// Write the man pages
+    Man(pages::ManArgs),
+}
+
+/// Options that `zbd` writes with one dash.
+const ZBD: [&str; 4] = ["-ofst", "-len", "-csv", "-ro"];
+
+/// The arguments, with `zbd`'s long options as everybody else writes them.
+fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut options = true;
+    given
+        .map(|a| {
+            options &= a != "--";
+            match ZBD.iter().find(|z| options && a == **z) {
+                Some(z) => format!("-{z}").into(),
+                None => a,
+            }
+        })
+        .collect()
 }
 
 fn run(cli: &Cli) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    if cli.trace {
+        trace::start()?;
+    }
+    let mut out = BufWriter::new(std::io::stdout().lock());
     match &cli.command {
         Command::Bench(args) => bench::run(args, &mut out)?,
         Command::Info(args) => info::run(args, &mut out)?,
+        Command::Create(args) => create::create(args, &mut out)?,
+        Command::Report(args) => report::run(args, &mut out)?,
+        Command::Reset(args) => manage::run(Op::ZoneReset, args, &mut out)?,
+        Command::Open(args) => manage::run(Op::ZoneOpen, args, &mut out)?,
+        Command::Close(args) => manage::run(Op::ZoneClose, args, &mut out)?,
+        Command::Finish(args) => manage::run(Op::ZoneFinish, args, &mut out)?,
+        Command::Write(args) => copy::write(args, &mut out)?,
+        Command::Read(args) => copy::read(args, &mut out)?,
+        Command::Append(args) => copy::append(args, &mut out)?,
+        Command::Flush(args) => manage::flush(args)?,
+        Command::Resync(args) => manage::resync(args, &mut out)?,
+        Command::Check(args) => create::check(args, &mut out)?,
+        Command::Attr(args) => attr::attr(args, &mut out)?,
+        Command::ZoneWplugs(args) => attr::zone_wplugs(args, &mut out)?,
+        Command::Completions(args) => pages::completions(args, Cli::command(), &mut out)?,
+        Command::Man(args) => pages::man(args, Cli::command(), &mut out)?,
     }
     Ok(out.flush()?)
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(arguments(std::env::args_os())) {
         Ok(cli) => cli,
         Err(e) if e.exit_code() == 0 => {
             // Help or version. A reader that has gone is no error.
@@ -86,7 +216,6 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_flags_fit_together() {

@@ -86,9 +86,15 @@ impl AsyncDisk {
         sector: Sector,
         len_sectors: u32,
     ) -> impl Future<Output = Result<AlignedBuf, IoError>> + Send + use<> {
-        let buf = AlignedBuf::zeroed(len_sectors << 9);
-        let op = self.with_buf(Op::Read, sector, Flags::NONE, buf);
-        async { op.await.map(|(_, buf)| buf) }
+        let len = len_sectors.checked_mul(512);
+        let begun =
+            len.map(|len| self.with_buf(Op::Read, sector, Flags::NONE, AlignedBuf::zeroed(len)));
+        async move {
+            match begun {
+                Some(begun) => begun.await.map(|(_, buf)| buf),
+                None => Err(IoError { op: Op::Read, sector, status: Status::OutOfRange }),
+            }
+        }
     }
 
     /// Writes `buf` at `sector`, which must be the write pointer of a sequential zone once the writes accepted before

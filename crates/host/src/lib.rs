@@ -16,4 +16,4 @@ pub use asynchronous::AsyncDisk;
 pub use blocking::BlockingDisk;
 pub use clock::Clock;
 pub use hosted::{Client, Frozen, HostedDisk};
-pub use spec::{DiskSpec, open_device};
+pub use spec::{DiskSpec, file_of, open_device};

@@ -21,6 +21,12 @@ fn is_path(kind: &str) -> bool {
         || !KINDS.contains(&kind) && Path::new(kind).is_file()
 }
 
+/// The path that a specification names, if it is one of a durable disk.
+pub fn file_of(text: &str) -> Option<&Path> {
+    let kind = text.split(',').next().unwrap_or_default();
+    is_path(kind).then(|| Path::new(kind))
+}
+
 /// Opens the durable disk at the path that a specification names, with the keys `read-only=0|1`,
 /// `io=auto|ring|threads` and `direct=0|1`.
 fn open_file(spec: &mut Spec) -> Result<Arc<FileDisk>, Error> {

@@ -204,6 +204,8 @@ fn errors_management_and_reports_come_through() {
         assert_eq!(e.status, Status::NotSupported);
         let e = io.append(Sector(0), filled(4096, 0)).await.unwrap_err();
         assert_eq!(e.status, Status::ConventionalZone);
+        let e = io.read(Sector(0), u32::MAX).await.unwrap_err();
+        assert_eq!(e.status, Status::OutOfRange);
         io.write_fua(Sector(16), filled(4096, 5)).await.unwrap();
         io.manage(Op::ZoneFinish, Sector(32), 16).await.unwrap();
         let zones = io.report(Sector(0), u32::MAX).await.unwrap();

@@ -1,19 +1,86 @@
-//! Durable disks: a zoned disk in one sparse file (being built; the signatures stand).
+//! Durable disks: a zoned disk in one sparse file, which survives restarts, crashes and power cuts.
+//!
+//! It behaves as a drive with a volatile write cache does. When a process dies, everything that it was told is
+//! written is there. When the power is cut, everything is there that a completed flush covers or that was written
+//! with FUA; of the rest some may be missing, but a write pointer never covers data that is not there. A reset or
+//! finish is durable when it is acknowledged.
+//!
+//! `docs/disk-format.md` describes the file, and why that is so. The rules of zones are those of
+//! [`zoneplug_core::zone::machine`].
+//!
+//! | file | state |
+//! | --- | --- |
+//! | `format.rs` | the bytes of each structure |
+//! | `create.rs`, `load.rs`, `check.rs` | a file becomes a disk, is read, is checked |
+//! | `state.rs` | the zones, the table, the notes: what makes a change durable |
+//! | `exec.rs` | one command against the rules |
+//! | `queue.rs` | commands on their way through |
+//! | `uring.rs`, `pool.rs` | what waits: the kernel's ring, threads |
+//! | `storage.rs`, `sys.rs` | the file; system calls |
+//! | `testing.rs` | a storage whose power can be cut |
+//!
+//! ```
+//! use zoneplug_host::file::{self, Access, CreateOptions, FileDisk};
+//! use zoneplug_host::HostedDisk;
+//! use zoneplug_core::disk::DiskConfig;
+//! # let dir = std::env::temp_dir().join(format!("zoneplug-doc-{}", std::process::id()));
+//! # std::fs::create_dir_all(&dir).unwrap();
+//! let path = dir.join("disk.zbd");
+//! let opts = CreateOptions { size: Some(1 << 30), zone_size: Some(96 << 20), ..Default::default() };
+//! file::create(&path, &opts, false).unwrap();
+//! let disk = FileDisk::open(&path, Access::ReadWrite).unwrap();
+//! assert_eq!(disk.identity().version, 1);
+//! let disk = HostedDisk::open(disk, DiskConfig::default()).unwrap();
+//! # drop(disk);
+//! # std::fs::remove_dir_all(&dir).unwrap();
+//! ```
 
+mod check;
+mod create;
+mod exec;
+mod format;
+mod load;
+mod pool;
+mod queue;
+mod state;
+mod storage;
+mod sys;
+#[doc(hidden)]
+pub mod testing;
+mod uring;
+
+pub use check::{CheckReport, check};
+pub use storage::{FileStorage, Storage};
+
+use state::Core;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::{Duration, Instant};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Error, ErrorKind, Queue, ZoneNo};
 
-/// What a new disk is. Sizes are in bytes.
+/// Most BIOs of a command: its segments fit into one vectored call.
+const MAX_BIOS: u32 = 256;
+/// Longest command, in sectors.
+const MAX_TRANSFER: u32 = (16 << 20) >> 9;
+/// How long opening waits for the lock: the kernel may still be writing for a process that was killed.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a new disk is. Sizes are in bytes; the rules are those of an emulated disk's specification.
+///
+/// ```
+/// use zoneplug_host::file::CreateOptions;
+/// let o = CreateOptions { size: Some(20 << 30), zone_size: Some(256 << 20), conv: 4, ..Default::default() };
+/// assert_eq!(o.zone_capacity, None);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CreateOptions {
     /// Bytes of the whole disk; what remains after whole zones becomes a short last zone. `None`: `zones` of them.
     pub size: Option<u64>,
     /// Number of zones, instead of `size`.
     pub zones: Option<u64>,
-    /// Bytes of a zone. `None`: 256 MiB.
+    /// Bytes of a zone, any multiple of the block size. `None`: 256 MiB.
     pub zone_size: Option<u64>,
     /// Bytes of a zone that can be written. `None`: all.
     pub zone_capacity: Option<u64>,
@@ -42,7 +109,7 @@ pub struct CreateOptions {
 pub enum Access {
     /// For writing: one process at a time.
     ReadWrite,
-    /// For reading.
+    /// For reading, also while a process writes: reports look at the file again.
     ReadOnly,
 }
 
@@ -59,78 +126,196 @@ pub struct Identity {
     pub created: u64,
 }
 
-/// What a check found and did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct CheckReport {
-    /// What was found, and with repair what was done: a line each.
-    pub lines: Vec<String>,
-    /// Problems found.
-    pub problems: u32,
-    /// Problems repaired.
-    pub repaired: u32,
-    /// Zones looked at.
-    pub zones: u32,
+/// Makes a disk in a file that does not exist, or, with `force`, in place of one that nobody has open.
+///
+/// ```
+/// use zoneplug_host::file::{create, CreateOptions};
+/// # let path = std::env::temp_dir().join(format!("zoneplug-create-{}.zbd", std::process::id()));
+/// let o = CreateOptions { size: Some(20 << 30), label: "scratch".into(), ..Default::default() };
+/// let id = create(&path, &o, false).unwrap();
+/// assert_eq!(id.label, "scratch");
+/// assert!(create(&path, &o, false).unwrap_err().to_string().contains("exists"));
+/// # std::fs::remove_file(&path).unwrap();
+/// ```
+pub fn create(path: &Path, opts: &CreateOptions, force: bool) -> Result<Identity, Error> {
+    create::create(path, opts, force)
 }
 
-impl std::fmt::Display for CheckReport {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for line in &self.lines {
-            writeln!(f, "{line}")?;
-        }
-        write!(f, "{} zones, {} problems, {} repaired", self.zones, self.problems, self.repaired)
+/// The error for a disk that somebody else has open for writing.
+fn in_use(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        format!("{} is open for writing in another process", path.display()),
+    )
+    .hint("one process at a time may write: end the other (fuser -v FILE names it), or open with read-only=1")
+}
+
+/// How data moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    /// In `submit`: a file on tmpfs, where it is a copy of memory, and tests.
+    Inline,
+    /// Threads.
+    Threads,
+    /// io_uring.
+    Ring,
+}
+
+/// How data is to move: the `io=` of a specification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Io {
+    /// A copy on tmpfs, else io_uring, else threads.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    Ring,
+    /// Threads.
+    Threads,
+}
+
+/// What the queues of a disk share.
+#[derive(Debug)]
+struct Shared {
+    pool: Option<pool::Pool>,
+    core: Arc<Core>,
+    engine: Engine,
+    bell: Option<uring::Bell>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Ends the threads.
+        self.pool = None;
+        self.core.close();
     }
 }
 
-fn not_yet() -> Error {
-    Error::new(ErrorKind::NotSupported, "durable disks are being built")
-}
-
-/// Makes a disk.
-pub fn create(path: &Path, opts: &CreateOptions, force: bool) -> Result<Identity, Error> {
-    let _ = (path, opts, force);
-    Err(not_yet())
-}
-
-/// Checks a disk, and repairs it if asked to.
-pub fn check(path: &Path, repair: bool) -> Result<CheckReport, Error> {
-    let _ = (path, repair);
-    Err(not_yet())
-}
-
-/// A durable disk.
+/// A durable disk: a [`Device`].
 #[derive(Debug)]
 pub struct FileDisk {
-    geometry: Geometry,
-    limits: Limits,
-    identity: Identity,
+    shared: Arc<Shared>,
+    notices: Vec<String>,
 }
 
 impl FileDisk {
-    /// Opens a disk.
+    /// Opens the disk in a file: through io_uring and past the page cache where the system can.
     pub fn open(path: &Path, access: Access) -> Result<Arc<FileDisk>, Error> {
-        let _ = (path, access);
-        Err(not_yet())
+        Self::open_with(path, access, Io::Auto, true)
+    }
+
+    /// Opens the disk in a file; `direct`: past the page cache where the file system can.
+    pub fn open_with(
+        path: &Path,
+        access: Access,
+        io: Io,
+        direct: bool,
+    ) -> Result<Arc<FileDisk>, Error> {
+        let write = access == Access::ReadWrite;
+        let storage = open_file(path, write)?;
+        let what = path.display().to_string();
+        let head = load::head(&storage, &what)?;
+        let engine = match io {
+            Io::Auto if storage.is_tmpfs() => Engine::Inline,
+            Io::Threads => Engine::Threads,
+            Io::Auto | Io::Ring => match uring::Ring::new(2) {
+                Ok(_) => Engine::Ring,
+                Err(_) if io == Io::Auto => Engine::Threads,
+                Err(e) => return Err(load::io_error("io_uring cannot be used".to_owned(), e)),
+            },
+        };
+        if direct && engine == Engine::Ring {
+            storage.make_direct(u64::from(head.sup.limits.logical_block_sectors) << 9);
+        }
+        Self::with(Arc::new(storage), head, write, engine, true, &what)
+    }
+
+    /// The disk in a storage; `threads`: whether commits are given to threads.
+    fn with(
+        storage: Arc<dyn Storage>,
+        head: load::Head,
+        write: bool,
+        engine: Engine,
+        threads: bool,
+        what: &str,
+    ) -> Result<Arc<FileDisk>, Error> {
+        let failed = |e| load::io_error(format!("cannot read {what}"), e);
+        let zones = load::zones(&*storage, &head).map_err(failed)?;
+        let notices = check::notices(&head, &zones);
+        let id = u64::from_le_bytes(create::random());
+        let core = Core::new(storage, head.sup, head.layout, zones, write, id)
+            .map_err(|e| load::io_error(format!("cannot open {what}"), e))?;
+        let core = Arc::new(core);
+        let bell = match engine {
+            Engine::Ring => uring::Bell::new().ok(),
+            _ => None,
+        };
+        let pool = threads.then(|| pool::Pool::new(core.clone(), engine == Engine::Threads));
+        Ok(Arc::new(FileDisk { shared: Arc::new(Shared { pool, core, engine, bell }), notices }))
     }
 
     /// Who it is.
     pub fn identity(&self) -> Identity {
-        self.identity.clone()
+        self.shared.core.sup.identity()
     }
 
     /// Writes that a zone has taken since the disk was made.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such zone.
     pub fn write_count(&self, zone: ZoneNo) -> u64 {
-        u64::from(zone.0) - u64::from(zone.0)
+        self.shared.core.state().meta[zone.0 as usize].writes
     }
+
+    /// What opening found that a person should know: damage that was stepped over. A line each.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// How data moves, in a few words.
+    pub fn io(&self) -> &'static str {
+        let direct = self.shared.core.storage.file().is_some_and(FileStorage::is_direct);
+        match (self.shared.engine, direct) {
+            (Engine::Inline, _) => "copied in submit",
+            (Engine::Threads, _) => "threads, buffered",
+            (Engine::Ring, true) => "io_uring, direct",
+            (Engine::Ring, false) => "io_uring, buffered",
+        }
+    }
+}
+
+/// Opens the file of a disk; for writing, with the lock.
+fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
+    let failed = |e| load::io_error(format!("cannot open {}", path.display()), e);
+    let storage = FileStorage::open(path, write).map_err(failed)?;
+    let end = Instant::now() + LOCK_PATIENCE;
+    while write && !storage.lock().map_err(failed)? {
+        if Instant::now() > end {
+            return Err(in_use(path));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(storage)
 }
 
 impl Device for FileDisk {
     fn geometry(&self) -> &Geometry {
-        &self.geometry
+        &self.shared.core.sup.geometry
     }
+
     fn limits(&self) -> &Limits {
-        &self.limits
+        &self.shared.core.limits
     }
-    fn open_queue(&self, _depth: u16, _waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        Err(not_yet())
+
+    fn is_timed(&self) -> bool {
+        false
+    }
+
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        if depth == 0 {
+            return Err(Error::invalid("a queue of depth 0")
+                .hint("a queue takes 1 to 65535 commands at a time"));
+        }
+        Ok(Box::new(queue::FileQueue::new(self.shared.clone(), depth, waker)))
     }
 }

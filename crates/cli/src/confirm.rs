@@ -1,0 +1,35 @@
+//! Asking before something is destroyed.
+
+use crate::failure::Failure;
+use std::io::{IsTerminal, Write};
+
+/// The flag that answers the question.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub(crate) struct Yes {
+    /// Do not ask before the data of more than one zone is destroyed
+    #[arg(short, long, visible_alias = "force", visible_short_alias = 'f')]
+    yes: bool,
+}
+
+impl Yes {
+    /// Asks whether `what` shall be done, which concerns the data of `zones` zones; one is not worth a question. In a
+    /// pipe nobody answers, so it is refused.
+    pub(crate) fn ask(self, what: &str, zones: usize) -> Result<(), Failure> {
+        if self.yes || zones <= 1 {
+            return Ok(());
+        }
+        let refused = |what: String| Failure::usage(what).hint("--yes if that is what you want");
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Err(refused(format!("not without --yes: this {what}")));
+        }
+        eprint!("This {what}. Go on? [y/N] ");
+        // A prompt that cannot be shown is answered by nobody.
+        let _ = std::io::stderr().flush();
+        let mut answer = String::new();
+        let read = std::io::stdin().read_line(&mut answer);
+        match (read, answer.trim()) {
+            (Ok(_), "y" | "Y" | "yes") => Ok(()),
+            _ => Err(refused("not done: nobody said yes, and nothing was changed".to_owned())),
+        }
+    }
+}

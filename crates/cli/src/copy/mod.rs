@@ -1,0 +1,127 @@
+//! `zoneplug write | read | append`: streams of bytes on zones.
+//!
+//! A stream is laid over what can be written of each zone, one zone after the other; what lies between a zone's
+//! capacity and the next zone is no part of it. `read` takes it up again in the same way.
+
+mod append;
+mod bar;
+mod plan;
+mod read;
+mod write;
+
+pub(crate) use append::{AppendArgs, append};
+pub(crate) use read::{ReadArgs, read};
+pub(crate) use write::{WriteArgs, write};
+
+use crate::failure::Failure;
+use crate::zones::parse_bytes;
+use plan::Extent;
+use serde::Serialize;
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+use zoneplug_buf::AlignedBuf;
+
+/// How data moves.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Transfers {
+    /// Bytes of one command
+    #[arg(help_heading = "Transfers", long, visible_alias = "iosz", value_name = "BYTES", default_value = "1M", value_parser = parse_bytes)]
+    bs: u64,
+
+    /// Commands at the device at a time
+    #[arg(help_heading = "Transfers", long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    depth: u16,
+}
+
+impl Transfers {
+    /// Longest command: a buffer of it is memory.
+    const MAX: u64 = 64 << 20;
+
+    /// Bytes of one command, a multiple of `unit` bytes.
+    fn block(&self, unit: u64) -> Result<usize, Failure> {
+        if self.bs == 0 || !self.bs.is_multiple_of(unit) || self.bs > Self::MAX {
+            return Err(Failure::usage(format!("--bs {} is not possible on this disk", self.bs))
+                .hint(format!("a multiple of {unit} bytes up to 64M")));
+        }
+        Ok(self.bs as usize)
+    }
+}
+
+/// What a copy did, as JSON says it.
+#[derive(Debug, Serialize)]
+struct Copied {
+    /// Of the stream, without padding.
+    bytes: u64,
+    /// Zeroes added to fill the last block.
+    padding: u64,
+    extents: Vec<Extent>,
+}
+
+/// Where a stream comes from.
+struct Source {
+    from: Box<dyn Read>,
+    /// Its length, if that is known before it is read.
+    len: Option<u64>,
+    /// Bytes to take at most.
+    left: u64,
+    name: String,
+}
+
+impl Source {
+    fn open(path: &Path, limit: Option<u64>) -> Result<Source, Failure> {
+        let name = path.display().to_string();
+        let (from, len): (Box<dyn Read>, _) = if name == "-" {
+            if std::io::stdin().is_terminal() {
+                return Err(Failure::usage("no data: standard input is a terminal")
+                    .hint("name a file, or pipe something into zoneplug"));
+            }
+            (Box::new(std::io::stdin()), None)
+        } else {
+            let fail = |e: std::io::Error| {
+                Failure::usage(format!("{name}: {e}"))
+                    .hint("a file that can be read, or - for stdin")
+            };
+            let file = std::fs::File::open(path).map_err(fail)?;
+            let meta = file.metadata().map_err(fail)?;
+            if meta.is_dir() {
+                return Err(Failure::usage(format!("{name} is a directory")).hint("name a file"));
+            }
+            let len = meta.is_file().then_some(meta.len());
+            (Box::new(file), len)
+        };
+        let left = limit.unwrap_or(u64::MAX);
+        Ok(Source { from, len: len.map(|l| l.min(left)), left, name })
+    }
+
+    /// Fills `into` as far as there is something left. Returns how far.
+    fn fill(&mut self, into: &mut [u8]) -> Result<usize, Failure> {
+        let want = into.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let mut got = 0;
+        while got < want {
+            match self.from.read(&mut into[got..want]) {
+                Ok(0) => break,
+                Ok(n) => got += n,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => {
+                    return Err(Failure::io(format!("reading {}: {e}", self.name))
+                        .hint("what was read before it is on the disk"));
+                }
+            }
+        }
+        self.left -= got as u64;
+        Ok(got)
+    }
+}
+
+/// Buffers to use again.
+#[derive(Default)]
+struct Buffers(Vec<AlignedBuf>);
+
+impl Buffers {
+    fn take(&mut self, len: usize) -> AlignedBuf {
+        match self.0.pop() {
+            Some(buf) if buf.len() as usize == len => buf,
+            _ => AlignedBuf::zeroed(len as u32),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `zoneplug create | check`: the file of a durable disk.
+
+use crate::failure::{Failure, Kind};
+use crate::zones::{parse_bytes, size};
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+use zoneplug_host::file::{self, CheckReport, CreateOptions, Identity};
+use zoneplug_host::{file_of, open_device};
+
+/// Flags of `zoneplug create`. Sizes take K, M, G and T for powers of 1024.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CreateArgs {
+    /// The file to make; sparse, so that it takes the room of what is written only
+    #[arg(value_name = "FILE")]
+    path: PathBuf,
+
+    /// Bytes of the whole disk; what is left after whole zones becomes a short last one
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, required_unless_present = "zones")]
+    size: Option<u64>,
+
+    /// Number of zones, instead of --size
+    #[arg(long, value_name = "N", conflicts_with = "size", value_parser = clap::value_parser!(u64).range(1..))]
+    zones: Option<u64>,
+
+    /// Bytes of a zone; any multiple of the block [default: 256M]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    zone_size: Option<u64>,
+
+    /// Bytes of a zone that can be written [default: all]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    zone_capacity: Option<u64>,
+
+    /// Bytes of the last zone, with --zones
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "zones")]
+    last_zone_size: Option<u64>,
+
+    /// Bytes of the last zone that can be written
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    last_zone_capacity: Option<u64>,
+
+    /// Conventional zones, at the start of the disk
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    conv: u32,
+
+    /// Most open zones; 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_open: u32,
+
+    /// Most active zones; 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_active: u32,
+
+    /// Bytes of a logical block [default: 4096]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    lba_size: Option<u64>,
+
+    /// Writes to sequential zones are multiples of this [default: a logical block]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    granularity: Option<u64>,
+
+    /// Longest append of the device itself; without it the layer emulates appends
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    zone_append_max: Option<u64>,
+
+    /// A name, up to 63 bytes
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    label: String,
+
+    /// Replace a file that exists
+    #[arg(short, long)]
+    force: bool,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Created {
+    path: String,
+    #[serde(flatten)]
+    identity: Identity,
+    capacity_bytes: u64,
+    zones: u32,
+    conventional_zones: u32,
+    zone_bytes: u64,
+    zone_capacity_bytes: u64,
+}
+
+/// Makes a disk.
+pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    let options = CreateOptions {
+        size: args.size,
+        zones: args.zones,
+        zone_size: args.zone_size,
+        zone_capacity: args.zone_capacity,
+        last_zone_size: args.last_zone_size,
+        last_zone_capacity: args.last_zone_capacity,
+        conv: args.conv,
+        max_open: args.max_open,
+        max_active: args.max_active,
+        lba_size: args.lba_size,
+        granularity: args.granularity,
+        zone_append_max: args.zone_append_max,
+        label: args.label.clone(),
+    };
+    let identity = file::create(&args.path, &options, args.force)?;
+    let disk = file::FileDisk::open(&args.path, file::Access::ReadOnly)?;
+    let g = zoneplug_core::Device::geometry(&*disk).clone();
+    let created = Created {
+        path: args.path.display().to_string(),
+        identity,
+        capacity_bytes: g.capacity_bytes().0,
+        zones: g.nr_zones(),
+        conventional_zones: g.nr_conventional(),
+        zone_bytes: u64::from(g.zone_sectors()) << 9,
+        zone_capacity_bytes: u64::from(g.zone_capacity_sectors()) << 9,
+    };
+    if args.json {
+        serde_json::to_writer(&mut *out, &created)?;
+        return Ok(writeln!(out)?);
+    }
+    let Created { path, identity, zones, .. } = &created;
+    let (all, zone) = (size(created.capacity_bytes), size(created.zone_bytes));
+    Ok(writeln!(out, "{path}: {all} in {zones} zones of {zone}, UUID {}", identity.uuid)?)
+}
+
+/// Flags of `zoneplug check`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// The file of a disk
+    #[arg(value_name = "DISK")]
+    spec: String,
+
+    /// Repair what can be repaired
+    #[arg(long)]
+    repair: bool,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Checks a disk. Problems that are left are a failure.
+pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    let Some(path) = file_of(&args.spec) else {
+        // What is no specification either says so itself.
+        open_device(&args.spec)?;
+        return Err(Failure::new(
+            Kind::NotSupported,
+            format!("{} has no file to check", args.spec),
+        )
+        .hint("the file of a disk that zoneplug create made"));
+    };
+    let report: CheckReport = file::check(path, args.repair)?;
+    if args.json {
+        serde_json::to_writer(&mut *out, &report)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{report}")?;
+    }
+    let left = report.problems.saturating_sub(report.repaired);
+    if left > 0 {
+        out.flush()?;
+        let what = format!("{left} of {} problems are left", report.problems);
+        let hint = if args.repair {
+            "a copy of the file, or zoneplug create"
+        } else {
+            "zoneplug check --repair"
+        };
+        return Err(Failure::io(what).hint(hint));
+    }
+    Ok(())
+}

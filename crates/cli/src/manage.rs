@@ -1,0 +1,187 @@
+//! `zoneplug reset | open | close | finish | flush | resync`: management of zones.
+
+use crate::confirm::Yes;
+use crate::disk::{Opened, Use};
+use crate::failure::Failure;
+use crate::window::Window;
+use crate::zones::{self, RangeArgs, count, holds_data, number, numbers, size, written};
+use serde::Serialize;
+use std::io::Write;
+use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
+use zoneplug_core::{Op, Sector, ZoneNo};
+use zoneplug_host::AsyncDisk;
+
+/// Commands at the device at a time.
+const DEPTH: u16 = 32;
+
+/// Flags of the four.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The disk: a file made by zoneplug create, or a specification such as mem,zones=64
+    #[arg(value_name = "DISK")]
+    spec: String,
+
+    #[command(flatten)]
+    range: RangeArgs,
+
+    #[command(flatten)]
+    yes: Yes,
+
+    /// Say which zones it was
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+struct Done {
+    command: &'static str,
+    zones: Vec<u32>,
+    /// Zones of the range that the command does not concern: conventional, read-only or offline ones.
+    skipped: Vec<u32>,
+}
+
+/// What a command is called, and whether it has something to do for a zone.
+fn concerns(op: Op, z: &ZoneInfo) -> bool {
+    let dead = matches!(z.cond, Condition::ReadOnly | Condition::Offline);
+    z.zone_type == ZoneType::SeqWriteRequired
+        && !dead
+        && (op != Op::ZoneClose || z.cond.is_active())
+}
+
+/// Runs a management command.
+pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut disk = Opened::new(&args.spec, Use::Change)?;
+    let range = args.range.whole_zones(&disk.geometry)?;
+    let all = range.len() as u32 == disk.geometry.nr_zones();
+    let found = disk.report(range)?;
+    let g = &disk.geometry;
+    let (mine, others): (Vec<&ZoneInfo>, Vec<&ZoneInfo>) =
+        found.iter().partition(|z| concerns(op, z));
+    let name = op.name().trim_start_matches("zone_");
+    if mine.is_empty() {
+        return Err(Failure::usage(format!("there is no zone to {name} in this range"))
+            .hint("zoneplug report shows types and conditions"));
+    }
+    ask(op, &mine, args.yes, g)?;
+    let done = Done {
+        command: match op {
+            Op::ZoneOpen => "open",
+            Op::ZoneClose => "close",
+            Op::ZoneFinish => "finish",
+            _ => "reset",
+        },
+        zones: mine.iter().map(|z| number(g, z)).collect(),
+        skipped: others.iter().map(|z| number(g, z)).collect(),
+    };
+    if all && op == Op::ZoneReset {
+        disk.io.manage(Op::ZoneResetAll, Sector(0), 0)?;
+    } else {
+        let io = AsyncDisk::new(&disk.disk, DEPTH)?;
+        // Without a limit the zones of a device are independent; order matters to nobody.
+        let mut window = Window::new(usize::from(DEPTH));
+        for z in &mine {
+            window.make_room()?;
+            window.push(io.manage(op, z.start, z.len_sectors as u32));
+        }
+        window.finish()?;
+    }
+    if args.json {
+        serde_json::to_writer(&mut *out, &done)?;
+        return Ok(writeln!(out)?);
+    }
+    if args.verbose {
+        writeln!(out, "{name}: {} ({})", count(mine.len(), "zone"), numbers(&done.zones))?;
+        if !others.is_empty() {
+            let text = numbers(&done.skipped);
+            writeln!(out, "skipped: {} ({text})", count(others.len(), "zone"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Says what would be destroyed.
+fn ask(
+    op: Op,
+    mine: &[&ZoneInfo],
+    yes: Yes,
+    g: &zoneplug_core::zone::Geometry,
+) -> Result<(), Failure> {
+    let lossy = |z: &&&ZoneInfo| match op {
+        Op::ZoneReset => holds_data(z),
+        // A full zone stays what it is; the room of an empty one is lost as well, but it held nothing.
+        Op::ZoneFinish => holds_data(z) && z.cond != Condition::Full,
+        _ => false,
+    };
+    let lost: Vec<&&ZoneInfo> = mine.iter().filter(lossy).collect();
+    let list = numbers(&lost.iter().map(|z| number(g, z)).collect::<Vec<_>>());
+    let bytes = |f: fn(&ZoneInfo) -> u64| size(lost.iter().map(|z| f(z)).sum::<u64>() << 9);
+    let zones = count(lost.len(), "zone");
+    let what = if op == Op::ZoneReset {
+        format!("destroys the data of {zones} ({list}): {} written", bytes(written))
+    } else {
+        let room = bytes(|z| z.capacity_sectors - written(z));
+        format!("makes {zones} full that are partly written ({list}): {room} of room given up")
+    };
+    yes.ask(&what, lost.len())
+}
+
+/// Flags of `zoneplug flush`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FlushArgs {
+    /// The disk
+    #[arg(value_name = "DISK")]
+    spec: String,
+}
+
+/// Makes durable what was acknowledged.
+pub(crate) fn flush(args: &FlushArgs) -> Result<(), Failure> {
+    let mut disk = Opened::new(&args.spec, Use::Change)?;
+    Ok(disk.io.flush()?)
+}
+
+/// Flags of `zoneplug resync`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResyncArgs {
+    /// The disk
+    #[arg(value_name = "DISK")]
+    spec: String,
+
+    #[command(flatten)]
+    range: RangeArgs,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads the zones of the device again and corrects what the layer knows of them.
+pub(crate) fn resync(args: &ResyncArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut disk = Opened::new(&args.spec, Use::Look)?;
+    let range = args.range.zones(&disk.geometry)?;
+    let known = |disk: &Opened, z: u32| disk.disk.disk().cached_zone(ZoneNo(z)).ok();
+    let before: Vec<_> = range.clone().map(|z| known(&disk, z)).collect();
+    disk.disk.revalidate()?;
+    let start = disk.geometry.zone_start(ZoneNo(range.start));
+    let found = disk.io.resync(start, range.len() as u32)?;
+    let corrected: Vec<u32> =
+        range.zip(&before).filter(|(z, b)| known(&disk, *z) != **b).map(|(z, _)| z).collect();
+    #[derive(Serialize)]
+    struct Resynced {
+        zones: usize,
+        corrected: Vec<u32>,
+    }
+    let r = Resynced { zones: found.len(), corrected };
+    if args.json {
+        serde_json::to_writer(&mut *out, &r)?;
+        return Ok(writeln!(out)?);
+    }
+    let (all, fixed) = (count(r.zones, "zone"), count(r.corrected.len(), "write pointer"));
+    let list = zones::numbers(&r.corrected);
+    let list = if list.is_empty() { list } else { format!(" (zones {list})") };
+    Ok(writeln!(out, "{all} read, {fixed} corrected{list}")?)
+}

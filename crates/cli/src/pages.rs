@@ -1,0 +1,66 @@
+//! `zoneplug completions | man`: made from the same definitions as the parser and the help.
+
+use crate::failure::Failure;
+use clap::Command;
+use clap_complete::Shell;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Flags of `zoneplug completions`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompletionArgs {
+    /// Whose
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Prints the completions of a shell.
+pub(crate) fn completions(
+    args: &CompletionArgs,
+    mut command: Command,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "zoneplug", &mut text);
+    Ok(out.write_all(&text)?)
+}
+
+/// Flags of `zoneplug man`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// Write zoneplug.1 and a page for each command into this directory; without it, zoneplug.1 goes to stdout
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Writes the man pages.
+pub(crate) fn man(
+    args: &ManArgs,
+    mut command: Command,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    command.build();
+    let Some(dir) = &args.dir else { return page(command, out) };
+    let fail = |path: &Path, e: std::io::Error| {
+        Failure::io(format!("{}: {e}", path.display())).hint("a directory that can be written")
+    };
+    std::fs::create_dir_all(dir).map_err(|e| fail(dir, e))?;
+    let commands: Vec<Command> =
+        command.get_subcommands().filter(|c| c.get_name() != "help").cloned().collect();
+    for c in commands.into_iter().chain([command]) {
+        // `build` has named them `zoneplug-reset` and so on.
+        let path = dir.join(format!("{}.1", c.get_display_name().unwrap_or(c.get_name())));
+        let mut text = Vec::new();
+        page(c, &mut text)?;
+        std::fs::write(&path, text).map_err(|e| fail(&path, e))?;
+        writeln!(out, "{}", path.display())?;
+    }
+    Ok(())
+}
+
+fn page(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    // Into memory: it does not fail.
+    clap_mangen::Man::new(command.disable_help_subcommand(true)).render(&mut text)?;
+    Ok(out.write_all(&text)?)
+}

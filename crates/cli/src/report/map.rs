@@ -1,0 +1,230 @@
+//! The disk as a picture: a glyph for each zone, coloured by its condition and filled to its write pointer.
+//!
+//! Rows that are like those before them are folded, as in a hex dump. A disk of so many zones that it would be pages
+//! nevertheless is drawn with several zones to a glyph.
+
+use crate::term::paint;
+use crate::zones::{count, size, written};
+use zoneplug_core::zone::{Condition, ZoneInfo};
+
+/// A condition: its style (SGR), its name, and how pressing it is when a glyph stands for several zones.
+const CONDITIONS: [(Condition, &str, &str); 9] = [
+    (Condition::Offline, "31;1", "offline"),
+    (Condition::ReadOnly, "31", "read-only"),
+    (Condition::ExpOpen, "33;1", "open, explicitly"),
+    (Condition::ImpOpen, "33", "open, implicitly"),
+    (Condition::Closed, "35", "closed"),
+    (Condition::Active, "35", "active"),
+    (Condition::Full, "32", "full"),
+    (Condition::NotWp, "36", "conventional"),
+    (Condition::Empty, "2", "empty"),
+];
+
+/// Nothing to a full cell in eighths.
+const EIGHTHS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Rows after which zones share glyphs.
+const ROWS: usize = 64;
+/// Rows in a row that are alike and are folded.
+const FOLD: usize = 3;
+
+/// What is drawn.
+pub(super) struct Map<'a> {
+    /// The number of the first zone.
+    pub(super) first: u32,
+    pub(super) zones: &'a [ZoneInfo],
+    /// Which zones are drawn; the others leave a gap.
+    pub(super) shown: &'a [bool],
+}
+
+/// One place of the picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cell {
+    glyph: char,
+    style: &'static str,
+}
+
+fn rank(cond: Condition) -> usize {
+    CONDITIONS.iter().position(|c| c.0 == cond).unwrap_or(CONDITIONS.len() - 1)
+}
+
+/// A glyph for zones next to each other.
+fn cell(zones: &[ZoneInfo], shown: &[bool]) -> Cell {
+    let mine = || zones.iter().zip(shown).filter(|(_, s)| **s).map(|(z, _)| z);
+    let Some(top) = mine().map(|z| rank(z.cond)).min() else {
+        return Cell { glyph: ' ', style: "" };
+    };
+    let (cond, style, _) = CONDITIONS[top];
+    let room: u64 = mine().map(|z| z.capacity_sectors).sum();
+    let fill: u64 = mine().map(written).sum();
+    let glyph = match cond {
+        Condition::Offline => 'x',
+        Condition::ReadOnly => 'r',
+        Condition::NotWp => '░',
+        // Any data shows, and only what is full looks full.
+        _ if fill == 0 => EIGHTHS[0],
+        _ if fill >= room => EIGHTHS[8],
+        _ => EIGHTHS[(fill * 8).div_ceil(room).clamp(1, 7) as usize],
+    };
+    Cell { glyph, style }
+}
+
+impl Map<'_> {
+    /// The picture, at most `columns` wide.
+    pub(super) fn draw(&self, columns: usize, colours: bool) -> String {
+        let digits = (self.first as usize + self.zones.len()).to_string().len();
+        let room = columns.saturating_sub(digits + 3).max(8);
+        let width = if room >= 16 { room / 8 * 8 } else { room };
+        let mut per_cell = 1;
+        let mut rows = self.rows(per_cell, width);
+        if folded(&rows) > ROWS {
+            per_cell = self.zones.len().div_ceil(width * ROWS).max(2);
+            rows = self.rows(per_cell, width);
+        }
+        let mut text = String::new();
+        let mut i = 0;
+        while i < rows.len() {
+            let same = rows[i..].iter().take_while(|r| **r == rows[i]).count();
+            let at = self.first as usize + i * width * per_cell;
+            text += &format!("  {at:>digits$} {}\n", line(&rows[i], colours));
+            if same > FOLD {
+                text += &format!("  {:>digits$} {} more rows like it\n", "*", same - 1);
+                i += same;
+            } else {
+                i += 1;
+            }
+        }
+        text + "\n" + &self.legend(per_cell, colours)
+    }
+
+    fn rows(&self, per_cell: usize, width: usize) -> Vec<Vec<Cell>> {
+        let zones = self.zones.chunks(per_cell).zip(self.shown.chunks(per_cell));
+        let cells: Vec<Cell> = zones.map(|(z, s)| cell(z, s)).collect();
+        cells.chunks(width).map(<[Cell]>::to_vec).collect()
+    }
+
+    fn legend(&self, per_cell: usize, colours: bool) -> String {
+        let mut text = String::new();
+        for (cond, style, name) in CONDITIONS.iter().rev() {
+            let mine: Vec<&ZoneInfo> = self
+                .zones
+                .iter()
+                .zip(self.shown)
+                .filter(|(z, s)| **s && z.cond == *cond)
+                .map(|(z, _)| z)
+                .collect();
+            if mine.is_empty() {
+                continue;
+            }
+            let glyph = match cond {
+                Condition::Full => "█",
+                Condition::Empty => "·",
+                Condition::NotWp => "░",
+                Condition::ReadOnly => "r",
+                Condition::Offline => "x",
+                _ => "▁▄▇",
+            };
+            let pad = " ".repeat(3 - glyph.chars().count());
+            let glyph = paint(glyph, style, colours) + &pad;
+            text += &format!("  {glyph} {name:<17} {}\n", count(mine.len(), "zone"));
+        }
+        let data: u64 = self.zones.iter().map(written).sum();
+        let room: u64 = self
+            .zones
+            .iter()
+            .filter(|z| z.cond != Condition::NotWp)
+            .map(|z| z.capacity_sectors)
+            .sum();
+        text += &format!("  {} used of {} in sequential zones\n", size(data << 9), size(room << 9));
+        if per_cell > 1 {
+            text += &format!(
+                "  one glyph for {per_cell} zones: how full they are together, coloured by the rarest condition\n"
+            );
+        }
+        text
+    }
+}
+
+/// Rows that are printed.
+fn folded(rows: &[Vec<Cell>]) -> usize {
+    rows.chunk_by(|a, b| a == b).map(|same| if same.len() > FOLD { 2 } else { same.len() }).sum()
+}
+
+fn line(cells: &[Cell], colours: bool) -> String {
+    cells
+        .chunk_by(|a, b| a.style == b.style)
+        .map(|same| {
+            paint(&same.iter().map(|c| c.glyph).collect::<String>(), same[0].style, colours)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoneplug_core::Sector;
+    use zoneplug_core::zone::ZoneType;
+
+    fn zone(n: u64, cond: Condition, written: u64) -> ZoneInfo {
+        ZoneInfo {
+            start: Sector(n * 100),
+            len_sectors: 100,
+            capacity_sectors: 80,
+            wp: Sector(n * 100 + written),
+            zone_type: ZoneType::SeqWriteRequired,
+            cond,
+        }
+    }
+
+    fn draw(zones: &[ZoneInfo], columns: usize, colours: bool) -> String {
+        let shown = vec![true; zones.len()];
+        Map { first: 0, zones, shown: &shown }.draw(columns, colours)
+    }
+
+    #[test]
+    fn a_zone_is_filled_to_its_write_pointer() {
+        let zones: Vec<ZoneInfo> = [
+            (Condition::Empty, 0),
+            (Condition::ImpOpen, 1),
+            (Condition::Closed, 10),
+            (Condition::ExpOpen, 40),
+            (Condition::ImpOpen, 79),
+            (Condition::Full, 100),
+            (Condition::ReadOnly, 0),
+            (Condition::Offline, 0),
+            (Condition::ExpOpen, 0),
+        ]
+        .iter()
+        .enumerate()
+        .map(|(n, (c, w))| zone(n as u64, *c, *w))
+        .collect();
+        let text = draw(&zones, 80, false);
+        assert!(text.starts_with("  0 ·▁▁▄▇█rx·\n"), "{text}");
+        assert!(text.contains("open, implicitly  2 zones"), "{text}");
+        let text = draw(&zones, 80, true);
+        assert!(text.contains("\x1b[33;1m▄\x1b[0m") && text.contains("\x1b[32m█\x1b[0m"), "{text}");
+    }
+
+    #[test]
+    fn it_fits_any_terminal_and_any_disk() {
+        let mut state = 1u64;
+        let mut random = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state >> 40
+        };
+        let conds = [Condition::Empty, Condition::ImpOpen, Condition::Full, Condition::Closed];
+        for n in [1, 7, 100, 5_000, 52_156, 200_000] {
+            let zones: Vec<ZoneInfo> =
+                (0..n).map(|i| zone(i, conds[random() as usize % 4], random() % 80)).collect();
+            for columns in [20, 60, 100, 237] {
+                let text = draw(&zones, columns, false);
+                let rows = text.lines().take_while(|l| !l.is_empty()).count();
+                assert!(rows <= ROWS + 2, "{n} zones in {columns} columns: {rows} rows");
+                for l in text.lines().take(rows) {
+                    assert!(l.chars().count() <= columns, "{columns}: {l}");
+                }
+            }
+            let empty: Vec<ZoneInfo> = (0..n).map(|i| zone(i, Condition::Empty, 0)).collect();
+            assert!(draw(&empty, 60, false).lines().count() < 10);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! `zoneplug report`: the zones as a table, as JSON, as CSV, as `blkzone` prints them, or as a map.
+
+mod map;
+
+use crate::disk::{Opened, Use};
+use crate::failure::Failure;
+use crate::term;
+use crate::zones::{RangeArgs, has_wp, number};
+use serde::Serialize;
+use std::io::Write;
+use zoneplug_core::ZoneNo;
+use zoneplug_core::zone::{Condition, Geometry, ZoneInfo, ZoneType};
+
+/// Zones that one report asks for, so that a large disk is printed while it is read.
+const AT_ONCE: u32 = 4096;
+
+/// Flags of `zoneplug report`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The disk: a file made by zoneplug create, or a specification such as mem,zones=64
+    #[arg(value_name = "DISK")]
+    spec: String,
+
+    #[command(flatten)]
+    range: RangeArgs,
+
+    /// Only zones in this condition (zbd's -ro)
+    #[arg(long, value_name = "CONDITION", value_parser = ["nw", "em", "oi", "oe", "cl", "fu", "ro", "ol"])]
+    ro: Option<String>,
+
+    /// Say first how many zones there are, as `blkzone report -v` does
+    #[arg(short, long)]
+    verbose: bool,
+
+    #[command(flatten)]
+    form: Form,
+}
+
+/// How it is printed; one of them, or the table.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+struct Form {
+    /// Print one JSON document; addresses and lengths in sectors
+    #[arg(long)]
+    json: bool,
+
+    /// Print comma-separated values; addresses and lengths in bytes (zbd's -csv)
+    #[arg(long)]
+    csv: bool,
+
+    /// Draw the whole disk, one glyph a zone, filled to its write pointer
+    #[arg(long)]
+    map: bool,
+
+    /// Print the lines that `blkzone report` prints
+    #[arg(long)]
+    blkzone: bool,
+
+    /// Print the number of zones only
+    #[arg(short = 'n', long)]
+    number: bool,
+}
+
+/// A zone of the JSON form. Sectors throughout.
+#[derive(Debug, Serialize)]
+struct Row {
+    zone: u32,
+    start: u64,
+    len: u64,
+    cap: u64,
+    /// The next sector to write; null where there is no write pointer.
+    wptr: Option<u64>,
+    reset: u8,
+    non_seq: u8,
+    zcond: u8,
+    cond: &'static str,
+    #[serde(rename = "type")]
+    zone_type: u8,
+    type_name: &'static str,
+}
+
+impl Row {
+    fn new(g: &Geometry, z: &ZoneInfo) -> Row {
+        Row {
+            zone: number(g, z),
+            start: z.start.0,
+            len: z.len_sectors,
+            cap: z.capacity_sectors,
+            wptr: (has_wp(z) || z.cond == Condition::Full).then_some(z.wp.0),
+            // No device of ours recommends a reset or writes out of order.
+            reset: 0,
+            non_seq: 0,
+            zcond: z.cond as u8,
+            cond: z.cond.short_name(),
+            zone_type: z.zone_type as u8,
+            type_name: type_name(z.zone_type),
+        }
+    }
+
+    /// The write pointer from the start of the zone, as `blkzone` shows it.
+    fn wptr_offset(&self) -> u64 {
+        self.wptr.map_or(0, |w| w - self.start)
+    }
+}
+
+fn type_name(t: ZoneType) -> &'static str {
+    match t {
+        ZoneType::Conventional => "CONVENTIONAL",
+        ZoneType::SeqWriteRequired => "SEQ_WRITE_REQUIRED",
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut disk = Opened::new(&args.spec, Use::Look)?;
+    let g = disk.geometry.clone();
+    let range = args.range.zones(&g)?;
+    let wanted = |z: &ZoneInfo| args.ro.as_ref().is_none_or(|c| z.cond.short_name() == c);
+    if args.form.map {
+        let zones = disk.report(range.clone())?;
+        // The map keeps its places: what is not wanted is shown as nothing.
+        let shown: Vec<bool> = zones.iter().map(wanted).collect();
+        let picture = map::Map { first: range.start, zones: &zones, shown: &shown };
+        return Ok(write!(out, "{}", picture.draw(term::columns(), term::colours()))?);
+    }
+    if args.verbose && !args.form.json && !args.form.csv {
+        writeln!(
+            out,
+            "Found {} zones from {:#x}",
+            range.len(),
+            g.zone_start(ZoneNo(range.start)).0
+        )?;
+    }
+    let mut printer = Printer { form: &args.form, spec: &args.spec, rows: 0, out };
+    let mut start = range.start;
+    while start < range.end {
+        let end = range.end.min(start + AT_ONCE);
+        for z in disk.report(start..end)?.iter().filter(|z| wanted(z)) {
+            printer.zone(&Row::new(&g, z))?;
+        }
+        start = end;
+    }
+    printer.end()
+}
+
+/// Prints zones as they come.
+struct Printer<'a> {
+    form: &'a Form,
+    spec: &'a str,
+    rows: usize,
+    out: &'a mut dyn Write,
+}
+
+impl Printer<'_> {
+    fn head(&mut self) -> Result<(), Failure> {
+        if self.form.json {
+            write!(self.out, "{{\"disk\":{},\"zones\":[", serde_json::to_string(self.spec)?)?;
+        } else if self.form.csv {
+            writeln!(self.out, "zone num, type, ofst, len, cap, wp, cond, non_seq, reset")?;
+        } else if !self.form.blkzone && !self.form.number {
+            writeln!(
+                self.out,
+                "{:>6}  {:>12}  {:>10}  {:>10}  {:>10}  {:>5}  {:>7}  {:<7}  type",
+                "zone", "start", "len", "cap", "wptr", "reset", "non-seq", "zcond"
+            )?;
+        }
+        Ok(())
+    }
+
+    fn zone(&mut self, r: &Row) -> Result<(), Failure> {
+        if self.rows == 0 {
+            self.head()?;
+        }
+        self.rows += 1;
+        let out = &mut *self.out;
+        let (cond, wptr) = (format!("{}({})", r.zcond, r.cond), r.wptr_offset());
+        if self.form.json {
+            if self.rows > 1 {
+                write!(out, ",")?;
+            }
+            serde_json::to_writer(out, r)?;
+        } else if self.form.csv {
+            let wp = r.wptr.map_or(String::new(), |w| (w << 9).to_string());
+            let (start, len, cap) = (r.start << 9, r.len << 9, r.cap << 9);
+            writeln!(
+                out,
+                "{}, {}, {start}, {len}, {cap}, {wp}, {}, {}, {}",
+                r.zone, r.zone_type, r.zcond, r.non_seq, r.reset
+            )?;
+        } else if self.form.blkzone {
+            writeln!(
+                out,
+                "  start: 0x{:09x}, len 0x{:06x}, cap 0x{:06x}, wptr 0x{wptr:06x} reset:{} non-seq:{}, zcond:{:2}({}) [type: {}({})]",
+                r.start,
+                r.len,
+                r.cap,
+                r.reset,
+                r.non_seq,
+                r.zcond,
+                r.cond,
+                r.zone_type,
+                r.type_name
+            )?;
+        } else if !self.form.number {
+            writeln!(
+                out,
+                "{:>6}  {:#012x}  {:#010x}  {:#010x}  {wptr:#010x}  {:>5}  {:>7}  {cond:<7}  {}({})",
+                r.zone, r.start, r.len, r.cap, r.reset, r.non_seq, r.zone_type, r.type_name
+            )?;
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<(), Failure> {
+        if self.rows == 0 {
+            self.head()?;
+        }
+        if self.form.json {
+            writeln!(self.out, "]}}")?;
+        } else if self.form.number {
+            writeln!(self.out, "{}", self.rows)?;
+        }
+        Ok(())
+    }
+}

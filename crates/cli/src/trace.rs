@@ -1,0 +1,24 @@
+//! `--trace`: the layer's trace events on stderr, in builds that have them.
+
+use crate::failure::Failure;
+
+/// Shows trace events from now on.
+#[cfg(feature = "trace")]
+pub(crate) fn start() -> Result<(), Failure> {
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_level(false)
+        .without_time()
+        .finish();
+    tracing::subscriber::set_global_default(subscriber).map_err(|e| Failure::io(e.to_string()))
+}
+
+/// Says that there are none.
+#[cfg(not(feature = "trace"))]
+pub(crate) fn start() -> Result<(), Failure> {
+    let what = "this build has no trace events";
+    Err(Failure::new(crate::failure::Kind::NotSupported, what)
+        .hint("cargo install --path crates/cli --features trace"))
+}

@@ -1,0 +1,589 @@
+//! The commands on disks: what one process does is there for the next, and `read` takes up what `write` laid down.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+const ZONEPLUG: &str = env!("CARGO_BIN_EXE_zoneplug");
+
+/// Runs the command with `input` on its standard input.
+fn feed(args: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(ZONEPLUG)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
+    // A command that fails early does not read it all.
+    let writer = std::thread::spawn(move || stdin.write_all(&input).is_ok());
+    let out = child.wait_with_output().unwrap();
+    let _ = writer.join().unwrap();
+    out
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a command that must succeed, without a word on stderr, puts out.
+fn ok_with(args: &[&str], input: &[u8]) -> Vec<u8> {
+    let out = feed(args, input);
+    let err = text(&out.stderr);
+    assert_eq!((out.status.code(), &*err), (Some(0), ""), "zoneplug {args:?}");
+    out.stdout
+}
+
+fn ok(args: &[&str]) -> String {
+    text(&ok_with(args, b""))
+}
+
+/// A command that must fail: its exit code, and two lines on stderr of which one contains `what`.
+fn fails(args: &[&str], code: i32, what: &str) {
+    fails_with(args, b"", code, what);
+}
+
+fn fails_with(args: &[&str], input: &[u8], code: i32, what: &str) {
+    let out = feed(args, input);
+    let err = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(code), "zoneplug {args:?}: {err}");
+    let lines: Vec<&str> = err.lines().collect();
+    assert_eq!(lines.len(), 2, "{err}");
+    assert!(lines[0].starts_with("error: ") && lines[1].starts_with("try: "), "{err}");
+    assert!(err.contains(what), "{what} is not in {err}");
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&ok(args)).unwrap()
+}
+
+/// Bytes that differ everywhere.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            (x >> 32) as u8
+        })
+        .collect()
+}
+
+/// A directory that goes with the test.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("commands-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        Dir(dir)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// A new durable disk.
+    fn disk(&self, options: &str) -> String {
+        let path = self.path("disk.zbd");
+        let mut args = vec!["create", &path];
+        args.extend(options.split_whitespace());
+        ok(&args);
+        path
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The conditions of all zones, two letters each.
+fn conditions(disk: &str) -> String {
+    let report = json(&["report", "--json", disk]);
+    let zones = report["zones"].as_array().unwrap();
+    zones.iter().map(|z| z["cond"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_report_has_the_forms_of_blkzone_and_zbd() {
+    let spec = "mem,zones=6,zone-size=1M,zone-capacity=512K,conv=2";
+    let table = ok(&["report", spec]);
+    let lines: Vec<&str> = table.lines().collect();
+    let head: Vec<&str> = lines[0].split_whitespace().collect();
+    assert_eq!(head, ["zone", "start", "len", "cap", "wptr", "reset", "non-seq", "zcond", "type"]);
+    let row: Vec<&str> = lines[3].split_whitespace().collect();
+    let want = ["2", "0x0000001000", "0x00000800", "0x00000400", "0x00000000", "0", "0"];
+    assert_eq!(row[..7], want);
+    assert_eq!(row[7..], ["1(em)", "2(SEQ_WRITE_REQUIRED)"]);
+    assert_eq!(lines.len(), 7);
+
+    let blkzone = ok(&["report", "--blkzone", "-o", "0x1000", "-c", "1", spec]);
+    assert_eq!(
+        blkzone,
+        "  start: 0x000001000, len 0x000800, cap 0x000400, wptr 0x000000 reset:0 non-seq:0, \
+         zcond: 1(em) [type: 2(SEQ_WRITE_REQUIRED)]\n"
+    );
+    // zbd writes its long options with one dash, and everything in bytes.
+    let csv = ok(&["report", "-csv", "-ofst", "1M", "-len", "2M", spec]);
+    let csv: Vec<&str> = csv.lines().collect();
+    assert_eq!(csv[0], "zone num, type, ofst, len, cap, wp, cond, non_seq, reset");
+    assert_eq!(csv[1], "1, 1, 1048576, 1048576, 1048576, , 0, 0, 0");
+    assert_eq!(csv[2], "2, 2, 2097152, 1048576, 524288, 2097152, 1, 0, 0");
+    assert_eq!(ok(&["report", "-n", "-ro", "em", spec]), "4\n");
+    assert_eq!(ok(&["report", "-n", "-ro", "fu", spec]), "0\n");
+
+    assert!(ok(&["report", "-v", "-o", "0x800", spec]).starts_with("Found 5 zones from 0x800\n"));
+    let v = json(&["report", "--json", "-l", "1", spec]);
+    assert_eq!(v["zones"].as_array().unwrap().len(), 1);
+    assert_eq!((&v["zones"][0]["wptr"], &v["zones"][0]["cond"]), (&Value::Null, &"nw".into()));
+    assert_eq!(json(&["report", "--json", "--ro", "ol", spec])["zones"], Value::Array(vec![]));
+    let many = json(&["report", "--json", "mem,zones=10000,zone-size=4K"]);
+    assert_eq!(many["zones"][9999]["start"], 9999 * 8);
+}
+
+#[test]
+fn a_map_in_a_pipe_is_plain_and_fits() {
+    for spec in ["mem,zones=64,conv=3", "mem,zones=200000,zone-size=4K", "null,zones=1"] {
+        let map = ok(&["report", "--map", spec]);
+        assert!(!map.contains('\x1b') && map.contains("empty") && map.contains("0 used of"));
+        assert!(map.lines().all(|l| l.chars().count() <= 100), "{map}");
+        assert!(map.lines().count() < 20, "{map}");
+    }
+}
+
+/// Zones that are no power of two, with less capacity than size and a short last one, behind conventional ones.
+#[test]
+fn read_takes_up_what_write_laid_down_across_zones_and_processes() {
+    let dir = Dir::new("stream");
+    let disk = dir.disk(
+        "--size 10300K --zone-size 1000K --zone-capacity 900K --conv 2 --last-zone-capacity 200K",
+    );
+    let file = dir.path("data");
+    // Three pieces: the second begins in the middle of a zone, the third comes from a file.
+    let (a, b, c) = (noise(1_000_000, 1), noise(1_499_136, 2), noise(3_000_001, 3));
+    let said = text(&ok_with(&["write", &disk], &a));
+    assert!(
+        said.starts_with("1000000 bytes written and 3520 of padding: zones 2-3, from sector 4000")
+    );
+    let v: Value =
+        serde_json::from_slice(&ok_with(&["write", &disk, "-", "--bs", "64K", "--json"], &b))
+            .unwrap();
+    assert_eq!((&v["bytes"], &v["padding"]), (&1_499_136.into(), &0.into()));
+    assert_eq!((&v["extents"][0]["zone"], &v["extents"][0]["sector"]), (&3.into(), &6160.into()));
+    std::fs::write(&file, &c).unwrap();
+    ok(&["write", &disk, &file]);
+    assert_eq!(
+        conditions(&disk),
+        "nw nw fu fu fu fu fu fu cl em em".replace("fu fu cl", "fu cl em").trim()
+    );
+
+    let mut all = a.clone();
+    all.resize(1_003_520, 0);
+    all.extend(&b);
+    all.extend(&c);
+    let whole = ok_with(&["read", &disk], b"");
+    assert_eq!(whole.len(), all.len().next_multiple_of(4096));
+    assert!(whole[..all.len()] == all[..]);
+    // A length cuts off the padding, whatever the block; a start begins in the middle.
+    let len = all.len().to_string();
+    assert!(ok_with(&["read", &disk, "-len", &len, "--bs", "64K"], b"") == all);
+    assert!(ok_with(&["read", &disk, "-c", "2"], b"") == all[..2 * 900 * 1024]);
+    let rest = ok_with(&["read", &disk, "-o", "6160", "--len", "1499136", "--depth", "3"], b"");
+    assert!(rest == b);
+    let copy = dir.path("copy");
+    assert_eq!(ok(&["read", &disk, &copy, "--len", &len]), "");
+    assert!(std::fs::read(&copy).unwrap() == all);
+
+    assert_eq!(ok(&["write", &disk]), "0 bytes written\n");
+    // The rest of the disk, then not a byte more.
+    let left = 8 * 900 * 1024 + 200 * 1024 - all.len().next_multiple_of(4096);
+    let fill = noise(left, 4);
+    fails_with(&["write", &disk, "-"], &noise(left + 1, 4), 1, "no room is left for more");
+    assert_eq!(conditions(&disk), "nw nw fu fu fu fu fu fu fu fu fu");
+    let back = ok_with(&["read", &disk], b"");
+    assert!(back[back.len() - left..] == fill[..]);
+    std::fs::write(&file, b"x").unwrap();
+    fails(&["write", &disk, &file], 1, "no zone has room");
+
+    // Conventional zones take data where one says.
+    ok_with(&["write", &disk, "-", "-o", "1992"], &a[..8192]);
+    assert!(ok_with(&["read", &disk, "-o", "1992", "-l", "16"], b"") == a[..8192]);
+    // Over what is there, only with --reset; over more than one zone's data, only with --yes.
+    fails_with(&["write", &disk, "-", "-o", "4000"], &a, 2, "zone 2 takes no writes: FULL");
+    std::fs::write(&file, &b).unwrap();
+    fails(&["write", &disk, &file, "-o", "4000", "--reset"], 2, "--yes");
+    assert!(ok_with(&["read", &disk, "-c", "1"], b"") == all[..900 * 1024]);
+    ok(&["write", &disk, &file, "-o", "4000", "--reset", "--yes"]);
+    assert!(ok_with(&["read", &disk, "-o", "4000", "--len", &b.len().to_string()], b"") == b);
+    assert_eq!(conditions(&disk), "nw nw fu cl fu fu fu fu fu fu fu");
+}
+
+#[test]
+fn a_disk_with_one_active_zone_takes_a_stream_all_the_same() {
+    let dir = Dir::new("active");
+    let disk = dir.disk("--zones 6 --zone-size 1M --max-open 1 --max-active 1");
+    let data = noise(4_500_000, 7);
+    ok_with(&["write", &disk, "-", "--bs", "128K", "--depth", "32"], &data);
+    assert!(ok_with(&["read", &disk, "--len", "4500000"], b"") == data);
+    let data = noise(500_000, 8);
+    let said = text(&ok_with(&["append", &disk, "-", "--bs", "16K", "--depth", "32"], &data));
+    assert_eq!(said.lines().count(), 31);
+}
+
+#[test]
+fn a_copy_that_fails_says_how_far_it_came_and_can_be_taken_up() {
+    let dir = Dir::new("fault");
+    let disk = dir.disk("--zones 4 --zone-size 1M");
+    let data = noise(3 << 20, 12);
+    let bad = format!("{disk},fault=write/io/zone=1");
+    let args = ["write", &bad, "-", "--bs", "64K"];
+    fails_with(&args, &data, 1, "(1048576 bytes were written before)");
+    ok_with(&["write", &disk], &data[1 << 20..]);
+    assert!(ok_with(&["read", &disk], b"") == data);
+    let bad = format!("{disk},fault=read/medium/zone=2");
+    fails(&["read", &bad, &dir.path("copy")], 1, "read at sector 4096");
+    fails(&["reset", &format!("{disk},fault=reset/io"), "-c", "1"], 1, "zone_reset at sector 0");
+}
+
+#[test]
+fn append_says_where_each_piece_landed() {
+    let dir = Dir::new("append");
+    let disk = dir.disk("--zones 4 --zone-size 64K --zone-capacity 48K");
+    let data = noise(100_000, 5);
+    let said = text(&ok_with(&["append", &disk, "-", "--bs", "20K"], &data));
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        lines[..3],
+        ["zone 0 sector 0 + 40", "zone 0 sector 40 + 40", "zone 0 sector 80 + 16"]
+    );
+    let mut back = Vec::new();
+    for l in &lines {
+        let words: Vec<&str> = l.split(' ').collect();
+        back.extend(ok_with(&["read", &disk, "-o", words[3], "-l", words[5]], b""));
+    }
+    assert!(back[..data.len()] == data[..]);
+    let v: Value = serde_json::from_slice(&ok_with(
+        &["append", &disk, "-", "-o", "384", "--json"],
+        &data[..5000],
+    ))
+    .unwrap();
+    assert_eq!((&v["bytes"], &v["padding"]), (&5000.into(), &3192.into()));
+    assert_eq!(v["pieces"], serde_json::json!([{"zone": 3, "sector": 384, "sectors": 16}]));
+    let too_much = noise(300_000, 6);
+    let out = feed(&["append", &disk], &too_much);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stdout).lines().count() > 0, "what landed is said all the same");
+    assert!(text(&out.stderr).contains("no room is left"));
+}
+
+#[test]
+fn management_changes_zones_for_the_next_process() {
+    let dir = Dir::new("manage");
+    let disk = dir.disk("--zones 8 --zone-size 1M --conv 1 --max-open 3 --max-active 6");
+    let data = noise(1_500_000, 9);
+    ok_with(&["write", &disk], &data);
+    assert_eq!(conditions(&disk), "nw fu cl em em em em em");
+    assert_eq!(ok(&["open", &disk, "-o", "8192", "-c", "2", "-v"]), "open: 2 zones (4-5)\n");
+    // As after a power cycle: an empty zone that was open is empty again.
+    assert_eq!(conditions(&disk), "nw fu cl em em em em em");
+    assert_eq!(ok(&["finish", &disk, "--ofst", "3M", "--len", "2M"]), "");
+    assert_eq!(conditions(&disk), "nw fu cl fu fu em em em");
+    let v = json(&["close", &disk, "--json"]);
+    assert_eq!(
+        v,
+        serde_json::json!({"command": "close", "zones": [2], "skipped": [0, 1, 3, 4, 5, 6, 7]})
+    );
+    fails(&["close", &disk, "-o", "12288"], 2, "no zone to close");
+    fails(&["open", &disk, "-o", "8192", "-l", "100"], 2, "a multiple of 2048 sectors");
+    fails(&["open", &disk, "-o", "8193"], 2, "zone 4 starts at sector 8192");
+    fails(&["open", &disk], 1, "");
+
+    let plugs = ok(&["zone-wplugs", &disk]);
+    assert!(plugs.starts_with("Zone no: 2, flags: 0x"), "{plugs}");
+    assert!(plugs.contains("cond: ACTIVE, wp ofst: ") && plugs.ends_with("pending BIO: 0\n"));
+    assert_eq!(json(&["zone-wplugs", &disk, "--json"])[0]["Zone no"], "2");
+    assert_eq!(ok(&["resync", &disk]), "8 zones read, 0 write pointers corrected\n");
+    assert_eq!(json(&["resync", &disk, "-c", "3", "--json"])["zones"], 3);
+    assert_eq!(ok(&["flush", &disk]), "");
+    let v = json(&["check", &disk, "--json"]);
+    assert_eq!((&v["problems"], &v["zones"]), (&0.into(), &8.into()));
+    assert!(ok(&["check", &disk, "--repair"]).contains("0 problems"));
+}
+
+#[test]
+fn the_data_of_more_than_one_zone_is_destroyed_with_yes_only() {
+    let dir = Dir::new("yes");
+    let disk = dir.disk("--zones 8 --zone-size 1M");
+    let data = noise(2_500_000, 9);
+    ok_with(&["write", &disk], &data);
+    let before = conditions(&disk);
+    assert_eq!(before, "fu fu cl em em em em em");
+    fails(&["reset", &disk], 2, "destroys the data of 3 zones (0-2): 2.4M written");
+    fails(&["reset", &disk, "-c", "2"], 2, "destroys the data of 2 zones (0-1): 2M written");
+    assert_eq!(conditions(&disk), before);
+    assert!(ok_with(&["read", &disk, "--len", "2500000"], b"") == data);
+    // To finish full zones destroys nothing, and one zone is not worth a question.
+    ok(&["finish", &disk, "-c", "3"]);
+    ok(&["reset", &disk, "-o", "4096"]);
+    assert_eq!(conditions(&disk), "fu fu em em em em em em");
+    ok(&["reset", &disk, "-f", "-c", "1"]);
+    ok_with(&["write", &disk, "-", "-o", "0"], &data[..8192]);
+    ok_with(&["write", &disk, "-", "-o", "8192"], &data[..8192]);
+    assert_eq!(conditions(&disk), "cl fu em em cl em em em");
+    fails(&["finish", &disk], 2, "makes 2 zones full that are partly written (0, 4): 2.0M of room");
+    ok(&["finish", &disk, "-c", "6", "-y"]);
+    assert_eq!(conditions(&disk), "fu fu fu fu fu fu em em");
+    assert_eq!(ok(&["reset", &disk, "--force", "--verbose"]), "reset: 8 zones (0-7)\n");
+    assert_eq!(conditions(&disk), "em em em em em em em em");
+    assert!(ok_with(&["read", &disk, "-l", "8"], b"") == [0; 4096], "the data are gone");
+}
+
+/// Runs the command on a terminal of `columns`, types `keys`, and returns what the terminal was sent.
+fn on_a_terminal(args: &[&str], columns: u16, keys: &str) -> (Option<i32>, String) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&pty).unwrap();
+    unlockpt(&pty).unwrap();
+    let name = ptsname(&pty, Vec::new()).unwrap().into_string().unwrap();
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&pty, size).unwrap();
+    let side = || std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
+    let mut master = std::fs::File::from(pty);
+    let mut child = Command::new(ZONEPLUG)
+        .args(args)
+        .env("TERM", "xterm-256color")
+        .env_remove("NO_COLOR")
+        .stdin(side())
+        .stdout(side())
+        .stderr(side())
+        .spawn()
+        .unwrap();
+    master.write_all(keys.as_bytes()).unwrap();
+    // Reading ends with an error once the child's ends are closed.
+    let mut seen = Vec::new();
+    let mut some = [0; 4096];
+    while let Ok(n @ 1..) = master.read(&mut some) {
+        seen.extend(&some[..n]);
+    }
+    (child.wait().unwrap().code(), text(&seen))
+}
+
+#[test]
+fn a_terminal_is_asked_and_sees_bars_and_colours() {
+    let dir = Dir::new("terminal");
+    let disk = dir.disk("--zones 200 --zone-size 1M");
+    let file = dir.path("data");
+    std::fs::write(&file, noise(40 << 20, 3)).unwrap();
+    let (code, seen) = on_a_terminal(&["write", &disk, &file, "--bs", "64K"], 100, "");
+    assert_eq!(code, Some(0), "{seen}");
+    assert!(seen.contains("MiB/40.00 MiB") && seen.contains("41943040 bytes written"), "{seen}");
+
+    let (_, map) = on_a_terminal(&["report", "--map", &disk], 60, "");
+    assert!(
+        map.contains(&format!("\x1b[32m{}\x1b[0m\x1b[2m········\x1b[0m", "█".repeat(40))),
+        "{map}"
+    );
+
+    let (code, seen) = on_a_terminal(&["reset", &disk], 100, "n\n");
+    assert!(
+        code == Some(2) && seen.contains("40 zones (0-39): 40M written. Go on? [y/N]"),
+        "{seen}"
+    );
+    assert!(seen.contains("nothing was changed"), "{seen}");
+    assert!(conditions(&disk).starts_with("fu fu"));
+    let (code, seen) = on_a_terminal(&["reset", &disk, "-v"], 100, "y\n");
+    assert!(code == Some(0) && seen.contains("reset: 200 zones (0-199)"), "{seen}");
+    assert!(conditions(&disk).starts_with("em em"));
+
+    let (code, seen) = on_a_terminal(&["read", &disk], 100, "");
+    assert!(code == Some(2) && seen.contains("fill the terminal"), "{seen}");
+    let (code, seen) = on_a_terminal(&["write", &disk], 100, "");
+    assert!(code == Some(2) && seen.contains("standard input is a terminal"), "{seen}");
+}
+
+#[test]
+fn one_process_writes_while_others_look() {
+    let dir = Dir::new("lock");
+    let disk = dir.disk("--zones 8 --zone-size 1M");
+    let mut writer = Command::new(ZONEPLUG)
+        .args(["write", &disk, "-", "--bs", "64K", "--depth", "1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = writer.stdin.take().unwrap();
+    let data = noise(1 << 20, 11);
+    stdin.write_all(&data).unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !conditions(&disk).starts_with("fu") {
+        assert!(std::time::Instant::now() < end, "{}", conditions(&disk));
+    }
+    assert!(ok_with(&["read", &disk], b"")[..] == data[..], "what was acknowledged is there");
+    fails_with(&["write", &disk], &data, 3, "");
+    fails(&["reset", &disk, "--yes"], 3, "");
+    drop(stdin);
+    assert!(writer.wait().unwrap().success());
+    ok(&["reset", &disk, "--yes"]);
+}
+
+#[test]
+fn attributes_have_their_linux_names() {
+    let spec = "mem,zones=16,zone-size=1M";
+    let all = ok(&["attr", spec]);
+    assert!(all.contains("ro chunk_sectors            2048\n") && all.contains("rw nomerges"));
+    assert_eq!(ok(&["attr", spec, "nr_zones"]), "16\n");
+    let set = ok(&["attr", spec, "strict_management", "1"]);
+    assert!(set.starts_with("strict_management: 0 -> 1, for as long as this process"), "{set}");
+    assert!(set.contains("strict=1 in a specification"));
+    assert_eq!(ok(&["attr", &format!("{spec},strict=1"), "strict_management"]), "1\n");
+    let v = json(&["attr", spec, "--json"]);
+    assert_eq!(v["nomerges"], serde_json::json!({"value": "0", "writable": true}));
+    assert_eq!(json(&["attr", spec, "zoned", "--json"])["value"], "host-managed");
+    assert_eq!(json(&["attr", spec, "nomerges", "1", "--json"])["was"], "0");
+    fails(&["attr", spec, "nr_zones", "5"], 2, "cannot be changed");
+    fails(&["attr", spec, "nr_zone"], 3, "nomerges");
+    fails(&["attr", spec, "nomerges", "2"], 2, "0 or 1");
+}
+
+#[test]
+fn a_disk_is_created_with_what_was_asked_for() {
+    let dir = Dir::new("create");
+    let path = dir.path("a.zbd");
+    let start = std::time::Instant::now();
+    let v = json(&[
+        "create",
+        &path,
+        "--size",
+        "20G",
+        "--zone-size",
+        "256M",
+        "--label",
+        "mine",
+        "--json",
+    ]);
+    assert!(start.elapsed().as_secs_f64() < 1.0, "{:?}", start.elapsed());
+    assert_eq!((&v["zones"], &v["capacity_bytes"]), (&80.into(), &(20u64 << 30).into()));
+    assert_eq!((&v["label"], &v["zone_bytes"]), (&"mine".into(), &(256 << 20).into()));
+    let uuid = v["uuid"].as_str().unwrap();
+    let info = json(&["info", &path, "--json"]);
+    assert_eq!(
+        (&info["identity"]["uuid"], &info["identity"]["label"]),
+        (&uuid.into(), &"mine".into())
+    );
+    assert!(ok(&["info", &path]).contains(uuid));
+    let size = std::process::Command::new("du").args(["-k", &path]).output().unwrap();
+    let kib: u64 = text(&size.stdout).split_whitespace().next().unwrap().parse().unwrap();
+    assert!(kib < 4096, "sparse: {kib} KiB");
+
+    fails(&["create", &path, "--size", "1G"], 3, "");
+    assert_eq!(json(&["info", &path, "--json"])["identity"]["uuid"], uuid);
+    let said = ok(&["create", &path, "--zones", "3", "--zone-size", "1000K", "--force"]);
+    assert!(said.starts_with(&format!("{path}: 2.9M in 3 zones of 1000K, UUID ")), "{said}");
+    fails(&["create", &dir.path("b.zbd")], 2, "--size");
+    fails(&["create", &dir.path("b.zbd"), "--size", "1X"], 2, "'1X' is no size");
+    fails(&["create", &dir.path("b.zbd"), "--size", "1G", "--conv", "9999"], 2, "");
+    assert!(!std::path::Path::new(&dir.path("b.zbd")).exists());
+}
+
+#[test]
+fn what_is_wrong_is_said_in_two_lines_with_its_exit_code() {
+    for (args, code, what) in [
+        ("report nix", 3, "nix"),
+        ("report ./nix.zbd", 3, "nix.zbd"),
+        ("report mem --json --map", 2, "cannot be used with"),
+        ("report mem -o 1M", 2, "--ofst and --len take bytes"),
+        ("report mem -o 99999999", 2, "the disk ends at sector 2097152"),
+        ("report mem -l 0", 2, "no sectors"),
+        ("report mem -ofst 5", 2, "not a multiple of 512"),
+        ("report mem -o 0 -ofst 0", 2, "cannot be used with"),
+        ("report mem -ro xx", 2, "nw, em, oi, oe, cl, fu, ro, ol"),
+        ("reset mem,read-only=1", 3, "read"),
+        ("write mem,read-only=1", 3, "read"),
+        ("write mem nix.dat", 2, "nix.dat"),
+        ("write mem --bs 1000", 2, "a multiple of 4096 bytes up to 64M"),
+        ("write mem --depth 0", 2, "1..=1024"),
+        ("write mem -o 8", 2, "--offset 0: the write pointer is there"),
+        ("append mem --bs 99M", 2, "a multiple of 4096 bytes up to"),
+        ("append mem -o 8", 2, "--offset 0"),
+        ("read mem -o 2097144 -l 16", 2, "--len 4096"),
+        ("read mem /nix/nix", 2, "/nix/nix"),
+        ("check mem", 4, "no file to check"),
+        ("check nix", 3, "nix"),
+        ("flush nix.zbd", 3, "nix.zbd"),
+    ] {
+        // Data to write, for those that read standard input.
+        let args: Vec<&str> = args.split(' ').collect();
+        fails_with(&args, &[1; 5000], code, what);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut child = Command::new(ZONEPLUG)
+        .args(["report", "mem,zones=100000,zone-size=4K"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!((out.status.code(), out.stderr.len()), (Some(0), 0));
+    let mut child = Command::new(ZONEPLUG)
+        .args(["read", "mem", "--len", "1G"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!((out.status.code(), out.stderr.len()), (Some(0), 0));
+}
+
+#[test]
+fn completions_and_man_pages_know_every_command() {
+    let help = ok(&["--help"]);
+    let commands = help.lines().skip_while(|l| !l.starts_with("Commands:")).skip(1);
+    let commands: Vec<&str> = commands
+        .take_while(|l| !l.is_empty())
+        .filter(|l| l.starts_with("  ") && !l.starts_with("   "))
+        .filter_map(|l| l.split_whitespace().next())
+        .filter(|c| *c != "help")
+        .collect();
+    assert!(commands.len() >= 18 && commands.contains(&"zone-wplugs"), "{commands:?}");
+    let dir = Dir::new("man");
+    let pages = ok(&["man", &dir.path("man1")]);
+    assert_eq!(pages.lines().count(), commands.len() + 1);
+    for shell in ["bash", "zsh", "fish"] {
+        let script = ok(&["completions", shell]);
+        for c in &commands {
+            assert!(script.contains(c), "{c} in {shell}");
+            let page = std::fs::read_to_string(dir.path(&format!("man1/zoneplug-{c}.1"))).unwrap();
+            assert!(page.contains(&format!(".TH zoneplug-{c} 1")), "{c}");
+        }
+    }
+    assert!(ok(&["man"]).contains(".TH zoneplug 1"));
+}
+
+#[test]
+fn trace_events_are_shown_by_builds_that_have_them() {
+    let out = feed(&["--trace", "append", "mem", "--bs", "4K"], &[7; 10_000]);
+    let err = text(&out.stderr);
+    if cfg!(feature = "trace") {
+        assert_eq!(out.status.code(), Some(0), "{err}");
+        let landed = "append-position zone=0 sector=8 count=8";
+        assert!(err.lines().any(|l| l.starts_with("zoneplug: ") && l.contains(landed)), "{err}");
+        assert_eq!(text(&out.stdout).lines().count(), 3);
+    } else {
+        assert_eq!(out.status.code(), Some(4));
+        assert!(err.contains("--features trace"), "{err}");
+    }
+}

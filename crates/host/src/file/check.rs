@@ -1,0 +1,195 @@
+//! Checks a disk that nobody writes, and repairs it: superblocks, table, notes, space that belongs to no data.
+
+use super::format::{GROUP, Record, SECTOR, encode_table};
+use super::load::{self, Head, Zones, io_error};
+use super::state::is_resettable;
+use super::storage::{FileStorage, Storage};
+use super::{open_file, sys};
+use std::path::Path;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Bytes, Error, ZoneNo};
+
+/// What a check found and did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CheckReport {
+    /// What was found, and with repair what was done: a line each.
+    pub lines: Vec<String>,
+    /// Problems found.
+    pub problems: u32,
+    /// Problems repaired.
+    pub repaired: u32,
+    /// Zones looked at.
+    pub zones: u32,
+}
+
+impl std::fmt::Display for CheckReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in &self.lines {
+            writeln!(f, "{line}")?;
+        }
+        write!(f, "{} zones, {} problems, {} repaired", self.zones, self.problems, self.repaired)
+    }
+}
+
+/// What opening steps over and a person should know.
+pub(super) fn notices(head: &Head, zones: &Zones) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (good, name) in head.copies.into_iter().zip(["first", "second"]) {
+        if !good {
+            lines.push(format!(
+                "the {name} copy of the superblock is damaged; the other one is used"
+            ));
+        }
+    }
+    for group in &zones.damaged {
+        if !zones.lost.contains(group) {
+            lines.push(format!(
+                "one copy of table sector {group} is damaged; the other one is used"
+            ));
+        }
+    }
+    for group in &zones.lost {
+        let first = group * GROUP;
+        let last = (first + GROUP).min(zones.table.len() as u32) - 1;
+        lines.push(format!(
+            "both copies of table sector {group} are damaged: zones {first} to {last} are offline"
+        ));
+    }
+    for zone in &zones.impossible {
+        lines.push(format!("zone {zone} has an impossible record in the table: it is offline"));
+    }
+    lines
+}
+
+/// Checks the disk in a file that no process writes; with `repair`, mends what it finds. What is beyond repair (both
+/// copies of the superblock, a truncated file) is an error.
+///
+/// ```
+/// use zoneplug_host::file::{check, create, CreateOptions};
+/// # let path = std::env::temp_dir().join(format!("zoneplug-check-{}.zbd", std::process::id()));
+/// create(&path, &CreateOptions { size: Some(1 << 30), ..Default::default() }, false).unwrap();
+/// let report = check(&path, false).unwrap();
+/// assert_eq!((report.zones, report.problems), (4, 0));
+/// # std::fs::remove_file(&path).unwrap();
+/// ```
+pub fn check(path: &Path, repair: bool) -> Result<CheckReport, Error> {
+    let storage = open_file(path, repair)?;
+    let what = path.display().to_string();
+    let failed = |e| io_error(format!("cannot check {what}"), e);
+    let head = load::head(&storage, &what)?;
+    let zones = load::zones(&storage, &head).map_err(failed)?;
+    let mut report = CheckReport { zones: zones.table.len() as u32, ..CheckReport::default() };
+    let id = head.sup.identity();
+    report.lines.push(format!(
+        "{what}: format version {}, UUID {}, label '{}'",
+        id.version, id.uuid, id.label
+    ));
+    report.lines.push(closed(&storage, &zones));
+    let found = notices(&head, &zones);
+    report.problems = found.len() as u32;
+    report.lines.extend(found);
+    if repair && report.problems > 0 {
+        report.repaired = mend(&storage, &head, &zones, &mut report.lines).map_err(failed)?;
+    }
+    space(&storage, &head, &zones, repair, &mut report);
+    if repair {
+        storage.sync().map_err(failed)?;
+    }
+    Ok(report)
+}
+
+/// How the last writer ended.
+fn closed(storage: &dyn Storage, zones: &Zones) -> String {
+    let newer = zones.live.iter().zip(&zones.table).filter(|(l, t)| l != t).count();
+    if zones.session.is_none() {
+        "it was never opened for writing".to_owned()
+    } else if !zones.is_unclean() {
+        "it was closed".to_owned()
+    } else if zones.process_died(storage.boot_id()) {
+        format!(
+            "it is open, or its last writer died; {newer} zones have writes that the table lacks"
+        )
+    } else {
+        "its last writer was cut off by a power cut or restart; what was flushed is there"
+            .to_owned()
+    }
+}
+
+/// Mends superblocks and table. Returns how many problems are gone.
+fn mend(
+    storage: &dyn Storage,
+    head: &Head,
+    zones: &Zones,
+    lines: &mut Vec<String>,
+) -> std::io::Result<u32> {
+    let mut repaired = 0;
+    for (good, at) in head.copies.into_iter().zip(head.layout.supers()) {
+        if !good {
+            storage.write_at(at, &head.sup.encode())?;
+            lines.push("repaired: the superblock was written again".to_owned());
+            repaired += 1;
+        }
+    }
+    let mut groups: Vec<u32> = zones.damaged.iter().chain(&zones.lost).copied().collect();
+    groups.extend(zones.impossible.iter().map(|z| z / GROUP));
+    groups.sort_unstable();
+    groups.dedup();
+    for group in groups {
+        let first = (group * GROUP) as usize;
+        let last = zones.table.len().min(first + GROUP as usize);
+        let mut records = zones.table[first..last].to_vec();
+        let lost = zones.lost.contains(&group);
+        for (i, r) in records.iter_mut().enumerate() {
+            let zone = (first + i) as u32;
+            if (lost || zones.impossible.contains(&zone)) && r.cond == Condition::Offline {
+                // Nobody knows what it had. A generation that no note has.
+                let generation = r.generation.max(1 << 32) + 1;
+                *r = Record { generation, ..Record::new(false) };
+                lines.push(format!("repaired: zone {zone} is empty now, its data is lost"));
+            }
+        }
+        // The copy that is not used first, so that a cut leaves one.
+        for seq in [zones.seqs[group as usize] + 1, zones.seqs[group as usize] + 2] {
+            let sector: [u8; SECTOR] = encode_table(&head.sup.uuid, group, seq, &records);
+            storage.write_at(head.layout.table(group, seq), &sector)?;
+            storage.sync()?;
+        }
+        lines.push(format!("repaired: table sector {group} was written again"));
+        repaired += 1;
+    }
+    let gone = zones.impossible.len() as u32;
+    Ok((repaired + gone).min(notices(head, zones).len() as u32))
+}
+
+/// Looks for space that is taken past write pointers, which a crash between a reset and its hole leaves, or a write
+/// that was not acknowledged, or space that was found ahead of writes. No problem, but space.
+fn space(
+    storage: &FileStorage,
+    head: &Head,
+    zones: &Zones,
+    repair: bool,
+    report: &mut CheckReport,
+) {
+    let mut bytes = 0;
+    for (zone, r) in (0..).zip(&zones.live) {
+        if !is_resettable(r.cond) {
+            continue;
+        }
+        let capacity = head.sup.geometry.zone_len_sectors(ZoneNo(zone));
+        let from = head.layout.data(zone, r.wp.min(capacity)).next_multiple_of(4096);
+        let end = head.layout.data(zone, 0) + head.layout.stride;
+        if from >= end {
+            continue;
+        }
+        if let Some(at) = sys::next_data(storage.meta(), from).filter(|at| *at < end) {
+            bytes += end - at;
+            if repair {
+                let _ = storage.punch(from, end - from);
+            }
+        }
+    }
+    if bytes > 0 {
+        let did = if repair { "given back" } else { "no problem; --repair gives it back" };
+        report.lines.push(format!("up to {} past write pointers: {did}", Bytes(bytes)));
+    }
+}

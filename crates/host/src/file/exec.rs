@@ -1,0 +1,344 @@
+//! One command against the rules: every check that a drive makes, before anything moves. Owns the order of checks; a
+//! command that fails one changes nothing.
+
+use super::load;
+use super::state::{Core, State, Want, is_resettable};
+use zoneplug_core::zone::machine::{Advance, ZoneState};
+use zoneplug_core::zone::{Condition, ZoneInfo};
+use zoneplug_core::{Command, Flags, Op, Sector, Status, ZoneNo};
+
+/// Space is found for a zone ahead of its writes in steps of so many sectors.
+const SPACE: u32 = (64 << 20) >> 9;
+
+/// What a command needs next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing: it is done.
+    Done(Status),
+    /// Its zone is in use: later.
+    Wait,
+    /// Data moves.
+    Data(Data),
+    /// The table is written.
+    Commit(Want),
+}
+
+/// Data that moves between a command and the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Data {
+    /// From the command to the file.
+    pub(super) write: bool,
+    /// No data but zeroes.
+    pub(super) zeroes: bool,
+    /// A zone whose write pointer moves, or a conventional one.
+    pub(super) zone: u32,
+    /// Offset and length in sectors.
+    pub(super) at: u32,
+    pub(super) len: u32,
+}
+
+impl Core {
+    /// Checks a command and takes its zone.
+    pub(super) fn begin(&self, c: &mut Command) -> Next {
+        let next = match c.op {
+            Op::Write | Op::WriteZeroes | Op::ZoneAppend => self.begin_write(c),
+            Op::Read => self.begin_read(c),
+            Op::Flush => Ok(if !self.limits.read_only && self.state().is_dirty() {
+                Next::Commit(Want::Flush)
+            } else {
+                Next::Done(Status::Ok)
+            }),
+            Op::Discard => self.begin_discard(c),
+            Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => self.manage(c),
+            Op::ZoneResetAll => self.reset_all(),
+            Op::ReportZones => self.report(c),
+        };
+        next.unwrap_or_else(Next::Done)
+    }
+
+    /// Checks the range of a command against the disk. Returns the zone that holds all of it, and the offset there.
+    fn range(&self, c: &Command, max: u32) -> Result<(ZoneNo, u32), Status> {
+        let g = &self.sup.geometry;
+        let bits = c.sector.0 as u32 | c.len_sectors;
+        if !g.contains(c.sector, c.len_sectors)
+            || bits & (self.limits.logical_block_sectors - 1) != 0
+            || c.len_sectors > max
+        {
+            return Err(Status::InvalidField);
+        }
+        let (zone, offset) = g.zone_of(c.sector);
+        if c.len_sectors > g.zone_len_sectors(zone) - offset {
+            return Err(Status::Boundary);
+        }
+        Ok((zone, offset))
+    }
+
+    /// Checks that the buffers of a command are as long as it is, and that what was merged is contiguous.
+    fn buffers(&self, c: &Command) -> Result<(), Status> {
+        if c.bios.len() > self.limits.max_bios as usize {
+            return Err(Status::InvalidField);
+        }
+        let data = c.op.has_data();
+        let mut sum = 0;
+        let mut end = None;
+        for bio in &c.bios {
+            let len = u64::from(bio.len_sectors);
+            let whole = len > 0 && (!data || u64::from(bio.buf.len()) == len << 9);
+            // An append names its zone, not where it will be.
+            let follows = bio.op == Op::ZoneAppend || end.is_none_or(|e| e == bio.sector);
+            if !whole || !follows {
+                return Err(Status::InvalidField);
+            }
+            end = if bio.op == Op::ZoneAppend { None } else { bio.end() };
+            sum += len;
+        }
+        let bare = c.bios.is_empty() && !data;
+        if bare || sum == u64::from(c.len_sectors) { Ok(()) } else { Err(Status::InvalidField) }
+    }
+
+    fn begin_write(&self, c: &mut Command) -> Result<Next, Status> {
+        let (g, l) = (&self.sup.geometry, &self.limits);
+        if l.read_only {
+            return Err(Status::ReadOnlyDisk);
+        }
+        if !l.write_cache {
+            c.flags = c.flags.with(Flags::FUA);
+        }
+        let append = c.op == Op::ZoneAppend;
+        let max = match c.op {
+            Op::WriteZeroes => l.max_write_zeroes_sectors,
+            Op::ZoneAppend if l.zone_append_max_sectors == 0 => return Err(Status::NotSupported),
+            Op::ZoneAppend => l.zone_append_max_sectors.min(l.max_transfer_sectors),
+            _ => l.max_transfer_sectors,
+        };
+        let (zone, offset) = self.range(c, max)?;
+        let conventional = g.is_conventional(zone);
+        if append && (offset != 0 || conventional || c.bios.len() > 1) {
+            return Err(Status::InvalidField);
+        }
+        self.buffers(c)?;
+        let mask = l.write_granularity_sectors - 1;
+        if !conventional && (offset | c.len_sectors) & mask != 0 {
+            return Err(Status::InvalidField);
+        }
+        let zeroes = c.op == Op::WriteZeroes;
+        let data = |at| Data { write: true, zeroes, zone: zone.0, at, len: c.len_sectors };
+        let mut guard = self.state();
+        let s = &mut *guard;
+        if let Some(status) = s.failed {
+            return Err(status);
+        }
+        if conventional {
+            return Ok(Next::Data(data(offset)));
+        }
+        let z = zone.0 as usize;
+        if s.meta[z].busy {
+            return Ok(Next::Wait);
+        }
+        let capacity = g.capacity_of(zone);
+        let at = (!append).then_some(offset);
+        let mut after: ZoneState = s.zones[z];
+        match after.advance(at, c.len_sectors, capacity) {
+            Advance::Refused(status) => return Err(status),
+            // Opens the zone; it becomes full when its data is there.
+            Advance::Transition if !s.zones[z].cond.is_open() => {
+                s.budget.write(&mut s.zones, zone, at, 0, capacity)?;
+            }
+            Advance::At(_) | Advance::Transition => {}
+        }
+        let at = s.zones[z].wp;
+        let m = &mut s.meta[z];
+        m.busy = true;
+        m.touched = true;
+        let end = at + c.len_sectors;
+        if end > m.space
+            && let Some(file) = self.storage.file()
+            && !file.is_tmpfs()
+        {
+            let from = at.max(m.space);
+            let to = end.saturating_add(SPACE).min(capacity);
+            m.space = to;
+            drop(guard);
+            let at = self.layout.data(zone.0, from);
+            file.preallocate(at, self.layout.data(zone.0, to) - at);
+        }
+        Ok(Next::Data(data(at)))
+    }
+
+    fn begin_read(&self, c: &Command) -> Result<Next, Status> {
+        let (zone, offset) = self.range(c, self.limits.max_transfer_sectors)?;
+        self.buffers(c)?;
+        let state = self.state().zones[zone.0 as usize];
+        let valid = match state.cond {
+            Condition::Offline => return Err(Status::ZoneOffline),
+            Condition::NotWp => self.sup.geometry.zone_len_sectors(zone),
+            _ => state.wp,
+        };
+        let len = valid.saturating_sub(offset).min(c.len_sectors);
+        let mut skip = len;
+        for bio in &c.bios {
+            let data = skip.min(bio.len_sectors);
+            bio.buf.fill_zero(data << 9, (bio.len_sectors - data) << 9);
+            skip -= data;
+        }
+        if len == 0 {
+            return Ok(Next::Done(Status::Ok));
+        }
+        Ok(Next::Data(Data { write: false, zeroes: false, zone: zone.0, at: offset, len }))
+    }
+
+    fn begin_discard(&self, c: &Command) -> Result<Next, Status> {
+        if self.limits.read_only {
+            return Err(Status::ReadOnlyDisk);
+        }
+        let (zone, offset) = self.range(c, u32::MAX)?;
+        if !self.sup.geometry.is_conventional(zone) {
+            return Err(Status::InvalidField);
+        }
+        Ok(Next::Data(Data {
+            write: true,
+            zeroes: true,
+            zone: zone.0,
+            at: offset,
+            len: c.len_sectors,
+        }))
+    }
+
+    /// Open, close, finish and reset, of one zone.
+    fn manage(&self, c: &Command) -> Result<Next, Status> {
+        let g = &self.sup.geometry;
+        if self.limits.read_only {
+            return Err(Status::ReadOnlyDisk);
+        }
+        if !g.contains(c.sector, c.len_sectors) {
+            return Err(Status::InvalidField);
+        }
+        let (zone, offset) = g.zone_of(c.sector);
+        if offset != 0 || c.len_sectors != g.zone_len_sectors(zone) {
+            return Err(Status::InvalidField);
+        }
+        let mut guard = self.state();
+        let s = &mut *guard;
+        let z = zone.0 as usize;
+        if let Some(status) = s.failed {
+            return Err(status);
+        }
+        if s.meta[z].busy {
+            return Ok(Next::Wait);
+        }
+        let cond = s.zones[z].cond;
+        match c.op {
+            Op::ZoneOpen => s.budget.open(&mut s.zones, zone)?,
+            Op::ZoneClose => s.budget.close(&mut s.zones, zone)?,
+            Op::ZoneFinish => {
+                s.budget.finish(&mut s.zones, zone)?;
+                if cond == Condition::Full && !s.is_dirty() {
+                    return Ok(Next::Done(Status::Ok));
+                }
+                s.meta[z].busy = true;
+                return Ok(Next::Commit(Want::Finish(zone.0)));
+            }
+            _ => {
+                match cond {
+                    Condition::ReadOnly => return Err(Status::ZoneReadOnly),
+                    Condition::Offline => return Err(Status::ZoneOffline),
+                    Condition::NotWp => return Err(Status::InvalidField),
+                    _ => {}
+                }
+                s.meta[z].busy = true;
+                return Ok(Next::Commit(Want::Reset(zone.0)));
+            }
+        }
+        Ok(Next::Done(Status::Ok))
+    }
+
+    fn reset_all(&self) -> Result<Next, Status> {
+        if self.limits.read_only {
+            return Err(Status::ReadOnlyDisk);
+        }
+        let mut guard = self.state();
+        let s: &mut State = &mut guard;
+        if let Some(status) = s.failed {
+            return Err(status);
+        }
+        if s.meta.iter().any(|m| m.busy) {
+            return Ok(Next::Wait);
+        }
+        for (z, m) in s.zones.iter().zip(&mut s.meta) {
+            m.busy = is_resettable(z.cond);
+        }
+        Ok(Next::Commit(Want::ResetAll))
+    }
+
+    fn report(&self, c: &mut Command) -> Result<Next, Status> {
+        let g = &self.sup.geometry;
+        if !g.contains(c.sector, 1) {
+            return Err(Status::InvalidField);
+        }
+        if self.limits.read_only {
+            // Somebody else may be writing: read again what it left.
+            self.refresh();
+        }
+        let first = g.zone_of(c.sector).0.0;
+        let end = first.saturating_add(c.report_max).min(g.nr_zones());
+        let s = self.state();
+        c.report.extend((first..end).map(|z| self.info(&s, ZoneNo(z))));
+        Ok(Next::Done(Status::Ok))
+    }
+
+    fn refresh(&self) {
+        let head = load::Head { sup: self.sup.clone(), layout: self.layout, copies: [true; 2] };
+        if let Ok(zones) = load::zones(&*self.storage, &head) {
+            self.replace(&zones.live);
+        }
+    }
+
+    fn info(&self, s: &State, zone: ZoneNo) -> ZoneInfo {
+        let g = &self.sup.geometry;
+        let state = s.zones[zone.0 as usize];
+        let start = g.zone_start(zone);
+        let len = u64::from(g.zone_len_sectors(zone));
+        ZoneInfo {
+            start,
+            len_sectors: len,
+            capacity_sectors: u64::from(g.capacity_of(zone)),
+            wp: match state.cond {
+                Condition::NotWp | Condition::ReadOnly | Condition::Offline => Sector(u64::MAX),
+                Condition::Full => start.plus(len),
+                _ => start.plus(u64::from(state.wp)),
+            },
+            zone_type: g.zone_type(zone),
+            cond: state.cond,
+        }
+    }
+
+    /// A write whose data never moved lets its zone go.
+    pub(super) fn give_up(&self, d: Data) {
+        self.state().meta[d.zone as usize].busy = false;
+    }
+
+    /// The data of a command has moved, or not.
+    pub(super) fn end(&self, c: &mut Command, d: Data, moved: std::io::Result<()>) -> Status {
+        let status = match moved {
+            Ok(()) => Status::Ok,
+            Err(e) => super::state::status_of(&e),
+        };
+        if !d.write {
+            return status;
+        }
+        if !status.is_ok() {
+            self.give_up(d);
+            return status;
+        }
+        let writes = if c.op == Op::Discard { 0 } else { c.bios.len().max(1) as u32 };
+        match self.written(d.zone, d.at, d.len, writes) {
+            Ok(at) => {
+                if c.op == Op::ZoneAppend {
+                    c.sector = self.sup.geometry.zone_start(ZoneNo(d.zone)).plus(u64::from(at));
+                }
+                Status::Ok
+            }
+            Err(status) => status,
+        }
+    }
+}

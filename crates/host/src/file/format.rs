@@ -1,0 +1,492 @@
+//! The format on disk: `docs/disk-format.md` in code. Owns where everything is in the file, and how a structure
+//! becomes bytes and comes back from them; never touches a file.
+
+use super::{CreateOptions, Identity};
+use zoneplug_core::emu::{EmuConfig, EmuKind};
+use zoneplug_core::unit::SECTOR_SHIFT;
+use zoneplug_core::zone::{Condition, Geometry, Limits};
+use zoneplug_core::{Error, ErrorKind, ZoneNo};
+
+/// The version that this code writes, and the newest that it reads.
+pub(super) const VERSION: u32 = 1;
+/// What a disk begins with. The line ends show what a text transfer did to it.
+pub(super) const MAGIC: [u8; 16] = *b"zoneplug disk\r\n\x1a";
+/// A superblock, a table sector and the session are one sector each: what a power cut leaves whole.
+pub(super) const SECTOR: usize = 512;
+/// Every region begins at a multiple.
+pub(super) const PAGE: u64 = 4096;
+/// The data area begins at a multiple.
+const DATA_ALIGN: u64 = 1 << 20;
+/// Where the session is.
+pub(super) const SESSION_AT: u64 = PAGE;
+/// Where the first copy of the table is.
+const TABLE_AT: u64 = 2 * PAGE;
+/// Bytes of one zone in a table sector.
+const RECORD: usize = 32;
+/// Bytes before the records of a table sector.
+const TABLE_HEAD: usize = 32;
+/// Zones of a table sector.
+pub(super) const GROUP: u32 = ((SECTOR - TABLE_HEAD) / RECORD) as u32;
+/// Bytes of a note.
+pub(super) const NOTE: u64 = 32;
+/// Longest label.
+pub(super) const LABEL: usize = 63;
+
+const TABLE_MAGIC: [u8; 4] = *b"ZPTB";
+const SESSION_MAGIC: [u8; 4] = *b"ZPSS";
+
+const CRC_TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut c = i as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            c = if c & 1 == 1 { c >> 1 ^ 0x82f6_3b78 } else { c >> 1 };
+            bit += 1;
+        }
+        table[i] = c;
+        i += 1;
+    }
+    table
+};
+
+/// CRC-32C (Castagnoli: RFC 3720, appendix B.4).
+pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |c, b| c >> 8 ^ CRC_TABLE[((c ^ u32::from(*b)) & 0xff) as usize])
+}
+
+fn put32(b: &mut [u8], at: usize, n: u32) {
+    b[at..at + 4].copy_from_slice(&n.to_le_bytes());
+}
+
+fn put64(b: &mut [u8], at: usize, n: u64) {
+    b[at..at + 8].copy_from_slice(&n.to_le_bytes());
+}
+
+fn get32(b: &[u8], at: usize) -> u32 {
+    let mut n = [0; 4];
+    n.copy_from_slice(&b[at..at + 4]);
+    u32::from_le_bytes(n)
+}
+
+fn get64(b: &[u8], at: usize) -> u64 {
+    let mut n = [0; 8];
+    n.copy_from_slice(&b[at..at + 8]);
+    u64::from_le_bytes(n)
+}
+
+/// What a disk is: the superblock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Super {
+    pub(super) uuid: [u8; 16],
+    pub(super) created: u64,
+    pub(super) label: String,
+    pub(super) geometry: Geometry,
+    pub(super) limits: Limits,
+}
+
+/// Where things are, in bytes of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Both copies of the table.
+    pub(super) tables: [u64; 2],
+    pub(super) groups: u32,
+    pub(super) notes: u64,
+    pub(super) data: u64,
+    /// From one zone to the next.
+    pub(super) stride: u64,
+    pub(super) len: u64,
+}
+
+impl Layout {
+    pub(super) fn of(g: &Geometry) -> Layout {
+        let groups = g.nr_zones().div_ceil(GROUP);
+        let table = (u64::from(groups) * SECTOR as u64).next_multiple_of(PAGE);
+        let notes = TABLE_AT + 2 * table;
+        let data = (notes + u64::from(g.nr_zones()) * NOTE).next_multiple_of(DATA_ALIGN);
+        let stride = (u64::from(g.zone_sectors()) << SECTOR_SHIFT).next_multiple_of(PAGE);
+        let len = data + u64::from(g.nr_zones()) * stride + PAGE;
+        Layout { tables: [TABLE_AT, TABLE_AT + table], groups, notes, data, stride, len }
+    }
+
+    /// Where both copies of the superblock are.
+    pub(super) fn supers(&self) -> [u64; 2] {
+        [0, self.len - PAGE]
+    }
+
+    /// Where the table sector of a group is whose number is `seq`: the copies take turns.
+    pub(super) fn table(&self, group: u32, seq: u64) -> u64 {
+        self.tables[(seq & 1) as usize] + u64::from(group) * SECTOR as u64
+    }
+
+    pub(super) fn note(&self, zone: u32) -> u64 {
+        self.notes + u64::from(zone) * NOTE
+    }
+
+    /// Where offset `sectors` of a zone is.
+    pub(super) fn data(&self, zone: u32, sectors: u32) -> u64 {
+        self.data + u64::from(zone) * self.stride + (u64::from(sectors) << SECTOR_SHIFT)
+    }
+}
+
+/// What bytes that should be a superblock are.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Good(Box<Super>, Layout),
+    /// Not even the magic.
+    Foreign,
+    Damaged,
+    Newer(u32),
+}
+
+impl Super {
+    /// The disk that options describe; limits and layout are those of an emulated disk with the same options.
+    pub(super) fn new(o: &CreateOptions, uuid: [u8; 16], created: u64) -> Result<Super, Error> {
+        let mut text = "mem".to_owned();
+        let mut add = |key: &str, n: Option<u64>| {
+            if let Some(n) = n {
+                text += &format!(",{key}={n}");
+            }
+        };
+        add("size", o.size);
+        add("zones", o.zones);
+        add("zone-size", Some(o.zone_size.unwrap_or(256 << 20)));
+        add("zone-capacity", o.zone_capacity);
+        add("last-zone-size", o.last_zone_size);
+        add("last-zone-capacity", o.last_zone_capacity);
+        add("lba-size", o.lba_size);
+        add("granularity", o.granularity);
+        add("append-max", o.zone_append_max);
+        for (key, n) in [("conv", o.conv), ("max-open", o.max_open), ("max-active", o.max_active)] {
+            add(key, (n > 0).then_some(u64::from(n)));
+        }
+        if o.label.len() > LABEL || o.label.chars().any(char::is_control) {
+            return Err(Error::invalid(format!("the label '{}' is not possible", o.label))
+                .hint(format!("a label has at most {LABEL} bytes and no control characters")));
+        }
+        let config: EmuConfig = text.parse()?;
+        let (geometry, limits) = (config.geometry, config.limits);
+        Ok(Super { uuid, created, label: o.label.clone(), geometry, limits })
+    }
+
+    pub(super) fn encode(&self) -> [u8; SECTOR] {
+        let (g, l, at) = (&self.geometry, &self.limits, Layout::of(&self.geometry));
+        let last = ZoneNo(g.nr_zones() - 1);
+        let mut b = [0; SECTOR];
+        b[..16].copy_from_slice(&MAGIC);
+        put32(&mut b, 20, VERSION);
+        b[24..40].copy_from_slice(&self.uuid);
+        let places =
+            [self.created, at.len, at.tables[0], at.tables[1], at.notes, at.data, at.stride];
+        for (i, n) in places.into_iter().enumerate() {
+            put64(&mut b, 40 + 8 * i, n);
+        }
+        let numbers = [
+            g.zone_sectors(),
+            g.zone_capacity_sectors(),
+            g.nr_zones(),
+            g.nr_conventional(),
+            g.zone_len_sectors(last),
+            g.capacity_of(last),
+            l.logical_block_sectors,
+            l.write_granularity_sectors,
+            l.max_open_zones,
+            l.max_active_zones,
+            l.zone_append_max_sectors,
+            self.label.len() as u32,
+        ];
+        for (i, n) in numbers.into_iter().enumerate() {
+            put32(&mut b, 96 + 4 * i, n);
+        }
+        b[144..144 + self.label.len()].copy_from_slice(self.label.as_bytes());
+        let crc = crc32c(&b[20..]);
+        put32(&mut b, 16, crc);
+        b
+    }
+
+    pub(super) fn decode(b: &[u8; SECTOR]) -> Found {
+        if b[..16] != MAGIC {
+            return Found::Foreign;
+        }
+        if get32(b, 16) != crc32c(&b[20..]) {
+            return Found::Damaged;
+        }
+        match get32(b, 20) {
+            0 => return Found::Damaged,
+            VERSION => {}
+            newer => return Found::Newer(newer),
+        }
+        match Self::fields(b) {
+            Some(s) => {
+                let layout = Layout::of(&s.geometry);
+                Found::Good(Box::new(s), layout)
+            }
+            None => Found::Damaged,
+        }
+    }
+
+    /// The fields of a superblock whose checksum is right; `None` if they make no disk.
+    fn fields(b: &[u8; SECTOR]) -> Option<Super> {
+        let n = |i: usize| get32(b, 96 + 4 * i);
+        let geometry = Geometry::new(u64::from(n(2)), n(0), n(1)).ok()?;
+        let geometry = geometry.with_last_zone(n(4), n(5)).ok()?;
+        if n(3) >= n(2) {
+            return None;
+        }
+        let geometry = geometry.with_conventional((0..n(3)).map(ZoneNo)).ok()?;
+        let limits = Limits {
+            logical_block_sectors: n(6),
+            write_granularity_sectors: n(7),
+            max_open_zones: n(8),
+            max_active_zones: n(9),
+            zone_append_max_sectors: n(10),
+            ..Limits::default()
+        };
+        let config = EmuConfig { limits, ..EmuConfig::new(EmuKind::Mem, geometry) };
+        config.check().ok()?;
+        let label = b.get(144..144 + n(11) as usize).filter(|l| l.len() <= LABEL)?;
+        let mut uuid = [0; 16];
+        uuid.copy_from_slice(&b[24..40]);
+        let s = Super {
+            uuid,
+            created: get64(b, 40),
+            label: String::from_utf8(label.to_vec()).ok()?,
+            geometry: config.geometry,
+            limits: config.limits,
+        };
+        // The places follow from the geometry; a file that says otherwise is not of this version.
+        (s.encode() == *b).then_some(s)
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        let hex: Vec<String> = self.uuid.iter().map(|b| format!("{b:02x}")).collect();
+        let uuid = [&hex[..4], &hex[4..6], &hex[6..8], &hex[8..10], &hex[10..]]
+            .map(|part| part.concat())
+            .join("-");
+        Identity { uuid, label: self.label.clone(), version: VERSION, created: self.created }
+    }
+}
+
+/// One zone in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Sectors below the write pointer.
+    pub(super) wp: u32,
+    /// Never open: what is open here is closed after a restart.
+    pub(super) cond: Condition,
+    /// Counts resets.
+    pub(super) generation: u64,
+    /// Counts writes.
+    pub(super) writes: u64,
+}
+
+impl Record {
+    /// A zone of a new disk.
+    pub(super) fn new(conventional: bool) -> Record {
+        let cond = if conventional { Condition::NotWp } else { Condition::Empty };
+        Record { wp: 0, cond, generation: 0, writes: 0 }
+    }
+
+    /// Whether it can be one of a zone of this capacity.
+    pub(super) fn is_possible(&self, conventional: bool, capacity: u32) -> bool {
+        match self.cond {
+            Condition::NotWp => conventional && self.wp == 0,
+            _ if conventional => false,
+            Condition::Empty => self.wp == 0,
+            Condition::Closed => self.wp > 0 && self.wp < capacity,
+            Condition::Full | Condition::ReadOnly | Condition::Offline => self.wp <= capacity,
+            _ => false,
+        }
+    }
+}
+
+/// The sector that holds the records of a group.
+pub(super) fn encode_table(
+    uuid: &[u8; 16],
+    group: u32,
+    seq: u64,
+    zones: &[Record],
+) -> [u8; SECTOR] {
+    let mut b = [0; SECTOR];
+    b[..4].copy_from_slice(&TABLE_MAGIC);
+    put32(&mut b, 8, group);
+    put64(&mut b, 16, seq);
+    b[24..32].copy_from_slice(&uuid[..8]);
+    for (i, z) in zones.iter().enumerate() {
+        let r = &mut b[TABLE_HEAD + i * RECORD..][..RECORD];
+        put32(r, 0, z.wp);
+        r[4] = z.cond as u8;
+        put64(r, 8, z.generation);
+        put64(r, 16, z.writes);
+    }
+    let crc = crc32c(&b[8..]);
+    put32(&mut b, 4, crc);
+    b
+}
+
+/// A sector of the table: its number and records. `None`: it is none of this disk and group.
+pub(super) fn decode_table(
+    b: &[u8],
+    uuid: &[u8; 16],
+    group: u32,
+) -> Option<(u64, [Record; GROUP as usize])> {
+    let good = b[..4] == TABLE_MAGIC
+        && get32(b, 4) == crc32c(&b[8..SECTOR])
+        && get32(b, 8) == group
+        && b[24..32] == uuid[..8];
+    if !good {
+        return None;
+    }
+    let mut records = [Record::new(false); GROUP as usize];
+    for (i, r) in records.iter_mut().enumerate() {
+        let z = &b[TABLE_HEAD + i * RECORD..][..RECORD];
+        let cond = Condition::from_u8(z[4])?;
+        *r = Record { wp: get32(z, 0), cond, generation: get64(z, 8), writes: get64(z, 16) };
+    }
+    Some((get64(b, 16), records))
+}
+
+/// What a write leaves before it is acknowledged: valid while the system runs, until the table has caught up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Note {
+    pub(super) wp: u32,
+    pub(super) generation: u64,
+    pub(super) writes: u64,
+    pub(super) session: u64,
+}
+
+impl Note {
+    pub(super) fn encode(&self) -> [u8; NOTE as usize] {
+        let mut b = [0; NOTE as usize];
+        put32(&mut b, 4, self.wp);
+        put64(&mut b, 8, self.generation);
+        put64(&mut b, 16, self.writes);
+        put64(&mut b, 24, self.session);
+        let crc = crc32c(&b[4..]);
+        put32(&mut b, 0, crc);
+        b
+    }
+
+    pub(super) fn decode(b: &[u8]) -> Option<Note> {
+        (get32(b, 0) == crc32c(&b[4..NOTE as usize])).then(|| Note {
+            wp: get32(b, 4),
+            generation: get64(b, 8),
+            writes: get64(b, 16),
+            session: get64(b, 24),
+        })
+    }
+}
+
+/// Who had the disk open last, in which life of the system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Session {
+    pub(super) id: u64,
+    pub(super) boot: [u8; 16],
+    /// It was closed, so the table has everything.
+    pub(super) closed: bool,
+}
+
+impl Session {
+    pub(super) fn encode(&self) -> [u8; SECTOR] {
+        let mut b = [0; SECTOR];
+        b[..4].copy_from_slice(&SESSION_MAGIC);
+        put64(&mut b, 8, self.id);
+        put32(&mut b, 16, u32::from(self.closed));
+        b[24..40].copy_from_slice(&self.boot);
+        let crc = crc32c(&b[8..]);
+        put32(&mut b, 4, crc);
+        b
+    }
+
+    pub(super) fn decode(b: &[u8; SECTOR]) -> Option<Session> {
+        if b[..4] != SESSION_MAGIC || get32(b, 4) != crc32c(&b[8..]) {
+            return None;
+        }
+        let mut boot = [0; 16];
+        boot.copy_from_slice(&b[24..40]);
+        Some(Session { id: get64(b, 8), boot, closed: get32(b, 16) == 1 })
+    }
+}
+
+/// The error for a file that is no disk, or none that can be opened.
+pub(super) fn no_disk(what: &str, found: [&Found; 2]) -> Error {
+    for f in found {
+        if let Found::Newer(version) = f {
+            return Error::new(
+                ErrorKind::NotSupported,
+                format!("{what} has format version {version}, this program knows {VERSION}"),
+            )
+            .hint("use a newer zoneplug; nothing was changed");
+        }
+    }
+    if found.iter().any(|f| matches!(f, Found::Damaged)) {
+        return Error::new(
+            ErrorKind::Io,
+            format!("both copies of the superblock of {what} are damaged"),
+        )
+        .hint("restore the file from a backup; its data begins where docs/disk-format.md says");
+    }
+    Error::invalid(format!("{what} is not a zoneplug disk"))
+        .hint("make one with: zoneplug create FILE --size 20G --zone-size 256M")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Super {
+        let o = CreateOptions {
+            size: Some(10_000 * 4096),
+            zone_size: Some(96 * 4096),
+            zone_capacity: Some(80 * 4096),
+            conv: 2,
+            max_open: 3,
+            max_active: 5,
+            label: "a label".into(),
+            ..CreateOptions::default()
+        };
+        Super::new(&o, [7; 16], 99).unwrap()
+    }
+
+    #[test]
+    fn the_checksum_is_crc32c() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn structures_are_read_as_they_were_written() {
+        let s = sample();
+        let Found::Good(back, layout) = Super::decode(&s.encode()) else { panic!("good") };
+        assert_eq!(*back, s);
+        assert_eq!(layout, Layout::of(&s.geometry));
+        let n = Note { wp: 5, generation: 6, writes: 7, session: 8 };
+        assert_eq!(Note::decode(&n.encode()), Some(n));
+        let x = Session { id: 3, boot: [4; 16], closed: true };
+        assert_eq!(Session::decode(&x.encode()), Some(x));
+        let r = Record { wp: 8, cond: Condition::Closed, generation: 1, writes: 2 };
+        let (seq, records) = decode_table(&encode_table(&s.uuid, 3, 9, &[r]), &s.uuid, 3).unwrap();
+        assert_eq!((seq, records[0]), (9, r));
+        assert_eq!(Note::decode(&[0; 32]), None);
+    }
+
+    #[test]
+    fn every_bit_counts() {
+        let good = sample().encode();
+        for bit in 0..SECTOR * 8 {
+            let mut bad = good;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let found = Super::decode(&bad);
+            assert!(matches!(found, Found::Damaged | Found::Foreign), "bit {bit}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_told_from_damage() {
+        let mut b = sample().encode();
+        put32(&mut b, 20, VERSION + 1);
+        let crc = crc32c(&b[20..]);
+        put32(&mut b, 16, crc);
+        assert_eq!(Super::decode(&b), Found::Newer(VERSION + 1));
+    }
+}

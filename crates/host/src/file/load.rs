@@ -1,0 +1,191 @@
+//! What is in a file: reads superblock, table, session and notes, and says what each zone is. Used by opening and
+//! by checking; writes nothing.
+
+use super::format::{
+    Found, GROUP, Layout, NOTE, Note, PAGE, Record, SECTOR, SESSION_AT, Session, Super,
+    decode_table, no_disk,
+};
+use super::storage::Storage;
+use std::io;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
+
+/// Bytes that are read at a time.
+const CHUNK: u64 = 1 << 20;
+
+/// An error of the storage, with what was being done.
+pub(super) fn io_error(what: String, e: io::Error) -> Error {
+    let kind = match e.kind() {
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        _ => ErrorKind::Io,
+    };
+    let hint = match e.kind() {
+        io::ErrorKind::PermissionDenied => "check the permissions of the file",
+        io::ErrorKind::NotFound => "check the path; zoneplug create makes a disk",
+        io::ErrorKind::StorageFull => "make room in the file system",
+        _ => "see the kernel's log for errors of the device below",
+    };
+    Error::new(kind, format!("{what}: {e}")).hint(hint).source(e)
+}
+
+/// The superblock of a disk, and what its two copies are.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) sup: Super,
+    pub(super) layout: Layout,
+    /// Which copies are whole.
+    pub(super) copies: [bool; 2],
+}
+
+fn super_at(storage: &dyn Storage, at: u64) -> io::Result<Found> {
+    let mut b = [0; SECTOR];
+    storage.read_at(at, &mut b)?;
+    Ok(Super::decode(&b))
+}
+
+/// Reads the superblock. `what` names the file in errors.
+pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
+    let failed = |e| io_error(format!("cannot read {what}"), e);
+    let len = storage.len().map_err(failed)?;
+    let read = |at: u64| match len >= PAGE && at + PAGE <= len {
+        true => super_at(storage, at).map_err(failed),
+        false => Ok(Found::Foreign),
+    };
+    let (first, end) = (read(0)?, read(len.saturating_sub(PAGE) / PAGE * PAGE)?);
+    // The second copy is where the first says; without it, at the end of the file.
+    let (sup, layout, copies) = match (first, end) {
+        (Found::Good(s, l), Found::Good(t, _)) if *s == *t => (s, l, [true, true]),
+        (Found::Good(s, l), _) => (s, l, [true, false]),
+        (first @ Found::Newer(_), end) => return Err(no_disk(what, [&first, &end])),
+        (_, Found::Good(s, l)) => (s, l, [false, true]),
+        (first, end) => return Err(no_disk(what, [&first, &end])),
+    };
+    if len < layout.len {
+        return Err(Error::new(
+            ErrorKind::Io,
+            format!("{what} is truncated: {} of {} bytes are there", len, layout.len),
+        )
+        .hint(format!(
+            "restore it from a backup; truncate -s {} makes it readable, what was cut off reads as zeroes",
+            Bytes(layout.len)
+        )));
+    }
+    Ok(Head { sup: *sup, layout, copies })
+}
+
+/// Table and notes of a disk.
+#[derive(Debug)]
+pub(super) struct Zones {
+    /// The number of each group's newest sector.
+    pub(super) seqs: Vec<u64>,
+    /// What the table says: survives a power cut.
+    pub(super) table: Vec<Record>,
+    /// What is true: the table, and the notes where they hold.
+    pub(super) live: Vec<Record>,
+    /// Who wrote last.
+    pub(super) session: Option<Session>,
+    /// Groups of which one copy is damaged, or both are. A sector of zeroes was never written.
+    pub(super) damaged: Vec<u32>,
+    pub(super) lost: Vec<u32>,
+    /// Zones whose records cannot be.
+    pub(super) impossible: Vec<u32>,
+}
+
+impl Zones {
+    /// Whether the last writer died, and the power stayed on since.
+    pub(super) fn process_died(&self, boot: Option<[u8; 16]>) -> bool {
+        self.session.is_some_and(|s| !s.closed && boot == Some(s.boot))
+    }
+
+    /// Whether the last writer did not close the disk.
+    pub(super) fn is_unclean(&self) -> bool {
+        self.session.is_none_or(|s| !s.closed)
+    }
+}
+
+/// Reads a region in pieces.
+fn region(storage: &dyn Storage, at: u64, len: u64) -> io::Result<Vec<u8>> {
+    let mut all = vec![0; len as usize];
+    for (i, part) in all.chunks_mut(CHUNK as usize).enumerate() {
+        storage.read_at(at + i as u64 * CHUNK, part)?;
+    }
+    Ok(all)
+}
+
+/// Reads table, session and notes.
+pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
+    let (g, layout) = (&head.sup.geometry, &head.layout);
+    let nr = g.nr_zones();
+    let bytes = u64::from(layout.groups) * SECTOR as u64;
+    let copies =
+        [region(storage, layout.tables[0], bytes)?, region(storage, layout.tables[1], bytes)?];
+    let mut z = Zones {
+        seqs: Vec::with_capacity(layout.groups as usize),
+        table: Vec::with_capacity(nr as usize),
+        live: Vec::new(),
+        session: None,
+        damaged: Vec::new(),
+        lost: Vec::new(),
+        impossible: Vec::new(),
+    };
+    for group in 0..layout.groups {
+        let sector = |i: usize| &copies[i][group as usize * SECTOR..][..SECTOR];
+        let read = [0, 1].map(|i| decode_table(sector(i), &head.sup.uuid, group));
+        let bad = |i: usize| read[i].is_none() && sector(i).iter().any(|b| *b != 0);
+        if bad(0) || bad(1) {
+            z.damaged.push(group);
+        }
+        let first = group * GROUP;
+        let zones = first..nr.min(first + GROUP);
+        match read.into_iter().flatten().max_by_key(|(seq, _)| *seq) {
+            Some((seq, records)) => {
+                z.seqs.push(seq);
+                z.table.extend(&records[..zones.len()]);
+            }
+            None => {
+                z.lost.push(group);
+                z.seqs.push(0);
+                z.table.extend(zones.map(|n| match g.is_conventional(ZoneNo(n)) {
+                    true => Record::new(true),
+                    false => Record { cond: Condition::Offline, ..Record::new(false) },
+                }));
+            }
+        }
+    }
+    for (n, r) in z.table.iter_mut().enumerate() {
+        let (zone, conv) = (ZoneNo(n as u32), g.is_conventional(ZoneNo(n as u32)));
+        if !r.is_possible(conv, g.capacity_of(zone)) {
+            z.impossible.push(zone.0);
+            *r = Record {
+                wp: 0,
+                cond: if conv { Condition::NotWp } else { Condition::Offline },
+                ..*r
+            };
+        }
+    }
+    let mut b = [0; SECTOR];
+    storage.read_at(SESSION_AT, &mut b)?;
+    z.session = Session::decode(&b);
+    z.live = z.table.clone();
+    if let Some(session) = z.session.filter(|_| z.process_died(storage.boot_id())) {
+        let notes = region(storage, layout.notes, u64::from(nr) * NOTE)?;
+        for (n, r) in z.live.iter_mut().enumerate() {
+            let note = Note::decode(&notes[n * NOTE as usize..][..NOTE as usize]);
+            let Some(note) =
+                note.filter(|n| n.session == session.id && n.generation == r.generation)
+            else {
+                continue;
+            };
+            let capacity = g.capacity_of(ZoneNo(n as u32));
+            r.writes = r.writes.max(note.writes);
+            if matches!(r.cond, Condition::Empty | Condition::Closed)
+                && note.wp > r.wp
+                && note.wp <= capacity
+            {
+                r.wp = note.wp;
+                r.cond = if note.wp == capacity { Condition::Full } else { Condition::Closed };
+            }
+        }
+    }
+    Ok(z)
+}

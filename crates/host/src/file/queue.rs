@@ -1,0 +1,362 @@
+//! One queue of a durable disk: commands that wait for their zone, that move data, that are being made durable, and
+//! that are done. Never blocks: what would goes to the ring or to the threads.
+
+use super::exec::{Data, Next};
+use super::pool::{Answer, Job, Mailbox, Work, inline};
+use super::state::Want;
+use super::sys::Segments;
+use super::uring::Ring;
+use super::{Engine, Shared};
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+use zoneplug_core::{Command, Commands, Flags, IoBuf, Nanos, Op, Queue, Status};
+
+/// What a command is waiting for.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// A flush, before its data moves.
+    Preflush(Data),
+    /// Its data.
+    Data(Data),
+    /// The table; then it has this status.
+    Commit,
+}
+
+/// A command in flight.
+#[derive(Debug)]
+struct Slot {
+    command: Option<Box<Command>>,
+    stage: Stage,
+    /// What the kernel moves: where to, and how many bytes are left.
+    segments: Segments,
+    at: u64,
+    left: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct FileQueue {
+    /// Before everything else that a drop ends: memory of commands stays until the ring is empty.
+    ring: Option<(Ring, u64)>,
+    shared: Arc<Shared>,
+    depth: usize,
+    /// Taken and not given back.
+    held: usize,
+    done: Commands,
+    /// Those whose zone is in use, in order.
+    waiting: Commands,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    mailbox: Arc<Mailbox>,
+    answers: Vec<(u32, Answer)>,
+    seen: Nanos,
+}
+
+/// The memory of the first `sectors` of a command.
+fn memory(c: &Command, sectors: u32) -> impl Iterator<Item = (IoBuf, u32)> + '_ {
+    let mut left = sectors;
+    c.bios.iter().map_while(move |bio| {
+        let n = left.min(bio.len_sectors);
+        left -= n;
+        (n > 0).then_some((bio.buf, n << 9))
+    })
+}
+
+impl FileQueue {
+    pub(super) fn new(shared: Arc<Shared>, depth: u16, waker: Waker) -> FileQueue {
+        let mailbox = Mailbox::new(waker);
+        let ring = match (&shared.engine, &shared.bell) {
+            (Engine::Ring, Some(bell)) => Ring::new(depth).ok().and_then(|ring| {
+                let id = bell.join(&mailbox, ring.fd()).ok()?;
+                Some((ring, id))
+            }),
+            _ => None,
+        };
+        FileQueue {
+            ring,
+            shared,
+            depth: usize::from(depth),
+            held: 0,
+            done: Commands::new(),
+            waiting: Commands::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            mailbox,
+            answers: Vec::new(),
+            seen: Nanos(0),
+        }
+    }
+
+    fn finish(&mut self, mut c: Box<Command>, status: Status) {
+        c.status = status;
+        self.done.push_back(c);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn slot(&mut self, c: Box<Command>, stage: Stage) -> u32 {
+        let i = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                command: None,
+                stage,
+                segments: Segments::default(),
+                at: 0,
+                left: 0,
+            });
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[i as usize];
+        slot.command = Some(c);
+        slot.stage = stage;
+        i
+    }
+
+    fn release(&mut self, i: u32) -> Box<Command> {
+        self.free.push(i);
+        self.slots[i as usize].command.take().expect("a slot in use has a command")
+    }
+
+    /// Begins a command. False, and gives it back: its zone is in use.
+    fn start(&mut self, mut c: Box<Command>) -> Result<(), Box<Command>> {
+        match self.shared.core.begin(&mut c) {
+            Next::Done(status) => self.finish(c, status),
+            Next::Wait => return Err(c),
+            Next::Commit(want) => {
+                let i = self.slot(c, Stage::Commit);
+                self.work(i, Work::Commit(want));
+            }
+            Next::Data(data) => {
+                let pre = data.write
+                    && c.flags.contains(Flags::PREFLUSH)
+                    && self.shared.core.state().is_dirty();
+                if pre {
+                    let i = self.slot(c, Stage::Preflush(data));
+                    self.work(i, Work::Commit(Want::Flush));
+                } else if self.shared.engine == Engine::Inline && !data.zeroes {
+                    let at = self.shared.core.layout.data(data.zone, data.at);
+                    let moved = self.shared.core.storage.transfer(
+                        data.write,
+                        at,
+                        &mut memory(&c, data.len),
+                    );
+                    self.moved(c, data, moved);
+                } else {
+                    let i = self.slot(c, Stage::Data(data));
+                    self.transfer(i, data);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a slot's work to the threads; without threads does it.
+    fn work(&mut self, slot: u32, work: Work) {
+        match &self.shared.pool {
+            Some(pool) => pool.push(Job { work, mailbox: self.mailbox.clone(), slot }),
+            None => {
+                let answer = inline(&self.shared.core, work);
+                self.mailbox.push(slot, answer);
+            }
+        }
+    }
+
+    /// Moves the data of a slot.
+    fn transfer(&mut self, i: u32, data: Data) {
+        let at = self.shared.core.layout.data(data.zone, data.at);
+        let len = u64::from(data.len) << 9;
+        let slot = &mut self.slots[i as usize];
+        let c = slot.command.as_ref().expect("a slot in use has a command");
+        if data.zeroes {
+            return self.work(i, Work::Zero { at, len });
+        }
+        if self.ring.is_none() {
+            let bufs = memory(c, data.len).collect();
+            return self.work(i, Work::Data { write: data.write, at, bufs });
+        }
+        slot.segments.clear();
+        for (buf, n) in memory(c, data.len) {
+            slot.segments.push(&buf, n);
+        }
+        (slot.at, slot.left) = (at, len);
+        self.push(i, data.write);
+    }
+
+    /// Puts what is left of a slot on the ring.
+    fn push(&mut self, i: u32, write: bool) {
+        let slot = &self.slots[i as usize];
+        let (Some((ring, _)), Some(file)) = (&mut self.ring, self.shared.core.storage.file())
+        else {
+            return;
+        };
+        let fd = file.fd_for(&slot.segments);
+        // SAFETY: the slot keeps command and list as they are until the answer; `drop` waits for it.
+        let pushed = unsafe { ring.transfer(fd, write, slot.at, &slot.segments, u64::from(i)) };
+        if !pushed {
+            let full = io::Error::from_raw_os_error(libc::EBUSY);
+            self.mailbox.push(i, Answer::Moved(Err(full)));
+        }
+    }
+
+    /// The kernel has moved some bytes, or says why not.
+    fn ring_answer(&mut self, i: u32, result: i32) {
+        let slot = &mut self.slots[i as usize];
+        let Stage::Data(data) = slot.stage else { return };
+        match result {
+            1.. => {
+                slot.at += result as u64;
+                slot.left -= (result as u64).min(slot.left);
+                slot.segments.advance(result as usize);
+            }
+            // The thread that sent it was interrupted, or has ended.
+            _ if [libc::EINTR, libc::EAGAIN, libc::ECANCELED].contains(&-result) => {}
+            0 => return self.data_done(i, Err(io::ErrorKind::UnexpectedEof.into())),
+            _ => return self.data_done(i, Err(io::Error::from_raw_os_error(-result))),
+        }
+        if slot.left > 0 { self.push(i, data.write) } else { self.data_done(i, Ok(())) }
+    }
+
+    fn data_done(&mut self, i: u32, moved: io::Result<()>) {
+        if let Stage::Data(data) = self.slots[i as usize].stage {
+            let c = self.release(i);
+            self.moved(c, data, moved);
+        }
+    }
+
+    /// The data of a command has moved: it is done, or has to be made durable.
+    fn moved(&mut self, mut c: Box<Command>, data: Data, moved: io::Result<()>) {
+        let status = self.shared.core.end(&mut c, data, moved);
+        if status.is_ok() && data.write && c.flags.contains(Flags::FUA) {
+            let i = self.slot(c, Stage::Commit);
+            self.work(i, Work::Commit(Want::Flush));
+        } else {
+            self.finish(c, status);
+        }
+    }
+
+    fn answer(&mut self, i: u32, answer: Answer) {
+        match (self.slots[i as usize].stage, answer) {
+            (Stage::Commit, Answer::Committed(status)) => {
+                let c = self.release(i);
+                self.finish(c, status);
+            }
+            (Stage::Preflush(data), Answer::Committed(status)) => {
+                if status.is_ok() {
+                    self.slots[i as usize].stage = Stage::Data(data);
+                    self.transfer(i, data);
+                } else {
+                    self.shared.core.give_up(data);
+                    let c = self.release(i);
+                    self.finish(c, status);
+                }
+            }
+            (Stage::Data(_), Answer::Moved(moved)) => self.data_done(i, moved),
+            (stage, answer) => unreachable!("{answer:?} for {stage:?}"),
+        }
+    }
+
+    /// Takes every answer that is there, and begins what waited.
+    fn advance(&mut self) {
+        loop {
+            let mut some = false;
+            while let Some((id, result)) = self.ring.as_mut().and_then(|(r, _)| r.answer()) {
+                self.ring_answer(id as u32, result);
+                some = true;
+            }
+            let mut answers = std::mem::take(&mut self.answers);
+            self.mailbox.take(&mut answers);
+            for (i, answer) in answers.drain(..) {
+                self.answer(i, answer);
+                some = true;
+            }
+            self.answers = answers;
+            while let Some(c) = self.waiting.pop_front() {
+                if let Err(c) = self.start(c) {
+                    self.waiting.push_front(c);
+                    break;
+                }
+                some = true;
+            }
+            if let Some((ring, _)) = &mut self.ring {
+                ring.send();
+            }
+            if !some {
+                return;
+            }
+        }
+    }
+
+    /// Whether `poll` would find something.
+    fn has_work(&self) -> bool {
+        !self.done.is_empty()
+            || self.mailbox.is_full()
+            || (!self.waiting.is_empty() && self.in_flight() == 0)
+    }
+}
+
+impl Queue for FileQueue {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.seen = now;
+        while self.held < self.depth {
+            let Some(c) = commands.pop_front() else { break };
+            self.held += 1;
+            let ordered = !matches!(c.op, Op::Read | Op::Flush | Op::ReportZones);
+            if ordered && !self.waiting.is_empty() {
+                self.waiting.push_back(c);
+            } else if let Err(c) = self.start(c) {
+                self.waiting.push_back(c);
+            }
+        }
+        if let Some((ring, _)) = &mut self.ring {
+            ring.send();
+        }
+        if self.has_work() {
+            self.mailbox.ring();
+        }
+    }
+
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        self.seen = now;
+        self.advance();
+        self.held -= self.done.len();
+        if done.is_empty() {
+            std::mem::swap(&mut self.done, done);
+        } else {
+            done.append(&mut self.done);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.has_work().then_some(self.seen)
+    }
+
+    fn arm(&mut self) {
+        let mut ready = self.has_work();
+        if let (Some((ring, id)), Some(bell)) = (&mut self.ring, &self.shared.bell) {
+            ring.send();
+            // The mailbox first: what the ring answers from now on finds it armed.
+            self.mailbox.arm(false);
+            ready |= ring.in_flight() > 0 && !bell.arm(ring.fd(), *id);
+        }
+        self.mailbox.arm(ready);
+    }
+}
+
+impl Drop for FileQueue {
+    /// Waits for what is in flight: the kernel uses the memory of the commands.
+    fn drop(&mut self) {
+        self.waiting.clear();
+        while self.in_flight() > 0 {
+            match &mut self.ring {
+                Some((ring, _)) if ring.in_flight() > 0 => ring.wait(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+            self.advance();
+        }
+        if let (Some((_, id)), Some(bell)) = (&self.ring, &self.shared.bell) {
+            bell.leave(*id);
+        }
+    }
+}

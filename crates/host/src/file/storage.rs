@@ -1,0 +1,192 @@
+//! What a disk is stored in: a small trait, so that tests can cut its power, and a file.
+
+use super::format::PAGE;
+use super::sys::{self, Segments};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::OnceLock;
+use zoneplug_buf::IoBuf;
+
+/// Where the bytes of a disk are, and the five things that it does with them.
+///
+/// A write that returned is seen by every later read, and survives the process. Only what [`Storage::sync`] covers
+/// survives the power: of what was written since, any subset may be there, in units of 512 bytes.
+pub trait Storage: Send + Sync + std::fmt::Debug {
+    /// Fills `buf` from `at`.
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Writes `buf` at `at`.
+    fn write_at(&self, at: u64, buf: &[u8]) -> io::Result<()>;
+
+    /// Makes durable what was written and punched.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Makes a range zeroes and gives its space back. An error of kind `Unsupported` says that it cannot.
+    fn punch(&self, at: u64, len: u64) -> io::Result<()>;
+
+    /// Bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether there is no byte.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// In which life of the system this is: the same number for as long as the power stays on. `None`: unknown.
+    fn boot_id(&self) -> Option<[u8; 16]>;
+
+    /// Moves the first `len` bytes that `bufs` name, all of one command, to or from `at`.
+    fn transfer(
+        &self,
+        write: bool,
+        at: u64,
+        bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
+    ) -> io::Result<()> {
+        let mut at = at;
+        for (buf, len) in bufs {
+            let mut bytes = vec![0; len as usize];
+            if write {
+                buf.copy_to(0, &mut bytes);
+                self.write_at(at, &bytes)?;
+            } else {
+                self.read_at(at, &mut bytes)?;
+                buf.copy_from(0, &bytes);
+            }
+            at += u64::from(len);
+        }
+        Ok(())
+    }
+
+    /// The file behind it, for I/O that goes past this trait.
+    fn file(&self) -> Option<&FileStorage> {
+        None
+    }
+}
+
+/// A file: two descriptions of it, one for the table and one for the data, which may be direct.
+#[derive(Debug)]
+pub struct FileStorage {
+    /// Table, notes, everything small, and data whose memory direct I/O does not take.
+    meta: File,
+    /// Data; has the lock, so that the lock lasts as long as the kernel still writes for a process that died.
+    data: File,
+    /// Direct: alignment of memory, of offsets and lengths.
+    direct: OnceLock<(usize, usize)>,
+    tmpfs: bool,
+}
+
+impl FileStorage {
+    /// Opens a file.
+    pub(super) fn open(path: &Path, write: bool) -> io::Result<FileStorage> {
+        let open = || OpenOptions::new().read(true).write(write).open(path);
+        let (meta, data) = (open()?, open()?);
+        let tmpfs = sys::is_tmpfs(&meta);
+        Ok(FileStorage { meta, data, direct: OnceLock::new(), tmpfs })
+    }
+
+    /// Moves data past the page cache from now on, where the file system can and every offset and length is a
+    /// multiple of a page (`unit` bytes): then a command whose memory is not aligned may go through the page cache,
+    /// for no page ever belongs to two commands.
+    pub(super) fn make_direct(&self, unit: u64) {
+        if self.tmpfs || !unit.is_multiple_of(PAGE) {
+            return;
+        }
+        let (memory, length) = sys::direct_alignment(&self.data).unwrap_or((4096, 4096));
+        if memory == 0 || length == 0 || u64::from(length) > PAGE {
+            return;
+        }
+        if sys::set_direct(&self.data).is_ok() {
+            let _ = self.direct.set((memory as usize, length as usize));
+        }
+    }
+
+    /// Takes the lock of a writer; false: somebody else has it.
+    pub(super) fn lock(&self) -> io::Result<bool> {
+        match self.data.try_lock() {
+            Ok(()) => Ok(true),
+            Err(std::fs::TryLockError::WouldBlock) => Ok(false),
+            Err(std::fs::TryLockError::Error(e)) => Err(e),
+        }
+    }
+
+    /// The description for data in such memory.
+    pub(super) fn fd_for(&self, s: &Segments) -> RawFd {
+        match self.direct.get() {
+            Some(&(memory, length)) if !s.is_aligned(memory, length) => self.meta.as_raw_fd(),
+            _ => self.data.as_raw_fd(),
+        }
+    }
+
+    pub(super) fn meta(&self) -> &File {
+        &self.meta
+    }
+
+    /// Whether data goes past the page cache.
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.get().is_some()
+    }
+
+    pub(super) fn is_tmpfs(&self) -> bool {
+        self.tmpfs
+    }
+
+    /// Finds space for a range ahead of its writes. An optimisation: errors are for the write itself to meet.
+    pub(super) fn preallocate(&self, at: u64, len: u64) {
+        let _ = sys::preallocate(&self.meta, at, len);
+    }
+}
+
+/// The number of this life of the system (random(4)).
+fn boot_id() -> Option<[u8; 16]> {
+    static ID: OnceLock<Option<[u8; 16]>> = OnceLock::new();
+    *ID.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        let n = u128::from_str_radix(&hex, 16).ok()?;
+        Some(n.to_be_bytes())
+    })
+}
+
+impl Storage for FileStorage {
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.meta.read_exact_at(buf, at)
+    }
+
+    fn write_at(&self, at: u64, buf: &[u8]) -> io::Result<()> {
+        self.meta.write_all_at(buf, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.meta.sync_data()
+    }
+
+    fn punch(&self, at: u64, len: u64) -> io::Result<()> {
+        sys::punch(&self.meta, at, len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.meta.metadata()?.len())
+    }
+
+    fn boot_id(&self) -> Option<[u8; 16]> {
+        boot_id()
+    }
+
+    fn transfer(
+        &self,
+        write: bool,
+        at: u64,
+        bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
+    ) -> io::Result<()> {
+        let mut segments = Segments::default();
+        bufs.for_each(|(buf, len)| segments.push(&buf, len));
+        sys::transfer(self.fd_for(&segments), write, at, &mut segments)
+    }
+
+    fn file(&self) -> Option<&FileStorage> {
+        Some(self)
+    }
+}

@@ -1,0 +1,197 @@
+//! System calls that the standard library does not have. All that is `unsafe` here is the call itself: pointers come
+//! from slices and lent buffers.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use zoneplug_buf::{IoBuf, Segment};
+
+/// Most segments of one vectored call (`UIO_MAXIOV`).
+pub(super) const MAX_SEGMENTS: usize = 1024;
+/// `f_type` of tmpfs (statfs(2)).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+fn check(r: i32) -> io::Result<i32> {
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(r) }
+}
+
+/// The memory of a command as a list for vectored I/O. `Segment` is laid out as `struct iovec` is.
+#[derive(Debug, Default)]
+pub(super) struct Segments(Vec<Segment>);
+
+const _: () = assert!(size_of::<Segment>() == size_of::<libc::iovec>());
+
+// SAFETY: addresses of lent memory, which `IoBuf` (itself `Send`) allows any thread to use until the I/O completes.
+unsafe impl Send for Segments {}
+
+impl Segments {
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Appends the first `len` bytes of `buf`; neighbours in memory become one.
+    pub(super) fn push(&mut self, buf: &IoBuf, len: u32) {
+        for s in buf.slice(0, len).segments() {
+            match self.0.last_mut() {
+                Some(l) if l.ptr.wrapping_add(l.len) == s.ptr => l.len += s.len,
+                _ => self.0.push(s),
+            }
+        }
+    }
+
+    /// Forgets the first `n` bytes: they have moved.
+    pub(super) fn advance(&mut self, mut n: usize) {
+        let mut gone = 0;
+        for s in &mut self.0 {
+            if s.len > n {
+                s.ptr = s.ptr.wrapping_add(n);
+                s.len -= n;
+                break;
+            }
+            n -= s.len;
+            gone += 1;
+        }
+        self.0.drain(..gone);
+    }
+
+    pub(super) fn as_slice(&self) -> &[Segment] {
+        &self.0
+    }
+
+    /// Whether direct I/O takes it: addresses and lengths are multiples.
+    pub(super) fn is_aligned(&self, memory: usize, length: usize) -> bool {
+        self.0
+            .iter()
+            .all(|s| (s.ptr as usize).is_multiple_of(memory) && s.len.is_multiple_of(length))
+    }
+}
+
+/// `preadv` or `pwritev` until all has moved.
+pub(super) fn transfer(fd: RawFd, write: bool, mut at: u64, s: &mut Segments) -> io::Result<()> {
+    while !s.0.is_empty() {
+        let n = s.0.len().min(MAX_SEGMENTS) as i32;
+        let list = s.0.as_ptr().cast::<libc::iovec>();
+        // SAFETY: `list` holds `n` iovecs of lent memory, which outlives the command, hence this call.
+        let moved = unsafe {
+            if write {
+                libc::pwritev(fd, list, n, at as i64)
+            } else {
+                libc::preadv(fd, list, n, at as i64)
+            }
+        };
+        match moved {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            1.. => {
+                at += moved as u64;
+                s.advance(moved as usize);
+            }
+            _ => match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => {}
+                e => return Err(e),
+            },
+        }
+    }
+    Ok(())
+}
+
+fn fallocate(file: &File, mode: i32, at: u64, len: u64) -> io::Result<()> {
+    // SAFETY: a call without pointers.
+    check(unsafe { libc::fallocate(file.as_raw_fd(), mode, at as i64, len as i64) }).map(|_| ())
+}
+
+/// Makes a range a hole that reads as zeroes.
+pub(super) fn punch(file: &File, at: u64, len: u64) -> io::Result<()> {
+    fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, at, len)
+}
+
+/// Finds space for a range, without a change that a reader sees.
+pub(super) fn preallocate(file: &File, at: u64, len: u64) -> io::Result<()> {
+    fallocate(file, libc::FALLOC_FL_KEEP_SIZE, at, len)
+}
+
+/// Whether the file is on tmpfs, where I/O is a copy of memory.
+pub(super) fn is_tmpfs(file: &File) -> bool {
+    let mut s = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: `s` is room for one struct, and is read only if the call filled it.
+    unsafe {
+        libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr()) == 0
+            && s.assume_init().f_type == TMPFS_MAGIC
+    }
+}
+
+/// What direct I/O wants: alignment of memory, and of offsets and lengths. `None`: not told.
+pub(super) fn direct_alignment(file: &File) -> Option<(u32, u32)> {
+    let mut s = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path is an empty C string, `s` is room for one struct; all zeroes is a valid value of it.
+    let s = unsafe {
+        let r = libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            s.as_mut_ptr(),
+        );
+        if r != 0 {
+            return None;
+        }
+        s.assume_init()
+    };
+    let told = s.stx_mask & libc::STATX_DIOALIGN != 0;
+    told.then_some((s.stx_dio_mem_align, s.stx_dio_offset_align))
+}
+
+/// Makes I/O through this description direct from now on.
+pub(super) fn set_direct(file: &File) -> io::Result<()> {
+    // SAFETY: calls without pointers.
+    unsafe {
+        let flags = check(libc::fcntl(file.as_raw_fd(), libc::F_GETFL))?;
+        check(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT)).map(|_| ())
+    }
+}
+
+/// The next byte that is not in a hole, from `at` on; `None`: only holes, or it cannot be told.
+pub(super) fn next_data(file: &File, at: u64) -> Option<u64> {
+    // SAFETY: a call without pointers. The file position that it moves is not used.
+    let r = unsafe { libc::lseek(file.as_raw_fd(), at as i64, libc::SEEK_DATA) };
+    u64::try_from(r).ok()
+}
+
+/// An epoll instance.
+#[derive(Debug)]
+pub(super) struct Epoll(OwnedFd);
+
+impl Epoll {
+    pub(super) fn new() -> io::Result<Epoll> {
+        // SAFETY: a call without pointers; the descriptor is ours alone.
+        unsafe {
+            let fd = check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?;
+            Ok(Epoll(OwnedFd::from_raw_fd(fd)))
+        }
+    }
+
+    /// Tells `wait` once when `fd` is readable, which may be now.
+    pub(super) fn once(&self, fd: RawFd, id: u64, first: bool) -> io::Result<()> {
+        let op = if first { libc::EPOLL_CTL_ADD } else { libc::EPOLL_CTL_MOD };
+        let mut e =
+            libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32, u64: id };
+        // SAFETY: `e` lives across the call.
+        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, fd, &mut e) }).map(|_| ())
+    }
+
+    /// Waits for one of those.
+    pub(super) fn wait(&self) -> Option<u64> {
+        let mut e = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        let n = unsafe { libc::epoll_wait(self.0.as_raw_fd(), &mut e, 1, -1) };
+        (n == 1).then_some(e.u64)
+    }
+}
+
+/// An event counter (eventfd(2)) that is readable once it was raised.
+pub(super) fn eventfd() -> io::Result<File> {
+    // SAFETY: a call without pointers; the descriptor is ours alone.
+    unsafe {
+        let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC))?;
+        Ok(File::from_raw_fd(fd))
+    }
+}

@@ -1,0 +1,223 @@
+//! A storage whose power can be cut: records every write, hole and sync, and makes what any cut could leave. For tests
+//! of this crate; a program never uses it.
+
+use super::format::Layout;
+use super::{Access, CreateOptions, Engine, FileDisk, Storage, create, load};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use zoneplug_core::Error;
+
+/// Bytes that a power cut leaves whole or not at all.
+const SECTOR: u64 = 512;
+
+/// A sector of a disk in memory.
+type Sector = [u8; SECTOR as usize];
+
+/// What happened to the storage since the last sync that counts.
+#[derive(Debug, Clone)]
+enum Event {
+    Write { at: u64, bytes: Vec<u8> },
+    Punch { at: u64, len: u64 },
+    Sync,
+}
+
+/// Sectors that are not zeroes.
+#[derive(Debug, Clone, Default)]
+struct Image(BTreeMap<u64, Box<Sector>>);
+
+impl Image {
+    fn read(&self, at: u64, buf: &mut [u8]) {
+        for (i, byte) in buf.iter_mut().enumerate() {
+            let at = at + i as u64;
+            *byte = self.0.get(&(at / SECTOR)).map_or(0, |s| s[(at % SECTOR) as usize]);
+        }
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = at + done as u64;
+            let from = (at % SECTOR) as usize;
+            let n = (bytes.len() - done).min(SECTOR as usize - from);
+            let sector = self.0.entry(at / SECTOR).or_insert_with(|| Box::new([0; 512]));
+            sector[from..from + n].copy_from_slice(&bytes[done..done + n]);
+            done += n;
+        }
+    }
+
+    fn apply(&mut self, e: &Event) {
+        match e {
+            Event::Write { at, bytes } => self.write(*at, bytes),
+            Event::Punch { at, len } => {
+                let (first, end) = (at / SECTOR, (at + len) / SECTOR);
+                let gone: Vec<u64> = self.0.range(first..end).map(|(n, _)| *n).collect();
+                for n in gone {
+                    self.0.remove(&n);
+                }
+            }
+            Event::Sync => {}
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// What a process sees.
+    now: Image,
+    /// What was durable when the log begins.
+    base: Image,
+    log: Vec<Event>,
+    boot: u8,
+    /// Bytes that writes may still use; then they fail.
+    room: Option<u64>,
+}
+
+/// Memory that forgets like a disk.
+#[derive(Debug)]
+pub struct CutStorage {
+    len: u64,
+    inner: Mutex<Inner>,
+}
+
+impl CutStorage {
+    /// A disk in memory, as `create` makes it.
+    pub fn create(o: &CreateOptions) -> Result<Arc<CutStorage>, Error> {
+        let sup = create::describe(o)?;
+        let len = Layout::of(&sup.geometry).len;
+        let s = Arc::new(CutStorage { len, inner: Mutex::default() });
+        s.lock().boot = 1;
+        create::format(&*s, &sup)
+            .map_err(|e| load::io_error("cannot format memory".to_owned(), e))?;
+        s.settle();
+        Ok(s)
+    }
+
+    /// Opens the disk in it; everything happens in the caller's thread.
+    pub fn open(self: &Arc<Self>, access: Access) -> Result<Arc<FileDisk>, Error> {
+        let head = load::head(&**self, "memory")?;
+        let write = access == Access::ReadWrite;
+        FileDisk::with(self.clone(), head, write, Engine::Inline, false, "memory")
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes all that was written durable, and forgets how it came about.
+    pub fn settle(&self) {
+        let mut s = self.lock();
+        s.base = s.now.clone();
+        s.log.clear();
+    }
+
+    /// How many events there are: moments at which the power can be cut.
+    pub fn moments(&self) -> usize {
+        self.lock().log.len()
+    }
+
+    /// From now on only so many bytes can be written to the data area.
+    pub fn leave_room(&self, bytes: Option<u64>) {
+        self.lock().room = bytes;
+    }
+
+    /// The storage as it is now, for another process while the power stays on.
+    pub fn after_kill(&self) -> Arc<CutStorage> {
+        let s = self.lock();
+        self.with(s.now.clone(), s.boot)
+    }
+
+    /// What a power cut after the first `moment` events leaves. Everything before the last sync among these is there;
+    /// of each later event `pick` says which sectors are: it gets the number of sectors, and for each of them its
+    /// answer counts.
+    pub fn after_cut(&self, moment: usize, pick: &mut dyn FnMut() -> bool) -> Arc<CutStorage> {
+        let s = self.lock();
+        let log = &s.log[..moment];
+        let synced = log.iter().rposition(|e| matches!(e, Event::Sync)).map_or(0, |i| i + 1);
+        let mut image = s.base.clone();
+        log[..synced].iter().for_each(|e| image.apply(e));
+        for e in &log[synced..] {
+            match e {
+                Event::Write { at, bytes } => {
+                    let mut done = 0;
+                    while done < bytes.len() {
+                        let at = at + done as u64;
+                        let n = ((SECTOR - at % SECTOR) as usize).min(bytes.len() - done);
+                        if pick() {
+                            image.write(at, &bytes[done..done + n]);
+                        }
+                        done += n;
+                    }
+                }
+                // The file system's journal does it whole or not at all.
+                Event::Punch { .. } if pick() => image.apply(e),
+                Event::Punch { .. } | Event::Sync => {}
+            }
+        }
+        self.with(image, s.boot.wrapping_add(1))
+    }
+
+    fn with(&self, image: Image, boot: u8) -> Arc<CutStorage> {
+        let inner = Inner { base: image.clone(), now: image, boot, log: Vec::new(), room: None };
+        Arc::new(CutStorage { len: self.len, inner: Mutex::new(inner) })
+    }
+
+    fn event(&self, e: Event) {
+        let mut s = self.lock();
+        s.now.apply(&e);
+        s.log.push(e);
+    }
+
+    /// Overwrites bytes, without a trace in the log.
+    pub fn damage(&self, at: u64, bytes: &[u8]) {
+        let mut s = self.lock();
+        s.now.write(at, bytes);
+        s.base.write(at, bytes);
+    }
+}
+
+impl Storage for CutStorage {
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+        if at + buf.len() as u64 > self.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.lock().now.read(at, buf);
+        Ok(())
+    }
+
+    fn write_at(&self, at: u64, buf: &[u8]) -> io::Result<()> {
+        if buf.len() as u64 > SECTOR {
+            let mut s = self.lock();
+            if let Some(room) = &mut s.room {
+                let len = buf.len() as u64;
+                if *room < len {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                *room -= len;
+            }
+        }
+        self.event(Event::Write { at, bytes: buf.to_vec() });
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.event(Event::Sync);
+        Ok(())
+    }
+
+    fn punch(&self, at: u64, len: u64) -> io::Result<()> {
+        if !at.is_multiple_of(SECTOR) || !len.is_multiple_of(SECTOR) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.event(Event::Punch { at, len });
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.len)
+    }
+
+    fn boot_id(&self) -> Option<[u8; 16]> {
+        Some([self.lock().boot; 16])
+    }
+}
