@@ -36,6 +36,7 @@ mod info;
 mod manage;
 mod pages;
 mod report;
+mod sim;
 mod term;
 mod trace;
 mod window;
@@ -81,6 +82,9 @@ enum Command {
     /// Show a disk: geometry, limits, attributes, the conditions of its zones
     #[command(after_help = failure::EXIT_CODES)]
     Info(info::Args),
+    /// Run the engine in virtual time, world after world, until one breaks a promise
+    #[command(after_help = failure::EXIT_CODES)]
+    Sim(sim::Args),
     /// Show the zones: where they are, what they hold, their write pointers
     ///
     /// All zones, or those that the range touches. In the table start, len, cap and wptr are sectors of 512 bytes, and
@@ -173,6 +177,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Command::Bench(args) => bench::run(args, &mut out)?,
         Command::Info(args) => info::run(args, &mut out)?,
+        Command::Sim(args) => sim::main(args, &mut out)?,
         Command::Create(args) => create::create(args, &mut out)?,
         Command::Report(args) => report::run(args, &mut out)?,
         Command::Reset(args) => manage::run(Op::ZoneReset, args, &mut out)?,

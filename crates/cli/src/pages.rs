@@ -61,6 +61,8 @@ pub(crate) fn man(
 fn page(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
     let mut text = Vec::new();
     // Into memory: it does not fail.
-    clap_mangen::Man::new(command.disable_help_subcommand(true)).render(&mut text)?;
+    let source = concat!("zoneplug ", env!("CARGO_PKG_VERSION"));
+    let command = command.disable_help_subcommand(true);
+    clap_mangen::Man::new(command).source(source).render(&mut text)?;
     Ok(out.write_all(&text)?)
 }

@@ -347,6 +347,20 @@ fn the_data_of_more_than_one_zone_is_destroyed_with_yes_only() {
     assert!(ok_with(&["read", &disk, "-l", "8"], b"") == [0; 4096], "the data are gone");
 }
 
+#[test]
+fn a_benchmark_does_not_destroy_what_a_disk_holds() {
+    let dir = Dir::new("bench");
+    let disk = dir.disk("--zones 4 --zone-size 1M");
+    let data = noise(8192, 3);
+    ok_with(&["write", &disk], &data);
+    let bench = ["bench", "--disk", &disk, "--runtime", "20ms"];
+    fails(&bench, 2, "destroys the data of 1 zone of ");
+    assert!(ok_with(&["read", &disk], b"") == data, "nothing has changed");
+    ok(&[&bench[..], &["--yes"]].concat());
+    ok(&["reset", &disk, "--yes"]);
+    ok(&bench);
+}
+
 /// Runs the command on a terminal of `columns`, types `keys`, and returns what the terminal was sent.
 fn on_a_terminal(args: &[&str], columns: u16, keys: &str) -> (Option<i32>, String) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};

@@ -154,7 +154,7 @@ fn futures_dropped_in_mid_flight_hold_nobody_up() {
 
 #[test]
 fn an_adapter_dropped_in_mid_flight_leaves_its_buffers_to_the_disk() {
-    let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M,latency=20ms").unwrap();
+    let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M,latency=100ms").unwrap();
     let lost = lost_bios();
     for z in 0..4u64 {
         let io = AsyncDisk::new(&disk, 2).unwrap();
@@ -164,7 +164,7 @@ fn an_adapter_dropped_in_mid_flight_leaves_its_buffers_to_the_disk() {
         let waiting = io.write(Sector(2048 * z + 8), filled(4096, 80 + z));
         let never_sent = io.write(Sector(2048 * z + 16), filled(4096, 90 + z));
         drop((io, op, waiting, never_sent));
-        assert!(start.elapsed() < Duration::from_millis(15), "dropping waits for nothing");
+        assert!(start.elapsed() < Duration::from_millis(80), "dropping waits for nothing");
     }
     let io = AsyncDisk::new(&disk, 8).unwrap();
     let end = Instant::now() + LONG;

@@ -79,6 +79,9 @@ pub(crate) struct Args {
     #[arg(long, help_heading = OWN)]
     verify: bool,
 
+    #[command(flatten)]
+    yes: crate::confirm::Yes,
+
     /// Seconds for each figure of the run without a workload: for tests
     #[arg(long, value_name = "S", hide = true, default_value_t = 1.0, value_parser = seconds)]
     seconds: f64,

@@ -6,15 +6,31 @@ use super::progress::Progress;
 use super::report::{Build, Own, failure_of};
 use super::verify::{self, Enough};
 use super::work::{Rw, Work};
+use crate::confirm::Yes;
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};
+use crate::zones;
 use std::io::Write;
 use std::time::Duration;
-use zoneplug_core::Bytes;
 use zoneplug_core::disk::{DiskConfig, Mode};
+use zoneplug_core::{Bytes, Sector};
+use zoneplug_host::{BlockingDisk, HostedDisk};
 
 /// Slices of the run: the figures are those of the median one.
 const SLICES: u32 = 20;
+
+/// A benchmark resets the zones that it uses: it asks before it does so to a disk that holds data.
+fn spare_data(named: &Named, yes: Yes) -> Result<(), Failure> {
+    let disk = HostedDisk::open(named.device.clone(), DiskConfig::default())?;
+    let zones = BlockingDisk::new(&disk)?.report(Sector(0), disk.disk().geometry().nr_zones())?;
+    let lost = zones.iter().filter(|z| zones::holds_data(z)).count();
+    if lost == 0 {
+        return Ok(());
+    }
+    let what = format!("destroys the data of {} of {}", zones::count(lost, "zone"), named.spec);
+    // One zone is worth the question here: nobody expects it of a benchmark.
+    yes.ask(&what, lost.max(2))
+}
 
 /// Runs the workload that `args` names.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
@@ -30,6 +46,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let jobs = args.numjobs.unwrap_or(1);
     let time = args.runtime.unwrap_or(Duration::from_secs(5));
     check(&named, &config, work, args.verify)?;
+    spare_data(&named, args.yes)?;
 
     let mut arena = Arena::default();
     let progress = Progress::new(time);

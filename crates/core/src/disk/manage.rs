@@ -93,7 +93,7 @@ impl Lane {
             // No report that was sent before this append says where the write pointer is after it (E6).
             let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
             let (mut shard, i) = shared.shard(zone);
-            shard.native_append(i, epoch, &mut self.aborted);
+            shard.forget_write_pointer(i, epoch, &mut self.aborted);
             drop(shard);
             if !self.aborted.is_empty() {
                 self.abort_early(shared, layout);
@@ -110,7 +110,7 @@ impl Lane {
         let (zone, _) = layout.geometry.zone_of(cmd.bios[0].sector);
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let (mut shard, i) = shared.shard(zone);
-        shard.native_append(i, epoch, &mut self.aborted);
+        shard.forget_write_pointer(i, epoch, &mut self.aborted);
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_early(shared, layout);
@@ -293,6 +293,9 @@ impl Lane {
                 _ => {}
             }
         }
+        if matches!(cmd.status, Status::Timeout | Status::NoDevice) {
+            self.in_doubt(shared, layout, &cmd);
+        }
         if Self::aborts(cmd.op) && std::mem::take(&mut cmd.bios[0].result) != 0 {
             Self::end_management(shared, Self::zones_of(layout, &cmd.bios[0]));
         }
@@ -333,6 +336,23 @@ impl Lane {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A reset or finish that may or may not have happened, or may happen yet: the write pointer is where a report says.
+    #[cold]
+    fn in_doubt(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
+        if !layout.plugs || !Self::aborts(cmd.op) {
+            return;
+        }
+        let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let zones = match cmd.op {
+            Op::ZoneResetAll => 0..layout.geometry.nr_zones(),
+            _ => cmd.zone..cmd.zone + 1,
+        };
+        for z in zones {
+            let (mut shard, i) = shared.shard(ZoneNo(z));
+            shard.forget_write_pointer(i, epoch, &mut self.aborted);
         }
     }
 

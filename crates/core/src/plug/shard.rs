@@ -339,8 +339,14 @@ impl Shard {
         resync && !gone && !fresh && !back && !asked
     }
 
-    /// A native append was sent to zone `i`: from now on nobody here knows its write pointer (A7).
-    pub(crate) fn native_append(&mut self, i: usize, epoch: u32, aborted: &mut Vec<Box<Bio>>) {
+    /// From now on nobody here knows the write pointer of zone `i`: a native append was sent (A7), or a reset or finish
+    /// ended so that nobody can say whether it happened.
+    pub(crate) fn forget_write_pointer(
+        &mut self,
+        i: usize,
+        epoch: u32,
+        aborted: &mut Vec<Box<Bio>>,
+    ) {
         let plug = &mut self.plugs[i];
         plug.state &= !RESYNC;
         if plug.state & (NEED_WP | CONVENTIONAL) == 0 {

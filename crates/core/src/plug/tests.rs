@@ -281,7 +281,7 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         }
         S::NativeAppend => {
             model.epoch += 1;
-            real.shard.native_append(0, model.epoch, &mut real.aborted);
+            real.shard.forget_write_pointer(0, model.epoch, &mut real.aborted);
             if !model.stale {
                 model.abort();
             }

@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) meta: Vec<Meta>,
     /// Zones of which the table is older.
     dirty: Vec<u32>,
+    /// What was dirty is on its way: a flush waits for it.
+    committing: bool,
     /// Data was written since the last sync.
     pub(super) unsynced: bool,
     /// The table could not be written: what is durable is unknown, so nothing more is promised.
@@ -62,7 +64,7 @@ impl State {
 
     /// Whether a flush has anything to do.
     pub(super) fn is_dirty(&self) -> bool {
-        self.unsynced || !self.dirty.is_empty()
+        self.unsynced || !self.dirty.is_empty() || self.committing
     }
 }
 
@@ -119,6 +121,7 @@ fn state(g: &Geometry, limits: &Limits, live: &[Record]) -> State {
         budget: Budget::new(g.nr_zones(), limits.max_open_zones, limits.max_active_zones),
         meta: Vec::with_capacity(live.len()),
         dirty: Vec::new(),
+        committing: false,
         unsynced: false,
         failed: None,
     };
@@ -238,6 +241,7 @@ impl Core {
             }
         }
         let mut state = self.state();
+        state.committing = false;
         for want in wants {
             match *want {
                 Want::Flush => {}
@@ -277,6 +281,7 @@ impl Core {
             if let Some(status) = s.failed {
                 return Err(status);
             }
+            s.committing = true;
             if flush {
                 unsynced = std::mem::take(&mut s.unsynced);
                 for zone in std::mem::take(&mut s.dirty) {
@@ -380,17 +385,7 @@ impl Core {
             self.leave(zone, &note).map_err(|e| status_of(&e))?;
             return Ok(at);
         }
-        // The zone is ours until it is let go, so its write pointer is where it was when the write began.
-        let before = s.zones[z];
-        let end = at + len;
-        let note = self.note(end, Meta { writes: m.writes + u64::from(writes), ..*m });
-        drop(guard);
-        let left = self.leave(zone, &note);
-        let mut guard = self.state();
-        let s = &mut *guard;
-        s.meta[z].busy = false;
-        left.map_err(|e| status_of(&e))?;
-        debug_assert_eq!(s.zones[z].wp, before.wp);
+        // Others may have closed the zone for theirs meanwhile, so the limits are asked again, before anything is said.
         let done = match s.zones[z].advance(Some(at), len, capacity) {
             Advance::At(start) => Ok(start),
             Advance::Refused(status) => Err(status),
@@ -398,9 +393,22 @@ impl Core {
                 s.budget.write(&mut s.zones, ZoneNo(zone), Some(at), len, capacity)
             }
         };
-        if done.is_ok() {
-            s.meta[z].writes += u64::from(writes);
-            s.touch(zone);
+        if let Err(status) = done {
+            m.busy = false;
+            return Err(status);
+        }
+        m.writes += u64::from(writes);
+        let note = self.note(at + len, *m);
+        s.touch(zone);
+        // The zone is still ours: its notes are written in order.
+        drop(guard);
+        let left = self.leave(zone, &note);
+        let mut s = self.state();
+        s.meta[z].busy = false;
+        if let Err(e) = left {
+            let status = status_of(&e);
+            s.failed = Some(status);
+            return Err(status);
         }
         done
     }

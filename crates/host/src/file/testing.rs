@@ -22,15 +22,33 @@ enum Event {
     Sync,
 }
 
+/// What is left of a sector that was being written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// What was there before.
+    Nothing,
+    /// Something that is neither.
+    Torn,
+    /// All.
+    All,
+}
+
 /// Sectors that are not zeroes.
 #[derive(Debug, Clone, Default)]
 struct Image(BTreeMap<u64, Box<Sector>>);
 
 impl Image {
     fn read(&self, at: u64, buf: &mut [u8]) {
-        for (i, byte) in buf.iter_mut().enumerate() {
-            let at = at + i as u64;
-            *byte = self.0.get(&(at / SECTOR)).map_or(0, |s| s[(at % SECTOR) as usize]);
+        let mut done = 0;
+        while done < buf.len() {
+            let at = at + done as u64;
+            let from = (at % SECTOR) as usize;
+            let n = (buf.len() - done).min(SECTOR as usize - from);
+            match self.0.get(&(at / SECTOR)) {
+                Some(s) => buf[done..done + n].copy_from_slice(&s[from..from + n]),
+                None => buf[done..done + n].fill(0),
+            }
+            done += n;
         }
     }
 
@@ -77,6 +95,8 @@ struct Inner {
 #[derive(Debug)]
 pub struct CutStorage {
     len: u64,
+    /// Where the data begins.
+    data: u64,
     inner: Mutex<Inner>,
 }
 
@@ -84,8 +104,8 @@ impl CutStorage {
     /// A disk in memory, as `create` makes it.
     pub fn create(o: &CreateOptions) -> Result<Arc<CutStorage>, Error> {
         let sup = create::describe(o)?;
-        let len = Layout::of(&sup.geometry).len;
-        let s = Arc::new(CutStorage { len, inner: Mutex::default() });
+        let Layout { len, data, .. } = Layout::of(&sup.geometry);
+        let s = Arc::new(CutStorage { len, data, inner: Mutex::default() });
         s.lock().boot = 1;
         create::format(&*s, &sup)
             .map_err(|e| load::io_error("cannot format memory".to_owned(), e))?;
@@ -98,6 +118,12 @@ impl CutStorage {
         let head = load::head(&**self, "memory")?;
         let write = access == Access::ReadWrite;
         FileDisk::with(self.clone(), head, write, Engine::Inline, false, "memory")
+    }
+
+    /// Opens the disk in it with threads of its own, as a file without io_uring.
+    pub fn open_with_threads(self: &Arc<Self>) -> Result<Arc<FileDisk>, Error> {
+        let head = load::head(&**self, "memory")?;
+        FileDisk::with(self.clone(), head, true, Engine::Threads, true, "memory")
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -121,16 +147,18 @@ impl CutStorage {
         self.lock().room = bytes;
     }
 
-    /// The storage as it is now, for another process while the power stays on.
-    pub fn after_kill(&self) -> Arc<CutStorage> {
+    /// The storage as it was after the first `moment` events, for another process while the power stays on.
+    pub fn after_kill(&self, moment: usize) -> Arc<CutStorage> {
         let s = self.lock();
-        self.with(s.now.clone(), s.boot)
+        let mut image = s.base.clone();
+        s.log[..moment].iter().for_each(|e| image.apply(e));
+        self.with(image, s.boot)
     }
 
     /// What a power cut after the first `moment` events leaves. Everything before the last sync among these is there;
-    /// of each later event `pick` says which sectors are: it gets the number of sectors, and for each of them its
-    /// answer counts.
-    pub fn after_cut(&self, moment: usize, pick: &mut dyn FnMut() -> bool) -> Arc<CutStorage> {
+    /// of each sector of a later event `pick` says what is. A torn sector is only ever one of the table and its
+    /// neighbours: they have checksums, data is the client's.
+    pub fn after_cut(&self, moment: usize, pick: &mut dyn FnMut() -> Left) -> Arc<CutStorage> {
         let s = self.lock();
         let log = &s.log[..moment];
         let synced = log.iter().rposition(|e| matches!(e, Event::Sync)).map_or(0, |i| i + 1);
@@ -143,14 +171,16 @@ impl CutStorage {
                     while done < bytes.len() {
                         let at = at + done as u64;
                         let n = ((SECTOR - at % SECTOR) as usize).min(bytes.len() - done);
-                        if pick() {
-                            image.write(at, &bytes[done..done + n]);
+                        match pick() {
+                            Left::Nothing => {}
+                            Left::Torn if at < self.data => image.write(at, &vec![0x5a; n]),
+                            Left::Torn | Left::All => image.write(at, &bytes[done..done + n]),
                         }
                         done += n;
                     }
                 }
                 // The file system's journal does it whole or not at all.
-                Event::Punch { .. } if pick() => image.apply(e),
+                Event::Punch { .. } if pick() != Left::Nothing => image.apply(e),
                 Event::Punch { .. } | Event::Sync => {}
             }
         }
@@ -159,7 +189,7 @@ impl CutStorage {
 
     fn with(&self, image: Image, boot: u8) -> Arc<CutStorage> {
         let inner = Inner { base: image.clone(), now: image, boot, log: Vec::new(), room: None };
-        Arc::new(CutStorage { len: self.len, inner: Mutex::new(inner) })
+        Arc::new(CutStorage { len: self.len, data: self.data, inner: Mutex::new(inner) })
     }
 
     fn event(&self, e: Event) {

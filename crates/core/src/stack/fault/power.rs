@@ -100,7 +100,13 @@ impl<'a> Line<'a> {
 
     fn data(&mut self, op: Op, at: Sector, len: u32) -> Result<(), Error> {
         let bio = Bio::with_buf(op, at, len, self.buf.slice(0, len << SECTOR_SHIFT));
-        self.run(Command::of(bio)).map(|_| ())
+        match self.run(Command::of(bio))?.status {
+            Status::Ok => Ok(()),
+            status => {
+                let what = format!("{} at {at} after a power cut: {status}", op.name());
+                Err(Error::new(ErrorKind::Io, what).hint("power cuts are for emulated disks"))
+            }
+        }
     }
 
     fn read(&mut self, from: Sector, sectors: u32) -> Result<Vec<u8>, Error> {
@@ -235,7 +241,11 @@ impl Cache {
             }
         }
         self.flushes.clear();
-        for (n, z) in line.report()?.iter().enumerate() {
+        let zones = line.report()?;
+        for z in zones.iter().filter(|z| z.cond.is_open()) {
+            line.run(Command::without_data(Op::ZoneClose, z.start, z.len_sectors as u32))?;
+        }
+        for (n, z) in zones.iter().enumerate() {
             let Some(reach) = self.zones.get_mut(n) else { break };
             let dead = dead.contains_key(&(n as u32))
                 || matches!(z.cond, Condition::ReadOnly | Condition::Offline | Condition::NotWp);
@@ -249,13 +259,16 @@ impl Cache {
                 1 => high,
                 _ => random.range(low, high),
             } * unit;
+            // Where active zones are limited, one that is written again may be one too many: all or nothing there.
+            let limited = device.limits().max_active_zones != 0;
+            let keep = if limited && keep > 0 { has } else { keep };
             let len = device.geometry().zone_len_sectors(ZoneNo(n as u32));
             if keep < has {
                 let data = line.read(z.start, keep)?;
                 line.run(Command::without_data(Op::ZoneReset, z.start, len))?;
                 line.write(z.start, &data)?;
             }
-            if z.cond.is_open() || keep < has && keep > 0 {
+            if keep < has && keep > 0 {
                 line.run(Command::without_data(Op::ZoneClose, z.start, len))?;
             }
             *reach = Reach { acknowledged: keep, durable: keep };

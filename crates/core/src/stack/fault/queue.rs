@@ -101,12 +101,17 @@ impl FaultQueue {
         }
         self.epoch = epoch;
         self.struck = self.below;
-        let here = self
-            .held
-            .drain(..)
-            .map(|(_, _, c)| c)
-            .chain(self.lost.drain(..))
-            .chain(self.out.drain(..));
+        while let Some(c) = self.out.pop_front() {
+            // It has not gone, so nothing is to be done when it is back; what it went for fails in its place.
+            let mut whole = c;
+            while let Some(i) = self.marks.iter().position(|(a, _)| *a == address(&whole)) {
+                if let Mark::InsteadOf(c, _) = self.marks.swap_remove(i).1 {
+                    whole = c;
+                }
+            }
+            self.done.push_back(whole);
+        }
+        let here = self.held.drain(..).map(|(_, _, c)| c).chain(self.lost.drain(..));
         self.done.extend(here);
         // What is below comes back by itself, and then fails too.
         for (_, mark) in &mut self.marks {
@@ -161,12 +166,12 @@ impl FaultQueue {
         self.out.push_back(c);
     }
 
+    /// Sends what waits. Nothing is sent too: a device that turned a command away which has failed meanwhile need not
+    /// wait for it any more.
     fn send(&mut self, now: Nanos) {
         let before = self.out.len();
-        if before > 0 {
-            self.inner.submit(now, &mut self.out);
-            self.below += before - self.out.len();
-        }
+        self.inner.submit(now, &mut self.out);
+        self.below += before - self.out.len();
     }
 
     fn came_back(&mut self, mut c: Box<Command>) {

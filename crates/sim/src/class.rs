@@ -1,0 +1,105 @@
+//! The regression classes that a world can exercise: section 12 of the requirements, and what faults and deadlines add.
+//! A world counts what it has seen happen, not what it meant to do.
+
+macro_rules! classes {
+    ($($name:ident $text:literal,)*) => {
+        /// A regression class.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(usize)]
+        #[allow(missing_docs)] // each has its text in the table
+        pub enum Class { $($name),* }
+
+        impl Class {
+            /// Every class.
+            pub const ALL: &[Class] = &[$(Class::$name),*];
+
+            /// Its number.
+            pub const fn name(self) -> &'static str {
+                match self { $(Class::$name => stringify!($name)),* }
+            }
+
+            /// What was seen to happen.
+            pub const fn text(self) -> &'static str {
+                match self { $(Class::$name => $text),* }
+            }
+        }
+    };
+}
+
+classes! {
+    R1 "a misplaced first write of an empty zone is refused and poisons nothing",
+    R2 "a misplaced write behind writes in flight fails alone",
+    R3 "writes that wait go out where the device completes inside submit",
+    R4 "write and reset in turns by two clients",
+    R5 "first writers of an empty zone from several queues",
+    R7 "a reset or finish aborts writes that wait",
+    R8 "a reset or finish that fails",
+    R9 "a reset or finish of a zone with writes in flight",
+    R10 "a write fails and those behind it are aborted",
+    R11 "a write fails while the disk is being frozen",
+    R12 "busy commands while the disk is being frozen",
+    R14 "a report that is older than an error is not believed",
+    R15 "a write fails between reservation and medium, and the zone goes on",
+    R16 "a command of several BIOs is carried out in part",
+    R17 "commands end without having been carried out",
+    R18 "a BIO that may not wait is turned away before anything is reserved",
+    R19 "writes wait and complete on a queue with one tag",
+    R20 "PREFLUSH and FUA writes and flushes between other writes",
+    R21 "a write that spans zones",
+    R22 "a write longer than the device takes",
+    R23 "writes that waited go out as one command",
+    R24 "write-zeroes merge",
+    R25 "emulated appends of several queues in one zone",
+    R26 "an append that is none is refused",
+    R27 "appends fail and the zone recovers",
+    R28 "native appends",
+    R29 "what is cached is what a report says",
+    R30 "a revalidation under load",
+    R32 "zones die under load",
+    R33 "open and active limits pass through and the zone goes on",
+    R37 "reads pass more writes than there are tags",
+    R40 "a queue goes away with work in flight",
+    R43 "a resync after something else moved a write pointer",
+    R44 "each BIO once in a world of faults",
+    R45 "reset and write from the completion",
+    Cut "power cuts",
+    Restart "the disk is opened again after a power cut",
+    Grow "the layout changes under load",
+    Gone "the device vanishes under load",
+    Late "a command outlives its deadline and completes late",
+    Lost "a command never completes and its deadline ends it",
+}
+
+/// How often each class was exercised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coverage(pub Vec<u64>);
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Coverage(vec![0; Class::ALL.len()])
+    }
+}
+
+impl Coverage {
+    /// The count of one class.
+    pub fn of(&self, class: Class) -> u64 {
+        self.0[class as usize]
+    }
+
+    /// One more.
+    pub(crate) fn hit(&mut self, class: Class) {
+        self.0[class as usize] += 1;
+    }
+
+    /// Adds the counts of another world.
+    pub fn add(&mut self, o: &Coverage) {
+        for (a, b) in self.0.iter_mut().zip(&o.0) {
+            *a += b;
+        }
+    }
+
+    /// Classes that nothing has exercised.
+    pub fn missing(&self) -> impl Iterator<Item = Class> + '_ {
+        Class::ALL.iter().copied().filter(|&c| self.of(c) == 0)
+    }
+}

@@ -1,0 +1,31 @@
+//! The deterministic simulation of zoneplug: the very code that drives a disk, in virtual time.
+//!
+//! A *world* is a disk of random shape with faults below it, a few queues above it, and clients that do everything they
+//! may and some things they may not. There is no thread and no clock, and everything follows from one number: a world
+//! that fails is run again by its seed, and shrunk to the fewest steps that still fail.
+//!
+//! The oracles are outside the code under test: the strict emulated disk, a spy at the seam (one write in flight for each
+//! zone, in order, within limits), stamps on the medium, a shadow of what was acknowledged, exactly one completion
+//! for each BIO, no hang, and after a power cut the rules of durability.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `world/` | one world |
+//! | `spy.rs` | the oracle at the seam |
+//! | `class.rs` | regression classes and how often each was exercised |
+//! | `run.rs` | worlds by seed, what they did, how they failed |
+//! | `shrink.rs` | the fewest steps that still fail |
+
+#![forbid(unsafe_code)]
+#![allow(clippy::vec_box)] // a BIO moves by its box
+
+mod class;
+mod memory;
+mod run;
+mod shrink;
+mod spy;
+mod world;
+
+pub use class::{Class, Coverage};
+pub use run::{Failure, Outcome, Steps, Tally, run};
+pub use shrink::{Shrunk, shrink};

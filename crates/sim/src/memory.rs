@@ -1,0 +1,98 @@
+//! Buffers of a world, and stamps: what each sector that is written says of itself.
+
+use std::cell::RefCell;
+use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
+use zoneplug_core::{Bio, IoBuf, Op, Sector};
+
+/// A piece of memory that is never freed but used again by the next world of the same thread.
+const ARENA: u32 = 1 << 20;
+
+#[derive(Default)]
+struct Memory {
+    arenas: Vec<IoBuf>,
+    /// Arenas that are full.
+    full: usize,
+    /// Bytes used of the next one.
+    at: u32,
+}
+
+thread_local! {
+    static MEMORY: RefCell<Memory> = RefCell::default();
+}
+
+/// All buffers of the last world are free again.
+pub(crate) fn recycle() {
+    MEMORY.with_borrow_mut(|m| (m.full, m.at) = (0, 0));
+}
+
+/// A buffer of `len` bytes, its content undefined.
+pub(crate) fn bytes(len: u32) -> IoBuf {
+    assert!(len <= ARENA, "worlds are small");
+    MEMORY.with_borrow_mut(|m| {
+        if m.at + len > ARENA {
+            (m.full, m.at) = (m.full + 1, 0);
+        }
+        if m.full == m.arenas.len() {
+            m.arenas.push(IoBuf::leaked(ARENA));
+        }
+        m.at += len;
+        m.arenas[m.full].slice(m.at - len, len)
+    })
+}
+
+/// A buffer of `sectors`, its content undefined.
+pub(crate) fn buf(sectors: u32) -> IoBuf {
+    bytes(sectors << 9)
+}
+
+/// A buffer whose sector `i` says `stamp + i` in its first and in its last 8 bytes.
+pub(crate) fn stamped(sectors: u32, stamp: u64) -> IoBuf {
+    let b = buf(sectors);
+    for i in 0..sectors {
+        let s = (stamp + u64::from(i)).to_le_bytes();
+        b.copy_from(i << 9, &s);
+        b.copy_from((i << 9) + 504, &s);
+    }
+    b
+}
+
+/// What sector `i` of a buffer says.
+pub(crate) fn stamp_at(b: &IoBuf, i: u32) -> u64 {
+    let (mut head, mut tail) = ([0; 8], [0; 8]);
+    b.copy_to(i << 9, &mut head);
+    b.copy_to((i << 9) + 504, &mut tail);
+    assert_eq!(head, tail, "sector {i} is torn");
+    u64::from_le_bytes(head)
+}
+
+/// The stamp of each sector of a buffer.
+pub(crate) fn stamps(b: &IoBuf) -> impl Iterator<Item = u64> + '_ {
+    (0..b.len() >> 9).map(|i| stamp_at(b, i))
+}
+
+/// The first record of a report that has come back.
+pub(crate) fn first_record(bio: &Bio) -> ZoneInfo {
+    let mut r = [0; ZONE_RECORD_LEN];
+    bio.buf.copy_to(0, &mut r);
+    ZoneInfo::decode(&r).expect("a record that the layer wrote")
+}
+
+/// A write with a stamp.
+pub(crate) fn write_as(sector: u64, sectors: u32, stamp: u64) -> Box<Bio> {
+    Bio::with_buf(Op::Write, Sector(sector), sectors, stamped(sectors, stamp))
+}
+
+/// An append to the zone at `sector`, with a stamp.
+pub(crate) fn append(sector: u64, sectors: u32, stamp: u64) -> Box<Bio> {
+    Bio::with_buf(Op::ZoneAppend, Sector(sector), sectors, stamped(sectors, stamp))
+}
+
+/// A read.
+pub(crate) fn read(sector: u64, sectors: u32) -> Box<Bio> {
+    Bio::with_buf(Op::Read, Sector(sector), sectors, buf(sectors))
+}
+
+/// An operation without data.
+pub(crate) fn op(op: Op, sector: u64, sectors: u32) -> Box<Bio> {
+    Bio::new(op, Sector(sector), sectors)
+}

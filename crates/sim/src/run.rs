@@ -1,0 +1,256 @@
+//! Worlds by seed.
+
+use crate::class::{Class, Coverage};
+use crate::world::{World, trace};
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
+use std::sync::Once;
+use zoneplug_core::{Random, lost_bios};
+
+/// Which steps of a world are taken.
+///
+/// ```
+/// use zoneplug_sim::Steps;
+/// let steps: Steps = "3,5-7".parse().unwrap();
+/// assert!(steps.has(6) && !steps.has(4));
+/// assert_eq!(steps.to_string(), "3,5-7");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Steps {
+    /// Every one.
+    #[default]
+    All,
+    /// These, in ascending order.
+    Only(Vec<u32>),
+}
+
+impl Steps {
+    /// Whether step `n` is taken.
+    pub fn has(&self, n: u32) -> bool {
+        match self {
+            Steps::All => true,
+            Steps::Only(list) => list.binary_search(&n).is_ok(),
+        }
+    }
+}
+
+impl fmt::Display for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Steps::Only(list) = self else { return f.write_str("all") };
+        let mut i = 0;
+        while i < list.len() {
+            let first = i;
+            while i + 1 < list.len() && list[i + 1] == list[i] + 1 {
+                i += 1;
+            }
+            let comma = if first > 0 { "," } else { "" };
+            match list[first] == list[i] {
+                true => write!(f, "{comma}{}", list[first])?,
+                false => write!(f, "{comma}{}-{}", list[first], list[i])?,
+            }
+            i += 1;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Steps {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Steps, String> {
+        if text == "all" {
+            return Ok(Steps::All);
+        }
+        let number = |t: &str| t.parse::<u32>().map_err(|_| format!("'{t}' is no step"));
+        let mut list = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (number(first)?, number(last)?);
+            if last < first || last - first > 1 << 20 {
+                return Err(format!("'{part}' is no range of steps"));
+            }
+            list.extend(first..=last);
+        }
+        list.sort_unstable();
+        list.dedup();
+        Ok(Steps::Only(list))
+    }
+}
+
+/// What one world did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// BIOs that its clients submitted.
+    pub bios: u64,
+    /// Faults and other troubles that came over it.
+    pub faults: u64,
+    /// Steps that it has, taken or not.
+    pub steps: u32,
+    /// Writes waited; went out merged; were split; failed; and zones came back after an error.
+    pub parked: bool,
+    /// See `parked`.
+    pub merged: bool,
+    /// See `parked`.
+    pub split: bool,
+    /// See `parked`.
+    pub failed: bool,
+    /// See `parked`.
+    pub recovered: bool,
+    /// Regression classes.
+    pub coverage: Coverage,
+}
+
+/// A world that broke a promise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// What broke, and where the oracle stands.
+    pub what: String,
+    /// What happened, if a trace was asked for.
+    pub trace: Vec<String>,
+}
+
+/// What many worlds did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Worlds.
+    pub worlds: u64,
+    /// BIOs.
+    pub bios: u64,
+    /// Faults.
+    pub faults: u64,
+    /// Worlds in which writes waited, merged, were split, failed, and zones recovered.
+    pub parked: u64,
+    /// See `parked`.
+    pub merged: u64,
+    /// See `parked`.
+    pub split: u64,
+    /// See `parked`.
+    pub failed: u64,
+    /// See `parked`.
+    pub recovered: u64,
+    /// Regression classes.
+    pub coverage: Coverage,
+}
+
+impl Tally {
+    /// Adds a world.
+    pub fn add(&mut self, o: &Outcome) {
+        self.worlds += 1;
+        self.bios += o.bios;
+        self.faults += o.faults;
+        self.parked += u64::from(o.parked);
+        self.merged += u64::from(o.merged);
+        self.split += u64::from(o.split);
+        self.failed += u64::from(o.failed);
+        self.recovered += u64::from(o.recovered);
+        self.coverage.add(&o.coverage);
+    }
+}
+
+thread_local! {
+    /// What the last panic of this thread said, while a world runs.
+    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+    static QUIET: RefCell<bool> = const { RefCell::new(false) };
+}
+
+/// While a world runs a panic is an oracle that speaks: it is kept, and not shown.
+fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.with_borrow(|q| *q) {
+                return before(info);
+            }
+            let said = info
+                .payload()
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| info.payload().downcast_ref::<&str>().copied())
+                .unwrap_or("a panic");
+            let place = info.location().map(|l| format!("{}:{}", l.file(), l.line()));
+            let line = format!("{} ({})", said, place.unwrap_or_default());
+            // The first of several is the cause.
+            SAID.with_borrow_mut(|s| s.get_or_insert(line).len());
+        }));
+    });
+}
+
+/// Runs the world of `seed`, or those of its steps that are asked for.
+pub fn run(seed: u64, steps: &Steps, tracing: bool) -> Result<Outcome, Failure> {
+    listen();
+    let lost_before = lost_bios();
+    let mut trace = Vec::new();
+    QUIET.with_borrow_mut(|q| *q = true);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let mut world = World::new(seed, tracing);
+        let result = catch_unwind(AssertUnwindSafe(|| world.live(steps)));
+        trace = std::mem::take(&mut world.trace);
+        if result.is_err() {
+            // A disk whose state is broken may panic again on its way out.
+            std::mem::forget(world);
+        }
+        result
+    }));
+    QUIET.with_borrow_mut(|q| *q = false);
+    let said = SAID.with_borrow_mut(Option::take);
+    match result {
+        Ok(Ok(outcome)) => {
+            let lost = lost_bios() - lost_before;
+            if lost == 0 {
+                return Ok(outcome);
+            }
+            let what = format!("{lost} BIOs were dropped in flight");
+            Err(Failure { seed, what, trace })
+        }
+        _ => Err(Failure { seed, what: said.unwrap_or_default(), trace }),
+    }
+}
+
+impl World {
+    /// Fewest and most steps of a world.
+    const STEPS: (u32, u32) = (700, 2000);
+
+    fn live(&mut self, steps: &Steps) -> Outcome {
+        let nr = self.rng.range(Self::STEPS.0, Self::STEPS.1);
+        let end = self.rng.one_in(24).then(|| nr.saturating_sub(self.rng.below(20)));
+        for n in 0..nr {
+            if !steps.has(n) {
+                continue;
+            }
+            // A sequence of its own for each step.
+            self.rng =
+                Random::new(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(n) << 40);
+            trace!(self, "step {n}");
+            if end == Some(n) {
+                self.vanish();
+            } else if self.rng.one_in(3) {
+                self.poll_round();
+            } else {
+                self.act();
+            }
+        }
+        trace!(self, "the end");
+        self.drain();
+        self.check_at_rest();
+        if self.has_faults {
+            self.hit(Class::R44);
+        }
+        let (merged, ..) = self.spy.merged();
+        Outcome {
+            bios: self.submitted,
+            faults: self.troubles,
+            steps: nr,
+            parked: self.parked > 0,
+            merged,
+            split: self.split,
+            failed: !self.seen.is_empty(),
+            recovered: self.recovered > 0,
+            coverage: self.cover.clone(),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The fewest steps of a world that still fail: ranges of steps are left out, ever smaller ones, as long as the world
+//! goes on failing. Steps draw from sequences of their own, so the others do what they did.
+
+use crate::run::{Failure, Steps, run};
+
+/// A world that fails, made small.
+#[derive(Debug, Clone)]
+pub struct Shrunk {
+    /// The steps that are left.
+    pub steps: Steps,
+    /// How they fail, with a trace.
+    pub failure: Failure,
+    /// BIOs that were submitted in them.
+    pub bios: usize,
+}
+
+/// Most worlds that are tried.
+const TRIES: u32 = 3000;
+
+/// Shrinks the world of `seed`, which fails. `None` if it does not.
+pub fn shrink(seed: u64) -> Option<Shrunk> {
+    let fails = |list: &[u32]| run(seed, &Steps::Only(list.to_vec()), false).is_err();
+    run(seed, &Steps::All, false).err()?;
+    let mut list: Vec<u32> = (0..2000).collect();
+    // What comes after the failure does not matter: the shortest prefix first.
+    let (mut low, mut high) = (0, list.len());
+    while low < high {
+        let middle = (low + high) / 2;
+        if fails(&list[..middle]) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    if fails(&list[..high]) {
+        list.truncate(high);
+    }
+    let mut tries = 0;
+    let mut chunk = list.len().div_ceil(2);
+    while chunk > 0 && tries < TRIES {
+        let mut at = 0;
+        let mut any = false;
+        while at < list.len() && tries < TRIES {
+            let end = (at + chunk).min(list.len());
+            let fewer: Vec<u32> = list[..at].iter().chain(&list[end..]).copied().collect();
+            tries += 1;
+            if fails(&fewer) {
+                list = fewer;
+                any = true;
+            } else {
+                at = end;
+            }
+        }
+        if chunk == 1 && !any {
+            break;
+        }
+        chunk = if chunk == 1 { 1 } else { chunk / 2 };
+    }
+    let steps = Steps::Only(list);
+    let failure = run(seed, &steps, true).err()?;
+    let bios = failure.trace.iter().filter(|l| l.starts_with("  bio ")).count();
+    Some(Shrunk { steps, failure, bios })
+}

@@ -1,0 +1,215 @@
+//! Zone management, reports, and what must be refused.
+
+use super::{Asked, World, trace};
+use crate::class::Class;
+use crate::memory::{append, bytes, op, read, write_as};
+use zoneplug_core::disk::Mode;
+use zoneplug_core::{Bio, Bios, Flags, Op, Sector, Status, ZoneNo};
+
+impl World {
+    pub(super) fn knock(&mut self) {
+        let q = self.rng.below(self.queues.len() as u32) as usize;
+        if let Some(queue) = self.queues[q].as_mut() {
+            let mut list = Bios::from([read(0, 1)]);
+            assert_eq!(queue.submit(self.now, &mut list), 0);
+            assert_eq!(list.len(), 1);
+        }
+        self.poll_round();
+    }
+
+    pub(super) fn manage(&mut self) {
+        let z = self.any_zone();
+        let zone = &self.zones[z];
+        if zone.conventional || !zone.quiet() || zone.dead {
+            return;
+        }
+        let what = self.rng.pick(&[
+            Op::ZoneReset,
+            Op::ZoneReset,
+            Op::ZoneReset,
+            Op::ZoneFinish,
+            Op::ZoneOpen,
+            Op::ZoneClose,
+        ]);
+        self.manage_zones(what, vec![z], true);
+    }
+
+    pub(super) fn manage_zones(&mut self, what: Op, zones: Vec<usize>, quiet: bool) {
+        let Some(q) = self.queue_for(zones[0], 1) else { return };
+        let again = what == Op::ZoneReset && quiet && self.rng.one_in(2);
+        let (first, last) = (&self.zones[zones[0]], &self.zones[zones[zones.len() - 1]]);
+        let len = (last.start - first.start) as u32 + last.len;
+        let bio =
+            if what == Op::ZoneResetAll { op(what, 0, 0) } else { op(what, first.start, len) };
+        for &z in &zones {
+            let zone = &mut self.zones[z];
+            let turns = zone.last_queue.is_some_and(|w| w != q);
+            zone.last_queue = Some(q);
+            self.cover.0[Class::R4 as usize] += u64::from(turns && what == Op::ZoneReset);
+            zone.managed += 1;
+            zone.activity += 1;
+            zone.generation += 1;
+            if !quiet {
+                zone.fuzzy = true;
+                zone.failed = true;
+                zone.unsure = true;
+                zone.shadow.fill(None);
+                self.spoiled = true;
+            }
+        }
+        self.submit(q, vec![(bio, Asked::Manage { op: what, zones, quiet, again })]);
+    }
+
+    pub(super) fn manage_many(&mut self) {
+        let n = self.zones.len();
+        let first = self.any_zone();
+        let last = self.rng.range(first as u32, n as u32 - 1) as usize;
+        let what = self.rng.pick(&[Op::ZoneReset, Op::ZoneResetAll, Op::ZoneFinish]);
+        let zones: Vec<_> = if what == Op::ZoneResetAll {
+            (0..n).filter(|&z| !self.zones[z].conventional).collect()
+        } else {
+            (first..=last).collect()
+        };
+        let ok = |&z: &usize| {
+            let zone = &self.zones[z];
+            zone.quiet() && !zone.conventional && !zone.dead
+        };
+        if zones.iter().all(ok) {
+            self.manage_zones(what, zones, true);
+        }
+    }
+
+    pub(super) fn reset_in_flight(&mut self) {
+        let z = self.any_zone();
+        let zone = &self.zones[z];
+        if self.mode == Mode::Plug && zone.writes > 0 && zone.orphans == 0 {
+            let what = self.rng.pick(&[Op::ZoneReset, Op::ZoneFinish]);
+            self.hit(Class::R9);
+            self.manage_zones(what, vec![z], false);
+        }
+    }
+
+    pub(super) fn report(&mut self) {
+        let z = self.any_zone();
+        self.report_of(z);
+    }
+
+    pub(super) fn report_of(&mut self, z: usize) {
+        let Some(q) = self.queue_for(z, 1) else { return };
+        let zone = &self.zones[z];
+        let mut bio = Bio::with_buf(Op::ReportZones, Sector(zone.start), 0, bytes(64));
+        let quiet = zone.quiet();
+        if quiet && (zone.moved || zone.fuzzy || self.rng.one_in(4)) {
+            bio.flags = Flags::RESYNC;
+        }
+        let activity = zone.activity;
+        self.submit(q, vec![(bio, Asked::Report { zone: z, quiet, activity })]);
+    }
+
+    pub(super) fn bad(&mut self) {
+        let z = self.any_zone();
+        let zone = &self.zones[z];
+        if zone.dead || zone.unsure || zone.fuzzy || !zone.quiet() || self.mode != Mode::Plug {
+            return;
+        }
+        let Some(q) = self.queue_for(z, 1) else { return };
+        let zone = &self.zones[z];
+        let (g, at) = (self.grain, zone.start + u64::from(zone.wp));
+        let (start, wp, cap, len) = (zone.start, zone.wp, zone.cap, zone.len);
+        let conventional = zone.conventional;
+        let last = self.zones.last().expect("a zone");
+        let end = last.start + u64::from(last.len);
+        let known = !self.native || !z.is_multiple_of(2);
+        let mut choices: Vec<(Box<Bio>, Status)> = vec![
+            (write_as(end, g, 1), Status::OutOfRange),
+            (write_as(start, 0, 1), Status::OutOfRange),
+            (read(end, g), Status::OutOfRange),
+            (op(Op::Write, start, g), Status::BadBuffer),
+            (Bio::with_buf(Op::ReportZones, Sector(end), 0, bytes(64)), Status::OutOfRange),
+            (Bio::new(Op::ReportZones, Sector(start), 0), Status::BadBuffer),
+            (op(Op::ZoneReset, end, len), Status::OutOfRange),
+            (op(Op::ZoneReset, start, 0), Status::OutOfRange),
+        ];
+        if len > 1 && !conventional {
+            choices.push((op(Op::ZoneFinish, start + 1, 1), Status::NotZoneStart));
+            choices.push((op(Op::Discard, start, g), Status::NotSupported));
+        }
+        if conventional {
+            choices.push((append(start, g, 0), Status::ConventionalZone));
+            choices.push((op(Op::ZoneReset, start, len), Status::ConventionalZone));
+        } else if len > g {
+            choices.push((append(start + u64::from(g), g, 0), Status::NotZoneStart));
+        }
+        if !conventional && known {
+            if g > 1 {
+                choices.push((write_as(at.min(end - 1), 1, 1), Status::Unaligned));
+            }
+            if wp == cap {
+                choices.push((write_as(start, g, 1), Status::ZoneFull));
+                if !self.native {
+                    choices.push((append(start, g, 0), Status::ZoneFull));
+                }
+            } else {
+                let other = if wp == 0 { g } else { wp - g };
+                if other < len && (g <= self.max_transfer) {
+                    choices.push((
+                        write_as(start + u64::from(other), g, 1),
+                        Status::NotAtWritePointer,
+                    ));
+                }
+                if cap < len {
+                    choices.push((write_as(at, cap - wp + g, 1), Status::PastCapacity));
+                }
+            }
+        }
+        let i = self.rng.below(choices.len() as u32) as usize;
+        let (bio, status) = choices.swap_remove(i);
+        let before = format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32)));
+        let device = self.emu.zone_info(ZoneNo(z as u32));
+        self.submit(q, vec![(bio, Asked::Bad { zone: z, first: wp == 0, statuses: vec![status] })]);
+        assert_eq!(before, format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32))), "W9");
+        // Not the condition: a command that was held up may have gone out and closed the zone implicitly.
+        assert_eq!(device.wp, self.emu.zone_info(ZoneNo(z as u32)).wp);
+    }
+
+    /// A write that is misplaced behind writes in flight: it fails, they do not.
+    pub(super) fn bad_behind(&mut self) {
+        let z = self.any_zone();
+        let zone = &self.zones[z];
+        let busy = zone.writes > 0 && zone.managed == 0 && zone.orphans == 0 && !zone.conventional;
+        if !busy || zone.unsure || zone.fuzzy || zone.dead || self.mode != Mode::Plug || self.native
+        {
+            return;
+        }
+        let Some(q) = self.queue_for(z, 1) else { return };
+        let zone = &self.zones[z];
+        // After an error the zone may have been brought back to where it failed, but never further than here.
+        let offset = if zone.wp >= 2 * self.grain && !self.has_faults {
+            zone.wp - 2 * self.grain
+        } else if zone.wp + self.grain < zone.cap {
+            zone.wp + self.grain
+        } else {
+            return;
+        };
+        use Status as S;
+        let mut statuses =
+            vec![S::NotAtWritePointer, S::StaleWritePointer, S::ZoneReadOnly, S::ZoneOffline];
+        if zone.wp == zone.cap {
+            statuses.push(S::ZoneFull);
+        }
+        if self.has_faults {
+            // The zone may have been undone to there, or filled by what a report found.
+            statuses.extend([S::ZoneFull, S::PastCapacity]);
+        }
+        let bio = write_as(zone.start + u64::from(offset), self.grain, 1);
+        self.submit(q, vec![(bio, Asked::Bad { zone: z, first: false, statuses })]);
+    }
+
+    /// The zones are read again; and the layout, if it has changed.
+    pub(super) fn revalidate(&mut self) {
+        let open: Vec<_> = (0..self.queues.len()).filter(|&q| self.queues[q].is_some()).collect();
+        let q = self.rng.pick(&open);
+        trace!(self, "  revalidate through queue {q}");
+        self.revalidation = Some((self.disk.revalidate(), q, !self.outstanding.is_empty()));
+    }
+}

@@ -1,0 +1,132 @@
+//! What must hold when everything rests.
+
+use super::World;
+use crate::class::Class;
+use crate::memory::{buf, stamps};
+use std::task::Waker;
+use zoneplug_core::disk::Mode;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Bio, Command, Commands, Device, Nanos, Op, Sector, Status, ZoneNo};
+
+impl World {
+    pub(crate) fn check_at_rest(&mut self) {
+        let (stats, counters) = (self.emu.stats(), self.disk.counters());
+        self.account();
+        for q in self.queues.iter().flatten() {
+            assert_eq!(q.outstanding(), 0);
+        }
+        // What failed at the device failed for somebody.
+        for (status, n) in self.spy.failures().into_iter().filter(|_| !self.hidden) {
+            assert!(self.seen.contains(&status), "{n} commands: {status}, and no BIO");
+        }
+        if self.mode == Mode::Plug {
+            // A power cut makes the device forget by writing zones again.
+            assert!(stats.overlaps == 0 || self.cover.of(Class::Cut) > 0, "I1");
+            if !self.spoiled {
+                assert_eq!(stats.failed(Status::UnalignedWrite), 0, "I2, I3");
+                assert_eq!(stats.failed(Status::InvalidField), 0);
+            }
+            assert_eq!(counters.waiting, 0);
+            let mut dump = String::new();
+            self.disk.zone_wplugs(&mut dump).expect("a string takes everything");
+            for line in dump.lines() {
+                assert!(line.ends_with("pending BIO: 0") && line.contains("ref: 1,"), "{line}");
+            }
+            assert!(counters.plugs.aborted <= counters.plugs.parked);
+            assert!(counters.plugs.resynced <= self.next_token * self.zones.len() as u64);
+        }
+        for &(zone, _, expected, at) in &self.appends {
+            let z = &self.zones[zone];
+            assert!(z.failed || z.fuzzy || expected == at, "A5: {expected}, not {at}, in {z:?}");
+        }
+        for z in 0..self.zones.len() {
+            self.check_zone(z);
+        }
+    }
+
+    pub(super) fn check_zone(&mut self, z: usize) {
+        let zone = &self.zones[z];
+        let info = self.emu.zone_info(ZoneNo(z as u32));
+        if zone.dead {
+            return;
+        }
+        let medium = self.medium(z);
+        let zone = &self.zones[z];
+        // What was acknowledged is there.
+        for (i, expected) in zone.shadow.iter().enumerate() {
+            if let Some(s) = expected {
+                assert_eq!(medium[i], *s, "zone {z}, offset {i} of {zone:?}");
+            }
+        }
+        if zone.conventional {
+            return;
+        }
+        // I2: what is there was submitted in the order in which it lies there.
+        let written = match info.cond {
+            Condition::Full => zone.cap,
+            _ => (info.wp.0 - info.start.0) as u32,
+        };
+        let order: Vec<_> =
+            medium[..written as usize].iter().copied().filter(|&s| s != 0).collect();
+        if !(zone.fuzzy || self.native && z.is_multiple_of(2)) {
+            assert!(order.windows(2).all(|w| w[0] < w[1]), "I2: zone {z} holds {medium:?}");
+        }
+        // What was acknowledged, and nothing else, has moved the write pointer.
+        if !zone.failed && !zone.fuzzy && !zone.unsure {
+            assert_eq!(written, zone.wp, "zone {z}: {zone:?}");
+        }
+        // R29: what the layer believes is what the device has.
+        if self.mode == Mode::Plug && !zone.fuzzy && !zone.moved && !self.native {
+            if let Ok(cached) = self.disk.cached_zone(ZoneNo(z as u32)) {
+                assert_eq!(cached.wp, info.wp, "zone {z}: {zone:?}");
+                let active = info.cond.is_active() && cached.cond == Condition::Active;
+                // ZBC: an empty zone that was opened explicitly is open; the layer keeps wp 0 as empty.
+                let opened = info.cond.is_active() && cached.cond == Condition::Empty;
+                assert!(active || opened || cached.cond == info.cond, "{cached:?} {info:?}");
+            } else {
+                assert!(zone.failed, "only an error makes a zone stale");
+            }
+        }
+    }
+
+    /// Keeps what the disk has counted: it may be closed.
+    pub(super) fn account(&mut self) {
+        let counters = self.disk.counters();
+        self.parked += counters.plugs.parked;
+        if self.inline && counters.plugs.parked > 0 {
+            self.hit(Class::R3);
+        }
+        let merged = self.spy.merged();
+        for (class, yes) in [(Class::R23, merged.0), (Class::R24, merged.1), (Class::R16, merged.2)]
+        {
+            if yes {
+                self.hit(class);
+            }
+        }
+    }
+
+    /// What is stamped on a zone, read past the layer and past all faults.
+    pub(super) fn medium(&self, z: usize) -> Vec<u64> {
+        let zone = &self.zones[z];
+        let mut queue = self.emu.open_queue(1, Waker::noop().clone()).expect("a queue");
+        let mut all = Vec::new();
+        let mut now = Nanos(0);
+        while (all.len() as u32) < zone.len {
+            let n = self.max_transfer.min(zone.len - all.len() as u32);
+            let bio = Bio::with_buf(Op::Read, Sector(zone.start + all.len() as u64), n, buf(n));
+            let mut list = Commands::from([Command::of(bio)]);
+            let mut done = Commands::new();
+            while done.is_empty() {
+                queue.submit(now, &mut list);
+                now = queue.next_deadline().unwrap_or(now).max(now);
+                queue.poll(now, &mut done);
+            }
+            if !done[0].status.is_ok() {
+                // An offline zone tells nothing.
+                return vec![0; zone.len as usize];
+            }
+            all.extend(stamps(&done[0].bios[0].buf));
+        }
+        all
+    }
+}

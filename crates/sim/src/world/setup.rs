@@ -1,0 +1,185 @@
+//! How a world begins: everything about it follows from its seed.
+
+use super::{World, Zone};
+use crate::class::Coverage;
+use crate::memory;
+use crate::spy::{Spied, Spy};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use zoneplug_core::disk::{Disk, DiskConfig, Mode};
+use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_core::stack::{FaultDisk, FaultPlan};
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Nanos, Random, ZoneNo};
+
+/// Layouts that are shown in turn: the last is the device's own.
+fn layouts(rng: &mut Random, grain: u32) -> Vec<Geometry> {
+    let zones = rng.range(2, 6);
+    let size = grain * if rng.one_in(2) { 1 << rng.range(2, 6) } else { rng.range(3, 70) };
+    let cap = if rng.one_in(2) { size } else { grain * rng.range(1, size / grain) };
+    let nr_conventional = if rng.one_in(3) { rng.range(1, zones - 1) } else { 0 };
+    let grows = rng.one_in(5) && zones > nr_conventional + 2;
+    let make = |n: u32| {
+        let g = Geometry::new(u64::from(n), size, cap).expect("a layout");
+        g.with_conventional((0..nr_conventional).map(ZoneNo)).expect("zones")
+    };
+    if grows {
+        return vec![make(zones - 1), make(zones)];
+    }
+    let mut g = make(zones);
+    if rng.one_in(3) {
+        let last = grain * rng.range(1, size / grain);
+        let last_cap = grain * rng.range(1, last / grain);
+        g = g.with_last_zone(last, last_cap).expect("a last zone");
+    }
+    vec![g]
+}
+
+fn limits(rng: &mut Random, grain: u32) -> Limits {
+    let mut l = Limits {
+        logical_block_sectors: if rng.one_in(2) { 1 } else { grain },
+        write_granularity_sectors: grain,
+        ..Limits::default()
+    };
+    if rng.one_in(2) {
+        l.max_transfer_sectors = grain * rng.range(1, 12) + rng.below(grain);
+    }
+    if rng.one_in(3) {
+        l.max_write_zeroes_sectors = rng.range(0, 12);
+    }
+    if rng.one_in(3) {
+        l.max_bios = rng.range(1, 5);
+    }
+    if rng.one_in(4) {
+        l.max_active_zones = rng.range(1, 4);
+        l.max_open_zones = rng.range(0, l.max_active_zones);
+    }
+    if rng.one_in(6) {
+        l.zone_append_max_sectors = grain * rng.range(1, 6);
+    }
+    l
+}
+
+/// Opens a disk in virtual time.
+pub(super) fn open(spy: &Arc<Spy>, config: &DiskConfig) -> Disk {
+    let mut now = Nanos(0);
+    Disk::open(Arc::new(Spied(spy.clone())), config.clone(), &mut |due| {
+        now = due.unwrap_or(now).max(now);
+        now
+    })
+    .expect("the disk opens")
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, tracing: bool) -> World {
+        memory::recycle();
+        let mut rng = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x5a0e);
+        let mode = match rng.below(16) {
+            0 => Mode::Lock,
+            1 => Mode::None,
+            _ => Mode::Plug,
+        };
+        let grain = 1 << rng.range(0, 2);
+        let layouts = layouts(&mut rng, grain);
+        let geometry = layouts[0].clone();
+        let l = limits(&mut rng, grain);
+        let mut emu = EmuConfig::new(EmuKind::Mem, layouts[layouts.len() - 1].clone());
+        emu.limits = l.clone();
+        emu.latency = Nanos(if rng.one_in(2) { 0 } else { u64::from(rng.range(1, 1000)) });
+        emu.reorder = rng.one_in(2).then(|| rng.draw());
+        emu.paranoid = true;
+        let inline = emu.latency.0 == 0 && emu.reorder.is_none();
+        let emu = EmuDisk::new(emu).expect("a device");
+        let plan = FaultPlan { rules: Vec::new(), seed: rng.draw() };
+        let faults = FaultDisk::new(emu.clone(), &plan).expect("a layer");
+        if rng.one_in(3) {
+            faults.watch_cache().expect("the device reports its zones");
+        }
+        let config = DiskConfig {
+            mode,
+            nomerges: rng.one_in(5),
+            emulate_append: rng.one_in(3),
+            shards: 1 << rng.range(0, 6),
+            strict_management: rng.one_in(6),
+            ..DiskConfig::default()
+        };
+        let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
+        let spy = Spy::new(faults.clone(), layouts, true, None);
+        let disk = open(&spy, &config);
+        let mut world = World {
+            seed,
+            mode,
+            config,
+            disk,
+            queues: Vec::new(),
+            tags: Vec::new(),
+            now: Nanos(0),
+            inline,
+            zones: Vec::new(),
+            outstanding: BTreeMap::new(),
+            next_token: 1,
+            next_stamp: 1,
+            max_transfer: l.transfer_sectors(),
+            grain,
+            // A8: the cache of a disk with native appends is of no use.
+            spoiled: native,
+            native,
+            freeze: None,
+            revalidation: None,
+            has_faults: false,
+            gone: false,
+            appends: Vec::new(),
+            limited: l.max_active_zones != 0,
+            seen: BTreeSet::new(),
+            hidden: false,
+            completions: 0,
+            submitted: 0,
+            troubles: 0,
+            cover: Coverage::default(),
+            trace: Vec::new(),
+            tracing,
+            parked: 0,
+            recovered: 0,
+            split: false,
+            busy_before: 0,
+            late_seen: 0,
+            emu,
+            faults,
+            spy,
+            rng,
+        };
+        for _ in 0..world.rng.range(2, 4) {
+            world.tags.push(0);
+            world.queues.push(None);
+            world.open_queue(world.queues.len() - 1);
+        }
+        world.add_zones(&geometry);
+        if tracing {
+            let e = world.emu.config();
+            world.trace.push(format!("device {e}, layer {:?}", world.config));
+        }
+        world
+    }
+
+    /// A new queue in place `q`.
+    pub(super) fn open_queue(&mut self, q: usize) {
+        let (depth, tags) = (self.rng.range(1, 32), self.rng.range(1, 5) as u16);
+        self.tags[q] = tags;
+        self.queues[q] = Some(self.disk.open_polled_queue(depth, tags).expect("a queue"));
+    }
+
+    /// Zones that the disk has and the client does not know yet.
+    pub(super) fn add_zones(&mut self, g: &Geometry) {
+        for z in self.zones.len() as u32..g.nr_zones() {
+            let len = g.zone_len_sectors(ZoneNo(z));
+            self.zones.push(Zone {
+                start: g.zone_start(ZoneNo(z)).0,
+                len,
+                cap: g.capacity_of(ZoneNo(z)),
+                conventional: g.is_conventional(ZoneNo(z)),
+                shadow: vec![None; len as usize],
+                ..Zone::default()
+            });
+        }
+    }
+}

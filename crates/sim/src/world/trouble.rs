@@ -1,0 +1,278 @@
+//! What happens to a world: faults, power cuts, zones that die, queues that go, programs that meddle.
+
+use super::setup::open;
+use super::{Asked, World, trace};
+use crate::class::Class;
+use zoneplug_core::disk::Mode;
+use zoneplug_core::stack::{FaultAction, FaultRule, Kinds};
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Nanos, Op, Status, ZoneNo};
+
+impl World {
+    /// The next commands of some kind do not do what they should.
+    pub(super) fn fault(&mut self) {
+        use FaultAction as A;
+        let lost = [Status::Io, Status::Medium, Status::Timeout, Status::ShortTransfer];
+        let kept = [Status::OpenLimit, Status::ActiveLimit, Status::Busy];
+        let kinds = self.rng.pick(&[
+            Kinds::of(&[Op::Write]),
+            Kinds::WRITES,
+            Kinds::of(&[Op::ZoneAppend]),
+            Kinds::of(&[Op::Read]),
+            Kinds::of(&[Op::ZoneReset]),
+            Kinds::of(&[Op::ReportZones]),
+            Kinds::ANY,
+        ]);
+        let action = match self.rng.below(8) {
+            0..=1 => A::Fail(self.rng.pick(&lost)),
+            2 => A::Fail(self.rng.pick(&kept)),
+            3..=4 => A::Torn(self.rng.pick(&lost), None),
+            5 => A::Torn(self.rng.pick(&lost), Some(self.grain * self.rng.range(0, 6))),
+            _ => A::Delay(Nanos(u64::from(self.rng.range(1, 5000)))),
+        };
+        let mut rule = FaultRule::next(kinds, action);
+        rule.skip = u64::from(self.rng.below(3));
+        rule.zone = self.rng.one_in(3).then(|| self.any_zone() as u32);
+        self.add_fault(rule);
+    }
+
+    fn add_fault(&mut self, rule: FaultRule) {
+        trace!(self, "  fault {rule}");
+        self.has_faults = true;
+        self.troubles += 1;
+        self.faults.add(rule);
+    }
+
+    /// The device is busy for a while.
+    pub(super) fn storm(&mut self) {
+        let n = self.rng.range(1, 4);
+        self.troubles += 1;
+        if self.rng.one_in(2) {
+            trace!(self, "  the device takes nothing {n} times");
+            return self.emu.force_busy(u64::from(n));
+        }
+        let mut rule = FaultRule::next(Kinds::ANY, FaultAction::Fail(Status::Busy));
+        rule.count = Some(u64::from(n));
+        self.add_fault(rule);
+    }
+
+    /// The device has more zones than it had.
+    pub(super) fn grow(&mut self) {
+        if self.spy.grow() {
+            trace!(self, "  the device grows");
+            self.troubles += 1;
+            self.revalidate();
+        }
+    }
+
+    /// A revalidation, or an opening, has shown a layout.
+    pub(super) fn adopt_layout(&mut self) {
+        let g = self.disk.geometry();
+        if g.nr_zones() as usize > self.zones.len() {
+            self.hit(Class::Grow);
+            self.add_zones(&g);
+        }
+    }
+
+    /// The power goes and comes back, with the program or without it.
+    pub(super) fn power_cut(&mut self) {
+        if self.gone || self.native {
+            return;
+        }
+        trace!(self, "  power cut");
+        self.troubles += 1;
+        (self.has_faults, self.spoiled, self.hidden) = (true, true, true);
+        for z in &mut self.zones {
+            // Of a conventional zone only what is durable as a whole is looked for.
+            if z.conventional && (z.firm != Some(z.generation) || z.writes > 0) {
+                z.shadow.fill(None);
+            }
+            // A finish that is carried out afterwards covers what is not there any more.
+            if z.managed > 0 && !z.conventional {
+                z.shadow[z.durable as usize..].fill(None);
+            }
+            z.activity += 1;
+            z.generation += 1;
+            z.firm = None;
+            (z.unsure, z.failed) = (z.unsure || !z.conventional, true);
+        }
+        self.faults.power_cut().expect("an emulated disk reports its zones");
+        self.drain();
+        if self.zones.iter().any(|z| z.orphans > 0) {
+            self.freeze = Some(self.disk.begin_freeze());
+            self.drain();
+        }
+        self.faults.clear();
+        self.hit(Class::Cut);
+        if self.rng.one_in(2) {
+            self.revalidate();
+            self.drain();
+        } else {
+            trace!(self, "  the disk is opened again");
+            self.account();
+            let n = self.queues.len();
+            self.queues = (0..n).map(|_| None).collect();
+            self.spy.restart();
+            self.disk = open(&self.spy, &self.config);
+            for q in 0..n {
+                self.open_queue(q);
+            }
+            self.adopt_layout();
+            self.hit(Class::Restart);
+        }
+        self.after_cut();
+    }
+
+    /// What a client finds when it looks again.
+    fn after_cut(&mut self) {
+        for z in 0..self.zones.len() {
+            let info = self.emu.zone_info(ZoneNo(z as u32));
+            let medium = self.medium(z);
+            let zone = &mut self.zones[z];
+            zone.activity += 1;
+            if zone.conventional {
+                for (i, s) in zone.shadow.iter().enumerate() {
+                    let kept = s.is_none_or(|s| medium[i] == s);
+                    assert!(kept, "a cut took flushed data: zone {z}, sector {i}");
+                }
+                continue;
+            }
+            if zone.dead {
+                continue;
+            }
+            let wp = match info.cond {
+                Condition::Full => zone.cap,
+                _ => (info.wp.0 - info.start.0) as u32,
+            };
+            if !zone.fuzzy && !zone.moved {
+                let durable = zone.durable;
+                assert!(
+                    wp >= durable,
+                    "a cut took what a flush covered: zone {z} at {wp} of {zone:?}"
+                );
+                for (i, s) in zone.shadow.iter().enumerate().take(wp as usize) {
+                    let own = s.is_none_or(|s| medium[i] == s);
+                    assert!(own, "zone {z} holds another's data at {i}: {zone:?}");
+                }
+            }
+            for s in &mut zone.shadow[wp as usize..] {
+                *s = None;
+            }
+            if zone.fuzzy || zone.moved {
+                zone.shadow.fill(None);
+            }
+            zone.durable = zone.durable.min(wp);
+            zone.wp = wp;
+            (zone.unsure, zone.moved, zone.fuzzy) = (false, false, false);
+            if self.mode == Mode::Plug {
+                let cached = self.disk.cached_zone(ZoneNo(z as u32)).expect("it was just read");
+                assert_eq!(cached.wp, info.wp, "zone {z} after a cut");
+            }
+        }
+    }
+
+    /// The device goes away under load, for good.
+    pub(crate) fn vanish(&mut self) {
+        trace!(self, "  the device vanishes");
+        (self.has_faults, self.spoiled, self.hidden, self.gone) = (true, true, true, true);
+        self.troubles += 1;
+        for z in &mut self.zones {
+            (z.unsure, z.failed) = (z.unsure || !z.conventional, true);
+        }
+        self.faults.vanish();
+        self.hit(Class::Gone);
+    }
+
+    /// The owner of a queue goes away with work in flight; a freeze tells when it has finished.
+    pub(super) fn drop_queue(&mut self) {
+        let q = self.rng.below(self.queues.len() as u32) as usize;
+        let open = self.queues.iter().flatten().count();
+        if self.mode != Mode::Plug || open < 2 || self.queues[q].is_none() {
+            return;
+        }
+        trace!(self, "  queue {q} goes away");
+        self.troubles += 1;
+        if self.outstanding.values().any(|o| o.queue == q) {
+            self.hit(Class::R40);
+        }
+        self.hidden = true;
+        self.queues[q] = None;
+        let tokens: Vec<_> =
+            self.outstanding.iter().filter(|(_, o)| o.queue == q).map(|(&t, _)| t).collect();
+        for t in tokens {
+            let gone = self.outstanding.remove(&t).expect("just listed");
+            self.orphaned(gone.asked);
+        }
+        if self.rng.one_in(2) {
+            self.open_queue(q);
+        }
+        self.freeze = Some(self.disk.begin_freeze());
+    }
+
+    pub(super) fn orphaned(&mut self, asked: Asked) {
+        match asked {
+            Asked::Write { parts, .. } => {
+                for (z, ..) in parts {
+                    self.orphan_write(z);
+                }
+            }
+            Asked::Append { zone, .. } => self.orphan_write(zone),
+            Asked::Manage { zones, .. } => {
+                for z in zones {
+                    let zone = &mut self.zones[z];
+                    zone.managed -= 1;
+                    zone.orphans += 1;
+                    (zone.unsure, zone.failed, zone.fuzzy) = (true, true, true);
+                    zone.shadow.fill(None);
+                }
+                self.spoiled = true;
+            }
+            Asked::Read { .. } | Asked::Report { .. } | Asked::Flush { .. } | Asked::Bad { .. } => {
+            }
+        }
+    }
+
+    pub(super) fn orphan_write(&mut self, z: usize) {
+        let zone = &mut self.zones[z];
+        zone.writes -= 1;
+        zone.orphans += 1;
+        zone.activity += 1;
+        if !zone.conventional {
+            (zone.unsure, zone.failed) = (true, true);
+        }
+    }
+
+    /// E10: somebody else moves a write pointer.
+    pub(super) fn out_of_band(&mut self) {
+        let z = self.any_zone();
+        let zone = &mut self.zones[z];
+        if zone.conventional || !zone.quiet() || zone.dead || self.mode != Mode::Plug {
+            return;
+        }
+        let wp = self.grain * self.rng.below(zone.cap / self.grain + 1);
+        trace!(self, "  something else sets the write pointer of zone {z} to {wp}");
+        self.emu.set_write_pointer(ZoneNo(z as u32), wp);
+        zone.durable = zone.durable.min(wp);
+        zone.shadow[wp as usize..].fill(None);
+        (zone.unsure, zone.failed, zone.moved) = (true, true, true);
+        zone.generation += 1;
+        zone.activity += 1;
+    }
+
+    pub(super) fn kill_zone(&mut self) {
+        let z = self.any_zone();
+        if !self.zones[z].conventional && self.rng.one_in(2) {
+            let cond = self.rng.pick(&[Condition::ReadOnly, Condition::Offline]);
+            trace!(self, "  zone {z}: {cond}");
+            self.troubles += 1;
+            if self.rng.one_in(2) {
+                assert!(self.emu.set_condition(ZoneNo(z as u32), cond));
+            } else {
+                self.faults.kill_zone(ZoneNo(z as u32), cond);
+            }
+            let zone = &mut self.zones[z];
+            (zone.dead, zone.failed) = (true, true);
+            zone.shadow.fill(None);
+        }
+    }
+}
