@@ -1,13 +1,13 @@
 //! `zoneplug sim`: worlds by seed, in virtual time, until one breaks a promise.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
-use zoneplug_sim::{Class, Steps, Tally, run, shrink};
+use zoneplug_sim::{Class, Steps, Tally, bugs, hunt, run, shrink};
 
 /// Flags of `zoneplug sim`.
 #[derive(Debug, clap::Args)]
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FIRST..LAST", value_parser = seeds, default_value = "1..10000")]
     seeds: RangeInclusive<u64>,
 
-    /// One seed, with a trace of what happens
+    /// One seed, with a trace of what happened if it fails
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     seed: Option<u64>,
 
@@ -27,6 +27,10 @@ pub(crate) struct Args {
     /// Stop after so many minutes, wherever that is
     #[arg(long, value_name = "M")]
     minutes: Option<f64>,
+
+    /// Plant a bug, or all one after the other, and say in how many worlds each is caught (in builds of scripts/planted)
+    #[arg(long, value_name = "NAME|all", conflicts_with = "seed")]
+    planted: Option<String>,
 
     /// Print one JSON document instead of text
     #[arg(long)]
@@ -107,6 +111,9 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(seed) = args.seed {
         return replay(seed, &args.steps, out);
     }
+    if let Some(name) = &args.planted {
+        return planted(name, &args.seeds, out);
+    }
     let (first, last) = (*args.seeds.start(), *args.seeds.end());
     // indicatif draws on stderr, and only if that is a terminal.
     let bar = ProgressBar::new(last - first + 1);
@@ -155,6 +162,34 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     out.flush()?;
     Err(Failure::io(format!("seed {}: {}", f.seed, f.what))
         .hint(format!("run it again: {command}")))
+}
+
+fn planted(name: &str, seeds: &RangeInclusive<u64>, out: &mut dyn Write) -> Result<(), Failure> {
+    let all = bugs();
+    let wanted: Vec<_> = all.iter().filter(|b| name == "all" || *b == name).collect();
+    if wanted.is_empty() {
+        return Err(Failure::usage(format!("no bug is called '{name}'")).hint(all.join(", ")));
+    }
+    let mut missed = Vec::new();
+    for bug in wanted {
+        let Some(c) = hunt(bug, seeds.clone()) else {
+            return Err(Failure::new(Kind::NotSupported, "no bugs can be planted in this build")
+                .hint("scripts/planted builds one that can"));
+        };
+        let said = c.first.map_or(String::new(), |(seed, what)| {
+            let what: String = what.chars().take(80).collect();
+            format!("  first {seed}: {}", what.replace('\n', " "))
+        });
+        writeln!(out, "{:>6} of {} worlds  {:<24}{said}", c.caught, c.seeds, c.name)?;
+        out.flush()?;
+        if c.caught == 0 {
+            missed.push(c.name);
+        }
+    }
+    if missed.is_empty() {
+        return Ok(writeln!(out, "every planted bug was caught")?);
+    }
+    Err(Failure::io(format!("not caught: {}", missed.join(", "))).hint("run more seeds"))
 }
 
 /// With enough worlds, a class that none of them exercised is a hole in the simulation.

@@ -14,6 +14,8 @@ pub mod device;
 pub mod disk;
 pub mod emu;
 mod error;
+#[doc(hidden)]
+pub mod planted;
 pub mod plug;
 mod random;
 pub mod spec;

@@ -155,6 +155,14 @@ pub struct HostedDisk {
 impl HostedDisk {
     /// Opens `device` as a disk.
     pub fn open(device: Arc<dyn Device>, config: DiskConfig) -> Result<HostedDisk, Error> {
+        if config.timeout.is_some() {
+            // The adapters give buffers back with their BIO, and the device may still be using one that timed out.
+            return Err(Error::new(
+                ErrorKind::NotSupported,
+                "a hosted disk has no command deadlines yet",
+            )
+            .hint("open the disk without a timeout, or drive it yourself"));
+        }
         let real = Clock::new(true);
         let clock = Clock::new(device.is_timed());
         let disk = Disk::open(device, config, &mut |_| real.now())?;

@@ -21,11 +21,13 @@
 
 mod class;
 mod memory;
+mod plant;
 mod run;
 mod shrink;
 mod spy;
 mod world;
 
 pub use class::{Class, Coverage};
+pub use plant::{Caught, bugs, hunt};
 pub use run::{Failure, Outcome, Steps, Tally, run};
 pub use shrink::{Shrunk, shrink};

@@ -7,7 +7,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Once;
-use zoneplug_core::{Random, lost_bios};
+use zoneplug_core::{Random, Status, lost_bios};
 
 /// Which steps of a world are taken.
 ///
@@ -248,7 +248,7 @@ impl World {
             parked: self.parked > 0,
             merged,
             split: self.split,
-            failed: !self.seen.is_empty(),
+            failed: self.seen.iter().any(|s| *s >= Status::OpenLimit),
             recovered: self.recovered > 0,
             coverage: self.cover.clone(),
         }

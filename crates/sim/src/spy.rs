@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Command, Commands, Device, Error, Nanos, Op, Queue, Sector, Status};
+use zoneplug_core::{Command, Commands, Device, Error, Nanos, Op, Queue, Status};
 
 /// The last write of a zone: stamps of its first and last sector.
 #[derive(Debug, Clone, Copy, Default)]
@@ -164,13 +164,18 @@ impl Spy {
         }
     }
 
-    fn up(&self, c: &mut Command) {
+    /// The device has not taken `c` after all, or has given it back.
+    fn not_down(&self, c: &Command) {
         if let Some(zone) = self.zone(c)
             && let Some(list) = self.seen().writes.get_mut(&zone)
         {
-            let at = std::ptr::from_ref::<Command>(c).addr();
+            let at = std::ptr::from_ref(c).addr();
             list.retain(|w| w.0 != at);
         }
+    }
+
+    fn up(&self, c: &mut Command) {
+        self.not_down(c);
         if c.op == Op::ReportZones {
             let end = self.geometry().capacity();
             c.report.retain(|z| z.start < end);
@@ -198,34 +203,28 @@ impl Device for Spied {
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
         let below = self.0.below.open_queue(depth, waker)?;
-        Ok(Box::new(SpyQueue { spy: self.0.clone(), below, sent: Vec::new() }))
+        Ok(Box::new(SpyQueue { spy: self.0.clone(), below }))
     }
 }
 
 struct SpyQueue {
     spy: Arc<Spy>,
     below: Box<dyn Queue>,
-    /// Commands that were tried already and not taken.
-    sent: Vec<(usize, Sector)>,
 }
 
 impl Queue for SpyQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        // Watched as they go: what is not taken has not gone.
+        // One at a time: what is not taken has not gone.
         let mut list = Commands::new();
         while let Some(c) = commands.pop_front() {
-            let key = (std::ptr::from_ref::<Command>(&c).addr(), c.sector);
-            if !self.sent.contains(&key) {
-                self.spy.down(now, &c);
-                self.sent.push(key);
-            }
+            self.spy.down(now, &c);
             list.push_back(c);
             self.below.submit(now, &mut list);
             if let Some(c) = list.pop_front() {
+                self.spy.not_down(&c);
                 commands.push_front(c);
                 return;
             }
-            self.sent.retain(|k| *k != key);
         }
     }
 

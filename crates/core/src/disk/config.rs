@@ -1,5 +1,6 @@
 //! How a disk and its queues are opened.
 
+use crate::unit::Nanos;
 use std::fmt;
 use std::task::Waker;
 
@@ -59,6 +60,9 @@ pub struct DiskConfig {
     pub strict_management: bool,
     /// Count per zone too: [`Disk::zone_counters`](super::Disk::zone_counters).
     pub zone_counters: bool,
+    /// How long a command may take. One that is not back by then ends with [`Status::Timeout`](crate::Status::Timeout),
+    /// its outcome unknown; see [`DiskQueue::late`](super::DiskQueue::late) for what becomes of its memory. `None`: for ever.
+    pub timeout: Option<Nanos>,
     /// Shards of plugs; rounded to a power of two, at most 64.
     pub shards: u32,
 }
@@ -71,6 +75,7 @@ impl Default for DiskConfig {
             emulate_append: false,
             strict_management: false,
             zone_counters: false,
+            timeout: None,
             shards: 64,
         }
     }

@@ -7,6 +7,7 @@ use super::layout::Layout;
 use super::queue::Lane;
 use super::sync::{Ordering, lock};
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status};
+use crate::planted::{Bug, planted};
 use crate::unit::{Sector, ZoneNo};
 use crate::zone::ZONE_RECORD_LEN;
 
@@ -176,6 +177,12 @@ impl Lane {
         let zones = Self::zones_of(layout, bio);
         if !all && zones.clone().any(|z| g.is_conventional(ZoneNo(z))) {
             return Err(Status::ConventionalZone);
+        }
+        if planted(Bug::ResetAtSubmission) && layout.plugs && bio.op == Op::ZoneReset {
+            for z in zones.clone() {
+                let (mut shard, i) = shared.shard(ZoneNo(z));
+                shard.plugs[i].reset_write_pointer();
+            }
         }
         if layout.config.strict_management && layout.plugs && Self::aborts(bio.op) {
             for z in zones.clone() {
@@ -401,8 +408,9 @@ impl Lane {
         resync: bool,
     ) -> bool {
         let mut busy = false;
-        for info in &cmd.report {
+        for (n, info) in cmd.report.iter().enumerate() {
             let (zone, offset) = layout.geometry.zone_of(info.start);
+            let zone = if planted(Bug::ReportByIndex) { ZoneNo(n as u32) } else { zone };
             if offset != 0
                 || zone.0 >= layout.geometry.nr_zones()
                 || info.zone_type != layout.geometry.zone_type(zone)

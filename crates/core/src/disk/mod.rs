@@ -20,6 +20,7 @@ mod revalidate;
 mod split;
 pub(crate) mod sync;
 mod trace;
+mod watch;
 mod write;
 
 pub use attr::{Attribute, DiskCounters};
@@ -210,13 +211,22 @@ impl Disk {
             .hint(format!("depth is at least 1, tags are 1 to {}", config::MAX_TAGS)));
         }
         // One more for the disk's own reports: nothing that a freeze waits for needs a tag (I9).
-        let lower = self.shared.device.open_queue(config.tags + 1, config.waker.clone())?;
+        let places = config.tags + 1;
+        let mut lower = self.shared.device.open_queue(places, config.waker.clone())?;
+        let mut late = None;
+        if let Some(timeout) = self.config().timeout {
+            let count = Arc::new(AtomicU32::new(0));
+            lower = Box::new(watch::Watch::new(lower, timeout, places, count.clone()));
+            late = Some(count);
+        }
         let depth = u64::from(config.depth);
         let depths = self.shared.depths.fetch_add(depth, Ordering::Relaxed) + depth;
         for s in &self.shared.shards {
             lock(&s.0).reserve(depths as usize);
         }
-        Ok(DiskQueue::new(self.shared.clone(), lower, &config))
+        let mut queue = DiskQueue::new(self.shared.clone(), lower, &config);
+        queue.lane.late = late;
+        Ok(queue)
     }
 
     /// A queue whose waker does nothing: for owners that poll.

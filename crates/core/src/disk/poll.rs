@@ -12,6 +12,7 @@ use super::sync::{Ordering, lock};
 use super::trace;
 use super::{ORPHANS, Shared};
 use crate::bio::{Bio, Bios, Command, MIXED, NO_PARENT, Op, Status};
+use crate::planted::{Bug, planted};
 use crate::plug::Next;
 use crate::unit::{Nanos, ZoneNo};
 
@@ -79,7 +80,9 @@ impl DiskQueue {
         let lane = std::mem::replace(&mut self.lane, Lane::closed());
         let orphan = DiskQueue { shared: self.shared.clone(), layout: self.layout.clone(), lane };
         lock(&self.shared.orphans).push(orphan);
-        self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
+        if !planted(Bug::OrphanForgotten) {
+            self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
+        }
         // Somebody who sleeps may be the only one left to poll it.
         self.shared.wake_all();
     }
@@ -137,7 +140,7 @@ impl Lane {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        if cmd.status == Status::Busy {
+        if cmd.status == Status::Busy && !planted(Bug::BusyNotRetried) {
             // W23: the same command again; nothing else of the zone was sent meanwhile.
             cmd.status = Status::Ok;
             return self.out.push_back(cmd);
@@ -222,7 +225,7 @@ impl Lane {
     }
 
     fn forget_sector(layout: &Layout, bio: &mut Bio) {
-        if bio.op == Op::ZoneAppend {
+        if bio.op == Op::ZoneAppend && !planted(Bug::FailedAppendHasSector) {
             bio.sector = layout.geometry.zone_start(layout.geometry.zone_of(bio.sector).0);
         }
     }
@@ -238,7 +241,7 @@ impl Lane {
     ) {
         let mut bios = std::mem::take(&mut self.aborted);
         for bio in &mut bios {
-            bio.status = status;
+            bio.status = if planted(Bug::AbortAsOk) { Status::Ok } else { status };
             Self::forget_sector(layout, bio);
         }
         self.sort_out(shared, &mut bios, done);
@@ -307,7 +310,7 @@ impl Lane {
     #[cold]
     pub(crate) fn sort_out(&mut self, shared: &Shared, bios: &mut Vec<Box<Bio>>, done: &mut Bios) {
         for bio in bios.drain(..) {
-            if bio.queue == self.id {
+            if bio.queue == self.id || planted(Bug::AbortToWrongQueue) {
                 self.give_back(bio, done);
             } else {
                 self.deliver_to(shared, bio.queue, std::iter::once(bio));

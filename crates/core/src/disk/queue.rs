@@ -4,7 +4,7 @@ use super::config::QueueConfig;
 use super::layout::Layout;
 use super::mailbox::Mailbox;
 use super::split::Parent;
-use super::sync::{Ordering, lock};
+use super::sync::{AtomicU32, Ordering, lock};
 use super::{ORPHANS, Shared};
 use crate::bio::{Bio, BioPool, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
 use crate::device::Queue;
@@ -80,6 +80,8 @@ pub(crate) struct Lane {
     /// BIOs for the parts of split ones.
     pub(crate) spare: BioPool,
     pub(crate) mailbox: Arc<Mailbox>,
+    /// With a timeout: commands that were given up and are still at the device.
+    pub(crate) late: Option<Arc<AtomicU32>>,
     /// The mailboxes of the other queues, by id.
     pub(crate) peers: Vec<Option<Arc<Mailbox>>>,
 }
@@ -165,6 +167,14 @@ impl DiskQueue {
     /// Whether [`DiskQueue::poll`] has something to give back at once.
     pub fn has_completions(&self) -> bool {
         !self.lane.early.is_empty() || self.lane.mailbox.is_filled()
+    }
+
+    /// Commands that were given up when their time was over
+    /// ([`DiskConfig::timeout`](super::DiskConfig::timeout)) and are still at the device. While there are any, the
+    /// memory of BIOs that came back with [`Status::Timeout`] may still be in use: keep it. A freeze does not wait for
+    /// them; a queue that is dropped is kept until they are back.
+    pub fn late(&self) -> u32 {
+        self.lane.nr_late()
     }
 
     /// The next moment at which `poll` has work of its own, or of queues that were dropped with work in flight.
@@ -261,6 +271,7 @@ impl Lane {
             free_parents: Vec::new(),
             spare: BioPool::default(),
             mailbox,
+            late: None,
             peers: Vec::new(),
         }
     }
@@ -280,7 +291,11 @@ impl Lane {
     /// Whether the queue must go on being polled though its owner has gone.
     pub(super) fn holds_commands(&self) -> bool {
         let reports = self.reserved.is_none() && self.answered.is_none();
-        self.outstanding > 0 || self.is_busy() || reports
+        self.outstanding > 0 || self.is_busy() || reports || self.nr_late() > 0
+    }
+
+    fn nr_late(&self) -> u32 {
+        self.late.as_ref().map_or(0, |n| n.load(Ordering::Acquire))
     }
 
     #[inline]

@@ -10,6 +10,7 @@ use super::queue::DiskQueue;
 use super::sync::lock;
 use crate::bio::{Flags, Op};
 use crate::error::{Error, ErrorKind};
+use crate::planted::{Bug, planted};
 use crate::unit::{Nanos, Sector};
 use crate::zone::{Condition, Geometry, ZoneInfo, ZoneType};
 use std::sync::Arc;
@@ -142,7 +143,11 @@ impl Revalidation {
         let config = current.config.clone();
         let per_zone = config.zone_counters;
         let layout = Arc::new(Layout::new(self.geometry.clone(), limits, config));
-        shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
+        if !planted(Bug::RevalidationKeepsPlugs)
+            || shared.shards.iter().all(|s| lock(&s.0).plugs.is_empty())
+        {
+            shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
+        }
         debug_assert!(queue.lane.aborted.is_empty(), "a drained disk has nothing parked");
         *current = layout;
         drop(current);

@@ -10,6 +10,7 @@ use super::queue::{Lane, Ready};
 use super::sync::lock;
 use super::{MAX_SHARDS, Shared};
 use crate::bio::{Bio, Bios, Flags, NO_PARENT, Status};
+use crate::planted::{Bug, planted};
 use crate::plug::{Admit, Kind};
 use crate::unit::{Sector, ZoneNo};
 use zoneplug_buf::IoBuf;
@@ -114,8 +115,9 @@ impl Lane {
             return self.reject(bio, status);
         }
         let parent = self.begin_parent(bio);
+        let max = if planted(Bug::PartsPastLimit) { u32::MAX } else { max };
         self.each_part(layout, parent, max, |lane, zone, part| {
-            if layout.geometry.is_conventional(zone) {
+            if layout.geometry.is_conventional(zone) || planted(Bug::PartsSeparated) {
                 return lane.ready.push_back(Ready::Bio(part));
             }
             let (s, i) = shared.place(zone);
@@ -218,7 +220,7 @@ impl Lane {
             p.status = part.status;
         }
         p.parts -= 1;
-        if p.parts == 0 {
+        if p.parts == 0 || planted(Bug::ParentCompletesEarly) && p.bio.is_some() {
             let mut bio = p.bio.take().expect("a parent completes once");
             bio.status = p.status;
             bio.in_flight = false;

@@ -5,6 +5,7 @@ use super::layout::Layout;
 use super::queue::{Lane, Ready};
 use super::trace::trace;
 use crate::bio::{Bio, Bios, Command, Op, Status};
+use crate::planted::{Bug, planted};
 use crate::plug::{Admit, Kind, Shard};
 use crate::unit::{Sector, ZoneNo};
 
@@ -107,12 +108,22 @@ impl Lane {
         if append {
             for bio in &mut self.run {
                 bio.sector = zone_start.plus(u64::from(at));
-                at += bio.len_sectors;
+                at += if planted(Bug::AppendSectorWrong) { 0 } else { bio.len_sectors };
             }
         }
         let nr = self.run.len() as u32;
         let whole = total <= layout.merge.max_of(kind) && nr <= layout.merge.max_bios;
         let cmd = if admit == Admit::Issue { self.free.pop() } else { None };
+        if planted(Bug::NowaitAfterReservation)
+            && cmd.is_none()
+            && self.run[0].flags.contains(crate::bio::Flags::NOWAIT)
+        {
+            drop(guard);
+            for bio in std::mem::take(&mut self.run) {
+                self.reject(bio, Status::WouldBlock);
+            }
+            return;
+        }
         let Some(mut cmd) = cmd else {
             self.mailbox.counts.0.parked(self.run.len());
             #[cfg(feature = "trace")]
@@ -124,7 +135,7 @@ impl Lane {
             }
             drop(guard);
             trace!("add-to-plug", zone = zone.0, sector = sector, count = total, bios = nr);
-            if admit == Admit::Issue {
+            if admit == Admit::Issue && !planted(Bug::LostWake) {
                 // The zone waits for a tag, its BIOs hold none.
                 self.ready.push_back(Ready::Zone(zone));
             }

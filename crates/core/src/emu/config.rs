@@ -184,7 +184,10 @@ impl EmuConfig {
                     .hint("say append=emulated for a disk without append"));
             }
             (_, Some(n)) => n,
-            (Some(1), None) => config.limits.visible_append_sectors(config.geometry.zone_sectors()),
+            (Some(1), None) => {
+                config.check()?;
+                config.limits.visible_append_sectors(config.geometry.zone_sectors())
+            }
             (_, None) => 0,
         };
         config.check()?;
@@ -376,6 +379,7 @@ mod tests {
             ("mem,max-open=9,max-active=8", "max-open 9 is more than max-active 8"),
             ("mem,lba-size=3K", "a logical block of 6 sectors"),
             ("mem,granularity=512", "a write granularity of 1 sectors"),
+            ("mem,append=native,granularity=0", "a write granularity of 0 sectors"),
             ("mem,zone-size=1030K", "the zone size of 1030K is not a multiple of 4K"),
             ("mem,size=16386K", "the size of the last zone of 2K is not a multiple"),
             ("mem,max-transfer=2K", "max-transfer of 2K is less than one block"),

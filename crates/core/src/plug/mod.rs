@@ -21,6 +21,7 @@ pub use shard::{Counters, Shard, ZoneCounters};
 pub(crate) use shard::{Merge, Next};
 
 use crate::bio::{Bio, Flags, Op, Status};
+use crate::planted::{Bug, planted};
 use crate::zone::{Condition, ZoneInfo};
 
 /// State bits of a plug.
@@ -179,7 +180,9 @@ impl Plug {
     #[inline]
     pub fn admit(&mut self, offset: u32, len: u32) -> Admit {
         if self.state & !(PLUGGED | RESYNC) == 0 && self.fits(offset, len) {
-            self.wp += len;
+            if !planted(Bug::WpAtCompletion) {
+                self.wp += len;
+            }
             // A write has come: what a resync is about to say is older than it (E6).
             let was = self.state;
             self.state = PLUGGED;
@@ -242,6 +245,11 @@ impl Plug {
     /// Whether one is on its way.
     pub(crate) fn is_managed(&self) -> bool {
         self.state & MANAGED != 0
+    }
+
+    /// What a reset does, for the bug that does it too early.
+    pub(crate) fn reset_write_pointer(&mut self) {
+        self.wp = 0;
     }
 
     /// It has ended.
@@ -319,7 +327,7 @@ impl Kind {
 
     #[inline]
     pub(crate) fn merges(self, other: Kind) -> bool {
-        self.0 == other.0 && self.0 & Self::ALONE == 0
+        (self.0 == other.0 || planted(Bug::MergeMixesKinds)) && self.0 & Self::ALONE == 0
     }
 }
 

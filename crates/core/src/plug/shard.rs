@@ -4,6 +4,7 @@ use super::slots::Slots;
 use super::state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::{Kind, NONE, Plug};
 use crate::bio::{Bio, Command, Status, WritePointer};
+use crate::planted::{Bug, planted};
 use crate::zone::{Condition, ZoneInfo};
 
 /// What the plugs of a disk did (T5).
@@ -212,7 +213,7 @@ impl Shard {
         while next != NONE && (cmd.bios.len() as u32) < merge.max_bios {
             let s = self.slots.get(next);
             if !s.kind.merges(kind)
-                || s.len_sectors > max.saturating_sub(total)
+                || s.len_sectors > max.saturating_sub(total) && !planted(Bug::MergePastLimit)
                 || s.nr() > merge.max_bios - cmd.bios.len() as u32
             {
                 break;
@@ -243,14 +244,22 @@ impl Shard {
         let undo = match cmd.status.write_pointer() {
             WritePointer::Advanced => false,
             // A reset came between: its write pointer stands, and who parked since is not concerned (M4).
-            WritePointer::Kept if plug.generation != cmd.generation => false,
+            WritePointer::Kept
+                if plug.generation != cmd.generation && !planted(Bug::UndoAfterReset) =>
+            {
+                false
+            }
             WritePointer::Kept => {
-                plug.wp = offset;
+                if !planted(Bug::ReservationNotUndone) {
+                    plug.wp = offset;
+                }
                 plug.refused_for_good(cmd.status, epoch);
                 true
             }
             WritePointer::Unknown => {
-                plug.state |= NEED_WP;
+                let kept = planted(Bug::ErrorKeepsWp)
+                    || planted(Bug::TimeoutKeepsWp) && cmd.status == Status::Timeout;
+                plug.state |= if kept { 0 } else { NEED_WP };
                 plug.error_epoch = epoch;
                 self.counters.lost += 1;
                 true
@@ -258,7 +267,9 @@ impl Shard {
         };
         if undo {
             self.abort(i, aborted);
-            self.plugs[i].state &= !PLUGGED;
+            if !planted(Bug::PluggedAfterAbort) {
+                self.plugs[i].state &= !PLUGGED;
+            }
             return Next::Aborted;
         }
         let plug = &mut self.plugs[i];
@@ -266,6 +277,9 @@ impl Shard {
             plug.state &= !PLUGGED;
             Next::Idle
         } else {
+            if planted(Bug::PluggedClearedEarly) {
+                plug.state &= !PLUGGED;
+            }
             Next::Issue
         }
     }
@@ -291,7 +305,8 @@ impl Shard {
 
     /// A finish of zone `i`, `zone_sectors` long, succeeded (M3).
     pub(crate) fn finish(&mut self, i: usize, zone_sectors: u32, aborted: &mut Vec<Box<Bio>>) {
-        self.restart(i, zone_sectors, aborted);
+        let wp = if planted(Bug::FinishAsReset) { 0 } else { zone_sectors };
+        self.restart(i, wp, aborted);
     }
 
     fn restart(&mut self, i: usize, wp: u32, aborted: &mut Vec<Box<Bio>>) {
@@ -321,7 +336,7 @@ impl Shard {
         }
         let gone = matches!(zone.cond, Condition::ReadOnly | Condition::Offline);
         // Wrapping: the epochs in use at one time are close together.
-        let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0;
+        let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0 || planted(Bug::StaleReport);
         let back = plug.state & (READONLY | OFFLINE) != 0 && !gone && newer;
         let fresh = plug.state & NEED_WP != 0 && newer;
         let asked = resync && plug.state & RESYNC != 0 && newer;

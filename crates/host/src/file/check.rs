@@ -170,6 +170,9 @@ fn space(
     repair: bool,
     report: &mut CheckReport,
 ) {
+    if head.sup.keeps_space {
+        return;
+    }
     let mut bytes = 0;
     for (zone, r) in (0..).zip(&zones.live) {
         if !is_resettable(r.cond) {

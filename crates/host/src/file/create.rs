@@ -83,8 +83,13 @@ fn open(path: &Path, force: bool) -> Result<(File, bool), Error> {
     Ok((file, false))
 }
 
-pub(super) fn create(path: &Path, o: &CreateOptions, force: bool) -> Result<Identity, Error> {
-    let sup = describe(o)?;
+pub(super) fn create(
+    path: &Path,
+    o: &CreateOptions,
+    force: bool,
+    keeps_space: bool,
+) -> Result<Identity, Error> {
+    let sup = Super { keeps_space, ..describe(o)? };
     let len = Layout::of(&sup.geometry).len;
     let (file, new) = open(path, force)?;
     let shown = path.display();
@@ -98,7 +103,12 @@ pub(super) fn create(path: &Path, o: &CreateOptions, force: bool) -> Result<Iden
             io_error(format!("cannot make {shown} {} long", Bytes(len)), e)
                 .hint("the file system may not have files of this size: make a smaller disk")
         })?;
-        format(&FileStorage::open(path, true).map_err(failed)?, &sup).map_err(failed)?;
+        let storage = FileStorage::open(path, true).map_err(failed)?;
+        if sup.keeps_space {
+            let data = Layout::of(&sup.geometry).data;
+            storage.preallocate(data, len - data).map_err(failed)?;
+        }
+        format(&storage, &sup).map_err(failed)?;
         sync_directory(path).map_err(failed)
     })();
     if made.is_err() && new {

@@ -8,7 +8,7 @@ use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Command, Flags, Op, Sector, Status, ZoneNo};
 
 /// Space is found for a zone ahead of its writes in steps of so many sectors.
-const SPACE: u32 = (64 << 20) >> 9;
+const SPACE: u32 = (256 << 20) >> 9;
 
 /// What a command needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,13 +154,15 @@ impl Core {
         if end > m.space
             && let Some(file) = self.storage.file()
             && !file.is_tmpfs()
+            && !self.sup.keeps_space
         {
             let from = at.max(m.space);
             let to = end.saturating_add(SPACE).min(capacity);
             m.space = to;
             drop(guard);
             let at = self.layout.data(zone.0, from);
-            file.preallocate(at, self.layout.data(zone.0, to) - at);
+            // An optimisation: an error is for the write itself to meet.
+            let _ = file.preallocate(at, self.layout.data(zone.0, to) - at);
         }
         Ok(Next::Data(data(at)))
     }

@@ -84,6 +84,8 @@ pub(super) struct Super {
     pub(super) label: String,
     pub(super) geometry: Geometry,
     pub(super) limits: Limits,
+    /// Space was found when the disk was made, and is kept when a zone is reset.
+    pub(super) keeps_space: bool,
 }
 
 /// Where things are, in bytes of the file.
@@ -167,7 +169,8 @@ impl Super {
         }
         let config: EmuConfig = text.parse()?;
         let (geometry, limits) = (config.geometry, config.limits);
-        Ok(Super { uuid, created, label: o.label.clone(), geometry, limits })
+        let label = o.label.clone();
+        Ok(Super { uuid, created, label, geometry, limits, keeps_space: false })
     }
 
     pub(super) fn encode(&self) -> [u8; SECTOR] {
@@ -200,6 +203,7 @@ impl Super {
             put32(&mut b, 96 + 4 * i, n);
         }
         b[144..144 + self.label.len()].copy_from_slice(self.label.as_bytes());
+        put32(&mut b, 208, u32::from(self.keeps_space));
         let crc = crc32c(&b[20..]);
         put32(&mut b, 16, crc);
         b
@@ -254,6 +258,7 @@ impl Super {
             label: String::from_utf8(label.to_vec()).ok()?,
             geometry: config.geometry,
             limits: config.limits,
+            keeps_space: get32(b, 208) == 1,
         };
         // The places follow from the geometry; a file that says otherwise is not of this version.
         (s.encode() == *b).then_some(s)

@@ -63,7 +63,7 @@ use zoneplug_core::{Device, Error, ErrorKind, Queue, ZoneNo};
 /// Most BIOs of a command: its segments fit into one vectored call.
 const MAX_BIOS: u32 = 256;
 /// Longest command, in sectors.
-const MAX_TRANSFER: u32 = (16 << 20) >> 9;
+const MAX_TRANSFER: u32 = (2 << 20) >> 9;
 /// How long opening waits for the lock: the kernel may still be writing for a process that was killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -138,7 +138,25 @@ pub struct Identity {
 /// # std::fs::remove_file(&path).unwrap();
 /// ```
 pub fn create(path: &Path, opts: &CreateOptions, force: bool) -> Result<Identity, Error> {
-    create::create(path, opts, force)
+    create::create(path, opts, force, false)
+}
+
+/// As [`create`], but finds space for all data now and keeps it when a zone is reset: the file is not sparse, and no
+/// write fails for want of space.
+///
+/// ```
+/// use zoneplug_host::file::{create_preallocated, CreateOptions};
+/// # let path = std::env::temp_dir().join(format!("zoneplug-full-{}.zbd", std::process::id()));
+/// let o = CreateOptions { zones: Some(4), zone_size: Some(1 << 20), ..Default::default() };
+/// create_preallocated(&path, &o, false).unwrap();
+/// # std::fs::remove_file(&path).unwrap();
+/// ```
+pub fn create_preallocated(
+    path: &Path,
+    opts: &CreateOptions,
+    force: bool,
+) -> Result<Identity, Error> {
+    create::create(path, opts, force, true)
 }
 
 /// The error for a disk that somebody else has open for writing.

@@ -191,7 +191,7 @@ impl FileQueue {
         else {
             return;
         };
-        let fd = file.fd_for(&slot.segments);
+        let fd = file.fd_for(&slot.segments, slot.left);
         // SAFETY: the slot keeps command and list as they are until the answer; `drop` waits for it.
         let pushed = unsafe { ring.transfer(fd, write, slot.at, &slot.segments, u64::from(i)) };
         if !pushed {

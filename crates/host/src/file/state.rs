@@ -349,14 +349,19 @@ impl Core {
     pub(super) fn give_back(&self, zone: u32, from: u32) {
         let at = self.layout.data(zone, from);
         let end = self.layout.data(zone, 0) + self.layout.stride;
-        if at < end {
+        if at < end && !self.sup.keeps_space {
             let _ = self.storage.punch(at, end - at);
         }
     }
 
     /// Makes a range zeroes, by a hole or by writing them.
     pub(super) fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        match self.storage.punch(at, len) {
+        let holes = !self.sup.keeps_space;
+        match if holes {
+            self.storage.punch(at, len)
+        } else {
+            Err(io::ErrorKind::Unsupported.into())
+        } {
             Err(e) if e.kind() == io::ErrorKind::Unsupported => {}
             done => return done,
         }

@@ -10,6 +10,11 @@ use std::path::Path;
 use std::sync::OnceLock;
 use zoneplug_buf::IoBuf;
 
+/// Shorter commands go through the page cache, although it could be passed. A sequential zone has one write in flight,
+/// so with direct I/O the latency of the device, not its bandwidth, would limit small writes; drives have a write
+/// cache for the same reason, and this one survives the process.
+const LONG: u64 = 256 << 10;
+
 /// Where the bytes of a disk are, and the five things that it does with them.
 ///
 /// A write that returned is seen by every later read, and survives the process. Only what [`Storage::sync`] covers
@@ -112,10 +117,12 @@ impl FileStorage {
         }
     }
 
-    /// The description for data in such memory.
-    pub(super) fn fd_for(&self, s: &Segments) -> RawFd {
+    /// The description for data in such memory: past the page cache if it is long and aligned.
+    pub(super) fn fd_for(&self, s: &Segments, bytes: u64) -> RawFd {
         match self.direct.get() {
-            Some(&(memory, length)) if !s.is_aligned(memory, length) => self.meta.as_raw_fd(),
+            Some(&(memory, length)) if bytes < LONG || !s.is_aligned(memory, length) => {
+                self.meta.as_raw_fd()
+            }
             _ => self.data.as_raw_fd(),
         }
     }
@@ -133,9 +140,9 @@ impl FileStorage {
         self.tmpfs
     }
 
-    /// Finds space for a range ahead of its writes. An optimisation: errors are for the write itself to meet.
-    pub(super) fn preallocate(&self, at: u64, len: u64) {
-        let _ = sys::preallocate(&self.meta, at, len);
+    /// Finds space for a range ahead of its writes.
+    pub(super) fn preallocate(&self, at: u64, len: u64) -> io::Result<()> {
+        sys::preallocate(&self.meta, at, len)
     }
 }
 
@@ -183,7 +190,7 @@ impl Storage for FileStorage {
     ) -> io::Result<()> {
         let mut segments = Segments::default();
         bufs.for_each(|(buf, len)| segments.push(&buf, len));
-        sys::transfer(self.fd_for(&segments), write, at, &mut segments)
+        sys::transfer(self.fd_for(&segments, 0), write, at, &mut segments)
     }
 
     fn file(&self) -> Option<&FileStorage> {

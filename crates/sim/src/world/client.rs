@@ -40,6 +40,7 @@ impl World {
             188 => self.kill_zone(),
             189 => self.power_cut(),
             190 => self.grow(),
+            191 => self.undo_around_reset(),
             _ => {
                 self.poll_round();
             }

@@ -12,6 +12,9 @@ impl World {
         trace!(self, "  done {} at {}: {}", bio.token, bio.sector.0, bio.status);
         let o = self.outstanding.remove(&bio.token).expect("I7: a BIO completes exactly once");
         assert_eq!(o.queue, q, "it comes back through its own queue");
+        if bio.status == Status::Timeout && self.late > 0 && self.faults.counts().lost > 0 {
+            self.hit(Class::Lost);
+        }
         if !bio.status.is_ok() {
             self.seen.insert(bio.status);
             // Of several parts that fail, one says why.

@@ -4,6 +4,7 @@ use super::{Asked, World, trace};
 use crate::class::Class;
 use crate::memory::{append, bytes, op, read, write_as};
 use zoneplug_core::disk::Mode;
+use zoneplug_core::stack::{FaultAction, FaultRule, Kinds};
 use zoneplug_core::{Bio, Bios, Flags, Op, Sector, Status, ZoneNo};
 
 impl World {
@@ -211,5 +212,60 @@ impl World {
         let q = self.rng.pick(&open);
         trace!(self, "  revalidate through queue {q}");
         self.revalidation = Some((self.disk.revalidate(), q, !self.outstanding.is_empty()));
+    }
+
+    /// M4: a write that provably did nothing ends around a reset, before it or after: the reset's write pointer stands.
+    pub(super) fn undo_around_reset(&mut self) {
+        let z = self.any_zone();
+        let zone = &self.zones[z];
+        let ready = zone.quiet() && !(zone.conventional || zone.unsure || zone.fuzzy || zone.dead);
+        if !ready || zone.wp == 0 || zone.wp >= zone.cap || self.mode != Mode::Plug {
+            return;
+        }
+        if self.native || self.gone || self.is_freezing() || self.config.timeout.is_some() {
+            return;
+        }
+        let (at, start, len) = (zone.start + u64::from(zone.wp), zone.start, zone.len);
+        let Some(w) = self.queue_for(z, 1) else { return };
+        let Some(m) = (0..self.queues.len())
+            .find(|&q| q != w && self.queues[q].as_ref().is_some_and(|q| q.room() > 0))
+        else {
+            return;
+        };
+        self.drain();
+        self.faults.clear();
+        let mut rule =
+            FaultRule::next(Kinds::of(&[Op::Write]), FaultAction::Fail(Status::OpenLimit));
+        rule.zone = Some(z as u32);
+        trace!(self, "  fault {rule}");
+        (self.has_faults, self.troubles) = (true, self.troubles + 1);
+        self.faults.add(rule);
+        if !self.zones[z].quiet() || self.zones[z].unsure {
+            return;
+        }
+        let stamp = self.stamp(self.grain);
+        let bad = |statuses| Asked::Bad { zone: z, first: false, statuses };
+        let write = write_as(at, self.grain, stamp);
+        let refused = vec![Status::OpenLimit, Status::AbortedByManagement];
+        self.submit(w, vec![(write, bad(refused))]);
+        let done = vec![Status::Ok, Status::ZoneBusy];
+        let token = self.next_token;
+        self.submit(m, vec![(op(Op::ZoneReset, start, len), bad(done))]);
+        self.drain();
+        self.faults.clear();
+        let zone = &mut self.zones[z];
+        zone.activity += 1;
+        zone.generation += 1;
+        zone.failed = true;
+        let info = self.emu.zone_info(ZoneNo(z as u32));
+        let cached = self.disk.cached_zone(ZoneNo(z as u32)).expect("M4: nothing made it stale");
+        assert_eq!(
+            cached.wp, info.wp,
+            "M4: an undo belongs to its generation: bio {token}, zone {z}"
+        );
+        if info.wp == zoneplug_core::Sector(start) {
+            zone.shadow.fill(None);
+            (zone.wp, zone.durable) = (0, 0);
+        }
     }
 }

@@ -161,7 +161,10 @@ pub(crate) struct World {
     pub(crate) recovered: u64,
     pub(crate) split: bool,
     pub(crate) busy_before: u64,
-    pub(crate) late_seen: u64,
+    /// Commands that were given up and are not back.
+    pub(crate) late: u32,
+    /// Whether the last revalidation went well.
+    pub(crate) is_read: bool,
 }
 
 impl World {
@@ -230,6 +233,7 @@ impl World {
                         trace!(self, "  revalidation: {result:?}");
                         assert!(result.is_ok() || self.has_faults, "{result:?}");
                         self.hidden |= result.is_err();
+                        self.is_read = result.is_ok();
                         self.completions += 1;
                         if result.is_ok() {
                             if load {
@@ -245,6 +249,11 @@ impl World {
         let Some(queue) = self.queues[q].as_mut() else { return };
         let mut done = Bios::new();
         queue.poll(self.now, &mut done);
+        let late = self.queues.iter().flatten().map(DiskQueue::late).sum();
+        if late < self.late {
+            self.hit(Class::Late);
+        }
+        self.late = late;
         for bio in done {
             self.completions += 1;
             self.completed(q, bio);

@@ -83,10 +83,16 @@ impl World {
         let layouts = layouts(&mut rng, grain);
         let geometry = layouts[0].clone();
         let l = limits(&mut rng, grain);
+        // A command that is late has been carried out: only its completion is missing.
+        let timeout =
+            (mode == Mode::Plug && rng.one_in(4)).then(|| Nanos(u64::from(rng.range(2000, 6000))));
         let mut emu = EmuConfig::new(EmuKind::Mem, layouts[layouts.len() - 1].clone());
         emu.limits = l.clone();
         emu.latency = Nanos(if rng.one_in(2) { 0 } else { u64::from(rng.range(1, 1000)) });
         emu.reorder = rng.one_in(2).then(|| rng.draw());
+        if timeout.is_some() {
+            emu.reorder = None;
+        }
         emu.paranoid = true;
         let inline = emu.latency.0 == 0 && emu.reorder.is_none();
         let emu = EmuDisk::new(emu).expect("a device");
@@ -101,10 +107,11 @@ impl World {
             emulate_append: rng.one_in(3),
             shards: 1 << rng.range(0, 6),
             strict_management: rng.one_in(6),
+            timeout,
             ..DiskConfig::default()
         };
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
-        let spy = Spy::new(faults.clone(), layouts, true, None);
+        let spy = Spy::new(faults.clone(), layouts, true, timeout);
         let disk = open(&spy, &config);
         let mut world = World {
             seed,
@@ -122,16 +129,16 @@ impl World {
             max_transfer: l.transfer_sectors(),
             grain,
             // A8: the cache of a disk with native appends is of no use.
-            spoiled: native,
+            spoiled: native || timeout.is_some(),
             native,
             freeze: None,
             revalidation: None,
-            has_faults: false,
+            has_faults: timeout.is_some(),
             gone: false,
             appends: Vec::new(),
             limited: l.max_active_zones != 0,
             seen: BTreeSet::new(),
-            hidden: false,
+            hidden: timeout.is_some(),
             completions: 0,
             submitted: 0,
             troubles: 0,
@@ -142,7 +149,8 @@ impl World {
             recovered: 0,
             split: false,
             busy_before: 0,
-            late_seen: 0,
+            late: 0,
+            is_read: true,
             emu,
             faults,
             spy,

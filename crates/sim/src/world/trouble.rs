@@ -28,6 +28,10 @@ impl World {
             2 => A::Fail(self.rng.pick(&kept)),
             3..=4 => A::Torn(self.rng.pick(&lost), None),
             5 => A::Torn(self.rng.pick(&lost), Some(self.grain * self.rng.range(0, 6))),
+            _ if self.config.timeout.is_some() && self.rng.one_in(3) => A::Lost,
+            _ if self.config.timeout.is_some() => {
+                A::Delay(Nanos(u64::from(self.rng.range(1, 20_000))))
+            }
             _ => A::Delay(Nanos(u64::from(self.rng.range(1, 5000)))),
         };
         let mut rule = FaultRule::next(kinds, action);
@@ -105,8 +109,14 @@ impl World {
         self.faults.clear();
         self.hit(Class::Cut);
         if self.rng.one_in(2) {
-            self.revalidate();
-            self.drain();
+            // The device may still be on its way up.
+            for _ in 0..4 {
+                self.revalidate();
+                self.drain();
+                if self.is_read {
+                    break;
+                }
+            }
         } else {
             trace!(self, "  the disk is opened again");
             self.account();

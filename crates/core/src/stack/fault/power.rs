@@ -27,6 +27,18 @@ static MEMORY: Mutex<Vec<IoBuf>> = Mutex::new(Vec::new());
 struct Reach {
     acknowledged: u32,
     durable: u32,
+    /// Writes that were acknowledged.
+    acks: u64,
+    /// `acks` when the last reset was sent: one that is told of later, after writes to the empty zone, says nothing.
+    at_reset: u64,
+}
+
+impl Reach {
+    fn was_reset(&mut self) {
+        if self.acks == self.at_reset {
+            (self.acknowledged, self.durable) = (0, 0);
+        }
+    }
 }
 
 /// What a conventional range held before a write.
@@ -153,7 +165,7 @@ impl Cache {
     /// Everything that `device` holds now is durable.
     pub(super) fn new(device: &dyn Device) -> Result<Cache, Error> {
         let zones = Line::open(device)?.report()?;
-        let reach = |z| Reach { acknowledged: written(z), durable: written(z) };
+        let reach = |z| Reach { acknowledged: written(z), durable: written(z), ..Reach::default() };
         Ok(Cache {
             zones: zones.iter().map(reach).collect(),
             undo: Vec::new(),
@@ -166,6 +178,15 @@ impl Cache {
     /// `c` is about to be sent.
     pub(super) fn goes_down(&mut self, device: &dyn Device, c: &Command) {
         let g = device.geometry();
+        match c.op {
+            Op::ZoneResetAll => self.zones.iter_mut().for_each(|z| z.at_reset = z.acks),
+            Op::ZoneReset if g.contains(c.sector, 1) => {
+                if let Some(z) = self.zones.get_mut(g.zone_of(c.sector).0.0 as usize) {
+                    z.at_reset = z.acks;
+                }
+            }
+            _ => {}
+        }
         let changes = matches!(c.op, Op::Write | Op::WriteZeroes | Op::Discard);
         if !changes || !g.contains(c.sector, c.len_sectors) {
             return;
@@ -199,7 +220,7 @@ impl Cache {
             self.dropped += old;
         }
         if c.op == Op::ZoneResetAll {
-            return self.zones.fill(Reach::default());
+            return self.zones.iter_mut().for_each(Reach::was_reset);
         }
         if !g.contains(c.sector, 1) {
             return;
@@ -208,6 +229,7 @@ impl Cache {
         let Some(reach) = self.zones.get_mut(zone.0 as usize) else { return };
         match c.op {
             Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
+                reach.acks += 1;
                 reach.acknowledged = reach.acknowledged.max(offset + c.len_sectors);
                 if c.flags.contains(Flags::FUA) {
                     reach.durable = reach.durable.max(offset + c.len_sectors);
@@ -217,10 +239,10 @@ impl Cache {
                     }
                 }
             }
-            Op::ZoneReset => *reach = Reach::default(),
+            Op::ZoneReset => reach.was_reset(),
             Op::ZoneFinish => {
                 let cap = g.capacity_of(zone);
-                *reach = Reach { acknowledged: cap, durable: cap };
+                (reach.acknowledged, reach.durable) = (cap, cap);
             }
             _ => {}
         }
@@ -271,7 +293,7 @@ impl Cache {
             if keep < has && keep > 0 {
                 line.run(Command::without_data(Op::ZoneClose, z.start, len))?;
             }
-            *reach = Reach { acknowledged: keep, durable: keep };
+            (reach.acknowledged, reach.durable) = (keep, keep);
         }
         Ok(())
     }

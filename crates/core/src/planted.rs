@@ -1,0 +1,127 @@
+//! Bugs to plant: what proves that the tests would find them.
+//!
+//! A build with `--cfg zoneplug_planted` can switch on one of them at a time, and the simulation must catch each
+//! (`scripts/planted`). In every other build [`planted`] is the constant `false` and nothing of this is left.
+
+/// A bug of one of the classes that the original had, or that its tests look for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Bug {
+    /// A write that provably did nothing keeps its reservation.
+    ReservationNotUndone = 1,
+    /// After an abort the plug stays busy with nothing in flight (B30).
+    PluggedAfterAbort,
+    /// The plug is idle between a completion and the write that follows it (B10).
+    PluggedClearedEarly,
+    /// The parts of a split write go past the plug, so that others come between them (B24).
+    PartsSeparated,
+    /// A report that is older than the error is believed (CODE-2).
+    StaleReport,
+    /// A command that came back late completes its BIOs again.
+    LateCountedTwice,
+    /// The write pointer is reset when the reset is submitted (B25).
+    ResetAtSubmission,
+    /// The appends of a run all get the sector of the first.
+    AppendSectorWrong,
+    /// Parked writes merge past the transfer limit.
+    MergePastLimit,
+    /// The write pointer moves at completion instead of reservation (I3).
+    WpAtCompletion,
+    /// An aborted write is reported as done.
+    AbortAsOk,
+    /// A freeze does not wait.
+    FreezeTooEarly,
+    /// A zone that waits for a tag is forgotten: the wake-up that never comes.
+    LostWake,
+    /// An undo hits the generation after a reset (M4).
+    UndoAfterReset,
+    /// An error leaves the write pointer as it was (E1, E8).
+    ErrorKeepsWp,
+    /// What is aborted goes to the queue that noticed, not to its owner.
+    AbortToWrongQueue,
+    /// A queue that is dropped with work in flight is forgotten.
+    OrphanForgotten,
+    /// A busy command is given to the client instead of sent again.
+    BusyNotRetried,
+    /// NOWAIT fails after the reservation (B17a).
+    NowaitAfterReservation,
+    /// A finish leaves the write pointer at the start.
+    FinishAsReset,
+    /// Parts are longer than the device takes.
+    PartsPastLimit,
+    /// A failed append reports a sector (A10).
+    FailedAppendHasSector,
+    /// A revalidation keeps the old write pointers (V4).
+    RevalidationKeepsPlugs,
+    /// Writes of different kinds merge: FUA and others (W15).
+    MergeMixesKinds,
+    /// A split write completes with its first part.
+    ParentCompletesEarly,
+    /// A report is applied by its place instead of its start (CODE-3).
+    ReportByIndex,
+    /// A deadline that has passed leaves the zone as it was.
+    TimeoutKeepsWp,
+}
+
+impl Bug {
+    /// Every one.
+    pub const ALL: [Bug; 27] = [
+        Bug::ReservationNotUndone,
+        Bug::PluggedAfterAbort,
+        Bug::PluggedClearedEarly,
+        Bug::PartsSeparated,
+        Bug::StaleReport,
+        Bug::LateCountedTwice,
+        Bug::ResetAtSubmission,
+        Bug::AppendSectorWrong,
+        Bug::MergePastLimit,
+        Bug::WpAtCompletion,
+        Bug::AbortAsOk,
+        Bug::FreezeTooEarly,
+        Bug::LostWake,
+        Bug::UndoAfterReset,
+        Bug::ErrorKeepsWp,
+        Bug::AbortToWrongQueue,
+        Bug::OrphanForgotten,
+        Bug::BusyNotRetried,
+        Bug::NowaitAfterReservation,
+        Bug::FinishAsReset,
+        Bug::PartsPastLimit,
+        Bug::FailedAppendHasSector,
+        Bug::RevalidationKeepsPlugs,
+        Bug::MergeMixesKinds,
+        Bug::ParentCompletesEarly,
+        Bug::ReportByIndex,
+        Bug::TimeoutKeepsWp,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> String {
+        format!("{self:?}")
+    }
+}
+
+#[cfg(zoneplug_planted)]
+static PLANTED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+/// Plants a bug, or takes the one away that is there. False: this build cannot.
+pub fn plant(bug: Option<Bug>) -> bool {
+    #[cfg(zoneplug_planted)]
+    PLANTED.store(bug.map_or(0, |b| b as u32), std::sync::atomic::Ordering::SeqCst);
+    let _ = bug;
+    cfg!(zoneplug_planted)
+}
+
+/// Whether `bug` is planted.
+#[cfg(zoneplug_planted)]
+#[inline]
+pub(crate) fn planted(bug: Bug) -> bool {
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u32
+}
+
+/// No bug is planted in this build.
+#[cfg(not(zoneplug_planted))]
+#[inline(always)]
+pub(crate) const fn planted(_: Bug) -> bool {
+    false
+}

@@ -1,0 +1,112 @@
+//! Command deadlines: a drive that does not answer neither corrupts nor hangs, and an answer that comes late changes
+//! nothing.
+
+mod common;
+
+use common::*;
+use std::sync::Arc;
+use zoneplug_core::disk::DiskConfig;
+use zoneplug_core::emu::EmuDisk;
+use zoneplug_core::stack::FaultDisk;
+use zoneplug_core::{Nanos, Op, Status, lost_bios};
+
+/// Commands have 1 ms.
+fn rig(plan: &str, queues: &[(u32, u16)]) -> (Rig, Arc<FaultDisk>) {
+    let make = make(8, 64, 64).queues(queues);
+    let dev = EmuDisk::new(make.emu).expect("a device");
+    let fault = FaultDisk::new(dev.clone(), &plan.parse().expect("a plan")).expect("a layer");
+    let config = DiskConfig { timeout: Some(Nanos(1_000_000)), ..DiskConfig::default() };
+    let disk = open(fault.clone(), config);
+    let queues = make.queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).expect("a queue"));
+    let queues = queues.collect();
+    (Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() }, fault)
+}
+
+#[test]
+fn a_write_that_does_not_come_back_times_out_and_its_zone_recovers() {
+    let (mut r, _) = rig("write/lost", &[(64, 4)]);
+    let bios = [token(write(0, 8), 0), token(write(8, 8), 1), token(write(64, 8), 2)];
+    let bios = bios.map(|b| flags(b, zoneplug_core::Flags::NOMERGE));
+    assert_eq!(r.run(0, bios), [Status::Timeout, Status::AbortedBehind, Status::Ok]);
+    assert_eq!((r.now, r.queues[0].late()), (Nanos(1_000_000), 1));
+    assert!(r.cached(0).is_none(), "the write pointer is unknown");
+    assert_eq!(r.report(0, 1)[0].wp.0, 8, "it was carried out after all");
+    assert_eq!(r.run(0, [write(8, 8)]), [Status::Ok]);
+    assert_eq!(r.medium(0, 16), (0..16).collect::<Vec<_>>());
+    assert_eq!(lost_bios(), 0);
+}
+
+#[test]
+fn a_late_completion_changes_nothing() {
+    let (mut r, _) = rig("write/delay=5ms", &[(64, 1)]);
+    assert_eq!(r.run(0, [write(0, 8)]), [Status::Timeout]);
+    assert_eq!(r.queues[0].late(), 1);
+    r.report(0, 1);
+    assert_eq!(
+        r.run(0, [write(8, 8)]),
+        [Status::Ok],
+        "its tag is free, its place at the device is not"
+    );
+    r.now = Nanos(6_000_000);
+    r.poll(0);
+    assert_eq!((r.done.len(), r.queues[0].late()), (0, 0), "nobody is told twice");
+    assert_eq!(r.wp(0), 16);
+    assert_eq!(r.run(0, [write(16, 8), read(0, 8)]), [Status::Ok; 2]);
+}
+
+/// Appends, reads, flushes, management and reports have deadlines too; the parts of a split BIO as well.
+#[test]
+fn every_operation_has_a_deadline() {
+    let (mut r, _) = rig("any/lost/count=all/skip=1", &[(64, 16)]);
+    let bios = [
+        append(0, 8, 7),
+        read(60, 8),
+        op(Op::Flush, 0, 0),
+        op(Op::ZoneReset, 128, 64),
+        op(Op::ZoneFinish, 192, 64),
+        report(0, 1),
+        write(256, 70),
+    ];
+    assert_eq!(r.run(0, bios), [Status::Timeout; 7]);
+    assert!(
+        r.cached(2).is_none() && r.cached(3).is_none(),
+        "a reset that timed out may happen yet"
+    );
+}
+
+/// When every place at the device is taken by commands that do not come back, it is offline: nothing waits for it.
+#[test]
+fn a_device_without_answers_is_offline() {
+    let (mut r, f) = rig("any/lost/count=all/skip=1", &[(64, 2)]);
+    let reads: Vec<_> = (0..12).map(|i| read(i * 8, 8)).collect();
+    let statuses = r.run(0, reads);
+    assert_eq!(
+        statuses.iter().filter(|s| **s == Status::Timeout).count(),
+        3,
+        "two tags and one more"
+    );
+    assert_eq!(statuses.iter().filter(|s| **s == Status::NoDevice).count(), 9);
+    assert_eq!(r.queues[0].late(), 3);
+    // The device comes back: what was late ends, and the queue works again.
+    f.clear();
+    f.power_cut().expect("the power comes back");
+    r.poll(0);
+    assert_eq!(r.queues[0].late(), 0);
+    assert_eq!(r.run(0, [read(0, 8)]), [Status::Ok]);
+}
+
+/// A queue that is dropped stays until the device has given back what it holds.
+#[test]
+fn a_dropped_queue_waits_for_its_late_commands() {
+    let (mut r, _) = rig("write/delay=5ms", &[(64, 2), (64, 2)]);
+    assert_eq!(r.run(1, [write(0, 8)]), [Status::Timeout]);
+    drop(r.queues.remove(1));
+    let freeze = r.disk.begin_freeze();
+    r.poll(0);
+    assert!(freeze.poll(), "a freeze does not wait for them");
+    drop(freeze);
+    r.now = Nanos(9_000_000);
+    r.poll(0);
+    assert_eq!(r.run(0, [write(64, 8)]), [Status::Ok]);
+    assert_eq!(lost_bios(), 0);
+}

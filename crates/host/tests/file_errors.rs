@@ -1,0 +1,317 @@
+//! What goes wrong with the file of a durable disk, and what is said then.
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::task::Waker;
+use std::time::Instant;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{
+    Bio, Command, Commands, Device, Error, ErrorKind, IoBuf, Nanos, Op, Sector, Status, ZoneNo,
+};
+use zoneplug_host::DiskSpec;
+use zoneplug_host::file::testing::CutStorage;
+use zoneplug_host::file::{Access, CreateOptions, FileDisk, check, create, create_preallocated};
+
+struct Disk(PathBuf);
+
+impl Disk {
+    fn new(name: &str) -> Disk {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let path = dir.join(format!("zoneplug-err-{name}-{}.zbd", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        create(&path, &options(), false).unwrap();
+        Disk(path)
+    }
+
+    fn damage(&self, at: u64, bytes: &[u8]) {
+        let f = std::fs::OpenOptions::new().write(true).open(&self.0).unwrap();
+        f.write_all_at(bytes, at).unwrap();
+    }
+
+    fn len(&self) -> u64 {
+        std::fs::metadata(&self.0).unwrap().len()
+    }
+
+    fn open(&self) -> Result<std::sync::Arc<FileDisk>, Error> {
+        FileDisk::open(&self.0, Access::ReadWrite)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn options() -> CreateOptions {
+    CreateOptions {
+        zones: Some(20),
+        zone_size: Some(1 << 20),
+        label: "test".into(),
+        ..CreateOptions::default()
+    }
+}
+
+fn run(disk: &FileDisk, c: Box<Command>) -> Box<Command> {
+    let mut queue = disk.open_queue(1, Waker::noop().clone()).unwrap();
+    let (mut list, mut done) = (Commands::from([c]), Commands::new());
+    queue.submit(Nanos(0), &mut list);
+    while done.is_empty() {
+        queue.poll(Nanos(0), &mut done);
+        std::thread::yield_now();
+    }
+    done.pop_front().unwrap()
+}
+
+fn write(disk: &FileDisk, zone: u32, at: u32, len: u32, byte: u8) -> Status {
+    let buf = IoBuf::leaked(len * 512);
+    buf.copy_from(0, &vec![byte; len as usize * 512]);
+    let sector = disk.geometry().zone_start(ZoneNo(zone)).plus(u64::from(at));
+    run(disk, Command::of(Bio::with_buf(Op::Write, sector, len, buf))).status
+}
+
+fn read(disk: &FileDisk, zone: u32, at: u32) -> u8 {
+    let buf = IoBuf::leaked(4096);
+    let sector = disk.geometry().zone_start(ZoneNo(zone)).plus(u64::from(at));
+    let c = run(disk, Command::of(Bio::with_buf(Op::Read, sector, 8, buf)));
+    assert_eq!(c.status, Status::Ok);
+    let mut b = [0; 4096];
+    buf.copy_to(0, &mut b);
+    assert!(b.iter().all(|x| *x == b[0]));
+    b[0]
+}
+
+fn report(disk: &FileDisk, zone: u32) -> (Condition, u64) {
+    let start = disk.geometry().zone_start(ZoneNo(zone));
+    let mut c = Command::without_data(Op::ReportZones, start, 0);
+    c.report_max = 1;
+    let z = run(disk, c).report[0];
+    (z.cond, z.wp.0.wrapping_sub(start.0))
+}
+
+#[track_caller]
+fn says(r: Result<impl std::fmt::Debug, Error>, kind: ErrorKind, what: &str) {
+    let e = r.expect_err(what);
+    assert!(e.to_string().contains(what), "{e}");
+    assert_eq!(e.kind(), kind, "{e}");
+    assert!(e.what_to_try().is_some(), "{e}");
+}
+
+#[test]
+fn what_is_no_disk_says_why() {
+    let d = Disk::new("no-disk");
+    says(
+        FileDisk::open(Path::new("/nowhere/x.zbd"), Access::ReadOnly),
+        ErrorKind::NotFound,
+        "cannot open",
+    );
+    says(create(&d.0, &options(), false), ErrorKind::Busy, "exists");
+    let head = std::fs::read(&d.0).unwrap()[..512].to_vec();
+    let end = d.len() - 4096;
+
+    // One copy, the other, both.
+    d.damage(100, b"x");
+    assert!(d.open().unwrap().notices()[0].contains("first copy of the superblock is damaged"));
+    d.damage(0, &head);
+    d.damage(end + 100, b"x");
+    assert!(d.open().unwrap().notices()[0].contains("second copy of the superblock is damaged"));
+    d.damage(100, b"x");
+    says(d.open(), ErrorKind::Io, "both copies of the superblock");
+    d.damage(0, &head);
+    d.damage(end, &head);
+
+    let file = std::fs::OpenOptions::new().write(true).open(&d.0).unwrap();
+    file.set_len(end / 2).unwrap();
+    says(d.open(), ErrorKind::Io, "is truncated");
+    file.set_len(0).unwrap();
+    says(d.open(), ErrorKind::Invalid, "is not a zoneplug disk");
+    file.write_all_at(&vec![7; 1 << 20], 0).unwrap();
+    says(d.open(), ErrorKind::Invalid, "is not a zoneplug disk");
+    create(&d.0, &options(), true).unwrap();
+    assert_eq!(d.open().unwrap().identity().label, "test");
+}
+
+#[test]
+fn a_newer_version_is_left_alone() {
+    let d = Disk::new("newer");
+    let mut head = std::fs::read(&d.0).unwrap()[..512].to_vec();
+    head[20] = 9;
+    let crc = crc32c(&head[20..]);
+    head[16..20].copy_from_slice(&crc.to_le_bytes());
+    d.damage(0, &head);
+    says(d.open(), ErrorKind::NotSupported, "has format version 9");
+    says(check(&d.0, true), ErrorKind::NotSupported, "has format version 9");
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |mut c, b| {
+        c ^= u32::from(*b);
+        for _ in 0..8 {
+            c = if c & 1 == 1 { (c >> 1) ^ 0x82f6_3b78 } else { c >> 1 };
+        }
+        c
+    })
+}
+
+#[test]
+fn one_writer_at_a_time_and_any_readers() {
+    let d = Disk::new("lock");
+    let disk = d.open().unwrap();
+    assert_eq!(write(&disk, 3, 0, 8, 7), Status::Ok);
+    says(d.open(), ErrorKind::Busy, "is open for writing in another process");
+    says(create(&d.0, &options(), true), ErrorKind::Busy, "is open for writing in another process");
+    let reader = FileDisk::open(&d.0, Access::ReadOnly).unwrap();
+    assert_eq!((report(&reader, 3), read(&reader, 3, 0)), ((Condition::Closed, 8), 7));
+    assert_eq!(write(&disk, 3, 8, 8, 8), Status::Ok);
+    assert_eq!((report(&reader, 3), read(&reader, 3, 8)), ((Condition::Closed, 16), 8));
+    assert_eq!(write(&reader, 3, 16, 8, 9), Status::ReadOnlyDisk);
+    let c = Command::without_data(Op::ZoneResetAll, Sector(0), 0);
+    assert_eq!(run(&reader, c).status, Status::ReadOnlyDisk);
+    drop((disk, reader));
+    d.open().unwrap();
+}
+
+#[test]
+fn everything_survives_a_restart() {
+    let d = Disk::new("restart");
+    let id = d.open().unwrap().identity();
+    let manage = |op, zone: u64| Command::without_data(op, Sector(zone * 2048), 2048);
+    for turn in 0..3u32 {
+        let disk = d.open().unwrap();
+        assert_eq!(disk.identity(), id);
+        assert_eq!(write(&disk, 1, turn * 8, 8, turn as u8 + 1), Status::Ok);
+        assert_eq!(disk.write_count(ZoneNo(1)), u64::from(turn) + 1);
+        for t in 0..=turn {
+            assert_eq!(read(&disk, 1, t * 8), t as u8 + 1);
+        }
+        assert_eq!(report(&disk, 1), (Condition::ImpOpen, u64::from(turn + 1) * 8));
+        match turn {
+            0 => {
+                assert_eq!(run(&disk, manage(Op::ZoneOpen, 1)).status, Status::Ok);
+                assert_eq!(run(&disk, manage(Op::ZoneOpen, 2)).status, Status::Ok);
+                assert_eq!(write(&disk, 5, 0, 8, 1), Status::Ok);
+                assert_eq!(run(&disk, manage(Op::ZoneFinish, 5)).status, Status::Ok);
+            }
+            _ => {
+                assert_eq!(report(&disk, 2).0, Condition::Empty);
+                assert_eq!(report(&disk, 5).0, Condition::Full);
+                assert_eq!((read(&disk, 5, 0), read(&disk, 5, 8)), (1, 0));
+            }
+        }
+    }
+    assert!(check(&d.0, false).unwrap().lines[1].contains("it was closed"));
+}
+
+#[test]
+fn check_finds_and_repairs() {
+    let d = Disk::new("check");
+    {
+        let disk = d.open().unwrap();
+        for zone in 0..20 {
+            assert_eq!(write(&disk, zone, 0, 8, 1), Status::Ok);
+        }
+    }
+    let clean = check(&d.0, false).unwrap();
+    assert_eq!((clean.zones, clean.problems, clean.repaired), (20, 0, 0), "{clean}");
+    // The table has two groups; copy A is at 8192, B a page later.
+    d.damage(8192 + 40, b"xx");
+    d.damage(8192 + 4096 + 40, b"xx");
+    d.damage(8192 + 512 + 40, b"xx");
+    d.damage(200, b"x");
+    {
+        let disk = FileDisk::open(&d.0, Access::ReadOnly).unwrap();
+        assert_eq!(report(&disk, 3).0, Condition::Offline);
+        assert_eq!(report(&disk, 17), (Condition::Closed, 8));
+        assert_eq!(disk.notices().len(), 3, "{:?}", disk.notices());
+    }
+    let found = check(&d.0, false).unwrap();
+    assert_eq!((found.problems, found.repaired), (3, 0), "{found}");
+    let repaired = check(&d.0, true).unwrap();
+    assert_eq!((repaired.problems, repaired.repaired), (3, 3), "{repaired}");
+    let again = check(&d.0, false).unwrap();
+    assert_eq!(again.problems, 0, "{again}");
+    let disk = d.open().unwrap();
+    assert_eq!((report(&disk, 3).0, report(&disk, 17).1), (Condition::Empty, 8));
+    assert_eq!(write(&disk, 3, 0, 8, 5), Status::Ok);
+    assert_eq!((read(&disk, 3, 0), read(&disk, 17, 0)), (5, 1));
+}
+
+#[test]
+fn a_full_file_system_fails_the_write_and_damages_nothing() {
+    let storage = CutStorage::create(&options()).unwrap();
+    let disk = storage.open(Access::ReadWrite).unwrap();
+    assert_eq!(write(&disk, 1, 0, 16, 1), Status::Ok);
+    storage.leave_room(Some(0));
+    assert_eq!(write(&disk, 1, 16, 16, 2), Status::NoSpace);
+    assert_eq!(write(&disk, 2, 0, 16, 2), Status::NoSpace);
+    assert_eq!(report(&disk, 1).1, 16);
+    assert_eq!(report(&disk, 2).1, 0);
+    assert_eq!((read(&disk, 1, 8), read(&disk, 1, 16)), (1, 0));
+    let flush = Command::without_data(Op::Flush, Sector(0), 0);
+    assert_eq!(run(&disk, flush).status, Status::Ok);
+    storage.leave_room(None);
+    assert_eq!(write(&disk, 1, 16, 16, 3), Status::Ok);
+    assert_eq!((read(&disk, 1, 8), read(&disk, 1, 16)), (1, 3));
+}
+
+#[test]
+fn a_big_disk_is_made_at_once_and_is_sparse() {
+    use std::os::unix::fs::MetadataExt;
+    let d = Disk::new("big");
+    let o = CreateOptions {
+        size: Some(20 << 30),
+        zone_size: Some(256 << 20),
+        ..CreateOptions::default()
+    };
+    let begin = Instant::now();
+    create(&d.0, &o, true).unwrap();
+    let took = begin.elapsed();
+    assert!(took.as_millis() < 1000, "{took:?}");
+    let used = std::fs::metadata(&d.0).unwrap().blocks() * 512;
+    assert!(used < 4 << 20, "{used} bytes of the file are not holes");
+    let disk = d.open().unwrap();
+    assert_eq!(disk.geometry().nr_zones(), 80);
+    assert_eq!(write(&disk, 7, 0, 2048, 1), Status::Ok);
+    let reset =
+        Command::without_data(Op::ZoneReset, disk.geometry().zone_start(ZoneNo(7)), 256 << 11);
+    assert_eq!(run(&disk, reset).status, Status::Ok);
+    drop(disk);
+    let used = std::fs::metadata(&d.0).unwrap().blocks() * 512;
+    assert!(used < 4 << 20, "a reset gives space back, but {used} bytes are used");
+}
+
+#[test]
+fn a_disk_that_keeps_its_space_is_written_again() {
+    use std::os::unix::fs::MetadataExt;
+    let d = Disk::new("keeps");
+    create_preallocated(&d.0, &options(), true).unwrap();
+    let used = || std::fs::metadata(&d.0).unwrap().blocks() * 512;
+    assert!(used() >= 20 << 20);
+    let disk = d.open().unwrap();
+    assert_eq!(write(&disk, 2, 0, 64, 1), Status::Ok);
+    assert_eq!(
+        run(&disk, Command::without_data(Op::ZoneReset, Sector(4096), 2048)).status,
+        Status::Ok
+    );
+    assert_eq!(read(&disk, 2, 0), 0);
+    assert_eq!(
+        run(&disk, Command::without_data(Op::WriteZeroes, Sector(4096), 8)).status,
+        Status::Ok
+    );
+    assert_eq!((read(&disk, 2, 0), read(&disk, 2, 8)), (0, 0));
+    assert!(used() >= 20 << 20);
+}
+
+#[test]
+fn a_path_is_a_specification() {
+    let d = Disk::new("spec");
+    let text = format!("{},mode=none,tags=4", d.0.display());
+    let spec = DiskSpec::parse(&text).unwrap();
+    assert_eq!((spec.device.geometry().nr_zones(), spec.tags), (20, Some(4)));
+    drop(spec);
+    let e = DiskSpec::parse(&format!("{},zones=4", d.0.display())).unwrap_err();
+    assert!(e.to_string().contains("has no option zones"), "{e}");
+    let spec = DiskSpec::parse(&format!("{},read-only=1", d.0.display())).unwrap();
+    assert!(spec.device.limits().read_only);
+}

@@ -1,0 +1,52 @@
+//! Worlds of the simulation: a few in each test run, many in `zoneplug sim`.
+//!
+//! `ZONEPLUG_SEEDS=n` runs so many. A seed that fails says how to run it again.
+
+use zoneplug_sim::{Class, Steps, Tally, run, shrink};
+
+fn env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|v| v.parse().ok())
+}
+
+/// I1-I7, R44: every promise is kept in every world, and every class of old mistakes is met in some.
+#[test]
+fn random_worlds_keep_every_promise() {
+    let seeds = env("ZONEPLUG_SEEDS").unwrap_or(1500);
+    let mut tally = Tally::default();
+    for seed in 1..=seeds {
+        match run(seed, &Steps::All, false) {
+            Ok(o) => tally.add(&o),
+            Err(f) => {
+                let steps = shrink(seed).map(|s| s.steps).unwrap_or_default();
+                panic!("zoneplug sim --seed {seed} --steps {steps}: {}", f.what);
+            }
+        }
+    }
+    assert!(tally.bios / tally.worlds >= 400, "a world has hundreds of BIOs");
+    assert!(tally.faults / tally.worlds >= 2, "and a few faults");
+    if seeds >= 1000 {
+        let missing: Vec<_> = tally.coverage.missing().map(Class::name).collect();
+        assert!(missing.is_empty(), "no world met {missing:?}");
+    }
+}
+
+/// Everything follows from the seed.
+#[test]
+fn a_world_is_the_same_each_time() {
+    for seed in 1..20 {
+        assert_eq!(run(seed, &Steps::All, false), run(seed, &Steps::All, true));
+    }
+    assert_ne!(run(1, &Steps::All, false), run(2, &Steps::All, false));
+}
+
+/// What shrinking relies on: any selection of steps is a world that keeps its promises.
+#[test]
+fn steps_can_be_left_out() {
+    for seed in 1..100 {
+        let steps =
+            Steps::Only((0..2000).filter(|n| !(n / 7 + seed as u32).is_multiple_of(3)).collect());
+        let o = run(seed, &steps, false).unwrap_or_else(|f| panic!("seed {seed}: {}", f.what));
+        assert!(o.bios > 0);
+    }
+    assert!(shrink(1).is_none(), "a world that keeps its promises does not shrink");
+}
