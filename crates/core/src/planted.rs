@@ -1,7 +1,7 @@
 //! Bugs to plant: what proves that the tests would find them.
 //!
 //! A build with `--cfg zoneplug_planted` can switch on one of them at a time, and the simulation must catch each
-//! (`scripts/planted`). In every other build [`planted`] is the constant `false` and nothing of this is left.
+//! (`scripts/planted`). In every other build `planted` is the constant `false` and nothing of this is left.
 
 /// A bug of one of the classes that the original had, or that its tests look for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
