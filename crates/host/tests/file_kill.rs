@@ -179,6 +179,7 @@ fn check(path: &Path, said: &[Said], turn: u64) -> Vec<(u32, u32)> {
         let data = read(&disk, g.zone_start(ZoneNo(n)), capacity);
         let block = |i: u32| &data[i as usize * 4096..][..4096];
         let mut fits = None;
+        let mut seen = Vec::new();
         for generation in [said.generation, said.generation + 1] {
             let newer = generation > said.generation;
             if newer && !said.reset {
@@ -188,6 +189,7 @@ fn check(path: &Path, said: &[Said], turn: u64) -> Vec<(u32, u32)> {
                 (0..capacity).take_while(|i| *block(*i) == stamp(n, generation, *i)).count() as u32;
             let zeroes = (whole..capacity).all(|i| block(i).iter().all(|b| *b == 0));
             let full = cond == Condition::Full;
+            seen.push((generation, whole, zeroes));
             let least = if newer { 0 } else { said.blocks };
             let wp = if full { whole } else { wp / BLOCK };
             let must = said.full && !newer;
@@ -197,7 +199,10 @@ fn check(path: &Path, said: &[Said], turn: u64) -> Vec<(u32, u32)> {
             }
         }
         let Some(found) = fits else {
-            panic!("kill {turn}: zone {n} is {cond} at {} blocks, but {said:?}", wp / BLOCK);
+            panic!(
+                "kill {turn}: zone {n} of {capacity} blocks is {cond} at {}, but {said:?}; generation, blocks that are whole, rest zero: {seen:?}",
+                wp / BLOCK
+            );
         };
         assert!(
             !matches!(cond, Condition::ImpOpen | Condition::ExpOpen),
@@ -306,7 +311,7 @@ fn killed_at_random() {
         child(&args);
         return;
     }
-    let n: u64 = std::env::var("ZONEPLUG_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(30);
+    let n: u64 = std::env::var("ZONEPLUG_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(10);
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     kills(target, "auto", n - 2 * (n / 4));
     kills(target, "threads", n / 4);
