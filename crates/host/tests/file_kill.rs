@@ -311,7 +311,7 @@ fn killed_at_random() {
         child(&args);
         return;
     }
-    let n: u64 = std::env::var("ZONEPLUG_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(10);
+    let n: u64 = std::env::var("ZONEPLUG_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(30);
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     kills(target, "auto", n - 2 * (n / 4));
     kills(target, "threads", n / 4);
