@@ -162,8 +162,8 @@ fn read(disk: &HostedDisk, sector: Sector, blocks: u32) -> Vec<u8> {
     buf.to_vec()
 }
 
-/// Checks a disk against what was said, and says what is there now: generation and blocks of each zone.
-fn check(path: &Path, said: &[Said], turn: u64) -> Vec<(u32, u32)> {
+/// Checks a disk against what was said, and says what is there now.
+fn check(path: &Path, said: &[Said], turn: u64) -> Vec<Said> {
     let disk = HostedDisk::open(open(path, "auto"), DiskConfig::default()).unwrap();
     let report = {
         let mut blocking = Vec::new();
@@ -195,7 +195,8 @@ fn check(path: &Path, said: &[Said], turn: u64) -> Vec<(u32, u32)> {
             let must = said.full && !newer;
             let may = must || whole == capacity || said.finish && !newer;
             if zeroes && whole == wp && wp >= least && (!full || may) && (full || !must) {
-                fits = Some((generation, if full { capacity } else { wp }));
+                // A zone that was finished is full, though fewer blocks hold data: the next turn has to know both.
+                fits = Some(Said { generation, blocks: whole, full, ..Said::default() });
             }
         }
         let Some(found) = fits else {
@@ -242,11 +243,14 @@ fn kills(dir: &Path, way: &str, n: u64) {
         ..CreateOptions::default()
     };
     create(&path, &options, false).unwrap();
-    let mut zones = vec![(0, 0); (THREADS * ZONES) as usize];
+    let capacity = (900 << 10) / (BLOCK << 9);
+    let mut said = vec![Said::default(); (THREADS * ZONES) as usize];
     let mut state = std::env::var("ZONEPLUG_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(42);
     let (mut acknowledged, begin) = (0u64, Instant::now());
     for turn in 0..n {
-        let list: Vec<String> = zones.iter().map(|(g, w)| format!("{g}:{w}")).collect();
+        let next = |s: &Said| if s.full { capacity } else { s.blocks };
+        let list: Vec<String> =
+            said.iter().map(|s| format!("{}:{}", s.generation, next(s))).collect();
         let args = format!("{} {way} {} {}", path.display(), random(&mut state), list.join(" "));
         let mut process = Process::new(std::env::current_exe().unwrap())
             .args(["--exact", "killed_at_random", "--nocapture", "--test-threads=1"])
@@ -263,10 +267,6 @@ fn kills(dir: &Path, way: &str, n: u64) {
             process.kill().unwrap();
             process.wait().unwrap();
         });
-        let mut said: Vec<Said> = zones
-            .iter()
-            .map(|&(generation, blocks)| Said { generation, blocks, ..Said::default() })
-            .collect();
         let mut above: Vec<BTreeMap<u32, ()>> = vec![BTreeMap::new(); said.len()];
         for line in lines {
             let Ok(line) = line else { break };
@@ -295,8 +295,7 @@ fn kills(dir: &Path, way: &str, n: u64) {
             }
         }
         killer.join().unwrap();
-        // A full zone of the turn before stays full.
-        zones = check(&path, &said, turn);
+        said = check(&path, &said, turn);
     }
     println!(
         "{way}: {n} kills survived, {acknowledged} acknowledged writes checked, {:.1} s",
