@@ -67,6 +67,10 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "TEXT", default_value = "")]
     label: String,
 
+    /// Find space for all data now, and keep it when zones are reset: no write fails for want of space
+    #[arg(long)]
+    preallocate: bool,
+
     /// Replace a file that exists
     #[arg(short, long)]
     force: bool,
@@ -104,6 +108,7 @@ pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failu
         granularity: args.granularity,
         zone_append_max: args.zone_append_max,
         label: args.label.clone(),
+        preallocate: args.preallocate,
     };
     let identity = file::create(&args.path, &options, args.force)?;
     let disk = file::FileDisk::open(&args.path, file::Access::ReadOnly)?;

@@ -11,7 +11,7 @@ use zoneplug_core::{
 };
 use zoneplug_host::DiskSpec;
 use zoneplug_host::file::testing::CutStorage;
-use zoneplug_host::file::{Access, CreateOptions, FileDisk, check, create, create_preallocated};
+use zoneplug_host::file::{Access, CreateOptions, FileDisk, check, create};
 
 struct Disk(PathBuf);
 
@@ -285,7 +285,7 @@ fn a_big_disk_is_made_at_once_and_is_sparse() {
 fn a_disk_that_keeps_its_space_is_written_again() {
     use std::os::unix::fs::MetadataExt;
     let d = Disk::new("keeps");
-    create_preallocated(&d.0, &options(), true).unwrap();
+    create(&d.0, &CreateOptions { preallocate: true, ..options() }, true).unwrap();
     let used = || std::fs::metadata(&d.0).unwrap().blocks() * 512;
     assert!(used() >= 20 << 20);
     let disk = d.open().unwrap();

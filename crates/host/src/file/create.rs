@@ -83,13 +83,8 @@ fn open(path: &Path, force: bool) -> Result<(File, bool), Error> {
     Ok((file, false))
 }
 
-pub(super) fn create(
-    path: &Path,
-    o: &CreateOptions,
-    force: bool,
-    keeps_space: bool,
-) -> Result<Identity, Error> {
-    let sup = Super { keeps_space, ..describe(o)? };
+pub(super) fn create(path: &Path, o: &CreateOptions, force: bool) -> Result<Identity, Error> {
+    let sup = Super { keeps_space: o.preallocate, ..describe(o)? };
     let len = Layout::of(&sup.geometry).len;
     let (file, new) = open(path, force)?;
     let shown = path.display();
@@ -106,7 +101,10 @@ pub(super) fn create(
         let storage = FileStorage::open(path, true).map_err(failed)?;
         if sup.keeps_space {
             let data = Layout::of(&sup.geometry).data;
-            storage.preallocate(data, len - data).map_err(failed)?;
+            storage.preallocate(data, len - data).map_err(|e| {
+                io_error(format!("cannot find space for {shown}"), e)
+                    .hint("make room, make a smaller disk, or leave --preallocate out")
+            })?;
         }
         format(&storage, &sup).map_err(failed)?;
         sync_directory(path).map_err(failed)

@@ -102,6 +102,9 @@ pub struct CreateOptions {
     pub zone_append_max: Option<u64>,
     /// A name, up to 63 bytes.
     pub label: String,
+    /// Finds space for all data now and keeps it when a zone is reset: the file is not sparse, and no write fails for
+    /// want of space.
+    pub preallocate: bool,
 }
 
 /// How a disk is opened.
@@ -138,25 +141,7 @@ pub struct Identity {
 /// # std::fs::remove_file(&path).unwrap();
 /// ```
 pub fn create(path: &Path, opts: &CreateOptions, force: bool) -> Result<Identity, Error> {
-    create::create(path, opts, force, false)
-}
-
-/// As [`create`], but finds space for all data now and keeps it when a zone is reset: the file is not sparse, and no
-/// write fails for want of space.
-///
-/// ```
-/// use zoneplug_host::file::{create_preallocated, CreateOptions};
-/// # let path = std::env::temp_dir().join(format!("zoneplug-full-{}.zbd", std::process::id()));
-/// let o = CreateOptions { zones: Some(4), zone_size: Some(1 << 20), ..Default::default() };
-/// create_preallocated(&path, &o, false).unwrap();
-/// # std::fs::remove_file(&path).unwrap();
-/// ```
-pub fn create_preallocated(
-    path: &Path,
-    opts: &CreateOptions,
-    force: bool,
-) -> Result<Identity, Error> {
-    create::create(path, opts, force, true)
+    create::create(path, opts, force)
 }
 
 /// The error for a disk that somebody else has open for writing.
