@@ -43,4 +43,12 @@ pub trait Queue: Send {
     /// Asks that the waker be woken at the next completion. A command that finished before this call counts as
     /// one that `poll` must be called for: arm, poll once more, then sleep.
     fn arm(&mut self);
+
+    /// [`Queue::arm`] for an owner who can sleep in poll(2): if there is a descriptor that becomes readable at the next
+    /// completion, returns it, and the waker need not be called for that. Each thread between the device and the
+    /// sleeper costs some microseconds. `None`: as `arm`.
+    fn arm_fd(&mut self) -> Option<i32> {
+        self.arm();
+        None
+    }
 }

@@ -12,6 +12,7 @@
 
 use crate::clock::Clock;
 use crate::reactor::Reactor;
+use crate::sleep::Alarm;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Wake, Waker};
@@ -210,6 +211,7 @@ impl HostedDisk {
             seen: u32::MAX,
             others: Vec::new(),
             in_vain: 0,
+            alarm: None,
         })
     }
 
@@ -299,22 +301,6 @@ impl Wake for Kick {
     }
 }
 
-/// Wakes a thread.
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn park(timeout: Option<Duration>) {
-    match timeout {
-        Some(t) => std::thread::park_timeout(t),
-        None => std::thread::park(),
-    }
-}
-
 /// A client of a hosted disk: one thread at a time submits and polls.
 #[derive(Debug)]
 pub struct Client {
@@ -328,6 +314,8 @@ pub struct Client {
     others: Vec<Arc<Lane>>,
     /// Polls in a row that found nothing.
     in_vain: u32,
+    /// What wakes this client's thread, once it has slept.
+    alarm: Option<Arc<Alarm>>,
 }
 
 impl Client {
@@ -404,7 +392,6 @@ impl Client {
     pub fn wait(&mut self, done: &mut Bios, min: usize, timeout: Option<Duration>) -> usize {
         let before = done.len();
         let end = timeout.and_then(|t| Instant::now().checked_add(t));
-        let mut waker = None;
         let mut spins = 0;
         loop {
             self.poll(done);
@@ -421,23 +408,46 @@ impl Client {
                 std::hint::spin_loop();
                 continue;
             }
-            let waker =
-                waker.get_or_insert_with(|| Waker::from(Arc::new(Unpark(std::thread::current()))));
-            if self.arm(waker) {
+            let alarm = self.alarm();
+            if let Some(fd) = self.arm_fd(&alarm) {
                 // Once more, after arming: what finished before is seen here, what finishes later wakes.
                 self.poll(done);
                 if done.len() - before < min {
-                    park(left);
+                    alarm.sleep(fd, left);
                 }
             }
             self.lane.armed.store(false, Ordering::Release);
         }
     }
 
+    fn alarm(&mut self) -> Arc<Alarm> {
+        self.alarm.get_or_insert_with(Alarm::new).clone()
+    }
+
+    /// [`Client::arm`], for a thread that sleeps in poll(2). `None`: poll again instead. With a descriptor, and without
+    /// other clients, the reactor need not do anything.
+    fn arm_fd(&mut self, alarm: &Arc<Alarm>) -> Option<Option<i32>> {
+        *lock(&self.deferred.waker) = Some(Waker::from(alarm.clone()));
+        let mut queue = self.lane.lock();
+        let (armed, fd) = queue.arm_fd(&Waker::from(self.deferred.clone()));
+        let timer = queue.next_deadline().is_some();
+        drop(queue);
+        if !armed {
+            return None;
+        }
+        // With others, what this client waits for may be on a lane that nobody runs.
+        if fd.is_none() || timer || lock(&self.shared.lanes).len() > 1 {
+            self.lane.armed.store(true, Ordering::Release);
+            self.shared.reactor.kick(&self.shared);
+        }
+        Some(fd)
+    }
+
     /// Sleeps until the disk is thawed, at most `timeout`: for a client whose BIOs a frozen disk has not taken.
     pub fn wait_thaw(&mut self, timeout: Option<Duration>) {
-        if self.arm(&Waker::from(Arc::new(Unpark(std::thread::current())))) {
-            park(timeout);
+        let alarm = self.alarm();
+        if self.arm(&Waker::from(alarm.clone())) {
+            alarm.sleep(None, timeout);
         }
         self.lane.armed.store(false, Ordering::Release);
     }

@@ -10,6 +10,7 @@ mod clock;
 pub mod file;
 pub mod hosted;
 mod reactor;
+mod sleep;
 mod spec;
 
 pub use asynchronous::AsyncDisk;

@@ -193,6 +193,17 @@ impl DiskQueue {
     /// something to poll for already. Arm, poll once more, then sleep.
     pub fn arm(&mut self, waker: &Waker) -> bool {
         self.lane.lower.arm();
+        self.arm_mailbox(waker)
+    }
+
+    /// [`DiskQueue::arm`], for an owner who sleeps in poll(2): with a descriptor, completions of this queue's commands
+    /// make it readable, and nobody is woken for them (see [`Queue::arm_fd`]).
+    pub fn arm_fd(&mut self, waker: &Waker) -> (bool, Option<i32>) {
+        let fd = self.lane.lower.arm_fd();
+        (self.arm_mailbox(waker), fd)
+    }
+
+    fn arm_mailbox(&mut self, waker: &Waker) -> bool {
         if !self.lane.early.is_empty() || !self.lane.mailbox.arm(waker) {
             return false;
         }

@@ -184,4 +184,8 @@ impl Queue for Watch {
     fn arm(&mut self) {
         self.lower.arm();
     }
+
+    fn arm_fd(&mut self) -> Option<i32> {
+        self.lower.arm_fd()
+    }
 }

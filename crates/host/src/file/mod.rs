@@ -63,7 +63,7 @@ use zoneplug_core::{Device, Error, ErrorKind, Queue, ZoneNo};
 /// Most BIOs of a command: its segments fit into one vectored call.
 const MAX_BIOS: u32 = 256;
 /// Longest command, in sectors.
-const MAX_TRANSFER: u32 = (2 << 20) >> 9;
+const MAX_TRANSFER: u32 = (4 << 20) >> 9;
 /// How long opening waits for the lock: the kernel may still be writing for a process that was killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 

@@ -332,6 +332,22 @@ impl Queue for FileQueue {
         self.has_work().then_some(self.seen)
     }
 
+    /// The ring itself, if everything that is in flight is on it.
+    fn arm_fd(&mut self) -> Option<i32> {
+        let in_flight = self.in_flight();
+        let rest = !self.waiting.is_empty() || self.has_work();
+        match &mut self.ring {
+            Some((ring, _)) if !rest && in_flight > 0 && ring.in_flight() as usize == in_flight => {
+                ring.send();
+                Some(ring.fd())
+            }
+            _ => {
+                self.arm();
+                None
+            }
+        }
+    }
+
     fn arm(&mut self) {
         let mut ready = self.has_work();
         if let (Some((ring, id)), Some(bell)) = (&mut self.ring, &self.shared.bell) {

@@ -186,12 +186,3 @@ impl Epoll {
         (n == 1).then_some(e.u64)
     }
 }
-
-/// An event counter (eventfd(2)) that is readable once it was raised.
-pub(super) fn eventfd() -> io::Result<File> {
-    // SAFETY: a call without pointers; the descriptor is ours alone.
-    unsafe {
-        let fd = check(libc::eventfd(0, libc::EFD_CLOEXEC))?;
-        Ok(File::from_raw_fd(fd))
-    }
-}

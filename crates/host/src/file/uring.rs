@@ -3,7 +3,8 @@
 
 use super::pool::Mailbox;
 use super::state::lock;
-use super::sys::{Epoll, MAX_SEGMENTS, Segments, eventfd};
+use super::sys::{Epoll, MAX_SEGMENTS, Segments};
+use crate::sleep::eventfd;
 use io_uring::{IoUring, opcode, squeue, types::Fd};
 use std::collections::BTreeMap;
 use std::fs::File;
