@@ -1,7 +1,7 @@
 //! What crosses the device seam.
 
 use super::{Bio, Flags, Op, Status};
-use crate::unit::{Nanos, Sector};
+use crate::unit::{Nanos, SECTOR_SHIFT, Sector};
 use crate::zone::ZoneInfo;
 use std::collections::VecDeque;
 
@@ -118,6 +118,29 @@ impl Command {
         c.set(bio.op, bio.sector, bio.len_sectors, bio.flags);
         c.bios.push(bio);
         c
+    }
+
+    /// Checks that the BIOs of a command are as long as it is, have memory for their data, and are contiguous: what
+    /// every device asks that walks them. `dataless`: it keeps no data, so BIOs may have no memory, and a command may
+    /// have no BIOs; whoever gives it memory gives it all.
+    pub fn has_whole_bios(&self, dataless: bool) -> bool {
+        let data = self.op.has_data();
+        let mut sum = 0;
+        for bio in &self.bios {
+            let len = u64::from(bio.len_sectors);
+            let matches = u64::from(bio.buf.len()) == len << SECTOR_SHIFT;
+            if len == 0 || data && !(matches || dataless && bio.buf.is_empty()) {
+                return false;
+            }
+            sum += len;
+        }
+        // An append names its zone, not where it will be; writes and reads are as contiguous as their addresses.
+        let contiguous = self
+            .bios
+            .windows(2)
+            .all(|w| w.iter().any(|b| b.op == Op::ZoneAppend) || w[0].end() == Some(w[1].sector));
+        let bare = self.bios.is_empty() && (dataless || !data);
+        contiguous && (bare || sum == u64::from(self.len_sectors))
     }
 
     /// Makes this a new command, without BIOs.

@@ -6,7 +6,7 @@ use super::data::Mem;
 use super::hooks::{Counters, Hooks};
 use super::table::Table;
 use crate::bio::{Command, Op, Status};
-use crate::unit::{SECTOR_SHIFT, Sector, ZoneNo};
+use crate::unit::ZoneNo;
 use crate::zone::machine::ZoneStates;
 use crate::zone::{Condition, ZoneInfo};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -119,19 +119,7 @@ impl Shared {
     /// holds all of it, and the offset there.
     #[inline]
     fn range(&self, c: &Command, max: u32) -> Result<(ZoneNo, u32), Status> {
-        let g = &self.config.geometry;
-        let bits = c.sector.0 as u32 | c.len_sectors;
-        if !g.contains(c.sector, c.len_sectors)
-            || bits & self.block_mask != 0
-            || c.len_sectors > max
-        {
-            return Err(Status::InvalidField);
-        }
-        let (zone, offset) = g.zone_of(c.sector);
-        if c.len_sectors > g.zone_len_sectors(zone) - offset {
-            return Err(Status::Boundary);
-        }
-        Ok((zone, offset))
+        self.config.geometry.range(c.sector, c.len_sectors, self.block_mask, max)
     }
 
     /// Checks that the buffers of a command are as long as it is, and that what was merged is contiguous.
@@ -140,28 +128,9 @@ impl Shared {
         if c.bios.len() > self.max_bios {
             return Err(Status::InvalidField);
         }
-        if self.walk && !self.buffers_match(c) { Err(Status::InvalidField) } else { Ok(()) }
-    }
-
-    fn buffers_match(&self, c: &Command) -> bool {
-        // A disk without data takes BIOs without memory, but whoever gives it memory gives it all.
-        let (data, null) = (c.op.has_data(), self.mem.is_none());
-        let mut sum = 0;
-        for bio in &c.bios {
-            let len = u64::from(bio.len_sectors);
-            let matches = u64::from(bio.buf.len()) == len << SECTOR_SHIFT;
-            if len == 0 || data && !(matches || null && bio.buf.is_empty()) {
-                return false;
-            }
-            sum += len;
-        }
-        // An append names its zone, not where it will be; writes and reads are as contiguous as their addresses.
-        let contiguous = c
-            .bios
-            .windows(2)
-            .all(|w| w.iter().any(|b| b.op == Op::ZoneAppend) || w[0].end() == Some(w[1].sector));
-        let bare = c.bios.is_empty() && (null || !data);
-        contiguous && (bare || sum == u64::from(c.len_sectors))
+        // A disk without data takes BIOs without memory.
+        let whole = !self.walk || c.has_whole_bios(self.mem.is_none());
+        if whole { Ok(()) } else { Err(Status::InvalidField) }
     }
 
     /// Write, write-zeroes and append.
@@ -322,21 +291,7 @@ impl Shared {
     pub(super) fn zone_info(&self, zone: ZoneNo) -> ZoneInfo {
         let g = &self.config.geometry;
         assert!(zone.0 < g.nr_zones(), "{zone} is not on the disk");
-        let state = self.table.get(zone);
-        let start = g.zone_start(zone);
-        let len = u64::from(g.zone_len_sectors(zone));
-        ZoneInfo {
-            start,
-            len_sectors: len,
-            capacity_sectors: u64::from(g.capacity_of(zone)),
-            wp: match state.cond {
-                Condition::NotWp | Condition::ReadOnly | Condition::Offline => Sector(u64::MAX),
-                Condition::Full => start.plus(len),
-                _ => start.plus(u64::from(state.wp)),
-            },
-            zone_type: g.zone_type(zone),
-            cond: state.cond,
-        }
+        ZoneInfo::of(g, zone, self.table.get(zone))
     }
 
     pub(super) fn set_condition(&self, zone: ZoneNo, cond: Condition) -> bool {

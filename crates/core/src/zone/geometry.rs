@@ -1,6 +1,7 @@
 //! The layout of a disk.
 
 use super::ZoneType;
+use crate::bio::Status;
 use crate::unit::{Bytes, Sector, ZoneNo};
 use std::fmt;
 
@@ -234,6 +235,27 @@ impl Geometry {
     /// The type of a zone.
     pub fn zone_type(&self, zone: ZoneNo) -> ZoneType {
         if self.is_conventional(zone) { ZoneType::Conventional } else { ZoneType::SeqWriteRequired }
+    }
+
+    /// The zone that holds a whole range, and the range's offset there: the check that every device makes of a command.
+    /// `block_mask`: sectors of a logical block, less one. `max`: the longest that the range may be, in sectors.
+    #[inline]
+    pub fn range(
+        &self,
+        sector: Sector,
+        len_sectors: u32,
+        block_mask: u32,
+        max: u32,
+    ) -> Result<(ZoneNo, u32), Status> {
+        let bits = sector.0 as u32 | len_sectors;
+        if !self.contains(sector, len_sectors) || bits & block_mask != 0 || len_sectors > max {
+            return Err(Status::InvalidField);
+        }
+        let (zone, offset) = self.zone_of(sector);
+        if len_sectors > self.zone_len_sectors(zone) - offset {
+            return Err(Status::Boundary);
+        }
+        Ok((zone, offset))
     }
 
     /// Whether the range is inside the disk and not empty.

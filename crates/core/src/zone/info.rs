@@ -1,6 +1,8 @@
 //! One zone as a report describes it.
 
-use crate::unit::Sector;
+use super::Geometry;
+use super::machine::ZoneState;
+use crate::unit::{Sector, ZoneNo};
 use std::fmt;
 
 /// Bytes of one zone in a report (`struct blk_zone`, T4).
@@ -122,6 +124,24 @@ pub struct ZoneInfo {
 }
 
 impl ZoneInfo {
+    /// What a report says of a zone in this state.
+    pub fn of(g: &Geometry, zone: ZoneNo, state: ZoneState) -> ZoneInfo {
+        let start = g.zone_start(zone);
+        let len = u64::from(g.zone_len_sectors(zone));
+        ZoneInfo {
+            start,
+            len_sectors: len,
+            capacity_sectors: u64::from(g.capacity_of(zone)),
+            wp: match state.cond {
+                Condition::NotWp | Condition::ReadOnly | Condition::Offline => Sector(u64::MAX),
+                Condition::Full => start.plus(len),
+                _ => start.plus(u64::from(state.wp)),
+            },
+            zone_type: g.zone_type(zone),
+            cond: state.cond,
+        }
+    }
+
     /// The 64-byte record of Linux's `struct blk_zone`, little endian.
     ///
     /// ```

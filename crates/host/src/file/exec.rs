@@ -5,7 +5,7 @@ use super::load;
 use super::state::{Core, State, Want, is_resettable};
 use zoneplug_core::zone::machine::{Advance, ZoneState};
 use zoneplug_core::zone::{Condition, ZoneInfo};
-use zoneplug_core::{Command, Flags, Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Command, Flags, Op, Status, ZoneNo};
 
 /// Space is found for a zone ahead of its writes in steps of so many sectors.
 const SPACE: u32 = (256 << 20) >> 9;
@@ -58,42 +58,14 @@ impl Core {
 
     /// Checks the range of a command against the disk. Returns the zone that holds all of it, and the offset there.
     fn range(&self, c: &Command, max: u32) -> Result<(ZoneNo, u32), Status> {
-        let g = &self.sup.geometry;
-        let bits = c.sector.0 as u32 | c.len_sectors;
-        if !g.contains(c.sector, c.len_sectors)
-            || bits & (self.limits.logical_block_sectors - 1) != 0
-            || c.len_sectors > max
-        {
-            return Err(Status::InvalidField);
-        }
-        let (zone, offset) = g.zone_of(c.sector);
-        if c.len_sectors > g.zone_len_sectors(zone) - offset {
-            return Err(Status::Boundary);
-        }
-        Ok((zone, offset))
+        let mask = self.limits.logical_block_sectors - 1;
+        self.sup.geometry.range(c.sector, c.len_sectors, mask, max)
     }
 
     /// Checks that the buffers of a command are as long as it is, and that what was merged is contiguous.
     fn buffers(&self, c: &Command) -> Result<(), Status> {
-        if c.bios.len() > self.limits.max_bios as usize {
-            return Err(Status::InvalidField);
-        }
-        let data = c.op.has_data();
-        let mut sum = 0;
-        let mut end = None;
-        for bio in &c.bios {
-            let len = u64::from(bio.len_sectors);
-            let whole = len > 0 && (!data || u64::from(bio.buf.len()) == len << 9);
-            // An append names its zone, not where it will be.
-            let follows = bio.op == Op::ZoneAppend || end.is_none_or(|e| e == bio.sector);
-            if !whole || !follows {
-                return Err(Status::InvalidField);
-            }
-            end = if bio.op == Op::ZoneAppend { None } else { bio.end() };
-            sum += len;
-        }
-        let bare = c.bios.is_empty() && !data;
-        if bare || sum == u64::from(c.len_sectors) { Ok(()) } else { Err(Status::InvalidField) }
+        let few = c.bios.len() <= self.limits.max_bios as usize;
+        if few && c.has_whole_bios(false) { Ok(()) } else { Err(Status::InvalidField) }
     }
 
     fn begin_write(&self, c: &mut Command) -> Result<Next, Status> {
@@ -284,7 +256,7 @@ impl Core {
         let first = g.zone_of(c.sector).0.0;
         let end = first.saturating_add(c.report_max).min(g.nr_zones());
         let s = self.state();
-        c.report.extend((first..end).map(|z| self.info(&s, ZoneNo(z))));
+        c.report.extend((first..end).map(|z| ZoneInfo::of(g, ZoneNo(z), s.zones[z as usize])));
         Ok(Next::Done(Status::Ok))
     }
 
@@ -292,25 +264,6 @@ impl Core {
         let head = load::Head { sup: self.sup.clone(), layout: self.layout, copies: [true; 2] };
         if let Ok(zones) = load::zones(&*self.storage, &head) {
             self.replace(&zones.live);
-        }
-    }
-
-    fn info(&self, s: &State, zone: ZoneNo) -> ZoneInfo {
-        let g = &self.sup.geometry;
-        let state = s.zones[zone.0 as usize];
-        let start = g.zone_start(zone);
-        let len = u64::from(g.zone_len_sectors(zone));
-        ZoneInfo {
-            start,
-            len_sectors: len,
-            capacity_sectors: u64::from(g.capacity_of(zone)),
-            wp: match state.cond {
-                Condition::NotWp | Condition::ReadOnly | Condition::Offline => Sector(u64::MAX),
-                Condition::Full => start.plus(len),
-                _ => start.plus(u64::from(state.wp)),
-            },
-            zone_type: g.zone_type(zone),
-            cond: state.cond,
         }
     }
 
