@@ -1,10 +1,10 @@
 //! Checks a disk that nobody writes, and repairs it: superblocks, table, notes, space that belongs to no data.
 
-use super::format::{GROUP, Record, SECTOR, encode_table};
+use super::format::{GROUP, NOTE, Record, SECTOR, encode_table};
 use super::load::{self, Head, Zones, io_error};
+use super::open_file;
 use super::state::is_resettable;
-use super::storage::{FileStorage, Storage};
-use super::{open_file, sys};
+use super::storage::Storage;
 use std::path::Path;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Bytes, Error, ZoneNo};
@@ -73,25 +73,32 @@ pub(super) fn notices(head: &Head, zones: &Zones) -> Vec<String> {
 /// # std::fs::remove_file(&path).unwrap();
 /// ```
 pub fn check(path: &Path, repair: bool) -> Result<CheckReport, Error> {
-    let storage = open_file(path, repair)?;
-    let what = path.display().to_string();
+    check_in(&open_file(path, repair)?, &path.display().to_string(), repair)
+}
+
+/// Checks the disk in a storage.
+pub(super) fn check_in(
+    storage: &dyn Storage,
+    what: &str,
+    repair: bool,
+) -> Result<CheckReport, Error> {
     let failed = |e| io_error(format!("cannot check {what}"), e);
-    let head = load::head(&storage, &what)?;
-    let zones = load::zones(&storage, &head).map_err(failed)?;
+    let head = load::head(storage, what)?;
+    let zones = load::zones(storage, &head).map_err(failed)?;
     let mut report = CheckReport { zones: zones.table.len() as u32, ..CheckReport::default() };
     let id = head.sup.identity();
     report.lines.push(format!(
         "{what}: format version {}, UUID {}, label '{}'",
         id.version, id.uuid, id.label
     ));
-    report.lines.push(closed(&storage, &zones));
+    report.lines.push(closed(storage, &zones));
     let found = notices(&head, &zones);
     report.problems = found.len() as u32;
     report.lines.extend(found);
     if repair && report.problems > 0 {
-        report.repaired = mend(&storage, &head, &zones, &mut report.lines).map_err(failed)?;
+        report.repaired = mend(storage, &head, &zones, &mut report.lines).map_err(failed)?;
     }
-    space(&storage, &head, &zones, repair, &mut report);
+    space(storage, &head, &zones, repair, &mut report);
     if repair {
         storage.sync().map_err(failed)?;
     }
@@ -142,14 +149,16 @@ fn mend(
         for (i, r) in records.iter_mut().enumerate() {
             let zone = (first + i) as u32;
             if (lost || zones.impossible.contains(&zone)) && r.cond == Condition::Offline {
-                // Nobody knows what it had. A generation that no note has.
-                let generation = r.generation.max(1 << 32) + 1;
+                // Nobody knows what it had, so its note is void too.
+                let generation = r.generation.wrapping_add(1);
                 *r = Record { generation, ..Record::new(false) };
+                storage.write_at(head.layout.note(zone), &[0; NOTE as usize])?;
                 lines.push(format!("repaired: zone {zone} is empty now, its data is lost"));
             }
         }
         // The copy that is not used first, so that a cut leaves one.
-        for seq in [zones.seqs[group as usize] + 1, zones.seqs[group as usize] + 2] {
+        let newest = zones.seqs[group as usize];
+        for seq in [newest.wrapping_add(1), newest.wrapping_add(2)] {
             let sector: [u8; SECTOR] = encode_table(&head.sup.uuid, group, seq, &records);
             storage.write_at(head.layout.table(group, seq), &sector)?;
             storage.sync()?;
@@ -164,7 +173,7 @@ fn mend(
 /// Looks for space that is taken past write pointers, which a crash between a reset and its hole leaves, or a write
 /// that was not acknowledged, or space that was found ahead of writes. No problem, but space.
 fn space(
-    storage: &FileStorage,
+    storage: &dyn Storage,
     head: &Head,
     zones: &Zones,
     repair: bool,
@@ -184,7 +193,7 @@ fn space(
         if from >= end {
             continue;
         }
-        if let Some(at) = sys::next_data(storage.meta(), from).filter(|at| *at < end) {
+        if let Some(at) = storage.next_data(from).filter(|at| *at < end) {
             bytes += end - at;
             if repair {
                 let _ = storage.punch(from, end - from);

@@ -293,8 +293,11 @@ impl Record {
         Record { wp: 0, cond, generation: 0, writes: 0 }
     }
 
-    /// Whether it can be one of a zone of this capacity.
-    pub(super) fn is_possible(&self, conventional: bool, capacity: u32) -> bool {
+    /// Whether it can be one of a zone of this capacity that is written in multiples of `unit`.
+    pub(super) fn is_possible(&self, conventional: bool, capacity: u32, unit: u32) -> bool {
+        if !self.wp.is_multiple_of(unit) {
+            return false;
+        }
         match self.cond {
             Condition::NotWp => conventional && self.wp == 0,
             _ if conventional => false,
@@ -330,15 +333,17 @@ pub(super) fn encode_table(
     b
 }
 
-/// A sector of the table: its number and records. `None`: it is none of this disk and group.
+/// A sector of one copy of the table: its number and records. `None`: it is none of this disk, group and copy.
 pub(super) fn decode_table(
     b: &[u8],
     uuid: &[u8; 16],
     group: u32,
+    copy: usize,
 ) -> Option<(u64, [Record; GROUP as usize])> {
     let good = b[..4] == TABLE_MAGIC
         && get32(b, 4) == crc32c(&b[8..SECTOR])
         && get32(b, 8) == group
+        && (get64(b, 16) & 1) as usize == copy
         && b[24..32] == uuid[..8];
     if !good {
         return None;
@@ -350,6 +355,11 @@ pub(super) fn decode_table(
         *r = Record { wp: get32(z, 0), cond, generation: get64(z, 8), writes: get64(z, 16) };
     }
     Some((get64(b, 16), records))
+}
+
+/// Whether a table sector with number `a` is newer than one with `b`. Numbers come round (RFC 1982).
+pub(super) fn is_newer(a: u64, b: u64) -> bool {
+    a.wrapping_sub(b) as i64 > 0
 }
 
 /// What a write leaves before it is acknowledged: valid while the system runs, until the table has caught up.
@@ -470,7 +480,8 @@ mod tests {
         let x = Session { id: 3, boot: [4; 16], closed: true };
         assert_eq!(Session::decode(&x.encode()), Some(x));
         let r = Record { wp: 8, cond: Condition::Closed, generation: 1, writes: 2 };
-        let (seq, records) = decode_table(&encode_table(&s.uuid, 3, 9, &[r]), &s.uuid, 3).unwrap();
+        let (seq, records) =
+            decode_table(&encode_table(&s.uuid, 3, 9, &[r]), &s.uuid, 3, 1).unwrap();
         assert_eq!((seq, records[0]), (9, r));
         assert_eq!(Note::decode(&[0; 32]), None);
     }

@@ -3,7 +3,7 @@
 
 use super::format::{
     Found, GROUP, Layout, NOTE, Note, PAGE, Record, SECTOR, SESSION_AT, Session, Super,
-    decode_table, no_disk,
+    decode_table, is_newer, no_disk,
 };
 use super::storage::Storage;
 use std::io;
@@ -51,14 +51,25 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
         true => super_at(storage, at).map_err(failed),
         false => Ok(Found::Foreign),
     };
-    let (first, end) = (read(0)?, read(len.saturating_sub(PAGE) / PAGE * PAGE)?);
-    // The second copy is where the first says; without it, at the end of the file.
-    let (sup, layout, copies) = match (first, end) {
+    let first = read(0)?;
+    // The second copy is where the first says; without it, at the end of the file if that is where it says it is.
+    let at = match &first {
+        Found::Good(_, l) => l.supers()[1],
+        _ => len.saturating_sub(PAGE) / PAGE * PAGE,
+    };
+    let second = match read(at)? {
+        Found::Good(_, l) if l.supers()[1] != at => Found::Damaged,
+        found => found,
+    };
+    let (sup, layout, copies) = match (first, second) {
+        // A newer program may have got no further than one of them.
+        (first, second) if [&first, &second].iter().any(|f| matches!(f, Found::Newer(_))) => {
+            return Err(no_disk(what, [&first, &second]));
+        }
         (Found::Good(s, l), Found::Good(t, _)) if *s == *t => (s, l, [true, true]),
         (Found::Good(s, l), _) => (s, l, [true, false]),
-        (first @ Found::Newer(_), end) => return Err(no_disk(what, [&first, &end])),
         (_, Found::Good(s, l)) => (s, l, [false, true]),
-        (first, end) => return Err(no_disk(what, [&first, &end])),
+        (first, second) => return Err(no_disk(what, [&first, &second])),
     };
     if len < layout.len {
         return Err(Error::new(
@@ -115,7 +126,7 @@ fn region(storage: &dyn Storage, at: u64, len: u64) -> io::Result<Vec<u8>> {
 /// Reads table, session and notes.
 pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
     let (g, layout) = (&head.sup.geometry, &head.layout);
-    let nr = g.nr_zones();
+    let (nr, unit) = (g.nr_zones(), head.sup.limits.write_granularity_sectors);
     let bytes = u64::from(layout.groups) * SECTOR as u64;
     let copies =
         [region(storage, layout.tables[0], bytes)?, region(storage, layout.tables[1], bytes)?];
@@ -130,14 +141,16 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
     };
     for group in 0..layout.groups {
         let sector = |i: usize| &copies[i][group as usize * SECTOR..][..SECTOR];
-        let read = [0, 1].map(|i| decode_table(sector(i), &head.sup.uuid, group));
+        let read = [0, 1].map(|i| decode_table(sector(i), &head.sup.uuid, group, i));
         let bad = |i: usize| read[i].is_none() && sector(i).iter().any(|b| *b != 0);
         if bad(0) || bad(1) {
             z.damaged.push(group);
         }
         let first = group * GROUP;
         let zones = first..nr.min(first + GROUP);
-        match read.into_iter().flatten().max_by_key(|(seq, _)| *seq) {
+        let newest =
+            read.into_iter().flatten().reduce(|a, b| if is_newer(a.0, b.0) { a } else { b });
+        match newest {
             Some((seq, records)) => {
                 z.seqs.push(seq);
                 z.table.extend(&records[..zones.len()]);
@@ -154,7 +167,7 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
     }
     for (n, r) in z.table.iter_mut().enumerate() {
         let (zone, conv) = (ZoneNo(n as u32), g.is_conventional(ZoneNo(n as u32)));
-        if !r.is_possible(conv, g.capacity_of(zone)) {
+        if !r.is_possible(conv, g.capacity_of(zone), unit) {
             z.impossible.push(zone.0);
             *r = Record {
                 wp: 0,
@@ -181,6 +194,7 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
             if matches!(r.cond, Condition::Empty | Condition::Closed)
                 && note.wp > r.wp
                 && note.wp <= capacity
+                && note.wp.is_multiple_of(unit)
             {
                 r.wp = note.wp;
                 r.cond = if note.wp == capacity { Condition::Full } else { Condition::Closed };

@@ -217,7 +217,7 @@ impl Core {
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
-            let seq = table.seqs[group as usize] + 1;
+            let seq = table.seqs[group as usize].wrapping_add(1);
             let first = (group * GROUP) as usize;
             let last = table.records.len().min(first + GROUP as usize);
             let sector = encode_table(&self.sup.uuid, group, seq, &table.records[first..last]);
@@ -264,7 +264,7 @@ impl Core {
         let m = &mut s.meta[zone as usize];
         m.busy = false;
         if status.is_ok() {
-            m.generation += 1;
+            m.generation = m.generation.wrapping_add(1);
             m.touched = false;
             m.space = 0;
             // Fails for a zone that cannot be reset, and then it was not.
@@ -292,7 +292,8 @@ impl Core {
             let reset = |s: &State, zone: u32| {
                 let m = s.meta[zone as usize];
                 let (wp, cond) = (0, Condition::Empty);
-                (zone, Record { wp, cond, generation: m.generation + 1, writes: m.writes })
+                let generation = m.generation.wrapping_add(1);
+                (zone, Record { wp, cond, generation, writes: m.writes })
             };
             for want in wants {
                 match *want {
@@ -384,7 +385,7 @@ impl Core {
         let (z, m) = (zone as usize, &mut s.meta[zone as usize]);
         s.unsynced = true;
         if s.zones[z].cond == Condition::NotWp {
-            m.writes += u64::from(writes);
+            m.writes = m.writes.saturating_add(u64::from(writes));
             let note = self.note(0, *m);
             s.touch(zone);
             self.leave(zone, &note).map_err(|e| status_of(&e))?;
@@ -402,7 +403,7 @@ impl Core {
             m.busy = false;
             return Err(status);
         }
-        m.writes += u64::from(writes);
+        m.writes = m.writes.saturating_add(u64::from(writes));
         let note = self.note(at + len, *m);
         s.touch(zone);
         // The zone is still ours: its notes are written in order.

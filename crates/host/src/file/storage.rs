@@ -15,7 +15,7 @@ use zoneplug_buf::IoBuf;
 /// cache for the same reason, and this one survives the process.
 const LONG: u64 = 256 << 10;
 
-/// Where the bytes of a disk are, and the five things that it does with them.
+/// Where the bytes of a disk are, and the six things that it does with them.
 ///
 /// A write that returned is seen by every later read, and survives the process. Only what [`Storage::sync`] covers
 /// survives the power: of what was written since, any subset may be there, in units of 512 bytes.
@@ -31,6 +31,9 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
 
     /// Makes a range zeroes and gives its space back. An error of kind `Unsupported` says that it cannot.
     fn punch(&self, at: u64, len: u64) -> io::Result<()>;
+
+    /// The next byte from `at` on that is not in a hole. `None`: there are only holes, or it cannot be told.
+    fn next_data(&self, at: u64) -> Option<u64>;
 
     /// Bytes.
     fn len(&self) -> io::Result<u64>;
@@ -127,10 +130,6 @@ impl FileStorage {
         }
     }
 
-    pub(super) fn meta(&self) -> &File {
-        &self.meta
-    }
-
     /// Whether data goes past the page cache.
     pub(super) fn is_direct(&self) -> bool {
         self.direct.get().is_some()
@@ -172,6 +171,10 @@ impl Storage for FileStorage {
 
     fn punch(&self, at: u64, len: u64) -> io::Result<()> {
         sys::punch(&self.meta, at, len)
+    }
+
+    fn next_data(&self, at: u64) -> Option<u64> {
+        sys::next_data(&self.meta, at)
     }
 
     fn len(&self) -> io::Result<u64> {

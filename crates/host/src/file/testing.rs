@@ -1,7 +1,8 @@
 //! A storage whose power can be cut: records every write, hole and sync, and makes what any cut could leave. For tests
 //! of this crate; a program never uses it.
 
-use super::format::Layout;
+use super::check::{CheckReport, check_in};
+use super::format::{self, Layout, NOTE, PAGE, SESSION_AT};
 use super::{Access, CreateOptions, Engine, FileDisk, Storage, create, load};
 use std::collections::BTreeMap;
 use std::io;
@@ -34,8 +35,14 @@ pub enum Left {
 }
 
 /// Sectors that are not zeroes.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 struct Image(BTreeMap<u64, Box<Sector>>);
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} sectors", self.0.len())
+    }
+}
 
 impl Image {
     fn read(&self, at: u64, buf: &mut [u8]) {
@@ -89,24 +96,45 @@ struct Inner {
     boot: u8,
     /// Bytes that writes may still use; then they fail.
     room: Option<u64>,
+    len: u64,
+}
+
+/// Where a disk has what, in bytes of its storage: for tests that damage it.
+#[derive(Debug, Clone, Copy)]
+pub struct Places {
+    /// Both copies of the superblock.
+    pub supers: [u64; 2],
+    /// The session.
+    pub session: u64,
+    /// Both copies of the table, and how many sectors each has.
+    pub tables: [u64; 2],
+    /// See `tables`.
+    pub groups: u32,
+    /// The notes.
+    pub notes: u64,
+    /// The zones, and from one to the next.
+    pub data: u64,
+    /// See `data`.
+    pub stride: u64,
+    /// The end.
+    pub len: u64,
 }
 
 /// Memory that forgets like a disk.
 #[derive(Debug)]
 pub struct CutStorage {
-    len: u64,
-    /// Where the data begins.
-    data: u64,
+    layout: Layout,
     inner: Mutex<Inner>,
 }
 
 impl CutStorage {
-    /// A disk in memory, as `create` makes it.
+    /// A disk in memory, as `create` makes it, but for its UUID and time: the same options give the same bytes.
     pub fn create(o: &CreateOptions) -> Result<Arc<CutStorage>, Error> {
-        let sup = create::describe(o)?;
-        let Layout { len, data, .. } = Layout::of(&sup.geometry);
-        let s = Arc::new(CutStorage { len, data, inner: Mutex::default() });
+        let sup = format::Super::new(o, [0x55; 16], 0)?;
+        let layout = Layout::of(&sup.geometry);
+        let s = Arc::new(CutStorage { layout, inner: Mutex::default() });
         s.lock().boot = 1;
+        s.lock().len = layout.len;
         create::format(&*s, &sup)
             .map_err(|e| load::io_error("cannot format memory".to_owned(), e))?;
         s.settle();
@@ -152,7 +180,7 @@ impl CutStorage {
         let s = self.lock();
         let mut image = s.base.clone();
         s.log[..moment].iter().for_each(|e| image.apply(e));
-        self.with(image, s.boot)
+        self.with(image, s.boot, s.len)
     }
 
     /// What a power cut after the first `moment` events leaves. Everything before the last sync among these is there;
@@ -173,7 +201,7 @@ impl CutStorage {
                         let n = ((SECTOR - at % SECTOR) as usize).min(bytes.len() - done);
                         match pick() {
                             Left::Nothing => {}
-                            Left::Torn if at < self.data => image.write(at, &vec![0x5a; n]),
+                            Left::Torn if at < self.layout.data => image.write(at, &vec![0x5a; n]),
                             Left::Torn | Left::All => image.write(at, &bytes[done..done + n]),
                         }
                         done += n;
@@ -184,12 +212,13 @@ impl CutStorage {
                 Event::Punch { .. } | Event::Sync => {}
             }
         }
-        self.with(image, s.boot.wrapping_add(1))
+        self.with(image, s.boot.wrapping_add(1), s.len)
     }
 
-    fn with(&self, image: Image, boot: u8) -> Arc<CutStorage> {
-        let inner = Inner { base: image.clone(), now: image, boot, log: Vec::new(), room: None };
-        Arc::new(CutStorage { len: self.len, data: self.data, inner: Mutex::new(inner) })
+    fn with(&self, image: Image, boot: u8, len: u64) -> Arc<CutStorage> {
+        let log = Vec::new();
+        let inner = Inner { base: image.clone(), now: image, boot, log, room: None, len };
+        Arc::new(CutStorage { layout: self.layout, inner: Mutex::new(inner) })
     }
 
     fn event(&self, e: Event) {
@@ -204,14 +233,54 @@ impl CutStorage {
         s.now.write(at, bytes);
         s.base.write(at, bytes);
     }
+
+    /// Where the disk that was made has what.
+    pub fn places(&self) -> Places {
+        let Layout { tables, groups, notes, data, stride, len } = self.layout;
+        let supers = self.layout.supers();
+        Places { supers, session: SESSION_AT, tables, groups, notes, data, stride, len }
+    }
+
+    /// Cuts off the end, or makes it longer by a hole, without a trace in the log.
+    pub fn resize(&self, len: u64) {
+        let mut s = self.lock();
+        s.len = len;
+        s.now.0.split_off(&len.div_ceil(SECTOR));
+        s.base.0.split_off(&len.div_ceil(SECTOR));
+    }
+
+    /// Makes the checksum of the structure that has the byte at `at` right, without a trace in the log.
+    pub fn seal(&self, at: u64) {
+        let l = &self.layout;
+        // Where the structure is, its length, where its checksum is, and from where on that counts.
+        let (start, len, sum, from) = if (l.notes..l.data).contains(&at) {
+            (at / NOTE * NOTE, NOTE as usize, 0, 4)
+        } else if at < PAGE || at >= l.supers()[1] {
+            (at / PAGE * PAGE, 512, 16, 20)
+        } else if at < l.notes {
+            (at / SECTOR * SECTOR, 512, 4, 8)
+        } else {
+            return;
+        };
+        let mut b = vec![0; len];
+        self.lock().now.read(start, &mut b);
+        let crc = format::crc32c(&b[from..]);
+        self.damage(start + sum, &crc.to_le_bytes());
+    }
+
+    /// Checks the disk, as [`super::check`] does a file.
+    pub fn check(&self, repair: bool) -> Result<CheckReport, Error> {
+        check_in(self, "memory", repair)
+    }
 }
 
 impl Storage for CutStorage {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        if at + buf.len() as u64 > self.len {
+        let s = self.lock();
+        if at.saturating_add(buf.len() as u64) > s.len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.lock().now.read(at, buf);
+        s.now.read(at, buf);
         Ok(())
     }
 
@@ -243,8 +312,13 @@ impl Storage for CutStorage {
         Ok(())
     }
 
+    fn next_data(&self, at: u64) -> Option<u64> {
+        let s = self.lock();
+        s.now.0.range(at / SECTOR..).next().map(|(n, _)| (n * SECTOR).max(at))
+    }
+
     fn len(&self) -> io::Result<u64> {
-        Ok(self.len)
+        Ok(self.lock().len)
     }
 
     fn boot_id(&self) -> Option<[u8; 16]> {
