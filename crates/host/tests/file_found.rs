@@ -222,3 +222,32 @@ fn a_zone_that_a_repair_made_empty_stays_empty() {
     mended(&dead);
     assert_eq!(seen(&dead, 3), (Condition::Empty, 0));
 }
+
+#[test]
+fn a_power_cut_never_leaves_more_active_zones_than_there_may_be() {
+    // Two zones whose records are in different sectors: one becomes full, and so the other may be written.
+    let o = CreateOptions { max_active: 1, ..options() };
+    let s = CutStorage::create(&o).unwrap();
+    let disk = s.open(Access::ReadWrite).unwrap();
+    assert_eq!((write(&disk, 17, 1), flush(&disk)), (Status::Ok, Status::Ok));
+    while report(&disk)[17].cond != Condition::Full {
+        assert_eq!(write(&disk, 17, 1), Status::Ok);
+    }
+    assert_eq!(write(&disk, 0, 1), Status::Ok);
+    let begin = s.moments();
+    assert_eq!(flush(&disk), Status::Ok);
+    for moment in begin..=s.moments() {
+        for subset in 0..1u32 << 4 {
+            let mut bits = subset;
+            let cut = s.after_cut(moment, &mut || {
+                bits = bits.rotate_right(1);
+                if bits >> 31 == 1 { Left::All } else { Left::Nothing }
+            });
+            let zones = report(&cut.open(Access::ReadOnly).unwrap());
+            let active = zones.iter().filter(|z| z.cond.is_active()).count();
+            assert!(active <= 1, "{active} active zones, cut at {moment}, {subset:b} left");
+        }
+    }
+    let zones = report(&cut(&s).open(Access::ReadOnly).unwrap());
+    assert_eq!((zones[0].cond, zones[17].cond), (Condition::Closed, Condition::Full));
+}

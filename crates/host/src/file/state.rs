@@ -204,8 +204,23 @@ impl Core {
         lock(&self.state)
     }
 
-    /// Writes and syncs the sectors of zones that changed, each to the copy that is not the newest.
+    /// Makes zones that changed durable.
     fn write_table(&self, table: &mut Table, changes: &[(u32, Record)]) -> io::Result<()> {
+        // A power cut may keep one sector and lose another. So a zone gives up its place among the active ones in the
+        // table before another takes it, or there could be more than the disk allows.
+        let was = |zone: u32| table.records[zone as usize].cond.is_active();
+        let gives = |(zone, r): &&(u32, Record)| was(*zone) && !r.cond.is_active();
+        let takes = |(zone, r): &(u32, Record)| !was(*zone) && r.cond.is_active();
+        if self.limits.max_active_zones == 0 || !changes.iter().any(takes) {
+            return self.write_sectors(table, changes);
+        }
+        let (first, then): (Vec<_>, Vec<_>) = changes.iter().partition(gives);
+        self.write_sectors(table, &first)?;
+        self.write_sectors(table, &then)
+    }
+
+    /// Writes and syncs the sectors of zones that changed, each to the copy that is not the newest.
+    fn write_sectors(&self, table: &mut Table, changes: &[(u32, Record)]) -> io::Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
