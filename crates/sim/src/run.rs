@@ -56,6 +56,9 @@ impl fmt::Display for Steps {
     }
 }
 
+/// Most steps of a list: no world has so many.
+const MOST_STEPS: u64 = 1 << 16;
+
 impl FromStr for Steps {
     type Err = String;
 
@@ -68,8 +71,11 @@ impl FromStr for Steps {
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last) = (number(first)?, number(last)?);
-            if last < first || last - first > 1 << 20 {
+            if last < first {
                 return Err(format!("'{part}' is no range of steps"));
+            }
+            if u64::from(last - first) + list.len() as u64 >= MOST_STEPS {
+                return Err(format!("'{part}': more than {MOST_STEPS} steps"));
             }
             list.extend(first..=last);
         }

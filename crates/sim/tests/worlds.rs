@@ -50,3 +50,17 @@ fn steps_can_be_left_out() {
     }
     assert!(shrink(1).is_none(), "a world that keeps its promises does not shrink");
 }
+
+#[test]
+fn a_list_of_steps_is_read_as_it_is_shown_and_is_not_endless() {
+    for (text, shown) in [("all", "all"), ("3,5-7,4", "3-7"), ("4294967295", "4294967295")] {
+        assert_eq!(text.parse::<Steps>().unwrap().to_string(), shown);
+    }
+    // A few bytes each, and four million of them.
+    let text = ["0-1048575"; 40].join(",");
+    let e = text.parse::<Steps>().map(|_| ()).unwrap_err();
+    assert!(e.contains("more than"), "{e}");
+    for text in ["", "7-3", "-", "1,", "4294967296", "0-4294967295"] {
+        assert!(!text.parse::<Steps>().map(|_| ()).unwrap_err().is_empty(), "{text}");
+    }
+}
