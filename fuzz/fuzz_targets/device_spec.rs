@@ -1,3 +1,3 @@
-//! `cargo +nightly fuzz run --features libfuzzer device_spec`
+//! `scripts/fuzz device_spec`
 #![no_main]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| zoneplug_fuzz::device_spec(data));

@@ -1,3 +1,3 @@
-//! `cargo +nightly fuzz run --features libfuzzer fault_text`
+//! `scripts/fuzz fault_text`
 #![no_main]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| zoneplug_fuzz::fault_text(data));

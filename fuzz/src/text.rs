@@ -1,0 +1,74 @@
+//! Texts from outside: device specifications, faults, numbers with units. What can be read is shown as it is read;
+//! what cannot is explained.
+
+use crate::explained;
+use zoneplug_core::emu::EmuConfig;
+use zoneplug_core::spec::{Spec, Time, parse_size, parse_time};
+use zoneplug_core::stack::FaultPlan;
+use zoneplug_core::{Bytes, Error, Nanos};
+use zoneplug_host::DiskSpec;
+use zoneplug_sim::Steps;
+
+/// The text of faults: read, shown and read again it is the same.
+pub fn fault_text(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match text.parse::<FaultPlan>() {
+        Ok(plan) => {
+            let shown = plan.to_string();
+            assert_eq!(shown.parse::<FaultPlan>().expect(&shown), plan, "{text}");
+            assert!(
+                !shown.contains([',', ':']),
+                "commas are a specification's, colons fio's: {shown}"
+            );
+        }
+        Err(e) => explained(&e),
+    }
+}
+
+/// A device specification of an emulated disk: what can be read is shown as it is read, and can be opened.
+pub fn device_spec(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let device = |text: &str| -> Result<EmuConfig, Error> {
+        let mut spec = Spec::parse(text)?;
+        // The layer's keys, which `DiskSpec` reads.
+        for key in ["mode", "nomerges", "strict", "fault", "tags"] {
+            spec.take_text(key);
+        }
+        let config = EmuConfig::from_spec(&mut spec)?;
+        spec.finish()?;
+        Ok(config)
+    };
+    let config = match device(text) {
+        Ok(config) => config,
+        Err(e) => return explained(&e),
+    };
+    let shown = config.to_string();
+    assert_eq!(shown.parse::<EmuConfig>().expect(&shown), config, "{text}");
+    // Large disks take time to make, which is not what is looked for.
+    if config.geometry.nr_zones() <= 1024 {
+        match DiskSpec::parse(text) {
+            Ok(disk) => assert_eq!(*disk.device.geometry(), config.geometry, "{text}"),
+            Err(e) => explained(&e),
+        }
+    }
+}
+
+/// Sizes, times and lists of steps.
+pub fn numbers(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Some(n) = parse_size(text) {
+        let shown = Bytes(n).to_string();
+        assert_eq!(parse_size(&shown), Some(n), "{text} is shown as {shown}");
+    }
+    if let Some(n) = parse_time(text) {
+        let shown = Time(Nanos(n)).to_string();
+        assert_eq!(parse_time(&shown), Some(n), "{text} is shown as {shown}");
+    }
+    match text.parse::<Steps>() {
+        Ok(steps) => {
+            let shown = steps.to_string();
+            assert_eq!(shown.parse::<Steps>().expect(&shown), steps, "{text}");
+        }
+        Err(e) => assert!(!e.is_empty()),
+    }
+}
