@@ -73,6 +73,7 @@ fn options(s: &mut Script) -> CreateOptions {
         lba_size: Some(lba),
         granularity: Some(granularity),
         zone_append_max: (flags & 8 != 0).then_some(granularity),
+        preallocate: flags & 64 != 0,
         label: "fuzz".into(),
         ..CreateOptions::default()
     }

@@ -131,6 +131,7 @@ impl CutStorage {
     /// A disk in memory, as `create` makes it, but for its UUID and time: the same options give the same bytes.
     pub fn create(o: &CreateOptions) -> Result<Arc<CutStorage>, Error> {
         let sup = format::Super::new(o, [0x55; 16], 0)?;
+        let sup = format::Super { keeps_space: o.preallocate, ..sup };
         let layout = Layout::of(&sup.geometry);
         let s = Arc::new(CutStorage { layout, inner: Mutex::default() });
         s.lock().boot = 1;
