@@ -1,0 +1,123 @@
+//! Power cuts and kills at every step of random work on a durable disk, with any subset of what was not synced lost.
+//!
+//!     cargo test --release -p zoneplug-host --test file_cuts
+//!     ZONEPLUG_CUTS=2000 cargo test --release -p zoneplug-host --test file_cuts -- --nocapture
+//!     ZONEPLUG_CUT_SEED=17 cargo test -p zoneplug-host --test file_cuts       # one seed again
+//!
+//! The oracle knows what was asked for and when it was acknowledged, nothing of how the disk works. Every sector that
+//! is written has a number of its own, so what a read shows says which write it came from.
+#![allow(clippy::unwrap_used)]
+
+mod oracle;
+mod world;
+
+use std::task::Waker;
+use world::*;
+use zoneplug_core::{Bio, Command, Commands, Device, IoBuf, Op, ZoneNo};
+
+/// One seed: work, cuts and kills at random moments, work again on what one of them left. Returns cuts and kills.
+fn seed(seed: u64, threads: bool) -> (u64, u64) {
+    thread_local!(static MEMORY: Vec<IoBuf> = (0..9).map(|_| IoBuf::leaked(160 << 10)).collect());
+    let memory = MEMORY.with(Clone::clone);
+    let mut world = World::new(seed, threads);
+    let (mut cuts, mut kills) = (0, 0);
+    for round in 0..3 {
+        let steps = 20 + world.random.below(60) as usize;
+        world.work(steps, if threads { 6 } else { 1 }, &memory);
+        let moments = world.storage.moments();
+        let mut next = None;
+        for i in 0..6 {
+            let moment = world.random.below(moments as u64 + 1) as usize;
+            let kill = i == 5;
+            // All, nothing, and everything in between.
+            let odds = world.random.below(5);
+            let mut coin = Random(world.random.next());
+            let after = match kill {
+                true => world.storage.after_kill(moment),
+                false => world.storage.after_cut(moment, &mut || coin.left(odds)),
+            };
+            let copy = after.after_kill(0);
+            // Also cut while the disk recovers: it must not make things worse.
+            drop(World::open(after.clone(), false));
+            let later = after
+                .after_cut(world.random.below(after.moments() as u64 + 1) as usize, &mut || {
+                    coin.left(2)
+                });
+            for (storage, what) in [(copy, "first"), (after, "second"), (later, "third")] {
+                if what == "third" && kill {
+                    continue;
+                }
+                let disk = World::open(storage.clone(), false);
+                storage.settle();
+                let zones = match world.check(&disk, moment, kill, memory[8]) {
+                    Ok(zones) => zones,
+                    Err(e) => panic!(
+                        "after {} at {moment} of {moments} in round {round}, {what} opening: {e}\n\
+                         ZONEPLUG_CUT_SEED={seed} cargo test -p zoneplug-host --test file_cuts\n{:#?}",
+                        if kill { "a kill" } else { "a power cut" },
+                        world.asked
+                    ),
+                };
+                if what == "third" {
+                    next = Some((storage, zones, disk));
+                }
+            }
+            if kill { kills += 1 } else { cuts += 1 }
+        }
+        let Some((storage, zones, disk)) = next else { break };
+        drop(disk);
+        let disk = World::open(storage.clone(), threads);
+        storage.settle();
+        // What conventional zones hold now is what they began with.
+        let mut queue = disk.open_queue(1, Waker::noop().clone()).unwrap();
+        world.first.clear();
+        for n in (0..zones.len() as u32).filter(|n| disk.geometry().is_conventional(ZoneNo(*n))) {
+            let (start, len) = (
+                disk.geometry().zone_start(ZoneNo(n)),
+                disk.geometry().zone_len_sectors(ZoneNo(n)),
+            );
+            let c = Command::of(Bio::with_buf(Op::Read, start, len, memory[8].slice(0, len * 512)));
+            run(&mut *queue, Commands::from([c]));
+            for i in 0..len {
+                let mut s = [0; 512];
+                memory[8].copy_to(i * 512, &mut s);
+                world.first.insert((n, i), number(&s).unwrap());
+            }
+        }
+        drop(queue);
+        world.counts = (0..zones.len() as u32).map(|n| disk.write_count(ZoneNo(n))).collect();
+        world.disk = disk;
+        world.storage = storage;
+        world.zones = zones;
+        world.asked.clear();
+    }
+    (cuts, kills)
+}
+
+fn wanted() -> u64 {
+    std::env::var("ZONEPLUG_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(400)
+}
+
+fn all(threads: bool, first: u64, wanted: u64) {
+    if let Ok(n) = std::env::var("ZONEPLUG_CUT_SEED") {
+        seed(n.parse().unwrap(), threads);
+        return;
+    }
+    let (mut cuts, mut kills, mut n) = (0, 0, first);
+    while cuts < wanted {
+        let (c, k) = seed(n, threads);
+        (cuts, kills, n) = (cuts + c, kills + k, n + 1);
+    }
+    println!("{cuts} power cuts and {kills} kills replayed in {} seeds: no violation", n - first);
+}
+
+#[test]
+fn power_cuts_lose_what_they_may_and_nothing_else() {
+    all(false, 1, wanted());
+}
+
+/// Commits and writes at the same time; the seed fixes the work, not the interleaving.
+#[test]
+fn power_cuts_between_threads() {
+    all(true, 1_000_001, wanted() / 4);
+}

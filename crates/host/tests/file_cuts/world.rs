@@ -1,0 +1,302 @@
+//! Random work on a durable disk in memory, and what its client knows of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+use zoneplug_core::{
+    Bio, Command, Commands, Device, Flags, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
+};
+use zoneplug_host::file::testing::{CutStorage, Left};
+use zoneplug_host::file::{Access, CreateOptions, FileDisk};
+
+/// splitmix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// What is left of a sector: something in `odds` of 4 cases, and then not always all.
+    pub(crate) fn left(&mut self, odds: u64) -> Left {
+        match self.below(4) {
+            n if n >= odds => Left::Nothing,
+            _ if odds < 4 && self.one_in(8) => Left::Torn,
+            _ => Left::All,
+        }
+    }
+}
+
+/// What was asked for. Sectors, and the generation that the zone had or gets.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Kind {
+    Write { zone: u32, generation: u32, at: u32, len: u32, fua: bool, preflush: bool },
+    Conventional { zone: u32, at: u32, len: u32, number: u32, fua: bool },
+    Reset { zone: u32, generation: u32 },
+    Finish { zone: u32, generation: u32, wp: u32 },
+    Flush,
+}
+
+/// Something that was asked for, and the events of the storage at which it began and was acknowledged.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) kind: Kind,
+    pub(crate) start: usize,
+    pub(crate) ack: usize,
+}
+
+pub(crate) const NEVER: usize = usize::MAX;
+
+/// A sequential zone as its client knows it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Zone {
+    pub(crate) generation: u32,
+    pub(crate) wp: u32,
+    /// What was durable when the world began.
+    pub(crate) base: u32,
+    pub(crate) full: bool,
+    pub(crate) base_full: bool,
+    pub(crate) base_generation: u32,
+    pub(crate) busy: bool,
+}
+
+/// Numbers of sectors: (zone, generation) to the number of each sector, 0 for zeroes.
+pub(crate) type Numbers = BTreeMap<(u32, u32), Vec<u32>>;
+
+pub(crate) struct World {
+    pub(crate) storage: Arc<CutStorage>,
+    pub(crate) disk: Arc<FileDisk>,
+    pub(crate) zones: Vec<Zone>,
+    pub(crate) numbers: Numbers,
+    /// Of conventional zones: what each sector may be when the world begins.
+    pub(crate) first: BTreeMap<(u32, u32), u32>,
+    /// Writes of each zone before the world began.
+    pub(crate) counts: Vec<u64>,
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) random: Random,
+    pub(crate) next_number: u32,
+}
+
+pub(crate) fn stamp(number: u32) -> [u8; 512] {
+    let mut s = [0; 512];
+    if number > 0 {
+        for (i, part) in s.chunks_mut(8).enumerate() {
+            part[..4].copy_from_slice(&number.to_le_bytes());
+            part[4..].copy_from_slice(&(number.wrapping_mul(31) ^ i as u32).to_le_bytes());
+        }
+    }
+    s
+}
+
+/// The number of a sector; `None`: it is none that was ever written whole.
+pub(crate) fn number(sector: &[u8; 512]) -> Option<u32> {
+    let n = u32::from_le_bytes([sector[0], sector[1], sector[2], sector[3]]);
+    (stamp(n) == *sector).then_some(n)
+}
+
+pub(crate) fn options(r: &mut Random) -> CreateOptions {
+    let unit = if r.one_in(2) { 512 } else { 4096 };
+    let zone = (8 + r.below(24)) * unit;
+    let capacity = if r.one_in(2) { zone } else { zone - r.below(4) * unit };
+    CreateOptions {
+        zones: Some(3 + r.below(18)),
+        zone_size: Some(zone),
+        zone_capacity: Some(capacity),
+        conv: r.below(2) as u32,
+        max_open: r.below(4) as u32,
+        lba_size: Some(unit),
+        ..CreateOptions::default()
+    }
+}
+
+/// Sends commands and waits until all are back.
+pub(crate) fn run(queue: &mut dyn Queue, mut list: Commands) -> Commands {
+    let n = list.len();
+    let mut done = Commands::new();
+    while done.len() < n {
+        queue.submit(Nanos(0), &mut list);
+        queue.poll(Nanos(0), &mut done);
+        std::thread::yield_now();
+    }
+    done
+}
+
+impl World {
+    pub(crate) fn open(storage: Arc<CutStorage>, threads: bool) -> Arc<FileDisk> {
+        match threads {
+            true => storage.open_with_threads().unwrap(),
+            false => storage.open(Access::ReadWrite).unwrap(),
+        }
+    }
+
+    pub(crate) fn new(seed: u64, threads: bool) -> World {
+        let mut random = Random(seed);
+        let storage = CutStorage::create(&options(&mut random)).unwrap();
+        let disk = World::open(storage.clone(), threads);
+        storage.settle();
+        let zones = vec![Zone::default(); disk.geometry().nr_zones() as usize];
+        World {
+            storage,
+            numbers: Numbers::new(),
+            first: BTreeMap::new(),
+            counts: vec![0; disk.geometry().nr_zones() as usize],
+            asked: Vec::new(),
+            random,
+            next_number: 1,
+            zones,
+            disk,
+        }
+    }
+
+    /// Something for a zone that has nothing in flight, and its command.
+    pub(crate) fn choose(&mut self, memory: IoBuf) -> Option<(Kind, Box<Command>)> {
+        let g = self.disk.geometry().clone();
+        let (r, unit) = (&mut self.random, self.disk.limits().logical_block_sectors);
+        if r.one_in(9) {
+            return Some((Kind::Flush, Command::without_data(Op::Flush, Sector(0), 0)));
+        }
+        let zone = r.below(u64::from(g.nr_zones().min(6))) as u32;
+        let (start, len) = (g.zone_start(ZoneNo(zone)), g.zone_len_sectors(ZoneNo(zone)));
+        let z = &mut self.zones[zone as usize];
+        if z.busy {
+            return None;
+        }
+        let manage = |op| Command::without_data(op, start, len);
+        let (fua, preflush) = (r.one_in(6), r.one_in(10));
+        let flags =
+            Flags((u8::from(fua) * Flags::FUA.0) | (u8::from(preflush) * Flags::PREFLUSH.0));
+        if g.is_conventional(ZoneNo(zone)) {
+            let at = r.below(u64::from(len / unit)) as u32 * unit;
+            let n = (1 + r.below(6) as u32).min((len - at) / unit) * unit;
+            let first = self.next_number;
+            self.next_number += n;
+            (0..n).for_each(|i| memory.copy_from(i * 512, &stamp(first + i)));
+            let bio =
+                Bio::with_buf(Op::Write, start.plus(u64::from(at)), n, memory.slice(0, n * 512));
+            let mut c = Command::of(bio);
+            c.flags = flags;
+            z.busy = true;
+            return Some((Kind::Conventional { zone, at, len: n, number: first, fua }, c));
+        }
+        let capacity = g.capacity_of(ZoneNo(zone));
+        let generation = z.generation;
+        match r.below(12) {
+            0 => {
+                z.busy = true;
+                Some((Kind::Reset { zone, generation: generation + 1 }, manage(Op::ZoneReset)))
+            }
+            1 if r.one_in(3) => {
+                z.busy = true;
+                Some((Kind::Finish { zone, generation, wp: z.wp }, manage(Op::ZoneFinish)))
+            }
+            2 => {
+                // Neither is remembered after a restart.
+                let op = if r.one_in(2) { Op::ZoneOpen } else { Op::ZoneClose };
+                let mut queue = self.disk.open_queue(1, Waker::noop().clone()).unwrap();
+                run(&mut *queue, Commands::from([manage(op)]));
+                None
+            }
+            _ if z.full => None,
+            _ => {
+                let most = (capacity - z.wp) / unit;
+                let len = (1 + r.below(8) as u32).min(most) * unit;
+                let at = z.wp;
+                let zeroes = r.one_in(12);
+                let first = self.next_number;
+                self.next_number += len;
+                let numbers = self.numbers.entry((zone, generation)).or_default();
+                numbers.truncate(at as usize);
+                numbers.extend((0..len).map(|i| if zeroes { 0 } else { first + i }));
+                let sector = start.plus(u64::from(at));
+                let mut c = if zeroes {
+                    Command::without_data(Op::WriteZeroes, sector, len)
+                } else {
+                    (0..len).for_each(|i| memory.copy_from(i * 512, &stamp(first + i)));
+                    Command::of(Bio::with_buf(Op::Write, sector, len, memory.slice(0, len * 512)))
+                };
+                c.flags = flags;
+                z.busy = true;
+                Some((Kind::Write { zone, generation, at, len, fua, preflush }, c))
+            }
+        }
+    }
+
+    /// Random work, several commands at a time.
+    pub(crate) fn work(&mut self, steps: usize, depth: usize, memory: &[IoBuf]) {
+        let mut queue = self.disk.open_queue(depth as u16, Waker::noop().clone()).unwrap();
+        let mut free: Vec<usize> = (0..depth).collect();
+        let mut begun = 0;
+        while begun < steps || free.len() < depth {
+            if begun < steps
+                && let Some(slot) = free.pop()
+            {
+                begun += 1;
+                match self.choose(memory[slot]) {
+                    None => free.push(slot),
+                    Some((kind, mut c)) => {
+                        let index = self.asked.len() as u64;
+                        if c.bios.is_empty() {
+                            c.bios.push(Bio::new(c.op, c.sector, c.len_sectors));
+                        }
+                        c.bios[0].token = index << 8 | slot as u64;
+                        self.asked.push(Asked { kind, start: self.storage.moments(), ack: NEVER });
+                        let mut list = Commands::from([c]);
+                        queue.submit(Nanos(0), &mut list);
+                        assert!(list.is_empty());
+                    }
+                }
+            }
+            let mut done = Commands::new();
+            queue.poll(Nanos(0), &mut done);
+            let now = self.storage.moments();
+            for c in done {
+                let token = c.bios[0].token;
+                free.push((token & 0xff) as usize);
+                self.acknowledge((token >> 8) as usize, c.status, now);
+            }
+        }
+    }
+
+    pub(crate) fn acknowledge(&mut self, index: usize, status: Status, now: usize) {
+        let a = &mut self.asked[index];
+        if status == Status::OpenLimit {
+            // Nothing happened.
+            if let Kind::Write { zone, .. } | Kind::Finish { zone, .. } = a.kind {
+                self.zones[zone as usize].busy = false;
+            }
+            a.kind = Kind::Flush;
+            return;
+        }
+        assert_eq!(status, Status::Ok, "{a:?}");
+        a.ack = now;
+        match a.kind {
+            Kind::Flush => {}
+            Kind::Write { zone, at, len, .. } => {
+                let capacity = self.disk.geometry().capacity_of(ZoneNo(zone));
+                let z = &mut self.zones[zone as usize];
+                (z.wp, z.busy, z.full) = (at + len, false, at + len == capacity);
+            }
+            Kind::Conventional { zone, .. } => self.zones[zone as usize].busy = false,
+            Kind::Reset { zone, generation } => {
+                let z = &mut self.zones[zone as usize];
+                (z.wp, z.generation, z.full, z.busy) = (0, generation, false, false);
+            }
+            Kind::Finish { zone, .. } => {
+                let z = &mut self.zones[zone as usize];
+                (z.full, z.busy) = (true, false);
+            }
+        }
+    }
+}
