@@ -21,6 +21,11 @@ impl World {
         let mut report = Command::without_data(Op::ReportZones, Sector(0), 0);
         report.report_max = u32::MAX;
         let report = run(&mut *queue, Commands::from([report])).pop_front().unwrap().report;
+        let (active, most) =
+            (report.iter().filter(|z| z.cond.is_active()).count(), disk.limits().max_active_zones);
+        if most > 0 && active > most as usize {
+            return Err(format!("{active} zones are active, there may be {most}"));
+        }
         let mut zones = Vec::new();
         let mut shown = Vec::new();
         for (n, info) in (0..).zip(&report) {

@@ -106,16 +106,20 @@ pub(crate) fn number(sector: &[u8; 512]) -> Option<u32> {
     (stamp(n) == *sector).then_some(n)
 }
 
-pub(crate) fn options(r: &mut Random) -> CreateOptions {
+pub(crate) fn options(r: &mut Random, threads: bool) -> CreateOptions {
     let unit = if r.one_in(2) { 512 } else { 4096 };
     let zone = (8 + r.below(24)) * unit;
     let capacity = if r.one_in(2) { zone } else { zone - r.below(4) * unit };
+    let max_open = r.below(4) as u32;
+    // Between threads, a write may take the place of a zone whose finish is not durable yet.
+    let max_active = if threads || r.one_in(2) { 0 } else { max_open + 1 + r.below(2) as u32 };
     CreateOptions {
         zones: Some(3 + r.below(18)),
         zone_size: Some(zone),
         zone_capacity: Some(capacity),
         conv: r.below(2) as u32,
-        max_open: r.below(4) as u32,
+        max_open,
+        max_active,
         lba_size: Some(unit),
         ..CreateOptions::default()
     }
@@ -143,7 +147,7 @@ impl World {
 
     pub(crate) fn new(seed: u64, threads: bool) -> World {
         let mut random = Random(seed);
-        let storage = CutStorage::create(&options(&mut random)).unwrap();
+        let storage = CutStorage::create(&options(&mut random, threads)).unwrap();
         let disk = World::open(storage.clone(), threads);
         storage.settle();
         let zones = vec![Zone::default(); disk.geometry().nr_zones() as usize];
@@ -168,6 +172,8 @@ impl World {
             return Some((Kind::Flush, Command::without_data(Op::Flush, Sector(0), 0)));
         }
         let zone = r.below(u64::from(g.nr_zones().min(6))) as u32;
+        // Some in another sector of the table.
+        let zone = if zone >= 3 && g.nr_zones() >= 18 { zone + 12 } else { zone };
         let (start, len) = (g.zone_start(ZoneNo(zone)), g.zone_len_sectors(ZoneNo(zone)));
         let z = &mut self.zones[zone as usize];
         if z.busy {
@@ -271,7 +277,7 @@ impl World {
 
     pub(crate) fn acknowledge(&mut self, index: usize, status: Status, now: usize) {
         let a = &mut self.asked[index];
-        if status == Status::OpenLimit {
+        if matches!(status, Status::OpenLimit | Status::ActiveLimit) {
             // Nothing happened.
             if let Kind::Write { zone, .. } | Kind::Finish { zone, .. } = a.kind {
                 self.zones[zone as usize].busy = false;
