@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod copy;
+mod terminal;
+
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -160,131 +163,6 @@ fn a_map_in_a_pipe_is_plain_and_fits() {
     }
 }
 
-/// Zones that are no power of two, with less capacity than size and a short last one, behind conventional ones.
-#[test]
-fn read_takes_up_what_write_laid_down_across_zones_and_processes() {
-    let dir = Dir::new("stream");
-    let disk = dir.disk(
-        "--size 10300K --zone-size 1000K --zone-capacity 900K --conv 2 --last-zone-capacity 200K",
-    );
-    let file = dir.path("data");
-    // Three pieces: the second begins in the middle of a zone, the third comes from a file.
-    let (a, b, c) = (noise(1_000_000, 1), noise(1_499_136, 2), noise(3_000_001, 3));
-    let said = text(&ok_with(&["write", &disk], &a));
-    assert!(
-        said.starts_with("1000000 bytes written and 3520 of padding: zones 2-3, from sector 4000")
-    );
-    let v: Value =
-        serde_json::from_slice(&ok_with(&["write", &disk, "-", "--bs", "64K", "--json"], &b))
-            .unwrap();
-    assert_eq!((&v["bytes"], &v["padding"]), (&1_499_136.into(), &0.into()));
-    assert_eq!((&v["extents"][0]["zone"], &v["extents"][0]["sector"]), (&3.into(), &6160.into()));
-    std::fs::write(&file, &c).unwrap();
-    ok(&["write", &disk, &file]);
-    assert_eq!(
-        conditions(&disk),
-        "nw nw fu fu fu fu fu fu cl em em".replace("fu fu cl", "fu cl em").trim()
-    );
-
-    let mut all = a.clone();
-    all.resize(1_003_520, 0);
-    all.extend(&b);
-    all.extend(&c);
-    let whole = ok_with(&["read", &disk], b"");
-    assert_eq!(whole.len(), all.len().next_multiple_of(4096));
-    assert!(whole[..all.len()] == all[..]);
-    // A length cuts off the padding, whatever the block; a start begins in the middle.
-    let len = all.len().to_string();
-    assert!(ok_with(&["read", &disk, "-len", &len, "--bs", "64K"], b"") == all);
-    assert!(ok_with(&["read", &disk, "-c", "2"], b"") == all[..2 * 900 * 1024]);
-    let rest = ok_with(&["read", &disk, "-o", "6160", "--len", "1499136", "--depth", "3"], b"");
-    assert!(rest == b);
-    let copy = dir.path("copy");
-    assert_eq!(ok(&["read", &disk, &copy, "--len", &len]), "");
-    assert!(std::fs::read(&copy).unwrap() == all);
-
-    assert_eq!(ok(&["write", &disk]), "0 bytes written\n");
-    // The rest of the disk, then not a byte more.
-    let left = 8 * 900 * 1024 + 200 * 1024 - all.len().next_multiple_of(4096);
-    let fill = noise(left, 4);
-    fails_with(&["write", &disk, "-"], &noise(left + 1, 4), 1, "no room is left for more");
-    assert_eq!(conditions(&disk), "nw nw fu fu fu fu fu fu fu fu fu");
-    let back = ok_with(&["read", &disk], b"");
-    assert!(back[back.len() - left..] == fill[..]);
-    std::fs::write(&file, b"x").unwrap();
-    fails(&["write", &disk, &file], 1, "no zone has room");
-
-    // Conventional zones take data where one says.
-    ok_with(&["write", &disk, "-", "-o", "1992"], &a[..8192]);
-    assert!(ok_with(&["read", &disk, "-o", "1992", "-l", "16"], b"") == a[..8192]);
-    // Over what is there, only with --reset; over more than one zone's data, only with --yes.
-    fails_with(&["write", &disk, "-", "-o", "4000"], &a, 2, "zone 2 takes no writes: FULL");
-    std::fs::write(&file, &b).unwrap();
-    fails(&["write", &disk, &file, "-o", "4000", "--reset"], 2, "--yes");
-    assert!(ok_with(&["read", &disk, "-c", "1"], b"") == all[..900 * 1024]);
-    ok(&["write", &disk, &file, "-o", "4000", "--reset", "--yes"]);
-    assert!(ok_with(&["read", &disk, "-o", "4000", "--len", &b.len().to_string()], b"") == b);
-    assert_eq!(conditions(&disk), "nw nw fu cl fu fu fu fu fu fu fu");
-}
-
-#[test]
-fn a_disk_with_one_active_zone_takes_a_stream_all_the_same() {
-    let dir = Dir::new("active");
-    let disk = dir.disk("--zones 6 --zone-size 1M --max-open 1 --max-active 1");
-    let data = noise(4_500_000, 7);
-    ok_with(&["write", &disk, "-", "--bs", "128K", "--depth", "32"], &data);
-    assert!(ok_with(&["read", &disk, "--len", "4500000"], b"") == data);
-    let data = noise(500_000, 8);
-    let said = text(&ok_with(&["append", &disk, "-", "--bs", "16K", "--depth", "32"], &data));
-    assert_eq!(said.lines().count(), 31);
-}
-
-#[test]
-fn a_copy_that_fails_says_how_far_it_came_and_can_be_taken_up() {
-    let dir = Dir::new("fault");
-    let disk = dir.disk("--zones 4 --zone-size 1M");
-    let data = noise(3 << 20, 12);
-    let bad = format!("{disk},fault=write/io/zone=1");
-    let args = ["write", &bad, "-", "--bs", "64K"];
-    fails_with(&args, &data, 1, "(1048576 bytes were written before)");
-    ok_with(&["write", &disk], &data[1 << 20..]);
-    assert!(ok_with(&["read", &disk], b"") == data);
-    let bad = format!("{disk},fault=read/medium/zone=2");
-    fails(&["read", &bad, &dir.path("copy")], 1, "read at sector 4096");
-    fails(&["reset", &format!("{disk},fault=reset/io"), "-c", "1"], 1, "zone_reset at sector 0");
-}
-
-#[test]
-fn append_says_where_each_piece_landed() {
-    let dir = Dir::new("append");
-    let disk = dir.disk("--zones 4 --zone-size 64K --zone-capacity 48K");
-    let data = noise(100_000, 5);
-    let said = text(&ok_with(&["append", &disk, "-", "--bs", "20K"], &data));
-    let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(
-        lines[..3],
-        ["zone 0 sector 0 + 40", "zone 0 sector 40 + 40", "zone 0 sector 80 + 16"]
-    );
-    let mut back = Vec::new();
-    for l in &lines {
-        let words: Vec<&str> = l.split(' ').collect();
-        back.extend(ok_with(&["read", &disk, "-o", words[3], "-l", words[5]], b""));
-    }
-    assert!(back[..data.len()] == data[..]);
-    let v: Value = serde_json::from_slice(&ok_with(
-        &["append", &disk, "-", "-o", "384", "--json"],
-        &data[..5000],
-    ))
-    .unwrap();
-    assert_eq!((&v["bytes"], &v["padding"]), (&5000.into(), &3192.into()));
-    assert_eq!(v["pieces"], serde_json::json!([{"zone": 3, "sector": 384, "sectors": 16}]));
-    let too_much = noise(300_000, 6);
-    let out = feed(&["append", &disk], &too_much);
-    assert_eq!(out.status.code(), Some(1));
-    assert!(text(&out.stdout).lines().count() > 0, "what landed is said all the same");
-    assert!(text(&out.stderr).contains("no room is left"));
-}
-
 #[test]
 fn management_changes_zones_for_the_next_process() {
     let dir = Dir::new("manage");
@@ -359,69 +237,6 @@ fn a_benchmark_does_not_destroy_what_a_disk_holds() {
     ok(&[&bench[..], &["--yes"]].concat());
     ok(&["reset", &disk, "--yes"]);
     ok(&bench);
-}
-
-/// Runs the command on a terminal of `columns`, types `keys`, and returns what the terminal was sent.
-fn on_a_terminal(args: &[&str], columns: u16, keys: &str) -> (Option<i32>, String) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&pty).unwrap();
-    unlockpt(&pty).unwrap();
-    let name = ptsname(&pty, Vec::new()).unwrap().into_string().unwrap();
-    let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    rustix::termios::tcsetwinsize(&pty, size).unwrap();
-    let side = || std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
-    let mut master = std::fs::File::from(pty);
-    let mut child = Command::new(ZONEPLUG)
-        .args(args)
-        .env("TERM", "xterm-256color")
-        .env_remove("NO_COLOR")
-        .stdin(side())
-        .stdout(side())
-        .stderr(side())
-        .spawn()
-        .unwrap();
-    master.write_all(keys.as_bytes()).unwrap();
-    // Reading ends with an error once the child's ends are closed.
-    let mut seen = Vec::new();
-    let mut some = [0; 4096];
-    while let Ok(n @ 1..) = master.read(&mut some) {
-        seen.extend(&some[..n]);
-    }
-    (child.wait().unwrap().code(), text(&seen))
-}
-
-#[test]
-fn a_terminal_is_asked_and_sees_bars_and_colours() {
-    let dir = Dir::new("terminal");
-    let disk = dir.disk("--zones 200 --zone-size 1M");
-    let file = dir.path("data");
-    std::fs::write(&file, noise(40 << 20, 3)).unwrap();
-    let (code, seen) = on_a_terminal(&["write", &disk, &file, "--bs", "64K"], 100, "");
-    assert_eq!(code, Some(0), "{seen}");
-    assert!(seen.contains("MiB/40.00 MiB") && seen.contains("41943040 bytes written"), "{seen}");
-
-    let (_, map) = on_a_terminal(&["report", "--map", &disk], 60, "");
-    assert!(
-        map.contains(&format!("\x1b[32m{}\x1b[0m\x1b[2m········\x1b[0m", "█".repeat(40))),
-        "{map}"
-    );
-
-    let (code, seen) = on_a_terminal(&["reset", &disk], 100, "n\n");
-    assert!(
-        code == Some(2) && seen.contains("40 zones (0-39): 40M written. Go on? [y/N]"),
-        "{seen}"
-    );
-    assert!(seen.contains("nothing was changed"), "{seen}");
-    assert!(conditions(&disk).starts_with("fu fu"));
-    let (code, seen) = on_a_terminal(&["reset", &disk, "-v"], 100, "y\n");
-    assert!(code == Some(0) && seen.contains("reset: 200 zones (0-199)"), "{seen}");
-    assert!(conditions(&disk).starts_with("em em"));
-
-    let (code, seen) = on_a_terminal(&["read", &disk], 100, "");
-    assert!(code == Some(2) && seen.contains("fill the terminal"), "{seen}");
-    let (code, seen) = on_a_terminal(&["write", &disk], 100, "");
-    assert!(code == Some(2) && seen.contains("standard input is a terminal"), "{seen}");
 }
 
 #[test]
