@@ -344,3 +344,78 @@ fn r45_everything_is_settled_before_the_client_sees_its_completion() {
     }
     r.drain();
 }
+
+/// A zone whose only write was aborted while it waited for the tag of queue 0, which has not been polled since.
+fn aborted_while_it_waited_for_a_tag(r: &mut Rig) {
+    r.submit(0, [token(read(128, 8), 0), token(write(0, 8), 1)]);
+    assert_eq!(r.commands(Op::Write), 0, "the read has the only tag");
+    r.submit(1, [token(op(Op::ZoneReset, 0, 64), 2)]);
+    r.now.0 += 100;
+    r.poll(1);
+    assert_eq!(r.done.last().map(|b| (b.token, b.status)), Some((2, Status::Ok)));
+    assert_eq!(r.commands(Op::Write), 0);
+}
+
+/// M5: nothing is at the device and nothing waits, so a strict disk has no reason to say busy, though the queue that had
+/// the zone in its line for a tag has not noticed yet.
+#[test]
+fn m5_a_zone_whose_waiting_writes_were_aborted_is_not_busy() {
+    for what in [Op::ZoneReset, Op::ZoneFinish, Op::ZoneResetAll] {
+        let mut r = make(4, 64, 64).queues(&[(8, 1), (8, 4)]).rig();
+        aborted_while_it_waited_for_a_tag(&mut r);
+        r.disk.set_attribute("strict_management", "1").unwrap();
+        let len = if what == Op::ZoneResetAll { 0 } else { 64 };
+        r.submit(1, [token(op(what, 0, len), 3)]);
+        r.submit(0, [token(write(0, 8), 4)]);
+        let done = r.finish();
+        let s: Vec<_> = done.iter().map(|b| (b.token, b.status)).collect();
+        let aborted = (1, Status::AbortedByManagement);
+        let refused = (4, Status::ZoneBusy);
+        assert_eq!(s, [(0, Status::Ok), aborted, (2, Status::Ok), (3, Status::Ok), refused]);
+        let fills = what == Op::ZoneFinish;
+        assert_eq!(r.wp(0), if fills { 64 } else { 0 });
+        assert_eq!(r.disk.counters().live_plugs, 0, "and its place in the line does no harm");
+        assert_eq!(r.status(op(Op::ZoneReset, 0, 64)), Status::Ok);
+        assert_eq!(r.run(0, [write(0, 8), append(0, 8, 0)]), [Status::Ok; 2]);
+    }
+}
+
+/// M5: a write that came since then waits in that place, and makes the zone busy until it is done. Aborted too, it leaves
+/// the zone as free as before.
+#[test]
+fn m5_a_zone_in_line_for_a_tag_is_busy_while_a_write_waits() {
+    let mut r = make(4, 64, 64).queues(&[(8, 1), (8, 4)]).rig();
+    aborted_while_it_waited_for_a_tag(&mut r);
+    r.done.clear();
+    r.submit(1, [token(write(0, 8), 3)]);
+    r.submit(1, [token(op(Op::ZoneReset, 0, 64), 4)]);
+    r.poll(1);
+    r.now.0 += 100;
+    r.poll(1);
+    let s: Vec<_> = r.done.iter().map(|b| (b.token, b.status)).collect();
+    assert!(s.contains(&(3, Status::AbortedByManagement)) && s.contains(&(4, Status::Ok)), "{s:?}");
+    r.disk.set_attribute("strict_management", "1").unwrap();
+    r.submit(1, [token(write(0, 8), 5)]);
+    r.submit(1, [token(op(Op::ZoneReset, 0, 64), 6)]);
+    r.done.clear();
+    let done = r.finish();
+    let s: Vec<_> = done.iter().filter(|b| b.token >= 5).map(|b| b.status).collect();
+    assert_eq!(s, [Status::Ok, Status::ZoneBusy]);
+    assert_eq!((r.wp(0), r.device_wp(0)), (8, 8));
+    assert_eq!(r.status(op(Op::ZoneReset, 0, 64)), Status::Ok);
+}
+
+/// E10: nor has a resync.
+#[test]
+fn e10_a_zone_whose_waiting_writes_were_aborted_can_be_resynced() {
+    let mut r = make(4, 64, 64).queues(&[(8, 1), (8, 4)]).rig();
+    aborted_while_it_waited_for_a_tag(&mut r);
+    r.dev.set_write_pointer(ZoneNo(0), 16);
+    r.submit(1, [token(flags(report(0, 1), Flags::RESYNC), 3)]);
+    r.now.0 += 100;
+    r.poll(1);
+    assert_eq!(r.done.last().map(|b| (b.token, b.status)), Some((3, Status::Ok)));
+    assert_eq!(r.wp(0), 16);
+    r.finish();
+    assert_eq!(r.status(write(16, 8)), Status::Ok);
+}

@@ -184,6 +184,7 @@ impl Lane {
         if next == Next::Issue && !self.ready.is_empty() {
             // Others wait for a tag, perhaps reads: a zone that is written without end keeps none from them (C3). It goes
             // to the end of the line, still plugged.
+            guard.plugs[i].get_in_line();
             drop(guard);
             self.ready.push_back(Ready::Zone(zone));
             self.deliver(shared, &mut cmd, done);
@@ -364,7 +365,7 @@ impl Lane {
                 Some(Ready::Bio(bio)) => self.launch(layout, bio, cmd),
                 Some(Ready::Zone(zone)) => {
                     let (mut shard, i) = shared.shard(zone);
-                    if shard.fill(i, layout.merge, &mut cmd) {
+                    if shard.fill_from_line(i, layout.merge, &mut cmd) {
                         cmd.zone = zone.0;
                         drop(shard);
                         #[cfg(feature = "trace")]

@@ -133,6 +133,7 @@ impl Lane {
             lane.mailbox.counts.0.parked(1);
             shard.park(i, &mut lane.run, len, lane.id, kind);
             if admit == Admit::Issue {
+                shard.plugs[i].get_in_line();
                 lane.ready.push_back(Ready::Zone(zone));
             }
         });

@@ -128,6 +128,9 @@ impl Lane {
             self.mailbox.counts.0.parked(self.run.len());
             #[cfg(feature = "trace")]
             let sector = self.run[0].sector.0;
+            if admit == Admit::Issue {
+                plug.get_in_line();
+            }
             if whole {
                 shard.park(i, &mut self.run, total, self.id, kind);
             } else {

@@ -77,6 +77,9 @@ pub struct Plug {
     error_epoch: u32,
     /// Bits of [`state`].
     state: u8,
+    /// While `PLUGGED`: nothing of the zone is at the device, it is in some queue's line for a tag. What it is there for
+    /// may have been aborted meanwhile.
+    in_line: bool,
 }
 
 const _: () = assert!(size_of::<Plug>() <= 64);
@@ -93,6 +96,7 @@ impl Plug {
             generation: 0,
             error_epoch: 0,
             state: 0,
+            in_line: false,
         };
         plug.set_from(zone);
         plug
@@ -131,6 +135,18 @@ impl Plug {
     #[inline]
     pub fn is_plugged(&self) -> bool {
         self.state & PLUGGED != 0
+    }
+
+    /// Whether a write is at the device or waits. A zone that is in line for a tag has neither if all were aborted.
+    fn has_writes(&self) -> bool {
+        self.is_plugged() && (!self.in_line || self.parked != 0)
+    }
+
+    /// The zone gets in line for a tag.
+    #[inline]
+    pub(crate) fn get_in_line(&mut self) {
+        debug_assert!(self.is_plugged(), "I4");
+        self.in_line = true;
     }
 
     /// Whether the write pointer is unknown.
@@ -223,7 +239,7 @@ impl Plug {
     /// Marks an idle zone for the resync that is sent at error epoch `epoch`, and for none before it; false if writes
     /// are in flight.
     pub fn begin_resync(&mut self, epoch: u32) -> bool {
-        if self.state & (PLUGGED | CONVENTIONAL) != 0 {
+        if self.state & CONVENTIONAL != 0 || self.has_writes() {
             return self.state & CONVENTIONAL != 0;
         }
         if self.state & NEED_WP == 0 {
@@ -235,7 +251,7 @@ impl Plug {
 
     /// A reset or finish of strict mode begins; false if the zone has writes in flight, or another one.
     pub(crate) fn begin_management(&mut self) -> bool {
-        let free = self.state & (PLUGGED | MANAGED) == 0;
+        let free = self.state & MANAGED == 0 && !self.has_writes();
         if free {
             self.state |= MANAGED;
         }

@@ -230,6 +230,12 @@ impl Shard {
         true
     }
 
+    /// [`Shard::fill`] for a zone that was in line for the tag that `cmd` is.
+    pub(crate) fn fill_from_line(&mut self, i: usize, merge: Merge, cmd: &mut Command) -> bool {
+        self.plugs[i].in_line = false;
+        self.fill(i, merge, cmd)
+    }
+
     /// A write command of zone `i` ended. `offset` is where in the zone it started, in sectors.
     pub(crate) fn complete(
         &mut self,
