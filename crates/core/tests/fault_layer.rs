@@ -139,3 +139,26 @@ fn a_power_cut_ends_what_is_in_flight() {
     assert_eq!(r.run(0, [write(wp.0, 8)]), [Status::Ok]);
     assert!(f.limits() == r.dev.limits());
 }
+
+/// A finish that the power cut overtakes has happened or has not: it leaves no write pointer over what nobody wrote.
+#[test]
+fn a_power_cut_takes_a_finish_as_a_whole() {
+    let (mut full, mut not) = (0, 0);
+    for seed in 0..64 {
+        let (mut r, f) = rig(&format!("seed={seed}"));
+        f.watch_cache().expect("a report");
+        assert_eq!(r.run(0, [write(0, 8)]), [Status::Ok]);
+        r.submit(0, [op(Op::ZoneFinish, 0, 64)]);
+        f.power_cut().expect("the power comes back");
+        assert_eq!(r.finish()[0].status, Status::NoDevice);
+        let info = r.dev.zone_info(ZoneNo(0));
+        if info.cond == Condition::Full {
+            full += 1;
+        } else {
+            not += 1;
+            assert!(info.wp.0 <= 8, "nobody wrote up to {}", info.wp);
+        }
+        r.report(0, 1);
+    }
+    assert!(full > 5 && not > 5, "{full} {not}");
+}

@@ -275,10 +275,15 @@ impl Cache {
             if dead {
                 continue;
             }
-            let (low, high) = (reach.durable.min(has) / unit, has / unit);
+            let (low, all) = (reach.durable.min(has) / unit, has / unit);
+            // Full, and nobody has been told: perhaps a finish, of which there is no half.
+            let high = match z.cond {
+                Condition::Full => (reach.acknowledged.min(has) / unit).max(low),
+                _ => all,
+            };
             let keep = match random.below(4) {
                 0 => low,
-                1 => high,
+                1 => all,
                 _ => random.range(low, high),
             } * unit;
             // Where active zones are limited, one that is written again may be one too many: all or nothing there.
