@@ -68,6 +68,14 @@ classes! {
     Gone "the device vanishes under load",
     Late "a command outlives its deadline and completes late",
     Lost "a command never completes and its deadline ends it",
+    Ghost "what a deadline gave up is carried out afterwards",
+    CutAppend "a power cut after native appends",
+    Torn "torn writes and short transfers",
+    Delay "completions that come late",
+    Storm "a device that is busy",
+    Freeze "a freeze under load",
+    Attribute "attributes that change under load",
+    Shuffle "a device that carries out what it has in any order",
 }
 
 /// How often each class was exercised.

@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | `world/` | one world |
 //! | `spy.rs` | the oracle at the seam |
+//! | `ground.rs` | what the device below all faults has not carried out yet |
 //! | `class.rs` | regression classes and how often each was exercised |
 //! | `run.rs` | worlds by seed, what they did, how they failed |
 //! | `shrink.rs` | the fewest steps that still fail |
@@ -20,6 +21,7 @@
 #![allow(clippy::vec_box)] // a BIO moves by its box
 
 mod class;
+mod ground;
 mod memory;
 mod plant;
 mod run;

@@ -219,7 +219,7 @@ pub fn run(seed: u64, steps: &Steps, tracing: bool) -> Result<Outcome, Failure> 
 
 impl World {
     /// Fewest and most steps of a world.
-    const STEPS: (u32, u32) = (700, 2000);
+    pub(crate) const STEPS: (u32, u32) = (750, 2100);
 
     fn live(&mut self, steps: &Steps) -> Outcome {
         let nr = self.rng.range(Self::STEPS.0, Self::STEPS.1);

@@ -2,6 +2,7 @@
 //! goes on failing. Steps draw from sequences of their own, so the others do what they did.
 
 use crate::run::{Failure, Steps, run};
+use crate::world::World;
 
 /// A world that fails, made small.
 #[derive(Debug, Clone)]
@@ -21,7 +22,7 @@ const TRIES: u32 = 3000;
 pub fn shrink(seed: u64) -> Option<Shrunk> {
     let fails = |list: &[u32]| run(seed, &Steps::Only(list.to_vec()), false).is_err();
     run(seed, &Steps::All, false).err()?;
-    let mut list: Vec<u32> = (0..2000).collect();
+    let mut list: Vec<u32> = (0..World::STEPS.1).collect();
     // What comes after the failure does not matter: the shortest prefix first.
     let (mut low, mut high) = (0, list.len());
     while low < high {

@@ -22,7 +22,7 @@ fn random_worlds_keep_every_promise() {
             }
         }
     }
-    assert!(tally.bios / tally.worlds >= 400, "a world has hundreds of BIOs");
+    assert!(tally.bios / tally.worlds >= 500, "a world has hundreds of BIOs");
     assert!(tally.faults / tally.worlds >= 2, "and a few faults");
     if seeds >= 1000 {
         let missing: Vec<_> = tally.coverage.missing().map(Class::name).collect();

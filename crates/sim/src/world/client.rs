@@ -26,14 +26,16 @@ impl World {
             170..=172 => self.storm(),
             173..=176 => {
                 trace!(self, "  freeze");
+                if !self.outstanding.is_empty() {
+                    self.hit(Class::Freeze);
+                }
                 self.freeze = Some(self.disk.begin_freeze());
             }
             177 => self.drop_queue(),
             178..=180 => {
                 let on = if self.rng.one_in(2) { "1" } else { "0" };
                 let name = self.rng.pick(&["nomerges", "strict_management"]);
-                trace!(self, "  {name}={on}");
-                self.disk.set_attribute(name, on).expect("a writable attribute");
+                self.attribute(name, on);
             }
             181..=184 => self.revalidate(),
             185..=187 => self.out_of_band(),
@@ -41,9 +43,27 @@ impl World {
             189 => self.power_cut(),
             190 => self.grow(),
             191 => self.undo_around_reset(),
+            192 => self.slow_report(),
+            193 => self.reset_in_line(),
             _ => {
+                if self.config.timeout.is_some() && self.rng.one_in(2) {
+                    // Nobody looks for a while.
+                    self.now.0 += u64::from(self.rng.range(100, 8000));
+                }
                 self.poll_round();
             }
+        }
+    }
+
+    /// Changes an attribute of a disk in use.
+    pub(super) fn attribute(&mut self, name: &str, on: &str) {
+        trace!(self, "  {name}={on}");
+        self.disk.set_attribute(name, on).expect("a writable attribute");
+        let known = if name == "nomerges" { &mut self.nomerges } else { &mut self.strict };
+        *known = on == "1";
+        self.note_attributes();
+        if !self.outstanding.is_empty() {
+            self.hit(Class::Attribute);
         }
     }
 
@@ -74,11 +94,19 @@ impl World {
             let prefix = z.shadow.iter().take_while(|s| s.is_some()).count() as u32;
             match z.managed > 0 || z.fuzzy || z.unsure {
                 true => 0,
-                false if z.conventional => u32::from(z.writes == 0 && z.orphans == 0),
+                false if z.conventional => u32::from(z.writes == 0 && z.orphans == 0 && !z.ghost),
                 false => prefix,
             }
         };
-        self.zones.iter().enumerate().map(|(i, z)| (i, z.generation, reach(z))).collect()
+        // An append that was acknowledged is covered, and so is what lies before it, whoever has been told of that.
+        let last =
+            |z: &super::Zone| z.shadow.iter().rposition(|s| s.is_some()).map_or(0, |i| i + 1);
+        let native = |i: usize, z: &super::Zone| self.native && i.is_multiple_of(2) && reach(z) > 0;
+        let covers = |(i, z): (usize, &super::Zone)| {
+            let reach = if native(i, z) { last(z) as u32 } else { reach(z) };
+            (i, z.generation, reach)
+        };
+        self.zones.iter().enumerate().map(covers).collect()
     }
 
     pub(super) fn queue_for(&mut self, zone: usize, n: u32) -> Option<usize> {
@@ -115,8 +143,21 @@ impl World {
     }
 
     pub(super) fn write(&mut self) {
-        let z = self.any_zone();
+        let z = match self.rng.below(3) {
+            0 => self.next_in_sequence(),
+            _ => self.any_zone(),
+        };
         self.write_to(z);
+    }
+
+    /// The zone of the client that fills one after the other.
+    fn next_in_sequence(&mut self) -> usize {
+        let n = self.zones.len();
+        let zone = &self.zones[self.cursor % n];
+        if zone.wp >= zone.cap || zone.dead || zone.conventional {
+            self.cursor += 1;
+        }
+        self.cursor % n
     }
 
     pub(super) fn write_to(&mut self, z: usize) {
@@ -128,12 +169,15 @@ impl World {
             return;
         }
         if zone.unsure {
-            if zone.quiet() && !self.rng.one_in(4) {
+            // A zone that has died is tried again and again.
+            let (tries, writes) = if zone.dead { (2, 1) } else { (4, 8) };
+            if zone.quiet() && !self.rng.one_in(tries) {
                 return self.report_of(z);
             }
-            if !self.rng.one_in(8) {
+            if !self.rng.one_in(writes) {
                 return;
             }
+            let zone = &self.zones[z];
             self.spoiled |= zone.moved || zone.fuzzy;
         }
         let zone = &self.zones[z];
@@ -191,6 +235,7 @@ impl World {
         let fits = self.mode != Mode::None || len <= zeroes;
         let zeroes = zeroes >= self.grain && fits && self.rng.one_in(6);
         let stamp = self.stamp(len);
+        self.stamped(stamp, len, z, Some(self.zones[z].wp));
         let zone = &mut self.zones[z];
         let (sector, offset) = (zone.start + u64::from(zone.wp), zone.wp);
         zone.writes += 1;
@@ -209,6 +254,7 @@ impl World {
             flags = Flags(flags.0 & !Flags::NOWAIT.0);
         }
         let stamp = self.stamp(len);
+        self.stamped(stamp, len, z, None);
         let zone = &mut self.zones[z];
         let mut bio = append(zone.start, len, stamp);
         bio.flags = flags;
@@ -225,7 +271,8 @@ impl World {
         let mut at = z;
         while let Some(zone) = self.zones.get(at) {
             let offset = if at == z { zone.wp } else { 0 };
-            let ready = !zone.unsure && !zone.dead && zone.managed == 0 && zone.orphans == 0;
+            let ready = !zone.unsure && !zone.dead && !zone.ghost;
+            let ready = ready && zone.managed == 0 && zone.orphans == 0;
             let at_wp = if zone.conventional { zone.writes == 0 } else { zone.wp == offset };
             if !ready || !at_wp || offset == zone.cap {
                 break;
@@ -246,7 +293,10 @@ impl World {
             return;
         }
         let stamp = self.stamp(total);
+        let mut first = stamp;
         for (z, generation, offset, len) in &mut parts {
+            self.stamped(first, *len, *z, Some(*offset));
+            first += u64::from(*len);
             let zone = &mut self.zones[*z];
             zone.writes += 1;
             zone.activity += 1;
@@ -265,7 +315,7 @@ impl World {
     }
 
     pub(super) fn write_conventional(&mut self, z: usize) {
-        if self.zones[z].writes > 0 || self.zones[z].orphans > 0 {
+        if self.zones[z].writes > 0 || self.zones[z].orphans > 0 || self.zones[z].ghost {
             return;
         }
         let Some(q) = self.queue_for(z, 1) else { return };
@@ -274,6 +324,7 @@ impl World {
         let (offset, len) =
             (first * self.grain, self.rng.range(1, (blocks - first).min(20)) * self.grain);
         let stamp = self.stamp(len);
+        self.stamped(stamp, len, z, Some(offset));
         let zone = &mut self.zones[z];
         zone.writes += 1;
         zone.generation += 1;
@@ -296,6 +347,7 @@ impl World {
             let zone = &self.zones[z];
             let changing =
                 zone.conventional && (zone.writes > 0 || zone.orphans > 0) || zone.managed > 0;
+            let changing = changing || zone.ghost;
             let stamp = zone.shadow[(s - zone.start) as usize].filter(|_| !changing);
             expect.push((z, zone.generation, stamp));
         }

@@ -24,6 +24,9 @@ impl World {
                 && (bio.len_sectors > self.max_transfer || bio.end().is_none_or(|e| e.0 > end));
             self.hidden |= bio.op == Op::WriteZeroes;
         }
+        if !matches!(o.asked, Asked::Bad { .. }) {
+            self.check_result(&bio);
+        }
         match o.asked {
             Asked::Write { parts, stamp } => self.wrote(&bio, parts, stamp),
             Asked::Append { zone, generation, at, len, stamp } => {
@@ -35,9 +38,10 @@ impl World {
                 }
                 self.was_read(&bio, &expect);
             }
-            Asked::Manage { op, zones, quiet, again } => {
+            Asked::Manage { op, zones, quiet, again, laid } => {
                 assert_eq!(bio.op, op, "the engine never changes a BIO's operation");
-                self.managed(&bio, &zones, quiet);
+                let haunted = laid != zones.iter().map(|&z| self.zones[z].laid).sum::<u64>();
+                self.managed(&bio, &zones, quiet, haunted);
                 if again && bio.status.is_ok() && zones.len() == 1 && !self.is_freezing() {
                     // CODE-4: straight from the completion.
                     self.hit(Class::R45);
@@ -127,6 +131,10 @@ impl World {
     fn wrote(&mut self, bio: &Bio, parts: Vec<(usize, u64, u32, u32)>, stamp: Option<u64>) {
         if !bio.status.is_ok() {
             assert!(parts.iter().any(|p| self.excused(p.0)), "{bio:?} {parts:?}");
+            let zones: Vec<_> = parts.iter().map(|p| p.0).collect();
+            let len = parts.iter().map(|p| u64::from(p.3)).sum();
+            self.check_reason(bio, &zones, stamp.map(|s| (s, len)));
+            zones.iter().for_each(|&z| self.haunt(z));
             self.check_failure(bio, parts.iter().any(|p| self.zones[p.0].dead));
             self.note_failure(parts[0].0, bio.status);
         } else {
@@ -165,12 +173,16 @@ impl World {
     fn appended(&mut self, bio: &Bio, z: usize, generation: u64, at: u32, len: u32, stamp: u64) {
         if !bio.status.is_ok() {
             assert!(self.excused(z), "{bio:?}");
+            self.check_reason(bio, &[z], (!self.native).then_some((stamp, u64::from(len))));
+            self.haunt(z);
             self.check_failure(bio, self.zones[z].dead);
             self.note_failure(z, bio.status);
             self.zones[z].append_failed = true;
         } else {
             self.note_success(z, bio);
             if self.native {
+                let cached = self.disk.cached_zone(ZoneNo(z as u32));
+                assert!(cached.is_err(), "A8: after a native append: {cached:?}");
                 self.hit(Class::R28);
             } else if self.zones[z].queues.count_ones() > 1 {
                 self.hit(Class::R25);
@@ -255,14 +267,27 @@ impl World {
         }
     }
 
-    fn managed(&mut self, bio: &Bio, zones: &[usize], quiet: bool) {
+    /// `haunted`: what had been given up was carried out meanwhile.
+    fn managed(&mut self, bio: &Bio, zones: &[usize], quiet: bool, haunted: bool) {
         let ok = bio.status.is_ok();
         let changes = matches!(bio.op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish);
         for &z in zones {
+            if !ok {
+                self.haunt(z);
+            }
+            let next_stamp = self.next_stamp;
             let zone = &mut self.zones[z];
             zone.managed -= 1;
             if !changes {
                 continue;
+            }
+            let haunted = haunted || zone.ghost;
+            if haunted {
+                // What came first, it or what had been given up, nobody knows.
+                zone.shadow.fill(None);
+                (zone.unsure, zone.failed, zone.moved, zone.mixed) = (true, true, true, true);
+                zone.durable = 0;
+                zone.fuzzy |= !ok;
             }
             let unknown = matches!(bio.status, Status::NoDevice | Status::Timeout);
             if !ok && (zones.len() > 1 || unknown) {
@@ -274,14 +299,15 @@ impl World {
             if ok && bio.op != Op::ZoneFinish {
                 zone.durable = 0;
             }
-            if ok && quiet && zone.quiet() {
+            if ok && quiet && zone.quiet() && !haunted {
                 let reset = bio.op != Op::ZoneFinish;
                 zone.wp = if reset { 0 } else { zone.cap };
                 (zone.unsure, zone.moved) = (false, false);
                 if reset {
                     zone.shadow.fill(None);
-                    zone.fuzzy = false;
+                    (zone.fuzzy, zone.mixed, zone.born) = (false, false, next_stamp);
                 }
+                self.settled(z);
             }
         }
         if !ok && changes {
@@ -290,9 +316,8 @@ impl World {
         if !ok && quiet {
             let dead = zones.iter().any(|&z| self.zones[z].dead);
             let open = matches!(bio.op, Op::ZoneOpen | Op::ZoneClose);
-            // Strict management takes a zone whose last writes were just aborted for busy until its queue has noticed.
-            let strict = bio.status == Status::ZoneBusy;
-            assert!(self.has_faults || self.limited || dead || open || strict, "{bio:?}");
+            assert!(bio.status != Status::ZoneBusy, "M5: nothing is in flight: {bio:?}");
+            assert!(self.has_faults || self.limited || dead || open, "{bio:?}");
         }
     }
 
@@ -312,7 +337,8 @@ impl World {
         {
             self.cover.0[Class::R14 as usize] += 1;
         }
-        if zone.conventional || !quiet || !zone.quiet() || zone.activity != activity || zone.dead {
+        let changed = zone.activity != activity || zone.ghost;
+        if zone.conventional || !quiet || !zone.quiet() || changed || zone.dead {
             return;
         }
         let resync = bio.flags.contains(Flags::RESYNC);
@@ -330,6 +356,7 @@ impl World {
         // A torn write may have left a write pointer that is no multiple of a block.
         assert_eq!(zone.wp % self.grain, 0);
         (zone.unsure, zone.moved) = (false, false);
+        self.settled(z);
         if self.mode == Mode::Plug && !self.native {
             let cached =
                 self.disk.cached_zone(ZoneNo(z as u32)).expect("E4: the report cleared it");

@@ -3,9 +3,10 @@
 use super::{Asked, World, trace};
 use crate::class::Class;
 use crate::memory::{append, bytes, op, read, write_as};
-use zoneplug_core::disk::Mode;
+use std::sync::atomic::Ordering::Relaxed;
+use zoneplug_core::disk::{DiskQueue, Mode};
 use zoneplug_core::stack::{FaultAction, FaultRule, Kinds};
-use zoneplug_core::{Bio, Bios, Flags, Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Sector, Status, ZoneNo};
 
 impl World {
     pub(super) fn knock(&mut self) {
@@ -55,10 +56,12 @@ impl World {
                 zone.failed = true;
                 zone.unsure = true;
                 zone.shadow.fill(None);
+                zone.loose |= !self.strict;
                 self.spoiled = true;
             }
         }
-        self.submit(q, vec![(bio, Asked::Manage { op: what, zones, quiet, again })]);
+        let laid = zones.iter().map(|&z| self.zones[z].laid).sum();
+        self.submit(q, vec![(bio, Asked::Manage { op: what, zones, quiet, again, laid })]);
     }
 
     pub(super) fn manage_many(&mut self) {
@@ -163,6 +166,7 @@ impl World {
                 }
             }
         }
+        choices.extend(self.spanning(z));
         let i = self.rng.below(choices.len() as u32) as usize;
         let (bio, status) = choices.swap_remove(i);
         let before = format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32)));
@@ -171,6 +175,67 @@ impl World {
         assert_eq!(before, format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32))), "W9");
         // Not the condition: a command that was held up may have gone out and closed the zone implicitly.
         assert_eq!(device.wp, self.emu.zone_info(ZoneNo(z as u32)).wp);
+    }
+
+    /// W4: a write that fits in zone `z` and not in the next: none of it is written.
+    fn spanning(&self, z: usize) -> Option<(Box<Bio>, Status)> {
+        let (zone, next) = (&self.zones[z], self.zones.get(z + 1)?);
+        let sure = !(next.unsure || next.fuzzy || next.dead || next.conventional) && next.quiet();
+        let whole = !zone.conventional && zone.cap == zone.len && zone.wp < zone.cap;
+        if self.native || !sure || !whole || next.wp == 0 || next.len < self.grain {
+            return None;
+        }
+        let status = if next.wp == next.cap { Status::ZoneFull } else { Status::NotAtWritePointer };
+        let len = zone.cap - zone.wp + self.grain;
+        Some((write_as(zone.start + u64::from(zone.wp), len, 1), status))
+    }
+
+    /// M5: a reset aborts a write that waits for a tag of a queue whose reads take long. When the write is back the zone is
+    /// free, whatever that queue has in line.
+    pub(super) fn reset_in_line(&mut self) {
+        let z = self.any_zone();
+        let zone = &self.zones[z];
+        let ready = zone.quiet() && !(zone.conventional || zone.unsure || zone.fuzzy || zone.dead);
+        if !ready || zone.wp >= zone.cap || self.gone || self.mode != Mode::Plug || self.native {
+            return;
+        }
+        let n = self.rng.range(1, 5);
+        let Some(q) = self.queue_for(z, n + 2) else { return };
+        let mut rule = FaultRule::next(Kinds::of(&[Op::Read]), FaultAction::Delay(Nanos(9000)));
+        rule.count = Some(u64::from(n));
+        self.add_fault(rule);
+        self.attribute("strict_management", "0");
+        let (reads, grain) = (Asked::Read { expect: Vec::new(), crowded: false }, self.grain);
+        let mut batch: Vec<_> = (0..n).map(|_| (read(0, grain), reads.clone())).collect();
+        batch.push(self.make_write(z, grain));
+        self.submit(q, batch);
+        self.manage_zones(Op::ZoneReset, vec![z], false);
+        for _ in 0..6 {
+            self.poll_round();
+        }
+        if self.zones[z].quiet() && !self.is_freezing() {
+            self.attribute("strict_management", "1");
+            self.manage_zones(Op::ZoneReset, vec![z], true);
+        }
+    }
+
+    /// E6: a report takes its time, and a write that was sent after it fails and leaves some of its data.
+    pub(super) fn slow_report(&mut self) {
+        let z = self.any_zone();
+        let zone = &self.zones[z];
+        let ready = zone.quiet() && !(zone.conventional || zone.unsure || zone.fuzzy || zone.dead);
+        if !ready || self.gone || self.mode != Mode::Plug {
+            return;
+        }
+        let delay = FaultAction::Delay(Nanos(u64::from(self.rng.range(500, 4000))));
+        let torn = FaultAction::Torn(self.rng.pick(&[Status::Io, Status::Medium]), None);
+        for (op, action) in [(Op::ReportZones, delay), (Op::Write, torn)] {
+            let mut rule = FaultRule::next(Kinds::of(&[op]), action);
+            rule.zone = Some(z as u32);
+            self.add_fault(rule);
+        }
+        self.report_of(z);
+        self.write_to(z);
     }
 
     /// A write that is misplaced behind writes in flight: it fails, they do not.
@@ -211,6 +276,7 @@ impl World {
         let open: Vec<_> = (0..self.queues.len()).filter(|&q| self.queues[q].is_some()).collect();
         let q = self.rng.pick(&open);
         trace!(self, "  revalidate through queue {q}");
+        self.spy.asked_only.store(false, Relaxed);
         self.revalidation = Some((self.disk.revalidate(), q, !self.outstanding.is_empty()));
     }
 
@@ -251,6 +317,14 @@ impl World {
         let done = vec![Status::Ok, Status::ZoneBusy];
         let token = self.next_token;
         self.submit(m, vec![(op(Op::ZoneReset, start, len), bad(done))]);
+        if self.rng.one_in(2) {
+            // The writer does not look before the reset is through.
+            for _ in 0..6 {
+                self.poll(m);
+                let next = self.queues[m].as_ref().and_then(DiskQueue::next_deadline);
+                self.now = next.unwrap_or(self.now).max(self.now);
+            }
+        }
         self.drain();
         self.faults.clear();
         let zone = &mut self.zones[z];

@@ -7,21 +7,28 @@
 //! | `manage.rs` | management, reports, freezes, mistakes |
 //! | `trouble.rs` | faults, power cuts, zones that die, queues that go |
 //! | `done.rs` | what a client makes of a BIO that has come back |
+//! | `blame.rs` | who fails must have a reason |
+//! | `medium.rs` | what may be on the medium |
 //! | `rest.rs` | what must hold when everything rests |
 //!
 //! Each step draws from a sequence of its own, so that leaving one out changes nothing of what the others want.
 
+mod blame;
 mod client;
 mod done;
 mod manage;
+mod medium;
 mod rest;
 mod setup;
 mod trouble;
 
 use crate::class::{Class, Coverage};
-use crate::spy::Spy;
+use crate::ground::Ground;
+use crate::spy::{Failures, Spy};
+use medium::Stamped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, Mode, Revalidation};
 use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::stack::FaultDisk;
@@ -63,6 +70,18 @@ pub(crate) struct Zone {
     pub(crate) dead: bool,
     /// Something else than the disk moved the write pointer: only a resync tells (E10).
     pub(crate) moved: bool,
+    /// Something that was given up may be carried out yet.
+    pub(crate) ghost: bool,
+    /// How often all of it had been carried out.
+    pub(crate) laid: u64,
+    /// Since the last reset, data of any time may lie past what was acknowledged.
+    pub(crate) mixed: bool,
+    /// A reset or finish that is not strict met writes in flight: they may be aborted by it.
+    pub(crate) loose: bool,
+    /// The first stamp of this generation.
+    pub(crate) born: u64,
+    /// Failures that the client has taken note of: what fails from now on has another reason.
+    pub(crate) settled: Failures,
     /// Counts what was submitted: a report that met none of it describes the zone as it is.
     pub(crate) activity: u64,
     /// Changed by every reset and every conventional write: what a read compares with is of one generation.
@@ -88,7 +107,7 @@ impl Zone {
 }
 
 /// What was asked for with a BIO that is outstanding.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Asked {
     /// A write or write-zeroes: (zone, generation, offset, length) of each zone, and the stamp of the first sector
     /// (none: zeroes).
@@ -98,7 +117,8 @@ pub(crate) enum Asked {
     /// A read: what must be found where nothing changed meanwhile (zone, generation, stamp).
     Read { expect: Vec<(usize, u64, Option<u64>)>, crowded: bool },
     /// Reset, finish, open or close of zones; whether all were quiet.
-    Manage { op: Op, zones: Vec<usize>, quiet: bool, again: bool },
+    /// `laid`: how often ghosts of these zones had been laid by then.
+    Manage { op: Op, zones: Vec<usize>, quiet: bool, again: bool, laid: u64 },
     /// A report; `quiet` if the zone was; `activity` as it was then.
     Report { zone: usize, quiet: bool, activity: u64 },
     /// Flush: how far each zone had been acknowledged (zone, generation, sectors).
@@ -124,6 +144,8 @@ pub(crate) struct World {
     pub(crate) emu: Arc<EmuDisk>,
     pub(crate) faults: Arc<FaultDisk>,
     pub(crate) spy: Arc<Spy>,
+    /// If what was given up may be carried out later: what the device has not carried out.
+    pub(crate) ground: Option<Arc<Ground>>,
     pub(crate) disk: Disk,
     pub(crate) queues: Vec<Option<DiskQueue>>,
     pub(crate) tags: Vec<u16>,
@@ -133,6 +155,12 @@ pub(crate) struct World {
     pub(crate) outstanding: BTreeMap<u64, Outstanding>,
     pub(crate) next_token: u64,
     pub(crate) next_stamp: u64,
+    pub(crate) stamps: Vec<Stamped>,
+    /// Where the sequential client is.
+    pub(crate) cursor: usize,
+    /// Attributes as they are now.
+    pub(crate) nomerges: bool,
+    pub(crate) strict: bool,
     pub(crate) max_transfer: u32,
     pub(crate) grain: u32,
     pub(crate) native: bool,
@@ -214,6 +242,8 @@ impl World {
             self.now = next.unwrap_or(self.now).max(self.now);
         }
         self.poll_freeze();
+        self.lay_ghosts();
+        self.note_attributes();
         self.completions > before || next.is_some()
     }
 
@@ -236,6 +266,13 @@ impl World {
                         self.is_read = result.is_ok();
                         self.completions += 1;
                         if result.is_ok() {
+                            self.spy.revalidated();
+                            let shown = self.spy.geometry();
+                            assert_eq!(
+                                self.disk.geometry(),
+                                *shown,
+                                "V7: the layout is the device's"
+                            );
                             if load {
                                 self.hit(Class::R30);
                             }
@@ -279,6 +316,43 @@ impl World {
             }
         }
         self.busy_before = self.spy.busy();
+    }
+
+    /// Zones in which nothing that was given up can be carried out any more: what a report says is true from now on.
+    fn lay_ghosts(&mut self) {
+        let Some(ground) = self.ground.clone() else { return };
+        for z in 0..self.zones.len() {
+            if self.zones[z].ghost && !ground.is_pending(z) {
+                let zone = &mut self.zones[z];
+                zone.ghost = false;
+                zone.activity += 1;
+                zone.laid += 1;
+                self.hit(Class::Ghost);
+            }
+        }
+    }
+
+    /// A BIO to zone `z` failed, or nobody will tell: the device may have it still.
+    pub(crate) fn haunt(&mut self, z: usize) {
+        if self.ground.as_ref().is_some_and(|g| g.is_pending(z)) {
+            let zone = &mut self.zones[z];
+            (zone.ghost, zone.mixed, zone.failed) = (true, true, true);
+            zone.activity += 1;
+            if !zone.conventional {
+                (zone.unsure, zone.moved) = (true, true);
+            }
+        }
+    }
+
+    /// What the client may count on for every command from now on, where nothing of before is left.
+    fn note_attributes(&mut self) {
+        let rests = self.outstanding.is_empty() && !self.is_freezing();
+        self.spy.asked_only.store(self.revalidation.is_none(), Relaxed);
+        for (known, now) in [(&self.spy.nomerges, self.nomerges), (&self.spy.strict, self.strict)] {
+            if rests || !now {
+                known.store(now, Relaxed);
+            }
+        }
     }
 
     /// Until nothing is outstanding. A BIO that waits for ever is a hang.

@@ -12,6 +12,16 @@ impl World {
     pub(crate) fn check_at_rest(&mut self) {
         let (stats, counters) = (self.emu.stats(), self.disk.counters());
         self.account();
+        let faults = self.faults.counts();
+        let shuffles = u64::from(self.emu.config().reorder.is_some());
+        for (class, n) in [
+            (Class::Torn, faults.torn),
+            (Class::Delay, faults.delayed),
+            (Class::Storm, self.spy.busy()),
+            (Class::Shuffle, shuffles),
+        ] {
+            self.cover.0[class as usize] += n;
+        }
         for q in self.queues.iter().flatten() {
             assert_eq!(q.outstanding(), 0);
         }
@@ -21,7 +31,8 @@ impl World {
         }
         if self.mode == Mode::Plug {
             // A power cut makes the device forget by writing zones again.
-            assert!(stats.overlaps == 0 || self.cover.of(Class::Cut) > 0, "I1");
+            let late = self.ground.is_some();
+            assert!(stats.overlaps == 0 || late || self.cover.of(Class::Cut) > 0, "I1");
             if !self.spoiled {
                 assert_eq!(stats.failed(Status::UnalignedWrite), 0, "I2, I3");
                 assert_eq!(stats.failed(Status::InvalidField), 0);
@@ -45,6 +56,7 @@ impl World {
     }
 
     pub(super) fn check_zone(&mut self, z: usize) {
+        self.lay_ghosts();
         let zone = &self.zones[z];
         let info = self.emu.zone_info(ZoneNo(z as u32));
         if zone.dead {
@@ -68,9 +80,11 @@ impl World {
         };
         let order: Vec<_> =
             medium[..written as usize].iter().copied().filter(|&s| s != 0).collect();
-        if !(zone.fuzzy || self.native && z.is_multiple_of(2)) {
+        if !(zone.fuzzy || zone.mixed || self.native && z.is_multiple_of(2)) {
             assert!(order.windows(2).all(|w| w[0] < w[1]), "I2: zone {z} holds {medium:?}");
         }
+        self.check_medium(z, &medium, written);
+        let zone = &self.zones[z];
         // What was acknowledged, and nothing else, has moved the write pointer.
         if !zone.failed && !zone.fuzzy && !zone.unsure {
             assert_eq!(written, zone.wp, "zone {z}: {zone:?}");

@@ -2,6 +2,7 @@
 
 use super::{World, Zone};
 use crate::class::Coverage;
+use crate::ground::{Ground, Grounded};
 use crate::memory;
 use crate::spy::{Spied, Spy};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use zoneplug_core::disk::{Disk, DiskConfig, Mode};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::stack::{FaultDisk, FaultPlan};
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Nanos, Random, ZoneNo};
+use zoneplug_core::{Device, Nanos, Random, ZoneNo};
 
 /// Layouts that are shown in turn: the last is the device's own.
 fn layouts(rng: &mut Random, grain: u32) -> Vec<Geometry> {
@@ -54,7 +55,7 @@ fn limits(rng: &mut Random, grain: u32) -> Limits {
         l.max_active_zones = rng.range(1, 4);
         l.max_open_zones = rng.range(0, l.max_active_zones);
     }
-    if rng.one_in(6) {
+    if rng.one_in(5) {
         l.zone_append_max_sectors = grain * rng.range(1, 6);
     }
     l
@@ -83,21 +84,24 @@ impl World {
         let layouts = layouts(&mut rng, grain);
         let geometry = layouts[0].clone();
         let l = limits(&mut rng, grain);
-        // A command that is late has been carried out: only its completion is missing.
         let timeout =
             (mode == Mode::Plug && rng.one_in(4)).then(|| Nanos(u64::from(rng.range(2000, 6000))));
         let mut emu = EmuConfig::new(EmuKind::Mem, layouts[layouts.len() - 1].clone());
         emu.limits = l.clone();
         emu.latency = Nanos(if rng.one_in(2) { 0 } else { u64::from(rng.range(1, 1000)) });
         emu.reorder = rng.one_in(2).then(|| rng.draw());
-        if timeout.is_some() {
-            emu.reorder = None;
-        }
         emu.paranoid = true;
+        // One that does not shuffle has carried out what is late: only the completion is missing.
+        let late = timeout.is_some() && emu.reorder.is_some();
         let inline = emu.latency.0 == 0 && emu.reorder.is_none();
         let emu = EmuDisk::new(emu).expect("a device");
         let plan = FaultPlan { rules: Vec::new(), seed: rng.draw() };
-        let faults = FaultDisk::new(emu.clone(), &plan).expect("a layer");
+        let ground = late.then(|| Ground::new(emu.clone()));
+        let below: Arc<dyn Device> = match &ground {
+            Some(g) => Arc::new(Grounded(g.clone())),
+            None => emu.clone(),
+        };
+        let faults = FaultDisk::new(below, &plan).expect("a layer");
         if rng.one_in(3) {
             faults.watch_cache().expect("the device reports its zones");
         }
@@ -111,11 +115,14 @@ impl World {
             ..DiskConfig::default()
         };
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
-        let spy = Spy::new(faults.clone(), layouts, true, timeout);
+        let spy = Spy::new(faults.clone(), layouts, mode == Mode::Plug, timeout);
         let disk = open(&spy, &config);
         let mut world = World {
             seed,
+            nomerges: config.nomerges,
+            strict: config.strict_management,
             mode,
+            ground,
             config,
             disk,
             queues: Vec::new(),
@@ -126,6 +133,8 @@ impl World {
             outstanding: BTreeMap::new(),
             next_token: 1,
             next_stamp: 1,
+            stamps: Vec::new(),
+            cursor: 0,
             max_transfer: l.transfer_sectors(),
             grain,
             // A8: the cache of a disk with native appends is of no use.

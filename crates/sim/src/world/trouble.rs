@@ -3,6 +3,7 @@
 use super::setup::open;
 use super::{Asked, World, trace};
 use crate::class::Class;
+use std::sync::atomic::Ordering::Relaxed;
 use zoneplug_core::disk::Mode;
 use zoneplug_core::stack::{FaultAction, FaultRule, Kinds};
 use zoneplug_core::zone::Condition;
@@ -40,7 +41,7 @@ impl World {
         self.add_fault(rule);
     }
 
-    fn add_fault(&mut self, rule: FaultRule) {
+    pub(super) fn add_fault(&mut self, rule: FaultRule) {
         trace!(self, "  fault {rule}");
         self.has_faults = true;
         self.troubles += 1;
@@ -80,7 +81,7 @@ impl World {
 
     /// The power goes and comes back, with the program or without it.
     pub(super) fn power_cut(&mut self) {
-        if self.gone || self.native {
+        if self.gone {
             return;
         }
         trace!(self, "  power cut");
@@ -101,12 +102,14 @@ impl World {
             (z.unsure, z.failed) = (z.unsure || !z.conventional, true);
         }
         self.faults.power_cut().expect("an emulated disk reports its zones");
+        self.faults.clear();
         self.drain();
+        self.settle_late();
         if self.zones.iter().any(|z| z.orphans > 0) {
             self.freeze = Some(self.disk.begin_freeze());
             self.drain();
         }
-        self.faults.clear();
+        self.settle_late();
         self.hit(Class::Cut);
         if self.rng.one_in(2) {
             // The device may still be on its way up.
@@ -123,6 +126,10 @@ impl World {
             let n = self.queues.len();
             self.queues = (0..n).map(|_| None).collect();
             self.spy.restart();
+            self.nomerges = self.config.nomerges;
+            self.strict = self.config.strict_management;
+            self.note_attributes();
+            self.spy.asked_only.store(false, Relaxed);
             self.disk = open(&self.spy, &self.config);
             for q in 0..n {
                 self.open_queue(q);
@@ -131,6 +138,19 @@ impl World {
             self.hit(Class::Restart);
         }
         self.after_cut();
+    }
+
+    /// Until the device has nothing any more that was given up.
+    fn settle_late(&mut self) {
+        let Some(ground) = self.ground.clone() else { return };
+        let mut rounds = 0;
+        let late = |w: &World| w.queues.iter().flatten().any(|q| q.late() > 0);
+        while ground.is_any_pending() || late(self) {
+            self.poll_round();
+            rounds += 1;
+            let pending = ground.is_any_pending();
+            assert!(rounds < 20_000, "hang: what is late stays: {pending} {:?}", self.queues);
+        }
     }
 
     /// What a client finds when it looks again.
@@ -160,21 +180,35 @@ impl World {
                     wp >= durable,
                     "a cut took what a flush covered: zone {z} at {wp} of {zone:?}"
                 );
-                for (i, s) in zone.shadow.iter().enumerate().take(wp as usize) {
-                    let own = s.is_none_or(|s| medium[i] == s);
-                    assert!(own, "zone {z} holds another's data at {i}: {zone:?}");
+                let other = |i: &usize| zone.shadow[*i].is_some_and(|s| medium[*i] != s);
+                let lost = (0..wp as usize).find(other).unwrap_or(wp as usize);
+                // Appends that were on their way go where there is room again.
+                let appends = self.native && z.is_multiple_of(2);
+                assert!(
+                    lost == wp as usize || appends && lost >= durable as usize,
+                    "zone {z} holds another's data at {lost}: {zone:?}"
+                );
+                for s in zone.shadow[lost..].iter().flatten().filter(|&&s| s != 0) {
+                    let held = medium[..wp as usize].contains(s);
+                    assert!(!held, "zone {z}: {s} survives what was before it: {zone:?}");
                 }
             }
-            for s in &mut zone.shadow[wp as usize..] {
-                *s = None;
+            for (i, s) in zone.shadow.iter_mut().enumerate() {
+                if i >= wp as usize || medium[i] != s.unwrap_or_default() {
+                    *s = None;
+                }
             }
             if zone.fuzzy || zone.moved {
                 zone.shadow.fill(None);
             }
             zone.durable = zone.durable.min(wp);
             zone.wp = wp;
-            (zone.unsure, zone.moved, zone.fuzzy) = (false, false, false);
-            if self.mode == Mode::Plug {
+            // What is left of a zone that was written to past what is known stays a riddle.
+            zone.mixed |= zone.moved || zone.fuzzy;
+            (zone.unsure, zone.moved, zone.fuzzy, zone.ghost) = (false, false, false, false);
+            self.settled(z);
+            self.check_medium(z, &medium, wp);
+            if self.mode == Mode::Plug && !self.native {
                 let cached = self.disk.cached_zone(ZoneNo(z as u32)).expect("it was just read");
                 assert_eq!(cached.wp, info.wp, "zone {z} after a cut");
             }
@@ -229,6 +263,7 @@ impl World {
             Asked::Append { zone, .. } => self.orphan_write(zone),
             Asked::Manage { zones, .. } => {
                 for z in zones {
+                    self.haunt(z);
                     let zone = &mut self.zones[z];
                     zone.managed -= 1;
                     zone.orphans += 1;
@@ -243,6 +278,7 @@ impl World {
     }
 
     pub(super) fn orphan_write(&mut self, z: usize) {
+        self.haunt(z);
         let zone = &mut self.zones[z];
         zone.writes -= 1;
         zone.orphans += 1;
@@ -264,7 +300,7 @@ impl World {
         self.emu.set_write_pointer(ZoneNo(z as u32), wp);
         zone.durable = zone.durable.min(wp);
         zone.shadow[wp as usize..].fill(None);
-        (zone.unsure, zone.failed, zone.moved) = (true, true, true);
+        (zone.unsure, zone.failed, zone.moved, zone.mixed) = (true, true, true, true);
         zone.generation += 1;
         zone.activity += 1;
     }
