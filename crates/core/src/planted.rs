@@ -61,11 +61,69 @@ pub enum Bug {
     ReportByIndex,
     /// A deadline that has passed leaves the zone as it was.
     TimeoutKeepsWp,
+    /// FUA and PREFLUSH do not go down with parked writes (W16).
+    FlagsDropped,
+    /// A flush is done without a device.
+    FlushSwallowed,
+    /// An error makes the neighbour's write pointer unknown too (E2).
+    ErrorSpreads,
+    /// A write that fits is refused.
+    SpuriousRefusal,
+    /// A write that parks overtakes those that wait (I2).
+    ParkedInFront,
+    /// A write that fails takes its tag with it.
+    TagLost,
+    /// A refused write makes the write pointer unknown (W9).
+    RefusalPoisons,
+    /// Parked writes merge into commands of more BIOs than the device takes.
+    MergePastBios,
+    /// The attribute `nomerges` does nothing (W15e).
+    NomergesIgnored,
+    /// Strict management does not look whether writes are in flight (M5).
+    StrictIgnoresBusy,
+    /// A frozen disk takes new BIOs (W22).
+    FreezeTakesNew,
+    /// A write that spans zones is admitted where it can be, and refused elsewhere (W4).
+    SplitInHalves,
+    /// Every part of a split BIO uses the start of its buffer.
+    PartsShareBuffer,
+    /// Management of several zones leaves out the last (M1).
+    RangeStopsShort,
+    /// A reset of all zones leaves the write pointers (M3).
+    ResetAllKeepsPlugs,
+    /// A report does not make a write pointer known again (E4).
+    ReportIgnored,
+    /// A resync is believed though a write has come since (E6, E10).
+    ResyncWhileBusy,
+    /// A deadline passes and nothing happens.
+    DeadlineForgotten,
+    /// A native append leaves the zone's write pointer known (A7, A8).
+    NativeAppendTracked,
+    /// A zone that has become read-only or offline is written to again (R32).
+    RefusalForgotten,
+    /// An error sends a report by itself (I9, E3).
+    OwnReport,
+    /// A revalidation keeps the old layout (V7).
+    OldLayoutKept,
+    /// A merged command fails, and its first BIO does not (E9).
+    PartlyOk,
+    /// One of those that are aborted is never given back (I7).
+    AbortForgotten,
+    /// A merged command says it is as long as its first run.
+    MergedLengthWrong,
+    /// A native append that failed is sent again, though a part of it may be there.
+    AppendRetried,
+    /// A zone in line for a tag is busy even if all that waited was aborted (M5).
+    LineCountsAsBusy,
+    /// A full zone is shown as active (R29).
+    FullLooksActive,
+    /// A report changes a zone whose write pointer is known (E5).
+    ReportOverridesHealthy,
 }
 
 impl Bug {
     /// Every one.
-    pub const ALL: [Bug; 27] = [
+    pub const ALL: [Bug; 56] = [
         Bug::ReservationNotUndone,
         Bug::PluggedAfterAbort,
         Bug::PluggedClearedEarly,
@@ -93,6 +151,35 @@ impl Bug {
         Bug::ParentCompletesEarly,
         Bug::ReportByIndex,
         Bug::TimeoutKeepsWp,
+        Bug::FlagsDropped,
+        Bug::FlushSwallowed,
+        Bug::ErrorSpreads,
+        Bug::SpuriousRefusal,
+        Bug::ParkedInFront,
+        Bug::TagLost,
+        Bug::RefusalPoisons,
+        Bug::MergePastBios,
+        Bug::NomergesIgnored,
+        Bug::StrictIgnoresBusy,
+        Bug::FreezeTakesNew,
+        Bug::SplitInHalves,
+        Bug::PartsShareBuffer,
+        Bug::RangeStopsShort,
+        Bug::ResetAllKeepsPlugs,
+        Bug::ReportIgnored,
+        Bug::ResyncWhileBusy,
+        Bug::DeadlineForgotten,
+        Bug::NativeAppendTracked,
+        Bug::RefusalForgotten,
+        Bug::OwnReport,
+        Bug::OldLayoutKept,
+        Bug::PartlyOk,
+        Bug::AbortForgotten,
+        Bug::MergedLengthWrong,
+        Bug::AppendRetried,
+        Bug::LineCountsAsBusy,
+        Bug::FullLooksActive,
+        Bug::ReportOverridesHealthy,
     ];
 
     /// Its name.

@@ -2,6 +2,7 @@
 
 use super::{DiskConfig, Mode};
 use crate::bio::{Bio, Op, Status};
+use crate::planted::{Bug, planted};
 use crate::plug::Merge;
 use crate::unit::ZoneNo;
 use crate::zone::{Geometry, Limits};
@@ -36,7 +37,8 @@ impl Layout {
             merge: Merge {
                 max_sectors: max_transfer,
                 max_zeroes_sectors: limits.write_zeroes_sectors(),
-                max_bios: match (config.nomerges, limits.max_bios) {
+                max_bios: match (config.nomerges && !planted(Bug::NomergesIgnored), limits.max_bios)
+                {
                     (true, _) => 1,
                     (false, 0) => u32::MAX,
                     (false, n) => n,

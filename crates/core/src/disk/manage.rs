@@ -27,6 +27,9 @@ impl Lane {
         if let Err(status) = checked {
             return self.reject(bio, status);
         }
+        if planted(Bug::FlushSwallowed) && bio.op == Op::Flush {
+            return self.early.push(bio);
+        }
         #[cfg(feature = "trace")]
         if bio.op.is_zone_management() {
             let all = Self::resets_all(layout, &bio);
@@ -85,7 +88,7 @@ impl Lane {
         if bio.flags.contains(Flags::NOWAIT) && self.free.is_empty() {
             return Err(Status::WouldBlock);
         }
-        if layout.plugs {
+        if layout.plugs && !planted(Bug::NativeAppendTracked) {
             let (shard, i) = shared.shard(zone);
             if shard.plugs[i].is_managed() {
                 return Err(Status::ZoneBusy);
@@ -277,7 +280,7 @@ impl Lane {
             self.answered = Some(cmd);
             return;
         }
-        if cmd.op == Op::ZoneAppend && layout.plugs {
+        if cmd.op == Op::ZoneAppend && layout.plugs && !planted(Bug::NativeAppendTracked) {
             self.forget_write_pointer(shared, layout, &cmd);
         }
         if cmd.status.is_ok() {
@@ -332,6 +335,7 @@ impl Lane {
                 let (mut shard, i) = shared.shard(zone);
                 shard.finish(i, len, &mut self.aborted);
             }
+            Op::ZoneResetAll if planted(Bug::ResetAllKeepsPlugs) => {}
             Op::ZoneResetAll => {
                 // Before the plugs: an append that comes meanwhile sets it again.
                 shared.append_used.store(false, Ordering::Relaxed);
@@ -373,9 +377,13 @@ impl Lane {
         if next >= end {
             return false;
         }
+        let len = layout.geometry.zone_len_sectors(ZoneNo(cmd.zone + 1));
+        if planted(Bug::RangeStopsShort) && next.plus(u64::from(len)) >= end {
+            return false;
+        }
         cmd.sector = next;
         cmd.zone += 1;
-        cmd.len_sectors = layout.geometry.zone_len_sectors(ZoneNo(cmd.zone));
+        cmd.len_sectors = len;
         true
     }
 

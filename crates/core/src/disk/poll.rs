@@ -11,10 +11,10 @@ use super::sync::{Ordering, lock};
 #[cfg(feature = "trace")]
 use super::trace;
 use super::{ORPHANS, Shared};
-use crate::bio::{Bio, Bios, Command, MIXED, NO_PARENT, Op, Status};
+use crate::bio::{Bio, Bios, Command, Flags, MIXED, NO_PARENT, Op, Status};
 use crate::planted::{Bug, planted};
 use crate::plug::Next;
-use crate::unit::{Nanos, ZoneNo};
+use crate::unit::{Nanos, Sector, ZoneNo};
 
 impl DiskQueue {
     /// Does what there is to do, and appends the BIOs that have finished to `done`.
@@ -140,7 +140,10 @@ impl Lane {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        if cmd.status == Status::Busy && !planted(Bug::BusyNotRetried) {
+        let again = planted(Bug::AppendRetried)
+            && cmd.op == Op::ZoneAppend
+            && matches!(cmd.status, Status::Io | Status::Medium);
+        if cmd.status == Status::Busy && !planted(Bug::BusyNotRetried) || again {
             // W23: the same command again; nothing else of the zone was sent meanwhile.
             cmd.status = Status::Ok;
             return self.out.push_back(cmd);
@@ -207,11 +210,23 @@ impl Lane {
             return self.send_write(cmd);
         }
         drop(guard);
+        if planted(Bug::OwnReport)
+            && next == Next::Aborted
+            && let Some(mut report) = self.reserved.take()
+        {
+            report.set(Op::ReportZones, Sector(0), 0, Flags::NONE);
+            report.report.clear();
+            report.report_max = 1;
+            self.out.push_back(report);
+        }
         if next == Next::Aborted {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);
         }
+        let failed = !cmd.status.is_ok();
         self.deliver(shared, &mut cmd, done);
-        self.free.push(cmd);
+        if !(failed && planted(Bug::TagLost)) {
+            self.free.push(cmd);
+        }
     }
 
     /// One result for all BIOs of a command; after an error none reports a sector.
@@ -219,7 +234,8 @@ impl Lane {
         if cmd.status.is_ok() {
             return;
         }
-        for bio in &mut cmd.bios {
+        let skip = usize::from(planted(Bug::PartlyOk) && cmd.bios.len() > 1);
+        for bio in cmd.bios.iter_mut().skip(skip) {
             bio.status = cmd.status;
             Self::forget_sector(layout, bio);
         }
@@ -241,6 +257,11 @@ impl Lane {
         done: &mut Bios,
     ) {
         let mut bios = std::mem::take(&mut self.aborted);
+        if planted(Bug::AbortForgotten)
+            && let Some(mut bio) = bios.pop()
+        {
+            bio.in_flight = false;
+        }
         for bio in &mut bios {
             bio.status = if planted(Bug::AbortAsOk) { Status::Ok } else { status };
             Self::forget_sector(layout, bio);

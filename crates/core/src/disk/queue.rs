@@ -8,6 +8,7 @@ use super::sync::{AtomicU32, Ordering, lock};
 use super::{ORPHANS, Shared};
 use crate::bio::{Bio, BioPool, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
 use crate::device::Queue;
+use crate::planted::{Bug, planted};
 use crate::unit::{Nanos, ZoneNo};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -119,7 +120,10 @@ impl DiskQueue {
     ///
     /// Whatever becomes of a BIO that was taken, it comes back through [`DiskQueue::poll`], exactly once.
     pub fn submit(&mut self, now: Nanos, bios: &mut Bios) -> usize {
-        if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen && !self.refresh(now) {
+        if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen
+            && !self.refresh(now)
+            && !planted(Bug::FreezeTakesNew)
+        {
             self.lane.turned_away = !bios.is_empty();
             return 0;
         }

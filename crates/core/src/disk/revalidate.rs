@@ -149,7 +149,9 @@ impl Revalidation {
             shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
         }
         debug_assert!(queue.lane.aborted.is_empty(), "a drained disk has nothing parked");
-        *current = layout;
+        if !planted(Bug::OldLayoutKept) {
+            *current = layout;
+        }
         drop(current);
         shared.bump();
         Ok(())

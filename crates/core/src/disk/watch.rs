@@ -120,7 +120,7 @@ impl Watch {
 
     fn give_up(&mut self, now: Nanos, done: &mut Commands) {
         for s in &mut self.sent {
-            if s.due > now {
+            if s.due > now || planted(Bug::DeadlineForgotten) {
                 break;
             }
             if let Some(mut twin) = s.twin.take() {

@@ -139,7 +139,8 @@ impl Plug {
 
     /// Whether a write is at the device or waits. A zone that is in line for a tag has neither if all were aborted.
     fn has_writes(&self) -> bool {
-        self.is_plugged() && (!self.in_line || self.parked != 0)
+        let sent = !self.in_line || planted(Bug::LineCountsAsBusy);
+        self.is_plugged() && (sent || self.parked != 0)
     }
 
     /// The zone gets in line for a tag.
@@ -168,7 +169,7 @@ impl Plug {
             Condition::ReadOnly
         } else if self.state & OFFLINE != 0 {
             Condition::Offline
-        } else if self.wp >= self.capacity {
+        } else if self.wp >= self.capacity && !planted(Bug::FullLooksActive) {
             Condition::Full
         } else if self.wp == 0 && self.state & NEED_WP == 0 {
             Condition::Empty
@@ -189,7 +190,10 @@ impl Plug {
     #[inline]
     fn fits(&self, offset: u32, len: u32) -> bool {
         // A finished zone has its write pointer past the capacity: no subtraction here.
-        offset == self.wp && u64::from(offset) + u64::from(len) <= u64::from(self.capacity)
+        let spurious = planted(Bug::SpuriousRefusal) && offset != 0 && offset * 2 == self.capacity;
+        offset == self.wp
+            && u64::from(offset) + u64::from(len) <= u64::from(self.capacity)
+            && !spurious
     }
 
     /// Reserves `len` sectors at `offset`, or says why not (W8). Nothing changes unless it is admitted.
@@ -251,7 +255,8 @@ impl Plug {
 
     /// A reset or finish of strict mode begins; false if the zone has writes in flight, or another one.
     pub(crate) fn begin_management(&mut self) -> bool {
-        let free = self.state & MANAGED == 0 && !self.has_writes();
+        let busy = self.has_writes() && !planted(Bug::StrictIgnoresBusy);
+        let free = self.state & MANAGED == 0 && !busy;
         if free {
             self.state |= MANAGED;
         }
@@ -277,6 +282,7 @@ impl Plug {
     /// otherwise.
     pub(crate) fn refused_for_good(&mut self, status: Status, epoch: u32) {
         match status {
+            _ if planted(Bug::RefusalForgotten) => return,
             Status::ZoneReadOnly => self.state |= READONLY,
             Status::ZoneOffline => self.state |= OFFLINE,
             _ => return,
@@ -338,7 +344,7 @@ impl Kind {
 
     #[inline]
     pub(crate) fn flags(self) -> Flags {
-        Flags(self.0 & Flags::DEVICE)
+        if planted(Bug::FlagsDropped) { Flags::NONE } else { Flags(self.0 & Flags::DEVICE) }
     }
 
     #[inline]

@@ -161,6 +161,9 @@ impl Shard {
     #[cold]
     pub(crate) fn rejected(&mut self, i: usize, status: Status) -> Status {
         self.counters.rejected[status as usize] += 1;
+        if planted(Bug::RefusalPoisons) {
+            self.plugs[i].state |= NEED_WP;
+        }
         self.count(i, |c| c.rejected += 1);
         status
     }
@@ -183,6 +186,12 @@ impl Shard {
         if plug.parked == 0 {
             plug.head = slot;
         } else {
+            if planted(Bug::ParkedInFront) {
+                self.slots.link(slot, plug.head);
+                plug.head = slot;
+                plug.parked += nr;
+                return;
+            }
             self.slots.link(plug.tail, slot);
         }
         plug.tail = slot;
@@ -210,15 +219,16 @@ impl Shard {
         cmd.plugged = true;
         cmd.begin_owners(owner);
         let max = merge.max_of(kind);
-        while next != NONE && (cmd.bios.len() as u32) < merge.max_bios {
+        let max_bios = if planted(Bug::MergePastBios) { u32::MAX } else { merge.max_bios };
+        while next != NONE && (cmd.bios.len() as u32) < max_bios {
             let s = self.slots.get(next);
             if !s.kind.merges(kind)
                 || s.len_sectors > max.saturating_sub(total) && !planted(Bug::MergePastLimit)
-                || s.nr() > merge.max_bios - cmd.bios.len() as u32
+                || s.nr() > max_bios - cmd.bios.len() as u32
             {
                 break;
             }
-            total += s.len_sectors;
+            total += if planted(Bug::MergedLengthWrong) { 0 } else { s.len_sectors };
             cmd.add_owner(s.queue, s.nr());
             next = self.slots.take(next, &mut cmd.bios);
         }
@@ -268,6 +278,11 @@ impl Shard {
                 plug.state |= if kept { 0 } else { NEED_WP };
                 plug.error_epoch = epoch;
                 self.counters.lost += 1;
+                if planted(Bug::ErrorSpreads)
+                    && let Some(next) = self.plugs.get_mut(i + 1)
+                {
+                    next.state |= NEED_WP;
+                }
                 true
             }
         };
@@ -344,8 +359,10 @@ impl Shard {
         // Wrapping: the epochs in use at one time are close together.
         let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0 || planted(Bug::StaleReport);
         let back = plug.state & (READONLY | OFFLINE) != 0 && !gone && newer;
-        let fresh = plug.state & NEED_WP != 0 && newer;
-        let asked = resync && plug.state & RESYNC != 0 && newer;
+        let lost = plug.state & NEED_WP != 0 || planted(Bug::ReportOverridesHealthy);
+        let fresh = lost && newer && !planted(Bug::ReportIgnored);
+        let marked = plug.state & RESYNC != 0 || planted(Bug::ResyncWhileBusy);
+        let asked = resync && marked && newer;
         if gone {
             plug.set_from(zone);
             if newer {
