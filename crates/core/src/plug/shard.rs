@@ -394,6 +394,21 @@ impl Shard {
         self.plugs[i].error_epoch = epoch;
     }
 
+    /// What waits in zone `i`: sector, length and BIOs of each run, and whether it is of zeroes.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self, i: usize) -> Vec<(u64, u32, u32, bool)> {
+        let mut all = Vec::new();
+        let (mut at, mut left) = (self.plugs[i].head, self.plugs[i].parked);
+        while left > 0 {
+            let s = self.slots.get(at);
+            let zeroes = s.kind.op() == crate::bio::Op::WriteZeroes;
+            all.push((s.sector.0, s.len_sectors, s.nr(), zeroes));
+            left -= s.nr();
+            at = self.slots.next(at);
+        }
+        all
+    }
+
     /// Takes everything that waits in every zone: the layout changed (V7).
     pub(crate) fn abort_all(&mut self, aborted: &mut Vec<Box<Bio>>) {
         for i in 0..self.plugs.len() {

@@ -109,6 +109,12 @@ impl Slots {
         &self.slots[i as usize]
     }
 
+    /// The slot that follows `i`.
+    #[cfg(test)]
+    pub(crate) fn next(&self, i: u32) -> u32 {
+        self.slots[i as usize].next
+    }
+
     /// Empties slot `i`: its BIOs go to the end of `into`. Returns the slot that followed it.
     #[inline]
     pub(crate) fn take(&mut self, i: u32, into: &mut Vec<Box<Bio>>) -> u32 {
