@@ -189,7 +189,7 @@ impl Model {
         let newer = epoch as i32 >= self.lost_at as i32;
         let gone = matches!(cond, Condition::ReadOnly | Condition::Offline);
         let wanted = self.stale || self.read_only || self.offline || resync && self.resync;
-        if !gone && !(newer && wanted) {
+        if !(gone || newer && wanted) {
             return resync;
         }
         (self.stale, self.resync) = (false, false);
