@@ -151,27 +151,35 @@ impl World {
         let p = self.storage.places();
         let kind = s.byte();
         let seal = kind & 0x80 != 0;
-        match kind % 8 {
-            // One field of a record of the table.
+        match kind % 9 {
+            // Fields of a zone's record, mostly in the copy that counts.
             0..=2 => {
-                let (group, copy) = (s.below(p.groups), s.below(2) as usize);
-                let sector = p.tables[copy] + u64::from(group) * 512;
-                let record = sector + 32 + 32 * u64::from(s.below(15));
+                let zone = s.below(p.nr_zones);
+                let (group, record) = (u64::from(zone / 15), u64::from(zone % 15));
                 let field = s.byte();
+                let copy = self.newest(group) ^ usize::from(field & 0x80 != 0);
+                let sector = p.tables[copy] + group * 512;
+                let record = sector + 32 + 32 * record;
                 let n = s.number();
-                let (at, len) = match field % 6 {
+                let (at, len) = match field % 8 {
                     0 => (record, 4),
                     1 => (record + 4, 1),
                     2 => (record + 8, 8),
                     3 => (record + 16, 8),
                     4 => (sector + 16, 8),
-                    _ => (sector + 8, 4),
+                    5 => (sector + 8, 4),
+                    // A condition that goes with a write pointer.
+                    _ => {
+                        let conditions = [0, 1, 4, 13, 14, 15];
+                        self.set(record + 4, &[conditions[s.below(6) as usize]], true);
+                        (record, 4)
+                    }
                 };
                 self.set(at, &n.to_le_bytes()[..len], true);
             }
             // A note, which may be one of this session.
             3 => {
-                let zone = s.below(34);
+                let zone = s.below(p.nr_zones);
                 let at = p.notes + 32 * u64::from(zone);
                 let (wp, generation, writes) = (s.number() as u32, s.number(), s.number());
                 let mut note = [0; 32];
@@ -216,8 +224,14 @@ impl World {
                 let len = 1 + s.below(8) as usize;
                 self.set(at, &n[..len], seal);
             }
-            // One sector in the place of another.
+            // A sector of the table, in both copies.
             6 => {
+                let at = 512 * u64::from(s.below(p.groups));
+                let byte = [s.byte().max(1)];
+                p.tables.iter().for_each(|t| self.set(t + at + 100, &byte, false));
+            }
+            // One sector in the place of another.
+            7 => {
                 let starts = [0, p.session, p.tables[0], p.tables[1], p.notes, p.data, p.supers[1]];
                 let mut place = || starts[s.below(7) as usize] + 512 * u64::from(s.byte() & 15);
                 let (from, to) = (place(), place());
@@ -239,6 +253,17 @@ impl World {
                 });
             }
         }
+    }
+
+    /// The copy of the table that counts for a group.
+    fn newest(&self, group: u64) -> usize {
+        let p = self.storage.places();
+        let [a, b] = p.tables.map(|t| {
+            let mut n = [0; 8];
+            let _ = self.storage.read_at(t + group * 512 + 16, &mut n);
+            u64::from_le_bytes(n)
+        });
+        usize::from(b.wrapping_sub(a) as i64 > 0)
     }
 
     fn set(&mut self, at: u64, bytes: &[u8], seal: bool) {

@@ -104,6 +104,8 @@ struct Inner {
 pub struct Places {
     /// Both copies of the superblock.
     pub supers: [u64; 2],
+    /// How many zones there are.
+    pub nr_zones: u32,
     /// The session.
     pub session: u64,
     /// Both copies of the table, and how many sectors each has.
@@ -238,8 +240,8 @@ impl CutStorage {
     /// Where the disk that was made has what.
     pub fn places(&self) -> Places {
         let Layout { tables, groups, notes, data, stride, len } = self.layout;
-        let supers = self.layout.supers();
-        Places { supers, session: SESSION_AT, tables, groups, notes, data, stride, len }
+        let (supers, nr_zones) = (self.layout.supers(), ((len - PAGE - data) / stride) as u32);
+        Places { supers, nr_zones, session: SESSION_AT, tables, groups, notes, data, stride, len }
     }
 
     /// Cuts off the end, or makes it longer by a hole, without a trace in the log.
