@@ -205,7 +205,11 @@ impl Core {
             Op::ZoneOpen => s.budget.open(&mut s.zones, zone)?,
             Op::ZoneClose => s.budget.close(&mut s.zones, zone)?,
             Op::ZoneFinish => {
-                s.budget.finish(&mut s.zones, zone)?;
+                // Until the table says that it is full, it keeps its place among the active zones: nobody else's write may
+                // become durable in that place before.
+                if cond != Condition::Full && !cond.is_open() {
+                    s.budget.open(&mut s.zones, zone)?;
+                }
                 if cond == Condition::Full && !s.is_dirty() {
                     return Ok(Next::Done(Status::Ok));
                 }

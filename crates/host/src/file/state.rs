@@ -204,7 +204,7 @@ impl Core {
         lock(&self.state)
     }
 
-    /// Makes zones that changed durable.
+    /// Makes zones that changed durable, each of which is there once.
     fn write_table(&self, table: &mut Table, changes: &[(u32, Record)]) -> io::Result<()> {
         // A power cut may keep one sector and lose another. So a zone gives up its place among the active ones in the
         // table before another takes it, or there could be more than the disk allows.
@@ -260,7 +260,14 @@ impl Core {
         for want in wants {
             match *want {
                 Want::Flush => {}
-                Want::Finish(zone) => state.meta[zone as usize].busy = false,
+                Want::Finish(zone) => {
+                    let s = &mut *state;
+                    s.meta[zone as usize].busy = false;
+                    if status.is_ok() {
+                        // It is open or full, so this needs nothing more.
+                        let _ = s.budget.finish(&mut s.zones, ZoneNo(zone));
+                    }
+                }
                 Want::Reset(zone) => Self::let_go(&mut state, zone, status),
                 Want::ResetAll => {
                     for zone in 0..self.sup.geometry.nr_zones() {
@@ -313,7 +320,9 @@ impl Core {
             for want in wants {
                 match *want {
                     Want::Flush => {}
-                    Want::Finish(zone) => changes.push((zone, s.record(zone))),
+                    Want::Finish(zone) => {
+                        changes.push((zone, Record { cond: Condition::Full, ..s.record(zone) }));
+                    }
                     Want::Reset(zone) => changes.push(reset(&s, zone)),
                     Want::ResetAll => {
                         let all = (0..s.zones.len() as u32)
@@ -327,6 +336,10 @@ impl Core {
                 }
             }
         }
+        // A zone has one record: what is wanted of it comes after what it was.
+        changes.reverse();
+        changes.sort_by_key(|(zone, _)| *zone);
+        changes.dedup_by_key(|(zone, _)| *zone);
         let done = (|| {
             if unsynced {
                 self.storage.sync()?;
@@ -421,10 +434,17 @@ impl Core {
         m.writes = m.writes.saturating_add(u64::from(writes));
         let note = self.note(at + len, *m);
         s.touch(zone);
-        // The zone is still ours: its notes are written in order.
-        drop(guard);
-        let left = self.leave(zone, &note);
-        let mut s = self.state();
+        // The zone is still ours: its notes are written in order. A zone that has become full has given up its place
+        // among the active ones, which nobody may take before its note is there.
+        let left = if s.zones[z].cond == Condition::Full {
+            self.leave(zone, &note)
+        } else {
+            drop(guard);
+            let left = self.leave(zone, &note);
+            guard = self.state();
+            left
+        };
+        let s = &mut *guard;
         s.meta[z].busy = false;
         if let Err(e) = left {
             let status = status_of(&e);

@@ -106,13 +106,12 @@ pub(crate) fn number(sector: &[u8; 512]) -> Option<u32> {
     (stamp(n) == *sector).then_some(n)
 }
 
-pub(crate) fn options(r: &mut Random, threads: bool) -> CreateOptions {
+pub(crate) fn options(r: &mut Random) -> CreateOptions {
     let unit = if r.one_in(2) { 512 } else { 4096 };
     let zone = (8 + r.below(24)) * unit;
     let capacity = if r.one_in(2) { zone } else { zone - r.below(4) * unit };
     let max_open = r.below(4) as u32;
-    // Between threads, a write may take the place of a zone whose finish is not durable yet.
-    let max_active = if threads || r.one_in(2) { 0 } else { max_open + 1 + r.below(2) as u32 };
+    let max_active = if r.one_in(2) { 0 } else { max_open + 1 + r.below(2) as u32 };
     CreateOptions {
         zones: Some(3 + r.below(18)),
         zone_size: Some(zone),
@@ -147,7 +146,7 @@ impl World {
 
     pub(crate) fn new(seed: u64, threads: bool) -> World {
         let mut random = Random(seed);
-        let storage = CutStorage::create(&options(&mut random, threads)).unwrap();
+        let storage = CutStorage::create(&options(&mut random)).unwrap();
         let disk = World::open(storage.clone(), threads);
         storage.settle();
         let zones = vec![Zone::default(); disk.geometry().nr_zones() as usize];
