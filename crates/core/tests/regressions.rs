@@ -4,12 +4,12 @@
 
 mod common;
 use common::*;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::zone::Condition;
-use zoneplug_core::{Bios, Flags, Nanos, Op, Status, ZoneNo};
+use zoneplug_core::zone::{Condition, Geometry, Limits};
+use zoneplug_core::{Bios, Commands, Device, Error, Flags, Nanos, Op, Queue, Status, ZoneNo};
 
 /// The dump and cached reports index plugs that a revalidation has just cleared.
 #[test]
@@ -273,4 +273,87 @@ fn a_native_append_in_strict_mode_while_a_reset_is_on_its_way() {
         "{s:?}: the device is at {}, the layer says empty: {d:?}",
         r.device_wp(0)
     );
+}
+
+/// A device below whose queues something happens during one poll.
+struct Meanwhile {
+    lower: Arc<dyn Device>,
+    what: Arc<Mutex<Option<What>>>,
+}
+
+type What = Box<dyn FnOnce() + Send>;
+
+struct MeanwhileQueue(Box<dyn Queue>, Arc<Mutex<Option<What>>>);
+
+impl Device for Meanwhile {
+    fn geometry(&self) -> &Geometry {
+        self.lower.geometry()
+    }
+    fn limits(&self) -> &Limits {
+        self.lower.limits()
+    }
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        let lower = self.lower.open_queue(depth, waker)?;
+        Ok(Box::new(MeanwhileQueue(lower, self.what.clone())))
+    }
+}
+
+impl Queue for MeanwhileQueue {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.0.submit(now, commands);
+    }
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        let what = self.1.lock().unwrap().take();
+        if let Some(what) = what {
+            what();
+        }
+        self.0.poll(now, done);
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.0.next_deadline()
+    }
+    fn arm(&mut self) {
+        self.0.arm();
+    }
+}
+
+/// R40: who looks for orphans while another has them out to poll them finds none, and sleeps. It must be woken when
+/// they come back with work, for the other may have nothing more to do. (Found by loom.)
+#[test]
+fn r40_orphans_that_come_back_wake_who_missed_them() {
+    let mut emu = make(4, 64, 64).emu;
+    emu.latency = Nanos(0);
+    let lower = zoneplug_core::emu::EmuDisk::new(emu).unwrap();
+    let what = Arc::new(Mutex::new(None));
+    let disk = open(Arc::new(Meanwhile { lower, what: what.clone() }), DiskConfig::default());
+    let [a, mut b, mut c] = [0; 3].map(|_| disk.open_polled_queue(8, 2).unwrap());
+    let a = Arc::new(Mutex::new(a));
+    b.submit(Nanos(0), &mut Bios::from([write(0, 8)]));
+    a.lock().unwrap().submit(Nanos(0), &mut Bios::from([write(8, 8)]));
+    drop(b);
+    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    *what.lock().unwrap() = Some(Box::new({
+        let (a, waker) = (a.clone(), Waker::from(woken.clone()));
+        move || {
+            let (mut a, mut done) = (a.lock().unwrap(), Bios::new());
+            a.poll(Nanos(0), &mut done);
+            assert!(a.arm(&waker), "nothing was delivered");
+            a.poll(Nanos(0), &mut done);
+            assert_eq!((done.len(), a.next_deadline()), (0, None), "A sleeps");
+        }
+    }) as What);
+    c.poll(Nanos(0), &mut Bios::new());
+    assert!(!c.is_busy(), "C has no reason to come again");
+    assert!(woken.0.load(Ordering::SeqCst), "A's write is in flight, and A sleeps");
+    let (mut a, mut done) = (a.lock().unwrap(), Bios::new());
+    a.poll(Nanos(0), &mut done);
+    assert!(done.len() == 1 && done[0].status.is_ok(), "{done:?}");
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }

@@ -122,11 +122,17 @@ impl DiskQueue {
         });
         let mut list = lock(&self.shared.orphans);
         list.append(&mut orphans);
-        // Under the list's lock: another poller may have found it empty meanwhile.
+        // Under the list's lock: another poller may have found it empty meanwhile, and cleared the bit.
+        let mut missed = false;
         if list.is_empty() {
             self.shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
         } else {
-            self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
+            missed = self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel) & ORPHANS == 0;
+        }
+        drop(list);
+        if missed {
+            // He sleeps by now, and this owner may have nothing more to come back for.
+            self.shared.wake_all();
         }
     }
 }

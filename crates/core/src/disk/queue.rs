@@ -189,6 +189,10 @@ impl DiskQueue {
         }
         // Nobody else asks for them: what this queue waits for may be behind one of theirs.
         let orphans = lock(&self.shared.orphans);
+        if orphans.is_empty() {
+            // Somebody has them out to poll them. He sees this when he brings them back, and wakes who sleeps.
+            self.shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
+        }
         orphans.iter().filter_map(|o| o.lane.lower.next_deadline()).chain(own).min()
     }
 
