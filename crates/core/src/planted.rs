@@ -1,7 +1,7 @@
 //! Bugs to plant: what proves that the tests would find them.
 //!
 //! A build with `--cfg zoneplug_planted` can switch on one of them at a time, and the simulation must catch each
-//! (`scripts/planted`). In every other build `planted` is the constant `false` and nothing of this is left.
+//! (`scripts/planted`), the model checkers those of threads (`scripts/loom`, `scripts/shuttle`). In every other build `planted` is the constant `false` and nothing of this is left.
 
 /// A bug of one of the classes that the original had, or that its tests look for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,10 +119,40 @@ pub enum Bug {
     FullLooksActive,
     /// A report changes a zone whose write pointer is known (E5).
     ReportOverridesHealthy,
+
+    // ---- races: only a model checker meets them, for the simulation has one thread ----
+    /// A writer that finds its zone busy lets go of the lock before it parks.
+    UnlockBeforePark,
+    /// The plug is found with nobody waiting, and made idle under the lock the next time.
+    UnlockBeforeIdle,
+    /// Every other queue locks the shards of a spanning write in descending order (P16).
+    ShardsInAnyOrder,
+    /// A queue acknowledges a freeze while it has work.
+    AckBeforeIdle,
+    /// A thaw wakes nobody.
+    ThawWakesNobody,
+    /// A client that was turned away arms, and does not look for the thaw once more.
+    ThawNotSeen,
+    /// The owner is woken, and then the BIO is delivered.
+    WakeBeforePush,
+    /// A mailbox whose owner has gone takes BIOs.
+    ClosedTakesMore,
+    /// The hint that there is something to collect is withdrawn after the mailbox was unlocked.
+    HintWithdrawnLate,
+    /// A queue that is dropped with work in flight wakes nobody.
+    OrphanWakesNobody,
+    /// Who polled the last of his orphans says that there are none, whoever has brought new ones.
+    OrphanBitLost,
+    /// Orphans that were out to be polled come back with work, and who looked for them meanwhile is not told.
+    OrphansBackInSilence,
+    /// Who looks for the deadlines of orphans while they are out leaves no mark that he has missed them.
+    OrphanLookUnseen,
+    /// A revalidation does not wait for its freeze.
+    RevalidationDoesNotWait,
 }
 
 impl Bug {
-    /// Every one.
+    /// Every one that the simulation must catch.
     pub const ALL: [Bug; 56] = [
         Bug::ReservationNotUndone,
         Bug::PluggedAfterAbort,
@@ -182,6 +212,29 @@ impl Bug {
         Bug::ReportOverridesHealthy,
     ];
 
+    /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the others.
+    pub const RACES: [Bug; 14] = [
+        Bug::UnlockBeforePark,
+        Bug::UnlockBeforeIdle,
+        Bug::ShardsInAnyOrder,
+        Bug::AckBeforeIdle,
+        Bug::ThawWakesNobody,
+        Bug::ThawNotSeen,
+        Bug::WakeBeforePush,
+        Bug::ClosedTakesMore,
+        Bug::HintWithdrawnLate,
+        Bug::OrphanWakesNobody,
+        Bug::OrphanBitLost,
+        Bug::OrphansBackInSilence,
+        Bug::OrphanLookUnseen,
+        Bug::RevalidationDoesNotWait,
+    ];
+
+    /// The bug of that name.
+    pub fn from_name(name: &str) -> Option<Bug> {
+        Self::ALL.into_iter().chain(Self::RACES).find(|b| b.name() == name)
+    }
+
     /// Its name.
     pub fn name(self) -> String {
         format!("{self:?}")
@@ -190,6 +243,20 @@ impl Bug {
 
 #[cfg(zoneplug_planted)]
 static PLANTED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+/// Plants the bug that the variable `ZONEPLUG_PLANT` names, if it is there: the model checkers run one bug a process.
+///
+/// # Panics
+///
+/// If there is no such bug, or this build cannot.
+#[cfg(any(loom, shuttle))]
+pub fn plant_from_env() {
+    if let Ok(name) = std::env::var("ZONEPLUG_PLANT") {
+        let bug = Bug::from_name(&name);
+        assert!(bug.is_some(), "ZONEPLUG_PLANT: there is no bug {name}");
+        assert!(plant(bug), "ZONEPLUG_PLANT: a build with --cfg zoneplug_planted can");
+    }
+}
 
 /// Plants a bug, or takes the one away that is there. False: this build cannot.
 pub fn plant(bug: Option<Bug>) -> bool {

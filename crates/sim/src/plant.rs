@@ -23,7 +23,7 @@ pub fn bugs() -> Vec<String> {
 
 /// Plants the bug of that name and runs the worlds of `seeds`. `None`: there is no such bug, or this build has none.
 pub fn hunt(name: &str, seeds: std::ops::RangeInclusive<u64>) -> Option<Caught> {
-    let bug = Bug::ALL.into_iter().find(|b| b.name() == name)?;
+    let bug = Bug::from_name(name)?;
     if !plant(Some(bug)) {
         return None;
     }

@@ -46,7 +46,8 @@ pub(crate) fn acknowledge(lane: &Lane, state: u32) -> bool {
     let frozen = state & FREEZES != 0;
     if frozen {
         let version = state / VERSION;
-        lane.mailbox.ack.store(version << 1 | u32::from(lane.is_busy()), Ordering::Release);
+        let busy = lane.is_busy() && !planted(Bug::AckBeforeIdle);
+        lane.mailbox.ack.store(version << 1 | u32::from(busy), Ordering::Release);
     }
     frozen
 }
@@ -89,6 +90,8 @@ impl Drop for Freeze {
     fn drop(&mut self) {
         // One freeze less, one version more.
         self.shared.state.0.fetch_add(VERSION - 1, Ordering::AcqRel);
-        self.shared.wake_all();
+        if !planted(Bug::ThawWakesNobody) {
+            self.shared.wake_all();
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
 use crate::bio::Bio;
+use crate::planted::{Bug, planted};
 use std::task::Waker;
 
 #[derive(Debug, Default)]
@@ -70,12 +71,18 @@ impl Mailbox {
     /// Delivers. The owner is woken if it armed. Gives the BIOs back if the owner has gone.
     pub(crate) fn push(&self, bios: impl Iterator<Item = Box<Bio>>) -> Result<(), Vec<Box<Bio>>> {
         let mut inner = lock(&self.inner);
-        if inner.closed {
+        if inner.closed && !planted(Bug::ClosedTakesMore) {
             return Err(bios.collect());
+        }
+        if planted(Bug::WakeBeforePush) {
+            let waker = inner.waker.take();
+            drop(inner);
+            call(waker);
+            inner = lock(&self.inner);
         }
         inner.bios.extend(bios);
         self.filled.store(true, Ordering::Release);
-        let waker = inner.waker.take();
+        let waker = if planted(Bug::WakeBeforePush) { None } else { inner.waker.take() };
         drop(inner);
         call(waker);
         Ok(())
@@ -92,6 +99,9 @@ impl Mailbox {
         debug_assert!(into.is_empty());
         let mut inner = lock(&self.inner);
         std::mem::swap(&mut inner.bios, into);
+        if planted(Bug::HintWithdrawnLate) {
+            drop(inner);
+        }
         self.filled.store(false, Ordering::Release);
     }
 
@@ -123,7 +133,7 @@ impl Mailbox {
     }
 }
 
-/// `RUSTFLAGS="--cfg loom" cargo test -p zoneplug-core --release --lib loom`: every interleaving of two threads.
+/// `scripts/loom`: every interleaving of two threads. The models of whole disks are in `tests/loom_disk.rs`.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -154,6 +164,7 @@ mod loom_tests {
     /// A sleeper that neither saw nor is woken is a hang.
     #[test]
     fn loom_arm_against_push() {
+        crate::planted::plant_from_env();
         loom::model(|| {
             let mailbox = Arc::new(Mailbox::default());
             let flag = Arc::new(Flag(AtomicUsize::new(0)));
@@ -183,6 +194,7 @@ mod loom_tests {
     /// An owner that goes and a peer that delivers: the BIO is with one of them, never lost.
     #[test]
     fn loom_close_against_push() {
+        crate::planted::plant_from_env();
         loom::model(|| {
             let mailbox = Arc::new(Mailbox::default());
             let pusher = {

@@ -84,7 +84,9 @@ impl DiskQueue {
             self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
         }
         // Somebody who sleeps may be the only one left to poll it.
-        self.shared.wake_all();
+        if !planted(Bug::OrphanWakesNobody) {
+            self.shared.wake_all();
+        }
     }
 
     fn unregister(&mut self) {
@@ -120,17 +122,18 @@ impl DiskQueue {
             super::freeze::acknowledge(&orphan.lane, state);
             orphan.lane.holds_commands()
         });
+        let none_left = orphans.is_empty();
         let mut list = lock(&self.shared.orphans);
         list.append(&mut orphans);
         // Under the list's lock: another poller may have found it empty meanwhile, and cleared the bit.
         let mut missed = false;
-        if list.is_empty() {
+        if list.is_empty() || planted(Bug::OrphanBitLost) && none_left {
             self.shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
         } else {
             missed = self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel) & ORPHANS == 0;
         }
         drop(list);
-        if missed {
+        if missed && !planted(Bug::OrphansBackInSilence) {
             // He sleeps by now, and this owner may have nothing more to come back for.
             self.shared.wake_all();
         }
@@ -177,6 +180,10 @@ impl Lane {
         let (mut guard, i) = shared.shard(zone);
         let mut next = Next::Idle;
         if cmd.status.is_ok() && guard.plugs[i].parked() == 0 {
+            if planted(Bug::UnlockBeforeIdle) {
+                drop(guard);
+                guard = shared.shard(zone).0;
+            }
             guard.plugs[i].unlock_zone();
         } else {
             let epoch = if cmd.status.is_ok() {

@@ -189,7 +189,7 @@ impl DiskQueue {
         }
         // Nobody else asks for them: what this queue waits for may be behind one of theirs.
         let orphans = lock(&self.shared.orphans);
-        if orphans.is_empty() {
+        if orphans.is_empty() && !planted(Bug::OrphanLookUnseen) {
             // Somebody has them out to poll them. He sees this when he brings them back, and wakes who sleeps.
             self.shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
         }
@@ -217,7 +217,7 @@ impl DiskQueue {
         }
         // The waker is in place: a thaw is seen here, or wakes.
         let frozen = self.shared.state.0.load(Ordering::Acquire) & super::FREEZES != 0;
-        let thawed = self.lane.turned_away && !frozen;
+        let thawed = self.lane.turned_away && !frozen && !planted(Bug::ThawNotSeen);
         self.lane.turned_away &= frozen;
         !thawed
     }

@@ -66,7 +66,9 @@ impl Revalidation {
         queue.lane.keep(&mut done);
         match self.state {
             State::Draining => {
-                if self.freeze.as_ref().is_none_or(Freeze::poll) {
+                if self.freeze.as_ref().is_none_or(Freeze::poll)
+                    || planted(Bug::RevalidationDoesNotWait)
+                {
                     self.state = State::Asking;
                 }
                 None

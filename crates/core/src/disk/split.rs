@@ -92,9 +92,12 @@ impl Lane {
         }
         // In ascending order, as everybody who takes two.
         let mut guards: [Option<_>; MAX_SHARDS] = [const { None }; MAX_SHARDS];
-        for (s, guard) in guards.iter_mut().enumerate().take(shared.shards.len()) {
+        let nr = shared.shards.len();
+        for n in 0..nr {
+            let down = planted(Bug::ShardsInAnyOrder) && self.id & 1 != 0;
+            let s = if down { nr - 1 - n } else { n };
             if wanted >> s & 1 != 0 {
-                *guard = Some(lock(&shared.shards[s].0));
+                guards[s] = Some(lock(&shared.shards[s].0));
             }
         }
         let mut refusal = None;

@@ -1,6 +1,8 @@
-//! The locks and atomics of this room: the standard library's, or the model checker's.
+//! The locks and atomics of this room: the standard library's, or one of the model checkers' (`scripts/loom`,
+//! `scripts/shuttle`). Every word that threads share goes through here; a test in `tests/model/` cannot see what
+//! does not. Never adds a lock or an atomic of its own.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -8,6 +10,12 @@ pub(crate) use std::sync::{
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+};
+
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };

@@ -97,14 +97,19 @@ impl Lane {
     ) {
         let append = self.run[0].op == Op::ZoneAppend;
         let (mut guard, i) = shared.shard(zone);
-        let shard = &mut *guard;
-        let plug = &mut shard.plugs[i];
+        let plug = &mut guard.plugs[i];
         let mut at = plug.write_pointer();
         let admit = if append { plug.admit_append(total) } else { plug.admit(offset, total) };
         if let Admit::Reject(status) = admit {
             drop(guard);
             return self.run_refused(shared, layout, zone, kind, status);
         }
+        let generation = plug.generation();
+        if planted(Bug::UnlockBeforePark) && admit == Admit::Park {
+            drop(guard);
+            guard = shared.shard(zone).0;
+        }
+        let shard = &mut *guard;
         if append {
             for bio in &mut self.run {
                 bio.sector = zone_start.plus(u64::from(at));
@@ -129,7 +134,7 @@ impl Lane {
             #[cfg(feature = "trace")]
             let sector = self.run[0].sector.0;
             if admit == Admit::Issue {
-                plug.get_in_line();
+                shard.plugs[i].get_in_line();
             }
             if whole {
                 shard.park(i, &mut self.run, total, self.id, kind);
@@ -145,7 +150,7 @@ impl Lane {
             return;
         };
         cmd.set(kind.op(), self.run[0].sector, total, kind.flags());
-        cmd.generation = plug.generation();
+        cmd.generation = generation;
         cmd.plugged = true;
         cmd.zone = zone.0;
         cmd.begin_owners(self.id);
