@@ -1,0 +1,423 @@
+//! What the model checkers run: the engine itself, over a device that checks what reaches it, used by clients that
+//! sleep as real ones do. Owns the device, the bell and the client; `cases` has the models. Called by `loom_disk.rs`
+//! and `shuttle_disk.rs`. Never a copy of the engine: nothing here plugs, parks or freezes.
+//!
+//! A hang is found as a deadlock: a client sleeps on its bell and nothing else, and the checker sees that all threads do.
+
+pub(crate) mod cases;
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+#[cfg(shuttle)]
+pub(crate) use shuttle::{
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use std::sync::{Arc, OnceLock};
+use std::task::{Wake, Waker};
+use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, QueueConfig};
+use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo, ZoneType};
+use zoneplug_core::{
+    Bio, Bios, Command, Commands, Device, Error, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
+    lost_bios,
+};
+
+/// A block, and the shortest write, in sectors.
+pub(crate) const BLOCK: u32 = 8;
+const NOW: Nanos = Nanos(0);
+
+/// The device's word: commands in flight in the lowest byte, then this bit, then 12 bits for each zone.
+const FROZEN: u64 = 1 << 8;
+/// In a zone's bits, above its write pointer in blocks.
+const WRITING: u64 = 1 << 8;
+
+const fn shift(zone: u32) -> u32 {
+    16 + 12 * zone
+}
+
+/// The medium, and the first oracle. One word, so that a command costs the checker two steps; its accesses are
+/// relaxed, so that they order nothing that the engine forgot to order.
+pub(crate) struct Floor {
+    word: AtomicU64,
+    geometry: Geometry,
+    limits: Limits,
+    /// Writes to this sector fail: 0 is none.
+    fails_at: u64,
+    /// Whether a write that is not at the write pointer is the engine's fault. It is not where resets are in flight.
+    strict: bool,
+}
+
+impl Floor {
+    /// A write, or any other command, has come.
+    fn arrives(&self, c: &mut Command) {
+        let (zone, offset) = self.geometry.zone_of(c.sector);
+        let s = shift(zone.0);
+        if !matches!(c.op, Op::Write | Op::WriteZeroes) {
+            let old = self.word.fetch_add(1, Relaxed);
+            return assert!(old & FROZEN == 0, "W13: {:?} was sent to a frozen disk", c.op);
+        }
+        // A write that fails has written nothing.
+        let fails = self.fails_at != 0 && c.sector.0 == self.fails_at;
+        let len = if fails { 0 } else { u64::from(c.len_sectors / BLOCK) };
+        let wp = |word: u64| (word >> s & 0xff) as u32 * BLOCK;
+        let reserve = 1 + (WRITING << s) + (len << s);
+        let old = if self.strict {
+            self.word.fetch_add(reserve, Relaxed)
+        } else {
+            let admitted = self.word.fetch_update(Relaxed, Relaxed, |w| {
+                Some(w + if wp(w) == offset { reserve } else { 1 + (WRITING << s) })
+            });
+            let old = admitted.expect("it always has a new value");
+            if wp(old) != offset {
+                c.status = Status::UnalignedWrite;
+            }
+            old
+        };
+        if fails && c.status.is_ok() {
+            c.status = Status::Medium;
+        }
+        assert!(old & FROZEN == 0, "W13: a write was sent to a frozen disk");
+        assert!(old >> s & WRITING == 0, "I1: two writes of one zone are at the device");
+        assert!(!self.strict || wp(old) == offset, "I2: a write that is not at the write pointer");
+    }
+
+    /// It has ended.
+    fn leaves(&self, c: &mut Command) {
+        let (zone, _) = self.geometry.zone_of(c.sector);
+        let s = shift(zone.0);
+        match c.op {
+            Op::Write | Op::WriteZeroes => {
+                self.word.fetch_sub(1 + (WRITING << s), Relaxed);
+            }
+            Op::ZoneReset => {
+                self.word.fetch_and(!(0xff << s), Relaxed);
+                self.word.fetch_sub(1, Relaxed);
+            }
+            Op::ZoneResetAll => {
+                let all = (0..self.geometry.nr_zones()).fold(0, |m, z| m | 0xff << shift(z));
+                self.word.fetch_and(!all, Relaxed);
+                self.word.fetch_sub(1, Relaxed);
+            }
+            _ => {
+                self.word.fetch_sub(1, Relaxed);
+            }
+        }
+    }
+
+    fn report(&self, c: &mut Command) {
+        let word = self.word.load(Relaxed);
+        let g = &self.geometry;
+        let (first, _) = g.zone_of(c.sector);
+        for zone in (first.0..g.nr_zones()).map(ZoneNo).take(c.report_max as usize) {
+            let wp = (word >> shift(zone.0) & 0xff) * u64::from(BLOCK);
+            let full = wp == u64::from(g.capacity_of(zone));
+            c.report.push(ZoneInfo {
+                start: g.zone_start(zone),
+                len_sectors: u64::from(g.zone_len_sectors(zone)),
+                capacity_sectors: u64::from(g.capacity_of(zone)),
+                wp: Sector(if full { u64::MAX } else { g.zone_start(zone).0 + wp }),
+                zone_type: ZoneType::SeqWriteRequired,
+                cond: match (wp, full) {
+                    (0, _) => Condition::Empty,
+                    (_, true) => Condition::Full,
+                    _ => Condition::ImpOpen,
+                },
+            });
+        }
+    }
+
+    /// A freeze says that nothing is in flight: from now on nothing may come.
+    pub(crate) fn frozen(&self) {
+        let old = self.word.fetch_add(FROZEN, Relaxed);
+        assert_eq!(old & 0xff, 0, "W13: frozen, with commands in flight");
+    }
+
+    /// The freeze is about to end.
+    pub(crate) fn thawing(&self) {
+        let old = self.word.fetch_sub(FROZEN, Relaxed);
+        assert_eq!(old & 0xff, 0, "W13: commands in flight at the end of a freeze");
+    }
+
+    /// Blocks written in `zone`.
+    pub(crate) fn written(&self, zone: u32) -> u32 {
+        (self.word.load(Relaxed) >> shift(zone) & 0xff) as u32
+    }
+
+    /// Everything that was sent has come back, and the plugs know what the medium knows.
+    pub(crate) fn check_rest(&self, disk: &Disk) {
+        self.check_idle(disk);
+        for zone in (0..self.geometry.nr_zones()).map(ZoneNo) {
+            if let Ok(z) = disk.cached_zone(zone) {
+                let full = self.geometry.zone_start(zone).0 + z.len_sectors;
+                let wp = z.start.0 + u64::from(self.written(zone.0) * BLOCK);
+                let at_end = z.wp.0 == full && wp == z.start.0 + z.capacity_sectors;
+                assert!(z.wp.0 == wp || at_end, "I3: {zone} at {}, the medium at {wp}", z.wp);
+            }
+        }
+    }
+
+    /// Everything that was sent has come back.
+    pub(crate) fn check_idle(&self, disk: &Disk) {
+        assert_eq!(self.word.load(Relaxed) & 0xff, 0, "commands are left at the device");
+        assert_eq!(disk.counters().waiting, 0, "writes are left in a plug");
+        assert_eq!(lost_bios(), 0, "a BIO was dropped in flight");
+    }
+}
+
+struct Ground(Arc<Floor>);
+
+impl Device for Ground {
+    fn geometry(&self) -> &Geometry {
+        &self.0.geometry
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    fn open_queue(&self, _: u16, _: Waker) -> Result<Box<dyn Queue>, Error> {
+        Ok(Box::new(GroundQueue { floor: self.0.clone(), held: Commands::new() }))
+    }
+}
+
+/// A command is at the device from the `submit` that brought it to the next `poll`.
+struct GroundQueue {
+    floor: Arc<Floor>,
+    held: Commands,
+}
+
+impl Queue for GroundQueue {
+    fn submit(&mut self, _: Nanos, commands: &mut Commands) {
+        for mut c in commands.drain(..) {
+            if c.op == Op::ReportZones {
+                self.floor.report(&mut c);
+            } else {
+                self.floor.arrives(&mut c);
+            }
+            self.held.push_back(c);
+        }
+    }
+
+    fn poll(&mut self, _: Nanos, done: &mut Commands) {
+        for mut c in self.held.drain(..) {
+            if c.op != Op::ReportZones {
+                self.floor.leaves(&mut c);
+            }
+            done.push_back(c);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        (!self.held.is_empty()).then_some(NOW)
+    }
+
+    fn arm(&mut self) {}
+}
+
+/// How a model's disk is.
+pub(crate) struct World {
+    pub(crate) zones: u64,
+    pub(crate) zone_blocks: u32,
+    pub(crate) fails_at: u64,
+    pub(crate) strict: bool,
+    pub(crate) config: DiskConfig,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        let config = DiskConfig { shards: 1, ..DiskConfig::default() };
+        World { zones: 1, zone_blocks: 8, fails_at: 0, strict: true, config }
+    }
+}
+
+impl World {
+    /// The disk and what is below it. Set-up is sequential: the checkers have nothing to choose.
+    pub(crate) fn open(self) -> (Disk, Arc<Floor>) {
+        assert!(self.zones <= 4, "a word has room for four zones");
+        let zone = self.zone_blocks * BLOCK;
+        let floor = Arc::new(Floor {
+            word: AtomicU64::new(0),
+            geometry: Geometry::new(self.zones, zone, zone).expect("a geometry"),
+            limits: Limits::default(),
+            fails_at: self.fails_at,
+            strict: self.strict,
+        });
+        let device = Arc::new(Ground(floor.clone()));
+        let disk = Disk::open(device, self.config, &mut |_| NOW).expect("the disk opens");
+        (disk, floor)
+    }
+}
+
+/// What a sleeping client waits for.
+struct Bell {
+    rung: Mutex<bool>,
+    cond: Condvar,
+}
+
+impl Bell {
+    fn wait(&self) {
+        let mut rung = self.rung.lock().expect("nobody panics here");
+        while !*rung {
+            rung = self.cond.wait(rung).expect("nobody panics here");
+        }
+        *rung = false;
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        *self.rung.lock().expect("nobody panics here") = true;
+        self.cond.notify_one();
+    }
+}
+
+/// How one BIO ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Answer {
+    pub(crate) token: u64,
+    pub(crate) status: Status,
+    pub(crate) sector: Sector,
+}
+
+/// A client with its queue: *arm, poll once more, sleep*, and nothing else that would notice a change.
+pub(crate) struct Client {
+    pub(crate) queue: DiskQueue,
+    bell: Arc<Bell>,
+    waker: Waker,
+    todo: Bios,
+    done: Bios,
+}
+
+impl Client {
+    pub(crate) fn new(disk: &Disk) -> Client {
+        Self::of_tags(disk, 2)
+    }
+
+    pub(crate) fn of_tags(disk: &Disk, tags: u16) -> Client {
+        let queue = disk
+            .open_queue(QueueConfig { depth: 8, tags, ..QueueConfig::default() })
+            .expect("a queue");
+        let bell = Arc::new(Bell { rung: Mutex::new(false), cond: Condvar::new() });
+        let waker = Waker::from(bell.clone());
+        Client { queue, bell, waker, todo: Bios::new(), done: Bios::new() }
+    }
+
+    /// With these BIOs to submit.
+    pub(crate) fn with(mut self, bios: impl IntoIterator<Item = Box<Bio>>) -> Client {
+        self.todo.extend(bios);
+        self
+    }
+
+    /// Submits what the disk takes now.
+    pub(crate) fn submit(&mut self) {
+        self.queue.submit(NOW, &mut self.todo);
+    }
+
+    /// One poll.
+    pub(crate) fn poll(&mut self) {
+        self.queue.poll(NOW, &mut self.done);
+    }
+
+    /// Whether everything is back, and nobody needs this queue.
+    fn is_quiet(&self) -> bool {
+        self.todo.is_empty() && self.queue.outstanding() == 0 && !self.queue.is_busy()
+    }
+
+    /// Submits, polls and sleeps until everything is back.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            if !self.todo.is_empty() {
+                self.submit();
+            }
+            self.poll();
+            if self.is_quiet() {
+                return;
+            }
+            if !self.queue.arm(&self.waker) {
+                continue;
+            }
+            let before = self.done.len();
+            self.poll();
+            let idle = self.done.len() == before && self.queue.next_deadline().is_none();
+            if idle && !self.is_quiet() {
+                self.bell.wait();
+            }
+        }
+    }
+
+    /// Polls for as long as queues that were dropped have work.
+    #[cfg_attr(loom, expect(dead_code, reason = "only the larger cases need it"))]
+    pub(crate) fn drain_orphans(&mut self) {
+        self.poll();
+        while self.queue.next_deadline().is_some() {
+            self.poll();
+        }
+    }
+
+    /// Settles and leaves the disk; what came back, by token.
+    pub(crate) fn finish(mut self) -> Vec<Answer> {
+        self.settle();
+        drop(self.queue);
+        let mut all: Vec<_> = self
+            .done
+            .iter()
+            .map(|b| Answer { token: b.token, status: b.status, sector: b.sector })
+            .collect();
+        all.sort();
+        all
+    }
+}
+
+/// Looks at a freeze `looks` times. Once it says that nothing is in flight, the device takes nothing until the thaw.
+pub(crate) fn hold(freeze: Freeze, floor: &Floor, looks: u32) {
+    for _ in 0..looks {
+        if freeze.poll() {
+            floor.frozen();
+            assert!(freeze.poll(), "a freeze that was complete stays it");
+            floor.thawing();
+            break;
+        }
+    }
+    drop(freeze);
+}
+
+fn with_token(mut bio: Box<Bio>, token: u64) -> Box<Bio> {
+    bio.token = token;
+    bio
+}
+
+fn one_block() -> IoBuf {
+    // The device never looks: every BIO may use the same memory.
+    static MEMORY: OnceLock<IoBuf> = OnceLock::new();
+    *MEMORY.get_or_init(|| IoBuf::leaked(BLOCK << 9))
+}
+
+/// An append of one block to the zone that starts at `start`.
+pub(crate) fn append(start: u64, token: u64) -> Box<Bio> {
+    with_token(Bio::with_buf(Op::ZoneAppend, Sector(start), BLOCK, one_block()), token)
+}
+
+/// A read of one block.
+pub(crate) fn read(sector: u64, token: u64) -> Box<Bio> {
+    with_token(Bio::with_buf(Op::Read, Sector(sector), BLOCK, one_block()), token)
+}
+
+/// Zeroes, ordered as a write.
+pub(crate) fn zeroes(sector: u64, blocks: u32, token: u64) -> Box<Bio> {
+    with_token(Bio::new(Op::WriteZeroes, Sector(sector), blocks * BLOCK), token)
+}
+
+/// A reset of a zone of `blocks`.
+pub(crate) fn reset(start: u64, blocks: u32, token: u64) -> Box<Bio> {
+    with_token(Bio::new(Op::ZoneReset, Sector(start), blocks * BLOCK), token)
+}

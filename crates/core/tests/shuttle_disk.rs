@@ -1,0 +1,271 @@
+//! Random schedules of more threads than loom can search: `scripts/shuttle`. Three clients in two zones, freezes,
+//! revalidations, attributes that change, resets, errors and queues that are dropped in flight. Each case runs under two
+//! schedulers, one that picks any thread at each step and one that finds bugs of few interruptions soon (PCT).
+//!
+//! A failure prints its schedule; `SHUTTLE_RANDOM_SEED` repeats a whole run, and `ZONEPLUG_SCHEDULES` says how many.
+
+#![cfg(shuttle)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::disallowed_macros)]
+
+mod model;
+
+use model::{Answer, BLOCK, Client, Floor, World, append, cases, hold, read, reset, zeroes};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread;
+use std::sync::Arc;
+use zoneplug_core::Status;
+use zoneplug_core::disk::{Disk, DiskConfig};
+
+const B: u64 = BLOCK as u64;
+/// Blocks of a zone, and the sector where the second begins.
+const ZONE: u32 = 32;
+const SECOND: u64 = ZONE as u64 * B;
+
+fn check(name: &str, case: fn()) {
+    zoneplug_core::planted::plant_from_env();
+    let schedules = std::env::var("ZONEPLUG_SCHEDULES").map_or(500, |n| n.parse().unwrap());
+    shuttle::check_random(case, schedules);
+    shuttle::check_pct(case, schedules, 3);
+    eprintln!("{name}: {schedules} random schedules, {schedules} of PCT");
+}
+
+#[test]
+fn shuttle_two_writers() {
+    check("two_writers", cases::two_writers);
+}
+
+#[test]
+fn shuttle_hand_over() {
+    check("hand_over", cases::hand_over);
+}
+
+#[test]
+fn shuttle_hand_over_one_by_one() {
+    check("hand_over_one_by_one", cases::hand_over_one_by_one);
+}
+
+#[test]
+fn shuttle_tag_shortage() {
+    check("tag_shortage", cases::tag_shortage);
+}
+
+#[test]
+fn shuttle_hand_over_of_an_abort() {
+    check("hand_over_of_an_abort", cases::hand_over_of_an_abort);
+}
+
+#[test]
+fn shuttle_dropped_queue() {
+    check("dropped_queue", cases::dropped_queue);
+}
+
+#[test]
+fn shuttle_two_pollers_of_an_orphan() {
+    check("two_pollers_of_an_orphan", cases::two_pollers_of_an_orphan);
+}
+
+#[test]
+fn shuttle_a_poller_that_turns_away() {
+    check("a_poller_that_turns_away", cases::a_poller_that_turns_away);
+}
+
+#[test]
+fn shuttle_a_second_orphan() {
+    check("a_second_orphan", cases::a_second_orphan);
+}
+
+#[test]
+fn shuttle_spanning_writes() {
+    check("spanning_writes", cases::spanning_writes);
+}
+
+#[test]
+fn shuttle_freeze_against_a_submit() {
+    check("freeze_against_a_submit", cases::freeze_against_a_submit);
+}
+
+#[test]
+fn shuttle_freeze_against_polls() {
+    check("freeze_against_polls", cases::freeze_against_polls);
+}
+
+#[test]
+fn shuttle_revalidate_against_a_submit() {
+    check("revalidate_against_a_submit", cases::revalidate_against_a_submit);
+}
+
+#[test]
+fn shuttle_strict_reset_against_a_write() {
+    check("strict_reset_against_a_write", cases::strict_reset_against_a_write);
+}
+
+#[test]
+fn shuttle_three_clients_and_freezes() {
+    check("three_clients_and_freezes", three_clients_and_freezes);
+}
+
+#[test]
+fn shuttle_revalidations_and_a_dropped_queue() {
+    check("revalidations_and_a_dropped_queue", revalidations_and_a_dropped_queue);
+}
+
+#[test]
+fn shuttle_resets_and_errors() {
+    check("resets_and_errors", resets_and_errors);
+}
+
+#[test]
+fn shuttle_queues_that_come_and_go() {
+    check("queues_that_come_and_go", queues_that_come_and_go);
+}
+
+fn world(strict: bool, fails_at: u64) -> (Disk, Arc<Floor>) {
+    let nomerges = thread_rng().gen_bool(0.5);
+    let config = DiskConfig { shards: 2, nomerges, ..DiskConfig::default() };
+    World { zones: 2, zone_blocks: ZONE, fails_at, strict, config }.open()
+}
+
+/// A client with `n` appends and reads in both zones.
+fn appender(disk: &Disk, n: u64, base: u64) -> Client {
+    let mut rng = thread_rng();
+    let client = Client::of_tags(disk, rng.gen_range(1..3));
+    client.with((0..n).map(|i| {
+        let zone = rng.gen_range(0..2u64) * SECOND;
+        if rng.gen_bool(0.2) { read(zone, 1000 + base + i) } else { append(zone, base + i) }
+    }))
+}
+
+/// Every append has a sector of its own, and together they are what is written: exactly once (I2, I7, A4).
+fn check_appends(floor: &Floor, answers: &[Answer]) {
+    let mut at: Vec<_> = answers
+        .iter()
+        .filter(|a| a.token < 1000)
+        .map(|a| {
+            assert_eq!(a.status, Status::Ok, "{a:?}");
+            a.sector.0
+        })
+        .collect();
+    at.sort_unstable();
+    let written = (0..2).flat_map(|z| (0..floor.written(z)).map(move |b| (z, b)));
+    let expected: Vec<_> = written.map(|(z, b)| u64::from(z) * SECOND + u64::from(b) * B).collect();
+    assert_eq!(at, expected, "A4: sectors of appends and the medium");
+}
+
+/// Three clients append to two zones and read, while the disk is frozen again and again (W13, W22).
+fn three_clients_and_freezes() {
+    let (disk, floor) = world(true, 0);
+    let clients: Vec<_> = (0..3)
+        .map(|n| {
+            let client = appender(&disk, 4, 10 * n);
+            thread::spawn(move || client.finish())
+        })
+        .collect();
+    for _ in 0..3 {
+        let first = disk.begin_freeze();
+        if thread_rng().gen_bool(0.3) {
+            drop(disk.begin_freeze());
+        }
+        hold(first, &floor, 4);
+    }
+    let answers: Vec<_> = clients.into_iter().flat_map(|c| c.join().unwrap()).collect();
+    assert_eq!(answers.len(), 12, "I7: each BIO completes once");
+    check_appends(&floor, &answers);
+    floor.check_rest(&disk);
+}
+
+/// Two clients, a queue that is dropped in flight, one that revalidates and changes an attribute (R30, R40, V5).
+fn revalidations_and_a_dropped_queue() {
+    let (disk, floor) = world(true, 0);
+    let clients: Vec<_> = (0..2)
+        .map(|n| {
+            let client = appender(&disk, 4, 10 * n);
+            thread::spawn(move || client.finish())
+        })
+        .collect();
+    let mut leaves = appender(&disk, 3, 500);
+    let leaver = thread::spawn(move || {
+        leaves.submit();
+        if thread_rng().gen_bool(0.5) {
+            leaves.poll();
+        }
+        // What it submitted is finished by others.
+    });
+    let mut c = Client::new(&disk);
+    cases::revalidate(&disk, &mut c);
+    let value = if thread_rng().gen_bool(0.5) { "1" } else { "0" };
+    disk.set_attribute("nomerges", value).unwrap();
+    cases::revalidate(&disk, &mut c);
+    leaver.join().unwrap();
+    let answers: Vec<_> = clients.into_iter().flat_map(|c| c.join().unwrap()).collect();
+    assert_eq!(answers.len(), 8, "I7: each BIO completes once");
+    // Orphans have nobody but this queue by now.
+    c.drain_orphans();
+    drop(c);
+    floor.check_rest(&disk);
+}
+
+/// Appends with a reset and a failing write among them: everything comes back once, with a status that says why (M4, E1).
+/// With strict management (M5) the layer knows the write pointer all the time; without, a reset among writes in
+/// flight leaves it anywhere, and is recovered from.
+fn resets_and_errors() {
+    let strict = thread_rng().gen_bool(0.5);
+    let (disk, floor) = world(strict, thread_rng().gen_range(0..4u64) * B);
+    disk.set_attribute("strict_management", if strict { "1" } else { "0" }).unwrap();
+    let clients: Vec<_> = (0..2)
+        .map(|n| {
+            let client = appender(&disk, 4, 10 * n);
+            thread::spawn(move || client.finish())
+        })
+        .collect();
+    let spans = zeroes(0, ZONE + 1, 900);
+    let resets = Client::new(&disk).with([spans, reset(0, ZONE, 901), append(0, 902)]);
+    let mut answers = resets.finish();
+    answers.extend(clients.into_iter().flat_map(|c| c.join().unwrap()));
+    assert_eq!(answers.len(), 11, "I7: each BIO completes once");
+    for a in &answers {
+        let known = match a.status {
+            Status::Ok
+            | Status::Medium
+            | Status::AbortedBehind
+            | Status::StaleWritePointer
+            | Status::NotAtWritePointer
+            | Status::ZoneFull
+            | Status::PastCapacity => true,
+            Status::ZoneBusy => strict,
+            Status::UnalignedWrite | Status::AbortedByManagement => !strict,
+            _ => false,
+        };
+        assert!(known, "{a:?}");
+    }
+    if strict {
+        floor.check_rest(&disk);
+    } else {
+        floor.check_idle(&disk);
+    }
+    // E3: whatever happened, a reset recovers the zone.
+    assert_eq!(Client::new(&disk).with([reset(0, ZONE, 1)]).finish()[0].status, Status::Ok);
+    let again = Client::new(&disk).with([append(0, 2)]).finish();
+    assert_eq!(again[0].sector.0, 0);
+    floor.check_rest(&disk);
+}
+
+/// Queues that are opened, used and closed while others hand them BIOs and the disk is frozen.
+fn queues_that_come_and_go() {
+    let (disk, floor) = world(true, 0);
+    let clients: Vec<_> = (0..2)
+        .map(|n| {
+            let disk = disk.clone();
+            thread::spawn(move || {
+                let first = appender(&disk, 2, 10 * n).finish();
+                [first, appender(&disk, 2, 10 * n + 5).finish()].concat()
+            })
+        })
+        .collect();
+    let last = appender(&disk, 2, 50);
+    hold(disk.begin_freeze(), &floor, 3);
+    let mut answers = last.finish();
+    answers.extend(clients.into_iter().flat_map(|c| c.join().unwrap()));
+    assert_eq!(answers.len(), 10, "I7: each BIO completes once");
+    check_appends(&floor, &answers);
+    floor.check_rest(&disk);
+}
