@@ -68,6 +68,13 @@ impl Spec {
         Ok(spec)
     }
 
+    /// Gives `key` a value, unless it was given one or has been taken: what a file of defaults says.
+    pub(crate) fn add_default(&mut self, key: &str, value: &str) {
+        if !self.options.iter().any(|(k, _)| k == key) {
+            self.options.push((key.to_owned(), Some(value.to_owned())));
+        }
+    }
+
     /// The kind: what is before the first comma.
     pub fn kind(&self) -> &str {
         &self.kind

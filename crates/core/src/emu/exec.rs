@@ -5,7 +5,7 @@ use super::config::{EmuConfig, EmuKind};
 use super::data::Mem;
 use super::hooks::{Counters, Hooks};
 use super::table::Table;
-use crate::bio::{Command, Op, Status};
+use crate::bio::{Command, Commands, Op, Status};
 use crate::unit::ZoneNo;
 use crate::zone::machine::ZoneStates;
 use crate::zone::{Condition, ZoneInfo};
@@ -62,6 +62,31 @@ impl Shared {
     /// The number of a queue that is being opened.
     pub(super) fn next_queue(&self) -> u64 {
         u64::from(self.queues.fetch_add(1, Relaxed))
+    }
+
+    /// Counts the first `n` of `commands` as writes at the device; `tag` remembers which are.
+    #[cold]
+    pub(super) fn arrive(&self, commands: &mut Commands, n: usize) {
+        let g = &self.config.geometry;
+        for c in commands.iter_mut().take(n) {
+            c.tag = u32::MAX;
+            let (zone, _) = g.zone_of(c.sector);
+            if matches!(c.op, Op::Write | Op::WriteZeroes)
+                && g.contains(c.sector, 1)
+                && !g.is_conventional(zone)
+            {
+                c.tag = zone.0;
+                self.hooks.write_arrives(zone.0);
+            }
+        }
+    }
+
+    /// They are handed back.
+    #[cold]
+    pub(super) fn leave<'a>(&self, commands: impl Iterator<Item = &'a Box<Command>>) {
+        for c in commands.filter(|c| c.tag != u32::MAX) {
+            self.hooks.write_leaves(c.tag);
+        }
     }
 
     /// Carries a command out and sets its status.

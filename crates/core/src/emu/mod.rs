@@ -13,6 +13,7 @@
 //! | `exec.rs` | one command against all of these |
 //! | `queue.rs` | commands on their way through |
 //! | `hooks.rs` | counters, and the faults that tests inject |
+//! | `timing/` | how long commands take on real drives |
 //!
 //! Locks, in the order in which they are taken: the data of one zone of a `mem` disk, the budget. A write to an
 //! open zone that it does not fill takes none on a `null` disk and changes one word; a read looks at none.
@@ -23,6 +24,7 @@ mod exec;
 mod hooks;
 mod queue;
 mod table;
+pub mod timing;
 
 pub use config::{EmuConfig, EmuKind};
 pub use hooks::{Fault, Stats};
@@ -34,6 +36,7 @@ use crate::zone::{Condition, Geometry, Limits, ZoneInfo};
 use exec::Shared;
 use std::sync::Arc;
 use std::task::Waker;
+use timing::{Drive, Profile, TimedQueue};
 
 /// An emulated zoned disk.
 ///
@@ -55,13 +58,35 @@ use std::task::Waker;
 #[derive(Debug)]
 pub struct EmuDisk {
     shared: Arc<Shared>,
+    /// The drive whose times it keeps, if any.
+    drive: Option<Arc<Drive>>,
 }
 
 impl EmuDisk {
     /// The disk that `config` describes, every sequential zone empty.
     pub fn new(config: EmuConfig) -> Result<Arc<EmuDisk>, Error> {
         config.check()?;
-        Ok(Arc::new(EmuDisk { shared: Arc::new(Shared::new(config)) }))
+        Ok(Arc::new(EmuDisk { shared: Arc::new(Shared::new(config)), drive: None }))
+    }
+
+    /// A disk with the zones, limits and times of a drive. As strict as any other; it does not reorder, and a latency
+    /// of its own it has none.
+    pub fn timed(profile: &Profile, kind: EmuKind) -> Result<Arc<EmuDisk>, Error> {
+        let mut config = EmuConfig::new(kind, profile.geometry()?);
+        config.limits = profile.limits();
+        Self::timed_with(profile, config)
+    }
+
+    /// As [`EmuDisk::timed`], with what is not of the profile: `paranoid` and the like. `latency` and `reorder` of
+    /// `config` are not looked at; its zones are those of the profile.
+    pub fn timed_with(profile: &Profile, config: EmuConfig) -> Result<Arc<EmuDisk>, Error> {
+        config.check()?;
+        if config.geometry != profile.geometry()? {
+            return Err(Error::invalid("the zones of a timed disk are those of its profile")
+                .hint("change zones, zone-size or zone-capacity of the profile"));
+        }
+        let drive = Some(Arc::new(Drive::new(profile)));
+        Ok(Arc::new(EmuDisk { shared: Arc::new(Shared::new(config)), drive }))
     }
 
     /// What it was made from. Limits of open and active zones that no workload can reach are 0 here (O1).
@@ -131,7 +156,7 @@ impl Device for EmuDisk {
     }
 
     fn is_timed(&self) -> bool {
-        self.shared.config.latency.0 != 0
+        self.drive.is_some() || self.shared.config.latency.0 != 0
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
@@ -139,6 +164,10 @@ impl Device for EmuDisk {
             return Err(Error::new(ErrorKind::Invalid, "a queue of depth 0")
                 .hint("a queue takes 1 to 65535 commands at a time"));
         }
-        Ok(Box::new(queue::EmuQueue::new(Arc::clone(&self.shared), depth, waker)))
+        let shared = Arc::clone(&self.shared);
+        Ok(match &self.drive {
+            Some(drive) => Box::new(TimedQueue::new(shared, Arc::clone(drive), depth, waker)),
+            None => Box::new(queue::EmuQueue::new(shared, depth, waker)),
+        })
     }
 }

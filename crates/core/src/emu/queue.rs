@@ -8,7 +8,7 @@
 
 use super::exec::Shared;
 use super::hooks::Counters;
-use crate::bio::{Command, Commands, Op};
+use crate::bio::Commands;
 use crate::device::Queue;
 use crate::random::Random;
 use crate::unit::Nanos;
@@ -125,30 +125,6 @@ impl EmuQueue {
             self.done.push_back(c);
         }
     }
-
-    /// Counts the first `n` of `commands` as writes at the device; `tag` remembers which are.
-    #[cold]
-    fn arrive(&self, commands: &mut Commands, n: usize) {
-        let g = &self.shared.config.geometry;
-        for c in commands.iter_mut().take(n) {
-            c.tag = u32::MAX;
-            let (zone, _) = g.zone_of(c.sector);
-            if matches!(c.op, Op::Write | Op::WriteZeroes)
-                && g.contains(c.sector, 1)
-                && !g.is_conventional(zone)
-            {
-                c.tag = zone.0;
-                self.shared.hooks.write_arrives(zone.0);
-            }
-        }
-    }
-
-    #[cold]
-    fn leave<'a>(&self, commands: impl Iterator<Item = &'a Box<Command>>) {
-        for c in commands.filter(|c| c.tag != u32::MAX) {
-            self.shared.hooks.write_leaves(c.tag);
-        }
-    }
 }
 
 impl Queue for EmuQueue {
@@ -166,7 +142,7 @@ impl Queue for EmuQueue {
         let held = self.done.len() + self.pending.len() + self.ready.len();
         let n = commands.len().min(self.depth - held);
         if self.paranoid {
-            self.arrive(commands, n);
+            self.shared.arrive(commands, n);
         }
         if !self.inline {
             self.submit_later(now, commands, n);
@@ -197,7 +173,7 @@ impl Queue for EmuQueue {
             self.ripen(now);
         }
         if self.paranoid {
-            self.leave(self.done.iter());
+            self.shared.leave(self.done.iter());
         }
         if done.is_empty() {
             std::mem::swap(&mut self.done, done);
@@ -224,7 +200,7 @@ impl Queue for EmuQueue {
 impl Drop for EmuQueue {
     fn drop(&mut self) {
         if self.paranoid {
-            self.leave(self.done.iter().chain(&self.pending).chain(&self.ready));
+            self.shared.leave(self.done.iter().chain(&self.pending).chain(&self.ready));
         }
         self.shared.hooks.drop_counters(&self.counters);
     }
