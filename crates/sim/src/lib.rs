@@ -16,6 +16,7 @@
 //! | `class.rs` | regression classes and how often each was exercised |
 //! | `run.rs` | worlds by seed, what they did, how they failed |
 //! | `shrink.rs` | the fewest steps that still fail |
+//! | `time/` | workloads on models of real drives, in virtual time |
 
 #![forbid(unsafe_code)]
 #![allow(clippy::vec_box)] // a BIO moves by its box
@@ -27,6 +28,7 @@ mod plant;
 mod run;
 mod shrink;
 mod spy;
+pub mod time;
 mod world;
 
 pub use class::{Class, Coverage};

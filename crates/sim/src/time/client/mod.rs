@@ -1,0 +1,10 @@
+//! Client models: who writes, how, and what it waits for. A table that was measured through fio's zoned mode is not one of
+//! a full queue: fio holds a lock on each zone, and that lock, not the disk, decides how much waits in the plugs.
+
+mod read;
+mod seq;
+mod zones;
+
+pub use read::RandomReader;
+pub use seq::SeqWriter;
+pub use zones::ZoneWriter;

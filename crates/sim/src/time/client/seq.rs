@@ -1,0 +1,72 @@
+//! One job that writes zone after zone, with so many BIOs outstanding: fio with `rw=write`.
+
+use crate::time::io::{Client, Finished, Io};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Nanos, ZoneNo};
+
+/// A sequential writer.
+#[derive(Debug, Clone)]
+pub struct SeqWriter {
+    /// BIOs outstanding.
+    pub depth: u32,
+    /// Length of each.
+    pub bs_sectors: u32,
+    /// Where it begins. How fast a disk is depends on it.
+    pub first_zone: u32,
+    /// From a completion to the next submission.
+    pub reap: Nanos,
+    /// What a submission takes of the job's processor: two do not overlap.
+    pub cpu: Nanos,
+    /// When the processor is free again.
+    free: Nanos,
+    zone: u32,
+    offset: u32,
+}
+
+impl SeqWriter {
+    /// `depth` writes of `bs_bytes` outstanding; 10 us from a completion to the next write.
+    pub fn new(depth: u32, bs_bytes: u32) -> SeqWriter {
+        SeqWriter {
+            depth,
+            bs_sectors: bs_bytes >> 9,
+            first_zone: 0,
+            reap: Nanos(10_000),
+            cpu: Nanos(0),
+            free: Nanos(0),
+            zone: 0,
+            offset: 0,
+        }
+    }
+
+    fn send(&mut self, io: &mut Io) {
+        let g = io.geometry();
+        if self.offset + self.bs_sectors > g.capacity_of(ZoneNo(self.zone)) {
+            self.zone = (self.zone + 1) % g.nr_zones();
+            self.offset = 0;
+        }
+        io.write(self.zone, self.offset, self.bs_sectors, 0);
+        self.offset += self.bs_sectors;
+    }
+}
+
+impl Client for SeqWriter {
+    fn prepare(&mut self, geometry: &Geometry) -> Vec<(ZoneNo, u32)> {
+        self.zone = self.first_zone % geometry.nr_zones();
+        Vec::new()
+    }
+
+    fn start(&mut self, io: &mut Io) {
+        for _ in 0..self.depth {
+            self.send(io);
+        }
+    }
+
+    fn finished(&mut self, io: &mut Io, _: Finished) {
+        self.free = self.free.max(io.completed_at().plus(self.reap)).plus(self.cpu);
+        io.at(self.free, 0);
+    }
+
+    fn timer(&mut self, io: &mut Io, _: u32) {
+        self.send(io);
+    }
+}

@@ -1,0 +1,169 @@
+//! What a client may do: submit, and be called later. Owns the BIOs, their times and the timers of a run.
+
+use super::report::ClientReport;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::OnceLock;
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector, Status, ZoneNo};
+
+/// A client of a run: a state machine that is told when its BIOs are done and when a timer is due.
+pub trait Client {
+    /// The zones that it begins in, each with its write pointer in sectors; called once, before the disk is opened.
+    fn prepare(&mut self, geometry: &Geometry) -> Vec<(ZoneNo, u32)>;
+
+    /// Time begins.
+    fn start(&mut self, io: &mut Io);
+
+    /// One of its BIOs is done.
+    fn finished(&mut self, io: &mut Io, bio: Finished);
+
+    /// A timer that it set is due.
+    fn timer(&mut self, io: &mut Io, token: u32);
+}
+
+/// A BIO that is done.
+#[derive(Debug, Clone, Copy)]
+pub struct Finished {
+    /// What the client called it.
+    pub token: u32,
+    /// Where it was, or where an append landed.
+    pub sector: Sector,
+    /// How long it was.
+    pub sectors: u32,
+}
+
+/// The longest BIO of a client.
+const MAX_BYTES: u32 = 16 << 20;
+
+/// Memory that every BIO of every run names and no timed disk touches.
+fn memory() -> &'static IoBuf {
+    static MEMORY: OnceLock<IoBuf> = OnceLock::new();
+    MEMORY.get_or_init(|| IoBuf::leaked(MAX_BYTES))
+}
+
+/// A BIO that was submitted.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sent {
+    client: u16,
+    token: u32,
+    at: Nanos,
+}
+
+/// The client's side of a run.
+#[derive(Debug)]
+pub struct Io {
+    pub(super) now: Nanos,
+    /// When the completion that clients are being told of was.
+    pub(super) completed: Nanos,
+    pub(super) out: Bios,
+    pub(super) clients: Vec<ClientReport>,
+    /// The client that is called.
+    pub(super) current: u16,
+    pool: BioPool,
+    sent: Vec<Sent>,
+    free: Vec<u32>,
+    timers: BinaryHeap<Reverse<(Nanos, u64, u16, u32)>>,
+    set: u64,
+    geometry: Geometry,
+}
+
+impl Io {
+    pub(super) fn new(geometry: Geometry, clients: usize) -> Io {
+        Io {
+            now: Nanos(0),
+            completed: Nanos(0),
+            out: Bios::new(),
+            clients: (0..clients).map(|_| ClientReport::default()).collect(),
+            current: 0,
+            pool: BioPool::new(64),
+            sent: Vec::new(),
+            free: Vec::new(),
+            timers: BinaryHeap::new(),
+            set: 0,
+            geometry,
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// The layout of the disk.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Submits a write at an offset of a zone.
+    pub fn write(&mut self, zone: u32, offset: u32, sectors: u32, token: u32) {
+        let sector = self.geometry.zone_start(ZoneNo(zone)).plus(u64::from(offset));
+        self.submit(Op::Write, sector, sectors, token);
+    }
+
+    /// Submits an append to a zone.
+    pub fn append(&mut self, zone: u32, sectors: u32, token: u32) {
+        self.submit(Op::ZoneAppend, self.geometry.zone_start(ZoneNo(zone)), sectors, token);
+    }
+
+    /// Submits a read.
+    pub fn read(&mut self, sector: Sector, sectors: u32, token: u32) {
+        self.submit(Op::Read, sector, sectors, token);
+    }
+
+    /// Submits a BIO of at most 16 MiB. All share their memory: a disk of a run keeps no data.
+    pub fn submit(&mut self, op: Op, sector: Sector, sectors: u32, token: u32) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.sent.push(Sent::default());
+            self.sent.len() as u32 - 1
+        });
+        self.sent[slot as usize] = Sent { client: self.current, token, at: self.now };
+        let mut bio = self.pool.get();
+        let bytes = if op.has_data() { sectors << 9 } else { 0 };
+        bio.set(op, sector, sectors, memory().slice(0, bytes));
+        bio.token = u64::from(slot);
+        self.clients[usize::from(self.current)].submitted();
+        self.out.push_back(bio);
+    }
+
+    /// Calls the client again so long after now.
+    pub fn after(&mut self, span: Nanos, token: u32) {
+        self.at(self.now.plus(span), token);
+    }
+
+    /// Calls the client again at a time; one that is over is now.
+    pub fn at(&mut self, time: Nanos, token: u32) {
+        self.set += 1;
+        self.timers.push(Reverse((time.max(self.now), self.set, self.current, token)));
+    }
+
+    /// When the device completed what the client is being told of. The engine was polled only after the time that the
+    /// host's work takes; a client's latency counts from here.
+    pub fn completed_at(&self) -> Nanos {
+        self.completed
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Nanos> {
+        self.timers.peek().map(|Reverse(t)| t.0)
+    }
+
+    /// Takes the next timer: whose it is, and its token.
+    pub(super) fn pop_timer(&mut self) -> Option<(u16, u32)> {
+        self.timers.pop().map(|Reverse((_, _, client, token))| (client, token))
+    }
+
+    /// A BIO is back: whose it is, and what the client is told. `Err`: it failed.
+    pub(super) fn back(&mut self, bio: Box<Bio>) -> Result<(u16, Finished), (Op, Sector, Status)> {
+        if !bio.status.is_ok() {
+            return Err((bio.op, bio.sector, bio.status));
+        }
+        let slot = bio.token as u32;
+        let sent = self.sent[slot as usize];
+        self.free.push(slot);
+        let took = Nanos(self.completed.0.saturating_sub(sent.at.0));
+        self.clients[usize::from(sent.client)].finished(bio.len_sectors, took);
+        let f = Finished { token: sent.token, sector: bio.sector, sectors: bio.len_sectors };
+        self.pool.put(bio);
+        Ok((sent.client, f))
+    }
+}

@@ -1,0 +1,34 @@
+//! Workloads in virtual time: client models above a disk with the times of a drive.
+//!
+//! A [`Run`] opens the very engine that drives a disk on a timed device, lets clients work on it for so many seconds of
+//! virtual time, and says what they got. No clock is read and no thread is started; a run follows from its profile, its
+//! configuration, its clients and their seeds, and gives the same figures on every machine.
+//!
+//! ```
+//! use zoneplug_core::{Nanos, emu::timing::Profile};
+//! use zoneplug_sim::time::{Run, SeqWriter};
+//! let mut run = Run::new(Profile::builtin("smr30").unwrap());
+//! run.length = Nanos(1_000_000_000);
+//! let report = run.go(vec![Box::new(SeqWriter::new(8, 1 << 20))]).unwrap();
+//! assert!((230.0..260.0).contains(&report.mb_per_s()));
+//! ```
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `run.rs` | the loop: time, polls, timers |
+//! | `io.rs` | what a client may do |
+//! | `report.rs` | what came of it |
+//! | `client/` | fio's zoned mode, sequential writers, readers |
+//! | `cells.rs` | the workloads of the published tables |
+
+mod cells;
+mod client;
+mod io;
+mod report;
+mod run;
+
+pub use cells::{Cell, Column, DEPTHS, GEOMETRIES, SEEDS, Workload, ZONES};
+pub use client::{RandomReader, SeqWriter, ZoneWriter};
+pub use io::{Client, Finished, Io};
+pub use report::{ClientReport, Report};
+pub use run::Run;

@@ -1,0 +1,81 @@
+//! What came of a run.
+
+use zoneplug_core::Nanos;
+
+/// What one client got in the time that was measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientReport {
+    /// Bytes that were done.
+    pub bytes: u64,
+    /// BIOs that were done.
+    pub bios: u64,
+    /// How long each took, in nanoseconds, from submission to the device's completion; ascending.
+    pub latencies: Vec<u64>,
+    /// Sum over submissions of the BIOs that were outstanding then, and their number.
+    outstanding: (u64, u64),
+    in_flight: u32,
+}
+
+impl ClientReport {
+    pub(super) fn submitted(&mut self) {
+        self.in_flight += 1;
+        self.outstanding.0 += u64::from(self.in_flight);
+        self.outstanding.1 += 1;
+    }
+
+    pub(super) fn finished(&mut self, sectors: u32, took: Nanos) {
+        self.in_flight -= 1;
+        self.bytes += u64::from(sectors) << 9;
+        self.bios += 1;
+        self.latencies.push(took.0);
+    }
+
+    /// What was done until now is not measured.
+    pub(super) fn begin(&mut self) {
+        self.bytes = 0;
+        self.bios = 0;
+        self.latencies.clear();
+    }
+
+    /// The latency that so many of 1000 BIOs do not exceed.
+    pub fn latency(&self, permille: usize) -> Nanos {
+        let n = self.latencies.len();
+        let i = (n * permille / 1000).min(n.saturating_sub(1));
+        Nanos(self.latencies.get(i).copied().unwrap_or(0))
+    }
+
+    /// BIOs outstanding at a submission, on average.
+    pub fn mean_outstanding(&self) -> f64 {
+        self.outstanding.0 as f64 / self.outstanding.1.max(1) as f64
+    }
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// How long was measured.
+    pub length: Nanos,
+    /// Each client's part.
+    pub clients: Vec<ClientReport>,
+    /// Write commands that the device got, from the start.
+    pub write_commands: u64,
+    /// Sectors that they wrote.
+    pub written_sectors: u64,
+}
+
+impl Report {
+    /// Bytes per second of all clients, in units of 10^6.
+    pub fn mb_per_s(&self) -> f64 {
+        self.clients.iter().map(|c| c.bytes).sum::<u64>() as f64 / self.length.0 as f64 * 1e3
+    }
+
+    /// BIOs per second of all clients.
+    pub fn iops(&self) -> f64 {
+        self.clients.iter().map(|c| c.bios).sum::<u64>() as f64 / self.length.0 as f64 * 1e9
+    }
+
+    /// Mean length of a write command, in bytes.
+    pub fn mean_command(&self) -> f64 {
+        (self.written_sectors << 9) as f64 / self.write_commands.max(1) as f64
+    }
+}

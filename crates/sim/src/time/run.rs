@@ -1,0 +1,163 @@
+//! A run: the engine on a timed device, clients on the engine, and time that goes on when nothing else does.
+//!
+//! Owns the order of events. Who polls does the host's work, so the work's time is a delay of the poll: a completion at
+//! the device is seen [`Run::work`] later, and that is when the next command of its zone leaves. Timers that are due at the
+//! moment of a poll come before it.
+
+use super::io::{Client, Io};
+use super::report::Report;
+use zoneplug_core::disk::{Disk, DiskConfig};
+use zoneplug_core::emu::timing::Profile;
+use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_core::{Bios, Error, ErrorKind, Nanos};
+
+/// What is run: a drive, how the disk on it is opened, and how long.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// The drive.
+    pub profile: Profile,
+    /// The layer: mode, schedulers, the single writer.
+    pub disk: DiskConfig,
+    /// Commands at the drive at a time.
+    pub tags: u16,
+    /// From a completion at the device to the next command of the zone: the host's work.
+    pub work: Nanos,
+    /// Time before measuring.
+    pub warm_up: Nanos,
+    /// Time measured.
+    pub length: Nanos,
+    /// Also check at the device that no two writes of a zone are under way at a time (I1).
+    pub paranoid: bool,
+}
+
+/// BIOs that all clients together may have outstanding.
+const DEPTH: u32 = 1 << 16;
+
+impl Run {
+    /// A run on a drive, with its tags and the layer's defaults.
+    pub fn new(profile: Profile) -> Run {
+        Run {
+            tags: profile.queue_depth,
+            profile,
+            disk: DiskConfig::default(),
+            work: Nanos(5_000),
+            warm_up: Nanos(5_000_000_000),
+            length: Nanos(40_000_000_000),
+            paranoid: false,
+        }
+    }
+
+    /// Runs it. An error: the disk is not possible, or a BIO failed, which a client model never causes.
+    pub fn go(&self, mut clients: Vec<Box<dyn Client>>) -> Result<Report, Error> {
+        let mut config = EmuConfig::new(EmuKind::Null, self.profile.geometry()?);
+        config.limits = self.profile.limits();
+        config.paranoid = self.paranoid;
+        let geometry = config.geometry.clone();
+        let device = EmuDisk::timed_with(&self.profile, config)?;
+        for client in &mut clients {
+            for (zone, wp) in client.prepare(&geometry) {
+                device.set_write_pointer(zone, wp);
+            }
+        }
+        let mut now = Nanos(0);
+        let disk = Disk::open(device.clone(), self.disk.clone(), &mut |due| {
+            now = due.unwrap_or(now).max(now);
+            now
+        })?;
+        let mut queue = disk.open_polled_queue(DEPTH, self.tags)?;
+        let mut io = Io::new(geometry, clients.len());
+        // The drive's clock went on while the disk was opened.
+        io.now = now;
+        let begin = now.plus(self.warm_up);
+        let end = begin.plus(self.length);
+        let mut measuring = false;
+        for (i, client) in clients.iter_mut().enumerate() {
+            io.current = i as u16;
+            client.start(&mut io);
+        }
+        let (mut one, mut done) = (Bios::new(), Bios::new());
+        let mut poll_at: Option<Nanos> = None;
+        loop {
+            // Each BIO by itself, as a program submits them.
+            while let Some(bio) = io.out.pop_front() {
+                one.push_back(bio);
+                if queue.submit(io.now, &mut one) != 1 {
+                    return Err(Error::new(ErrorKind::Busy, "the clients have too many BIOs")
+                        .hint(format!("all together at most {DEPTH}")));
+                }
+            }
+            let due = queue.next_deadline().map(|d| d.plus(self.work));
+            poll_at = [poll_at, due].into_iter().flatten().min();
+            if queue.has_completions() {
+                poll_at = Some(io.now);
+            }
+            let timer = io.next_timer();
+            let Some(next) = [timer, poll_at].into_iter().flatten().min() else {
+                return Err(Error::new(ErrorKind::Busy, "every client waits for another")
+                    .hint("this is a bug of a client model, or of the layer"));
+            };
+            if next > begin && !measuring {
+                measuring = true;
+                io.clients.iter_mut().for_each(super::ClientReport::begin);
+            }
+            if next > end {
+                break;
+            }
+            io.now = next;
+            if timer == Some(next) {
+                if let Some((client, token)) = io.pop_timer() {
+                    io.current = client;
+                    clients[usize::from(client)].timer(&mut io, token);
+                }
+                continue;
+            }
+            poll_at = None;
+            io.completed = Nanos(next.0.saturating_sub(self.work.0));
+            queue.poll(next, &mut done);
+            while let Some(bio) = done.pop_front() {
+                match io.back(bio) {
+                    Ok((client, finished)) => {
+                        io.current = client;
+                        clients[usize::from(client)].finished(&mut io, finished);
+                    }
+                    Err((op, sector, status)) => {
+                        let what = format!("{} at {sector} of a client model: {status}", op.name());
+                        return Err(Error::new(ErrorKind::Io, what)
+                            .hint("this is a bug of the model, or of the layer"));
+                    }
+                }
+            }
+        }
+        let stats = device.stats();
+        if stats.overlaps > 0 {
+            return Err(Error::new(ErrorKind::Io, format!("{} writes overlapped", stats.overlaps))
+                .hint("this is a bug of the layer (I1)"));
+        }
+        let writes = [zoneplug_core::Op::Write, zoneplug_core::Op::ZoneAppend];
+        let report = Report {
+            length: self.length,
+            clients: io
+                .clients
+                .into_iter()
+                .map(|mut c| {
+                    c.latencies.sort_unstable();
+                    c
+                })
+                .collect(),
+            write_commands: writes.iter().map(|&op| stats.commands(op)).sum(),
+            written_sectors: stats.written_sectors,
+        };
+        disk_is_done(queue);
+        Ok(report)
+    }
+}
+
+/// What is in flight at the end is given up: the device goes with it.
+fn disk_is_done(mut queue: zoneplug_core::disk::DiskQueue) {
+    let mut done = Bios::new();
+    while queue.outstanding() > 0 {
+        let Some(due) = queue.next_deadline() else { return };
+        queue.poll(due, &mut done);
+        done.clear();
+    }
+}
