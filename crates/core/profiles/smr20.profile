@@ -20,7 +20,7 @@ seek-linear = 6ms        # as smr30
 link-rate = 550MB/s      # SATA at 6 Gb/s after 8b/10b coding and framing
 command-time = 17us      # calibrated: sequential, 4 KiB, depth 1 = 107 MB/s, 38 us a command with the client's share
 cache = 128M             # calibrated: random, 128 KiB = 763 IOPS
-cache-entries = 2000     # calibrated: random, 4 KiB = 2200 IOPS
+cache-entries = 2500     # calibrated: random, 4 KiB = 2200 IOPS; the prototype had 2000, of a single run
 queued-fifo = 0          # structural: with it the random cells are not reached with any cache
 read-burst = 8           # not calibrated: no published cell reads and writes
 write-burst = 4M         # not calibrated: no published cell reads and writes

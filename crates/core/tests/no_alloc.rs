@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
+use zoneplug_core::emu::timing::Profile;
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_core::spec::Spec;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector};
 
@@ -41,6 +44,7 @@ struct World {
     done: Bios,
     wps: Vec<u64>,
     rng: u64,
+    now: Nanos,
     buf: IoBuf,
 }
 
@@ -48,8 +52,26 @@ impl World {
     fn new(mode: Mode, nomerges: bool, queues: usize, tags: u16) -> World {
         let geometry = Geometry::new(ZONES, ZONE_SECTORS, ZONE_SECTORS).unwrap();
         let device = EmuDisk::new(EmuConfig::new(EmuKind::Null, geometry)).unwrap();
+        Self::on(device, mode, nomerges, queues, tags)
+    }
+
+    /// On a drive of so many zones, in virtual time.
+    fn timed(profile: &str, queues: usize, tags: u16) -> World {
+        let spec = format!(
+            "sim-{profile},zones={ZONES},zone-size=64M,zone-capacity=64M,max-open=0,max-active=0"
+        );
+        let profile = Profile::from_spec(&mut Spec::parse(&spec).unwrap()).unwrap().unwrap();
+        Self::on(EmuDisk::timed(&profile, EmuKind::Null).unwrap(), Mode::Plug, false, queues, tags)
+    }
+
+    fn on(device: Arc<EmuDisk>, mode: Mode, nomerges: bool, queues: usize, tags: u16) -> World {
         let config = DiskConfig { mode, nomerges, ..DiskConfig::default() };
-        let disk = Disk::open(device, config, &mut |_| Nanos(0)).unwrap();
+        let mut now = Nanos(0);
+        let disk = Disk::open(device, config, &mut |due| {
+            now = due.unwrap_or(now).max(now);
+            now
+        })
+        .unwrap();
         World {
             queues: (0..queues).map(|_| disk.open_polled_queue(16, tags).unwrap()).collect(),
             pool: BioPool::new(queues * 16),
@@ -57,6 +79,7 @@ impl World {
             done: Bios::with_capacity(64),
             wps: (0..ZONES).map(|z| z * u64::from(ZONE_SECTORS)).collect(),
             rng: 1,
+            now,
             buf: IoBuf::leaked(4096),
         }
     }
@@ -77,12 +100,14 @@ impl World {
                     next(self, &mut bio);
                     self.lists[q].push_back(bio);
                 }
-                self.queues[q].submit(Nanos(0), &mut self.lists[q]);
+                self.queues[q].submit(self.now, &mut self.lists[q]);
             }
+            let next = self.queues.iter().filter_map(DiskQueue::next_deadline).min();
+            self.now = next.unwrap_or(self.now).max(self.now);
             // Polled in changing order, so that one completes what another parked.
             for k in 0..self.queues.len() {
                 let q = (k + round) % self.queues.len();
-                self.queues[q].poll(Nanos(0), &mut self.done);
+                self.queues[q].poll(self.now, &mut self.done);
                 while let Some(bio) = self.done.pop_front() {
                     assert!(bio.status.is_ok(), "{}", bio.status);
                     self.pool.put(bio);
@@ -130,6 +155,9 @@ fn nothing_is_allocated_after_warm_up() {
     World::new(Mode::Plug, false, 3, 4).check("append, three queues", append);
     World::new(Mode::Plug, false, 1, 16).check("read", read);
     World::new(Mode::None, false, 1, 16).check("none", sequential);
+    World::timed("smr30", 1, 16).check("smr30, random", random_write);
+    World::timed("smr30", 2, 4).check("smr30, append, two queues", append);
+    World::timed("zns1", 1, 16).check("zns1, read", read);
     // One queue: the dispatcher orders what has a tag, and two queues get theirs in any order.
     World::new(Mode::Lock, false, 1, 4).check("lock", |w, b| {
         if w.random(2) == 0 {

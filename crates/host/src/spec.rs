@@ -4,13 +4,14 @@ use crate::file::{Access, FileDisk, Io};
 use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::disk::{DiskConfig, Mode};
-use zoneplug_core::emu::{EmuConfig, EmuDisk};
+use zoneplug_core::emu::timing::Profile;
+use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::spec::Spec;
 use zoneplug_core::stack::{FaultDisk, FaultPlan};
-use zoneplug_core::{Device, Error};
+use zoneplug_core::{Device, Error, ErrorKind};
 
 /// Kinds of device that this build knows.
-const KINDS: [&str; 2] = ["null", "mem"];
+const KINDS: [&str; 7] = ["null", "mem", "sim-smr30", "sim-smr20", "sim-smr14", "sim-zns1", "sim"];
 /// Most tags of a queue.
 const MAX_TAGS: u64 = 4096;
 
@@ -37,6 +38,33 @@ fn open_file(spec: &mut Spec) -> Result<Arc<FileDisk>, Error> {
     spec.finish()?;
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
     FileDisk::open_with(Path::new(spec.kind()), access, io, direct)
+}
+
+/// A disk with the times of a drive: `sim-smr30`, or `sim,profile=FILE`. The keys of a profile are its options
+/// (`cache=128M`: another hypothesis about the drive), and `data=0|1`: whether it keeps what is written, in memory.
+/// Its tags are those of the drive, unless `tags` says otherwise.
+fn open_timed(spec: &mut Spec) -> Result<(Arc<EmuDisk>, u16), Error> {
+    let kind = if spec.take_flag("data")? == Some(true) { EmuKind::Mem } else { EmuKind::Null };
+    let profile = match Profile::from_spec(spec) {
+        Some(profile) => profile?,
+        None if spec.kind() == "sim" => {
+            let Some(path) = spec.take_text("profile") else {
+                return Err(Error::invalid("sim without a profile").hint(
+                    "say sim,profile=FILE with the numbers of a drive, or sim-smr30 for a known one",
+                ));
+            };
+            let text = std::fs::read_to_string(&path).map_err(|e| {
+                Error::new(ErrorKind::NotFound, format!("the profile {path} cannot be read: {e}"))
+                    .hint("zoneplug's own profiles are called sim-smr30, sim-smr20, sim-smr14, sim-zns1")
+                    .source(e)
+            })?;
+            let stem = Path::new(&path).file_stem().and_then(|s| s.to_str()).unwrap_or("profile");
+            Profile::from_text(spec, stem, &text)?
+        }
+        None => return Err(spec.unknown_kind(&KINDS)),
+    };
+    spec.finish()?;
+    Ok((EmuDisk::timed(&profile, kind)?, profile.queue_depth))
 }
 
 /// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`.
@@ -85,7 +113,7 @@ impl DiskSpec {
             config.strict_management = on;
         }
         let fault = spec.take_text("fault").map(|t| t.parse::<FaultPlan>()).transpose()?;
-        let tags = spec.take_number("tags", 1..=MAX_TAGS)?.map(|n| n as u16);
+        let mut tags = spec.take_number("tags", 1..=MAX_TAGS)?.map(|n| n as u16);
         let device: Arc<dyn Device> = match spec.kind() {
             "null" | "mem" => {
                 let emu = EmuConfig::from_spec(&mut spec)?;
@@ -93,7 +121,11 @@ impl DiskSpec {
                 EmuDisk::new(emu)?
             }
             kind if is_path(kind) => open_file(&mut spec)?,
-            _ => return Err(spec.unknown_kind(&KINDS)),
+            _ => {
+                let (disk, depth) = open_timed(&mut spec)?;
+                tags = tags.or(Some(depth));
+                disk
+            }
         };
         let device = match fault {
             Some(plan) => FaultDisk::new(device, &plan)? as Arc<dyn Device>,

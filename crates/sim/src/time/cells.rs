@@ -1,98 +1,439 @@
-//! The workloads of the published tables: what was run, so far as it is known, as clients of a run.
+//! The cells of the published tables that a model can give: what was run, so far as it is known, as clients of a run, and
+//! what is to be expected of it. Tables of CPU cost (null_blk), of schedulers that do not exist here (bfq) and of file
+//! systems have no cells.
+//!
+//! The bands are those of `docs/models.md`. A cell that cannot be matched says why and has none: it is shown, never tuned.
 
 use super::client::{SeqWriter, ZoneWriter};
 use super::io::Client;
 use super::report::Report;
 use super::run::Run;
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::emu::timing::Profile;
+use zoneplug_core::emu::timing::{Model, Profile};
 use zoneplug_core::{Error, Nanos};
 
-/// Depths of the sequential table.
-pub const DEPTHS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-/// Open zones of the random table.
-pub const ZONES: [u32; 8] = DEPTHS;
 /// Rates of the medium, in millionths of the profile's: where the tracks lie is not known, so a figure is a mean over these.
 pub const GEOMETRIES: [u32; 5] = [985_000, 995_000, 1_000_000, 1_005_000, 1_015_000];
 /// Seeds of the clients.
 pub const SEEDS: [u64; 4] = [1, 2, 3, 4];
 
-/// One workload of the SMR tables: writes of 1 MiB.
+const K: u32 = 1 << 10;
+const M: u32 = 1 << 20;
+
+/// Who writes, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
-    /// One job, so many outstanding, zone after zone.
-    Sequential(u32),
-    /// 16 jobs of fio with 32 each, so many open zones.
-    Random(u32),
+    /// One job, zone after zone.
+    Sequential {
+        /// Length of a write, in bytes.
+        bs: u32,
+        /// Writes outstanding.
+        depth: u32,
+    },
+    /// fio's zoned mode, random.
+    Random {
+        /// Jobs.
+        jobs: u32,
+        /// Writes that each may have outstanding.
+        depth: u32,
+        /// Length of a write, in bytes.
+        bs: u32,
+        /// Open zones.
+        zones: u32,
+    },
+    /// A full queue over open zones, with no lock on any.
+    FullQueue {
+        /// Writes outstanding.
+        outstanding: u32,
+        /// Length of a write, in bytes.
+        bs: u32,
+        /// Open zones.
+        zones: u32,
+    },
+    /// The same with zone append.
+    Append {
+        /// Appends outstanding.
+        outstanding: u32,
+        /// Length of an append, in bytes.
+        bs: u32,
+        /// Open zones.
+        zones: u32,
+    },
 }
 
-/// With the single writer or without.
+/// How long the host and its clients take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
+pub struct HostTimes {
+    /// See [`Run::work`].
+    pub work: Nanos,
+    /// From a completion to its reaping.
+    pub reap: Nanos,
+    /// From the release of a lock to the job that slept on it.
+    pub wake: Nanos,
+    /// Of a sequential job: from a completion to the next write.
+    pub next: Nanos,
+    /// Of a sequential job: what a write takes of its processor.
+    pub cpu: Nanos,
+}
+
+impl HostTimes {
+    /// Above a hard disk: reaped after 20 us, woken after 50 us. What matters is their order (the next command leaves first),
+    /// not their size.
+    pub const DISK: HostTimes = HostTimes {
+        work: Nanos(5_000),
+        reap: Nanos(20_000),
+        wake: Nanos(50_000),
+        next: Nanos(10_000),
+        cpu: Nanos(0),
+    };
+    /// Above an NVMe drive, where they are part of the result.
+    pub const NVME: HostTimes = HostTimes {
+        work: Nanos(1_000),
+        reap: Nanos(4_000),
+        wake: Nanos(30_000),
+        next: Nanos(0),
+        cpu: Nanos(2_400),
+    };
+}
+
+impl Workload {
+    /// Its clients.
+    pub fn clients(&self, times: &HostTimes, seed: u64) -> Vec<Box<dyn Client>> {
+        let mut zones = match *self {
+            Workload::Sequential { bs, depth } => {
+                let mut client = SeqWriter::new(depth, bs);
+                (client.reap, client.cpu) = (times.next, times.cpu);
+                // A place near the outer edge: the published rates are those of a new disk's first zones.
+                client.first_zone = 1500;
+                return vec![Box::new(client)];
+            }
+            Workload::Random { jobs, depth, bs, zones } => {
+                ZoneWriter::fio_zbd(jobs, depth, bs, zones, seed)
+            }
+            Workload::FullQueue { outstanding, bs, zones } => {
+                ZoneWriter::open_queue(outstanding, bs, zones, seed)
+            }
+            Workload::Append { outstanding, bs, zones } => {
+                ZoneWriter::appender(outstanding, bs, zones, seed)
+            }
+        };
+        (zones.reap, zones.wake) = (times.reap, times.wake);
+        vec![Box::new(zones)]
+    }
+}
+
+/// Which writes wait for which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
     /// Zone write plugging, each zone by itself.
     Baseline,
-    /// One writer for the disk (Q1-Q12).
-    Patched,
+    /// One writer for the disk (Q1-Q12), as published: zones first in, first out.
+    SingleWriter,
 }
 
-/// One cell of the SMR tables.
+impl Layer {
+    /// The layers that the engine has.
+    pub const BUILT: &'static [Layer] = &[Layer::Baseline];
+
+    /// How the disk is opened.
+    pub fn config(self) -> DiskConfig {
+        DiskConfig::default()
+    }
+}
+
+/// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cell {
-    /// The workload.
-    pub workload: Workload,
-    /// The column.
-    pub column: Column,
+pub enum Unit {
+    /// 10^6 bytes per second.
+    MbPerS,
+    /// I/O per second.
+    Iops,
+    /// 1000 I/O per second.
+    Kiops,
 }
 
-impl Cell {
-    /// All 32.
-    pub fn all() -> impl Iterator<Item = Cell> {
-        let columns = [Column::Baseline, Column::Patched];
-        columns.into_iter().flat_map(|column| {
-            let seq = DEPTHS.map(Workload::Sequential);
-            let random = ZONES.map(Workload::Random);
-            seq.into_iter().chain(random).map(move |workload| Cell { workload, column })
-        })
+impl Unit {
+    /// The figure of a report.
+    pub fn of(self, report: &Report) -> f64 {
+        match self {
+            Unit::MbPerS => report.mb_per_s(),
+            Unit::Iops => report.iops(),
+            Unit::Kiops => report.iops() / 1e3,
+        }
     }
+}
 
-    /// What was published, in MB/s.
-    pub fn published(&self) -> u32 {
-        let table = match (self.workload, self.column) {
-            (Workload::Sequential(_), Column::Baseline) => [244, 244, 245, 242, 222, 211, 193, 112],
-            (Workload::Sequential(_), Column::Patched) => [245, 245, 245, 245, 246, 245, 244, 246],
-            (Workload::Random(_), Column::Baseline) => [191, 101, 115, 90, 64, 58, 56, 55],
-            (Workload::Random(_), Column::Patched) => [192, 128, 123, 120, 115, 105, 101, 99],
-        };
-        let (Workload::Sequential(n) | Workload::Random(n)) = self.workload;
-        DEPTHS.iter().position(|&d| d == n).map_or(0, |i| table[i])
-    }
+/// What a model is to give.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Expect {
+    /// The published figure, to so many percent.
+    Within(f64),
+    /// The direction only, and why.
+    Shape(&'static str),
+    /// Nothing, and why.
+    Not(&'static str),
+}
 
-    /// The run of this cell on a drive, and its clients.
-    pub fn run(&self, profile: &Profile, seed: u64) -> (Run, Vec<Box<dyn Client>>) {
-        let mut run = Run::new(profile.clone());
-        run.disk = self.config();
-        match self.workload {
-            Workload::Sequential(depth) => {
-                run.work = Nanos(if self.column == Column::Baseline { 10_000 } else { 5_000 });
-                run.warm_up = Nanos(3_000_000_000);
-                run.length = Nanos(12_000_000_000);
-                let mut client = SeqWriter::new(depth, 1 << 20);
-                client.first_zone = 1500;
-                (run, vec![Box::new(client)])
-            }
-            Workload::Random(zones) => {
-                (run, vec![Box::new(ZoneWriter::fio_zbd(16, 32, 1 << 20, zones, seed))])
-            }
+/// A published table, or a part of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Table {
+    /// SMR 30 TB, sequential by depth.
+    Smr30Sequential,
+    /// SMR 30 TB, random by open zones.
+    Smr30Random,
+    /// ZNS 1 TB.
+    Zns1,
+    /// SMR 20 TB.
+    Smr20,
+    /// SMR 14 TB, zone append.
+    Smr14,
+}
+
+impl Table {
+    /// The profile of its drive.
+    pub const fn profile(self) -> &'static str {
+        match self {
+            Table::Smr30Sequential | Table::Smr30Random => "smr30",
+            Table::Zns1 => "zns1",
+            Table::Smr20 => "smr20",
+            Table::Smr14 => "smr14",
         }
     }
 
-    fn config(&self) -> DiskConfig {
-        DiskConfig::default()
+    const fn times(self) -> HostTimes {
+        match self {
+            Table::Zns1 => HostTimes::NVME,
+            _ => HostTimes::DISK,
+        }
+    }
+}
+
+/// One cell of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// Where it is.
+    pub table: Table,
+    /// Its name there: the depth, the zones, the workload.
+    pub name: &'static str,
+    /// Its column.
+    pub layer: Layer,
+    /// The workload, as far as it is known.
+    pub workload: Workload,
+    /// What was published.
+    pub published: f64,
+    /// In which unit.
+    pub unit: Unit,
+    /// What the model is to give.
+    pub expect: Expect,
+    /// Whether it set a number of the profile.
+    pub calibrates: bool,
+}
+
+const TRACKS: &str =
+    "while two zones are written at a time, it depends on how long a track is, which is not known";
+const ONE_JOB: &str =
+    "depends on how long one job of fio keeps all zones locked: two clients bracket it";
+const SMALL: &str = "far below any limit of bandwidth or latency: locks of the host, or the firmware's small writes";
+const UNKNOWN: &str = "neither threads nor zones are published";
+
+impl Cell {
+    /// Every cell.
+    pub fn all() -> Vec<Cell> {
+        let mut cells = Self::smr30();
+        cells.extend(Self::others());
+        cells
     }
 
-    /// Runs the cell on a drive. A sequential cell draws nothing: its seed does not matter.
-    pub fn go(&self, profile: &Profile, seed: u64) -> Result<Report, Error> {
-        let (run, clients) = self.run(profile, seed);
-        run.go(clients)
+    /// The 32 cells of the 30 TB SMR disk: sequential by depth, random by zones, both without and with the single writer.
+    pub fn smr30() -> Vec<Cell> {
+        const NAMES: [&str; 8] = ["1", "2", "4", "8", "16", "32", "64", "128"];
+        type Column = (Table, Layer, [f64; 8], fn(u32) -> (Expect, bool));
+        let columns: [Column; 4] = [
+            (
+                Table::Smr30Sequential,
+                Layer::Baseline,
+                [244., 244., 245., 242., 222., 211., 193., 112.],
+                |n| match n {
+                    128 => (Expect::Shape(TRACKS), false),
+                    _ => (Expect::Within(10.), n == 1 || n == 32),
+                },
+            ),
+            (
+                Table::Smr30Sequential,
+                Layer::SingleWriter,
+                [245., 245., 245., 245., 246., 245., 244., 246.],
+                |_| (Expect::Within(2.), false),
+            ),
+            (
+                Table::Smr30Random,
+                Layer::Baseline,
+                [191., 101., 115., 90., 64., 58., 56., 55.],
+                |n| match n {
+                    2 | 4 | 8 => (Expect::Shape(ONE_JOB), false),
+                    _ => (Expect::Within(15.), n == 32),
+                },
+            ),
+            (
+                Table::Smr30Random,
+                Layer::SingleWriter,
+                [192., 128., 123., 120., 115., 105., 101., 99.],
+                |n| (Expect::Within(12.), matches!(n, 1 | 2 | 64)),
+            ),
+        ];
+        let cells = columns.into_iter().flat_map(|(table, layer, published, expect)| {
+            (0..8).map(move |i| {
+                let n = 1 << i;
+                let workload = match table {
+                    Table::Smr30Sequential => Workload::Sequential { bs: M, depth: n },
+                    _ => Workload::Random { jobs: 16, depth: 32, bs: M, zones: n },
+                };
+                let (expect, calibrates) = expect(n);
+                Cell {
+                    table,
+                    name: NAMES[i],
+                    layer,
+                    workload,
+                    published: published[i],
+                    unit: Unit::MbPerS,
+                    expect,
+                    calibrates,
+                }
+            })
+        });
+        cells.collect()
     }
+
+    /// The cells of the other drives: zone write plugging with `none` (ZNS, 20 TB), a single thread (14 TB).
+    pub fn others() -> Vec<Cell> {
+        let seq = |bs, depth| Workload::Sequential { bs, depth };
+        let random = |bs| Workload::Random { jobs: 1, depth: 16, bs, zones: 14 };
+        let random20 = |bs| Workload::Random { jobs: 1, depth: 16, bs, zones: 128 };
+        let sync = Workload::Random { jobs: 1, depth: 1, bs: 64 * K, zones: 1024 };
+        let append = Workload::Append { outstanding: 1, bs: 64 * K, zones: 1024 };
+        let (mb, within) = (Unit::MbPerS, Expect::Within);
+        type Row = (Table, &'static str, Workload, f64, Unit, Expect, bool);
+        let rows: [Row; 14] = [
+            (Table::Zns1, "seqw4K1", seq(4 * K, 1), 190., mb, within(6.), true),
+            (Table::Zns1, "seqw4K16", seq(4 * K, 16), 666., mb, within(6.), false),
+            (Table::Zns1, "seqw1M1", seq(M, 1), 1083., mb, within(6.), false),
+            (Table::Zns1, "seqw1M16", seq(M, 16), 1108., mb, within(6.), true),
+            (Table::Zns1, "rndw4K16", random(4 * K), 51.4, Unit::Kiops, Expect::Not(SMALL), false),
+            (Table::Zns1, "rndw128K16", random(128 * K), 14.7, Unit::Kiops, within(6.), true),
+            (Table::Smr20, "seqw4K1", seq(4 * K, 1), 115., mb, within(10.), true),
+            (Table::Smr20, "seqw4K16", seq(4 * K, 16), 235., mb, within(10.), false),
+            (Table::Smr20, "seqw1M1", seq(M, 1), 249., mb, within(10.), true),
+            (Table::Smr20, "seqw1M16", seq(M, 16), 242., mb, within(10.), false),
+            (Table::Smr20, "rndw4K16", random20(4 * K), 2200., Unit::Iops, within(10.), true),
+            (Table::Smr20, "rndw128K16", random20(128 * K), 763., Unit::Iops, within(10.), true),
+            (Table::Smr14, "write", sync, 797., Unit::Iops, Expect::Shape(UNKNOWN), false),
+            (Table::Smr14, "append", append, 806., Unit::Iops, Expect::Shape(UNKNOWN), false),
+        ];
+        rows.into_iter()
+            .map(|(table, name, workload, published, unit, expect, calibrates)| Cell {
+                table,
+                name,
+                layer: Layer::Baseline,
+                workload,
+                published,
+                unit,
+                expect,
+                calibrates,
+            })
+            .collect()
+    }
+
+    /// The run of this cell on a drive, and its clients. Whoever wants another layer, another client or another time
+    /// changes what this returns.
+    pub fn run(&self, profile: &Profile, seed: u64) -> (Run, Vec<Box<dyn Client>>) {
+        let times = self.table.times();
+        let mut run = Run::new(profile.clone());
+        run.disk = self.layer.config();
+        run.work = times.work;
+        let ms = |n: u64| Nanos(n * 1_000_000);
+        (run.warm_up, run.length) = match (self.table, self.workload) {
+            (Table::Zns1, _) => (ms(20), ms(300)),
+            (_, Workload::Sequential { .. }) => (ms(3_000), ms(12_000)),
+            (Table::Smr30Random, _) => (ms(5_000), ms(40_000)),
+            // A large cache fills first.
+            (_, Workload::Random { bs, .. }) if bs == 4 * K => (ms(15_000), ms(10_000)),
+            _ => (ms(15_000), ms(20_000)),
+        };
+        (run, self.workload.clients(&times, seed))
+    }
+
+    /// Runs the cell on a drive; the figure in its unit.
+    pub fn go(&self, profile: &Profile, seed: u64) -> Result<f64, Error> {
+        let (run, clients) = self.run(profile, seed);
+        Ok(self.unit.of(&run.go(clients)?))
+    }
+
+    /// Runs the cell on a drive over all geometries, and all seeds if it draws from one. Figures of a drive whose medium is
+    /// faster by some are less by as much: what differs is where the tracks lie.
+    pub fn sample(&self, profile: &Profile) -> Result<Sample, Error> {
+        let draws = !matches!(self.workload, Workload::Sequential { .. });
+        let seeds = if draws { &SEEDS[..] } else { &SEEDS[..1] };
+        let turns = matches!(profile.model, Model::Smr(_));
+        let geometries = if turns { &GEOMETRIES[..] } else { &[1_000_000] };
+        let mut all = Vec::with_capacity(geometries.len() * seeds.len());
+        for &ppm in geometries {
+            let profile = profile.with_rate(ppm);
+            for &seed in seeds {
+                all.push(self.go(&profile, seed)? * 1e6 / f64::from(ppm));
+            }
+        }
+        Ok(Sample { all, seeds: seeds.len() })
+    }
+}
+
+/// Figures of one cell over geometries and seeds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Each figure, in the order of geometries, then seeds.
+    pub all: Vec<f64>,
+    /// Seeds of each geometry.
+    seeds: usize,
+}
+
+impl Sample {
+    /// A sample of figures of one geometry, of which there is at least one.
+    pub fn new(all: Vec<f64>) -> Sample {
+        assert!(!all.is_empty(), "a mean of nothing");
+        Sample { seeds: all.len(), all }
+    }
+
+    /// The mean.
+    pub fn mean(&self) -> f64 {
+        mean(&self.all)
+    }
+
+    /// Standard error of the mean. The runs of one seed draw the same zones in each geometry: a seed counts as one.
+    pub fn standard_error(&self) -> f64 {
+        if self.seeds == 1 {
+            return standard_error(&self.all);
+        }
+        let of_seed = |s| self.all.iter().skip(s).step_by(self.seeds).copied().collect::<Vec<_>>();
+        let seeds: Vec<f64> = (0..self.seeds).map(|s| mean(&of_seed(s))).collect();
+        standard_error(&seeds)
+    }
+
+    /// The largest less the smallest.
+    pub fn spread(&self) -> f64 {
+        let (mut min, mut max) = (self.all[0], self.all[0]);
+        for &x in &self.all {
+            (min, max) = (min.min(x), max.max(x));
+        }
+        max - min
+    }
+}
+
+fn mean(all: &[f64]) -> f64 {
+    all.iter().sum::<f64>() / all.len() as f64
+}
+
+fn standard_error(all: &[f64]) -> f64 {
+    let (m, n) = (mean(all), all.len() as f64);
+    if n < 2.0 {
+        return 0.0;
+    }
+    (all.iter().map(|x| (x - m) * (x - m)).sum::<f64>() / (n - 1.0) / n).sqrt()
 }

@@ -27,7 +27,7 @@ mod io;
 mod report;
 mod run;
 
-pub use cells::{Cell, Column, DEPTHS, GEOMETRIES, SEEDS, Workload, ZONES};
+pub use cells::{Cell, Expect, GEOMETRIES, HostTimes, Layer, SEEDS, Sample, Table, Unit, Workload};
 pub use client::{RandomReader, SeqWriter, ZoneWriter};
 pub use io::{Client, Finished, Io};
 pub use report::{ClientReport, Report};
