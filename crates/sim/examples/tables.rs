@@ -1,18 +1,31 @@
 //! Prints every cell of the published tables that a model can give: published, ours with its standard error, difference.
 //!
 //!     cargo run --release -p zoneplug-sim --example tables
+//!     cargo run --release -p zoneplug-sim --example tables smr30 cache=128M,queued-fifo=0
+//!
+//! The second form is a hypothesis about a drive: its cells with other numbers.
 
 use zoneplug_core::Error;
 use zoneplug_core::emu::timing::Profile;
+use zoneplug_core::spec::Spec;
 use zoneplug_sim::time::{Cell, Expect, Layer};
 
+fn profile(name: &str, options: Option<&String>) -> Result<Profile, Error> {
+    let comma = if options.is_some() { "," } else { "" };
+    let text = format!("sim-{name}{comma}{}", options.map_or("", |o| o.as_str()));
+    let mut spec = Spec::parse(&text)?;
+    let profile = Profile::from_spec(&mut spec).expect("a profile that is part of the program");
+    spec.finish()?;
+    profile
+}
+
 fn main() -> Result<(), Error> {
-    println!(
-        "{:16} {:13} {:11} {:>9} {:>9} {:>6} {:>7}  expected",
-        "table", "layer", "cell", "published", "ours", "±", "error"
-    );
-    for cell in Cell::all().into_iter().filter(|c| Layer::BUILT.contains(&c.layer)) {
-        let s = cell.sample(&Profile::builtin(cell.table.profile())?)?;
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    println!("table           layer        cell       published     ours      ±   error  expected");
+    let mine = |c: &Cell| args.first().is_none_or(|name| *name == c.table.profile());
+    let built = |c: &Cell| Layer::BUILT.contains(&c.layer);
+    for cell in Cell::all().into_iter().filter(|c| mine(c) && built(c)) {
+        let s = cell.sample(&profile(cell.table.profile(), args.get(1))?)?;
         let error = 100.0 * (s.mean() / cell.published - 1.0);
         let expected = match cell.expect {
             Expect::Within(p) if cell.calibrates => format!("within {p} %, calibrates"),
@@ -21,7 +34,7 @@ fn main() -> Result<(), Error> {
             Expect::Not(why) => format!("not: {why}"),
         };
         println!(
-            "{:16} {:13} {:11} {:9.1} {:9.2} {:6.2} {error:+6.1}%  {expected}",
+            "{:15} {:12} {:10} {:9.1} {:8.1} {:6.1} {error:+6.1}%  {expected}",
             format!("{:?}", cell.table),
             format!("{:?}", cell.layer),
             cell.name,

@@ -370,10 +370,20 @@ impl Cell {
     /// Runs the cell on a drive over all geometries, and all seeds if it draws from one. Figures of a drive whose medium is
     /// faster by some are less by as much: what differs is where the tracks lie.
     pub fn sample(&self, profile: &Profile) -> Result<Sample, Error> {
-        let draws = !matches!(self.workload, Workload::Sequential { .. });
-        let seeds = if draws { &SEEDS[..] } else { &SEEDS[..1] };
         let turns = matches!(profile.model, Model::Smr(_));
         let geometries = if turns { &GEOMETRIES[..] } else { &[1_000_000] };
+        self.sample_over(profile, geometries, &SEEDS)
+    }
+
+    /// The same over other geometries and seeds, of which there is at least one each.
+    pub fn sample_over(
+        &self,
+        profile: &Profile,
+        geometries: &[u32],
+        seeds: &[u64],
+    ) -> Result<Sample, Error> {
+        let draws = !matches!(self.workload, Workload::Sequential { .. });
+        let seeds = if draws { seeds } else { &seeds[..1] };
         let mut all = Vec::with_capacity(geometries.len() * seeds.len());
         for &ppm in geometries {
             let profile = profile.with_rate(ppm);
