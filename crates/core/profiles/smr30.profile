@@ -2,29 +2,30 @@
 #
 # A line is: key = value # source. "Calibrated" names the cell of the published tables that set the number, in the order
 # in which they were set (docs/models.md, "Calibration"); the tables are those of the patch series "Improve zoned (SMR)
-# HDD write throughput", linux-block, February 2026. It is a hypothesis that agrees with them, not a measurement.
+# HDD write throughput", linux-block, February 2026. It is a hypothesis that agrees with them, not a measurement. The six
+# values are what the command prints: cargo run --release -p zoneplug-sim --example calibrate
 
 model = smr              # the drive is a host-managed SMR disk
 zones = 111759           # 30 TB in zones of 256 MiB
 zone-size = 256M         # the published tests of SMR disks; every such disk on sale
 max-open = 128           # published: "128 max open zones" of the 20 TB disk; assumed the same
 queue-depth = 31         # SATA has 32 tags, of which libata keeps one
-max-transfer = 2M        # calibrated (6th): sequential, baseline, depth 32 = 211 MB/s. The kernel's cap is 1.25 or 4 MiB,
-                         # AHCI's 168 segments lower it: 2 MiB is what is effective
+max-transfer = 2M        # calibrated (6th): sequential, baseline, depth 32 = 211 MB/s (gives 221, as does 3M). The kernel's cap
+                         # is 1.25 or 4 MiB, AHCI's 168 segments lower it: what is effective is in between
 
 rpm = 7200               # the disk's data sheet
-outer-rate = 246MB/s     # calibrated (1st): sequential at depth 1 = 244 to 245 MB/s
+outer-rate = 245MB/s     # calibrated (1st): sequential at depth 1 = 244 to 245 MB/s
 inner-radius = 0.59      # calibrated (2nd): patched, 1 random zone = 192 MB/s, the mean rate over the disk; typical: 0.45-0.6
 seek-settle = 1ms        # chosen with the next two, one degree of freedom: published shapes of seek curves
-seek-sqrt = 11500us      # calibrated (3rd): baseline, 32 random zones = 58 MB/s. Mean seek 9.0 ms, full stroke 18.5 ms; the
+seek-sqrt = 10500us      # calibrated (3rd): baseline, 32 random zones = 58 MB/s. Mean seek 8.5 ms, full stroke 17.5 ms; the
                          # data sheet of a disk of the same family says 8.2 typical, 11 at most for writes
 seek-linear = 6ms        # chosen with seek-sqrt
 
 link-rate = 550MB/s      # SATA at 6 Gb/s after 8b/10b coding and framing
 command-time = 20us      # a guess: no cell of the tables depends on it
-cache = 20M              # calibrated (4th): patched, 64 random zones = 101 MB/s. Far below the buffer of the disk: what its
+cache = 18M              # calibrated (4th): patched, 64 random zones = 101 MB/s. Far below the buffer of the disk: what its
                          # firmware reorders, which nobody publishes
-max-run = 4M             # calibrated (5th): patched, 2 random zones = 128 MB/s; matters for 2 and 4 zones only
+max-run = 3M             # calibrated (5th): patched, 2 random zones = 128 MB/s; matters for 2 and 4 zones only
 queued-fifo = 2          # hypothesis, of structure: the only simple rule found that gives both columns of the random table
 read-burst = 8           # not calibrated: no published cell reads and writes
 write-burst = 4M         # not calibrated: no published cell reads and writes

@@ -147,7 +147,7 @@ impl Profile {
     ///
     /// ```
     /// use zoneplug_core::emu::timing::Profile;
-    /// let text = Profile::builtin_text("smr30").unwrap().replace("= 20M", "= 64M");
+    /// let text = Profile::builtin_text("smr30").unwrap().replace("= 18M", "= 64M");
     /// assert_ne!(Profile::parse("mine", &text).unwrap(), Profile::builtin("smr30").unwrap());
     /// let e = Profile::parse("mine", "zones = 4").unwrap_err();
     /// assert_eq!(e.to_string(), "profile mine, line 1: zones names no source");
@@ -432,14 +432,14 @@ mod tests {
     #[test]
     fn a_file_that_is_wrong_says_where_and_what_to_try() {
         for (from, to, what) in [
-            ("cache = 20M", "cache = 20X", "cache=20X is not possible"),
+            ("cache = 18M", "cache = 20X", "cache=20X is not possible"),
             ("zones = 111759", "", "profile mine has no zones"),
             ("rpm = 7200", "", "profile mine has no rpm"),
             ("model = smr", "model = cmr", "model=cmr is not possible"),
             ("inner-radius = 0.59", "inner-radius = 1.0", "inner-radius=1.0 is not possible"),
-            ("outer-rate = 246MB/s", "outer-rate = 246", "outer-rate=246 is not possible"),
+            ("outer-rate = 245MB/s", "outer-rate = 246", "outer-rate=246 is not possible"),
             ("seek-settle = 1ms", "seek-settle = 2s", "seek-settle of 2000000000 ns"),
-            ("cache = 20M", "cahce = 20M", "profile mine has no cache"),
+            ("cache = 18M", "cahce = 18M", "profile mine has no cache"),
             ("rpm = 7200", "rpm = 7200 # x\nrpm = 5400", "rpm is given twice"),
             ("rpm = 7200", "rpm = 7200 #\nx", "rpm names no source"),
             ("rpm = 7200", "rpm", "'rpm' is no setting"),
