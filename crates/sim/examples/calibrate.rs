@@ -98,8 +98,11 @@ fn main() -> Result<(), Error> {
     let seeds: Vec<u64> = (101..=124).collect();
     let in_file = Profile::builtin_text("smr30").expect("it is part of the program");
     for (i, step) in steps().iter().enumerate() {
+        let line = |l: &&str| l.starts_with(&format!("{} = ", step.key));
+        let now = in_file.lines().find(line).and_then(|l| l.split('#').next()).unwrap_or_default();
         if !Layer::BUILT.contains(&step.layer) {
-            println!("{}: the engine has no {:?} yet; the guess stays", step.key, step.layer);
+            println!("{}: the engine has no {:?} yet; the file's stays", step.key, step.layer);
+            values[i].1 = now.split('=').next_back().unwrap_or_default().trim().to_owned();
             continue;
         }
         let is = |c: &&Cell| c.table == step.table && c.layer == step.layer && c.name == step.cell;
@@ -119,8 +122,6 @@ fn main() -> Result<(), Error> {
         let best = tried.into_iter().find(|(off, ..)| *off < least + 0.5);
         let (_, value, sample) = best.expect("a grid has values");
         values[i].1.clone_from(value);
-        let line = |l: &&str| l.starts_with(&format!("{} = ", step.key));
-        let now = in_file.lines().find(line).and_then(|l| l.split('#').next()).unwrap_or_default();
         if check && now.trim() != format!("{} = {value}", step.key) {
             return Err(Error::invalid(format!("the file has {}, not {value}", now.trim()))
                 .hint("run the example without check, and copy what it prints"));

@@ -16,7 +16,7 @@ use crate::zone::{Geometry, Limits, MAX_ZONES};
 /// use zoneplug_core::emu::{EmuDisk, EmuKind, timing::Profile};
 /// let profile = Profile::builtin("smr30").unwrap();
 /// assert_eq!(profile.geometry().unwrap().nr_zones(), 111_759);
-/// assert!(profile.source("cache").unwrap().contains("64 zones"));
+/// assert!(profile.source("cache").unwrap().contains("64 random zones"));
 /// let disk = EmuDisk::timed(&profile, EmuKind::Null).unwrap();
 /// # drop(disk);
 /// ```
