@@ -13,6 +13,15 @@ use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Random, ZoneNo};
 
 /// Jobs that write to random open zones.
+///
+/// ```
+/// use zoneplug_core::{Nanos, emu::timing::Profile};
+/// use zoneplug_sim::time::{Run, ZoneWriter};
+/// let mut run = Run::new(Profile::builtin("zns1").unwrap());
+/// (run.warm_up, run.length) = (Nanos(1_000_000), Nanos(50_000_000));
+/// let report = run.go(vec![Box::new(ZoneWriter::fio_zbd(16, 16, 128 << 10, 14, 1))]).unwrap();
+/// assert!((1800.0..2000.0).contains(&report.mb_per_s()));
+/// ```
 #[derive(Debug, Clone)]
 pub struct ZoneWriter {
     /// Jobs.
