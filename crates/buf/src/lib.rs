@@ -70,8 +70,8 @@ impl IoBuf {
     /// From now until the BIO that carries this buffer (or any copy or slice of it) has completed, the range
     /// must stay allocated, no `&mut` to it may be used, and for a read nobody else may access it. If the
     /// queue that carried the BIO goes away first, the range must live until the disk has drained. A BIO that was given
-    /// up (status *timeout* of a disk with command deadlines) has not completed in this sense before
-    /// `DiskQueue::late` is 0.
+    /// up (command deadlines, a device that panics) has not completed in this sense while `Disk::is_late` is true of its
+    /// `Bio::late`.
     pub const unsafe fn new(ptr: *mut u8, len: u32) -> Self {
         IoBuf { ptr, len, skip: DIRECT }
     }

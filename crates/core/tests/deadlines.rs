@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::stack::FaultDisk;
-use zoneplug_core::{Nanos, Op, Status, lost_bios};
+use zoneplug_core::{Flags, Nanos, Op, Status, lost_bios};
 
 /// Commands have 1 ms.
 fn rig(plan: &str, queues: &[(u32, u16)]) -> (Rig, Arc<FaultDisk>) {
@@ -26,7 +26,7 @@ fn rig(plan: &str, queues: &[(u32, u16)]) -> (Rig, Arc<FaultDisk>) {
 fn a_write_that_does_not_come_back_times_out_and_its_zone_recovers() {
     let (mut r, _) = rig("write/lost", &[(64, 4)]);
     let bios = [token(write(0, 8), 0), token(write(8, 8), 1), token(write(64, 8), 2)];
-    let bios = bios.map(|b| flags(b, zoneplug_core::Flags::NOMERGE));
+    let bios = bios.map(|b| flags(b, Flags::NOMERGE));
     assert_eq!(r.run(0, bios), [Status::Timeout, Status::AbortedBehind, Status::Ok]);
     assert_eq!((r.now, r.queues[0].late()), (Nanos(1_000_000), 1));
     assert!(r.cached(0).is_none(), "the write pointer is unknown");
@@ -87,6 +87,8 @@ fn a_device_without_answers_is_offline() {
     );
     assert_eq!(statuses.iter().filter(|s| **s == Status::NoDevice).count(), 9);
     assert_eq!(r.queues[0].late(), 3);
+    assert_eq!(r.run(0, [write(0, 8)]), [Status::NoDevice]);
+    assert_eq!(r.wp(0), 0, "the device has not seen it");
     // The device comes back: what was late ends, and the queue works again.
     f.clear();
     f.power_cut().expect("the power comes back");
@@ -109,4 +111,75 @@ fn a_dropped_queue_waits_for_its_late_commands() {
     r.poll(0);
     assert_eq!(r.run(0, [write(64, 8)]), [Status::Ok]);
     assert_eq!(lost_bios(), 0);
+}
+
+/// The ticket of a BIO is of the disk: its write may be late on a queue that its owner has never seen.
+#[test]
+fn memory_is_in_use_until_the_queue_that_has_the_command_has_it_back() {
+    let (mut r, _) = rig("write/delay=5ms/skip=1", &[(64, 2), (64, 2)]);
+    r.submit(0, [token(write(0, 8), 0)]);
+    r.submit(1, [flags(token(write(8, 8), 1), Flags::NOMERGE)]);
+    // The first comes back on queue 0, which sends the second in the name of queue 1.
+    let done = r.finish();
+    let statuses: Vec<_> = done.iter().map(|b| b.status).collect();
+    assert_eq!(statuses, [Status::Ok, Status::Timeout]);
+    assert_eq!((r.queues[0].late(), r.queues[1].late()), (1, 0), "on the other's queue");
+    assert_eq!(done[0].late(), None);
+    let late = done[1].late().expect("the device may still read it");
+    r.now = Nanos(9_000_000);
+    r.poll(1);
+    assert!(r.disk.is_late(late), "queue 1 does not have it");
+    r.poll(0);
+    assert!(!r.disk.is_late(late));
+}
+
+/// A split BIO is late while any of its parts is, whatever its own status.
+#[test]
+fn a_split_bio_is_late_while_a_part_is() {
+    let (mut r, _) = rig("read/io/zone=0+read/delay=3ms/zone=1+read/delay=5ms/zone=2", &[(64, 8)]);
+    let bio = r.one(read(0, 192));
+    assert_eq!(bio.status, Status::Io, "the first part failed first");
+    let late = bio.late().expect("two of its parts are still at the device");
+    r.now = Nanos(4_000_000);
+    r.poll(0);
+    assert_eq!(r.queues[0].late(), 1);
+    assert!(r.disk.is_late(late));
+    r.now = Nanos(6_000_000);
+    r.poll(0);
+    assert!(!r.disk.is_late(late));
+    let again = r.one(bio);
+    assert_eq!((again.status, again.late()), (Status::Ok, None), "a BIO that is used again");
+    assert_eq!((r.disk.counters().timeouts, r.disk.counters().late), (2, 0));
+}
+
+/// A queue that is given up with late commands leaves their memory in use for ever, and holds up nothing.
+#[test]
+fn an_abandoned_queue_leaves_its_late_commands_late() {
+    let (mut r, _) = rig("write/lost", &[(64, 2), (64, 2)]);
+    r.submit(1, [write(0, 8)]);
+    let bio = r.finish().remove(0);
+    let late = bio.late().expect("it is late");
+    assert_eq!(r.queues[1].abandon(), 1);
+    drop(r.queues.remove(1));
+    r.now = Nanos(99_000_000);
+    r.poll(0);
+    assert!(r.disk.is_late(late));
+    assert_eq!((r.queues[0].next_deadline(), r.disk.counters().late, lost_bios()), (None, 1, 0));
+}
+
+/// Deadlines are kept in the order of submission, and early completions do not leave old ones behind.
+#[test]
+fn a_deadline_is_there_while_a_command_is() {
+    let (mut r, _) = rig("read/delay=900us/from=0/to=512", &[(64, 8)]);
+    r.submit(0, [read(0, 8), read(8, 8)]);
+    r.poll(0);
+    r.now = Nanos(100);
+    r.poll(0);
+    assert_eq!(r.done.len(), 1);
+    assert_eq!(r.queues[0].next_deadline(), Some(Nanos(900_000)));
+    r.drain();
+    assert_eq!(r.queues[0].next_deadline(), None);
+    r.submit(0, [read(16, 8)]);
+    assert_eq!(r.finish().len(), 3);
+    assert_eq!(r.disk.counters().timeouts, 0);
 }

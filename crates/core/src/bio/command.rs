@@ -1,6 +1,6 @@
 //! What crosses the device seam.
 
-use super::{Bio, Flags, Op, Status};
+use super::{Bio, Flags, Op, Status, WritePointer};
 use crate::unit::{Nanos, SECTOR_SHIFT, Sector};
 use crate::zone::ZoneInfo;
 use std::collections::VecDeque;
@@ -34,6 +34,8 @@ pub struct Command {
     pub(crate) owner: u32,
     /// Of a mixed command: queue and number of BIOs, in order.
     pub(crate) owners: Vec<(u32, u32)>,
+    /// Where `disk/watch.rs` has its note of it while the device has the command, or [`NO_SLOT`] or [`UNSENT`].
+    pub(crate) slot: u32,
     /// For the device: anything, kept while it holds the command.
     pub tag: u32,
     /// For the device: when it completes. Not looked at by the engine.
@@ -48,6 +50,11 @@ pub struct Command {
 
 /// `owner` of a command whose BIOs are of several queues.
 pub(crate) const MIXED: u32 = u32::MAX;
+
+/// `slot` of a command that no note is of.
+pub(crate) const NO_SLOT: u32 = u32::MAX;
+/// `slot` of a command that was kept from the device: it changed nothing.
+pub(crate) const UNSENT: u32 = u32::MAX - 1;
 
 /// Commands on their way down or up, first in first out.
 pub type Commands = VecDeque<Box<Command>>;
@@ -67,12 +74,22 @@ impl Command {
             epoch: 0,
             owner: 0,
             owners: Vec::new(),
+            slot: NO_SLOT,
             tag: 0,
             due: Nanos(0),
             bios: Vec::with_capacity(bios),
             report: Vec::new(),
             report_max: 0,
         })
+    }
+
+    /// What it says of its zone's write pointer.
+    #[inline]
+    pub(crate) fn write_pointer(&self) -> WritePointer {
+        match self.status.write_pointer() {
+            WritePointer::Unknown if self.slot == UNSENT => WritePointer::Kept,
+            said => said,
+        }
     }
 
     /// The first BIO of the command belongs to `queue`.

@@ -7,11 +7,12 @@ mod command;
 mod op;
 mod status;
 
-pub(crate) use command::MIXED;
 pub use command::{Command, Commands};
+pub(crate) use command::{MIXED, NO_SLOT, UNSENT};
 pub use op::{Flags, Op};
 pub use status::{Sense, Status, WritePointer};
 
+use crate::disk::Late;
 use crate::unit::Sector;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +54,8 @@ pub struct Bio {
     pub(crate) queue: u32,
     /// The split BIO of that queue that it is a part of, or [`NO_PARENT`].
     pub(crate) parent: u32,
-    _reserved: u32,
+    /// Came back before the device was done with it: a ticket (see `disk/late.rs`), or 0.
+    pub(crate) late: u32,
 }
 
 const _: () = assert!(size_of::<Bio>() == 64);
@@ -97,7 +99,7 @@ impl Bio {
             result: 0,
             queue: 0,
             parent: NO_PARENT,
-            _reserved: 0,
+            late: 0,
         })
     }
 
@@ -112,9 +114,56 @@ impl Bio {
         self.status = Status::Ok;
     }
 
+    /// Whether this BIO came back before the device was done with it: then its memory must be kept as it is until
+    /// [`Disk::is_late`](crate::disk::Disk::is_late) says no. Only on disks with command deadlines, and where a device has
+    /// panicked.
+    pub fn late(&self) -> Option<Late> {
+        Late::of(self.late)
+    }
+
+    /// What it says, without being it.
+    #[inline]
+    pub(crate) fn note(&self) -> BioNote {
+        BioNote {
+            sector: self.sector,
+            buf: self.buf,
+            token: self.token,
+            len_sectors: self.len_sectors,
+            op: self.op,
+            flags: self.flags,
+            result: self.result,
+            queue: self.queue,
+            parent: self.parent,
+        }
+    }
+
     /// One past the last sector, or `None` if that is past the largest address.
     pub fn end(&self) -> Option<Sector> {
         self.sector.0.checked_add(u64::from(self.len_sectors)).map(Sector)
+    }
+}
+
+/// What a BIO says: copied where the BIO itself has to go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BioNote {
+    sector: Sector,
+    buf: IoBuf,
+    token: u64,
+    len_sectors: u32,
+    op: Op,
+    flags: Flags,
+    result: u32,
+    queue: u32,
+    parent: u32,
+}
+
+impl BioNote {
+    /// A BIO that says the same.
+    pub(crate) fn bio(self) -> Box<Bio> {
+        let mut bio = Bio::with_buf(self.op, self.sector, self.len_sectors, self.buf);
+        (bio.token, bio.flags, bio.result) = (self.token, self.flags, self.result);
+        (bio.queue, bio.parent) = (self.queue, self.parent);
+        bio
     }
 }
 

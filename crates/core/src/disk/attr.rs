@@ -29,6 +29,12 @@ pub struct DiskCounters {
     pub live_plugs: u32,
     /// BIOs that wait in plugs now.
     pub waiting: u64,
+    /// Commands that were given up when their time was over.
+    pub timeouts: u64,
+    /// Of these, those that a device has now, or will never give back.
+    pub late: u64,
+    /// Queues of the device that panicked.
+    pub dead_queues: u64,
 }
 
 impl Disk {
@@ -127,7 +133,12 @@ impl Disk {
 
     /// The counters.
     pub fn counters(&self) -> DiskCounters {
-        let mut all = DiskCounters::default();
+        let mut all = DiskCounters {
+            timeouts: self.shared.late.timeouts.load(Ordering::Relaxed),
+            late: self.shared.late.len(),
+            dead_queues: self.shared.late.dead_queues.load(Ordering::Relaxed),
+            ..DiskCounters::default()
+        };
         if !self.layout().plugs {
             return all;
         }

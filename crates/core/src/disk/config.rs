@@ -61,8 +61,12 @@ pub struct DiskConfig {
     /// Count per zone too: [`Disk::zone_counters`](super::Disk::zone_counters).
     pub zone_counters: bool,
     /// How long a command may take. One that is not back by then ends with [`Status::Timeout`](crate::Status::Timeout),
-    /// its outcome unknown; see [`DiskQueue::late`](super::DiskQueue::late) for what becomes of its memory. `None`: for ever.
+    /// its outcome unknown; see [`Bio::late`](crate::Bio::late) for what becomes of its memory. `None`: for ever.
     pub timeout: Option<Nanos>,
+    /// A queue of the device that panics ends with [`Status::NoDevice`](crate::Status::NoDevice) for everything that it had and
+    /// gets, instead of taking down who polls it. Memory: as with a timeout, and never free again. Costs a note of each
+    /// command.
+    pub survive_panics: bool,
     /// Shards of plugs; rounded to a power of two, at most 64.
     pub shards: u32,
 }
@@ -76,6 +80,7 @@ impl Default for DiskConfig {
             strict_management: false,
             zone_counters: false,
             timeout: None,
+            survive_panics: false,
             shards: 64,
         }
     }

@@ -6,7 +6,7 @@ use super::config::Mode;
 use super::layout::Layout;
 use super::queue::Lane;
 use super::sync::{Ordering, lock};
-use crate::bio::{Bio, Bios, Command, Flags, Op, Status};
+use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT};
 use crate::planted::{Bug, planted};
 use crate::unit::{Sector, ZoneNo};
 use crate::zone::ZONE_RECORD_LEN;
@@ -303,7 +303,7 @@ impl Lane {
                 _ => {}
             }
         }
-        if matches!(cmd.status, Status::Timeout | Status::NoDevice) {
+        if matches!(cmd.status, Status::Timeout | Status::NoDevice) && cmd.slot != UNSENT {
             self.in_doubt(shared, layout, &cmd);
         }
         if Self::aborts(cmd.op) && std::mem::take(&mut cmd.bios[0].result) != 0 {

@@ -10,6 +10,7 @@
 mod attr;
 mod config;
 mod freeze;
+mod late;
 mod layout;
 mod lock_mode;
 mod mailbox;
@@ -26,6 +27,7 @@ mod write;
 pub use attr::{Attribute, DiskCounters};
 pub use config::{DiskConfig, Mode, QueueConfig};
 pub use freeze::Freeze;
+pub use late::Late;
 pub use queue::DiskQueue;
 pub use revalidate::Revalidation;
 
@@ -66,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) orphans: Mutex<Vec<DiskQueue>>,
     /// The counts of queues that have closed.
     pub(crate) past: Counts,
+    /// Commands that were given up and are still at the device.
+    pub(crate) late: Arc<late::LateTable>,
     /// A native append has been used since the last reset of all zones (A8).
     pub(crate) append_used: AtomicBool,
 }
@@ -184,6 +188,7 @@ impl Disk {
                 epoch: AtomicU32::new(0),
                 orphans: Mutex::default(),
                 past: Counts::default(),
+                late: Arc::default(),
                 append_used: AtomicBool::new(false),
             }),
         };
@@ -214,9 +219,11 @@ impl Disk {
         let places = config.tags + 1;
         let mut lower = self.shared.device.open_queue(places, config.waker.clone())?;
         let mut late = None;
-        if let Some(timeout) = self.config().timeout {
+        let settings = self.config();
+        if settings.timeout.is_some() || settings.survive_panics {
             let count = Arc::new(AtomicU32::new(0));
-            lower = Box::new(watch::Watch::new(lower, timeout, places, count.clone()));
+            let (timeout, tickets) = (settings.timeout, self.shared.late.clone());
+            lower = Box::new(watch::Watch::new(lower, timeout, places, count.clone(), tickets));
             late = Some(count);
         }
         let depth = u64::from(config.depth);

@@ -1,6 +1,7 @@
 //! A client's queue: the way down. `poll` has the way up.
 
 use super::config::QueueConfig;
+use super::late::LateTable;
 use super::layout::Layout;
 use super::mailbox::Mailbox;
 use super::split::Parent;
@@ -83,6 +84,8 @@ pub(crate) struct Lane {
     pub(crate) mailbox: Arc<Mailbox>,
     /// With a timeout: commands that were given up and are still at the device.
     pub(crate) late: Option<Arc<AtomicU32>>,
+    /// The disk's tickets.
+    pub(crate) tickets: Arc<LateTable>,
     /// The mailboxes of the other queues, by id.
     pub(crate) peers: Vec<Option<Arc<Mailbox>>>,
 }
@@ -111,7 +114,8 @@ impl DiskQueue {
         };
         shared.bump();
         let layout = lock(&shared.layout).clone();
-        let lane = Lane::new(id as u32, lower, config.depth, config.tags, mailbox);
+        let mut lane = Lane::new(id as u32, lower, config.depth, config.tags, mailbox);
+        lane.tickets = shared.late.clone();
         DiskQueue { shared, layout, lane }
     }
 
@@ -173,12 +177,29 @@ impl DiskQueue {
         !self.lane.early.is_empty() || self.lane.mailbox.is_filled()
     }
 
-    /// Commands that were given up when their time was over
-    /// ([`DiskConfig::timeout`](super::DiskConfig::timeout)) and are still at the device. While there are any, the
-    /// memory of BIOs that came back with [`Status::Timeout`] may still be in use: keep it. A freeze does not wait for
-    /// them; a queue that is dropped is kept until they are back.
+    /// Commands of this queue that were given up when their time was over
+    /// ([`DiskConfig::timeout`](super::DiskConfig::timeout)) and are still at the device. Their BIOs may be other queues',
+    /// and BIOs of this one may be late on others: [`Bio::late`] says which memory is still in use. A freeze does not
+    /// wait for late commands; a queue that is dropped is kept until they are back, see [`DiskQueue::abandon`].
     pub fn late(&self) -> u32 {
         self.lane.nr_late()
+    }
+
+    /// Closes the queue as dropping it does, but waits for no late command: the device's queue is dropped with them, and
+    /// BIOs that came back before them are late for ever. Returns how many there were. A queue that has other work becomes
+    /// an orphan as usual, and 0 is returned.
+    pub fn abandon(&mut self) -> u32 {
+        let late = self.lane.nr_late();
+        if late == 0 || !self.lane.only_late() {
+            self.close();
+            return 0;
+        }
+        drop(std::mem::replace(&mut self.lane.lower, Box::new(Gone)));
+        if let Some(n) = &self.lane.late {
+            n.store(0, Ordering::Release);
+        }
+        self.close();
+        late
     }
 
     /// The next moment at which `poll` has work of its own, or of queues that were dropped with work in flight.
@@ -245,8 +266,8 @@ impl Drop for DiskQueue {
     }
 }
 
-/// The device queue of a lane that has been given away.
-struct Gone;
+/// The device queue of a lane that has been given away, and of a device that has died.
+pub(super) struct Gone;
 
 impl Queue for Gone {
     fn submit(&mut self, _: Nanos, _: &mut Commands) {}
@@ -291,6 +312,7 @@ impl Lane {
             spare: BioPool::default(),
             mailbox,
             late: None,
+            tickets: Arc::default(),
             peers: Vec::new(),
         }
     }
@@ -309,8 +331,13 @@ impl Lane {
 
     /// Whether the queue must go on being polled though its owner has gone.
     pub(super) fn holds_commands(&self) -> bool {
+        !self.only_late() || self.nr_late() > 0
+    }
+
+    /// Whether nothing is at the device but what was given up.
+    fn only_late(&self) -> bool {
         let reports = self.reserved.is_none() && self.answered.is_none();
-        self.outstanding > 0 || self.is_busy() || reports || self.nr_late() > 0
+        self.outstanding == 0 && !self.is_busy() && !reports
     }
 
     fn nr_late(&self) -> u32 {
@@ -321,7 +348,7 @@ impl Lane {
     pub(super) fn take(&mut self, bio: &mut Bio) {
         self.outstanding += 1;
         bio.queue = self.id;
-        bio.parent = NO_PARENT;
+        (bio.parent, bio.late) = (NO_PARENT, 0);
         bio.in_flight = true;
         bio.status = Status::Ok;
     }

@@ -24,6 +24,8 @@ pub(crate) struct Parent {
     bio: Option<Box<Bio>>,
     parts: u32,
     status: Status,
+    /// The ticket of parts that are late.
+    late: u32,
 }
 
 /// One zone's share of a BIO.
@@ -163,7 +165,7 @@ impl Lane {
 
     fn begin_parent(&mut self, bio: Box<Bio>) -> u32 {
         // One more than there are parts, until all have been sent.
-        let parent = Parent { bio: Some(bio), parts: 1, status: Status::Ok };
+        let parent = Parent { bio: Some(bio), parts: 1, status: Status::Ok, late: 0 };
         match self.free_parents.pop() {
             Some(i) => {
                 self.parents[i as usize] = parent;
@@ -202,7 +204,7 @@ impl Lane {
                 part.set(op, sector, len, part_buf);
                 part.flags = flags;
                 part.queue = queue;
-                part.parent = parent;
+                (part.parent, part.late) = (parent, 0);
                 part.in_flight = true;
                 self.parents[parent as usize].parts += 1;
                 send(self, piece.zone, part);
@@ -227,10 +229,14 @@ impl Lane {
         if !part.status.is_ok() && (p.status.is_ok() || p.status == Status::AbortedBehind) {
             p.status = part.status;
         }
+        if part.late != 0 {
+            // Whatever the status: the memory of that part is in use.
+            p.late = self.tickets.join(p.late, part.late);
+        }
         p.parts -= 1;
         if p.parts == 0 || planted(Bug::ParentCompletesEarly) && p.bio.is_some() {
             let mut bio = p.bio.take().expect("a parent completes once");
-            bio.status = p.status;
+            (bio.status, bio.late) = (p.status, p.late);
             bio.in_flight = false;
             self.free_parents.push(i);
             done.push_back(bio);

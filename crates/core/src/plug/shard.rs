@@ -257,7 +257,7 @@ impl Shard {
     ) -> Next {
         let plug = &mut self.plugs[i];
         debug_assert!(plug.is_plugged(), "I4: a completion of an idle plug");
-        let undo = match cmd.status.write_pointer() {
+        let undo = match cmd.write_pointer() {
             WritePointer::Advanced => false,
             // A reset came between: its write pointer stands, and who parked since is not concerned (M4).
             WritePointer::Kept

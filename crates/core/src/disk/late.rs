@@ -1,0 +1,178 @@
+//! Which commands that were given up are still at a device: what tells when the memory of their BIOs is free again.
+//!
+//! A BIO that comes back before the device is done with it carries a ticket ([`Bio::late`](crate::Bio::late)). Tickets are of the disk, not
+//! of a queue: a parked write is sent by whoever completes the one before it, and may be late on a lane that its owner
+//! has never seen. `watch` opens and closes tickets; clients ask for them. All of this is off the usual path.
+
+use super::Disk;
+use super::sync::{AtomicU64, Mutex, Ordering, lock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+
+/// The ticket of what never comes back: the queue that had it has panicked.
+pub(crate) const FOREVER: u32 = u32::MAX;
+
+/// Why the memory of a BIO is still in use though the BIO is back: ask [`Disk::is_late`].
+///
+/// ```
+/// use zoneplug_core::{Bio, Op, Sector};
+/// let bio = Bio::new(Op::Read, Sector(0), 8);
+/// assert_eq!(bio.late(), None, "its memory is its owner's");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Late(NonZeroU32);
+
+impl Late {
+    /// The ticket in a BIO's field.
+    pub(crate) fn of(field: u32) -> Option<Late> {
+        NonZeroU32::new(field).map(Late)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    last: u32,
+    /// Of commands.
+    open: BTreeSet<u32>,
+    /// Of split BIOs of which several parts are late: those of the parts.
+    joined: BTreeMap<u32, Vec<u32>>,
+}
+
+impl Inner {
+    fn is_open(&self, ticket: u32) -> bool {
+        ticket == FOREVER || self.open.contains(&ticket) || self.joined.contains_key(&ticket)
+    }
+
+    /// A number that nobody has who could be answered with it.
+    fn fresh(&mut self) -> u32 {
+        loop {
+            self.last = self.last.wrapping_add(1);
+            if self.last != 0 && !self.is_open(self.last) {
+                return self.last;
+            }
+        }
+    }
+}
+
+/// The tickets of a disk, and what has happened so far.
+#[derive(Debug, Default)]
+pub(crate) struct LateTable {
+    inner: Mutex<Inner>,
+    /// Commands that were given up.
+    pub(crate) timeouts: AtomicU64,
+    /// Queues of the device that panicked.
+    pub(crate) dead_queues: AtomicU64,
+}
+
+impl LateTable {
+    /// A command is given up.
+    pub(crate) fn open(&self) -> u32 {
+        self.timeouts.fetch_add(1, Ordering::Relaxed);
+        let mut inner = lock(&self.inner);
+        let ticket = inner.fresh();
+        inner.open.insert(ticket);
+        ticket
+    }
+
+    /// It has come back.
+    pub(crate) fn close(&self, ticket: u32) {
+        let mut inner = lock(&self.inner);
+        inner.open.remove(&ticket);
+        inner.joined.retain(|_, parts| {
+            parts.retain(|t| *t != ticket);
+            !parts.is_empty()
+        });
+    }
+
+    /// The ticket of what waits for both; 0 is none. `whole` is used up.
+    pub(crate) fn join(&self, whole: u32, part: u32) -> u32 {
+        let mut guard = lock(&self.inner);
+        let inner = &mut *guard;
+        let open = |t: u32| if t != 0 && inner.is_open(t) { t } else { 0 };
+        match (open(whole), open(part)) {
+            (0, t) | (t, 0) => t,
+            (a, b) if a == FOREVER || b == FOREVER => FOREVER,
+            (a, b) if a == b => a,
+            (a, b) => {
+                if let Some(parts) = inner.joined.get_mut(&a) {
+                    parts.push(b);
+                    return a;
+                }
+                let ticket = inner.fresh();
+                inner.joined.insert(ticket, vec![a, b]);
+                ticket
+            }
+        }
+    }
+
+    pub(crate) fn is_open(&self, ticket: Late) -> bool {
+        lock(&self.inner).is_open(ticket.0.get())
+    }
+
+    /// Commands that are late now.
+    pub(crate) fn len(&self) -> u64 {
+        lock(&self.inner).open.len() as u64
+    }
+}
+
+impl Disk {
+    /// Whether a device may still use the memory of a BIO that came back with this ticket. Once false it stays so.
+    /// Somebody must poll the queue that has the command; what never comes back is late for ever.
+    ///
+    /// ```
+    /// # use zoneplug_core::{disk::Disk, Bio};
+    /// # fn f(disk: &Disk, bio: &Bio) {
+    /// let free = bio.late().is_none_or(|late| !disk.is_late(late));
+    /// # }
+    /// ```
+    pub fn is_late(&self, late: Late) -> bool {
+        self.shared.late.is_open(late)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn is_open(t: &LateTable, ticket: u32) -> bool {
+        Late::of(ticket).is_some_and(|l| t.is_open(l))
+    }
+
+    #[test]
+    fn a_joined_ticket_waits_for_all_its_parts() {
+        let t = LateTable::default();
+        let (a, b, c) = (t.open(), t.open(), t.open());
+        let ab = t.join(t.join(0, a), b);
+        let abc = t.join(ab, c);
+        assert!(is_open(&t, abc) && abc != a && abc != b);
+        t.close(b);
+        t.close(a);
+        assert!(is_open(&t, abc) && is_open(&t, c) && !is_open(&t, a));
+        t.close(c);
+        assert!(!is_open(&t, abc));
+        assert_eq!((t.len(), t.join(abc, a)), (0, 0), "nothing is late any more");
+    }
+
+    #[test]
+    fn what_never_comes_back_is_late_for_ever() {
+        let t = LateTable::default();
+        let a = t.open();
+        let both = t.join(a, FOREVER);
+        t.close(a);
+        assert!(is_open(&t, both));
+        assert_eq!(t.join(FOREVER, 0), FOREVER);
+    }
+
+    #[test]
+    fn numbers_are_used_again_but_not_those_in_use() {
+        let t = LateTable::default();
+        let a = t.open();
+        lock(&t.inner).last = u32::MAX - 2;
+        let (b, c) = (t.open(), t.open());
+        assert_eq!(
+            (a, b, c),
+            (1, u32::MAX - 1, 2),
+            "neither 0, nor the one for ever, nor one in use"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! A device whose queue panics: what it had and what it gets ends with *no device*, its zones recover through another
+//! queue, and nobody who polls is taken down.
+
+mod common;
+
+use common::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::Waker;
+use zoneplug_core::disk::{Disk, DiskConfig};
+use zoneplug_core::emu::EmuDisk;
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Commands, Device, Error, Flags, Nanos, Op, Queue, Status, lost_bios};
+
+/// Where the next panic happens.
+const SUBMIT: u8 = 1;
+const TAKEN: u8 = 2;
+const POLL: u8 = 3;
+const DEADLINE: u8 = 4;
+const ARM: u8 = 5;
+const DROP: u8 = 6;
+
+/// A device that panics once, in the first queue that comes by.
+struct Bomb {
+    dev: Arc<EmuDisk>,
+    fuse: Arc<AtomicU8>,
+}
+
+struct BombQueue {
+    inner: Box<dyn Queue>,
+    fuse: Arc<AtomicU8>,
+}
+
+impl BombQueue {
+    fn at(&self, place: u8) {
+        let hit = self.fuse.compare_exchange(place, 0, Ordering::SeqCst, Ordering::SeqCst);
+        assert!(hit.is_err(), "the device panics on purpose");
+    }
+}
+
+impl Device for Bomb {
+    fn geometry(&self) -> &Geometry {
+        self.dev.geometry()
+    }
+    fn limits(&self) -> &Limits {
+        self.dev.limits()
+    }
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        let inner = self.dev.open_queue(depth, waker)?;
+        Ok(Box::new(BombQueue { inner, fuse: self.fuse.clone() }))
+    }
+}
+
+impl Queue for BombQueue {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.at(SUBMIT);
+        self.inner.submit(now, commands);
+        self.at(TAKEN);
+    }
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        self.inner.poll(now, done);
+        self.at(POLL);
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.at(DEADLINE);
+        self.inner.next_deadline()
+    }
+    fn arm(&mut self) {
+        self.at(ARM);
+        self.inner.arm();
+    }
+}
+
+impl Drop for BombQueue {
+    fn drop(&mut self) {
+        self.at(DROP);
+    }
+}
+
+fn rig(queues: &[(u32, u16)]) -> (Rig, Arc<AtomicU8>) {
+    let make = make(8, 64, 64).queues(queues);
+    let dev = EmuDisk::new(make.emu).expect("a device");
+    let fuse = Arc::new(AtomicU8::new(0));
+    let bomb = Arc::new(Bomb { dev: dev.clone(), fuse: fuse.clone() });
+    let disk = open(bomb, DiskConfig { survive_panics: true, ..DiskConfig::default() });
+    let queues = make.queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).expect("a queue"));
+    let queues = queues.collect();
+    (Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() }, fuse)
+}
+
+fn late(disk: &Disk, bio: &zoneplug_core::Bio) -> bool {
+    bio.late().is_some_and(|l| disk.is_late(l))
+}
+
+/// Wherever it panics: every BIO comes back once, and says whether its memory is still with the device.
+#[test]
+fn a_device_that_panics_is_no_device() {
+    for place in [SUBMIT, TAKEN, POLL, DEADLINE, ARM] {
+        let (mut r, fuse) = rig(&[(64, 4), (64, 4)]);
+        assert_eq!(r.run(0, [write(0, 8)]), [Status::Ok]);
+        if place > TAKEN {
+            r.submit(0, [token(write(8, 8), 0), token(read(0, 8), 1), token(report(0, 1), 2)]);
+        }
+        r.submit(0, []);
+        fuse.store(place, Ordering::SeqCst);
+        if place <= TAKEN {
+            r.submit(0, [token(write(8, 8), 0), token(read(0, 8), 1), token(report(0, 1), 2)]);
+        } else if place == ARM {
+            assert!(r.queues[0].arm(Waker::noop()));
+        }
+        let done = r.finish();
+        assert_eq!(done.len(), 3, "place {place}");
+        for bio in &done {
+            assert_eq!(bio.status, Status::NoDevice, "place {place}");
+            // What the device never took is free.
+            assert_eq!(late(&r.disk, bio), place != SUBMIT, "place {place}");
+        }
+        // The queue is dead, and says so at once.
+        assert_eq!(r.run(0, [read(0, 8), op(Op::Flush, 0, 0)]), [Status::NoDevice; 2]);
+        assert_eq!(r.disk.counters().dead_queues, 1);
+        // What a dead queue turns away leaves write pointers alone.
+        assert_eq!(r.run(0, [write(64, 8), op(Op::ZoneReset, 128, 64)]), [Status::NoDevice; 2]);
+        assert_eq!((r.cached(1).map(|c| c.1), r.cached(2).map(|c| c.1)), (Some(0), Some(0)));
+        assert_eq!(r.run(1, [write(64, 8)]), [Status::Ok]);
+        // The others are not: the zone recovers there.
+        assert!(r.cached(0).is_none(), "the write pointer is unknown");
+        r.submit(1, [report(0, 1)]);
+        r.finish();
+        let (_, wp) = r.cached(0).expect("known again");
+        assert_eq!(r.run(1, [write(wp, 8)]), [Status::Ok], "place {place}");
+        assert_eq!(lost_bios(), 0);
+    }
+}
+
+/// I4, W21: a zone whose write was on the queue that died is not stuck, and those behind it are told.
+#[test]
+fn those_behind_a_write_on_a_dead_queue_are_aborted() {
+    let (mut r, fuse) = rig(&[(64, 4), (64, 4)]);
+    r.submit(0, [token(write(0, 8), 0)]);
+    r.submit(1, [flags(token(write(8, 8), 1), Flags::NOMERGE), token(write(64, 8), 2)]);
+    fuse.store(POLL, Ordering::SeqCst);
+    let done = r.finish();
+    let statuses: Vec<_> = done.iter().map(|b| b.status).collect();
+    assert_eq!(statuses, [Status::NoDevice, Status::AbortedBehind, Status::Ok]);
+    assert!(late(&r.disk, &done[0]) && done[1].late().is_none() && done[2].late().is_none());
+}
+
+/// What the device gave back in the very call in which it panicked has ended as it says.
+#[test]
+fn what_came_back_before_the_panic_counts() {
+    let (mut r, fuse) = rig(&[(64, 4)]);
+    r.submit(0, [token(write(0, 8), 0)]);
+    r.now = Nanos(1000);
+    fuse.store(POLL, Ordering::SeqCst);
+    r.poll(0);
+    assert_eq!((r.done.len(), r.done[0].status), (1, Status::Ok));
+    assert_eq!(r.wp(0), 8);
+}
+
+/// A freeze, a revalidation and a drop do not wait for a dead queue.
+#[test]
+fn a_dead_queue_holds_up_nobody() {
+    let (mut r, fuse) = rig(&[(64, 4), (64, 4)]);
+    r.submit(0, [write(0, 70), read(0, 8)]);
+    fuse.store(POLL, Ordering::SeqCst);
+    r.poll(0);
+    let mut v = r.disk.revalidate();
+    let mut rounds = 0;
+    let result = loop {
+        r.poll(0);
+        if let Some(result) = v.poll(&mut r.queues[1], r.now) {
+            break result;
+        }
+        r.now = r.now.plus(Nanos(100));
+        rounds += 1;
+        assert!(rounds < 1000, "hang");
+    };
+    result.expect("the other queue reports");
+    drop(r.queues.remove(0));
+    assert_eq!(r.cached(0).map(|c| c.1), Some(64), "written after all");
+    assert_eq!((r.disk.counters().dead_queues, lost_bios()), (1, 0));
+}
+
+/// A queue that panics when it is dropped does not take down who drops it.
+#[test]
+fn a_panic_in_a_drop_is_contained() {
+    let (mut r, fuse) = rig(&[(64, 4), (64, 4)]);
+    fuse.store(DROP, Ordering::SeqCst);
+    drop(r.queues.remove(1));
+    assert_eq!((r.disk.counters().dead_queues, r.status(write(0, 8))), (1, Status::Ok));
+}
+
+/// A disk whose device panics in the first report does not open, and says why.
+#[test]
+fn a_device_that_panics_at_once_does_not_open() {
+    let dev = EmuDisk::new(make(8, 64, 64).emu).expect("a device");
+    let bomb = Arc::new(Bomb { dev, fuse: Arc::new(AtomicU8::new(POLL)) });
+    let e = try_open(bomb, DiskConfig { survive_panics: true, ..DiskConfig::default() });
+    let e = e.expect_err("it panicked").to_string();
+    assert!(e.contains("report zones failed: no device"), "{e}");
+}
