@@ -357,3 +357,111 @@ impl Wake for Woken {
         self.0.store(true, Ordering::SeqCst);
     }
 }
+
+/// A queue that is closed while its own report is at the device must not take the device's queue away from under it.
+#[test]
+fn a_queue_closed_with_its_own_report_in_flight() {
+    let mut r = make(4, 64, 64).queues(&[(8, 2), (8, 2)]).rig();
+    r.now = Nanos(1000);
+    let mut v = r.disk.revalidate();
+    while r.queues[0].next_deadline().is_none() {
+        r.poll(1);
+        assert!(v.poll(&mut r.queues[0], r.now).is_none());
+    }
+    drop(v);
+    drop(r.queues.remove(0));
+    // Still there: an orphan that waits for its report, which the other queue polls.
+    assert_eq!(r.queues[0].next_deadline(), Some(Nanos(1100)), "the report is at the device");
+    r.now = Nanos(1100);
+    r.poll(0);
+    assert_eq!(r.queues[0].next_deadline(), None, "back, and the queue has gone");
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Wakes(std::sync::atomic::AtomicU32);
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// What a sleeper waits for is behind the write of a queue that goes: it may be the only one left to poll that.
+#[test]
+fn a_sleeper_is_told_of_an_orphan() {
+    let mut r = make(4, 64, 64).queues(&[(8, 2), (8, 2)]).rig();
+    r.submit(0, [write(0, 8)]);
+    r.submit(1, [flags(write(8, 8), Flags::NOMERGE)]);
+    let woken = Arc::new(Wakes::default());
+    assert!(r.queues[1].arm(&Waker::from(woken.clone())));
+    r.poll(1);
+    assert_eq!(r.queues[1].next_deadline(), None, "nothing of its own is at the device");
+    drop(r.queues.remove(0));
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1, "nobody else polls the orphan");
+    assert_eq!(r.finish().pop().map(|b| b.status), Some(Status::Ok));
+}
+
+/// The queue that polled an orphan goes, without work of its own: whoever sleeps must take over.
+#[test]
+fn a_sleeper_is_told_when_the_one_that_polled_an_orphan_goes() {
+    let mut r = make(4, 64, 64).queues(&[(8, 2), (8, 2), (8, 2)]).rig();
+    r.submit(0, [write(0, 8)]);
+    r.submit(1, [flags(write(8, 8), Flags::NOMERGE)]);
+    drop(r.queues.remove(0)); // queue 2, now at 1, polls it
+    r.poll(1);
+    let woken = Arc::new(Wakes::default());
+    assert!(r.queues[0].arm(&Waker::from(woken.clone())));
+    drop(r.queues.remove(1));
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1, "nobody else polls the orphan");
+    assert_eq!(r.finish().pop().map(|b| b.status), Some(Status::Ok));
+}
+
+/// A report that says of a sequential zone that it is conventional, or the reverse, is not believed: its plug would not be one.
+#[test]
+fn a_report_whose_zone_type_disagrees() {
+    use zoneplug_core::zone::ZoneType;
+    let m = make(4, 64, 64).conventional(&[0]);
+    let dev = zoneplug_core::emu::EmuDisk::new(m.emu).unwrap();
+    let lie = Arc::new(AtomicBool::new(false));
+    let on = lie.clone();
+    let liar = Liar::new(dev.clone(), move |zones| {
+        for z in zones.iter_mut().filter(|_| on.load(Ordering::Relaxed)) {
+            (z.zone_type, z.cond) = match z.zone_type {
+                ZoneType::Conventional => (ZoneType::SeqWriteRequired, Condition::Full),
+                _ => (ZoneType::Conventional, Condition::NotWp),
+            };
+        }
+    });
+    let disk = open(Arc::new(liar), DiskConfig::default());
+    let queues = vec![disk.open_polled_queue(8, 4).unwrap()];
+    let mut r = Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() };
+    assert_eq!(r.run(0, [write(64, 8)]), [Status::Ok]);
+    lie.store(true, Ordering::Relaxed);
+    // With and without a resync, of a zone that is known and of one that is not.
+    r.fail(Op::Write, Status::Io);
+    assert_eq!(r.run(0, [write(128, 8)]), [Status::Io]);
+    assert_eq!(r.run(0, [report(0, 4)]), [Status::Ok]);
+    assert_eq!(r.run(0, [flags(report(0, 4), Flags::RESYNC)]), [Status::Ok]);
+    assert_eq!(r.cached(1), Some((Condition::Active, 8)));
+    assert_eq!(r.cached(2), None, "still unknown");
+    assert_eq!(r.run(0, [write(0, 8), write(72, 8)]), [Status::Ok; 2], "both are what they were");
+    lie.store(false, Ordering::Relaxed);
+    assert_eq!(r.run(0, [report(0, 4)]), [Status::Ok]);
+    assert_eq!(r.cached(2).map(|c| c.1), Some(0));
+}
+
+/// W9, W11: a report that would have to wait for a tag is refused before it has changed anything.
+#[test]
+fn a_refused_report_changes_nothing() {
+    let mut r = make(4, 64, 64).queues(&[(8, 1), (8, 4)]).rig();
+    assert_eq!(r.run(1, [write(0, 8)]), [Status::Ok]);
+    r.submit(0, [token(read(64, 8), 0)]); // the only tag
+    let epoch = r.disk.error_epoch();
+    let mut bio = token(report(0, 4), 1);
+    bio.flags = Flags(Flags::RESYNC.0 | Flags::NOWAIT.0);
+    r.submit(0, [bio]);
+    assert_eq!(r.disk.error_epoch(), epoch, "a resync that was never sent");
+    let done = r.finish();
+    assert_eq!((done[0].status, done[1].status), (Status::Ok, Status::WouldBlock));
+    assert_eq!(done[1].result, 0, "no zones, and no number of the engine's");
+}
