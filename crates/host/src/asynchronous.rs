@@ -10,7 +10,9 @@
 //! only.
 
 use crate::blocking::IoError;
-use crate::hosted::{Client, HostedDisk, lock};
+use crate::client::Client;
+use crate::hosted::HostedDisk;
+use crate::lane::lock;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
@@ -29,7 +31,8 @@ const ZONES_PER_REPORT: u32 = 1024;
 /// An operation is accepted with the call, not with the first poll: calls in a row are in that order, which is what
 /// writes to one zone want. A future that was polled must be polled on when it is woken, or dropped. One that is
 /// dropped gives its operation up without an answer; the buffer is kept until the device is done with it, whatever
-/// happens to the adapter meanwhile.
+/// happens to the adapter meanwhile. So is that of an operation that ends before the device is done (a command's deadline,
+/// a device that panics): see [`HostedDisk::withheld`].
 ///
 /// ```
 /// use zoneplug_host::{AsyncDisk, HostedDisk};
@@ -362,7 +365,7 @@ impl Inner {
     fn ended(&self, state: &mut State, bio: Box<Bio>, wake: &mut Vec<Waker>) {
         let token = bio.token;
         if let Some(slot) = state.slots.get_mut(&token) {
-            let buf = slot.buf.take();
+            let buf = state.client.reclaim(&bio, slot.buf.take());
             state.pending -= 1;
             slot.end =
                 Some(End { status: bio.status, sector: bio.sector, result: bio.result, buf });
@@ -377,6 +380,10 @@ impl Inner {
 
 impl Drop for State {
     fn drop(&mut self) {
+        while let Some(bio) = self.done.pop_front() {
+            let buf = self.slots.get_mut(&bio.token).and_then(|s| s.buf.take());
+            drop(self.client.reclaim(&bio, buf));
+        }
         // What was never sent needs no keeping.
         while let Some(bio) = self.list.pop_front() {
             self.slots.remove(&bio.token);

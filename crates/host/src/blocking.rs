@@ -1,6 +1,7 @@
 //! The blocking adapter: one operation at a time, buffers by value.
 
-use crate::hosted::{Client, HostedDisk};
+use crate::client::Client;
+use crate::hosted::HostedDisk;
 use std::fmt;
 use std::time::Duration;
 use zoneplug_buf::{AlignedBuf, IoBuf};
@@ -29,8 +30,9 @@ impl fmt::Display for IoError {
 
 impl std::error::Error for IoError {}
 
-/// A client that waits for each operation. Buffers go in by value and come back; the one of an operation that has
-/// not ended (a timeout, a panic, a drop in mid-flight) is kept until the device is done with it.
+/// A client that waits for each operation. Buffers go in by value and come back. The one of an operation that fails is
+/// freed; but as long as a device may still use it (a timeout of either kind, a panic, a drop in mid-flight) the disk keeps
+/// it: see [`HostedDisk::withheld`].
 ///
 /// ```
 /// use zoneplug_host::{BlockingDisk, HostedDisk};
@@ -73,7 +75,9 @@ impl BlockingDisk {
         })
     }
 
-    /// How long an operation may take before it is given up with [`Status::Timeout`]; its outcome is unknown then.
+    /// How long an operation may take before this adapter waits no longer, with [`Status::Timeout`]; its outcome is unknown
+    /// then, and it goes on. A disk's own deadline (`timeout=` in a specification) is that of a command: what it ends, the
+    /// layer has settled, so that the zone can be reported and written again.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
@@ -253,6 +257,7 @@ impl BlockingDisk {
             }
             while let Some(bio) = self.done.pop_front() {
                 let buf = self.take_lent(bio.token);
+                let buf = self.client.reclaim(&bio, buf);
                 if bio.token != token {
                     // An operation that was given up has ended after all.
                     self.pool.put(bio);
@@ -284,6 +289,10 @@ impl BlockingDisk {
 
 impl Drop for BlockingDisk {
     fn drop(&mut self) {
+        while let Some(bio) = self.done.pop_front() {
+            let buf = self.take_lent(bio.token);
+            drop(self.client.reclaim(&bio, buf));
+        }
         let lent = std::mem::take(&mut self.lent);
         self.client.keep_buffers(lent.into_iter().map(|(_, buf)| buf));
     }

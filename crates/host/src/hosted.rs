@@ -10,99 +10,43 @@
 //! A client may block for ever on a mutex of its own, panic, be forgotten or dropped: only its own completions wait
 //! for it.
 
+use crate::client::Client;
 use crate::clock::Clock;
+use crate::lane::{Lane, Legacy, Work, lock};
 use crate::reactor::Reactor;
-use crate::sleep::Alarm;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::task::{Wake, Waker};
-use std::time::{Duration, Instant};
-use zoneplug_buf::AlignedBuf;
+use crate::shelf::{Shelf, Withheld};
+use crate::wakers::{Kick, Wakers};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::time::Duration;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, QueueConfig};
-use zoneplug_core::{Bios, Device, Error, ErrorKind};
+use zoneplug_core::{Device, Error};
 
-/// Polls in vain after which a client runs the lanes of others.
-const PATIENCE: u32 = 64;
-/// Polls in vain after which [`Client::wait`] sleeps.
-const SPINS: u32 = 256;
-
-/// A lane: the queue of one client, to be run by anybody.
-#[derive(Debug)]
-pub(crate) struct Lane {
-    queue: Mutex<DiskQueue>,
-    /// The client sleeps, or is about to.
-    pub(crate) armed: AtomicBool,
-    /// The client has gone; the lane is run until it is empty.
-    pub(crate) orphan: AtomicBool,
-    /// Buffers of a client that has gone, for as long as a device may use them.
-    kept: Mutex<Vec<AlignedBuf>>,
-}
-
-/// Locks, whatever happened: no client code runs under these locks.
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-impl Lane {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, DiskQueue> {
-        lock(&self.queue)
-    }
-
-    /// The queue, unless somebody is running it.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, DiskQueue>> {
-        match self.queue.try_lock() {
-            Ok(q) => Some(q),
-            Err(TryLockError::Poisoned(p)) => Some(p.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-}
-
-/// Whether nothing of the client is in flight, and nothing of others on its lane either: only then may the lane go,
-/// for a client that is blocked may hold on to it, and nobody would run it.
-fn is_empty(queue: &DiskQueue) -> bool {
-    queue.outstanding() == 0 && !queue.is_busy()
-}
-
-impl Drop for Lane {
-    fn drop(&mut self) {
-        if !is_empty(&self.lock()) {
-            // A device may still use them: rather lose the memory.
-            std::mem::forget(std::mem::take(&mut *lock(&self.kept)));
-        }
-    }
-}
+/// How long whoever drops the last handle of a disk waits for the reactor to have left.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the clients of a disk share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) disk: Disk,
     pub(crate) clock: Clock,
+    /// Whether commands have deadlines.
+    pub(crate) deadlines: bool,
     pub(crate) lanes: Mutex<Vec<Arc<Lane>>>,
     /// Counts changes of `lanes`.
-    version: AtomicU32,
-    pub(crate) reactor: Reactor,
-    /// Clients' wakers that are to be called as soon as no lane is locked (I8).
-    to_wake: Mutex<Vec<Waker>>,
-    /// Whether there are any.
-    some_to_wake: AtomicBool,
+    pub(crate) version: AtomicU32,
+    pub(crate) reactor: Arc<Reactor>,
+    pub(crate) wakers: Arc<Wakers>,
+    pub(crate) shelf: Shelf,
+    handles: AtomicUsize,
 }
 
 impl Shared {
-    /// Calls the wakers that came up while lanes were locked. They are clients' code: they may use their clients, and
-    /// their panics are their own.
-    #[inline]
-    pub(crate) fn wake(&self) {
-        if self.some_to_wake.load(Ordering::Acquire) {
-            self.call_wakers();
-        }
-    }
-
-    #[cold]
-    fn call_wakers(&self) {
-        self.some_to_wake.store(false, Ordering::Release);
-        for waker in std::mem::take(&mut *lock(&self.to_wake)) {
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
+    /// Has the reactor look at the lanes.
+    pub(crate) fn kick(self: &Arc<Shared>) {
+        if !self.reactor.kick() {
+            Reactor::start(self);
         }
     }
 
@@ -112,15 +56,7 @@ impl Shared {
         let before = lanes.len();
         let mut gone = Vec::new();
         lanes.retain(|lane| {
-            let dead = lane.orphan.load(Ordering::Acquire)
-                && lane.try_lock().is_some_and(|mut queue| {
-                    let empty = is_empty(&queue);
-                    if empty {
-                        // Others may still hold the lane, and will not run it: no freeze may wait for it.
-                        queue.close();
-                    }
-                    empty
-                });
+            let dead = lane.is_orphan() && self.is_dead(lane);
             if dead {
                 gone.push(lane.clone());
             }
@@ -132,9 +68,95 @@ impl Shared {
         drop(lanes);
         drop(gone);
     }
+
+    /// Whether nothing of a client that has gone is in flight, and nothing of others on its lane either: only then may the
+    /// lane go, for a client that is blocked may hold on to it, and nobody would run it.
+    fn is_dead(&self, lane: &Lane) -> bool {
+        let Some(mut queue) = lane.try_lock() else { return false };
+        let work = Work::of(&queue);
+        if work == Work::Busy {
+            return false;
+        }
+        let Legacy { bufs, late } = lane.take_legacy();
+        self.shelf.put(&self.disk, late, bufs);
+        if work == Work::Late {
+            lane.lingers.store(true, Ordering::Release);
+            return false;
+        }
+        // Others may still hold the lane, and will not run it: no freeze may wait for it.
+        queue.close();
+        true
+    }
+
+    /// Gives up what is late: nobody has the disk, and it had its time.
+    #[cold]
+    pub(crate) fn abandon(&self) {
+        for lane in std::mem::take(&mut *lock(&self.lanes)) {
+            lane.lock().abandon();
+        }
+    }
+
+    /// Keeps a queue with nobody behind it until its commands are back.
+    fn adopt(self: &Arc<Shared>, queue: DiskQueue) {
+        let lane = Lane::new(queue);
+        lane.orphan.store(true, Ordering::Release);
+        lock(&self.lanes).push(Arc::new(lane));
+        self.version.fetch_add(1, Ordering::Release);
+        self.kick();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.shelf.end(&self.disk);
+    }
+}
+
+/// One who has the disk: a [`HostedDisk`], a client, a freeze. The reactor is none.
+#[derive(Debug)]
+pub(crate) struct Handle(Arc<Shared>);
+
+impl Handle {
+    fn first(shared: Shared) -> Handle {
+        shared.handles.store(1, Ordering::Relaxed);
+        Handle(Arc::new(shared))
+    }
+}
+
+impl Clone for Handle {
+    fn clone(&self) -> Handle {
+        self.0.handles.fetch_add(1, Ordering::Relaxed);
+        Handle(self.0.clone())
+    }
+}
+
+impl std::ops::Deref for Handle {
+    type Target = Arc<Shared>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+impl Drop for Handle {
+    /// The last one waits until the reactor has given up the disk, unless something is in flight: then the reactor closes it
+    /// when that is done.
+    fn drop(&mut self) {
+        if self.0.handles.fetch_sub(1, Ordering::AcqRel) > 1 || !self.0.reactor.close() {
+            return;
+        }
+        let idle = lock(&self.0.lanes).iter().all(|l| Work::of(&l.lock()) == Work::None);
+        if idle {
+            self.0.reactor.wait_left(CLOSE_PATIENCE);
+        }
+    }
 }
 
 /// A disk that any number of threads share. Clones are the same disk.
+///
+/// The device is closed when the last of its clones and clients is dropped: at once if nothing is in flight, and else by the
+/// reactor when that is done (commands that were given up get as long again as they had).
 ///
 /// ```
 /// use zoneplug_host::HostedDisk;
@@ -150,32 +172,30 @@ impl Shared {
 /// ```
 #[derive(Debug, Clone)]
 pub struct HostedDisk {
-    shared: Arc<Shared>,
+    shared: Handle,
 }
 
 impl HostedDisk {
-    /// Opens `device` as a disk.
+    /// Opens `device` as a disk. With [`DiskConfig::timeout`] commands have deadlines: whoever waits, awake or asleep, is told
+    /// when one is over. A queue of the device that panics is dead, and takes nobody with it, whatever
+    /// [`DiskConfig::survive_panics`] says.
     pub fn open(device: Arc<dyn Device>, config: DiskConfig) -> Result<HostedDisk, Error> {
-        if config.timeout.is_some() {
-            // The adapters give buffers back with their BIO, and the device may still be using one that timed out.
-            return Err(Error::new(
-                ErrorKind::NotSupported,
-                "a hosted disk has no command deadlines yet",
-            )
-            .hint("open the disk without a timeout, or drive it yourself"));
-        }
+        let config = DiskConfig { survive_panics: true, ..config };
+        let deadlines = config.timeout.is_some();
         let real = Clock::new(true);
-        let clock = Clock::new(device.is_timed());
+        let clock = Clock::new(device.is_timed() || deadlines);
         let disk = Disk::open(device, config, &mut |_| real.now())?;
         Ok(HostedDisk {
-            shared: Arc::new(Shared {
+            shared: Handle::first(Shared {
                 disk,
                 clock,
+                deadlines,
                 lanes: Mutex::default(),
                 version: AtomicU32::new(0),
-                reactor: Reactor::default(),
-                to_wake: Mutex::default(),
-                some_to_wake: AtomicBool::new(false),
+                reactor: Arc::default(),
+                wakers: Arc::default(),
+                shelf: Shelf::default(),
+                handles: AtomicUsize::new(0),
             }),
         })
     }
@@ -191,28 +211,32 @@ impl HostedDisk {
         &self.shared.disk
     }
 
+    /// What the adapters have not given back or freed, because the device may still use it: the buffers of operations
+    /// that ended before their commands did. They are freed when the commands come back (the reactor looks every 50 ms);
+    /// what is there when the disk is closed is leaked, and counted by [`leaked_buffers`](crate::leaked_buffers).
+    ///
+    /// ```
+    /// use zoneplug_host::{BlockingDisk, HostedDisk};
+    /// use zoneplug_core::{Sector, Status};
+    /// let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M,timeout=20ms,fault=read/lost").unwrap();
+    /// let mut io = BlockingDisk::new(&disk).unwrap();
+    /// assert_eq!(io.read(Sector(0), 8).unwrap_err().status, Status::Timeout);
+    /// assert_eq!(disk.withheld().bytes, 4096);
+    /// assert!(io.read(Sector(0), 8).is_ok());
+    /// ```
+    pub fn withheld(&self) -> Withheld {
+        self.shared.shelf.sweep(&self.shared.disk);
+        self.shared.shelf.withheld()
+    }
+
     /// A client that holds up to `depth` BIOs and has up to `tags` commands at the device.
     pub fn open_client(&self, depth: u32, tags: u16) -> Result<Client, Error> {
-        let waker = Waker::from(Arc::new(Kick(Arc::downgrade(&self.shared))));
+        let waker = Waker::from(Arc::new(Kick(self.shared.reactor.clone())));
         let queue = self.shared.disk.open_queue(QueueConfig { depth, tags, waker })?;
-        let lane = Arc::new(Lane {
-            queue: Mutex::new(queue),
-            armed: AtomicBool::new(false),
-            orphan: AtomicBool::new(false),
-            kept: Mutex::default(),
-        });
+        let lane = Arc::new(Lane::new(queue));
         lock(&self.shared.lanes).push(lane.clone());
         self.shared.version.fetch_add(1, Ordering::Release);
-        Ok(Client {
-            shared: self.shared.clone(),
-            lane,
-            deferred: Deferred::new(&self.shared),
-            depth,
-            seen: u32::MAX,
-            others: Vec::new(),
-            in_vain: 0,
-            alarm: None,
-        })
+        Ok(Client::new(self.shared.clone(), lane, depth))
     }
 
     /// Freezes the disk: returns when nothing is in flight, and keeps it so until the result is dropped. BIOs that
@@ -233,7 +257,11 @@ impl HostedDisk {
         loop {
             if let Some(result) = revalidation.poll(&mut queue, self.shared.clock.now()) {
                 drop(revalidation);
-                self.shared.wake();
+                if queue.late() > 0 {
+                    // Its report has not come back: an orphan of the disk would slow down everybody.
+                    self.shared.adopt(queue);
+                }
+                self.shared.wakers.call();
                 return result;
             }
             self.run_all();
@@ -249,7 +277,7 @@ impl HostedDisk {
                 queue.poll_for_owner(now);
             }
         }
-        self.shared.wake();
+        self.shared.wakers.call();
     }
 }
 
@@ -257,249 +285,12 @@ impl HostedDisk {
 #[derive(Debug)]
 pub struct Frozen {
     freeze: Option<Freeze>,
-    shared: Arc<Shared>,
+    shared: Handle,
 }
 
 impl Drop for Frozen {
     fn drop(&mut self) {
         self.freeze = None;
-        self.shared.wake();
-    }
-}
-
-/// What the engine wakes in a client's place: it may hold locks then, so the client's own waker is put aside.
-#[derive(Debug)]
-struct Deferred {
-    waker: Mutex<Option<Waker>>,
-    shared: std::sync::Weak<Shared>,
-}
-
-impl Deferred {
-    fn new(shared: &Arc<Shared>) -> Arc<Deferred> {
-        Arc::new(Deferred { waker: Mutex::default(), shared: Arc::downgrade(shared) })
-    }
-}
-
-impl Wake for Deferred {
-    fn wake(self: Arc<Self>) {
-        let (Some(shared), Some(waker)) = (self.shared.upgrade(), lock(&self.waker).take()) else {
-            return;
-        };
-        lock(&shared.to_wake).push(waker);
-        shared.some_to_wake.store(true, Ordering::Release);
-    }
-}
-
-/// Wakes the reactor: a device has finished something that somebody waits for.
-struct Kick(std::sync::Weak<Shared>);
-
-impl Wake for Kick {
-    fn wake(self: Arc<Self>) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.reactor.kick(&shared);
-        }
-    }
-}
-
-/// A client of a hosted disk: one thread at a time submits and polls.
-#[derive(Debug)]
-pub struct Client {
-    shared: Arc<Shared>,
-    lane: Arc<Lane>,
-    /// Registered with the engine in place of the client's wakers.
-    deferred: Arc<Deferred>,
-    depth: u32,
-    /// The version of the lanes that `others` is.
-    seen: u32,
-    others: Vec<Arc<Lane>>,
-    /// Polls in a row that found nothing.
-    in_vain: u32,
-    /// What wakes this client's thread, once it has slept.
-    alarm: Option<Arc<Alarm>>,
-}
-
-impl Client {
-    /// Takes BIOs from the front of `bios`, as many as the depth allows, and returns how many.
-    #[inline]
-    pub fn submit(&mut self, bios: &mut Bios) -> usize {
-        let now = self.shared.clock.now();
-        let taken = self.lane.lock().submit(now, bios);
-        self.shared.wake();
-        taken
-    }
-
-    /// Does what there is to do, and appends BIOs of this client that have finished to `done`.
-    #[inline]
-    pub fn poll(&mut self, done: &mut Bios) {
-        let now = self.shared.clock.now();
-        let before = done.len();
-        let mut own_work = false;
-        if let Some(mut queue) = self.lane.try_lock() {
-            queue.poll(now, done);
-            own_work = queue.is_busy();
-        }
-        self.shared.wake();
-        if done.len() == before {
-            self.nothing_done(own_work);
-        } else {
-            self.in_vain = 0;
-        }
-    }
-
-    /// What this client waits for may be on the lane of another, who may never run it.
-    #[cold]
-    fn nothing_done(&mut self, own_work: bool) {
-        self.in_vain = self.in_vain.wrapping_add(1);
-        let patience = if own_work { PATIENCE * 16 } else { PATIENCE };
-        if self.in_vain.is_multiple_of(patience) {
-            self.help();
-        }
-    }
-
-    fn help(&mut self) {
-        let version = self.shared.version.load(Ordering::Acquire);
-        if version != self.seen {
-            self.others = lock(&self.shared.lanes)
-                .iter()
-                .filter(|lane| !Arc::ptr_eq(lane, &self.lane))
-                .cloned()
-                .collect();
-            self.seen = version;
-        }
-        let now = self.shared.clock.now();
-        for lane in &self.others {
-            if let Some(mut queue) = lane.try_lock()
-                && queue.is_busy()
-            {
-                queue.poll_for_owner(now);
-            }
-        }
-        self.shared.wake();
-    }
-
-    /// BIOs that were taken and have not been given back.
-    pub fn outstanding(&self) -> u32 {
-        self.lane.lock().outstanding()
-    }
-
-    /// How many BIOs the client can hold.
-    pub fn depth(&self) -> u32 {
-        self.depth
-    }
-
-    /// Polls until at least `min` BIOs have been appended to `done`, nothing is outstanding, or `timeout` has passed;
-    /// sleeps where there is nothing to do. Returns how many were appended.
-    pub fn wait(&mut self, done: &mut Bios, min: usize, timeout: Option<Duration>) -> usize {
-        let before = done.len();
-        let end = timeout.and_then(|t| Instant::now().checked_add(t));
-        let mut spins = 0;
-        loop {
-            self.poll(done);
-            let got = done.len() - before;
-            if got >= min || self.outstanding() == 0 {
-                return got;
-            }
-            let left = end.map(|e| e.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                return got;
-            }
-            spins += 1;
-            if spins < SPINS {
-                std::hint::spin_loop();
-                continue;
-            }
-            let alarm = self.alarm();
-            if let Some(fd) = self.arm_fd(&alarm) {
-                // Once more, after arming: what finished before is seen here, what finishes later wakes.
-                self.poll(done);
-                if done.len() - before < min {
-                    alarm.sleep(fd, left);
-                }
-            }
-            self.lane.armed.store(false, Ordering::Release);
-        }
-    }
-
-    fn alarm(&mut self) -> Arc<Alarm> {
-        self.alarm.get_or_insert_with(Alarm::new).clone()
-    }
-
-    /// [`Client::arm`], for a thread that sleeps in poll(2). `None`: poll again instead. With a descriptor, and without
-    /// other clients, the reactor need not do anything.
-    fn arm_fd(&mut self, alarm: &Arc<Alarm>) -> Option<Option<i32>> {
-        *lock(&self.deferred.waker) = Some(Waker::from(alarm.clone()));
-        let mut queue = self.lane.lock();
-        let (armed, fd) = queue.arm_fd(&Waker::from(self.deferred.clone()));
-        let timer = queue.next_deadline().is_some();
-        drop(queue);
-        if !armed {
-            return None;
-        }
-        // With others, what this client waits for may be on a lane that nobody runs.
-        if fd.is_none() || timer || lock(&self.shared.lanes).len() > 1 {
-            self.lane.armed.store(true, Ordering::Release);
-            self.shared.reactor.kick(&self.shared);
-        }
-        Some(fd)
-    }
-
-    /// Sleeps until the disk is thawed, at most `timeout`: for a client whose BIOs a frozen disk has not taken.
-    pub fn wait_thaw(&mut self, timeout: Option<Duration>) {
-        let alarm = self.alarm();
-        if self.arm(&Waker::from(alarm.clone())) {
-            alarm.sleep(None, timeout);
-        }
-        self.lane.armed.store(false, Ordering::Release);
-    }
-
-    /// Prepares for sleep: `waker` is woken when a BIO of this client has finished, or the disk was thawed. From now
-    /// until the next poll the reactor runs the lanes. False: poll again instead. Arm, poll once more, then sleep.
-    pub fn arm(&mut self, waker: &Waker) -> bool {
-        *lock(&self.deferred.waker) = Some(waker.clone());
-        let armed = self.lane.lock().arm(&Waker::from(self.deferred.clone()));
-        if armed {
-            self.lane.armed.store(true, Ordering::Release);
-            self.shared.reactor.kick(&self.shared);
-        }
-        armed
-    }
-
-    /// The reverse of [`Client::arm`], for a client that nothing is in flight of: the reactor need not run its lane.
-    pub fn disarm(&self) {
-        self.lane.armed.store(false, Ordering::Release);
-    }
-
-    /// Waits until nothing of this client is in flight, at most `timeout`. True if that is so. What finished is in
-    /// `done`.
-    pub fn drain(&mut self, done: &mut Bios, timeout: Duration) -> Result<(), Error> {
-        let end = Instant::now().checked_add(timeout);
-        while self.outstanding() > 0 {
-            let left = end.map_or(timeout, |e| e.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                let n = self.outstanding();
-                return Err(Error::new(ErrorKind::Busy, format!("{n} BIOs are still in flight"))
-                    .hint("wait longer; the device has not answered"));
-            }
-            let all = self.outstanding() as usize;
-            self.wait(done, all, Some(left));
-        }
-        Ok(())
-    }
-
-    /// Keeps `bufs` until what is in flight has finished, though the client goes.
-    pub(crate) fn keep_buffers(&self, bufs: impl Iterator<Item = AlignedBuf>) {
-        lock(&self.lane.kept).extend(bufs);
-    }
-}
-
-impl Drop for Client {
-    /// Never blocks: what is in flight is finished by the reactor.
-    fn drop(&mut self) {
-        self.lane.orphan.store(true, Ordering::Release);
-        if is_empty(&self.lane.lock()) {
-            self.shared.bury();
-        } else {
-            self.shared.reactor.kick(&self.shared);
-        }
+        self.shared.wakers.call();
     }
 }

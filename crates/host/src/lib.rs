@@ -6,15 +6,21 @@
 
 pub mod asynchronous;
 pub mod blocking;
+pub mod client;
 mod clock;
 pub mod file;
 pub mod hosted;
+mod lane;
 mod reactor;
+mod shelf;
 mod sleep;
 mod spec;
+mod wakers;
 
 pub use asynchronous::AsyncDisk;
 pub use blocking::BlockingDisk;
+pub use client::Client;
 pub use clock::Clock;
-pub use hosted::{Client, Frozen, HostedDisk};
+pub use hosted::{Frozen, HostedDisk};
+pub use shelf::{Withheld, leaked_buffers};
 pub use spec::{DiskSpec, file_of, open_device};

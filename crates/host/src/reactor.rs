@@ -1,118 +1,191 @@
-//! The reactor: the thread that runs lanes for clients that sleep or have gone.
+//! The reactor: the thread that runs lanes for clients that sleep or have gone, and for deadlines that nobody polls for.
 //!
-//! It exists once somebody has slept or gone, is idle while nobody has, and ends with the disk.
+//! It exists once somebody has slept or gone, rests while nobody has, and leaves as soon as nobody has the disk and nothing is
+//! in flight: whoever drops the last handle then waits for that, so that the device is closed when the drop returns.
 
-use crate::hosted::{Lane, Shared, lock};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use crate::hosted::Shared;
+use crate::lane::lock;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 use zoneplug_core::{Bios, Nanos};
 
 /// How long the reactor sleeps at most while somebody waits: work that it was not told of (a lane that a poller left
 /// in mid-work) is found after this.
 const TICK: Duration = Duration::from_micros(500);
-/// How often it looks, while nobody waits, whether anybody else still has the disk.
-const IDLE: Duration = Duration::from_millis(100);
+/// How often it looks, while nobody waits, whether late commands have come back.
+const LOOK: Duration = Duration::from_millis(50);
 /// A deadline nearer than this is spun for: sleeping would miss it.
 const NEAR: Nanos = Nanos(60_000);
+/// How long a disk that nobody has any more waits for late commands: as long as a command may take, within these bounds.
+const LATE_PATIENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 
 #[derive(Debug, Default)]
 struct State {
     started: bool,
     kicked: bool,
+    /// Nobody has the disk any more.
+    closing: bool,
+    /// The thread has given up the disk.
+    left: bool,
+    thread: Option<ThreadId>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Reactor {
     state: Mutex<State>,
     wake: Condvar,
+    left: Condvar,
 }
 
 impl Reactor {
-    /// Somebody is about to sleep, or has gone, or a device has finished something.
-    pub(crate) fn kick(&self, shared: &Arc<Shared>) {
+    /// Something is to be looked at. Returns whether there is a thread that will.
+    pub(crate) fn kick(&self) -> bool {
         let mut state = lock(&self.state);
         state.kicked = true;
-        if state.started {
-            drop(state);
-            self.wake.notify_one();
-            return;
-        }
-        state.started = true;
+        let started = state.started;
         drop(state);
+        if started {
+            self.wake.notify_one();
+        }
+        started
+    }
+
+    /// Starts the thread, unless somebody has.
+    #[cold]
+    pub(crate) fn start(shared: &Arc<Shared>) {
+        let reactor = shared.reactor.clone();
+        if std::mem::replace(&mut lock(&reactor.state).started, true) {
+            return reactor.wake.notify_one();
+        }
         // The thread owns the disk: what is in flight for a client that has gone must not lose its memory.
         let owned = shared.clone();
-        let spawned =
-            std::thread::Builder::new().name("zoneplug-reactor".to_owned()).spawn(|| run(owned));
-        if spawned.is_err() {
+        let body = move || {
+            let leaves = Leaves(owned.reactor.clone());
+            lock(&leaves.0.state).thread = Some(std::thread::current().id());
+            run(&owned);
+            drop(owned);
+            drop(leaves);
+        };
+        let name = "zoneplug-reactor".to_owned();
+        if std::thread::Builder::new().name(name).spawn(body).is_err() {
             // Without a thread, sleepers wake at their timeouts and poll; the memory of those who have gone stays.
-            lock(&self.state).started = false;
+            lock(&reactor.state).started = false;
             std::mem::forget(shared.clone());
         }
     }
+
+    /// Nobody has the disk any more. Returns whether there is a thread to wait for, which is not this one.
+    pub(crate) fn close(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.closing = true;
+        let wait = state.started && state.thread != Some(std::thread::current().id());
+        drop(state);
+        self.wake.notify_one();
+        wait
+    }
+
+    /// Waits until the thread has given up the disk, at most `patience`.
+    pub(crate) fn wait_left(&self, patience: Duration) {
+        let state = lock(&self.state);
+        let waited = self.left.wait_timeout_while(state, patience, |s| !s.left);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn is_closing(&self) -> bool {
+        lock(&self.state).closing
+    }
+
+    /// Sleeps until a kick, at most `sleep`.
+    fn nap(&self, sleep: Duration) {
+        let state = lock(&self.state);
+        let woken = self.wake.wait_timeout_while(state, sleep, |s| !s.kicked);
+        woken.unwrap_or_else(PoisonError::into_inner).0.kicked = false;
+    }
+
+    /// Sleeps until a kick or until the disk is closing.
+    fn rest(&self) {
+        let state = lock(&self.state);
+        let woken = self.wake.wait_while(state, |s| !s.kicked && !s.closing);
+        woken.unwrap_or_else(PoisonError::into_inner).kicked = false;
+    }
+}
+
+/// Says that the thread has given up the disk, however that came.
+struct Leaves(Arc<Reactor>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        lock(&self.0.state).left = true;
+        self.0.left.notify_all();
+    }
+}
+
+/// Runs every lane once. Returns whether anything finished, and the next moment at which something is due.
+fn round(shared: &Shared, now: Nanos) -> (bool, Option<Nanos>) {
+    let (mut progress, mut next) = (false, None);
+    let mut dropped = Bios::new();
+    let lanes = lock(&shared.lanes).clone();
+    for lane in &lanes {
+        let Some(mut queue) = lane.try_lock() else { continue };
+        if lane.is_orphan() {
+            queue.poll(now, &mut dropped);
+            progress |= !dropped.is_empty();
+            lane.dropped(&mut dropped);
+        } else {
+            progress |= queue.poll_for_owner(now);
+        }
+        next = [next, queue.next_deadline()].into_iter().flatten().min();
+    }
+    drop(lanes);
+    shared.bury();
+    shared.shelf.sweep(&shared.disk);
+    (progress, next)
 }
 
 /// Runs until nobody else has the disk and nothing is in flight.
-fn run(shared: Arc<Shared>) {
-    let mut dropped = Bios::new();
+fn run(shared: &Shared) {
+    let reactor = &shared.reactor;
+    let mut end = None;
     loop {
+        // Before the lanes are looked at: once nobody has the disk, no lane comes.
+        let closing = reactor.is_closing();
         let now = shared.clock.now();
-        let lanes = lock(&shared.lanes).clone();
-        let wanted = lanes.iter().any(|l| is_wanted(l));
-        let mut progress = false;
-        let mut next: Option<Nanos> = None;
-        if wanted {
-            for lane in &lanes {
-                let Some(mut queue) = lane.try_lock() else { continue };
-                if lane.orphan.load(Ordering::Acquire) {
-                    queue.poll(now, &mut dropped);
-                    progress |= !dropped.is_empty();
-                    dropped.clear();
-                } else {
-                    progress |= queue.poll_for_owner(now);
-                }
-                next = [next, queue.next_deadline()].into_iter().flatten().min();
-            }
-            drop(lanes);
-            shared.bury();
+        let (wanted, late) = {
+            let lanes = lock(&shared.lanes);
+            let late = shared.deadlines && lanes.iter().any(|l| l.may_be_late());
+            (lanes.iter().any(|l| l.is_wanted()), late)
+        };
+        let (mut progress, mut next) = (false, None);
+        if wanted || late {
+            (progress, next) = round(shared, now);
         }
-        shared.wake();
+        shared.wakers.call();
         if progress {
             continue;
         }
-        match next {
-            _ if !wanted => {
-                // The count before the kick: whoever has gone has kicked first.
-                let alone = !rest(&shared, IDLE) && Arc::strong_count(&shared) == 1;
-                if alone && !lock(&shared.reactor.state).kicked {
-                    return;
-                }
+        if wanted {
+            match next {
+                Some(t) if t.0 <= now.0.saturating_add(NEAR.0) => std::thread::yield_now(),
+                Some(t) => reactor.nap(Duration::from_nanos(t.0 - now.0 - NEAR.0).min(TICK)),
+                None => reactor.nap(TICK),
             }
-            Some(t) if t.0 <= now.0 + NEAR.0 => std::thread::yield_now(),
-            Some(t) => {
-                rest(&shared, Duration::from_nanos(t.0 - now.0 - NEAR.0).min(TICK));
+        } else if closing {
+            if lock(&shared.lanes).is_empty() {
+                return;
             }
-            None => {
-                rest(&shared, TICK);
+            // Nothing but late commands: they had their time once.
+            let [least, most] = LATE_PATIENCE;
+            let timeout = shared.disk.config().timeout.map_or(least, |t| Duration::from_nanos(t.0));
+            let end = *end.get_or_insert_with(|| Instant::now() + timeout.clamp(least, most));
+            if Instant::now() >= end {
+                return shared.abandon();
             }
+            reactor.nap(LOOK);
+        } else if late {
+            reactor.nap(LOOK);
+        } else {
+            reactor.rest();
         }
     }
-}
-
-fn is_wanted(lane: &Lane) -> bool {
-    lane.armed.load(Ordering::Acquire) || lane.orphan.load(Ordering::Acquire)
-}
-
-/// Sleeps until a kick, or for `sleep`. Returns whether there was a kick.
-fn rest(shared: &Shared, sleep: Duration) -> bool {
-    let mut state = lock(&shared.reactor.state);
-    if !state.kicked {
-        state = shared
-            .reactor
-            .wake
-            .wait_timeout(state, sleep)
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .0;
-    }
-    std::mem::take(&mut state.kicked)
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use zoneplug_core::disk::{DiskConfig, Mode};
 use zoneplug_core::emu::timing::Profile;
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
-use zoneplug_core::spec::Spec;
+use zoneplug_core::spec::{Spec, parse_time};
 use zoneplug_core::stack::{FaultDisk, FaultPlan};
-use zoneplug_core::{Device, Error, ErrorKind};
+use zoneplug_core::{Device, Error, ErrorKind, Nanos};
 
 /// Kinds of device that this build knows.
 const KINDS: [&str; 7] = ["null", "mem", "sim-smr30", "sim-smr20", "sim-smr14", "sim-zns1", "sim"];
@@ -67,10 +67,19 @@ fn open_timed(spec: &mut Spec) -> Result<(Arc<EmuDisk>, u16), Error> {
     Ok((EmuDisk::timed(&profile, kind)?, profile.queue_depth))
 }
 
+/// The deadline of commands. 0 would give them none, so it is not one.
+fn take_timeout(spec: &mut Spec) -> Result<Option<Nanos>, Error> {
+    spec.take_with(
+        "timeout",
+        |v| parse_time(v).filter(|n| *n > 0).map(Nanos),
+        || "a time above 0, such as 500ms or 30s; leave it out for none".to_owned(),
+    )
+}
+
 /// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`.
 ///
 /// The layer's own keys are `mode=plug|none|lock`, `tags=1..4096`, `nomerges=0|1`, `strict=0|1` (management of a
-/// busy zone fails), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
+/// busy zone fails), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
 #[derive(Clone)]
 pub struct DiskSpec {
     /// The device.
@@ -112,6 +121,7 @@ impl DiskSpec {
         if let Some(on) = spec.take_flag("strict")? {
             config.strict_management = on;
         }
+        config.timeout = take_timeout(&mut spec)?;
         let fault = spec.take_text("fault").map(|t| t.parse::<FaultPlan>()).transpose()?;
         let mut tags = spec.take_number("tags", 1..=MAX_TAGS)?.map(|n| n as u16);
         let device: Arc<dyn Device> = match spec.kind() {

@@ -54,6 +54,12 @@ impl Device {
     /// Opens what fio's file name says: a specification.
     pub(super) fn open(spec: &str) -> Result<Device, String> {
         let spec = DiskSpec::parse(spec).map_err(|e| words(&e))?;
+        if spec.config.timeout.is_some() {
+            return Err("timeout= cannot be used with fio\n\
+                        fio uses the memory of a request again as soon as it has failed, and the device might \
+                        still be using it; leave timeout= out, or use zoneplug bench"
+                .to_owned());
+        }
         let tags = spec.tags;
         let disk = HostedDisk::open(spec.device, spec.config).map_err(|e| words(&e))?;
         let mut zone_io = BlockingDisk::new(&disk).map_err(|e| words(&e))?;
@@ -250,6 +256,9 @@ mod tests {
         let lines: Vec<_> = e.lines().collect();
         assert_eq!(lines[0], "mem has no option zons");
         assert!(lines[1].contains("did you mean zones?"), "{e}");
+        assert!(
+            Device::open("mem,zones=4,timeout=1s").err().unwrap().starts_with("timeout= cannot")
+        );
         assert!(Device::open("mem,zones=4,mode=fast").err().unwrap().contains("plug, none, lock"));
     }
 }

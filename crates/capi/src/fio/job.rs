@@ -254,6 +254,15 @@ impl Lane {
         }
         for _ in 0..room {
             let Some(bio) = self.done.pop_front() else { break };
+            if self.client.is_late(&bio) {
+                // The device has panicked with this request in its hands, and fio is about to use the memory again.
+                say(&format!(
+                    "{} at sector {}: the device has panicked; ending fio",
+                    bio.op.name(),
+                    bio.sector.0
+                ));
+                std::process::abort();
+            }
             if !bio.status.is_ok() {
                 self.device.complain(bio.op, bio.sector, bio.status);
                 // SAFETY: the token is the unit the BIO was made for, which fio keeps until it is reported.

@@ -1,0 +1,123 @@
+//! A lane: the queue of one client, to be run by anybody. Owns the queue's lock, who may run it, and the buffers of a
+//! client that has gone; never a thread or a waker.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::disk::{DiskQueue, Late};
+use zoneplug_core::{Bio, Bios};
+
+/// Locks, whatever happened: no client code runs under these locks.
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// What a lane is needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// BIOs of its client are not back, or commands of anybody are at the device: it must be run.
+    Busy,
+    /// Only commands that were given up: somebody should look now and then.
+    Late,
+    /// Nothing.
+    None,
+}
+
+impl Work {
+    pub(crate) fn of(queue: &DiskQueue) -> Work {
+        if queue.outstanding() > 0 || queue.is_busy() {
+            Work::Busy
+        } else if queue.late() > 0 {
+            Work::Late
+        } else {
+            Work::None
+        }
+    }
+}
+
+/// What a client that has gone leaves behind.
+#[derive(Debug, Default)]
+pub(crate) struct Legacy {
+    /// Buffers that a device may use.
+    pub(crate) bufs: Vec<AlignedBuf>,
+    /// Tickets of BIOs that came back before the device was done with them.
+    pub(crate) late: Vec<Late>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Lane {
+    queue: Mutex<DiskQueue>,
+    /// The client sleeps, or is about to.
+    pub(crate) armed: AtomicBool,
+    /// The client has gone; the lane is run until it is empty.
+    pub(crate) orphan: AtomicBool,
+    /// An orphan that has nothing but late commands: it is looked at now and then.
+    pub(crate) lingers: AtomicBool,
+    legacy: Mutex<Legacy>,
+}
+
+impl Lane {
+    pub(crate) fn new(queue: DiskQueue) -> Lane {
+        Lane {
+            queue: Mutex::new(queue),
+            armed: AtomicBool::new(false),
+            orphan: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
+            legacy: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, DiskQueue> {
+        lock(&self.queue)
+    }
+
+    /// The queue, unless somebody is running it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, DiskQueue>> {
+        match self.queue.try_lock() {
+            Ok(q) => Some(q),
+            Err(TryLockError::Poisoned(p)) => Some(p.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.orphan.load(Ordering::Acquire)
+    }
+
+    /// Whether the reactor must run it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.armed.load(Ordering::Acquire)
+            || self.is_orphan() && !self.lingers.load(Ordering::Acquire)
+    }
+
+    /// Whether commands of its queue may be late.
+    pub(crate) fn may_be_late(&self) -> bool {
+        self.lingers.load(Ordering::Acquire) || self.try_lock().is_none_or(|q| q.late() > 0)
+    }
+
+    /// Keeps `bufs` until what is in flight has finished, though the client goes.
+    pub(crate) fn keep(&self, bufs: impl Iterator<Item = AlignedBuf>) {
+        lock(&self.legacy).bufs.extend(bufs);
+    }
+
+    /// BIOs of a client that has gone have finished.
+    pub(crate) fn dropped(&self, bios: &mut Bios) {
+        if bios.iter().any(|b| b.late().is_some()) {
+            let late = bios.iter().filter_map(|b| Bio::late(b));
+            lock(&self.legacy).late.extend(late);
+        }
+        bios.clear();
+    }
+
+    /// All BIOs of the client that has gone are back: what of it is still in use, its tickets tell.
+    pub(crate) fn take_legacy(&self) -> Legacy {
+        std::mem::take(&mut lock(&self.legacy))
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // A device may still use them, and nobody is left to ask: rather lose the memory.
+        crate::shelf::leak(self.take_legacy().bufs);
+    }
+}

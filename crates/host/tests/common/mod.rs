@@ -1,0 +1,161 @@
+//! Devices that misbehave, for tests of hosted disks.
+
+#![allow(dead_code)]
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::Waker;
+use std::time::Duration;
+use zoneplug_core::disk::DiskConfig;
+use zoneplug_core::emu::{EmuConfig, EmuDisk};
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Command, Commands, Device, Error, Nanos, Op, Queue};
+
+/// Nothing here takes as long: what does hangs.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// The result of `f`, or a panic if it hangs.
+pub(crate) fn within<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tx, rx) = mpsc::channel();
+    let t = std::thread::spawn(move || {
+        let _ = tx.send(f());
+    });
+    match rx.recv_timeout(LONG) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hang: {what}"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(t.join().expect_err("it sent nothing"))
+        }
+    }
+}
+
+/// Until `done`, or a panic.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + LONG;
+    while !done() {
+        assert!(std::time::Instant::now() < end, "hang: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub(crate) fn timeout(ms: u64) -> DiskConfig {
+    DiskConfig { timeout: Some(Nanos(ms * 1_000_000)), ..DiskConfig::default() }
+}
+
+/// Where a [`Bad`] device panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Place {
+    Nowhere,
+    Submit,
+    Taken,
+    Poll,
+    Deadline,
+    Arm,
+}
+
+/// What a [`Bad`] device does next.
+#[derive(Default)]
+pub(crate) struct Plan {
+    place: AtomicU32,
+    /// Reads that come are carried out so many nanoseconds later, whatever the layer thinks of them by then.
+    slow_reads: AtomicU64,
+    /// Queues of the device that exist.
+    pub(crate) queues: AtomicU32,
+}
+
+impl Plan {
+    /// The next call at `place` panics, once.
+    pub(crate) fn panic_at(&self, place: Place) {
+        self.place.store(place as u32, Ordering::SeqCst);
+    }
+
+    pub(crate) fn slow_reads(&self, by: Duration) {
+        self.slow_reads.store(by.as_nanos() as u64, Ordering::SeqCst);
+    }
+
+    fn at(&self, place: Place) {
+        let hit = self.place.compare_exchange(place as u32, 0, Ordering::SeqCst, Ordering::SeqCst);
+        assert!(hit.is_err(), "the device panics on purpose");
+    }
+}
+
+/// An emulated disk that panics, or touches memory late.
+pub(crate) struct Bad {
+    pub(crate) dev: Arc<EmuDisk>,
+    pub(crate) plan: Arc<Plan>,
+}
+
+impl Bad {
+    pub(crate) fn new(spec: &str) -> Arc<Bad> {
+        let config: EmuConfig = spec.parse().expect("a specification");
+        let dev = EmuDisk::new(config).expect("a device");
+        Arc::new(Bad { dev, plan: Arc::default() })
+    }
+}
+
+impl Device for Bad {
+    fn geometry(&self) -> &Geometry {
+        self.dev.geometry()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.dev.limits()
+    }
+
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        let inner = self.dev.open_queue(depth, waker)?;
+        self.plan.queues.fetch_add(1, Ordering::SeqCst);
+        let plan = self.plan.clone();
+        Ok(Box::new(BadQueue { inner, plan, held: Vec::new() }))
+    }
+}
+
+struct BadQueue {
+    inner: Box<dyn Queue>,
+    plan: Arc<Plan>,
+    held: Vec<(Nanos, Box<Command>)>,
+}
+
+impl Queue for BadQueue {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.plan.at(Place::Submit);
+        let slow = self.plan.slow_reads.load(Ordering::SeqCst);
+        let mut pass = Commands::new();
+        for c in commands.drain(..) {
+            if c.op == Op::Read && slow > 0 {
+                self.held.push((now.plus(Nanos(slow)), c));
+            } else {
+                pass.push_back(c);
+            }
+        }
+        self.inner.submit(now, &mut pass);
+        commands.append(&mut pass);
+        self.plan.at(Place::Taken);
+    }
+
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        while let Some(i) = self.held.iter().position(|h| h.0 <= now) {
+            self.inner.submit(now, &mut Commands::from([self.held.remove(i).1]));
+        }
+        self.inner.poll(now, done);
+        self.plan.at(Place::Poll);
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.plan.at(Place::Deadline);
+        let held = self.held.iter().map(|h| h.0).min();
+        self.inner.next_deadline().into_iter().chain(held).min()
+    }
+
+    fn arm(&mut self) {
+        self.plan.at(Place::Arm);
+        self.inner.arm();
+    }
+}
+
+impl Drop for BadQueue {
+    fn drop(&mut self) {
+        self.plan.queues.fetch_sub(1, Ordering::SeqCst);
+    }
+}
