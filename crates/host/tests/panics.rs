@@ -122,6 +122,23 @@ fn a_panic_in_arm_wakes_the_sleeper() {
     });
 }
 
+/// A client that sleeps on its device's descriptor, without the reactor: the device panics in the poll between arming and
+/// sleeping, and the descriptor will never tell.
+#[test]
+fn a_panic_between_arming_and_sleeping_is_seen() {
+    use std::os::fd::AsRawFd;
+    within("a descriptor", || {
+        let (never, _writer) = std::io::pipe().unwrap();
+        let (dev, disk) = rig("mem,zones=8,zone-size=1M");
+        let mut a = disk.open_client(8, 4).unwrap();
+        dev.plan.gate(never.as_raw_fd());
+        a.submit(&mut Bios::from([append(0, 0), append(0, 1)]));
+        let mut done = Bios::new();
+        a.wait(&mut done, 2, None);
+        assert_eq!([done[0].status, done[1].status], [Status::Ok, Status::NoDevice]);
+    });
+}
+
 /// A client that goes with I/O on a queue that then dies: nobody waits for it, and the disk closes.
 #[test]
 fn a_dead_queue_of_a_client_that_has_gone_is_buried() {

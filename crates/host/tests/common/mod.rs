@@ -2,7 +2,7 @@
 
 #![allow(dead_code)]
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::Waker;
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub(crate) struct Plan {
     place: AtomicU32,
     /// Reads that come are carried out so many nanoseconds later, whatever the layer thinks of them by then.
     slow_reads: AtomicU64,
+    /// A descriptor to sleep on: until a client arms with it nothing comes back, and after that the next submit panics.
+    gate: AtomicI32,
     /// Queues of the device that exist.
     pub(crate) queues: AtomicU32,
 }
@@ -72,6 +74,10 @@ impl Plan {
 
     pub(crate) fn slow_reads(&self, by: Duration) {
         self.slow_reads.store(by.as_nanos() as u64, Ordering::SeqCst);
+    }
+
+    pub(crate) fn gate(&self, fd: i32) {
+        self.gate.store(fd, Ordering::SeqCst);
     }
 
     fn at(&self, place: Place) {
@@ -107,7 +113,7 @@ impl Device for Bad {
         let inner = self.dev.open_queue(depth, waker)?;
         self.plan.queues.fetch_add(1, Ordering::SeqCst);
         let plan = self.plan.clone();
-        Ok(Box::new(BadQueue { inner, plan, held: Vec::new() }))
+        Ok(Box::new(BadQueue { inner, plan, held: Vec::new(), armed: false }))
     }
 }
 
@@ -115,6 +121,7 @@ struct BadQueue {
     inner: Box<dyn Queue>,
     plan: Arc<Plan>,
     held: Vec<(Nanos, Box<Command>)>,
+    armed: bool,
 }
 
 impl Queue for BadQueue {
@@ -135,6 +142,9 @@ impl Queue for BadQueue {
     }
 
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        if self.plan.gate.load(Ordering::SeqCst) > 0 && !self.armed {
+            return;
+        }
         while let Some(i) = self.held.iter().position(|h| h.0 <= now) {
             self.inner.submit(now, &mut Commands::from([self.held.remove(i).1]));
         }
@@ -144,6 +154,9 @@ impl Queue for BadQueue {
 
     fn next_deadline(&self) -> Option<Nanos> {
         self.plan.at(Place::Deadline);
+        if self.plan.gate.load(Ordering::SeqCst) > 0 {
+            return None;
+        }
         let held = self.held.iter().map(|h| h.0).min();
         self.inner.next_deadline().into_iter().chain(held).min()
     }
@@ -151,6 +164,17 @@ impl Queue for BadQueue {
     fn arm(&mut self) {
         self.plan.at(Place::Arm);
         self.inner.arm();
+    }
+
+    fn arm_fd(&mut self) -> Option<i32> {
+        let fd = self.plan.gate.load(Ordering::SeqCst);
+        if fd > 0 {
+            self.armed = true;
+            self.plan.panic_at(Place::Submit);
+            return Some(fd);
+        }
+        self.arm();
+        None
     }
 }
 
