@@ -178,9 +178,10 @@ pub struct HostedDisk {
 impl HostedDisk {
     /// Opens `device` as a disk. With [`DiskConfig::timeout`] commands have deadlines: whoever waits, awake or asleep, is told
     /// when one is over. A queue of the device that panics is dead, and takes nobody with it, whatever
-    /// [`DiskConfig::survive_panics`] says.
+    /// [`DiskConfig::survive_panics`] says; but for a device that says that it [never does](Device::never_panics).
     pub fn open(device: Arc<dyn Device>, config: DiskConfig) -> Result<HostedDisk, Error> {
-        let config = DiskConfig { survive_panics: true, ..config };
+        let survive_panics = config.survive_panics || !device.never_panics();
+        let config = DiskConfig { survive_panics, ..config };
         let deadlines = config.timeout.is_some();
         let real = Clock::new(true);
         let clock = Clock::new(device.is_timed() || deadlines);

@@ -159,6 +159,10 @@ impl Device for EmuDisk {
         self.drive.is_some() || self.shared.config.latency.0 != 0
     }
 
+    fn never_panics(&self) -> bool {
+        true
+    }
+
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
         if depth == 0 {
             return Err(Error::new(ErrorKind::Invalid, "a queue of depth 0")
