@@ -188,6 +188,26 @@ fn r9_an_undo_belongs_to_its_generation() {
     assert_eq!((r.wp(0), r.device_wp(0)), (4, 4));
 }
 
+/// R32, M4: that the zone refuses for good is not of a generation: what has parked since the reset is not sent any more.
+#[test]
+fn r32_a_refusal_for_good_is_of_every_generation() {
+    for status in [Status::ZoneReadOnly, Status::ZoneOffline] {
+        let mut r = make(4, 64, 64).queues(&[(8, 4), (8, 4)]).rig();
+        assert_eq!(r.status(write(0, 8)), Status::Ok);
+        r.fail(Op::Write, status);
+        r.submit(0, [token(write(8, 8), 0)]);
+        r.submit(1, [token(op(Op::ZoneReset, 0, 64), 1)]);
+        r.now.0 += 100;
+        r.poll(1);
+        r.submit(1, [token(write(0, 4), 2)]);
+        let s: Vec<_> = r.finish().iter().map(|b| b.status).collect();
+        assert_eq!(s, [status, Status::Ok, Status::AbortedBehind]);
+        assert_eq!((r.commands(Op::Write), r.status(write(0, 4))), (2, status));
+        assert_eq!(r.report(0, 1)[0].wp.0, 0);
+        assert_eq!(r.run(0, [write(0, 4)]), [Status::Ok]);
+    }
+}
+
 /// R9: resets and finishes against writes in flight in every order that a device may choose: nothing hangs.
 #[test]
 fn r9_resets_in_flight_never_hang() {

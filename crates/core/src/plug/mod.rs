@@ -279,16 +279,17 @@ impl Plug {
     }
 
     /// The device has said at error epoch `epoch` that the zone cannot be written: so it is, until a later report says
-    /// otherwise.
-    pub(crate) fn refused_for_good(&mut self, status: Status, epoch: u32) {
+    /// otherwise. Whether it has.
+    pub(crate) fn refused_for_good(&mut self, status: Status, epoch: u32) -> bool {
         match status {
-            _ if planted(Bug::RefusalForgotten) => return,
+            _ if planted(Bug::RefusalForgotten) => return false,
             Status::ZoneReadOnly => self.state |= READONLY,
             Status::ZoneOffline => self.state |= OFFLINE,
-            _ => return,
+            _ => return false,
         }
         // A report from before says nothing of it (E6).
         self.error_epoch = epoch;
+        true
     }
 
     /// The lock of the `lock` mode: takes the zone, or says that it is taken.

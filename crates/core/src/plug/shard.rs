@@ -259,18 +259,14 @@ impl Shard {
         debug_assert!(plug.is_plugged(), "I4: a completion of an idle plug");
         let undo = match cmd.write_pointer() {
             WritePointer::Advanced => false,
-            // A reset came between: its write pointer stands, and who parked since is not concerned (M4).
-            WritePointer::Kept
-                if plug.generation != cmd.generation && !planted(Bug::UndoAfterReset) =>
-            {
-                false
-            }
             WritePointer::Kept => {
-                if !planted(Bug::ReservationNotUndone) {
+                // If a reset came between its write pointer stands, and who parked since is not concerned (M4), but for
+                // a zone that refuses for good.
+                let own = plug.generation == cmd.generation || planted(Bug::UndoAfterReset);
+                if own && !planted(Bug::ReservationNotUndone) {
                     plug.wp = offset;
                 }
-                plug.refused_for_good(cmd.status, epoch);
-                true
+                plug.refused_for_good(cmd.status, epoch) || own
             }
             WritePointer::Unknown => {
                 let kept = planted(Bug::ErrorKeepsWp)

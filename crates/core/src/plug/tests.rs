@@ -156,14 +156,14 @@ impl Model {
     fn complete(&mut self, status: Status, to_line: bool) {
         let (offset, _, generation) = self.flight.take().expect("one in flight");
         self.epoch += u32::from(!status.is_ok());
+        let own = generation == self.generation;
+        let for_good = matches!(status, Status::ZoneReadOnly | Status::ZoneOffline);
         match status.write_pointer() {
-            WritePointer::Kept if generation == self.generation => {
-                self.wp = offset;
+            WritePointer::Kept if own || for_good => {
+                self.wp = if own { offset } else { self.wp };
                 self.read_only |= status == Status::ZoneReadOnly;
                 self.offline |= status == Status::ZoneOffline;
-                if matches!(status, Status::ZoneReadOnly | Status::ZoneOffline) {
-                    self.lost_at = self.epoch;
-                }
+                self.lost_at = if for_good { self.epoch } else { self.lost_at };
                 self.abort();
             }
             WritePointer::Unknown => {
