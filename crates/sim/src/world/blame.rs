@@ -9,7 +9,7 @@ impl World {
     /// The zone is at rest and its write pointer is known: failures so far explain nothing that comes.
     pub(super) fn settled(&mut self, z: usize) {
         self.zones[z].settled = self.spy.failures_of(z);
-        self.zones[z].loose = false;
+        (self.zones[z].loose, self.zones[z].half) = (false, false);
     }
 
     /// A BIO that went down as it was has the status of its command; one that did not was split, or failed before.
@@ -72,7 +72,7 @@ impl World {
             if zone.conventional {
                 return false;
             }
-            let odd = zone.fuzzy || zone.moved || zone.dead;
+            let odd = zone.fuzzy || zone.moved || zone.dead || zone.half;
             let (now, then) = (self.spy.failures_of(z), zone.settled);
             odd || match bio.status {
                 S::StaleWritePointer => now.unknown > then.unknown,

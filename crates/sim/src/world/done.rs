@@ -294,7 +294,7 @@ impl World {
                 // Some of them were, or it was after all.
                 zone.shadow.fill(None);
                 zone.durable = 0;
-                (zone.unsure, zone.failed) = (true, true);
+                (zone.unsure, zone.failed, zone.half) = (true, true, true);
             }
             if ok && bio.op != Op::ZoneFinish {
                 zone.durable = 0;

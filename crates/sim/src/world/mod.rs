@@ -78,6 +78,8 @@ pub(crate) struct Zone {
     pub(crate) mixed: bool,
     /// A reset or finish that is not strict met writes in flight: they may be aborted by it.
     pub(crate) loose: bool,
+    /// A reset or finish of several zones failed: it may have been carried out here.
+    pub(crate) half: bool,
     /// The first stamp of this generation.
     pub(crate) born: u64,
     /// Failures that the client has taken note of: what fails from now on has another reason.

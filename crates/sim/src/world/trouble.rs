@@ -52,7 +52,8 @@ impl World {
     pub(super) fn storm(&mut self) {
         let n = self.rng.range(1, 4);
         self.troubles += 1;
-        if self.rng.one_in(2) {
+        // What waits between faults and device is counted nowhere: where it may be given up the device is busy otherwise.
+        if self.rng.one_in(2) && self.config.timeout.is_none() {
             trace!(self, "  the device takes nothing {n} times");
             return self.emu.force_busy(u64::from(n));
         }
