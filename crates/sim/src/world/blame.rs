@@ -72,7 +72,7 @@ impl World {
             if zone.conventional {
                 return false;
             }
-            let odd = zone.fuzzy || zone.moved || zone.dead || zone.half;
+            let odd = zone.fuzzy || zone.moved || zone.dead || zone.half || zone.spans > 0;
             let (now, then) = (self.spy.failures_of(z), zone.settled);
             odd || match bio.status {
                 S::StaleWritePointer => now.unknown > then.unknown,

@@ -294,7 +294,9 @@ impl World {
         }
         let stamp = self.stamp(total);
         let mut first = stamp;
+        let several = u32::from(parts.len() > 1);
         for (z, generation, offset, len) in &mut parts {
+            self.zones[*z].spans += several;
             self.stamped(first, *len, *z, Some(*offset));
             first += u64::from(*len);
             let zone = &mut self.zones[*z];

@@ -149,9 +149,12 @@ impl World {
         }
         let fua = bio.flags.contains(Flags::FUA);
         let mut at = 0;
+        let several = u32::from(parts.len() > 1);
         for (z, generation, offset, len) in parts {
             let zone = &mut self.zones[z];
             zone.writes -= 1;
+            zone.spans -= several;
+            zone.half |= several > 0 && !bio.status.is_ok();
             if !bio.status.is_ok() {
                 zone.unsure |= !zone.conventional;
                 zone.failed = true;

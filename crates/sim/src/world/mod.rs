@@ -78,8 +78,11 @@ pub(crate) struct Zone {
     pub(crate) mixed: bool,
     /// A reset or finish that is not strict met writes in flight: they may be aborted by it.
     pub(crate) loose: bool,
-    /// A reset or finish of several zones failed: it may have been carried out here.
+    /// A reset or finish of several zones failed, and may have been carried out here; or a write to several, which
+    /// moved nothing here.
     pub(crate) half: bool,
+    /// Writes to several zones in flight: another zone may be why they fail.
+    pub(crate) spans: u32,
     /// The first stamp of this generation.
     pub(crate) born: u64,
     /// Failures that the client has taken note of: what fails from now on has another reason.

@@ -257,7 +257,10 @@ impl World {
     pub(super) fn orphaned(&mut self, asked: Asked) {
         match asked {
             Asked::Write { parts, .. } => {
+                let several = parts.len() > 1;
                 for (z, ..) in parts {
+                    self.zones[z].spans -= u32::from(several);
+                    self.zones[z].half |= several;
                     self.orphan_write(z);
                 }
             }
@@ -270,6 +273,8 @@ impl World {
                     zone.orphans += 1;
                     (zone.unsure, zone.failed, zone.fuzzy) = (true, true, true);
                     zone.shadow.fill(None);
+                    // A reset that nobody was told of.
+                    zone.durable = 0;
                 }
                 self.spoiled = true;
             }
