@@ -34,8 +34,8 @@ struct Shown {
 
 /// Lists, shows or sets attributes.
 pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let disk = Opened::new(&args.spec, Use::Look)?;
-    let disk = disk.disk.disk();
+    let opened = Opened::new(&args.spec, Use::Look)?;
+    let disk = opened.disk.disk();
     let Some(name) = &args.name else {
         let all = disk.attributes();
         if args.json {
@@ -54,13 +54,18 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
     };
     if let Some(value) = &args.value {
         let was = disk.attribute(name).unwrap_or_default();
-        disk.set_attribute(name, value)?;
+        opened.disk.set_attribute(name, value)?;
         if args.json {
             let map = BTreeMap::from([("name", name.as_str()), ("was", &was), ("value", value)]);
             serde_json::to_writer(&mut *out, &map)?;
             return Ok(writeln!(out)?);
         }
-        let key = if name == "strict_management" { "strict" } else { name };
+        let key = match name.as_str() {
+            "strict_management" => "strict".to_owned(),
+            "zoned_qd1_writes" => "qd1".to_owned(),
+            "zoned_qd1_policy" => "policy".to_owned(),
+            other => other.replace('_', "-"),
+        };
         return Ok(writeln!(
             out,
             "{name}: {was} -> {value}, for as long as this process has the disk; {key}={value} in a \

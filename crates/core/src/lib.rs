@@ -18,6 +18,7 @@ mod error;
 pub mod planted;
 pub mod plug;
 mod random;
+pub mod sched;
 pub mod spec;
 pub mod stack;
 pub mod unit;

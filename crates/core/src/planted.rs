@@ -119,6 +119,18 @@ pub enum Bug {
     FullLooksActive,
     /// A report changes a zone whose write pointer is known (E5).
     ReportOverridesHealthy,
+    /// The single writer does not go on after a turn that ended with an error: the wake-up that never comes (Q8).
+    GateLostWake,
+    /// A zone whose waiting writes are aborted while it is listed stays busy, with no entry in the list (Q7).
+    AbortKeepsListed,
+    /// Attributes that need a drained disk change at once (Q9).
+    ToggleAtOnce,
+    /// The single writer never looks at the deadline of a zone.
+    DeadlineIgnored,
+    /// A queue that has a tag back does not ask the scheduler who is next.
+    SchedulerAsleep,
+    /// A zone lock is not taken: two writes of a zone are sent at a time (C1).
+    ZoneLockForgotten,
 
     // ---- races: only a model checker meets them, for the simulation has one thread ----
     /// A writer that finds its zone busy lets go of the lock before it parks.
@@ -153,7 +165,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every one that the simulation must catch.
-    pub const ALL: [Bug; 56] = [
+    pub const ALL: [Bug; 62] = [
         Bug::ReservationNotUndone,
         Bug::PluggedAfterAbort,
         Bug::PluggedClearedEarly,
@@ -210,6 +222,12 @@ impl Bug {
         Bug::LineCountsAsBusy,
         Bug::FullLooksActive,
         Bug::ReportOverridesHealthy,
+        Bug::GateLostWake,
+        Bug::AbortKeepsListed,
+        Bug::ToggleAtOnce,
+        Bug::DeadlineIgnored,
+        Bug::SchedulerAsleep,
+        Bug::ZoneLockForgotten,
     ];
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the others.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::emu::timing::Profile;
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::spec::Spec;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector};
@@ -50,9 +51,14 @@ struct World {
 
 impl World {
     fn new(mode: Mode, nomerges: bool, queues: usize, tags: u16) -> World {
+        let config = DiskConfig { mode, nomerges, ..DiskConfig::default() };
+        Self::with(config, queues, tags)
+    }
+
+    fn with(config: DiskConfig, queues: usize, tags: u16) -> World {
         let geometry = Geometry::new(ZONES, ZONE_SECTORS, ZONE_SECTORS).unwrap();
         let device = EmuDisk::new(EmuConfig::new(EmuKind::Null, geometry)).unwrap();
-        Self::on(device, mode, nomerges, queues, tags)
+        Self::on(device, config, queues, tags)
     }
 
     /// On a drive of so many zones, in virtual time.
@@ -61,11 +67,15 @@ impl World {
             "sim-{profile},zones={ZONES},zone-size=64M,zone-capacity=64M,max-open=0,max-active=0"
         );
         let profile = Profile::from_spec(&mut Spec::parse(&spec).unwrap()).unwrap().unwrap();
-        Self::on(EmuDisk::timed(&profile, EmuKind::Null).unwrap(), Mode::Plug, false, queues, tags)
+        Self::on(
+            EmuDisk::timed(&profile, EmuKind::Null).unwrap(),
+            DiskConfig::default(),
+            queues,
+            tags,
+        )
     }
 
-    fn on(device: Arc<EmuDisk>, mode: Mode, nomerges: bool, queues: usize, tags: u16) -> World {
-        let config = DiskConfig { mode, nomerges, ..DiskConfig::default() };
+    fn on(device: Arc<EmuDisk>, config: DiskConfig, queues: usize, tags: u16) -> World {
         let mut now = Nanos(0);
         let disk = Disk::open(device, config, &mut |due| {
             now = due.unwrap_or(now).max(now);
@@ -166,4 +176,25 @@ fn nothing_is_allocated_after_warm_up() {
             random_write(w, b);
         }
     });
+    let mixed = |w: &mut World, b: &mut Bio| {
+        if w.random(2) == 0 {
+            read(w, b);
+        } else {
+            append(w, b);
+        }
+    };
+    for policy in Policy::ALL {
+        let single = DiskConfig {
+            zoned_qd1_writes: Some(true),
+            zoned_qd1_policy: policy,
+            ..DiskConfig::default()
+        };
+        World::with(single, 3, 4).check("a single writer", mixed);
+    }
+    for scheduler in [Scheduler::MqDeadline, Scheduler::Shuffle(1)] {
+        for queue_depth in [0, 3] {
+            let scheduled = DiskConfig { scheduler, queue_depth, ..DiskConfig::default() };
+            World::with(scheduled, 3, 4).check("a scheduler", mixed);
+        }
+    }
 }

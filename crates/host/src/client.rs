@@ -56,7 +56,7 @@ impl Client {
     /// Takes BIOs from the front of `bios`, as many as the depth allows, and returns how many.
     #[inline]
     pub fn submit(&mut self, bios: &mut Bios) -> usize {
-        let now = self.shared.clock.now();
+        let now = self.shared.now();
         let taken = self.lane.lock().submit(now, bios);
         self.shared.wakers.call();
         taken
@@ -65,7 +65,7 @@ impl Client {
     /// Does what there is to do, and appends BIOs of this client that have finished to `done`.
     #[inline]
     pub fn poll(&mut self, done: &mut Bios) {
-        let now = self.shared.clock.now();
+        let now = self.shared.now();
         let before = done.len();
         let mut own_work = false;
         if let Some(mut queue) = self.lane.try_lock() {
@@ -104,7 +104,7 @@ impl Client {
                 .collect();
             self.seen = version;
         }
-        let now = self.shared.clock.now();
+        let now = self.shared.now();
         for lane in &self.others {
             if let Some(mut queue) = lane.try_lock()
                 && queue.is_busy()

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, QueueConfig};
-use zoneplug_core::{Device, Error};
+use zoneplug_core::{Device, Error, Nanos};
 
 /// How long whoever drops the last handle of a disk waits for the reactor to have left.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
@@ -43,6 +43,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The time for the disk: none is read where nobody looks at it.
+    #[inline]
+    pub(crate) fn now(&self) -> Nanos {
+        if self.deadlines || self.disk.is_timed() { self.clock.now() } else { Nanos(0) }
+    }
+
     /// Has the reactor look at the lanes.
     pub(crate) fn kick(self: &Arc<Shared>) {
         if !self.reactor.kick() {
@@ -183,9 +189,8 @@ impl HostedDisk {
         let survive_panics = config.survive_panics || !device.never_panics();
         let config = DiskConfig { survive_panics, ..config };
         let deadlines = config.timeout.is_some();
-        let real = Clock::new(true);
-        let clock = Clock::new(device.is_timed() || deadlines);
-        let disk = Disk::open(device, config, &mut |_| real.now())?;
+        let clock = Clock::new(true);
+        let disk = Disk::open(device, config, &mut |_| clock.now())?;
         Ok(HostedDisk {
             shared: Handle::first(Shared {
                 disk,
@@ -256,7 +261,7 @@ impl HostedDisk {
         let mut queue = self.shared.disk.open_polled_queue(1, 1)?;
         let mut revalidation = self.shared.disk.revalidate();
         loop {
-            if let Some(result) = revalidation.poll(&mut queue, self.shared.clock.now()) {
+            if let Some(result) = revalidation.poll(&mut queue, self.shared.now()) {
                 drop(revalidation);
                 if queue.late() > 0 {
                     // Its report has not come back: an orphan of the disk would slow down everybody.
@@ -270,9 +275,28 @@ impl HostedDisk {
         }
     }
 
+    /// Changes an attribute: returns when it has taken effect. One that needs a drained disk freezes it for that long.
+    ///
+    /// ```
+    /// let disk = zoneplug_host::HostedDisk::open_spec("null,zones=4,zone-size=1M").unwrap();
+    /// let client = disk.open_client(16, 8).unwrap();
+    /// disk.set_attribute("zoned_qd1_writes", "1").unwrap();
+    /// assert_eq!(disk.disk().attribute("zoned_qd1_writes").unwrap(), "1");
+    /// ```
+    pub fn set_attribute(&self, name: &str, value: &str) -> Result<(), Error> {
+        let mut change = self.shared.disk.change_attribute(name, value)?;
+        while !change.poll() {
+            self.run_all();
+            std::thread::yield_now();
+        }
+        drop(change);
+        self.shared.wakers.call();
+        Ok(())
+    }
+
     fn run_all(&self) {
         let lanes = lock(&self.shared.lanes).clone();
-        let now = self.shared.clock.now();
+        let now = self.shared.now();
         for lane in lanes {
             if let Some(mut queue) = lane.try_lock() {
                 queue.poll_for_owner(now);

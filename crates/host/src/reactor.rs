@@ -150,7 +150,7 @@ fn run(shared: &Shared) {
     loop {
         // Before the lanes are looked at: once nobody has the disk, no lane comes.
         let closing = reactor.is_closing();
-        let now = shared.clock.now();
+        let now = shared.now();
         let (wanted, late) = {
             let lanes = lock(&shared.lanes);
             let late = shared.deadlines && lanes.iter().any(|l| l.may_be_late());

@@ -73,7 +73,8 @@ impl Command {
             generation: 0,
             epoch: 0,
             owner: 0,
-            owners: Vec::new(),
+            // Room for what usually comes together, so that a command does not grow late.
+            owners: Vec::with_capacity(bios.min(32)),
             slot: NO_SLOT,
             tag: 0,
             due: Nanos(0),

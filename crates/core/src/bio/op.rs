@@ -106,6 +106,11 @@ impl Flags {
     /// them (E10). The status is *zone busy* if a zone of the range had writes in flight.
     pub const RESYNC: Flags = Flags(16);
 
+    /// Ahead of the others, where a scheduler is on. Writes to one zone stay in order whatever their class (W19).
+    pub const RT: Flags = Flags(32);
+    /// When the others have nothing to send, where a scheduler is on.
+    pub const IDLE: Flags = Flags(64);
+
     /// The flags that reach a device.
     pub(crate) const DEVICE: u8 = Self::FUA.0 | Self::PREFLUSH.0;
 

@@ -3,11 +3,10 @@
 use super::Disk;
 use super::layout::Layout;
 use super::sync::{Ordering, lock};
-use crate::error::{Error, ErrorKind};
 use crate::plug::{Counters, ZoneCounters};
+use crate::sched::WriterCounters;
 use crate::unit::{Sector, ZoneNo};
 use std::fmt::{self, Write};
-use std::sync::Arc;
 
 /// One attribute of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +15,7 @@ pub struct Attribute {
     pub name: &'static str,
     /// Its value as text.
     pub value: String,
-    /// Whether [`Disk::set_attribute`] takes it.
+    /// Whether [`Disk::change_attribute`] takes it.
     pub writable: bool,
 }
 
@@ -35,6 +34,8 @@ pub struct DiskCounters {
     pub late: u64,
     /// Queues of the device that panicked.
     pub dead_queues: u64,
+    /// What the single writer did.
+    pub writer: WriterCounters,
 }
 
 impl Disk {
@@ -45,11 +46,10 @@ impl Disk {
         let bytes = |sectors: u32| Sector(u64::from(sectors)).to_bytes().0.to_string();
         let flag = |b: bool| u8::from(b).to_string();
         let ro = |name, value| Attribute { name, value, writable: false };
-        let rw = |name, value| Attribute { name, value, writable: true };
         let seq = g.nr_zones() - g.nr_conventional();
         // O1: a limit that cannot be reached is none.
         let limit = |n: u32| if n >= seq { "0".to_owned() } else { n.to_string() };
-        vec![
+        let mut all = vec![
             ro("zoned", "host-managed".to_owned()),
             ro("nr_zones", g.nr_zones().to_string()),
             ro("chunk_sectors", g.zone_sectors().to_string()),
@@ -62,46 +62,14 @@ impl Disk {
             ro("rotational", flag(lim.rotational)),
             ro("zone_append", if l.native_append { "native" } else { "emulated" }.to_owned()),
             ro("mode", c.mode.to_string()),
-            rw("nomerges", flag(c.nomerges)),
-            rw("strict_management", flag(c.strict_management)),
-        ]
+        ];
+        all.extend(super::tunable::all(&l));
+        all
     }
 
     /// The value of one attribute.
     pub fn attribute(&self, name: &str) -> Option<String> {
         self.attributes().into_iter().find(|a| a.name == name).map(|a| a.value)
-    }
-
-    /// Changes an attribute of a disk in use. It holds from each queue's next call on.
-    pub fn set_attribute(&self, name: &str, value: &str) -> Result<(), Error> {
-        let known = self.attributes();
-        let Some(attribute) = known.iter().find(|a| a.name == name) else {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no attribute {name}"))
-                .hint(format!("attributes: {}", names(known.iter()))));
-        };
-        if !attribute.writable {
-            return Err(Error::invalid(format!("the attribute {name} cannot be changed")).hint(
-                format!("writable attributes: {}", names(known.iter().filter(|a| a.writable))),
-            ));
-        }
-        let on = match value {
-            "0" => false,
-            "1" => true,
-            _ => {
-                return Err(Error::invalid(format!("{name} is 0 or 1, not {value}"))
-                    .hint(format!("set {name} to 0 or to 1")));
-            }
-        };
-        let mut layout = lock(&self.shared.layout);
-        let mut config = layout.config.clone();
-        match name {
-            "nomerges" => config.nomerges = on,
-            _ => config.strict_management = on,
-        }
-        *layout = Arc::new(Layout::new(layout.geometry.clone(), layout.limits.clone(), config));
-        drop(layout);
-        self.shared.bump();
-        Ok(())
     }
 
     /// Writes the plug dump, in the form of Linux's `zone_wplugs`: a line for each zone that is busy, stale or partly
@@ -150,6 +118,7 @@ impl Disk {
             all.plugs.parked += c.parked.load(Ordering::Relaxed);
         }
         drop(queues);
+        all.writer = lock(&self.shared.gate.0).counters;
         for s in &self.shared.shards {
             let shard = lock(&s.0);
             all.plugs.add(&shard.counters);
@@ -186,8 +155,4 @@ fn fake_max_open(l: &Layout) -> u32 {
     } else {
         l.limits.max_open_zones
     }
-}
-
-fn names<'a>(attributes: impl Iterator<Item = &'a Attribute>) -> String {
-    attributes.map(|a| a.name).collect::<Vec<_>>().join(", ")
 }

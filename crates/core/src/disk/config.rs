@@ -1,5 +1,6 @@
 //! How a disk and its queues are opened.
 
+use crate::sched::{Balance, DeadlineConfig, Policy, Scheduler};
 use crate::unit::Nanos;
 use std::fmt;
 use std::task::Waker;
@@ -16,8 +17,8 @@ pub enum Mode {
     /// Not at all: what a program that sends writes as they come gets, and what a stacked device that
     /// needs no order uses (P15).
     None,
-    /// A first-in first-out dispatcher that takes a lock on the zone when it sends a write; requests wait with a tag
-    /// in their hands. What Linux did before plugging, for comparison (C1, C3).
+    /// Zone write locking: a scheduler that takes a lock on the zone when it sends a write; requests wait in it with a
+    /// tag in their hands. What Linux did before plugging, for comparison (C1, C3).
     Lock,
 }
 
@@ -60,6 +61,24 @@ pub struct DiskConfig {
     pub strict_management: bool,
     /// Count per zone too: [`Disk::zone_counters`](super::Disk::zone_counters).
     pub zone_counters: bool,
+    /// One write to sequential zones at a time on the whole disk, zone after zone (Q1). `None`: on rotational devices.
+    /// Only with plugs.
+    pub zoned_qd1_writes: Option<bool>,
+    /// Which zone the single writer goes to next.
+    pub zoned_qd1_policy: Policy,
+    /// How long the single writer waits for the next write of the zone it has just written, while others wait.
+    pub anticipation: Nanos,
+    /// How long a zone waits for the single writer before it is next, whatever the policy says, and before the zone that
+    /// has its turn must give way, once what waited there when the turn began is written. 0: for ever.
+    pub zone_deadline: Nanos,
+    /// Who gets a tag first. In `lock` mode `mq-deadline` if none is named: zone locks are a scheduler's (C1).
+    pub scheduler: Scheduler,
+    /// How `mq-deadline` behaves.
+    pub deadline: DeadlineConfig,
+    /// Where a scheduler is on: most commands at the device, whatever the queues' tags add up to. 0: no other limit.
+    pub queue_depth: u32,
+    /// Where a scheduler is on: how time is shared while both reads and writes wait. `None`: as the scheduler does it.
+    pub read_write_balance: Option<Balance>,
     /// How long a command may take. One that is not back by then ends with [`Status::Timeout`](crate::Status::Timeout),
     /// its outcome unknown; see [`Bio::late`](crate::Bio::late) for what becomes of its memory. `None`: for ever.
     pub timeout: Option<Nanos>,
@@ -79,6 +98,14 @@ impl Default for DiskConfig {
             emulate_append: false,
             strict_management: false,
             zone_counters: false,
+            scheduler: Scheduler::None,
+            deadline: DeadlineConfig::default(),
+            queue_depth: 0,
+            read_write_balance: None,
+            zoned_qd1_writes: None,
+            zoned_qd1_policy: Policy::Fifo,
+            anticipation: Nanos(0),
+            zone_deadline: Nanos(0),
             timeout: None,
             survive_panics: false,
             shards: 64,

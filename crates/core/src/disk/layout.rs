@@ -4,6 +4,9 @@ use super::{DiskConfig, Mode};
 use crate::bio::{Bio, Op, Status};
 use crate::planted::{Bug, planted};
 use crate::plug::Merge;
+use crate::sched::Scheduler;
+use crate::sched::elevator::Setup;
+use crate::sched::gate::Manners;
 use crate::unit::ZoneNo;
 use crate::zone::{Geometry, Limits};
 
@@ -17,6 +20,16 @@ pub(crate) struct Layout {
     pub(crate) plugs: bool,
     /// Whether appends go to the device as they are.
     pub(crate) native_append: bool,
+    /// Whether something else than tags decides who goes first: a queue's tags are in `held` then, so that the paths of
+    /// all other disks need not ask.
+    pub(crate) special: bool,
+    /// Whether a scheduler is on.
+    pub(crate) scheduled: bool,
+    /// Whether there is a single writer (Q1), and how it behaves.
+    pub(crate) gated: bool,
+    pub(crate) manners: Manners,
+    /// Whether the layer itself looks at the time.
+    pub(crate) timed: bool,
     pub(crate) merge: Merge,
     /// Longest command with data, in sectors.
     pub(crate) max_transfer: u32,
@@ -31,8 +44,21 @@ impl Layout {
         let max_transfer = limits.transfer_sectors();
         let native = limits.zone_append_max_sectors != 0 && !config.emulate_append;
         let plugs = config.mode == Mode::Plug;
+        // C1: zone locks are a scheduler's.
+        let scheduled = config.scheduler != Scheduler::None || config.mode == Mode::Lock;
+        let gated = plugs && config.zoned_qd1_writes.unwrap_or(limits.rotational);
         Layout {
             plugs,
+            special: gated || scheduled,
+            scheduled,
+            gated,
+            timed: scheduled || gated && (config.anticipation.0 | config.zone_deadline.0) != 0,
+            manners: Manners {
+                policy: config.zoned_qd1_policy,
+                anticipation: config.anticipation,
+                deadline: config.zone_deadline,
+                capacity: geometry.capacity(),
+            },
             native_append: native,
             merge: Merge {
                 max_sectors: max_transfer,
@@ -55,6 +81,24 @@ impl Layout {
             geometry,
             limits,
             config,
+        }
+    }
+
+    /// The scheduler that is on.
+    pub(crate) fn scheduler(&self) -> Scheduler {
+        match (self.config.mode, self.config.scheduler) {
+            (Mode::Lock, Scheduler::None) => Scheduler::MqDeadline,
+            (_, scheduler) => scheduler,
+        }
+    }
+
+    pub(crate) fn elevator_setup(&self) -> Setup {
+        Setup {
+            scheduler: self.scheduler(),
+            deadline: self.config.deadline,
+            balance: self.config.read_write_balance,
+            depth: self.config.queue_depth,
+            locks: if self.config.mode == Mode::Lock { self.geometry.nr_zones() } else { 0 },
         }
     }
 

@@ -63,6 +63,8 @@ pub(crate) struct Mailbox {
     filled: AtomicBool,
     /// The freeze that the owner has seen, with the lowest bit set while it still had work (see `freeze`).
     pub(crate) ack: AtomicU32,
+    /// `lock` mode: requests of the owner that others have completed.
+    pub(crate) tags_back: AtomicU32,
     /// On a line of its own: the owner writes it while others deliver.
     pub(crate) counts: Padded<Counts>,
 }
@@ -86,6 +88,11 @@ impl Mailbox {
         drop(inner);
         call(waker);
         Ok(())
+    }
+
+    /// Makes room for `n` BIOs.
+    pub(crate) fn reserve(&self, n: usize) {
+        lock(&self.inner).bios.reserve(n);
     }
 
     /// Whether there may be something to collect.

@@ -2,7 +2,6 @@
 //! and the writes of a disk without plugs.
 
 use super::Shared;
-use super::config::Mode;
 use super::layout::Layout;
 use super::queue::Lane;
 use super::sync::{Ordering, lock};
@@ -85,7 +84,7 @@ impl Lane {
         if bio.len_sectors > layout.append_max {
             return Err(Status::AppendTooLarge);
         }
-        if bio.flags.contains(Flags::NOWAIT) && self.free.is_empty() {
+        if bio.flags.contains(Flags::NOWAIT) && self.idle_tags() == 0 {
             return Err(Status::WouldBlock);
         }
         if layout.plugs && !planted(Bug::NativeAppendTracked) {
@@ -136,7 +135,7 @@ impl Lane {
         if bio.sector.0 >= layout.geometry.capacity().0 {
             return Err(Status::OutOfRange);
         }
-        if bio.flags.contains(Flags::NOWAIT) && self.free.is_empty() {
+        if bio.flags.contains(Flags::NOWAIT) && self.idle_tags() == 0 {
             return Err(Status::WouldBlock);
         }
         let records = bio.buf.len() as usize / ZONE_RECORD_LEN;
@@ -234,36 +233,32 @@ impl Lane {
                 && u64::from(bio.len_sectors) == layout.geometry.capacity().0
     }
 
-    /// Shapes the command of a BIO that is not a read. Returns whether it must have a zone's lock first.
-    pub(crate) fn prepare(layout: &Layout, bio: &Bio, cmd: &mut Command) -> bool {
+    /// Shapes the command of a BIO that is not a read.
+    pub(crate) fn prepare(layout: &Layout, bio: &Bio, cmd: &mut Command) {
         let g = &layout.geometry;
         match bio.op {
             Op::Write | Op::WriteZeroes => {
                 let (zone, _) = g.zone_of(bio.sector);
                 cmd.zone = zone.0;
-                layout.config.mode == Mode::Lock && !g.is_conventional(zone)
             }
             Op::ZoneReset | Op::ZoneResetAll if Self::resets_all(layout, bio) => {
                 // The BIO's own operation stays what it is.
                 cmd.op = Op::ZoneResetAll;
                 cmd.sector = Sector(0);
                 cmd.len_sectors = 0;
-                false
             }
             Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset | Op::ZoneResetAll => {
                 let (zone, _) = g.zone_of(bio.sector);
                 cmd.zone = zone.0;
                 cmd.len_sectors = g.zone_len_sectors(zone);
-                false
             }
             Op::ReportZones => {
                 cmd.report.clear();
                 cmd.report_max = bio.buf.len() / ZONE_RECORD_LEN as u32;
                 cmd.epoch = bio.result;
                 cmd.len_sectors = 0;
-                false
             }
-            Op::Read | Op::Flush | Op::Discard | Op::ZoneAppend => false,
+            Op::Read | Op::Flush | Op::Discard | Op::ZoneAppend => {}
         }
     }
 

@@ -9,18 +9,21 @@
 
 mod attr;
 mod config;
+mod elevator;
 mod freeze;
 mod late;
 mod layout;
-mod lock_mode;
+mod line;
 mod mailbox;
 mod manage;
 mod poll;
 mod queue;
 mod revalidate;
+mod single_writer;
 mod split;
 pub(crate) mod sync;
 mod trace;
+mod tunable;
 mod watch;
 mod write;
 
@@ -30,10 +33,13 @@ pub use freeze::Freeze;
 pub use late::Late;
 pub use queue::DiskQueue;
 pub use revalidate::Revalidation;
+pub use tunable::AttributeChange;
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::plug::Shard;
+use crate::sched::elevator::Elevator;
+use crate::sched::gate::Gate;
 use crate::unit::{Nanos, ZoneNo};
 use crate::zone::{Geometry, Limits, ZoneInfo, ZoneType};
 use layout::Layout;
@@ -72,6 +78,12 @@ pub(crate) struct Shared {
     pub(crate) late: Arc<late::LateTable>,
     /// A native append has been used since the last reset of all zones (A8).
     pub(crate) append_used: AtomicBool,
+    /// Whether the device or the layer looks at the time.
+    pub(crate) timed: AtomicBool,
+    /// The single writer. Taken before a shard's lock, never after it.
+    pub(crate) gate: Padded<Mutex<Gate>>,
+    /// What waits where a scheduler is on. No other lock is taken under it.
+    pub(crate) elevator: Padded<Mutex<Elevator>>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -107,6 +119,12 @@ impl Shared {
         }
     }
 
+    /// The layout that holds from now on is this: notes what others go by than who has a copy of it.
+    pub(crate) fn note(&self, layout: &Layout) {
+        self.timed.store(layout.timed || self.device.is_timed(), Ordering::Relaxed);
+        self.configure_elevator(layout);
+    }
+
     pub(crate) fn bump(&self) {
         self.state.0.fetch_add(VERSION, Ordering::AcqRel);
     }
@@ -119,6 +137,7 @@ impl Shared {
         aborted: &mut Vec<Box<crate::Bio>>,
     ) {
         let depths = self.depths.load(Ordering::Relaxed) as usize;
+        lock(&self.gate.0).clear();
         for s in &self.shards {
             let mut g = lock(&s.0);
             g.abort_all(aborted);
@@ -176,11 +195,13 @@ impl Disk {
             .min(geometry.nr_zones().next_power_of_two())
             .min(config.shards.max(1).next_power_of_two())
             .trailing_zeros();
+        let layout = Layout::new(geometry, limits, config);
         let disk = Disk {
             shared: Arc::new(Shared {
+                timed: AtomicBool::new(layout.timed || device.is_timed()),
                 device,
                 state: Padded(AtomicU32::new(0)),
-                layout: Mutex::new(Arc::new(Layout::new(geometry, limits, config))),
+                layout: Mutex::new(Arc::new(layout)),
                 shards: (0..1usize << shard_bits).map(|_| Padded::default()).collect(),
                 shard_bits,
                 queues: Mutex::default(),
@@ -190,8 +211,11 @@ impl Disk {
                 past: Counts::default(),
                 late: Arc::default(),
                 append_used: AtomicBool::new(false),
+                gate: Padded::default(),
+                elevator: Padded::default(),
             }),
         };
+        disk.shared.note(&disk.layout());
         let mut queue =
             disk.open_queue(QueueConfig { depth: 1, tags: 1, ..QueueConfig::default() })?;
         let mut revalidation = disk.revalidate();
@@ -231,6 +255,9 @@ impl Disk {
         for s in &self.shared.shards {
             lock(&s.0).reserve(depths as usize);
         }
+        if self.layout().scheduled {
+            lock(&self.shared.elevator.0).reserve(self.shared.usual_waiting());
+        }
         let mut queue = DiskQueue::new(self.shared.clone(), lower, &config);
         queue.lane.late = late;
         Ok(queue)
@@ -254,6 +281,13 @@ impl Disk {
     /// How the disk was opened, with attributes as they are now.
     pub fn config(&self) -> DiskConfig {
         self.layout().config.clone()
+    }
+
+    /// Whether the device or the layer looks at the time that queues are given. A driver may pass an old time to a disk
+    /// that does not. It changes with attributes.
+    #[inline]
+    pub fn is_timed(&self) -> bool {
+        self.shared.timed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn layout(&self) -> Arc<Layout> {

@@ -4,7 +4,6 @@
 //! BIOs reach their owners (section 15.10 of the requirements; the original does it the other way round and
 //! pays with B7, B32c and CODE-4).
 
-use super::config::Mode;
 use super::layout::Layout;
 use super::queue::{DiskQueue, Lane, Ready};
 use super::sync::{Ordering, lock};
@@ -24,17 +23,32 @@ impl DiskQueue {
         if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen {
             self.refresh(now);
         }
+        if self.layout.special {
+            self.poll_special(now, done);
+        } else {
+            self.poll_as::<false>(now, done);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_special(&mut self, now: Nanos, done: &mut Bios) {
+        self.poll_as::<true>(now, done);
+    }
+
+    /// `SPECIAL`: the layout is, and the ordinary path does not ask.
+    #[inline(always)]
+    fn poll_as<const SPECIAL: bool>(&mut self, now: Nanos, done: &mut Bios) {
         let DiskQueue { shared, layout, lane } = self;
         let before = done.len();
         lane.lower.poll(now, &mut lane.fin);
         while let Some(cmd) = lane.fin.pop_front() {
-            lane.finished(shared, layout, cmd, done);
+            lane.finished::<SPECIAL>(shared, layout, cmd, done);
         }
-        if !lane.ready.is_empty() {
+        if SPECIAL {
+            lane.line_up(shared, layout, now);
+        } else if !lane.ready.is_empty() {
             lane.send_ready(shared, layout);
-        }
-        if !lane.dispatch.is_empty() {
-            lane.dispatch_locked(shared);
         }
         if !lane.out.is_empty() {
             lane.lower.submit(now, &mut lane.out);
@@ -117,6 +131,7 @@ impl DiskQueue {
             let state = orphan.shared.state.0.load(Ordering::Acquire);
             orphan.lane.seen = state;
             orphan.layout = lock(&orphan.shared.layout).clone();
+            orphan.lane.place_tags(orphan.layout.special);
             orphan.lane.peers.clone_from(&lock(&orphan.shared.queues));
             orphan.poll(now, &mut dropped);
             super::freeze::acknowledge(&orphan.lane, state);
@@ -142,7 +157,7 @@ impl DiskQueue {
 
 impl Lane {
     #[inline]
-    fn finished(
+    fn finished<const SPECIAL: bool>(
         &mut self,
         shared: &Shared,
         layout: &Layout,
@@ -168,14 +183,6 @@ impl Lane {
         if cmd.status.is_ok() {
             trace::appends(layout, &cmd.bios);
         }
-        if layout.config.mode == Mode::Lock {
-            let (mut shard, i) = shared.shard(ZoneNo(cmd.zone));
-            shard.plugs[i].unlock_zone();
-            drop(shard);
-            self.settle_status(layout, &mut cmd);
-            self.deliver(shared, &mut cmd, done);
-            return self.free.push(cmd);
-        }
         let zone = ZoneNo(cmd.zone);
         let (mut guard, i) = shared.shard(zone);
         let mut next = Next::Idle;
@@ -196,6 +203,13 @@ impl Lane {
         }
         if !cmd.status.is_ok() {
             self.settle_status(layout, &mut cmd);
+        }
+        if SPECIAL {
+            if next == Next::Issue {
+                guard.plugs[i].get_in_line();
+            }
+            drop(guard);
+            return self.finished_special(shared, layout, next, cmd, done);
         }
         if next == Next::Issue && !self.ready.is_empty() {
             // Others wait for a tag, perhaps reads: a zone that is written without end keeps none from them (C3). It goes
@@ -278,6 +292,9 @@ impl Lane {
         for bio in &mut bios {
             bio.status = if planted(Bug::AbortAsOk) { Status::Ok } else { status };
             Self::forget_sector(layout, bio);
+        }
+        if layout.gated && !bios.is_empty() {
+            Self::sweep(shared);
         }
         self.sort_out(shared, &mut bios, done);
         self.aborted = bios;
@@ -410,7 +427,8 @@ impl Lane {
                         self.free.push(cmd);
                     }
                 }
-                None => {
+                // A single writer's entries never come here.
+                Some(Ready::Turn(_) | Ready::More(..) | Ready::Done(_) | Ready::Broken) | None => {
                     self.free.push(cmd);
                     break;
                 }

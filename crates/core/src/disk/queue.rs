@@ -10,7 +10,7 @@ use super::{ORPHANS, Shared};
 use crate::bio::{Bio, BioPool, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
 use crate::device::Queue;
 use crate::planted::{Bug, planted};
-use crate::unit::{Nanos, ZoneNo};
+use crate::unit::{Nanos, Sector, ZoneNo};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
@@ -22,7 +22,17 @@ pub(crate) enum Ready {
     Bio(Box<Bio>),
     /// A busy zone whose next write has not been sent yet. Its BIOs are still parked and go on merging.
     Zone(ZoneNo),
+    /// The same, of a disk with a single writer: it is the zone's turn.
+    Turn(ZoneNo),
+    /// A write of the turn that ended there is done, and the zone has more.
+    More(ZoneNo, Sector),
+    /// The zone of the turn has nothing to write any more; its last write ended there.
+    Done(Sector),
+    /// The turn ends because a write failed, or because what waited was aborted.
+    Broken,
 }
+
+const _: () = assert!(size_of::<Ready>() == 16);
 
 /// A queue of a [`Disk`](super::Disk): used by one owner at a time, who submits and polls.
 pub struct DiskQueue {
@@ -36,8 +46,9 @@ impl std::fmt::Debug for DiskQueue {
         f.debug_struct("DiskQueue")
             .field("id", &self.lane.id)
             .field("outstanding", &self.lane.outstanding)
-            .field("free_tags", &self.lane.free.len())
-            .field("ready", &self.lane.ready.len())
+            .field("free_tags", &(self.lane.free.len() + self.lane.held.len()))
+            .field("ready", &(self.lane.ready.len() + self.lane.line.len()))
+            .field("wait", &self.lane.wait)
             .finish_non_exhaustive()
     }
 }
@@ -66,12 +77,15 @@ pub(crate) struct Lane {
     pub(crate) fin: Commands,
     /// Waiting for a tag.
     pub(crate) ready: VecDeque<Ready>,
-    /// `lock` mode: holding a tag, waiting for a zone.
-    pub(crate) dispatch: Commands,
+    /// Where something else than tags decides who goes first (`line.rs`): tags that are free, and who waits for one.
+    pub(crate) held: Vec<Box<Command>>,
+    pub(crate) line: VecDeque<Ready>,
+    /// The single writer waits with this queue: the number of the wait, and until when.
+    pub(crate) wait: Option<(u64, Nanos)>,
+    /// `lock` mode: requests of this queue that are in the scheduler or at the device, at most as many as it has tags.
+    pub(crate) entered: u32,
     /// Finished without the device.
     pub(crate) early: Vec<Box<Bio>>,
-    /// Zones that a dispatch round found locked.
-    pub(crate) blocked: Vec<u32>,
     /// A run that is being submitted.
     pub(crate) run: Vec<Box<Bio>>,
     pub(crate) scratch: Vec<Box<Bio>>,
@@ -97,6 +111,7 @@ impl DiskQueue {
         config: &QueueConfig,
     ) -> DiskQueue {
         let mailbox = Arc::new(Mailbox::default());
+        mailbox.reserve(config.depth.min(4096) as usize);
         let id = {
             let mut queues = lock(&shared.queues);
             let word = super::freeze::first_word(shared.state.0.load(Ordering::Acquire));
@@ -147,8 +162,8 @@ impl DiskQueue {
                 _ => lane.other(shared, layout, bio),
             }
         }
-        if !lane.dispatch.is_empty() {
-            lane.dispatch_locked(shared);
+        if layout.special {
+            lane.line_up(shared, layout, now);
         }
         if !lane.out.is_empty() {
             lane.lower.submit(now, &mut lane.out);
@@ -204,7 +219,7 @@ impl DiskQueue {
 
     /// The next moment at which `poll` has work of its own, or of queues that were dropped with work in flight.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let own = self.lane.lower.next_deadline();
+        let own = self.lane.next_deadline();
         if self.shared.state.0.load(Ordering::Acquire) & ORPHANS == 0 {
             return own;
         }
@@ -214,7 +229,7 @@ impl DiskQueue {
             // Somebody has them out to poll them. He sees this when he brings them back, and wakes who sleeps.
             self.shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
         }
-        orphans.iter().filter_map(|o| o.lane.lower.next_deadline()).chain(own).min()
+        orphans.iter().filter_map(|o| o.lane.next_deadline()).chain(own).min()
     }
 
     /// Prepares for sleep: `waker` is woken when another queue delivers a BIO of this one or when the disk is thawed;
@@ -251,6 +266,7 @@ impl DiskQueue {
             self.poll_orphans(now);
         }
         self.layout = lock(&self.shared.layout).clone();
+        self.lane.place_tags(self.layout.special);
         self.lane.peers.clone_from(&lock(&self.shared.queues));
         let frozen = super::freeze::acknowledge(&self.lane, state);
         // An orphan or a freeze keeps this path: `seen` must not match.
@@ -300,8 +316,10 @@ impl Lane {
             out: Commands::with_capacity(nr_tags + 1),
             fin: Commands::with_capacity(nr_tags + 1),
             ready: VecDeque::with_capacity(nr_bios),
-            dispatch: Commands::new(),
-            blocked: Vec::new(),
+            held: Vec::with_capacity(nr_tags),
+            line: VecDeque::with_capacity(nr_bios),
+            wait: None,
+            entered: 0,
             early: Vec::with_capacity(nr_bios),
             run: Vec::with_capacity(nr_bios),
             scratch: Vec::with_capacity(nr_bios),
@@ -326,7 +344,22 @@ impl Lane {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.free.len() < usize::from(self.tags) || !self.ready.is_empty()
+        self.free.len() + self.held.len() < usize::from(self.tags)
+            || !self.ready.is_empty()
+            || !self.line.is_empty()
+            || self.wait.is_some()
+    }
+
+    /// The next moment at which polling this queue does something by itself.
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.lower.next_deadline().into_iter().chain(self.wait.map(|w| w.1)).min()
+    }
+
+    /// How many BIOs can be sent now, beside those that wait already.
+    pub(crate) fn idle_tags(&self) -> usize {
+        (self.free.len() + self.held.len())
+            .min(usize::from(self.tags).saturating_sub(self.entered as usize))
+            .saturating_sub(self.ready.len() + self.line.len())
     }
 
     /// Whether the queue must go on being polled though its owner has gone.
@@ -399,7 +432,10 @@ impl Lane {
         match self.free.pop() {
             Some(cmd) => self.launch(layout, bio, cmd),
             // W11: a tag would have to be waited for; nothing has been reserved.
-            None if bio.flags.contains(Flags::NOWAIT) && !bio.op.is_zone_management() => {
+            None if bio.flags.contains(Flags::NOWAIT)
+                && !bio.op.is_zone_management()
+                && self.idle_tags() == 0 =>
+            {
                 self.reject(bio, Status::WouldBlock);
             }
             None => self.ready.push_back(Ready::Bio(bio)),
@@ -411,9 +447,8 @@ impl Lane {
     pub(crate) fn launch(&mut self, layout: &Layout, bio: Box<Bio>, mut cmd: Box<Command>) {
         cmd.set(bio.op, bio.sector, bio.len_sectors, bio.flags);
         cmd.begin_owners(self.id);
-        if bio.op != Op::Read && Self::prepare(layout, &bio, &mut cmd) {
-            cmd.bios.push(bio);
-            return self.dispatch.push_back(cmd);
+        if bio.op != Op::Read {
+            Self::prepare(layout, &bio, &mut cmd);
         }
         cmd.bios.push(bio);
         self.out.push_back(cmd);

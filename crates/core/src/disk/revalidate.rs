@@ -151,6 +151,7 @@ impl Revalidation {
             shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
         }
         debug_assert!(queue.lane.aborted.is_empty(), "a drained disk has nothing parked");
+        shared.note(&layout);
         if !planted(Bug::OldLayoutKept) {
             *current = layout;
         }

@@ -67,7 +67,7 @@ impl Lane {
         if bio.flags.contains(Flags::NOWAIT) {
             // W11: all of it goes now, or nothing.
             let parts: u32 = pieces(layout, &bio).map(|p| p.len_sectors.div_ceil(max)).sum();
-            if parts as usize > self.free.len() {
+            if parts as usize > self.idle_tags() {
                 return self.reject(bio, Status::WouldBlock);
             }
         }
@@ -160,7 +160,9 @@ impl Lane {
             }
         }
         self.end_parent(parent);
-        self.send_ready(shared, layout);
+        if !layout.special {
+            self.send_ready(shared, layout);
+        }
     }
 
     fn begin_parent(&mut self, bio: Box<Bio>) -> u32 {

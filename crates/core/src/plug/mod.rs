@@ -77,6 +77,8 @@ pub struct Plug {
     error_epoch: u32,
     /// Bits of [`state`].
     state: u8,
+    /// The single writer's ticket: not 0 while the zone is listed there, and then nothing of it is in flight (Q7).
+    pub(crate) ticket: u16,
     /// While `PLUGGED`: nothing of the zone is at the device, it is in some queue's line for a tag. What it is there for
     /// may have been aborted meanwhile.
     in_line: bool,
@@ -96,6 +98,7 @@ impl Plug {
             generation: 0,
             error_epoch: 0,
             state: 0,
+            ticket: 0,
             in_line: false,
         };
         plug.set_from(zone);
@@ -292,14 +295,7 @@ impl Plug {
         true
     }
 
-    /// The lock of the `lock` mode: takes the zone, or says that it is taken.
-    pub(crate) fn try_lock_zone(&mut self) -> bool {
-        let free = self.state & PLUGGED == 0;
-        self.state |= PLUGGED;
-        free
-    }
-
-    /// Gives the zone of the `lock` mode back.
+    /// The only write of the zone is done.
     pub(crate) fn unlock_zone(&mut self) {
         self.state &= !PLUGGED;
     }
@@ -321,6 +317,8 @@ impl Plug {
 pub(crate) struct Kind(u8);
 
 impl Kind {
+    /// Writes without flags.
+    pub(crate) const PLAIN: Kind = Kind(0);
     const ZEROES: u8 = 0x10;
     const ALONE: u8 = 0x80;
 

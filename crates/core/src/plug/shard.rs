@@ -3,8 +3,9 @@
 use super::slots::Slots;
 use super::state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::{Kind, NONE, Plug};
-use crate::bio::{Bio, Command, Status, WritePointer};
+use crate::bio::{Bio, Command, Flags, Status, WritePointer};
 use crate::planted::{Bug, planted};
+use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo};
 
 /// What the plugs of a disk did (T5).
@@ -240,6 +241,19 @@ impl Shard {
         true
     }
 
+    /// What waits in zone `i`, which starts at `start`: from where to where.
+    pub(crate) fn extent(&self, i: usize, start: Sector) -> Option<(Sector, Sector)> {
+        let plug = &self.plugs[i];
+        (plug.parked != 0)
+            .then(|| (self.slots.get(plug.head).sector, start.plus(u64::from(plug.wp))))
+    }
+
+    /// The flags of the first BIO that waits in zone `i`.
+    pub(crate) fn next_flags(&self, i: usize) -> Flags {
+        let plug = &self.plugs[i];
+        if plug.parked == 0 { Flags::NONE } else { self.slots.get(plug.head).flags() }
+    }
+
     /// [`Shard::fill`] for a zone that was in line for the tag that `cmd` is.
     pub(crate) fn fill_from_line(&mut self, i: usize, merge: Merge, cmd: &mut Command) -> bool {
         self.plugs[i].in_line = false;
@@ -247,6 +261,7 @@ impl Shard {
     }
 
     /// A write command of zone `i` ended. `offset` is where in the zone it started, in sectors.
+    #[inline(always)]
     pub(crate) fn complete(
         &mut self,
         i: usize,
@@ -301,7 +316,8 @@ impl Shard {
         }
     }
 
-    /// Takes every waiting write of zone `i`. The plug keeps its `PLUGGED` bit: a write may be in flight (B30).
+    /// Takes every waiting write of zone `i`. The plug keeps its `PLUGGED` bit: a write may be in flight (B30), unless
+    /// the zone is listed with the single writer.
     #[cold]
     fn abort(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
         let plug = &mut self.plugs[i];
@@ -311,6 +327,10 @@ impl Shard {
             at = self.slots.take(at, aborted);
         }
         (plug.head, plug.tail, plug.parked) = (NONE, NONE, 0);
+        if std::mem::take(&mut plug.ticket) != 0 && !planted(Bug::AbortKeepsListed) {
+            // Listed, so nothing is in flight, and now nothing waits either: who comes next lists the zone again (Q7).
+            plug.state &= !PLUGGED;
+        }
         self.counters.aborted += waiting;
         self.count(i, |c| c.aborted += waiting);
     }

@@ -6,7 +6,7 @@
 //! list keeps its room, so that nothing is allocated after warm-up.
 
 use super::{Kind, NONE};
-use crate::bio::Bio;
+use crate::bio::{Bio, Flags};
 use crate::unit::Sector;
 
 #[derive(Debug)]
@@ -23,6 +23,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// The flags of its first BIO.
+    pub(crate) fn flags(&self) -> Flags {
+        self.bios.first().map_or(Flags::NONE, |b| b.flags)
+    }
+
     /// BIOs of the run.
     pub(crate) fn nr(&self) -> u32 {
         self.bios.len() as u32

@@ -1,0 +1,195 @@
+//! A scheduler's seam: who puts what into it, and who takes it out again.
+//!
+//! A scheduler sorts across clients, so it is state of the disk under one lock. Whoever has a free tag takes the next
+//! request from it and sends it on its own queue of the device, whoever it came from; BIOs find their way home by their
+//! owner. A queue takes requests only when it has put one in, or when one of its own has ended: so one that was idle
+//! stays idle, which is what a freeze relies on, and yet none is forgotten, for while one waits another is at the
+//! device, or the queue that put it in had a tag to take it with.
+
+use super::config::Mode;
+use super::layout::Layout;
+use super::queue::{Lane, Ready};
+use super::sync::{Ordering, lock};
+use super::{Disk, Shared};
+use crate::bio::{Bio, Command, Flags, MIXED, Op};
+use crate::plug::Kind;
+use crate::sched::elevator::{Elevator, Taken};
+use crate::sched::table::{Dir, Request, What};
+use crate::unit::{Nanos, Sector, ZoneNo};
+
+/// The priority class of a BIO: 0 is served first.
+fn class_of(flags: Flags) -> u8 {
+    if flags.contains(Flags::RT) {
+        0
+    } else if flags.contains(Flags::IDLE) {
+        2
+    } else {
+        1
+    }
+}
+
+impl Lane {
+    /// Commands that have come back: their tags, their places at the device and their zone locks are free.
+    pub(super) fn came_back(&mut self, shared: &Shared, layout: &Layout) {
+        let locking = layout.config.mode == Mode::Lock;
+        let mut elevator = lock(&shared.elevator.0);
+        for cmd in self.free.drain(..) {
+            let locked = if locking { Self::lock_of(layout, cmd.op, cmd.sector) } else { None };
+            elevator.ended(cmd.op, locked);
+            if locking && cmd.owner == self.id {
+                self.entered -= 1;
+            } else if locking
+                && let Some(peer) = self.peers.get(cmd.owner as usize).and_then(Option::as_ref)
+            {
+                peer.tags_back.fetch_add(1, Ordering::AcqRel);
+            }
+            self.held.push(cmd);
+        }
+    }
+
+    /// Puts what is in line into the scheduler. Returns whether there was anything.
+    pub(super) fn feed(&mut self, shared: &Shared, layout: &Layout, now: Nanos) -> bool {
+        let locking = layout.config.mode == Mode::Lock;
+        if locking {
+            self.entered -= self.mailbox.tags_back.swap(0, Ordering::AcqRel);
+        }
+        let mut any = false;
+        while !self.line.is_empty() {
+            if locking && self.entered >= u32::from(self.tags) {
+                // C1: who has no tag waits outside, reads and all.
+                break;
+            }
+            let merged = match self.line.pop_front() {
+                Some(Ready::Bio(bio)) => self.feed_bio(shared, layout, bio, now),
+                Some(Ready::Zone(zone) | Ready::Turn(zone)) => {
+                    Self::feed_zone(shared, layout, zone, now);
+                    false
+                }
+                Some(Ready::More(..) | Ready::Done(_) | Ready::Broken) | None => true,
+            };
+            self.entered += u32::from(locking && !merged);
+            any = true;
+        }
+        any
+    }
+
+    /// `lock` mode: the zone that a command needs the lock of.
+    fn lock_of(layout: &Layout, op: Op, sector: Sector) -> Option<ZoneNo> {
+        let (zone, _) = layout.geometry.zone_of(sector);
+        let locks = matches!(op, Op::Write | Op::WriteZeroes);
+        (locks && !layout.geometry.is_conventional(zone)).then_some(zone)
+    }
+
+    /// True if it became part of another request.
+    fn feed_bio(&mut self, shared: &Shared, layout: &Layout, bio: Box<Bio>, now: Nanos) -> bool {
+        let dir = Dir::of(bio.op);
+        if dir == Dir::Other {
+            lock(&shared.elevator.0).insert_first(bio);
+            return false;
+        }
+        let mut request = Request {
+            sector: bio.sector,
+            len_sectors: bio.len_sectors,
+            dir,
+            class: class_of(bio.flags),
+            since: now,
+            lock: None,
+            owner: self.id,
+            op: bio.op,
+            kind: Kind::of(&bio),
+            what: What::Bios,
+        };
+        if layout.config.mode == Mode::Lock {
+            request.lock = Self::lock_of(layout, bio.op, bio.sector);
+            // W19: order within a zone is worth more than any class.
+            request.class = if request.lock.is_some() { 1 } else { request.class };
+        }
+        lock(&shared.elevator.0).insert(request, Some(bio), layout.merge)
+    }
+
+    /// The next write of a plugged zone: as a number, its BIOs stay in the plug.
+    fn feed_zone(shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
+        let start = layout.geometry.zone_start(zone);
+        let (shard, i) = shared.shard(zone);
+        let (sector, end) = shard.extent(i, start).unwrap_or((start, start));
+        let class = class_of(shard.next_flags(i));
+        drop(shard);
+        let request = Request {
+            sector,
+            len_sectors: (end.0 - sector.0) as u32,
+            dir: Dir::Write,
+            class,
+            since: now,
+            lock: None,
+            owner: MIXED,
+            op: Op::Write,
+            kind: Kind::PLAIN,
+            what: What::Zone(zone),
+        };
+        lock(&shared.elevator.0).insert(request, None, layout.merge);
+    }
+
+    /// Sends what the scheduler says, as long as there are tags.
+    pub(super) fn take_turns(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
+        while let Some(mut cmd) = self.held.pop() {
+            let taken = lock(&shared.elevator.0).next(now, &mut cmd.bios);
+            match taken {
+                None => return self.held.push(cmd),
+                Some(Taken::First(bio)) => self.launch_for(layout, bio, cmd),
+                Some(Taken::Request(r)) => match r.what {
+                    What::Zone(zone) => {
+                        if !self.send_zone(shared, layout, zone, cmd) {
+                            lock(&shared.elevator.0).not_sent();
+                        }
+                    }
+                    What::Bios if r.lock.is_none() && cmd.bios.len() == 1 => {
+                        if let Some(bio) = cmd.bios.pop() {
+                            self.launch_for(layout, bio, cmd);
+                        }
+                    }
+                    What::Bios => self.send_request(&r, cmd),
+                },
+            }
+        }
+    }
+
+    /// Sends a BIO of whichever queue.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn launch_for(&mut self, layout: &Layout, bio: Box<Bio>, cmd: Box<Command>) {
+        let owner = bio.queue;
+        self.launch(layout, bio, cmd);
+        if let Some(cmd) = self.out.back_mut() {
+            cmd.begin_owners(owner);
+        }
+    }
+
+    /// Sends a write that has its zone's lock.
+    fn send_request(&mut self, r: &Request, mut cmd: Box<Command>) {
+        cmd.set(r.op, r.sector, r.len_sectors, r.kind.flags());
+        cmd.begin_owners(r.owner);
+        self.out.push_back(cmd);
+    }
+}
+
+impl Shared {
+    /// How many requests usually wait at most: a queue that is opened makes room for its own.
+    pub(super) fn usual_waiting(&self) -> usize {
+        self.depths.load(Ordering::Relaxed).min(4096) as usize
+    }
+
+    /// The scheduler behaves as the layout says from now on.
+    pub(super) fn configure_elevator(&self, layout: &Layout) {
+        let mut elevator = lock(&self.elevator.0);
+        elevator.configure(layout.elevator_setup());
+        elevator.reserve(if layout.scheduled { self.usual_waiting() } else { 0 });
+    }
+}
+
+impl Disk {
+    /// How many requests wait in the scheduler.
+    pub fn scheduled(&self) -> u32 {
+        let elevator: &Elevator = &lock(&self.shared.elevator.0);
+        elevator.waiting()
+    }
+}

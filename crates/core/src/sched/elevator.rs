@@ -1,0 +1,233 @@
+//! What stands between plugs and tags where a scheduler is on: who waits, what is at the device, and who is next.
+//!
+//! One for the whole disk, because a scheduler sorts across clients. Nobody in it holds a tag of the device: whoever
+//! has one free asks for the next request, and sends it, whoever it came from. Plugs are above: of a sequential zone at most
+//! one write is here (C2), as the number of its zone, and its BIOs go on merging in the plug. In `lock` mode there are
+//! no plugs: writes wait here themselves, in a queue's number of tags (C1), until their zone is not locked.
+//!
+//! `disk/elevator.rs` calls this under its lock.
+
+use super::deadline::Deadline;
+use super::shuffle::Shuffle;
+use super::table::{Dir, Request, Table};
+use super::{DeadlineConfig, Scheduler};
+use crate::bio::{Bio, Bios, Op};
+use crate::planted::{Bug, planted};
+use crate::plug::Merge;
+use crate::unit::{Nanos, ZoneNo};
+
+/// How it is set up: attributes of the disk.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Setup {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) deadline: DeadlineConfig,
+    pub(crate) balance: Option<Balance>,
+    /// Most requests at the device. 0: as many as there are tags.
+    pub(crate) depth: u32,
+    /// Zones of the disk, where they are locked.
+    pub(crate) locks: u32,
+}
+
+/// How time is shared between reads and writes while both wait: so long for writes, then so long for reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Balance {
+    /// While writes are sent, reads wait.
+    pub write: Nanos,
+    /// While reads are sent, writes wait.
+    pub read: Nanos,
+}
+
+#[derive(Debug, Default)]
+enum Order {
+    #[default]
+    None,
+    Deadline(Box<Deadline>),
+    Shuffle(Shuffle),
+}
+
+/// The state of a disk with a scheduler.
+#[derive(Debug, Default)]
+pub(crate) struct Elevator {
+    setup: Setup,
+    order: Order,
+    table: Table,
+    /// Waiting, by direction.
+    queued: [u32; 2],
+    /// Flushes, management and reports: ahead of all others.
+    first: Bios,
+    /// At the device, by direction.
+    flying: [u32; 3],
+    /// A bit for each zone.
+    locked: Vec<u64>,
+    /// The direction that has its time, and since when.
+    phase: (usize, Nanos),
+}
+
+/// A request that is sent.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// A flush, management or report.
+    First(Box<Bio>),
+    /// The BIOs have been appended to the list that was given.
+    Request(Request),
+}
+
+const READ: usize = Dir::Read as usize;
+const WRITE: usize = Dir::Write as usize;
+
+impl Elevator {
+    /// Sets it up. The scheduler itself changes only while nobody waits.
+    pub(crate) fn configure(&mut self, setup: Setup) {
+        let empty = self.table.len() == 0 && self.first.is_empty();
+        if setup.scheduler != self.setup.scheduler && empty {
+            self.order = match setup.scheduler {
+                Scheduler::None => Order::None,
+                Scheduler::MqDeadline => Order::Deadline(Box::default()),
+                Scheduler::Shuffle(seed) => Order::Shuffle(Shuffle::new(seed)),
+            };
+            self.flying = [0; 3];
+        }
+        if let Order::Deadline(d) = &mut self.order {
+            d.config = setup.deadline;
+        }
+        self.locked.resize(setup.locks.div_ceil(64) as usize, 0);
+        self.setup = setup;
+    }
+
+    /// Makes room for `n` that wait.
+    pub(crate) fn reserve(&mut self, n: usize) {
+        self.table.reserve(n);
+        self.first.reserve(n);
+        match &mut self.order {
+            Order::Deadline(d) => d.reserve(n),
+            Order::Shuffle(s) => s.reserve(n),
+            Order::None => {}
+        }
+    }
+
+    /// Takes a flush, management or report.
+    pub(crate) fn insert_first(&mut self, bio: Box<Bio>) {
+        self.first.push_back(bio);
+    }
+
+    /// Takes a request; true if it became part of another (W15), and is none of its own.
+    pub(crate) fn insert(&mut self, request: Request, bio: Option<Box<Bio>>, merge: Merge) -> bool {
+        let mut bio = bio;
+        if request.lock.is_some()
+            && let Order::Deadline(d) = &self.order
+            && let Some(i) = d.ends_at(&self.table, request.class, request.sector)
+            && self.merges(i, &request, merge)
+            && let Some(bio) = bio.take()
+        {
+            self.table.merge(i, bio);
+            return true;
+        }
+        self.queued[request.dir as usize] += 1;
+        let i = self.table.put(request, bio);
+        match &mut self.order {
+            Order::Deadline(d) => d.insert(&mut self.table, i),
+            Order::Shuffle(s) => s.insert(i),
+            Order::None => debug_assert!(false, "a scheduler that is off has nothing to do"),
+        }
+        false
+    }
+
+    fn merges(&self, i: u32, new: &Request, merge: Merge) -> bool {
+        let old = self.table.get(i);
+        old.lock == new.lock
+            && old.owner == new.owner
+            && old.kind.merges(new.kind)
+            && new.len_sectors <= merge.max_of(new.kind).saturating_sub(old.len_sectors)
+            && self.table.nr_bios(i) < merge.max_bios
+    }
+
+    /// The request that is next, if one may be sent now: it counts as being at the device.
+    pub(crate) fn next(&mut self, now: Nanos, bios: &mut Vec<Box<Bio>>) -> Option<Taken> {
+        let flying: u32 = self.flying.iter().sum();
+        if self.setup.depth != 0 && flying >= self.setup.depth {
+            return None;
+        }
+        if let Some(bio) = self.first.pop_front() {
+            self.flying[Dir::Other as usize] += 1;
+            return Some(Taken::First(bio));
+        }
+        if self.table.len() == 0 {
+            return None;
+        }
+        let allowed = self.allowed(now);
+        let Elevator { table, order, locked, .. } = self;
+        let may = |r: &Request| {
+            let free = |z: ZoneNo| locked[(z.0 / 64) as usize] >> (z.0 % 64) & 1 == 0;
+            allowed[r.dir as usize] && r.lock.is_none_or(free)
+        };
+        let mut i = match order {
+            Order::Deadline(d) => d.next(table, now, &may)?,
+            Order::Shuffle(s) => s.next(table, &may)?,
+            Order::None => return None,
+        };
+        if table.get(i).lock.is_some() {
+            i = Self::first_of_zone(table, order, i);
+        }
+        match order {
+            Order::Deadline(d) => d.remove(table, i),
+            Order::Shuffle(s) => s.remove(i),
+            Order::None => {}
+        }
+        let request = table.take(i, bios);
+        self.queued[request.dir as usize] -= 1;
+        self.flying[request.dir as usize] += 1;
+        if let Some(z) = request.lock
+            && !planted(Bug::ZoneLockForgotten)
+        {
+            self.locked[(z.0 / 64) as usize] |= 1 << (z.0 % 64);
+        }
+        Some(Taken::Request(request))
+    }
+
+    /// Writes of a locked zone leave in the order in which they came, whatever the order of the others.
+    fn first_of_zone(table: &Table, order: &Order, i: u32) -> u32 {
+        let zone = table.get(i).lock;
+        match order {
+            Order::Deadline(d) => d.first_of(table, |r| r.lock == zone).unwrap_or(i),
+            Order::Shuffle(s) => s.first_of(table, |r| r.lock == zone).unwrap_or(i),
+            Order::None => i,
+        }
+    }
+
+    /// Which directions may be sent now: both, or the one that has its time while both wait.
+    fn allowed(&mut self, now: Nanos) -> [bool; 2] {
+        let Some(balance) = self.setup.balance else { return [true; 2] };
+        let (dir, since) = self.phase;
+        let other = 1 - dir;
+        let time = if dir == READ { balance.read } else { balance.write };
+        // A direction keeps its time while it has something at the device: the zone's next write may follow it.
+        let idle = self.queued[dir] == 0 && self.flying[dir] == 0;
+        if self.queued[other] > 0 && (idle || now.0.saturating_sub(since.0) >= time.0) {
+            self.phase = (other, now);
+        } else if self.queued[other] == 0 && self.flying[other] == 0 {
+            // Nobody waits for the time to be over: it begins when somebody does.
+            self.phase = (dir, now);
+        }
+        [self.phase.0 == READ, self.phase.0 == WRITE]
+    }
+
+    /// A command has come back, or was not sent after all.
+    pub(crate) fn ended(&mut self, op: Op, lock: Option<ZoneNo>) {
+        let n = &mut self.flying[Dir::of(op) as usize];
+        debug_assert!(*n > 0, "what ends has been sent");
+        *n = n.saturating_sub(1);
+        if let Some(z) = lock {
+            self.locked[(z.0 / 64) as usize] &= !(1 << (z.0 % 64));
+        }
+    }
+
+    /// A zone that was next had nothing to write any more.
+    pub(crate) fn not_sent(&mut self) {
+        self.ended(Op::Write, None);
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.table.len() + self.first.len() as u32
+    }
+}

@@ -1,0 +1,252 @@
+//! The single writer of a disk (Q1-Q12): at most one write to sequential zones at the device, zone after zone.
+//!
+//! Linux has a thread that takes the first zone of a list and writes until the zone has nothing left. Here is no
+//! thread but a *token*: whoever completes the write of a turn has it, and passes it on from there. It is always in
+//! one of three places: with a queue that has a write of the turn at the device or on its way there; with a queue
+//! that waits a bounded moment for the zone's next write (anticipation); or here, and then nobody is listed. So there is
+//! no wake-up to lose (Q8).
+//!
+//! `disk/single_writer.rs` calls this under the gate's lock. An entry is valid as long as the plug has its ticket: an
+//! abort takes the ticket away under the plug's own lock, and the entry is swept up afterwards (Q7).
+
+use super::policy::{Candidate, Policy, View};
+use crate::planted::{Bug, planted};
+use crate::unit::{Bytes, Nanos, Sector, ZoneNo};
+
+/// Classes of the histogram of turns.
+const CLASSES: usize = 16;
+
+/// What the single writer did (T5).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriterCounters {
+    /// Turns: how often the writer went to a zone.
+    pub turns: u64,
+    /// Turns that ended although their zone had more to write, because another had waited past its deadline.
+    pub cut_off: u64,
+    /// Times that the writer waited for more from the zone of its turn, and got it.
+    pub anticipated: u64,
+    /// Turns by their length: `drained[i]` had 2^i commands or more, less than 2^(i+1).
+    pub drained: [u64; CLASSES],
+}
+
+/// Where the token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Token {
+    /// Here. Nobody is listed.
+    #[default]
+    Free,
+    /// With a queue that writes.
+    Taken,
+    /// With a queue that waits for more from the zone of the last turn.
+    Waiting,
+}
+
+/// How the writer behaves: attributes of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Manners {
+    pub(crate) policy: Policy,
+    /// How long to wait for more from the zone of the turn.
+    pub(crate) anticipation: Nanos,
+    /// How long a zone may wait before it is next, whatever the policy says. 0: for ever.
+    pub(crate) deadline: Nanos,
+    pub(crate) capacity: Sector,
+}
+
+/// Who waits, and whose turn it is.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// In the order in which they were listed. What a policy sees.
+    listed: Vec<Candidate>,
+    /// The ticket of each of them.
+    tickets: Vec<u16>,
+    /// The last ticket that was given out: never 0.
+    ticket: u16,
+    token: Token,
+    /// Counts what becomes of waits, so that a queue knows whether the one that it keeps is still on.
+    waits: u64,
+    /// The zone of the last turn.
+    last: Option<ZoneNo>,
+    /// Where the last write of it ends, and when.
+    head: Sector,
+    ended: Option<Nanos>,
+    /// What waited in the zone when its turn began ends here: until then the turn is not cut off.
+    until: Sector,
+    /// Commands of this turn.
+    commands: u64,
+    pub(crate) counters: WriterCounters,
+}
+
+/// What a queue has to do next that has listed a zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// Nothing: the token is with another.
+    Queued(u16),
+    /// Take the token and ask [`Gate::next`].
+    Go(u16),
+    /// The writer waits for this very zone: the turn goes on, with this queue.
+    Resume,
+    /// Take the token and wait with it until then.
+    Wait(u16, u64, Nanos),
+}
+
+impl Gate {
+    /// A zone that nothing is in flight of has its first waiting write.
+    pub(crate) fn list(&mut self, zone: ZoneNo, now: Nanos, manners: &Manners) -> Listed {
+        if self.token == Token::Waiting && self.last == Some(zone) {
+            self.token = Token::Taken;
+            self.waits += 1;
+            self.counters.anticipated += 1;
+            return Listed::Resume;
+        }
+        let ticket = self.push(zone, now);
+        if self.token != Token::Free {
+            return Listed::Queued(ticket);
+        }
+        let until = self.ended.map(|t| Nanos(t.0.saturating_add(manners.anticipation.0)));
+        match until {
+            Some(until) if now < until && self.last != Some(zone) => {
+                Listed::Wait(ticket, self.begin_wait(), until)
+            }
+            _ => {
+                self.token = Token::Taken;
+                Listed::Go(ticket)
+            }
+        }
+    }
+
+    fn push(&mut self, zone: ZoneNo, now: Nanos) -> u16 {
+        self.ticket = self.ticket.checked_add(1).unwrap_or(1);
+        self.listed.push(Candidate { zone, sector: Sector(0), bytes: Bytes(0), since: now });
+        self.tickets.push(self.ticket);
+        self.ticket
+    }
+
+    /// The turn of a zone ends although it has more: it goes to the end of the list.
+    pub(crate) fn list_again(&mut self, zone: ZoneNo, now: Nanos) -> u16 {
+        self.counters.cut_off += 1;
+        self.push(zone, now)
+    }
+
+    fn begin_wait(&mut self) -> u64 {
+        self.token = Token::Waiting;
+        self.waits += 1;
+        self.waits
+    }
+
+    /// The one that is next, with its ticket: it is taken off the list. `None`: the token is free again. Called by who
+    /// has the token.
+    pub(crate) fn next(&mut self, now: Nanos, manners: &Manners) -> Option<(ZoneNo, u16)> {
+        debug_assert!(self.token == Token::Taken, "only who has the token passes it on");
+        if self.commands > 0 {
+            let class = (self.commands.ilog2() as usize).min(CLASSES - 1);
+            self.counters.drained[class] += 1;
+            self.commands = 0;
+        }
+        if self.listed.is_empty() {
+            self.token = Token::Free;
+            return None;
+        }
+        let i = if self.is_overdue(now, manners) { 0 } else { self.pick(manners) };
+        let zone = self.listed.remove(i).zone;
+        Some((zone, self.tickets.remove(i)))
+    }
+
+    fn pick(&self, manners: &Manners) -> usize {
+        let (last, head, capacity) = (self.last, self.head, manners.capacity);
+        let view = View { listed: &self.listed, last, head, capacity };
+        // A policy that is wrong is slow, not unsafe.
+        manners.policy.pick()(&view).min(self.listed.len() - 1)
+    }
+
+    /// Whether the zone that was listed first has waited past its deadline.
+    fn is_overdue(&self, now: Nanos, manners: &Manners) -> bool {
+        let deadline = manners.deadline.0;
+        deadline != 0
+            && !planted(Bug::DeadlineIgnored)
+            && self.listed.first().is_some_and(|c| now.0.saturating_sub(c.since.0) > deadline)
+    }
+
+    /// The turn of `zone` begins; what waits there ends at `until`.
+    pub(crate) fn begin_turn(&mut self, zone: ZoneNo, until: Sector) {
+        self.last = Some(zone);
+        self.until = until;
+        self.commands = 0;
+        self.counters.turns += 1;
+    }
+
+    /// A write of the turn is on its way.
+    pub(crate) fn sent(&mut self) {
+        self.commands += 1;
+    }
+
+    /// The write of the turn that ended at `end` is done, and the zone has more: whether the turn ends all the same.
+    pub(crate) fn cuts_off(&self, end: Sector, now: Nanos, manners: &Manners) -> bool {
+        end >= self.until && self.is_overdue(now, manners)
+    }
+
+    /// The zone has nothing more to write; its last write ended at `end`, if that is known. Whether to wait for more, and
+    /// until when: only if somebody else would go on.
+    pub(crate) fn drained(
+        &mut self,
+        end: Option<Sector>,
+        now: Nanos,
+        frozen: bool,
+        manners: &Manners,
+    ) -> Option<(u64, Nanos)> {
+        debug_assert!(self.token == Token::Taken, "the turn is over for who has the token");
+        self.ended = end.map(|_| now);
+        let end = end?;
+        self.head = end;
+        let wait = manners.anticipation.0 != 0
+            && !frozen
+            && !self.listed.is_empty()
+            && !self.is_overdue(now, manners);
+        wait.then(|| (self.begin_wait(), Nanos(now.0.saturating_add(manners.anticipation.0))))
+    }
+
+    /// Wait number `wait` is over: true if it was still on, and the token is the caller's.
+    pub(crate) fn end_wait(&mut self, wait: u64) -> bool {
+        let on = self.token == Token::Waiting && self.waits == wait;
+        if on {
+            self.token = Token::Taken;
+            // It was waited for once.
+            self.ended = None;
+        }
+        on
+    }
+
+    /// Whether wait number `wait` is still on.
+    pub(crate) fn is_waiting(&self, wait: u64) -> bool {
+        self.token == Token::Waiting && self.waits == wait
+    }
+
+    /// Lets `f` see every entry with its ticket: fill in what waits there, or answer false to remove it.
+    pub(crate) fn review(&mut self, mut f: impl FnMut(&mut Candidate, u16) -> bool) {
+        let mut i = 0;
+        while i < self.listed.len() {
+            if f(&mut self.listed[i], self.tickets[i]) {
+                i += 1;
+            } else {
+                self.listed.remove(i);
+                self.tickets.remove(i);
+            }
+        }
+    }
+
+    /// Those who wait, first listed first, and the zone of the turn, if there is one.
+    pub(crate) fn state(&self) -> (Option<ZoneNo>, &[Candidate]) {
+        (self.last.filter(|_| self.token != Token::Free), &self.listed)
+    }
+
+    /// Whether nobody waits and nobody has a turn.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.listed.is_empty() && self.token == Token::Free
+    }
+
+    /// Forgets who waited: their plugs are made anew.
+    pub(crate) fn clear(&mut self) {
+        self.listed.clear();
+        self.tickets.clear();
+        (self.last, self.ended) = (None, None);
+    }
+}

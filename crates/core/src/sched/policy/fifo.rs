@@ -1,0 +1,19 @@
+//! First listed, first served: the published order (Q3).
+
+use super::View;
+
+/// The zone that has been listed longest.
+pub(super) fn pick(_: &View<'_>) -> usize {
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{candidates, view};
+
+    #[test]
+    fn the_first_listed_is_next() {
+        let listed = candidates(&[(9, 4), (2, 4096), (5, 4)]);
+        assert_eq!(super::pick(&view(&listed, Some(2))), 0);
+    }
+}

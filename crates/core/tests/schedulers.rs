@@ -1,0 +1,292 @@
+//! Schedulers on a disk (C1-C5): who waits where, who is next, and that no order breaks a zone.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use zoneplug_core::disk::{DiskConfig, Mode};
+use zoneplug_core::emu::EmuDisk;
+use zoneplug_core::sched::{Balance, DeadlineConfig, Scheduler};
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Commands, Device, Error, ErrorKind, Flags, Nanos, Op, Queue, Random, Status};
+
+/// What a device was sent, in order: operation, sector, length; and how many were there at a time.
+#[derive(Default)]
+struct Log {
+    sent: Vec<(Op, u64, u32)>,
+    flying: u32,
+    most: u32,
+}
+
+struct Logged(Arc<EmuDisk>, Arc<Mutex<Log>>);
+
+impl Device for Logged {
+    fn geometry(&self) -> &Geometry {
+        self.0.geometry()
+    }
+    fn limits(&self) -> &Limits {
+        self.0.limits()
+    }
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        Ok(Box::new(LoggedQueue(self.0.open_queue(depth, waker)?, self.1.clone())))
+    }
+}
+
+struct LoggedQueue(Box<dyn Queue>, Arc<Mutex<Log>>);
+
+impl Queue for LoggedQueue {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        let mut log = self.1.lock().unwrap();
+        for c in commands.iter().filter(|c| !c.bios.is_empty()) {
+            log.sent.push((c.op, c.sector.0, c.len_sectors));
+            log.flying += 1;
+            log.most = log.most.max(log.flying);
+        }
+        self.0.submit(now, commands);
+        assert!(commands.is_empty());
+    }
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        let before = done.len();
+        self.0.poll(now, done);
+        let n = done.iter().skip(before).filter(|c| !c.bios.is_empty()).count();
+        self.1.lock().unwrap().flying -= n as u32;
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.0.next_deadline()
+    }
+    fn arm(&mut self) {
+        self.0.arm();
+    }
+}
+
+/// 8 zones of 512 sectors, `mq-deadline`, and a log. A command takes 100 ns.
+fn rig(config: impl FnOnce(&mut DiskConfig), queues: &[(u32, u16)]) -> (Rig, Arc<Mutex<Log>>) {
+    let m = make(8, 512, 512).config(|c| c.scheduler = Scheduler::MqDeadline).config(config);
+    let dev = EmuDisk::new(m.emu).unwrap();
+    let log = Arc::new(Mutex::new(Log::default()));
+    let disk = open(Arc::new(Logged(dev.clone(), log.clone())), m.config);
+    let queues = queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).unwrap()).collect();
+    log.lock().unwrap().sent.clear();
+    (Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() }, log)
+}
+
+fn sectors(log: &Arc<Mutex<Log>>) -> Vec<u64> {
+    log.lock().unwrap().sent.iter().map(|s| s.1).collect()
+}
+
+#[test]
+fn requests_of_all_clients_are_sorted_together() {
+    let (mut r, log) = rig(|c| c.queue_depth = 1, &[(64, 4), (64, 4)]);
+    r.submit(0, [read(0, 8), read(3000, 8), read(1000, 8)]);
+    r.submit(1, [read(2000, 8), read(500, 8), read(3500, 8)]);
+    assert_eq!(r.disk.scheduled(), 5);
+    assert!(r.finish().iter().all(|b| b.status.is_ok()));
+    assert_eq!(sectors(&log), [0, 500, 1000, 2000, 3000, 3500]);
+    assert_eq!(log.lock().unwrap().most, 1, "the depth of the disk, whatever tags there are");
+}
+
+/// C2: whatever the scheduler does, a zone is written in order, one write at a time, and BIOs merge while they wait.
+#[test]
+fn c2_no_order_of_a_scheduler_breaks_a_zone() {
+    let schedulers = [Scheduler::MqDeadline, Scheduler::Shuffle(1), Scheduler::Shuffle(2)];
+    for (n, scheduler) in schedulers.into_iter().enumerate() {
+        for gated in [false, true] {
+            let set = |c: &mut DiskConfig| {
+                (c.scheduler, c.zoned_qd1_writes) = (scheduler, Some(gated));
+                c.queue_depth = 2 * n as u32;
+            };
+            let (mut r, log) = rig(set, &[(64, 2), (64, 1), (64, 3)]);
+            let mut rng = Random::new(n as u64);
+            let mut wp = [0; 8];
+            for _ in 0..400 {
+                let (q, z) = (rng.below(3) as usize, rng.below(8) as usize);
+                if r.queues[q].room() > 0 && rng.one_in(4) {
+                    r.submit(q, [read(u64::from(rng.below(4000)), 8)]);
+                } else if r.queues[q].room() > 0 && wp[z] < 512 {
+                    r.submit(q, [write(z as u64 * 512 + wp[z], 4)]);
+                    wp[z] += 4;
+                } else {
+                    r.step();
+                }
+            }
+            r.drain();
+            assert!(r.done.iter().all(|b| b.status.is_ok()), "{scheduler}");
+            let stats = r.dev.stats();
+            assert_eq!((stats.overlaps, stats.failed(Status::UnalignedWrite)), (0, 0), "I1, I2");
+            let merged = r.disk.counters().plugs.merged;
+            assert!(merged > 0, "{scheduler}: writes that wait here merge in their plugs");
+            for z in 0..8u64 {
+                let n = wp[z as usize];
+                let expected: Vec<u64> = (z * 512..z * 512 + n).collect();
+                assert_eq!(r.medium(z * 512, n as u32), expected);
+            }
+            assert_eq!(r.disk.scheduled(), 0);
+            assert!(log.lock().unwrap().sent.len() > 10);
+        }
+    }
+}
+
+/// C3, R37: who waits in a plug holds no place in the scheduler either.
+#[test]
+fn c3_reads_pass_writes_that_wait_under_a_scheduler() {
+    let (mut r, _) = rig(|_| {}, &[(1100, 32)]);
+    r.submit(0, (0..100).map(|i| flags(write(i * 4, 4), Flags::NOMERGE)));
+    r.submit(0, (0..20).map(|i| token(read(2048 + i * 8, 8), 1)));
+    for _ in 0..4 {
+        r.step();
+    }
+    assert_eq!(r.done.iter().filter(|b| b.token == 1).count(), 20);
+    assert!(r.finish().iter().all(|b| b.status.is_ok()));
+}
+
+/// C1: in `lock` mode the same scheduler has zone locks, requests hold tags, and neighbours merge.
+#[test]
+fn c1_zone_write_locking_is_the_scheduler_with_a_lock() {
+    let (mut r, log) = rig(|c| c.mode = Mode::Lock, &[(64, 8), (64, 8)]);
+    assert_eq!(r.disk.attribute("scheduler").as_deref(), Some("mq-deadline"));
+    for i in 0..6 {
+        r.submit(0, [write(i * 4, 4)]);
+        r.submit(1, [write(512 + i * 4, 4)]);
+    }
+    assert!(r.finish().iter().all(|b| b.status.is_ok()));
+    let mut sent = log.lock().unwrap().sent.clone();
+    sent.sort_by_key(|s| s.1);
+    let w = Op::Write;
+    assert_eq!(sent, [(w, 0, 4), (w, 4, 20), (w, 512, 4), (w, 516, 20)]);
+    assert_eq!(r.dev.stats().overlaps, 0);
+    let e = r.disk.set_attribute("scheduler", "none").unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Invalid, "C1: locks are a scheduler's");
+}
+
+#[test]
+fn classes_pass_each_other_but_not_within_a_zone() {
+    let (mut r, log) = rig(|c| c.queue_depth = 1, &[(64, 8)]);
+    r.submit(0, [read(4000, 8)]);
+    r.submit(0, [flags(read(8, 8), Flags::IDLE), read(16, 8), flags(read(24, 8), Flags::RT)]);
+    r.drain();
+    assert_eq!(sectors(&log), [4000, 24, 16, 8]);
+    log.lock().unwrap().sent.clear();
+    // W19: first in, first out, and here in one command or two.
+    r.submit(0, [flags(write(0, 4), Flags::IDLE), flags(write(4, 4), Flags::RT)]);
+    assert!(r.finish().iter().all(|b| b.status.is_ok()));
+}
+
+#[test]
+fn attributes_of_schedulers() {
+    let (r, _) = rig(|_| {}, &[]);
+    for (name, value) in [
+        ("read_expire", "500"),
+        ("write_expire", "5000"),
+        ("fifo_batch", "16"),
+        ("writes_starved", "2"),
+        ("prio_aging_expire", "10000"),
+        ("queue_depth", "0"),
+        ("read_write_balance", "0"),
+    ] {
+        assert_eq!(r.disk.attribute(name).as_deref(), Some(value), "{name}: Linux's value");
+        r.disk.set_attribute(name, if name.contains("balance") { "100/50" } else { "7" }).unwrap();
+    }
+    let c = r.disk.config();
+    assert_eq!(c.deadline.read_expire, Nanos(7_000_000));
+    let balance = Balance { write: Nanos(100_000_000), read: Nanos(50_000_000) };
+    assert_eq!(c.read_write_balance, Some(balance));
+    for (name, value) in [("fifo_batch", "0"), ("read_write_balance", "7"), ("scheduler", "bfq")] {
+        assert_eq!(r.disk.set_attribute(name, value).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    r.disk.set_attribute("scheduler", "none").unwrap();
+    assert_eq!(r.disk.attribute("fifo_batch"), None, "an attribute of a scheduler that is off");
+    assert_eq!(r.disk.attribute("queue_depth"), None);
+}
+
+/// Q9's way for schedulers: switched with requests waiting, again and again.
+#[test]
+fn schedulers_are_switched_under_load() {
+    let (mut r, _) = rig(|c| c.queue_depth = 2, &[(16, 4), (16, 1)]);
+    let mut rng = Random::new(7);
+    let mut wp = [0u64; 8];
+    for n in 0..300 {
+        for q in 0..2 {
+            for _ in 0..rng.range(1, 6) {
+                let z = rng.below(8) as usize;
+                if r.queues[q].room() == 0 {
+                    break;
+                } else if wp[z] < 512 {
+                    r.submit(q, [write(z as u64 * 512 + wp[z], 4)]);
+                    wp[z] += 4;
+                } else {
+                    r.submit(q, [read(z as u64 * 512, 8)]);
+                }
+            }
+        }
+        let name = Scheduler::NAMES[n % 3];
+        let mut change = r.disk.change_attribute("scheduler", name).unwrap();
+        let mut rounds = 0;
+        while !change.poll() {
+            r.step();
+            rounds += 1;
+            assert!(rounds < 1000, "hang: {:?}", r.queues);
+        }
+        assert_eq!(r.disk.scheduled(), 0);
+        assert_eq!(r.disk.attribute("scheduler").as_deref(), Some(name));
+    }
+    r.drain();
+    assert!(r.done.iter().all(|b| b.status.is_ok()));
+}
+
+/// R40: a queue that goes leaves requests in the scheduler; others send and complete them.
+#[test]
+fn r40_what_a_queue_left_in_the_scheduler_is_finished() {
+    let (mut r, log) = rig(|c| c.queue_depth = 1, &[(64, 4), (64, 4)]);
+    r.submit(0, [read(0, 8), read(8, 8), write(512, 4), write(516, 4)]);
+    r.submit(1, [read(1024, 8)]);
+    drop(r.queues.remove(0));
+    r.drain();
+    let freeze = r.disk.begin_freeze();
+    for _ in 0..20 {
+        r.step();
+    }
+    assert!(freeze.poll());
+    assert_eq!(r.dev.stats().overlaps, 0);
+    assert_eq!(log.lock().unwrap().sent.len(), 4, "two writes merged");
+    assert_eq!(r.disk.scheduled(), 0);
+}
+
+/// Reads beside the single writer: never behind more than a write, and with a balance for no longer than its times.
+#[test]
+fn reads_beside_a_single_writer_keep_progressing() {
+    for balance in [None, Some(Balance { write: Nanos(1000), read: Nanos(300) })] {
+        let set = |c: &mut DiskConfig| {
+            (c.zoned_qd1_writes, c.read_write_balance) = (Some(true), balance);
+            c.nomerges = true;
+            c.deadline = DeadlineConfig { fifo_batch: 1, ..DeadlineConfig::default() };
+        };
+        let (mut r, log) = rig(set, &[(256, 8), (64, 4)]);
+        for z in 0..6 {
+            r.submit(0, (0..16).map(|i| write(z * 512 + i * 4, 4)));
+        }
+        let (mut asked, mut waits) = (Nanos(0), Vec::new());
+        r.submit(1, [token(read(4000, 8), 9)]);
+        while r.queues[0].outstanding() > 0 {
+            let before = r.done.len();
+            r.step();
+            if r.done[before..].iter().any(|b| b.token == 9) {
+                waits.push(r.now.0 - asked.0);
+                asked = r.now;
+                r.submit(1, [token(read(4000, 8), 9)]);
+            }
+        }
+        r.drain();
+        let most = *waits.iter().max().unwrap();
+        // A command takes 100.
+        let bound = balance.map_or(300, |b| b.write.0 + 300);
+        assert!(waits.len() > 5 && most <= bound, "{balance:?}: {} reads, {waits:?}", waits.len());
+        assert!(r.done.iter().all(|b| b.status.is_ok()));
+        if balance.is_some() {
+            let ops: Vec<Op> = log.lock().unwrap().sent.iter().map(|s| s.0).collect();
+            let longest = ops.chunk_by(|a, b| a == b).map(<[Op]>::len).max().unwrap();
+            assert!(longest >= 9, "writes have their time for themselves: {longest}");
+        }
+    }
+}
