@@ -57,6 +57,8 @@ classes! {
     R30 "a revalidation under load",
     R32 "zones die under load",
     R33 "open and active limits pass through and the zone goes on",
+    R34 "a single writer or a scheduler is switched under load",
+    R35 "a zone has waited for the single writer past its deadline",
     R37 "reads pass more writes than there are tags",
     R40 "a queue goes away with work in flight",
     R43 "a resync after something else moved a write pointer",

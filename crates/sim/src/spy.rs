@@ -62,6 +62,8 @@ pub(crate) struct Spy {
     plugs: bool,
     /// Commands older than this do not count as in flight: the layer has given them up.
     timeout: Option<Nanos>,
+    /// One write at a time on the whole disk (Q1).
+    gated: AtomicBool,
     /// The longest command was merged from so many BIOs, writes and write-zeroes.
     merged: AtomicU32,
     merged_zeroes: AtomicU32,
@@ -92,6 +94,7 @@ impl Spy {
             seen: Mutex::new(seen),
             plugs,
             timeout,
+            gated: AtomicBool::new(false),
             merged: AtomicU32::new(0),
             merged_zeroes: AtomicU32::new(0),
             partial: AtomicU64::new(0),
@@ -100,6 +103,11 @@ impl Spy {
             strict: AtomicBool::new(false),
             asked_only: AtomicBool::new(false),
         })
+    }
+
+    /// Whether there is a single writer from now on: nothing is in flight.
+    pub(crate) fn set_gated(&self, on: bool) {
+        self.gated.store(on, Relaxed);
     }
 
     /// How often writes to a zone failed at the device.
@@ -210,6 +218,11 @@ impl Spy {
         kind.fetch_max(nr, Relaxed);
         let mut seen = self.seen();
         let Seen { zones, sent, .. } = &mut *seen;
+        if self.gated.load(Relaxed) {
+            let writing =
+                zones.iter().position(|z| z.writes.iter().any(|w| !self.is_overdue(w.1, now)));
+            assert!(writing.is_none(), "Q1: zone {writing:?} is being written: {c:?}");
+        }
         let z = &mut zones[zone as usize];
         let others = z.writes.iter().filter(|w| !self.is_overdue(w.1, now)).count();
         assert!(others == 0, "I1: two writes of zone {zone} at the device: {c:?}");

@@ -32,11 +32,7 @@ impl World {
                 self.freeze = Some(self.disk.begin_freeze());
             }
             177 => self.drop_queue(),
-            178..=180 => {
-                let on = if self.rng.one_in(2) { "1" } else { "0" };
-                let name = self.rng.pick(&["nomerges", "strict_management"]);
-                self.attribute(name, on);
-            }
+            178..=180 => self.change_attribute(),
             181..=184 => self.revalidate(),
             185..=187 => self.out_of_band(),
             188 => self.kill_zone(),

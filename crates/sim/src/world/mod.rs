@@ -29,7 +29,9 @@ use medium::Stamped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, Mode, Revalidation};
+use zoneplug_core::disk::{
+    AttributeChange, Disk, DiskConfig, DiskQueue, Freeze, Mode, Revalidation,
+};
 use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::stack::FaultDisk;
 use zoneplug_core::{Bio, Bios, Nanos, Op, Random, Status};
@@ -171,6 +173,7 @@ pub(crate) struct World {
     pub(crate) native: bool,
     pub(crate) freeze: Option<Freeze>,
     pub(crate) revalidation: Option<Reading>,
+    pub(crate) change: Option<AttributeChange>,
     /// Faults may have been injected, so that any BIO may fail.
     pub(crate) has_faults: bool,
     pub(crate) gone: bool,
@@ -253,7 +256,7 @@ impl World {
     }
 
     pub(crate) fn is_freezing(&self) -> bool {
-        self.freeze.is_some() || self.revalidation.is_some()
+        self.freeze.is_some() || self.revalidation.is_some() || self.change.is_some()
     }
 
     fn poll(&mut self, q: usize) {
@@ -288,9 +291,11 @@ impl World {
                 return;
             }
         }
+        let before = self.overdue();
         let Some(queue) = self.queues[q].as_mut() else { return };
         let mut done = Bios::new();
         queue.poll(self.now, &mut done);
+        self.check_overdue(before);
         let late = self.queues.iter().flatten().map(DiskQueue::late).sum();
         if late < self.late {
             self.hit(Class::Late);
@@ -313,6 +318,11 @@ impl World {
             trace!(self, "  thawed");
             self.freeze = None;
             self.completions += 1;
+        }
+        if self.change.as_mut().is_some_and(AttributeChange::poll) {
+            self.change = None;
+            self.completions += 1;
+            self.attribute_changed();
         }
         if self.is_freezing() {
             let busy = self.spy.busy();

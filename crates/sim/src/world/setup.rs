@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zoneplug_core::disk::{Disk, DiskConfig, Mode};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_core::sched::{Balance, DeadlineConfig, Policy, Scheduler};
 use zoneplug_core::stack::{FaultDisk, FaultPlan};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Nanos, Random, ZoneNo};
@@ -71,6 +72,37 @@ pub(super) fn open(spy: &Arc<Spy>, config: &DiskConfig) -> Disk {
     .expect("the disk opens")
 }
 
+/// Who goes first: a single writer or not, with which manners. From a sequence of its own, so that what else a seed
+/// means stays what it was.
+fn queueing(seed: u64, config: DiskConfig) -> DiskConfig {
+    let mut rng = Random::new(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ 0x51d1);
+    let scheduler = match rng.below(4) {
+        0 => Scheduler::MqDeadline,
+        1 => Scheduler::Shuffle(seed),
+        _ => Scheduler::None,
+    };
+    let span = |rng: &mut Random| Nanos(u64::from(rng.range(0, 4000)));
+    let deadline = DeadlineConfig {
+        read_expire: span(&mut rng),
+        write_expire: span(&mut rng),
+        fifo_batch: rng.range(1, 8),
+        writes_starved: rng.range(0, 3),
+        prio_aging_expire: span(&mut rng),
+    };
+    let balance = Balance { write: span(&mut rng), read: span(&mut rng) };
+    DiskConfig {
+        scheduler,
+        deadline,
+        queue_depth: if rng.one_in(2) { rng.range(1, 4) } else { 0 },
+        read_write_balance: rng.one_in(4).then_some(balance),
+        zoned_qd1_writes: rng.one_in(3).then_some(true),
+        zoned_qd1_policy: rng.pick(&Policy::ALL),
+        anticipation: Nanos(if rng.one_in(2) { u64::from(rng.range(1, 3000)) } else { 0 }),
+        zone_deadline: Nanos(if rng.one_in(2) { u64::from(rng.range(1, 4000)) } else { 0 }),
+        ..config
+    }
+}
+
 impl World {
     pub(crate) fn new(seed: u64, tracing: bool) -> World {
         memory::recycle();
@@ -114,9 +146,11 @@ impl World {
             timeout,
             ..DiskConfig::default()
         };
+        let config = queueing(seed, config);
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
         let spy = Spy::new(faults.clone(), layouts, mode == Mode::Plug, timeout);
         let disk = open(&spy, &config);
+        spy.set_gated(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
         let mut world = World {
             seed,
             nomerges: config.nomerges,
@@ -142,6 +176,7 @@ impl World {
             native,
             freeze: None,
             revalidation: None,
+            change: None,
             has_faults: timeout.is_some(),
             gone: false,
             appends: Vec::new(),

@@ -5,6 +5,7 @@ use super::{Asked, World, trace};
 use crate::class::Class;
 use std::sync::atomic::Ordering::Relaxed;
 use zoneplug_core::disk::Mode;
+use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::stack::{FaultAction, FaultRule, Kinds};
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Nanos, Op, Status, ZoneNo};
@@ -46,6 +47,68 @@ impl World {
         self.has_faults = true;
         self.troubles += 1;
         self.faults.add(rule);
+    }
+
+    /// Somebody changes an attribute, with whatever there is in flight.
+    pub(super) fn change_attribute(&mut self) {
+        let on = if self.rng.one_in(2) { "1" } else { "0" };
+        let name = self.rng.pick(&["nomerges", "strict_management"]);
+        let (name, value) = match self.rng.below(6) {
+            0..=1 if self.mode == Mode::Plug => ("zoned_qd1_writes", on),
+            2 if self.mode == Mode::Plug => {
+                ("zoned_qd1_policy", self.rng.pick(&Policy::ALL.map(Policy::name)))
+            }
+            3 => {
+                // Zone locks need one.
+                let least = usize::from(self.mode == Mode::Lock);
+                ("scheduler", self.rng.pick(&Scheduler::NAMES[least..]))
+            }
+            _ => return self.attribute(name, on),
+        };
+        trace!(self, "  {name}={value}");
+        if matches!(name, "zoned_qd1_writes" | "scheduler") && !self.outstanding.is_empty() {
+            self.hit(Class::R34);
+        }
+        let change = self.disk.change_attribute(name, value).expect("a writable attribute");
+        self.change = Some(change);
+        self.poll_freeze();
+    }
+
+    /// It has taken effect.
+    pub(super) fn attribute_changed(&mut self) {
+        let gated = self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1");
+        trace!(self, "  changed; single writer {gated}");
+        self.spy.set_gated(gated);
+        // What the disk is opened with after a power cut.
+        let now = self.disk.config();
+        self.config.zoned_qd1_writes = now.zoned_qd1_writes;
+        self.config.zoned_qd1_policy = now.zoned_qd1_policy;
+        self.config.scheduler = now.scheduler;
+    }
+
+    /// The zone that has waited for the single writer past its deadline, if there is one, and since when; and how many
+    /// turns there were.
+    pub(super) fn overdue(&self) -> Option<(ZoneNo, Nanos, u64)> {
+        let deadline = self.config.zone_deadline;
+        if deadline == Nanos(0) {
+            return None;
+        }
+        let (counters, _, listed) = self.disk.single_writer();
+        let first = listed.first()?;
+        let overdue = self.now.0.saturating_sub(first.since.0) > deadline.0;
+        overdue.then_some((first.zone, first.since, counters.turns))
+    }
+
+    /// Nobody may be preferred to it.
+    pub(super) fn check_overdue(&mut self, before: Option<(ZoneNo, Nanos, u64)>) {
+        let Some((zone, since, turns)) = before else { return };
+        let (counters, turn, listed) = self.disk.single_writer();
+        if counters.turns == turns {
+            return;
+        }
+        self.hit(Class::R35);
+        let still = listed.iter().any(|c| c.zone == zone && c.since == since);
+        assert!(!still, "R35: {zone} waits since {since:?}, and the turn is that of {turn:?}");
     }
 
     /// The device is busy for a while.
@@ -132,6 +195,7 @@ impl World {
             self.note_attributes();
             self.spy.asked_only.store(false, Relaxed);
             self.disk = open(&self.spy, &self.config);
+            self.spy.set_gated(self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
             for q in 0..n {
                 self.open_queue(q);
             }
