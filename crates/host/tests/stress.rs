@@ -162,10 +162,27 @@ fn disturb(disk: &HostedDisk, stop: &AtomicBool) -> u32 {
     let back = IoBuf::leaked(100 * 512);
     while !stop.load(Ordering::Relaxed) {
         n += 1;
-        match n % 4 {
+        match n % 6 {
             0 => drop(disk.freeze()),
+            // Q9: under load, back and forth.
+            3 => {
+                let was = disk.disk().attribute("zoned_qd1_writes").unwrap();
+                let value = if was == "1" { "0" } else { "1" };
+                disk.set_attribute("zoned_qd1_writes", value).unwrap();
+                assert_eq!(disk.disk().attribute("zoned_qd1_writes").unwrap(), value);
+            }
+            4 if n % 12 == 4 => {
+                let names = ["none", "mq-deadline", "shuffle"];
+                disk.set_attribute("scheduler", names[(n / 12 % 3) as usize]).unwrap();
+            }
+            4 => {
+                let policy = ["fifo", "clook", "score"][(n / 6 % 3) as usize];
+                disk.set_attribute("zoned_qd1_policy", policy).unwrap();
+            }
             1 => disk.revalidate().unwrap(),
-            2 => disk.disk().set_attribute("nomerges", if n % 8 == 2 { "1" } else { "0" }).unwrap(),
+            2 => {
+                disk.disk().set_attribute("nomerges", if n % 12 == 2 { "1" } else { "0" }).unwrap();
+            }
             _ => {
                 let mut client = disk.open_client(8, 2).unwrap();
                 let shared = THREADS * OWN * ZONE;
@@ -232,4 +249,22 @@ fn threads_split_append_and_reset_while_the_disk_is_frozen_and_revalidated() {
     run(SPEC, Duration::from_millis(1500));
     run(&format!("{SPEC},reorder=11"), Duration::from_millis(1500));
     run(&format!("{SPEC},reorder=12,latency=30us,tags=2"), Duration::from_millis(1500));
+}
+
+/// The same, with a single writer that waits for more and looks at deadlines: no wake-up is lost (Q8, R34).
+#[test]
+fn threads_share_a_single_writer_that_is_switched_on_and_off() {
+    run(&format!("{SPEC},qd1=1"), Duration::from_millis(1500));
+    let manners = "qd1=1,policy=clook,anticipation-us=40,zone-deadline-ms=1";
+    run(&format!("{SPEC},{manners}"), Duration::from_millis(1500));
+    run(&format!("{SPEC},{manners},reorder=13,latency=30us,tags=2"), Duration::from_millis(1500));
+}
+
+/// C2 and C3 with threads: what one client put into a scheduler is sent by another.
+#[test]
+fn threads_share_a_scheduler_that_is_switched() {
+    run(&format!("{SPEC},scheduler=mq-deadline,queue-depth=3"), Duration::from_millis(1500));
+    run(&format!("{SPEC},scheduler=shuffle,tags=2"), Duration::from_millis(1500));
+    let both = "scheduler=mq-deadline,qd1=1,policy=score,anticipation-us=40,latency=30us";
+    run(&format!("{SPEC},{both}"), Duration::from_millis(1500));
 }
