@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_core::sched::Scheduler;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Command, Commands, Device, IoBuf, Nanos, Op, Sector};
 
@@ -31,6 +32,8 @@ struct Case {
     name: &'static str,
     mode: Mode,
     nomerges: bool,
+    qd1: bool,
+    scheduler: Scheduler,
     work: Work,
     depth: usize,
     block: u32,
@@ -38,7 +41,18 @@ struct Case {
 }
 
 const fn case(name: &'static str, mode: Mode, work: Work, depth: usize) -> Case {
-    Case { name, mode, nomerges: false, work, depth, block: 8, kind: EmuKind::Null }
+    let scheduler = Scheduler::None;
+    Case {
+        name,
+        mode,
+        nomerges: false,
+        qd1: false,
+        scheduler,
+        work,
+        depth,
+        block: 8,
+        kind: EmuKind::Null,
+    }
 }
 
 const CASES: &[Case] = &[
@@ -55,6 +69,13 @@ const CASES: &[Case] = &[
     case("none-seq-16", Mode::None, Work::Seq, 16),
     case("none-random-1", Mode::None, Work::Random, 1),
     case("none-random-16", Mode::None, Work::Random, 16),
+    Case { qd1: true, ..case("qd1-seq-1", Mode::Plug, Work::Seq, 1) },
+    Case { qd1: true, ..case("qd1-seq-16", Mode::Plug, Work::Seq, 16) },
+    Case { qd1: true, ..case("qd1-random-16", Mode::Plug, Work::Random, 16) },
+    Case { scheduler: Scheduler::MqDeadline, ..case("mq-seq-1", Mode::Plug, Work::Seq, 1) },
+    Case { scheduler: Scheduler::MqDeadline, ..case("mq-random-16", Mode::Plug, Work::Random, 16) },
+    Case { scheduler: Scheduler::MqDeadline, ..case("mq-read-16", Mode::Plug, Work::Read, 16) },
+    case("lock-random-16", Mode::Lock, Work::Random, 16),
     Case { kind: EmuKind::Mem, ..case("mem-4k-16", Mode::Plug, Work::Seq, 16) },
     Case { kind: EmuKind::Mem, block: 2048, ..case("mem-1m-16", Mode::Plug, Work::Seq, 16) },
 ];
@@ -67,7 +88,13 @@ fn disk(c: &Case) -> (Arc<EmuDisk>, Disk) {
     };
     let geometry = Geometry::new(zones, sectors, sectors).expect("a good geometry");
     let device = EmuDisk::new(EmuConfig::new(c.kind, geometry)).expect("a good disk");
-    let config = DiskConfig { mode: c.mode, nomerges: c.nomerges, ..DiskConfig::default() };
+    let config = DiskConfig {
+        mode: c.mode,
+        nomerges: c.nomerges,
+        zoned_qd1_writes: Some(c.qd1),
+        scheduler: c.scheduler,
+        ..DiskConfig::default()
+    };
     let disk = Disk::open(device.clone(), config, &mut |_| NOW).expect("an emulated disk opens");
     (device, disk)
 }
