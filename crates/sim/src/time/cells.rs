@@ -133,11 +133,13 @@ pub enum Layer {
 
 impl Layer {
     /// The layers that the engine has.
-    pub const BUILT: &'static [Layer] = &[Layer::Baseline];
+    pub const BUILT: &'static [Layer] = &[Layer::Baseline, Layer::SingleWriter];
 
     /// How the disk is opened.
     pub fn config(self) -> DiskConfig {
-        DiskConfig::default()
+        // A rotational disk has a single writer unless it is told otherwise (Q10).
+        let zoned_qd1_writes = Some(self == Layer::SingleWriter);
+        DiskConfig { zoned_qd1_writes, ..DiskConfig::default() }
     }
 }
 
