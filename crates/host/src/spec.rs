@@ -80,7 +80,7 @@ fn take_timeout(spec: &mut Spec) -> Result<Option<Nanos>, Error> {
 /// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`.
 ///
 /// The layer's own keys are `mode=plug|none|lock`, `tags=1..4096`, `nomerges=0|1`, `strict=0|1` (management of a
-/// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score`, `anticipation-us=`, `zone-deadline-ms=`, `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
+/// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score`, `anticipation-us=`, `zone-deadline-ms=`, `emulate-append=0|1` (also where the device has zone append), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
 #[derive(Clone)]
 pub struct DiskSpec {
     /// The device.
@@ -111,36 +111,7 @@ impl DiskSpec {
     /// ```
     pub fn parse(text: &str) -> Result<DiskSpec, Error> {
         let mut spec = Spec::parse(text)?;
-        let mut config = DiskConfig::default();
-        let modes = Mode::ALL.map(Mode::name);
-        if let Some(i) = spec.take_choice("mode", &modes)? {
-            config.mode = Mode::ALL[i];
-        }
-        if let Some(on) = spec.take_flag("nomerges")? {
-            config.nomerges = on;
-        }
-        if let Some(on) = spec.take_flag("strict")? {
-            config.strict_management = on;
-        }
-        config.timeout = take_timeout(&mut spec)?;
-        if let Some(i) = spec.take_choice("scheduler", &Scheduler::NAMES)? {
-            // All of these are names.
-            config.scheduler = Scheduler::from_name(Scheduler::NAMES[i]).unwrap_or_default();
-        }
-        if let Some(n) = spec.take_number("queue-depth", 0..=65_535)? {
-            config.queue_depth = n as u32;
-        }
-        config.zoned_qd1_writes = spec.take_flag("qd1")?;
-        let policies = Policy::ALL.map(Policy::name);
-        if let Some(i) = spec.take_choice("policy", &policies)? {
-            config.zoned_qd1_policy = Policy::ALL[i];
-        }
-        if let Some(us) = spec.take_number("anticipation-us", 0..=1_000_000)? {
-            config.anticipation = Nanos(us * 1_000);
-        }
-        if let Some(ms) = spec.take_number("zone-deadline-ms", 0..=3_600_000)? {
-            config.zone_deadline = Nanos(ms * 1_000_000);
-        }
+        let config = take_config(&mut spec)?;
         let fault = spec.take_text("fault").map(|t| t.parse::<FaultPlan>()).transpose()?;
         let mut tags = spec.take_number("tags", 1..=MAX_TAGS)?.map(|n| n as u16);
         let device: Arc<dyn Device> = match spec.kind() {
@@ -162,6 +133,53 @@ impl DiskSpec {
         };
         Ok(DiskSpec { device, config, tags })
     }
+}
+
+/// Takes the layer's own attributes from a specification; the defaults where it names none. For who opens the device in
+/// another way than [`DiskSpec::parse`], as a run in virtual time does.
+///
+/// ```
+/// use zoneplug_core::spec::Spec;
+/// let mut spec = Spec::parse("sim-smr30,qd1=1,policy=clook,anticipation-us=300").unwrap();
+/// let config = zoneplug_host::take_config(&mut spec).unwrap();
+/// spec.finish().unwrap();
+/// assert_eq!((config.zoned_qd1_writes, config.anticipation.0), (Some(true), 300_000));
+/// ```
+pub fn take_config(spec: &mut Spec) -> Result<DiskConfig, Error> {
+    let mut config = DiskConfig::default();
+    let modes = Mode::ALL.map(Mode::name);
+    if let Some(i) = spec.take_choice("mode", &modes)? {
+        config.mode = Mode::ALL[i];
+    }
+    if let Some(on) = spec.take_flag("nomerges")? {
+        config.nomerges = on;
+    }
+    if let Some(on) = spec.take_flag("strict")? {
+        config.strict_management = on;
+    }
+    if let Some(i) = spec.take_choice("scheduler", &Scheduler::NAMES)? {
+        // All of these are names.
+        config.scheduler = Scheduler::from_name(Scheduler::NAMES[i]).unwrap_or_default();
+    }
+    if let Some(n) = spec.take_number("queue-depth", 0..=65_535)? {
+        config.queue_depth = n as u32;
+    }
+    config.zoned_qd1_writes = spec.take_flag("qd1")?;
+    let policies = Policy::ALL.map(Policy::name);
+    if let Some(i) = spec.take_choice("policy", &policies)? {
+        config.zoned_qd1_policy = Policy::ALL[i];
+    }
+    if let Some(us) = spec.take_number("anticipation-us", 0..=1_000_000)? {
+        config.anticipation = Nanos(us * 1_000);
+    }
+    if let Some(ms) = spec.take_number("zone-deadline-ms", 0..=3_600_000)? {
+        config.zone_deadline = Nanos(ms * 1_000_000);
+    }
+    if let Some(on) = spec.take_flag("emulate-append")? {
+        config.emulate_append = on;
+    }
+    config.timeout = take_timeout(spec)?;
+    Ok(config)
 }
 
 /// Opens the device that a specification names; the layer's attributes in it are checked and left aside.
