@@ -18,7 +18,7 @@ pub(crate) struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Data was not what was written, or I/O failed.
+    /// Data was not what was written, I/O failed, or a figure is not what is expected.
     Io = 1,
     /// The command line or a specification is wrong.
     Usage = 2,
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  data read back was not what was written, or I/O failed
+  1  data read back was not what was written, I/O failed, or a figure is outside of its band
   2  wrong usage, or an impossible device specification
   3  a device is busy, or does not exist
   4  not supported by this device or build";

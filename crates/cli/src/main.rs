@@ -14,11 +14,12 @@
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
 //! | `pages.rs`, `trace.rs` | `zoneplug completions`, `man`; `--trace` |
 //! | `bench/` | `zoneplug bench` |
+//! | `reproduce/` | `zoneplug reproduce` |
 //!
 //! | exit code | meaning |
 //! | --- | --- |
 //! | 0 | done |
-//! | 1 | data read back was not what was written, or I/O failed |
+//! | 1 | data read back was not what was written, I/O failed, or a figure is outside of its band |
 //! | 2 | wrong usage, or an impossible device specification |
 //! | 3 | a device is busy, or does not exist |
 //! | 4 | not supported by this device or build |
@@ -36,6 +37,7 @@ mod info;
 mod manage;
 mod pages;
 mod report;
+mod reproduce;
 mod sim;
 mod term;
 mod trace;
@@ -57,6 +59,7 @@ Examples:
   zoneplug reset disk.zbd --offset 0x80000 --count 2
   zoneplug bench
   zoneplug bench --disk mem,zones=64,zone-size=4M --rw randwrite --bs 128k --iodepth 16
+  zoneplug reproduce smr30 --html report.html
   zoneplug info mem,zones=512,zone-size=64M,conv=16,max-open=14";
 
 /// Ordered writes at any queue depth for zoned disks, in user space.
@@ -85,6 +88,11 @@ enum Command {
     /// Run the engine in virtual time, world after world, until one breaks a promise
     #[command(after_help = failure::EXIT_CODES)]
     Sim(sim::Args),
+    /// Print the published tables beside what the engine gives on models of the drives, and on this machine
+    ///
+    /// The exit code is 1 if a cell with a band is outside of it, or a claim does not hold.
+    #[command(after_help = failure::EXIT_CODES)]
+    Reproduce(reproduce::Args),
     /// Show the zones: where they are, what they hold, their write pointers
     ///
     /// All zones, or those that the range touches. In the table start, len, cap and wptr are sectors of 512 bytes, and
@@ -178,6 +186,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(args, &mut out)?,
         Command::Info(args) => info::run(args, &mut out)?,
         Command::Sim(args) => sim::main(args, &mut out)?,
+        Command::Reproduce(args) => reproduce::run(args, &mut out)?,
         Command::Create(args) => create::create(args, &mut out)?,
         Command::Report(args) => report::run(args, &mut out)?,
         Command::Reset(args) => manage::run(Op::ZoneReset, args, &mut out)?,

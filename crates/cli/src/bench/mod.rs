@@ -16,15 +16,15 @@
 //! Nothing is typed in: every figure that is printed comes from the run that prints it.
 
 mod cases;
-mod group;
+pub(crate) mod group;
 mod load;
 mod own;
 mod plan;
-mod progress;
+pub(crate) mod progress;
 mod report;
-mod table;
+pub(crate) mod table;
 mod verify;
-mod work;
+pub(crate) mod work;
 
 use crate::failure::Failure;
 use clap::builder::{PossibleValuesParser, TypedValueParser};

@@ -1,4 +1,4 @@
-//! Tables of aligned columns: the first to the left, figures to the right.
+//! Tables of aligned columns: the first ones to the left, figures to the right.
 
 use std::fmt;
 
@@ -10,6 +10,8 @@ pub(crate) struct Table {
     titles: Vec<String>,
     rows: Vec<Vec<String>>,
     notes: Vec<String>,
+    /// Columns after the first that are aligned to the left too.
+    more_left: usize,
 }
 
 const GAP: usize = 2;
@@ -23,6 +25,12 @@ impl Table {
     /// A line above the titles: each text over so many columns.
     pub(crate) fn groups(mut self, groups: &[(&str, usize)]) -> Table {
         self.groups = groups.iter().map(|&(t, n)| (t.to_owned(), n)).collect();
+        self
+    }
+
+    /// So many columns are words and not figures: they are aligned to the left. One, unless this says otherwise.
+    pub(crate) fn words(mut self, n: usize) -> Table {
+        self.more_left = n.saturating_sub(1);
         self
     }
 
@@ -60,11 +68,13 @@ impl Table {
         widths
     }
 
-    fn line(f: &mut fmt::Formatter<'_>, cells: &[String], widths: &[usize]) -> fmt::Result {
+    fn line(&self, f: &mut fmt::Formatter<'_>, cells: &[String], widths: &[usize]) -> fmt::Result {
         let mut text = String::new();
         for (i, (cell, &w)) in cells.iter().zip(widths).enumerate() {
             if i == 0 {
                 text += &format!("  {cell:<w$}");
+            } else if i <= self.more_left {
+                text += &format!("{:GAP$}{cell:<w$}", "");
             } else {
                 text += &format!("{:GAP$}{cell:>w$}", "");
             }
@@ -97,9 +107,9 @@ impl fmt::Display for Table {
             }
             writeln!(f, "{}", text.trim_end())?;
         }
-        Self::line(f, &self.titles, &widths)?;
+        self.line(f, &self.titles, &widths)?;
         for row in &self.rows {
-            Self::line(f, row, &widths)?;
+            self.line(f, row, &widths)?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "  {note}"))
     }
@@ -157,6 +167,13 @@ mod tests {
         ]
         .join("\n");
         assert_eq!(t.to_string(), want);
+    }
+
+    #[test]
+    fn words_are_aligned_to_the_left() {
+        let mut t = Table::new(&["a", "word", "n"]).words(2);
+        t.row(["x".to_owned(), "b".to_owned(), "12".to_owned()]);
+        assert_eq!(t.to_string(), "  a  word   n\n  x  b     12\n");
     }
 
     #[test]

@@ -1,0 +1,339 @@
+//! The published tables, as `published.txt` has them: the only place for figures that are not ours, for what is run
+//! beside them and for what is expected of it. Owns the form of that file; runs nothing.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use zoneplug_core::Error;
+
+const TEXT: &str = include_str!("published.txt");
+
+/// Where a table is from.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+pub(crate) struct Source {
+    pub(crate) title: &'static str,
+    pub(crate) published: &'static str,
+    pub(crate) message_id: &'static str,
+}
+
+/// How our figures come about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum How {
+    /// In virtual time.
+    Model,
+    /// On this machine.
+    Measure,
+}
+
+/// What is shown beside what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Layout {
+    /// Published beside ours.
+    Beside,
+    /// Throughput beside latency.
+    Front,
+}
+
+/// What a cell is to give.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Expect {
+    /// The published figure, to so many percent.
+    Band(f64),
+    /// Not the figure, and why; a claim may say something of its direction.
+    Shape(&'static str),
+    /// Nothing: it is an illustration, and why.
+    Show(&'static str),
+    /// Nothing is run, and why.
+    Not(&'static str),
+    /// Measured elsewhere: its ratio to the first column.
+    Ratio,
+}
+
+/// A cell of a table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cell {
+    pub(crate) published: Option<f64>,
+    /// Whether it set a number of the profile.
+    pub(crate) calibrates: bool,
+    pub(crate) expect: Expect,
+    pub(crate) client: &'static str,
+}
+
+/// A column: a way to open the disk.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) options: &'static str,
+    pub(crate) says: &'static str,
+}
+
+/// A row: a workload.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) cells: Vec<Cell>,
+}
+
+/// A figure that a claim is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Metric {
+    Rate,
+    P99,
+    Max,
+}
+
+/// One side of a claim: a figure of a column, in one row or in all rows of a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Side {
+    pub(crate) metric: Metric,
+    pub(crate) column: &'static str,
+    pub(crate) rows: &'static str,
+}
+
+/// Something that is said of a table's figures.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) text: &'static str,
+    pub(crate) above: Side,
+    /// `None`: the figure itself.
+    pub(crate) below: Option<Side>,
+    pub(crate) allowed: RangeInclusive<f64>,
+    /// Whether the run fails if it does not hold.
+    pub(crate) binds: bool,
+}
+
+/// A table.
+#[derive(Debug, Clone)]
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) source: Source,
+    pub(crate) how: How,
+    /// The specification of its device.
+    pub(crate) drive: &'static str,
+    pub(crate) layout: Layout,
+    /// What the rows are, if they are numbers.
+    pub(crate) x: Option<&'static str>,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) notes: Vec<&'static str>,
+}
+
+#[derive(Default)]
+struct Names {
+    sources: BTreeMap<&'static str, Source>,
+    reasons: BTreeMap<&'static str, &'static str>,
+}
+
+/// Every published table, in the order of the file.
+pub(crate) fn tables() -> Result<Vec<Table>, Error> {
+    parse(TEXT)
+}
+
+/// The tables of a text of the same form.
+pub(crate) fn parse(text: &'static str) -> Result<Vec<Table>, Error> {
+    let (mut names, mut tables) = (Names::default(), Vec::<Table>::new());
+    for (i, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        read(line, &mut names, &mut tables).ok_or_else(|| {
+            Error::invalid(format!("line {} of the published tables makes no sense: {line}", i + 1))
+                .hint("the head of published.txt says what a line may be")
+        })?;
+    }
+    Ok(tables)
+}
+
+/// Reads one line. `None`: it is wrong.
+fn read(line: &'static str, names: &mut Names, tables: &mut Vec<Table>) -> Option<()> {
+    let (key, rest) = line.split_once(' ')?;
+    let fields: Vec<&str> = rest.split('|').map(str::trim).collect();
+    match (key, &fields[..]) {
+        ("source", &[name, title, published, message_id]) => {
+            names.sources.insert(name, Source { title, published, message_id });
+        }
+        ("reason", &[name, why]) => {
+            names.reasons.insert(name, why);
+        }
+        ("table", &[name, title]) => tables.push(Table {
+            name,
+            title,
+            source: Source { title: "", published: "", message_id: "" },
+            how: How::Model,
+            drive: "",
+            layout: Layout::Beside,
+            x: None,
+            columns: Vec::new(),
+            rows: Vec::new(),
+            claims: Vec::new(),
+            notes: Vec::new(),
+        }),
+        _ => line_of_table(key, rest, &fields, names, tables.last_mut()?)?,
+    }
+    Some(())
+}
+
+fn line_of_table(
+    key: &'static str,
+    rest: &'static str,
+    fields: &[&'static str],
+    names: &Names,
+    table: &mut Table,
+) -> Option<()> {
+    match (key, fields) {
+        ("of", &[name]) => table.source = *names.sources.get(name)?,
+        ("model", &[drive]) => (table.how, table.drive) = (How::Model, drive),
+        ("measure", &[drive]) => (table.how, table.drive) = (How::Measure, drive),
+        ("layout", &["front"]) => table.layout = Layout::Front,
+        ("x", &[x]) => table.x = Some(x),
+        ("column", &[name, options, says]) => table.columns.push(Column { name, options, says }),
+        ("row", &[name, unit, clients, ref cells @ ..]) => {
+            let clients: Vec<&str> = clients.split('/').map(str::trim).collect();
+            if cells.len() != table.columns.len()
+                || clients.len() != 1 && clients.len() != cells.len()
+            {
+                return None;
+            }
+            let client = |i: usize| clients.get(i).unwrap_or(&clients[0]);
+            let cell = |(i, text): (usize, &&'static str)| cell(text, client(i), names);
+            let cells = cells.iter().enumerate().map(cell).collect::<Option<Vec<_>>>()?;
+            table.rows.push(Row { name, unit, cells });
+        }
+        ("claim" | "aim", &[text]) => table.claims.push(claim(text, key == "claim")?),
+        ("note", _) => table.notes.push(rest.trim()),
+        _ => return None,
+    }
+    Some(())
+}
+
+fn cell(text: &'static str, client: &'static str, names: &Names) -> Option<Cell> {
+    let (figure, expect) = text.split_once(' ')?;
+    let (figure, calibrates) = match figure.strip_suffix('*') {
+        Some(f) => (f, true),
+        None => (figure, false),
+    };
+    let published = if figure == "-" { None } else { Some(figure.parse().ok()?) };
+    let (verb, more) = expect.split_once(' ').unwrap_or((expect, ""));
+    let reason = || names.reasons.get(more).copied();
+    let expect = match verb {
+        "band" => Expect::Band(more.parse().ok()?),
+        "shape" => Expect::Shape(reason()?),
+        "show" => Expect::Show(reason()?),
+        "not" => Expect::Not(reason()?),
+        "ratio" if more.is_empty() => Expect::Ratio,
+        _ => return None,
+    };
+    Some(Cell { published, calibrates, expect, client })
+}
+
+fn claim(text: &'static str, binds: bool) -> Option<Claim> {
+    let (left, allowed) = match text.split_once(">=") {
+        Some((left, n)) => (left, n.trim().parse().ok()?..=f64::INFINITY),
+        None => {
+            let (left, n) = text.split_once("<=")?;
+            (left, f64::NEG_INFINITY..=n.trim().parse().ok()?)
+        }
+    };
+    let (above, below) = match left.split_once(" / ") {
+        Some((a, b)) => (side(a)?, Some(side(b)?)),
+        None => (side(left)?, None),
+    };
+    Some(Claim { text, above, below, allowed, binds })
+}
+
+fn side(text: &'static str) -> Option<Side> {
+    let mut words = text.split_whitespace();
+    let metric = match words.next()? {
+        "rate" => Metric::Rate,
+        "p99" => Metric::P99,
+        "max" => Metric::Max,
+        _ => return None,
+    };
+    let (column, rows) = (words.next()?, words.next()?);
+    words.next().is_none().then_some(Side { metric, column, rows })
+}
+
+impl Table {
+    /// The rows that the text of a claim names: one by its name, or numbers from one to another.
+    pub(crate) fn rows_of(&self, text: &str) -> Vec<usize> {
+        let number = |r: &Row| r.name.parse::<u32>().ok();
+        let range = text
+            .split_once("..")
+            .and_then(|(a, b)| Some(a.parse::<u32>().ok()?..=b.parse::<u32>().ok()?));
+        let named = |r: &Row| match &range {
+            Some(range) => number(r).is_some_and(|n| range.contains(&n)),
+            None => r.name == text,
+        };
+        (0..self.rows.len()).filter(|&i| named(&self.rows[i])).collect()
+    }
+
+    /// The column of that name.
+    pub(crate) fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|c| c.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_published_tables_is_right() {
+        let tables = tables().unwrap();
+        let cells = |how| {
+            let of = tables.iter().filter(|t| t.how == how);
+            of.flat_map(|t| &t.rows).map(|r| r.cells.len()).sum::<usize>()
+        };
+        assert!(tables.len() > 10 && cells(How::Model) > 100 && cells(How::Measure) > 30);
+        for t in &tables {
+            let mut names: Vec<_> = t.rows.iter().map(|r| r.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), t.rows.len(), "{}: rows have names of their own", t.name);
+            assert!(!t.source.title.is_empty() && !t.drive.is_empty(), "{}", t.name);
+            for c in &t.claims {
+                for side in [Some(&c.above), c.below.as_ref()].into_iter().flatten() {
+                    assert!(t.column(side.column).is_some(), "{}: {}", t.name, c.text);
+                    assert!(!t.rows_of(side.rows).is_empty(), "{}: {}", t.name, c.text);
+                }
+            }
+            if t.x.is_some() {
+                assert!(t.rows.iter().all(|r| r.name.parse::<u32>().is_ok()), "{}", t.name);
+            }
+            for cell in t.rows.iter().flat_map(|r| &r.cells) {
+                let ratio = cell.expect == Expect::Ratio;
+                let is_measured = t.how == How::Measure;
+                let is_run = !matches!(cell.expect, Expect::Not(_));
+                assert!(!is_run || ratio == is_measured, "{}: ratios are for measurements", t.name);
+                let band = matches!(cell.expect, Expect::Band(_) | Expect::Shape(_));
+                assert!(!band || cell.published.is_some(), "{}: a band around what?", t.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_named() {
+        for (text, line) in [
+            ("table a | b\nrow 1 | MB/s | seq | 1 band 2", 2),
+            ("colour red", 1),
+            ("table a | b\nclaim rate x 1 > 2", 2),
+            ("table a | b\ncolumn c | qd1=0 | d\nrow 1 | MB/s | seq | 1 shape nowhere", 3),
+        ] {
+            let e = parse(text).unwrap_err().to_string();
+            assert!(e.starts_with(&format!("line {line} of")), "{e}");
+        }
+    }
+
+    #[test]
+    fn a_range_of_rows_is_those_with_numbers_in_it() {
+        let t = &tables().unwrap()[1];
+        assert_eq!(t.rows_of("4..16"), [2, 3, 4]);
+        assert_eq!(t.rows_of("128"), [7]);
+        assert!(t.rows_of("3").is_empty());
+    }
+}

@@ -1,0 +1,186 @@
+//! Clients as text: what a row of the published tables runs, for a model or on this machine, and how it is called in a
+//! table. Runs nothing.
+
+use crate::bench::work::{Rw, Work};
+use zoneplug_core::spec::Spec;
+use zoneplug_core::{Error, Nanos};
+use zoneplug_sim::time::{Client, HostTimes, RandomReader, Workload};
+
+/// A client in virtual time: `fio,jobs=16,depth=32,bs=1M,zones=8`.
+///
+/// | kind | options |
+/// | --- | --- |
+/// | `seq` | `bs`, `depth`: one job, zone after zone |
+/// | `fio` | `jobs`, `depth`, `bs`, `zones`: fio's zoned mode, random |
+/// | `full` | `outstanding`, `bs`, `zones`: a full queue, no locks |
+/// | `append` | the same with zone append |
+///
+/// and for each `reads`, `read-bs`: random reads beside it; `warm-up`, `length`: other times than the table's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Modelled {
+    pub(crate) workload: Workload,
+    /// Reads outstanding, and their length.
+    pub(crate) reads: Option<(u32, u32)>,
+    pub(crate) warm_up: Option<Nanos>,
+    pub(crate) length: Option<Nanos>,
+}
+
+fn number(spec: &mut Spec, key: &'static str) -> Result<u32, Error> {
+    spec.take_u32(key)?.filter(|n| *n > 0).ok_or_else(|| {
+        Error::invalid(format!("a client {} without {key}", spec.kind()))
+            .hint(format!("{key}=1 or more"))
+    })
+}
+
+fn size(spec: &mut Spec, key: &'static str) -> Result<u32, Error> {
+    let sectors = spec.take_sectors(key, 32 << 10)?.filter(|n| *n > 0);
+    sectors.map(|n| (n as u32) << 9).ok_or_else(|| {
+        Error::invalid(format!("a client {} without {key}", spec.kind()))
+            .hint(format!("{key}=1M: up to 16M"))
+    })
+}
+
+impl Modelled {
+    /// Reads the text.
+    pub(crate) fn parse(text: &str) -> Result<Modelled, Error> {
+        let mut spec = Spec::parse(text)?;
+        let s = &mut spec;
+        let workload = match s.kind() {
+            "seq" => Workload::Sequential { bs: size(s, "bs")?, depth: number(s, "depth")? },
+            "fio" => Workload::Random {
+                jobs: number(s, "jobs")?,
+                depth: number(s, "depth")?,
+                bs: size(s, "bs")?,
+                zones: number(s, "zones")?,
+            },
+            "full" => Workload::FullQueue {
+                outstanding: number(s, "outstanding")?,
+                bs: size(s, "bs")?,
+                zones: number(s, "zones")?,
+            },
+            "append" => Workload::Append {
+                outstanding: number(s, "outstanding")?,
+                bs: size(s, "bs")?,
+                zones: number(s, "zones")?,
+            },
+            _ => return Err(s.unknown_kind(&["seq", "fio", "full", "append"])),
+        };
+        let reads = match s.take_u32("reads")? {
+            Some(n) => Some((n, size(s, "read-bs")?)),
+            None => None,
+        };
+        let (warm_up, length) = (s.take_time("warm-up")?, s.take_time("length")?);
+        spec.finish()?;
+        Ok(Modelled { workload, reads, warm_up, length })
+    }
+
+    /// Whether it draws from its seed.
+    pub(crate) fn draws(&self) -> bool {
+        self.reads.is_some() || !matches!(self.workload, Workload::Sequential { .. })
+    }
+
+    /// The reader beside it.
+    pub(crate) fn reader(&self, times: &HostTimes, seed: u64) -> Option<Box<dyn Client>> {
+        let (depth, bs) = self.reads?;
+        let mut reader = RandomReader::new(depth, bs, seed);
+        reader.reap = times.reap;
+        Some(Box::new(reader))
+    }
+
+    /// How a table calls it.
+    pub(crate) fn name(&self) -> String {
+        let mut text = match self.workload {
+            Workload::Sequential { bs, depth } => format!("sequential 1x{depth} {}", length(bs)),
+            Workload::Random { jobs, depth, bs, zones } => {
+                format!("fio {jobs}x{depth} {}, {}", length(bs), count(zones))
+            }
+            Workload::FullQueue { outstanding, bs, zones } => {
+                format!("full queue {outstanding} {}, {}", length(bs), count(zones))
+            }
+            Workload::Append { outstanding, bs, zones } => {
+                format!("append {outstanding} {}, {}", length(bs), count(zones))
+            }
+        };
+        if let Some((n, bs)) = self.reads {
+            text += &format!("; {n} reads {}", length(bs));
+        }
+        text
+    }
+}
+
+/// A client on this machine: `write,bs=4K,depth=16`, with `jobs` if there is more than one.
+pub(crate) fn measured(text: &str) -> Result<(Work, u32), Error> {
+    let mut spec = Spec::parse(text)?;
+    let all = [Rw::Write, Rw::Randwrite, Rw::Append, Rw::Read, Rw::Randread];
+    let Some(rw) = all.into_iter().find(|rw| rw.to_string() == spec.kind()) else {
+        return Err(spec.unknown_kind(&["write", "randwrite", "append", "read", "randread"]));
+    };
+    let block_sectors = size(&mut spec, "bs")? >> 9;
+    let depth = number(&mut spec, "depth")?;
+    let jobs = spec.take_u32("jobs")?.unwrap_or(1).max(1);
+    spec.finish()?;
+    Ok((Work { rw, block_sectors, depth, tags: depth.min(4096) as u16 }, jobs))
+}
+
+/// How a table calls a client on this machine.
+pub(crate) fn measured_name(work: Work, jobs: u32) -> String {
+    format!("{} {jobs}x{} {}", work.rw, work.depth, length(work.block_sectors << 9))
+}
+
+/// A length with its unit.
+pub(crate) fn length(bytes: u32) -> String {
+    match bytes {
+        b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{}M", b >> 20),
+        b => format!("{}K", b >> 10),
+    }
+}
+
+fn count(zones: u32) -> String {
+    if zones == 1 { "1 zone".to_owned() } else { format!("{zones} zones") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::book::{Expect, How, tables};
+    use super::*;
+
+    #[test]
+    fn every_client_of_the_published_tables_is_one() {
+        for t in tables().unwrap() {
+            for cell in t.rows.iter().flat_map(|r| &r.cells) {
+                if matches!(cell.expect, Expect::Not(_)) {
+                    continue;
+                }
+                match t.how {
+                    How::Model => drop(Modelled::parse(cell.client).unwrap()),
+                    How::Measure => drop(measured(cell.client).unwrap()),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_says_what_it_is() {
+        let m = Modelled::parse("fio,jobs=16,depth=32,bs=1M,zones=8").unwrap();
+        assert_eq!(m.name(), "fio 16x32 1M, 8 zones");
+        let m = Modelled::parse("full,outstanding=64,bs=128K,zones=1,reads=4,read-bs=4K").unwrap();
+        assert_eq!(m.name(), "full queue 64 128K, 1 zone; 4 reads 4K");
+        assert!(m.draws());
+        let (work, jobs) = measured("randwrite,bs=4K,depth=16").unwrap();
+        assert_eq!(measured_name(work, jobs), "randwrite 1x16 4K");
+    }
+
+    #[test]
+    fn a_client_that_is_none_says_why() {
+        for (text, says) in [
+            ("seq,bs=1M", "without depth"),
+            ("seq,bs=1M,depth=0", "without depth"),
+            ("tape,bs=1M", "tape"),
+            ("fio,jobs=1,depth=1,bs=1M,zones=1,zone=2", "zone"),
+        ] {
+            let e = Modelled::parse(text).unwrap_err();
+            assert!(e.to_string().contains(says) && e.what_to_try().is_some(), "{e}");
+        }
+        assert!(measured("seq,bs=4K,depth=1").is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! Measures the cells of tables that are about the processor, on a disk that does nothing: each row's columns by turns in
+//! short slices, so that all see the same moods of a shared machine. Rates are of processor time. What comes out is of this machine and this build.
+
+use super::book::{Expect, Table};
+use super::client::{measured, measured_name};
+use super::outcome::{CellRuns, Run};
+use super::simulate::layer_name;
+use crate::bench::group::{Arena, Group};
+use crate::disk::Named;
+use crate::failure::Failure;
+use std::time::Duration;
+use zoneplug_core::spec::Spec;
+use zoneplug_host::take_config;
+
+/// Slices of a figure, columns by turns.
+const SLICES: u32 = 5;
+
+/// How many figures a table has.
+pub(crate) fn figures(table: &Table) -> usize {
+    let cells = table.rows.iter().flat_map(|r| &r.cells);
+    cells.filter(|c| !matches!(c.expect, Expect::Not(_))).count()
+}
+
+/// The specification of a column's disk, and how it is opened.
+fn disk(table: &Table, options: &str) -> Result<(Named, zoneplug_core::disk::DiskConfig), Failure> {
+    let text = format!("{},{options}", table.drive);
+    let named = Named::open(&text)?;
+    let mut spec = Spec::parse(&text)?;
+    Ok((named, take_config(&mut spec)?))
+}
+
+/// Measures a table, each figure for `each`; `done` after each slice of one, with its length.
+pub(crate) fn table(
+    table: &Table,
+    each: Duration,
+    arena: &mut Arena,
+    done: impl Fn(Duration),
+) -> Result<Vec<CellRuns>, Failure> {
+    let mut all = Vec::new();
+    for row in &table.rows {
+        let mut groups = Vec::new();
+        for (cell, column) in row.cells.iter().zip(&table.columns) {
+            let (work, jobs) = measured(cell.client)?;
+            let client = measured_name(work, jobs);
+            let mut runs = CellRuns { client, ..CellRuns::default() };
+            if !matches!(cell.expect, Expect::Not(_)) {
+                let (named, config) = disk(table, column.options)?;
+                runs.layer = layer_name(&config, false);
+                let group = Group::new(&named, config, work, jobs, arena)?;
+                groups.push((all.len(), work, group));
+            }
+            all.push(runs);
+        }
+        for i in 0..=SLICES {
+            for (_, _, group) in &mut groups {
+                let slice = each / SLICES;
+                // The first one only warms up.
+                group.slice(if i == 0 { slice / 4 } else { slice }, i > 0)?;
+                if i > 0 {
+                    done(slice);
+                }
+            }
+        }
+        for (cell, work, group) in groups {
+            let m = group.measure();
+            if m.refused > 0 {
+                return Err(Failure::io(format!(
+                    "{} BIOs of {} were refused",
+                    m.refused, row.name
+                ))
+                .hint("this is a bug of the layer, or of the table"));
+            }
+            // Of a second of processor time: what others take of the machine meanwhile is no cost of ours.
+            let per_s = 1e9 / m.cpu_ns_per_bio.max(1e-3);
+            let block = f64::from(work.block_sectors) * 512.0;
+            let value = if row.unit == "MB/s" { per_s * block / 1e6 } else { per_s / 1e3 };
+            let p99_ms = m.latency.p99_ns as f64 / 1e6;
+            all[cell].runs.push(Run {
+                geometry_ppm: 1_000_000,
+                seed: 0,
+                value,
+                p99_ms,
+                max_ms: p99_ms,
+                command_bytes: block,
+            });
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,197 @@
+//! `zoneplug reproduce`: the published tables of zone write plugging, zone append and the single writer, beside what the
+//! engine gives on models of the drives, or on this machine.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `published.txt`, `book.rs` | the published figures, what is run beside each, what is expected |
+//! | `client.rs` | clients as text |
+//! | `simulate.rs` | cells in virtual time, on all processors |
+//! | `measure.rs` | cells on this machine |
+//! | `outcome.rs` | means, errors, bands, claims |
+//! | `text.rs` | tables as text and as CSV |
+//! | `page.rs`, `plot.rs`, `style.css` | one page of HTML with plots |
+
+mod book;
+mod client;
+mod measure;
+mod outcome;
+mod page;
+mod plot;
+mod simulate;
+mod text;
+
+use crate::bench::group::Arena;
+use crate::bench::table::Table as Lines;
+use crate::failure::Failure;
+use book::{How, Table};
+use indicatif::{ProgressBar, ProgressStyle};
+use outcome::{Report, TableReport};
+use simulate::Plan;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+use zoneplug_sim::time::{GEOMETRIES, SEEDS};
+
+/// Flags of `zoneplug reproduce`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Tables, or what their names begin with; all of them if none is given
+    #[arg(value_name = "TABLE")]
+    tables: Vec<String>,
+
+    /// List the tables and do nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Print one JSON document instead of text
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+
+    /// Print a line of CSV for each cell, geometry and seed instead of text
+    #[arg(long)]
+    csv: bool,
+
+    /// Also write a page with tables and plots, self-contained
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// One geometry and one seed of each cell, and short measurements; bands and claims are shown, but do not fail
+    #[arg(long)]
+    quick: bool,
+
+    /// Only tables that are simulated: nothing is measured on this machine
+    #[arg(long)]
+    simulated: bool,
+
+    /// Tables of your own, in the form of published.txt, instead of the published ones
+    #[arg(long, value_name = "FILE")]
+    book: Option<PathBuf>,
+
+    /// Also write a picture of one table, as the README shows it
+    #[arg(long, value_name = "FILE", hide = true)]
+    picture: Option<PathBuf>,
+}
+
+/// Time for a figure that is measured.
+const EACH: Duration = Duration::from_millis(500);
+const EACH_QUICK: Duration = Duration::from_millis(50);
+
+/// Runs the command.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let all = tables(args)?;
+    let tables = chosen(&all, args)?;
+    if args.list {
+        return list(&tables, out);
+    }
+    let report = reproduce(&tables, args)?;
+    if let Some(path) = &args.html {
+        write_file(path, &page::page(&report))?;
+    }
+    if let Some(path) = &args.picture {
+        write_file(path, &plot::picture(&report))?;
+    }
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &report)?;
+        writeln!(out)?;
+    } else if args.csv {
+        write!(out, "{}", text::csv(&report))?;
+    } else {
+        for t in &report.tables {
+            writeln!(out, "{}", text::table(t, &text::how(&report, t)))?;
+        }
+        writeln!(out, "{}", text::summary(&report))?;
+    }
+    out.flush()?;
+    match report.failed {
+        0 => Ok(()),
+        _ if report.quick => Ok(()),
+        n => Err(Failure::io(format!("{n} cells or claims are outside of what is expected"))
+            .hint("look for FAIL in the tables; docs/models.md says where the bands come from")),
+    }
+}
+
+/// The published tables, or those of a file of one's own. Its text lives as long as the program.
+fn tables(args: &Args) -> Result<Vec<Table>, Failure> {
+    let Some(path) = &args.book else { return Ok(book::tables()?) };
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        Failure::usage(format!("reading {}: {e}", path.display()))
+            .hint("a file in the form of crates/cli/src/reproduce/published.txt")
+    })?;
+    Ok(book::parse(text.leak())?)
+}
+
+fn write_file(path: &PathBuf, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|e| {
+        Failure::io(format!("writing {}: {e}", path.display())).hint("another path, or make room")
+    })
+}
+
+/// The tables that were asked for, in the order of the file.
+fn chosen<'a>(all: &'a [Table], args: &Args) -> Result<Vec<&'a Table>, Failure> {
+    for name in &args.tables {
+        if !all.iter().any(|t| t.name.starts_with(name.as_str())) {
+            let names: Vec<&str> = all.iter().map(|t| t.name).collect();
+            return Err(Failure::usage(format!("no table is called '{name}'"))
+                .hint(format!("one of {}", names.join(", "))));
+        }
+    }
+    let wanted = |t: &&Table| {
+        let named =
+            args.tables.is_empty() || args.tables.iter().any(|n| t.name.starts_with(n.as_str()));
+        named && !(args.simulated && t.how == How::Measure)
+    };
+    Ok(all.iter().filter(wanted).collect())
+}
+
+fn list(tables: &[&Table], out: &mut dyn Write) -> Result<(), Failure> {
+    let mut lines = Lines::new(&["table", "how", "device", "what", "cells"]).words(4);
+    for t in tables {
+        let how = match t.how {
+            How::Model => "simulated",
+            How::Measure => "measured",
+        };
+        let cells = (t.rows.len() * t.columns.len()).to_string();
+        let kind = t.drive.split(',').next().unwrap_or_default();
+        lines.row([t.name, how, kind, t.title, &cells].map(str::to_owned));
+    }
+    Ok(write!(out, "{lines}")?)
+}
+
+/// Runs the tables: first what is simulated, on all processors, then what is measured, alone.
+fn reproduce(tables: &[&Table], args: &Args) -> Result<Report, Failure> {
+    let plan = Plan::new(tables, args.quick)?;
+    let each = if args.quick { EACH_QUICK } else { EACH };
+    let measured = tables.iter().filter(|t| t.how == How::Measure);
+    let figures: usize = measured.clone().map(|t| measure::figures(t)).sum();
+    // A run is a step, and so are 20 ms of measuring. indicatif draws on stderr, and only if that is a terminal.
+    let steps = |d: Duration| (d.as_millis() / 20) as u64;
+    let bar = ProgressBar::new(plan.len() as u64 + figures as u64 * steps(each));
+    let form = "  {bar:40} {percent:>3}%  {elapsed}, {eta} left  {wide_msg}";
+    if let Ok(style) = ProgressStyle::with_template(form) {
+        bar.set_style(style);
+    }
+    bar.set_message("in virtual time");
+    let mut simulated = plan.go(|| bar.inc(1))?.into_iter();
+    let mut arena = Arena::default();
+    let mut reports = Vec::new();
+    for table in tables {
+        let runs = match table.how {
+            How::Model => simulated.next().unwrap_or_default(),
+            How::Measure => {
+                bar.set_message(table.name);
+                measure::table(table, each, &mut arena, |d| bar.inc(steps(d)))?
+            }
+        };
+        reports.push(TableReport::new(table, runs));
+    }
+    bar.finish_and_clear();
+    let (geometries, seeds) = if args.quick { (1, 1) } else { (GEOMETRIES.len(), SEEDS.len()) };
+    Ok(Report {
+        zoneplug: env!("CARGO_PKG_VERSION"),
+        quick: args.quick,
+        geometries,
+        seeds,
+        failed: reports.iter().map(TableReport::failed).sum(),
+        tables: reports,
+    })
+}

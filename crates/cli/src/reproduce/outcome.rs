@@ -1,0 +1,344 @@
+//! What came of a run: figures of each cell, what they say of the published one, and whether claims hold. Plain data and
+//! arithmetic; the forms in which it is shown are elsewhere.
+
+use super::book::{Claim, Column, Expect, How, Layout, Metric, Side, Source, Table};
+use serde::Serialize;
+
+/// One run of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Run {
+    /// Rate of the medium, in millionths of the profile's.
+    pub(crate) geometry_ppm: u32,
+    pub(crate) seed: u64,
+    /// In the unit of the cell.
+    pub(crate) value: f64,
+    /// Of the client that is counted.
+    pub(crate) p99_ms: f64,
+    pub(crate) max_ms: f64,
+    /// Mean length of a write command at the device.
+    pub(crate) command_bytes: f64,
+}
+
+/// What our figure says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    /// Inside the band.
+    Inside,
+    /// Outside: the run fails.
+    Outside,
+    /// Not to be matched; claims may say something of its direction.
+    ShapeOnly,
+    /// Promises nothing.
+    Illustration,
+    /// Not run.
+    NotRun,
+    /// Measured here: ratios.
+    Measured,
+}
+
+impl Verdict {
+    /// In a table.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Verdict::Inside => "pass",
+            Verdict::Outside => "FAIL",
+            Verdict::ShapeOnly => "shape only",
+            Verdict::Illustration => "illustration",
+            Verdict::NotRun => "not run",
+            Verdict::Measured => "measured",
+        }
+    }
+}
+
+/// A cell.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct CellReport {
+    pub(crate) row: &'static str,
+    pub(crate) column: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) client: String,
+    /// `mode`, scheduler, single writer: how the disk was opened.
+    pub(crate) layer: String,
+    pub(crate) published: Option<f64>,
+    /// Whether it set a number of the model.
+    pub(crate) calibrates: bool,
+    /// Mean over geometries and seeds; of a measurement the median of its slices.
+    pub(crate) ours: Option<f64>,
+    /// Of the mean. Runs of one seed draw the same zones in each geometry: a seed counts as one.
+    pub(crate) standard_error: Option<f64>,
+    /// The largest less the smallest.
+    pub(crate) spread: Option<f64>,
+    pub(crate) error_percent: Option<f64>,
+    pub(crate) band_percent: Option<f64>,
+    pub(crate) p99_ms: Option<f64>,
+    pub(crate) max_ms: Option<f64>,
+    pub(crate) command_bytes: Option<f64>,
+    /// To the first column of the row.
+    pub(crate) published_ratio: Option<f64>,
+    pub(crate) our_ratio: Option<f64>,
+    pub(crate) verdict: Verdict,
+    /// Why there is no band, or no figure.
+    pub(crate) reason: Option<&'static str>,
+    pub(crate) runs: Vec<Run>,
+}
+
+/// A claim, and what is true of it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ClaimReport {
+    pub(crate) text: &'static str,
+    /// The figure nearest to what is not allowed; `None` if a cell has none.
+    pub(crate) worst: Option<f64>,
+    pub(crate) holds: bool,
+    /// Whether the run fails if not.
+    pub(crate) binds: bool,
+}
+
+/// A table.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct TableReport {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) source: Source,
+    pub(crate) how: How,
+    pub(crate) drive: &'static str,
+    pub(crate) layout: Layout,
+    pub(crate) x: Option<&'static str>,
+    pub(crate) columns: Vec<Column>,
+    /// Row after row.
+    pub(crate) cells: Vec<CellReport>,
+    pub(crate) claims: Vec<ClaimReport>,
+    pub(crate) notes: Vec<&'static str>,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Report {
+    pub(crate) zoneplug: &'static str,
+    /// One geometry and one seed: nothing is judged.
+    pub(crate) quick: bool,
+    pub(crate) geometries: usize,
+    pub(crate) seeds: usize,
+    pub(crate) tables: Vec<TableReport>,
+    /// Cells outside their bands, and claims that do not hold.
+    pub(crate) failed: usize,
+}
+
+fn mean(all: impl Iterator<Item = f64>) -> f64 {
+    let (sum, n) = all.fold((0.0, 0.0), |(s, n), x| (s + x, n + 1.0));
+    sum / n
+}
+
+/// Standard error over seeds, each of which is the mean over its geometries.
+fn standard_error(runs: &[Run]) -> f64 {
+    let mut seeds: Vec<u64> = runs.iter().map(|r| r.seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let of = |s: u64| mean(runs.iter().filter(|r| r.seed == s).map(|r| r.value));
+    // One seed: what is left is where the tracks lie.
+    let means: Vec<f64> = match seeds.len() {
+        1 => runs.iter().map(|r| r.value).collect(),
+        _ => seeds.into_iter().map(of).collect(),
+    };
+    let (m, n) = (mean(means.iter().copied()), means.len() as f64);
+    if n < 2.0 {
+        return 0.0;
+    }
+    (means.iter().map(|x| (x - m) * (x - m)).sum::<f64>() / (n - 1.0) / n).sqrt()
+}
+
+impl TableReport {
+    /// Puts the figures of a table's cells together: `runs` has those of each, row after row, and what it is called.
+    pub(crate) fn new(table: &Table, all: Vec<CellRuns>) -> TableReport {
+        let columns = table.columns.len();
+        let mut cells: Vec<CellReport> = Vec::with_capacity(all.len());
+        for (i, CellRuns { client, layer, runs }) in all.into_iter().enumerate() {
+            let (row, c) = (&table.rows[i / columns], i % columns);
+            let cell = &row.cells[c];
+            let some = |f: &dyn Fn(&[Run]) -> f64| (!runs.is_empty()).then(|| f(&runs));
+            let ours = some(&|r| mean(r.iter().map(|r| r.value)));
+            let extreme = |f: fn(f64, f64) -> f64, key: fn(&Run) -> f64| {
+                runs.iter().map(key).reduce(f).unwrap_or(0.0)
+            };
+            let first = cells.get(i - c);
+            let base = first.and_then(|f: &CellReport| f.ours).or(ours);
+            let published_base = row.cells[0].published;
+            let error = |o: f64| cell.published.map(|p| (o / p - 1.0) * 100.0);
+            let error_percent = ours.and_then(error).filter(|_| cell.expect != Expect::Ratio);
+            let ratio = |x: Option<f64>, b: Option<f64>| Some(x? / b?);
+            let (verdict, band_percent, reason) = match cell.expect {
+                Expect::Band(band) => {
+                    let inside = error_percent.is_some_and(|e| e.abs() <= band);
+                    (if inside { Verdict::Inside } else { Verdict::Outside }, Some(band), None)
+                }
+                Expect::Shape(why) => (Verdict::ShapeOnly, None, Some(why)),
+                Expect::Show(why) => (Verdict::Illustration, None, Some(why)),
+                Expect::Not(why) => (Verdict::NotRun, None, Some(why)),
+                Expect::Ratio => (Verdict::Measured, None, None),
+            };
+            cells.push(CellReport {
+                row: row.name,
+                column: table.columns[c].name,
+                unit: row.unit,
+                client,
+                layer,
+                published: cell.published,
+                calibrates: cell.calibrates,
+                ours,
+                standard_error: some(&standard_error),
+                spread: some(&|_| extreme(f64::max, |r| r.value) - extreme(f64::min, |r| r.value)),
+                error_percent,
+                band_percent,
+                p99_ms: some(&|r| mean(r.iter().map(|r| r.p99_ms))),
+                max_ms: some(&|_| extreme(f64::max, |r| r.max_ms)),
+                command_bytes: some(&|r| mean(r.iter().map(|r| r.command_bytes))),
+                published_ratio: ratio(cell.published, published_base),
+                our_ratio: ratio(ours, base),
+                verdict,
+                reason,
+                runs,
+            });
+        }
+        let mut report = TableReport {
+            name: table.name,
+            title: table.title,
+            source: table.source,
+            how: table.how,
+            drive: table.drive,
+            layout: table.layout,
+            x: table.x,
+            columns: table.columns.clone(),
+            cells,
+            claims: Vec::new(),
+            notes: table.notes.clone(),
+        };
+        report.claims = table.claims.iter().map(|c| report.judge(table, c)).collect();
+        report
+    }
+
+    /// The cell of a row and a column, by number.
+    pub(crate) fn cell(&self, row: usize, column: usize) -> &CellReport {
+        &self.cells[row * self.columns.len() + column]
+    }
+
+    /// How many rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.cells.len() / self.columns.len().max(1)
+    }
+
+    fn side(&self, table: &Table, side: &Side) -> Vec<Option<f64>> {
+        let Some(column) = table.column(side.column) else { return Vec::new() };
+        let figure = |r: usize| {
+            let cell = self.cell(r, column);
+            match side.metric {
+                Metric::Rate => cell.ours,
+                Metric::P99 => cell.p99_ms,
+                Metric::Max => cell.max_ms,
+            }
+        };
+        table.rows_of(side.rows).into_iter().map(figure).collect()
+    }
+
+    fn judge(&self, table: &Table, claim: &Claim) -> ClaimReport {
+        let above = self.side(table, &claim.above);
+        let all: Option<Vec<f64>> = match &claim.below {
+            None => above.into_iter().collect(),
+            Some(side) => {
+                let below = self.side(table, side);
+                // One below stands for all above.
+                let b = |i: usize| below.get(i).or(below.first()).copied().flatten();
+                above.into_iter().enumerate().map(|(i, a)| Some(a? / b(i)?)).collect()
+            }
+        };
+        let (low, high) = (*claim.allowed.start(), *claim.allowed.end());
+        let distance = |x: f64| (x - low).min(high - x);
+        let worst = all
+            .unwrap_or_default()
+            .into_iter()
+            .min_by(|a, b| distance(*a).total_cmp(&distance(*b)));
+        let holds = worst.is_some_and(|w| claim.allowed.contains(&w));
+        ClaimReport { text: claim.text, worst, holds, binds: claim.binds }
+    }
+
+    /// Cells outside their bands, and binding claims that do not hold.
+    pub(crate) fn failed(&self) -> usize {
+        let cells = self.cells.iter().filter(|c| c.verdict == Verdict::Outside).count();
+        cells + self.claims.iter().filter(|c| c.binds && !c.holds).count()
+    }
+}
+
+/// The runs of a cell, and how it is called.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CellRuns {
+    pub(crate) client: String,
+    pub(crate) layer: String,
+    pub(crate) runs: Vec<Run>,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::book::tables;
+    use super::*;
+
+    fn run(seed: u64, value: f64) -> Run {
+        Run {
+            geometry_ppm: 1_000_000,
+            seed,
+            value,
+            p99_ms: 1.0,
+            max_ms: 2.0,
+            command_bytes: 4096.0,
+        }
+    }
+
+    /// The figures of smr30-random, each so many times the published one.
+    pub(crate) fn scaled(by: f64) -> TableReport {
+        let t = &tables().unwrap()[1];
+        let cells = t.rows.iter().flat_map(|r| &r.cells);
+        let runs = cells.map(|c| CellRuns {
+            runs: vec![
+                run(1, c.published.unwrap() * by * 0.9),
+                run(2, c.published.unwrap() * by * 1.1),
+            ],
+            ..CellRuns::default()
+        });
+        TableReport::new(t, runs.collect())
+    }
+
+    #[test]
+    fn a_cell_outside_its_band_fails_and_one_without_does_not() {
+        let good = scaled(1.0);
+        assert_eq!(good.failed(), 0);
+        assert!(good.cells.iter().all(|c| c.error_percent.unwrap().abs() < 1e-9));
+        // 14 percent: outside the patched column's 12, inside the baseline's 15.
+        let bad = scaled(1.14);
+        assert_eq!(bad.failed(), 8);
+        assert!(
+            bad.cells.iter().all(|c| (c.verdict == Verdict::Outside) == (c.column == "patched"))
+        );
+        assert_eq!(bad.cell(2, 0).verdict, Verdict::ShapeOnly);
+        assert!(bad.cell(2, 0).reason.is_some());
+    }
+
+    #[test]
+    fn a_mean_has_the_error_of_its_seeds() {
+        let c = &scaled(1.0).cells[0];
+        let (m, e) = (c.ours.unwrap(), c.standard_error.unwrap());
+        // Two seeds at 0.9 and 1.1: the error of their mean is a tenth.
+        assert!((e / m - 0.1).abs() < 1e-9, "{m} ± {e}");
+        assert!((c.spread.unwrap() / m - 0.2).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_claim_is_judged_by_its_worst_row_and_one_without_figures_fails() {
+        let t = &tables().unwrap()[1];
+        let claim = |r: &TableReport| r.claims.iter().find(|c| c.binds).unwrap().clone();
+        let good = claim(&scaled(1.0));
+        // 115 of 123 MB/s with 4 zones is nearest to 1.
+        assert!(good.holds && (good.worst.unwrap() - 115.0 / 123.0).abs() < 1e-9);
+        let empty = vec![CellRuns::default(); t.rows.len() * t.columns.len()];
+        let none = TableReport::new(t, empty);
+        assert!(!claim(&none).holds);
+        assert!(none.failed() > 0);
+    }
+}

@@ -1,0 +1,188 @@
+//! The page of `--html`: every table with its plots, in one file that needs no other and no script. It is light or dark
+//! as its reader is, and fits a narrow window: plots stand below each other there, and tables scroll by themselves.
+
+use super::book::{How, Layout};
+use super::outcome::{CellReport, Report, TableReport, Verdict};
+use super::plot::{STYLE, escape, plots};
+use super::text::{self, figure};
+use std::fmt::Write;
+
+const PAGE_STYLE: &str = include_str!("page.css");
+
+/// The page.
+pub(crate) fn page(report: &Report) -> String {
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>zoneplug: published tables, reproduced</title>\n\
+         <style>\n{STYLE}{PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <h1>Published tables of zoned block devices, and what zoneplug gives</h1>\n\
+         <p>zoneplug {}. {}.</p>\n",
+        report.zoneplug,
+        escape(&text::summary(report))
+    );
+    out += "<p>Simulated tables run the engine itself on models of the drives in virtual time. A model is a hypothesis \
+            that agrees with published throughput, not a measurement of a drive: <code>docs/models.md</code> has its \
+            equations, where each number is from, and what it does not give. Bars span geometries and seeds; hollow \
+            squares are published figures. Measured tables are of the machine that made this page, and only their ratios \
+            can be compared.</p>\n<nav><ul>\n";
+    for t in &report.tables {
+        let _ = writeln!(out, "<li><a href=\"#{}\">{}</a></li>", escape(t.name), escape(t.title));
+    }
+    out += "</ul></nav>\n";
+    for t in &report.tables {
+        section(&mut out, report, t);
+    }
+    out += "</main>\n</body>\n</html>\n";
+    out
+}
+
+fn section(out: &mut String, report: &Report, t: &TableReport) {
+    let _ = write!(
+        out,
+        "<section id=\"{name}\">\n<h2>{}<code>{name}</code></h2>\n\
+         <p class=\"soft\">Published: {}; {} ({}).<br>Ours: {} <code>{}</code>, {}.</p>\n<dl>\n",
+        escape(t.title),
+        escape(t.source.title),
+        escape(t.source.published),
+        escape(t.source.message_id),
+        if t.how == How::Model { "model" } else { "measured on" },
+        escape(t.drive),
+        escape(&text::how(report, t)),
+        name = escape(t.name),
+    );
+    for c in &t.columns {
+        let _ = writeln!(
+            out,
+            "<dt>{}</dt><dd>{} <code>{}</code></dd>",
+            escape(c.name),
+            escape(c.says),
+            escape(c.options)
+        );
+    }
+    out.push_str("</dl>\n<div class=\"plots\">\n");
+    for svg in plots(t) {
+        let _ = writeln!(out, "<figure>{svg}</figure>");
+    }
+    out.push_str("</div>\n");
+    table(out, t);
+    for (why, cells) in text::reasons(t) {
+        let cells = escape(&text::cells_text(t, &cells));
+        let _ = writeln!(out, "<p class=\"soft\"><b>{cells}</b>: {}</p>", escape(why));
+    }
+    if !t.claims.is_empty() {
+        out.push_str("<ul class=\"claims\">\n");
+        for c in &t.claims {
+            let (class, state) = text::state(c);
+            let worst = c.worst.map_or_else(|| "-".to_owned(), |w| format!("{w:.3}"));
+            let _ = writeln!(
+                out,
+                "<li><span class=\"{class}\">{state}</span>: {} ({worst})</li>",
+                escape(c.text)
+            );
+        }
+        out.push_str("</ul>\n");
+    }
+    if !t.notes.is_empty() {
+        let _ = writeln!(out, "<p>{}</p>", escape(&t.notes.join(" ")));
+    }
+    out.push_str("</section>\n");
+}
+
+fn td(out: &mut String, class: &str, text: &str) {
+    let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
+    let _ = write!(out, "<td{class}>{}</td>", escape(text));
+}
+
+fn maybe(x: Option<f64>, form: impl Fn(f64) -> String) -> String {
+    x.map_or_else(String::new, form)
+}
+
+fn table(out: &mut String, t: &TableReport) {
+    let measured = t.how == How::Measure;
+    let mut titles =
+        vec![t.x.unwrap_or("workload"), "column", "client", "layer", "unit", "published", "ours"];
+    titles.extend(if measured {
+        &["published ratio", "our ratio"][..]
+    } else if t.layout == Layout::Front {
+        &["± s.e.", "p99, ms", "longest, ms"][..]
+    } else {
+        &["± s.e.", "spread", "error", "command", "p99, ms", "verdict"][..]
+    });
+    out.push_str("<div class=\"scroll\"><table>\n<tr>");
+    for (i, title) in titles.iter().enumerate() {
+        let class = if i < 4 { " class=\"w\"" } else { "" };
+        let _ = write!(out, "<th{class}>{}</th>", escape(title));
+    }
+    out.push_str("</tr>\n");
+    for (i, c) in t.cells.iter().enumerate() {
+        let first = i % t.columns.len() == 0;
+        out.push_str(if first { "<tr class=\"first\">" } else { "<tr>" });
+        td(out, "w", if first { c.row } else { "" });
+        for text in [c.column, &c.client, &c.layer] {
+            td(out, "w", text);
+        }
+        td(out, "", c.unit);
+        td(out, "", &text::published(c).replace('-', ""));
+        td(out, "", &maybe(c.ours, figure));
+        if measured {
+            td(out, "", &maybe(c.published_ratio, |r| format!("{r:.2}")));
+            ratio(out, c);
+        } else if t.layout == Layout::Front {
+            td(out, "", &maybe(c.standard_error, figure));
+            td(out, "", &maybe(c.p99_ms, |x| format!("{x:.0}")));
+            td(out, "", &maybe(c.max_ms, |x| format!("{x:.0}")));
+        } else {
+            td(out, "", &maybe(c.standard_error, figure));
+            td(out, "", &maybe(c.spread, figure));
+            td(out, "", &maybe(c.error_percent, |e| format!("{e:+.1} %")));
+            td(out, "", &maybe(c.command_bytes, text::command));
+            td(out, "", &maybe(c.p99_ms, figure));
+            let class = match c.verdict {
+                Verdict::Inside => "pass",
+                Verdict::Outside => "fail",
+                _ => "none",
+            };
+            td(out, class, &text::verdict(c));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table></div>\n");
+}
+
+fn ratio(out: &mut String, c: &CellReport) {
+    match c.verdict {
+        Verdict::NotRun => td(out, "none", "not run"),
+        _ => td(out, "", &maybe(c.our_ratio, |r| format!("{r:.2}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::tests::scaled;
+    use super::*;
+
+    fn report() -> Report {
+        let tables = vec![scaled(1.0)];
+        Report { zoneplug: "0", quick: false, geometries: 5, seeds: 4, tables, failed: 0 }
+    }
+
+    /// One file: nothing is fetched, nothing is run, every tag that opens closes.
+    #[test]
+    fn a_page_is_one_file() {
+        let page = page(&report());
+        for foreign in ["<script", "<link", "<img", "src=", "url(", "@import"] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+        for tag in ["section", "figure", "svg", "table", "tr", "td", "p", "dl", "ul", "style"] {
+            let open = page.matches(&format!("<{tag}>")).count()
+                + page.matches(&format!("<{tag} ")).count();
+            assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "{tag}");
+        }
+        assert!(page.contains("prefers-color-scheme: dark"));
+        assert!(page.contains("pass (±12 %)") && page.contains("published 192"));
+    }
+}

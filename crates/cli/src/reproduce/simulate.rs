@@ -1,0 +1,304 @@
+//! Runs the cells of modelled tables, in virtual time: each over geometries and seeds, spread over the processors. A
+//! figure follows from its cell, geometry and seed alone, so who runs it and when makes no difference.
+
+use super::book::{Expect, How, Table};
+use super::client::Modelled;
+use super::outcome::{CellRuns, Run};
+use crate::failure::Failure;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use zoneplug_core::disk::DiskConfig;
+use zoneplug_core::emu::timing::{Model, Profile};
+use zoneplug_core::sched::Scheduler;
+use zoneplug_core::spec::Spec;
+use zoneplug_core::{Error, ErrorKind};
+use zoneplug_host::take_config;
+use zoneplug_sim::time::{self, GEOMETRIES, HostTimes, Layer, Report, SEEDS, Unit};
+
+/// A cell that is ready to be run.
+#[derive(PartialEq)]
+struct Ready {
+    cell: time::Cell,
+    client: Modelled,
+    profile: Profile,
+    config: DiskConfig,
+    unit: &'static str,
+}
+
+/// A run to do: of which cell, with which rate of the medium and seed.
+struct Todo {
+    cell: usize,
+    ppm: u32,
+    seed: u64,
+}
+
+/// Modelled tables, in order, with all that is to be run.
+pub(crate) struct Plan {
+    cells: Vec<Option<Ready>>,
+    runs: Vec<CellRuns>,
+    /// A cell that is the same as an earlier one has the runs of that: so many pairs.
+    same: Vec<(usize, usize)>,
+    todo: Vec<Todo>,
+    /// Cells of each table.
+    lengths: Vec<usize>,
+}
+
+fn host_times(profile: &Profile) -> HostTimes {
+    match profile.model {
+        Model::Smr(_) => HostTimes::DISK,
+        Model::Zns(_) => HostTimes::NVME,
+    }
+}
+
+/// Which times a run takes, and which host there is.
+fn kind(profile: &Profile, client: &Modelled) -> Result<time::Table, Error> {
+    Ok(match (profile.name.as_str(), client.workload) {
+        ("smr30", time::Workload::Sequential { .. }) => time::Table::Smr30Sequential,
+        ("smr30", _) => time::Table::Smr30Random,
+        ("smr20", _) => time::Table::Smr20,
+        ("smr14", _) => time::Table::Smr14,
+        ("zns1", _) => time::Table::Zns1,
+        (name, _) => {
+            let e = Error::new(ErrorKind::NotFound, format!("no table is of the drive {name}"));
+            return Err(e.hint("one of smr30, smr20, smr14, zns1"));
+        }
+    })
+}
+
+/// How a disk is opened, in the words of the attributes.
+pub(crate) fn layer_name(config: &DiskConfig, rotational: bool) -> String {
+    let mut text = format!("{} {}", config.mode, config.scheduler);
+    if config.zoned_qd1_writes.unwrap_or(rotational) {
+        text += &format!(" qd1 {}", config.zoned_qd1_policy);
+        if config.anticipation.0 > 0 {
+            text += &format!(" +{}us", config.anticipation.0 / 1000);
+        }
+        if config.zone_deadline.0 > 0 {
+            text += &format!(" {}ms", config.zone_deadline.0 / 1_000_000);
+        }
+    }
+    text
+}
+
+fn ready(
+    table: &Table,
+    options: &str,
+    client: Modelled,
+    unit: &'static str,
+) -> Result<Ready, Error> {
+    let mut spec = Spec::parse(&format!("{},{options}", table.drive))?;
+    let profile = Profile::from_spec(&mut spec).ok_or_else(|| {
+        Error::invalid(format!("{} is no drive that is modelled", table.drive))
+            .hint("sim- and the name of a profile")
+    })??;
+    let config = take_config(&mut spec)?;
+    spec.finish()?;
+    let cell = time::Cell {
+        table: kind(&profile, &client)?,
+        name: "",
+        layer: Layer::Baseline,
+        workload: client.workload,
+        published: 0.0,
+        unit: Unit::MbPerS,
+        expect: time::Expect::Not(""),
+        calibrates: false,
+    };
+    Ok(Ready { cell, client, profile, config, unit })
+}
+
+impl Plan {
+    /// What is to be run for these tables; `quick`: one geometry and one seed of each cell.
+    pub(crate) fn new(tables: &[&Table], quick: bool) -> Result<Plan, Failure> {
+        let mut plan = Plan {
+            cells: Vec::new(),
+            runs: Vec::new(),
+            same: Vec::new(),
+            todo: Vec::new(),
+            lengths: Vec::new(),
+        };
+        for table in tables.iter().filter(|t| t.how == How::Model) {
+            plan.lengths.push(table.rows.len() * table.columns.len());
+            for row in &table.rows {
+                for (cell, column) in row.cells.iter().zip(&table.columns) {
+                    let number = plan.cells.len();
+                    let client = Modelled::parse(cell.client)?;
+                    let mut runs = CellRuns { client: client.name(), ..CellRuns::default() };
+                    if matches!(cell.expect, Expect::Not(_)) {
+                        plan.cells.push(None);
+                        plan.runs.push(runs);
+                        continue;
+                    }
+                    let ready = ready(table, column.options, client, row.unit)?;
+                    let turns = matches!(ready.profile.model, Model::Smr(_));
+                    runs.layer = layer_name(&ready.config, turns);
+                    let ready = Some(ready);
+                    if let Some(first) = plan.cells.iter().position(|c| *c == ready) {
+                        plan.same.push((first, number));
+                        plan.cells.push(None);
+                        plan.runs.push(runs);
+                        continue;
+                    }
+                    let geometries = if turns && !quick { &GEOMETRIES[..] } else { &[1_000_000] };
+                    let seeds = if client.draws() && !quick { &SEEDS[..] } else { &SEEDS[..1] };
+                    for &ppm in geometries {
+                        plan.todo.extend(seeds.iter().map(|&seed| Todo {
+                            cell: number,
+                            ppm,
+                            seed,
+                        }));
+                    }
+                    plan.cells.push(ready);
+                    plan.runs.push(runs);
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// How many runs.
+    pub(crate) fn len(&self) -> usize {
+        self.todo.len()
+    }
+
+    /// Does them all, and calls `done` after each, from any thread. The cells of each table.
+    pub(crate) fn go(mut self, done: impl Fn() + Sync) -> Result<Vec<Vec<CellRuns>>, Failure> {
+        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let found = Mutex::new(Vec::with_capacity(self.todo.len()));
+        let (todo, cells) = (&self.todo, &self.cells);
+        let work = || -> Result<(), Error> {
+            let mut mine = Vec::new();
+            while !stop.load(Ordering::Relaxed)
+                && let Some(t) = todo.get(next.fetch_add(1, Ordering::Relaxed))
+            {
+                if let Some(ready) = &cells[t.cell] {
+                    mine.push((t.cell, ready.run(t.ppm, t.seed)?));
+                    done();
+                }
+            }
+            found.lock().unwrap_or_else(std::sync::PoisonError::into_inner).append(&mut mine);
+            Ok(())
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|s| {
+            let run = || {
+                let result = work();
+                stop.fetch_or(result.is_err(), Ordering::Relaxed);
+                result
+            };
+            let all: Vec<_> = (0..threads).map(|_| s.spawn(run)).collect();
+            all.into_iter().try_for_each(|t| match t.join() {
+                Ok(result) => result.map_err(Failure::from),
+                Err(_) => Err(Failure::io("a run panicked").hint("this is a bug")),
+            })
+        })?;
+        let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // In the order of the plan, whoever ran them.
+        found.sort_by_key(|(cell, r): &(usize, Run)| (*cell, r.geometry_ppm, r.seed));
+        for (cell, run) in found {
+            self.runs[cell].runs.push(run);
+        }
+        for (first, cell) in self.same {
+            self.runs[cell].runs = self.runs[first].runs.clone();
+        }
+        let mut rest = self.runs.into_iter();
+        Ok(self.lengths.iter().map(|&n| rest.by_ref().take(n).collect()).collect())
+    }
+}
+
+impl Ready {
+    fn run(&self, ppm: u32, seed: u64) -> Result<Run, Error> {
+        let profile = self.profile.with_rate(ppm);
+        let (mut run, mut clients) = self.cell.run(&profile, seed);
+        run.disk = self.config.clone();
+        run.warm_up = self.client.warm_up.unwrap_or(run.warm_up);
+        run.length = self.client.length.unwrap_or(run.length);
+        if self.config.scheduler != Scheduler::None {
+            // Linux gives a scheduler twice the tags of the device, and 256 at most.
+            run.disk.queue_depth = u32::from(run.tags);
+            run.tags = 2 * run.tags.min(128);
+        }
+        clients.extend(self.client.reader(&host_times(&profile), seed));
+        let report = run.go(clients)?;
+        let reads = self.unit.starts_with("read ");
+        let counted = report.clients.get(usize::from(reads));
+        let ms = |permille| counted.map_or(0.0, |c| c.latency(permille).0 as f64 / 1e6);
+        Ok(Run {
+            geometry_ppm: ppm,
+            seed,
+            // A medium that is faster by some has figures that are higher by as much: what is asked is where tracks lie.
+            value: figure(&report, usize::from(reads), self.unit)? * 1e6 / f64::from(ppm),
+            p99_ms: ms(990),
+            max_ms: ms(1000),
+            command_bytes: report.mean_command(),
+        })
+    }
+}
+
+/// The figure of one client of a report.
+fn figure(report: &Report, client: usize, unit: &str) -> Result<f64, Error> {
+    let seconds = report.length.0 as f64 / 1e9;
+    let (bytes, bios) = report.clients.get(client).map_or((0, 0), |c| (c.bytes, c.bios));
+    let iops = bios as f64 / seconds;
+    Ok(match unit.trim_start_matches("read ") {
+        "MB/s" => bytes as f64 / seconds / 1e6,
+        "IOPS" => iops,
+        "KIOPS" => iops / 1e3,
+        _ => {
+            return Err(Error::invalid(format!("no figure is in {unit}")).hint("MB/s, IOPS, KIOPS"));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::book::tables;
+    use super::*;
+
+    /// What the cells of the models say of a published table is what is printed here.
+    #[test]
+    fn the_models_cells_are_those_of_the_published_tables() {
+        let tables = tables().unwrap();
+        let mut seen = 0;
+        for cell in time::Cell::all() {
+            let (table, column) = match (cell.table, cell.layer) {
+                (time::Table::Smr30Sequential, Layer::Baseline) => ("smr30-seq", "baseline"),
+                (time::Table::Smr30Sequential, Layer::SingleWriter) => ("smr30-seq", "patched"),
+                (time::Table::Smr30Random, Layer::Baseline) => ("smr30-random", "baseline"),
+                (time::Table::Smr30Random, Layer::SingleWriter) => ("smr30-random", "patched"),
+                (time::Table::Zns1, _) => ("zns", "plug-none"),
+                (time::Table::Smr20, _) => ("smr20", "plug-none"),
+                (time::Table::Smr14, _) => continue,
+            };
+            let t = tables.iter().find(|t| t.name == table).unwrap();
+            let c = t.column(column).unwrap();
+            let row = t.rows.iter().find(|r| r.name == cell.name).unwrap();
+            let ours = row.cells[c];
+            let what = format!("{table} {column} {}", cell.name);
+            assert_eq!(ours.published, Some(cell.published), "{what}");
+            assert_eq!(Modelled::parse(ours.client).unwrap().workload, cell.workload, "{what}");
+            let same = match (ours.expect, cell.expect) {
+                (Expect::Band(a), time::Expect::Within(b)) => a == b,
+                (Expect::Shape(_), time::Expect::Shape(_)) => true,
+                (Expect::Not(_), time::Expect::Not(_)) => true,
+                _ => false,
+            };
+            assert!(same, "{what}: {:?} and {:?}", ours.expect, cell.expect);
+            seen += 1;
+        }
+        assert_eq!(seen, 44);
+    }
+
+    /// Two threads, one thread, another order: the same bytes.
+    #[test]
+    fn who_runs_a_cell_makes_no_difference() {
+        let tables = tables().unwrap();
+        let zns = tables.iter().find(|t| t.name == "append-zns").unwrap();
+        let go = || Plan::new(&[zns], true).unwrap().go(|| ()).unwrap();
+        let (a, b) = (go(), go());
+        assert_eq!(a.len(), 1);
+        for (a, b) in a[0].iter().zip(&b[0]) {
+            assert_eq!(a.runs, b.runs);
+            assert_eq!(a.runs.len(), 1);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The tables as text: what is printed, and what the golden files keep.
+
+use super::book::{How, Layout};
+use super::outcome::{CellReport, ClaimReport, Report, TableReport, Verdict};
+use crate::bench::table::Table;
+use std::fmt::Write;
+
+/// A figure with as many digits as tell one cell from another.
+pub(crate) fn figure(x: f64) -> String {
+    match x.abs() {
+        _ if !x.is_finite() => "-".to_owned(),
+        a if a >= 1000.0 => format!("{x:.0}"),
+        a if a >= 10.0 => format!("{x:.1}"),
+        _ => format!("{x:.2}"),
+    }
+}
+
+fn maybe(x: Option<f64>, form: impl Fn(f64) -> String) -> String {
+    x.map_or_else(|| "-".to_owned(), form)
+}
+
+/// A published figure as it was published.
+pub(crate) fn published(c: &CellReport) -> String {
+    maybe(c.published, |p| format!("{p}{}", if c.calibrates { "*" } else { "" }))
+}
+
+/// A length of a command.
+pub(crate) fn command(bytes: f64) -> String {
+    match bytes {
+        b if b >= 1048576.0 => format!("{:.2}M", b / 1048576.0),
+        b => format!("{:.0}K", b / 1024.0),
+    }
+}
+
+/// What a cell's figure says, with its band.
+pub(crate) fn verdict(c: &CellReport) -> String {
+    match c.band_percent {
+        Some(band) => format!("{} (±{band} %)", c.verdict.text()),
+        None => c.verdict.text().to_owned(),
+    }
+}
+
+/// What is true of a claim: a class of the page, and a word.
+pub(crate) fn state(c: &ClaimReport) -> (&'static str, &'static str) {
+    match (c.holds, c.binds) {
+        (true, _) => ("holds", "holds"),
+        (false, true) => ("fails", "FAILS"),
+        (false, false) => ("soft", "not held"),
+    }
+}
+
+fn beside(t: &TableReport) -> String {
+    let mut out = Table::new(&[
+        t.x.unwrap_or("workload"),
+        "column",
+        "client",
+        "layer",
+        "command",
+        "unit",
+        "published",
+        "ours",
+        "±",
+        "spread",
+        "error",
+        "verdict",
+    ])
+    .words(4);
+    for c in &t.cells {
+        out.row([
+            c.row.to_owned(),
+            c.column.to_owned(),
+            c.client.clone(),
+            c.layer.clone(),
+            maybe(c.command_bytes, command),
+            c.unit.to_owned(),
+            published(c),
+            maybe(c.ours, figure),
+            maybe(c.standard_error, figure),
+            maybe(c.spread, figure),
+            maybe(c.error_percent, |e| format!("{e:+.1} %")),
+            verdict(c),
+        ]);
+    }
+    out.to_string()
+}
+
+fn measured(t: &TableReport) -> String {
+    let mut out = Table::new(&[
+        "workload",
+        "column",
+        "client",
+        "layer",
+        "unit",
+        "published",
+        "ours",
+        "ns a BIO",
+        "published ratio",
+        "our ratio",
+    ])
+    .words(4);
+    for c in &t.cells {
+        let ns = |v: f64| match c.unit {
+            "MB/s" => c.command_bytes.unwrap_or(0.0) / v * 1e3,
+            _ => 1e6 / v,
+        };
+        out.row([
+            c.row.to_owned(),
+            c.column.to_owned(),
+            c.client.clone(),
+            c.layer.clone(),
+            c.unit.to_owned(),
+            published(c),
+            maybe(c.ours, figure),
+            maybe(c.ours, |v| figure(ns(v))),
+            maybe(c.published_ratio, |r| format!("{r:.2}")),
+            if c.verdict == Verdict::NotRun {
+                "not run".to_owned()
+            } else {
+                maybe(c.our_ratio, |r| format!("{r:.2}"))
+            },
+        ]);
+    }
+    out.to_string()
+}
+
+/// Policies: a line for each, and what it does with each row.
+fn front(t: &TableReport) -> String {
+    let rows: Vec<&str> = (0..t.rows()).map(|r| t.cell(r, 0).row).collect();
+    let mut out = String::new();
+    type Of = fn(&CellReport) -> Option<f64>;
+    let parts: [(&str, Of); 3] =
+        [("MB/s", |c| c.ours), ("p99, ms", |c| c.p99_ms), ("longest, ms", |c| c.max_ms)];
+    for (title, of) in parts {
+        let what = format!("{title}, by {}", t.x.unwrap_or("row"));
+        let titles: Vec<&str> = [&what[..]].into_iter().chain(rows.iter().copied()).collect();
+        let mut part = Table::new(&titles);
+        if title == "MB/s" && t.cells.iter().any(|c| c.published.is_some()) {
+            let line = (0..t.rows()).map(|r| published(t.cell(r, 0)));
+            part.row(["published".to_owned()].into_iter().chain(line));
+        }
+        for (i, c) in t.columns.iter().enumerate() {
+            let form = |x: f64| if title == "MB/s" { format!("{x:.1}") } else { format!("{x:.0}") };
+            let line = (0..t.rows()).map(|r| maybe(of(t.cell(r, i)), form));
+            part.row([c.name.to_owned()].into_iter().chain(line));
+        }
+        out += &part.to_string();
+    }
+    out
+}
+
+/// Reasons, each with the cells that it is the reason of.
+pub(crate) fn reasons(t: &TableReport) -> Vec<(&'static str, Vec<String>)> {
+    let mut all: Vec<(&'static str, Vec<String>)> = Vec::new();
+    for c in &t.cells {
+        let Some(why) = c.reason else { continue };
+        if t.layout == Layout::Front {
+            continue;
+        }
+        let what = format!("{} {}", c.column, c.row);
+        match all.iter_mut().find(|(w, _)| *w == why) {
+            Some((_, cells)) => cells.push(what),
+            None => all.push((why, vec![what])),
+        }
+    }
+    all
+}
+
+/// Cells by their columns: "baseline (2, 4, 8)"; columns of the same rows together.
+pub(crate) fn cells_text(t: &TableReport, cells: &[String]) -> String {
+    let mut all: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
+    for c in &t.columns {
+        let prefix = format!("{} ", c.name);
+        let rows: Vec<&str> = cells.iter().filter_map(|x| x.strip_prefix(&prefix)).collect();
+        match all.iter_mut().find(|(r, _)| *r == rows) {
+            _ if rows.is_empty() => {}
+            Some((_, columns)) => columns.push(c.name),
+            None => all.push((rows, vec![c.name])),
+        }
+    }
+    let text = |(rows, columns): &(Vec<&str>, Vec<&str>)| match rows.len() {
+        n if n == t.rows() => columns.join(", "),
+        _ => format!("{} ({})", columns.join(", "), rows.join(", ")),
+    };
+    all.iter().map(text).collect::<Vec<_>>().join("; ")
+}
+
+/// A table, with all that is to be said of it.
+pub(crate) fn table(t: &TableReport, how: &str) -> String {
+    let mut out = format!("{}  {}\n", t.name, t.title);
+    let _ = writeln!(out, "  published: {}; {}", t.source.title, t.source.published);
+    let _ = writeln!(out, "  ours: {} {}, {how}", verb(t.how), t.drive);
+    let width = t.columns.iter().map(|c| c.name.len()).max().unwrap_or(0);
+    for c in &t.columns {
+        let _ = writeln!(out, "  {:width$}  {}  ({})", c.name, c.says, c.options);
+    }
+    out += &match (t.layout, t.how) {
+        (Layout::Front, _) => front(t),
+        (_, How::Model) => beside(t),
+        (_, How::Measure) => measured(t),
+    };
+    for (why, cells) in reasons(t) {
+        let _ = writeln!(out, "  {}: {why}", cells_text(t, &cells));
+    }
+    for c in &t.claims {
+        let (_, state) = state(c);
+        let _ = writeln!(out, "  {state}: {} ({})", c.text, maybe(c.worst, |w| format!("{w:.3}")));
+    }
+    if t.cells.iter().any(|c| c.calibrates) {
+        out += "  *: set a number of the model\n";
+    }
+    for note in &t.notes {
+        let _ = writeln!(out, "  {note}");
+    }
+    out
+}
+
+fn verb(how: How) -> &'static str {
+    match how {
+        How::Model => "model",
+        How::Measure => "measured on",
+    }
+}
+
+/// How a figure came about.
+pub(crate) fn how(report: &Report, t: &TableReport) -> String {
+    match t.how {
+        How::Measure => "this machine and build; rates are of processor time".to_owned(),
+        How::Model if report.quick => {
+            "one geometry and one seed (--quick): nothing is judged".to_owned()
+        }
+        How::Model => format!(
+            "means over {} geometries (SMR) and {} seeds (clients that draw)",
+            report.geometries, report.seeds
+        ),
+    }
+}
+
+/// The last line.
+pub(crate) fn summary(r: &Report) -> String {
+    let cells = || r.tables.iter().flat_map(|t| &t.cells);
+    let count = |v: Verdict| cells().filter(|c| c.verdict == v).count();
+    let claims = || r.tables.iter().flat_map(|t| &t.claims).filter(|c| c.binds);
+    format!(
+        "{} of {} cells with a band inside it; {} of {} claims hold; {} cells shape only, {} illustrations, {} measured, {} not run",
+        count(Verdict::Inside),
+        count(Verdict::Inside) + count(Verdict::Outside),
+        claims().filter(|c| c.holds).count(),
+        claims().count(),
+        count(Verdict::ShapeOnly),
+        count(Verdict::Illustration),
+        count(Verdict::Measured),
+        count(Verdict::NotRun),
+    )
+}
+
+/// Every run, as CSV: a line for each cell, geometry and seed.
+pub(crate) fn csv(r: &Report) -> String {
+    let mut out = String::from(
+        "table,row,column,unit,client,layer,published,geometry_ppm,seed,value,p99_ms,max_ms,command_bytes,verdict\n",
+    );
+    for t in &r.tables {
+        for c in &t.cells {
+            let published = c.published.map_or(String::new(), |p| p.to_string());
+            for run in &c.runs {
+                let _ = writeln!(
+                    out,
+                    "{},\"{}\",{},{},\"{}\",{},{published},{},{},{:.4},{:.4},{:.4},{:.0},{}",
+                    t.name,
+                    c.row,
+                    c.column,
+                    c.unit,
+                    c.client,
+                    c.layer,
+                    run.geometry_ppm,
+                    run.seed,
+                    run.value,
+                    run.p99_ms,
+                    run.max_ms,
+                    run.command_bytes,
+                    c.verdict.text()
+                );
+            }
+        }
+    }
+    out
+}
