@@ -64,3 +64,11 @@ fn a_terminal_is_asked_and_sees_bars_and_colours() {
     let (code, seen) = on_a_terminal(&["write", &disk], 100, "");
     assert!(code == Some(2) && seen.contains("standard input is a terminal"), "{seen}");
 }
+
+#[test]
+fn a_long_job_shows_how_far_it_is() {
+    let (code, seen) = on_a_terminal(&["reproduce", "zns", "--quick"], 100, "");
+    assert_eq!(code, Some(0), "{seen}");
+    assert!(seen.contains("in virtual time") && seen.contains("100%"), "{seen}");
+    assert!(seen.contains("rndw128K16"), "{seen}");
+}
