@@ -52,7 +52,9 @@ impl Layout {
             special: gated || scheduled,
             scheduled,
             gated,
-            timed: scheduled || gated && (config.anticipation.0 | config.zone_deadline.0) != 0,
+            timed: config.timeout.is_some()
+                || scheduled
+                || gated && (config.anticipation.0 | config.zone_deadline.0) != 0,
             manners: Manners {
                 policy: config.zoned_qd1_policy,
                 anticipation: config.anticipation,
