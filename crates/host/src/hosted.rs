@@ -46,7 +46,7 @@ impl Shared {
     /// The time for the disk: none is read where nobody looks at it.
     #[inline]
     pub(crate) fn now(&self) -> Nanos {
-        if self.deadlines || self.disk.is_timed() { self.clock.now() } else { Nanos(0) }
+        if self.disk.is_timed() { self.clock.now() } else { Nanos(0) }
     }
 
     /// Has the reactor look at the lanes.
