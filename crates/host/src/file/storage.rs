@@ -191,9 +191,8 @@ impl Storage for FileStorage {
         at: u64,
         bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
     ) -> io::Result<()> {
-        let mut segments = Segments::default();
-        bufs.for_each(|(buf, len)| segments.push(&buf, len));
-        sys::transfer(self.fd_for(&segments, 0), write, at, &mut segments)
+        // Buffered: no descriptor that wants memory to be aligned.
+        sys::transfer_all(self.meta.as_raw_fd(), write, at, bufs)
     }
 
     fn file(&self) -> Option<&FileStorage> {

@@ -32,10 +32,14 @@ impl Segments {
     /// Appends the first `len` bytes of `buf`; neighbours in memory become one.
     pub(super) fn push(&mut self, buf: &IoBuf, len: u32) {
         for s in buf.slice(0, len).segments() {
-            match self.0.last_mut() {
-                Some(l) if l.ptr.wrapping_add(l.len) == s.ptr => l.len += s.len,
-                _ => self.0.push(s),
-            }
+            self.push_one(s);
+        }
+    }
+
+    fn push_one(&mut self, s: Segment) {
+        match self.0.last_mut() {
+            Some(l) if l.ptr.wrapping_add(l.len) == s.ptr => l.len += s.len,
+            _ => self.0.push(s),
         }
     }
 
@@ -66,8 +70,66 @@ impl Segments {
     }
 }
 
+/// Moves what `bufs` name, now. One piece of memory, which is the usual, needs no list.
+pub(super) fn transfer_all(
+    fd: RawFd,
+    write: bool,
+    at: u64,
+    bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
+) -> io::Result<()> {
+    let mut one: Option<Segment> = None;
+    let mut list = Segments::default();
+    for (buf, len) in bufs {
+        for s in buf.slice(0, len).segments() {
+            match &mut one {
+                None => one = Some(s),
+                Some(o) if list.0.is_empty() && o.ptr.wrapping_add(o.len) == s.ptr => {
+                    o.len += s.len;
+                }
+                Some(o) => {
+                    if list.0.is_empty() {
+                        list.push_one(Segment { ptr: o.ptr, len: o.len });
+                    }
+                    list.push_one(s);
+                }
+            }
+        }
+    }
+    match one {
+        Some(one) if list.0.is_empty() => transfer_one(fd, write, at, one),
+        _ => transfer(fd, write, at, &mut list),
+    }
+}
+
+/// `pread` or `pwrite` until all has moved.
+fn transfer_one(fd: RawFd, write: bool, mut at: u64, mut s: Segment) -> io::Result<()> {
+    while s.len > 0 {
+        // SAFETY: lent memory, which outlives the command, hence this call.
+        let moved = unsafe {
+            if write {
+                libc::pwrite(fd, s.ptr.cast(), s.len, at as i64)
+            } else {
+                libc::pread(fd, s.ptr.cast(), s.len, at as i64)
+            }
+        };
+        match moved {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            1.. => {
+                at += moved as u64;
+                s.ptr = s.ptr.wrapping_add(moved as usize);
+                s.len -= moved as usize;
+            }
+            _ => match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => {}
+                e => return Err(e),
+            },
+        }
+    }
+    Ok(())
+}
+
 /// `preadv` or `pwritev` until all has moved.
-pub(super) fn transfer(fd: RawFd, write: bool, mut at: u64, s: &mut Segments) -> io::Result<()> {
+fn transfer(fd: RawFd, write: bool, mut at: u64, s: &mut Segments) -> io::Result<()> {
     while !s.0.is_empty() {
         let n = s.0.len().min(MAX_SEGMENTS) as i32;
         let list = s.0.as_ptr().cast::<libc::iovec>();
