@@ -37,7 +37,7 @@ impl Lane {
             let locked = if locking { Self::lock_of(layout, cmd.op, cmd.sector) } else { None };
             elevator.ended(cmd.op, locked);
             if locking && cmd.owner == self.id {
-                self.entered -= 1;
+                self.entered = self.entered.saturating_sub(1);
             } else if locking
                 && let Some(peer) = self.peers.get(cmd.owner as usize).and_then(Option::as_ref)
             {
@@ -51,7 +51,9 @@ impl Lane {
     pub(super) fn feed(&mut self, shared: &Shared, layout: &Layout, now: Nanos) -> bool {
         let locking = layout.config.mode == Mode::Lock;
         if locking {
-            self.entered -= self.mailbox.tags_back.swap(0, Ordering::AcqRel);
+            // A queue that has closed may have left some to the next one of its number.
+            let back = self.mailbox.tags_back.swap(0, Ordering::AcqRel);
+            self.entered = self.entered.saturating_sub(back);
         }
         let mut any = false;
         while !self.line.is_empty() {

@@ -121,7 +121,10 @@ impl Shared {
 
     /// The layout that holds from now on is this: notes what others go by than who has a copy of it.
     pub(crate) fn note(&self, layout: &Layout) {
-        self.timed.store(layout.timed || self.device.is_timed(), Ordering::Relaxed);
+        // Once it has looked at the time it goes on: what it remembers is compared with what comes.
+        if layout.timed || self.device.is_timed() {
+            self.timed.store(true, Ordering::Relaxed);
+        }
         self.configure_elevator(layout);
     }
 

@@ -102,7 +102,10 @@ impl Gate {
         if self.token != Token::Free {
             return Listed::Queued(ticket);
         }
-        let until = self.ended.map(|t| Nanos(t.0.saturating_add(manners.anticipation.0)));
+        let until = self
+            .ended
+            .filter(|_| manners.anticipation.0 > 0)
+            .map(|t| Nanos(t.0.saturating_add(manners.anticipation.0)));
         match until {
             Some(until) if now < until && self.last != Some(zone) => {
                 Listed::Wait(ticket, self.begin_wait(), until)
