@@ -14,6 +14,8 @@ use zoneplug_core::{Bio, Bios, Error, ErrorKind};
 
 /// Polls in vain after which a client runs the lanes of others.
 const PATIENCE: u32 = 64;
+/// How long a client sleeps at most on a descriptor before it looks for itself.
+const TICK: Duration = Duration::from_millis(1);
 /// Polls in vain after which [`Client::wait`] sleeps.
 const SPINS: u32 = 256;
 
@@ -150,8 +152,13 @@ impl Client {
             if let Some(fd) = self.arm_fd(&alarm) {
                 // Once more, after arming: what finished before is seen here, what finishes later wakes.
                 self.poll(done);
-                if done.len() - before < min && !self.has_died(fd) {
-                    alarm.sleep(fd, left);
+                if done.len() - before < min {
+                    // The descriptor tells of what was at the device when it was asked for. The poll above, or somebody
+                    // else who runs this lane, may have begun something that it does not tell of (a commit, the next
+                    // command of a device that panics), so nobody sleeps on it alone for long.
+                    let most =
+                        if fd.is_some() { Some(left.map_or(TICK, |l| l.min(TICK))) } else { left };
+                    alarm.sleep(fd, most);
                 }
             }
             self.lane.armed.store(false, Ordering::Release);
@@ -179,14 +186,6 @@ impl Client {
             self.shared.kick();
         }
         Some(fd)
-    }
-
-    /// Whether the device may have panicked in the poll after arming: then its descriptor will not tell, and where the
-    /// reactor does not run this lane nobody will.
-    fn has_died(&self, fd: Option<i32>) -> bool {
-        fd.is_some()
-            && !self.lane.armed.load(Ordering::Acquire)
-            && self.lane.lock().next_deadline().is_some()
     }
 
     /// Sleeps until the disk is thawed, at most `timeout`: for a client whose BIOs a frozen disk has not taken.
@@ -279,7 +278,10 @@ impl Drop for Client {
         let work = Work::of(&self.lane.lock());
         if work == Work::None {
             self.shared.bury();
-        } else {
+        }
+        // Somebody may have been running it, so that it could not be buried: nobody else would come back for it.
+        let left = || lock(&self.shared.lanes).iter().any(|l| Arc::ptr_eq(l, &self.lane));
+        if work != Work::None || left() {
             self.shared.kick();
         }
     }

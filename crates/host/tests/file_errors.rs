@@ -255,6 +255,21 @@ fn a_full_file_system_fails_the_write_and_damages_nothing() {
     assert_eq!((read(&disk, 1, 8), read(&disk, 1, 16)), (1, 3));
 }
 
+/// What a failed sync left behind is unknown to the kernel too: no later flush may say that it is durable.
+#[test]
+fn after_a_flush_that_failed_none_succeeds() {
+    let storage = CutStorage::create(&options()).unwrap();
+    let disk = storage.open(Access::ReadWrite).unwrap();
+    let flush = || run(&disk, Command::without_data(Op::Flush, Sector(0), 0)).status;
+    assert_eq!((write(&disk, 1, 0, 16, 1), flush()), (Status::Ok, Status::Ok));
+    assert_eq!(write(&disk, 1, 16, 16, 2), Status::Ok);
+    storage.fail_syncs(true);
+    assert_eq!(flush(), Status::Io);
+    storage.fail_syncs(false);
+    assert_eq!((flush(), flush()), (Status::Io, Status::Io));
+    assert_eq!(write(&disk, 1, 32, 16, 3), Status::Io);
+}
+
 #[test]
 fn a_big_disk_is_made_at_once_and_is_sparse() {
     use std::os::unix::fs::MetadataExt;

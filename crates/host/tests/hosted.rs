@@ -236,3 +236,18 @@ fn a_waker_is_called_without_polling() {
         }
     }
 }
+
+/// The single writer remembers when it last wrote: time must not fall back when nobody needs it any more.
+#[test]
+fn a_single_writer_goes_on_when_it_need_not_look_at_the_time_any_more() {
+    let disk = HostedDisk::open_spec("null,zones=8,zone-size=1M,qd1=1,anticipation-us=40").unwrap();
+    let mut client = disk.open_client(4, 4).unwrap();
+    let mut done = Bios::new();
+    for zone in [1, 2] {
+        let mut list = Bios::from([Bio::new(Op::WriteZeroes, Sector(zone * 2048), 8)]);
+        client.submit(&mut list);
+        client.wait(&mut done, 1, Some(Duration::from_secs(10)));
+        disk.set_attribute("anticipation_us", "0").unwrap();
+    }
+    assert_eq!(done.len(), 2);
+}

@@ -339,7 +339,12 @@ impl Queue for FileQueue {
         match &mut self.ring {
             Some((ring, _)) if !rest && in_flight > 0 && ring.in_flight() as usize == in_flight => {
                 ring.send();
-                Some(ring.fd())
+                // What the kernel has not taken has no completion to come.
+                if ring.is_sent() {
+                    return Some(ring.fd());
+                }
+                self.arm();
+                None
             }
             _ => {
                 self.arm();

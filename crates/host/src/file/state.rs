@@ -62,9 +62,9 @@ impl State {
         }
     }
 
-    /// Whether a flush has anything to do.
+    /// Whether a flush has anything to do, or to say.
     pub(super) fn is_dirty(&self) -> bool {
-        self.unsynced || !self.dirty.is_empty() || self.committing
+        self.failed.is_some() || self.unsynced || !self.dirty.is_empty() || self.committing
     }
 }
 

@@ -96,6 +96,8 @@ struct Inner {
     boot: u8,
     /// Bytes that writes may still use; then they fail.
     room: Option<u64>,
+    /// Syncs fail.
+    failing: bool,
     len: u64,
 }
 
@@ -178,6 +180,11 @@ impl CutStorage {
         self.lock().room = bytes;
     }
 
+    /// From now on syncs fail, or no longer.
+    pub fn fail_syncs(&self, failing: bool) {
+        self.lock().failing = failing;
+    }
+
     /// The storage as it was after the first `moment` events, for another process while the power stays on.
     pub fn after_kill(&self, moment: usize) -> Arc<CutStorage> {
         let s = self.lock();
@@ -220,7 +227,8 @@ impl CutStorage {
 
     fn with(&self, image: Image, boot: u8, len: u64) -> Arc<CutStorage> {
         let log = Vec::new();
-        let inner = Inner { base: image.clone(), now: image, boot, log, room: None, len };
+        let inner =
+            Inner { base: image.clone(), now: image, boot, log, room: None, failing: false, len };
         Arc::new(CutStorage { layout: self.layout, inner: Mutex::new(inner) })
     }
 
@@ -303,6 +311,9 @@ impl Storage for CutStorage {
     }
 
     fn sync(&self) -> io::Result<()> {
+        if self.lock().failing {
+            return Err(io::Error::other("a sync that fails"));
+        }
         self.event(Event::Sync);
         Ok(())
     }

@@ -91,6 +91,11 @@ impl Ring {
         }
     }
 
+    /// Whether the kernel has everything.
+    pub(super) fn is_sent(&self) -> bool {
+        !self.unsent
+    }
+
     /// The next answer: id, and bytes or a negative errno.
     pub(super) fn answer(&mut self) -> Option<(u64, i32)> {
         let e = self.ring.completion().next()?;
