@@ -132,9 +132,6 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// The layers that the engine has.
-    pub const BUILT: &'static [Layer] = &[Layer::Baseline, Layer::SingleWriter];
-
     /// How the disk is opened.
     pub fn config(self) -> DiskConfig {
         // A rotational disk has a single writer unless it is told otherwise (Q10).
