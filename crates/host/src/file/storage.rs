@@ -192,7 +192,7 @@ impl Storage for FileStorage {
         bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
     ) -> io::Result<()> {
         // Buffered: no descriptor that wants memory to be aligned.
-        sys::transfer_all(self.meta.as_raw_fd(), write, at, bufs)
+        sys::transfer(self.meta.as_raw_fd(), write, at, bufs)
     }
 
     fn file(&self) -> Option<&FileStorage> {

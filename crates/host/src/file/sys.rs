@@ -32,29 +32,15 @@ impl Segments {
     /// Appends the first `len` bytes of `buf`; neighbours in memory become one.
     pub(super) fn push(&mut self, buf: &IoBuf, len: u32) {
         for s in buf.slice(0, len).segments() {
-            self.push_one(s);
-        }
-    }
-
-    fn push_one(&mut self, s: Segment) {
-        match self.0.last_mut() {
-            Some(l) if l.ptr.wrapping_add(l.len) == s.ptr => l.len += s.len,
-            _ => self.0.push(s),
+            if !self.0.last_mut().is_some_and(|last| joins(last, s)) {
+                self.0.push(s);
+            }
         }
     }
 
     /// Forgets the first `n` bytes: they have moved.
-    pub(super) fn advance(&mut self, mut n: usize) {
-        let mut gone = 0;
-        for s in &mut self.0 {
-            if s.len > n {
-                s.ptr = s.ptr.wrapping_add(n);
-                s.len -= n;
-                break;
-            }
-            n -= s.len;
-            gone += 1;
-        }
+    pub(super) fn advance(&mut self, n: usize) {
+        let gone = skip(&mut self.0, n);
         self.0.drain(..gone);
     }
 
@@ -70,82 +56,69 @@ impl Segments {
     }
 }
 
-/// Moves what `bufs` name, now. One piece of memory, which is the usual, needs no list.
-pub(super) fn transfer_all(
+/// Makes `s` a part of `last` if it follows in memory.
+fn joins(last: &mut Segment, s: Segment) -> bool {
+    let follows = last.ptr.wrapping_add(last.len) == s.ptr;
+    last.len += if follows { s.len } else { 0 };
+    follows
+}
+
+/// Takes the first `n` bytes off a list: returns how many pieces are gone.
+fn skip(list: &mut [Segment], mut n: usize) -> usize {
+    for (gone, s) in list.iter_mut().enumerate() {
+        if s.len > n {
+            s.ptr = s.ptr.wrapping_add(n);
+            s.len -= n;
+            return gone;
+        }
+        n -= s.len;
+    }
+    list.len()
+}
+
+/// Moves what `bufs` name, now. One piece of memory, which is the usual, allocates no list.
+pub(super) fn transfer(
     fd: RawFd,
     write: bool,
     at: u64,
     bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
 ) -> io::Result<()> {
-    let mut one: Option<Segment> = None;
-    let mut list = Segments::default();
+    let mut list: Vec<Segment> = Vec::new();
+    let mut last: Option<Segment> = None;
     for (buf, len) in bufs {
         for s in buf.slice(0, len).segments() {
-            match &mut one {
-                None => one = Some(s),
-                Some(o) if list.0.is_empty() && o.ptr.wrapping_add(o.len) == s.ptr => {
-                    o.len += s.len;
-                }
-                Some(o) => {
-                    if list.0.is_empty() {
-                        list.push_one(Segment { ptr: o.ptr, len: o.len });
-                    }
-                    list.push_one(s);
-                }
+            if !last.as_mut().is_some_and(|last| joins(last, s)) {
+                list.extend(last.replace(s));
             }
         }
     }
-    match one {
-        Some(one) if list.0.is_empty() => transfer_one(fd, write, at, one),
-        _ => transfer(fd, write, at, &mut list),
+    if list.is_empty() {
+        return transfer_list(fd, write, at, last.as_mut_slice());
     }
-}
-
-/// `pread` or `pwrite` until all has moved.
-fn transfer_one(fd: RawFd, write: bool, mut at: u64, mut s: Segment) -> io::Result<()> {
-    while s.len > 0 {
-        // SAFETY: lent memory, which outlives the command, hence this call.
-        let moved = unsafe {
-            if write {
-                libc::pwrite(fd, s.ptr.cast(), s.len, at as i64)
-            } else {
-                libc::pread(fd, s.ptr.cast(), s.len, at as i64)
-            }
-        };
-        match moved {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            1.. => {
-                at += moved as u64;
-                s.ptr = s.ptr.wrapping_add(moved as usize);
-                s.len -= moved as usize;
-            }
-            _ => match io::Error::last_os_error() {
-                e if e.kind() == io::ErrorKind::Interrupted => {}
-                e => return Err(e),
-            },
-        }
-    }
-    Ok(())
+    list.extend(last);
+    transfer_list(fd, write, at, &mut list)
 }
 
 /// `preadv` or `pwritev` until all has moved.
-fn transfer(fd: RawFd, write: bool, mut at: u64, s: &mut Segments) -> io::Result<()> {
-    while !s.0.is_empty() {
-        let n = s.0.len().min(MAX_SEGMENTS) as i32;
-        let list = s.0.as_ptr().cast::<libc::iovec>();
-        // SAFETY: `list` holds `n` iovecs of lent memory, which outlives the command, hence this call.
+fn transfer_list(fd: RawFd, write: bool, mut at: u64, list: &mut [Segment]) -> io::Result<()> {
+    let mut gone = 0;
+    while gone < list.len() {
+        let left = &mut list[gone..];
+        let n = left.len().min(MAX_SEGMENTS) as i32;
+        let ptr = left.as_ptr().cast::<libc::iovec>();
+        // SAFETY: `ptr` is of `n` iovecs of lent memory, which outlives the command, hence this call.
         let moved = unsafe {
             if write {
-                libc::pwritev(fd, list, n, at as i64)
+                libc::pwritev(fd, ptr, n, at as i64)
             } else {
-                libc::preadv(fd, list, n, at as i64)
+                libc::preadv(fd, ptr, n, at as i64)
             }
         };
         match moved {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             1.. => {
                 at += moved as u64;
-                s.advance(moved as usize);
+                gone += skip(left, moved as usize);
             }
             _ => match io::Error::last_os_error() {
                 e if e.kind() == io::ErrorKind::Interrupted => {}
