@@ -4,7 +4,11 @@
 //! | file | layer |
 //! | --- | --- |
 //! | `fault/` | [`FaultDisk`]: errors, torn writes, delays, lost completions, zones that die, a device that goes, power cuts |
+//! | `po2/` | [`Po2Disk`]: zones of a power of two over zones of any size |
 
 mod fault;
+mod part;
+mod po2;
 
 pub use fault::{FaultAction, FaultCounts, FaultDisk, FaultPlan, FaultRule, Kinds};
+pub use po2::Po2Disk;

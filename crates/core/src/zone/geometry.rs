@@ -17,6 +17,7 @@ pub struct Geometry {
     zone_capacity_sectors: u32,
     last_zone_sectors: u32,
     last_zone_capacity_sectors: u32,
+    conventional_capacity_sectors: u32,
     nr_zones: u32,
     nr_conventional: u32,
     /// A bit for each zone that is conventional.
@@ -42,6 +43,8 @@ pub enum GeometryError {
     LastZone(u64),
     /// Every zone is conventional.
     NoSequentialZone,
+    /// The zone size would be 2^32 sectors or more.
+    TooLong,
 }
 
 impl fmt::Display for GeometryError {
@@ -61,6 +64,7 @@ impl fmt::Display for GeometryError {
             GeometryError::NoSequentialZone => {
                 write!(f, "every zone is conventional: at least one must be sequential")
             }
+            GeometryError::TooLong => write!(f, "a zone of 2^32 sectors or more"),
         }
     }
 }
@@ -98,6 +102,7 @@ impl Geometry {
             zone_capacity_sectors,
             last_zone_sectors: zone_sectors,
             last_zone_capacity_sectors: zone_capacity_sectors,
+            conventional_capacity_sectors: zone_sectors,
             nr_zones,
             nr_conventional: 0,
             conventional: vec![0; nr_zones.div_ceil(64) as usize],
@@ -154,6 +159,15 @@ impl Geometry {
         Ok(self)
     }
 
+    /// Makes only so much of each conventional zone usable: the rest is a gap.
+    pub fn with_conventional_capacity(mut self, sectors: u32) -> Result<Geometry, GeometryError> {
+        if sectors == 0 || sectors > self.zone_sectors {
+            return Err(GeometryError::Capacity(u64::from(sectors)));
+        }
+        self.conventional_capacity_sectors = sectors;
+        Ok(self)
+    }
+
     /// Sectors of the disk.
     pub fn capacity(&self) -> Sector {
         Sector(self.capacity_sectors)
@@ -182,6 +196,16 @@ impl Geometry {
     /// The capacity of every sequential zone but the last, in sectors.
     pub fn zone_capacity_sectors(&self) -> u32 {
         self.zone_capacity_sectors
+    }
+
+    /// The capacity of the last zone if it is sequential, in sectors.
+    pub fn last_zone_capacity_sectors(&self) -> u32 {
+        self.last_zone_capacity_sectors
+    }
+
+    /// How much of a conventional zone can be used, unless the zone is shorter, in sectors.
+    pub fn conventional_capacity_sectors(&self) -> u32 {
+        self.conventional_capacity_sectors
     }
 
     /// The zone of a sector and the offset in it, in sectors. The sector need not be on the disk.
@@ -218,7 +242,7 @@ impl Geometry {
     /// How much of a zone can be written, in sectors.
     pub fn capacity_of(&self, zone: ZoneNo) -> u32 {
         if self.is_conventional(zone) {
-            self.zone_len_sectors(zone)
+            self.zone_len_sectors(zone).min(self.conventional_capacity_sectors)
         } else if zone.0 + 1 == self.nr_zones {
             self.last_zone_capacity_sectors
         } else {

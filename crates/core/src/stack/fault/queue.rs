@@ -1,13 +1,13 @@
 //! One queue of a fault injector: what is held back, and what went down in another's place.
 
 use super::{Fate, Shared};
-use crate::bio::{Bio, Command, Commands, Flags, Op, Status};
+use crate::bio::{Command, Commands, Flags, Op, Status};
 use crate::device::Queue;
+use crate::stack::part::{address, first_part};
 use crate::unit::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
-use zoneplug_buf::IoBuf;
 
 /// What is to be done with a command when it comes back from below.
 enum Mark {
@@ -19,11 +19,6 @@ enum Mark {
     Lost,
     /// It is a flush, or has one in front: this is what it covers.
     Covers(u64),
-}
-
-/// A command is known by where it is: a box does not move while somebody below holds it.
-fn address(c: &Command) -> usize {
-    std::ptr::from_ref(c).addr()
 }
 
 pub(super) struct FaultQueue {
@@ -228,25 +223,6 @@ impl FaultQueue {
             self.waker.wake_by_ref();
         }
     }
-}
-
-/// A command of the first `take` sectors of `c`.
-fn first_part(c: &Command, take: u32) -> Box<Command> {
-    let mut part = Command::new(c.bios.len());
-    part.set(c.op, c.sector, take, c.flags);
-    let mut left = take;
-    for bio in &c.bios {
-        let len = bio.len_sectors.min(left);
-        if len == 0 {
-            break;
-        }
-        let buf = if bio.buf.is_empty() { IoBuf::empty() } else { bio.buf.slice(0, len << 9) };
-        let mut b = Bio::with_buf(bio.op, bio.sector, len, buf);
-        b.flags = bio.flags;
-        part.bios.push(b);
-        left -= len;
-    }
-    part
 }
 
 impl Queue for FaultQueue {

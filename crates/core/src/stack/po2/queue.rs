@@ -1,0 +1,322 @@
+//! One queue of the layer: translates addresses on the way down and on the way up, and keeps what needs more than that: reads
+//! of a gap, reads that cross into one, reports. Everything else passes in the list in which it came.
+
+use super::{Map, Numbers};
+use crate::bio::{Command, Commands, Op, Status};
+use crate::device::Queue;
+use crate::stack::part::{address, first_part};
+use crate::unit::{Nanos, Sector};
+use std::sync::Arc;
+use std::task::Waker;
+
+/// What a command that is below is for.
+enum Mark {
+    /// The first part of this read; the rest is gap (N6).
+    PartOf(Box<Command>),
+    /// A report that was asked for at this sector.
+    Report(Sector),
+}
+
+pub(super) struct Po2Queue {
+    map: Arc<Map>,
+    /// The map's, where each command needs them.
+    numbers: Numbers,
+    inner: Box<dyn Queue>,
+    /// Most commands that are kept here: those of the gap, which need no place at the device, and those that wait for one.
+    depth: usize,
+    /// By the address of the command below; empty but for special ones.
+    marks: Vec<(usize, Mark)>,
+    /// Translated, not taken by the device yet.
+    out: Commands,
+    /// Finished here, not polled.
+    done: Commands,
+    /// Whether `marks`, `out` or `done` may have something.
+    kept: bool,
+    armed: bool,
+    seen: Nanos,
+    waker: Waker,
+}
+
+impl Po2Queue {
+    pub(super) fn new(map: Arc<Map>, inner: Box<dyn Queue>, depth: u16, waker: Waker) -> Po2Queue {
+        let depth = usize::from(depth);
+        Po2Queue {
+            numbers: map.numbers,
+            map,
+            inner,
+            depth,
+            marks: Vec::new(),
+            out: Commands::with_capacity(depth),
+            done: Commands::with_capacity(depth),
+            kept: false,
+            armed: false,
+            seen: Nanos(0),
+            waker,
+        }
+    }
+
+    /// [`Queue::submit`] of a list, or while something is kept here.
+    #[inline(never)]
+    fn submit_many(&mut self, now: Nanos, commands: &mut Commands) {
+        // None may pass those that wait.
+        if self.kept {
+            return self.submit_each(now, commands);
+        }
+        let numbers = &self.numbers;
+        let special = commands.make_contiguous().iter_mut().position(|c| !descend(numbers, c));
+        if let Some(i) = special {
+            undo(&self.map, commands, i);
+            return self.submit_each(now, commands);
+        }
+        self.inner.submit(now, commands);
+        if !commands.is_empty() {
+            undo(&self.map, commands, usize::MAX);
+        }
+    }
+
+    /// Commands one by one, because one of them cannot pass as it is.
+    #[cold]
+    fn submit_each(&mut self, now: Nanos, commands: &mut Commands) {
+        self.kept = true;
+        while self.out.len() + self.done.len() < self.depth {
+            let Some(mut c) = commands.pop_front() else { break };
+            if descend(&self.numbers, &mut c) || descend_other(&self.map, &mut c) {
+                self.out.push_back(c);
+            } else {
+                self.special(c);
+            }
+        }
+        self.send(now);
+        if self.armed && self.has_work() {
+            self.wake();
+        }
+    }
+
+    fn send(&mut self, now: Nanos) {
+        self.seen = now;
+        self.inner.submit(now, &mut self.out);
+    }
+
+    /// A report, or a command that touches a gap.
+    fn special(&mut self, mut c: Box<Command>) {
+        let map = &self.map;
+        if c.op == Op::ReportZones && map.above.contains(c.sector, 1) {
+            let asked = c.sector;
+            let (zone, offset) = map.above.zone_of(asked);
+            let offset = offset.min(map.below.zone_len_sectors(zone).saturating_sub(1));
+            c.sector = map.below.zone_start(zone).plus(u64::from(offset));
+            self.marks.push((address(&c), Mark::Report(asked)));
+            return self.out.push_back(c);
+        }
+        let size = map.below.zone_sectors();
+        match check(map, &c) {
+            Err(status) => c.status = status,
+            // All of it is gap (N5).
+            Ok(offset) if offset >= size => {
+                zero_from(&c, 0);
+                c.status = Status::Ok;
+            }
+            Ok(offset) => {
+                let mut part = first_part(&c, size - offset);
+                part.sector = map.numbers.down(c.sector);
+                self.marks.push((address(&part), Mark::PartOf(c)));
+                return self.out.push_back(part);
+            }
+        }
+        self.done.push_back(c);
+    }
+
+    /// `poll`, while something is kept here.
+    #[cold]
+    fn poll_each(&mut self, now: Nanos, done: &mut Commands) {
+        self.send(now);
+        let first = done.len();
+        self.inner.poll(now, done);
+        for c in done.range_mut(first..) {
+            if !self.came_back(c) {
+                restore_any(&self.map, c);
+            }
+        }
+        done.append(&mut self.done);
+        self.kept = !self.out.is_empty() || !self.marks.is_empty();
+    }
+
+    /// Whether `c` was a special one; then it is what was asked for.
+    fn came_back(&mut self, c: &mut Box<Command>) -> bool {
+        let Some(i) = self.marks.iter().position(|(a, _)| *a == address(c)) else {
+            return false;
+        };
+        match self.marks.swap_remove(i).1 {
+            Mark::Report(asked) => {
+                c.report.iter_mut().for_each(|info| self.map.translate(info));
+                c.sector = asked;
+            }
+            Mark::PartOf(mut whole) => {
+                whole.status = c.status;
+                if c.status.is_ok() {
+                    zero_from(&whole, c.len_sectors);
+                }
+                *c = whole;
+            }
+        }
+        true
+    }
+
+    fn has_work(&self) -> bool {
+        !self.done.is_empty() || !self.out.is_empty()
+    }
+
+    #[cold]
+    fn wake(&mut self) {
+        self.armed = false;
+        self.waker.wake_by_ref();
+    }
+}
+
+/// Operations on a range of data.
+const RANGED: u16 = 1 << Op::Read as u16
+    | 1 << Op::Write as u16
+    | 1 << Op::ZoneAppend as u16
+    | 1 << Op::WriteZeroes as u16
+    | 1 << Op::Discard as u16;
+
+#[inline]
+fn is_ranged(op: Op) -> bool {
+    RANGED >> op as u16 & 1 != 0
+}
+
+/// Translates a command of a range in place; false if it is none, or cannot pass as it is, and then it is unchanged.
+#[inline]
+fn descend(map: &Numbers, c: &mut Command) -> bool {
+    let plain = is_ranged(c.op) && map.is_plain(c.sector, c.len_sectors);
+    if plain {
+        c.sector = map.down(c.sector);
+    }
+    plain
+}
+
+/// [`descend`] for all other commands.
+fn descend_other(map: &Map, c: &mut Command) -> bool {
+    match c.op {
+        Op::Flush | Op::ZoneResetAll => true,
+        op if op.is_zone_management() => {
+            let (zone, offset) = map.above.zone_of(c.sector);
+            let whole = map.above.contains(c.sector, c.len_sectors)
+                && offset == 0
+                && c.len_sectors == map.above.zone_len_sectors(zone);
+            if whole {
+                c.sector = map.below.zone_start(zone);
+                c.len_sectors = map.below.zone_len_sectors(zone);
+            }
+            whole
+        }
+        _ => false,
+    }
+}
+
+/// Undoes [`descend`]; false if the command has no range. An append that is back names where it landed, inside its zone
+/// (N10).
+#[inline]
+fn restore(map: &Numbers, c: &mut Command) -> bool {
+    let ranged = is_ranged(c.op);
+    if ranged {
+        c.sector = map.up(c.sector);
+    }
+    ranged
+}
+
+fn restore_any(map: &Map, c: &mut Command) {
+    if !restore(&map.numbers, c) && c.op.is_zone_management() && c.op != Op::ZoneResetAll {
+        let zone = map.below.zone_of(c.sector).0;
+        c.sector = map.above.zone_start(zone);
+        c.len_sectors = map.above.zone_len_sectors(zone);
+    }
+}
+
+/// The offset in its zone of a read that touches a gap, or why a command fails here. The checks are a device's.
+fn check(map: &Map, c: &Command) -> Result<u32, Status> {
+    let limits = &map.limits;
+    if c.op.is_zone_management() || c.op == Op::ReportZones {
+        return Err(Status::InvalidField);
+    }
+    let max = if c.op == Op::Discard { u32::MAX } else { limits.transfer_sectors() };
+    let mask = limits.logical_block_sectors - 1;
+    let (_, offset) = map.above.range(c.sector, c.len_sectors, mask, max)?;
+    if c.op != Op::Read {
+        return Err(Status::Boundary);
+    }
+    let bios = limits.max_bios == 0 || c.bios.len() <= limits.max_bios as usize;
+    if bios && c.has_whole_bios(true) { Ok(offset) } else { Err(Status::InvalidField) }
+}
+
+/// Zeroes what a read gets from its sector `from` on: all of its BIOs and all of their segments (N8).
+fn zero_from(c: &Command, from: u32) {
+    let mut at = 0;
+    for bio in &c.bios {
+        let skip = from.saturating_sub(at).min(bio.len_sectors);
+        if skip < bio.len_sectors && !bio.buf.is_empty() {
+            bio.buf.fill_zero(skip << 9, (bio.len_sectors - skip) << 9);
+        }
+        at += bio.len_sectors;
+    }
+}
+
+impl Queue for Po2Queue {
+    #[inline]
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        // A single one has a way of its own: finding the slices of a list costs as much as a translation.
+        if self.kept || commands.len() != 1 {
+            return self.submit_many(now, commands);
+        }
+        if !descend(&self.numbers, &mut commands[0]) {
+            return self.submit_each(now, commands);
+        }
+        self.inner.submit(now, commands);
+        if !commands.is_empty() {
+            undo(&self.map, commands, 1);
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        // What was there is not ours.
+        if self.kept || !done.is_empty() {
+            return self.poll_each(now, done);
+        }
+        self.inner.poll(now, done);
+        if done.len() != 1 || !restore(&self.numbers, &mut done[0]) {
+            restore_many(&self.map, done);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        if self.has_work() { Some(self.seen) } else { self.inner.next_deadline() }
+    }
+
+    fn arm(&mut self) {
+        self.armed = true;
+        self.inner.arm();
+        if self.has_work() {
+            self.wake();
+        }
+    }
+
+    fn arm_fd(&mut self) -> Option<i32> {
+        if self.has_work() {
+            self.arm();
+            return None;
+        }
+        self.inner.arm_fd()
+    }
+}
+
+#[inline(never)]
+fn restore_many(map: &Map, done: &mut Commands) {
+    done.make_contiguous().iter_mut().for_each(|c| restore_any(map, c));
+}
+
+/// Gives the first `n` commands the addresses back that they came with.
+#[cold]
+fn undo(map: &Map, commands: &mut Commands, n: usize) {
+    commands.iter_mut().take(n).for_each(|c| restore_any(map, c));
+}
