@@ -11,6 +11,7 @@ use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::Scheduler;
+use zoneplug_core::stack::Po2Disk;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Command, Commands, Device, IoBuf, Nanos, Op, Sector};
 
@@ -27,6 +28,17 @@ enum Work {
     Read,
 }
 
+/// The zones of the device.
+#[derive(Clone, Copy, PartialEq)]
+enum Zones {
+    /// A power of two.
+    Po2,
+    /// 4 KiB shorter. Counted only: what is sent knows nothing of gaps.
+    Other,
+    /// The same, under a layer that makes powers of two of them.
+    Layer,
+}
+
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
@@ -38,6 +50,7 @@ struct Case {
     depth: usize,
     block: u32,
     kind: EmuKind,
+    zones: Zones,
 }
 
 const fn case(name: &'static str, mode: Mode, work: Work, depth: usize) -> Case {
@@ -52,6 +65,7 @@ const fn case(name: &'static str, mode: Mode, work: Work, depth: usize) -> Case 
         depth,
         block: 8,
         kind: EmuKind::Null,
+        zones: Zones::Po2,
     }
 }
 
@@ -76,6 +90,16 @@ const CASES: &[Case] = &[
     Case { scheduler: Scheduler::MqDeadline, ..case("mq-random-16", Mode::Plug, Work::Random, 16) },
     Case { scheduler: Scheduler::MqDeadline, ..case("mq-read-16", Mode::Plug, Work::Read, 16) },
     case("lock-random-16", Mode::Lock, Work::Random, 16),
+    Case { zones: Zones::Other, ..case("npo2-seq-1", Mode::Plug, Work::Seq, 1) },
+    Case { zones: Zones::Other, ..case("npo2-seq-16", Mode::Plug, Work::Seq, 16) },
+    Case { zones: Zones::Other, ..case("npo2-random-16", Mode::Plug, Work::Random, 16) },
+    Case { zones: Zones::Other, ..case("npo2-read-1", Mode::Plug, Work::Read, 1) },
+    Case { zones: Zones::Other, ..case("npo2-read-16", Mode::Plug, Work::Read, 16) },
+    Case { zones: Zones::Layer, ..case("po2-seq-1", Mode::Plug, Work::Seq, 1) },
+    Case { zones: Zones::Layer, ..case("po2-seq-16", Mode::Plug, Work::Seq, 16) },
+    Case { zones: Zones::Layer, ..case("po2-random-16", Mode::Plug, Work::Random, 16) },
+    Case { zones: Zones::Layer, ..case("po2-read-1", Mode::Plug, Work::Read, 1) },
+    Case { zones: Zones::Layer, ..case("po2-read-16", Mode::Plug, Work::Read, 16) },
     Case { kind: EmuKind::Mem, ..case("mem-4k-16", Mode::Plug, Work::Seq, 16) },
     Case { kind: EmuKind::Mem, block: 2048, ..case("mem-1m-16", Mode::Plug, Work::Seq, 16) },
 ];
@@ -86,8 +110,13 @@ fn disk(c: &Case) -> (Arc<EmuDisk>, Disk) {
         EmuKind::Null => (ZONES, ZONE_SECTORS),
         EmuKind::Mem => (16, 16 << 11),
     };
+    let sectors = sectors - if c.zones == Zones::Po2 { 0 } else { 8 };
     let geometry = Geometry::new(zones, sectors, sectors).expect("a good geometry");
     let device = EmuDisk::new(EmuConfig::new(c.kind, geometry)).expect("a good disk");
+    let top: Arc<dyn Device> = match c.zones {
+        Zones::Layer => Po2Disk::new(device.clone()).expect("a layer"),
+        _ => device.clone(),
+    };
     let config = DiskConfig {
         mode: c.mode,
         nomerges: c.nomerges,
@@ -95,7 +124,7 @@ fn disk(c: &Case) -> (Arc<EmuDisk>, Disk) {
         scheduler: c.scheduler,
         ..DiskConfig::default()
     };
-    let disk = Disk::open(device.clone(), config, &mut |_| NOW).expect("an emulated disk opens");
+    let disk = Disk::open(top, config, &mut |_| NOW).expect("an emulated disk opens");
     (device, disk)
 }
 
@@ -345,7 +374,7 @@ fn main() {
         let t = timed(1_000_000, || raw(depth, 1_000_000));
         println!("{:<20} {t:>8.1}", format!("raw-{depth}"));
     }
-    for c in CASES {
+    for c in CASES.iter().filter(|c| c.zones == Zones::Po2) {
         let t = ns(c);
         let beside = match (c.kind, c.block) {
             (EmuKind::Mem, b) => {
