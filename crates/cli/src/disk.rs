@@ -6,7 +6,7 @@ use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::zone::{Geometry, ZoneInfo};
 use zoneplug_core::{Bio, Bios, Device, Nanos, ZoneNo};
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, file_of};
+use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, base_of, file_of};
 
 /// What a specification names.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ impl Named {
     /// Opens what `spec` names.
     pub(crate) fn open(spec: &str) -> Result<Named, Failure> {
         let DiskSpec { device, config, tags } = DiskSpec::parse(spec)?;
-        let kind = spec.split(',').next().unwrap_or_default();
+        let kind = base_of(spec).split(',').next().unwrap_or_default();
         Ok(Named { spec: spec.to_owned(), device, config, tags, keeps_data: kind != "null" })
     }
 

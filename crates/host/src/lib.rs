@@ -23,4 +23,4 @@ pub use client::Client;
 pub use clock::Clock;
 pub use hosted::{Frozen, HostedDisk};
 pub use shelf::{Withheld, leaked_buffers};
-pub use spec::{DiskSpec, file_of, open_device, take_config};
+pub use spec::{DiskSpec, base_of, file_of, open_device, take_config};

@@ -8,11 +8,13 @@ use zoneplug_core::emu::timing::Profile;
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::spec::{Spec, parse_time};
-use zoneplug_core::stack::{FaultDisk, FaultPlan};
+use zoneplug_core::stack::{FaultDisk, FaultPlan, Po2Disk};
 use zoneplug_core::{Device, Error, ErrorKind, Nanos};
 
 /// Kinds of device that this build knows.
 const KINDS: [&str; 7] = ["null", "mem", "sim-smr30", "sim-smr20", "sim-smr14", "sim-zns1", "sim"];
+/// Layers that can be put on a device.
+const LAYERS: [&str; 1] = ["po2"];
 /// Most tags of a queue.
 const MAX_TAGS: u64 = 4096;
 
@@ -23,9 +25,29 @@ fn is_path(kind: &str) -> bool {
         || !KINDS.contains(&kind) && Path::new(kind).is_file()
 }
 
-/// The path that a specification names, if it is one of a durable disk.
+/// The first layer of a specification, and what it is on: of `po2@mem,zones=8` these are `po2` and `mem,zones=8`.
+fn split_layer(text: &str) -> Option<(&str, &str)> {
+    let (layer, rest) = text.split_once('@')?;
+    let kind = layer.split(',').next().unwrap_or_default();
+    // A path may have an @ too.
+    LAYERS.contains(&kind).then_some((layer, rest))
+}
+
+/// The device of a specification, without the layers on it.
+///
+/// ```
+/// assert_eq!(zoneplug_host::base_of("po2@mem,zones=8"), "mem,zones=8");
+/// ```
+pub fn base_of(mut text: &str) -> &str {
+    while let Some((_, rest)) = split_layer(text) {
+        text = rest;
+    }
+    text
+}
+
+/// The path that a specification names, if it is one of a durable disk, with or without layers on it.
 pub fn file_of(text: &str) -> Option<&Path> {
-    let kind = text.split(',').next().unwrap_or_default();
+    let kind = base_of(text).split(',').next().unwrap_or_default();
     is_path(kind).then(|| Path::new(kind))
 }
 
@@ -77,10 +99,41 @@ fn take_timeout(spec: &mut Spec) -> Result<Option<Nanos>, Error> {
     )
 }
 
-/// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`.
+fn take_fault(spec: &mut Spec) -> Result<Option<FaultPlan>, Error> {
+    spec.take_text("fault").map(|t| t.parse()).transpose()
+}
+
+/// `device` with the faults of a plan, if there is one.
+fn inject(device: Arc<dyn Device>, plan: Option<FaultPlan>) -> Result<Arc<dyn Device>, Error> {
+    Ok(match plan {
+        Some(plan) => FaultDisk::new(device, &plan)?,
+        None => device,
+    })
+}
+
+/// Puts the layer that `text` describes on `device`.
+fn put_on(text: &str, device: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
+    let mut spec = Spec::parse(text)?;
+    let fault = take_fault(&mut spec)?;
+    spec.finish().map_err(|e| {
+        let hint = e.what_to_try().unwrap_or_default().to_owned();
+        e.hint(format!("{hint}; options of the disk are at the end, as in po2@mem,tags=4"))
+    })?;
+    let layer = match spec.kind() {
+        "po2" => Po2Disk::new(device)?,
+        _ => return Err(spec.unknown_kind(&LAYERS)),
+    };
+    inject(layer, fault)
+}
+
+/// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`, or a stack of layers on a device, the
+/// topmost first: `po2@mem,zones=64,zone-size=96M,tags=32`.
 ///
 /// The layer's own keys are `mode=plug|none|lock`, `tags=1..4096`, `nomerges=0|1`, `strict=0|1` (management of a
 /// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score`, `anticipation-us=`, `zone-deadline-ms=`, `emulate-append=0|1` (also where the device has zone append), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
+///
+/// The layers are `po2` ([`Po2Disk`]: zones of a power of two over zones of any size). What follows the name of a layer up to
+/// the `@` is the layer's own; `fault=` there is a fault injector on top of that layer.
 #[derive(Clone)]
 pub struct DiskSpec {
     /// The device.
@@ -110,9 +163,13 @@ impl DiskSpec {
     /// assert!(e.to_string().contains("zone"));
     /// ```
     pub fn parse(text: &str) -> Result<DiskSpec, Error> {
+        if let Some((layer, rest)) = split_layer(text) {
+            let below = DiskSpec::parse(rest)?;
+            return Ok(DiskSpec { device: put_on(layer, below.device)?, ..below });
+        }
         let mut spec = Spec::parse(text)?;
         let config = take_config(&mut spec)?;
-        let fault = spec.take_text("fault").map(|t| t.parse::<FaultPlan>()).transpose()?;
+        let fault = take_fault(&mut spec)?;
         let mut tags = spec.take_number("tags", 1..=MAX_TAGS)?.map(|n| n as u16);
         let device: Arc<dyn Device> = match spec.kind() {
             "null" | "mem" => {
@@ -127,10 +184,7 @@ impl DiskSpec {
                 disk
             }
         };
-        let device = match fault {
-            Some(plan) => FaultDisk::new(device, &plan)? as Arc<dyn Device>,
-            None => device,
-        };
+        let device = inject(device, fault)?;
         Ok(DiskSpec { device, config, tags })
     }
 }
