@@ -72,12 +72,7 @@ impl Map {
         let (zone, _) = self.below.zone_of(info.start);
         let start = self.above.zone_start(zone);
         let len = u64::from(self.above.zone_len_sectors(zone));
-        info.wp = match info.wp {
-            Sector(u64::MAX) => info.wp,
-            wp if wp.0 == info.start.0 + info.len_sectors => start.plus(len),
-            wp => start.plus(wp.0 - info.start.0),
-        };
-        (info.start, info.len_sectors) = (start, len);
+        info.move_to(start, len);
     }
 }
 
