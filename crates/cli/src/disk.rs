@@ -6,7 +6,7 @@ use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::zone::{Geometry, ZoneInfo};
 use zoneplug_core::{Bio, Bios, Device, Nanos, ZoneNo};
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, base_of, file_of};
+use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, Level, base_of, file_of};
 
 /// What a specification names.
 #[derive(Clone)]
@@ -16,6 +16,8 @@ pub(crate) struct Named {
     pub(crate) config: DiskConfig,
     /// Tags of a queue, if the specification gives them.
     pub(crate) tags: Option<u16>,
+    /// What it is made of.
+    pub(crate) stack: Vec<Level>,
     /// Whether what was written can be read back.
     pub(crate) keeps_data: bool,
 }
@@ -23,9 +25,10 @@ pub(crate) struct Named {
 impl Named {
     /// Opens what `spec` names.
     pub(crate) fn open(spec: &str) -> Result<Named, Failure> {
-        let DiskSpec { device, config, tags } = DiskSpec::parse(spec)?;
+        let DiskSpec { device, config, tags, stack } = DiskSpec::parse(spec)?;
         let kind = base_of(spec).split(',').next().unwrap_or_default();
-        Ok(Named { spec: spec.to_owned(), device, config, tags, keeps_data: kind != "null" })
+        let keeps_data = kind != "null";
+        Ok(Named { spec: spec.to_owned(), device, config, tags, stack, keeps_data })
     }
 
     /// Opens the device as a disk, Driven.
@@ -47,6 +50,7 @@ pub(crate) enum Use {
 
 /// A disk in use by a command.
 pub(crate) struct Opened {
+    pub(crate) stack: Vec<Level>,
     pub(crate) disk: HostedDisk,
     pub(crate) io: BlockingDisk,
     pub(crate) geometry: Geometry,
@@ -61,7 +65,7 @@ impl Opened {
         let disk = HostedDisk::open(named.device, named.config)?;
         let io = BlockingDisk::new(&disk)?;
         let geometry = disk.disk().geometry();
-        Ok(Opened { disk, io, geometry })
+        Ok(Opened { stack: named.stack, disk, io, geometry })
     }
 
     /// The zones of a range.

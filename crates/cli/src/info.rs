@@ -10,7 +10,7 @@ use zoneplug_core::disk::Disk;
 use zoneplug_core::zone::{Condition, Limits};
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::file::{Access, FileDisk, Identity};
-use zoneplug_host::file_of;
+use zoneplug_host::{Level, file_of};
 
 /// Flags of `zoneplug info`.
 #[derive(Debug, clap::Args)]
@@ -43,6 +43,29 @@ fn glyph(cond: Condition) -> (char, &'static str, &'static str) {
         .map_or(('?', "unknown", ""), |&(_, glyph, name, style)| (glyph, name, style))
 }
 
+/// A level of a stack.
+#[derive(Debug, Serialize)]
+struct Layer {
+    depth: usize,
+    spec: String,
+    zones: u32,
+    zone_bytes: u64,
+    zone_capacity_bytes: u64,
+}
+
+impl Layer {
+    fn of(level: &Level) -> Layer {
+        let (g, bytes) = (&level.geometry, |n: u32| u64::from(n) * 512);
+        Layer {
+            depth: level.depth,
+            spec: level.text.clone(),
+            zones: g.nr_zones(),
+            zone_bytes: bytes(g.zone_sectors()),
+            zone_capacity_bytes: bytes(g.zone_capacity_sectors()),
+        }
+    }
+}
+
 /// Zones next to each other that are alike.
 #[derive(Debug, Serialize)]
 struct Run {
@@ -64,6 +87,9 @@ struct Info {
     zone_capacity_bytes: u64,
     last_zone_bytes: u64,
     last_zone_capacity_bytes: u64,
+    /// Layers and devices, topmost first; a device alone is left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stack: Vec<Layer>,
     /// What the device declares, as it is shown.
     #[serde(serialize_with = "as_map")]
     limits: Vec<(&'static str, String)>,
@@ -88,6 +114,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let mut disk = Opened::new(&args.spec, Use::Look)?;
     let g = disk.geometry.clone();
     let zones = disk.report(0..g.nr_zones())?;
+    let stack = disk.stack;
     let disk = disk.disk.disk();
     let mut conditions = BTreeMap::new();
     let mut map: Vec<Run> = Vec::new();
@@ -111,6 +138,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         zone_capacity_bytes: bytes(u64::from(g.zone_capacity_sectors())),
         last_zone_bytes: last.map_or(0, |z| bytes(z.len_sectors)),
         last_zone_capacity_bytes: last.map_or(0, |z| bytes(z.capacity_sectors)),
+        stack: match &stack[..] {
+            [_] => Vec::new(),
+            levels => levels.iter().map(Layer::of).collect(),
+        },
         limits: limits(&disk.limits()),
         attributes: disk.attributes().into_iter().map(|a| (a.name, a.value)).collect(),
         conditions,
@@ -157,6 +188,18 @@ fn text(info: &Info, disk: &Disk) -> String {
     if len != info.zone_bytes || cap != info.zone_capacity_bytes {
         line("last zone", &format!("size {}, capacity {}", size(len), size(cap)));
     }
+    if !info.stack.is_empty() {
+        line("stack", "(topmost first)");
+    }
+    let width = info.stack.iter().map(|l| 2 * l.depth + l.spec.chars().count()).max().unwrap_or(0);
+    for l in &info.stack {
+        let (size, capacity) = (Bytes(l.zone_bytes), Bytes(l.zone_capacity_bytes));
+        let gap = if size == capacity { String::new() } else { format!(" in {size}") };
+        let (indent, rest) = (2 * l.depth, width - 2 * l.depth);
+        t +=
+            &format!("    {:indent$}{:<rest$}  {} zones of {capacity}{gap}\n", "", l.spec, l.zones);
+    }
+    let mut line = |name: &str, value: &str| t += &format!("  {name:<26}{value}\n");
     line("limits of the device", "(0: none)");
     for (name, value) in &info.limits {
         line(&format!("  {name}"), value);

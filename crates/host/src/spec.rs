@@ -1,6 +1,8 @@
 //! From a specification to a disk: the device, and the attributes that the layer takes from the same text.
 
+use crate::crypt::CryptDisk;
 use crate::file::{Access, FileDisk, Io};
+use crate::trace::trace;
 use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::disk::{DiskConfig, Mode};
@@ -8,13 +10,16 @@ use zoneplug_core::emu::timing::Profile;
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::spec::{Spec, parse_time};
-use zoneplug_core::stack::{FaultDisk, FaultPlan, Po2Disk};
+use zoneplug_core::stack::{FaultDisk, FaultPlan, JoinDisk, Po2Disk};
+use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Device, Error, ErrorKind, Nanos};
 
 /// Kinds of device that this build knows.
 const KINDS: [&str; 7] = ["null", "mem", "sim-smr30", "sim-smr20", "sim-smr14", "sim-zns1", "sim"];
 /// Layers that can be put on a device.
-const LAYERS: [&str; 1] = ["po2"];
+const LAYERS: [&str; 6] = ["po2", "linear", "stripe", "crypt", "delay", "trace"];
+/// Between devices that are joined.
+const JOINER: char = '%';
 /// Most tags of a queue.
 const MAX_TAGS: u64 = 4096;
 
@@ -39,10 +44,19 @@ fn split_layer(text: &str) -> Option<(&str, &str)> {
 /// assert_eq!(zoneplug_host::base_of("po2@mem,zones=8"), "mem,zones=8");
 /// ```
 pub fn base_of(mut text: &str) -> &str {
-    while let Some((_, rest)) = split_layer(text) {
-        text = rest;
+    while let Some((layer, rest)) = split_layer(text) {
+        // Of devices that are joined, the last: the attributes of the disk are there.
+        text = match rest.rsplit_once(JOINER) {
+            Some((_, last)) if joins(layer) => last,
+            _ => rest,
+        };
     }
     text
+}
+
+/// Whether a layer is on several devices.
+fn joins(layer: &str) -> bool {
+    matches!(layer.split(',').next(), Some("linear" | "stripe"))
 }
 
 /// The path that a specification names, if it is one of a durable disk, with or without layers on it.
@@ -111,19 +125,108 @@ fn inject(device: Arc<dyn Device>, plan: Option<FaultPlan>) -> Result<Arc<dyn De
     })
 }
 
-/// Puts the layer that `text` describes on `device`.
-fn put_on(text: &str, device: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
+/// Puts the layer that `text` describes on what `rest` names. The disk's attributes are those of the last device.
+fn put_on(text: &str, rest: &str) -> Result<DiskSpec, Error> {
     let mut spec = Spec::parse(text)?;
     let fault = take_fault(&mut spec)?;
-    spec.finish().map_err(|e| {
-        let hint = e.what_to_try().unwrap_or_default().to_owned();
-        e.hint(format!("{hint}; options of the disk are at the end, as in po2@mem,tags=4"))
-    })?;
-    let layer = match spec.kind() {
-        "po2" => Po2Disk::new(device)?,
+    let (others, last) = match rest.rsplit_once(JOINER) {
+        Some((others, last)) if joins(text) => (Some(others), last),
+        _ => (None, rest),
+    };
+    let mut below = DiskSpec::parse(last)?;
+    let mut devices = Vec::new();
+    let mut stack = Vec::new();
+    for other in others.into_iter().flat_map(|o| o.split(JOINER)) {
+        let other = open_bare(other)?;
+        devices.push(other.device);
+        stack.extend(other.stack);
+    }
+    stack.append(&mut below.stack);
+    let device = Arc::clone(&below.device);
+    let finish = |spec: &Spec| {
+        spec.finish().map_err(|e| {
+            let hint = e.what_to_try().unwrap_or_default().to_owned();
+            e.hint(format!("{hint}; options of the disk are at the end, as in po2@mem,tags=4"))
+        })
+    };
+    let layer: Arc<dyn Device> = match spec.kind() {
+        "po2" => {
+            finish(&spec)?;
+            Po2Disk::new(device)?
+        }
+        "linear" => {
+            let first = spec.take_u32("first")?;
+            let zones = spec.take_u32("zones")?;
+            finish(&spec)?;
+            if first.is_none() && zones.is_none() {
+                devices.push(device);
+                JoinDisk::linear(devices)?
+            } else if !devices.is_empty() {
+                return Err(Error::invalid("first= and zones= with several devices")
+                    .hint("a linear of one device cuts it; several are joined whole"));
+            } else {
+                let first = first.unwrap_or(0);
+                let left = device.geometry().nr_zones().saturating_sub(first);
+                JoinDisk::cut(device, first..first.saturating_add(zones.unwrap_or(left)))?
+            }
+        }
+        "stripe" => {
+            finish(&spec)?;
+            devices.push(device);
+            JoinDisk::stripe(devices)?
+        }
+        "crypt" => {
+            let Some(path) = spec.take_text("key-file") else {
+                return Err(Error::invalid("crypt without a key").hint(
+                    "crypt,key-file=PATH@... names a file of 64 bytes: head -c 64 /dev/urandom > PATH",
+                ));
+            };
+            finish(&spec)?;
+            CryptDisk::with_key_file(device, Path::new(&path))?
+        }
+        "delay" => {
+            let mut plan = FaultPlan::default();
+            for kinds in ["read", "write", "append", "flush", "reset", "any"] {
+                if let Some(time) = spec.take_time(kinds)? {
+                    let rule: FaultPlan = format!("{kinds}/delay={}ns", time.0).parse()?;
+                    plan.rules.extend(rule.rules);
+                }
+            }
+            finish(&spec)?;
+            if plan.rules.is_empty() {
+                return Err(Error::invalid("delay of nothing")
+                    .hint("delay,write=2ms@...: read, write, append, flush, reset or any"));
+            }
+            FaultDisk::new(device, &plan)?
+        }
+        "trace" => {
+            let Some(path) = spec.take_text("file") else {
+                return Err(Error::invalid("trace without a file")
+                    .hint("trace,file=PATH@... names the file that is made"));
+            };
+            finish(&spec)?;
+            trace(device, Path::new(&path))?
+        }
         _ => return Err(spec.unknown_kind(&LAYERS)),
     };
-    inject(layer, fault)
+    below.device = inject(layer, fault)?;
+    stack.iter_mut().for_each(|level| level.depth += 1);
+    let geometry = below.device.geometry().clone();
+    stack.insert(0, Level { depth: 0, text: text.to_owned(), geometry });
+    below.stack = stack;
+    Ok(below)
+}
+
+/// A device that is not the last of those that are joined: without attributes of the disk.
+fn open_bare(text: &str) -> Result<DiskSpec, Error> {
+    let below = DiskSpec::parse(text)?;
+    if below.config != DiskConfig::default()
+        || below.tags.is_some() && !base_of(text).starts_with("sim")
+    {
+        return Err(Error::invalid(format!("{text} has options of the disk"))
+            .hint("they are written once, at the end of the last device"));
+    }
+    Ok(below)
 }
 
 /// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`, or a stack of layers on a device, the
@@ -132,8 +235,17 @@ fn put_on(text: &str, device: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error>
 /// The layer's own keys are `mode=plug|none|lock`, `tags=1..4096`, `nomerges=0|1`, `strict=0|1` (management of a
 /// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score`, `anticipation-us=`, `zone-deadline-ms=`, `emulate-append=0|1` (also where the device has zone append), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
 ///
-/// The layers are `po2` ([`Po2Disk`]: zones of a power of two over zones of any size). What follows the name of a layer up to
-/// the `@` is the layer's own; `fault=` there is a fault injector on top of that layer.
+/// | layer | what |
+/// | --- | --- |
+/// | `po2@` | zones of a power of two over zones of any size ([`Po2Disk`]) |
+/// | `linear@A%B` | devices end to end; `linear,first=8,zones=16@A`: some zones of one ([`JoinDisk`]) |
+/// | `stripe@A%B%C` | devices zone by zone in turns |
+/// | `crypt,key-file=PATH@` | AES-XTS by sector ([`CryptDisk`]) |
+/// | `delay,read=1ms,write=2ms@` | commands take so much longer |
+/// | `trace,file=PATH@` | a trace of all commands, as blkparse prints them |
+///
+/// What follows the name of a layer up to the `@` is the layer's own; `fault=` there is a fault injector on top of it. Attributes
+/// of the disk stay at the very end.
 #[derive(Clone)]
 pub struct DiskSpec {
     /// The device.
@@ -142,6 +254,19 @@ pub struct DiskSpec {
     pub config: DiskConfig,
     /// Tags of each queue, if given.
     pub tags: Option<u16>,
+    /// What it is made of, topmost first; a device alone is one level.
+    pub stack: Vec<Level>,
+}
+
+/// A layer of a stack, or a device at its bottom.
+#[derive(Debug, Clone)]
+pub struct Level {
+    /// How many levels are above it.
+    pub depth: usize,
+    /// As it is written in the specification.
+    pub text: String,
+    /// What it shows to the level above.
+    pub geometry: Geometry,
 }
 
 impl std::fmt::Debug for DiskSpec {
@@ -164,8 +289,7 @@ impl DiskSpec {
     /// ```
     pub fn parse(text: &str) -> Result<DiskSpec, Error> {
         if let Some((layer, rest)) = split_layer(text) {
-            let below = DiskSpec::parse(rest)?;
-            return Ok(DiskSpec { device: put_on(layer, below.device)?, ..below });
+            return put_on(layer, rest);
         }
         let mut spec = Spec::parse(text)?;
         let config = take_config(&mut spec)?;
@@ -185,7 +309,8 @@ impl DiskSpec {
             }
         };
         let device = inject(device, fault)?;
-        Ok(DiskSpec { device, config, tags })
+        let bottom = Level { depth: 0, text: text.to_owned(), geometry: device.geometry().clone() };
+        Ok(DiskSpec { device, config, tags, stack: vec![bottom] })
     }
 }
 

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use zoneplug_buf::AlignedBuf;
+use zoneplug_core::conformance::{Target, run};
+use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::{Sector, Status};
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, base_of, file_of};
+use zoneplug_host::{BlockingDisk, CryptDisk, DiskSpec, HostedDisk, base_of, file_of, open_device};
 
 fn error(text: &str) -> String {
     let e = DiskSpec::parse(text).expect_err(text);
@@ -38,10 +40,150 @@ fn what_is_wrong_in_a_stack_is_named() {
         ("po2,fault=nothing@mem", "nothing"),
         ("po2@mem,zone=4", "did you mean zones?"),
         ("po2@mem,zones=1,zone-size=2T", "zone-size"),
+        ("linear@mem,tags=4%mem", "options of the disk"),
+        ("linear@mem,zones=4,zone-size=1M%mem,zones=4,zone-size=2M", "devices with zones of"),
+        ("linear,first=2@mem,zones=4%mem,zones=4", "with several devices"),
+        ("linear,first=3,zones=2@mem,zones=4", "it has zones 0 to 4"),
+        ("stripe,first=3@mem", "stripe has no option first"),
+        ("crypt@mem", "crypt without a key"),
+        ("crypt,key-file=/nonexistent@mem", "/nonexistent cannot be read"),
+        ("delay@mem", "delay of nothing"),
+        ("delay,write=2@mem", "write is a time"),
+        ("trace@mem", "trace without a file"),
+        ("trace,file=/nonexistent/t@mem", "/nonexistent/t cannot be made"),
     ] {
         let e = error(text);
         assert!(e.contains(what), "{text}: {e}");
     }
+}
+
+/// Devices that are joined are written one after the other.
+#[test]
+fn devices_are_joined_by_a_percent_sign() {
+    let zones = |text: &str| DiskSpec::parse(text).unwrap().device.geometry().nr_zones();
+    assert_eq!(zones("linear@mem,zones=4%mem,zones=6%mem,zones=5,tags=9"), 15);
+    assert_eq!(zones("stripe@mem,zones=4%mem,zones=6"), 8);
+    assert_eq!(zones("linear,first=1,zones=2@mem,zones=4"), 2);
+    assert_eq!(zones("linear,first=1@mem,zones=4"), 3);
+    assert_eq!(
+        zones("po2@stripe@po2@mem,zones=4,zone-size=3M%mem,zones=4,zone-size=4M,zone-capacity=3M"),
+        8
+    );
+    let one = DiskSpec::parse("sim-zns1").unwrap();
+    assert_eq!(DiskSpec::parse("linear@sim-zns1%sim-zns1,qd1=1").unwrap().tags, one.tags);
+    assert_eq!(base_of("po2@linear@po2@mem,zones=4%null,zones=3"), "null,zones=3");
+}
+
+fn temp(name: &str) -> std::path::PathBuf {
+    let path = std::env::temp_dir().join(format!("zoneplug-stack-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    path
+}
+
+fn sectors(fill: impl Fn(u32) -> u8, n: u32) -> AlignedBuf {
+    let mut buf = AlignedBuf::zeroed(n * 512);
+    (0..n).for_each(|i| buf.write(i * 512, &[fill(i); 512]));
+    buf
+}
+
+/// What is written through the layer is not what is on the device, and comes back as it was; what was never written is zeroes.
+#[test]
+fn an_encrypted_disk_reads_what_it_wrote() {
+    let key = temp("key");
+    for bytes in [32u8, 64] {
+        std::fs::write(&key, (0..bytes).collect::<Vec<_>>()).unwrap();
+        let plain = open_device("mem,zones=4,zone-size=1M,append=native,write-cache=1").unwrap();
+        let crypt = CryptDisk::with_key_file(plain.clone(), &key).unwrap();
+        let disk = HostedDisk::open(crypt, DiskConfig::default()).unwrap();
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        io.write(Sector(0), sectors(|i| i as u8, 64)).unwrap();
+        let at = io.append(Sector(0), sectors(|i| i as u8 + 64, 8)).unwrap().0;
+        assert_eq!(at, Sector(64));
+        let back = io.read(Sector(0), 80).unwrap().to_vec();
+        for (i, sector) in back.chunks(512).enumerate() {
+            let want = if i < 72 { i as u8 } else { 0 };
+            assert!(sector.iter().all(|b| *b == want), "sector {i}");
+        }
+        let raw = HostedDisk::open(plain, DiskConfig::default()).unwrap();
+        let mut raw = BlockingDisk::new(&raw).unwrap();
+        let below = raw.read(Sector(0), 72).unwrap().to_vec();
+        let seen: std::collections::BTreeSet<_> = below.chunks(512).map(<[u8]>::to_vec).collect();
+        assert_eq!(seen.len(), 72, "each sector is another");
+        assert!(
+            below.iter().zip(&back).filter(|(a, b)| a == b).count() < 400,
+            "chance is 1 in 256"
+        );
+    }
+    std::fs::write(&key, [1; 65]).unwrap();
+    let e = error(&format!("crypt,key-file={}@mem", key.display()));
+    assert!(e.starts_with("a key of 65 bytes"), "{e}");
+    std::fs::remove_file(key).unwrap();
+}
+
+/// A trace has a line for each command on its way down and one on its way up.
+#[test]
+fn a_trace_is_what_blkparse_prints() {
+    let path = temp("trace");
+    let text = format!("trace,file={}@mem,zones=4,zone-size=1M", path.display());
+    let spec = DiskSpec::parse(&text).unwrap();
+    assert!(error(&text).contains("cannot be made"), "it is not written over");
+    let disk = HostedDisk::open(spec.device, spec.config).unwrap();
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    io.write_fua(Sector(2048), sectors(|_| 1, 8)).unwrap();
+    io.read(Sector(2048), 8).unwrap();
+    io.reset(Sector(2048), 2048).unwrap();
+    io.flush().unwrap();
+    drop((io, disk));
+    let trace = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    let words =
+        |l: &str| l.split_whitespace().skip(5).map(str::to_owned).collect::<Vec<_>>().join(" ");
+    let lines: Vec<_> = trace.lines().map(words).collect();
+    assert_eq!(
+        lines,
+        [
+            "D WF 2048 + 8 [zoneplug]",
+            "C WF 2048 + 8 [0]",
+            "D R 2048 + 8 [zoneplug]",
+            "C R 2048 + 8 [0]",
+            "D ZR 2048 + 2048 [zoneplug]",
+            "C ZR 2048 + 2048 [0]",
+            "D F 0 + 0 [zoneplug]",
+            "C F 0 + 0 [0]",
+        ]
+    );
+}
+
+/// Every layer alone, and three deep.
+#[test]
+fn layers_with_files_conform() {
+    let key = temp("conform-key");
+    std::fs::write(&key, (0..64).collect::<Vec<u8>>()).unwrap();
+    let mut nr = 0;
+    for stack in
+        ["crypt@", "crypt@po2@crypt@", "trace@", "trace@crypt@delay@", "crypt@trace@stripe@"]
+    {
+        for kind in ["null", "mem"] {
+            let base = format!(
+                "{kind},zones=12,zone-size=640K,zone-capacity=600K,conv=3,last-zone-size=320K,last-zone-capacity=300K,latency=2us"
+            );
+            let mut make = || {
+                nr += 1;
+                let trace = temp(&format!("trace-{nr}"));
+                let text = stack
+                    .replace("crypt@", &format!("crypt,key-file={}@", key.display()))
+                    .replace("trace@", &format!("trace,file={}@", trace.display()))
+                    .replace("delay@", "delay,any=1us@");
+                let joined =
+                    if stack.contains("stripe") { format!("{base}%{base}") } else { base.clone() };
+                let device = open_device(&format!("{text}{joined}")).unwrap();
+                let _ = std::fs::remove_file(trace);
+                device
+            };
+            run(&mut Target::new(&mut make, kind == "mem"));
+        }
+    }
+    std::fs::remove_file(key).unwrap();
 }
 
 /// A fault above a layer and one below it hit in the addresses of their places.

@@ -1,0 +1,102 @@
+//! A trace of what goes to a device, as a file that `blkparse` might have written: `D` when a command goes down, `C` when it is
+//! back, with an error number that is 0 for success. `zoneplug replay` reads it, and so does what reads blkparse's text.
+//!
+//! Owns the file. Reports are left out: blktrace has none.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use zoneplug_core::stack::{TapDisk, TapEvent};
+use zoneplug_core::{Device, Error, ErrorKind, Flags, Op};
+
+struct Trace {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None`: it could not be written, which was said.
+    file: Option<BufWriter<File>>,
+    /// Lines so far.
+    nr: u64,
+    line: String,
+}
+
+impl Trace {
+    fn event(&self, e: &TapEvent) {
+        let Some(rwbs) = rwbs(e) else { return };
+        let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *guard;
+        let Some(file) = &mut state.file else { return };
+        state.nr += 1;
+        state.line.clear();
+        let (seconds, nanos) = (e.at.0 / 1_000_000_000, e.at.0 % 1_000_000_000);
+        let action = if e.status.is_some() { 'C' } else { 'D' };
+        let (sector, len) = match e.op {
+            Op::Flush | Op::ZoneResetAll => (0, 0),
+            _ => (e.sector.0, e.len_sectors),
+        };
+        // As in "259,0    1      217     0.000012345     0  D   W 2048 + 8 [zoneplug]". A String takes all.
+        let _ = write!(
+            state.line,
+            "259,0   {:>3} {:>8} {seconds:>5}.{nanos:09}     0 {action:>2} {rwbs:>3} {sector} + {len} ",
+            e.queue, state.nr
+        );
+        let _ = match e.status {
+            None => writeln!(state.line, "[zoneplug]"),
+            Some(status) => writeln!(state.line, "[{}]", status.errno()),
+        };
+        if let Err(error) = file.write_all(state.line.as_bytes()) {
+            state.file = None;
+            self.complain(&error);
+        }
+    }
+
+    /// Nobody else could: whoever drives the disk has nothing to do with its trace.
+    fn complain(&self, error: &std::io::Error) {
+        eprintln!("zoneplug: the trace {} ends here: {error}", self.path.display());
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Err(error)) = state.file.take().map(|mut f| f.flush()) {
+            self.complain(&error);
+        }
+    }
+}
+
+/// The letters of blktrace for an operation and its flags.
+fn rwbs(e: &TapEvent) -> Option<String> {
+    let op = match e.op {
+        Op::Read => "R",
+        Op::Write => "W",
+        Op::Flush => "F",
+        Op::Discard => "D",
+        Op::WriteZeroes => "WZ",
+        Op::ZoneOpen => "ZO",
+        Op::ZoneClose => "ZC",
+        Op::ZoneFinish => "ZF",
+        Op::ZoneAppend => "ZA",
+        Op::ZoneReset => "ZR",
+        Op::ZoneResetAll => "ZRA",
+        Op::ReportZones => return None,
+    };
+    let letter = |flag, letter: &'static str| if e.flags.contains(flag) { letter } else { "" };
+    Some(format!("{}{op}{}", letter(Flags::PREFLUSH, "F"), letter(Flags::FUA, "F")))
+}
+
+/// `inner`, with a trace of its commands in a new file.
+pub(crate) fn trace(inner: Arc<dyn Device>, path: &Path) -> Result<Arc<dyn Device>, Error> {
+    let file = File::create_new(path).map_err(|e| {
+        Error::new(ErrorKind::Io, format!("the trace {} cannot be made: {e}", path.display()))
+            .hint("trace,file=PATH names a file that does not exist yet")
+            .source(e)
+    })?;
+    let state = State { file: Some(BufWriter::new(file)), nr: 0, line: String::new() };
+    let trace = Trace { path: path.to_owned(), state: Mutex::new(state) };
+    Ok(TapDisk::new(inner, Arc::new(move |e: &TapEvent| trace.event(e))))
+}
