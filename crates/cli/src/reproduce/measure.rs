@@ -9,8 +9,6 @@ use crate::bench::group::{Arena, Group};
 use crate::disk::Named;
 use crate::failure::Failure;
 use std::time::Duration;
-use zoneplug_core::spec::Spec;
-use zoneplug_host::take_config;
 
 /// Slices of a figure, columns by turns.
 const SLICES: u32 = 5;
@@ -21,12 +19,12 @@ pub(crate) fn figures(table: &Table) -> usize {
     cells.filter(|c| !matches!(c.expect, Expect::Not(_))).count()
 }
 
-/// The specification of a column's disk, and how it is opened.
+/// A column's disk, and how it is opened. Options may have layers in front, as in `po2@zone-size=96M`.
 fn disk(table: &Table, options: &str) -> Result<(Named, zoneplug_core::disk::DiskConfig), Failure> {
-    let text = format!("{},{options}", table.drive);
-    let named = Named::open(&text)?;
-    let mut spec = Spec::parse(&text)?;
-    Ok((named, take_config(&mut spec)?))
+    let (layers, options) = options.rfind('@').map_or(("", options), |i| options.split_at(i + 1));
+    let named = Named::open(&format!("{layers}{},{options}", table.drive))?;
+    let config = named.config.clone();
+    Ok((named, config))
 }
 
 /// Measures a table, each figure for `each`; `done` after each slice of one, with its length.
