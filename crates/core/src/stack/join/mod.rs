@@ -1,7 +1,8 @@
 //! Several devices as one: end to end (*linear*; with one part, a cut of a device), or zone by zone in turns (*stripe*).
 //!
 //! Owns the mapping of zones (this file) and the commands that concern more than one device (`queue.rs`, `fan.rs`): flushes, reports,
-//! reset-all. A zone lies on one device whole, so its writes stay in order and everything else of it is the device's.
+//! reset-all. A zone lies on one device whole: what there is of it is the device's. A write with a preflush waits for the other devices,
+//! and so may be overtaken by another of its zone; plugs have one under way.
 //! Devices need the same zone size and capacity; limits are the strictest of all.
 //!
 //! Limits of open and active zones are each device's own. What is shown is the smallest: who keeps to it never meets one.

@@ -99,8 +99,9 @@ impl JoinQueue {
         }
     }
 
+    /// Whether there is something to poll for. What waits for room below is the device's to tell.
     fn has_work(&self) -> bool {
-        !self.done.is_empty() || self.lower.iter().any(|l| !l.out.is_empty())
+        !self.done.is_empty()
     }
 
     fn wake_if_armed(&mut self) {

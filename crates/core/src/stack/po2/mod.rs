@@ -172,6 +172,12 @@ impl Device for Po2Disk {
         if self.map.numbers.gap == 0 {
             return Ok(inner);
         }
-        Ok(Box::new(queue::Po2Queue::new(Arc::clone(&self.map), inner, depth, waker)))
+        Ok(Box::new(queue::Po2Queue::new(
+            Arc::clone(&self.map),
+            inner,
+            depth,
+            !self.inner.never_panics(),
+            waker,
+        )))
     }
 }

@@ -17,38 +17,53 @@ enum Mark {
     Report(Sector),
 }
 
-pub(super) struct Po2Queue {
+/// What is needed to give commands back as they came.
+struct Upward {
     map: Arc<Map>,
+    /// By the address of the command below; empty but for special ones.
+    marks: Vec<(usize, Mark)>,
+}
+
+pub(super) struct Po2Queue {
+    upward: Upward,
     /// The map's, where each command needs them.
     numbers: Numbers,
     inner: Box<dyn Queue>,
     /// Most commands that are kept here: those of the gap, which need no place at the device, and those that wait for one.
     depth: usize,
-    /// By the address of the command below; empty but for special ones.
-    marks: Vec<(usize, Mark)>,
     /// Translated, not taken by the device yet.
     out: Commands,
     /// Finished here, not polled.
     done: Commands,
     /// Whether `marks`, `out` or `done` may have something.
     kept: bool,
+    /// That, or the device may panic: not the short way.
+    slow: bool,
+    may_panic: bool,
     armed: bool,
     seen: Nanos,
     waker: Waker,
 }
 
 impl Po2Queue {
-    pub(super) fn new(map: Arc<Map>, inner: Box<dyn Queue>, depth: u16, waker: Waker) -> Po2Queue {
+    pub(super) fn new(
+        map: Arc<Map>,
+        inner: Box<dyn Queue>,
+        depth: u16,
+        may_panic: bool,
+        waker: Waker,
+    ) -> Po2Queue {
         let depth = usize::from(depth);
         Po2Queue {
             numbers: map.numbers,
-            map,
+            upward: Upward { map, marks: Vec::new() },
             inner,
             depth,
-            marks: Vec::new(),
             out: Commands::with_capacity(depth),
             done: Commands::with_capacity(depth),
             kept: false,
+            slow: may_panic,
+            may_panic,
             armed: false,
             seen: Nanos(0),
             waker,
@@ -65,22 +80,20 @@ impl Po2Queue {
         let numbers = &self.numbers;
         let special = commands.make_contiguous().iter_mut().position(|c| !descend(numbers, c));
         if let Some(i) = special {
-            undo(&self.map, commands, i);
+            commands.iter_mut().take(i).for_each(|c| restore_any(&self.upward.map, c));
             return self.submit_each(now, commands);
         }
-        self.inner.submit(now, commands);
-        if !commands.is_empty() {
-            undo(&self.map, commands, usize::MAX);
-        }
+        let list = GivenBack { upward: &mut self.upward, list: commands, first: 0 };
+        self.inner.submit(now, list.list);
     }
 
     /// Commands one by one, because one of them cannot pass as it is.
     #[cold]
     fn submit_each(&mut self, now: Nanos, commands: &mut Commands) {
-        self.kept = true;
+        (self.kept, self.slow) = (true, true);
         while self.out.len() + self.done.len() < self.depth {
             let Some(mut c) = commands.pop_front() else { break };
-            if descend(&self.numbers, &mut c) || descend_other(&self.map, &mut c) {
+            if descend(&self.numbers, &mut c) || descend_other(&self.upward.map, &mut c) {
                 self.out.push_back(c);
             } else {
                 self.special(c);
@@ -99,13 +112,13 @@ impl Po2Queue {
 
     /// A report, or a command that touches a gap.
     fn special(&mut self, mut c: Box<Command>) {
-        let map = &self.map;
+        let map = &self.upward.map;
         if c.op == Op::ReportZones && map.above.contains(c.sector, 1) {
             let asked = c.sector;
             let (zone, offset) = map.above.zone_of(asked);
             let offset = offset.min(map.below.zone_len_sectors(zone).saturating_sub(1));
             c.sector = map.below.zone_start(zone).plus(u64::from(offset));
-            self.marks.push((address(&c), Mark::Report(asked)));
+            self.upward.marks.push((address(&c), Mark::Report(asked)));
             return self.out.push_back(c);
         }
         let size = map.below.zone_sectors();
@@ -119,32 +132,45 @@ impl Po2Queue {
             Ok(offset) => {
                 let mut part = first_part(&c, size - offset);
                 part.sector = map.numbers.down(c.sector);
-                self.marks.push((address(&part), Mark::PartOf(c)));
+                self.upward.marks.push((address(&part), Mark::PartOf(c)));
                 return self.out.push_back(part);
             }
         }
         self.done.push_back(c);
     }
 
-    /// `poll`, while something is kept here.
-    #[cold]
+    /// [`Queue::poll`], by any way but the short one.
     fn poll_each(&mut self, now: Nanos, done: &mut Commands) {
-        self.send(now);
         let first = done.len();
-        self.inner.poll(now, done);
-        for c in done.range_mut(first..) {
-            if !self.came_back(c) {
-                restore_any(&self.map, c);
-            }
+        let list = GivenBack { upward: &mut self.upward, list: done, first };
+        self.inner.poll(now, list.list);
+        drop(list);
+        if !self.out.is_empty() {
+            // There is room now.
+            self.send(now);
         }
         done.append(&mut self.done);
-        self.kept = !self.out.is_empty() || !self.marks.is_empty();
+        self.kept = !self.out.is_empty() || !self.upward.marks.is_empty();
+        self.slow = self.kept || self.may_panic;
     }
 
-    /// Whether `c` was a special one; then it is what was asked for.
-    fn came_back(&mut self, c: &mut Box<Command>) -> bool {
+    /// Whether there is something to poll for. What waits for room below is the device's to tell.
+    fn has_work(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    #[cold]
+    fn wake(&mut self) {
+        self.armed = false;
+        self.waker.wake_by_ref();
+    }
+}
+
+impl Upward {
+    /// Makes a command that is back what it was.
+    fn finish(&mut self, c: &mut Box<Command>) {
         let Some(i) = self.marks.iter().position(|(a, _)| *a == address(c)) else {
-            return false;
+            return restore_any(&self.map, c);
         };
         match self.marks.swap_remove(i).1 {
             Mark::Report(asked) => {
@@ -159,18 +185,29 @@ impl Po2Queue {
                 *c = whole;
             }
         }
-        true
     }
+}
 
-    fn has_work(&self) -> bool {
-        !self.done.is_empty() || !self.out.is_empty()
-    }
+/// A list that the device has: in the end its commands from `first` on are as they came, also if the device panics (those that
+/// are back by then count).
+struct GivenBack<'a> {
+    upward: &'a mut Upward,
+    list: &'a mut Commands,
+    first: usize,
+}
 
-    #[cold]
-    fn wake(&mut self) {
-        self.armed = false;
-        self.waker.wake_by_ref();
+impl Drop for GivenBack<'_> {
+    fn drop(&mut self) {
+        give_back(self.upward, self.list, self.first);
     }
+}
+
+#[inline(never)]
+fn give_back(upward: &mut Upward, list: &mut Commands, first: usize) {
+    if !upward.marks.is_empty() {
+        return list.range_mut(first..).for_each(|c| upward.finish(c));
+    }
+    list.make_contiguous()[first..].iter_mut().for_each(|c| restore_any(&upward.map, c));
 }
 
 /// Operations on a range of data.
@@ -265,7 +302,7 @@ impl Queue for Po2Queue {
     #[inline]
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
         // A single one has a way of its own: finding the slices of a list costs as much as a translation.
-        if self.kept || commands.len() != 1 {
+        if self.slow || commands.len() != 1 {
             return self.submit_many(now, commands);
         }
         if !descend(&self.numbers, &mut commands[0]) {
@@ -273,19 +310,19 @@ impl Queue for Po2Queue {
         }
         self.inner.submit(now, commands);
         if !commands.is_empty() {
-            undo(&self.map, commands, 1);
+            give_back(&mut self.upward, commands, 0);
         }
     }
 
     #[inline]
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
         // What was there is not ours.
-        if self.kept || !done.is_empty() {
+        if self.slow || !done.is_empty() {
             return self.poll_each(now, done);
         }
         self.inner.poll(now, done);
         if done.len() != 1 || !restore(&self.numbers, &mut done[0]) {
-            restore_many(&self.map, done);
+            give_back(&mut self.upward, done, 0);
         }
     }
 
@@ -308,15 +345,4 @@ impl Queue for Po2Queue {
         }
         self.inner.arm_fd()
     }
-}
-
-#[inline(never)]
-fn restore_many(map: &Map, done: &mut Commands) {
-    done.make_contiguous().iter_mut().for_each(|c| restore_any(map, c));
-}
-
-/// Gives the first `n` commands the addresses back that they came with.
-#[cold]
-fn undo(map: &Map, commands: &mut Commands, n: usize) {
-    commands.iter_mut().take(n).for_each(|c| restore_any(map, c));
 }
