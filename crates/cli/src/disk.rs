@@ -6,7 +6,7 @@ use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::zone::{Geometry, ZoneInfo};
 use zoneplug_core::{Bio, Bios, Device, Nanos, ZoneNo};
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, Level, base_of, file_of};
+use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, Level, keeps_data};
 
 /// What a specification names.
 #[derive(Clone)]
@@ -16,8 +16,6 @@ pub(crate) struct Named {
     pub(crate) config: DiskConfig,
     /// Tags of a queue, if the specification gives them.
     pub(crate) tags: Option<u16>,
-    /// What it is made of.
-    pub(crate) stack: Vec<Level>,
     /// Whether what was written can be read back.
     pub(crate) keeps_data: bool,
 }
@@ -25,10 +23,9 @@ pub(crate) struct Named {
 impl Named {
     /// Opens what `spec` names.
     pub(crate) fn open(spec: &str) -> Result<Named, Failure> {
-        let DiskSpec { device, config, tags, stack } = DiskSpec::parse(spec)?;
-        let kind = base_of(spec).split(',').next().unwrap_or_default();
-        let keeps_data = kind != "null";
-        Ok(Named { spec: spec.to_owned(), device, config, tags, stack, keeps_data })
+        let DiskSpec { device, config, tags, .. } = DiskSpec::parse(spec)?;
+        let keeps_data = keeps_data(spec);
+        Ok(Named { spec: spec.to_owned(), device, config, tags, keeps_data })
     }
 
     /// Opens the device as a disk, Driven.
@@ -59,9 +56,10 @@ pub(crate) struct Opened {
 impl Opened {
     /// Opens what `spec` names.
     pub(crate) fn new(spec: &str, usage: Use) -> Result<Opened, Failure> {
-        let looks = usage == Use::Look && file_of(spec).is_some() && !spec.contains(",read-only=");
-        let text = if looks { format!("{spec},read-only=1") } else { spec.to_owned() };
-        let named = Named::open(&text)?;
+        let named = match usage {
+            Use::Look => DiskSpec::parse_to_look(spec)?,
+            Use::Change => DiskSpec::parse(spec)?,
+        };
         let disk = HostedDisk::open(named.device, named.config)?;
         let io = BlockingDisk::new(&disk)?;
         let geometry = disk.disk().geometry();

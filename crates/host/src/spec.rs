@@ -18,6 +18,8 @@ use zoneplug_core::{Device, Error, ErrorKind, Nanos};
 const KINDS: [&str; 7] = ["null", "mem", "sim-smr30", "sim-smr20", "sim-smr14", "sim-zns1", "sim"];
 /// Layers that can be put on a device.
 const LAYERS: [&str; 6] = ["po2", "linear", "stripe", "crypt", "delay", "trace"];
+/// Most layers of a stack.
+const MAX_LEVELS: usize = 16;
 /// Between devices that are joined.
 const JOINER: char = '%';
 /// Most tags of a queue.
@@ -54,21 +56,60 @@ pub fn base_of(mut text: &str) -> &str {
     text
 }
 
-/// Whether a layer is on several devices.
+/// Whether a layer is on several devices. A *linear* that says which zones is a cut, of one.
 fn joins(layer: &str) -> bool {
-    matches!(layer.split(',').next(), Some("linear" | "stripe"))
+    let mut words = layer.split(',');
+    match words.next() {
+        Some("stripe") => true,
+        Some("linear") => !words.any(|w| w.starts_with("first=") || w.starts_with("zones=")),
+        _ => false,
+    }
 }
 
-/// The path that a specification names, if it is one of a durable disk, with or without layers on it.
+/// Whether there is a layer of several devices in a stack.
+fn has_joins(mut text: &str) -> bool {
+    while let Some((layer, rest)) = split_layer(text) {
+        if joins(layer) {
+            return true;
+        }
+        text = rest;
+    }
+    false
+}
+
+/// Every device of a specification.
+fn bases(text: &str) -> Vec<&str> {
+    let mut text = text;
+    while let Some((layer, rest)) = split_layer(text) {
+        if joins(layer) {
+            return rest.split(JOINER).flat_map(bases).collect();
+        }
+        text = rest;
+    }
+    vec![text]
+}
+
+/// Whether everything that is written to what a specification names can be read back.
+///
+/// ```
+/// assert!(zoneplug_host::keeps_data("po2@mem,zones=8"));
+/// assert!(!zoneplug_host::keeps_data("stripe@mem%null"));
+/// ```
+pub fn keeps_data(text: &str) -> bool {
+    bases(text).iter().all(|base| base.split(',').next() != Some("null"))
+}
+
+/// The path that a specification names, if it is one of a single durable disk, with or without layers on it.
 pub fn file_of(text: &str) -> Option<&Path> {
-    let kind = base_of(text).split(',').next().unwrap_or_default();
+    let [base] = bases(text)[..] else { return None };
+    let kind = base.split(',').next().unwrap_or_default();
     is_path(kind).then(|| Path::new(kind))
 }
 
 /// Opens the durable disk at the path that a specification names, with the keys `read-only=0|1`,
 /// `io=auto|ring|threads` and `direct=0|1`.
-fn open_file(spec: &mut Spec) -> Result<Arc<FileDisk>, Error> {
-    let read_only = spec.take_flag("read-only")?.unwrap_or(false);
+fn open_file(spec: &mut Spec, look: bool) -> Result<Arc<FileDisk>, Error> {
+    let read_only = spec.take_flag("read-only")?.unwrap_or(look);
     let ways = [Io::Auto, Io::Ring, Io::Threads];
     let io = spec.take_choice("io", &["auto", "ring", "threads"])?.map_or(Io::Auto, |i| ways[i]);
     let direct = spec.take_flag("direct")?.unwrap_or(true);
@@ -126,18 +167,24 @@ fn inject(device: Arc<dyn Device>, plan: Option<FaultPlan>) -> Result<Arc<dyn De
 }
 
 /// Puts the layer that `text` describes on what `rest` names. The disk's attributes are those of the last device.
-fn put_on(text: &str, rest: &str) -> Result<DiskSpec, Error> {
+fn put_on(text: &str, rest: &str, look: bool, depth: usize) -> Result<DiskSpec, Error> {
     let mut spec = Spec::parse(text)?;
     let fault = take_fault(&mut spec)?;
     let (others, last) = match rest.rsplit_once(JOINER) {
         Some((others, last)) if joins(text) => (Some(others), last),
         _ => (None, rest),
     };
-    let mut below = DiskSpec::parse(last)?;
+    let mut below = DiskSpec::open(last, look, depth + 1)?;
     let mut devices = Vec::new();
     let mut stack = Vec::new();
+    if others.is_some() && rest.split(JOINER).any(has_joins) {
+        return Err(Error::invalid(format!(
+            "{text}@{rest}: a layer of several devices on another"
+        ))
+        .hint("the topmost one takes every % for its own; a program can nest JoinDisk"));
+    }
     for other in others.into_iter().flat_map(|o| o.split(JOINER)) {
-        let other = open_bare(other)?;
+        let other = open_bare(other, look, depth + 1)?;
         devices.push(other.device);
         stack.extend(other.stack);
     }
@@ -161,9 +208,6 @@ fn put_on(text: &str, rest: &str) -> Result<DiskSpec, Error> {
             if first.is_none() && zones.is_none() {
                 devices.push(device);
                 JoinDisk::linear(devices)?
-            } else if !devices.is_empty() {
-                return Err(Error::invalid("first= and zones= with several devices")
-                    .hint("a linear of one device cuts it; several are joined whole"));
             } else {
                 let first = first.unwrap_or(0);
                 let left = device.geometry().nr_zones().saturating_sub(first);
@@ -205,7 +249,7 @@ fn put_on(text: &str, rest: &str) -> Result<DiskSpec, Error> {
                     .hint("trace,file=PATH@... names the file that is made"));
             };
             finish(&spec)?;
-            trace(device, Path::new(&path))?
+            if look { device } else { trace(device, Path::new(&path))? }
         }
         _ => return Err(spec.unknown_kind(&LAYERS)),
     };
@@ -218,11 +262,10 @@ fn put_on(text: &str, rest: &str) -> Result<DiskSpec, Error> {
 }
 
 /// A device that is not the last of those that are joined: without attributes of the disk.
-fn open_bare(text: &str) -> Result<DiskSpec, Error> {
-    let below = DiskSpec::parse(text)?;
-    if below.config != DiskConfig::default()
-        || below.tags.is_some() && !base_of(text).starts_with("sim")
-    {
+fn open_bare(text: &str, look: bool, depth: usize) -> Result<DiskSpec, Error> {
+    let below = DiskSpec::open(text, look, depth)?;
+    let tags = Spec::parse(base_of(text))?.take_text("tags");
+    if below.config != DiskConfig::default() || tags.is_some() {
         return Err(Error::invalid(format!("{text} has options of the disk"))
             .hint("they are written once, at the end of the last device"));
     }
@@ -245,7 +288,7 @@ fn open_bare(text: &str) -> Result<DiskSpec, Error> {
 /// | `trace,file=PATH@` | a trace of all commands, as blkparse prints them |
 ///
 /// What follows the name of a layer up to the `@` is the layer's own; `fault=` there is a fault injector on top of it. Attributes
-/// of the disk stay at the very end.
+/// of the disk stay at the very end. A path in a stack has no `@`, and below `linear` and `stripe` no `%`.
 #[derive(Clone)]
 pub struct DiskSpec {
     /// The device.
@@ -288,8 +331,21 @@ impl DiskSpec {
     /// assert!(e.to_string().contains("zone"));
     /// ```
     pub fn parse(text: &str) -> Result<DiskSpec, Error> {
+        Self::open(text, false, 0)
+    }
+
+    /// The same, for who only looks: durable disks are opened for reading, and no trace is made.
+    pub fn parse_to_look(text: &str) -> Result<DiskSpec, Error> {
+        Self::open(text, true, 0)
+    }
+
+    fn open(text: &str, look: bool, depth: usize) -> Result<DiskSpec, Error> {
+        if depth > MAX_LEVELS {
+            return Err(Error::invalid(format!("a stack of more than {MAX_LEVELS} layers"))
+                .hint("fewer layers"));
+        }
         if let Some((layer, rest)) = split_layer(text) {
-            return put_on(layer, rest);
+            return put_on(layer, rest, look, depth);
         }
         let mut spec = Spec::parse(text)?;
         let config = take_config(&mut spec)?;
@@ -301,7 +357,7 @@ impl DiskSpec {
                 spec.finish()?;
                 EmuDisk::new(emu)?
             }
-            kind if is_path(kind) => open_file(&mut spec)?,
+            kind if is_path(kind) => open_file(&mut spec, look)?,
             _ => {
                 let (disk, depth) = open_timed(&mut spec)?;
                 tags = tags.or(Some(depth));

@@ -1,11 +1,12 @@
 //! A trace of what goes to a device, as a file that `blkparse` might have written: `D` when a command goes down, `C` when it is
 //! back, with an error number that is 0 for success. `zoneplug replay` reads it, and so does what reads blkparse's text.
 //!
-//! Owns the file. Reports are left out: blktrace has none.
+//! Owns the file, which is made with the first command, and written line by line: what was told when a device or the process
+//! came to grief is there. Reports are left out: blktrace has none.
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use zoneplug_core::stack::{TapDisk, TapEvent};
@@ -17,8 +18,9 @@ struct Trace {
 }
 
 struct State {
-    /// `None`: it could not be written, which was said.
-    file: Option<BufWriter<File>>,
+    file: Option<File>,
+    /// It could not be written, which was said.
+    over: bool,
     /// Lines so far.
     nr: u64,
     line: String,
@@ -29,7 +31,9 @@ impl Trace {
         let Some(rwbs) = rwbs(e) else { return };
         let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *guard;
-        let Some(file) = &mut state.file else { return };
+        if state.over {
+            return;
+        }
         state.nr += 1;
         state.line.clear();
         let (seconds, nanos) = (e.at.0 / 1_000_000_000, e.at.0 % 1_000_000_000);
@@ -48,8 +52,8 @@ impl Trace {
             None => writeln!(state.line, "[zoneplug]"),
             Some(status) => writeln!(state.line, "[{}]", status.errno()),
         };
-        if let Err(error) = file.write_all(state.line.as_bytes()) {
-            state.file = None;
+        if let Err(error) = state.put(&self.path) {
+            state.over = true;
             self.complain(&error);
         }
     }
@@ -60,12 +64,13 @@ impl Trace {
     }
 }
 
-impl Drop for Trace {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Err(error)) = state.file.take().map(|mut f| f.flush()) {
-            self.complain(&error);
-        }
+impl State {
+    fn put(&mut self, path: &Path) -> std::io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(File::create_new(path)?),
+        };
+        file.write_all(self.line.as_bytes())
     }
 }
 
@@ -91,12 +96,19 @@ fn rwbs(e: &TapEvent) -> Option<String> {
 
 /// `inner`, with a trace of its commands in a new file.
 pub(crate) fn trace(inner: Arc<dyn Device>, path: &Path) -> Result<Arc<dyn Device>, Error> {
-    let file = File::create_new(path).map_err(|e| {
-        Error::new(ErrorKind::Io, format!("the trace {} cannot be made: {e}", path.display()))
-            .hint("trace,file=PATH names a file that does not exist yet")
-            .source(e)
-    })?;
-    let state = State { file: Some(BufWriter::new(file)), nr: 0, line: String::new() };
+    let wrong = if path.exists() {
+        Some("it is there already")
+    } else if !path.parent().is_none_or(|p| p.as_os_str().is_empty() || p.is_dir()) {
+        Some("there is no such directory")
+    } else {
+        None
+    };
+    if let Some(why) = wrong {
+        let what = format!("the trace {} cannot be made: {why}", path.display());
+        return Err(Error::new(ErrorKind::Io, what)
+            .hint("trace,file=PATH names a file that does not exist yet"));
+    }
+    let state = State { file: None, over: false, nr: 0, line: String::new() };
     let trace = Trace { path: path.to_owned(), state: Mutex::new(state) };
     Ok(TapDisk::new(inner, Arc::new(move |e: &TapEvent| trace.event(e))))
 }

@@ -155,7 +155,8 @@ impl Device for CryptDisk {
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
         let inner = self.inner.open_queue(depth, waker.clone())?;
-        Ok(Box::new(queue::CryptQueue::new(Arc::clone(&self.key), inner, waker)))
+        let (key, max) = (Arc::clone(&self.key), self.limits.max_transfer_sectors);
+        Ok(Box::new(queue::CryptQueue::new(key, inner, max, depth, waker)))
     }
 }
 

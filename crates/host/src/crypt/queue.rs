@@ -21,44 +21,14 @@ struct Slot {
     busy: bool,
 }
 
-pub(super) struct CryptQueue {
+/// Writes under way, and the key.
+struct Slots {
     key: Arc<Key>,
-    inner: Box<dyn Queue>,
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// Writes that have no memory to encrypt, not polled.
-    refused: Commands,
-    armed: bool,
-    seen: Nanos,
-    waker: Waker,
 }
 
-impl CryptQueue {
-    pub(super) fn new(key: Arc<Key>, inner: Box<dyn Queue>, waker: Waker) -> CryptQueue {
-        CryptQueue {
-            key,
-            inner,
-            slots: Vec::new(),
-            free: Vec::new(),
-            refused: Commands::new(),
-            armed: false,
-            seen: Nanos(0),
-            waker,
-        }
-    }
-
-    #[cold]
-    fn refuse(&mut self, commands: &mut Commands) {
-        for mut c in std::mem::take(commands) {
-            if c.op == Op::Write && !is_whole(&c) {
-                c.status = Status::InvalidField;
-                self.refused.push_back(c);
-            } else {
-                commands.push_back(c);
-            }
-        }
-    }
-
+impl Slots {
     /// Puts encrypted memory in the place of a write's BIOs.
     fn seal(&mut self, c: &mut Command) {
         let id = self.free.pop().unwrap_or_else(|| {
@@ -97,7 +67,7 @@ impl CryptQueue {
         std::mem::swap(&mut slot.bios, &mut c.bios);
     }
 
-    /// Undoes [`CryptQueue::seal`].
+    /// Undoes [`Slots::seal`].
     fn unseal(&mut self, c: &mut Command) {
         let id = c.bios[0].token as usize;
         let slot = &mut self.slots[id];
@@ -124,29 +94,120 @@ impl CryptQueue {
     }
 }
 
+/// A list that the device has: in the end its commands from `first` on are the client's again, also if the device panics.
+struct GivenBack<'a> {
+    slots: &'a mut Slots,
+    list: &'a mut Commands,
+    first: usize,
+    /// Whether they are back, rather than not taken.
+    up: bool,
+}
+
+impl Drop for GivenBack<'_> {
+    fn drop(&mut self) {
+        for c in self.list.range_mut(self.first..) {
+            match c.op {
+                Op::Write => self.slots.unseal(c),
+                Op::Read if self.up && c.status.is_ok() => self.slots.decrypt(c),
+                _ => {}
+            }
+        }
+    }
+}
+
+pub(super) struct CryptQueue {
+    inner: Box<dyn Queue>,
+    slots: Slots,
+    /// Longest command, in sectors.
+    max: u32,
+    depth: usize,
+    /// What was not let down, not polled.
+    refused: Commands,
+    armed: bool,
+    seen: Nanos,
+    waker: Waker,
+}
+
+impl CryptQueue {
+    pub(super) fn new(
+        key: Arc<Key>,
+        inner: Box<dyn Queue>,
+        max: u32,
+        depth: u16,
+        waker: Waker,
+    ) -> CryptQueue {
+        let depth = usize::from(depth);
+        CryptQueue {
+            inner,
+            slots: Slots { key, slots: Vec::with_capacity(depth), free: Vec::with_capacity(depth) },
+            max,
+            depth,
+            refused: Commands::new(),
+            armed: false,
+            seen: Nanos(0),
+            waker,
+        }
+    }
+
+    /// Why a command must not go down. A native append would land where no tweak is known; data without memory cannot be
+    /// encrypted.
+    fn refusal(&self, c: &Command) -> Option<Status> {
+        match c.op {
+            Op::ZoneAppend => Some(Status::NotSupported),
+            Op::Read | Op::Write if c.len_sectors > self.max => Some(Status::InvalidField),
+            Op::Write if c.bios.is_empty() || !c.has_whole_bios(false) => {
+                Some(Status::InvalidField)
+            }
+            _ => None,
+        }
+    }
+
+    fn send(&mut self, now: Nanos, commands: &mut Commands) {
+        for c in commands.iter_mut().filter(|c| c.op == Op::Write) {
+            self.slots.seal(c);
+        }
+        let list = GivenBack { slots: &mut self.slots, list: commands, first: 0, up: false };
+        self.inner.submit(now, list.list);
+    }
+
+    /// Commands of which some are refused: from the front, in order.
+    #[cold]
+    fn send_some(&mut self, now: Nanos, commands: &mut Commands) {
+        while let Some(first) = commands.front() {
+            if let Some(status) = self.refusal(first) {
+                if self.refused.len() >= self.depth {
+                    return;
+                }
+                if let Some(mut c) = commands.pop_front() {
+                    c.status = status;
+                    self.refused.push_back(c);
+                }
+                continue;
+            }
+            let good = commands.iter().take_while(|c| self.refusal(c).is_none()).count();
+            let mut rest = commands.split_off(good);
+            self.send(now, commands);
+            let turned_away = !commands.is_empty();
+            commands.append(&mut rest);
+            if turned_away {
+                return;
+            }
+        }
+    }
+}
+
 /// The sector of a command `bytes` into it.
 fn sector(c: &Command, bytes: u32) -> Sector {
     c.sector.plus(u64::from(bytes >> SECTOR_SHIFT))
 }
 
-/// Whether a write has the memory that it says.
-fn is_whole(c: &Command) -> bool {
-    !c.bios.is_empty() && c.has_whole_bios(false)
-}
-
 impl Queue for CryptQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
         self.seen = now;
-        if commands.iter().any(|c| c.op == Op::Write && !is_whole(c)) {
-            self.refuse(commands);
-        }
-        for c in commands.iter_mut().filter(|c| c.op == Op::Write) {
-            self.seal(c);
-        }
-        self.inner.submit(now, commands);
-        // Not taken: as they came.
-        for c in commands.iter_mut().filter(|c| c.op == Op::Write) {
-            self.unseal(c);
+        if commands.iter().any(|c| self.refusal(c).is_some()) {
+            self.send_some(now, commands);
+        } else {
+            self.send(now, commands);
         }
         if self.armed && !self.refused.is_empty() {
             self.armed = false;
@@ -156,14 +217,9 @@ impl Queue for CryptQueue {
 
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
         let first = done.len();
-        self.inner.poll(now, done);
-        for c in done.range_mut(first..) {
-            match c.op {
-                Op::Write => self.unseal(c),
-                Op::Read if c.status.is_ok() => self.decrypt(c),
-                _ => {}
-            }
-        }
+        let list = GivenBack { slots: &mut self.slots, list: done, first, up: true };
+        self.inner.poll(now, list.list);
+        drop(list);
         done.append(&mut self.refused);
     }
 
@@ -191,7 +247,7 @@ impl Queue for CryptQueue {
 
 impl Drop for CryptQueue {
     fn drop(&mut self) {
-        for slot in self.slots.iter_mut().filter(|s| s.busy) {
+        for slot in self.slots.slots.iter_mut().filter(|s| s.busy) {
             // The device may still read it.
             std::mem::forget(slot.memory.take());
         }
