@@ -161,6 +161,10 @@ pub enum Bug {
     OrphanLookUnseen,
     /// A revalidation does not wait for its freeze.
     RevalidationDoesNotWait,
+    /// Who sleeps behind an orphan's command does not ask the device to tell of it.
+    OrphanUnarmed,
+    /// `lock` mode: who gives a tag back to its queue does not wake it.
+    TagBackInSilence,
 }
 
 impl Bug {
@@ -231,7 +235,7 @@ impl Bug {
     ];
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the others.
-    pub const RACES: [Bug; 14] = [
+    pub const RACES: [Bug; 16] = [
         Bug::UnlockBeforePark,
         Bug::UnlockBeforeIdle,
         Bug::ShardsInAnyOrder,
@@ -246,6 +250,8 @@ impl Bug {
         Bug::OrphansBackInSilence,
         Bug::OrphanLookUnseen,
         Bug::RevalidationDoesNotWait,
+        Bug::OrphanUnarmed,
+        Bug::TagBackInSilence,
     ];
 
     /// The bug of that name.

@@ -12,6 +12,7 @@ use super::queue::{Lane, Ready};
 use super::sync::{Ordering, lock};
 use super::{Disk, Shared};
 use crate::bio::{Bio, Command, Flags, MIXED, Op};
+use crate::planted::{Bug, planted};
 use crate::plug::Kind;
 use crate::sched::elevator::{Elevator, Taken};
 use crate::sched::table::{Dir, Request, What};
@@ -32,18 +33,31 @@ impl Lane {
     /// Commands that have come back: their tags, their places at the device and their zone locks are free.
     pub(super) fn came_back(&mut self, shared: &Shared, layout: &Layout) {
         let locking = layout.config.mode == Mode::Lock;
+        let first = self.held.len();
         let mut elevator = lock(&shared.elevator.0);
         for cmd in self.free.drain(..) {
             let locked = if locking { Self::lock_of(layout, cmd.op, cmd.sector) } else { None };
             elevator.ended(cmd.op, locked);
-            if locking && cmd.owner == self.id {
-                self.entered = self.entered.saturating_sub(1);
-            } else if locking
-                && let Some(peer) = self.peers.get(cmd.owner as usize).and_then(Option::as_ref)
-            {
-                peer.tags_back.fetch_add(1, Ordering::AcqRel);
-            }
             self.held.push(cmd);
+        }
+        drop(elevator);
+        if locking {
+            self.tags_back(first);
+        }
+    }
+
+    /// `lock` mode: the tags that the commands of `held` from `first` on were sent with are their owners' again.
+    fn tags_back(&mut self, first: usize) {
+        for cmd in &self.held[first..] {
+            if cmd.owner == self.id {
+                self.entered = self.entered.saturating_sub(1);
+            } else if let Some(peer) = self.peers.get(cmd.owner as usize).and_then(Option::as_ref) {
+                peer.tags_back.fetch_add(1, Ordering::AcqRel);
+                if !planted(Bug::TagBackInSilence) {
+                    // Its BIO is delivered already, and its owner may have found no tag for what is next, and sleep.
+                    peer.wake();
+                }
+            }
         }
     }
 
