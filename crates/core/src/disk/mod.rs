@@ -16,6 +16,7 @@ mod layout;
 mod line;
 mod mailbox;
 mod manage;
+mod orphans;
 mod poll;
 mod queue;
 mod revalidate;
@@ -43,7 +44,7 @@ use crate::sched::gate::Gate;
 use crate::unit::{Nanos, ZoneNo};
 use crate::zone::{Geometry, Limits, ZoneInfo, ZoneType};
 use layout::Layout;
-use mailbox::{Counts, Mailbox};
+use mailbox::Counts;
 use std::sync::Arc;
 use std::task::Waker;
 use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
@@ -66,7 +67,7 @@ pub(crate) struct Shared {
     pub(crate) layout: Mutex<Arc<Layout>>,
     pub(crate) shards: Box<[Padded<Mutex<Shard>>]>,
     shard_bits: u32,
-    pub(crate) queues: Mutex<Vec<Option<Arc<Mailbox>>>>,
+    pub(crate) queues: Arc<orphans::Queues>,
     /// Sum of the depths of all open queues; its maximum is the size of the slot tables.
     depths: AtomicU64,
     /// Counts lost write pointers and resyncs (E6).
@@ -111,12 +112,9 @@ impl Shared {
         (lock(&self.shards[s].0), i)
     }
 
-    /// Wakes every queue that sleeps, with no lock held: a waker may use the disk (I8).
+    /// Wakes every queue that sleeps.
     pub(crate) fn wake_all(&self) {
-        let all: Vec<_> = lock(&self.queues).iter().flatten().cloned().collect();
-        for q in all {
-            q.wake();
-        }
+        orphans::wake_all(&self.queues);
     }
 
     /// The layout that holds from now on is this: notes what others go by than who has a copy of it.
@@ -207,7 +205,7 @@ impl Disk {
                 layout: Mutex::new(Arc::new(layout)),
                 shards: (0..1usize << shard_bits).map(|_| Padded::default()).collect(),
                 shard_bits,
-                queues: Mutex::default(),
+                queues: Arc::default(),
                 depths: AtomicU64::new(0),
                 epoch: AtomicU32::new(0),
                 orphans: Mutex::default(),
@@ -244,7 +242,8 @@ impl Disk {
         }
         // One more for the disk's own reports: nothing that a freeze waits for needs a tag (I9).
         let places = config.tags + 1;
-        let mut lower = self.shared.device.open_queue(places, config.waker.clone())?;
+        let bell = orphans::Bell::new(config.waker.clone(), self.shared.queues.clone());
+        let mut lower = self.shared.device.open_queue(places, Waker::from(bell.clone()))?;
         let mut late = None;
         let settings = self.config();
         if settings.timeout.is_some() || settings.survive_panics {
@@ -262,7 +261,7 @@ impl Disk {
             lock(&self.shared.elevator.0).reserve(self.shared.usual_waiting());
         }
         let mut queue = DiskQueue::new(self.shared.clone(), lower, &config);
-        queue.lane.late = late;
+        (queue.lane.late, queue.lane.bell) = (late, Some(bell));
         Ok(queue)
     }
 

@@ -92,6 +92,9 @@ impl DiskQueue {
             return self.unregister();
         }
         let lane = std::mem::replace(&mut self.lane, Lane::closed());
+        if let Some(bell) = &lane.bell {
+            bell.owner_leaves();
+        }
         let orphan = DiskQueue { shared: self.shared.clone(), layout: self.layout.clone(), lane };
         lock(&self.shared.orphans).push(orphan);
         if !planted(Bug::OrphanForgotten) {
@@ -117,39 +120,6 @@ impl DiskQueue {
         self.shared.bump();
         if self.shared.state.0.load(Ordering::Acquire) & ORPHANS != 0 {
             // Somebody who sleeps may be the only one left to poll them.
-            self.shared.wake_all();
-        }
-    }
-
-    /// Polls the queues that were dropped with work in flight, and lets those go that have none left.
-    #[cold]
-    pub(crate) fn poll_orphans(&mut self, now: Nanos) {
-        // Taken out while they are polled: their own refresh comes by here too.
-        let mut orphans = std::mem::take(&mut *lock(&self.shared.orphans));
-        let mut dropped = Bios::new();
-        orphans.retain_mut(|orphan| {
-            let state = orphan.shared.state.0.load(Ordering::Acquire);
-            orphan.lane.seen = state;
-            orphan.layout = lock(&orphan.shared.layout).clone();
-            orphan.lane.place_tags(orphan.layout.special);
-            orphan.lane.peers.clone_from(&lock(&orphan.shared.queues));
-            orphan.poll(now, &mut dropped);
-            super::freeze::acknowledge(&orphan.lane, state);
-            orphan.lane.holds_commands()
-        });
-        let none_left = orphans.is_empty();
-        let mut list = lock(&self.shared.orphans);
-        list.append(&mut orphans);
-        // Under the list's lock: another poller may have found it empty meanwhile, and cleared the bit.
-        let mut missed = false;
-        if list.is_empty() || planted(Bug::OrphanBitLost) && none_left {
-            self.shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
-        } else {
-            missed = self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel) & ORPHANS == 0;
-        }
-        drop(list);
-        if missed && !planted(Bug::OrphansBackInSilence) {
-            // He sleeps by now, and this owner may have nothing more to come back for.
             self.shared.wake_all();
         }
     }

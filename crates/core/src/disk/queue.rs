@@ -4,6 +4,7 @@ use super::config::QueueConfig;
 use super::late::LateTable;
 use super::layout::Layout;
 use super::mailbox::Mailbox;
+use super::orphans::Bell;
 use super::split::Parent;
 use super::sync::{AtomicU32, Ordering, lock};
 use super::{ORPHANS, Shared};
@@ -96,6 +97,8 @@ pub(crate) struct Lane {
     /// BIOs for the parts of split ones.
     pub(crate) spare: BioPool,
     pub(crate) mailbox: Arc<Mailbox>,
+    /// What its queue of the device wakes.
+    pub(crate) bell: Option<Arc<Bell>>,
     /// With a timeout: commands that were given up and are still at the device.
     pub(crate) late: Option<Arc<AtomicU32>>,
     /// The disk's tickets.
@@ -252,7 +255,11 @@ impl DiskQueue {
             return false;
         }
         // The waker is in place: a thaw is seen here, or wakes.
-        let frozen = self.shared.state.0.load(Ordering::Acquire) & super::FREEZES != 0;
+        let state = self.shared.state.0.load(Ordering::Acquire);
+        if state & ORPHANS != 0 {
+            self.shared.arm_orphans();
+        }
+        let frozen = state & super::FREEZES != 0;
         let thawed = self.lane.turned_away && !frozen && !planted(Bug::ThawNotSeen);
         self.lane.turned_away &= frozen;
         !thawed
@@ -329,6 +336,7 @@ impl Lane {
             free_parents: Vec::new(),
             spare: BioPool::default(),
             mailbox,
+            bell: None,
             late: None,
             tickets: Arc::default(),
             peers: Vec::new(),
