@@ -165,6 +165,16 @@ pub enum Bug {
     OrphanUnarmed,
     /// `lock` mode: who gives a tag back to its queue does not wake it.
     TagBackInSilence,
+    /// Who lists a zone lets go of the list before its plug has the ticket.
+    TicketLate,
+    /// The single writer finds nobody listed, and rests under the lock the next time.
+    TokenFreedLate,
+    /// A queue whose wait with the token is over goes on though another has gone on already.
+    WaitGoesOn,
+    /// A queue looks whether somebody waits in the scheduler before its own command counts as back.
+    PlaceFreedLate,
+    /// An attribute that needs a drained disk changes after the thaw.
+    ThawBeforeChange,
 }
 
 impl Bug {
@@ -235,7 +245,7 @@ impl Bug {
     ];
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the others.
-    pub const RACES: [Bug; 16] = [
+    pub const RACES: [Bug; 21] = [
         Bug::UnlockBeforePark,
         Bug::UnlockBeforeIdle,
         Bug::ShardsInAnyOrder,
@@ -252,6 +262,11 @@ impl Bug {
         Bug::RevalidationDoesNotWait,
         Bug::OrphanUnarmed,
         Bug::TagBackInSilence,
+        Bug::TicketLate,
+        Bug::TokenFreedLate,
+        Bug::WaitGoesOn,
+        Bug::PlaceFreedLate,
+        Bug::ThawBeforeChange,
     ];
 
     /// The bug of that name.

@@ -1,5 +1,5 @@
 //! Every interleaving, up to a bound, of two or three threads in one disk: `scripts/loom`. The models are in
-//! `model/cases.rs`; this says how far each is searched. Each number is the most often that a thread is interrupted
+//! `model/cases.rs` and `model/turns.rs`; this says how far each is searched. Each number is the most often that a thread is interrupted
 //! while it could go on (loom's preemption bound); waiting and ending are not counted, so a search with a bound is
 //! complete for all schedules with so many interruptions, whatever their length.
 
@@ -8,7 +8,7 @@
 
 mod model;
 
-use model::cases;
+use model::{cases, turns};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -111,4 +111,79 @@ fn loom_freeze_against_polls() {
 #[test]
 fn loom_revalidate_against_a_submit() {
     check("revalidate_against_a_submit", 4, cases::revalidate_against_a_submit);
+}
+
+#[test]
+fn loom_two_zones_one_writer() {
+    check("two_zones_one_writer", 4, turns::two_zones_one_writer);
+}
+
+#[test]
+fn loom_a_turn_is_handed_over() {
+    check("a_turn_is_handed_over", 4, turns::a_turn_is_handed_over);
+}
+
+#[test]
+fn loom_a_turn_of_a_closing_queue() {
+    check("a_turn_of_a_closing_queue", ALL, turns::a_turn_of_a_closing_queue);
+}
+
+#[test]
+fn loom_a_turn_of_an_orphan() {
+    check("a_turn_of_an_orphan", 2, turns::a_turn_of_an_orphan);
+}
+
+#[test]
+fn loom_a_wait_that_another_ends() {
+    check("a_wait_that_another_ends", 3, turns::a_wait_that_another_ends);
+}
+
+#[test]
+fn loom_a_turn_that_fails() {
+    check("a_turn_that_fails", 5, turns::a_turn_that_fails);
+}
+
+#[test]
+fn loom_an_abort_against_a_turn() {
+    check("an_abort_against_a_turn", 4, turns::an_abort_against_a_turn);
+}
+
+#[test]
+fn loom_a_writer_is_switched_on() {
+    check("a_writer_is_switched_on", 3, turns::a_writer_is_switched_on);
+}
+
+#[test]
+fn loom_a_scheduler_is_switched_on() {
+    check("a_scheduler_is_switched_on", 3, turns::a_scheduler_is_switched_on);
+}
+
+#[test]
+fn loom_one_place_at_the_device() {
+    check("one_place_at_the_device", 4, turns::one_place_at_the_device);
+}
+
+#[test]
+fn loom_one_place_and_a_closing_queue() {
+    check("one_place_and_a_closing_queue", ALL, turns::one_place_and_a_closing_queue);
+}
+
+#[test]
+fn loom_a_turn_in_the_scheduler() {
+    check("a_turn_in_the_scheduler", 4, turns::a_turn_in_the_scheduler);
+}
+
+#[test]
+fn loom_a_locked_zone() {
+    check("a_locked_zone", 5, turns::a_locked_zone);
+}
+
+#[test]
+fn loom_a_tag_comes_back_from_another() {
+    check("a_tag_comes_back_from_another", 4, turns::a_tag_comes_back_from_another);
+}
+
+#[test]
+fn loom_an_orphan_that_the_device_tells_of() {
+    check("an_orphan_that_the_device_tells_of", ALL, turns::an_orphan_that_the_device_tells_of);
 }

@@ -9,12 +9,13 @@
 
 mod model;
 
-use model::{Answer, BLOCK, Client, Floor, World, append, cases, hold, read, reset, zeroes};
+use model::{Answer, BLOCK, Client, Floor, World, append, cases, hold, read, reset, turns, zeroes};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 use std::sync::Arc;
-use zoneplug_core::Status;
-use zoneplug_core::disk::{Disk, DiskConfig};
+use zoneplug_core::disk::{Disk, DiskConfig, Mode};
+use zoneplug_core::sched::{Balance, Policy, Scheduler};
+use zoneplug_core::{Nanos, Status};
 
 const B: u64 = BLOCK as u64;
 /// Blocks of a zone, and the sector where the second begins.
@@ -100,6 +101,81 @@ fn shuttle_strict_reset_against_a_write() {
 }
 
 #[test]
+fn shuttle_two_zones_one_writer() {
+    check("two_zones_one_writer", turns::two_zones_one_writer);
+}
+
+#[test]
+fn shuttle_a_turn_is_handed_over() {
+    check("a_turn_is_handed_over", turns::a_turn_is_handed_over);
+}
+
+#[test]
+fn shuttle_a_turn_of_a_closing_queue() {
+    check("a_turn_of_a_closing_queue", turns::a_turn_of_a_closing_queue);
+}
+
+#[test]
+fn shuttle_a_turn_of_an_orphan() {
+    check("a_turn_of_an_orphan", turns::a_turn_of_an_orphan);
+}
+
+#[test]
+fn shuttle_a_wait_that_another_ends() {
+    check("a_wait_that_another_ends", turns::a_wait_that_another_ends);
+}
+
+#[test]
+fn shuttle_a_turn_that_fails() {
+    check("a_turn_that_fails", turns::a_turn_that_fails);
+}
+
+#[test]
+fn shuttle_an_abort_against_a_turn() {
+    check("an_abort_against_a_turn", turns::an_abort_against_a_turn);
+}
+
+#[test]
+fn shuttle_a_writer_is_switched_on() {
+    check("a_writer_is_switched_on", turns::a_writer_is_switched_on);
+}
+
+#[test]
+fn shuttle_a_scheduler_is_switched_on() {
+    check("a_scheduler_is_switched_on", turns::a_scheduler_is_switched_on);
+}
+
+#[test]
+fn shuttle_one_place_at_the_device() {
+    check("one_place_at_the_device", turns::one_place_at_the_device);
+}
+
+#[test]
+fn shuttle_one_place_and_a_closing_queue() {
+    check("one_place_and_a_closing_queue", turns::one_place_and_a_closing_queue);
+}
+
+#[test]
+fn shuttle_a_turn_in_the_scheduler() {
+    check("a_turn_in_the_scheduler", turns::a_turn_in_the_scheduler);
+}
+
+#[test]
+fn shuttle_a_locked_zone() {
+    check("a_locked_zone", turns::a_locked_zone);
+}
+
+#[test]
+fn shuttle_a_tag_comes_back_from_another() {
+    check("a_tag_comes_back_from_another", turns::a_tag_comes_back_from_another);
+}
+
+#[test]
+fn shuttle_an_orphan_that_the_device_tells_of() {
+    check("an_orphan_that_the_device_tells_of", turns::an_orphan_that_the_device_tells_of);
+}
+
+#[test]
 fn shuttle_three_clients_and_freezes() {
     check("three_clients_and_freezes", three_clients_and_freezes);
 }
@@ -115,6 +191,21 @@ fn shuttle_resets_and_errors() {
 }
 
 #[test]
+fn shuttle_who_goes_first() {
+    check("who_goes_first", who_goes_first);
+}
+
+#[test]
+fn shuttle_zone_locks() {
+    check("zone_locks", zone_locks);
+}
+
+#[test]
+fn shuttle_turns_resets_and_errors() {
+    check("turns_resets_and_errors", turns_resets_and_errors);
+}
+
+#[test]
 fn shuttle_queues_that_come_and_go() {
     check("queues_that_come_and_go", queues_that_come_and_go);
 }
@@ -122,7 +213,7 @@ fn shuttle_queues_that_come_and_go() {
 fn world(strict: bool, fails_at: u64) -> (Disk, Arc<Floor>) {
     let nomerges = thread_rng().gen_bool(0.5);
     let config = DiskConfig { shards: 2, nomerges, ..DiskConfig::default() };
-    World { zones: 2, zone_blocks: ZONE, fails_at, strict, config }.open()
+    World { zones: 2, zone_blocks: ZONE, fails_at, strict, config, ..World::default() }.open()
 }
 
 /// A client with `n` appends and reads in both zones.
@@ -246,6 +337,129 @@ fn resets_and_errors() {
     assert_eq!(Client::new(&disk).with([reset(0, ZONE, 1)]).finish()[0].status, Status::Ok);
     let again = Client::new(&disk).with([append(0, 2)]).finish();
     assert_eq!(again[0].sector.0, 0);
+    floor.check_rest(&disk);
+}
+
+/// Somebody decides who goes first: how is drawn.
+fn draw_config(c: &mut DiskConfig) {
+    let mut rng = thread_rng();
+    c.zoned_qd1_writes = Some(rng.gen_bool(0.6));
+    c.zoned_qd1_policy = Policy::ALL[rng.gen_range(0..Policy::ALL.len())];
+    c.anticipation = Nanos(rng.gen_range(0..2u64) * 5);
+    c.zone_deadline = Nanos(rng.gen_range(0..2u64) * 3);
+    c.scheduler = [Scheduler::None, Scheduler::MqDeadline, Scheduler::Shuffle(rng.gen_range(0..9))]
+        [rng.gen_range(0..3usize)];
+    c.queue_depth = rng.gen_range(0..4);
+    c.nomerges = rng.gen_bool(0.3);
+    c.read_write_balance = rng.gen_bool(0.3).then_some(Balance { write: Nanos(4), read: Nanos(2) });
+}
+
+/// Two clients append and read, a third leaves with work in flight, and single writer and scheduler are switched on and off
+/// (Q1, Q8, Q9, Q11, R34, R40).
+fn who_goes_first() {
+    let mut config = DiskConfig { shards: 2, ..DiskConfig::default() };
+    draw_config(&mut config);
+    let world = World { zones: 2, zone_blocks: ZONE, config, ..World::default() };
+    let (disk, floor) = world.open();
+    let clients: Vec<_> = (0..2)
+        .map(|n| {
+            let client = appender(&disk, 4, 10 * n);
+            thread::spawn(move || client.finish())
+        })
+        .collect();
+    let mut leaves = appender(&disk, 3, 500);
+    let leaver = thread::spawn(move || {
+        leaves.submit();
+        if thread_rng().gen_bool(0.5) {
+            leaves.poll();
+        }
+    });
+    let mut c = Client::new(&disk);
+    for _ in 0..thread_rng().gen_range(0..3) {
+        let (name, value) = [
+            ("zoned_qd1_writes", "0"),
+            ("zoned_qd1_writes", "1"),
+            ("scheduler", "none"),
+            ("scheduler", "mq-deadline"),
+            ("scheduler", "shuffle"),
+        ][thread_rng().gen_range(0..5usize)];
+        turns::change(&disk, &floor, name, value, || c.poll());
+    }
+    leaver.join().unwrap();
+    let answers: Vec<_> = clients.into_iter().flat_map(|c| c.join().unwrap()).collect();
+    assert_eq!(answers.len(), 8, "I7: each BIO completes once");
+    // Orphans have nobody but this queue by now.
+    c.drain_orphans();
+    drop(c);
+    floor.check_rest(&disk);
+}
+
+/// Zone locks: each client writes a zone of its own in order, all read, and one queue is dropped in flight (C1, R40).
+fn zone_locks() {
+    let mut config = DiskConfig { shards: 1, ..DiskConfig::default() };
+    draw_config(&mut config);
+    config.mode = Mode::Lock;
+    let (disk, floor) = World { zones: 3, zone_blocks: ZONE, config, ..World::default() }.open();
+    let client = |n: u64| {
+        let mut rng = thread_rng();
+        let mut wp = n * SECOND;
+        let bios: Vec<_> = (0..5)
+            .map(|i| {
+                if rng.gen_bool(0.3) {
+                    return read(rng.gen_range(0..3u64) * SECOND, i);
+                }
+                wp += B;
+                zeroes(wp - B, 1, i)
+            })
+            .collect();
+        Client::of_tags(&disk, rng.gen_range(1..3)).with(bios)
+    };
+    let clients: Vec<_> = (0..2)
+        .map(|n| {
+            let client = client(n);
+            thread::spawn(move || client.finish())
+        })
+        .collect();
+    let mut leaves = client(2);
+    let leaver = thread::spawn(move || leaves.submit());
+    let mut c = Client::new(&disk);
+    if thread_rng().gen_bool(0.5) {
+        turns::change(&disk, &floor, "scheduler", "shuffle", || c.poll());
+    }
+    leaver.join().unwrap();
+    let answers: Vec<_> = clients.into_iter().flat_map(|c| c.join().unwrap()).collect();
+    assert_eq!(answers.len(), 10, "I7: each BIO completes once");
+    assert!(answers.iter().all(|a| a.status == Status::Ok), "{answers:?}");
+    c.drain_orphans();
+    drop(c);
+    floor.check_idle(&disk);
+}
+
+/// Turns that end with an error, and zones that are reset while they are listed (Q6, Q7, M4).
+fn turns_resets_and_errors() {
+    let mut config = DiskConfig { shards: 2, ..DiskConfig::default() };
+    draw_config(&mut config);
+    config.zoned_qd1_writes = Some(true);
+    let fails_at = thread_rng().gen_range(0..4u64) * B;
+    let world = World { zones: 2, zone_blocks: ZONE, fails_at, strict: false, ..World::default() };
+    let (disk, floor) = World { config, ..world }.open();
+    let clients: Vec<_> = (0..2)
+        .map(|n| {
+            let client = appender(&disk, 4, 10 * n);
+            thread::spawn(move || client.finish())
+        })
+        .collect();
+    let zone = thread_rng().gen_range(0..2u64) * SECOND;
+    let resets = Client::new(&disk).with([append(SECOND, 900), reset(zone, ZONE, 901)]);
+    let mut answers = resets.finish();
+    answers.extend(clients.into_iter().flat_map(|c| c.join().unwrap()));
+    assert_eq!(answers.len(), 10, "I7: each BIO completes once");
+    floor.check_idle(&disk);
+    // E3: whatever happened, a reset recovers a zone, and its next write is not forgotten.
+    for start in [0, SECOND] {
+        assert_eq!(Client::new(&disk).with([reset(start, ZONE, 1)]).finish()[0].status, Status::Ok);
+        assert_eq!(Client::new(&disk).with([append(start, 2)]).finish()[0].sector.0, start);
+    }
     floor.check_rest(&disk);
 }
 

@@ -7,6 +7,7 @@
 use super::Shared;
 use super::layout::Layout;
 use super::queue::{Lane, Ready};
+use super::sync::lock;
 #[cfg(feature = "trace")]
 use super::trace;
 use crate::bio::{Bios, Command, Status};
@@ -28,11 +29,12 @@ impl Lane {
     #[cold]
     pub(crate) fn line_up(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         let ended = !self.free.is_empty();
+        let looked = planted(Bug::PlaceFreedLate) && lock(&shared.elevator.0).waiting() == 0;
         if layout.scheduled && ended {
             self.came_back(shared, layout);
         }
         self.held.append(&mut self.free);
-        let mut may_take = ended && !planted(Bug::SchedulerAsleep);
+        let mut may_take = ended && !looked && !planted(Bug::SchedulerAsleep);
         if self.wait.is_some() {
             self.check_wait(shared, layout, now);
         }

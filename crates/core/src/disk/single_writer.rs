@@ -9,6 +9,7 @@ use super::layout::Layout;
 use super::queue::{Lane, Ready};
 use super::sync::{MutexGuard, Ordering, lock};
 use super::{Disk, FREEZES, Shared};
+use crate::planted::{Bug, planted};
 use crate::sched::WriterCounters;
 use crate::sched::gate::{Gate, Listed};
 use crate::sched::policy::Candidate;
@@ -19,6 +20,10 @@ impl Lane {
     pub(super) fn enlist(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
         let mut gate = lock(&shared.gate.0);
         let listed = gate.list(zone, now, &layout.manners);
+        if planted(Bug::TicketLate) {
+            drop(gate);
+            gate = lock(&shared.gate.0);
+        }
         if let Listed::Queued(ticket) | Listed::Go(ticket) | Listed::Wait(ticket, ..) = listed {
             let (mut shard, i) = shared.shard(zone);
             shard.plugs[i].ticket = ticket;
@@ -39,6 +44,10 @@ impl Lane {
         mut gate: MutexGuard<'_, Gate>,
         now: Nanos,
     ) {
+        if planted(Bug::TokenFreedLate) && gate.state().1.is_empty() {
+            drop(gate);
+            return lock(&shared.gate.0).rest();
+        }
         if layout.manners.policy.wants_bytes() {
             Self::review(shared, layout, &mut gate);
         }
@@ -105,7 +114,7 @@ impl Lane {
         let mut gate = lock(&shared.gate.0);
         if now >= until || frozen {
             self.wait = None;
-            if gate.end_wait(wait) {
+            if gate.end_wait(wait) || planted(Bug::WaitGoesOn) {
                 self.next_turn(shared, layout, gate, now);
             }
         } else if !gate.is_waiting(wait) {

@@ -31,6 +31,9 @@ impl AttributeChange {
     /// Whether the new value is in effect.
     pub fn poll(&mut self) -> bool {
         if !self.done && self.freeze.as_ref().is_none_or(Freeze::poll) {
+            if planted(Bug::ThawBeforeChange) {
+                self.freeze = None;
+            }
             // It has been checked, and nothing that could make it invalid changes.
             self.done = self.disk.commit(&self.name, &self.value).is_ok();
             self.freeze = None;
@@ -99,6 +102,7 @@ impl Disk {
         debug_assert!(
             !needs_drained(name)
                 || planted(Bug::ToggleAtOnce)
+                || planted(Bug::ThawBeforeChange)
                 || lock(&self.shared.gate.0).is_idle() && self.scheduled() == 0,
             "Q9: nobody waits on a disk that is drained"
         );

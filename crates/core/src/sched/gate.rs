@@ -146,12 +146,17 @@ impl Gate {
             self.commands = 0;
         }
         if self.listed.is_empty() {
-            self.token = Token::Free;
+            self.rest();
             return None;
         }
         let i = if self.is_overdue(now, manners) { 0 } else { self.pick(manners) };
         let zone = self.listed.remove(i).zone;
         Some((zone, self.tickets.remove(i)))
+    }
+
+    /// The token is free.
+    pub(crate) fn rest(&mut self) {
+        self.token = Token::Free;
     }
 
     fn pick(&self, manners: &Manners) -> usize {

@@ -5,6 +5,7 @@
 //! A hang is found as a deadlock: a client sleeps on its bell and nothing else, and the checker sees that all threads do.
 
 pub(crate) mod cases;
+pub(crate) mod turns;
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -25,7 +26,8 @@ pub(crate) use shuttle::{
 
 use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
-use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, QueueConfig};
+use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, Mode, QueueConfig};
+use zoneplug_core::sched::Scheduler;
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo, ZoneType};
 use zoneplug_core::{
     Bio, Bios, Command, Commands, Device, Error, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
@@ -36,8 +38,12 @@ use zoneplug_core::{
 pub(crate) const BLOCK: u32 = 8;
 const NOW: Nanos = Nanos(0);
 
-/// The device's word: commands in flight in the lowest byte, then this bit, then 12 bits for each zone.
+/// The device's word: commands in flight in the lowest byte, then these bits, then 12 bits for each zone.
 const FROZEN: u64 = 1 << 8;
+/// There is a single writer.
+const QD1: u64 = 1 << 9;
+/// A scheduler is on, and lets at most `Floor::depth` commands go.
+const LIMITED: u64 = 1 << 10;
 /// In a zone's bits, above its write pointer in blocks.
 const WRITING: u64 = 1 << 8;
 
@@ -55,16 +61,62 @@ pub(crate) struct Floor {
     fails_at: u64,
     /// Whether a write that is not at the write pointer is the engine's fault. It is not where resets are in flight.
     strict: bool,
+    /// Most commands while a scheduler is on.
+    depth: u64,
+    /// What the device does when it has finished something.
+    tells: Option<Line>,
+}
+
+/// A device that finishes nothing until it [rings](Floor::ring), and then everything at once. Nobody knows when: it calls
+/// the wakers of the queues that were armed, and that is all.
+#[derive(Default)]
+struct Line(Mutex<(bool, Vec<Waker>)>);
+
+impl Line {
+    fn has_rung(&self) -> bool {
+        self.0.lock().expect("nobody panics here").0
+    }
+
+    /// Calls `waker` when it rings, or now if it has.
+    fn tell(&self, waker: &Waker) {
+        let mut line = self.0.lock().expect("nobody panics here");
+        if !line.0 {
+            return line.1.push(waker.clone());
+        }
+        drop(line);
+        waker.wake_by_ref();
+    }
 }
 
 impl Floor {
+    /// From now on commands finish; wakes whom that concerns.
+    pub(crate) fn ring(&self) {
+        let line = self.tells.as_ref().expect("a device that tells");
+        let mut line = line.0.lock().expect("nobody panics here");
+        line.0 = true;
+        let wakers = std::mem::take(&mut line.1);
+        drop(line);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// What every command that comes from now on must keep to: a single writer, the depth of a scheduler.
+    pub(crate) fn expects(&self, single_writer: bool, scheduler: bool) {
+        let bits = (QD1 * u64::from(single_writer)) | (LIMITED * u64::from(scheduler));
+        let _ = self.word.fetch_update(Relaxed, Relaxed, |w| Some(w & !(QD1 | LIMITED) | bits));
+    }
+
+    /// What holds of any command that comes when the word was `old`.
+    fn check_arrival(&self, old: u64) {
+        assert!(old & FROZEN == 0, "W13: sent to a frozen disk");
+        assert!(old & LIMITED == 0 || old & 0xff < self.depth, "more commands than queue_depth");
+    }
+
     /// A write, or any other command, has come.
     fn arrives(&self, c: &mut Command) {
         let (zone, offset) = self.geometry.zone_of(c.sector);
         let s = shift(zone.0);
         if !matches!(c.op, Op::Write | Op::WriteZeroes) {
-            let old = self.word.fetch_add(1, Relaxed);
-            return assert!(old & FROZEN == 0, "W13: {:?} was sent to a frozen disk", c.op);
+            return self.check_arrival(self.word.fetch_add(1, Relaxed));
         }
         // A write that fails has written nothing.
         let fails = self.fails_at != 0 && c.sector.0 == self.fails_at;
@@ -86,7 +138,9 @@ impl Floor {
         if fails && c.status.is_ok() {
             c.status = Status::Medium;
         }
-        assert!(old & FROZEN == 0, "W13: a write was sent to a frozen disk");
+        self.check_arrival(old);
+        let writing = (0..self.geometry.nr_zones()).fold(0, |m, z| m | WRITING << shift(z));
+        assert!(old & QD1 == 0 || old & writing == 0, "Q1: two writes are at the device");
         assert!(old >> s & WRITING == 0, "I1: two writes of one zone are at the device");
         assert!(!self.strict || wp(old) == offset, "I2: a write that is not at the write pointer");
     }
@@ -170,6 +224,9 @@ impl Floor {
     pub(crate) fn check_idle(&self, disk: &Disk) {
         assert_eq!(self.word.load(Relaxed) & 0xff, 0, "commands are left at the device");
         assert_eq!(disk.counters().waiting, 0, "writes are left in a plug");
+        assert_eq!(disk.scheduled(), 0, "requests are left in the scheduler");
+        let (_, turn, listed) = disk.single_writer();
+        assert!(turn.is_none() && listed.is_empty(), "Q8: a turn that nobody ends");
         assert_eq!(lost_bios(), 0, "a BIO was dropped in flight");
     }
 }
@@ -185,8 +242,9 @@ impl Device for Ground {
         &self.0.limits
     }
 
-    fn open_queue(&self, _: u16, _: Waker) -> Result<Box<dyn Queue>, Error> {
-        Ok(Box::new(GroundQueue { floor: self.0.clone(), held: Commands::new() }))
+    fn open_queue(&self, places: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        let (floor, held) = (self.0.clone(), Commands::new());
+        Ok(Box::new(GroundQueue { floor, held, places, waker, armed: false }))
     }
 }
 
@@ -194,6 +252,22 @@ impl Device for Ground {
 struct GroundQueue {
     floor: Arc<Floor>,
     held: Commands,
+    places: u16,
+    waker: Waker,
+    armed: bool,
+}
+
+impl GroundQueue {
+    /// Who is armed and has something at a device that tells is woken when that has ended.
+    fn tell(&mut self) {
+        if let Some(line) = &self.floor.tells
+            && self.armed
+            && !self.held.is_empty()
+        {
+            self.armed = false;
+            line.tell(&self.waker);
+        }
+    }
 }
 
 impl Queue for GroundQueue {
@@ -205,10 +279,15 @@ impl Queue for GroundQueue {
                 self.floor.arrives(&mut c);
             }
             self.held.push_back(c);
+            assert!(self.held.len() <= self.places.into(), "more commands than the queue has tags");
         }
+        self.tell();
     }
 
     fn poll(&mut self, _: Nanos, done: &mut Commands) {
+        if self.floor.tells.as_ref().is_some_and(|line| !line.has_rung()) {
+            return;
+        }
         for mut c in self.held.drain(..) {
             if c.op != Op::ReportZones {
                 self.floor.leaves(&mut c);
@@ -218,10 +297,13 @@ impl Queue for GroundQueue {
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        (!self.held.is_empty()).then_some(NOW)
+        (!self.held.is_empty() && self.floor.tells.is_none()).then_some(NOW)
     }
 
-    fn arm(&mut self) {}
+    fn arm(&mut self) {
+        self.armed = true;
+        self.tell();
+    }
 }
 
 /// How a model's disk is.
@@ -230,13 +312,15 @@ pub(crate) struct World {
     pub(crate) zone_blocks: u32,
     pub(crate) fails_at: u64,
     pub(crate) strict: bool,
+    /// The device [tells](Line), and has no deadlines.
+    pub(crate) tells: bool,
     pub(crate) config: DiskConfig,
 }
 
 impl Default for World {
     fn default() -> Self {
         let config = DiskConfig { shards: 1, ..DiskConfig::default() };
-        World { zones: 1, zone_blocks: 8, fails_at: 0, strict: true, config }
+        World { zones: 1, zone_blocks: 8, fails_at: 0, strict: true, tells: false, config }
     }
 }
 
@@ -251,9 +335,22 @@ impl World {
             limits: Limits::default(),
             fails_at: self.fails_at,
             strict: self.strict,
+            depth: if self.config.queue_depth == 0 { 0xff } else { self.config.queue_depth.into() },
+            tells: self.tells.then(Line::default),
         });
+        let plugs = self.config.mode == Mode::Plug;
+        let single = plugs && self.config.zoned_qd1_writes == Some(true);
+        let scheduled = self.config.scheduler != Scheduler::None || self.config.mode == Mode::Lock;
         let device = Arc::new(Ground(floor.clone()));
+        if self.tells {
+            // The first report.
+            floor.ring();
+        }
         let disk = Disk::open(device, self.config, &mut |_| NOW).expect("the disk opens");
+        if let Some(line) = &floor.tells {
+            line.0.lock().expect("nobody panics here").0 = false;
+        }
+        floor.expects(single, scheduled);
         (disk, floor)
     }
 }
@@ -296,6 +393,8 @@ pub(crate) struct Client {
     waker: Waker,
     todo: Bios,
     done: Bios,
+    /// Its own clock: it sleeps until its queue's next deadline at most, and clocks of different clients differ.
+    now: Nanos,
 }
 
 impl Client {
@@ -304,12 +403,11 @@ impl Client {
     }
 
     pub(crate) fn of_tags(disk: &Disk, tags: u16) -> Client {
-        let queue = disk
-            .open_queue(QueueConfig { depth: 8, tags, ..QueueConfig::default() })
-            .expect("a queue");
         let bell = Arc::new(Bell { rung: Mutex::new(false), cond: Condvar::new() });
         let waker = Waker::from(bell.clone());
-        Client { queue, bell, waker, todo: Bios::new(), done: Bios::new() }
+        let config = QueueConfig { depth: 8, tags, waker: waker.clone() };
+        let queue = disk.open_queue(config).expect("a queue");
+        Client { queue, bell, waker, todo: Bios::new(), done: Bios::new(), now: NOW }
     }
 
     /// With these BIOs to submit.
@@ -320,12 +418,12 @@ impl Client {
 
     /// Submits what the disk takes now.
     pub(crate) fn submit(&mut self) {
-        self.queue.submit(NOW, &mut self.todo);
+        self.queue.submit(self.now, &mut self.todo);
     }
 
     /// One poll.
     pub(crate) fn poll(&mut self) {
-        self.queue.poll(NOW, &mut self.done);
+        self.queue.poll(self.now, &mut self.done);
     }
 
     /// Whether everything is back, and nobody needs this queue.
@@ -348,8 +446,10 @@ impl Client {
             }
             let before = self.done.len();
             self.poll();
-            let idle = self.done.len() == before && self.queue.next_deadline().is_none();
-            if idle && !self.is_quiet() {
+            let due = self.queue.next_deadline();
+            if let Some(due) = due {
+                self.now = self.now.max(due);
+            } else if self.done.len() == before && !self.is_quiet() {
                 self.bell.wait();
             }
         }
@@ -359,7 +459,8 @@ impl Client {
     #[cfg_attr(loom, expect(dead_code, reason = "only the larger cases need it"))]
     pub(crate) fn drain_orphans(&mut self) {
         self.poll();
-        while self.queue.next_deadline().is_some() {
+        while let Some(due) = self.queue.next_deadline() {
+            self.now = self.now.max(due);
             self.poll();
         }
     }
