@@ -175,6 +175,10 @@ pub enum Bug {
     PlaceFreedLate,
     /// An attribute that needs a drained disk changes after the thaw.
     ThawBeforeChange,
+    /// Who is left something by a dead queue is not woken.
+    ErrandInSilence,
+    /// What a dead queue leaves does not make the other busy for a freeze.
+    ErrandKeepsIdle,
 }
 
 impl Bug {
@@ -245,7 +249,7 @@ impl Bug {
     ];
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the others.
-    pub const RACES: [Bug; 21] = [
+    pub const RACES: [Bug; 23] = [
         Bug::UnlockBeforePark,
         Bug::UnlockBeforeIdle,
         Bug::ShardsInAnyOrder,
@@ -267,6 +271,8 @@ impl Bug {
         Bug::WaitGoesOn,
         Bug::PlaceFreedLate,
         Bug::ThawBeforeChange,
+        Bug::ErrandInSilence,
+        Bug::ErrandKeepsIdle,
     ];
 
     /// The bug of that name.

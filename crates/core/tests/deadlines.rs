@@ -7,15 +7,25 @@ use common::*;
 use std::sync::Arc;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::emu::EmuDisk;
+use zoneplug_core::sched::Scheduler;
 use zoneplug_core::stack::FaultDisk;
 use zoneplug_core::{Flags, Nanos, Op, Status, lost_bios};
 
 /// Commands have 1 ms.
 fn rig(plan: &str, queues: &[(u32, u16)]) -> (Rig, Arc<FaultDisk>) {
+    rig_with(plan, queues, |_| ())
+}
+
+fn rig_with(
+    plan: &str,
+    queues: &[(u32, u16)],
+    set: impl FnOnce(&mut DiskConfig),
+) -> (Rig, Arc<FaultDisk>) {
     let make = make(8, 64, 64).queues(queues);
     let dev = EmuDisk::new(make.emu).expect("a device");
     let fault = FaultDisk::new(dev.clone(), &plan.parse().expect("a plan")).expect("a layer");
-    let config = DiskConfig { timeout: Some(Nanos(1_000_000)), ..DiskConfig::default() };
+    let mut config = DiskConfig { timeout: Some(Nanos(1_000_000)), ..DiskConfig::default() };
+    set(&mut config);
     let disk = open(fault.clone(), config);
     let queues = make.queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).expect("a queue"));
     let queues = queues.collect();
@@ -182,4 +192,26 @@ fn a_deadline_is_there_while_a_command_is() {
     r.submit(0, [read(16, 8)]);
     assert_eq!(r.finish().len(), 3);
     assert_eq!(r.disk.counters().timeouts, 0);
+}
+
+/// Q8: a queue of which every place at the device is late fails nobody else's work: its turn, and its place in the
+/// scheduler, go to another.
+#[test]
+fn a_queue_that_is_all_late_takes_nothing_of_others() {
+    for gated in [false, true] {
+        let set = |c: &mut DiskConfig| {
+            (c.scheduler, c.queue_depth) = (Scheduler::MqDeadline, 1);
+            c.zoned_qd1_writes = Some(gated);
+        };
+        // Two places: one tag, and that of the disk's own reports.
+        let (mut r, _) = rig_with("read/lost/count=all", &[(64, 1), (64, 4)], set);
+        for _ in 0..2 {
+            assert_eq!(r.run(0, [read(0, 8)]), [Status::Timeout]);
+        }
+        assert_eq!(r.queues[0].late(), 2);
+        r.submit(0, [token(write(0, 8), 0)]);
+        r.submit(1, (1..5).map(|z| token(write(z * 64, 8), z)));
+        assert!(r.finish().iter().all(|b| b.status.is_ok()), "gated: {gated}");
+        assert_eq!(lost_bios(), 0);
+    }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig};
 use zoneplug_core::emu::EmuDisk;
+use zoneplug_core::sched::Scheduler;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Commands, Device, Error, Flags, Nanos, Op, Queue, Status, lost_bios};
 
@@ -78,11 +79,17 @@ impl Drop for BombQueue {
 }
 
 fn rig(queues: &[(u32, u16)]) -> (Rig, Arc<AtomicU8>) {
+    rig_with(queues, |_| ())
+}
+
+fn rig_with(queues: &[(u32, u16)], set: impl FnOnce(&mut DiskConfig)) -> (Rig, Arc<AtomicU8>) {
     let make = make(8, 64, 64).queues(queues);
     let dev = EmuDisk::new(make.emu).expect("a device");
     let fuse = Arc::new(AtomicU8::new(0));
     let bomb = Arc::new(Bomb { dev: dev.clone(), fuse: fuse.clone() });
-    let disk = open(bomb, DiskConfig { survive_panics: true, ..DiskConfig::default() });
+    let mut config = DiskConfig { survive_panics: true, ..DiskConfig::default() };
+    set(&mut config);
+    let disk = open(bomb, config);
     let queues = make.queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).expect("a queue"));
     let queues = queues.collect();
     (Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() }, fuse)
@@ -198,4 +205,77 @@ fn a_device_that_panics_at_once_does_not_open() {
     let e = try_open(bomb, DiskConfig { survive_panics: true, ..DiskConfig::default() });
     let e = e.expect_err("it panicked").to_string();
     assert!(e.contains("report zones failed: no device"), "{e}");
+}
+
+/// What others wait with in the scheduler, or for their turn of the single writer, does not go through a dead queue because
+/// that one is the first that has a place for it.
+#[test]
+fn a_dead_queue_takes_nothing_of_others() {
+    for gated in [false, true] {
+        let set = |c: &mut DiskConfig| {
+            if gated {
+                c.zoned_qd1_writes = Some(true);
+            } else {
+                (c.scheduler, c.queue_depth) = (Scheduler::MqDeadline, 1);
+            }
+        };
+        let (mut r, fuse) = rig_with(&[(64, 4), (64, 4)], set);
+        r.submit(0, [token(write(0, 8), 0)]);
+        r.submit(1, [token(write(64, 8), 1), token(write(128, 8), 2), token(write(192, 8), 3)]);
+        fuse.store(POLL, Ordering::SeqCst);
+        r.poll(0);
+        let done: Vec<_> = r.finish().iter().map(|b| b.status).collect();
+        assert_eq!(done, [Status::NoDevice, Status::Ok, Status::Ok, Status::Ok], "gated: {gated}");
+        // Later, too; and what the dead queue is given goes the way of all, which is another's.
+        r.submit(0, [token(write(256, 8), 0)]);
+        r.submit(1, [token(write(320, 8), 1)]);
+        let done: Vec<_> = r.finish().iter().map(|b| b.status).collect();
+        assert_eq!(done, [Status::Ok, Status::Ok], "gated: {gated}");
+        // Until there is no other.
+        drop(r.queues.remove(1));
+        assert_eq!(r.run(0, [write(384, 8)]), [Status::NoDevice]);
+        assert!(r.disk.single_writer().1.is_none() && r.disk.scheduled() == 0);
+        assert_eq!(lost_bios(), 0);
+    }
+}
+
+/// W13: a queue that dies while the disk is being frozen leaves its turn, or its place in the scheduler, to one that has said
+/// that it is idle. The freeze waits for that one again; a queue that is dropped with an errand becomes an orphan.
+#[test]
+fn a_freeze_waits_for_what_a_dead_queue_left() {
+    for gated in [false, true] {
+        for drops in [false, true] {
+            let set = |c: &mut DiskConfig| {
+                (c.scheduler, c.queue_depth) = (Scheduler::MqDeadline, 1);
+                c.zoned_qd1_writes = Some(gated);
+            };
+            let (mut r, fuse) = rig_with(&[(64, 4), (64, 4), (64, 4)], set);
+            r.submit(0, [write(0, 8)]);
+            r.submit(2, [write(64, 8), write(128, 8)]);
+            let freeze = r.disk.begin_freeze();
+            r.poll(1);
+            r.poll(2);
+            assert!(!freeze.poll());
+            fuse.store(POLL, Ordering::SeqCst);
+            r.poll(0);
+            assert_eq!(r.done.pop().map(|b| b.status), Some(Status::NoDevice));
+            // It has nothing any more, and says so.
+            r.poll(0);
+            assert!(!freeze.poll(), "gated: {gated}: two writes are on their way");
+            assert!(r.queues[1].is_busy());
+            if drops {
+                drop(r.queues.remove(1));
+            }
+            let mut rounds = 0;
+            while !freeze.poll() {
+                r.step();
+                rounds += 1;
+                assert!(rounds < 100, "hang: {:?}", r.queues);
+            }
+            assert_eq!(r.disk.counters().waiting, 0);
+            drop(freeze);
+            let done: Vec<_> = r.finish().iter().map(|b| b.status).collect();
+            assert_eq!(done, [Status::Ok; 2], "gated: {gated}, drops: {drops}");
+        }
+    }
 }

@@ -171,6 +171,21 @@ fn shuttle_a_tag_comes_back_from_another() {
 }
 
 #[test]
+fn shuttle_a_dead_queue_leaves_its_turn() {
+    check("a_dead_queue_leaves_its_turn", turns::a_dead_queue_leaves_its_turn);
+}
+
+#[test]
+fn shuttle_a_dead_queue_leaves_its_place() {
+    check("a_dead_queue_leaves_its_place", turns::a_dead_queue_leaves_its_place);
+}
+
+#[test]
+fn shuttle_a_dead_queue_against_a_freeze() {
+    check("a_dead_queue_against_a_freeze", turns::a_dead_queue_against_a_freeze);
+}
+
+#[test]
 fn shuttle_an_orphan_that_the_device_tells_of() {
     check("an_orphan_that_the_device_tells_of", turns::an_orphan_that_the_device_tells_of);
 }

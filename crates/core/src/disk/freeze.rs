@@ -47,7 +47,12 @@ pub(crate) fn acknowledge(lane: &Lane, state: u32) -> bool {
     if frozen {
         let version = state / VERSION;
         let busy = lane.is_busy() && !planted(Bug::AckBeforeIdle);
-        lane.mailbox.ack.store(version << 1 | u32::from(busy), Ordering::Release);
+        let word = version << 1 | u32::from(busy);
+        if lane.late.is_some() {
+            lane.mailbox.acknowledge(word);
+        } else {
+            lane.mailbox.ack.store(word, Ordering::Release);
+        }
     }
     frozen
 }
@@ -77,6 +82,7 @@ impl Freeze {
         if planted(Bug::FreezeTooEarly) {
             return true;
         }
+        // Locked to the end: see `errands`.
         lock(&self.shared.queues).iter().flatten().all(|q| {
             let ack = q.ack.load(Ordering::Acquire);
             // 23 bits of version, wrapping.

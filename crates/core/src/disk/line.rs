@@ -35,6 +35,11 @@ impl Lane {
         }
         self.held.append(&mut self.free);
         let mut may_take = ended && !looked && !planted(Bug::SchedulerAsleep);
+        // Only a queue whose device is watched can be down.
+        let watched = self.late.is_some();
+        if watched {
+            may_take |= self.run_errands();
+        }
         if self.wait.is_some() {
             self.check_wait(shared, layout, now);
         }
@@ -50,10 +55,13 @@ impl Lane {
             }
             if layout.scheduled {
                 may_take |= self.feed(shared, layout, now);
-                if may_take {
+                if may_take && !(watched && self.leaves_to_another(shared, true)) {
                     self.take_turns(shared, layout, now);
                 }
             } else {
+                if watched {
+                    self.leaves_to_another(shared, false);
+                }
                 self.send_line(shared, layout);
             }
             // A zone whose turn it was may have had nothing to write any more.

@@ -1,13 +1,18 @@
 //! Where BIOs that another queue completed wait for their owner.
 
+use super::queue::Ready;
 use super::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
 use crate::bio::Bio;
 use crate::planted::{Bug, planted};
+use std::collections::VecDeque;
 use std::task::Waker;
 
 #[derive(Debug, Default)]
 struct Inner {
     bios: Vec<Box<Bio>>,
+    /// What a queue whose device is gone has left to this one, and whether the scheduler is to be asked (`errands.rs`).
+    errands: Vec<Ready>,
+    ask: bool,
     waker: Option<Waker>,
     closed: bool,
 }
@@ -63,6 +68,10 @@ pub(crate) struct Mailbox {
     filled: AtomicBool,
     /// The freeze that the owner has seen, with the lowest bit set while it still had work (see `freeze`).
     pub(crate) ack: AtomicU32,
+    /// There are errands.
+    errands: AtomicBool,
+    /// The owner's queue of the device takes nothing any more: no errands for it.
+    pub(crate) down: AtomicBool,
     /// `lock` mode: requests of the owner that others have completed.
     pub(crate) tags_back: AtomicU32,
     /// On a line of its own: the owner writes it while others deliver.
@@ -116,7 +125,7 @@ impl Mailbox {
     /// sides hold the lock, a delivery either is seen here or wakes.
     pub(crate) fn arm(&self, waker: &Waker) -> bool {
         let mut inner = lock(&self.inner);
-        if !inner.bios.is_empty() {
+        if !inner.bios.is_empty() || inner.ask || !inner.errands.is_empty() {
             return false;
         }
         match &mut inner.waker {
@@ -132,11 +141,54 @@ impl Mailbox {
         call(waker);
     }
 
-    /// Nothing is delivered any more.
-    pub(crate) fn close(&self) -> Vec<Box<Bio>> {
+    /// Leaves `entries` to the owner, and wakes him. False: he has gone.
+    pub(crate) fn push_errands(&self, entries: &mut VecDeque<Ready>, ask: bool) -> bool {
         let mut inner = lock(&self.inner);
+        if inner.closed {
+            return false;
+        }
+        inner.errands.extend(entries.drain(..));
+        inner.ask |= ask;
+        self.errands.store(true, Ordering::Release);
+        // Whatever he said of a freeze before.
+        if !planted(Bug::ErrandKeepsIdle) {
+            self.ack.fetch_or(1, Ordering::AcqRel);
+        }
+        let waker = if planted(Bug::ErrandInSilence) { None } else { inner.waker.take() };
+        drop(inner);
+        call(waker);
+        true
+    }
+
+    /// Whether there are errands.
+    #[inline]
+    pub(crate) fn has_errands(&self) -> bool {
+        self.errands.load(Ordering::Acquire)
+    }
+
+    /// Moves them to the end of `line`; returns whether the scheduler is to be asked.
+    pub(crate) fn take_errands(&self, line: &mut VecDeque<Ready>) -> bool {
+        let mut inner = lock(&self.inner);
+        line.extend(inner.errands.drain(..));
+        self.errands.store(false, Ordering::Release);
+        std::mem::take(&mut inner.ask)
+    }
+
+    /// The owner's word to a freeze; `idle` does not hold while there are errands.
+    pub(crate) fn acknowledge(&self, word: u32) {
+        let inner = lock(&self.inner);
+        let busy = inner.ask || !inner.errands.is_empty();
+        self.ack.store(word | u32::from(busy), Ordering::Release);
+    }
+
+    /// Nothing is delivered any more. `None`: there are errands, and it stays open.
+    pub(crate) fn close(&self) -> Option<Vec<Box<Bio>>> {
+        let mut inner = lock(&self.inner);
+        if inner.ask || !inner.errands.is_empty() {
+            return None;
+        }
         inner.closed = true;
-        std::mem::take(&mut inner.bios)
+        Some(std::mem::take(&mut inner.bios))
     }
 }
 
@@ -211,7 +263,7 @@ mod loom_tests {
                     mailbox.push(std::iter::once(bio)).map_or_else(|back| back.len(), |()| 0)
                 })
             };
-            let left = mailbox.close().len();
+            let left = mailbox.close().map_or(0, |bios| bios.len());
             let back = pusher.join().expect("the pusher ends");
             assert_eq!(left + back, 1);
         });

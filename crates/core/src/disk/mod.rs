@@ -10,6 +10,7 @@
 mod attr;
 mod config;
 mod elevator;
+mod errands;
 mod freeze;
 mod late;
 mod layout;
@@ -247,10 +248,10 @@ impl Disk {
         let mut late = None;
         let settings = self.config();
         if settings.timeout.is_some() || settings.survive_panics {
-            let count = Arc::new(AtomicU32::new(0));
+            let toll = Arc::new(watch::Toll::default());
             let (timeout, tickets) = (settings.timeout, self.shared.late.clone());
-            lower = Box::new(watch::Watch::new(lower, timeout, places, count.clone(), tickets));
-            late = Some(count);
+            lower = Box::new(watch::Watch::new(lower, timeout, places, toll.clone(), tickets));
+            late = Some(toll);
         }
         let depth = u64::from(config.depth);
         let depths = self.shared.depths.fetch_add(depth, Ordering::Relaxed) + depth;

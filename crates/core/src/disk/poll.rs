@@ -88,8 +88,8 @@ impl DiskQueue {
         if self.lane.is_closed() {
             return;
         }
-        if !self.lane.holds_commands() {
-            return self.unregister();
+        if !self.lane.holds_commands() && self.unregister() {
+            return;
         }
         let lane = std::mem::replace(&mut self.lane, Lane::closed());
         if let Some(bell) = &lane.bell {
@@ -106,10 +106,12 @@ impl DiskQueue {
         }
     }
 
-    fn unregister(&mut self) {
+    /// False: another queue has just left something to this one.
+    fn unregister(&mut self) -> bool {
         let id = self.lane.id;
         debug_assert!(self.lane.early.is_empty(), "a rejected BIO is outstanding");
-        for mut bio in self.lane.mailbox.close() {
+        let Some(left) = self.lane.mailbox.close() else { return false };
+        for mut bio in left {
             bio.in_flight = false;
         }
         self.lane.id = Lane::CLOSED;
@@ -122,6 +124,7 @@ impl DiskQueue {
             // Somebody who sleeps may be the only one left to poll them.
             self.shared.wake_all();
         }
+        true
     }
 }
 

@@ -6,7 +6,8 @@ use super::layout::Layout;
 use super::mailbox::Mailbox;
 use super::orphans::Bell;
 use super::split::Parent;
-use super::sync::{AtomicU32, Ordering, lock};
+use super::sync::{Ordering, lock};
+use super::watch::Toll;
 use super::{ORPHANS, Shared};
 use crate::bio::{Bio, BioPool, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
 use crate::device::Queue;
@@ -100,7 +101,7 @@ pub(crate) struct Lane {
     /// What its queue of the device wakes.
     pub(crate) bell: Option<Arc<Bell>>,
     /// With a timeout: commands that were given up and are still at the device.
-    pub(crate) late: Option<Arc<AtomicU32>>,
+    pub(crate) late: Option<Arc<Toll>>,
     /// The disk's tickets.
     pub(crate) tickets: Arc<LateTable>,
     /// The mailboxes of the other queues, by id.
@@ -213,8 +214,8 @@ impl DiskQueue {
             return 0;
         }
         drop(std::mem::replace(&mut self.lane.lower, Box::new(Gone)));
-        if let Some(n) = &self.lane.late {
-            n.store(0, Ordering::Release);
+        if let Some(toll) = &self.lane.late {
+            toll.late.store(0, Ordering::Release);
         }
         self.close();
         late
@@ -356,6 +357,7 @@ impl Lane {
             || !self.ready.is_empty()
             || !self.line.is_empty()
             || self.wait.is_some()
+            || self.late.is_some() && self.mailbox.has_errands()
     }
 
     /// The next moment at which polling this queue does something by itself.
@@ -382,7 +384,7 @@ impl Lane {
     }
 
     fn nr_late(&self) -> u32 {
-        self.late.as_ref().map_or(0, |n| n.load(Ordering::Acquire))
+        self.late.as_ref().map_or(0, |toll| toll.late.load(Ordering::Acquire))
     }
 
     #[inline]

@@ -14,7 +14,7 @@
 
 use super::late::{FOREVER, LateTable};
 use super::queue::Gone;
-use super::sync::{AtomicU32, Ordering};
+use super::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::bio::{BioNote, Command, Commands, MIXED, NO_SLOT, Status, UNSENT};
 use crate::device::Queue;
 use crate::planted::{Bug, planted};
@@ -60,11 +60,20 @@ pub(crate) struct Watch {
     /// No command is due before this.
     next_due: Nanos,
     /// How many were given up and are not back.
-    late: Arc<AtomicU32>,
+    toll: Arc<Toll>,
     table: Arc<LateTable>,
     /// What goes up without the device.
     failed: Commands,
     seen: Nanos,
+}
+
+/// What a queue of the device has lost, for the lane above it.
+#[derive(Debug, Default)]
+pub(crate) struct Toll {
+    /// Commands that were given up and are not back.
+    pub(crate) late: AtomicU32,
+    /// It has panicked.
+    pub(crate) dead: AtomicBool,
 }
 
 /// Calls into a device. `None`: it panicked.
@@ -78,7 +87,7 @@ impl Watch {
         lower: Box<dyn Queue>,
         timeout: Option<Nanos>,
         places: u16,
-        late: Arc<AtomicU32>,
+        toll: Arc<Toll>,
         table: Arc<LateTable>,
     ) -> Watch {
         let places = usize::from(places);
@@ -92,7 +101,7 @@ impl Watch {
             free: Vec::with_capacity(places),
             nr: 0,
             next_due: Nanos(u64::MAX),
-            late,
+            toll,
             table,
             failed: Commands::new(),
             seen: Nanos(0),
@@ -168,7 +177,7 @@ impl Watch {
             {
                 slot.state = State::Free;
                 self.free.push(i);
-                self.late.fetch_sub(1, Ordering::AcqRel);
+                self.toll.late.fetch_sub(1, Ordering::AcqRel);
                 self.table.close(ticket);
                 c.slot = NO_SLOT;
                 if !planted(Bug::LateCountedTwice) {
@@ -214,7 +223,7 @@ impl Watch {
         }
         for i in self.due(now) {
             let ticket = self.table.open();
-            self.late.fetch_add(1, Ordering::AcqRel);
+            self.toll.late.fetch_add(1, Ordering::AcqRel);
             self.slots[i as usize].state = State::GivenUp(ticket);
             self.replace(i, Status::Timeout, ticket, done);
         }
@@ -225,6 +234,7 @@ impl Watch {
     #[cold]
     fn bury(&mut self) {
         self.dead = true;
+        self.toll.dead.store(true, Ordering::Release);
         self.table.dead_queues.fetch_add(1, Ordering::Relaxed);
         // Not dropped: threads or a kernel may go on with what it holds.
         std::mem::forget(std::mem::replace(&mut self.lower, Box::new(Gone)));
@@ -236,7 +246,7 @@ impl Watch {
         }
         self.failed = failed;
         // None of them comes back: their tickets stay open.
-        self.late.store(0, Ordering::Release);
+        self.toll.late.store(0, Ordering::Release);
     }
 
     /// What the device does not get; `slot`: [`UNSENT`] if it has not even seen it.
@@ -258,7 +268,7 @@ impl Queue for Watch {
         if self.panicked.get() && !self.dead {
             self.bury();
         }
-        if self.dead || self.late.load(Ordering::Acquire) as usize >= self.places {
+        if self.dead || self.toll.late.load(Ordering::Acquire) as usize >= self.places {
             return self.turn_away(commands, UNSENT);
         }
         let due = Nanos(self.timeout.map_or(u64::MAX, |t| now.0.saturating_add(t.0)));

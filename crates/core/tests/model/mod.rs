@@ -63,6 +63,8 @@ pub(crate) struct Floor {
     strict: bool,
     /// Most commands while a scheduler is on.
     depth: u64,
+    /// A queue with a write to this sector panics when it is polled.
+    dies_at: Option<u64>,
     /// What the device does when it has finished something.
     tells: Option<Line>,
 }
@@ -288,11 +290,21 @@ impl Queue for GroundQueue {
         if self.floor.tells.as_ref().is_some_and(|line| !line.has_rung()) {
             return;
         }
+        let dies = self.floor.dies_at;
+        let dies = dies.is_some_and(|at| {
+            self.held.iter().any(|c| c.sector.0 == at && c.op == Op::WriteZeroes)
+        });
         for mut c in self.held.drain(..) {
             if c.op != Op::ReportZones {
                 self.floor.leaves(&mut c);
             }
-            done.push_back(c);
+            if !dies {
+                done.push_back(c);
+            }
+        }
+        if dies {
+            // Without a message: there are thousands of schedules.
+            std::panic::resume_unwind(Box::new("the device panics on purpose"));
         }
     }
 
@@ -312,6 +324,8 @@ pub(crate) struct World {
     pub(crate) zone_blocks: u32,
     pub(crate) fails_at: u64,
     pub(crate) strict: bool,
+    /// Where a write kills its queue of the device.
+    pub(crate) dies_at: Option<u64>,
     /// The device [tells](Line), and has no deadlines.
     pub(crate) tells: bool,
     pub(crate) config: DiskConfig,
@@ -320,7 +334,15 @@ pub(crate) struct World {
 impl Default for World {
     fn default() -> Self {
         let config = DiskConfig { shards: 1, ..DiskConfig::default() };
-        World { zones: 1, zone_blocks: 8, fails_at: 0, strict: true, tells: false, config }
+        World {
+            zones: 1,
+            zone_blocks: 8,
+            fails_at: 0,
+            strict: true,
+            dies_at: None,
+            tells: false,
+            config,
+        }
     }
 }
 
@@ -336,6 +358,7 @@ impl World {
             fails_at: self.fails_at,
             strict: self.strict,
             depth: if self.config.queue_depth == 0 { 0xff } else { self.config.queue_depth.into() },
+            dies_at: self.dies_at,
             tells: self.tells.then(Line::default),
         });
         let plugs = self.config.mode == Mode::Plug;

@@ -259,3 +259,58 @@ pub(crate) fn an_orphan_that_the_device_tells_of() {
     assert_eq!(a.join().expect("the parked one"), [ok(1, 1)]);
     floor.check_rest(&disk);
 }
+
+/// A device queue dies with B's write; A is listed, or in the scheduler, and C too.
+fn doomed(scheduler: Scheduler) -> World {
+    let set = |c: &mut DiskConfig| {
+        (c.scheduler, c.queue_depth, c.survive_panics) = (scheduler, 1, true);
+        c.zoned_qd1_writes = Some(scheduler == Scheduler::None);
+    };
+    World { dies_at: Some(0), ..world(set) }
+}
+
+fn a_dead_queue(scheduler: Scheduler) {
+    let (disk, floor) = doomed(scheduler).open();
+    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
+    let mut a = Client::new(&disk).with([zeroes(Z1 * B, 1, 1)]);
+    b.submit();
+    a.submit();
+    let a = thread::spawn(move || a.finish());
+    let dead = Answer { token: 2, status: Status::NoDevice, sector: Sector(0) };
+    assert_eq!(b.finish(), [dead]);
+    assert_eq!(a.join().expect("the listed one"), [ok(1, Z1)], "the dead queue failed it");
+    floor.check_idle(&disk);
+}
+
+/// B's queue of the device dies with the write of its turn: A, who is listed and sleeps, goes on in its place.
+pub(crate) fn a_dead_queue_leaves_its_turn() {
+    a_dead_queue(Scheduler::None);
+}
+
+/// The same with a scheduler: A's request is in it, and A sleeps.
+pub(crate) fn a_dead_queue_leaves_its_place() {
+    a_dead_queue(Scheduler::MqDeadline);
+}
+
+/// What a dead queue leaves goes to one that has told a freeze that it is idle (W13).
+pub(crate) fn a_dead_queue_against_a_freeze() {
+    let (disk, floor) = doomed(Scheduler::MqDeadline).open();
+    let mut a = Client::new(&disk).with([read(Z1 * B, 1)]);
+    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
+    b.submit();
+    a.submit();
+    let freeze = disk.begin_freeze();
+    // It has nothing that it could do, and says so.
+    a.poll();
+    let b = thread::spawn(move || b.finish());
+    if freeze.poll() {
+        floor.frozen();
+        a.poll();
+        floor.thawing();
+    }
+    drop(freeze);
+    assert_eq!(a.finish(), [ok(1, Z1)], "it goes on in its place");
+    let dead = Answer { token: 2, status: Status::NoDevice, sector: Sector(0) };
+    assert_eq!(b.join().expect("whose queue died"), [dead]);
+    floor.check_idle(&disk);
+}
