@@ -36,7 +36,7 @@ use crate::zone::{Condition, Geometry, Limits, ZoneInfo};
 use exec::Shared;
 use std::sync::Arc;
 use std::task::Waker;
-use timing::{Drive, Profile, TimedQueue};
+use timing::{Drive, DriveStats, Profile, TimedQueue};
 
 /// An emulated zoned disk.
 ///
@@ -128,6 +128,11 @@ impl EmuDisk {
     /// What its queues have carried out so far. Exact when they rest.
     pub fn stats(&self) -> Stats {
         self.shared.hooks.stats()
+    }
+
+    /// What the drive whose times it keeps has done; `None` of a disk without.
+    pub fn drive_stats(&self) -> Option<DriveStats> {
+        self.drive.as_ref().map(|d| d.stats())
     }
 
     /// Makes one command fail. Several faults may wait; each counts on its own.

@@ -61,6 +61,42 @@ impl Outbox {
     }
 }
 
+/// What a drive has done, as its model counts it.
+///
+/// ```
+/// use zoneplug_core::emu::{EmuDisk, EmuKind, timing::Profile};
+/// let disk = EmuDisk::timed(&Profile::builtin("smr30").unwrap(), EmuKind::Null).unwrap();
+/// assert_eq!(disk.drive_stats().map(|s| s.moves), Some(0));
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DriveStats {
+    /// Accesses for which the head had to seek or to wait for the platter. An SSD has none.
+    pub moves: u64,
+    /// How long it sought and waited.
+    pub positioning: Nanos,
+    /// How long the medium was at work, positioning included: the head of a disk, the data path of an SSD.
+    pub busy: Nanos,
+}
+
+impl DriveStats {
+    /// What was done since an earlier look.
+    #[must_use]
+    pub fn since(self, before: DriveStats) -> DriveStats {
+        let less = |a: Nanos, b: Nanos| Nanos(a.0.saturating_sub(b.0));
+        DriveStats {
+            moves: self.moves.saturating_sub(before.moves),
+            positioning: less(self.positioning, before.positioning),
+            busy: less(self.busy, before.busy),
+        }
+    }
+
+    fn access(&mut self, positioning: Nanos, whole: Nanos) {
+        self.moves += u64::from(positioning.0 > 0);
+        self.positioning = self.positioning.plus(positioning);
+        self.busy = self.busy.plus(whole);
+    }
+}
+
 /// The drive as all its queues see it.
 #[derive(Debug)]
 struct State {
@@ -111,6 +147,13 @@ impl Drive {
             Model::Zns(p) => ModelState::Zns(zns::Zns::new(profile, p)),
         };
         Drive(Mutex::new(State { model, out: Outbox::default() }))
+    }
+
+    pub(super) fn stats(&self) -> DriveStats {
+        match &self.lock().model {
+            ModelState::Smr(m) => m.stats(),
+            ModelState::Zns(m) => m.stats(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -10,7 +10,7 @@
 use super::cached::{Entry, Head, Runs};
 use super::platter::{Place, Platter};
 use super::profile::{Destage, Profile, SmrParams};
-use super::{Held, Outbox, span};
+use super::{DriveStats, Held, Outbox, span};
 use crate::bio::{Flags, Op};
 use crate::unit::{Nanos, SECTOR_SHIFT};
 use std::collections::VecDeque;
@@ -67,6 +67,7 @@ pub(super) struct Smr {
     run_sectors: u64,
     reads_in_turn: u32,
     writes_in_turn: u64,
+    stats: DriveStats,
 }
 
 impl Smr {
@@ -90,7 +91,12 @@ impl Smr {
             run_sectors: 0,
             reads_in_turn: 0,
             writes_in_turn: 0,
+            stats: DriveStats::default(),
         }
+    }
+
+    pub(super) fn stats(&self) -> DriveStats {
+        self.stats
     }
 
     pub(super) fn take(&mut self, now: Nanos, zone: u32, offset: u32, held: Held) {
@@ -213,7 +219,7 @@ impl Smr {
     }
 
     /// When an access that starts now is over.
-    fn access(&self, now: Nanos, zone: u32, offset: u32, place: Place, sectors: u32) -> Nanos {
+    fn access(&mut self, now: Nanos, zone: u32, offset: u32, place: Place, sectors: u32) -> Nanos {
         let here = zone == self.head.zone && offset == self.head.offset;
         let mut wait = 0;
         if !(here && now == self.head_since) {
@@ -224,7 +230,9 @@ impl Smr {
             let missed = turn > self.platter.turn_ns() - self.platter.turn_ns() / 100_000;
             wait = seek + if missed { 0 } else { turn };
         }
-        Nanos(now.0 + u64::from(wait) + self.platter.transfer_ns(zone, sectors))
+        let whole = Nanos(u64::from(wait) + self.platter.transfer_ns(zone, sectors));
+        self.stats.access(Nanos(u64::from(wait)), whole);
+        now.plus(whole)
     }
 
     pub(super) fn advance(&mut self, now: Nanos, out: &mut Outbox) {

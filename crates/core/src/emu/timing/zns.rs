@@ -3,7 +3,7 @@
 //! tells one number of theirs from another.
 
 use super::profile::{Profile, ZnsParams};
-use super::{Held, Outbox, span};
+use super::{DriveStats, Held, Outbox, span};
 use crate::bio::Op;
 use crate::unit::{Nanos, SECTOR_SHIFT};
 use std::collections::VecDeque;
@@ -18,6 +18,7 @@ pub(super) struct Zns {
     drive: Nanos,
     /// Commands at the drive and their ends, in order.
     pending: VecDeque<(Nanos, Held)>,
+    stats: DriveStats,
 }
 
 impl Zns {
@@ -27,21 +28,30 @@ impl Zns {
             zones: vec![Nanos(0); profile.zones as usize],
             drive: Nanos(0),
             pending: VecDeque::new(),
+            stats: DriveStats::default(),
         }
+    }
+
+    pub(super) fn stats(&self) -> DriveStats {
+        self.stats
     }
 
     pub(super) fn take(&mut self, now: Nanos, zone: u32, held: Held) {
         let p = &self.p;
         let bytes = u64::from(held.command.len_sectors) << SECTOR_SHIFT;
+        let path = span(bytes, p.drive_rate);
+        if held.command.op.has_data() || held.command.op == Op::WriteZeroes {
+            self.stats.access(Nanos(0), path);
+        }
         let end = match held.command.op {
             Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
                 let own = &mut self.zones[zone as usize];
-                self.drive = self.drive.max(now).plus(span(bytes, p.drive_rate));
+                self.drive = self.drive.max(now).plus(path);
                 *own = (*own).max(now).plus(span(bytes, p.zone_rate)).max(self.drive);
                 own.plus(p.latency)
             }
             Op::Read => {
-                self.drive = self.drive.max(now).plus(span(bytes, p.drive_rate));
+                self.drive = self.drive.max(now).plus(path);
                 self.drive.plus(p.read_latency)
             }
             // What was acknowledged is safe: the buffers of such drives are.
