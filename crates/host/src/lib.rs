@@ -26,4 +26,6 @@ pub use clock::Clock;
 pub use crypt::CryptDisk;
 pub use hosted::{Frozen, HostedDisk};
 pub use shelf::{Withheld, leaked_buffers};
-pub use spec::{DiskSpec, Level, base_of, file_of, keeps_data, open_device, take_config};
+pub use spec::{
+    DiskSpec, Level, base_of, file_of, keeps_data, open_device, take_config, take_profile,
+};

@@ -123,26 +123,41 @@ fn open_file(spec: &mut Spec, look: bool) -> Result<Arc<FileDisk>, Error> {
 /// Its tags are those of the drive, unless `tags` says otherwise.
 fn open_timed(spec: &mut Spec) -> Result<(Arc<EmuDisk>, u16), Error> {
     let kind = if spec.take_flag("data")? == Some(true) { EmuKind::Mem } else { EmuKind::Null };
-    let profile = match Profile::from_spec(spec) {
-        Some(profile) => profile?,
-        None if spec.kind() == "sim" => {
-            let Some(path) = spec.take_text("profile") else {
-                return Err(Error::invalid("sim without a profile").hint(
-                    "say sim,profile=FILE with the numbers of a drive, or sim-smr30 for a known one",
-                ));
-            };
-            let text = std::fs::read_to_string(&path).map_err(|e| {
-                Error::new(ErrorKind::NotFound, format!("the profile {path} cannot be read: {e}"))
-                    .hint("zoneplug's own profiles are called sim-smr30, sim-smr20, sim-smr14, sim-zns1")
-                    .source(e)
-            })?;
-            let stem = Path::new(&path).file_stem().and_then(|s| s.to_str()).unwrap_or("profile");
-            Profile::from_text(spec, stem, &text)?
-        }
-        None => return Err(spec.unknown_kind(&KINDS)),
-    };
+    let profile = take_profile(spec).unwrap_or_else(|| Err(spec.unknown_kind(&KINDS)))?;
     spec.finish()?;
     Ok((EmuDisk::timed(&profile, kind)?, profile.queue_depth))
+}
+
+/// Takes the profile that a specification names, `sim-smr30` or `sim,profile=FILE`, with the options that are keys of
+/// profiles. `None`: it names no drive that is modelled.
+///
+/// ```
+/// use zoneplug_core::spec::Spec;
+/// let mut spec = Spec::parse("sim-smr30,cache=64M").unwrap();
+/// let profile = zoneplug_host::take_profile(&mut spec).unwrap().unwrap();
+/// assert_eq!(profile.name, "smr30");
+/// assert!(zoneplug_host::take_profile(&mut Spec::parse("mem").unwrap()).is_none());
+/// ```
+pub fn take_profile(spec: &mut Spec) -> Option<Result<Profile, Error>> {
+    if let Some(profile) = Profile::from_spec(spec) {
+        return Some(profile);
+    }
+    (spec.kind() == "sim").then(|| from_file(spec))
+}
+
+fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
+    let Some(path) = spec.take_text("profile") else {
+        return Err(Error::invalid("sim without a profile").hint(
+            "say sim,profile=FILE with the numbers of a drive, or sim-smr30 for a known one",
+        ));
+    };
+    let text = std::fs::read_to_string(&path).map_err(|e| {
+        Error::new(ErrorKind::NotFound, format!("the profile {path} cannot be read: {e}"))
+            .hint("zoneplug's own profiles are called sim-smr30, sim-smr20, sim-smr14, sim-zns1")
+            .source(e)
+    })?;
+    let stem = Path::new(&path).file_stem().and_then(|s| s.to_str()).unwrap_or("profile");
+    Profile::from_text(spec, stem, &text)
 }
 
 /// The deadline of commands. 0 would give them none, so it is not one.
