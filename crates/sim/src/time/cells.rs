@@ -94,6 +94,14 @@ impl HostTimes {
         next: Nanos(0),
         cpu: Nanos(2_400),
     };
+
+    /// Of the host above such a drive.
+    pub fn of(profile: &Profile) -> HostTimes {
+        match profile.model {
+            Model::Smr(_) => HostTimes::DISK,
+            Model::Zns(_) => HostTimes::NVME,
+        }
+    }
 }
 
 impl Workload {

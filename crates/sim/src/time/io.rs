@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::OnceLock;
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, IoBuf, Nanos, Op, Sector, Status, ZoneNo};
 
 /// A client of a run: a state machine that is told when its BIOs are done and when a timer is due.
 pub trait Client {
@@ -20,6 +20,12 @@ pub trait Client {
 
     /// A timer that it set is due.
     fn timer(&mut self, io: &mut Io, token: u32);
+
+    /// One of its BIOs failed. `false`: that ends the run with an error, for a model never causes it. Who sends what others
+    /// recorded has to expect it.
+    fn failed(&mut self, _io: &mut Io, _bio: Finished, _status: Status) -> bool {
+        false
+    }
 }
 
 /// A BIO that is done.
@@ -27,14 +33,16 @@ pub trait Client {
 pub struct Finished {
     /// What the client called it.
     pub token: u32,
+    /// What it did.
+    pub op: Op,
     /// Where it was, or where an append landed.
     pub sector: Sector,
     /// How long it was.
     pub sectors: u32,
 }
 
-/// The longest BIO of a client.
-const MAX_BYTES: u32 = 16 << 20;
+/// The longest BIO of a client with data.
+pub const MAX_BYTES: u32 = 16 << 20;
 
 /// Memory that every BIO of every run names and no timed disk touches.
 fn memory() -> &'static IoBuf {
@@ -48,6 +56,7 @@ struct Sent {
     client: u16,
     token: u32,
     at: Nanos,
+    out: bool,
 }
 
 /// The client's side of a run.
@@ -66,10 +75,13 @@ pub struct Io {
     timers: BinaryHeap<Reverse<(Nanos, u64, u16, u32)>>,
     set: u64,
     geometry: Geometry,
+    keep_latencies: bool,
+    /// A client ended the run.
+    pub(super) ended: Option<Result<(), Error>>,
 }
 
 impl Io {
-    pub(super) fn new(geometry: Geometry, clients: usize) -> Io {
+    pub(super) fn new(geometry: Geometry, clients: usize, keep_latencies: bool) -> Io {
         Io {
             now: Nanos(0),
             completed: Nanos(0),
@@ -82,6 +94,8 @@ impl Io {
             timers: BinaryHeap::new(),
             set: 0,
             geometry,
+            keep_latencies,
+            ended: None,
         }
     }
 
@@ -113,15 +127,21 @@ impl Io {
 
     /// Submits a BIO of at most 16 MiB. All share their memory: a disk of a run keeps no data.
     pub fn submit(&mut self, op: Op, sector: Sector, sectors: u32, token: u32) {
+        self.submit_with(op, sector, sectors, Flags::NONE, token);
+    }
+
+    /// The same with flags, such as FUA.
+    pub fn submit_with(&mut self, op: Op, sector: Sector, sectors: u32, flags: Flags, token: u32) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.sent.push(Sent::default());
             self.sent.len() as u32 - 1
         });
-        self.sent[slot as usize] = Sent { client: self.current, token, at: self.now };
+        self.sent[slot as usize] = Sent { client: self.current, token, at: self.now, out: true };
         let mut bio = self.pool.get();
         let bytes = if op.has_data() { sectors << 9 } else { 0 };
         bio.set(op, sector, sectors, memory().slice(0, bytes));
         bio.token = u64::from(slot);
+        bio.flags = flags;
         self.clients[usize::from(self.current)].submitted();
         self.out.push_back(bio);
     }
@@ -143,6 +163,20 @@ impl Io {
         self.completed
     }
 
+    /// Ends the run: its length is the time until now. With an error the run fails.
+    pub fn end(&mut self, result: Result<(), Error>) {
+        self.ended.get_or_insert(result);
+    }
+
+    /// Notes what is outstanding now in the clients' reports.
+    pub(super) fn note_waiting(&mut self) {
+        for sent in self.sent.iter().filter(|s| s.out) {
+            let client = &mut self.clients[usize::from(sent.client)];
+            client.waiting += 1;
+            client.oldest = client.oldest.max(Nanos(self.now.0.saturating_sub(sent.at.0)));
+        }
+    }
+
     pub(super) fn next_timer(&self) -> Option<Nanos> {
         self.timers.peek().map(|Reverse(t)| t.0)
     }
@@ -152,18 +186,27 @@ impl Io {
         self.timers.pop().map(|Reverse((_, _, client, token))| (client, token))
     }
 
-    /// A BIO is back: whose it is, and what the client is told. `Err`: it failed.
-    pub(super) fn back(&mut self, bio: Box<Bio>) -> Result<(u16, Finished), (Op, Sector, Status)> {
-        if !bio.status.is_ok() {
-            return Err((bio.op, bio.sector, bio.status));
-        }
+    /// A BIO is back: whose it is, what the client is told, and whether it failed.
+    pub(super) fn back(&mut self, bio: Box<Bio>) -> (u16, Finished, Status) {
         let slot = bio.token as u32;
         let sent = self.sent[slot as usize];
+        self.sent[slot as usize].out = false;
         self.free.push(slot);
         let took = Nanos(self.completed.0.saturating_sub(sent.at.0));
-        self.clients[usize::from(sent.client)].finished(bio.len_sectors, took);
-        let f = Finished { token: sent.token, sector: bio.sector, sectors: bio.len_sectors };
+        let client = &mut self.clients[usize::from(sent.client)];
+        let status = bio.status;
+        if status.is_ok() {
+            client.finished(bio.len_sectors, took, self.keep_latencies);
+        } else {
+            client.failed(status);
+        }
+        let f = Finished {
+            token: sent.token,
+            op: bio.op,
+            sector: bio.sector,
+            sectors: bio.len_sectors,
+        };
         self.pool.put(bio);
-        Ok((sent.client, f))
+        (sent.client, f, status)
     }
 }

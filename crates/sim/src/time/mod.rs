@@ -18,7 +18,8 @@
 //! | `run.rs` | the loop: time, polls, timers |
 //! | `io.rs` | what a client may do |
 //! | `report.rs` | what came of it |
-//! | `client/` | fio's zoned mode, sequential writers, readers |
+//! | `client/` | fio's zoned mode, sequential writers, readers, traces |
+//! | `trace/` | block traces as text |
 //! | `cells.rs` | the workloads of the published tables |
 
 mod cells;
@@ -26,9 +27,12 @@ mod client;
 mod io;
 mod report;
 mod run;
+pub mod trace;
 
 pub use cells::{Cell, Expect, GEOMETRIES, HostTimes, Layer, SEEDS, Sample, Table, Unit, Workload};
-pub use client::{RandomReader, SeqWriter, ZoneWriter};
-pub use io::{Client, Finished, Io};
+pub use client::{
+    Adapted, Pace, Place, RandomReader, Replayed, SeqWriter, TraceClient, ZoneWriter,
+};
+pub use io::{Client, Finished, Io, MAX_BYTES};
 pub use report::{ClientReport, Report};
 pub use run::Run;

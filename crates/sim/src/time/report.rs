@@ -1,6 +1,8 @@
 //! What came of a run.
 
-use zoneplug_core::Nanos;
+use std::collections::BTreeMap;
+use zoneplug_core::emu::timing::DriveStats;
+use zoneplug_core::{Nanos, Status};
 
 /// What one client got in the time that was measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -9,8 +11,15 @@ pub struct ClientReport {
     pub bytes: u64,
     /// BIOs that were done.
     pub bios: u64,
-    /// How long each took, in nanoseconds, from submission to the device's completion; ascending.
+    /// How long each took, in nanoseconds, from submission to the device's completion; ascending. Empty in a run that
+    /// does not keep them.
     pub latencies: Vec<u64>,
+    /// BIOs that were outstanding at the end.
+    pub waiting: u32,
+    /// How long the oldest of them had waited. One that nobody served is in no latency, but here.
+    pub oldest: Nanos,
+    /// BIOs that failed, by status.
+    pub refused: BTreeMap<Status, u64>,
     /// Sum over submissions of the BIOs that were outstanding then, and their number.
     outstanding: (u64, u64),
     in_flight: u32,
@@ -23,11 +32,19 @@ impl ClientReport {
         self.outstanding.1 += 1;
     }
 
-    pub(super) fn finished(&mut self, sectors: u32, took: Nanos) {
+    pub(super) fn finished(&mut self, sectors: u32, took: Nanos, keep: bool) {
         self.in_flight -= 1;
         self.bytes += u64::from(sectors) << 9;
         self.bios += 1;
-        self.latencies.push(took.0);
+        if keep {
+            self.latencies.push(took.0);
+        }
+    }
+
+    #[cold]
+    pub(super) fn failed(&mut self, status: Status) {
+        self.in_flight -= 1;
+        *self.refused.entry(status).or_default() += 1;
     }
 
     /// What was done until now is not measured.
@@ -35,6 +52,7 @@ impl ClientReport {
         self.bytes = 0;
         self.bios = 0;
         self.latencies.clear();
+        self.refused.clear();
     }
 
     /// The latency that so many of 1000 BIOs do not exceed.
@@ -57,6 +75,8 @@ pub struct Report {
     pub length: Nanos,
     /// Each client's part.
     pub clients: Vec<ClientReport>,
+    /// What the drive did in that time.
+    pub drive: DriveStats,
     /// Write commands that the device got, from the start.
     pub write_commands: u64,
     /// Sectors that they wrote.

@@ -4,11 +4,13 @@
 //! the device is seen [`Run::work`] later, and that is when the next command of its zone leaves. Timers that are due at the
 //! moment of a poll come before it.
 
-use super::io::{Client, Io};
+use super::cells::HostTimes;
+use super::io::{Client, Finished, Io};
 use super::report::Report;
 use zoneplug_core::disk::{Disk, DiskConfig};
-use zoneplug_core::emu::timing::Profile;
+use zoneplug_core::emu::timing::{DriveStats, Profile};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_core::sched::Scheduler;
 use zoneplug_core::{Bios, Error, ErrorKind, Nanos};
 
 /// What is run: a drive, how the disk on it is opened, and how long.
@@ -26,6 +28,8 @@ pub struct Run {
     pub warm_up: Nanos,
     /// Time measured.
     pub length: Nanos,
+    /// Whether reports have the latency of every BIO: 8 bytes each.
+    pub keep_latencies: bool,
     /// Also check at the device that no two writes of a zone are under way at a time (I1).
     pub paranoid: bool,
 }
@@ -43,18 +47,53 @@ impl Run {
             work: Nanos(5_000),
             warm_up: Nanos(5_000_000_000),
             length: Nanos(40_000_000_000),
+            keep_latencies: true,
             paranoid: false,
         }
     }
 
+    /// A run on a drive whose disk is opened in this way, above the host that goes with the drive.
+    ///
+    /// ```
+    /// use zoneplug_core::{disk::DiskConfig, emu::timing::Profile, sched::Scheduler};
+    /// use zoneplug_sim::time::Run;
+    /// let config = DiskConfig { scheduler: Scheduler::MqDeadline, ..DiskConfig::default() };
+    /// let run = Run::on(Profile::builtin("smr30").unwrap(), config);
+    /// assert_eq!((run.disk.queue_depth, run.tags), (31, 62));
+    /// ```
+    pub fn on(profile: Profile, config: DiskConfig) -> Run {
+        let mut run = Run::new(profile);
+        run.work = HostTimes::of(&run.profile).work;
+        run.disk = config;
+        if run.disk.scheduler != Scheduler::None {
+            // Linux gives a scheduler twice the tags of the device, and 256 at most.
+            let own = match run.disk.queue_depth {
+                0 => u32::MAX,
+                n => n,
+            };
+            run.disk.queue_depth = own.min(u32::from(run.tags));
+            run.tags = 2 * run.tags.min(128);
+        }
+        run
+    }
+
     /// Runs it. An error: the disk is not possible, or a BIO failed, which a client model never causes.
     pub fn go(&self, mut clients: Vec<Box<dyn Client>>) -> Result<Report, Error> {
+        let mut all: Vec<&mut dyn Client> = Vec::with_capacity(clients.len());
+        for client in &mut clients {
+            all.push(&mut **client);
+        }
+        self.go_with(&mut all)
+    }
+
+    /// The same with clients that are looked at afterwards.
+    pub fn go_with(&self, clients: &mut [&mut dyn Client]) -> Result<Report, Error> {
         let mut config = EmuConfig::new(EmuKind::Null, self.profile.geometry()?);
         config.limits = self.profile.limits();
         config.paranoid = self.paranoid;
         let geometry = config.geometry.clone();
         let device = EmuDisk::timed_with(&self.profile, config)?;
-        for client in &mut clients {
+        for client in &mut *clients {
             for (zone, wp) in client.prepare(&geometry) {
                 device.set_write_pointer(zone, wp);
             }
@@ -65,19 +104,20 @@ impl Run {
             now
         })?;
         let mut queue = disk.open_polled_queue(DEPTH, self.tags)?;
-        let mut io = Io::new(geometry, clients.len());
+        let mut io = Io::new(geometry, clients.len(), self.keep_latencies);
         // The drive's clock went on while the disk was opened.
         io.now = now;
         let begin = now.plus(self.warm_up);
         let end = begin.plus(self.length);
         let mut measuring = false;
+        let mut before = DriveStats::default();
         for (i, client) in clients.iter_mut().enumerate() {
             io.current = i as u16;
             client.start(&mut io);
         }
         let (mut one, mut done) = (Bios::new(), Bios::new());
         let mut poll_at: Option<Nanos> = None;
-        loop {
+        while io.ended.is_none() {
             // Each BIO by itself, as a program submits them.
             while let Some(bio) = io.out.pop_front() {
                 one.push_back(bio);
@@ -98,6 +138,7 @@ impl Run {
             };
             if next > begin && !measuring {
                 measuring = true;
+                before = device.drive_stats().unwrap_or_default();
                 io.clients.iter_mut().for_each(super::ClientReport::begin);
             }
             if next > end {
@@ -115,19 +156,24 @@ impl Run {
             io.completed = Nanos(next.0.saturating_sub(self.work.0));
             queue.poll(next, &mut done);
             while let Some(bio) = done.pop_front() {
-                match io.back(bio) {
-                    Ok((client, finished)) => {
-                        io.current = client;
-                        clients[usize::from(client)].finished(&mut io, finished);
-                    }
-                    Err((op, sector, status)) => {
-                        let what = format!("{} at {sector} of a client model: {status}", op.name());
-                        return Err(Error::new(ErrorKind::Io, what)
-                            .hint("this is a bug of the model, or of the layer"));
-                    }
+                let (client, finished, status) = io.back(bio);
+                io.current = client;
+                let client = &mut clients[usize::from(client)];
+                if status.is_ok() {
+                    client.finished(&mut io, finished);
+                } else if !client.failed(&mut io, finished, status) {
+                    let Finished { op, sector, .. } = finished;
+                    let what = format!("{} at {sector} of a client model: {status}", op.name());
+                    return Err(Error::new(ErrorKind::Io, what)
+                        .hint("this is a bug of the model, or of the layer"));
                 }
             }
         }
+        io.note_waiting();
+        let length = match io.ended.take() {
+            Some(result) => result.map(|()| Nanos(io.now.0.saturating_sub(begin.0)))?,
+            None => self.length,
+        };
         let stats = device.stats();
         if stats.overlaps > 0 {
             return Err(Error::new(ErrorKind::Io, format!("{} writes overlapped", stats.overlaps))
@@ -135,7 +181,8 @@ impl Run {
         }
         let writes = [zoneplug_core::Op::Write, zoneplug_core::Op::ZoneAppend];
         let report = Report {
-            length: self.length,
+            length,
+            drive: device.drive_stats().unwrap_or_default().since(before),
             clients: io
                 .clients
                 .into_iter()

@@ -1,0 +1,386 @@
+//! Where the parts of a recorded operation go on a zoned disk, and what each has to wait for. Owns a write pointer and a
+//! queue for each zone that is touched; sends nothing itself.
+//!
+//! Zone management that was recorded waits for the writes of its zone that are outstanding, and later writes of the zone
+//! wait for it: so it was when it was recorded, on a disk that may have been faster. Nothing else waits in
+//! [`Place::Exact`]. In [`Place::Log`] a write goes to the write pointer of the zone of its address; one that finds no room
+//! there waits until the zone is at rest, and has it reset; if a zone more would be active than may be, the one that was
+//! written least recently is finished first.
+
+use super::trace::Adapted;
+use crate::time::trace::TraceEvent;
+use std::collections::{BTreeMap, VecDeque};
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Flags, Op, Sector, Status, ZoneNo};
+
+/// How addresses become places in zones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// As they are. What is not at a write pointer is refused.
+    Exact {
+        /// Zones that were partly written before, and their write pointers.
+        begin: Vec<(ZoneNo, u32)>,
+    },
+    /// Writes go to the write pointer of the zone of their address. Reads go to their address, whatever is there.
+    Log,
+}
+
+/// What one BIO does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    pub(super) op: Op,
+    pub(super) sector: Sector,
+    pub(super) sectors: u32,
+    /// The zone in which it waits for its turn; `None`: it does not.
+    pub(super) zone: Option<ZoneNo>,
+    pub(super) offset: u32,
+    pub(super) flags: Flags,
+    pub(super) token: u32,
+}
+
+#[derive(Debug, Default)]
+struct Zone {
+    wp: u32,
+    capacity: u32,
+    start: u64,
+    len: u32,
+    /// Writes outstanding.
+    writes: u32,
+    /// The last of these was an append.
+    appending: bool,
+    /// Management is outstanding.
+    managed: bool,
+    /// One of the active ones at the device, as far as that is known here.
+    active: bool,
+    /// Waits for a place among the active ones.
+    wants_place: bool,
+    waiting: VecDeque<Part>,
+    /// Counts writes to the disk: when it was written last.
+    used: u64,
+}
+
+/// All zones that were touched.
+#[derive(Debug)]
+pub(super) struct Placing {
+    log: bool,
+    begin: Vec<(ZoneNo, u32)>,
+    zones: BTreeMap<u32, Zone>,
+    /// Zones whose queues may have something that can be sent.
+    look: VecDeque<u32>,
+    /// What waits for nothing.
+    ready: VecDeque<Part>,
+    /// Zones that wait for a place among the active ones.
+    crowd: VecDeque<u32>,
+    /// Active zones, and how many there may be; 0: any number.
+    active: u32,
+    max_active: u32,
+    granularity: u32,
+    append_max: u32,
+    uses: u64,
+    /// Parts that wait in zones, or are outstanding there.
+    in_zones: u64,
+    /// A reset of all zones waits for what was before it, and this for that.
+    held: VecDeque<Part>,
+    /// It is outstanding.
+    resetting_all: bool,
+    /// The token of management that nobody recorded.
+    own: u32,
+}
+
+impl Placing {
+    /// For a disk with these limits. `own`: the token of management that nobody recorded.
+    pub(super) fn new(place: Place, limits: &Limits, own: u32) -> Placing {
+        let (log, begin) = match place {
+            Place::Exact { begin } => (false, begin),
+            Place::Log => (true, Vec::new()),
+        };
+        Placing {
+            log,
+            begin,
+            zones: BTreeMap::new(),
+            look: VecDeque::new(),
+            ready: VecDeque::new(),
+            crowd: VecDeque::new(),
+            active: 0,
+            max_active: match (limits.max_open_zones, limits.max_active_zones) {
+                (0, n) | (n, 0) => n,
+                (open, active) => open.min(active),
+            },
+            granularity: limits.write_granularity_sectors.max(1),
+            append_max: limits.visible_append_sectors(u32::MAX),
+            uses: 0,
+            in_zones: 0,
+            held: VecDeque::new(),
+            resetting_all: false,
+            own,
+        }
+    }
+
+    /// The zones that were partly written before.
+    pub(super) fn begin(&self) -> Vec<(ZoneNo, u32)> {
+        self.begin.clone()
+    }
+
+    /// Cuts an operation into parts: none crosses a zone where that would matter, none is longer than a BIO may be.
+    pub(super) fn split(
+        &mut self,
+        g: &Geometry,
+        event: &TraceEvent,
+        max: u32,
+        parts: &mut Vec<Part>,
+        adapted: &mut Adapted,
+    ) {
+        let part = |op, sector, sectors| Part {
+            op,
+            sector: Sector(sector),
+            sectors,
+            zone: None,
+            offset: 0,
+            flags: Flags::NONE,
+            token: 0,
+        };
+        let disk = g.capacity().0;
+        let (mut at, mut left) = (event.sector, event.sectors);
+        if matches!(event.op, Op::Flush | Op::ZoneResetAll) {
+            return parts.push(part(event.op, 0, 0));
+        }
+        if at + left > disk {
+            if !self.log {
+                // The disk refuses it, whatever it is: one BIO says so.
+                let one = left.min(u64::from(max)) as u32;
+                return parts.push(part(event.op, at, one));
+            }
+            adapted.wrapped += 1;
+        }
+        let discards = event.op == Op::Discard;
+        let begun = parts.len();
+        while left > 0 {
+            let (zone, offset) = g.zone_of(Sector(at % disk));
+            let len = left.min(u64::from(g.zone_len_sectors(zone) - offset)) as u32;
+            at += u64::from(len);
+            left -= u64::from(len);
+            let start = g.zone_start(zone);
+            let conventional = g.is_conventional(zone);
+            let mut put = |op: Op, offset: u32, sectors: u32, queued: bool| {
+                let mut p = part(op, start.0 + u64::from(offset), sectors);
+                (p.zone, p.offset) = (queued.then_some(zone), offset);
+                if queued {
+                    let z = self.zones.entry(zone.0).or_default();
+                    (z.capacity, z.start) = (g.capacity_of(zone), start.0);
+                    z.len = g.zone_len_sectors(zone);
+                }
+                parts.push(p);
+            };
+            match event.op {
+                Op::Discard if !conventional => {
+                    // A drive with zones forgets whole zones only.
+                    if offset == 0 && len == g.zone_len_sectors(zone) {
+                        put(Op::ZoneReset, 0, len, true);
+                    }
+                }
+                // Places in zones are not those that were recorded: neither are the zones that should be open.
+                Op::ZoneOpen | Op::ZoneClose if self.log => {}
+                op if op.is_zone_management() => put(op, offset, len, !conventional),
+                Op::ZoneAppend if !conventional => {
+                    let unit = self.granularity;
+                    let mut n = len;
+                    let mut most = max;
+                    if self.log {
+                        n = n.next_multiple_of(unit).min(g.capacity_of(zone));
+                        most = max.min(self.append_max) / unit * unit;
+                    }
+                    while n > 0 {
+                        let one = n.min(most.max(1));
+                        put(Op::ZoneAppend, 0, one, true);
+                        n -= one;
+                    }
+                }
+                op => {
+                    let op = if op == Op::ZoneAppend { Op::Write } else { op };
+                    let (mut o, mut n) = (offset, len);
+                    if self.log {
+                        // Reads stay inside of what can be written; writes are whole blocks.
+                        let capacity = g.capacity_of(zone);
+                        let unit = self.granularity;
+                        n = (o % unit + n).next_multiple_of(unit).min(capacity);
+                        o = (o - o % unit).min(capacity - n);
+                    }
+                    let queued = op != Op::Read && !conventional;
+                    let unit = max / self.granularity * self.granularity;
+                    while n > 0 {
+                        let one = n.min(unit.max(1));
+                        put(op, o, one, queued);
+                        o += one;
+                        n -= one;
+                    }
+                }
+            }
+        }
+        adapted.dropped_discards += u64::from(discards && parts.len() == begun);
+    }
+
+    /// Takes a part to be sent.
+    pub(super) fn queue(&mut self, part: Part) {
+        let all = part.op == Op::ZoneResetAll;
+        if all || part.zone.is_some() && !self.held.is_empty() {
+            return self.held.push_back(part);
+        }
+        let zone = part.zone.and_then(|z| Some((z.0, self.zones.get_mut(&z.0)?)));
+        let Some((number, zone)) = zone else { return self.ready.push_back(part) };
+        self.in_zones += 1;
+        zone.waiting.push_back(part);
+        if zone.waiting.len() == 1 {
+            self.look.push_back(number);
+        }
+    }
+
+    /// The next part that may be sent.
+    pub(super) fn next(&mut self, adapted: &mut Adapted) -> Option<Part> {
+        if let Some(part) = self.ready.pop_front() {
+            return Some(part);
+        }
+        while let Some(&number) = self.look.front() {
+            if let Some(part) = self.next_of(number, adapted) {
+                return Some(part);
+            }
+            self.look.pop_front();
+        }
+        if self.in_zones == 0 && !self.resetting_all && !self.held.is_empty() {
+            self.resetting_all = true;
+            return self.held.front().copied();
+        }
+        None
+    }
+
+    fn next_of(&mut self, number: u32, adapted: &mut Adapted) -> Option<Part> {
+        let log = self.log;
+        let zone = self.zones.get_mut(&number)?;
+        let mut part = *zone.waiting.front()?;
+        if zone.managed || zone.wants_place {
+            return None;
+        }
+        if part.op.is_zone_management() {
+            if zone.writes > 0 {
+                return None;
+            }
+            zone.managed = true;
+            return zone.waiting.pop_front();
+        }
+        // The layer knows no write pointer after a native append, so as a log a zone has the one or the other.
+        if log && zone.wp > 0 && !zone.appending {
+            part.op = if part.op == Op::ZoneAppend { Op::Write } else { part.op };
+        }
+        let appends = part.op == Op::ZoneAppend;
+        let strange = log && zone.wp > 0 && zone.appending && !appends;
+        if zone.writes > 0 && zone.appending != appends {
+            // Native appends are not plugged: nothing orders them and writes but who sends them.
+            return None;
+        }
+        if log {
+            if strange || zone.wp + part.sectors > zone.capacity {
+                if zone.writes > 0 {
+                    return None;
+                }
+                adapted.resets += 1;
+                zone.managed = true;
+                return self.own(number, Op::ZoneReset);
+            }
+            if !zone.active && self.max_active > 0 && self.active >= self.max_active {
+                zone.wants_place = true;
+                self.crowd.push_back(number);
+                return self.make_place(adapted);
+            }
+            self.active += u32::from(!std::mem::replace(&mut zone.active, true));
+            adapted.moved += u64::from(!appends && part.offset != zone.wp);
+            if !appends {
+                part.sector = Sector(zone.start + u64::from(zone.wp));
+            }
+            zone.wp += part.sectors;
+        }
+        self.uses += 1;
+        (zone.used, zone.appending) = (self.uses, appends);
+        zone.writes += 1;
+        zone.waiting.pop_front();
+        Some(part)
+    }
+
+    /// Finishes the active zone that was written least recently, if one is at rest.
+    fn make_place(&mut self, adapted: &mut Adapted) -> Option<Part> {
+        let rests = |z: &Zone| z.active && z.writes == 0 && !z.managed && z.waiting.is_empty();
+        let resting = self.zones.iter_mut().filter(|(_, z)| rests(z));
+        let (&number, zone) = resting.min_by_key(|(_, z)| z.used)?;
+        zone.managed = true;
+        adapted.finishes += 1;
+        self.own(number, Op::ZoneFinish)
+    }
+
+    /// Management that nobody recorded.
+    fn own(&self, number: u32, op: Op) -> Option<Part> {
+        let zone = self.zones.get(&number)?;
+        Some(Part {
+            op,
+            sector: Sector(zone.start),
+            sectors: zone.len,
+            zone: None,
+            offset: 0,
+            flags: Flags::NONE,
+            token: self.own,
+        })
+    }
+
+    /// The reset of all zones is back: what was behind it goes on.
+    fn all_reset(&mut self, status: Status) {
+        if status.is_ok() {
+            self.zones.values_mut().for_each(|z| (z.wp, z.active) = (0, false));
+            self.active = 0;
+        }
+        self.resetting_all = false;
+        let mut behind = std::mem::take(&mut self.held);
+        behind.pop_front();
+        for part in behind {
+            self.queue(part);
+        }
+    }
+
+    /// A part is back. `own`: nobody recorded it.
+    pub(super) fn done(&mut self, g: &Geometry, op: Op, sector: Sector, own: bool, status: Status) {
+        if op == Op::ZoneResetAll {
+            return self.all_reset(status);
+        }
+        if matches!(op, Op::Read | Op::Flush | Op::Discard) || !g.contains(sector, 1) {
+            return;
+        }
+        let number = g.zone_of(sector).0.0;
+        let Some(zone) = self.zones.get_mut(&number) else { return };
+        self.in_zones = self.in_zones.saturating_sub(u64::from(!own));
+        if op.is_zone_management() {
+            if !zone.managed {
+                return;
+            }
+            zone.managed = false;
+            // What failed is not tried again: writes go on, and say why they cannot.
+            match op {
+                Op::ZoneReset => zone.wp = 0,
+                Op::ZoneFinish => zone.wp = zone.capacity,
+                _ => {}
+            }
+        } else {
+            zone.writes = zone.writes.saturating_sub(1);
+        }
+        // A zone is full when its last write is done, not when that is sent.
+        let ends = op == Op::ZoneReset || zone.wp == zone.capacity;
+        if ends && zone.writes == 0 {
+            self.active -= u32::from(std::mem::take(&mut zone.active));
+        }
+        if !zone.waiting.is_empty() {
+            self.look.push_back(number);
+        }
+        // There may be a place, or a zone that can make one.
+        if let Some(waits) = self.crowd.pop_front() {
+            if let Some(zone) = self.zones.get_mut(&waits) {
+                zone.wants_place = false;
+            }
+            self.look.push_back(waits);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! A line of `blkparse`'s default output: `%D %2c %8s %5T.%9t %5p %2a %3d`, then what its action has to say.
+
+use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, shown, words};
+use zoneplug_core::{Nanos, Op};
+
+/// Actions that blkparse knows. `ZP` and `ZU` are plugging of zones; `m` is a message.
+const ACTIONS: &[&[u8]] = &[
+    b"Q", b"M", b"F", b"G", b"S", b"R", b"D", b"C", b"P", b"U", b"UT", b"T", b"I", b"X", b"B",
+    b"A", b"m", b"ZP", b"ZU",
+];
+
+/// How the tables begin that blkparse prints at its end.
+const TABLES: &[&[u8]] = &[
+    b"CPU",
+    b"Total",
+    b"Reads",
+    b"Read",
+    b"IO",
+    b"Throughput",
+    b"Events",
+    b"Skips",
+    b"Input",
+    b"Writes",
+];
+
+/// Reads a line; `wanted` is the action whose events are asked for: `Q` or `D`.
+pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
+    let mut w = words(text);
+    let Some(device) = w.next() else { return Ok(Line::Other) };
+    if !is_device(device) {
+        let known = TABLES.iter().any(|t| device.starts_with(t));
+        return Ok(if known { Line::Other } else { Line::Unknown });
+    }
+    let (Some(cpu), Some(seq), Some(time), Some(pid), Some(action)) =
+        (w.next(), w.next(), w.next(), w.next(), w.next())
+    else {
+        return Ok(Line::Unknown);
+    };
+    let numbers = [cpu, seq, pid].into_iter().all(|n| number(n).is_some());
+    if !numbers || !ACTIONS.contains(&action) {
+        return Ok(Line::Unknown);
+    }
+    let is_wanted = action == [wanted];
+    if !is_wanted && action != b"C" {
+        return Ok(Line::Other);
+    }
+    let at = seconds(time).ok_or_else(|| {
+        (format!("{} is no time", shown(time)), "seconds and nanoseconds, as in 0.000001500")
+    })?;
+    if action == b"C" {
+        return Ok(Line::Completion(device, at));
+    }
+    let Some(rwbs) = w.next() else { return Ok(Line::Unknown) };
+    let Some(kind) = Kind::of(rwbs) else { return Ok(Line::Unknown) };
+    let flush = Raw { at, op: Op::Flush, fua: false, preflush: false, sector: 0, sectors: 0 };
+    let (sector, plus, sectors) = (w.next(), w.next(), w.next());
+    let (Some(sector), Some(b"+"), Some(sectors)) = (sector, plus, sectors) else {
+        // A flush moves nothing; a payload is a command of SCSI, not of a block device.
+        let flushes = kind.preflush || kind.op == Some(Op::Flush);
+        return Ok(if flushes { Line::Event(device, flush) } else { Line::Other });
+    };
+    let place = || Some((number(sector)?, number(sectors)?));
+    let (sector, sectors) =
+        place().filter(|&(s, n)| s < MAX_SECTOR && n < MAX_SECTOR).ok_or_else(|| {
+            let what = format!("{} + {} is no place on a disk", shown(sector), shown(sectors));
+            (what, "a sector and a number of sectors, as in 2048 + 8")
+        })?;
+    if kind.op == Some(Op::Flush) || sectors == 0 && kind.preflush {
+        return Ok(Line::Event(device, flush));
+    }
+    let Some(op) = kind.op else { return Ok(Line::Other) };
+    let whole_disk = op == Op::ZoneResetAll;
+    if sectors == 0 && !whole_disk {
+        return Ok(Line::Other);
+    }
+    let raw = Raw { at, op, fua: kind.fua, preflush: kind.preflush, sector, sectors };
+    Ok(Line::Event(device, raw))
+}
+
+/// `8,16`.
+fn is_device(word: &[u8]) -> bool {
+    let mut parts = word.split(|b| *b == b',');
+    let pair = (parts.next().and_then(number), parts.next().and_then(number), parts.next());
+    matches!(pair, (Some(_), Some(_), None))
+}
+
+/// `12.000000345`.
+fn seconds(word: &[u8]) -> Option<Nanos> {
+    let dot = word.iter().position(|b| *b == b'.')?;
+    let (whole, part) = (number(&word[..dot])?, &word[dot + 1..]);
+    if part.len() != 9 {
+        return None;
+    }
+    let ns = whole.checked_mul(1_000_000_000)?.checked_add(number(part)?)?;
+    (ns < MAX_TIME).then_some(Nanos(ns))
+}
+
+/// What the letters of the field RWBS say.
+struct Kind {
+    /// `None`: no operation that a disk carries out.
+    op: Option<Op>,
+    preflush: bool,
+    fua: bool,
+}
+
+impl Kind {
+    /// `F` before the operation is a flush, after it FUA. `None`: these are no such letters.
+    fn of(rwbs: &[u8]) -> Option<Kind> {
+        let (preflush, rest) = match rwbs {
+            [b'F', rest @ ..] => (true, rest),
+            rest => (false, rest),
+        };
+        let (op, rest) = match rest {
+            [b'Z', b'R', b'A', rest @ ..] => (Some(Op::ZoneResetAll), rest),
+            [b'Z', b'A', rest @ ..] => (Some(Op::ZoneAppend), rest),
+            [b'Z', b'R', rest @ ..] => (Some(Op::ZoneReset), rest),
+            [b'Z', b'O', rest @ ..] => (Some(Op::ZoneOpen), rest),
+            [b'Z', b'C', rest @ ..] => (Some(Op::ZoneClose), rest),
+            [b'Z', b'F', rest @ ..] => (Some(Op::ZoneFinish), rest),
+            [b'D', b'E', rest @ ..] | [b'D', rest @ ..] => (Some(Op::Discard), rest),
+            [b'W', b'Z', rest @ ..] => (Some(Op::WriteZeroes), rest),
+            [b'W', rest @ ..] => (Some(Op::Write), rest),
+            [b'R', rest @ ..] => (Some(Op::Read), rest),
+            [b'F', rest @ ..] if preflush => (Some(Op::Flush), rest),
+            [b'N', rest @ ..] => (None, rest),
+            [] if preflush => (Some(Op::Flush), rest),
+            rest if preflush => (Some(Op::Flush), rest),
+            _ => return None,
+        };
+        let known = rest.iter().all(|b| matches!(b, b'F' | b'A' | b'S' | b'M' | b'B' | b'U'));
+        known.then(|| Kind { op, preflush, fua: rest.contains(&b'F') })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// (letters, operation, preflush, FUA)
+    #[test]
+    fn the_letters_of_an_operation() {
+        for (letters, op, preflush, fua) in [
+            ("W", Some(Op::Write), false, false),
+            ("WS", Some(Op::Write), false, false),
+            ("FWFS", Some(Op::Write), true, true),
+            ("WFSM", Some(Op::Write), false, true),
+            ("RA", Some(Op::Read), false, false),
+            ("RSM", Some(Op::Read), false, false),
+            ("D", Some(Op::Discard), false, false),
+            ("DE", Some(Op::Discard), false, false),
+            ("FF", Some(Op::Flush), true, false),
+            ("F", Some(Op::Flush), true, false),
+            ("FN", None, true, false),
+            ("N", None, false, false),
+            ("ZA", Some(Op::ZoneAppend), false, false),
+            ("ZAF", Some(Op::ZoneAppend), false, true),
+            ("ZR", Some(Op::ZoneReset), false, false),
+            ("ZRA", Some(Op::ZoneResetAll), false, false),
+            ("ZRS", Some(Op::ZoneReset), false, false),
+            ("ZFS", Some(Op::ZoneFinish), false, false),
+        ] {
+            let k = Kind::of(letters.as_bytes()).expect(letters);
+            assert_eq!((k.op, k.preflush, k.fua), (op, preflush, fua), "{letters}");
+        }
+        for letters in ["", "X", "WQ", "Z", "ZX", "w"] {
+            assert!(Kind::of(letters.as_bytes()).is_none(), "{letters}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_what_it_says() {
+        let event = |text: &str| match line(text.as_bytes(), b'Q') {
+            Ok(Line::Event(device, raw)) => (String::from_utf8_lossy(device).into_owned(), raw),
+            other => panic!("{text}: {other:?}"),
+        };
+        let (device, raw) =
+            event("  8,16   0        3     1.000002000   100  Q WSM 9000 + 8 [two words]");
+        assert_eq!(
+            (device.as_str(), raw.at, raw.sector, raw.sectors),
+            ("8,16", Nanos(1_000_002_000), 9000, 8)
+        );
+        let (_, raw) = event("259,0   11    12345     0.000000001     1  Q  FW [fio]");
+        assert_eq!((raw.op, raw.sectors), (Op::Flush, 0));
+        for other in [
+            "",
+            "  8,16   0        3     0.000000500   100  G   W 2048 + 128 [fio]",
+            "  8,16   0       14     0.000009500   100 UT   N [fio] 1",
+            "  8,16   0       13     0.000009000   100  P   N [fio]",
+            "  8,0    0       15     0.000009600   100  A   R 5000 + 16 <- (8,1) 4000",
+            "  8,16   0        0     0.000009800     0  m   N cfq hello Q W 5 + 8",
+            "  8,16   0        3     0.000000500   100  Q   R 255 (12 00 00 00) [x]",
+            "CPU0 (b):",
+            " Reads Queued:           2,        8KiB\t Writes Queued:           5,     1096KiB",
+            "Throughput (R/W): 0KiB/s / 0KiB/s",
+        ] {
+            assert_eq!(line(other.as_bytes(), b'Q'), Ok(Line::Other), "{other}");
+        }
+        for unknown in
+            ["hello", "8 0 3 0.5 1 Q W 1 + 1", "8,16 0 3", "8,16 0 3 0.000000001 7 ! W 1 + 1"]
+        {
+            assert_eq!(line(unknown.as_bytes(), b'Q'), Ok(Line::Unknown), "{unknown}");
+        }
+        for wrong in [
+            "8,16 0 3 0.5 1 Q W 1 + 1",
+            "8,16 0 3 0.000000001 1 Q W x + 1",
+            "8,16 0 3 0.000000001 1 Q W 99999999999999999999999 + 1",
+            "8,16 0 3 99999999999999.000000001 1 Q W 1 + 1",
+        ] {
+            assert!(line(wrong.as_bytes(), b'Q').is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A line of fio's iologs: `FILE add|open|close`, `FILE ACTION OFFSET LENGTH` in bytes, and in version 3 a time in
+//! microseconds before each (fio 3.33 writes and reads microseconds).
+
+use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, shown, words};
+use zoneplug_core::{Nanos, Op};
+
+/// Reads a line below the first one.
+pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
+    let mut w = words(text);
+    let mut at = Nanos(0);
+    let mut first = w.next();
+    if timed && let Some(time) = first {
+        let Some(us) = number(time) else { return Ok(Line::Unknown) };
+        at = us.checked_mul(1_000).filter(|ns| *ns < MAX_TIME).map(Nanos).ok_or_else(|| {
+            (format!("{} is no time", shown(time)), "microseconds from the start of the run")
+        })?;
+        first = w.next();
+    }
+    let Some(file) = first else { return Ok(Line::Other) };
+    let Some(action) = w.next() else { return Ok(Line::Unknown) };
+    let op = match action {
+        b"add" | b"open" | b"close" => return Ok(Line::Other),
+        b"read" => Op::Read,
+        b"write" => Op::Write,
+        b"trim" => Op::Discard,
+        b"sync" | b"datasync" | b"sync_file_range" => Op::Flush,
+        b"wait" => Op::ReportZones,
+        _ => return Ok(Line::Unknown),
+    };
+    let (Some(offset), Some(length)) = (w.next(), w.next()) else {
+        let what = format!("{} without an offset and a length", shown(action));
+        return Err((what, "FILE ACTION OFFSET LENGTH, both in bytes"));
+    };
+    let place = || Some((number(offset)?, number(length)?));
+    let (offset, length) =
+        place().filter(|&(o, n)| o >> 9 < MAX_SECTOR && n >> 9 < MAX_SECTOR).ok_or_else(|| {
+            let what = format!("{} {} is no place on a disk", shown(offset), shown(length));
+            (what, "an offset and a length in bytes, as in 4096 65536")
+        })?;
+    if op == Op::ReportZones {
+        // A wait; version 3 has times instead.
+        let ns = offset.checked_mul(1_000).filter(|ns| *ns < MAX_TIME && !timed);
+        return ns.map(|ns| Line::Wait(Nanos(ns))).ok_or_else(|| {
+            let what =
+                format!("wait {} is not possible here", shown(words(text).last().unwrap_or(b"")));
+            (what, "version 2 waits for microseconds; version 3 has a time in each line instead")
+        });
+    }
+    if op == Op::Flush {
+        let raw = Raw { at, op, fua: false, preflush: false, sector: 0, sectors: 0 };
+        return Ok(Line::Event(file, raw));
+    }
+    if length == 0 {
+        return Ok(Line::Other);
+    }
+    // A file may be written from any byte on; a disk has sectors.
+    let (sector, end) = (offset >> 9, (offset + length).div_ceil(512));
+    let raw = Raw { at, op, fua: false, preflush: false, sector, sectors: end - sector };
+    Ok(Line::Event(file, raw))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_what_it_says() {
+        let event = |text: &str, timed| match line(text.as_bytes(), timed) {
+            Ok(Line::Event(file, raw)) => (String::from_utf8_lossy(file).into_owned(), raw),
+            other => panic!("{text}: {other:?}"),
+        };
+        let (file, raw) = event("78 /dev/sda write 4096 65536", true);
+        assert_eq!(
+            (file.as_str(), raw.at, raw.sector, raw.sectors),
+            ("/dev/sda", Nanos(78_000), 8, 128)
+        );
+        // Bytes that are no sectors: all sectors that they touch.
+        let (_, raw) = event("f read 511 2", false);
+        assert_eq!((raw.op, raw.sector, raw.sectors), (Op::Read, 0, 2));
+        assert_eq!(event("f trim 0 512", false).1.op, Op::Discard);
+        assert_eq!(event("5 f datasync 1900544 0", true).1.op, Op::Flush);
+        assert_eq!(line(b"f wait 300000 0", false), Ok(Line::Wait(Nanos(300_000_000))));
+        for (other, timed) in
+            [("", false), ("5", true), ("f add", false), ("9 f close", true), ("f read 0 0", false)]
+        {
+            assert_eq!(line(other.as_bytes(), timed), Ok(Line::Other), "{other}");
+        }
+        for (unknown, timed) in
+            [("f", false), ("f write 0 512", true), ("f fly 0 512", false), ("hello world", false)]
+        {
+            assert_eq!(line(unknown.as_bytes(), timed), Ok(Line::Unknown), "{unknown}");
+        }
+        for (wrong, timed) in [
+            ("f write 0", false),
+            ("f write -1 512", false),
+            ("f write 0 18446744073709551615", false),
+            ("18446744073709551615 f write 0 512", true),
+            ("1 f wait 5 0", true),
+        ] {
+            assert!(line(wrong.as_bytes(), timed).is_err(), "{wrong}");
+        }
+    }
+}

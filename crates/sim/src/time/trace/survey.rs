@@ -1,0 +1,200 @@
+//! A trace, looked at once: what is in it, and whether it is one of a zoned disk. Owns counts, and a write pointer for
+//! each zone that the trace touches.
+
+use super::reader::no_trace;
+use super::{Format, Reader, Seen, TraceEvent};
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Error, Nanos, Op, Sector, ZoneNo};
+
+/// What is in a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    /// How it is written.
+    pub format: Format,
+    /// Writes and zone appends, and their bytes.
+    pub writes: u64,
+    /// Their bytes.
+    pub written: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Their bytes.
+    pub read: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Discards.
+    pub discards: u64,
+    /// Zone management.
+    pub management: u64,
+    /// The end of the last sector that is named.
+    pub end_sector: u64,
+    /// From the first event to the last.
+    pub span: Nanos,
+    /// Lines, and what was passed over.
+    pub seen: Seen,
+}
+
+impl Survey {
+    /// Reads all of a trace. `fits` are told of each event. A trace without an operation is an error.
+    pub fn of<R: BufRead>(mut trace: Reader<R>, fits: &mut [Fit]) -> Result<Survey, Error> {
+        let mut s = Survey {
+            format: trace.format(),
+            writes: 0,
+            written: 0,
+            reads: 0,
+            read: 0,
+            flushes: 0,
+            discards: 0,
+            management: 0,
+            end_sector: 0,
+            span: Nanos(0),
+            seen: Seen::default(),
+        };
+        while let Some(event) = trace.next_event()? {
+            match event.op {
+                Op::Write | Op::ZoneAppend | Op::WriteZeroes => {
+                    s.writes += 1;
+                    s.written += event.sectors << 9;
+                }
+                Op::Read => {
+                    s.reads += 1;
+                    s.read += event.sectors << 9;
+                }
+                Op::Flush => s.flushes += 1,
+                Op::Discard => s.discards += 1,
+                _ => s.management += 1,
+            }
+            s.end_sector = s.end_sector.max(event.sector + event.sectors);
+            s.span = event.at;
+            fits.iter_mut().for_each(|f| f.see(&event));
+        }
+        s.seen = trace.seen().clone();
+        if s.operations() == 0 { Err(no_trace(&s.seen)) } else { Ok(s) }
+    }
+
+    /// How many operations.
+    pub fn operations(&self) -> u64 {
+        self.writes + self.reads + self.flushes + self.discards + self.management
+    }
+
+    /// How long the recorded run took: to its last completion, if the trace has them, else to its last event.
+    pub fn makespan(&self) -> Nanos {
+        self.seen.last_completion.unwrap_or(self.span).max(self.span)
+    }
+}
+
+/// A write that is not at the write pointer of its zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Misplaced {
+    /// Its line.
+    pub line: u64,
+    /// Where it is.
+    pub sector: u64,
+    /// Its zone.
+    pub zone: u32,
+    /// Where the write pointer of the zone is, in sectors from its start.
+    pub write_pointer: u32,
+}
+
+/// Whether the writes of a trace are those of a zoned disk with these zones. The first write of a zone says where its
+/// write pointer was when the trace began.
+#[derive(Debug, Clone)]
+pub struct Fit {
+    geometry: Geometry,
+    granularity: u32,
+    /// Of each zone that was touched: where it began, where its write pointer is.
+    zones: BTreeMap<u32, (u32, u32)>,
+    /// Writes that are at no write pointer.
+    pub misplaced: u64,
+    /// The first of them.
+    pub first: Option<Misplaced>,
+    /// Operations beyond the end of the disk.
+    pub beyond: u64,
+}
+
+impl Fit {
+    /// For a disk that nothing was written to yet.
+    pub fn new(geometry: &Geometry, limits: &Limits) -> Fit {
+        Fit {
+            geometry: geometry.clone(),
+            granularity: limits.write_granularity_sectors.max(1),
+            zones: BTreeMap::new(),
+            misplaced: 0,
+            first: None,
+            beyond: 0,
+        }
+    }
+
+    /// Whether every operation can be sent to where it was.
+    pub fn is_exact(&self) -> bool {
+        self.misplaced == 0 && self.beyond == 0
+    }
+
+    /// The zones that were partly written when the trace began, each with its write pointer.
+    pub fn begin(&self) -> Vec<(ZoneNo, u32)> {
+        let partly = self.zones.iter().filter(|(_, z)| z.0 > 0);
+        partly.map(|(&zone, z)| (ZoneNo(zone), z.0)).collect()
+    }
+
+    fn see(&mut self, event: &TraceEvent) {
+        let g = &self.geometry;
+        if event.op == Op::ZoneResetAll {
+            self.zones.values_mut().for_each(|z| z.1 = 0);
+            return;
+        }
+        if event.op == Op::Flush {
+            return;
+        }
+        let (mut at, end) = (event.sector, event.sector + event.sectors);
+        if end > g.capacity().0 {
+            self.beyond += 1;
+            return;
+        }
+        while at < end {
+            let (zone, offset) = g.zone_of(Sector(at));
+            let len = (end - at).min(u64::from(g.zone_len_sectors(zone) - offset)) as u32;
+            at += u64::from(len);
+            if g.is_conventional(zone) {
+                continue;
+            }
+            let capacity = g.capacity_of(zone);
+            match event.op {
+                Op::Write | Op::WriteZeroes => {
+                    let z = self.zones.entry(zone.0).or_insert((offset, offset));
+                    let aligned = len.is_multiple_of(self.granularity)
+                        && offset.is_multiple_of(self.granularity);
+                    if z.1 == offset && aligned && len <= capacity.saturating_sub(offset) {
+                        z.1 += len;
+                        continue;
+                    }
+                    if z.0 >= capacity || !aligned && z.0 == z.1 {
+                        // Nothing can begin there.
+                        *z = (0, 0);
+                    }
+                    self.misplaced += 1;
+                    let write_pointer = z.1;
+                    let (line, sector) = (event.line, event.sector);
+                    self.first.get_or_insert(Misplaced {
+                        line,
+                        sector,
+                        zone: zone.0,
+                        write_pointer,
+                    });
+                    return;
+                }
+                Op::ZoneAppend => {
+                    let z = self.zones.entry(zone.0).or_insert((0, 0));
+                    z.1 = z.1.saturating_add(len).min(capacity);
+                }
+                Op::ZoneReset => self.zones.entry(zone.0).or_insert((0, 0)).1 = 0,
+                Op::ZoneFinish => self.zones.entry(zone.0).or_insert((0, 0)).1 = capacity,
+                // A discard of a whole zone is sent as a reset.
+                Op::Discard if offset == 0 && len == g.zone_len_sectors(zone) => {
+                    self.zones.entry(zone.0).or_insert((0, 0)).1 = 0;
+                }
+                _ => {}
+            }
+        }
+    }
+}
