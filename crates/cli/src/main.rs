@@ -13,8 +13,10 @@
 //! | `copy/` | `zoneplug write`, `read`, `append` |
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
 //! | `pages.rs`, `trace.rs` | `zoneplug completions`, `man`; `--trace` |
+//! | `modelled.rs` | disks in virtual time: ways to open them, runs on all processors |
 //! | `bench/` | `zoneplug bench` |
 //! | `reproduce/` | `zoneplug reproduce` |
+//! | `replay/` | `zoneplug replay` |
 //!
 //! | exit code | meaning |
 //! | --- | --- |
@@ -35,7 +37,9 @@ mod disk;
 mod failure;
 mod info;
 mod manage;
+mod modelled;
 mod pages;
+mod replay;
 mod report;
 mod reproduce;
 mod sim;
@@ -59,6 +63,8 @@ Examples:
   zoneplug reset disk.zbd --offset 0x80000 --count 2
   zoneplug bench
   zoneplug bench --disk mem,zones=64,zone-size=4M --rw randwrite --bs 128k --iodepth 16
+  zoneplug bench --disk sim-smr30 --rw randwrite --bs 1M --iodepth 64 --policy off,fifo,clook
+  zoneplug replay trace.txt --disk sim-smr30 --disk sim-zns1 --policy off,fifo,clook+300us
   zoneplug reproduce smr30 --html report.html
   zoneplug info mem,zones=512,zone-size=64M,conv=16,max-open=14";
 
@@ -93,6 +99,12 @@ enum Command {
     /// The exit code is 1 if a cell with a band is outside of it, or a claim does not hold.
     #[command(after_help = failure::EXIT_CODES)]
     Reproduce(reproduce::Args),
+    /// Send a block trace to models of drives: what each disk and policy would give
+    ///
+    /// A trace is what `blkparse` prints, or what `fio --write_iolog` writes. A trace of a conventional disk is laid over zones:
+    /// see --map. All in virtual time, so an hour of a trace takes seconds.
+    #[command(after_help = failure::EXIT_CODES)]
+    Replay(replay::Args),
     /// Show the zones: where they are, what they hold, their write pointers
     ///
     /// All zones, or those that the range touches. In the table start, len, cap and wptr are sectors of 512 bytes, and
@@ -187,6 +199,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Info(args) => info::run(args, &mut out)?,
         Command::Sim(args) => sim::main(args, &mut out)?,
         Command::Reproduce(args) => reproduce::run(args, &mut out)?,
+        Command::Replay(args) => replay::run(args, &mut out)?,
         Command::Create(args) => create::create(args, &mut out)?,
         Command::Report(args) => report::run(args, &mut out)?,
         Command::Reset(args) => manage::run(Op::ZoneReset, args, &mut out)?,

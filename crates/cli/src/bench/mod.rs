@@ -5,6 +5,7 @@
 //! | `plan.rs` | the published workloads on two disks, in mode `plug` beside `none` |
 //! | `cases.rs`, `cases/` | three cases where the difference is plain |
 //! | `own.rs` | one's own workload |
+//! | `timed.rs`, `job.rs` | the same in virtual time, on a disk with the times of a drive |
 //! | `work.rs` | workloads: where the next BIO goes |
 //! | `load.rs` | the load generator |
 //! | `group.rs` | the clients of one measurement, and its figures |
@@ -17,24 +18,31 @@
 
 mod cases;
 pub(crate) mod group;
+mod job;
 mod load;
 mod own;
 mod plan;
 pub(crate) mod progress;
 mod report;
 pub(crate) mod table;
+mod timed;
 mod verify;
 pub(crate) mod work;
 
 use crate::failure::Failure;
+use crate::modelled::{Modelled, Ways};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 use zoneplug_core::disk::Mode;
 use zoneplug_core::{Error, spec};
 
 /// The heading of the flags that name a workload.
 const OWN: &str = "A workload of your own (fio's words; any of these selects it)";
+
+/// The heading of the flags for disks that are modelled.
+const VIRTUAL: &str = "Virtual time: disks with the times of a drive (sim-smr30, sim-smr20, sim-smr14, sim-zns1, sim)";
 
 /// Flags of `zoneplug bench`.
 #[derive(Debug, clap::Args)]
@@ -67,17 +75,44 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = OWN)]
     numjobs: Option<u32>,
 
-    /// How long, as in 500ms or 10s [default: 5s]
+    /// How long, as in 500ms or 10s [default: 5s; in virtual time 60s of a hard disk]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = OWN)]
     runtime: Option<Duration>,
 
-    /// How writes are ordered [default: plug]
-    #[arg(long, value_name = "MODE", value_parser = mode_parser(), help_heading = OWN)]
-    mode: Option<Mode>,
+    /// How writes are ordered [default: plug]. In virtual time more than one: a row for each
+    #[arg(long, value_name = "MODE", value_delimiter = ',', value_parser = mode_parser(), help_heading = OWN)]
+    mode: Vec<Mode>,
+
+    #[command(flatten, next_help_heading = OWN)]
+    ways: Ways,
 
     /// Afterwards run the workload again with a pattern in every BIO, read everything back and compare
     #[arg(long, help_heading = OWN)]
     verify: bool,
+
+    /// Run a disk with the times of a drive (sim-smr30 and the like) in real time too
+    #[arg(long, help_heading = VIRTUAL)]
+    real_time: bool,
+
+    /// Zones that random writes go to at a time, all jobs together, one each at least [default: 64, or what the disk allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = VIRTUAL)]
+    zones: Option<u32>,
+
+    /// Random writes as fio's zoned mode sends them: a job holds a zone's lock until its writes there are reaped
+    #[arg(long, help_heading = VIRTUAL)]
+    zone_lock: bool,
+
+    /// Random reads of the whole disk that are kept in flight beside the jobs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535), help_heading = VIRTUAL)]
+    reads: Option<u32>,
+
+    /// Length of those reads [default: 4k]
+    #[arg(long, value_name = "SIZE", value_parser = block_sectors, requires = "reads", help_heading = VIRTUAL)]
+    read_bs: Option<u32>,
+
+    /// Also write what was sent, and when, as a trace that zoneplug replay takes
+    #[arg(long, value_name = "FILE", conflicts_with = "zone_lock", help_heading = VIRTUAL)]
+    write_trace: Option<PathBuf>,
 
     #[command(flatten)]
     yes: crate::confirm::Yes,
@@ -87,7 +122,8 @@ pub(crate) struct Args {
     seconds: f64,
 }
 
-fn mode_parser() -> impl TypedValueParser<Value = Mode> {
+/// The modes, as a flag takes them.
+pub(crate) fn mode_parser() -> impl TypedValueParser<Value = Mode> {
     PossibleValuesParser::new(Mode::ALL.map(Mode::name))
         .map(|name| Mode::from_name(&name).unwrap_or_default())
 }
@@ -126,12 +162,38 @@ impl Args {
             || self.tags.is_some()
             || self.numjobs.is_some()
             || self.runtime.is_some()
-            || self.mode.is_some()
+            || !self.mode.is_empty()
             || self.verify
+            || self.ways.are_given()
+            || self.only_virtual().is_some()
+    }
+
+    /// A flag that needs virtual time, if one is given.
+    fn only_virtual(&self) -> Option<&'static str> {
+        [
+            (self.zones.is_some(), "--zones"),
+            (self.zone_lock, "--zone-lock"),
+            (self.reads.is_some(), "--reads"),
+            (self.write_trace.is_some(), "--write-trace"),
+        ]
+        .into_iter()
+        .find_map(|(given, name)| given.then_some(name))
     }
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    if args.is_own() { own::run(args, out) } else { plan::run(args, out) }
+    if !args.is_own() {
+        return plan::run(args, out);
+    }
+    let spec = args.disk.as_deref().unwrap_or("null");
+    let modelled = if args.real_time { None } else { Modelled::parse(spec)? };
+    if let Some(modelled) = modelled {
+        return timed::run(args, &modelled, out);
+    }
+    if let Some(flag) = args.only_virtual() {
+        return Err(Failure::usage(format!("{flag} needs a disk in virtual time"))
+            .hint("--disk sim-smr30, sim-smr20, sim-smr14, sim-zns1 or sim,profile=FILE, without --real-time"));
+    }
+    own::run(args, out)
 }

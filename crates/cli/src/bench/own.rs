@@ -35,14 +35,12 @@ fn spare_data(named: &Named, yes: Yes) -> Result<(), Failure> {
 /// Runs the workload that `args` names.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let named = Named::open(args.disk.as_deref().unwrap_or("null"))?;
-    let depth = args.iodepth.unwrap_or(1);
-    let work = Work {
-        rw: args.rw.unwrap_or(Rw::Write),
-        block_sectors: args.bs.unwrap_or(8),
-        depth,
-        tags: args.tags.or(named.tags).unwrap_or(depth.min(4096) as u16),
-    };
-    let config = DiskConfig { mode: args.mode.unwrap_or(named.config.mode), ..named.config };
+    let work = work(args, &named);
+    let [config] =
+        <[DiskConfig; 1]>::try_from(args.ways.of(&named.config, &args.mode)).map_err(|_| {
+            Failure::usage("more than one mode, policy or scheduler in real time")
+                .hint("one at a time, or a disk in virtual time, such as --disk sim-smr30")
+        })?;
     let jobs = args.numjobs.unwrap_or(1);
     let time = args.runtime.unwrap_or(Duration::from_secs(5));
     check(&named, &config, work, args.verify)?;
@@ -91,7 +89,24 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     failure_of(refused, wrong, config.mode == Mode::Plug).map_or(Ok(()), Err)
 }
 
-fn check(named: &Named, config: &DiskConfig, work: Work, verify: bool) -> Result<(), Failure> {
+/// What `args` ask for.
+pub(super) fn work(args: &Args, named: &Named) -> Work {
+    let depth = args.iodepth.unwrap_or(1);
+    Work {
+        rw: args.rw.unwrap_or(Rw::Write),
+        block_sectors: args.bs.unwrap_or(8),
+        depth,
+        tags: args.tags.or(named.tags).unwrap_or(depth.min(4096) as u16),
+    }
+}
+
+/// Whether the disk can do it.
+pub(super) fn check(
+    named: &Named,
+    config: &DiskConfig,
+    work: Work,
+    verify: bool,
+) -> Result<(), Failure> {
     let l = named.device.limits();
     let unit =
         if work.rw.is_read() { l.logical_block_sectors } else { l.write_granularity_sectors };

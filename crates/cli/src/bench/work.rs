@@ -172,6 +172,12 @@ impl Offsets {
         self.rewind();
     }
 
+    /// Keeps so many zones open for random writes, where there are as many.
+    pub(crate) fn spread_over(&mut self, zones: u32) {
+        self.max_open = (zones as usize).clamp(1, self.zones.len().max(1));
+        self.rewind();
+    }
+
     /// Sectors of all zones.
     pub(crate) fn sectors(&self) -> u64 {
         self.zones.iter().map(|z| u64::from(z.capacity)).sum()

@@ -4,10 +4,10 @@
 use super::book::{Expect, Table};
 use super::client::{measured, measured_name};
 use super::outcome::{CellRuns, Run};
-use super::simulate::layer_name;
 use crate::bench::group::{Arena, Group};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::modelled::layer_name;
 use std::time::Duration;
 
 /// Slices of a figure, columns by turns.

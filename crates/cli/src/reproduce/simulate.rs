@@ -5,8 +5,7 @@ use super::book::{Expect, How, Table};
 use super::client::Modelled;
 use super::outcome::{CellRuns, Run};
 use crate::failure::Failure;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::modelled::{layer_name, spread};
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::emu::timing::{Model, Profile};
 use zoneplug_core::sched::Scheduler;
@@ -43,13 +42,6 @@ pub(crate) struct Plan {
     lengths: Vec<usize>,
 }
 
-fn host_times(profile: &Profile) -> HostTimes {
-    match profile.model {
-        Model::Smr(_) => HostTimes::DISK,
-        Model::Zns(_) => HostTimes::NVME,
-    }
-}
-
 /// Which times a run takes, and which host there is.
 fn kind(profile: &Profile, client: &Modelled) -> Result<time::Table, Error> {
     Ok(match (profile.name.as_str(), client.workload) {
@@ -63,21 +55,6 @@ fn kind(profile: &Profile, client: &Modelled) -> Result<time::Table, Error> {
             return Err(e.hint("one of smr30, smr20, smr14, zns1"));
         }
     })
-}
-
-/// How a disk is opened, in the words of the attributes.
-pub(crate) fn layer_name(config: &DiskConfig, rotational: bool) -> String {
-    let mut text = format!("{} {}", config.mode, config.scheduler);
-    if config.zoned_qd1_writes.unwrap_or(rotational) {
-        text += &format!(" qd1 {}", config.zoned_qd1_policy);
-        if config.anticipation.0 > 0 {
-            text += &format!(" +{}us", config.anticipation.0 / 1000);
-        }
-        if config.zone_deadline.0 > 0 {
-            text += &format!(" {}ms", config.zone_deadline.0 / 1_000_000);
-        }
-    }
-    text
 }
 
 fn ready(
@@ -162,38 +139,17 @@ impl Plan {
 
     /// Does them all, and calls `done` after each, from any thread. The cells of each table.
     pub(crate) fn go(mut self, done: impl Fn() + Sync) -> Result<Vec<Vec<CellRuns>>, Failure> {
-        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let found = Mutex::new(Vec::with_capacity(self.todo.len()));
         let (todo, cells) = (&self.todo, &self.cells);
-        let work = || -> Result<(), Error> {
-            let mut mine = Vec::new();
-            while !stop.load(Ordering::Relaxed)
-                && let Some(t) = todo.get(next.fetch_add(1, Ordering::Relaxed))
-            {
-                if let Some(ready) = &cells[t.cell] {
-                    mine.push((t.cell, ready.run(t.ppm, t.seed)?));
-                    done();
-                }
-            }
-            found.lock().unwrap_or_else(std::sync::PoisonError::into_inner).append(&mut mine);
-            Ok(())
-        };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        std::thread::scope(|s| {
-            let run = || {
-                let result = work();
-                stop.fetch_or(result.is_err(), Ordering::Relaxed);
-                result
-            };
-            let all: Vec<_> = (0..threads).map(|_| s.spawn(run)).collect();
-            all.into_iter().try_for_each(|t| match t.join() {
-                Ok(result) => result.map_err(Failure::from),
-                Err(_) => Err(Failure::io("a run panicked").hint("this is a bug")),
-            })
+        let found = spread(todo.len(), |i| {
+            let t = &todo[i];
+            let ready = cells[t.cell].as_ref();
+            let run = ready.map(|r| r.run(t.ppm, t.seed)).transpose()?;
+            done();
+            Ok(run.map(|run| (t.cell, run)))
         })?;
-        let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut found: Vec<(usize, Run)> = found.into_iter().flatten().collect();
         // In the order of the plan, whoever ran them.
-        found.sort_by_key(|(cell, r): &(usize, Run)| (*cell, r.geometry_ppm, r.seed));
+        found.sort_by_key(|(cell, r)| (*cell, r.geometry_ppm, r.seed));
         for (cell, run) in found {
             self.runs[cell].runs.push(run);
         }
@@ -217,7 +173,7 @@ impl Ready {
             run.disk.queue_depth = u32::from(run.tags);
             run.tags = 2 * run.tags.min(128);
         }
-        clients.extend(self.client.reader(&host_times(&profile), seed));
+        clients.extend(self.client.reader(&HostTimes::of(&profile), seed));
         let report = run.go(clients)?;
         let reads = self.unit.starts_with("read ");
         let counted = report.clients.get(usize::from(reads));

@@ -4,6 +4,7 @@
 
 mod copy;
 mod terminal;
+mod timed;
 
 use serde_json::Value;
 use std::io::{Read, Write};

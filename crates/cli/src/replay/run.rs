@@ -1,0 +1,213 @@
+//! One trace on one disk, opened in one way. Owns the figures while it runs.
+
+use super::{Input, Map};
+use crate::failure::Failure;
+use crate::modelled::{Modelled, layer_name};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use zoneplug_core::disk::DiskConfig;
+use zoneplug_core::{Nanos, Op, Status};
+use zoneplug_sim::time::trace::Fit;
+use zoneplug_sim::time::{Adapted, Pace, Place, Replayed, TraceClient};
+
+/// What is to be replayed, and how.
+pub(super) struct Job<'a> {
+    pub(super) disk: &'a Modelled,
+    pub(super) config: &'a DiskConfig,
+    pub(super) fit: &'a Fit,
+    /// Not `Auto`.
+    pub(super) map: Map,
+    pub(super) pace: Pace,
+}
+
+/// Operations of one kind that succeeded. Percentiles are exact to 1 %, mean and longest are exact.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Kind {
+    pub(super) operations: u64,
+    pub(super) bytes: u64,
+    /// 10^6 bytes a second of the whole replay.
+    pub(super) mb_per_s: f64,
+    pub(super) mean_ns: u64,
+    pub(super) p50_ns: u64,
+    pub(super) p99_ns: u64,
+    pub(super) max_ns: u64,
+}
+
+/// What was refused.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Refused {
+    pub(super) operations: u64,
+    pub(super) by_status: BTreeMap<&'static str, u64>,
+    pub(super) first: Option<First>,
+}
+
+/// The first that was refused.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct First {
+    /// Of the trace.
+    pub(super) line: u64,
+    pub(super) operation: &'static str,
+    pub(super) sector: u64,
+    pub(super) status: &'static str,
+}
+
+/// What was not sent as it was recorded.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Changed {
+    pub(super) moved_writes: u64,
+    pub(super) zones_reset: u64,
+    pub(super) zones_finished: u64,
+    pub(super) wrapped: u64,
+    pub(super) discards_not_sent: u64,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Row {
+    pub(super) disk: String,
+    pub(super) layer: String,
+    pub(super) map: Map,
+    pub(super) mb_per_s: f64,
+    pub(super) writes: Kind,
+    pub(super) reads: Kind,
+    pub(super) refused: Refused,
+    pub(super) makespan_s: f64,
+    /// How long something was outstanding.
+    pub(super) busy_s: f64,
+    /// Of the makespan: the head or the data path of the drive was at work.
+    pub(super) drive_busy_percent: f64,
+    pub(super) head_moves: Option<u64>,
+    pub(super) changed: Changed,
+}
+
+/// Latencies and counts of one kind.
+struct Sum {
+    operations: u64,
+    bytes: u64,
+    total_ns: u128,
+    max: u64,
+    latency: Histogram<u64>,
+}
+
+impl Sum {
+    fn new() -> Sum {
+        // The bounds are constants that it takes: 1 ns to half a day, two digits.
+        let latency = Histogram::new_with_bounds(1, 1 << 45, 2);
+        let latency = latency.unwrap_or_else(|e| unreachable!("{e}"));
+        Sum { operations: 0, bytes: 0, total_ns: 0, max: 0, latency }
+    }
+
+    fn add(&mut self, bytes: u64, took: Nanos) {
+        self.operations += 1;
+        self.bytes += bytes;
+        self.total_ns += u128::from(took.0);
+        self.max = self.max.max(took.0);
+        self.latency.saturating_record(took.0);
+    }
+
+    fn kind(&self, makespan: Nanos) -> Kind {
+        // The histogram's buckets are named by their ends.
+        let quantile = |q| self.latency.value_at_quantile(q).min(self.max);
+        Kind {
+            operations: self.operations,
+            bytes: self.bytes,
+            mb_per_s: rate(self.bytes, makespan),
+            mean_ns: (self.total_ns / u128::from(self.operations.max(1))) as u64,
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            max_ns: self.max,
+        }
+    }
+}
+
+/// 10^6 bytes a second.
+fn rate(bytes: u64, time: Nanos) -> f64 {
+    if time.0 == 0 { 0.0 } else { bytes as f64 * 1e3 / time.0 as f64 }
+}
+
+/// What came of the operations.
+struct Tally {
+    writes: Sum,
+    reads: Sum,
+    refused: Refused,
+}
+
+impl Tally {
+    fn note(&mut self, r: &Replayed) {
+        if r.status != Status::Ok {
+            self.refused(r);
+            return;
+        }
+        let bytes = r.event.sectors << 9;
+        match r.event.op {
+            Op::Write | Op::ZoneAppend | Op::WriteZeroes => self.writes.add(bytes, r.took),
+            Op::Read => self.reads.add(bytes, r.took),
+            _ => {}
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, r: &Replayed) {
+        self.refused.operations += 1;
+        *self.refused.by_status.entry(r.status.name()).or_default() += 1;
+        let first = First {
+            line: r.event.line,
+            operation: r.event.op.name(),
+            sector: r.event.sector,
+            status: r.status.name(),
+        };
+        // Operations end in any order.
+        let earlier = self.refused.first.filter(|f| f.line < first.line);
+        self.refused.first = earlier.or(Some(first));
+    }
+}
+
+impl Job<'_> {
+    /// Sends all of it.
+    pub(super) fn run(&self, input: &Input<'_>) -> Result<Row, Failure> {
+        let mut run = self.disk.run(self.config);
+        run.warm_up = Nanos(0);
+        run.length = Nanos(u64::MAX >> 2);
+        run.keep_latencies = false;
+        let place = match self.map {
+            Map::Log => Place::Log,
+            Map::Exact | Map::Auto => Place::Exact { begin: self.fit.begin() },
+        };
+        let mut trace = input.open()?;
+        let mut tally =
+            Tally { writes: Sum::new(), reads: Sum::new(), refused: Refused::default() };
+        let (report, makespan, busy, adapted) = {
+            let limits = self.disk.profile.limits();
+            let source = Box::new(|| trace.next_event());
+            let seen = Box::new(|r: &Replayed| tally.note(r));
+            let mut client = TraceClient::new(place, &limits, self.pace, source, seen);
+            let report = run.go_with(&mut [&mut client])?;
+            (report, client.makespan(), client.busy(), client.adapted())
+        };
+        let Adapted { resets, finishes, moved, wrapped, dropped_discards } = adapted;
+        let turns = self.disk.rotational();
+        Ok(Row {
+            disk: self.disk.spec.clone(),
+            layer: layer_name(self.config, turns),
+            map: self.map,
+            mb_per_s: rate(tally.writes.bytes + tally.reads.bytes, makespan),
+            writes: tally.writes.kind(makespan),
+            reads: tally.reads.kind(makespan),
+            refused: tally.refused,
+            makespan_s: makespan.0 as f64 / 1e9,
+            busy_s: busy.0 as f64 / 1e9,
+            // What is in the cache at the end is written to the medium after the last completion.
+            drive_busy_percent: (report.drive.busy.0 as f64 * 100.0 / makespan.0.max(1) as f64)
+                .min(100.0),
+            head_moves: turns.then_some(report.drive.moves),
+            changed: Changed {
+                moved_writes: moved,
+                zones_reset: resets,
+                zones_finished: finishes,
+                wrapped,
+                discards_not_sent: dropped_discards,
+            },
+        })
+    }
+}

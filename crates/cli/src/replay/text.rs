@@ -1,0 +1,283 @@
+//! What came of a replay: as a table with a row for each disk and way to open it, and as JSON with all digits.
+
+use super::run::{Kind, Row};
+use super::{Args, Map};
+use crate::bench::table::{Table, figure, thousands, time};
+use crate::failure::Failure;
+use serde::Serialize;
+use std::fmt;
+use zoneplug_sim::time::Pace;
+use zoneplug_sim::time::trace::{Fit, Survey};
+
+/// The trace.
+#[derive(Debug, Serialize)]
+struct Recorded {
+    format: String,
+    operations: u64,
+    writes: u64,
+    written_bytes: u64,
+    reads: u64,
+    read_bytes: u64,
+    flushes: u64,
+    discards: u64,
+    management: u64,
+    end_sector: u64,
+    /// `null` of a trace without times.
+    makespan_s: Option<f64>,
+    lines: u64,
+    unknown_lines: u64,
+    first_unknown_line: Option<u64>,
+    out_of_order: u64,
+    of_other_devices: u64,
+}
+
+/// Why a trace is not replayed as it is on a disk.
+#[derive(Debug, Serialize)]
+struct Misfit {
+    disk: String,
+    misplaced_writes: u64,
+    beyond_the_end: u64,
+    first_misplaced_line: Option<u64>,
+    #[serde(skip)]
+    why: String,
+}
+
+/// A whole replay.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    zoneplug: &'static str,
+    trace: String,
+    recorded: Recorded,
+    /// `null`: as fast as the disk goes.
+    speed: Option<f64>,
+    outstanding: Option<u32>,
+    misfits: Vec<Misfit>,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    pub(super) fn new(args: &Args, s: &Survey, pace: Pace, fits: &[Fit], rows: Vec<Row>) -> Report {
+        let timed = s.format.has_times() || s.makespan().0 > 0;
+        let misfits = args.disks.iter().zip(fits).filter(|(_, f)| !f.is_exact());
+        let misfits = misfits.map(|(disk, f)| Misfit {
+            disk: disk.clone(),
+            misplaced_writes: f.misplaced,
+            beyond_the_end: f.beyond,
+            first_misplaced_line: f.first.map(|m| m.line),
+            why: match f.first {
+                Some(m) => format!(
+                    "line {} writes at sector {}, and the write pointer of zone {} is {} sectors from its start",
+                    m.line, m.sector, m.zone, m.write_pointer
+                ),
+                None => "operations are beyond the end of the disk".to_owned(),
+            },
+        });
+        Report {
+            zoneplug: env!("CARGO_PKG_VERSION"),
+            trace: args.file.display().to_string(),
+            recorded: Recorded {
+                format: s.format.to_string(),
+                operations: s.operations(),
+                writes: s.writes,
+                written_bytes: s.written,
+                reads: s.reads,
+                read_bytes: s.read,
+                flushes: s.flushes,
+                discards: s.discards,
+                management: s.management,
+                end_sector: s.end_sector,
+                makespan_s: timed.then(|| s.makespan().0 as f64 / 1e9),
+                lines: s.seen.lines,
+                unknown_lines: s.seen.unknown,
+                first_unknown_line: s.seen.first_unknown,
+                out_of_order: s.seen.backwards,
+                of_other_devices: s.seen.elsewhere,
+            },
+            speed: pace.speed,
+            outstanding: pace.window,
+            misfits: misfits.collect(),
+            rows,
+        }
+    }
+
+    /// The failure that the command ends with, if anything was refused.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        let row = self.rows.iter().find(|r| r.refused.operations > 0)?;
+        let first = row.refused.first?;
+        let what = format!(
+            "{} refused on {}; the first is {} at sector {} in line {}: {}",
+            count(row.refused.operations, "operation was", "operations were"),
+            row.disk,
+            first.operation,
+            first.sector,
+            first.line,
+            first.status
+        );
+        let hint = match row.map {
+            Map::Log => "a disk with more zones that may be active, or another mode",
+            _ => "--map log, which writes at write pointers",
+        };
+        Some(Failure::io(what).hint(hint))
+    }
+}
+
+/// So many of something.
+fn count(n: u64, one: &str, more: &str) -> String {
+    format!("{} {}", thousands(n), if n == 1 { one } else { more })
+}
+
+fn latencies(k: &Kind) -> [String; 4] {
+    if k.operations == 0 {
+        return [const { String::new() }; 4].map(|_| "-".to_owned());
+    }
+    [k.mean_ns, k.p50_ns, k.p99_ns, k.max_ns].map(time)
+}
+
+/// Seconds with three digits, and fewer where there are many.
+fn seconds(s: f64) -> String {
+    time((s * 1e9).round() as u64)
+}
+
+impl fmt::Display for Recorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.format, count(self.operations, "operation", "operations"))?;
+        if let Some(s) = self.makespan_s {
+            write!(f, " in {}", seconds(s))?;
+        }
+        let mut parts = Vec::new();
+        for (n, one, more, bytes) in [
+            (self.writes, "write", "writes", self.written_bytes),
+            (self.reads, "read", "reads", self.read_bytes),
+        ] {
+            if n > 0 {
+                parts.push(format!("{} ({} MB)", count(n, one, more), figure(bytes as f64 / 1e6)));
+            }
+        }
+        for (n, one, more) in [
+            (self.flushes, "flush", "flushes"),
+            (self.discards, "discard", "discards"),
+            (self.management, "of zone management", "of zone management"),
+        ] {
+            if n > 0 {
+                parts.push(count(n, one, more));
+            }
+        }
+        writeln!(f, ": {}", parts.join(", "))?;
+        if let Some(line) = self.first_unknown_line {
+            let n = count(self.unknown_lines, "line is", "lines are");
+            writeln!(f, "  {n} nothing of this format; the first is line {line}")?;
+        }
+        if self.out_of_order > 0 {
+            let n = count(self.out_of_order, "event was", "events were");
+            writeln!(f, "  {n} recorded out of order: sent with the one above")?;
+        }
+        if self.of_other_devices > 0 {
+            let n = count(self.of_other_devices, "operation", "operations");
+            writeln!(f, "  {n} of other devices")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "zoneplug {} replay, in virtual time", self.zoneplug)?;
+        write!(f, "{}: {}", self.trace, self.recorded)?;
+        let bounded =
+            |n: Option<u32>| n.map_or(String::new(), |n| format!(", {n} outstanding at most"));
+        match (self.speed, self.recorded.makespan_s) {
+            (None, _) => write!(f, "As fast as the disk goes")?,
+            (Some(_), None) => write!(f, "One after the other, for the trace has no times")?,
+            (Some(1.0), _) => write!(f, "At the recorded times")?,
+            (Some(n), _) => write!(f, "{n} times as fast as recorded")?,
+        }
+        writeln!(f, "{}", bounded(self.outstanding))?;
+        let (writes, reads) = (self.recorded.writes > 0, self.recorded.reads > 0);
+        let mut titles = vec!["disk", "opened as", "MB/s"];
+        let mut groups = vec![("", 3)];
+        for (shown, name) in [(writes, "writes"), (reads, "reads")] {
+            if shown {
+                titles.extend(["mean", "p50", "p99", "max"]);
+                groups.push((name, 4));
+            }
+        }
+        titles.extend(["drive busy", "refused", "takes", "recorded"]);
+        groups.push(("", 4));
+        let mut t = Table::new(&titles).groups(&groups).words(2);
+        for r in &self.rows {
+            let mut cells = vec![r.disk.clone(), r.layer.clone(), figure(r.mb_per_s)];
+            for (shown, kind) in [(writes, &r.writes), (reads, &r.reads)] {
+                if shown {
+                    cells.extend(latencies(kind));
+                }
+            }
+            cells.push(format!("{:.0}%", r.drive_busy_percent));
+            cells.push(thousands(r.refused.operations));
+            cells.push(seconds(r.makespan_s));
+            cells.push(self.recorded.makespan_s.map_or("-".to_owned(), seconds));
+            t.row(cells);
+        }
+        write!(f, "{t}")?;
+        let mut disk = None;
+        for r in &self.rows {
+            if disk != Some(&r.disk) {
+                disk = Some(&r.disk);
+                self.explain(f, r)?;
+            }
+            for (status, n) in &r.refused.by_status {
+                let line = r.refused.first.map_or(0, |first| first.line);
+                let (layer, n) = (&r.layer, thousands(*n));
+                writeln!(
+                    f,
+                    "  {} {layer}: {n} refused ({status}); the first in line {line}",
+                    r.disk
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    /// How the addresses of the trace became places on a disk.
+    fn explain(&self, f: &mut fmt::Formatter<'_>, r: &Row) -> fmt::Result {
+        let misfit = self.misfits.iter().find(|m| m.disk == r.disk);
+        if r.map != Map::Log {
+            match misfit {
+                None => writeln!(f, "  {}: every operation where it was recorded", r.disk)?,
+                Some(m) => writeln!(f, "  {}: as recorded, though {}", r.disk, m.why)?,
+            }
+            return self.discards(f, r);
+        }
+        writeln!(
+            f,
+            "  {}: writes at the write pointer of the zone of their address (--map log)",
+            r.disk
+        )?;
+        if let Some(m) = misfit {
+            writeln!(f, "    {}", m.why)?;
+        }
+        let c = &r.changed;
+        for (n, what) in [
+            (c.moved_writes, "writes moved within their zone"),
+            (c.zones_reset, "resets of zones that had no room for a write"),
+            (c.zones_finished, "zones finished, for no more may be active"),
+            (c.wrapped, "beyond the end of the disk, and sent to its beginning"),
+        ] {
+            if n > 0 {
+                writeln!(f, "    {}: {what}", thousands(n))?;
+            }
+        }
+        self.discards(f, r)
+    }
+
+    fn discards(&self, f: &mut fmt::Formatter<'_>, r: &Row) -> fmt::Result {
+        match r.changed.discards_not_sent {
+            0 => Ok(()),
+            n => {
+                let n = count(n, "discard", "discards");
+                writeln!(f, "    {n} of less than a zone, not sent")
+            }
+        }
+    }
+}
