@@ -5,7 +5,7 @@ mod disk;
 mod text;
 
 pub use disk::disk_format;
-pub use text::{device_spec, fault_text, numbers};
+pub use text::{device_spec, fault_text, numbers, trace_text};
 
 use zoneplug_core::Error;
 
@@ -13,11 +13,12 @@ use zoneplug_core::Error;
 pub type Target = fn(&[u8]);
 
 /// Every target.
-pub const TARGETS: [(&str, Target); 4] = [
+pub const TARGETS: [(&str, Target); 5] = [
     ("device_spec", device_spec),
     ("disk_format", disk_format),
     ("fault_text", fault_text),
     ("numbers", numbers),
+    ("trace_text", trace_text),
 ];
 
 /// An error says what is wrong, and what to try.

@@ -1,13 +1,15 @@
-//! Texts from outside: device specifications, faults, numbers with units. What can be read is shown as it is read;
+//! Texts from outside: device specifications, faults, numbers with units, block traces. What can be read is shown as it is read;
 //! what cannot is explained.
 
 use crate::explained;
+use zoneplug_core::Op;
 use zoneplug_core::emu::EmuConfig;
 use zoneplug_core::spec::{Spec, Time, parse_size, parse_time};
 use zoneplug_core::stack::FaultPlan;
 use zoneplug_core::{Bytes, Error, Nanos};
 use zoneplug_host::DiskSpec;
 use zoneplug_sim::Steps;
+use zoneplug_sim::time::trace::{Events, Reader};
 
 /// The text of faults: read, shown and read again it is the same.
 pub fn fault_text(data: &[u8]) {
@@ -70,5 +72,33 @@ pub fn numbers(data: &[u8]) {
             assert_eq!(shown.parse::<Steps>().expect(&shown), steps, "{text}");
         }
         Err(e) => assert!(!e.is_empty()),
+    }
+}
+
+/// A block trace: operations in the order of their times, each of a place that a disk could have, or an error with help.
+pub fn trace_text(data: &[u8]) {
+    for events in [Events::Queued, Events::Issued] {
+        let mut trace = match Reader::new(data, events, None) {
+            Ok(trace) => trace,
+            Err(e) => return explained(&e),
+        };
+        let (mut at, mut line) = (Nanos(0), 0);
+        loop {
+            match trace.next_event() {
+                Ok(Some(e)) => {
+                    assert!(e.at >= at && e.line > line, "{e:?} after line {line}");
+                    assert!(e.sectors > 0 || matches!(e.op, Op::Flush | Op::ZoneResetAll), "{e:?}");
+                    assert!(
+                        e.sector.checked_add(e.sectors).is_some_and(|end| end < 1 << 56),
+                        "{e:?}"
+                    );
+                    (at, line) = (e.at, e.line);
+                }
+                Ok(None) => break,
+                Err(e) => break explained(&e),
+            }
+        }
+        let seen = trace.seen();
+        assert!(seen.bytes <= data.len() as u64 && seen.unknown <= seen.lines, "{seen:?}");
     }
 }

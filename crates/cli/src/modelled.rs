@@ -18,8 +18,8 @@ pub(crate) struct Modelled {
     pub(crate) spec: String,
     pub(crate) profile: Profile,
     pub(crate) config: DiskConfig,
-    /// Commands at the drive, if the specification says so.
-    tags: Option<u16>,
+    /// Commands at the drive, if anybody says so.
+    pub(crate) tags: Option<u16>,
 }
 
 impl Modelled {

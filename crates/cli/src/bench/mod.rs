@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535), help_heading = OWN)]
     iodepth: Option<u32>,
 
-    /// Commands that each job may have at the disk [default: iodepth, at most 4096]
+    /// Commands that each job may have at the disk [default: iodepth, at most 4096]; in virtual time all jobs together [default: as the drive has]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096), help_heading = OWN)]
     tags: Option<u16>,
 
@@ -188,7 +188,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
     let spec = args.disk.as_deref().unwrap_or("null");
     let modelled = if args.real_time { None } else { Modelled::parse(spec)? };
-    if let Some(modelled) = modelled {
+    if let Some(mut modelled) = modelled {
+        modelled.tags = args.tags.or(modelled.tags);
         return timed::run(args, &modelled, out);
     }
     if let Some(flag) = args.only_virtual() {

@@ -5,11 +5,12 @@
 //! wait for it: so it was when it was recorded, on a disk that may have been faster. Nothing else waits in
 //! [`Place::Exact`]. In [`Place::Log`] a write goes to the write pointer of the zone of its address; one that finds no room
 //! there waits until the zone is at rest, and has it reset; if a zone more would be active than may be, the one that was
-//! written least recently is finished first.
+//! written least recently is finished first. A zone that was appended to natively is reset before it is written, for the
+//! layer then knows no write pointer (A8); appends to one that was written become writes.
 
 use super::trace::Adapted;
 use crate::time::trace::TraceEvent;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Flags, Op, Sector, Status, ZoneNo};
 
@@ -71,8 +72,8 @@ pub(super) struct Placing {
     ready: VecDeque<Part>,
     /// Zones that wait for a place among the active ones.
     crowd: VecDeque<u32>,
-    /// Active zones, and how many there may be; 0: any number.
-    active: u32,
+    /// Active zones with when they were written last, and how many there may be; 0: any number, and they are not counted.
+    active: BTreeSet<(u64, u32)>,
     max_active: u32,
     granularity: u32,
     append_max: u32,
@@ -101,11 +102,9 @@ impl Placing {
             look: VecDeque::new(),
             ready: VecDeque::new(),
             crowd: VecDeque::new(),
-            active: 0,
-            max_active: match (limits.max_open_zones, limits.max_active_zones) {
-                (0, n) | (n, 0) => n,
-                (open, active) => open.min(active),
-            },
+            active: BTreeSet::new(),
+            // A device closes zones itself when too many are open.
+            max_active: limits.max_active_zones,
             granularity: limits.write_granularity_sectors.max(1),
             append_max: limits.visible_append_sectors(u32::MAX),
             uses: 0,
@@ -285,12 +284,18 @@ impl Placing {
                 zone.managed = true;
                 return self.own(number, Op::ZoneReset);
             }
-            if !zone.active && self.max_active > 0 && self.active >= self.max_active {
+            let full = self.max_active > 0 && self.active.len() >= self.max_active as usize;
+            if !zone.active && full {
                 zone.wants_place = true;
                 self.crowd.push_back(number);
                 return self.make_place(adapted);
             }
-            self.active += u32::from(!std::mem::replace(&mut zone.active, true));
+            if self.max_active > 0 {
+                // Written last, from now on.
+                self.active.remove(&(zone.used, number));
+                self.active.insert((self.uses + 1, number));
+                zone.active = true;
+            }
             adapted.moved += u64::from(!appends && part.offset != zone.wp);
             if !appends {
                 part.sector = Sector(zone.start + u64::from(zone.wp));
@@ -306,9 +311,11 @@ impl Placing {
 
     /// Finishes the active zone that was written least recently, if one is at rest.
     fn make_place(&mut self, adapted: &mut Adapted) -> Option<Part> {
-        let rests = |z: &Zone| z.active && z.writes == 0 && !z.managed && z.waiting.is_empty();
-        let resting = self.zones.iter_mut().filter(|(_, z)| rests(z));
-        let (&number, zone) = resting.min_by_key(|(_, z)| z.used)?;
+        let rests = |z: &Zone| z.writes == 0 && !z.managed && z.waiting.is_empty();
+        let zones = &mut self.zones;
+        let found = self.active.iter().find(|(_, n)| zones.get(n).is_some_and(rests));
+        let &(_, number) = found?;
+        let zone = zones.get_mut(&number)?;
         zone.managed = true;
         adapted.finishes += 1;
         self.own(number, Op::ZoneFinish)
@@ -332,7 +339,7 @@ impl Placing {
     fn all_reset(&mut self, status: Status) {
         if status.is_ok() {
             self.zones.values_mut().for_each(|z| (z.wp, z.active) = (0, false));
-            self.active = 0;
+            self.active.clear();
         }
         self.resetting_all = false;
         let mut behind = std::mem::take(&mut self.held);
@@ -369,8 +376,8 @@ impl Placing {
         }
         // A zone is full when its last write is done, not when that is sent.
         let ends = op == Op::ZoneReset || zone.wp == zone.capacity;
-        if ends && zone.writes == 0 {
-            self.active -= u32::from(std::mem::take(&mut zone.active));
+        if ends && zone.writes == 0 && std::mem::take(&mut zone.active) {
+            self.active.remove(&(zone.used, number));
         }
         if !zone.waiting.is_empty() {
             self.look.push_back(number);
