@@ -9,7 +9,7 @@ use zoneplug_core::emu::timing::{Model, Profile};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::spec::{Spec, parse_time};
 use zoneplug_core::{Error, Nanos};
-use zoneplug_host::{take_config, take_profile};
+use zoneplug_host::{base_of, take_config, take_profile};
 use zoneplug_sim::time::Run;
 
 /// A drive that is modelled, and how its disk is opened.
@@ -25,6 +25,14 @@ pub(crate) struct Modelled {
 impl Modelled {
     /// The drive that a specification names; `None` if it names another kind of device.
     pub(crate) fn parse(text: &str) -> Result<Option<Modelled>, Failure> {
+        let base = base_of(text);
+        if base.len() < text.len() {
+            return match Self::parse(base)? {
+                None => Ok(None),
+                Some(_) => Err(Failure::usage("a layer on a disk in virtual time")
+                    .hint(format!("{base} without it, or zoneplug bench --real-time"))),
+            };
+        }
         let mut spec = Spec::parse(text)?;
         let config = take_config(&mut spec)?;
         let tags = spec.take_number("tags", 1..=4096)?.map(|n| n as u16);
@@ -252,7 +260,10 @@ mod tests {
         let m = Modelled::parse("sim-smr30,qd1=0,tags=4,cache=64M").unwrap().unwrap();
         assert_eq!((m.rotational(), m.run(&m.config).tags), (true, 4));
         assert!(Modelled::parse("mem,latency=1ms").unwrap().is_none());
-        for text in ["sim-smr30,fault=write/io", "sim-smr30,data=1", "sim-smr30,x=1", "sim"] {
+        assert!(Modelled::parse("po2@mem").unwrap().is_none());
+        for text in
+            ["po2@sim-zns1", "sim-smr30,fault=write/io", "sim-smr30,data=1", "sim-smr30,x=1", "sim"]
+        {
             assert!(Modelled::parse(text).is_err(), "{text}");
         }
     }
