@@ -201,7 +201,9 @@ impl Placing {
                         // Reads stay inside of what can be written; writes are whole blocks.
                         let capacity = g.capacity_of(zone);
                         let unit = self.granularity;
-                        n = (o % unit + n).next_multiple_of(unit).min(capacity);
+                        let blocks =
+                            (u64::from(o % unit) + u64::from(n)).next_multiple_of(u64::from(unit));
+                        n = blocks.min(u64::from(capacity)) as u32;
                         o = (o - o % unit).min(capacity - n);
                     }
                     let queued = op != Op::Read && !conventional;
@@ -276,7 +278,7 @@ impl Placing {
             return None;
         }
         if log {
-            if strange || zone.wp + part.sectors > zone.capacity {
+            if strange || part.sectors > zone.capacity - zone.wp {
                 if zone.writes > 0 {
                     return None;
                 }
