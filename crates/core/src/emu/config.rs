@@ -38,7 +38,8 @@ pub struct EmuConfig {
     /// How long each command takes, from submit to the first poll that gives it back.
     pub latency: Nanos,
     /// With a seed: a queue carries out and completes the commands that it holds in a random order. Each queue
-    /// draws numbers of its own, which depend on the seed and on how many were opened before it.
+    /// draws numbers of its own, which depend on the seed and on how many were opened before it. On a disk that keeps the
+    /// order of writes ([`Limits::keeps_write_order`]) those of one zone stay in theirs.
     pub reorder: Option<u64>,
     /// Also check the buffers of a `null` disk in a release build, and count overlapping writes
     /// ([`Stats::overlaps`](super::Stats::overlaps)).
@@ -130,7 +131,8 @@ impl EmuConfig {
     /// The disk that a specification describes, taking the keys that an emulated disk has: `zones` or `size`,
     /// `zone-size`, `zone-capacity`, `conv`, `last-zone-size`, `last-zone-capacity`, `lba-size`, `granularity`,
     /// `max-transfer`, `max-bios`, `append` (`native` or `emulated`), `append-max`, `max-open`, `max-active`,
-    /// `max-write-zeroes`, `discard`, `write-cache`, `rotational`, `read-only`, `latency`, `reorder`, `paranoid`.
+    /// `max-write-zeroes`, `discard`, `write-cache`, `rotational`, `read-only`, `ordered` (writes of a zone that one
+    /// queue has are carried out in their order, whatever `reorder` does), `latency`, `reorder`, `paranoid`.
     ///
     /// ```
     /// use zoneplug_core::emu::EmuConfig;
@@ -164,6 +166,7 @@ impl EmuConfig {
             write_cache: spec.take_flag("write-cache")?.unwrap_or(false),
             rotational: spec.take_flag("rotational")?.unwrap_or(false),
             read_only: spec.take_flag("read-only")?.unwrap_or(false),
+            keeps_write_order: spec.take_flag("ordered")?.unwrap_or(false),
         };
         let mut config = EmuConfig {
             latency: spec.take_time("latency")?.unwrap_or_default(),
@@ -295,6 +298,7 @@ impl fmt::Display for EmuConfig {
             ("write-cache", u32::from(l.write_cache), 0),
             ("rotational", u32::from(l.rotational), 0),
             ("read-only", u32::from(l.read_only), 0),
+            ("ordered", u32::from(l.keeps_write_order), 0),
             ("paranoid", u32::from(self.paranoid), 0),
         ] {
             if n != default {
@@ -331,7 +335,7 @@ mod tests {
         let c: EmuConfig = "mem,zones=64,zone-size=64M,zone-capacity=48M,conv=4,max-open=8,latency=1ms,\
             reorder=7,max-transfer=128K,append=native,append-max=64K,last-zone-size=32M,\
             last-zone-capacity=16M,lba-size=512,granularity=4096,max-active=12,rotational=1,read-only=1,\
-            max-bios=16,max-write-zeroes=1M,discard=0,write-cache=1,paranoid=1"
+            max-bios=16,max-write-zeroes=1M,discard=0,write-cache=1,paranoid=1,ordered=1"
             .parse()
             .unwrap();
         let l = &c.limits;
@@ -342,6 +346,7 @@ mod tests {
             (8, 12, 2048)
         );
         assert!(l.rotational && l.read_only && l.write_cache && !l.discard && c.paranoid);
+        assert!(l.keeps_write_order);
         assert_eq!((c.latency, c.reorder), (Nanos(1_000_000), Some(7)));
         let g = &c.geometry;
         assert_eq!((g.nr_zones(), g.nr_conventional()), (64, 4));
@@ -401,7 +406,7 @@ mod tests {
         fn a_disk_is_read_as_it_is_shown(
             (mem, zones, zone, capacity, last, last_capacity) in (any::<bool>(), 2u64..300, 1u32..5000, 1u32..5000, 1u32..5000, 1u32..5000),
             (conv, lba, more, transfer, append, open, active) in (0u32..300, 0u32..4, 0u32..3, 0u32..999, 0u32..999, 0u32..20, 0u32..20),
-            (latency, reorder, flags, zeroes, bios) in (any::<u64>(), any::<Option<u64>>(), 0u8..32, any::<Option<u16>>(), 0u32..300),
+            (latency, reorder, flags, zeroes, bios) in (any::<u64>(), any::<Option<u64>>(), 0u8..64, any::<Option<u16>>(), 0u32..300),
         ) {
             let (block, unit) = (1u32 << lba, 1u32 << (lba + more));
             let g = Geometry::new(zones, zone * unit, capacity.min(zone) * unit).unwrap();
@@ -421,6 +426,7 @@ mod tests {
                 write_cache: flags & 2 != 0,
                 rotational: flags & 4 != 0,
                 read_only: flags & 8 != 0,
+                keeps_write_order: flags & 32 != 0,
             };
             let config = EmuConfig {
                 limits, latency: Nanos(latency), reorder, paranoid: flags & 16 != 0,

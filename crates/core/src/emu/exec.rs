@@ -66,7 +66,7 @@ impl Shared {
 
     /// Counts the first `n` of `commands` as writes at the device; `tag` remembers which are.
     #[cold]
-    pub(super) fn arrive(&self, commands: &mut Commands, n: usize) {
+    pub(super) fn arrive(&self, commands: &mut Commands, n: usize, queue: &Counters) {
         let g = &self.config.geometry;
         for c in commands.iter_mut().take(n) {
             c.tag = u32::MAX;
@@ -76,7 +76,7 @@ impl Shared {
                 && !g.is_conventional(zone)
             {
                 c.tag = zone.0;
-                self.hooks.write_arrives(zone.0);
+                self.hooks.write_arrives(zone.0, queue, self.config.limits.keeps_write_order);
             }
         }
     }
@@ -86,6 +86,21 @@ impl Shared {
     pub(super) fn leave<'a>(&self, commands: impl Iterator<Item = &'a Box<Command>>) {
         for c in commands.filter(|c| c.tag != u32::MAX) {
             self.hooks.write_leaves(c.tag);
+        }
+    }
+
+    /// The write that is carried out if the choice falls on the one at `i` of a queue that keeps the order of writes: the
+    /// first of `waiting` that changes the same sequential zone. What is no such write is its own choice.
+    pub(super) fn first_of_zone(&self, waiting: &Commands, i: usize) -> usize {
+        let g = &self.config.geometry;
+        let zone = |c: &Command| {
+            let writes = matches!(c.op, Op::Write | Op::WriteZeroes) && g.contains(c.sector, 1);
+            let (zone, _) = g.zone_of(c.sector);
+            (writes && !g.is_conventional(zone)).then_some(zone)
+        };
+        match zone(&waiting[i]) {
+            None => i,
+            own => waiting.iter().position(|c| zone(c) == own).unwrap_or(i),
         }
     }
 

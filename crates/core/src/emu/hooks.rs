@@ -6,7 +6,7 @@
 use super::table::lock;
 use crate::bio::{Command, Op, Status};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// One command that is to fail: the first one of `op` after `skip` others of it.
@@ -37,8 +37,8 @@ pub struct Stats {
     failed: BTreeMap<Status, u64>,
     /// Sectors written to the medium.
     pub written_sectors: u64,
-    /// Writes that were submitted while another write to the same sequential zone was at the device: where I1
-    /// was broken. Counted with [`EmuConfig::paranoid`](super::EmuConfig::paranoid) only.
+    /// Writes that were submitted while another write to the same sequential zone was at the device, of another queue if the
+    /// disk keeps the order of one: where I1 was broken. Counted with [`EmuConfig::paranoid`](super::EmuConfig::paranoid) only.
     pub overlaps: u64,
 }
 
@@ -130,8 +130,8 @@ pub(super) struct Hooks {
     busy: AtomicU64,
     /// What queues that are gone have done, and the counters of those that are not.
     counters: Mutex<(Stats, Vec<Arc<Counters>>)>,
-    /// Paranoid: writes at the device, for each zone. Else empty.
-    writes: Box<[AtomicU32]>,
+    /// Paranoid: writes at the device, for each zone, and the queue of the last one. Else empty.
+    writes: Box<[(AtomicU32, AtomicUsize)]>,
     overlaps: AtomicU64,
 }
 
@@ -142,7 +142,7 @@ impl Hooks {
             faults: Mutex::default(),
             busy: AtomicU64::new(0),
             counters: Mutex::default(),
-            writes: (0..paranoid_zones).map(|_| AtomicU32::new(0)).collect(),
+            writes: (0..paranoid_zones).map(|_| <_>::default()).collect(),
             overlaps: AtomicU64::new(0),
         }
     }
@@ -215,15 +215,18 @@ impl Hooks {
         sum
     }
 
-    /// A write to a sequential zone arrives at the device.
-    pub(super) fn write_arrives(&self, zone: u32) {
-        if self.writes[zone as usize].fetch_add(1, Relaxed) > 0 {
+    /// A write to a sequential zone arrives at the device, on the queue that counts with `queue`.
+    pub(super) fn write_arrives(&self, zone: u32, queue: &Counters, ordered: bool) {
+        let (writes, last) = &self.writes[zone as usize];
+        let queue = std::ptr::from_ref(queue).addr();
+        let same = last.swap(queue, Relaxed) == queue;
+        if writes.fetch_add(1, Relaxed) > 0 && !(ordered && same) {
             self.overlaps.fetch_add(1, Relaxed);
         }
     }
 
     /// It is handed back.
     pub(super) fn write_leaves(&self, zone: u32) {
-        self.writes[zone as usize].fetch_sub(1, Relaxed);
+        self.writes[zone as usize].0.fetch_sub(1, Relaxed);
     }
 }

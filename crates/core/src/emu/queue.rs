@@ -4,7 +4,8 @@
 //! Without a latency or a reordering a command is carried out in `submit` and waits in `done`, and a whole list
 //! moves by exchanging it with an empty one. With a latency it is carried out in `submit` and waits in `pending`
 //! until its time. With a reordering it waits in `pending` first, then in `ready`, and is carried out when it is
-//! picked from there at random: whoever relies on order in between finds out.
+//! picked from there at random: whoever relies on order in between finds out. Where the disk declares that it keeps the
+//! order of writes, the first write of the same zone is picked instead.
 
 use super::exec::Shared;
 use super::hooks::Counters;
@@ -118,9 +119,18 @@ impl EmuQueue {
         if self.ready.is_empty() {
             return;
         }
+        let ordered = self.shared.config.limits.keeps_write_order;
         for _ in 0..=random.below(self.ready.len() as u32) {
-            let i = random.below(self.ready.len() as u32) as usize;
-            let mut c = self.ready.swap_remove_back(i).expect("an index below the length");
+            let mut i = random.below(self.ready.len() as u32) as usize;
+            if ordered {
+                i = self.shared.first_of_zone(&self.ready, i);
+            }
+            let taken = match ordered {
+                // What is left stays in its order.
+                true => self.ready.remove(i),
+                false => self.ready.swap_remove_back(i),
+            };
+            let mut c = taken.expect("an index below the length");
             self.shared.execute(&mut c, &self.counters);
             self.done.push_back(c);
         }
@@ -142,7 +152,7 @@ impl Queue for EmuQueue {
         let held = self.done.len() + self.pending.len() + self.ready.len();
         let n = commands.len().min(self.depth - held);
         if self.paranoid {
-            self.shared.arrive(commands, n);
+            self.shared.arrive(commands, n, &self.counters);
         }
         if !self.inline {
             self.submit_later(now, commands, n);

@@ -28,6 +28,11 @@ pub struct Limits {
     pub rotational: bool,
     /// Whether the device takes no writes.
     pub read_only: bool,
+    /// Whether writes of one zone that one queue was given are carried out in the order in which it was given them,
+    /// however many there are: then several may be in flight (see `zone_write_depth` of
+    /// [`DiskConfig`](crate::disk::DiskConfig)). One behind a write that fails must fail by itself, because it is not at the
+    /// write pointer. They may complete in any order. A layer that passes this on keeps the order too.
+    pub keeps_write_order: bool,
 }
 
 impl Default for Limits {
@@ -45,6 +50,7 @@ impl Default for Limits {
             write_cache: false,
             rotational: false,
             read_only: false,
+            keeps_write_order: false,
         }
     }
 }

@@ -99,7 +99,7 @@ impl Queue for TimedQueue {
         let room = self.depth - state.out.0[self.id as usize].held;
         let n = commands.len().min(room as usize);
         if self.paranoid {
-            self.shared.arrive(commands, n);
+            self.shared.arrive(commands, n, &self.counters);
         }
         let g = &self.shared.config.geometry;
         for mut command in commands.drain(..n) {
