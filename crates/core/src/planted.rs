@@ -131,6 +131,14 @@ pub enum Bug {
     SchedulerAsleep,
     /// A zone lock is not taken: two writes of a zone are sent at a time (C1).
     ZoneLockForgotten,
+    /// A zone of which a write has failed goes on while others are in flight.
+    RetryBeforeDrained,
+    /// A second queue sends writes of a zone that has some in flight on another.
+    HomeForgotten,
+    /// A zone goes on after failures, however many there are in a row.
+    RetryUnbounded,
+    /// After a failure a positional write goes where the write pointer is.
+    PositionalPlacedAnew,
 
     // ---- races: only a model checker meets them, for the simulation has one thread ----
     /// A writer that finds its zone busy lets go of the lock before it parks.
@@ -183,7 +191,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every one that the simulation must catch.
-    pub const ALL: [Bug; 62] = [
+    pub const ALL: [Bug; 66] = [
         Bug::ReservationNotUndone,
         Bug::PluggedAfterAbort,
         Bug::PluggedClearedEarly,
@@ -246,6 +254,10 @@ impl Bug {
         Bug::DeadlineIgnored,
         Bug::SchedulerAsleep,
         Bug::ZoneLockForgotten,
+        Bug::RetryBeforeDrained,
+        Bug::HomeForgotten,
+        Bug::RetryUnbounded,
+        Bug::PositionalPlacedAnew,
     ];
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the others.

@@ -11,7 +11,7 @@ use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::spec::{Spec, parse_time};
 use zoneplug_core::stack::{FaultDisk, FaultPlan, JoinDisk, Po2Disk};
-use zoneplug_core::zone::Geometry;
+use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Error, ErrorKind, Nanos};
 
 /// Kinds of device that this build knows.
@@ -119,13 +119,17 @@ fn open_file(spec: &mut Spec, look: bool) -> Result<Arc<FileDisk>, Error> {
 }
 
 /// A disk with the times of a drive: `sim-smr30`, or `sim,profile=FILE`. The keys of a profile are its options
-/// (`cache=128M`: another hypothesis about the drive), and `data=0|1`: whether it keeps what is written, in memory.
+/// (`cache=128M`: another hypothesis about the drive), `data=0|1`: whether it keeps what is written, in memory, and
+/// `ordered=0|1`: whether it declares that it keeps the order of writes, which all of these do.
 /// Its tags are those of the drive, unless `tags` says otherwise.
 fn open_timed(spec: &mut Spec) -> Result<(Arc<EmuDisk>, u16), Error> {
     let kind = if spec.take_flag("data")? == Some(true) { EmuKind::Mem } else { EmuKind::Null };
+    let ordered = spec.take_flag("ordered")?.unwrap_or(false);
     let profile = take_profile(spec).unwrap_or_else(|| Err(spec.unknown_kind(&KINDS)))?;
     spec.finish()?;
-    Ok((EmuDisk::timed(&profile, kind)?, profile.queue_depth))
+    let mut config = EmuConfig::new(kind, profile.geometry()?);
+    config.limits = Limits { keeps_write_order: ordered, ..profile.limits() };
+    Ok((EmuDisk::timed_with(&profile, config)?, profile.queue_depth))
 }
 
 /// Takes the profile that a specification names, `sim-smr30` or `sim,profile=FILE`, with the options that are keys of
@@ -291,7 +295,7 @@ fn open_bare(text: &str, look: bool, depth: usize) -> Result<DiskSpec, Error> {
 /// topmost first: `po2@mem,zones=64,zone-size=96M,tags=32`.
 ///
 /// The layer's own keys are `mode=plug|none|lock`, `tags=1..4096`, `nomerges=0|1`, `strict=0|1` (management of a
-/// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score`, `anticipation-us=`, `zone-deadline-ms=`, `emulate-append=0|1` (also where the device has zone append), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
+/// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score`, `anticipation-us=`, `zone-deadline-ms=`, `zone-write-depth=` (writes of a zone in flight, on a device that keeps their order), `emulate-append=0|1` (also where the device has zone append), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
 ///
 /// | layer | what |
 /// | --- | --- |
@@ -424,6 +428,9 @@ pub fn take_config(spec: &mut Spec) -> Result<DiskConfig, Error> {
     }
     if let Some(ms) = spec.take_number("zone-deadline-ms", 0..=3_600_000)? {
         config.zone_deadline = Nanos(ms * 1_000_000);
+    }
+    if let Some(n) = spec.take_number("zone-write-depth", 1..=1024)? {
+        config.zone_write_depth = n as u16;
     }
     if let Some(on) = spec.take_flag("emulate-append")? {
         config.emulate_append = on;

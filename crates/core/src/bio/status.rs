@@ -208,6 +208,13 @@ impl Status {
         self.row().sense
     }
 
+    /// Whether a write that a device has answered so may well succeed when it is sent again, once it is known that nothing
+    /// of it is there. Not what a limit, the medium or the command itself is the reason of, nor what nobody knows the
+    /// outcome of.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Status::Busy | Status::Io | Status::ShortTransfer | Status::UnalignedWrite)
+    }
+
     /// What this status, as a *device's* answer to a write, says of the zone's write pointer.
     pub const fn write_pointer(self) -> WritePointer {
         self.row().wp

@@ -88,7 +88,7 @@ impl Disk {
             }
             let (flags, cond) = (plug.linux_flags(), plug.condition());
             let (wp, parked) = (plug.write_pointer(), plug.parked());
-            let refs = 1 + u32::from(plug.is_plugged()) + parked;
+            let refs = 1 + plug.nr_in_flight() + parked;
             drop(shard);
             drop(layout);
             writeln!(

@@ -8,6 +8,9 @@ use std::task::Waker;
 /// Most tags of one queue.
 pub(super) const MAX_TAGS: u16 = 4096;
 
+/// Most writes of a zone in flight.
+pub(super) const MAX_ZONE_WRITES: u16 = 1024;
+
 /// How writes are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Mode {
@@ -71,6 +74,11 @@ pub struct DiskConfig {
     /// How long a zone waits for the single writer before it is next, whatever the policy says, and before the zone that
     /// has its turn must give way, once what waited there when the turn began is written. 0: for ever.
     pub zone_deadline: Nanos,
+    /// Most writes of a sequential zone at the device at a time, on one queue and in order. More than 1 only with plugs, on
+    /// a device that declares [`Limits::keeps_write_order`](crate::zone::Limits), without a single writer, and with a
+    /// scheduler that [`keeps_zone_order`](Scheduler::keeps_zone_order). Then a write that fails is tried again where that
+    /// is safe: see `docs/architecture.md`.
+    pub zone_write_depth: u16,
     /// Who gets a tag first. In `lock` mode `mq-deadline` if none is named: zone locks are a scheduler's (C1).
     pub scheduler: Scheduler,
     /// How `mq-deadline` behaves.
@@ -106,6 +114,7 @@ impl Default for DiskConfig {
             zoned_qd1_policy: Policy::Fifo,
             anticipation: Nanos(0),
             zone_deadline: Nanos(0),
+            zone_write_depth: 1,
             timeout: None,
             survive_panics: false,
             shards: 64,

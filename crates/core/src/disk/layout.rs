@@ -28,6 +28,8 @@ pub(crate) struct Layout {
     /// Whether there is a single writer (Q1), and how it behaves.
     pub(crate) gated: bool,
     pub(crate) manners: Manners,
+    /// Most writes of a zone in flight. More than one is special too, for the others need not count them.
+    pub(crate) zone_depth: u16,
     /// Whether the layer itself looks at the time.
     pub(crate) timed: bool,
     pub(crate) merge: Merge,
@@ -39,6 +41,30 @@ pub(crate) struct Layout {
     write_mask: u32,
 }
 
+/// Why a disk has one write of a zone in flight and no more, if it has: the reason, and what to try.
+pub(super) fn no_zone_depth(
+    limits: &Limits,
+    config: &DiskConfig,
+) -> Option<(&'static str, &'static str)> {
+    if config.mode != Mode::Plug {
+        return Some(("a disk without plugs", "open the disk with mode=plug"));
+    }
+    if !limits.keeps_write_order {
+        let why = "a device that does not declare that it keeps the order of writes";
+        return Some((why, "an emulated disk declares it with ordered=1"));
+    }
+    if config.zoned_qd1_writes.unwrap_or(limits.rotational) {
+        return Some(("a single writer", "switch it off first: zoned_qd1_writes=0 (qd1=0)"));
+    }
+    if !config.scheduler.keeps_zone_order() {
+        return Some((
+            "a scheduler that does not keep the order of a zone",
+            "use the scheduler none",
+        ));
+    }
+    None
+}
+
 impl Layout {
     pub(crate) fn new(geometry: Geometry, limits: Limits, config: DiskConfig) -> Layout {
         let max_transfer = limits.transfer_sectors();
@@ -47,9 +73,15 @@ impl Layout {
         // C1: zone locks are a scheduler's.
         let scheduled = config.scheduler != Scheduler::None || config.mode == Mode::Lock;
         let gated = plugs && config.zoned_qd1_writes.unwrap_or(limits.rotational);
+        // An attribute that does not go with others is refused (`tunable.rs`); a device may still change its mind.
+        let zone_depth = match no_zone_depth(&limits, &config) {
+            None => config.zone_write_depth.max(1),
+            Some(_) => 1,
+        };
         Layout {
             plugs,
-            special: gated || scheduled,
+            special: gated || scheduled || zone_depth > 1,
+            zone_depth,
             scheduled,
             gated,
             timed: config.timeout.is_some()

@@ -47,6 +47,9 @@ impl Lane {
             while let Some(entry) = self.ready.pop_front() {
                 match entry {
                     Ready::Zone(zone) if layout.gated => self.enlist(shared, layout, zone, now),
+                    Ready::Zone(zone) if layout.zone_depth > 1 => {
+                        self.queue_up(shared, layout, zone);
+                    }
                     Ready::More(zone, end) => self.go_on(shared, layout, zone, end, now),
                     Ready::Done(end) => self.turn_over(shared, layout, Some(end), now),
                     Ready::Broken => self.turn_over(shared, layout, None, now),
@@ -77,6 +80,9 @@ impl Lane {
             let Some(cmd) = self.held.pop() else { return };
             match self.line.pop_front() {
                 Some(Ready::Bio(bio)) => self.launch_for(layout, bio, cmd),
+                Some(Ready::Zone(zone)) if layout.zone_depth > 1 => {
+                    self.send_in_order(shared, layout, zone, cmd);
+                }
                 Some(Ready::Zone(zone) | Ready::Turn(zone)) => {
                     let _ = self.send_zone(shared, layout, zone, cmd);
                 }

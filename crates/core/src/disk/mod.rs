@@ -17,6 +17,7 @@ mod layout;
 mod line;
 mod mailbox;
 mod manage;
+mod ordered;
 mod orphans;
 mod poll;
 mod queue;
@@ -125,6 +126,9 @@ impl Shared {
             self.timed.store(true, Ordering::Relaxed);
         }
         self.configure_elevator(layout);
+        for s in &self.shards {
+            lock(&s.0).keep_tracks(layout.zone_depth > 1);
+        }
     }
 
     pub(crate) fn bump(&self) {
@@ -144,6 +148,7 @@ impl Shared {
             let mut g = lock(&s.0);
             g.abort_all(aborted);
             g.plugs.clear();
+            g.tracks.clear();
             g.reserve(depths);
         }
         // In the order of zone numbers each zone is the next of its shard: rows ascend.
@@ -193,6 +198,7 @@ impl Disk {
         let geometry = device.geometry().clone();
         let limits = device.limits().clone();
         check_limits(&limits)?;
+        tunable::check_zone_depth(&limits, &config)?;
         let shard_bits = (MAX_SHARDS as u32)
             .min(geometry.nr_zones().next_power_of_two())
             .min(config.shards.max(1).next_power_of_two())

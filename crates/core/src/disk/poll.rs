@@ -137,6 +137,9 @@ impl Lane {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
+        if SPECIAL && layout.zone_depth > 1 && cmd.plugged {
+            return self.finished_in_order(shared, layout, cmd, done);
+        }
         let again = planted(Bug::AppendRetried)
             && cmd.op == Op::ZoneAppend
             && matches!(cmd.status, Status::Io | Status::Medium);
@@ -263,7 +266,12 @@ impl Lane {
             bio.in_flight = false;
         }
         for bio in &mut bios {
-            bio.status = if planted(Bug::AbortAsOk) { Status::Ok } else { status };
+            if planted(Bug::AbortAsOk) {
+                bio.status = Status::Ok;
+            } else if bio.status.is_ok() {
+                // One that was sent and failed says so itself.
+                bio.status = status;
+            }
             Self::forget_sector(layout, bio);
         }
         if layout.gated && !bios.is_empty() {

@@ -4,15 +4,16 @@
 //! Most hold from each queue's next call on. Those that say who sends what are changed while the disk is drained (Q9):
 //! [`Disk::change_attribute`] freezes it for as long as that takes.
 
-use super::config::{DiskConfig, Mode};
+use super::config::{DiskConfig, MAX_ZONE_WRITES, Mode};
 use super::freeze::Freeze;
-use super::layout::Layout;
+use super::layout::{Layout, no_zone_depth};
 use super::sync::lock;
 use super::{Attribute, Disk};
 use crate::error::{Error, ErrorKind};
 use crate::planted::{Bug, planted};
 use crate::sched::{Balance, Policy, Scheduler};
 use crate::unit::Nanos;
+use crate::zone::Limits;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -92,7 +93,15 @@ impl Disk {
                 format!("writable attributes: {}", names(known.iter().filter(|a| a.writable))),
             ));
         }
-        set(&mut self.config(), name, value)
+        let layout = self.layout();
+        let mut config = layout.config.clone();
+        set(&mut config, name, value)?;
+        match name {
+            "zone_write_depth" => check_zone_depth(&layout.limits, &config),
+            "scheduler" | "zoned_qd1_writes" => check_zone_depth(&layout.limits, &config)
+                .map_err(|e| e.hint("set zone_write_depth to 1 first")),
+            _ => Ok(()),
+        }
     }
 
     fn commit(&self, name: &str, value: &str) -> Result<(), Error> {
@@ -130,6 +139,7 @@ pub(super) fn all(layout: &Layout) -> Vec<Attribute> {
             rw("zoned_qd1_policy", c.zoned_qd1_policy.to_string()),
             rw("anticipation_us", (c.anticipation.0 / 1000).to_string()),
             rw("zone_deadline_ms", (c.zone_deadline.0 / 1_000_000).to_string()),
+            rw("zone_write_depth", layout.zone_depth.to_string()),
         ]);
     }
     all.push(rw("scheduler", layout.scheduler().to_string()));
@@ -165,7 +175,23 @@ const MS: u64 = 1_000_000;
 
 /// Whether an attribute is changed while the disk is drained.
 fn needs_drained(name: &str) -> bool {
-    matches!(name, "zoned_qd1_writes" | "scheduler")
+    matches!(name, "zoned_qd1_writes" | "scheduler" | "zone_write_depth")
+}
+
+/// Several writes of a zone in flight do not go with everything.
+pub(super) fn check_zone_depth(limits: &Limits, config: &DiskConfig) -> Result<(), Error> {
+    let n = config.zone_write_depth;
+    if n == 0 || n > MAX_ZONE_WRITES {
+        return Err(Error::invalid(format!("zone_write_depth of {n}"))
+            .hint(format!("it is a number of 1 to {MAX_ZONE_WRITES}")));
+    }
+    match no_zone_depth(limits, config) {
+        Some((why, what)) if n > 1 => {
+            let text = format!("zone_write_depth={n} does not go with {why}");
+            Err(Error::new(ErrorKind::NotSupported, text).hint(what))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Sets one attribute, or says what it takes.
@@ -181,6 +207,10 @@ fn set(config: &mut DiskConfig, name: &str, value: &str) -> Result<(), Error> {
         }
         "anticipation_us" => config.anticipation = span(name, value, 1_000)?,
         "zone_deadline_ms" => config.zone_deadline = span(name, value, MS)?,
+        "zone_write_depth" => {
+            let most = u32::from(MAX_ZONE_WRITES);
+            config.zone_write_depth = number(name, value, 1..=most)? as u16;
+        }
         "scheduler" => {
             let scheduler = Scheduler::from_name(value)
                 .ok_or_else(|| choice(name, value, &Scheduler::NAMES.join(", ")))?;

@@ -13,10 +13,13 @@
 //!   flight, or about to be (I1, I4).
 //! * `Shard::complete` answers what comes next: nothing, the next parked writes as one command (`Shard::fill`),
 //!   or, after an error, that all who waited are aborted (E1).
+//! * Where a device keeps the order of writes, several may be in flight: `order.rs`.
 
+mod order;
 mod shard;
 mod slots;
 
+pub(crate) use order::{Sent, Then};
 pub use shard::{Counters, Shard, ZoneCounters};
 pub(crate) use shard::{Merge, Next};
 
@@ -26,7 +29,7 @@ use crate::zone::{Condition, ZoneInfo};
 
 /// State bits of a plug.
 pub(crate) mod state {
-    /// A write is in flight or about to be issued. The only bit of a healthy zone.
+    /// A write is in flight or about to be issued: who comes parks. The only bit of a healthy zone.
     pub(crate) const PLUGGED: u8 = 1;
     /// The write pointer is unknown (Linux: `NEED_WP_UPDATE`).
     pub(crate) const NEED_WP: u8 = 2;
@@ -57,7 +60,7 @@ pub enum Admit {
     Reject(Status),
 }
 
-/// The plug of one zone: 32 bytes.
+/// The plug of one zone: 36 bytes.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Plug {
@@ -82,9 +85,13 @@ pub struct Plug {
     /// While `PLUGGED`: nothing of the zone is at the device, it is in some queue's line for a tag. What it is there for
     /// may have been aborted meanwhile.
     in_line: bool,
+    /// A write failed while several were in flight: nothing is sent until a report has come (`order.rs`).
+    recovering: bool,
+    /// Where several writes may be in flight: how many are. Elsewhere 0.
+    in_flight: u16,
 }
 
-const _: () = assert!(size_of::<Plug>() <= 64);
+const _: () = assert!(size_of::<Plug>() == 36);
 
 impl Plug {
     /// The plug of a zone as a report describes it (P4, A6): the write pointer is known from the first day.
@@ -100,6 +107,8 @@ impl Plug {
             state: 0,
             ticket: 0,
             in_line: false,
+            recovering: false,
+            in_flight: 0,
         };
         plug.set_from(zone);
         plug
@@ -143,7 +152,13 @@ impl Plug {
     /// Whether a write is at the device or waits. A zone that is in line for a tag has neither if all were aborted.
     fn has_writes(&self) -> bool {
         let sent = !self.in_line || planted(Bug::LineCountsAsBusy);
-        self.is_plugged() && (sent || self.parked != 0)
+        let several = self.in_flight > 0 || self.recovering;
+        several || self.is_plugged() && (sent || self.parked != 0)
+    }
+
+    /// How many writes are in flight, or about to be.
+    pub(crate) fn nr_in_flight(&self) -> u32 {
+        u32::from(self.in_flight).max(u32::from(self.is_plugged() || self.recovering))
     }
 
     /// The zone gets in line for a tag.
@@ -302,12 +317,13 @@ impl Plug {
 
     /// Linux's flag bits for the plug dump (T2): 1 plugged, 2 needs a write pointer update.
     pub(crate) fn linux_flags(&self) -> u8 {
-        self.state & (PLUGGED | NEED_WP)
+        let plugged = if self.nr_in_flight() > 0 { PLUGGED } else { 0 };
+        plugged | self.state & NEED_WP
     }
 
     /// Whether Linux would have a plug for this zone: it is busy, stale, or partly written (P11).
     pub(crate) fn is_live(&self) -> bool {
-        self.state & (PLUGGED | NEED_WP) != 0 || self.condition() == Condition::Active
+        self.linux_flags() != 0 || self.condition() == Condition::Active
     }
 }
 

@@ -1,5 +1,6 @@
 //! A shard: the plugs that share a lock, and the slots of what they parked.
 
+use super::order::Track;
 use super::slots::Slots;
 use super::state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::{Kind, NONE, Plug};
@@ -23,6 +24,8 @@ pub struct Counters {
     pub lost: u64,
     /// Write pointers that a report made known again.
     pub resynced: u64,
+    /// BIOs that were sent again after a failure, on disks with several writes of a zone in flight.
+    pub retried: u64,
     /// BIOs that were refused before any device saw them, by [`Status`] number.
     pub rejected: [u64; Self::REASONS],
 }
@@ -36,6 +39,7 @@ impl Default for Counters {
             aborted: 0,
             lost: 0,
             resynced: 0,
+            retried: 0,
             rejected: [0; Self::REASONS],
         }
     }
@@ -52,6 +56,7 @@ impl Counters {
         self.aborted += o.aborted;
         self.lost += o.lost;
         self.resynced += o.resynced;
+        self.retried += o.retried;
         for (a, b) in self.rejected.iter_mut().zip(o.rejected) {
             *a += b;
         }
@@ -129,10 +134,12 @@ impl Merge {
 #[repr(C)]
 pub struct Shard {
     pub(crate) plugs: Vec<Plug>,
-    slots: Slots,
+    pub(super) slots: Slots,
     pub(crate) counters: Counters,
     /// A side table beside `plugs`; empty where it is not kept.
     pub(crate) per_zone: Vec<ZoneCounters>,
+    /// Another: empty where one write of a zone is in flight at most.
+    pub(crate) tracks: Vec<Track>,
 }
 
 impl Shard {
@@ -319,7 +326,8 @@ impl Shard {
     /// Takes every waiting write of zone `i`. The plug keeps its `PLUGGED` bit: a write may be in flight (B30), unless
     /// the zone is listed with the single writer.
     #[cold]
-    fn abort(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
+    pub(super) fn abort(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
+        self.end_recovery(i, aborted);
         let plug = &mut self.plugs[i];
         let mut at = plug.head;
         let waiting = u64::from(plug.parked);
@@ -374,9 +382,11 @@ impl Shard {
         let gone = matches!(zone.cond, Condition::ReadOnly | Condition::Offline);
         // Wrapping: the epochs in use at one time are close together.
         let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0 || planted(Bug::StaleReport);
-        let back = plug.state & (READONLY | OFFLINE) != 0 && !gone && newer;
+        // With writes still in flight, which only a zone that may have several has here, nothing it says will stay true.
+        let rests = plug.in_flight == 0;
+        let back = plug.state & (READONLY | OFFLINE) != 0 && !gone && newer && rests;
         let lost = plug.state & NEED_WP != 0 || planted(Bug::ReportOverridesHealthy);
-        let fresh = lost && newer && !planted(Bug::ReportIgnored);
+        let fresh = lost && newer && rests && !planted(Bug::ReportIgnored);
         let marked = plug.state & RESYNC != 0 || planted(Bug::ResyncWhileBusy);
         let asked = resync && marked && newer;
         if gone {

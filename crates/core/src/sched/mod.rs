@@ -59,6 +59,13 @@ impl Scheduler {
         }
     }
 
+    /// Whether it sends the writes of one zone in the order in which they came, each on the queue that it came from, however
+    /// many it has: what a disk with several writes of a zone in flight needs. The others hand a request to whichever queue
+    /// asks first.
+    pub const fn keeps_zone_order(self) -> bool {
+        matches!(self, Scheduler::None)
+    }
+
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {

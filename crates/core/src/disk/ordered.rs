@@ -1,0 +1,104 @@
+//! Queues of a disk that has several writes of a zone in flight, because its device keeps their order.
+//!
+//! `plug/order.rs` says what may be sent and what becomes of a failure; this room holds the shard's lock around it, and the
+//! tags. Such a disk is special: what is to be sent goes through `ready` and the line (`line.rs`). A zone is in at most one
+//! queue's line, and whoever has it there sees to it; while writes of it are in flight their queue, its home, goes on with
+//! it at each completion. So a zone is always with a queue that is busy.
+//!
+//! The report after a failure goes out with the tag of the command that ended last. It needs nothing that somebody else
+//! could have (I9), a freeze waits for it as for any command, and each zone has its own.
+
+use super::Shared;
+use super::layout::Layout;
+use super::queue::{Lane, Ready};
+use super::sync::Ordering;
+#[cfg(feature = "trace")]
+use super::trace;
+use crate::bio::{Bios, Command, Flags, Op, Status};
+use crate::plug::{Sent, Then};
+use crate::unit::ZoneNo;
+
+impl Lane {
+    /// A zone has something to send: it gets in line, unless it has another home or as much in flight as it may.
+    pub(super) fn queue_up(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo) {
+        let (mut shard, i) = shared.shard(zone);
+        if shard.must_wait(i, self.id, layout.zone_depth) {
+            shard.leave_line(i);
+        } else {
+            drop(shard);
+            self.line.push_back(Ready::Zone(zone));
+        }
+    }
+
+    /// Sends the next write of a zone that was in line. If there are more it goes to the end: others wait for tags (C3).
+    pub(super) fn send_in_order(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        zone: ZoneNo,
+        mut cmd: Box<Command>,
+    ) {
+        let (mut shard, i) = shared.shard(zone);
+        let sent = shard.fill_in_order(i, layout.merge, &mut cmd, self.id, layout.zone_depth);
+        drop(shard);
+        if sent == Sent::Nothing {
+            return self.held.push(cmd);
+        }
+        cmd.zone = zone.0;
+        #[cfg(feature = "trace")]
+        trace::issued(&cmd);
+        self.send_write(cmd);
+        if sent == Sent::More {
+            self.line.push_back(Ready::Zone(zone));
+        }
+    }
+
+    /// A plugged write has ended, or the report of a zone whose writes have failed.
+    #[cold]
+    pub(super) fn finished_in_order(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        mut cmd: Box<Command>,
+        done: &mut Bios,
+    ) {
+        #[cfg(feature = "trace")]
+        if cmd.status.is_ok() {
+            trace::appends(layout, &cmd.bios);
+        }
+        let zone = ZoneNo(cmd.zone);
+        let start = layout.geometry.zone_start(zone);
+        let report = cmd.op == Op::ReportZones;
+        let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let (mut shard, i) = shared.shard(zone);
+        if cmd.status == Status::Busy && (report || shard.is_alone(i)) {
+            // W23: the same command again. With others behind it, which find it missing, it is a failure like any.
+            drop(shard);
+            cmd.status = Status::Ok;
+            return self.out.push_back(cmd);
+        }
+        let then = if report {
+            shard.go_on(i, &cmd, start, layout.write_mask(), &epoch, &mut self.aborted)
+        } else {
+            shard.complete_in_order(i, &mut cmd, start, &epoch, &mut self.aborted)
+        };
+        drop(shard);
+        self.settle_status(layout, &mut cmd);
+        self.deliver(shared, &mut cmd, done);
+        if !self.aborted.is_empty() {
+            self.abort_waiting(shared, layout, Status::AbortedBehind, done);
+        }
+        match then {
+            Then::Nothing => {}
+            Then::InLine => self.ready.push_back(Ready::Zone(zone)),
+            Then::Report(number) => {
+                cmd.set(Op::ReportZones, start, 0, Flags::NONE);
+                cmd.report.clear();
+                (cmd.report_max, cmd.epoch, cmd.plugged) = (1, number, true);
+                cmd.begin_owners(self.id);
+                return self.out.push_back(cmd);
+            }
+        }
+        self.free.push(cmd);
+    }
+}
