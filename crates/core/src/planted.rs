@@ -139,6 +139,8 @@ pub enum Bug {
     RetryUnbounded,
     /// After a failure a positional write goes where the write pointer is.
     PositionalPlacedAnew,
+    /// A zone goes on after a failure though what was acknowledged before is not there any more.
+    LossUnnoticed,
 
     // ---- races: only a model checker meets them, for the simulation has one thread ----
     /// A writer that finds its zone busy lets go of the lock before it parks.
@@ -191,7 +193,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every one that the simulation must catch.
-    pub const ALL: [Bug; 66] = [
+    pub const ALL: [Bug; 67] = [
         Bug::ReservationNotUndone,
         Bug::PluggedAfterAbort,
         Bug::PluggedClearedEarly,
@@ -258,6 +260,7 @@ impl Bug {
         Bug::HomeForgotten,
         Bug::RetryUnbounded,
         Bug::PositionalPlacedAnew,
+        Bug::LossUnnoticed,
     ];
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the others.

@@ -384,6 +384,23 @@ fn a_report_that_fails_leaves_the_zone_stale() {
     assert_eq!(r.run(1, [write(64, 4)]), [Status::Ok], "E2: others do not notice");
 }
 
+/// What was acknowledged and is not there any more is not written over before the client has looked.
+#[test]
+fn a_zone_that_lost_acknowledged_data_does_not_go_on() {
+    let (mut r, log) = rig(2);
+    assert_eq!(r.run(0, writes(0, 2)), [Status::Ok; 2]);
+    r.fail(Op::Write, Status::Io);
+    r.submit(0, (0..3).map(|i| token(append(0, 4, 100 + i), i)));
+    r.dev.set_write_pointer(ZoneNo(0), 4);
+    let done = r.finish();
+    let expected = [Status::Io, Status::UnalignedWrite, Status::AbortedBehind];
+    assert_eq!(statuses(&done), expected);
+    assert_eq!(log.lock().unwrap().reports, [0]);
+    assert_eq!(r.cached(0), None);
+    r.report(0, 1);
+    assert_eq!(r.wp(0), 4);
+}
+
 /// R32: a zone that the report says is read-only has no more writes.
 #[test]
 fn r32_a_zone_that_died_is_not_tried_again() {

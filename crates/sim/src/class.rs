@@ -77,6 +77,13 @@ classes! {
     Storm "a device that is busy",
     Freeze "a freeze under load",
     Attribute "attributes that change under load",
+    Several "several writes of a zone are in flight",
+    Recovery "a zone goes on by itself after a failure",
+    Placed "an append that failed is placed elsewhere",
+    GivenUp "a zone is tried again as often as it may",
+    Thaw "a zone goes on by itself while the disk is being frozen",
+    Depth "the number of writes in flight changes under load",
+    DepthRefused "attributes that do not go together are refused",
     Shuffle "a device that carries out what it has in any order",
 }
 

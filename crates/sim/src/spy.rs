@@ -1,7 +1,8 @@
 //! What stands between the layer and its device and watches: an oracle at the seam.
 //!
-//! It asserts what must hold for every command, whatever else went wrong: one write in flight for each sequential zone
-//! (I1), in the order in which writes were accepted (I2: stamps grow), within the limits of the device, with the flags
+//! It asserts what must hold for every command, whatever else went wrong: one write in flight for each sequential zone, or as
+//! many as the disk may have, all on one queue and each where the last one ends (I1), none after one that failed before
+//! all of them are back; in the order in which writes were accepted (I2: stamps grow), within the limits of the device, with the flags
 //! of its BIOs, none to a zone that fails fast (E2, R32), no report that nobody asked for (I9). It remembers what the
 //! device said to each BIO and how often writes to each zone failed, so that a BIO that fails must have a reason. It
 //! shows fewer zones than there are until it is told to grow.
@@ -23,16 +24,86 @@ struct Last {
     last: u64,
 }
 
+/// A write at the device.
+struct Flying {
+    /// Where the command is.
+    at: usize,
+    sent: Nanos,
+    queue: usize,
+    generation: u64,
+    /// Its time was over when its queue was last polled: the layer does not wait for it.
+    given_up: bool,
+}
+
 /// What was seen of one zone.
 #[derive(Default)]
 struct ZoneSeen {
-    /// Writes at the device, with the time at which each was sent.
-    writes: Vec<(usize, Nanos)>,
+    writes: Vec<Flying>,
+    /// Where the last one that was sent ends.
+    sent_end: u64,
+    /// Resets and finishes.
+    generation: u64,
     last: Last,
+    /// The one before it.
+    before: Last,
+    /// The last write that succeeded.
+    acked: Last,
+    /// Where it ended, if others have been in flight since.
+    acked_end: u64,
+    /// Where writes failed, and how, since none was in flight or somebody looked.
+    burst: Vec<(u64, Status)>,
+    /// One has since the layer last reported the zone by itself.
+    failed: bool,
+    /// Reports by the layer itself since a write succeeded, or a report found that the zone had been written to.
+    attempts: u32,
     /// How often the device failed a write, or left a reset or finish in doubt.
     failures: Failures,
     /// Nobody knows the write pointer, or the zone refuses for good, and neither report, reset nor finish came since.
     fails_fast: Option<Status>,
+}
+
+impl Seen {
+    /// The device has not taken it.
+    fn unsend(&mut self, c: &Command) {
+        if c.op == Op::Write {
+            for b in &c.bios {
+                self.sent.remove(&stamp_at(&b.buf, 0));
+            }
+        }
+    }
+}
+
+impl ZoneSeen {
+    /// Somebody knows the write pointer again.
+    fn looked(&mut self) {
+        self.fails_fast = None;
+        self.burst.clear();
+        self.attempts = 0;
+    }
+
+    /// A write has succeeded.
+    fn acked(&mut self, c: &Command) {
+        self.attempts = 0;
+        self.acked_end = c.sector.0 + u64::from(c.len_sectors);
+        if c.op == Op::Write {
+            let b = &c.bios[c.bios.len() - 1];
+            let (first, last) = (stamp_at(&c.bios[0].buf, 0), stamp_at(&b.buf, b.len_sectors - 1));
+            if last > self.acked.last {
+                self.acked = Last { first, last };
+            }
+        }
+    }
+}
+
+/// Whether writes that failed so prove that none of them did anything: the first did nothing, those behind it were not
+/// at the write pointer, and none behind it succeeded.
+fn harmless(burst: &[(u64, Status)], acked_end: u64) -> bool {
+    let kept = |s: Status| s.write_pointer() == WritePointer::Kept;
+    let alive = |s: Status| !matches!(s, Status::ZoneReadOnly | Status::ZoneOffline);
+    let Some(&(first, status)) = burst.iter().min_by_key(|b| b.0) else { return true };
+    kept(status)
+        && acked_end <= first
+        && burst.iter().all(|b| (kept(b.1) || b.1 == Status::UnalignedWrite) && alive(b.1))
 }
 
 /// How often writes to a zone failed: in any way, and so that the write pointer became unknown.
@@ -50,7 +121,27 @@ struct Seen {
     results: BTreeMap<u64, Status>,
     /// The first stamp of every write that was sent.
     sent: BTreeSet<u64>,
+    /// Where BIOs were sent to that failed, by token.
+    failed_at: BTreeMap<u64, u64>,
+    ordered: Ordered,
 }
+
+/// What was seen on a device that keeps the order of writes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ordered {
+    /// Most writes of a zone at the device.
+    pub(crate) most: usize,
+    /// Reports by the layer itself.
+    pub(crate) reports: u64,
+    /// BIOs that were sent again after they failed, and appends of these that went elsewhere.
+    pub(crate) retried: u64,
+    pub(crate) placed: u64,
+    /// Zones that were tried again as often as they may.
+    pub(crate) given_up: u64,
+}
+
+/// Most reports of a zone by the layer itself without a success in between.
+const MOST_ATTEMPTS: u32 = 3;
 
 pub(crate) struct Spy {
     pub(crate) below: Arc<dyn Device>,
@@ -64,6 +155,9 @@ pub(crate) struct Spy {
     timeout: Option<Nanos>,
     /// One write at a time on the whole disk (Q1).
     gated: AtomicBool,
+    /// Most writes of a zone at a time.
+    depth: AtomicUsize,
+    queues: AtomicUsize,
     /// The longest command was merged from so many BIOs, writes and write-zeroes.
     merged: AtomicU32,
     merged_zeroes: AtomicU32,
@@ -95,6 +189,8 @@ impl Spy {
             plugs,
             timeout,
             gated: AtomicBool::new(false),
+            depth: AtomicUsize::new(1),
+            queues: AtomicUsize::new(0),
             merged: AtomicU32::new(0),
             merged_zeroes: AtomicU32::new(0),
             partial: AtomicU64::new(0),
@@ -108,6 +204,16 @@ impl Spy {
     /// Whether there is a single writer from now on: nothing is in flight.
     pub(crate) fn set_gated(&self, on: bool) {
         self.gated.store(on, Relaxed);
+    }
+
+    /// How many writes of a zone may be in flight from now on: nothing is.
+    pub(crate) fn set_depth(&self, n: usize) {
+        self.depth.store(n, Relaxed);
+    }
+
+    /// What was seen of several writes in flight.
+    pub(crate) fn ordered(&self) -> Ordered {
+        self.seen().ordered
     }
 
     /// How often writes to a zone failed at the device.
@@ -160,13 +266,13 @@ impl Spy {
         seen.results.clear();
         for z in &mut seen.zones {
             z.writes.clear();
-            z.fails_fast = None;
+            z.looked();
         }
     }
 
     /// All zones were read again, with no write in flight.
     pub(crate) fn revalidated(&self) {
-        self.seen().zones.iter_mut().for_each(|z| z.fails_fast = None);
+        self.seen().zones.iter_mut().for_each(ZoneSeen::looked);
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -184,7 +290,7 @@ impl Spy {
         (write && !g.is_conventional(zone)).then_some(zone.0)
     }
 
-    fn down(&self, now: Nanos, c: &Command) {
+    fn down(&self, now: Nanos, queue: usize, c: &Command) {
         let (g, l) = (self.geometry(), self.limits());
         if !matches!(c.op, Op::Read | Op::Write | Op::WriteZeroes | Op::ZoneAppend) {
             return self.rare_down(c);
@@ -217,21 +323,51 @@ impl Spy {
         let kind = if c.op == Op::Write { &self.merged } else { &self.merged_zeroes };
         kind.fetch_max(nr, Relaxed);
         let mut seen = self.seen();
-        let Seen { zones, sent, .. } = &mut *seen;
+        let Seen { zones, sent, failed_at, ordered, .. } = &mut *seen;
         if self.gated.load(Relaxed) {
-            let writing =
-                zones.iter().position(|z| z.writes.iter().any(|w| !self.is_overdue(w.1, now)));
+            let writing = zones.iter().position(|z| z.writes.iter().any(|w| !w.given_up));
             assert!(writing.is_none(), "Q1: zone {writing:?} is being written: {c:?}");
         }
         let z = &mut zones[zone as usize];
-        let others = z.writes.iter().filter(|w| !self.is_overdue(w.1, now)).count();
-        assert!(others == 0, "I1: two writes of zone {zone} at the device: {c:?}");
+        let depth = self.depth.load(Relaxed);
+        let flying = || z.writes.iter().filter(|w| !w.given_up);
+        let others = flying().count();
+        assert!(depth > 1 || others == 0, "I1: two writes of zone {zone} at the device: {c:?}");
+        assert!(others < depth, "I1: {others} writes of zone {zone} at the device: {c:?}");
+        let home = flying().all(|w| w.queue == queue);
+        assert!(home, "I1: zone {zone} has writes of another queue at the device: {c:?}");
+        if others > 0 {
+            let failed = &z.burst;
+            assert!(failed.is_empty(), "zone {zone}: {failed:?}, and it is not drained: {c:?}");
+            // A zone that was reset may begin again while old writes are there (M4).
+            let follows = z.sent_end == c.sector.0 || offset == 0;
+            assert!(follows, "I2: zone {zone}: not behind what is at the device: {c:?}");
+        } else if !z.burst.is_empty() {
+            if harmless(&z.burst, z.acked_end) {
+                z.fails_fast = None;
+            }
+            z.burst.clear();
+            z.last = z.acked;
+        }
+        if others == 0 {
+            z.acked_end = 0;
+        }
         assert!(
             z.fails_fast.is_none() || !self.plugs,
             "E2: a write to zone {zone} after {:?}, and no report, reset or finish: {c:?}",
             z.fails_fast
         );
-        z.writes.push((std::ptr::from_ref(c).addr(), now));
+        let at = std::ptr::from_ref(c).addr();
+        z.sent_end = c.sector.0 + u64::from(c.len_sectors);
+        let generation = z.generation;
+        z.writes.push(Flying { at, sent: now, queue, generation, given_up: false });
+        ordered.most = ordered.most.max(others + 1);
+        for b in c.bios.iter().filter(|b| b.token != 0) {
+            if let Some(before) = failed_at.remove(&b.token) {
+                ordered.retried += 1;
+                ordered.placed += u64::from(b.op == Op::ZoneAppend && b.sector.0 != before);
+            }
+        }
         if c.op == Op::Write {
             let b = &c.bios[c.bios.len() - 1];
             let (first, last) = (stamp_at(&c.bios[0].buf, 0), stamp_at(&b.buf, b.len_sectors - 1));
@@ -241,18 +377,24 @@ impl Spy {
                 first > before.last || first == before.first,
                 "I2: zone {zone}: the write of stamp {first} comes after {before:?}: {c:?}"
             );
+            z.before = *before;
             *before = Last { first, last };
         }
     }
 
-    /// Whether the layer has given up what it sent at `sent`.
-    fn is_overdue(&self, sent: Nanos, now: Nanos) -> bool {
-        self.timeout.is_some_and(|t| now.0 >= sent.0.saturating_add(t.0))
+    /// A queue was polled: the layer has given up what it waits for too long.
+    fn polled(&self, now: Nanos, queue: usize) {
+        let Some(timeout) = self.timeout else { return };
+        let mut seen = self.seen();
+        for w in seen.zones.iter_mut().flat_map(|z| &mut z.writes).filter(|w| w.queue == queue) {
+            w.given_up |= now.0 >= w.sent.0.saturating_add(timeout.0);
+        }
     }
 
     fn rare_down(&self, c: &Command) {
         let own = c.bios.is_empty();
-        assert!(!(own && self.asked_only.load(Relaxed)), "I9: who asked for {c:?}?");
+        let recovers = own && self.recovers(c);
+        assert!(!own || recovers || !self.asked_only.load(Relaxed), "I9: who asked for {c:?}?");
         let strict = self.strict.load(Relaxed) && self.plugs && self.timeout.is_none();
         if strict && matches!(c.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneResetAll) {
             let seen = self.seen();
@@ -261,6 +403,32 @@ impl Spy {
                 assert!(!busy, "M5: strict, and zone {z} has a write at the device: {c:?}");
             }
         }
+    }
+
+    /// Whether the layer reports a zone by itself as it may: one write failed where several may be in flight, and none is.
+    fn recovers(&self, c: &Command) -> bool {
+        if c.op != Op::ReportZones || c.report_max != 1 || self.depth.load(Relaxed) < 2 {
+            return false;
+        }
+        let (zone, _) = self.geometry().zone_of(c.sector);
+        let mut seen = self.seen();
+        let Seen { zones, ordered, .. } = &mut *seen;
+        let z = &mut zones[zone.0 as usize];
+        let flying = z.writes.iter().filter(|w| !w.given_up).count();
+        assert!(flying == 0, "{zone} is reported with {flying} writes at the device: {c:?}");
+        if !std::mem::take(&mut z.failed) {
+            return false;
+        }
+        // A reset that came back together with the failure has ended the recovery already.
+        let first = z.burst.iter().min_by_key(|b| b.0);
+        let status = first.map_or(Status::Busy, |b| b.1);
+        ordered.reports += 1;
+        if status != Status::Busy {
+            z.attempts += 1;
+            ordered.given_up += u64::from(z.attempts == MOST_ATTEMPTS);
+        }
+        assert!(z.attempts <= MOST_ATTEMPTS, "{zone} is tried again and again: {:?}", z.burst);
+        true
     }
 
     /// The zones that a management command is for.
@@ -275,28 +443,65 @@ impl Spy {
         }
     }
 
-    /// The device has not taken `c` after all, or has given it back.
+    /// The device has not taken `c` after all.
+    fn not_taken(&self, c: &Command) {
+        if let Some(zone) = self.zone(c) {
+            let mut seen = self.seen();
+            let z = &mut seen.zones[zone as usize];
+            (z.sent_end, z.last) = (c.sector.0, z.before);
+            seen.unsend(c);
+        }
+        self.not_down(c);
+        self.not_reported(c);
+    }
+
+    /// A report of the layer's own is sent again: it is the same attempt.
+    fn not_reported(&self, c: &Command) {
+        if c.op == Op::ReportZones && c.bios.is_empty() {
+            let (zone, _) = self.geometry().zone_of(c.sector);
+            let z = &mut self.seen().zones[zone.0 as usize];
+            z.attempts = z.attempts.saturating_sub(1);
+            z.failed = true;
+        }
+    }
+
+    /// The device has not taken `c`, or has given it back.
     fn not_down(&self, c: &Command) {
         if let Some(zone) = self.zone(c) {
             let at = std::ptr::from_ref(c).addr();
-            self.seen().zones[zone as usize].writes.retain(|w| w.0 != at);
+            self.seen().zones[zone as usize].writes.retain(|w| w.at != at);
         }
     }
 
     /// What the end of a command says of zones.
-    fn learn(&self, now: Nanos, c: &Command) {
+    fn learn(&self, c: &Command) {
         let mut seen = self.seen();
         for b in c.bios.iter().filter(|b| b.token != 0) {
             seen.results.insert(b.token, c.status);
+            if !c.status.is_ok() {
+                seen.failed_at.insert(b.token, b.sector.0);
+            }
         }
         let fails = c.status.write_pointer();
         if let Some(zone) = self.zone(c) {
             let at = std::ptr::from_ref(c).addr();
             let z = &mut seen.zones[zone as usize];
             // What comes back after its deadline changes nothing.
-            let sent = z.writes.iter().find(|w| w.0 == at).map_or(now, |w| w.1);
-            if c.status.is_ok() || self.is_overdue(sent, now) {
+            let Some(w) = z.writes.iter().find(|w| w.at == at) else { return };
+            if w.given_up {
                 return;
+            }
+            let own = w.generation == z.generation;
+            if c.status.is_ok() {
+                if own {
+                    z.acked(c);
+                }
+                return;
+            }
+            // M4: one from before a reset that did nothing is nobody's business any more.
+            if own || fails == WritePointer::Unknown {
+                z.failed = true;
+                z.burst.push((c.sector.0, c.status));
             }
             z.failures.any += 1;
             z.failures.unknown += u64::from(fails == WritePointer::Unknown);
@@ -312,24 +517,50 @@ impl Spy {
                     z.failures.any += 1;
                     z.failures.unknown += 1;
                 } else if c.status.is_ok() {
-                    z.fails_fast = None;
+                    z.looked();
+                    z.generation += 1;
                 }
+            }
+        } else if c.op == Op::ReportZones && c.bios.is_empty() && !c.status.is_ok() {
+            // What waited for a zone to be recovered fails with it.
+            for z in self.zones_of(c) {
+                seen.zones[z].failures.any += 1;
             }
         } else if c.op == Op::ReportZones && c.status.is_ok() {
             for info in &c.report {
                 let ZoneNo(zone) = self.geometry().zone_of(info.start).0;
                 if let Some(z) = seen.zones.get_mut(zone as usize) {
                     z.fails_fast = None;
+                    let head = z.burst.iter().map(|b| b.0).min();
+                    let own = c.bios.is_empty();
+                    // A client that looks begins anew.
+                    if !own && z.writes.is_empty() || own && head.is_some_and(|h| info.wp.0 > h) {
+                        z.attempts = 0;
+                    }
                 }
             }
         }
     }
 
-    fn up(&self, now: Nanos, c: &mut Command) {
+    fn up(&self, c: &mut Command) {
         if c.status != Status::Busy {
-            self.learn(now, c);
+            self.learn(c);
         }
         self.not_down(c);
+        if let (Status::Busy, Some(zone)) = (c.status, self.zone(c)) {
+            let mut seen = self.seen();
+            seen.unsend(c);
+            let z = &mut seen.zones[zone as usize];
+            // One that was alone is simply sent again.
+            // Others may be on their way, and not here.
+            z.failed = true;
+            if !z.writes.is_empty() || !z.burst.is_empty() {
+                z.burst.push((c.sector.0, c.status));
+            }
+        }
+        if c.status == Status::Busy {
+            self.not_reported(c);
+        }
         if c.op == Op::ReportZones {
             let end = self.geometry().capacity();
             c.report.retain(|z| z.start < end);
@@ -357,12 +588,14 @@ impl Device for Spied {
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
         let below = self.0.below.open_queue(depth, waker)?;
-        Ok(Box::new(SpyQueue { spy: self.0.clone(), below }))
+        let id = self.0.queues.fetch_add(1, Relaxed);
+        Ok(Box::new(SpyQueue { spy: self.0.clone(), id, below }))
     }
 }
 
 struct SpyQueue {
     spy: Arc<Spy>,
+    id: usize,
     below: Box<dyn Queue>,
 }
 
@@ -371,11 +604,11 @@ impl Queue for SpyQueue {
         // One at a time: what is not taken has not gone.
         let mut list = Commands::new();
         while let Some(c) = commands.pop_front() {
-            self.spy.down(now, &c);
+            self.spy.down(now, self.id, &c);
             list.push_back(c);
             self.below.submit(now, &mut list);
             if let Some(c) = list.pop_front() {
-                self.spy.not_down(&c);
+                self.spy.not_taken(&c);
                 commands.push_front(c);
                 return;
             }
@@ -386,8 +619,9 @@ impl Queue for SpyQueue {
         let before = done.len();
         self.below.poll(now, done);
         for c in done.iter_mut().skip(before) {
-            self.spy.up(now, c);
+            self.spy.up(c);
         }
+        self.spy.polled(now, self.id);
     }
 
     fn next_deadline(&self) -> Option<Nanos> {

@@ -14,7 +14,7 @@ use super::queue::{Lane, Ready};
 use super::sync::Ordering;
 #[cfg(feature = "trace")]
 use super::trace;
-use crate::bio::{Bios, Command, Flags, Op, Status};
+use crate::bio::{Bios, Command, Commands, Flags, Op, Status};
 use crate::plug::{Sent, Then};
 use crate::unit::ZoneNo;
 
@@ -53,6 +53,21 @@ impl Lane {
         }
     }
 
+    /// A write has failed: those behind it that the device has not taken yet are not sent. They come back as if it had been
+    /// busy.
+    fn call_back(&mut self, zone: ZoneNo) {
+        let mut kept = Commands::with_capacity(self.out.len());
+        for mut c in self.out.drain(..) {
+            if c.plugged && c.zone == zone.0 && c.op != Op::ReportZones {
+                c.status = Status::Busy;
+                self.fin.push_back(c);
+            } else {
+                kept.push_back(c);
+            }
+        }
+        self.out = kept;
+    }
+
     /// A plugged write has ended, or the report of a zone whose writes have failed.
     #[cold]
     pub(super) fn finished_in_order(
@@ -76,6 +91,9 @@ impl Lane {
             drop(shard);
             cmd.status = Status::Ok;
             return self.out.push_back(cmd);
+        }
+        if !report && !cmd.status.is_ok() && !self.out.is_empty() {
+            self.call_back(zone);
         }
         let then = if report {
             shard.go_on(i, &cmd, start, layout.write_mask(), &epoch, &mut self.aborted)

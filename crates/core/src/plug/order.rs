@@ -18,7 +18,7 @@ use super::{Kind, NONE};
 use crate::bio::{Bio, Command, Op, Status, WritePointer};
 use crate::planted::{Bug, planted};
 use crate::unit::Sector;
-use crate::zone::Condition;
+use crate::zone::{Condition, ZoneInfo};
 
 /// How often a zone goes on after a failure without any progress in between.
 const MAX_ATTEMPTS: u8 = 3;
@@ -38,10 +38,12 @@ pub(crate) struct Track {
     held: Vec<Held>,
 }
 
-/// A write that has failed; its BIO says how.
+/// A write that has failed.
 #[derive(Debug)]
 struct Held {
+    /// It says how it failed. If the device was busy it is as if it had not been sent: it may still say how it failed before.
     bio: Box<Bio>,
+    status: Status,
     /// Provably no data moved.
     kept: bool,
 }
@@ -120,7 +122,8 @@ impl Shard {
 
     /// Whether nothing of zone `i` is at the device but one command, and nothing has failed.
     pub(crate) fn is_alone(&self, i: usize) -> bool {
-        self.plugs[i].in_flight == 1 && !self.plugs[i].recovering
+        let plug = &self.plugs[i];
+        plug.in_flight == 1 && !plug.recovering && plug.state & (NEED_WP | READONLY | OFFLINE) == 0
     }
 
     /// A write command of zone `i`, which begins at `start`, has ended. BIOs that are to be given to their owners stay in
@@ -151,10 +154,16 @@ impl Shard {
             plug.state |= PLUGGED;
             let (status, kept) = (cmd.status, cmd.write_pointer() == WritePointer::Kept);
             track.held.extend(cmd.bios.drain(..).map(|mut bio| {
-                bio.status = status;
-                Held { bio, kept }
+                if status != Status::Busy {
+                    bio.status = status;
+                }
+                Held { bio, status, kept }
             }));
         } else {
+            if cmd.status == Status::Busy {
+                // Nothing of it has happened, and nothing of it will.
+                aborted.append(&mut cmd.bios);
+            }
             let lost = cmd.write_pointer() == WritePointer::Unknown;
             if lost {
                 plug.state |= NEED_WP;
@@ -205,28 +214,37 @@ impl Shard {
         track.held.sort_by_key(|h| h.bio.sector);
         let Some(head) = track.held.first() else { return self.next_in_order(i) };
         // Those behind it failed because of it; its own status says what happened.
-        let status = head.bio.status;
+        let status = head.status;
         // What nobody knows the outcome of may be carried out yet.
-        let unknown = |h: &Held| matches!(h.bio.status, Status::Timeout | Status::NoDevice);
-        let again = track.attempts < MAX_ATTEMPTS || planted(Bug::RetryUnbounded);
+        let unknown = |h: &Held| matches!(h.status, Status::Timeout | Status::NoDevice);
+        // W23: one that was busy is asked again, however often.
+        let busy = status == Status::Busy;
+        let again = busy || track.attempts < MAX_ATTEMPTS || planted(Bug::RetryUnbounded);
         if status.is_retryable() && !track.held.iter().any(unknown) && again {
-            // W23: a device that is busy says when it is not, however often.
-            track.attempts = track.attempts.saturating_add(u8::from(status != Status::Busy));
+            track.attempts = track.attempts.saturating_add(u8::from(!busy));
             track.asked = epoch();
             return Then::Report(track.asked);
         }
-        self.give_up(i, start, epoch(), aborted);
+        self.give_up(i, start, false, epoch(), aborted);
         self.next_in_order(i)
     }
 
     /// What failed has failed, and what waits behind it with it (E1).
-    fn give_up(&mut self, i: usize, start: Sector, epoch: u32, aborted: &mut Vec<Box<Bio>>) {
+    /// `moved`: the write pointer is not even where the first of them was sent.
+    fn give_up(
+        &mut self,
+        i: usize,
+        start: Sector,
+        moved: bool,
+        epoch: u32,
+        aborted: &mut Vec<Box<Bio>>,
+    ) {
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
         let offset = |h: &Held| (h.bio.sector.0 - start.0) as u32;
         let head = track.held.first();
         // The first one did nothing, so the others were not at the write pointer.
-        let idle = |h: &Held| h.kept || h.bio.status == Status::UnalignedWrite;
-        let kept = head.is_some_and(|h| h.kept && track.done <= offset(h));
+        let idle = |h: &Held| h.kept || h.status == Status::UnalignedWrite;
+        let kept = !moved && head.is_some_and(|h| h.kept && track.done <= offset(h));
         if let (Some(head), true) = (head, kept && track.held.iter().all(idle)) {
             plug.wp = offset(head);
         } else {
@@ -235,7 +253,7 @@ impl Shard {
             self.counters.lost += 1;
         }
         for h in &track.held {
-            plug.refused_for_good(h.bio.status, epoch);
+            plug.refused_for_good(h.status, epoch);
         }
         self.abort(i, aborted);
     }
@@ -255,9 +273,23 @@ impl Shard {
             // A reset, a finish or a report of the client's has ended it.
             return Then::Nothing;
         }
-        let Some(info) = cmd.report.first().filter(|z| cmd.status.is_ok() && z.start == start)
-        else {
-            self.give_up(i, start, epoch(), aborted);
+        let info = cmd.report.first().filter(|z| cmd.status.is_ok() && z.start == start);
+        // What is before the first failure was acknowledged. If it is not there something else has happened, a power cut
+        // perhaps: that is the client's to look at, before anything is put in its place.
+        let head = track.held.first().map_or(start, |h| h.bio.sector);
+        let missing = |z: &&ZoneInfo| match z.cond {
+            Condition::Empty => start < head,
+            Condition::Full | Condition::ReadOnly | Condition::Offline => false,
+            _ => z.wp < head,
+        };
+        let is_missing = info.as_ref().is_some_and(missing) && !planted(Bug::LossUnnoticed);
+        let Some(info) = info.filter(|_| !is_missing) else {
+            // What the device was too busy for has no other reason to fail.
+            let why = if cmd.status.is_ok() { Status::Io } else { cmd.status };
+            for h in track.held.iter_mut().filter(|h| h.bio.status.is_ok()) {
+                h.bio.status = why;
+            }
+            self.give_up(i, start, is_missing, epoch(), aborted);
             return self.next_in_order(i);
         };
         plug.set_from(info);
@@ -288,7 +320,7 @@ impl Shard {
         if held.first().is_some_and(|h| h.bio.sector < start.plus(u64::from(found))) {
             track.attempts = 0;
         }
-        let sent = held.into_iter().map(|h| (h.bio, true));
+        let sent = held.into_iter().map(|h| (h.bio, h.status != Status::Busy));
         let mut place = found;
         let mut run = Vec::new();
         for (mut bio, sent) in sent.chain(waiting.into_iter().map(|b| (b, false))) {

@@ -199,6 +199,8 @@ pub(crate) struct World {
     pub(crate) busy_before: u64,
     /// Commands that were given up and are not back.
     pub(crate) late: u32,
+    /// Reports by the layer itself, of zones that it recovers.
+    pub(crate) own_reports: u64,
     /// Whether the last revalidation went well.
     pub(crate) is_read: bool,
 }
@@ -296,6 +298,11 @@ impl World {
         let mut done = Bios::new();
         queue.poll(self.now, &mut done);
         self.check_overdue(before);
+        let reports = self.spy.ordered().reports;
+        if reports > self.own_reports && self.is_freezing() {
+            self.hit(Class::Thaw);
+        }
+        self.own_reports = reports;
         let late = self.queues.iter().flatten().map(DiskQueue::late).sum();
         if late < self.late {
             self.hit(Class::Late);

@@ -103,6 +103,27 @@ fn queueing(seed: u64, config: DiskConfig) -> DiskConfig {
     }
 }
 
+/// In half of the worlds the device keeps the order of writes. Again from a sequence of its own.
+fn keeps_order(seed: u64, mode: Mode) -> Option<Random> {
+    let mut rng = Random::new(seed.wrapping_mul(0x9fb2_1c65_1e98_df25) ^ 0x0de2);
+    (mode == Mode::Plug && rng.one_in(2)).then_some(rng)
+}
+
+/// On such a device several writes of a zone may be in flight, where it goes with the rest.
+fn ordering(mut rng: Random, mut config: DiskConfig) -> DiskConfig {
+    if rng.one_in(2) {
+        (config.scheduler, config.zoned_qd1_writes) = (Scheduler::None, None);
+    }
+    config.nomerges |= rng.one_in(2);
+    if config.scheduler.keeps_zone_order() && config.zoned_qd1_writes.is_none() {
+        config.zone_write_depth = rng.pick(&DEPTHS);
+    }
+    config
+}
+
+/// How many writes of a zone may be in flight.
+pub(super) const DEPTHS: [u16; 5] = [1, 2, 3, 4, 16];
+
 impl World {
     pub(crate) fn new(seed: u64, tracing: bool) -> World {
         memory::recycle();
@@ -115,7 +136,9 @@ impl World {
         let grain = 1 << rng.range(0, 2);
         let layouts = layouts(&mut rng, grain);
         let geometry = layouts[0].clone();
-        let l = limits(&mut rng, grain);
+        let mut l = limits(&mut rng, grain);
+        let order = keeps_order(seed, mode);
+        l.keeps_write_order = order.is_some();
         let timeout =
             (mode == Mode::Plug && rng.one_in(4)).then(|| Nanos(u64::from(rng.range(2000, 6000))));
         let mut emu = EmuConfig::new(EmuKind::Mem, layouts[layouts.len() - 1].clone());
@@ -147,10 +170,15 @@ impl World {
             ..DiskConfig::default()
         };
         let config = queueing(seed, config);
+        let config = match order {
+            Some(rng) => ordering(rng, config),
+            None => config,
+        };
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
         let spy = Spy::new(faults.clone(), layouts, mode == Mode::Plug, timeout);
         let disk = open(&spy, &config);
         spy.set_gated(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
+        spy.set_depth(usize::from(config.zone_write_depth));
         let mut world = World {
             seed,
             nomerges: config.nomerges,
@@ -194,6 +222,7 @@ impl World {
             split: false,
             busy_before: 0,
             late: 0,
+            own_reports: 0,
             is_read: true,
             emu,
             faults,

@@ -1,6 +1,6 @@
 //! What happens to a world: faults, power cuts, zones that die, queues that go, programs that meddle.
 
-use super::setup::open;
+use super::setup::{DEPTHS, open};
 use super::{Asked, World, trace};
 use crate::class::Class;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,6 +39,10 @@ impl World {
         let mut rule = FaultRule::next(kinds, action);
         rule.skip = u64::from(self.rng.below(3));
         rule.zone = self.rng.one_in(3).then(|| self.any_zone() as u32);
+        if self.config.zone_write_depth > 1 && self.rng.one_in(6) {
+            // What is sent again meets it again.
+            rule.count = Some(u64::from(self.rng.range(2, 12)));
+        }
         self.add_fault(rule);
     }
 
@@ -53,6 +57,10 @@ impl World {
     pub(super) fn change_attribute(&mut self) {
         let on = if self.rng.one_in(2) { "1" } else { "0" };
         let name = self.rng.pick(&["nomerges", "strict_management"]);
+        if self.emu.config().limits.keeps_write_order && self.rng.one_in(2) {
+            let n = self.rng.pick(&DEPTHS).to_string();
+            return self.change_drained("zone_write_depth", &n);
+        }
         let (name, value) = match self.rng.below(6) {
             0..=1 if self.mode == Mode::Plug => ("zoned_qd1_writes", on),
             2 if self.mode == Mode::Plug => {
@@ -65,12 +73,29 @@ impl World {
             }
             _ => return self.attribute(name, on),
         };
+        self.change_drained(name, value);
+    }
+
+    /// Somebody changes an attribute that may take a drained disk.
+    fn change_drained(&mut self, name: &str, value: &str) {
         trace!(self, "  {name}={value}");
-        if matches!(name, "zoned_qd1_writes" | "scheduler") && !self.outstanding.is_empty() {
-            self.hit(Class::R34);
+        if !self.outstanding.is_empty() {
+            match name {
+                "zoned_qd1_writes" | "scheduler" => self.hit(Class::R34),
+                "zone_write_depth" => self.hit(Class::Depth),
+                _ => {}
+            }
         }
-        let change = self.disk.change_attribute(name, value).expect("a writable attribute");
-        self.change = Some(change);
+        match self.disk.change_attribute(name, value) {
+            Ok(change) => self.change = Some(change),
+            Err(e) => {
+                let c = self.disk.config();
+                let other = c.zoned_qd1_writes == Some(true) || !c.scheduler.keeps_zone_order();
+                let clash = c.zone_write_depth > 1 || name == "zone_write_depth" && other;
+                assert!(clash, "a writable attribute: {name}={value}: {e}");
+                self.hit(Class::DepthRefused);
+            }
+        }
         self.poll_freeze();
     }
 
@@ -84,6 +109,8 @@ impl World {
         self.config.zoned_qd1_writes = now.zoned_qd1_writes;
         self.config.zoned_qd1_policy = now.zoned_qd1_policy;
         self.config.scheduler = now.scheduler;
+        self.config.zone_write_depth = now.zone_write_depth;
+        self.spy.set_depth(usize::from(now.zone_write_depth));
     }
 
     /// The zone that has waited for the single writer past its deadline, if there is one, and since when; and how many
@@ -196,6 +223,7 @@ impl World {
             self.spy.asked_only.store(false, Relaxed);
             self.disk = open(&self.spy, &self.config);
             self.spy.set_gated(self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
+            self.spy.set_depth(usize::from(self.config.zone_write_depth));
             for q in 0..n {
                 self.open_queue(q);
             }
