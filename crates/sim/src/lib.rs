@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | `world/` | one world |
 //! | `spy.rs` | the oracle at the seam |
+//! | `seen.rs` | what it has seen of each zone |
 //! | `ground.rs` | what the device below all faults has not carried out yet |
 //! | `class.rs` | regression classes and how often each was exercised |
 //! | `run.rs` | worlds by seed, what they did, how they failed |
@@ -26,6 +27,7 @@ mod ground;
 mod memory;
 mod plant;
 mod run;
+mod seen;
 mod shrink;
 mod spy;
 pub mod time;

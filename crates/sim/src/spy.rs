@@ -8,7 +8,9 @@
 //! shows fewer zones than there are until it is told to grow.
 
 use crate::memory::stamp_at;
-use std::collections::{BTreeMap, BTreeSet};
+pub(crate) use crate::seen::Failures;
+use crate::seen::{Flying, Last, Ordered, Seen, ZoneSeen, harmless};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -16,129 +18,6 @@ use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{
     Command, Commands, Device, Error, Flags, Nanos, Op, Queue, Status, WritePointer, ZoneNo,
 };
-
-/// The last write of a zone: stamps of its first and last sector.
-#[derive(Debug, Clone, Copy, Default)]
-struct Last {
-    first: u64,
-    last: u64,
-}
-
-/// A write at the device.
-struct Flying {
-    /// Where the command is.
-    at: usize,
-    sent: Nanos,
-    queue: usize,
-    generation: u64,
-    /// Its time was over when its queue was last polled: the layer does not wait for it.
-    given_up: bool,
-}
-
-/// What was seen of one zone.
-#[derive(Default)]
-struct ZoneSeen {
-    writes: Vec<Flying>,
-    /// Where the last one that was sent ends.
-    sent_end: u64,
-    /// Resets and finishes.
-    generation: u64,
-    last: Last,
-    /// The one before it.
-    before: Last,
-    /// The last write that succeeded.
-    acked: Last,
-    /// Where it ended, if others have been in flight since.
-    acked_end: u64,
-    /// Where writes failed, and how, since none was in flight or somebody looked.
-    burst: Vec<(u64, Status)>,
-    /// One has since the layer last reported the zone by itself.
-    failed: bool,
-    /// Reports by the layer itself since a write succeeded, or a report found that the zone had been written to.
-    attempts: u32,
-    /// How often the device failed a write, or left a reset or finish in doubt.
-    failures: Failures,
-    /// Nobody knows the write pointer, or the zone refuses for good, and neither report, reset nor finish came since.
-    fails_fast: Option<Status>,
-}
-
-impl Seen {
-    /// The device has not taken it.
-    fn unsend(&mut self, c: &Command) {
-        if c.op == Op::Write {
-            for b in &c.bios {
-                self.sent.remove(&stamp_at(&b.buf, 0));
-            }
-        }
-    }
-}
-
-impl ZoneSeen {
-    /// Somebody knows the write pointer again.
-    fn looked(&mut self) {
-        self.fails_fast = None;
-        self.burst.clear();
-        self.attempts = 0;
-    }
-
-    /// A write has succeeded.
-    fn acked(&mut self, c: &Command) {
-        self.attempts = 0;
-        self.acked_end = c.sector.0 + u64::from(c.len_sectors);
-        if c.op == Op::Write {
-            let b = &c.bios[c.bios.len() - 1];
-            let (first, last) = (stamp_at(&c.bios[0].buf, 0), stamp_at(&b.buf, b.len_sectors - 1));
-            if last > self.acked.last {
-                self.acked = Last { first, last };
-            }
-        }
-    }
-}
-
-/// Whether writes that failed so prove that none of them did anything: the first did nothing, those behind it were not
-/// at the write pointer, and none behind it succeeded.
-fn harmless(burst: &[(u64, Status)], acked_end: u64) -> bool {
-    let kept = |s: Status| s.write_pointer() == WritePointer::Kept;
-    let alive = |s: Status| !matches!(s, Status::ZoneReadOnly | Status::ZoneOffline);
-    let Some(&(first, status)) = burst.iter().min_by_key(|b| b.0) else { return true };
-    kept(status)
-        && acked_end <= first
-        && burst.iter().all(|b| (kept(b.1) || b.1 == Status::UnalignedWrite) && alive(b.1))
-}
-
-/// How often writes to a zone failed: in any way, and so that the write pointer became unknown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Failures {
-    pub(crate) any: u64,
-    pub(crate) unknown: u64,
-}
-
-#[derive(Default)]
-struct Seen {
-    zones: Vec<ZoneSeen>,
-    failed: BTreeMap<Status, u64>,
-    /// What the device said to BIOs that have not come back to their clients, by token.
-    results: BTreeMap<u64, Status>,
-    /// The first stamp of every write that was sent.
-    sent: BTreeSet<u64>,
-    /// Where BIOs were sent to that failed, by token.
-    failed_at: BTreeMap<u64, u64>,
-    ordered: Ordered,
-}
-
-/// What was seen on a device that keeps the order of writes.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ordered {
-    /// Most writes of a zone at the device.
-    pub(crate) most: usize,
-    /// Reports by the layer itself.
-    pub(crate) reports: u64,
-    /// BIOs that were sent again after they failed, and appends of these that went elsewhere.
-    pub(crate) retried: u64,
-    pub(crate) placed: u64,
-    /// Zones that were tried again as often as they may.
-    pub(crate) given_up: u64,
-}
 
 /// Most reports of a zone by the layer itself without a success in between.
 const MOST_ATTEMPTS: u32 = 3;
