@@ -160,10 +160,16 @@ impl Worker {
 fn disturb(disk: &HostedDisk, stop: &AtomicBool) -> u32 {
     let mut n = 0;
     let back = IoBuf::leaked(100 * 512);
+    let ordered = disk.disk().limits().keeps_write_order;
     while !stop.load(Ordering::Relaxed) {
         n += 1;
         match n % 6 {
             0 => drop(disk.freeze()),
+            // Neither a single writer nor a scheduler goes with it; with one in flight a failure would be told.
+            3 | 4 if ordered => {
+                let depth = ["3", "8", "2", "16"][(n / 6 % 4) as usize];
+                disk.set_attribute("zone_write_depth", depth).unwrap();
+            }
             // Q9: under load, back and forth.
             3 => {
                 let was = disk.disk().attribute("zoned_qd1_writes").unwrap();
@@ -267,4 +273,14 @@ fn threads_share_a_scheduler_that_is_switched() {
     run(&format!("{SPEC},scheduler=shuffle,tags=2"), Duration::from_millis(1500));
     let both = "scheduler=mq-deadline,qd1=1,policy=score,anticipation-us=40,latency=30us";
     run(&format!("{SPEC},{both}"), Duration::from_millis(1500));
+}
+
+/// I1 with threads: several writes of a zone in flight on its home, with failures that zones recover from by themselves.
+#[test]
+fn threads_share_zones_that_have_several_writes_in_flight() {
+    let spec = format!("{SPEC},ordered=1,zone-write-depth=8");
+    run(&spec, Duration::from_millis(1500));
+    let faults = "fault=write/io/p=0.003+write/busy/p=0.003";
+    run(&format!("{spec},{faults}"), Duration::from_millis(1500));
+    run(&format!("{spec},{faults},reorder=14,latency=30us,tags=4"), Duration::from_millis(1500));
 }
