@@ -268,6 +268,8 @@ fn strictest(a: Limits, b: Limits) -> Limits {
         write_cache: a.write_cache || b.write_cache,
         rotational: a.rotational || b.rotational,
         read_only: a.read_only || b.read_only,
+        // A write with a preflush is overtaken.
+        keeps_write_order: false,
     }
 }
 
