@@ -61,6 +61,7 @@ classes! {
     R35 "a zone has waited for the single writer past its deadline",
     R37 "reads pass more writes than there are tags",
     R40 "a queue goes away with work in flight",
+    R41 "the device has zones of another size, under a layer of powers of two",
     R43 "a resync after something else moved a write pointer",
     R44 "each BIO once in a world of faults",
     R45 "reset and write from the completion",

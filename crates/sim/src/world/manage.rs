@@ -170,11 +170,11 @@ impl World {
         let i = self.rng.below(choices.len() as u32) as usize;
         let (bio, status) = choices.swap_remove(i);
         let before = format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32)));
-        let device = self.emu.zone_info(ZoneNo(z as u32));
+        let device = self.on_device(z);
         self.submit(q, vec![(bio, Asked::Bad { zone: z, first: wp == 0, statuses: vec![status] })]);
         assert_eq!(before, format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32))), "W9");
         // Not the condition: a command that was held up may have gone out and closed the zone implicitly.
-        assert_eq!(device.wp, self.emu.zone_info(ZoneNo(z as u32)).wp);
+        assert_eq!(device.wp, self.on_device(z).wp);
     }
 
     /// W4: a write that fits in zone `z` and not in the next: none of it is written.
@@ -327,11 +327,11 @@ impl World {
         }
         self.drain();
         self.faults.clear();
+        let info = self.on_device(z);
         let zone = &mut self.zones[z];
         zone.activity += 1;
         zone.generation += 1;
         zone.failed = true;
-        let info = self.emu.zone_info(ZoneNo(z as u32));
         let cached = self.disk.cached_zone(ZoneNo(z as u32)).expect("M4: nothing made it stale");
         assert_eq!(
             cached.wp, info.wp,

@@ -29,6 +29,7 @@ use medium::Stamped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use zoneplug_core::Device;
 use zoneplug_core::disk::{
     AttributeChange, Disk, DiskConfig, DiskQueue, Freeze, Mode, Revalidation,
 };
@@ -149,6 +150,8 @@ pub(crate) struct World {
     pub(crate) mode: Mode,
     pub(crate) config: DiskConfig,
     pub(crate) emu: Arc<EmuDisk>,
+    /// The same in the addresses of the disk: with the layer that is between, if there is one, and without faults.
+    pub(crate) bare: Arc<dyn Device>,
     pub(crate) faults: Arc<FaultDisk>,
     pub(crate) spy: Arc<Spy>,
     /// If what was given up may be carried out later: what the device has not carried out.

@@ -5,8 +5,8 @@ use crate::class::Class;
 use crate::memory::{buf, stamps};
 use std::task::Waker;
 use zoneplug_core::disk::Mode;
-use zoneplug_core::zone::Condition;
-use zoneplug_core::{Bio, Command, Commands, Device, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_core::zone::{Condition, ZoneInfo};
+use zoneplug_core::{Bio, Command, Commands, Nanos, Op, Sector, Status, ZoneNo};
 
 impl World {
     pub(crate) fn check_at_rest(&mut self) {
@@ -68,7 +68,7 @@ impl World {
     pub(super) fn check_zone(&mut self, z: usize) {
         self.lay_ghosts();
         let zone = &self.zones[z];
-        let info = self.emu.zone_info(ZoneNo(z as u32));
+        let info = self.on_device(z);
         if zone.dead {
             return;
         }
@@ -129,10 +129,24 @@ impl World {
         }
     }
 
+    /// What the device says of a zone, in the addresses of the disk.
+    pub(super) fn on_device(&self, z: usize) -> ZoneInfo {
+        let mut info = self.emu.zone_info(ZoneNo(z as u32));
+        let zone = &self.zones[z];
+        let (start, len) = (Sector(zone.start), u64::from(zone.len));
+        info.wp = match info.wp {
+            Sector(u64::MAX) => info.wp,
+            _ if info.cond == Condition::Full => start.plus(len),
+            wp => start.plus(wp.0 - info.start.0),
+        };
+        (info.start, info.len_sectors) = (start, len);
+        info
+    }
+
     /// What is stamped on a zone, read past the layer and past all faults.
     pub(super) fn medium(&self, z: usize) -> Vec<u64> {
         let zone = &self.zones[z];
-        let mut queue = self.emu.open_queue(1, Waker::noop().clone()).expect("a queue");
+        let mut queue = self.bare.open_queue(1, Waker::noop().clone()).expect("a queue");
         let mut all = Vec::new();
         let mut now = Nanos(0);
         while (all.len() as u32) < zone.len {

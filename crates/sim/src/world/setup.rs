@@ -1,7 +1,7 @@
 //! How a world begins: everything about it follows from its seed.
 
 use super::{World, Zone};
-use crate::class::Coverage;
+use crate::class::{Class, Coverage};
 use crate::ground::{Ground, Grounded};
 use crate::memory;
 use crate::spy::{Spied, Spy};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use zoneplug_core::disk::{Disk, DiskConfig, Mode};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::{Balance, DeadlineConfig, Policy, Scheduler};
-use zoneplug_core::stack::{FaultDisk, FaultPlan};
+use zoneplug_core::stack::{FaultDisk, FaultPlan, Po2Disk};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Nanos, Random, ZoneNo};
 
@@ -121,6 +121,28 @@ fn ordering(mut rng: Random, mut config: DiskConfig) -> DiskConfig {
     config
 }
 
+/// Where zones have the size of a power of two and a smaller capacity, the device may have zones of another size under a layer
+/// that shows these (R41). From a sequence of its own.
+fn below(seed: u64, layouts: &[Geometry], grain: u32) -> Option<Geometry> {
+    let mut rng = Random::new(seed.wrapping_mul(0xc2b2_ae3d_27d4_eb4f) ^ 0x9002);
+    let [g] = layouts else { return None };
+    let (size, cap) = (g.zone_sectors(), g.zone_capacity_sectors());
+    let last = ZoneNo(g.nr_zones() - 1);
+    let uniform = g.zone_len_sectors(last) == size && g.capacity_of(last) == cap;
+    let fits = size.is_power_of_two() && cap < size && uniform && g.nr_conventional() == 0;
+    let least = (cap / grain).max(size / grain / 2 + 1);
+    if !fits || least > size / grain - 1 || rng.one_in(4) {
+        return None;
+    }
+    let shorter = grain * rng.range(least, size / grain - 1);
+    Geometry::new(u64::from(g.nr_zones()), shorter, cap).ok()
+}
+
+/// A device, or the layer on it.
+fn shown(device: Arc<dyn Device>, layered: bool) -> Arc<dyn Device> {
+    if layered { Po2Disk::new(device).expect("a layer") } else { device }
+}
+
 /// How many writes of a zone may be in flight.
 pub(super) const DEPTHS: [u16; 5] = [1, 2, 3, 4, 16];
 
@@ -141,7 +163,10 @@ impl World {
         l.keeps_write_order = order.is_some();
         let timeout =
             (mode == Mode::Plug && rng.one_in(4)).then(|| Nanos(u64::from(rng.range(2000, 6000))));
-        let mut emu = EmuConfig::new(EmuKind::Mem, layouts[layouts.len() - 1].clone());
+        let below_layer = below(seed, &layouts, grain);
+        let layered = below_layer.is_some();
+        let own = below_layer.unwrap_or_else(|| layouts[layouts.len() - 1].clone());
+        let mut emu = EmuConfig::new(EmuKind::Mem, own);
         emu.limits = l.clone();
         emu.latency = Nanos(if rng.one_in(2) { 0 } else { u64::from(rng.range(1, 1000)) });
         emu.reorder = rng.one_in(2).then(|| rng.draw());
@@ -175,7 +200,7 @@ impl World {
             None => config,
         };
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
-        let spy = Spy::new(faults.clone(), layouts, mode == Mode::Plug, timeout);
+        let spy = Spy::new(shown(faults.clone(), layered), layouts, mode == Mode::Plug, timeout);
         let disk = open(&spy, &config);
         spy.set_gated(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
         spy.set_depth(usize::from(config.zone_write_depth));
@@ -224,11 +249,15 @@ impl World {
             late: 0,
             own_reports: 0,
             is_read: true,
+            bare: shown(emu.clone(), layered),
             emu,
             faults,
             spy,
             rng,
         };
+        if layered {
+            world.hit(Class::R41);
+        }
         for _ in 0..world.rng.range(2, 4) {
             world.tags.push(0);
             world.queues.push(None);

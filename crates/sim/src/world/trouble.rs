@@ -249,7 +249,7 @@ impl World {
     /// What a client finds when it looks again.
     fn after_cut(&mut self) {
         for z in 0..self.zones.len() {
-            let info = self.emu.zone_info(ZoneNo(z as u32));
+            let info = self.on_device(z);
             let medium = self.medium(z);
             let zone = &mut self.zones[z];
             zone.activity += 1;
