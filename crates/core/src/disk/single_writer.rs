@@ -59,8 +59,8 @@ impl Lane {
             }
             shard.plugs[i].ticket = 0;
             let start = layout.geometry.zone_start(zone);
-            let until = shard.extent(i, start).map_or(start, |w| w.1);
-            gate.begin_turn(zone, until);
+            let waits = shard.extent(i, start).unwrap_or((start, start));
+            gate.begin_turn(zone, waits, now);
             drop(shard);
             return self.ready.push_back(Ready::Turn(zone));
         }
@@ -76,11 +76,11 @@ impl Lane {
         now: Nanos,
     ) {
         let mut gate = lock(&shared.gate.0);
-        gate.sent();
+        gate.wrote(end);
         if !gate.cuts_off(end, now, &layout.manners) {
             return self.line.push_back(Ready::Turn(zone));
         }
-        let ticket = gate.list_again(zone, now);
+        let ticket = gate.list_again(zone, end, now);
         let (mut shard, i) = shared.shard(zone);
         shard.plugs[i].ticket = ticket;
         drop(shard);
@@ -97,8 +97,11 @@ impl Lane {
     ) {
         let frozen = shared.state.0.load(Ordering::Acquire) & FREEZES != 0;
         let mut gate = lock(&shared.gate.0);
-        if end.is_some() {
-            gate.sent();
+        if let Some(end) = end {
+            gate.wrote(end);
+            if layout.manners.anticipation.0 > 0 && layout.manners.policy.wants_bytes() {
+                Self::review(shared, layout, &mut gate);
+            }
         }
         match gate.drained(end, now, frozen, &layout.manners) {
             Some(wait) => self.wait = Some(wait),

@@ -9,7 +9,7 @@
 //! `disk/single_writer.rs` calls this under the gate's lock. An entry is valid as long as the plug has its ticket: an
 //! abort takes the ticket away under the plug's own lock, and the entry is swept up afterwards (Q7).
 
-use super::policy::{Candidate, Policy, View};
+use super::policy::{Candidate, Policy, Turn, View};
 use crate::planted::{Bug, planted};
 use crate::unit::{Bytes, Nanos, Sector, ZoneNo};
 
@@ -25,6 +25,8 @@ pub struct WriterCounters {
     pub cut_off: u64,
     /// Times that the writer waited for more from the zone of its turn, and got it.
     pub anticipated: u64,
+    /// The longest time that a zone has waited for its turn.
+    pub longest_wait: Nanos,
     /// Turns by their length: `drained[i]` had 2^i commands or more, less than 2^(i+1).
     pub drained: [u64; CLASSES],
 }
@@ -69,8 +71,13 @@ pub(crate) struct Gate {
     /// Where the last write of it ends, and when.
     head: Sector,
     ended: Option<Nanos>,
-    /// What waited in the zone when its turn began ends here: until then the turn is not cut off.
+    /// When the zone of the turn was listed, and where what waited there when the turn began ends: until then the turn is
+    /// cut off only for a zone that was listed earlier.
+    since: Nanos,
+    start: Sector,
     until: Sector,
+    /// What policies see of the turn.
+    turn: Turn,
     /// Commands of this turn.
     commands: u64,
     pub(crate) counters: WriterCounters,
@@ -95,6 +102,7 @@ impl Gate {
         if self.token == Token::Waiting && self.last == Some(zone) {
             self.token = Token::Taken;
             self.waits += 1;
+            self.turn.waits += 1;
             self.counters.anticipated += 1;
             return Listed::Resume;
         }
@@ -107,7 +115,12 @@ impl Gate {
             .filter(|_| manners.anticipation.0 > 0)
             .map(|t| Nanos(t.0.saturating_add(manners.anticipation.0)));
         match until {
-            Some(until) if now < until && self.last != Some(zone) => {
+            Some(until)
+                if now < until
+                    && self.last != Some(zone)
+                    && manners.policy.stay()(&self.view(now, manners)) =>
+            {
+                let until = self.not_past_a_deadline(until, now, manners);
                 Listed::Wait(ticket, self.begin_wait(), until)
             }
             _ => {
@@ -124,10 +137,19 @@ impl Gate {
         self.ticket
     }
 
-    /// The turn of a zone ends although it has more: it goes to the end of the list.
-    pub(crate) fn list_again(&mut self, zone: ZoneNo, now: Nanos) -> u16 {
+    /// The turn of a zone ends at `end` although it has more. If it has written what waited when the turn began, it goes to
+    /// the end of the list; else to where it was, so that what it had keeps its deadline.
+    pub(crate) fn list_again(&mut self, zone: ZoneNo, end: Sector, now: Nanos) -> u16 {
         self.counters.cut_off += 1;
-        self.push(zone, now)
+        let ticket = self.push(zone, now);
+        if end < self.until {
+            let since = self.since;
+            let at = self.listed.partition_point(|c| c.since <= since);
+            self.listed[at..].rotate_right(1);
+            self.tickets[at..].rotate_right(1);
+            self.listed[at].since = since;
+        }
+        ticket
     }
 
     fn begin_wait(&mut self) -> u64 {
@@ -149,8 +171,12 @@ impl Gate {
             self.rest();
             return None;
         }
-        let i = if self.is_overdue(now, manners) { 0 } else { self.pick(manners) };
-        let zone = self.listed.remove(i).zone;
+        let late = self.is_overdue(now, manners);
+        // A policy that is wrong is slow, not unsafe.
+        let pick = || manners.policy.pick()(&self.view(now, manners)).min(self.listed.len() - 1);
+        let i = if late { 0 } else { pick() };
+        let Candidate { zone, since, .. } = self.listed.remove(i);
+        self.since = since;
         Some((zone, self.tickets.remove(i)))
     }
 
@@ -159,11 +185,15 @@ impl Gate {
         self.token = Token::Free;
     }
 
-    fn pick(&self, manners: &Manners) -> usize {
-        let (last, head, capacity) = (self.last, self.head, manners.capacity);
-        let view = View { listed: &self.listed, last, head, capacity };
-        // A policy that is wrong is slow, not unsafe.
-        manners.policy.pick()(&view).min(self.listed.len() - 1)
+    fn view(&self, now: Nanos, manners: &Manners) -> View<'_> {
+        View {
+            now,
+            listed: &self.listed,
+            last: self.last,
+            turn: self.turn,
+            head: self.head,
+            capacity: manners.capacity,
+        }
     }
 
     /// Whether the zone that was listed first has waited past its deadline.
@@ -171,25 +201,31 @@ impl Gate {
         let deadline = manners.deadline.0;
         deadline != 0
             && !planted(Bug::DeadlineIgnored)
-            && self.listed.first().is_some_and(|c| now.0.saturating_sub(c.since.0) > deadline)
+            && self.listed.first().is_some_and(|c| now.0.saturating_sub(c.since.0) >= deadline)
     }
 
-    /// The turn of `zone` begins; what waits there ends at `until`.
-    pub(crate) fn begin_turn(&mut self, zone: ZoneNo, until: Sector) {
+    /// The turn of `zone`, which was next, begins; what waits there starts and ends at `waits`.
+    pub(crate) fn begin_turn(&mut self, zone: ZoneNo, waits: (Sector, Sector), now: Nanos) {
         self.last = Some(zone);
-        self.until = until;
+        (self.start, self.until) = waits;
+        self.turn = Turn { began: now, ..Turn::default() };
+        let waited = Nanos(now.0.saturating_sub(self.since.0));
+        self.counters.longest_wait = self.counters.longest_wait.max(waited);
         self.commands = 0;
         self.counters.turns += 1;
     }
 
-    /// A write of the turn is on its way.
-    pub(crate) fn sent(&mut self) {
+    /// A write of the turn is done; it ended at `end`.
+    pub(crate) fn wrote(&mut self, end: Sector) {
         self.commands += 1;
+        self.turn.written = Sector(end.0.saturating_sub(self.start.0)).to_bytes();
     }
 
     /// The write of the turn that ended at `end` is done, and the zone has more: whether the turn ends all the same.
+    /// Earliest deadline first: somebody is late, and what the zone had when the turn began is written, or is later still.
     pub(crate) fn cuts_off(&self, end: Sector, now: Nanos, manners: &Manners) -> bool {
-        end >= self.until && self.is_overdue(now, manners)
+        self.is_overdue(now, manners)
+            && (end >= self.until || self.listed.first().is_some_and(|c| c.since < self.since))
     }
 
     /// The zone has nothing more to write; its last write ended at `end`, if that is known. Whether to wait for more, and
@@ -208,8 +244,21 @@ impl Gate {
         let wait = manners.anticipation.0 != 0
             && !frozen
             && !self.listed.is_empty()
-            && !self.is_overdue(now, manners);
-        wait.then(|| (self.begin_wait(), Nanos(now.0.saturating_add(manners.anticipation.0))))
+            && !self.is_overdue(now, manners)
+            && manners.policy.stay()(&self.view(now, manners));
+        let until = Nanos(now.0.saturating_add(manners.anticipation.0));
+        let until = self.not_past_a_deadline(until, now, manners);
+        wait.then(|| (self.begin_wait(), until))
+    }
+
+    /// A wait ends when the zone that was listed first is late.
+    fn not_past_a_deadline(&self, until: Nanos, now: Nanos, manners: &Manners) -> Nanos {
+        match self.listed.first() {
+            Some(c) if manners.deadline.0 != 0 => {
+                until.min(Nanos(c.since.0.saturating_add(manners.deadline.0))).max(now)
+            }
+            _ => until,
+        }
     }
 
     /// Wait number `wait` is over: true if it was still on, and the token is the caller's.

@@ -1,9 +1,5 @@
-//! Which zone the single writer goes to next. A policy is one plain function over a [`View`]: no state, no clock, no
-//! lock. A new one is a file here and a line in the table below.
-
-mod clook;
-mod fifo;
-mod score;
+//! Which zone the single writer goes to next, and how long it waits for more from the one that it is at. A policy is two
+//! plain functions over a [`View`]: no state, no clock, no lock. A new one is a file here and a line in the table below.
 
 use crate::unit::{Bytes, Nanos, Sector, ZoneNo};
 use std::fmt;
@@ -21,70 +17,125 @@ pub struct Candidate {
     pub since: Nanos,
 }
 
+/// The turn of a zone, as far as it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Turn {
+    /// When it began.
+    pub began: Nanos,
+    /// What it has written.
+    pub written: Bytes,
+    /// How often the writer has waited for more, and got it.
+    pub waits: u32,
+}
+
 /// What a policy sees.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
+    /// The time.
+    pub now: Nanos,
     /// Those who wait, first listed first. Never empty.
     pub listed: &'a [Candidate],
     /// The zone of the last turn.
     pub last: Option<ZoneNo>,
+    /// That turn.
+    pub turn: Turn,
     /// Where the last write of that turn ended: the place of the head, as far as anybody knows.
     pub head: Sector,
     /// The size of the disk.
     pub capacity: Sector,
 }
 
-/// A policy: the index in `listed` of the zone that is next.
+impl View<'_> {
+    /// How long the zone that was listed first has waited.
+    pub fn longest_wait(&self) -> Nanos {
+        self.listed.first().map_or(Nanos(0), |c| Nanos(self.now.0.saturating_sub(c.since.0)))
+    }
+}
+
+/// The index in `listed` of the zone that is next.
 pub type Pick = fn(&View<'_>) -> usize;
 
-/// A policy by name.
-///
-/// ```
-/// use zoneplug_core::sched::Policy;
-/// assert_eq!(Policy::from_name("clook"), Some(Policy::Clook));
-/// assert_eq!(Policy::default().name(), "fifo");
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum Policy {
+/// Whether to wait for more from the zone of the turn, which has nothing to write just now, while those listed wait. Asked
+/// only if waiting is allowed at all (`anticipation_us`), and nobody is past the deadline.
+pub type Stay = fn(&View<'_>) -> bool;
+
+/// Defines [`Policy`]: a line for each, with its variant, its file, its name, when it waits, whether it looks at bytes.
+macro_rules! policies {
+    ($($(#[$doc:meta])* $variant:ident: $file:ident, $stay:path, bytes: $bytes:literal;)*) => {
+        $(mod $file;)*
+
+        /// A policy by name.
+        ///
+        /// ```
+        /// use zoneplug_core::sched::Policy;
+        /// assert_eq!(Policy::from_name("clook"), Some(Policy::Clook));
+        /// assert_eq!(Policy::default().name(), "fifo");
+        /// ```
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+        pub enum Policy {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Policy {
+            /// Every policy.
+            pub const ALL: [Policy; [$(Policy::$variant),*].len()] = [$(Policy::$variant),*];
+            /// The name of each.
+            pub const NAMES: [&str; Policy::ALL.len()] = [$(stringify!($file)),*];
+
+            /// Its name: that of its file.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Policy::$variant => stringify!($file),)*
+                }
+            }
+
+            /// Which zone is next.
+            pub const fn pick(self) -> Pick {
+                match self {
+                    $(Policy::$variant => $file::pick,)*
+                }
+            }
+
+            /// How long a zone keeps its turn.
+            pub const fn stay(self) -> Stay {
+                match self {
+                    $(Policy::$variant => $stay,)*
+                }
+            }
+
+            /// Whether it looks at what waits in each zone, and where: that is asked of each plug first.
+            pub const fn wants_bytes(self) -> bool {
+                match self {
+                    $(Policy::$variant => $bytes,)*
+                }
+            }
+        }
+    };
+}
+
+policies! {
     /// In the order in which zones got their first waiting write: as published (Q3).
     #[default]
-    Fifo,
+    Fifo: fifo, always, bytes: false;
     /// The next zone upward, and from the last one back to the first: one visit of each zone a sweep.
-    Clook,
+    Clook: clook, always, bytes: false;
     /// The most bytes for the time that it takes to get there and write them.
-    Score,
+    Score: score, always, bytes: true;
+    /// First in, first out; waits for more only at the beginning of a turn.
+    Brief: brief, brief::stay, bytes: false;
+    /// Waits for more as long as that is worth what it costs the others.
+    Steady: steady, steady::stay, bytes: true;
+}
+
+/// As often as the zone has more in time.
+fn always(_: &View<'_>) -> bool {
+    true
 }
 
 impl Policy {
-    /// Every policy.
-    pub const ALL: [Policy; 3] = [Policy::Fifo, Policy::Clook, Policy::Score];
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Policy::Fifo => "fifo",
-            Policy::Clook => "clook",
-            Policy::Score => "score",
-        }
-    }
-
     /// The policy of that name.
     pub fn from_name(name: &str) -> Option<Policy> {
         Policy::ALL.into_iter().find(|p| p.name() == name)
-    }
-
-    /// The function.
-    pub const fn pick(self) -> Pick {
-        match self {
-            Policy::Fifo => fifo::pick,
-            Policy::Clook => clook::pick,
-            Policy::Score => score::pick,
-        }
-    }
-
-    /// Whether it looks at what waits in each zone, and where: that is asked of each plug before a pick.
-    pub const fn wants_bytes(self) -> bool {
-        matches!(self, Policy::Score)
     }
 }
 
@@ -108,12 +159,53 @@ pub(crate) fn candidates(of: &[(u32, u64)]) -> Vec<Candidate> {
         .collect()
 }
 
+/// What a policy sees of them.
 #[cfg(test)]
 pub(crate) fn view(listed: &[Candidate], last: Option<u32>) -> View<'_> {
     View {
+        now: Nanos(listed.len() as u64),
         listed,
         last: last.map(ZoneNo),
+        turn: Turn::default(),
         head: Sector(u64::from(last.unwrap_or(0)) << 19),
         capacity: Sector(1024 << 19),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A policy is one small file, named in one line of one other.
+    #[test]
+    fn every_policy_is_one_file_of_less_than_150_lines() {
+        let sources = [
+            ("fifo", include_str!("fifo.rs")),
+            ("clook", include_str!("clook.rs")),
+            ("score", include_str!("score.rs")),
+            ("brief", include_str!("brief.rs")),
+            ("steady", include_str!("steady.rs")),
+        ];
+        assert_eq!(sources.map(|s| s.0), Policy::NAMES, "a policy without a file of its name");
+        for (name, text) in sources {
+            assert!(text.lines().count() < 150, "{name} has {} lines", text.lines().count());
+        }
+    }
+
+    /// Whatever a policy answers is one of those listed, and a wrong answer is no panic.
+    #[test]
+    fn every_policy_picks_one_of_those_that_are_listed() {
+        for policy in Policy::ALL {
+            for n in 1..40u32 {
+                let of: Vec<(u32, u64)> =
+                    (0..n).map(|i| (i * 7 % 41, u64::from(i % 5) << 10)).collect();
+                let listed = candidates(&of);
+                for last in [None, Some(0), Some(20), Some(1023)] {
+                    let v = view(&listed, last);
+                    assert!(policy.pick()(&v) < listed.len(), "{policy} of {n}");
+                    let _ = policy.stay()(&v);
+                }
+            }
+        }
     }
 }
