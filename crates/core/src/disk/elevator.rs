@@ -50,6 +50,7 @@ impl Lane {
     fn tags_back(&mut self, first: usize) {
         for cmd in &self.held[first..] {
             if cmd.owner == self.id {
+                debug_assert!(self.entered > 0, "what comes back has entered");
                 self.entered = self.entered.saturating_sub(1);
             } else if let Some(peer) = self.peers.get(cmd.owner as usize).and_then(Option::as_ref) {
                 peer.tags_back.fetch_add(1, Ordering::AcqRel);
@@ -65,8 +66,8 @@ impl Lane {
     pub(super) fn feed(&mut self, shared: &Shared, layout: &Layout, now: Nanos) -> bool {
         let locking = layout.config.mode == Mode::Lock;
         if locking {
-            // A queue that has closed may have left some to the next one of its number.
             let back = self.mailbox.tags_back.swap(0, Ordering::AcqRel);
+            debug_assert!(self.entered >= back, "what comes back has entered");
             self.entered = self.entered.saturating_sub(back);
         }
         let mut any = false;
