@@ -290,3 +290,136 @@ fn reads_beside_a_single_writer_keep_progressing() {
         }
     }
 }
+
+/// Everything is there at once, and one command of 100 ns is at the device at a time: when each was done, by token.
+fn served(
+    config: DeadlineConfig,
+    bios: impl IntoIterator<Item = Box<zoneplug_core::Bio>>,
+) -> Vec<(u64, u64)> {
+    let set = |c: &mut DiskConfig| (c.queue_depth, c.deadline) = (1, config);
+    let (mut r, _) = rig(set, &[(256, 8)]);
+    // Something to be busy with, so that the order is the scheduler's.
+    r.submit(0, [token(read(4088, 8), u64::MAX)]);
+    r.submit(0, bios);
+    let mut times = Vec::new();
+    while r.queues[0].outstanding() > 0 {
+        let before = r.done.len();
+        r.now = r.queues[0].next_deadline().unwrap();
+        r.poll(0);
+        times.extend(r.done[before..].iter().map(|b| (b.token, r.now.0)));
+    }
+    assert!(r.done.iter().all(|b| b.status.is_ok()));
+    times.split_off(1)
+}
+
+/// The mean of the times at which those of a token were done.
+fn mean_of(times: &[(u64, u64)], token: u64) -> u64 {
+    let of: Vec<u64> = times.iter().filter(|t| t.0 == token).map(|t| t.1).collect();
+    of.iter().sum::<u64>() / of.len() as u64
+}
+
+/// C5: real-time requests are done first, idle ones last, and `prio_aging_expire` is the longest that a class waits for those
+/// above it.
+#[test]
+fn c5_classes_have_their_latencies_and_age() {
+    let bios = || {
+        (0..30u64).map(|i| {
+            let class = [Flags::IDLE, Flags::NONE, Flags::RT][i as usize % 3];
+            token(flags(read(i * 8, 8), class), i % 3)
+        })
+    };
+    let times = served(DeadlineConfig::default(), bios());
+    let [idle, best_effort, rt] = [0, 1, 2].map(|t| mean_of(&times, t));
+    // Ten each: 100 to 1000 after the first command, 1100 to 2000, 2100 to 3000.
+    assert_eq!([rt, best_effort, idle], [650, 1650, 2650]);
+    let aging = DeadlineConfig { prio_aging_expire: Nanos(500), ..DeadlineConfig::default() };
+    let aged = served(aging, bios());
+    let first = |t| aged.iter().find(|x| x.0 == t).unwrap().1;
+    assert_eq!(first(2), 200, "real-time requests begin");
+    assert!(first(0).min(first(1)) == 600, "until somebody has waited 500: {aged:?}");
+    assert!(mean_of(&aged, 2) > rt, "and pay for that");
+}
+
+/// C5: longer batches mean fewer changes of direction, and longer waits for the other one.
+#[test]
+fn c5_fifo_batch_is_the_length_of_a_batch() {
+    let bios = || {
+        let reads = (0..24).map(|i| token(read(i * 8, 8), 0));
+        reads.chain((0..8).map(|z| token(write(z * 512, 4), 1))).collect::<Vec<_>>()
+    };
+    let run = |fifo_batch| {
+        let config = DeadlineConfig { fifo_batch, writes_starved: 1, ..DeadlineConfig::default() };
+        let times = served(config, bios());
+        let turns = times.chunk_by(|a, b| a.0 == b.0).map(<[_]>::len).collect::<Vec<_>>();
+        let first_write = times.iter().find(|t| t.0 == 1).unwrap().1;
+        (turns, first_write)
+    };
+    let (turns, first) = run(1);
+    assert!(turns[..16].iter().all(|&n| n == 1), "read, write, read, write: {turns:?}");
+    assert_eq!(first, 300, "after the command at the device and one read");
+    let (turns, first) = run(4);
+    assert_eq!(turns, [4, 4, 4, 4, 16]);
+    assert_eq!(first, 600);
+}
+
+/// C5: `writes_starved` is the number of batches of reads that may pass writes that wait.
+#[test]
+fn c5_writes_starved_is_how_often_reads_pass() {
+    for writes_starved in 0..5 {
+        let config = DeadlineConfig { fifo_batch: 2, writes_starved, ..DeadlineConfig::default() };
+        let reads = (0..24).map(|i| token(read(i * 8, 8), 0));
+        let times = served(config, reads.chain((0..2).map(|z| token(write(z * 512, 4), 1))));
+        let passed = times.iter().position(|t| t.0 == 1).unwrap();
+        assert_eq!(passed as u32, 2 * writes_starved);
+    }
+}
+
+/// C5: whoever has waited past `read_expire` or `write_expire` begins the next batch, wherever it is.
+#[test]
+fn c5_an_expired_request_begins_the_next_batch() {
+    for (read_expire, place) in [(Nanos(350), 3), (Nanos(1_000_000), 11)] {
+        let config = DeadlineConfig { read_expire, fifo_batch: 4, ..DeadlineConfig::default() };
+        // The last by sector was the first to come; the others came later, which the limit does not tell apart here.
+        let set = |c: &mut DiskConfig| (c.queue_depth, c.deadline) = (1, config);
+        let (mut r, log) = rig(set, &[(256, 8)]);
+        r.submit(0, [read(0, 8), token(read(4000, 8), 7)]);
+        r.now = Nanos(100);
+        r.submit(0, (1..12).map(|i| read(i * 8, 8)));
+        r.drain();
+        let order = sectors(&log);
+        let at = order.iter().position(|&s| s == 4000).unwrap();
+        assert_eq!(at - 1, place, "{order:?}");
+    }
+}
+
+/// While both wait, time is shared as `read_write_balance` says.
+#[test]
+fn c5_read_write_balance_shares_time() {
+    for (write_ns, read_ns) in [(1000, 500), (500, 1000)] {
+        let balance = Balance { write: Nanos(write_ns), read: Nanos(read_ns) };
+        let set = |c: &mut DiskConfig| {
+            (c.queue_depth, c.read_write_balance, c.nomerges) = (1, Some(balance), true);
+        };
+        let (mut r, _) = rig(set, &[(256, 8), (256, 8)]);
+        let mut wp = [0u64; 8];
+        let mut done = [0u64; 2];
+        while r.now.0 < 30_000 {
+            // Both always have something waiting.
+            while r.queues[1].outstanding() < 4 {
+                r.submit(1, [token(read(4000, 8), 0)]);
+            }
+            for z in 0..8 {
+                if r.queues[0].outstanding() < 8 && wp[z as usize] < 512 {
+                    r.submit(0, [token(write(z * 512 + wp[z as usize], 4), 1)]);
+                    wp[z as usize] += 4;
+                }
+            }
+            let before = r.done.len();
+            r.step();
+            r.done[before..].iter().for_each(|b| done[b.token as usize] += 1);
+        }
+        let share = done[1] as f64 / (done[0] + done[1]) as f64;
+        let wanted = write_ns as f64 / (write_ns + read_ns) as f64;
+        assert!((share - wanted).abs() < 0.1, "writes {write_ns}, reads {read_ns}: {done:?}");
+    }
+}
