@@ -295,7 +295,7 @@ fn open_bare(text: &str, look: bool, depth: usize) -> Result<DiskSpec, Error> {
 /// topmost first: `po2@mem,zones=64,zone-size=96M,tags=32`.
 ///
 /// The layer's own keys are `mode=plug|none|lock`, `tags=1..4096`, `nomerges=0|1`, `strict=0|1` (management of a
-/// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score`, `anticipation-us=`, `zone-deadline-ms=`, `zone-write-depth=` (writes of a zone in flight, on a device that keeps their order), `emulate-append=0|1` (also where the device has zone append), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
+/// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score|brief|steady`, `anticipation-us=`, `zone-deadline-ms=`, `zone-write-depth=` (writes of a zone in flight, on a device that keeps their order), `emulate-append=0|1` (also where the device has zone append), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
 ///
 /// | layer | what |
 /// | --- | --- |

@@ -145,7 +145,27 @@ fn front(t: &TableReport) -> String {
         }
         out += &part.to_string();
     }
+    out += &against_first(t, &rows);
     out
+}
+
+/// The front itself: throughput and p99 of each policy as parts of the first one's.
+fn against_first(t: &TableReport, rows: &[&str]) -> String {
+    let Some(first) = t.columns.first() else { return String::new() };
+    let what = format!("rate, p99 to {}'s", first.name);
+    let titles: Vec<&str> = [&what[..]].into_iter().chain(rows.iter().copied()).collect();
+    let mut part = Table::new(&titles);
+    for (i, c) in t.columns.iter().enumerate().skip(1) {
+        let line = (0..t.rows()).map(|r| {
+            let (cell, base) = (t.cell(r, i), t.cell(r, 0));
+            let to = |x: Option<f64>, b: Option<f64>| Some(x? / b?);
+            let (rate, p99) = (to(cell.ours, base.ours), to(cell.p99_ms, base.p99_ms));
+            let rate = maybe(rate, |x| format!("{:+.1}%", (x - 1.0) * 100.0));
+            format!("{rate} {}", maybe(p99, |x| format!("{x:.2}x")))
+        });
+        part.row([c.name.to_owned()].into_iter().chain(line));
+    }
+    part.to_string()
 }
 
 /// Reasons, each with the cells that it is the reason of.

@@ -3,7 +3,7 @@
 //!
 //! To go to another zone costs a seek, whatever is written there; to stay costs nothing but the others' patience. How much
 //! of it there is hangs on how many they are: a sweep over many zones is long as it is. The limits come from a sweep of
-//! them on the model of a 30 TB disk with fio's workload (docs/models.md): a hypothesis as much as that.
+//! them on the model of a 30 TB disk with fio's workload, few seeds of it (docs/models.md): a hypothesis as much as that.
 
 use super::{View, clook};
 use crate::unit::{Bytes, Nanos};
