@@ -87,7 +87,8 @@ fn the_reactor_outlives_a_panic() {
                     bio.status,
                     Status::Ok | Status::NoDevice | Status::AbortedBehind
                 ));
-                assert_eq!(a.is_late(bio), bio.status == Status::NoDevice);
+                // One that was sent to a queue that had just died never reached the device.
+                assert!(!a.is_late(bio) || bio.status == Status::NoDevice);
             }
             // Both sleep again and again: in the end one is dead, and the other is not.
             let mut last = Vec::new();
