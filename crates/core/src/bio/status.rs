@@ -203,6 +203,37 @@ impl Status {
         self.row().nvme
     }
 
+    /// What an NVMe device's answer means: status code type in the second byte, status code in the first; the bits above
+    /// (more, do not retry) say nothing of what happened.
+    ///
+    /// ```
+    /// use zoneplug_core::Status;
+    /// assert_eq!(Status::from_nvme(0x41bc), Status::UnalignedWrite); // zone invalid write, do not retry
+    /// assert_eq!(Status::from_nvme(0x1be), Status::OpenLimit);
+    /// ```
+    pub fn from_nvme(code: u16) -> Status {
+        let code = code & 0x7ff;
+        // The device's own answers are the second half of the table; the first half has the layer's names for some of them.
+        let known = |r: &&Row| r.nvme == code;
+        if let Some(row) = TABLE[S::OpenLimit as usize..].iter().find(known) {
+            return row.status;
+        }
+        match code {
+            // Codes that the table has no row of its own for (NVM Express Base Specification, Status Code).
+            0x00b => S::NoDevice,
+            0x020 => S::ReadOnlyDisk,
+            // Command interrupted: to be sent again.
+            0x021 => S::Busy,
+            0x081 => S::NoSpace,
+            _ => match (TABLE.iter().find(known), code >> 8) {
+                (Some(row), _) => row.status,
+                (None, 2) => S::Medium,
+                (None, 3) => S::NoDevice,
+                (None, _) => S::Io,
+            },
+        }
+    }
+
     /// SCSI sense.
     pub const fn sense(self) -> Sense {
         self.row().sense
@@ -253,5 +284,36 @@ mod tests {
         }
         assert_eq!(S::OpenLimit.errno(), 109);
         assert_eq!(S::ActiveLimit.errno(), 75);
+    }
+
+    /// A device's answer is not mistaken for the layer's, and what the table does not know is an error.
+    #[test]
+    fn nvme_statuses_by_name() {
+        assert_eq!(Status::from_nvme(0), S::Ok);
+        for s in Status::all().skip(S::OpenLimit as usize) {
+            let back = Status::from_nvme(s.nvme());
+            assert_eq!(back.nvme(), s.nvme(), "{s:?}");
+            assert!(back >= S::OpenLimit, "{s:?}");
+        }
+        let named = [
+            (0x1b8, S::Boundary),
+            (0x1b9, S::ZoneFull),
+            (0x1ba, S::ZoneReadOnly),
+            (0x1bb, S::ZoneOffline),
+            (0x1bc, S::UnalignedWrite),
+            (0x1bd, S::ActiveLimit),
+            (0x1be, S::OpenLimit),
+            (0x1bf, S::InvalidTransition),
+            (0x002, S::InvalidField),
+            (0x080, S::OutOfRange),
+            (0x281, S::Medium),
+            (0x371, S::NoDevice),
+            (0x1ff, S::Io),
+        ];
+        for (code, status) in named {
+            assert_eq!(Status::from_nvme(code), status, "{code:#x}");
+            assert_eq!(Status::from_nvme(code | 0x6000), status, "{code:#x}, do not retry");
+        }
+        assert!(Status::all().all(|s| Status::from_nvme(s.nvme()).is_ok() == s.is_ok()));
     }
 }
