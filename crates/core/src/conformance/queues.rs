@@ -2,7 +2,7 @@
 //! so that a device may take them in any order.
 
 use super::{Ctx, PATIENCE};
-use crate::bio::Commands;
+use crate::bio::{Commands, Status};
 use crate::unit::Nanos;
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::Waker;
@@ -93,6 +93,9 @@ pub(super) fn deadlines_lead_to_completion(x: &mut Ctx) {
 }
 
 pub(super) fn an_armed_queue_wakes_or_has_a_deadline(x: &mut Ctx) {
+    // Something to read: where nothing was written a device may know the answer at once.
+    let (start, unit) = (x.zone().1, x.unit());
+    x.write(start, unit, 1, &[Status::Ok]);
     for arm_first in [false, true] {
         let mut list = reads(x, 1);
         let before = x.bell.0.load(SeqCst);

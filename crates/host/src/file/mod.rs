@@ -15,7 +15,7 @@
 //! | `state.rs` | the zones, the table, the notes: what makes a change durable |
 //! | `exec.rs` | one command against the rules |
 //! | `queue.rs` | commands on their way through |
-//! | `uring.rs`, `pool.rs` | what waits: the kernel's ring, threads |
+//! | `work.rs` | what its threads do; they and the kernel's ring are `crate::ring` |
 //! | `storage.rs`, `sys.rs` | the file; system calls |
 //! | `testing.rs` | a storage whose power can be cut |
 //!
@@ -40,18 +40,19 @@ mod create;
 mod exec;
 mod format;
 mod load;
-mod pool;
 mod queue;
 mod state;
 mod storage;
 mod sys;
 #[doc(hidden)]
 pub mod testing;
-mod uring;
+mod work;
 
 pub use check::{CheckReport, check};
 pub use storage::{FileStorage, Storage};
 
+use crate::ring::{Bell, Pool, Ring};
+use io_uring::squeue::Entry;
 use state::Core;
 use std::path::Path;
 use std::sync::Arc;
@@ -179,10 +180,10 @@ pub enum Io {
 /// What the queues of a disk share.
 #[derive(Debug)]
 struct Shared {
-    pool: Option<pool::Pool>,
+    pool: Option<Pool<Core>>,
     core: Arc<Core>,
     engine: Engine,
-    bell: Option<uring::Bell>,
+    bell: Option<Bell>,
 }
 
 impl Drop for Shared {
@@ -220,7 +221,7 @@ impl FileDisk {
         let engine = match io {
             Io::Auto if storage.is_tmpfs() => Engine::Inline,
             Io::Threads => Engine::Threads,
-            Io::Auto | Io::Ring => match uring::Ring::new(2) {
+            Io::Auto | Io::Ring => match Ring::<Entry>::new(2) {
                 Ok(_) => Engine::Ring,
                 Err(_) if io == Io::Auto => Engine::Threads,
                 Err(e) => return Err(load::io_error("io_uring cannot be used".to_owned(), e)),
@@ -249,10 +250,13 @@ impl FileDisk {
             .map_err(|e| load::io_error(format!("cannot open {what}"), e))?;
         let core = Arc::new(core);
         let bell = match engine {
-            Engine::Ring => uring::Bell::new().ok(),
+            Engine::Ring => Bell::new().ok(),
             _ => None,
         };
-        let pool = threads.then(|| pool::Pool::new(core.clone(), engine == Engine::Threads));
+        let pool = threads.then(|| {
+            let nr = if engine == Engine::Threads { work::MANY } else { work::FEW };
+            Pool::new(core.clone(), "zoneplug-file", nr)
+        });
         Ok(Arc::new(FileDisk { shared: Arc::new(Shared { pool, core, engine, bell }), notices }))
     }
 

@@ -2,11 +2,10 @@
 //! that are done. Never blocks: what would goes to the ring or to the threads.
 
 use super::exec::{Data, Next};
-use super::pool::{Answer, Job, Mailbox, Work, inline};
 use super::state::Want;
-use super::sys::Segments;
-use super::uring::Ring;
+use super::work::{Answer, Work, inline};
 use super::{Engine, Shared};
+use crate::ring::{self, Job, Mailbox, Ring, Segments};
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
@@ -48,7 +47,7 @@ pub(super) struct FileQueue {
     waiting: Commands,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<Mailbox<Answer>>,
     answers: Vec<(u32, Answer)>,
     seen: Nanos,
 }
@@ -193,7 +192,9 @@ impl FileQueue {
         };
         let fd = file.fd_for(&slot.segments, slot.left);
         // SAFETY: the slot keeps command and list as they are until the answer; `drop` waits for it.
-        let pushed = unsafe { ring.transfer(fd, write, slot.at, &slot.segments, u64::from(i)) };
+        let pushed = unsafe {
+            ring.push(ring::transfer(fd, write, slot.at, &slot.segments, 0), u64::from(i))
+        };
         if !pushed {
             let full = io::Error::from_raw_os_error(libc::EBUSY);
             self.mailbox.push(i, Answer::Moved(Err(full)));
@@ -261,8 +262,8 @@ impl FileQueue {
     fn advance(&mut self) {
         loop {
             let mut some = false;
-            while let Some((id, result)) = self.ring.as_mut().and_then(|(r, _)| r.answer()) {
-                self.ring_answer(id as u32, result);
+            while let Some(a) = self.ring.as_mut().and_then(|(r, _)| r.answer()) {
+                self.ring_answer(a.id as u32, a.result);
                 some = true;
             }
             let mut answers = std::mem::take(&mut self.answers);
@@ -312,8 +313,9 @@ impl Queue for FileQueue {
         if let Some((ring, _)) = &mut self.ring {
             ring.send();
         }
-        if self.has_work() {
-            self.mailbox.ring();
+        if self.mailbox.is_armed() {
+            // Whoever armed the queue before it had anything sleeps until this.
+            self.arm();
         }
     }
 

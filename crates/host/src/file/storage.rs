@@ -1,7 +1,8 @@
 //! What a disk is stored in: a small trait, so that tests can cut its power, and a file.
 
 use super::format::PAGE;
-use super::sys::{self, Segments};
+use super::sys;
+use crate::ring::{Segments, transfer_now};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -192,7 +193,7 @@ impl Storage for FileStorage {
         bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
     ) -> io::Result<()> {
         // Buffered: no descriptor that wants memory to be aligned.
-        sys::transfer(self.meta.as_raw_fd(), write, at, bufs)
+        transfer_now(self.meta.as_raw_fd(), write, at, bufs)
     }
 
     fn file(&self) -> Option<&FileStorage> {

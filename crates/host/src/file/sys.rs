@@ -1,133 +1,13 @@
 //! System calls that the standard library does not have. All that is `unsafe` here is the call itself: pointers come
 //! from slices and lent buffers.
 
+use crate::ring::check;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use zoneplug_buf::{IoBuf, Segment};
+use std::os::fd::AsRawFd;
 
-/// Most segments of one vectored call (`UIO_MAXIOV`).
-pub(super) const MAX_SEGMENTS: usize = 1024;
 /// `f_type` of tmpfs (statfs(2)).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
-
-fn check(r: i32) -> io::Result<i32> {
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(r) }
-}
-
-/// The memory of a command as a list for vectored I/O. `Segment` is laid out as `struct iovec` is.
-#[derive(Debug, Default)]
-pub(super) struct Segments(Vec<Segment>);
-
-const _: () = assert!(size_of::<Segment>() == size_of::<libc::iovec>());
-
-// SAFETY: addresses of lent memory, which `IoBuf` (itself `Send`) allows any thread to use until the I/O completes.
-unsafe impl Send for Segments {}
-
-impl Segments {
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// Appends the first `len` bytes of `buf`; neighbours in memory become one.
-    pub(super) fn push(&mut self, buf: &IoBuf, len: u32) {
-        for s in buf.slice(0, len).segments() {
-            if !self.0.last_mut().is_some_and(|last| joins(last, s)) {
-                self.0.push(s);
-            }
-        }
-    }
-
-    /// Forgets the first `n` bytes: they have moved.
-    pub(super) fn advance(&mut self, n: usize) {
-        let gone = skip(&mut self.0, n);
-        self.0.drain(..gone);
-    }
-
-    pub(super) fn as_slice(&self) -> &[Segment] {
-        &self.0
-    }
-
-    /// Whether direct I/O takes it: addresses and lengths are multiples.
-    pub(super) fn is_aligned(&self, memory: usize, length: usize) -> bool {
-        self.0
-            .iter()
-            .all(|s| (s.ptr as usize).is_multiple_of(memory) && s.len.is_multiple_of(length))
-    }
-}
-
-/// Makes `s` a part of `last` if it follows in memory.
-fn joins(last: &mut Segment, s: Segment) -> bool {
-    let follows = last.ptr.wrapping_add(last.len) == s.ptr;
-    last.len += if follows { s.len } else { 0 };
-    follows
-}
-
-/// Takes the first `n` bytes off a list: returns how many pieces are gone.
-fn skip(list: &mut [Segment], mut n: usize) -> usize {
-    for (gone, s) in list.iter_mut().enumerate() {
-        if s.len > n {
-            s.ptr = s.ptr.wrapping_add(n);
-            s.len -= n;
-            return gone;
-        }
-        n -= s.len;
-    }
-    list.len()
-}
-
-/// Moves what `bufs` name, now. One piece of memory, which is the usual, allocates no list.
-pub(super) fn transfer(
-    fd: RawFd,
-    write: bool,
-    at: u64,
-    bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
-) -> io::Result<()> {
-    let mut list: Vec<Segment> = Vec::new();
-    let mut last: Option<Segment> = None;
-    for (buf, len) in bufs {
-        for s in buf.slice(0, len).segments() {
-            if !last.as_mut().is_some_and(|last| joins(last, s)) {
-                list.extend(last.replace(s));
-            }
-        }
-    }
-    if list.is_empty() {
-        return transfer_list(fd, write, at, last.as_mut_slice());
-    }
-    list.extend(last);
-    transfer_list(fd, write, at, &mut list)
-}
-
-/// `preadv` or `pwritev` until all has moved.
-fn transfer_list(fd: RawFd, write: bool, mut at: u64, list: &mut [Segment]) -> io::Result<()> {
-    let mut gone = 0;
-    while gone < list.len() {
-        let left = &mut list[gone..];
-        let n = left.len().min(MAX_SEGMENTS) as i32;
-        let ptr = left.as_ptr().cast::<libc::iovec>();
-        // SAFETY: `ptr` is of `n` iovecs of lent memory, which outlives the command, hence this call.
-        let moved = unsafe {
-            if write {
-                libc::pwritev(fd, ptr, n, at as i64)
-            } else {
-                libc::preadv(fd, ptr, n, at as i64)
-            }
-        };
-        match moved {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            1.. => {
-                at += moved as u64;
-                gone += skip(left, moved as usize);
-            }
-            _ => match io::Error::last_os_error() {
-                e if e.kind() == io::ErrorKind::Interrupted => {}
-                e => return Err(e),
-            },
-        }
-    }
-    Ok(())
-}
 
 fn fallocate(file: &File, mode: i32, at: u64, len: u64) -> io::Result<()> {
     // SAFETY: a call without pointers.
@@ -189,35 +69,4 @@ pub(super) fn next_data(file: &File, at: u64) -> Option<u64> {
     // SAFETY: a call without pointers. The file position that it moves is not used.
     let r = unsafe { libc::lseek(file.as_raw_fd(), at as i64, libc::SEEK_DATA) };
     u64::try_from(r).ok()
-}
-
-/// An epoll instance.
-#[derive(Debug)]
-pub(super) struct Epoll(OwnedFd);
-
-impl Epoll {
-    pub(super) fn new() -> io::Result<Epoll> {
-        // SAFETY: a call without pointers; the descriptor is ours alone.
-        unsafe {
-            let fd = check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?;
-            Ok(Epoll(OwnedFd::from_raw_fd(fd)))
-        }
-    }
-
-    /// Tells `wait` once when `fd` is readable, which may be now.
-    pub(super) fn once(&self, fd: RawFd, id: u64, first: bool) -> io::Result<()> {
-        let op = if first { libc::EPOLL_CTL_ADD } else { libc::EPOLL_CTL_MOD };
-        let mut e =
-            libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32, u64: id };
-        // SAFETY: `e` lives across the call.
-        check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, fd, &mut e) }).map(|_| ())
-    }
-
-    /// Waits for one of those.
-    pub(super) fn wait(&self) -> Option<u64> {
-        let mut e = libc::epoll_event { events: 0, u64: 0 };
-        // SAFETY: room for one event.
-        let n = unsafe { libc::epoll_wait(self.0.as_raw_fd(), &mut e, 1, -1) };
-        (n == 1).then_some(e.u64)
-    }
 }

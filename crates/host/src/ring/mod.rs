@@ -1,78 +1,124 @@
-//! io_uring: one ring for each queue. Owns the ring; what is in flight belongs to the queue, which keeps memory and
-//! segment lists until the kernel has answered.
+//! io_uring for every device of this crate: rings, the thread that wakes sleeping queues, and threads for what would block.
+//!
+//! Owns the ring, whatever the size of its entries; what is in flight belongs to the queue, which keeps memory and segment
+//! lists until the kernel has answered. Knows nothing of disks or zones.
 
-use super::pool::Mailbox;
-use super::state::lock;
-use super::sys::{Epoll, MAX_SEGMENTS, Segments};
-use crate::sleep::eventfd;
-use io_uring::{IoUring, opcode, squeue, types::Fd};
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write};
+mod bell;
+mod pool;
+mod sys;
+
+pub(crate) use bell::Bell;
+pub(crate) use pool::{Job, Mailbox, Pool, Worker};
+use sys::MAX_SEGMENTS;
+pub(crate) use sys::{Segments, check, transfer_now};
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types::Fd};
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Arc, Mutex, Weak};
+
+/// An entry of a completion queue.
+pub(crate) trait Completion: cqueue::EntryMarker + Send {
+    /// Bytes, or a negative errno; of a passthrough command its status.
+    fn result(&self) -> i32;
+
+    /// What only a large entry has room for: the result of a passthrough command.
+    fn extra(&self) -> u64;
+}
+
+impl Completion for cqueue::Entry {
+    fn result(&self) -> i32 {
+        cqueue::Entry::result(self)
+    }
+
+    fn extra(&self) -> u64 {
+        0
+    }
+}
+
+impl Completion for cqueue::Entry32 {
+    fn result(&self) -> i32 {
+        cqueue::Entry32::result(self)
+    }
+
+    fn extra(&self) -> u64 {
+        self.big_cqe()[0]
+    }
+}
+
+/// What the kernel says of an operation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    /// Which one.
+    pub(crate) id: u64,
+    /// See [`Completion::result`].
+    pub(crate) result: i32,
+    /// See [`Completion::extra`].
+    pub(crate) extra: u64,
+}
 
 /// A ring, and how many operations are on it.
-pub(super) struct Ring {
-    ring: IoUring,
+pub(crate) struct Ring<S = squeue::Entry, C = cqueue::Entry>
+where
+    S: squeue::EntryMarker,
+    C: cqueue::EntryMarker,
+{
+    ring: IoUring<S, C>,
     in_flight: u32,
     /// Entries that `enter` has not taken yet.
     unsent: bool,
 }
 
-impl std::fmt::Debug for Ring {
+impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> std::fmt::Debug for Ring<S, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ring").field("in_flight", &self.in_flight).finish_non_exhaustive()
     }
 }
 
-impl Ring {
+/// An entry that moves the memory of `s`, or its first [`MAX_SEGMENTS`] pieces, to or from `at`. The answer says how
+/// many bytes moved.
+pub(crate) fn transfer(fd: RawFd, write: bool, at: u64, s: &Segments, flags: i32) -> squeue::Entry {
+    let list = s.as_slice();
+    let fd = Fd(fd);
+    match list {
+        [one] if write => {
+            opcode::Write::new(fd, one.ptr, one.len as u32).offset(at).rw_flags(flags).build()
+        }
+        [one] => opcode::Read::new(fd, one.ptr, one.len as u32).offset(at).rw_flags(flags).build(),
+        _ => {
+            let (ptr, n) = (list.as_ptr().cast(), list.len().min(MAX_SEGMENTS) as u32);
+            if write {
+                opcode::Writev::new(fd, ptr, n).offset(at).rw_flags(flags).build()
+            } else {
+                opcode::Readv::new(fd, ptr, n).offset(at).rw_flags(flags).build()
+            }
+        }
+    }
+}
+
+impl<S: squeue::EntryMarker, C: Completion> Ring<S, C> {
     /// A ring for `depth` operations.
-    pub(super) fn new(depth: u16) -> io::Result<Ring> {
-        let ring = IoUring::builder().setup_clamp().build(u32::from(depth).next_power_of_two())?;
+    pub(crate) fn new(depth: u16) -> io::Result<Ring<S, C>> {
+        let entries = u32::from(depth).next_power_of_two();
+        let ring = IoUring::<S, C>::builder().setup_clamp().build(entries)?;
         Ok(Ring { ring, in_flight: 0, unsent: false })
     }
 
-    /// Begins to move the memory of `s`, or its first [`MAX_SEGMENTS`] pieces, to or from `at`. The answer comes with
-    /// `id`, and says how many bytes moved.
-    ///
-    /// # Safety
-    ///
-    /// Memory and list stay as they are until that answer.
-    pub(super) unsafe fn transfer(
-        &mut self,
-        fd: RawFd,
-        write: bool,
-        at: u64,
-        s: &Segments,
-        id: u64,
-    ) -> bool {
-        let list = s.as_slice();
-        let entry = match list {
-            [one] if write => {
-                opcode::Write::new(Fd(fd), one.ptr, one.len as u32).offset(at).build()
-            }
-            [one] => opcode::Read::new(Fd(fd), one.ptr, one.len as u32).offset(at).build(),
-            _ => {
-                let (ptr, n) = (list.as_ptr().cast(), list.len().min(MAX_SEGMENTS) as u32);
-                if write {
-                    opcode::Writev::new(Fd(fd), ptr, n).offset(at).build()
-                } else {
-                    opcode::Readv::new(Fd(fd), ptr, n).offset(at).build()
-                }
-            }
-        };
-        // SAFETY: our caller keeps what the entry points to.
-        unsafe { self.push(&entry.user_data(id)) }
+    /// Registers the one file that all operations are on, which spares the kernel its look-up: entries may name it as
+    /// file 0, with `IOSQE_FIXED_FILE`.
+    pub(crate) fn register(&self, fd: RawFd) -> bool {
+        self.ring.submitter().register_files(&[fd]).is_ok()
     }
 
+    /// Begins an operation. The answer comes with `id`.
+    ///
     /// # Safety
     ///
-    /// What the entry points to outlives the operation.
-    unsafe fn push(&mut self, entry: &squeue::Entry) -> bool {
+    /// What the entry points to stays as it is until that answer.
+    pub(crate) unsafe fn push(&mut self, mut entry: S, id: u64) -> bool {
+        entry.set_user_data(id);
         for _ in 0..2 {
             // SAFETY: by our own contract.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 self.in_flight += 1;
                 self.unsent = true;
                 return true;
@@ -83,7 +129,7 @@ impl Ring {
     }
 
     /// Hands what was begun to the kernel.
-    pub(super) fn send(&mut self) {
+    pub(crate) fn send(&mut self) {
         if self.unsent {
             // What the kernel did not take now stays in the ring for the next call.
             let sent = self.ring.submit();
@@ -92,100 +138,30 @@ impl Ring {
     }
 
     /// Whether the kernel has everything.
-    pub(super) fn is_sent(&self) -> bool {
+    pub(crate) fn is_sent(&self) -> bool {
         !self.unsent
     }
 
-    /// The next answer: id, and bytes or a negative errno.
-    pub(super) fn answer(&mut self) -> Option<(u64, i32)> {
+    /// The next answer.
+    pub(crate) fn answer(&mut self) -> Option<Answer> {
         let e = self.ring.completion().next()?;
         self.in_flight -= 1;
-        Some((e.user_data(), e.result()))
+        Some(Answer { id: e.user_data(), result: e.result(), extra: e.extra() })
     }
 
-    pub(super) fn in_flight(&self) -> u32 {
+    pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
     /// Waits for an answer.
-    pub(super) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         if self.in_flight > 0 {
             let _ = self.ring.submit_and_wait(1);
             self.unsent = !self.ring.submission().is_empty();
         }
     }
 
-    pub(super) fn fd(&self) -> RawFd {
+    pub(crate) fn fd(&self) -> RawFd {
         self.ring.as_raw_fd()
-    }
-}
-
-/// The thread that wakes queues whose rings have answers. It exists once a queue was armed.
-#[derive(Debug)]
-pub(super) struct Bell {
-    epoll: Arc<Epoll>,
-    queues: Arc<Mutex<BTreeMap<u64, Weak<Mailbox>>>>,
-    /// Rung to end the thread.
-    end: File,
-    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
-}
-
-/// The id of `end`.
-const END: u64 = u64::MAX;
-
-impl Bell {
-    pub(super) fn new() -> io::Result<Bell> {
-        let (epoll, end) = (Arc::new(Epoll::new()?), eventfd()?);
-        epoll.once(end.as_raw_fd(), END, true)?;
-        Ok(Bell { epoll, queues: Arc::default(), end, thread: Mutex::default() })
-    }
-
-    /// A number for a queue.
-    pub(super) fn join(&self, mailbox: &Arc<Mailbox>, ring: RawFd) -> io::Result<u64> {
-        let mut queues = lock(&self.queues);
-        let id = queues.keys().next_back().map_or(0, |id| id + 1);
-        queues.insert(id, Arc::downgrade(mailbox));
-        drop(queues);
-        self.epoll.once(ring, id, true)?;
-        Ok(id)
-    }
-
-    pub(super) fn leave(&self, id: u64) {
-        lock(&self.queues).remove(&id);
-    }
-
-    /// Wakes the queue once its ring has an answer.
-    pub(super) fn arm(&self, ring: RawFd, id: u64) -> bool {
-        let mut thread = lock(&self.thread);
-        if thread.is_none() {
-            let (epoll, queues) = (self.epoll.clone(), self.queues.clone());
-            let run = move || {
-                loop {
-                    match epoll.wait() {
-                        Some(END) => return,
-                        Some(id) => {
-                            let mailbox = lock(&queues).get(&id).and_then(Weak::upgrade);
-                            if let Some(m) = mailbox {
-                                m.ring();
-                            }
-                        }
-                        None => {}
-                    }
-                }
-            };
-            *thread = std::thread::Builder::new().name("zoneplug-bell".to_owned()).spawn(run).ok();
-        }
-        let runs = thread.is_some();
-        drop(thread);
-        runs && self.epoll.once(ring, id, false).is_ok()
-    }
-}
-
-impl Drop for Bell {
-    fn drop(&mut self) {
-        let _ = (&self.end).write(&1u64.to_ne_bytes());
-        if let Some(t) = lock(&self.thread).take() {
-            let _ = t.join();
-        }
     }
 }

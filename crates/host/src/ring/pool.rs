@@ -1,30 +1,22 @@
-//! Threads for what would block: syncs, the table, holes, and all data where there is no io_uring. Owns the list of
-//! jobs and the mailboxes through which they answer; knows what a job is, not why.
+//! Threads for what would block. Owns the list of jobs and the mailboxes through which they answer; knows what a job is,
+//! not why.
 
-use super::state::{Core, Want, lock};
+use super::bell::Sleeper;
 use std::collections::VecDeque;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
-use zoneplug_core::{IoBuf, Status};
 
-/// Threads without, and with, data to move.
-const FEW: usize = 2;
-const MANY: usize = 4;
-
-/// What a job found.
-#[derive(Debug)]
-pub(super) enum Answer {
-    Committed(Status),
-    Moved(io::Result<()>),
+/// A panic elsewhere is no reason to stop: what is behind these locks is whole at every step.
+pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where a queue gets the answers of its jobs.
 #[derive(Debug)]
-pub(super) struct Mailbox {
-    answers: Mutex<Vec<(u32, Answer)>>,
+pub(crate) struct Mailbox<A> {
+    answers: Mutex<Vec<(u32, A)>>,
     /// Answers are there; saves the lock.
     full: AtomicBool,
     /// The next answer wakes.
@@ -32,17 +24,17 @@ pub(super) struct Mailbox {
     waker: Waker,
 }
 
-impl Mailbox {
-    pub(super) fn new(waker: Waker) -> Arc<Mailbox> {
+impl<A> Mailbox<A> {
+    pub(crate) fn new(waker: Waker) -> Arc<Mailbox<A>> {
         Arc::new(Mailbox {
-            answers: Mutex::default(),
+            answers: Mutex::new(Vec::new()),
             full: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             waker,
         })
     }
 
-    pub(super) fn push(&self, slot: u32, answer: Answer) {
+    pub(crate) fn push(&self, slot: u32, answer: A) {
         lock(&self.answers).push((slot, answer));
         self.full.store(true, Ordering::SeqCst);
         if self.armed.swap(false, Ordering::SeqCst) {
@@ -50,11 +42,11 @@ impl Mailbox {
         }
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::SeqCst)
     }
 
-    pub(super) fn take(&self, into: &mut Vec<(u32, Answer)>) {
+    pub(crate) fn take(&self, into: &mut Vec<(u32, A)>) {
         if self.is_full() {
             let mut answers = lock(&self.answers);
             self.full.store(false, Ordering::SeqCst);
@@ -62,8 +54,13 @@ impl Mailbox {
         }
     }
 
+    /// Whether somebody sleeps until the next answer.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::SeqCst)
+    }
+
     /// Wakes at the next answer, or now if `ready` or one is there.
-    pub(super) fn arm(&self, ready: bool) {
+    pub(crate) fn arm(&self, ready: bool) {
         self.armed.store(true, Ordering::SeqCst);
         if (ready || self.is_full()) && self.armed.swap(false, Ordering::SeqCst) {
             self.waker.wake_by_ref();
@@ -71,65 +68,90 @@ impl Mailbox {
     }
 
     /// Wakes if it is armed.
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         if self.armed.swap(false, Ordering::SeqCst) {
             self.waker.wake_by_ref();
         }
     }
 }
 
-/// What is to be done.
-#[derive(Debug)]
-pub(super) enum Work {
-    Commit(Want),
-    Zero { at: u64, len: u64 },
-    Data { write: bool, at: u64, bufs: Vec<(IoBuf, u32)> },
+impl<A: Send> Sleeper for Mailbox<A> {
+    fn ring(&self) {
+        Mailbox::ring(self);
+    }
+}
+
+/// What the threads of a disk do.
+pub(crate) trait Worker: Send + Sync + 'static {
+    /// What is to be done.
+    type Work: Send + std::fmt::Debug;
+    /// What came of it.
+    type Answer: Send + std::fmt::Debug;
+
+    /// Takes the next job, and those that may be done with it.
+    fn take(list: &mut VecDeque<Job<Self>>) -> Vec<Job<Self>> {
+        list.pop_front().into_iter().collect()
+    }
+
+    /// Does them and answers each. May block.
+    fn run(&self, jobs: Vec<Job<Self>>);
 }
 
 /// Work, and who waits for it.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) work: Work,
-    pub(super) mailbox: Arc<Mailbox>,
-    pub(super) slot: u32,
+pub(crate) struct Job<W: Worker + ?Sized> {
+    pub(crate) work: W::Work,
+    pub(crate) mailbox: Arc<Mailbox<W::Answer>>,
+    pub(crate) slot: u32,
 }
 
-#[derive(Debug, Default)]
-struct Jobs {
-    list: VecDeque<Job>,
+#[derive(Debug)]
+struct Jobs<W: Worker> {
+    list: VecDeque<Job<W>>,
     closing: bool,
 }
 
-#[derive(Debug, Default)]
-struct Bench {
-    jobs: Mutex<Jobs>,
+#[derive(Debug)]
+struct Bench<W: Worker> {
+    jobs: Mutex<Jobs<W>>,
     some: Condvar,
 }
 
 /// The threads of a disk, which exist once there was a job.
-#[derive(Debug)]
-pub(super) struct Pool {
-    bench: Arc<Bench>,
-    core: Arc<Core>,
+pub(crate) struct Pool<W: Worker> {
+    bench: Arc<Bench<W>>,
+    worker: Arc<W>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     nr: usize,
+    name: &'static str,
 }
 
-impl Pool {
-    /// `data`: whether data is moved by threads.
-    pub(super) fn new(core: Arc<Core>, data: bool) -> Pool {
-        let nr = if data { MANY } else { FEW };
-        Pool { bench: Arc::default(), core, threads: Mutex::default(), nr }
+impl<W: Worker> std::fmt::Debug for Pool<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool")
+            .field("name", &self.name)
+            .field("nr", &self.nr)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: Worker> Pool<W> {
+    /// At most `nr` threads of that name.
+    pub(crate) fn new(worker: Arc<W>, name: &'static str, nr: usize) -> Pool<W> {
+        let jobs = Mutex::new(Jobs { list: VecDeque::new(), closing: false });
+        let bench = Arc::new(Bench { jobs, some: Condvar::new() });
+        Pool { bench, worker, threads: Mutex::default(), nr, name }
     }
 
-    pub(super) fn push(&self, job: Job) {
+    pub(crate) fn push(&self, job: Job<W>) {
         self.start();
         lock(&self.bench.jobs).list.push_back(job);
         self.bench.some.notify_one();
         if lock(&self.threads).is_empty() {
             // No thread could be started: the caller does it.
-            if let Some(batch) = next(&mut lock(&self.bench.jobs)) {
-                run(&self.core, batch);
+            let batch = W::take(&mut lock(&self.bench.jobs).list);
+            if !batch.is_empty() {
+                self.worker.run(batch);
             }
         }
     }
@@ -137,9 +159,9 @@ impl Pool {
     fn start(&self) {
         let mut threads = lock(&self.threads);
         while threads.len() < self.nr {
-            let (bench, core) = (self.bench.clone(), self.core.clone());
-            let name = "zoneplug-file".to_owned();
-            match std::thread::Builder::new().name(name).spawn(move || work(&bench, &core)) {
+            let (bench, worker) = (self.bench.clone(), self.worker.clone());
+            let name = self.name.to_owned();
+            match std::thread::Builder::new().name(name).spawn(move || work(&bench, &*worker)) {
                 Ok(t) => threads.push(t),
                 Err(_) => return,
             }
@@ -147,7 +169,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl<W: Worker> Drop for Pool<W> {
     fn drop(&mut self) {
         lock(&self.bench.jobs).closing = true;
         self.bench.some.notify_all();
@@ -157,64 +179,21 @@ impl Drop for Pool {
     }
 }
 
-/// The next job, and with a commit all others that wait: they share the syncs.
-fn next(jobs: &mut Jobs) -> Option<Vec<Job>> {
-    let first = jobs.list.pop_front()?;
-    let mut batch = vec![first];
-    if matches!(batch[0].work, Work::Commit(_)) {
-        let (commits, others) =
-            jobs.list.drain(..).partition(|j| matches!(j.work, Work::Commit(_)));
-        jobs.list = others;
-        batch.extend::<VecDeque<Job>>(commits);
-    }
-    Some(batch)
-}
-
-fn work(bench: &Bench, core: &Core) {
+fn work<W: Worker>(bench: &Bench<W>, worker: &W) {
     loop {
         let batch = {
             let mut jobs = lock(&bench.jobs);
             loop {
-                if let Some(batch) = next(&mut jobs) {
+                let batch = W::take(&mut jobs.list);
+                if !batch.is_empty() {
                     break batch;
                 }
                 if jobs.closing {
                     return;
                 }
-                jobs = bench.some.wait(jobs).unwrap_or_else(std::sync::PoisonError::into_inner);
+                jobs = bench.some.wait(jobs).unwrap_or_else(PoisonError::into_inner);
             }
         };
-        run(core, batch);
+        worker.run(batch);
     }
-}
-
-fn run(core: &Core, batch: Vec<Job>) {
-    let wants: Vec<Want> = batch
-        .iter()
-        .filter_map(|j| if let Work::Commit(w) = j.work { Some(w) } else { None })
-        .collect();
-    let status = if wants.is_empty() { Status::Ok } else { core.commit(&wants) };
-    for job in batch {
-        let answer = perform(core, job.work, status);
-        job.mailbox.push(job.slot, answer);
-    }
-}
-
-fn perform(core: &Core, work: Work, committed: Status) -> Answer {
-    match work {
-        Work::Commit(_) => Answer::Committed(committed),
-        Work::Zero { at, len } => Answer::Moved(core.zero(at, len)),
-        Work::Data { write, at, bufs } => {
-            Answer::Moved(core.storage.transfer(write, at, &mut bufs.into_iter()))
-        }
-    }
-}
-
-/// Does it here and now.
-pub(super) fn inline(core: &Core, work: Work) -> Answer {
-    let status = match work {
-        Work::Commit(want) => core.commit(&[want]),
-        _ => Status::Ok,
-    };
-    perform(core, work, status)
 }
