@@ -29,6 +29,7 @@ use zoneplug_buf::IoBuf;
 pub struct Target<'a> {
     make: &'a mut dyn FnMut() -> Arc<dyn Device>,
     keeps_data: bool,
+    drive: bool,
     /// Lent to one check after the other: each has its commands back before it ends.
     memory: IoBuf,
 }
@@ -38,7 +39,15 @@ impl<'a> Target<'a> {
     /// `keeps_data`: whether a read returns what was written. Leaks half a MiB, because a device that fails a
     /// check may hold on to its memory.
     pub fn new(make: &'a mut dyn FnMut() -> Arc<dyn Device>, keeps_data: bool) -> Target<'a> {
-        Target { make, keeps_data, memory: IoBuf::leaked(2 * HALF) }
+        Target { make, keeps_data, drive: false, memory: IoBuf::leaked(2 * HALF) }
+    }
+
+    /// The device is a drive, or an emulation of one that is not ours: where the standards leave a choice, or known drives
+    /// differ in what no client relies on, any of it will do.
+    #[must_use]
+    pub fn of_a_drive(mut self) -> Target<'a> {
+        self.drive = true;
+        self
     }
 }
 
@@ -59,7 +68,7 @@ pub fn run(target: &mut Target<'_>) {
 
 /// Runs one check of [`checks`].
 pub fn run_one(target: &mut Target<'_>, name: &'static str, check: Check) {
-    let mut ctx = Ctx::new((target.make)(), name, target.memory, target.keeps_data);
+    let mut ctx = Ctx::new((target.make)(), name, target);
     let result = catch_unwind(AssertUnwindSafe(|| {
         ctx.expect(Command::without_data(Op::ZoneResetAll, Sector(0), 0), &[Status::Ok]);
         check(&mut ctx);
@@ -109,14 +118,17 @@ pub struct Ctx {
     out: IoBuf,
     back: IoBuf,
     keeps_data: bool,
+    /// See [`Target::of_a_drive`].
+    drive: bool,
 }
 
 impl Ctx {
-    fn new(device: Arc<dyn Device>, name: &'static str, lent: IoBuf, keeps_data: bool) -> Ctx {
+    fn new(device: Arc<dyn Device>, name: &'static str, target: &Target<'_>) -> Ctx {
         let bell = Arc::new(Bell::default());
         let queue = device.open_queue(16, Waker::from(Arc::clone(&bell))).expect("a queue opens");
-        let (out, back) = (lent.slice(0, HALF), lent.slice(HALF, HALF));
-        Ctx { device, queue, bell, now: Nanos(1), name, out, back, keeps_data }
+        let (out, back) = (target.memory.slice(0, HALF), target.memory.slice(HALF, HALF));
+        let (keeps_data, drive) = (target.keeps_data, target.drive);
+        Ctx { device, queue, bell, now: Nanos(1), name, out, back, keeps_data, drive }
     }
 
     fn geometry(&self) -> &Geometry {
@@ -248,6 +260,10 @@ impl Ctx {
         let mut got = [0; SECTOR_SIZE as usize];
         for i in 0..len {
             self.back.copy_to(i * SECTOR_SIZE, &mut got);
+            // ZBC leaves it to the drive what is read where nothing was written: not what was written before.
+            if self.drive && data.is_none() && got.iter().all(|&b| b == got[0]) {
+                continue;
+            }
             let want = match data {
                 Some((seed, skip)) => stamp(seed, skip + i),
                 None => [0; SECTOR_SIZE as usize],
@@ -262,6 +278,13 @@ impl Ctx {
         let g = self.geometry();
         let (start, len) = (g.zone_start(zone), g.zone_len_sectors(zone));
         self.expect(Command::without_data(op, start, len), allowed).status
+    }
+
+    /// Closes a zone that is empty or full: an error, or for ZBC nothing to do.
+    #[track_caller]
+    fn close_in_vain(&mut self, zone: ZoneNo) {
+        let nothing: &[Status] = if self.drive { &[Status::Ok] } else { &[] };
+        self.manage(Op::ZoneClose, zone, &[TRANSITION, nothing].concat());
     }
 
     fn report(&mut self, sector: Sector, max: u32) -> Vec<ZoneInfo> {

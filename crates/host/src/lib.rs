@@ -5,14 +5,18 @@
 //! specification into a device.
 
 pub mod asynchronous;
+pub mod blk;
 pub mod blocking;
 pub mod client;
 mod clock;
 mod crypt;
+mod drive;
 pub mod file;
 pub mod hosted;
 mod lane;
+pub mod nvme;
 mod reactor;
+mod ring;
 mod shelf;
 mod sleep;
 mod spec;
@@ -24,6 +28,7 @@ pub use blocking::BlockingDisk;
 pub use client::Client;
 pub use clock::Clock;
 pub use crypt::CryptDisk;
+pub use drive::DriveOptions;
 pub use hosted::{Frozen, HostedDisk};
 pub use shelf::{Withheld, leaked_buffers};
 pub use spec::{

@@ -376,6 +376,7 @@ impl DiskSpec {
                 spec.finish()?;
                 EmuDisk::new(emu)?
             }
+            kind if crate::drive::is_drive(kind) => crate::drive::open(&mut spec, look)?,
             kind if is_path(kind) => open_file(&mut spec, look)?,
             _ => {
                 let (disk, depth) = open_timed(&mut spec)?;

@@ -212,7 +212,7 @@ fn conditions_follow_the_rules(x: &mut Ctx) {
         return;
     }
     x.manage(Op::ZoneReset, zone, OK);
-    x.manage(Op::ZoneClose, zone, TRANSITION);
+    x.close_in_vain(zone);
     x.is(zone, &[Empty], 0);
     x.manage(Op::ZoneOpen, zone, OK);
     x.manage(Op::ZoneOpen, zone, OK);
@@ -229,8 +229,9 @@ fn conditions_follow_the_rules(x: &mut Ctx) {
     x.manage(Op::ZoneFinish, zone, OK);
     x.manage(Op::ZoneFinish, zone, OK);
     x.is(zone, &[Full], cap);
-    x.manage(Op::ZoneOpen, zone, TRANSITION);
-    x.manage(Op::ZoneClose, zone, TRANSITION);
+    let nothing: &[Status] = if x.drive { OK } else { &[] };
+    x.manage(Op::ZoneOpen, zone, &[TRANSITION, nothing].concat());
+    x.close_in_vain(zone);
     x.is(zone, &[Full], cap);
     x.manage(Op::ZoneReset, zone, OK);
     x.manage(Op::ZoneFinish, zone, OK);
@@ -313,7 +314,11 @@ fn open_zones_are_limited(x: &mut Ctx) {
     let at = start(x, max);
     x.write(at, u, 1, &[limit]);
     x.manage(Op::ZoneOpen, zones[max], &[limit]);
-    x.manage(Op::ZoneFinish, zones[max], &[limit]);
+    // Drives differ in whether a zone that is finished is open for a moment.
+    let nothing: &[Status] = if x.drive { OK } else { &[] };
+    if x.manage(Op::ZoneFinish, zones[max], &[&[limit], nothing].concat()).is_ok() {
+        x.manage(Op::ZoneReset, zones[max], OK);
+    }
     x.is(zones[max], &[Empty], 0);
     assert_eq!(x.count(ExpOpen), max, "an explicitly open zone is never closed for another");
     x.manage(Op::ZoneReset, zones[0], OK);

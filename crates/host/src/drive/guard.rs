@@ -1,0 +1,256 @@
+//! Who uses a device: mounts, devices built on it, other programs. A drive is taken for writing only when nobody does; with
+//! `force`, also when it is mounted or holds data. For reading none of this matters.
+
+use super::DriveOptions;
+use super::signature;
+use super::sysfs::SysDisk;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Error, ErrorKind};
+
+/// A device that somebody named.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) path: PathBuf,
+    /// In sysfs.
+    pub(crate) disk: SysDisk,
+    /// Where sysfs says that it is there.
+    alive: PathBuf,
+}
+
+impl Node {
+    /// The device at `path`; `kind` is `block` or `char`.
+    pub(crate) fn of(path: &Path, kind: &str) -> Result<Node, Error> {
+        let failed = |e: io::Error| cannot_open(path, e);
+        let dev = numbers(std::fs::metadata(path).map_err(failed)?.rdev());
+        let disk = SysDisk::of(Path::new("/sys"), kind, dev).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("{} is not in sysfs", path.display()))
+                .hint("the device has gone, or /sys is not mounted")
+        })?;
+        let alive = Path::new("/sys/dev").join(kind).join(format!("{}:{}", dev.0, dev.1));
+        Ok(Node { path: path.to_owned(), disk, alive })
+    }
+
+    /// Whether the device is gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        !self.alive.exists()
+    }
+
+    /// Its path, for people.
+    pub(crate) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// A device number as major and minor.
+fn numbers(dev: u64) -> (u32, u32) {
+    (libc::major(dev), libc::minor(dev))
+}
+
+/// The error of a device that cannot be opened.
+pub(crate) fn cannot_open(path: &Path, e: io::Error) -> Error {
+    let (kind, hint) = match e.raw_os_error() {
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => (
+            ErrorKind::NotFound,
+            "lsblk -d -o NAME,SIZE,ZONED lists the drives; ls /dev/ng* the NVMe ones",
+        ),
+        Some(libc::EACCES | libc::EPERM) => {
+            (ErrorKind::NotSupported, "run as root, or be of the group that owns the device")
+        }
+        Some(libc::EROFS) => (ErrorKind::NotSupported, "open it with read-only=1"),
+        _ => (ErrorKind::Io, "dmesg may say more"),
+    };
+    Error::new(kind, format!("cannot open {}: {e}", path.display())).hint(hint).source(e)
+}
+
+/// How a device is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Usage {
+    Free,
+    /// Mounted there.
+    Mounted(String),
+    /// Devices of these names are built on it.
+    Held(Vec<String>),
+}
+
+/// What `/proc/self/mountinfo` and sysfs say of a disk; `dev_of` tells the device number of a path.
+fn usage(mountinfo: &str, disk: &SysDisk, dev_of: &dyn Fn(&str) -> Option<(u32, u32)>) -> Usage {
+    let held = disk.holders();
+    if !held.is_empty() {
+        return Usage::Held(held);
+    }
+    let mut devs: Vec<(u32, u32)> = disk.dev().into_iter().collect();
+    for part in disk.partitions() {
+        let part = SysDisk { dir: disk.dir.join(&part), name: part };
+        let held = part.holders();
+        if !held.is_empty() {
+            return Usage::Held(held);
+        }
+        devs.extend(part.dev());
+    }
+    for line in mountinfo.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let (Some(dev), Some(place)) = (fields.get(2), fields.get(4)) else { continue };
+        let dev = dev.split_once(':').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        // btrfs has a number of its own here; then the source tells, two fields after the dash.
+        let source = fields
+            .iter()
+            .position(|f| *f == "-")
+            .and_then(|i| fields.get(i + 2))
+            .filter(|s| s.starts_with('/'))
+            .and_then(|s| dev_of(&unescape(s)));
+        if [dev, source].iter().flatten().any(|d| devs.contains(d)) {
+            return Usage::Mounted(unescape(place));
+        }
+    }
+    Usage::Free
+}
+
+/// Blanks are `\040` there.
+fn unescape(s: &str) -> String {
+    ["\\040", "\\011", "\\012", "\\134"]
+        .iter()
+        .zip([" ", "\t", "\n", "\\"])
+        .fold(s.to_owned(), |s, (code, c)| s.replace(code, c))
+}
+
+fn usage_now(disk: &SysDisk) -> Usage {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    usage(&mounts, disk, &|path| Some(numbers(std::fs::metadata(path).ok()?.rdev())))
+}
+
+/// The block device of a drive, taken for ourselves.
+#[derive(Debug)]
+pub(crate) struct Claim(pub(crate) File);
+
+/// Opens a block device past the page cache; for writing, as the only one who does.
+pub(crate) fn claim(path: &Path, disk: &SysDisk, o: DriveOptions) -> Result<Claim, Error> {
+    let open = |exclusive: bool| {
+        let flags = libc::O_DIRECT | if exclusive { libc::O_EXCL } else { 0 };
+        let mut how = OpenOptions::new();
+        how.read(true).write(!o.read_only).custom_flags(flags).open(path)
+    };
+    if o.read_only {
+        return Ok(Claim(open(false).map_err(|e| cannot_open(path, e))?));
+    }
+    let busy = |what: String, hint: &str| Err(Error::new(ErrorKind::Busy, what).hint(hint));
+    let name = path.display();
+    let mut exclusive = true;
+    match usage_now(disk) {
+        Usage::Free => {}
+        Usage::Held(by) => {
+            return busy(
+                format!("{name} is in use: {} is built on it", by.join(", ")),
+                "take that apart first (dmsetup ls shows it), or open with read-only=1",
+            );
+        }
+        Usage::Mounted(place) if !o.force => {
+            return busy(
+                format!("{name} is mounted at {place}"),
+                "umount it first, or open with read-only=1; --force (force=1) writes all the same",
+            );
+        }
+        Usage::Mounted(_) => exclusive = false,
+    }
+    match open(exclusive) {
+        Ok(file) => Ok(Claim(file)),
+        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => busy(
+            format!("{name} is in use by another program"),
+            "end that first (fuser -v names it), or open with read-only=1",
+        ),
+        Err(e) => Err(cannot_open(path, e)),
+    }
+}
+
+/// Refuses a drive that holds a file system or a partition table; `read` gives 4096 bytes from an offset.
+pub(crate) fn refuse_data(
+    name: &str,
+    o: DriveOptions,
+    g: &Geometry,
+    read: &mut dyn FnMut(u64) -> io::Result<Vec<u8>>,
+) -> Result<(), Error> {
+    if o.read_only || o.force {
+        return Ok(());
+    }
+    let zone = u64::from(g.zone_sectors()) << 9;
+    let found = signature::find(g.capacity_bytes().0, zone, read).map_err(|e| {
+        Error::new(ErrorKind::Io, format!("cannot read what is on {name}: {e}"))
+            .hint("--force (force=1) does not look")
+            .source(e)
+    })?;
+    let Some(what) = found else { return Ok(()) };
+    Err(Error::new(ErrorKind::Busy, format!("{name} holds {what}")).hint(
+        "another drive, or read-only=1; if its data may go: --force (force=1), or blkzone reset before",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sysfs::tests::tree;
+    use super::*;
+
+    const MOUNTS: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+40 22 0:41 / /mnt/zoned\\040disk rw - btrfs /dev/sdb rw,space_cache=v2
+41 22 8:33 / /srv rw - xfs /dev/sdc1 rw
+42 22 0:42 / /tmp rw - tmpfs tmpfs rw";
+
+    fn disk(root: &Path, name: &str) -> SysDisk {
+        SysDisk { dir: root.join(name), name: name.to_owned() }
+    }
+
+    #[test]
+    fn mounts_are_found_by_number_by_source_and_by_partition() {
+        let root = tree(
+            "mounts",
+            "vda/dev=254:0\nsdb/dev=8:16\nsdc/dev=8:32\nsdc/sdc1/partition=1\nsdc/sdc1/dev=8:33\n\
+             sdd/dev=8:48\nsde/dev=8:64\nsde/holders/dm-0/dev=252:0\n\
+             sdf/dev=8:80\nsdf/sdf1/partition=1\nsdf/sdf1/holders/dm-2/dev=252:2",
+        );
+        let dev_of = |p: &str| (p == "/dev/sdb").then_some((8, 16));
+        let used = |name| usage(MOUNTS, &disk(&root, name), &dev_of);
+        assert_eq!(used("vda"), Usage::Mounted("/".to_owned()));
+        assert_eq!(used("sdb"), Usage::Mounted("/mnt/zoned disk".to_owned()));
+        assert_eq!(used("sdc"), Usage::Mounted("/srv".to_owned()));
+        assert_eq!(used("sdd"), Usage::Free);
+        assert_eq!(used("sde"), Usage::Held(vec!["dm-0".to_owned()]));
+        assert_eq!(used("sdf"), Usage::Held(vec!["dm-2".to_owned()]));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_drive_with_data_is_refused_in_two_lines() {
+        let g = Geometry::new(4, 2048, 2048).unwrap();
+        let mut read = |at: u64| {
+            let mut block = vec![0; 4096];
+            if at == 0 {
+                block[..4].copy_from_slice(b"XFSB");
+            }
+            Ok(block)
+        };
+        let e = refuse_data("/dev/sda", DriveOptions::default(), &g, &mut read).unwrap_err();
+        assert_eq!(
+            (e.kind(), e.to_string().as_str()),
+            (ErrorKind::Busy, "/dev/sda holds an XFS file system")
+        );
+        assert!(e.what_to_try().unwrap().contains("force=1"));
+        for o in [
+            DriveOptions { force: true, ..Default::default() },
+            DriveOptions { read_only: true, ..Default::default() },
+        ] {
+            refuse_data("/dev/sda", o, &g, &mut read).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_says_where_to_look() {
+        let e = Node::of(Path::new("/dev/no-such-drive"), "block").unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::NotFound);
+        assert!(e.what_to_try().unwrap().contains("lsblk"));
+        let e = Node::of(Path::new("/dev/null"), "block").unwrap_err();
+        assert!(e.to_string().contains("/dev/null"), "{e}");
+    }
+}

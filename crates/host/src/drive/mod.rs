@@ -1,0 +1,84 @@
+//! What Linux block devices and NVMe character devices have in common: the way of a command through a ring, the memory that
+//! the kernel takes, the limits in sysfs, the meaning of an errno, and what must not be written over.
+//!
+//! | file | state |
+//! | --- | --- |
+//! | `queue.rs` | commands on their way; the [`Drive`] decides each step |
+//! | `memory.rs` | the memory of one command as the kernel takes it |
+//! | `sysfs.rs` | a disk's attributes as the kernel shows them |
+//! | `errno.rs` | what an errno says |
+//! | `layout.rs` | from a report to a geometry |
+//! | `guard.rs`, `signature.rs` | who uses a device, and what is on it |
+//!
+//! Called by `blk` and `nvme`, which know commands; never issues one itself.
+
+mod errno;
+mod guard;
+mod layout;
+mod memory;
+mod queue;
+mod signature;
+pub(crate) mod sysfs;
+
+pub(crate) use errno::{is_gone_errno, status_of};
+pub(crate) use guard::{Claim, Node, cannot_open, claim, refuse_data};
+pub(crate) use layout::geometry_of;
+pub(crate) use memory::{Memory, Rules, memory_rules};
+pub(crate) use queue::{Drive, DriveQueue, Event, Outcome, Shared, Slot, Step};
+
+use std::path::Path;
+use std::sync::Arc;
+use zoneplug_core::spec::Spec;
+use zoneplug_core::{Device, Error, ErrorKind};
+
+/// How a drive is opened.
+///
+/// ```
+/// let o = zoneplug_host::DriveOptions { read_only: true, ..Default::default() };
+/// assert!(!o.force);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DriveOptions {
+    /// Only reads and reports: then it does not matter what is on the drive and who uses it.
+    pub read_only: bool,
+    /// Write although the drive holds a file system or a partition table, or is mounted.
+    pub force: bool,
+}
+
+/// The error of a system without io_uring.
+pub(crate) fn no_ring(e: std::io::Error) -> Error {
+    Error::new(ErrorKind::NotSupported, format!("io_uring cannot be used: {e}"))
+        .hint("a kernel of 6.1 or newer; sysctl kernel.io_uring_disabled=0; more open files (ulimit -n)")
+        .source(e)
+}
+
+/// Whether a path is a device of the kernel: one that `blk` or `nvme` opens.
+pub(crate) fn is_drive(path: &str) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(path).is_ok_and(|m| {
+        let t = m.file_type();
+        t.is_block_device() || t.is_char_device()
+    })
+}
+
+/// Opens the drive at the path that a specification names, with the keys `read-only=0|1`, `force=0|1` and `direct=1`; `look`:
+/// for reading, if it does not say.
+pub(crate) fn open(spec: &mut Spec, look: bool) -> Result<Arc<dyn Device>, Error> {
+    use std::os::unix::fs::FileTypeExt;
+    let options = DriveOptions {
+        read_only: spec.take_flag("read-only")?.unwrap_or(look),
+        force: spec.take_flag("force")?.unwrap_or(false),
+    };
+    let buffered = spec.take_flag("direct")? == Some(false);
+    spec.finish()?;
+    if buffered {
+        return Err(Error::invalid("direct=0 is not possible with a drive").hint(
+            "the page cache would write in an order of its own, which a zone refuses: leave it out",
+        ));
+    }
+    let path = Path::new(spec.kind());
+    if std::fs::metadata(path).is_ok_and(|m| m.file_type().is_char_device()) {
+        return Ok(crate::nvme::NvmeDisk::open(path, options)?);
+    }
+    Ok(crate::blk::BlkDisk::open(path, options)?)
+}

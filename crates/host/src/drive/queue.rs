@@ -1,0 +1,299 @@
+//! One queue of a drive: commands on the ring or with a thread, and those that are done. The [`Drive`] says what each command
+//! needs next; the queue sees that it gets it, and that a command comes back once. Never blocks.
+
+use super::Memory;
+use crate::ring::{Bell, Completion, Job, Mailbox, Pool, Ring, Worker};
+use io_uring::squeue;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+use zoneplug_core::zone::ZoneInfo;
+use zoneplug_core::{Command, Commands, Nanos, Queue, Status};
+
+/// What a thread found.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: Status,
+    /// Of a report.
+    pub(crate) zones: Vec<ZoneInfo>,
+}
+
+impl From<Status> for Outcome {
+    fn from(status: Status) -> Outcome {
+        Outcome { status, zones: Vec::new() }
+    }
+}
+
+/// What has happened to a command.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// It has come.
+    Begin,
+    /// The ring has answered: bytes, a status or a negative errno, and what the drive adds.
+    Ring { result: i32, extra: u64 },
+    /// A thread has.
+    Worked(Outcome),
+}
+
+/// What a command needs next.
+#[derive(Debug)]
+pub(crate) enum Step<S, W> {
+    /// Nothing: it is done.
+    Done(Status),
+    /// This, on the ring.
+    Ring(S),
+    /// A thread.
+    Work(W),
+}
+
+/// A command in flight.
+#[derive(Debug)]
+pub(crate) struct Slot<T> {
+    command: Option<Box<Command>>,
+    /// What the kernel moves.
+    pub(crate) memory: Memory,
+    /// What the drive remembers of it.
+    pub(crate) state: T,
+}
+
+impl<T> Slot<T> {
+    /// The command.
+    pub(crate) fn command(&mut self) -> &mut Command {
+        self.command.as_mut().expect("a slot in use has a command")
+    }
+
+    /// The command, and the memory for it.
+    pub(crate) fn parts(&mut self) -> (&mut Command, &mut Memory) {
+        (self.command.as_mut().expect("a slot in use has a command"), &mut self.memory)
+    }
+}
+
+/// A kind of drive: how a command becomes operations of the kernel.
+///
+/// # Safety
+///
+/// Every entry that `step` returns moves no memory but that of the slot and of the BIOs of its command.
+pub(crate) unsafe trait Drive: Worker<Answer = Outcome> {
+    /// Entries of its rings.
+    type Sqe: squeue::EntryMarker + Send;
+    /// And their answers.
+    type Cqe: Completion;
+    /// What it remembers of a command.
+    type State: Default + Send + std::fmt::Debug;
+
+    /// The next step of the command in `slot`, after `event`. Does not block.
+    fn step(&self, slot: &mut Slot<Self::State>, event: Event) -> Step<Self::Sqe, Self::Work>;
+
+    /// The descriptor that operations are on.
+    fn fd(&self) -> RawFd;
+}
+
+/// What the queues of a drive share.
+#[derive(Debug)]
+pub(crate) struct Shared<D: Drive> {
+    // Its threads end before the drive closes.
+    pool: Pool<D>,
+    pub(crate) drive: Arc<D>,
+    bell: Bell,
+}
+
+impl<D: Drive> Shared<D> {
+    pub(crate) fn new(
+        drive: D,
+        name: &'static str,
+        threads: usize,
+    ) -> std::io::Result<Arc<Shared<D>>> {
+        let drive = Arc::new(drive);
+        let pool = Pool::new(drive.clone(), name, threads);
+        Ok(Arc::new(Shared { pool, drive, bell: Bell::new()? }))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct DriveQueue<D: Drive> {
+    /// Before everything else that a drop ends: memory of commands stays until the ring is empty.
+    ring: Ring<D::Sqe, D::Cqe>,
+    bell_id: u64,
+    shared: Arc<Shared<D>>,
+    depth: usize,
+    /// Taken and not given back.
+    held: usize,
+    done: Commands,
+    slots: Vec<Slot<D::State>>,
+    free: Vec<u32>,
+    mailbox: Arc<Mailbox<Outcome>>,
+    answers: Vec<(u32, Outcome)>,
+    seen: Nanos,
+}
+
+impl<D: Drive> DriveQueue<D> {
+    pub(crate) fn new(
+        shared: Arc<Shared<D>>,
+        depth: u16,
+        waker: Waker,
+    ) -> std::io::Result<DriveQueue<D>> {
+        let ring = Ring::new(depth)?;
+        // Without it the entries' fixed file would be nobody's.
+        if !ring.register(shared.drive.fd()) {
+            return Err(std::io::Error::last_os_error());
+        }
+        let mailbox = Mailbox::new(waker);
+        let bell_id = shared.bell.join(&mailbox, ring.fd())?;
+        let nr = usize::from(depth);
+        Ok(DriveQueue {
+            ring,
+            bell_id,
+            shared,
+            depth: nr,
+            held: 0,
+            done: Commands::with_capacity(nr),
+            slots: Vec::with_capacity(nr),
+            free: Vec::with_capacity(nr),
+            mailbox,
+            answers: Vec::new(),
+            seen: Nanos(0),
+        })
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn begin(&mut self, c: Box<Command>) {
+        let i = self.free.pop().unwrap_or_else(|| {
+            let state = D::State::default();
+            self.slots.push(Slot { command: None, memory: Memory::default(), state });
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[i as usize];
+        slot.command = Some(c);
+        slot.state = D::State::default();
+        self.go_on(i, Event::Begin);
+    }
+
+    /// Tells the drive, and does what it says.
+    fn go_on(&mut self, i: u32, event: Event) {
+        let slot = &mut self.slots[i as usize];
+        match self.shared.drive.step(slot, event) {
+            Step::Done(status) => self.finish(i, status),
+            Step::Ring(entry) => {
+                // SAFETY: the entry's memory is the slot's and its command's (contract of `Drive`), and both stay until the
+                // answer: a slot is free only when its command is done, and `drop` waits for that.
+                if !unsafe { self.ring.push(entry, u64::from(i)) } {
+                    // Never sent: it may be tried again.
+                    self.finish(i, Status::Busy);
+                }
+            }
+            Step::Work(work) => {
+                self.shared.pool.push(Job { work, mailbox: self.mailbox.clone(), slot: i });
+            }
+        }
+    }
+
+    fn finish(&mut self, i: u32, status: Status) {
+        let taken = self.slots[i as usize].command.take();
+        let mut c = taken.expect("a slot in use has a command");
+        self.free.push(i);
+        c.status = status;
+        self.done.push_back(c);
+    }
+
+    /// Takes every answer that is there.
+    fn advance(&mut self) {
+        loop {
+            let mut some = false;
+            while let Some(a) = self.ring.answer() {
+                self.go_on(a.id as u32, Event::Ring { result: a.result, extra: a.extra });
+                some = true;
+            }
+            if self.mailbox.is_full() {
+                let mut answers = std::mem::take(&mut self.answers);
+                self.mailbox.take(&mut answers);
+                for (i, outcome) in answers.drain(..) {
+                    self.go_on(i, Event::Worked(outcome));
+                    some = true;
+                }
+                self.answers = answers;
+            }
+            self.ring.send();
+            if !some {
+                return;
+            }
+        }
+    }
+
+    /// Whether `poll` would find something.
+    fn has_work(&self) -> bool {
+        !self.done.is_empty() || self.mailbox.is_full()
+    }
+}
+
+impl<D: Drive> Queue for DriveQueue<D> {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.seen = now;
+        while self.held < self.depth {
+            let Some(c) = commands.pop_front() else { break };
+            self.held += 1;
+            self.begin(c);
+        }
+        self.ring.send();
+        if self.mailbox.is_armed() {
+            // Whoever armed the queue before it had anything sleeps until this.
+            self.arm();
+        }
+    }
+
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        self.seen = now;
+        self.advance();
+        self.held -= self.done.len();
+        if done.is_empty() {
+            std::mem::swap(&mut self.done, done);
+        } else {
+            done.append(&mut self.done);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.has_work().then_some(self.seen)
+    }
+
+    /// The ring itself, if everything that is in flight is on it.
+    fn arm_fd(&mut self) -> Option<i32> {
+        let in_flight = self.in_flight();
+        if !self.has_work() && in_flight > 0 && self.ring.in_flight() as usize == in_flight {
+            self.ring.send();
+            // What the kernel has not taken has no completion to come.
+            if self.ring.is_sent() {
+                return Some(self.ring.fd());
+            }
+        }
+        self.arm();
+        None
+    }
+
+    fn arm(&mut self) {
+        let mut ready = self.has_work();
+        self.ring.send();
+        // The mailbox first: what the ring answers from now on finds it armed.
+        self.mailbox.arm(false);
+        ready |= self.ring.in_flight() > 0 && !self.shared.bell.arm(self.ring.fd(), self.bell_id);
+        self.mailbox.arm(ready);
+    }
+}
+
+impl<D: Drive> Drop for DriveQueue<D> {
+    /// Waits for what is in flight: the kernel uses the memory of the commands.
+    fn drop(&mut self) {
+        while self.in_flight() > 0 {
+            if self.ring.in_flight() > 0 {
+                self.ring.wait();
+            } else {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            self.advance();
+        }
+        self.shared.bell.leave(self.bell_id);
+    }
+}

@@ -1,0 +1,178 @@
+//! Commands of the NVM and ZNS Command Set specifications, and the report of zones. Numbers in, bytes out and back; sends
+//! nothing.
+
+use super::sys::Passthru;
+use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
+use zoneplug_core::{Op, Sector};
+
+const FLUSH: u8 = 0x00;
+const WRITE: u8 = 0x01;
+const READ: u8 = 0x02;
+const WRITE_ZEROES: u8 = 0x08;
+const ZONE_SEND: u8 = 0x79;
+const ZONE_RECEIVE: u8 = 0x7a;
+const ZONE_APPEND: u8 = 0x7d;
+
+/// Force unit access, in command dword 12.
+const FUA: u32 = 1 << 30;
+/// Select all, in command dword 13 of Zone Management Send.
+const SELECT_ALL: u32 = 1 << 8;
+/// Partial report, in command dword 13 of Zone Management Receive: the count is of the descriptors that are there.
+const PARTIAL: u32 = 1 << 16;
+
+/// Bytes before the descriptors of a report, and of one of them.
+const DESCRIPTOR: usize = 64;
+
+/// Addresses of a namespace, whose blocks are of 2^`shift` sectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Blocks {
+    pub(super) nsid: u32,
+    pub(super) shift: u32,
+}
+
+impl Blocks {
+    fn at(self, opcode: u8, sector: Sector) -> Passthru {
+        let lba = sector.0 >> self.shift;
+        let cdw = [lba as u32, (lba >> 32) as u32, 0, 0, 0, 0];
+        Passthru { opcode, nsid: self.nsid, cdw, ..Default::default() }
+    }
+
+    /// A command that moves, or for zeroes does not move, `len` sectors.
+    pub(super) fn data(self, op: Op, sector: Sector, len: u32, fua: bool) -> Passthru {
+        let opcode = match op {
+            Op::Read => READ,
+            Op::ZoneAppend => ZONE_APPEND,
+            Op::WriteZeroes => WRITE_ZEROES,
+            _ => WRITE,
+        };
+        let mut c = self.at(opcode, sector);
+        // The number of blocks is 0-based.
+        c.cdw[2] = (len >> self.shift) - 1;
+        if fua {
+            c.cdw[2] |= FUA;
+        }
+        c
+    }
+
+    pub(super) fn flush(self) -> Passthru {
+        Passthru { opcode: FLUSH, nsid: self.nsid, ..Default::default() }
+    }
+
+    /// Zone management of the zone that starts at `sector`.
+    pub(super) fn manage(self, op: Op, sector: Sector) -> Passthru {
+        let mut c = self.at(ZONE_SEND, sector);
+        c.cdw[3] = match op {
+            Op::ZoneClose => 1,
+            Op::ZoneFinish => 2,
+            Op::ZoneOpen => 3,
+            Op::ZoneReset => 4,
+            _ => 4 | SELECT_ALL,
+        };
+        c
+    }
+
+    /// A report of the zones from `sector` on, into `bytes`.
+    pub(super) fn report(self, sector: Sector, bytes: u32) -> Passthru {
+        let mut c = self.at(ZONE_RECEIVE, sector);
+        // The number of dwords is 0-based.
+        c.cdw[2] = bytes / 4 - 1;
+        c.cdw[3] = PARTIAL;
+        c
+    }
+
+    /// The zones of such a report, each `zone_sectors` long. `None`: it is not one.
+    pub(super) fn zones(self, bytes: &[u8], zone_sectors: u64) -> Option<Vec<ZoneInfo>> {
+        let nr = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?) as usize;
+        let descriptors = bytes.get(DESCRIPTOR..)?.chunks_exact(DESCRIPTOR);
+        descriptors.take(nr).map(|d| self.zone(d, zone_sectors)).collect()
+    }
+
+    fn zone(self, d: &[u8], zone_sectors: u64) -> Option<ZoneInfo> {
+        let sectors = |at: usize| {
+            let lba = u64::from_le_bytes(d[at..at + 8].try_into().ok()?);
+            Some(lba.wrapping_shl(self.shift))
+        };
+        // The only type there is: sequential write required.
+        if d[0] & 0xf != 2 {
+            return None;
+        }
+        let cond = Condition::from_u8(d[1] >> 4).filter(|&c| c != Condition::NotWp)?;
+        let start = sectors(16)?;
+        Some(ZoneInfo {
+            start: Sector(start),
+            len_sectors: zone_sectors,
+            capacity_sectors: sectors(8)?,
+            wp: Sector(match cond {
+                Condition::ReadOnly | Condition::Offline => u64::MAX,
+                // Not valid in a full zone (Y7).
+                Condition::Full => start + zone_sectors,
+                Condition::Empty => start,
+                _ => sectors(24)?,
+            }),
+            zone_type: ZoneType::SeqWriteRequired,
+            cond,
+        })
+    }
+}
+
+/// How many zones fit into a report of so many bytes.
+pub(super) const fn zones_in(bytes: u32) -> u32 {
+    bytes / DESCRIPTOR as u32 - 1
+}
+
+/// Bytes of a report of `zones` zones.
+pub(super) const fn report_bytes(zones: u32) -> u32 {
+    (zones + 1) * DESCRIPTOR as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const B: Blocks = Blocks { nsid: 3, shift: 3 };
+
+    /// Y4, Y5.
+    #[test]
+    fn commands_are_in_blocks_and_counts_are_zero_based() {
+        let c = B.data(Op::Write, Sector(0x8_0000_0008), 16, true);
+        assert_eq!((c.opcode, c.nsid, c.cdw[0], c.cdw[1], c.cdw[2]), (1, 3, 1, 1, 1 | 1 << 30));
+        let c = B.data(Op::ZoneAppend, Sector(8), 8, false);
+        assert_eq!((c.opcode, c.cdw[0], c.cdw[2]), (0x7d, 1, 0));
+        assert_eq!(B.data(Op::Read, Sector(0), 8, false).opcode, 2);
+        assert_eq!(B.data(Op::WriteZeroes, Sector(0), 8, false).opcode, 8);
+        let ops = [Op::ZoneClose, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneReset, Op::ZoneResetAll];
+        assert_eq!(ops.map(|op| B.manage(op, Sector(0)).cdw[3]), [1, 2, 3, 4, 0x104]);
+        let r = B.report(Sector(80), report_bytes(2));
+        assert_eq!((r.opcode, r.cdw[0], r.cdw[2], r.cdw[3]), (0x7a, 10, 47, 1 << 16));
+        assert_eq!((zones_in(4096), zones_in(report_bytes(5))), (63, 5));
+        assert_eq!(B.flush().opcode, 0);
+    }
+
+    /// Y3, Y7.
+    #[test]
+    fn a_report_of_zones() {
+        let mut b = vec![0u8; 64 * 5];
+        b[..8].copy_from_slice(&3u64.to_le_bytes());
+        let mut put = |n: usize, state: u8, zslba: u64, wp: u64| {
+            let d = &mut b[64 * (n + 1)..64 * (n + 2)];
+            (d[0], d[1]) = (2, state << 4);
+            d[8..16].copy_from_slice(&80u64.to_le_bytes());
+            d[16..24].copy_from_slice(&zslba.to_le_bytes());
+            d[24..32].copy_from_slice(&wp.to_le_bytes());
+        };
+        put(0, 2, 0, 5);
+        put(1, 0xe, 100, u64::MAX);
+        put(2, 0xf, 200, 0);
+        let z = B.zones(&b, 800).unwrap();
+        assert_eq!(z.len(), 3);
+        assert_eq!(
+            (z[0].cond, z[0].wp, z[0].capacity_sectors),
+            (Condition::ImpOpen, Sector(40), 640)
+        );
+        assert_eq!((z[1].start, z[1].cond, z[1].wp), (Sector(800), Condition::Full, Sector(1600)));
+        assert_eq!((z[2].cond, z[2].wp), (Condition::Offline, Sector(u64::MAX)));
+        b[64] = 1;
+        assert_eq!(B.zones(&b, 800), None, "no such type");
+        assert_eq!(B.zones(&[0; 4], 800), None);
+    }
+}

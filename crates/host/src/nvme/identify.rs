@@ -1,0 +1,195 @@
+//! What a drive says of itself: the identify structures of the NVM Express Base, NVM Command Set and ZNS Command Set
+//! specifications, as far as the layer needs them. Bytes in, numbers out.
+
+use super::sys::{Passthru, To, fetch, namespace};
+use std::fs::File;
+use std::io;
+
+/// `MDTS` and `ZASL` are in pages of the controller's smallest size, which is at least this; no command tells it.
+const MIN_PAGE: u64 = 4096;
+/// Zoned Namespace Command Set.
+const CSI_ZNS: u32 = 2;
+
+/// A zoned namespace and its controller.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Identity {
+    pub(super) nsid: u32,
+    /// log2 of the bytes of a logical block.
+    pub(super) lba_shift: u32,
+    /// Bytes of metadata of each block.
+    pub(super) metadata: u32,
+    /// Logical blocks of the namespace, and of a zone.
+    pub(super) blocks: u64,
+    pub(super) zone_blocks: u64,
+    /// 0: no limit.
+    pub(super) max_open: u32,
+    pub(super) max_active: u32,
+    /// Longest transfer and longest append in bytes; 0: no limit.
+    pub(super) max_transfer: u64,
+    pub(super) max_append: u64,
+    /// Longest write-zeroes command in bytes; 0: no limit, `None`: no such command.
+    pub(super) max_zeroes: Option<u64>,
+    pub(super) write_cache: bool,
+    pub(super) read_only: bool,
+}
+
+/// Why a namespace is none for us.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unfit(pub(super) String);
+
+fn le(b: &[u8], at: usize, n: usize) -> u64 {
+    b[at..at + n].iter().rev().fold(0, |v, &x| v << 8 | u64::from(x))
+}
+
+/// 2^`exponent` pages; 0: no limit.
+fn pages(exponent: u8) -> u64 {
+    match exponent {
+        0 => 0,
+        e => MIN_PAGE.checked_shl(u32::from(e)).unwrap_or(0),
+    }
+}
+
+/// 0-based with all ones for none, to 0 for none.
+fn count(n: u64) -> u32 {
+    (n as u32).wrapping_add(1)
+}
+
+impl Identity {
+    /// From the structures: controller (CNS 01h), namespace (00h), zoned namespace (05h), and the limits that the controller
+    /// has for the NVM (06h, CSI 0) and the zoned command set (06h, CSI 2), which may be missing.
+    pub(super) fn of(
+        nsid: u32,
+        ctrl: &[u8],
+        ns: &[u8],
+        zns: &[u8],
+        nvm_limits: Option<&[u8]>,
+        zns_limits: Option<&[u8]>,
+    ) -> Result<Identity, Unfit> {
+        // FLBAS: bits 3:0, and 6:5 above them where there are more than 16 formats (NLBAF).
+        let flbas = ns[26];
+        let high = if ns[25] > 15 { usize::from(flbas >> 5 & 3) << 4 } else { 0 };
+        let format = usize::from(flbas & 15) | high;
+        let lbaf = le(ns, 128 + 4 * format, 4);
+        let lba_shift = (lbaf >> 16 & 0xff) as u32;
+        if !(9..=20).contains(&lba_shift) {
+            return Err(Unfit(format!("its logical blocks are of 2^{lba_shift} bytes")));
+        }
+        let zone_blocks = le(zns, 2816 + 16 * format, 8);
+        let blocks = le(ns, 0, 8);
+        if zone_blocks == 0 || blocks < zone_blocks {
+            return Err(Unfit(format!("{blocks} blocks in zones of {zone_blocks}")));
+        }
+        // ZOC: the capacity of a zone may change; zone operations may come from the drive itself.
+        if le(zns, 0, 2) & 3 != 0 {
+            return Err(Unfit("its zones change by themselves (ZOC)".to_owned()));
+        }
+        let max_transfer = pages(ctrl[77]);
+        let zasl = zns_limits.map_or(0, |b| b[0]);
+        let wzsl = nvm_limits.map_or(0, |b| b[1]);
+        // ONCS bit 3.
+        let has_zeroes = le(ctrl, 520, 2) & 8 != 0;
+        Ok(Identity {
+            nsid,
+            lba_shift,
+            metadata: (lbaf & 0xffff) as u32,
+            blocks,
+            zone_blocks,
+            max_active: count(le(zns, 4, 4)),
+            max_open: count(le(zns, 8, 4)),
+            max_transfer,
+            max_append: if zasl == 0 { max_transfer } else { pages(zasl) },
+            max_zeroes: has_zeroes.then(|| if wzsl == 0 { max_transfer } else { pages(wzsl) }),
+            write_cache: ctrl[525] & 1 != 0,
+            // NSATTR bit 0.
+            read_only: ns[99] & 1 != 0,
+        })
+    }
+
+    /// Asks the drive behind `file`.
+    pub(super) fn ask(file: &File) -> io::Result<Result<Identity, Unfit>> {
+        let nsid = namespace(file)?;
+        let identify = |cns: u32, csi: u32, nsid: u32| {
+            let cdw = [cns, csi << 24, 0, 0, 0, 0];
+            let cmd = Passthru { opcode: 0x06, nsid, cdw, ..Default::default() };
+            fetch(file, To::Admin, cmd, 4096)
+        };
+        let Ok(zns) = identify(5, CSI_ZNS, nsid) else {
+            return Ok(Err(Unfit("it is not a zoned namespace".to_owned())));
+        };
+        let (ctrl, ns) = (identify(1, 0, 0)?, identify(0, 0, nsid)?);
+        let (nvm, zoned) = (identify(6, 0, 0).ok(), identify(6, CSI_ZNS, 0).ok());
+        Ok(Identity::of(nsid, &ctrl, &ns, &zns, nvm.as_deref(), zoned.as_deref()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(b: &mut [u8], at: usize, v: u64, n: usize) {
+        b[at..at + n].copy_from_slice(&v.to_le_bytes()[..n]);
+    }
+
+    /// A namespace as QEMU makes it: 16 zones of 96 MiB, blocks of 4096, 16 open and 32 active zones.
+    fn drive() -> [Vec<u8>; 5] {
+        let mut all: [Vec<u8>; 5] = std::array::from_fn(|_| vec![0; 4096]);
+        let [ctrl, ns, zns, nvm, zoned] = &mut all;
+        ctrl[77] = 7;
+        put(ctrl, 520, 0x8 | 0x4, 2);
+        ctrl[525] = 7;
+        put(ns, 0, 16 * 24576, 8);
+        ns[26] = 4;
+        put(ns, 128 + 4 * 4, 12 << 16, 4);
+        put(zns, 4, 31, 4);
+        put(zns, 8, 15, 4);
+        put(zns, 2816 + 16 * 4, 24576, 8);
+        nvm[1] = 3;
+        zoned[0] = 5;
+        all
+    }
+
+    fn of([ctrl, ns, zns, nvm, zoned]: &[Vec<u8>; 5]) -> Result<Identity, Unfit> {
+        Identity::of(1, ctrl, ns, zns, Some(nvm), Some(zoned))
+    }
+
+    /// Y1.
+    #[test]
+    fn a_zoned_namespace() {
+        let all = drive();
+        let id = of(&all).unwrap();
+        assert_eq!((id.lba_shift, id.zone_blocks, id.blocks), (12, 24576, 393_216));
+        assert_eq!((id.max_open, id.max_active), (16, 32));
+        assert_eq!(
+            (id.max_transfer, id.max_append, id.max_zeroes),
+            (512 << 10, 128 << 10, Some(32 << 10))
+        );
+        assert!(id.write_cache && !id.read_only && id.metadata == 0);
+        // Neither limit: appends are as long as transfers; no limit of either resource.
+        let [ctrl, ns, mut zns, ..] = all;
+        put(&mut zns, 4, 0xffff_ffff, 4);
+        put(&mut zns, 8, 0xffff_ffff, 4);
+        let id = Identity::of(1, &ctrl, &ns, &zns, None, None).unwrap();
+        assert_eq!((id.max_open, id.max_active, id.max_append), (0, 0, 512 << 10));
+    }
+
+    #[test]
+    fn what_is_not_for_us_says_why() {
+        let mut all = drive();
+        put(&mut all[1], 128 + 4 * 4, 8 << 16, 4);
+        assert!(of(&all).unwrap_err().0.contains("2^8"));
+        let mut all = drive();
+        all[2][0] = 1;
+        assert!(of(&all).unwrap_err().0.contains("ZOC"));
+        let mut all = drive();
+        put(&mut all[2], 2816 + 16 * 4, 0, 8);
+        assert!(of(&all).unwrap_err().0.contains("zones of 0"));
+        // More than 16 formats: two more bits of the number.
+        let mut all = drive();
+        all[1][25] = 40;
+        all[1][26] = 0x24;
+        put(&mut all[1], 128 + 4 * 20, 9 << 16 | 8, 4);
+        put(&mut all[2], 2816 + 16 * 20, 4096, 8);
+        let id = of(&all).unwrap();
+        assert_eq!((id.lba_shift, id.metadata, id.zone_blocks), (9, 8, 4096));
+    }
+}
