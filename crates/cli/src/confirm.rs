@@ -7,15 +7,24 @@ use std::io::{IsTerminal, Write};
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct Yes {
     /// Do not ask before the data of more than one zone is destroyed
-    #[arg(short, long, visible_alias = "force", visible_short_alias = 'f')]
+    #[arg(short, long)]
     yes: bool,
+
+    /// As --yes, and write to a drive that holds a file system or a partition table, or is mounted
+    #[arg(short, long)]
+    force: bool,
 }
 
 impl Yes {
+    /// Whether what is on a drive does not matter.
+    pub(crate) fn is_forced(self) -> bool {
+        self.force
+    }
+
     /// Asks whether `what` shall be done, which concerns the data of `zones` zones; one is not worth a question. In a
     /// pipe nobody answers, so it is refused.
     pub(crate) fn ask(self, what: &str, zones: usize) -> Result<(), Failure> {
-        if self.yes || zones <= 1 {
+        if self.yes || self.force || zones <= 1 {
             return Ok(());
         }
         let refused = |what: String| Failure::usage(what).hint("--yes if that is what you want");

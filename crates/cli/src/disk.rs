@@ -1,12 +1,14 @@
 //! From a specification to a device and the way to open it.
 
+use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::zone::{Geometry, ZoneInfo};
 use zoneplug_core::{Bio, Bios, Device, Nanos, ZoneNo};
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, Level, keeps_data};
+use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, Level, drive_of, keeps_data};
 
 /// What a specification names.
 #[derive(Clone)]
@@ -34,6 +36,14 @@ impl Named {
         let mut clock = |_| Nanos(start.elapsed().as_nanos() as u64);
         Ok(Disk::open(self.device.clone(), config, &mut clock)?)
     }
+}
+
+/// The specification with the flag `--force` in it, if it names a drive.
+pub(crate) fn forced(spec: &str, yes: Yes) -> Cow<'_, str> {
+    if yes.is_forced() && drive_of(spec).is_some() && !spec.contains(",force=") {
+        return Cow::Owned(format!("{spec},force=1"));
+    }
+    Cow::Borrowed(spec)
 }
 
 /// What a command does to a disk.

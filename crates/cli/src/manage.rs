@@ -1,7 +1,7 @@
 //! `zoneplug reset | open | close | finish | flush | resync`: management of zones.
 
 use crate::confirm::Yes;
-use crate::disk::{Opened, Use};
+use crate::disk::{Opened, Use, forced};
 use crate::failure::Failure;
 use crate::window::Window;
 use crate::zones::{self, RangeArgs, count, holds_data, number, numbers, size, written};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::io::Write;
 use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
 use zoneplug_core::{Op, Sector, ZoneNo};
-use zoneplug_host::AsyncDisk;
+use zoneplug_host::{AsyncDisk, drive_of};
 
 /// Commands at the device at a time.
 const DEPTH: u16 = 32;
@@ -55,7 +55,7 @@ fn concerns(op: Op, z: &ZoneInfo) -> bool {
 
 /// Runs a management command.
 pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut disk = Opened::new(&args.spec, Use::Change)?;
+    let mut disk = Opened::new(&forced(&args.spec, args.yes), Use::Change)?;
     let range = args.range.whole_zones(&disk.geometry)?;
     let all = range.len() as u32 == disk.geometry.nr_zones();
     let found = disk.report(range)?;
@@ -140,8 +140,9 @@ pub(crate) struct FlushArgs {
 
 /// Makes durable what was acknowledged.
 pub(crate) fn flush(args: &FlushArgs) -> Result<(), Failure> {
-    let mut disk = Opened::new(&args.spec, Use::Change)?;
-    Ok(disk.io.flush()?)
+    // A drive's cache is everybody's; it may be in use.
+    let usage = if drive_of(&args.spec).is_some() { Use::Look } else { Use::Change };
+    Ok(Opened::new(&args.spec, usage)?.io.flush()?)
 }
 
 /// Flags of `zoneplug resync`.

@@ -32,5 +32,5 @@ pub use drive::DriveOptions;
 pub use hosted::{Frozen, HostedDisk};
 pub use shelf::{Withheld, leaked_buffers};
 pub use spec::{
-    DiskSpec, Level, base_of, file_of, keeps_data, open_device, take_config, take_profile,
+    DiskSpec, Level, base_of, drive_of, file_of, keeps_data, open_device, take_config, take_profile,
 };

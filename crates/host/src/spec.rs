@@ -1,6 +1,7 @@
 //! From a specification to a disk: the device, and the attributes that the layer takes from the same text.
 
 use crate::crypt::CryptDisk;
+use crate::drive::is_drive;
 use crate::file::{Access, FileDisk, Io};
 use crate::trace::trace;
 use std::path::Path;
@@ -27,9 +28,10 @@ const MAX_TAGS: u64 = 4096;
 
 /// Whether a kind is the path of a durable disk.
 fn is_path(kind: &str) -> bool {
-    kind.contains('/')
+    let path = kind.contains('/')
         || kind.ends_with(".zbd")
-        || !KINDS.contains(&kind) && Path::new(kind).is_file()
+        || !KINDS.contains(&kind) && Path::new(kind).is_file();
+    path && !is_drive(kind)
 }
 
 /// The first layer of a specification, and what it is on: of `po2@mem,zones=8` these are `po2` and `mem,zones=8`.
@@ -104,6 +106,18 @@ pub fn file_of(text: &str) -> Option<&Path> {
     let [base] = bases(text)[..] else { return None };
     let kind = base.split(',').next().unwrap_or_default();
     is_path(kind).then(|| Path::new(kind))
+}
+
+/// The path of the drive that a specification names (`/dev/sda`, `/dev/ng0n1`), if it is one of a single drive, with or
+/// without layers on it.
+///
+/// ```
+/// assert!(zoneplug_host::drive_of("mem,zones=8").is_none());
+/// ```
+pub fn drive_of(text: &str) -> Option<&Path> {
+    let [base] = bases(text)[..] else { return None };
+    let kind = base.split(',').next().unwrap_or_default();
+    is_drive(kind).then(|| Path::new(kind))
 }
 
 /// Opens the durable disk at the path that a specification names, with the keys `read-only=0|1`,
@@ -297,6 +311,9 @@ fn open_bare(text: &str, look: bool, depth: usize) -> Result<DiskSpec, Error> {
 /// The layer's own keys are `mode=plug|none|lock`, `tags=1..4096`, `nomerges=0|1`, `strict=0|1` (management of a
 /// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score|brief|steady`, `anticipation-us=`, `zone-deadline-ms=`, `zone-write-depth=` (writes of a zone in flight, on a device that keeps their order), `emulate-append=0|1` (also where the device has zone append), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
 ///
+/// A kind that is the path of a block device or of an NVMe generic character device is that drive (`/dev/sda`,
+/// `/dev/ng0n1`), with the keys `read-only=0|1` and `force=0|1` ([`DriveOptions`](crate::DriveOptions)).
+///
 /// | layer | what |
 /// | --- | --- |
 /// | `po2@` | zones of a power of two over zones of any size ([`Po2Disk`]) |
@@ -376,7 +393,7 @@ impl DiskSpec {
                 spec.finish()?;
                 EmuDisk::new(emu)?
             }
-            kind if crate::drive::is_drive(kind) => crate::drive::open(&mut spec, look)?,
+            kind if is_drive(kind) => crate::drive::open(&mut spec, look)?,
             kind if is_path(kind) => open_file(&mut spec, look)?,
             _ => {
                 let (disk, depth) = open_timed(&mut spec)?;

@@ -7,7 +7,7 @@ use super::report::{Build, Own, failure_of};
 use super::verify::{self, Enough};
 use super::work::{Rw, Work};
 use crate::confirm::Yes;
-use crate::disk::Named;
+use crate::disk::{Named, forced};
 use crate::failure::{Failure, Kind};
 use crate::zones;
 use std::io::Write;
@@ -34,7 +34,7 @@ fn spare_data(named: &Named, yes: Yes) -> Result<(), Failure> {
 
 /// Runs the workload that `args` names.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let named = Named::open(args.disk.as_deref().unwrap_or("null"))?;
+    let named = Named::open(&forced(args.disk.as_deref().unwrap_or("null"), args.yes))?;
     let work = work(args, &named);
     let [config] =
         <[DiskConfig; 1]>::try_from(args.ways.of(&named.config, &args.mode)).map_err(|_| {

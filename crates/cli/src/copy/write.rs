@@ -4,7 +4,7 @@ use super::bar::Bar;
 use super::plan::{self, Extent};
 use super::{Buffers, Copied, Source, Transfers};
 use crate::confirm::Yes;
-use crate::disk::{Opened, Use};
+use crate::disk::{Opened, Use, forced};
 use crate::failure::Failure;
 use crate::window::{Window, block_on};
 use crate::zones::{RangeArgs, count, holds_data, numbers, size};
@@ -47,7 +47,7 @@ pub(crate) struct WriteArgs {
 /// Runs the command.
 pub(crate) fn write(args: &WriteArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let mut source = Source::open(&args.file, args.range.bytes())?;
-    let mut disk = Opened::new(&args.spec, Use::Change)?;
+    let mut disk = Opened::new(&forced(&args.spec, args.yes), Use::Change)?;
     let unit = u64::from(disk.disk.disk().limits().write_granularity_sectors) << 9;
     let block = args.transfers.block(unit)?;
     let (zones, start) = plan::zones(&mut disk, &args.range)?;

@@ -117,7 +117,7 @@ impl Blk {
                     self.data(slot)
                 });
             }
-            Op::Flush if self.limits.read_only || !self.limits.write_cache => {
+            Op::Flush if !self.limits.write_cache => {
                 return Ok(Step::Done(Status::Ok));
             }
             Op::Flush => {

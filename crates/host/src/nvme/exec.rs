@@ -82,9 +82,7 @@ impl Nvme {
                 }
                 Ok(self.data(slot))
             }
-            Op::Flush if self.limits.read_only || !self.limits.write_cache => {
-                Ok(Step::Done(Status::Ok))
-            }
+            Op::Flush if !self.limits.write_cache => Ok(Step::Done(Status::Ok)),
             Op::Flush => Ok(entry(self.blocks.flush(), None)),
             // ZNS has no conventional zones, and only those are discarded.
             Op::Discard => Err(Status::InvalidField),
