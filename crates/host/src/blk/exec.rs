@@ -3,7 +3,7 @@
 
 use super::sys;
 use super::why::{Reason, reason};
-use crate::drive::{Drive, Event, Node, Outcome, Rules, Slot, Step, is_gone_errno, status_of};
+use crate::drive::{Drive, Event, Node, Outcome, Rules, Slot, Step, status_of};
 use crate::ring::{Job, Worker, transfer};
 use io_uring::{cqueue, opcode, squeue, types};
 use std::fs::File;
@@ -88,9 +88,9 @@ const AGAIN: Status = Status::WouldBlock;
 type Next = Step<squeue::Entry, Work>;
 
 impl Blk {
-    /// Whether the device has gone, asked anew.
+    /// Whether the device has gone, asked anew. One that goes has no size first, and leaves sysfs last.
     fn look_for_it(&self) -> bool {
-        if self.node.is_gone() {
+        if sys::size(&self.file) == 0 || self.node.is_gone() {
             self.gone.store(true, Ordering::Relaxed);
         }
         self.gone.load(Ordering::Relaxed)
@@ -203,7 +203,9 @@ impl Blk {
         let bytes = c.len_sectors << 9;
         if result >= 0 {
             if result as u32 != bytes {
-                return Step::Done(Status::ShortTransfer);
+                // A device that has gone has no sectors to read, nor to write.
+                let gone = self.look_for_it();
+                return Step::Done(if gone { Status::NoDevice } else { Status::ShortTransfer });
             }
             if c.op == Op::Read {
                 memory.scatter(c, 0, bytes);
@@ -219,7 +221,14 @@ impl Blk {
     fn failed(&self, slot: &mut Slot<State>, errno: i32) -> Next {
         let c = slot.command();
         let status = status_of(errno);
-        if status == Status::Busy || (c.op == Op::Read && !is_gone_errno(errno)) {
+        if status == Status::Busy {
+            return Step::Done(status);
+        }
+        // It is not asked: what is left of it in the kernel may answer anything. (A write past the end of nothing is ENOSPC.)
+        if self.look_for_it() {
+            return Step::Done(Status::NoDevice);
+        }
+        if c.op == Op::Read && status != Status::Io {
             return Step::Done(status);
         }
         let work = Work::Why { op: c.op, sector: c.sector, len: c.len_sectors, errno };
@@ -283,8 +292,7 @@ impl Blk {
     }
 
     fn why(&self, op: Op, sector: Sector, len: u32, errno: i32) -> Status {
-        // A device that has gone is not asked: what is left of it in the kernel may answer anything.
-        if is_gone_errno(errno) && self.look_for_it() {
+        if self.look_for_it() {
             return Status::NoDevice;
         }
         let status = status_of(errno);

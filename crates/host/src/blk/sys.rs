@@ -35,6 +35,13 @@ const BLKCLOSEZONE: libc::Ioctl = libc::_IOW::<Range>(0x12, 135);
 const BLKFINISHZONE: libc::Ioctl = libc::_IOW::<Range>(0x12, 136);
 const BLKDISCARD: libc::Ioctl = libc::_IO(0x12, 119);
 
+/// Bytes of the device: 0 once it is being removed.
+pub(super) fn size(file: &File) -> u64 {
+    // SAFETY: a call without pointers; nobody uses the file's position.
+    let end = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_END) };
+    u64::try_from(end).unwrap_or(0)
+}
+
 /// Resets, opens, closes or finishes the zones of a range.
 pub(super) fn manage(file: &File, op: Op, sector: Sector, nr_sectors: u64) -> io::Result<()> {
     let request = match op {
