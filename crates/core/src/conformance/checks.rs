@@ -196,7 +196,7 @@ fn a_filled_zone_is_full(x: &mut Ctx) {
     let u = x.unit();
     x.write(start, u, 1, &[FULL, NOT_AT_WP].concat());
     if cap < x.geometry().zone_len_sectors(zone) {
-        x.write(start.plus(u64::from(cap)), u, 1, FULL);
+        x.write(start.plus(u64::from(cap)), u, 1, &[FULL, PAST].concat());
     }
     x.is(zone, &[Full], cap);
     x.manage(Op::ZoneReset, zone, OK);
