@@ -149,9 +149,14 @@ impl From<IoError> for Failure {
             Status::ConventionalZone => {
                 (Kind::Usage, "a sequential zone; zoneplug report shows the types")
             }
-            Status::NotAtWritePointer | Status::UnalignedWrite => {
+            Status::NotAtWritePointer => {
                 (Kind::Io, "the zone's write pointer; zoneplug report shows it")
             }
+            // The layer's write pointer was right when it looked.
+            Status::UnalignedWrite => (
+                Kind::Io,
+                "something else has written or reset the zone: zoneplug report shows where its write pointer is",
+            ),
             Status::ZoneFull | Status::PastCapacity => {
                 (Kind::Io, "another zone, or zoneplug reset")
             }

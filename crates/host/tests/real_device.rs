@@ -58,7 +58,8 @@ fn first_zone(disk: &HostedDisk) -> (Sector, u32) {
     (g.zone_start(zone), g.zone_len_sectors(zone))
 }
 
-/// E10, R43: `ZONEPLUG_TEST_RESET` resets the first sequential zone behind our back.
+/// E10, R43: `ZONEPLUG_TEST_RESET` resets the first sequential zone behind our back, `ZONEPLUG_TEST_SPOIL` writes into it where
+/// it must not.
 #[test]
 fn what_another_program_did_is_found_and_resynced() {
     let (Ok(spec), Ok(reset)) = (var("ZONEPLUG_TEST_DEVICE"), var("ZONEPLUG_TEST_RESET")) else {
@@ -76,6 +77,15 @@ fn what_another_program_did_is_found_and_resynced() {
     io.manage(Op::ZoneReset, start, len).unwrap();
     for i in 0..4 {
         write(&mut io, i).unwrap();
+    }
+    // E4: another's write in the wrong place costs a kernel with plugs its write pointer; ours gets it back.
+    if let Ok(spoil) = var("ZONEPLUG_TEST_SPOIL") {
+        sh(&spoil);
+        write(&mut io, 4).unwrap();
+        io.manage(Op::ZoneReset, start, len).unwrap();
+        for i in 0..4 {
+            write(&mut io, i).unwrap();
+        }
     }
     sh(&reset);
     assert_eq!(
