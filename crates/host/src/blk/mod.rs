@@ -11,7 +11,7 @@
 //! | `why.rs` | what a failed command was told by its zone |
 //! | `sys.rs` | the ioctls |
 //!
-//! What is on its way is in [`crate::drive`]'s queue. Never keeps a write pointer: that is the layer's.
+//! What is on its way is in `drive`'s queue. Never keeps a write pointer: that is the layer's.
 
 mod exec;
 mod sys;

@@ -10,7 +10,7 @@
 //! | `identify.rs` | what the drive says of itself |
 //! | `sys.rs` | the ioctls, the layout of a ring command |
 //!
-//! What is on its way is in [`crate::drive`]'s queue. Never keeps a write pointer: that is the layer's.
+//! What is on its way is in `drive`'s queue. Never keeps a write pointer: that is the layer's.
 
 mod command;
 mod exec;
