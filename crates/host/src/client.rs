@@ -15,7 +15,7 @@ use zoneplug_core::{Bio, Bios, Error, ErrorKind};
 /// Polls in vain after which a client runs the lanes of others.
 const PATIENCE: u32 = 64;
 /// How long a client sleeps at most on a descriptor before it looks for itself.
-const TICK: Duration = Duration::from_millis(1);
+pub(crate) const TICK: Duration = Duration::from_millis(1);
 /// Polls in vain after which [`Client::wait`] sleeps.
 const SPINS: u32 = 256;
 
@@ -149,7 +149,7 @@ impl Client {
                 continue;
             }
             let alarm = self.alarm();
-            if let Some(fd) = self.arm_fd(&alarm) {
+            if let Some(fd) = self.arm_fd(&Waker::from(alarm.clone())) {
                 // Once more, after arming: what finished before is seen here, what finishes later wakes.
                 self.poll(done);
                 if done.len() - before < min {
@@ -169,10 +169,10 @@ impl Client {
         self.alarm.get_or_insert_with(Alarm::new).clone()
     }
 
-    /// [`Client::arm`], for a thread that sleeps in poll(2). `None`: poll again instead. With a descriptor, and without
-    /// other clients, the reactor need not do anything.
-    fn arm_fd(&mut self, alarm: &Arc<Alarm>) -> Option<Option<i32>> {
-        self.deferred.set(&Waker::from(alarm.clone()));
+    /// [`Client::arm`], for a thread that sleeps on descriptors. `None`: poll again instead. With a descriptor, and without
+    /// other clients, the reactor need not do anything; nobody sleeps on it for longer than [`TICK`], see `wait`.
+    pub(crate) fn arm_fd(&mut self, waker: &Waker) -> Option<Option<i32>> {
+        self.deferred.set(waker);
         let mut queue = self.lane.lock();
         let (armed, fd) = queue.arm_fd(&Waker::from(self.deferred.clone()));
         let timer = queue.next_deadline().is_some();

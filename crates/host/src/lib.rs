@@ -18,9 +18,11 @@ pub mod nvme;
 mod reactor;
 mod ring;
 mod shelf;
+pub mod signals;
 mod sleep;
 mod spec;
 mod trace;
+pub mod ublk;
 mod wakers;
 
 pub use asynchronous::AsyncDisk;

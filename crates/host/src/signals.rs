@@ -1,0 +1,96 @@
+//! Signals that ask a server to end, as something that one thread waits for. Owns a signalfd(2) and an event counter; runs
+//! nothing in signal context.
+
+use crate::sleep::eventfd;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::Arc;
+
+/// Why [`Signals::wait`] returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// SIGINT, SIGTERM or SIGHUP has come.
+    Signal(i32),
+    /// Somebody called [`Notifier::notify`].
+    Notified,
+}
+
+/// SIGINT, SIGTERM and SIGHUP, taken from their usual effect for this thread and those that it starts from then on.
+///
+/// ```
+/// use zoneplug_host::signals::{Event, Signals};
+/// let signals = Signals::block().unwrap();
+/// signals.notifier().notify();
+/// assert_eq!(signals.wait().unwrap(), Event::Notified);
+/// ```
+#[derive(Debug)]
+pub struct Signals {
+    signals: File,
+    event: Arc<File>,
+}
+
+/// Ends a [`Signals::wait`] from another thread.
+#[derive(Debug, Clone)]
+pub struct Notifier(Arc<File>);
+
+impl Notifier {
+    /// Once for any number of calls until the next wait.
+    pub fn notify(&self) {
+        // An error says that it is raised already.
+        let _ = (&*self.0).write(&1u64.to_ne_bytes());
+    }
+}
+
+impl Signals {
+    /// Takes the signals. To be called before threads are started: they inherit it.
+    pub fn block() -> io::Result<Signals> {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `set` is initialised by the first call and lives across the others; the descriptor is new, hence ours.
+        let signals = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            let r = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            if r != 0 {
+                return Err(io::Error::from_raw_os_error(r));
+            }
+            let fd = libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            File::from_raw_fd(fd)
+        };
+        Ok(Signals { signals, event: Arc::new(eventfd()?) })
+    }
+
+    /// What ends a wait from another thread.
+    pub fn notifier(&self) -> Notifier {
+        Notifier(self.event.clone())
+    }
+
+    /// Sleeps until a signal comes or somebody notifies. A signal goes first.
+    pub fn wait(&self) -> io::Result<Event> {
+        loop {
+            let of =
+                |f: &File| libc::pollfd { fd: f.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            let mut fds = [of(&self.signals), of(&self.event)];
+            // SAFETY: `fds` has two elements and lives across the call.
+            if unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) } < 0 {
+                match io::Error::last_os_error() {
+                    e if e.kind() == io::ErrorKind::Interrupted => continue,
+                    e => return Err(e),
+                }
+            }
+            // struct signalfd_siginfo begins with the number.
+            let mut info = [0; 128];
+            if fds[0].revents != 0 && (&self.signals).read(&mut info).is_ok() {
+                return Ok(Event::Signal(i32::from_ne_bytes([info[0], info[1], info[2], info[3]])));
+            }
+            if fds[1].revents != 0 && (&*self.event).read(&mut [0; 8]).is_ok() {
+                return Ok(Event::Notified);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The control device `/dev/ublk-control`: makes, starts, stops and removes block devices, and says what the kernel lacks.
+
+use super::abi::{self, CtrlCmd, DevInfo, Params};
+use super::sys::ControlRing;
+use crate::lane::lock;
+use std::fs::File;
+use std::io;
+use std::sync::Mutex;
+use zoneplug_core::{Error, ErrorKind};
+
+const PATH: &str = "/dev/ublk-control";
+/// The first Linux that has zoned ublk disks.
+const LINUX: (u32, u32) = (6, 6);
+/// What a zoned disk needs of the driver.
+const NEEDED: u64 = abi::F_ZONED | abi::F_USER_COPY | abi::F_CMD_IOCTL_ENCODE;
+
+/// The control device, opened.
+pub(super) struct Control {
+    file: File,
+    ring: Mutex<ControlRing>,
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").finish_non_exhaustive()
+    }
+}
+
+/// Linux's version, as far as it can be read.
+fn kernel() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// What to try where the driver is not there.
+fn how_to_get_it(release: &str) -> String {
+    let (major, minor) = LINUX;
+    match version(release) {
+        Some(v) if v < LINUX => format!("Linux {major}.{minor} or newer: this is {release}"),
+        _ => format!(
+            "modprobe ublk_drv; if there is no such module, a kernel {major}.{minor} or newer with CONFIG_BLK_DEV_UBLK \
+             and CONFIG_BLK_DEV_ZONED (this is {release})"
+        ),
+    }
+}
+
+fn cannot_open(e: io::Error, release: &str) -> Error {
+    match e.kind() {
+        io::ErrorKind::NotFound => {
+            let what = if std::path::Path::new("/sys/module/ublk_drv").exists() {
+                format!("no block devices can be served: the module ublk_drv is there, but {PATH} is not")
+            } else {
+                format!("no block devices can be served: the module ublk_drv is not loaded, {PATH} is missing")
+            };
+            Error::new(ErrorKind::NotSupported, what).hint(how_to_get_it(release))
+        }
+        io::ErrorKind::PermissionDenied => Error::new(
+            ErrorKind::NotSupported,
+            format!("no block devices can be served: {PATH} may not be opened"),
+        )
+        .hint("run it as root: zoned ublk disks need CAP_SYS_ADMIN"),
+        _ => Error::new(ErrorKind::NotSupported, format!("{PATH} cannot be opened: {e}"))
+            .hint(how_to_get_it(release)),
+    }
+    .source(e)
+}
+
+/// The error of a command, in the words of whoever sent it.
+fn failed(what: &str, e: io::Error) -> Error {
+    let (kind, hint) = match e.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            (ErrorKind::NotSupported, "run it as root: zoned ublk disks need CAP_SYS_ADMIN")
+        }
+        Some(libc::ENODEV) => (ErrorKind::NotFound, "ls /dev/ublkb*; zoneplug status"),
+        Some(libc::EBUSY | libc::EEXIST) => {
+            (ErrorKind::Busy, "another server has it, or has just gone: try again in a moment")
+        }
+        Some(libc::EOPNOTSUPP) => {
+            (ErrorKind::NotSupported, "a kernel with CONFIG_BLK_DEV_ZONED, 6.6 or newer")
+        }
+        _ => (ErrorKind::Io, "dmesg has what the kernel says of it"),
+    };
+    Error::new(kind, format!("{what}: {e}")).hint(hint).source(e)
+}
+
+impl Control {
+    /// Opens the control device; says what is missing where zoned disks cannot be served.
+    pub(super) fn open() -> Result<Control, Error> {
+        let release = kernel();
+        let file = File::options().read(true).write(true).open(PATH);
+        let file = file.map_err(|e| cannot_open(e, &release))?;
+        let ring = ControlRing::new().map_err(|e| {
+            Error::new(
+                ErrorKind::NotSupported,
+                format!("no block devices can be served: io_uring: {e}"),
+            )
+            .hint("sysctl kernel.io_uring_disabled=0; containers may forbid io_uring")
+            .source(e)
+        })?;
+        let control = Control { file, ring: Mutex::new(ring) };
+        let mut features = [0; 8];
+        // Older drivers do not know the question.
+        let asked = control.call(abi::GET_FEATURES, CtrlCmd::default(), &mut features);
+        let features = asked.map_or(0, |()| u64::from_le_bytes(features));
+        if features & NEEDED != NEEDED {
+            let what = "this kernel's ublk has no zoned disks";
+            return Err(Error::new(ErrorKind::NotSupported, what).hint(how_to_get_it(&release)));
+        }
+        Ok(control)
+    }
+
+    fn call(&self, op: u32, cmd: CtrlCmd, buf: &mut [u8]) -> io::Result<()> {
+        lock(&self.ring).call(&self.file, op, cmd, buf)
+    }
+
+    fn plain(&self, op: u32, dev_id: u32, data: u64, what: &str) -> Result<(), Error> {
+        let cmd = CtrlCmd { dev_id, data, ..CtrlCmd::default() };
+        self.call(op, cmd, &mut []).map_err(|e| failed(&format!("ublk device {dev_id}: {what}"), e))
+    }
+
+    /// Makes a device. The driver says what it made of the wishes.
+    pub(super) fn add(&self, wish: DevInfo) -> Result<DevInfo, Error> {
+        let mut b = wish.encode();
+        let cmd = CtrlCmd { dev_id: wish.dev_id, ..CtrlCmd::default() };
+        self.call(abi::ADD_DEV, cmd, &mut b).map_err(|e| match e.raw_os_error() {
+            Some(libc::EINVAL) => {
+                Error::new(ErrorKind::NotSupported, "the kernel makes no zoned ublk disk")
+                    .hint(
+                        "a kernel with CONFIG_BLK_DEV_ZONED, 6.6 or newer; dmesg has what it says",
+                    )
+                    .source(e)
+            }
+            Some(libc::EEXIST) => Error::new(
+                ErrorKind::Busy,
+                format!("there is a ublk device {} already", wish.dev_id),
+            )
+            .hint("another number, or none; zoneplug serve --remove takes an abandoned one away")
+            .source(e),
+            _ => failed("a ublk device cannot be made", e),
+        })?;
+        Ok(DevInfo::decode(&b))
+    }
+
+    /// What the driver has under a number, if anything.
+    pub(super) fn info(&self, dev_id: u32) -> Result<Option<DevInfo>, Error> {
+        let mut b = [0; DevInfo::LEN];
+        let cmd = CtrlCmd { dev_id, ..CtrlCmd::default() };
+        match self.call(abi::GET_DEV_INFO, cmd, &mut b) {
+            Ok(()) => Ok(Some(DevInfo::decode(&b))),
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(e) => Err(failed(&format!("ublk device {dev_id} cannot be looked at"), e)),
+        }
+    }
+
+    pub(super) fn set_params(&self, dev_id: u32, params: &Params) -> Result<(), Error> {
+        let cmd = CtrlCmd { dev_id, ..CtrlCmd::default() };
+        self.call(abi::SET_PARAMS, cmd, &mut params.encode())
+            .map_err(|e| failed(&format!("ublk device {dev_id}: its parameters are refused"), e))
+    }
+
+    pub(super) fn params(&self, dev_id: u32) -> Result<Params, Error> {
+        let mut b = Params::default().encode();
+        let cmd = CtrlCmd { dev_id, ..CtrlCmd::default() };
+        self.call(abi::GET_PARAMS, cmd, &mut b).map_err(|e| {
+            failed(&format!("ublk device {dev_id}: its parameters cannot be read"), e)
+        })?;
+        Ok(Params::decode(&b))
+    }
+
+    /// Makes the block device appear: returns when the kernel has read its zones, which queues must serve meanwhile.
+    pub(super) fn start(&self, dev_id: u32) -> Result<(), Error> {
+        self.plain(abi::START_DEV, dev_id, pid(), "it does not start")
+    }
+
+    /// Takes the block device away; queues serve what the kernel still wants, and then end.
+    pub(super) fn stop(&self, dev_id: u32) -> Result<(), Error> {
+        self.plain(abi::STOP_DEV, dev_id, 0, "it does not stop")
+    }
+
+    /// Frees the number. Returns when nobody has `/dev/ublkcN` open.
+    pub(super) fn delete(&self, dev_id: u32) -> Result<(), Error> {
+        self.plain(abi::DEL_DEV, dev_id, 0, "it cannot be removed")
+    }
+
+    pub(super) fn start_recovery(&self, dev_id: u32) -> Result<(), Error> {
+        self.plain(abi::START_USER_RECOVERY, dev_id, 0, "it cannot be taken over")
+    }
+
+    /// Has the block device go on: queues serve what waited.
+    pub(super) fn end_recovery(&self, dev_id: u32) -> Result<(), Error> {
+        self.plain(abi::END_USER_RECOVERY, dev_id, pid(), "it does not go on")
+    }
+}
+
+fn pid() -> u64 {
+    u64::from(std::process::id())
+}
+
+/// The numbers of all devices that the driver has.
+pub(super) fn device_numbers() -> Vec<u32> {
+    let mut found: Vec<u32> = std::fs::read_dir("/sys/class/ublk-char")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok())
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said_in_a_line_with_what_to_try() {
+        let e = cannot_open(io::ErrorKind::NotFound.into(), "6.18.1-1");
+        assert!(
+            e.to_string().contains("ublk_drv") && e.to_string().contains("/dev/ublk-control"),
+            "{e}"
+        );
+        assert!(e.what_to_try().unwrap().contains("modprobe ublk_drv"));
+        let e = cannot_open(io::ErrorKind::NotFound.into(), "6.1.0-50-amd64");
+        assert_eq!(e.what_to_try(), Some("Linux 6.6 or newer: this is 6.1.0-50-amd64"));
+        let e = cannot_open(io::ErrorKind::PermissionDenied.into(), "6.18.1");
+        assert!(e.what_to_try().unwrap().contains("root"));
+        assert_eq!(e.kind(), ErrorKind::NotSupported);
+    }
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(version("7.2.13+deb14-amd64"), Some((7, 2)));
+        assert_eq!(version("6.6"), Some((6, 6)));
+        assert_eq!(version("?"), None);
+    }
+}

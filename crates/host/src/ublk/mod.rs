@@ -1,0 +1,470 @@
+//! ublk: a disk of the layer as a zoned block device `/dev/ublkbN` of this machine's Linux (6.6 or newer).
+//!
+//! | file | what it owns |
+//! | --- | --- |
+//! | `mod.rs` | devices from start to end: making, taking over, removing |
+//! | `control.rs` | `/dev/ublk-control` |
+//! | `queue.rs` | the thread of a queue |
+//! | `request.rs`, `params.rs` | requests and BIOs; what Linux is told of a disk |
+//! | `replay.rs` | requests that Linux sends again after a server has died |
+//! | `settle.rs` | what is written before a device goes |
+//! | `abi.rs`, `sys.rs` | the driver's numbers and structures; system calls |
+//!
+//! Called by `zoneplug serve`. It never orders, merges or checks anything about zones: that is the disk's.
+//!
+//! The driver is spoken to directly: each queue is a thread with a ring and a client of the disk, and sleeps in the ring for both,
+//! the kernel's requests and the disk's completions. (A crate for it would bring an executor and its own idea of who waits
+//! for what.) Data move by pread and pwrite on `/dev/ublkcN` (`UBLK_F_USER_COPY`, which zoned disks need: U1), once each.
+
+mod abi;
+mod control;
+mod params;
+mod queue;
+mod replay;
+mod request;
+mod settle;
+mod sys;
+
+use crate::hosted::HostedDisk;
+use crate::spec::base_of;
+use abi::DevInfo;
+use control::Control;
+use queue::Shared;
+use replay::Replay;
+use request::Request;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use zoneplug_core::{Error, ErrorKind, Op, Status};
+
+/// How long a dead server's device may take to be free, and a new one's files to appear.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often that is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How a disk is served.
+#[derive(Debug, Clone)]
+pub struct UblkOptions {
+    /// The number N of `/dev/ublkbN`; the next free one if not given.
+    pub id: Option<u32>,
+    /// Queues, each with a thread. Linux makes no more of them than it has processors.
+    pub queues: u16,
+    /// Requests of a queue.
+    pub depth: u16,
+    /// Commands of a queue at the device, if they are to be fewer than `depth`.
+    pub tags: Option<u16>,
+    /// Whether Linux keeps the device when this process dies, for one that is started again.
+    pub recovery: bool,
+}
+
+impl Default for UblkOptions {
+    /// Four queues, or as many as there are processors, of 128 requests.
+    fn default() -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        UblkOptions { id: None, queues: cpus.min(4) as u16, depth: 128, tags: None, recovery: true }
+    }
+}
+
+/// What a device has done since this process serves it.
+#[derive(Debug, Default)]
+struct Counters {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    others: AtomicU64,
+    errors: AtomicU64,
+    replayed: AtomicU64,
+}
+
+impl Counters {
+    fn count(&self, r: &Request, status: Status) {
+        let add = |n: &AtomicU64, by: u64| n.fetch_add(by, Ordering::Relaxed);
+        match r.op {
+            _ if !status.is_ok() => add(&self.errors, 1),
+            Op::Read => {
+                add(&self.read_bytes, u64::from(r.bytes));
+                add(&self.reads, 1)
+            }
+            Op::Write | Op::ZoneAppend => {
+                add(&self.written_bytes, u64::from(r.bytes));
+                add(&self.writes, 1)
+            }
+            _ => add(&self.others, 1),
+        };
+    }
+}
+
+/// Counts of a served device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UblkCounters {
+    /// Reads that succeeded.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Writes and appends that succeeded.
+    pub writes: u64,
+    /// Their bytes.
+    pub written_bytes: u64,
+    /// Other requests that succeeded: flush, zone management, reports.
+    pub others: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Writes that the last server had done, wholly or in part, before it died.
+    pub replayed: u64,
+}
+
+/// The kernel's side: makes block devices.
+///
+/// ```
+/// // Where the driver is not there, the error says what is missing.
+/// if let Err(e) = zoneplug_host::ublk::Ublk::open() {
+///     println!("{e}\n{}", e.what_to_try().unwrap_or_default());
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Ublk {
+    control: Arc<Control>,
+}
+
+/// Whether what a specification names outlives the process that has it open: only then is there anything for another server to
+/// take over.
+pub fn outlives_its_server(spec: &str) -> bool {
+    let kind = base_of(spec).split(',').next().unwrap_or_default();
+    !(kind == "null" || kind == "mem" || kind == "sim" || kind.starts_with("sim-"))
+}
+
+/// What a device is known by after its server has died: the specification (FNV-1a). Never 0, which other servers leave there.
+fn mark(spec: &str) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325;
+    for b in b"zoneplug ".iter().chain(spec.as_bytes()) {
+        hash = (hash ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
+    }
+    hash.max(1)
+}
+
+impl Ublk {
+    /// Opens the control device, and says what is missing where that does not work.
+    pub fn open() -> Result<Ublk, Error> {
+        Ok(Ublk { control: Arc::new(Control::open()?) })
+    }
+
+    /// Serves `disk`, which was opened from `spec`: returns when the block device is there. `ended` is called from a thread of
+    /// its own when the device is gone, however that came.
+    ///
+    /// A device of the same specification whose server has died is taken over, if it may be: then Linux goes on with it.
+    pub fn serve(
+        &self,
+        disk: &HostedDisk,
+        spec: &str,
+        options: &UblkOptions,
+        ended: impl Fn() + Clone + Send + 'static,
+    ) -> Result<UblkDisk, Error> {
+        let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
+        let append = limits.visible_append_sectors(g.zone_sectors());
+        let params = params::of(&g, &limits, append)?;
+        let recovery = options.recovery && outlives_its_server(spec);
+        if recovery && let Some(info) = self.abandoned(spec, options)? {
+            return self.take_over(disk, options, &params, info, ended);
+        }
+        let flags = abi::F_ZONED
+            | abi::F_USER_COPY
+            | abi::F_CMD_IOCTL_ENCODE
+            | if recovery { abi::F_USER_RECOVERY | abi::F_USER_RECOVERY_REISSUE } else { 0 };
+        let info = self.control.add(DevInfo {
+            nr_hw_queues: options.queues.max(1),
+            queue_depth: options.depth.clamp(1, abi::MAX_QUEUE_DEPTH),
+            max_io_bytes: params.max_sectors << 9,
+            dev_id: options.id.unwrap_or(u32::MAX),
+            flags,
+            mark: if recovery { mark(spec) } else { 0 },
+            ..DevInfo::default()
+        })?;
+        let id = info.dev_id;
+        let started = self.control.set_params(id, &params).and_then(|()| {
+            let disk = self.begin(disk, options, &params, info, None, ended)?;
+            self.control.start(id)?;
+            Ok(disk)
+        });
+        if started.is_err() {
+            // Its threads have ended or end with this; what the error says is more than what this could say.
+            let _ = self.control.stop(id);
+            let _ = self.control.delete(id);
+        }
+        started
+    }
+
+    /// The device that a dead server of `spec` has left, if there is one.
+    fn abandoned(&self, spec: &str, options: &UblkOptions) -> Result<Option<DevInfo>, Error> {
+        let mark = mark(spec);
+        let end = Instant::now() + PATIENCE;
+        let numbers = match options.id {
+            Some(id) => vec![id],
+            None => control::device_numbers(),
+        };
+        for id in numbers {
+            while let Some(info) = self.control.info(id)? {
+                let ours = info.mark == mark && info.flags & abi::F_USER_RECOVERY != 0;
+                match info.state {
+                    abi::S_DEV_QUIESCED if ours => return Ok(Some(info)),
+                    // The kernel is about to find out that its server has died.
+                    abi::S_DEV_LIVE if ours && Instant::now() < end => std::thread::sleep(LOOK),
+                    abi::S_DEV_LIVE if ours => {
+                        return Err(Error::new(
+                            ErrorKind::Busy,
+                            format!(
+                                "/dev/ublkb{id} is this disk, and process {} serves it",
+                                info.pid
+                            ),
+                        )
+                        .hint("zoneplug status shows what is served"));
+                    }
+                    _ => break,
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on with a device that a dead server has left.
+    fn take_over(
+        &self,
+        disk: &HostedDisk,
+        options: &UblkOptions,
+        params: &abi::Params,
+        info: DevInfo,
+        ended: impl Fn() + Clone + Send + 'static,
+    ) -> Result<UblkDisk, Error> {
+        let id = info.dev_id;
+        let known = self.control.params(id)?;
+        let shape = |p: &abi::Params| (p.dev_sectors, p.zone_sectors, p.block_shift);
+        if shape(&known) != shape(params) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("/dev/ublkb{id} waits for this disk, but the disk has another layout now"),
+            )
+            .hint(format!("zoneplug serve --remove /dev/ublkb{id} gives it up")));
+        }
+        let end = Instant::now() + PATIENCE;
+        while let Err(e) = self.control.start_recovery(id) {
+            if e.kind() != ErrorKind::Busy || Instant::now() >= end {
+                return Err(e);
+            }
+            std::thread::sleep(LOOK);
+        }
+        let replay = Replay::new(disk)?;
+        let device = self.begin(disk, options, &known, info, Some(replay), ended)?;
+        match self.control.end_recovery(id) {
+            Ok(()) => Ok(device),
+            Err(e) => {
+                device.abandon();
+                Err(e)
+            }
+        }
+    }
+
+    /// Opens `/dev/ublkcN` and starts the threads.
+    fn begin(
+        &self,
+        disk: &HostedDisk,
+        options: &UblkOptions,
+        params: &abi::Params,
+        info: DevInfo,
+        replay: Option<Replay>,
+        ended: impl Fn() + Clone + Send + 'static,
+    ) -> Result<UblkDisk, Error> {
+        let recovered = replay.is_some();
+        let shared = Arc::new(Shared {
+            char_dev: open_char_dev(info.dev_id)?,
+            disk: disk.clone(),
+            params: *params,
+            depth: info.queue_depth,
+            tags: options.tags.unwrap_or(info.queue_depth).min(info.queue_depth),
+            counters: Counters::default(),
+            replay,
+        });
+        let mut device = UblkDisk {
+            control: self.control.clone(),
+            id: info.dev_id,
+            recovered,
+            threads: Vec::new(),
+            shared: Some(shared.clone()),
+        };
+        for q in 0..info.nr_hw_queues {
+            match queue::spawn(&shared, q, ended.clone()) {
+                Ok(thread) => device.threads.push(thread),
+                // What has started of a new one is stopped when `device` is dropped.
+                Err(e) => {
+                    if recovered {
+                        device.abandon();
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        Ok(device)
+    }
+
+    /// Removes a device, whoever made it: one that a dead server has left, and that nobody will serve again.
+    pub fn remove(&self, id: u32) -> Result<(), Error> {
+        let Some(info) = self.control.info(id)? else {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no ublk device {id}"))
+                .hint("ls /dev/ublkb*"));
+        };
+        if info.state == abi::S_DEV_LIVE && info.pid > 0 {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!("/dev/ublkb{id} is served by process {}", info.pid),
+            )
+            .hint("stop that process: it removes what it serves"));
+        }
+        if info.state != abi::S_DEV_DEAD {
+            self.control.stop(id)?;
+        }
+        self.control.delete(id)
+    }
+}
+
+/// Opens `/dev/ublkcN`, which may take a moment to appear and to have its owner.
+fn open_char_dev(id: u32) -> Result<File, Error> {
+    let path = format!("/dev/ublkc{id}");
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match File::options().read(true).write(true).open(&path) {
+            Ok(file) => return Ok(file),
+            Err(e) if e.kind() == io::ErrorKind::NotFound && Instant::now() < end => {
+                std::thread::sleep(LOOK);
+            }
+            Err(e) => {
+                return Err(Error::new(ErrorKind::Io, format!("{path} cannot be opened: {e}"))
+                    .hint("run it as root, with /dev as the kernel makes it (devtmpfs)")
+                    .source(e));
+            }
+        }
+    }
+}
+
+/// A block device that this process serves, until it is stopped or dropped.
+#[derive(Debug)]
+pub struct UblkDisk {
+    control: Arc<Control>,
+    id: u32,
+    recovered: bool,
+    threads: Vec<JoinHandle<()>>,
+    /// `None` once it is stopped.
+    shared: Option<Arc<Shared>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("depth", &self.depth).finish_non_exhaustive()
+    }
+}
+
+impl UblkDisk {
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The block device.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/dev/ublkb{}", self.id))
+    }
+
+    /// Whether it was taken over from a server that had died.
+    pub fn recovered(&self) -> bool {
+        self.recovered
+    }
+
+    /// Queues.
+    pub fn queues(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Whether all of its threads run: one that ended tells `ended`.
+    pub fn is_served(&self) -> bool {
+        self.threads.iter().all(|t| !t.is_finished())
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> UblkCounters {
+        let Some(shared) = &self.shared else { return UblkCounters::default() };
+        let (c, get) = (&shared.counters, |n: &AtomicU64| n.load(Ordering::Relaxed));
+        UblkCounters {
+            reads: get(&c.reads),
+            read_bytes: get(&c.read_bytes),
+            writes: get(&c.writes),
+            written_bytes: get(&c.written_bytes),
+            others: get(&c.others),
+            errors: get(&c.errors),
+            replayed: get(&c.replayed),
+        }
+    }
+
+    /// Has Linux write what it holds for the device: mounted file systems, the page cache. Returns where it is mounted. To be
+    /// called before [`UblkDisk::stop`], while it is served.
+    pub fn settle(&self) -> Vec<PathBuf> {
+        settle::settle(&self.path())
+    }
+
+    /// Removes the block device: what Linux has in flight is finished first. Nothing is flushed below; that is the disk's
+    /// ([`Op::Flush`](zoneplug_core::Op)).
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    /// Leaves the device to the next server: this one could not take it over. Its threads stay until this process ends, which
+    /// it should, for the kernel then sees the device without a server again.
+    fn abandon(mut self) {
+        self.shared = None;
+        self.threads.clear();
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        let Some(shared) = self.shared.take() else { return Ok(()) };
+        let stopped = self.control.stop(self.id);
+        if stopped.is_err() && self.is_served() {
+            // Its threads would wait for ever.
+            return stopped;
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        // The number is free when nobody has its character device.
+        drop(shared);
+        stopped.and_then(|()| self.control.delete(self.id))
+    }
+}
+
+impl Drop for UblkDisk {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_outlives_its_server_is_taken_over() {
+        for spec in ["null", "mem,zones=8", "po2@mem,zone-size=96M", "sim-smr30", "sim,profile=x"] {
+            assert!(!outlives_its_server(spec), "{spec}");
+        }
+        for spec in ["disk.zbd", "/srv/disk.zbd,io=ring", "po2@./d.zbd"] {
+            assert!(outlives_its_server(spec), "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_mark_is_of_one_specification() {
+        assert_eq!(mark("a.zbd"), mark("a.zbd"));
+        assert_ne!(mark("a.zbd"), mark("b.zbd"));
+        assert_ne!(mark(""), 0);
+    }
+}

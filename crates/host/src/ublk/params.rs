@@ -1,0 +1,150 @@
+//! What the kernel is told of a disk (U2, U3, U5, U8), and why it cannot be told of some.
+
+use super::abi::{self, Params};
+use zoneplug_core::zone::{Geometry, Limits, ZONE_RECORD_LEN};
+use zoneplug_core::{Error, ErrorKind, Sector};
+
+/// Longest request that the kernel is offered, where reports need no longer ones.
+const USUAL_MAX_SECTORS: u32 = (1 << 20) >> 9;
+/// Largest logical block: a page.
+const MAX_BLOCK_SECTORS: u32 = 4096 >> 9;
+
+/// Zones that the kernel can address: whole ones (U3). A shorter last zone is left out, as fio's zoned mode does.
+pub(super) fn whole_zones(g: &Geometry) -> u32 {
+    (g.capacity().0 / u64::from(g.zone_sectors())) as u32
+}
+
+/// The parameters of a disk, or what stands against it. `append_sectors` is the longest append that a client sees.
+pub(super) fn of(g: &Geometry, limits: &Limits, append_sectors: u32) -> Result<Params, Error> {
+    let zone_sectors = g.zone_sectors();
+    if !zone_sectors.is_power_of_two() {
+        let bytes = Sector(u64::from(zone_sectors)).to_bytes();
+        return Err(Error::new(
+            ErrorKind::NotSupported,
+            format!("Linux takes zones of a power of two, and these have {bytes}"),
+        )
+        .hint("put the layer for that on the disk: po2@SPEC"));
+    }
+    // The driver has no field for the write granularity: what is not told apart is one block size (B13).
+    let block_sectors = limits.write_granularity_sectors.max(limits.logical_block_sectors);
+    if block_sectors > MAX_BLOCK_SECTORS {
+        let bytes = Sector(u64::from(block_sectors)).to_bytes();
+        return Err(Error::new(
+            ErrorKind::NotSupported,
+            format!("Linux takes blocks of up to 4K, and this disk is written in {bytes}"),
+        )
+        .hint("another disk; zoneplug info shows the write granularity"));
+    }
+    let zones = whole_zones(g);
+    let conventional = g.nr_conventional();
+    let capacity = u64::from(zones) * u64::from(zone_sectors);
+    if zones == 0 || (0..zones).all(|z| g.is_conventional(zoneplug_core::ZoneNo(z))) {
+        return Err(Error::new(ErrorKind::NotSupported, "no whole sequential zone")
+            .hint("a disk with more zones; a shorter last one is not shown to Linux"));
+    }
+    // CODE-3: Linux numbers the zones of each report from 0, so all must come in one, which is as long as a request.
+    let report_bytes = u64::from(zones) * ZONE_RECORD_LEN as u64;
+    if report_bytes > u64::from(abi::MAX_IO_BYTES) {
+        let most = abi::MAX_IO_BYTES / ZONE_RECORD_LEN as u32;
+        return Err(Error::new(
+            ErrorKind::NotSupported,
+            format!("{zones} zones do not fit one report to Linux, which takes {most}"),
+        )
+        .hint("larger zones, or fewer"));
+    }
+    let report_sectors = (report_bytes.next_multiple_of(4096) >> 9) as u32;
+    let own = limits.transfer_sectors().min(USUAL_MAX_SECTORS) / block_sectors * block_sectors;
+    let max_sectors = own.max(8).max(report_sectors);
+    // O1: a limit that cannot be reached is none, and the driver refuses one above the number of zones.
+    let sequential = g.nr_zones() - conventional;
+    let limit = |n: u32| if n >= sequential.min(zones) { 0 } else { n };
+    let attr = |on: bool, attr: u32| if on { attr } else { 0 };
+    Ok(Params {
+        attrs: attr(limits.read_only, abi::ATTR_READ_ONLY)
+            | attr(limits.rotational, abi::ATTR_ROTATIONAL)
+            | attr(limits.write_cache, abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA),
+        block_shift: (9 + block_sectors.trailing_zeros()) as u8,
+        max_sectors,
+        zone_sectors,
+        dev_sectors: capacity,
+        max_discard_sectors: if limits.discard && conventional > 0 { zone_sectors } else { 0 },
+        max_write_zeroes_sectors: limits.write_zeroes_sectors().min(zone_sectors),
+        max_open_zones: limit(limits.max_open_zones),
+        max_active_zones: limit(limits.max_active_zones),
+        max_append_sectors: append_sectors.min(max_sectors) / block_sectors * block_sectors,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits { max_transfer_sectors: 256, ..Limits::default() }
+    }
+
+    fn params(g: &Geometry, l: &Limits) -> Result<Params, Error> {
+        of(g, l, l.visible_append_sectors(g.zone_sectors()))
+    }
+
+    #[test]
+    fn u2_a_disk_is_described() {
+        let g = Geometry::new(8, 0x20000, 0x18000).unwrap();
+        let l = Limits { rotational: true, write_cache: true, max_open_zones: 3, ..limits() };
+        let p = params(&g, &l).unwrap();
+        assert_eq!((p.dev_sectors, p.zone_sectors), (8 * 0x20000, 0x20000));
+        assert_eq!((p.block_shift, p.max_sectors, p.max_append_sectors), (12, 256, 256));
+        assert_eq!((p.max_open_zones, p.max_active_zones), (3, 0));
+        // U8: the host's own single writer is for turning disks.
+        assert_eq!(p.attrs, abi::ATTR_ROTATIONAL | abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA);
+        assert_eq!(
+            p.max_discard_sectors, 0,
+            "there is nothing to discard without conventional zones"
+        );
+    }
+
+    #[test]
+    fn u2_zones_of_another_size_are_refused_with_the_layer_for_them() {
+        let e = params(&Geometry::new(8, 0x30000, 0x30000).unwrap(), &limits()).unwrap_err();
+        assert_eq!(e.to_string(), "Linux takes zones of a power of two, and these have 96M");
+        assert!(e.what_to_try().unwrap().contains("po2@SPEC"));
+    }
+
+    #[test]
+    fn u3_the_capacity_is_whole_zones() {
+        let g = Geometry::new(8, 0x2000, 0x2000).unwrap().with_last_zone(0x800, 0x800).unwrap();
+        let p = params(&g, &limits()).unwrap();
+        assert_eq!((whole_zones(&g), p.dev_sectors), (7, 7 * 0x2000));
+    }
+
+    /// U5, CODE-3: every zone in one report.
+    #[test]
+    fn u5_a_request_is_as_long_as_a_report_of_all_zones() {
+        for zones in [1, 100, 8192, 8193, 74_000, 200_000] {
+            let g = Geometry::new(zones, 0x800, 0x800).unwrap();
+            let p = params(&g, &limits()).unwrap();
+            assert!(u64::from(p.max_sectors) * 512 >= zones * 64, "{zones}");
+            assert!(p.max_sectors.is_multiple_of(8) && p.max_sectors << 9 <= abi::MAX_IO_BYTES);
+            assert!(zones > 2048 || p.max_sectors == 256, "{zones}: {}", p.max_sectors);
+        }
+    }
+
+    #[test]
+    fn b13_the_granularity_is_the_block() {
+        let g = Geometry::new(8, 0x2000, 0x2000).unwrap();
+        let l = Limits { logical_block_sectors: 1, write_granularity_sectors: 8, ..limits() };
+        assert_eq!(params(&g, &l).unwrap().block_shift, 12);
+        let l = Limits { logical_block_sectors: 1, write_granularity_sectors: 1, ..limits() };
+        assert_eq!(params(&g, &l).unwrap().block_shift, 9);
+        let l = Limits { write_granularity_sectors: 32, ..limits() };
+        assert!(params(&g, &l).unwrap_err().to_string().contains("16K"));
+    }
+
+    #[test]
+    fn o1_limits_that_cannot_be_reached_are_none() {
+        let g = Geometry::new(8, 0x2000, 0x2000).unwrap();
+        let l = Limits { max_open_zones: 8, max_active_zones: 14, ..limits() };
+        let p = params(&g, &l).unwrap();
+        assert_eq!((p.max_open_zones, p.max_active_zones), (0, 0));
+    }
+}

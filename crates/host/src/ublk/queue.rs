@@ -1,0 +1,330 @@
+//! The thread of one queue: takes requests from the kernel's driver, hands them to the disk as BIOs, and gives back how they
+//! ended. It owns a ring, a client of the disk and a buffer for each tag; all queues of a device share nothing but the disk.
+//!
+//! It never decides anything about zones: order, merging and recovery are the disk's.
+
+use super::Counters;
+use super::abi::{self, Params};
+use super::replay::Replay;
+use super::request::Request;
+use super::sys::{self, Descriptors, QueueRing, Way};
+use crate::client::{Client, TICK};
+use crate::hosted::HostedDisk;
+use crate::sleep::eventfd;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::task::{Wake, Waker};
+use std::thread::JoinHandle;
+use zoneplug_buf::{AlignedBuf, IoBuf};
+use zoneplug_core::{BioPool, Bios, Error, ErrorKind, Sector, Status};
+
+/// `id` of the answers that are no request: a completion wakes, and the device's descriptor is readable.
+const BELL: u64 = u64::MAX;
+const DEVICE: u64 = u64::MAX - 1;
+/// A buffer that is longer is not kept: a report of very many zones.
+const KEEP_BYTES: u32 = 2 << 20;
+
+/// What the queues of a device have in common.
+pub(super) struct Shared {
+    pub(super) char_dev: File,
+    pub(super) disk: HostedDisk,
+    pub(super) params: Params,
+    /// Requests of a queue.
+    pub(super) depth: u16,
+    /// Commands of a queue at the device below.
+    pub(super) tags: u16,
+    pub(super) counters: Counters,
+    /// Of a device that was taken over.
+    pub(super) replay: Option<Replay>,
+}
+
+/// Wakes a thread that sleeps in its ring.
+struct Bell(File);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // An error says that it is raised already.
+        let _ = (&self.0).write(&1u64.to_ne_bytes());
+    }
+}
+
+/// Starts the thread of queue `number`: returns when it has fetched its requests, so that the device can be started.
+pub(super) fn spawn(
+    shared: &Arc<Shared>,
+    number: u16,
+    ended: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
+    let (ready, is_ready) = mpsc::channel();
+    let shared = shared.clone();
+    let body = move || {
+        // Called however this ends: whoever waits for requests on this queue must be told.
+        let _ended = Ended(Some(ended));
+        match Queue::new(shared, number) {
+            Ok(mut queue) => {
+                let _ = ready.send(Ok(()));
+                drop(ready);
+                // The driver has gone, or does not understand us: nothing can be answered any more.
+                let _ = queue.run();
+            }
+            Err(e) => {
+                let _ = ready.send(Err(e));
+            }
+        }
+    };
+    let cannot = |e: io::Error| {
+        Error::new(ErrorKind::Io, format!("a thread for a queue: {e}")).hint("fewer --queues")
+    };
+    let thread = std::thread::Builder::new().name(format!("zoneplug-q{number}"));
+    let thread = thread.spawn(body).map_err(cannot)?;
+    match is_ready.recv() {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(e)) => Err(e),
+        Err(_) => Err(cannot(io::ErrorKind::BrokenPipe.into())),
+    }
+}
+
+struct Ended<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for Ended<F> {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.take() {
+            f();
+        }
+    }
+}
+
+/// A request in the hands of this queue.
+struct Slot {
+    request: Request,
+    /// Kept from request to request.
+    buf: Option<AlignedBuf>,
+}
+
+struct Queue {
+    shared: Arc<Shared>,
+    number: u16,
+    ring: QueueRing,
+    descriptors: Descriptors,
+    client: Client,
+    bell: Arc<Bell>,
+    waker: Waker,
+    slots: Vec<Option<Slot>>,
+    pool: BioPool,
+    list: Bios,
+    done: Bios,
+    /// Tags that the driver has taken back.
+    gone: u16,
+    /// Polls that the ring has.
+    polls_bell: bool,
+    polls_device: bool,
+}
+
+impl Queue {
+    fn new(shared: Arc<Shared>, number: u16) -> Result<Queue, Error> {
+        let failed = |what: &'static str| {
+            move |e: io::Error| {
+                Error::new(ErrorKind::Io, format!("queue {number}: {what}: {e}"))
+                    .hint("a smaller --depth, or fewer --queues")
+                    .source(e)
+            }
+        };
+        let depth = shared.depth;
+        let bell = Arc::new(Bell(eventfd().map_err(failed("no event counter"))?));
+        let mut queue = Queue {
+            number,
+            ring: QueueRing::new(depth).map_err(failed("no ring"))?,
+            descriptors: Descriptors::map(&shared.char_dev, number, depth)
+                .map_err(failed("no descriptors"))?,
+            client: shared.disk.open_client(u32::from(depth), shared.tags)?,
+            waker: Waker::from(bell.clone()),
+            bell,
+            slots: (0..depth).map(|_| None).collect(),
+            pool: BioPool::new(usize::from(depth)),
+            list: Bios::with_capacity(usize::from(depth)),
+            done: Bios::with_capacity(usize::from(depth)),
+            gone: 0,
+            polls_bell: false,
+            polls_device: false,
+            shared,
+        };
+        for tag in 0..depth {
+            queue.command(abi::FETCH_REQ, tag, 0, 0).map_err(failed("a fetch"))?;
+        }
+        queue.ring.submit().map_err(failed("fetches"))?;
+        // One that was refused is answered at once; the others wait for requests, and there are none before the start.
+        if let Some((_, r)) = queue.ring.answer()
+            && r < 0
+        {
+            return Err(failed("the driver refuses fetches")(io::Error::from_raw_os_error(-r)));
+        }
+        Ok(queue)
+    }
+
+    fn command(&mut self, op: u32, tag: u16, result: i32, append: u64) -> io::Result<()> {
+        let cmd = abi::io_cmd(self.number, tag, result, append);
+        self.ring.command(&self.shared.char_dev, op, cmd, u64::from(tag))
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        loop {
+            let mut progress = self.take_answers()?;
+            if !self.list.is_empty() {
+                progress |= self.client.submit(&mut self.list) > 0;
+            }
+            progress |= self.take_done()?;
+            if progress {
+                continue;
+            }
+            if self.gone == self.shared.depth {
+                return Ok(());
+            }
+            self.sleep()?;
+        }
+    }
+
+    /// Looks at what came out of the ring.
+    fn take_answers(&mut self) -> io::Result<bool> {
+        let mut any = false;
+        while let Some((id, result)) = self.ring.answer() {
+            any = true;
+            match id {
+                BELL => {
+                    self.polls_bell = false;
+                    // An error says that nobody raised it.
+                    let _ = (&self.bell.0).read(&mut [0; 8]);
+                }
+                DEVICE => self.polls_device = false,
+                // The tag, and a request in its descriptor.
+                tag if result == 0 => self.begin(tag as u16)?,
+                // `UBLK_IO_RES_ABORT`: the device stops.
+                _ => self.gone += 1,
+            }
+        }
+        Ok(any)
+    }
+
+    /// Makes a BIO of a request.
+    fn begin(&mut self, tag: u16) -> io::Result<()> {
+        let request = match Request::of(self.descriptors.get(tag), &self.shared.params) {
+            Ok(request) => request,
+            Err(errno) => return self.command(abi::COMMIT_AND_FETCH_REQ, tag, -errno, 0),
+        };
+        let old = self.slots[usize::from(tag)].take().and_then(|s| s.buf);
+        let mut slot = Slot { request, buf: old };
+        if request.bytes > 0 {
+            let fits = |b: &AlignedBuf| b.len() >= request.bytes;
+            let buf = slot.buf.take().filter(fits);
+            let mut buf = buf.unwrap_or_else(|| {
+                AlignedBuf::zeroed(request.bytes.next_power_of_two().max(1 << 16))
+            });
+            if request.brings_data() {
+                let at = abi::data_offset(self.number, tag);
+                sys::copy(&self.shared.char_dev, Way::Fetch, at, &mut buf, request.bytes)?;
+            }
+            slot.buf = Some(buf);
+        }
+        let mut done_sectors = 0;
+        if let Some(replay) = &self.shared.replay {
+            let buf = slot.buf.as_ref().filter(|_| request.bytes > 0);
+            done_sectors = replay.done_before(&request, buf, &self.shared.disk);
+        }
+        let mut bio = self.pool.get();
+        let io = match &slot.buf {
+            // SAFETY: the buffer goes into its slot below, which keeps it until the BIO has come back, and `finish` asks then
+            // whether it is late; `drop` hands what is left to the lane.
+            Some(buf) if request.bytes > 0 => unsafe { sys::lend(buf, request.bytes) },
+            _ => IoBuf::empty(),
+        };
+        bio.set(request.op, request.sector, request.len_sectors, io);
+        bio.flags = request.flags;
+        bio.token = u64::from(tag);
+        self.slots[usize::from(tag)] = Some(slot);
+        if done_sectors > 0 {
+            self.shared.counters.replayed.fetch_add(1, Ordering::Relaxed);
+            if done_sectors == request.len_sectors {
+                let answer = request.result(Status::Ok);
+                self.pool.put(bio);
+                return self.command(abi::COMMIT_AND_FETCH_REQ, tag, answer, 0);
+            }
+            bio.sector = request.sector.plus(u64::from(done_sectors));
+            bio.len_sectors -= done_sectors;
+            if request.bytes > 0 {
+                bio.buf = bio.buf.slice(done_sectors << 9, request.bytes - (done_sectors << 9));
+            }
+        }
+        self.list.push_back(bio);
+        Ok(())
+    }
+
+    /// Gives back what has finished.
+    fn take_done(&mut self) -> io::Result<bool> {
+        if self.client.outstanding() == 0 {
+            return Ok(false);
+        }
+        self.client.poll(&mut self.done);
+        let any = !self.done.is_empty();
+        while let Some(bio) = self.done.pop_front() {
+            let (tag, mut status, landed) = (bio.token as u16, bio.status, bio.sector);
+            let Some(slot) = &mut self.slots[usize::from(tag)] else { continue };
+            let request = slot.request;
+            slot.buf = self.client.reclaim(&bio, slot.buf.take());
+            self.pool.put(bio);
+            if request.wants_data() && status.is_ok() {
+                let at = abi::data_offset(self.number, tag);
+                let stored = slot.buf.as_mut().map(|buf| {
+                    sys::copy(&self.shared.char_dev, Way::Store, at, buf, request.bytes)
+                });
+                if !matches!(stored, Some(Ok(()))) {
+                    status = Status::Io;
+                }
+            }
+            if slot.buf.as_ref().is_some_and(|b| b.len() > KEEP_BYTES) {
+                slot.buf = None;
+            }
+            self.shared.counters.count(&request, status);
+            let append = match request.op {
+                zoneplug_core::Op::ZoneAppend if status.is_ok() => landed,
+                zoneplug_core::Op::ZoneAppend => request.sector,
+                _ => Sector(0),
+            };
+            self.command(abi::COMMIT_AND_FETCH_REQ, tag, request.result(status), append.0)?;
+        }
+        Ok(any)
+    }
+
+    /// Hands over what was answered, and waits for requests and completions.
+    fn sleep(&mut self) -> io::Result<()> {
+        if self.client.outstanding() == 0 && self.list.is_empty() {
+            return self.ring.wait(None);
+        }
+        let armed = self.client.arm_fd(&self.waker);
+        let Some(fd) = armed else { return self.ring.submit() };
+        // Once more, after arming: what finished before is seen here, what finishes later wakes.
+        if !self.take_done()? {
+            if !self.polls_bell {
+                self.ring.poll(self.bell.0.as_raw_fd(), BELL)?;
+                self.polls_bell = true;
+            }
+            if let Some(fd) = fd
+                && !self.polls_device
+            {
+                self.ring.poll(fd, DEVICE)?;
+                self.polls_device = true;
+            }
+            self.ring.wait(fd.map(|_| TICK))?;
+        }
+        self.client.disarm();
+        Ok(())
+    }
+}
+
+impl Drop for Queue {
+    /// Usually nothing is in flight: the driver ends a queue when all is answered.
+    fn drop(&mut self) {
+        let bufs = self.slots.drain(..).flatten().filter_map(|s| s.buf);
+        self.client.keep_buffers(bufs);
+    }
+}

@@ -1,0 +1,65 @@
+//! What is to be written before a block device goes: the kernel fails whatever comes once it has begun to remove a device that
+//! can be taken over, and with that what file systems and the page cache still hold.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Has file systems on `device` and its page cache written. Returns where it is mounted.
+pub(super) fn settle(device: &Path) -> Vec<PathBuf> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = mounts_of(&table, &device.to_string_lossy());
+    for mount in &mounts {
+        if let Ok(dir) = File::open(mount) {
+            // SAFETY: a call without pointers. What it cannot write it could not be told otherwise either.
+            unsafe { libc::syncfs(dir.as_raw_fd()) };
+        }
+    }
+    if let Ok(file) = File::open(device) {
+        let _ = file.sync_all();
+    }
+    mounts
+}
+
+/// The mount points of `source` in the text of mountinfo (proc(5)): ID PARENT MAJ:MIN ROOT POINT OPTIONS ... - TYPE SOURCE OPTIONS.
+fn mounts_of(table: &str, source: &str) -> Vec<PathBuf> {
+    let of = |line: &str| {
+        let (left, right) = line.split_once(" - ")?;
+        (right.split(' ').nth(1)? == source).then(|| unescape(left.split(' ').nth(4)?))?
+    };
+    let mut found: Vec<PathBuf> = table.lines().filter_map(of).collect();
+    found.dedup();
+    found
+}
+
+/// Undoes the octal escapes of blanks and backslashes.
+fn unescape(text: &str) -> Option<PathBuf> {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&b, tail)) = rest.split_first() {
+        rest = tail;
+        if b != b'\\' {
+            out.push(b);
+            continue;
+        }
+        let (digits, tail) = rest.split_at_checked(3)?;
+        out.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()?);
+        rest = tail;
+    }
+    Some(PathBuf::from(String::from_utf8(out).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_found_by_their_source() {
+        let table = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+                     40 22 0:35 / /mnt/a\\040b rw,relatime shared:9 - btrfs /dev/ublkb0 rw,space_cache=v2\n\
+                     41 22 0:36 / /mnt/c rw - btrfs /dev/ublkb01 rw\n\
+                     broken line\n";
+        assert_eq!(mounts_of(table, "/dev/ublkb0"), [PathBuf::from("/mnt/a b")]);
+        assert!(mounts_of(table, "/dev/ublkb1").is_empty());
+    }
+}

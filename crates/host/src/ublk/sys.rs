@@ -1,0 +1,223 @@
+//! System calls of this room. All that is `unsafe` here is the call itself, and the promise to the kernel that what an entry of
+//! a ring points to outlives it.
+
+use super::abi::{self, IO_DESC_LEN, IoDesc};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+use zoneplug_buf::{AlignedBuf, IoBuf};
+
+/// The ring that control commands go through: they need the long entries.
+pub(super) struct ControlRing(IoUring<squeue::Entry128, cqueue::Entry>);
+
+impl ControlRing {
+    pub(super) fn new() -> io::Result<ControlRing> {
+        IoUring::<squeue::Entry128, cqueue::Entry>::builder().build(4).map(ControlRing)
+    }
+
+    /// Sends one command with the memory that it reads or fills, and waits for its answer.
+    pub(super) fn call(
+        &mut self,
+        file: &File,
+        op: u32,
+        mut cmd: abi::CtrlCmd,
+        buf: &mut [u8],
+    ) -> io::Result<()> {
+        if !buf.is_empty() {
+            cmd.addr = buf.as_mut_ptr() as u64;
+            cmd.len = buf.len() as u16;
+        }
+        let fd = types::Fd(file.as_raw_fd());
+        let entry = opcode::UringCmd80::new(fd, op).cmd(cmd.encode()).build();
+        // SAFETY: `buf` is borrowed until the answer has come, and nothing else is pointed to.
+        let pushed = unsafe { self.0.submission().push(&entry) };
+        pushed.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
+        loop {
+            match self.0.submit_and_wait(1) {
+                Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+                _ => {}
+            }
+            if let Some(answer) = self.0.completion().next() {
+                return match answer.result() {
+                    0.. => Ok(()),
+                    e => Err(io::Error::from_raw_os_error(-e)),
+                };
+            }
+        }
+    }
+}
+
+/// The descriptors of a queue's requests, which the driver writes.
+pub(super) struct Descriptors {
+    ptr: *mut libc::c_void,
+    len: usize,
+    depth: u16,
+}
+
+// SAFETY: shared memory of the process; only read, and by copying.
+unsafe impl Send for Descriptors {}
+
+impl Descriptors {
+    pub(super) fn map(char_dev: &File, queue: u16, depth: u16) -> io::Result<Descriptors> {
+        let len = (usize::from(depth) * IO_DESC_LEN).next_multiple_of(page_size());
+        let at = (u64::from(queue) * abi::DESCRIPTORS_STRIDE) as libc::off_t;
+        let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_POPULATE);
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let ptr =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, char_dev.as_raw_fd(), at) };
+        if ptr == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Descriptors { ptr, len, depth })
+    }
+
+    /// The request of a tag that the driver has handed over.
+    pub(super) fn get(&self, tag: u16) -> IoDesc {
+        assert!(tag < self.depth, "a tag of this queue");
+        let mut b = [0; IO_DESC_LEN];
+        // SAFETY: inside the mapping, which is as long as `depth` descriptors; the driver writes one only before it hands the
+        // tag over.
+        unsafe {
+            let from = self.ptr.cast::<u8>().add(usize::from(tag) * IO_DESC_LEN);
+            std::ptr::copy_nonoverlapping(from, b.as_mut_ptr(), IO_DESC_LEN);
+        }
+        IoDesc::decode(&b)
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        // SAFETY: mapped above with this length.
+        unsafe { libc::munmap(self.ptr, self.len) };
+    }
+}
+
+pub(super) fn page_size() -> usize {
+    // SAFETY: a call without pointers.
+    let n = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(n).unwrap_or(4096)
+}
+
+/// Lends a buffer to a BIO.
+///
+/// # Safety
+///
+/// The buffer is kept, and not looked at, until the BIO has come back and is not late.
+pub(super) unsafe fn lend(buf: &AlignedBuf, len: u32) -> IoBuf {
+    // SAFETY: the caller's promise.
+    unsafe { buf.io() }.slice(0, len)
+}
+
+/// Which way data of a request move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From the request into the buffer.
+    Fetch,
+    /// From the buffer into the request.
+    Store,
+}
+
+/// Copies the first `len` bytes between a buffer and the request whose data are at `at`.
+pub(super) fn copy(
+    char_dev: &File,
+    way: Way,
+    at: u64,
+    buf: &mut AlignedBuf,
+    len: u32,
+) -> io::Result<()> {
+    // SAFETY: the buffer is borrowed for longer than the list of its pieces is used.
+    let Some(piece) = unsafe { buf.io() }.slice(0, len).segments().next() else { return Ok(()) };
+    let mut moved = 0;
+    while moved < piece.len {
+        let (fd, left) = (char_dev.as_raw_fd(), piece.len - moved);
+        let at = (at + moved as u64) as libc::off_t;
+        let ptr = piece.ptr.wrapping_add(moved).cast::<libc::c_void>();
+        // SAFETY: `left` bytes from `ptr` on are of the buffer.
+        let n = unsafe {
+            match way {
+                Way::Fetch => libc::pread(fd, ptr, left, at),
+                Way::Store => libc::pwrite(fd, ptr, left, at),
+            }
+        };
+        match n {
+            1.. => moved += n as usize,
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => match io::Error::last_os_error() {
+                e if e.kind() == io::ErrorKind::Interrupted => {}
+                e => return Err(e),
+            },
+        }
+    }
+    Ok(())
+}
+
+/// The ring of a queue: what the driver hands over comes out of it, and so do wake-ups.
+pub(super) struct QueueRing(IoUring);
+
+impl QueueRing {
+    /// For the thread that calls this.
+    pub(super) fn new(depth: u16) -> io::Result<QueueRing> {
+        // A commit for each tag and two polls.
+        let entries = (u32::from(depth) + 2).next_power_of_two();
+        IoUring::builder().setup_coop_taskrun().setup_single_issuer().build(entries).map(QueueRing)
+    }
+
+    /// Fetches the first request of a tag, or the next one after the result of the last.
+    pub(super) fn command(
+        &mut self,
+        char_dev: &File,
+        op: u32,
+        cmd: [u8; abi::IO_CMD_LEN],
+        id: u64,
+    ) -> io::Result<()> {
+        let fd = types::Fd(char_dev.as_raw_fd());
+        self.push(&opcode::UringCmd16::new(fd, op).cmd(cmd).build().user_data(id))
+    }
+
+    /// Tells once when `fd` is readable.
+    pub(super) fn poll(&mut self, fd: RawFd, id: u64) -> io::Result<()> {
+        let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
+        self.push(&entry.user_data(id))
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: the entries of this room point to no memory.
+        if unsafe { self.0.submission().push(entry) }.is_ok() {
+            return Ok(());
+        }
+        self.submit()?;
+        // SAFETY: as above.
+        unsafe { self.0.submission().push(entry) }
+            .map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
+    }
+
+    /// Hands what was pushed to the kernel, without waiting.
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        allowed(self.0.submit())
+    }
+
+    /// Hands what was pushed to the kernel, and waits for an answer, at most `most`.
+    pub(super) fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
+        let Some(most) = most else { return allowed(self.0.submit_and_wait(1)) };
+        let time = types::Timespec::from(most);
+        let args = types::SubmitArgs::new().timespec(&time);
+        allowed(self.0.submitter().submit_with_args(1, &args))
+    }
+
+    /// The next answer: its id and its result.
+    pub(super) fn answer(&mut self) -> Option<(u64, i32)> {
+        self.0.completion().next().map(|e| (e.user_data(), e.result()))
+    }
+}
+
+/// Errors that only say that the wait is over.
+fn allowed(r: io::Result<usize>) -> io::Result<()> {
+    match r {
+        Err(e) if !matches!(e.raw_os_error(), Some(libc::EINTR | libc::ETIME | libc::EBUSY)) => {
+            Err(e)
+        }
+        _ => Ok(()),
+    }
+}
