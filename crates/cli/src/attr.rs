@@ -1,15 +1,18 @@
-//! `zoneplug attr | zone-wplugs`: what can be seen of the layer, under the names that Linux gives it.
+//! `zoneplug attr | zone-wplugs`: what can be seen of the layer, under the names that Linux gives it; of a disk that is opened for
+//! the command, or of one that another process serves.
 
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;
+use crate::live::{self, AttributeShown, Request, Server};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Flags of `zoneplug attr`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttrArgs {
-    /// The disk
+    /// The disk: a specification, or ublkb0 for one that is served
     #[arg(value_name = "DISK")]
     spec: String,
 
@@ -20,6 +23,10 @@ pub(crate) struct AttrArgs {
     /// A new value
     #[arg(value_name = "VALUE", requires = "name")]
     value: Option<String>,
+
+    /// The socket of the server, if the disk is served and the socket is not in /run/zoneplug
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 
     /// Print one JSON document
     #[arg(long)]
@@ -32,14 +39,68 @@ struct Shown {
     writable: bool,
 }
 
+/// Where the layer is that is looked at.
+enum Target {
+    /// In this process.
+    Own(Box<Opened>),
+    /// In another, by this name.
+    Live(Server, String),
+}
+
+impl Target {
+    fn open(disk: &str, socket: Option<&Path>) -> Result<Target, Failure> {
+        Ok(match live::find(disk, socket)? {
+            Some(server) => Target::Live(server, live::name_of(disk).to_owned()),
+            None => Target::Own(Box::new(Opened::new(disk, Use::Look)?)),
+        })
+    }
+
+    fn attributes(&mut self) -> Result<Vec<AttributeShown>, Failure> {
+        match self {
+            Target::Own(opened) => {
+                Ok(opened.disk.disk().attributes().iter().map(AttributeShown::of).collect())
+            }
+            Target::Live(server, disk) => {
+                let all = server.ask(&Request::Attributes { disk: disk.clone() })?;
+                Ok(serde_json::from_value(all)?)
+            }
+        }
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+        match self {
+            Target::Own(opened) => opened.disk.set_attribute(name, value)?,
+            Target::Live(server, disk) => {
+                let (disk, name, value) = (disk.clone(), name.to_owned(), value.to_owned());
+                server.ask(&Request::Set { disk, name, value })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn plugs(&mut self) -> Result<String, Failure> {
+        match self {
+            Target::Own(opened) => {
+                let mut text = String::new();
+                // Writing to a string does not fail.
+                let _ = opened.disk.disk().zone_wplugs(&mut text);
+                Ok(text)
+            }
+            Target::Live(server, disk) => {
+                let text = server.ask(&Request::ZoneWplugs { disk: disk.clone() })?;
+                Ok(serde_json::from_value(text)?)
+            }
+        }
+    }
+}
+
 /// Lists, shows or sets attributes.
 pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let opened = Opened::new(&args.spec, Use::Look)?;
-    let disk = opened.disk.disk();
+    let mut target = Target::open(&args.spec, args.socket.as_deref())?;
+    let all = target.attributes()?;
     let Some(name) = &args.name else {
-        let all = disk.attributes();
         if args.json {
-            let map: BTreeMap<&str, Shown> = all
+            let map: BTreeMap<String, Shown> = all
                 .into_iter()
                 .map(|a| (a.name, Shown { value: a.value, writable: a.writable }))
                 .collect();
@@ -52,9 +113,10 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
         }
         return Ok(());
     };
+    let was = all.into_iter().find(|a| a.name == *name).map(|a| a.value);
     if let Some(value) = &args.value {
-        let was = disk.attribute(name).unwrap_or_default();
-        opened.disk.set_attribute(name, value)?;
+        target.set(name, value)?;
+        let was = was.unwrap_or_default();
         if args.json {
             let map = BTreeMap::from([("name", name.as_str()), ("was", &was), ("value", value)]);
             serde_json::to_writer(&mut *out, &map)?;
@@ -66,16 +128,19 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
             "zoned_qd1_policy" => "policy".to_owned(),
             other => other.replace('_', "-"),
         };
+        let holder = match target {
+            Target::Own(_) => "this process has the disk",
+            Target::Live(..) => "the disk is served",
+        };
         return Ok(writeln!(
             out,
-            "{name}: {was} -> {value}, for as long as this process has the disk; {key}={value} in a \
+            "{name}: {was} -> {value}, for as long as {holder}; {key}={value} in a \
              specification sets it for each use"
         )?);
     }
-    let Some(value) = disk.attribute(name) else {
+    let Some(value) = was else {
         // Its error names those that there are.
-        disk.set_attribute(name, "")?;
-        return Ok(());
+        return target.set(name, "");
     };
     if args.json {
         serde_json::to_writer(&mut *out, &BTreeMap::from([("name", name), ("value", &value)]))?;
@@ -87,9 +152,13 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
 /// Flags of `zoneplug zone-wplugs`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PlugArgs {
-    /// The disk
+    /// The disk: a specification, or ublkb0 for one that is served
     #[arg(value_name = "DISK")]
     spec: String,
+
+    /// The socket of the server, if the disk is served and the socket is not in /run/zoneplug
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 
     /// Print one JSON document
     #[arg(long)]
@@ -98,10 +167,7 @@ pub(crate) struct PlugArgs {
 
 /// The plugs, in the form of Linux's `zone_wplugs`.
 pub(crate) fn zone_wplugs(args: &PlugArgs, out: &mut dyn Write) -> Result<(), Failure> {
-    let disk = Opened::new(&args.spec, Use::Look)?;
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = disk.disk.disk().zone_wplugs(&mut text);
+    let text = Target::open(&args.spec, args.socket.as_deref())?.plugs()?;
     if !args.json {
         return Ok(write!(out, "{text}")?);
     }

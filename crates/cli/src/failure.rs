@@ -30,6 +30,14 @@ pub(crate) enum Kind {
     BrokenPipe = 0,
 }
 
+impl Kind {
+    /// The kind of an exit code.
+    pub(crate) fn from_code(code: u8) -> Kind {
+        let all = [Kind::Usage, Kind::Device, Kind::NotSupported];
+        all.into_iter().find(|k| *k as u8 == code).unwrap_or(Kind::Io)
+    }
+}
+
 /// The exit codes, for the help.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
@@ -59,6 +67,11 @@ impl Failure {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Its kind, what is wrong and what to try.
+    pub(crate) fn parts(&self) -> (Kind, &str, &str) {
+        (self.kind, &self.what, self.hint.as_deref().unwrap_or("zoneplug --help"))
     }
 
     /// Adds what had been done when it failed.

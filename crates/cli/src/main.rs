@@ -12,6 +12,7 @@
 //! | `manage.rs` | `zoneplug reset`, `open`, `close`, `finish`, `flush`, `resync` |
 //! | `copy/` | `zoneplug write`, `read`, `append` |
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
+//! | `serve/`, `status.rs`, `live.rs` | `zoneplug serve`, `status`; disks that another process serves |
 //! | `pages.rs`, `trace.rs` | `zoneplug completions`, `man`; `--trace` |
 //! | `modelled.rs` | disks in virtual time: ways to open them, runs on all processors |
 //! | `bench/` | `zoneplug bench` |
@@ -36,13 +37,16 @@ mod create;
 mod disk;
 mod failure;
 mod info;
+mod live;
 mod manage;
 mod modelled;
 mod pages;
 mod replay;
 mod report;
 mod reproduce;
+mod serve;
 mod sim;
+mod status;
 mod term;
 mod trace;
 mod window;
@@ -66,6 +70,7 @@ Examples:
   zoneplug bench --disk sim-smr30 --rw randwrite --bs 1M --iodepth 64 --policy off,fifo,clook
   zoneplug replay trace.txt --disk sim-smr30 --disk sim-zns1 --policy off,fifo,clook+300us
   zoneplug reproduce smr30 --html report.html
+  zoneplug serve --ublk disk.zbd
   zoneplug info mem,zones=512,zone-size=64M,conv=16,max-open=14";
 
 /// Ordered writes at any queue depth for zoned disks, in user space.
@@ -158,12 +163,26 @@ enum Command {
     /// Check the file of a disk, and repair it
     #[command(after_help = failure::EXIT_CODES)]
     Check(create::CheckArgs),
+    /// Serve disks as zoned block devices of this machine: /dev/ublkbN
+    ///
+    /// On Linux 6.6 or newer, as root. Stays in the foreground and prints a line for each disk once all are there; systemd is told
+    /// with Type=notify. SIGINT, SIGTERM and SIGHUP remove the devices when what was written is durable; a second one ends at
+    /// once. When the process dies otherwise, Linux keeps the devices of disks that outlive it (files, drives) and their I/O
+    /// waits, until the same command is started again and goes on.
+    #[command(after_help = failure::EXIT_CODES)]
+    Serve(serve::Args),
+    /// Show which disks are served, and what they did
+    #[command(after_help = failure::EXIT_CODES)]
+    Status(status::Args),
     /// List, show or set the attributes of a disk
+    ///
+    /// Of one that is served, ublkb0 or /dev/ublkb0, while it is in use.
     #[command(after_help = failure::EXIT_CODES)]
     Attr(attr::AttrArgs),
     /// Show the plugs, as Linux shows its own in zone_wplugs
     ///
-    /// A disk that is opened for this command has plugs for its partly written zones.
+    /// A disk that is opened for this command has plugs for its partly written zones; one that is served (ublkb0) is shown
+    /// as it is in use.
     #[command(after_help = failure::EXIT_CODES)]
     ZoneWplugs(attr::PlugArgs),
     /// Print the completions of a shell
@@ -212,6 +231,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Flush(args) => manage::flush(args)?,
         Command::Resync(args) => manage::resync(args, &mut out)?,
         Command::Check(args) => create::check(args, &mut out)?,
+        Command::Serve(args) => serve::run(args, &mut out)?,
+        Command::Status(args) => status::run(args, &mut out)?,
         Command::Attr(args) => attr::attr(args, &mut out)?,
         Command::ZoneWplugs(args) => attr::zone_wplugs(args, &mut out)?,
         Command::Completions(args) => pages::completions(args, Cli::command(), &mut out)?,

@@ -1,0 +1,221 @@
+//! Disks that another process serves: the words of its socket, and how the other commands find it.
+//!
+//! A server listens on a Unix socket in `/run/zoneplug`, or where `--socket` says. A client sends one line of JSON and gets one
+//! back; it may go on with further lines.
+
+use crate::failure::{Failure, Kind};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use zoneplug_core::disk::Attribute;
+
+/// Where servers have their sockets.
+pub(crate) const DIRECTORY: &str = "/run/zoneplug";
+/// How long a server may take to answer. A change of an attribute may have to drain the disk.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest line: the plugs of a large disk, and room.
+const MAX_LINE: u64 = 64 << 20;
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// Which disks there are, and what they did.
+    Status {},
+    /// The attributes of a disk.
+    Attributes { disk: String },
+    /// Sets an attribute.
+    Set { disk: String, name: String, value: String },
+    /// The plugs of a disk.
+    ZoneWplugs { disk: String },
+}
+
+/// What it is answered.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    Ok(Value),
+    Error(Wrong),
+}
+
+/// A failure, on its way from the server to the client's stderr.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Wrong {
+    pub(crate) code: u8,
+    pub(crate) what: String,
+    #[serde(rename = "try")]
+    pub(crate) hint: String,
+}
+
+/// A served disk, as `zoneplug status` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Shown {
+    /// `ublkb0`.
+    pub(crate) name: String,
+    pub(crate) spec: String,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) zones: u32,
+    pub(crate) zone_bytes: u64,
+    pub(crate) pid: u32,
+    /// Taken over from a server that had died.
+    pub(crate) recovered: bool,
+    pub(crate) reads: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) writes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) others: u64,
+    pub(crate) errors: u64,
+    pub(crate) replayed: u64,
+    /// BIOs that wait in plugs.
+    pub(crate) waiting: u64,
+    pub(crate) live_plugs: u32,
+}
+
+/// An attribute of a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AttributeShown {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    pub(crate) writable: bool,
+}
+
+impl AttributeShown {
+    pub(crate) fn of(a: &Attribute) -> AttributeShown {
+        AttributeShown { name: a.name.to_owned(), value: a.value.clone(), writable: a.writable }
+    }
+}
+
+/// The name of a disk: that of its file in `/dev`.
+pub(crate) fn name_of(disk: &str) -> &str {
+    disk.strip_prefix("/dev/").unwrap_or(disk)
+}
+
+/// Whether an argument can only be the name of a served disk.
+fn is_name(disk: &str) -> bool {
+    let number = name_of(disk).strip_prefix("ublkb");
+    number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// A connection to a server.
+pub(crate) struct Server {
+    stream: BufReader<UnixStream>,
+}
+
+impl Server {
+    pub(crate) fn connect(path: &Path) -> io::Result<Server> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Server { stream: BufReader::new(stream) })
+    }
+
+    /// Asks, and waits for the answer.
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Value, Failure> {
+        let gone = |e: io::Error| {
+            Failure::new(Kind::Device, format!("the server of this disk does not answer: {e}"))
+                .hint("zoneplug status; the server may have ended")
+        };
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).map_err(gone)?;
+        let mut line = String::new();
+        (&mut self.stream).take(MAX_LINE).read_line(&mut line).map_err(gone)?;
+        match serde_json::from_str(&line) {
+            Ok(Answer::Ok(value)) => Ok(value),
+            Ok(Answer::Error(w)) => Err(Failure::new(Kind::from_code(w.code), w.what).hint(w.hint)),
+            Err(_) => Err(gone(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// The disks that it serves.
+    pub(crate) fn disks(&mut self) -> Result<Vec<Shown>, Failure> {
+        Ok(serde_json::from_value(self.ask(&Request::Status {})?)?)
+    }
+}
+
+/// The sockets of servers: the one that was named, or all.
+pub(crate) fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
+    if let Some(path) = named {
+        return vec![path.to_owned()];
+    }
+    let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = entries.map(|e| e.path()).collect();
+    all.retain(|p| p.extension().is_some_and(|e| e == "sock"));
+    all.sort();
+    all
+}
+
+/// All servers that answer. One that was named and does not is an error; so is one that may not be asked.
+pub(crate) fn servers(named: Option<&Path>) -> Result<Vec<Server>, Failure> {
+    let mut found = Vec::new();
+    for path in sockets(named) {
+        match Server::connect(&path) {
+            Ok(server) => found.push(server),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                let what = format!("{} may not be asked: {e}", path.display());
+                return Err(Failure::new(Kind::Device, what).hint("as root"));
+            }
+            // Left by a server that was killed.
+            Err(_) if named.is_none() => {}
+            Err(e) => {
+                let what = format!("no server listens on {}: {e}", path.display());
+                return Err(Failure::new(Kind::Device, what)
+                    .hint("the --socket that zoneplug serve was given"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The server of a disk, if the argument names a served one: `/dev/ublkb0`, `ublkb0`, or with a socket that was named whatever is
+/// served there. `None`: it is a specification to be opened.
+pub(crate) fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, Failure> {
+    if !is_name(disk) && socket.is_none() {
+        return Ok(None);
+    }
+    for mut server in servers(socket)? {
+        if server.disks()?.iter().any(|d| d.name == name_of(disk)) {
+            return Ok(Some(server));
+        }
+    }
+    if !is_name(disk) || Path::new("/dev").join(name_of(disk)).exists() && socket.is_none() {
+        // A block device that somebody else serves is one like any other.
+        return Ok(None);
+    }
+    Err(nobody(disk))
+}
+
+/// The failure to find a disk among those that are served.
+pub(crate) fn nobody(disk: &str) -> Failure {
+    Failure::new(Kind::Device, format!("nobody serves {}", name_of(disk)))
+        .hint("zoneplug status shows what is served")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_device_names_are_served_disks() {
+        for name in ["ublkb0", "/dev/ublkb12"] {
+            assert!(is_name(name), "{name}");
+        }
+        for spec in ["mem,zones=8", "ublkb", "disk.zbd", "/dev/sda", "ublkb0.zbd", "null"] {
+            assert!(!is_name(spec), "{spec}");
+        }
+    }
+
+    #[test]
+    fn requests_are_lines_that_a_person_can_write() {
+        let of = |s: &str| serde_json::from_str::<Request>(s);
+        assert_eq!(of(r#"{"cmd":"status"}"#).ok(), Some(Request::Status {}));
+        let set = of(r#"{"cmd":"set","disk":"ublkb0","name":"nomerges","value":"1"}"#).ok();
+        let (disk, name, value) = ("ublkb0".into(), "nomerges".into(), "1".into());
+        assert_eq!(set, Some(Request::Set { disk, name, value }));
+        assert!(of(r#"{"cmd":"stop"}"#).is_err());
+        assert!(of(r#"{"cmd":"status","disk":"x"}"#).is_err());
+    }
+}

@@ -1,0 +1,225 @@
+//! `zoneplug serve`: disks as block devices of this machine's Linux, until a signal comes.
+
+mod notify;
+mod socket;
+
+use crate::disk::Named;
+use crate::failure::{Failure, Kind};
+use socket::{Served, Socket};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use zoneplug_core::{Bytes, Sector};
+use zoneplug_host::signals::{Event, Signals};
+use zoneplug_host::ublk::{Ublk, UblkCounters, UblkDisk, UblkOptions, outlives_its_server};
+use zoneplug_host::{BlockingDisk, HostedDisk};
+
+/// Flags of `zoneplug serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A disk to serve as /dev/ublkbN: po2@disk.zbd,qd1=1. Repeat it for more disks
+    #[arg(long, value_name = "SPEC", required_unless_present = "remove")]
+    ublk: Vec<String>,
+
+    /// The number N of the first disk, and from there on of the others; without it the next free ones
+    #[arg(long, value_name = "N")]
+    id: Option<u32>,
+
+    /// Queues of each disk, each with a thread
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    queues: Option<u16>,
+
+    /// Requests of each queue
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    depth: u16,
+
+    /// Have Linux remove the devices when this process dies, instead of keeping them for one that is started again
+    #[arg(long)]
+    no_recovery: bool,
+
+    /// The socket for zoneplug status, attr and zone-wplugs, instead of one in /run/zoneplug
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Remove a device whose server has died and will not be started again
+    #[arg(long, value_name = "DEVICE", conflicts_with = "ublk")]
+    remove: Option<String>,
+}
+
+/// A device and its disk, from start to end.
+struct Device {
+    disk: HostedDisk,
+    spec: String,
+    /// `None` once it is stopped.
+    device: Arc<Mutex<Option<UblkDisk>>>,
+    path: PathBuf,
+}
+
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    if let Some(device) = &args.remove {
+        return remove(device, out);
+    }
+    // Before any thread is there.
+    let signals = Signals::block()
+        .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
+    let ublk = Ublk::open()?;
+    let mut devices = Vec::new();
+    for (i, spec) in args.ublk.iter().enumerate() {
+        match start(&ublk, spec, args, i as u32, &signals) {
+            Ok(device) => devices.push(device),
+            Err(f) => {
+                // All or none: whoever starts this again starts all of them.
+                let _ = stop(devices);
+                return Err(f);
+            }
+        }
+    }
+    let served = devices.iter().map(Device::served).collect();
+    let socket = match Socket::open(args.socket.as_deref(), Arc::new(served)) {
+        Ok(socket) => socket,
+        Err(f) => {
+            let _ = stop(devices);
+            return Err(f);
+        }
+    };
+    for d in &devices {
+        // Nobody may read it.
+        let _ = writeln!(out, "{}", d.line());
+    }
+    let _ = out.flush();
+    notify::ready();
+    let ended = wait(&signals, &devices);
+    notify::stopping();
+    drop(socket);
+    // A second signal ends this at once; what Linux then does with the devices depends on --no-recovery.
+    let impatient = std::thread::Builder::new().name("zoneplug-signals".to_owned());
+    let _ = impatient.spawn(move || {
+        loop {
+            if let Ok(Event::Signal(signal)) = signals.wait() {
+                std::process::exit(128 + signal);
+            }
+        }
+    });
+    stop(devices)?;
+    ended
+}
+
+/// Opens a disk and has it served.
+fn start(
+    ublk: &Ublk,
+    spec: &str,
+    args: &Args,
+    nth: u32,
+    signals: &Signals,
+) -> Result<Device, Failure> {
+    let named = Named::open(spec)?;
+    let usual = UblkOptions::default();
+    let options = UblkOptions {
+        id: args.id.map(|id| id + nth),
+        queues: args.queues.unwrap_or(usual.queues),
+        depth: args.depth,
+        tags: named.tags,
+        recovery: !args.no_recovery,
+    };
+    let disk = HostedDisk::open(named.device, named.config)?;
+    let notifier = signals.notifier();
+    let device = ublk.serve(&disk, spec, &options, move || notifier.notify())?;
+    let path = device.path();
+    Ok(Device { disk, spec: spec.to_owned(), device: Arc::new(Mutex::new(Some(device))), path })
+}
+
+impl Device {
+    fn recovered(&self) -> bool {
+        lock(&self.device).as_ref().is_some_and(UblkDisk::recovered)
+    }
+
+    /// `/dev/ublkb0  po2@disk.zbd  1G, 8 zones of 128M`.
+    fn line(&self) -> String {
+        let g = self.disk.disk().geometry();
+        let zone = Sector(u64::from(g.zone_sectors())).to_bytes();
+        let (zones, size) = (g.nr_zones(), g.capacity_bytes());
+        let whole = g.capacity_bytes().0 / zone.0 * zone.0;
+        let mut line =
+            format!("{}  {}  {size}, {zones} zones of {zone}", self.path.display(), self.spec);
+        if whole != size.0 {
+            line += &format!(", shown without the shorter last one: {}", Bytes(whole));
+        }
+        if self.recovered() {
+            line += ", taken over";
+        } else if !outlives_its_server(&self.spec) {
+            line += ", in memory: gone when this process ends";
+        }
+        line
+    }
+
+    fn served(&self) -> Served {
+        let device = self.device.clone();
+        let name = self.path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        Served {
+            name: name.to_owned(),
+            spec: self.spec.clone(),
+            disk: self.disk.clone(),
+            recovered: self.recovered(),
+            counters: Box::new(move || {
+                lock(&device).as_ref().map_or_else(UblkCounters::default, UblkDisk::counters)
+            }),
+        }
+    }
+}
+
+/// Waits until a signal asks for the end, or a device ends by itself.
+fn wait(signals: &Signals, devices: &[Device]) -> Result<(), Failure> {
+    loop {
+        match signals.wait() {
+            Ok(Event::Signal(_)) => return Ok(()),
+            Ok(Event::Notified) => {
+                let gone = devices
+                    .iter()
+                    .find(|d| lock(&d.device).as_ref().is_some_and(|device| !device.is_served()));
+                if let Some(d) = gone {
+                    let what = format!("{} was stopped by somebody else", d.path.display());
+                    return Err(Failure::new(Kind::Device, what).hint("dmesg; start it again"));
+                }
+            }
+            Err(e) => return Err(Failure::io(format!("signals: {e}")).hint("start it again")),
+        }
+    }
+}
+
+/// Removes all devices and makes everything durable. The first failure is told, but all are removed.
+fn stop(devices: Vec<Device>) -> Result<(), Failure> {
+    let mut result = Ok(());
+    for d in devices {
+        let Some(device) = lock(&d.device).take() else { continue };
+        for mounted in device.settle() {
+            let (path, on) = (d.path.display(), mounted.display());
+            eprintln!(
+                "zoneplug: {path} is mounted on {on}, and is removed now; its data were written first"
+            );
+        }
+        let stopped = device.stop().map_err(Failure::from);
+        let flushed = flush(&d.disk);
+        result = result.and(stopped).and(flushed);
+    }
+    result
+}
+
+fn flush(disk: &HostedDisk) -> Result<(), Failure> {
+    BlockingDisk::new(disk)?.flush()?;
+    Ok(())
+}
+
+/// Removes a device that nobody serves.
+fn remove(device: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    let name = Path::new(device).file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    let number = name.strip_prefix("ublkb").unwrap_or(name).parse().map_err(|_| {
+        Failure::usage(format!("{device} is not a ublk device")).hint("--remove /dev/ublkb0")
+    })?;
+    Ublk::open()?.remove(number)?;
+    Ok(writeln!(out, "/dev/ublkb{number} is removed")?)
+}

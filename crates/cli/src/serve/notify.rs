@@ -1,0 +1,27 @@
+//! What systemd is told (sd_notify(3)): that the disks are there, and that they go. Without `NOTIFY_SOCKET` nothing is done.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+fn tell(text: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let bytes = path.as_encoded_bytes();
+    let address = match bytes.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    // Whoever does not listen is not told.
+    if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
+        let _ = socket.send_to_addr(text.as_bytes(), &address);
+    }
+}
+
+/// All devices are there.
+pub(super) fn ready() {
+    tell("READY=1\n");
+}
+
+/// A signal has come.
+pub(super) fn stopping() {
+    tell("STOPPING=1\n");
+}

@@ -1,0 +1,93 @@
+//! `zoneplug status`: what the servers of this machine serve.
+
+use crate::failure::Failure;
+use crate::live::{self, Shown};
+use std::io::Write;
+use std::path::PathBuf;
+use zoneplug_core::Bytes;
+
+/// Flags of `zoneplug status`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A disk, as in ublkb0; all without one
+    #[arg(value_name = "DISK")]
+    disk: Option<String>,
+
+    /// The socket of one server, instead of all in /run/zoneplug
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut all: Vec<Shown> = Vec::new();
+    for mut server in live::servers(args.socket.as_deref())? {
+        all.extend(server.disks()?);
+    }
+    all.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+    if let Some(disk) = &args.disk {
+        all.retain(|d| d.name == live::name_of(disk));
+        if all.is_empty() {
+            return Err(live::nobody(disk));
+        }
+    }
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &all)?;
+        return Ok(writeln!(out)?);
+    }
+    if all.is_empty() {
+        return Ok(writeln!(out, "nothing is served; zoneplug serve --ublk SPEC serves a disk")?);
+    }
+    for d in &all {
+        show(d, out)?;
+    }
+    Ok(())
+}
+
+/// A number of bytes for people.
+fn about(bytes: u64) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    match units.iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) => format!("{:.1}{unit}", bytes as f64 / (1u64 << shift) as f64),
+        None => bytes.to_string(),
+    }
+}
+
+fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
+    let (size, zone) = (Bytes(d.capacity_bytes), Bytes(d.zone_bytes));
+    writeln!(out, "/dev/{}  {}", d.name, d.spec)?;
+    let taken = if d.recovered { ", taken over from a server that had died" } else { "" };
+    writeln!(out, "  {size}, {} zones of {zone}, process {}{taken}", d.zones, d.pid)?;
+    writeln!(
+        out,
+        "  {} reads ({}), {} writes ({}), {} others, {} errors",
+        d.reads,
+        about(d.read_bytes),
+        d.writes,
+        about(d.written_bytes),
+        d.others,
+        d.errors
+    )?;
+    let replayed = match d.replayed {
+        0 => String::new(),
+        n => format!(", {n} found done by the last server"),
+    };
+    writeln!(out, "  {} plugs, {} BIOs wait in them{replayed}", d.live_plugs, d.waiting)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_for_people() {
+        assert_eq!(about(0), "0");
+        assert_eq!(about(1536), "1.5K");
+        assert_eq!(about(3 << 30), "3.0G");
+    }
+}
