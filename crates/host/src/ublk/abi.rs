@@ -32,6 +32,7 @@ pub(super) const GET_PARAMS: u32 = ctrl(false, 0x09);
 pub(super) const START_USER_RECOVERY: u32 = ctrl(true, 0x10);
 pub(super) const END_USER_RECOVERY: u32 = ctrl(true, 0x11);
 pub(super) const GET_FEATURES: u32 = ctrl(false, 0x13);
+pub(super) const DEL_DEV_ASYNC: u32 = ctrl(false, 0x14);
 
 /// Commands to `/dev/ublkcN`.
 pub(super) const FETCH_REQ: u32 = ioc(true, 0x20, IO_CMD_LEN as u32);
@@ -272,6 +273,7 @@ mod tests {
         assert_eq!(START_USER_RECOVERY, 0xc020_7510);
         assert_eq!(END_USER_RECOVERY, 0xc020_7511);
         assert_eq!(GET_FEATURES, 0x8020_7513);
+        assert_eq!(DEL_DEV_ASYNC, 0x8020_7514);
         assert_eq!(FETCH_REQ, 0xc010_7520);
         assert_eq!(COMMIT_AND_FETCH_REQ, 0xc010_7521);
     }

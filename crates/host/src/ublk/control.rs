@@ -6,11 +6,15 @@ use crate::lane::lock;
 use std::fs::File;
 use std::io;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 use zoneplug_core::{Error, ErrorKind};
 
 const PATH: &str = "/dev/ublk-control";
 /// The first Linux that has zoned ublk disks.
 const LINUX: (u32, u32) = (6, 6);
+/// How long a removed device usually has its number, and how often that is looked for.
+const MOMENT: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(5);
 /// What a zoned disk needs of the driver.
 const NEEDED: u64 = abi::F_ZONED | abi::F_USER_COPY | abi::F_CMD_IOCTL_ENCODE;
 
@@ -182,9 +186,24 @@ impl Control {
         self.plain(abi::STOP_DEV, dev_id, 0, "it does not stop")
     }
 
-    /// Frees the number. Returns when nobody has `/dev/ublkcN` open.
+    /// Frees the number: at once, unless somebody still has the block device, as a file system that is mounted does; then when
+    /// he has let go of it. Nobody waits for that here, but for the usual moment.
     pub(super) fn delete(&self, dev_id: u32) -> Result<(), Error> {
-        self.plain(abi::DEL_DEV, dev_id, 0, "it cannot be removed")
+        let cmd = CtrlCmd { dev_id, ..CtrlCmd::default() };
+        match self.call(abi::DEL_DEV_ASYNC, cmd, &mut []) {
+            // Before Linux 6.9 there is only the command that waits.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
+                self.plain(abi::DEL_DEV, dev_id, 0, "it cannot be removed")
+            }
+            Err(e) => Err(failed(&format!("ublk device {dev_id}: it cannot be removed"), e)),
+            Ok(()) => {
+                let end = Instant::now() + MOMENT;
+                while self.info(dev_id)?.is_some() && Instant::now() < end {
+                    std::thread::sleep(LOOK);
+                }
+                Ok(())
+            }
+        }
     }
 
     pub(super) fn start_recovery(&self, dev_id: u32) -> Result<(), Error> {
