@@ -46,11 +46,17 @@ impl Signals {
     /// Takes the signals. To be called before threads are started: they inherit it.
     pub fn block() -> io::Result<Signals> {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: `set` is initialised by the first call and lives across the others; the descriptor is new, hence ours.
+        // SAFETY: `set` is initialised by the first call and lives across the others; all zeroes is a value of `old`; the
+        // descriptor is new, hence ours.
         let signals = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                libc::sigaddset(set.as_mut_ptr(), signal);
+                // One that is ignored from the start, as nohup(1) and shells do it, stays so.
+                let mut old = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+                let known = libc::sigaction(signal, std::ptr::null(), old.as_mut_ptr()) == 0;
+                if !(known && old.assume_init().sa_sigaction == libc::SIG_IGN) {
+                    libc::sigaddset(set.as_mut_ptr(), signal);
+                }
             }
             let r = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
             if r != 0 {

@@ -105,8 +105,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             }
         }
     });
-    stop(devices)?;
-    ended
+    // What ended it is told rather than what came of that.
+    let stopped = stop(devices);
+    ended.and(stopped)
 }
 
 /// Opens a disk and has it served.
@@ -157,6 +158,24 @@ impl Device {
         line
     }
 
+    /// Whether it has ended by itself.
+    fn look(&self) -> Result<(), Failure> {
+        let device = lock(&self.device);
+        let (path, hint) =
+            (self.path.display(), "start it again; dmesg has what the kernel says of it");
+        match device.as_ref() {
+            Some(d) if d.failure().is_some() => {
+                let why = d.failure().unwrap_or_default();
+                Err(Failure::io(format!("{path}: {why}")).hint(hint))
+            }
+            Some(d) if !d.is_served() => {
+                let what = format!("{path} was stopped by somebody else");
+                Err(Failure::new(Kind::Device, what).hint(hint))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn served(&self) -> Served {
         let device = self.device.clone();
         let name = self.path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -178,12 +197,8 @@ fn wait(signals: &Signals, devices: &[Device]) -> Result<(), Failure> {
         match signals.wait() {
             Ok(Event::Signal(_)) => return Ok(()),
             Ok(Event::Notified) => {
-                let gone = devices
-                    .iter()
-                    .find(|d| lock(&d.device).as_ref().is_some_and(|device| !device.is_served()));
-                if let Some(d) = gone {
-                    let what = format!("{} was stopped by somebody else", d.path.display());
-                    return Err(Failure::new(Kind::Device, what).hint("dmesg; start it again"));
+                for d in devices {
+                    d.look()?;
                 }
             }
             Err(e) => return Err(Failure::io(format!("signals: {e}")).hint("start it again")),

@@ -25,8 +25,10 @@ mod request;
 mod settle;
 mod sys;
 
+use crate::file::{Access, FileDisk};
 use crate::hosted::HostedDisk;
-use crate::spec::base_of;
+use crate::lane::lock;
+use crate::spec::{base_of, file_of};
 use abi::DevInfo;
 use control::Control;
 use queue::Shared;
@@ -35,8 +37,8 @@ use request::Request;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zoneplug_core::{Error, ErrorKind, Op, Status};
@@ -138,13 +140,27 @@ pub fn outlives_its_server(spec: &str) -> bool {
     !(kind == "null" || kind == "mem" || kind == "sim" || kind.starts_with("sim-"))
 }
 
-/// What a device is known by after its server has died: the specification (FNV-1a). Never 0, which other servers leave there.
+/// What a device is known by after its server has died (FNV-1a of it): which disk it is, and the layers on it. Never 0, which
+/// other servers leave there.
 fn mark(spec: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325;
-    for b in b"zoneplug ".iter().chain(spec.as_bytes()) {
+    for b in b"zoneplug ".iter().chain(identity(spec).as_bytes()) {
         hash = (hash ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
     }
     hash.max(1)
+}
+
+/// The layers of a specification and its disk: the UUID of one in a file, the path of another, whatever it is called here.
+fn identity(spec: &str) -> String {
+    let base = base_of(spec);
+    let layers = &spec[..spec.len() - base.len()];
+    let kind = base.split(',').next().unwrap_or_default();
+    let path = std::path::Path::new(kind);
+    let uuid = || FileDisk::open(path, Access::ReadOnly).ok().map(|d| d.identity().uuid);
+    let disk = file_of(spec).and_then(|_| uuid()).unwrap_or_else(|| {
+        path.canonicalize().map_or_else(|_| kind.to_owned(), |p| p.display().to_string())
+    });
+    format!("{layers}{disk}")
 }
 
 impl Ublk {
@@ -285,6 +301,7 @@ impl Ublk {
             depth: info.queue_depth,
             tags: options.tags.unwrap_or(info.queue_depth).min(info.queue_depth),
             counters: Counters::default(),
+            failure: Mutex::default(),
             replay,
         });
         let mut device = UblkDisk {
@@ -391,6 +408,12 @@ impl UblkDisk {
         self.threads.iter().all(|t| !t.is_finished())
     }
 
+    /// Why a queue has ended though the device has not: what Linux has given it will not be answered any more. The process should
+    /// end then: Linux sees the device without a server.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.as_ref().and_then(|s| lock(&s.failure).clone())
+    }
+
     /// What it has done.
     pub fn counters(&self) -> UblkCounters {
         let Some(shared) = &self.shared else { return UblkCounters::default() };
@@ -426,7 +449,14 @@ impl UblkDisk {
     }
 
     fn end(&mut self) -> Result<(), Error> {
+        let failure = self.failure();
         let Some(shared) = self.shared.take() else { return Ok(()) };
+        if let Some(why) = failure {
+            // To stop it is to wait for answers that will not come.
+            self.threads.clear();
+            return Err(Error::new(ErrorKind::Io, format!("/dev/ublkb{}: {why}", self.id))
+                .hint("start it again; dmesg has what the kernel says of it"));
+        }
         let stopped = self.control.stop(self.id);
         if stopped.is_err() && self.is_served() {
             // Its threads would wait for ever.
@@ -450,6 +480,7 @@ impl Drop for UblkDisk {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::CreateOptions;
 
     #[test]
     fn only_what_outlives_its_server_is_taken_over() {
@@ -461,10 +492,33 @@ mod tests {
         }
     }
 
+    /// Two disks of the same name in different directories, and one that took another's place, are not each other.
     #[test]
-    fn a_mark_is_of_one_specification() {
-        assert_eq!(mark("a.zbd"), mark("a.zbd"));
-        assert_ne!(mark("a.zbd"), mark("b.zbd"));
+    fn a_mark_is_of_a_disk_and_the_layers_on_it() {
+        let dir = std::env::temp_dir().join(format!("zoneplug-mark-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("a.zbd");
+        let text = path.display().to_string();
+        let create = || {
+            let _ = std::fs::remove_file(&path);
+            let opts = CreateOptions {
+                zones: Some(4),
+                zone_size: Some(1 << 20),
+                ..CreateOptions::default()
+            };
+            crate::file::create(&path, &opts, false).unwrap();
+            mark(&text)
+        };
+        let first = create();
+        let open = HostedDisk::open_spec(&text).unwrap();
+        assert_eq!(first, mark(&text), "also while it is open");
+        drop(open);
+        assert_eq!(first, mark(&format!("{text},qd1=1")), "attributes are not part of it");
+        assert_eq!(first, mark(&dir.join("./a.zbd").display().to_string()));
+        assert_ne!(first, mark(&format!("po2@{text}")));
+        assert_ne!(first, create(), "another disk in its place");
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_ne!(mark("/dev/a"), mark("/dev/b"));
         assert_ne!(mark(""), 0);
     }
 }

@@ -10,12 +10,13 @@ use super::request::Request;
 use super::sys::{self, Descriptors, QueueRing, Way};
 use crate::client::{Client, TICK};
 use crate::hosted::HostedDisk;
+use crate::lane::lock;
 use crate::sleep::eventfd;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use zoneplug_buf::{AlignedBuf, IoBuf};
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     /// Commands of a queue at the device below.
     pub(super) tags: u16,
     pub(super) counters: Counters,
+    /// Why a queue ended though the device did not.
+    pub(super) failure: Mutex<Option<String>>,
     /// Of a device that was taken over.
     pub(super) replay: Option<Replay>,
 }
@@ -58,7 +61,7 @@ pub(super) fn spawn(
     ended: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
     let (ready, is_ready) = mpsc::channel();
-    let shared = shared.clone();
+    let (shared, failed) = (shared.clone(), shared.clone());
     let body = move || {
         // Called however this ends: whoever waits for requests on this queue must be told.
         let _ended = Ended(Some(ended));
@@ -66,8 +69,10 @@ pub(super) fn spawn(
             Ok(mut queue) => {
                 let _ = ready.send(Ok(()));
                 drop(ready);
-                // The driver has gone, or does not understand us: nothing can be answered any more.
-                let _ = queue.run();
+                if let Err(e) = queue.run() {
+                    let mut failure = lock(&failed.failure);
+                    failure.get_or_insert_with(|| format!("queue {number}: {e}"));
+                }
             }
             Err(e) => {
                 let _ = ready.send(Err(e));
@@ -200,7 +205,9 @@ impl Queue {
                 // The tag, and a request in its descriptor.
                 tag if result == 0 => self.begin(tag as u16)?,
                 // `UBLK_IO_RES_ABORT`: the device stops.
-                _ => self.gone += 1,
+                _ if result == -libc::ENODEV => self.gone += 1,
+                // It does not take an answer, so the request that it was for will never end.
+                _ => return Err(io::Error::from_raw_os_error(result.abs())),
             }
         }
         Ok(any)
@@ -222,7 +229,11 @@ impl Queue {
             });
             if request.brings_data() {
                 let at = abi::data_offset(self.number, tag);
-                sys::copy(&self.shared.char_dev, Way::Fetch, at, &mut buf, request.bytes)?;
+                let fetched =
+                    sys::copy(&self.shared.char_dev, Way::Fetch, at, &mut buf, request.bytes);
+                if fetched.is_err() {
+                    return self.command(abi::COMMIT_AND_FETCH_REQ, tag, -libc::EIO, 0);
+                }
             }
             slot.buf = Some(buf);
         }
