@@ -16,7 +16,8 @@ pub enum Event {
     Notified,
 }
 
-/// SIGINT, SIGTERM and SIGHUP, taken from their usual effect for this thread and those that it starts from then on.
+/// SIGINT, SIGTERM and, unless it is ignored, SIGHUP, taken from their usual effect for this thread and those that it starts
+/// from then on.
 ///
 /// ```
 /// use zoneplug_host::signals::{Event, Signals};
@@ -50,13 +51,14 @@ impl Signals {
         // descriptor is new, hence ours.
         let signals = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                // One that is ignored from the start, as nohup(1) and shells do it, stays so.
-                let mut old = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-                let known = libc::sigaction(signal, std::ptr::null(), old.as_mut_ptr()) == 0;
-                if !(known && old.assume_init().sa_sigaction == libc::SIG_IGN) {
-                    libc::sigaddset(set.as_mut_ptr(), signal);
-                }
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+            // One that is ignored from the start, as nohup(1) does it, stays so. Shells do that to the SIGINT of what they run in
+            // the background, where it must work nevertheless.
+            let mut old = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+            let known = libc::sigaction(libc::SIGHUP, std::ptr::null(), old.as_mut_ptr()) == 0;
+            if !(known && old.assume_init().sa_sigaction == libc::SIG_IGN) {
+                libc::sigaddset(set.as_mut_ptr(), libc::SIGHUP);
             }
             let r = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
             if r != 0 {

@@ -68,24 +68,23 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let signals = Signals::block()
         .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
     let ublk = Ublk::open()?;
+    // All or none: whoever starts this again starts all of them. What is wrong with a disk shows before any is served.
+    let mut disks = Vec::new();
+    for spec in &args.ublk {
+        let named = Named::open(spec)?;
+        disks.push((HostedDisk::open(named.device, named.config)?, spec, named.tags));
+    }
     let mut devices = Vec::new();
-    for (i, spec) in args.ublk.iter().enumerate() {
-        match start(&ublk, spec, args, i as u32, &signals) {
+    for (i, (disk, spec, tags)) in disks.into_iter().enumerate() {
+        match start(&ublk, disk, spec, &options(args, i as u32, tags), &signals) {
             Ok(device) => devices.push(device),
-            Err(f) => {
-                // All or none: whoever starts this again starts all of them.
-                let _ = stop(devices);
-                return Err(f);
-            }
+            Err(f) => return Err(give_up(devices, f)),
         }
     }
     let served = devices.iter().map(Device::served).collect();
     let socket = match Socket::open(args.socket.as_deref(), Arc::new(served)) {
         Ok(socket) => socket,
-        Err(f) => {
-            let _ = stop(devices);
-            return Err(f);
-        }
+        Err(f) => return Err(give_up(devices, f)),
     };
     for d in &devices {
         // Nobody may read it.
@@ -110,28 +109,44 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     ended.and(stopped)
 }
 
-/// Opens a disk and has it served.
-fn start(
-    ublk: &Ublk,
-    spec: &str,
-    args: &Args,
-    nth: u32,
-    signals: &Signals,
-) -> Result<Device, Failure> {
-    let named = Named::open(spec)?;
+/// How the nth disk is served.
+fn options(args: &Args, nth: u32, tags: Option<u16>) -> UblkOptions {
     let usual = UblkOptions::default();
-    let options = UblkOptions {
+    UblkOptions {
         id: args.id.map(|id| id + nth),
         queues: args.queues.unwrap_or(usual.queues),
         depth: args.depth,
-        tags: named.tags,
+        tags,
         recovery: !args.no_recovery,
-    };
-    let disk = HostedDisk::open(named.device, named.config)?;
+    }
+}
+
+/// Has a disk served.
+fn start(
+    ublk: &Ublk,
+    disk: HostedDisk,
+    spec: &str,
+    options: &UblkOptions,
+    signals: &Signals,
+) -> Result<Device, Failure> {
     let notifier = signals.notifier();
-    let device = ublk.serve(&disk, spec, &options, move || notifier.notify())?;
+    let device = ublk.serve(&disk, spec, options, move || notifier.notify())?;
     let path = device.path();
     Ok(Device { disk, spec: spec.to_owned(), device: Arc::new(Mutex::new(Some(device))), path })
+}
+
+/// Removes what was served when a further step failed; what was taken over is left as it was found, for somebody uses it.
+fn give_up(devices: Vec<Device>, failure: Failure) -> Failure {
+    for d in &devices {
+        if d.recovered()
+            && let Some(device) = lock(&d.device).take()
+        {
+            device.abandon();
+        }
+    }
+    // The failure is what there is to be told.
+    let _ = stop(devices);
+    failure
 }
 
 impl Device {

@@ -164,9 +164,12 @@ fn identity(spec: &str) -> String {
 }
 
 impl Ublk {
-    /// Opens the control device, and says what is missing where that does not work.
+    /// Opens the control device, and says what is missing where that does not work. To be called before the disks are opened that
+    /// are to be served: this thread, and those that it starts from then on, no longer write out pages when memory is short.
     pub fn open() -> Result<Ublk, Error> {
-        Ok(Ublk { control: Arc::new(Control::open()?) })
+        let control = Arc::new(Control::open()?);
+        sys::never_write_out_pages();
+        Ok(Ublk { control })
     }
 
     /// Serves `disk`, which was opened from `spec`: returns when the block device is there. `ended` is called from a thread of
@@ -218,14 +221,21 @@ impl Ublk {
     fn abandoned(&self, spec: &str, options: &UblkOptions) -> Result<Option<DevInfo>, Error> {
         let mark = mark(spec);
         let end = Instant::now() + PATIENCE;
-        let numbers = match options.id {
-            Some(id) => vec![id],
-            None => control::device_numbers(),
-        };
-        for id in numbers {
+        for id in control::device_numbers() {
             while let Some(info) = self.control.info(id)? {
                 let ours = info.mark == mark && info.flags & abi::F_USER_RECOVERY != 0;
                 match info.state {
+                    abi::S_DEV_QUIESCED if ours && options.id.is_some_and(|wish| wish != id) => {
+                        return Err(Error::new(
+                            ErrorKind::Busy,
+                            format!(
+                                "Linux has this disk as /dev/ublkb{id}, which waits for its server"
+                            ),
+                        )
+                        .hint(format!(
+                            "--id {id}, or none; zoneplug serve --remove /dev/ublkb{id}"
+                        )));
+                    }
                     abi::S_DEV_QUIESCED if ours => return Ok(Some(info)),
                     // The kernel is about to find out that its server has died.
                     abi::S_DEV_LIVE if ours && Instant::now() < end => std::thread::sleep(LOOK),
@@ -441,9 +451,9 @@ impl UblkDisk {
         self.end()
     }
 
-    /// Leaves the device to the next server: this one could not take it over. Its threads stay until this process ends, which
-    /// it should, for the kernel then sees the device without a server again.
-    fn abandon(mut self) {
+    /// Leaves the device to the next server. Its threads stay until this process ends, which it should soon: Linux then sees the
+    /// device without a server, and keeps it if it can be taken over.
+    pub fn abandon(mut self) {
         self.shared = None;
         self.threads.clear();
     }

@@ -94,6 +94,16 @@ impl Drop for Descriptors {
     }
 }
 
+/// Keeps this thread, and those that it starts, from waiting for the I/O that they serve: when memory is short the kernel would
+/// have them write out pages, of their own block device too (`PR_SET_IO_FLUSHER`, prctl(2)). Without the capability for it
+/// nothing changes.
+pub(super) fn never_write_out_pages() {
+    // linux/prctl.h; the libc crate has no name for it.
+    const PR_SET_IO_FLUSHER: libc::c_int = 57;
+    // SAFETY: a call without pointers.
+    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1 as libc::c_ulong, 0, 0, 0) };
+}
+
 pub(super) fn page_size() -> usize {
     // SAFETY: a call without pointers.
     let n = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
