@@ -22,7 +22,7 @@ const LAYERS: [&str; 6] = ["po2", "linear", "stripe", "crypt", "delay", "trace"]
 /// Most layers of a stack.
 const MAX_LEVELS: usize = 16;
 /// Between devices that are joined.
-const JOINER: char = '%';
+pub(crate) const JOINER: char = '%';
 /// Most tags of a queue.
 const MAX_TAGS: u64 = 4096;
 
@@ -35,7 +35,7 @@ fn is_path(kind: &str) -> bool {
 }
 
 /// The first layer of a specification, and what it is on: of `po2@mem,zones=8` these are `po2` and `mem,zones=8`.
-fn split_layer(text: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_layer(text: &str) -> Option<(&str, &str)> {
     let (layer, rest) = text.split_once('@')?;
     let kind = layer.split(',').next().unwrap_or_default();
     // A path may have an @ too.
@@ -59,7 +59,7 @@ pub fn base_of(mut text: &str) -> &str {
 }
 
 /// Whether a layer is on several devices. A *linear* that says which zones is a cut, of one.
-fn joins(layer: &str) -> bool {
+pub(crate) fn joins(layer: &str) -> bool {
     let mut words = layer.split(',');
     match words.next() {
         Some("stripe") => true,
@@ -80,7 +80,7 @@ fn has_joins(mut text: &str) -> bool {
 }
 
 /// Every device of a specification.
-fn bases(text: &str) -> Vec<&str> {
+pub(crate) fn bases(text: &str) -> Vec<&str> {
     let mut text = text;
     while let Some((layer, rest)) = split_layer(text) {
         if joins(layer) {

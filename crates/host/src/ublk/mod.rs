@@ -28,7 +28,7 @@ mod sys;
 use crate::file::{Access, FileDisk};
 use crate::hosted::HostedDisk;
 use crate::lane::lock;
-use crate::spec::{base_of, file_of};
+use crate::spec::{JOINER, bases, file_of, joins, split_layer};
 use abi::DevInfo;
 use control::Control;
 use queue::Shared;
@@ -133,11 +133,13 @@ pub struct Ublk {
     control: Arc<Control>,
 }
 
-/// Whether what a specification names outlives the process that has it open: only then is there anything for another server to
-/// take over.
+/// Whether all that a specification names outlives the process that has it open: only then is there anything for another server
+/// to take over.
 pub fn outlives_its_server(spec: &str) -> bool {
-    let kind = base_of(spec).split(',').next().unwrap_or_default();
-    !(kind == "null" || kind == "mem" || kind == "sim" || kind.starts_with("sim-"))
+    bases(spec).iter().all(|base| {
+        let kind = base.split(',').next().unwrap_or_default();
+        !(kind == "null" || kind == "mem" || kind == "sim" || kind.starts_with("sim-"))
+    })
 }
 
 /// What a device is known by after its server has died (FNV-1a of it): which disk it is, and the layers on it. Never 0, which
@@ -150,17 +152,21 @@ fn mark(spec: &str) -> u64 {
     hash.max(1)
 }
 
-/// The layers of a specification and its disk: the UUID of one in a file, the path of another, whatever it is called here.
+/// The layers of a specification and its disks: the UUID of one in a file, the path of another, whatever it is called here.
 fn identity(spec: &str) -> String {
-    let base = base_of(spec);
-    let layers = &spec[..spec.len() - base.len()];
-    let kind = base.split(',').next().unwrap_or_default();
+    if let Some((layer, rest)) = split_layer(spec) {
+        let below: Vec<String> = match joins(layer) {
+            true => rest.split(JOINER).map(identity).collect(),
+            false => vec![identity(rest)],
+        };
+        return format!("{layer}@{}", below.join(&JOINER.to_string()));
+    }
+    let kind = spec.split(',').next().unwrap_or_default();
     let path = std::path::Path::new(kind);
     let uuid = || FileDisk::open(path, Access::ReadOnly).ok().map(|d| d.identity().uuid);
-    let disk = file_of(spec).and_then(|_| uuid()).unwrap_or_else(|| {
+    file_of(spec).and_then(|_| uuid()).unwrap_or_else(|| {
         path.canonicalize().map_or_else(|_| kind.to_owned(), |p| p.display().to_string())
-    });
-    format!("{layers}{disk}")
+    })
 }
 
 impl Ublk {
@@ -494,10 +500,17 @@ mod tests {
 
     #[test]
     fn only_what_outlives_its_server_is_taken_over() {
-        for spec in ["null", "mem,zones=8", "po2@mem,zone-size=96M", "sim-smr30", "sim,profile=x"] {
+        for spec in [
+            "null",
+            "mem,zones=8",
+            "po2@mem,zone-size=96M",
+            "sim-smr30",
+            "sim,profile=x",
+            "linear@d.zbd%mem",
+        ] {
             assert!(!outlives_its_server(spec), "{spec}");
         }
-        for spec in ["disk.zbd", "/srv/disk.zbd,io=ring", "po2@./d.zbd"] {
+        for spec in ["disk.zbd", "/srv/disk.zbd,io=ring", "po2@./d.zbd", "stripe@a.zbd%b.zbd"] {
             assert!(outlives_its_server(spec), "{spec}");
         }
     }
@@ -526,6 +539,8 @@ mod tests {
         assert_eq!(first, mark(&format!("{text},qd1=1")), "attributes are not part of it");
         assert_eq!(first, mark(&dir.join("./a.zbd").display().to_string()));
         assert_ne!(first, mark(&format!("po2@{text}")));
+        let joined = |other: &str| mark(&format!("linear@{text}%{other}"));
+        assert_ne!(joined("/b"), joined("/c"));
         assert_ne!(first, create(), "another disk in its place");
         std::fs::remove_dir_all(&dir).unwrap();
         assert_ne!(mark("/dev/a"), mark("/dev/b"));
