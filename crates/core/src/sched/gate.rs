@@ -110,24 +110,18 @@ impl Gate {
         if self.token != Token::Free {
             return Listed::Queued(ticket);
         }
-        let until = self
-            .ended
-            .filter(|_| manners.anticipation.0 > 0)
-            .map(|t| Nanos(t.0.saturating_add(manners.anticipation.0)));
-        match until {
-            Some(until)
-                if now < until
-                    && self.last != Some(zone)
-                    && manners.policy.stay()(&self.view(now, manners)) =>
-            {
-                let until = self.not_past_a_deadline(until, now, manners);
-                Listed::Wait(ticket, self.begin_wait(), until)
-            }
-            _ => {
-                self.token = Token::Taken;
-                Listed::Go(ticket)
-            }
+        self.token = Token::Taken;
+        if manners.anticipation.0 != 0
+            && let Some(ended) = self.ended
+            && let until = Nanos(ended.0.saturating_add(manners.anticipation.0))
+            && now < until
+            && self.last != Some(zone)
+            && manners.policy.stay()(&self.view(now, manners))
+        {
+            let until = self.not_past_a_deadline(until, now, manners);
+            return Listed::Wait(ticket, self.begin_wait(), until);
         }
+        Listed::Go(ticket)
     }
 
     fn push(&mut self, zone: ZoneNo, now: Nanos) -> u16 {
@@ -167,17 +161,25 @@ impl Gate {
             self.counters.drained[class] += 1;
             self.commands = 0;
         }
-        if self.listed.is_empty() {
+        let Some(highest) = self.listed.len().checked_sub(1) else {
             self.rest();
             return None;
-        }
-        let late = self.is_overdue(now, manners);
-        // A policy that is wrong is slow, not unsafe.
-        let pick = || manners.policy.pick()(&self.view(now, manners)).min(self.listed.len() - 1);
-        let i = if late { 0 } else { pick() };
-        let Candidate { zone, since, .. } = self.listed.remove(i);
+        };
+        // The default policy is not worth a view.
+        let first = highest == 0 || manners.policy == Policy::Fifo;
+        let i = if first || self.is_overdue(now, manners) {
+            0
+        } else {
+            // A policy that is wrong is slow, not unsafe.
+            manners.policy.pick()(&self.view(now, manners)).min(highest)
+        };
+        let (Candidate { zone, since, .. }, ticket) = if i == highest {
+            (self.listed.pop()?, self.tickets.pop()?)
+        } else {
+            (self.listed.remove(i), self.tickets.remove(i))
+        };
         self.since = since;
-        Some((zone, self.tickets.remove(i)))
+        Some((zone, ticket))
     }
 
     /// The token is free.
@@ -246,9 +248,11 @@ impl Gate {
             && !self.listed.is_empty()
             && !self.is_overdue(now, manners)
             && manners.policy.stay()(&self.view(now, manners));
-        let until = Nanos(now.0.saturating_add(manners.anticipation.0));
-        let until = self.not_past_a_deadline(until, now, manners);
-        wait.then(|| (self.begin_wait(), until))
+        wait.then(|| {
+            let until = Nanos(now.0.saturating_add(manners.anticipation.0));
+            let until = self.not_past_a_deadline(until, now, manners);
+            (self.begin_wait(), until)
+        })
     }
 
     /// A wait ends when the zone that was listed first is late.
