@@ -12,6 +12,9 @@ impl World {
         if self.is_freezing() {
             return self.knock();
         }
+        if self.has_cut_a_recovery() {
+            return;
+        }
         match self.rng.below(200) {
             0..=99 => self.write(),
             100..=117 => self.read(),

@@ -192,6 +192,8 @@ pub(crate) struct World {
     pub(crate) submitted: u64,
     /// Steps in which something was done to the world rather than asked of it.
     pub(crate) troubles: u64,
+    /// Reports that zones went on with after a failure, as far as they have been looked at.
+    pub(crate) recoveries: u64,
     pub(crate) cover: Coverage,
     pub(crate) trace: Vec<String>,
     pub(crate) tracing: bool,

@@ -239,6 +239,7 @@ impl World {
             completions: 0,
             submitted: 0,
             troubles: 0,
+            recoveries: 0,
             cover: Coverage::default(),
             trace: Vec::new(),
             tracing,

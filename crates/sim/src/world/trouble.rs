@@ -170,6 +170,20 @@ impl World {
         }
     }
 
+    /// Now and then the power goes while a zone is reported to go on after a failure: by chance alone that is rare.
+    pub(super) fn has_cut_a_recovery(&mut self) -> bool {
+        if self.config.zone_write_depth < 2 {
+            return false;
+        }
+        let reports = self.spy.ordered().reports;
+        let cut = reports > self.recoveries && self.rng.one_in(8);
+        self.recoveries = reports;
+        if cut {
+            self.power_cut();
+        }
+        cut
+    }
+
     /// The power goes and comes back, with the program or without it.
     pub(super) fn power_cut(&mut self) {
         if self.gone {
