@@ -27,9 +27,14 @@ fs_btrfs() {
     check "btrfs: mkfs, zoned" mkfs.btrfs -q -f -O zoned -m single -d single "$zoned" || return
     modprobe btrfs
     check "btrfs: is mounted" mount -t btrfs "$zoned" /mnt || return
+    local before
+    before=$(writes_of "$zoned")
     use btrfs btrfs check --readonly "$zoned"
+    local writes=$(($(writes_of "$zoned") - before))
+    if [ $writes -lt 8192 ]; then ok "btrfs: 256 MiB went in $writes writes"; else bad "btrfs: 256 MiB went in $writes writes"; fi
     again btrfs mount -t btrfs "$zoned" /mnt
 }
+writes_of() { awk '{ print $5 }' "/sys/block/$(block_name "$1")/stat"; }
 fs_f2fs() {
     blkzone reset "$zoned"
     plain

@@ -190,8 +190,10 @@ impl Params {
         put(&mut b, 0, (Self::LEN as u32).to_le_bytes());
         put(&mut b, 4, TYPES.to_le_bytes());
         put(&mut b, 8, self.attrs.to_le_bytes());
-        // Logical, physical, optimal and least.
-        put(&mut b, 12, [self.block_shift; 4]);
+        // Logical, physical, optimal and least. There is no field for "no optimum": what is less than a block counts as none,
+        // and what is a block makes btrfs write each block by itself (seen with 7.2).
+        let shift = self.block_shift;
+        put(&mut b, 12, [shift, shift, shift - 1, shift]);
         put(&mut b, 16, self.max_sectors.to_le_bytes());
         put(&mut b, 20, self.zone_sectors.to_le_bytes());
         put(&mut b, 24, self.dev_sectors.to_le_bytes());
@@ -324,7 +326,7 @@ mod tests {
         assert_eq!(Params::decode(&b), p);
         assert_eq!((b[0], b[4]), (108, 0b1011));
         assert_eq!(b[8], 0b1110);
-        assert_eq!(&b[12..16], &[12; 4]);
+        assert_eq!(&b[12..16], &[12, 12, 11, 12], "no optimum");
         assert_eq!(&b[44..48], &4096u32.to_le_bytes(), "discard granularity must not be 0");
         assert_eq!((b[52], b[56]), (77, 1), "one segment for each discard");
         assert_eq!((b[76], b[80], b[84]), (3, 4, 99));
