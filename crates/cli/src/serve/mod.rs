@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         }
     }
     let served = devices.iter().map(Device::served).collect();
-    let socket = match Socket::open(args.socket.as_deref(), Arc::new(served)) {
+    let socket = match Socket::open(args.socket.as_deref(), served) {
         Ok(socket) => socket,
         Err(f) => return Err(give_up(devices, f)),
     };

@@ -8,9 +8,9 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 use zoneplug_core::{Error, Sector};
 use zoneplug_host::HostedDisk;
 use zoneplug_host::ublk::UblkCounters;
@@ -21,6 +21,8 @@ const MAX_QUESTION: u64 = 64 << 10;
 const MAX_CONNECTIONS: usize = 32;
 /// How long a connection may say nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the end waits for questions that are being answered.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// A disk that is served.
 pub(super) struct Served {
@@ -58,14 +60,16 @@ impl Served {
     }
 }
 
-/// A socket that answers, until it is dropped.
+/// A socket that answers, until it is dropped. Its threads hold the disks only while they answer, so that a disk is closed
+/// when its server ends.
 pub(super) struct Socket {
     path: PathBuf,
+    disks: Arc<Vec<Served>>,
 }
 
 impl Socket {
     /// Makes the socket, at `path` or in the usual place under the number of this process, and answers on it from now on.
-    pub(super) fn open(path: Option<&Path>, disks: Arc<Vec<Served>>) -> Result<Socket, Failure> {
+    pub(super) fn open(path: Option<&Path>, disks: Vec<Served>) -> Result<Socket, Failure> {
         let usual = || PathBuf::from(format!("{}/{}.sock", live::DIRECTORY, std::process::id()));
         let path = path.map_or_else(usual, Path::to_owned);
         let failed = |e: io::Error| {
@@ -77,10 +81,12 @@ impl Socket {
         }
         sweep(&path).map_err(failed)?;
         let listener = UnixListener::bind(&path).map_err(failed)?;
-        let socket = Socket { path: path.clone() };
+        let disks = Arc::new(disks);
+        let for_answers = Arc::downgrade(&disks);
+        let socket = Socket { path: path.clone(), disks };
         // Whoever may change attributes may as well stop the server.
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).map_err(failed)?;
-        let body = move || listen(&listener, &disks);
+        let body = move || listen(&listener, &for_answers);
         std::thread::Builder::new()
             .name("zoneplug-socket".to_owned())
             .spawn(body)
@@ -92,6 +98,11 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
+        // Who is being answered has the disks too, for a moment.
+        let end = Instant::now() + LAST_ANSWERS;
+        while Arc::strong_count(&self.disks) > 1 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -111,7 +122,7 @@ fn sweep(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn listen(listener: &UnixListener, disks: &Arc<Vec<Served>>) {
+fn listen(listener: &UnixListener, disks: &Weak<Vec<Served>>) {
     let open = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -135,7 +146,7 @@ fn listen(listener: &UnixListener, disks: &Arc<Vec<Served>>) {
     }
 }
 
-fn converse(stream: UnixStream, disks: &[Served]) -> io::Result<()> {
+fn converse(stream: UnixStream, disks: &Weak<Vec<Served>>) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut out = stream.try_clone()?;
@@ -148,7 +159,11 @@ fn converse(stream: UnixStream, disks: &[Served]) -> io::Result<()> {
         }
         let whole = line.ends_with(b"\n");
         let answer = match serde_json::from_slice(&line) {
-            Ok(request) => answer(&request, disks),
+            Ok(request) => match disks.upgrade() {
+                Some(disks) => answer(&request, &disks),
+                // The server is ending.
+                None => return Ok(()),
+            },
             Err(e) => Err(Failure::usage(format!("not a question: {e}"))
                 .hint(r#"a line such as {"cmd":"status"}"#)),
         };
@@ -213,7 +228,7 @@ mod tests {
     static NEXT: AtomicU32 = AtomicU32::new(0);
 
     /// A server of two disks, without the kernel's side.
-    fn server() -> (Socket, Arc<Vec<Served>>) {
+    fn server() -> Socket {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("zoneplug-{}-{n}.sock", std::process::id()));
         let of = |i: u64, spec: &str| Served {
@@ -223,11 +238,9 @@ mod tests {
             recovered: i == 1,
             counters: Box::new(move || UblkCounters { reads: i, ..UblkCounters::default() }),
         };
-        let disks = Arc::new(vec![
-            of(0, "mem,zones=8,zone-size=1M"),
-            of(1, "null,zones=4,zone-size=2M,tags=4"),
-        ]);
-        (Socket::open(Some(&path), disks.clone()).unwrap(), disks)
+        let disks =
+            vec![of(0, "mem,zones=8,zone-size=1M"), of(1, "null,zones=4,zone-size=2M,tags=4")];
+        Socket::open(Some(&path), disks).unwrap()
     }
 
     fn ask(socket: &Socket, request: &Request) -> Result<Value, String> {
@@ -236,7 +249,7 @@ mod tests {
 
     #[test]
     fn status_shows_every_disk() {
-        let (socket, _) = server();
+        let socket = server();
         let all = Server::connect(&socket.path).unwrap().disks().unwrap();
         let names: Vec<(&str, u64, bool)> =
             all.iter().map(|d| (&*d.name, d.reads, d.recovered)).collect();
@@ -248,8 +261,8 @@ mod tests {
     /// T1, Q9: on a disk in use.
     #[test]
     fn t1_attributes_of_a_live_disk_are_shown_and_set() {
-        let (socket, disks) = server();
-        let client = disks[0].disk.open_client(4, 4).unwrap();
+        let socket = server();
+        let client = socket.disks[0].disk.open_client(4, 4).unwrap();
         let disk = || "/dev/ublkb0".to_owned();
         let set = |name: &str, value: &str| {
             let (name, value) = (name.to_owned(), value.to_owned());
@@ -257,7 +270,7 @@ mod tests {
         };
         assert_eq!(set("zoned_qd1_writes", "1").unwrap(), json!({"was": "0"}));
         assert_eq!(set("zoned_qd1_policy", "clook").unwrap(), json!({"was": "fifo"}));
-        assert_eq!(disks[0].disk.disk().attribute("zoned_qd1_writes").unwrap(), "1");
+        assert_eq!(socket.disks[0].disk.disk().attribute("zoned_qd1_writes").unwrap(), "1");
         let all = ask(&socket, &Request::Attributes { disk: disk() }).unwrap();
         let all: Vec<AttributeShown> = serde_json::from_value(all).unwrap();
         let qd1 = all.iter().find(|a| a.name == "zoned_qd1_policy").unwrap();
@@ -272,8 +285,8 @@ mod tests {
     /// T2.
     #[test]
     fn t2_plugs_of_a_live_disk() {
-        let (socket, disks) = server();
-        let mut io = zoneplug_host::BlockingDisk::new(&disks[0].disk).unwrap();
+        let socket = server();
+        let mut io = zoneplug_host::BlockingDisk::new(&socket.disks[0].disk).unwrap();
         io.write(Sector(0x800), zoneplug_buf::AlignedBuf::zeroed(8192)).unwrap();
         let text = ask(&socket, &Request::ZoneWplugs { disk: "ublkb0".to_owned() }).unwrap();
         let line = "Zone no: 1, flags: 0x0, ref: 1, cond: ACTIVE, wp ofst: 16, pending BIO: 0\n";
@@ -284,7 +297,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_answered_and_the_connection_goes_on() {
-        let (socket, _) = server();
+        let socket = server();
         let stream = UnixStream::connect(&socket.path).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap());
         let mut out = stream;
@@ -308,17 +321,22 @@ mod tests {
 
     #[test]
     fn a_socket_is_private_is_not_taken_from_a_server_and_goes_with_it() {
-        let (socket, disks) = server();
+        let socket = server();
         let mode = std::fs::metadata(&socket.path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let e = Socket::open(Some(&socket.path), disks.clone()).err().unwrap();
+        let e = Socket::open(Some(&socket.path), Vec::new()).err().unwrap();
         assert!(e.to_string().contains("in use"), "{e}");
         let path = socket.path.clone();
+        // Somebody stays connected, and the thread that listens stays too.
+        let client = UnixStream::connect(&path).unwrap();
+        let disks = Arc::downgrade(&socket.disks);
         drop(socket);
         assert!(!path.exists());
+        assert!(disks.upgrade().is_none(), "its disks are closed when it has gone");
+        drop(client);
         // One that a killed server left.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        drop(Socket::open(Some(&path), disks).unwrap());
+        drop(Socket::open(Some(&path), Vec::new()).unwrap());
     }
 }
