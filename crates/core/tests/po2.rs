@@ -10,9 +10,9 @@ use zoneplug_core::disk::{Disk, DiskConfig, QueueConfig};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::stack::{FaultDisk, Po2Disk};
 use zoneplug_core::unit::SECTOR_SIZE;
-use zoneplug_core::zone::{Condition, ZoneInfo};
+use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo};
 use zoneplug_core::{
-    Bio, Bios, Command, Commands, Device, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
+    Bio, Bios, Command, Commands, Device, Error, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
 };
 
 fn emu(spec: &str) -> Arc<EmuDisk> {
@@ -240,7 +240,7 @@ fn large_disks_need_64_bits() {
 /// A size that has no power of two in 32 bits is refused by name.
 #[test]
 fn a_zone_that_is_too_long_is_refused() {
-    let g = zoneplug_core::zone::Geometry::new(1, (1 << 31) + 8, 8).unwrap();
+    let g = Geometry::new(1, (1 << 31) + 8, 8).unwrap();
     let e = Po2Disk::new(EmuDisk::new(EmuConfig::new(EmuKind::Null, g)).unwrap()).unwrap_err();
     assert!(e.to_string().contains("2147483656 sectors"), "{e}");
 }
@@ -276,6 +276,130 @@ fn a_busy_device_gets_the_same_commands_again() {
         v
     };
     assert_eq!(sorted(seen), sorted(asked));
+}
+
+/// A device of somebody else's: zones of 28 sectors, of which 24 can be written, over zones of a power of two. It moves addresses
+/// in place, as a layer may.
+struct Narrow {
+    inner: Arc<dyn Device>,
+    geometry: Geometry,
+}
+
+struct NarrowQueue(Box<dyn Queue>);
+
+impl Device for Narrow {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
+    }
+    fn never_panics(&self) -> bool {
+        self.inner.never_panics()
+    }
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        Ok(Box::new(NarrowQueue(self.inner.open_queue(depth, waker)?)))
+    }
+}
+
+impl Queue for NarrowQueue {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        for c in commands.iter_mut() {
+            c.sector.0 = c.sector.0 / 28 * 32 + c.sector.0 % 28;
+        }
+        self.0.submit(now, commands);
+        assert!(commands.is_empty());
+    }
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        self.0.poll(now, done);
+        for c in done {
+            c.sector.0 = c.sector.0 / 32 * 28 + c.sector.0 % 32;
+        }
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.0.next_deadline()
+    }
+    fn arm(&mut self) {
+        self.0.arm();
+    }
+}
+
+/// N1, N2: two layers, both with gaps, move the same command: each undoes its own way only.
+#[test]
+fn a_layer_far_below_another_undoes_only_its_own_way() {
+    let below = Po2Disk::new(emu("mem,zones=6,zone-size=12K,lba-size=512,append=native")).unwrap();
+    let geometry = Geometry::new(6, 28, 24).unwrap();
+    let disk = Po2Disk::new(Arc::new(Narrow { inner: below, geometry })).unwrap();
+    assert_eq!(disk.geometry().zone_sectors(), 32);
+    let mut q = disk.open_queue(16, Waker::noop().clone()).unwrap();
+    let mut all = |list: Vec<Box<Command>>| -> Vec<Box<Command>> {
+        let (n, mut list, mut done) = (list.len(), Commands::from(list), Commands::new());
+        q.submit(Nanos(1), &mut list);
+        q.poll(Nanos(1), &mut done);
+        assert_eq!((list.len(), done.len()), (0, n));
+        done.into()
+    };
+    // One alone, then a list, and what comes next finds nothing left of them.
+    for zones in [3..4, 0..6] {
+        for op in [Op::Write, Op::ZoneAppend] {
+            let at = |zone: u64| zone * 32 + if zones.start == 0 && zone == 3 { 4 } else { 0 };
+            let list = zones.clone().map(|zone| match op {
+                Op::Write => bios(op, at(zone), &[2], 10 + zone as u8),
+                _ => bios(op, zone * 32, &[2], 20 + zone as u8),
+            });
+            for c in all(list.collect()) {
+                let zone = c.sector.0 / 32;
+                let landed = at(zone) + if op == Op::Write { 0 } else { 2 };
+                assert_eq!((c.status, c.sector.0), (Status::Ok, landed), "{op:?}");
+            }
+        }
+    }
+    for c in all((0..6).map(|zone| bios(Op::Read, zone * 32, &[4], 0xff)).collect()) {
+        let zone = (c.sector.0 / 32) as u8;
+        assert_eq!((c.status, c.sector.0 % 32), (Status::Ok, 0));
+        assert_eq!(data(&c), [10 + zone, 10 + zone, 20 + zone, 20 + zone]);
+    }
+}
+
+/// N6, N17: a list of which one command cannot pass as it is, wherever that is, and wherever the list begins in its buffer.
+#[test]
+fn one_special_command_anywhere_in_a_list() {
+    let (_, mut q) = po2(SMALL);
+    for zone in 0..6 {
+        let c = run_one(&mut *q, bios(Op::Write, zone * 32, &[24], zone as u8 + 1));
+        assert_eq!(c.status, Status::Ok);
+    }
+    for begin in 0..8 {
+        for special in 0..=8 {
+            let mut list = Commands::with_capacity(8);
+            // Moves the beginning along the buffer, so that the list wraps.
+            for _ in 0..begin {
+                list.push_back(bios(Op::Flush, 0, &[], 0));
+                list.pop_front();
+            }
+            list.extend((0..8).map(|n| {
+                bios(Op::Read, n % 6 * 32 + if n == special { 22 } else { 3 }, &[4], 0xff)
+            }));
+            assert_eq!(list.as_slices().1.len(), begin, "it wraps");
+            let asked: Vec<_> = list.iter().map(|c| c.sector.0).collect();
+            let mut done = Commands::new();
+            q.submit(Nanos(1), &mut list);
+            q.poll(Nanos(1), &mut done);
+            assert_eq!((list.len(), done.len()), (0, 8));
+            let mut seen: Vec<_> = done.iter().map(|c| c.sector.0).collect();
+            for c in done {
+                let fill = (c.sector.0 / 32) as u8 + 1;
+                let kept = if c.sector.0 % 32 == 22 { 2 } else { 4 };
+                let mut expected = vec![fill; kept];
+                expected.resize(4, 0);
+                assert_eq!((c.status, data(&c)), (Status::Ok, expected), "{}", c.sector);
+            }
+            let mut asked = asked;
+            asked.sort_unstable();
+            seen.sort_unstable();
+            assert_eq!(seen, asked);
+        }
+    }
 }
 
 const ROUGH: &str = "zones=12,zone-size=640K,zone-capacity=600K,conv=3,max-open=3,max-active=5,\

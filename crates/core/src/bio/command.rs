@@ -36,6 +36,8 @@ pub struct Command {
     pub(crate) owners: Vec<(u32, u32)>,
     /// Where `disk/watch.rs` has its note of it while the device has the command, or [`NO_SLOT`] or [`UNSENT`].
     pub(crate) slot: u32,
+    /// What `stack/po2` has added to `sector` while the command is below it: at most 0. Elsewhere it is 0.
+    pub(crate) moved: i64,
     /// For the device: anything, kept while it holds the command.
     pub tag: u32,
     /// For the device: when it completes. Not looked at by the engine.
@@ -76,6 +78,7 @@ impl Command {
             // Room for what usually comes together, so that a command does not grow late.
             owners: Vec::with_capacity(bios.min(32)),
             slot: NO_SLOT,
+            moved: 0,
             tag: 0,
             due: Nanos(0),
             bios: Vec::with_capacity(bios),

@@ -34,34 +34,26 @@ struct Numbers {
     mask: u64,
     /// The device's zone size, in sectors.
     size: u64,
-    /// Our zone size less the device's, in sectors.
-    gap: u64,
-    /// floor(2^64 / `size`).
-    reciprocal: u64,
+    /// The device's zone size less ours, in sectors.
+    minus_gap: i64,
     /// log2 of our zone size.
     shift: u32,
 }
 
 impl Numbers {
-    /// Our address to the device's; of a gap, that of the zone's end (N1).
+    /// From our address to the device's (N1), at most 0: the gaps of the zones before. Of a gap's address it leads to the end of
+    /// the device's zone. It is the same for a whole zone, so the way back is a subtraction (N2), also of an append, which
+    /// comes back with another sector of its zone.
     #[inline]
-    fn down(&self, sector: Sector) -> Sector {
-        Sector(sector.0 - (sector.0 >> self.shift) * self.gap)
+    fn way_down(&self, sector: Sector) -> i64 {
+        (sector.0 >> self.shift) as i64 * self.minus_gap
     }
 
-    /// The device's address to ours (N2).
+    /// The last sector of a range as an offset in the zone of its first one, if that is outside of the gap (N7): less than
+    /// `size`. An empty range has none.
     #[inline]
-    fn up(&self, sector: Sector) -> Sector {
-        // mulhi(n, floor(2^64 / d)) is the quotient or one less.
-        let q = ((u128::from(sector.0) * u128::from(self.reciprocal)) >> 64) as u64;
-        let zone = q + u64::from(sector.0 - q * self.size >= self.size);
-        Sector(sector.0 + zone * self.gap)
-    }
-
-    /// Whether the range is of one zone and outside of its gap (N7). An empty one is not.
-    #[inline]
-    fn is_plain(&self, sector: Sector, len_sectors: u32) -> bool {
-        (sector.0 & self.mask) + u64::from(len_sectors.wrapping_sub(1)) < self.size
+    fn last_offset(&self, sector: Sector, len_sectors: u32) -> u64 {
+        (sector.0 & self.mask) + u64::from(len_sectors.wrapping_sub(1))
     }
 }
 
@@ -117,8 +109,7 @@ impl Po2Disk {
         let numbers = Numbers {
             mask: u64::from(above.zone_sectors()) - 1,
             size: u64::from(size),
-            gap: u64::from(above.zone_sectors() - size),
-            reciprocal: ((1u128 << 64) / u128::from(size)) as u64,
+            minus_gap: i64::from(size) - i64::from(above.zone_sectors()),
             shift: above.zone_sectors().trailing_zeros(),
         };
         let map = Map { below, above, limits, numbers };
@@ -169,7 +160,7 @@ impl Device for Po2Disk {
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
         let inner = self.inner.open_queue(depth, waker.clone())?;
         // N13: nothing between where nothing is to be done.
-        if self.map.numbers.gap == 0 {
+        if self.map.numbers.minus_gap == 0 {
             return Ok(inner);
         }
         Ok(Box::new(queue::Po2Queue::new(

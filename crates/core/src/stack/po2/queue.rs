@@ -1,5 +1,6 @@
 //! One queue of the layer: translates addresses on the way down and on the way up, and keeps what needs more than that: reads
-//! of a gap, reads that cross into one, reports. Everything else passes in the list in which it came.
+//! of a gap, reads that cross into one, reports, zone management. Everything else passes in the list in which it came, and the
+//! way back is noted in the command itself ([`Command::moved`]): a subtraction, whatever the operation, and no division.
 
 use super::{Map, Numbers};
 use crate::bio::{Command, Commands, Op, Status};
@@ -9,12 +10,16 @@ use crate::unit::{Nanos, Sector};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// What a command that is below is for.
+/// What a command that is below is for, or was, where an addition does not make it that again.
 enum Mark {
     /// The first part of this read; the rest is gap (N6).
     PartOf(Box<Command>),
     /// A report that was asked for at this sector.
     Report(Sector),
+    /// Zone management, which was for this range: the lengths of zones differ too.
+    Management(Sector, u32),
+    /// A command that another layer of this kind, with something in between, has moved so far before.
+    Twice(i64),
 }
 
 /// What is needed to give commands back as they came.
@@ -56,7 +61,7 @@ impl Po2Queue {
         let depth = usize::from(depth);
         Po2Queue {
             numbers: map.numbers,
-            upward: Upward { map, marks: Vec::new() },
+            upward: Upward { map, marks: Vec::with_capacity(depth) },
             inner,
             depth,
             out: Commands::with_capacity(depth),
@@ -70,17 +75,25 @@ impl Po2Queue {
         }
     }
 
-    /// [`Queue::submit`] of a list, or while something is kept here.
+    /// [`Queue::submit`] of a list, on the short way.
     #[inline(never)]
     fn submit_many(&mut self, now: Nanos, commands: &mut Commands) {
-        // None may pass those that wait.
-        if self.kept {
+        if !lower_all(&self.numbers, commands) {
             return self.submit_each(now, commands);
         }
-        let numbers = &self.numbers;
-        let special = commands.make_contiguous().iter_mut().position(|c| !descend(numbers, c));
-        if let Some(i) = special {
-            commands.iter_mut().take(i).for_each(|c| restore_any(&self.upward.map, c));
+        self.inner.submit(now, commands);
+        if !commands.is_empty() {
+            return raise_all(commands);
+        }
+        // The next list begins where the buffer does, and so is one slice.
+        commands.clear();
+    }
+
+    /// [`Queue::submit`] while something is kept here, or to a device that may panic.
+    #[inline(never)]
+    fn submit_slow(&mut self, now: Nanos, commands: &mut Commands) {
+        // None may pass those that wait.
+        if self.kept || !lower_all(&self.numbers, commands) {
             return self.submit_each(now, commands);
         }
         let list = GivenBack { upward: &mut self.upward, list: commands, first: 0 };
@@ -93,7 +106,7 @@ impl Po2Queue {
         (self.kept, self.slow) = (true, true);
         while self.out.len() + self.done.len() < self.depth {
             let Some(mut c) = commands.pop_front() else { break };
-            if descend(&self.numbers, &mut c) || descend_other(&self.upward.map, &mut c) {
+            if lower(&self.numbers, &mut c) || self.lower_other(&mut c) {
                 self.out.push_back(c);
             } else {
                 self.special(c);
@@ -103,6 +116,35 @@ impl Po2Queue {
         if self.armed && self.has_work() {
             self.wake();
         }
+    }
+
+    /// [`lower`] for all other commands that go down as they are.
+    fn lower_other(&mut self, c: &mut Command) -> bool {
+        let map = &self.upward.map;
+        if matches!(c.op, Op::Flush | Op::ZoneResetAll) {
+            return true;
+        }
+        if c.op.is_zone_management() {
+            let (zone, offset) = map.above.zone_of(c.sector);
+            let whole = map.above.contains(c.sector, c.len_sectors)
+                && offset == 0
+                && c.len_sectors == map.above.zone_len_sectors(zone);
+            if whole {
+                let mark = Mark::Management(c.sector, c.len_sectors);
+                self.upward.marks.push((address(c), mark));
+                c.sector = map.below.zone_start(zone);
+                c.len_sectors = map.below.zone_len_sectors(zone);
+            }
+            return whole;
+        }
+        let before = std::mem::take(&mut c.moved);
+        let plain = before != 0 && lower(&self.numbers, c);
+        if plain {
+            self.upward.marks.push((address(c), Mark::Twice(before)));
+        } else {
+            c.moved = before;
+        }
+        plain
     }
 
     fn send(&mut self, now: Nanos) {
@@ -131,7 +173,7 @@ impl Po2Queue {
             }
             Ok(offset) => {
                 let mut part = first_part(&c, size - offset);
-                part.sector = map.numbers.down(c.sector);
+                move_by(&mut part, map.numbers.way_down(c.sector));
                 self.upward.marks.push((address(&part), Mark::PartOf(c)));
                 return self.out.push_back(part);
             }
@@ -170,12 +212,19 @@ impl Upward {
     /// Makes a command that is back what it was.
     fn finish(&mut self, c: &mut Box<Command>) {
         let Some(i) = self.marks.iter().position(|(a, _)| *a == address(c)) else {
-            return restore_any(&self.map, c);
+            return raise(c);
         };
         match self.marks.swap_remove(i).1 {
             Mark::Report(asked) => {
                 c.report.iter_mut().for_each(|info| self.map.translate(info));
                 c.sector = asked;
+            }
+            Mark::Management(sector, len_sectors) => {
+                (c.sector, c.len_sectors) = (sector, len_sectors);
+            }
+            Mark::Twice(before) => {
+                raise(c);
+                c.moved = before;
             }
             Mark::PartOf(mut whole) => {
                 whole.status = c.status;
@@ -198,16 +247,8 @@ struct GivenBack<'a> {
 
 impl Drop for GivenBack<'_> {
     fn drop(&mut self) {
-        give_back(self.upward, self.list, self.first);
+        self.list.range_mut(self.first..).for_each(|c| self.upward.finish(c));
     }
-}
-
-#[inline(never)]
-fn give_back(upward: &mut Upward, list: &mut Commands, first: usize) {
-    if !upward.marks.is_empty() {
-        return list.range_mut(first..).for_each(|c| upward.finish(c));
-    }
-    list.make_contiguous()[first..].iter_mut().for_each(|c| restore_any(&upward.map, c));
 }
 
 /// Operations on a range of data.
@@ -222,51 +263,92 @@ fn is_ranged(op: Op) -> bool {
     RANGED >> op as u16 & 1 != 0
 }
 
-/// Translates a command of a range in place; false if it is none, or cannot pass as it is, and then it is unchanged.
-#[inline]
-fn descend(map: &Numbers, c: &mut Command) -> bool {
-    let plain = is_ranged(c.op) && map.is_plain(c.sector, c.len_sectors);
+/// Translates a command in place that can pass as it is: a range of one zone, outside of its gap. False, and nothing is
+/// changed, if it is none, or has been moved before: a number below 0 makes the offset larger than any zone.
+#[inline(always)]
+fn lower(numbers: &Numbers, c: &mut Command) -> bool {
+    let last = numbers.last_offset(c.sector, c.len_sectors) | c.moved as u64;
+    let plain = is_ranged(c.op) && last < numbers.size;
     if plain {
-        c.sector = map.down(c.sector);
+        c.moved = numbers.way_down(c.sector);
+        move_by(c, c.moved);
     }
     plain
 }
 
-/// [`descend`] for all other commands.
-fn descend_other(map: &Map, c: &mut Command) -> bool {
-    match c.op {
-        Op::Flush | Op::ZoneResetAll => true,
-        op if op.is_zone_management() => {
-            let (zone, offset) = map.above.zone_of(c.sector);
-            let whole = map.above.contains(c.sector, c.len_sectors)
-                && offset == 0
-                && c.len_sectors == map.above.zone_len_sectors(zone);
-            if whole {
-                c.sector = map.below.zone_start(zone);
-                c.len_sectors = map.below.zone_len_sectors(zone);
-            }
-            whole
-        }
-        _ => false,
-    }
-}
-
-/// Undoes [`descend`]; false if the command has no range. An append that is back names where it landed, inside its zone
-/// (N10).
 #[inline]
-fn restore(map: &Numbers, c: &mut Command) -> bool {
-    let ranged = is_ranged(c.op);
-    if ranged {
-        c.sector = map.up(c.sector);
-    }
-    ranged
+fn move_by(c: &mut Command, way: i64) {
+    c.sector.0 = c.sector.0.wrapping_add_signed(way);
 }
 
-fn restore_any(map: &Map, c: &mut Command) {
-    if !restore(&map.numbers, c) && c.op.is_zone_management() && c.op != Op::ZoneResetAll {
-        let zone = map.below.zone_of(c.sector).0;
-        c.sector = map.above.zone_start(zone);
-        c.len_sectors = map.above.zone_len_sectors(zone);
+/// All of a list, or none of it. One that wraps in its buffer is rare (see `submit_many`), and has its own function so that the
+/// other keeps everything in registers.
+#[inline]
+fn lower_all(numbers: &Numbers, commands: &mut Commands) -> bool {
+    match commands.as_mut_slices() {
+        (a, []) => lower_slice(numbers, a),
+        (a, b) => lower_wrapped(numbers, a, b),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn lower_wrapped(numbers: &Numbers, a: &mut [Box<Command>], b: &mut [Box<Command>]) -> bool {
+    lower_slice(numbers, a) && (lower_slice(numbers, b) || undo(a, 0))
+}
+
+#[inline(always)]
+fn lower_slice(numbers: &Numbers, commands: &mut [Box<Command>]) -> bool {
+    let mut left = commands.iter_mut();
+    while let Some(c) = left.next() {
+        if !lower(numbers, c) {
+            let untouched = left.len() + 1;
+            return undo(commands, untouched);
+        }
+    }
+    true
+}
+
+/// Of a slice, those before the last `untouched` were lowered. Returns false.
+#[cold]
+#[inline(never)]
+fn undo(commands: &mut [Box<Command>], untouched: usize) -> bool {
+    let lowered = commands.len() - untouched;
+    commands.iter_mut().take(lowered).for_each(|c| raise(c));
+    false
+}
+
+/// Undoes [`lower`], and nothing where it has done nothing. An append that is back names where it landed, inside its zone (N10).
+#[inline]
+fn raise(c: &mut Command) {
+    c.sector.0 = c.sector.0.wrapping_sub(c.moved as u64);
+    c.moved = 0;
+}
+
+#[inline(never)]
+fn raise_all(commands: &mut Commands) {
+    match commands.as_mut_slices() {
+        (a, []) => raise_slice(a),
+        (a, b) => raise_wrapped(a, b),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn raise_wrapped(a: &mut [Box<Command>], b: &mut [Box<Command>]) {
+    raise_slice(a);
+    raise_slice(b);
+}
+
+/// By fours: else a third of the work is counting.
+#[inline]
+fn raise_slice(commands: &mut [Box<Command>]) {
+    let (fours, rest) = commands.as_chunks_mut::<4>();
+    for four in fours {
+        four.iter_mut().for_each(|c| raise(c));
+    }
+    for c in rest {
+        raise(c);
     }
 }
 
@@ -302,28 +384,35 @@ impl Queue for Po2Queue {
     #[inline]
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
         // A single one has a way of its own: finding the slices of a list costs as much as a translation.
-        if self.slow || commands.len() != 1 {
+        if self.slow {
+            return self.submit_slow(now, commands);
+        }
+        if commands.len() != 1 {
             return self.submit_many(now, commands);
         }
-        if !descend(&self.numbers, &mut commands[0]) {
+        if !lower(&self.numbers, &mut commands[0]) {
             return self.submit_each(now, commands);
         }
         self.inner.submit(now, commands);
         if !commands.is_empty() {
-            give_back(&mut self.upward, commands, 0);
+            raise_all(commands);
         }
     }
 
     #[inline]
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        if self.slow {
+            return self.poll_each(now, done);
+        }
         // What was there is not ours.
-        if self.slow || !done.is_empty() {
+        if !done.is_empty() {
             return self.poll_each(now, done);
         }
         self.inner.poll(now, done);
-        if done.len() != 1 || !restore(&self.numbers, &mut done[0]) {
-            give_back(&mut self.upward, done, 0);
+        if done.len() != 1 {
+            return raise_all(done);
         }
+        raise(&mut done[0]);
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
