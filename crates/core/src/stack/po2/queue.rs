@@ -31,8 +31,8 @@ struct Upward {
 
 pub(super) struct Po2Queue {
     upward: Upward,
-    /// The map's, where each command needs them.
-    numbers: Numbers,
+    /// The map's, where each command needs them. Without the short way `size` is 0, and so no command is plain.
+    short: Numbers,
     inner: Box<dyn Queue>,
     /// Most commands that are kept here: those of the gap, which need no place at the device, and those that wait for one.
     depth: usize,
@@ -60,7 +60,7 @@ impl Po2Queue {
     ) -> Po2Queue {
         let depth = usize::from(depth);
         Po2Queue {
-            numbers: map.numbers,
+            short: gate(&map.numbers, may_panic),
             upward: Upward { map, marks: Vec::with_capacity(depth) },
             inner,
             depth,
@@ -75,10 +75,13 @@ impl Po2Queue {
         }
     }
 
-    /// [`Queue::submit`] of a list, on the short way.
+    /// [`Queue::submit`], but of a single command on the short way.
     #[inline(never)]
     fn submit_many(&mut self, now: Nanos, commands: &mut Commands) {
-        if !lower_all(&self.numbers, commands) {
+        if self.slow {
+            return self.submit_slow(now, commands);
+        }
+        if !lower_all(&self.short, commands) {
             return self.submit_each(now, commands);
         }
         self.inner.submit(now, commands);
@@ -93,7 +96,7 @@ impl Po2Queue {
     #[inline(never)]
     fn submit_slow(&mut self, now: Nanos, commands: &mut Commands) {
         // None may pass those that wait.
-        if self.kept || !lower_all(&self.numbers, commands) {
+        if self.kept || !lower_all(&self.upward.map.numbers, commands) {
             return self.submit_each(now, commands);
         }
         let list = GivenBack { upward: &mut self.upward, list: commands, first: 0 };
@@ -103,10 +106,11 @@ impl Po2Queue {
     /// Commands one by one, because one of them cannot pass as it is.
     #[cold]
     fn submit_each(&mut self, now: Nanos, commands: &mut Commands) {
-        (self.kept, self.slow) = (true, true);
+        self.kept = true;
+        self.set_slow(true);
         while self.out.len() + self.done.len() < self.depth {
             let Some(mut c) = commands.pop_front() else { break };
-            if lower(&self.numbers, &mut c) || self.lower_other(&mut c) {
+            if lower(&self.upward.map.numbers, &mut c) || self.lower_other(&mut c) {
                 self.out.push_back(c);
             } else {
                 self.special(c);
@@ -138,13 +142,18 @@ impl Po2Queue {
             return whole;
         }
         let before = std::mem::take(&mut c.moved);
-        let plain = before != 0 && lower(&self.numbers, c);
+        let plain = before != 0 && lower(&map.numbers, c);
         if plain {
             self.upward.marks.push((address(c), Mark::Twice(before)));
         } else {
             c.moved = before;
         }
         plain
+    }
+
+    fn set_slow(&mut self, slow: bool) {
+        self.slow = slow;
+        self.short = gate(&self.upward.map.numbers, slow);
     }
 
     fn send(&mut self, now: Nanos) {
@@ -193,7 +202,7 @@ impl Po2Queue {
         }
         done.append(&mut self.done);
         self.kept = !self.out.is_empty() || !self.upward.marks.is_empty();
-        self.slow = self.kept || self.may_panic;
+        self.set_slow(self.kept || self.may_panic);
     }
 
     /// Whether there is something to poll for. What waits for room below is the device's to tell.
@@ -251,6 +260,11 @@ impl Drop for GivenBack<'_> {
     }
 }
 
+/// `numbers`, or such that no command is plain.
+fn gate(numbers: &Numbers, slow: bool) -> Numbers {
+    Numbers { size: if slow { 0 } else { numbers.size }, ..*numbers }
+}
+
 /// Operations on a range of data.
 const RANGED: u16 = 1 << Op::Read as u16
     | 1 << Op::Write as u16
@@ -268,12 +282,12 @@ fn is_ranged(op: Op) -> bool {
 #[inline(always)]
 fn lower(numbers: &Numbers, c: &mut Command) -> bool {
     let last = numbers.last_offset(c.sector, c.len_sectors) | c.moved as u64;
-    let plain = is_ranged(c.op) && last < numbers.size;
-    if plain {
-        c.moved = numbers.way_down(c.sector);
-        move_by(c, c.moved);
+    if last >= numbers.size || c.op > Op::Write && !is_ranged(c.op) {
+        return false;
     }
-    plain
+    c.moved = numbers.way_down(c.sector);
+    move_by(c, c.moved);
+    true
 }
 
 #[inline]
@@ -384,14 +398,8 @@ impl Queue for Po2Queue {
     #[inline]
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
         // A single one has a way of its own: finding the slices of a list costs as much as a translation.
-        if self.slow {
-            return self.submit_slow(now, commands);
-        }
-        if commands.len() != 1 {
+        if commands.len() != 1 || !lower(&self.short, &mut commands[0]) {
             return self.submit_many(now, commands);
-        }
-        if !lower(&self.numbers, &mut commands[0]) {
-            return self.submit_each(now, commands);
         }
         self.inner.submit(now, commands);
         if !commands.is_empty() {
