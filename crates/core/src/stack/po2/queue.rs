@@ -34,13 +34,13 @@ pub(super) struct Po2Queue {
     /// The map's, where each command needs them. Without the short way `size` is 0, and so no command is plain.
     short: Numbers,
     inner: Box<dyn Queue>,
-    /// Most commands that are kept here: those of the gap, which need no place at the device, and those that wait for one.
+    /// Most commands of the gap that are kept here: they need no place at the device.
     depth: usize,
-    /// Translated, not taken by the device yet.
+    /// On the way down: empty between calls.
     out: Commands,
     /// Finished here, not polled.
     done: Commands,
-    /// Whether `marks`, `out` or `done` may have something.
+    /// Whether `marks` or `done` may have something.
     kept: bool,
     /// That, or the device may panic: not the short way.
     slow: bool,
@@ -95,7 +95,6 @@ impl Po2Queue {
     /// [`Queue::submit`] while something is kept here, or to a device that may panic.
     #[inline(never)]
     fn submit_slow(&mut self, now: Nanos, commands: &mut Commands) {
-        // None may pass those that wait.
         if self.kept || !lower_all(&self.upward.map.numbers, commands) {
             return self.submit_each(now, commands);
         }
@@ -116,7 +115,12 @@ impl Po2Queue {
                 self.special(c);
             }
         }
-        self.send(now);
+        self.seen = now;
+        self.inner.submit(now, &mut self.out);
+        // What the device has no room for is not kept here: who sent it may have given it up when there is room.
+        while let Some(c) = self.out.pop_back() {
+            commands.push_front(self.upward.undo(c));
+        }
         if self.armed && self.has_work() {
             self.wake();
         }
@@ -156,11 +160,6 @@ impl Po2Queue {
         self.short = gate(&self.upward.map.numbers, slow);
     }
 
-    fn send(&mut self, now: Nanos) {
-        self.seen = now;
-        self.inner.submit(now, &mut self.out);
-    }
-
     /// A report, or a command that touches a gap.
     fn special(&mut self, mut c: Box<Command>) {
         let map = &self.upward.map;
@@ -196,16 +195,12 @@ impl Po2Queue {
         let list = GivenBack { upward: &mut self.upward, list: done, first };
         self.inner.poll(now, list.list);
         drop(list);
-        if !self.out.is_empty() {
-            // There is room now.
-            self.send(now);
-        }
         done.append(&mut self.done);
-        self.kept = !self.out.is_empty() || !self.upward.marks.is_empty();
+        self.kept = !self.upward.marks.is_empty();
         self.set_slow(self.kept || self.may_panic);
     }
 
-    /// Whether there is something to poll for. What waits for room below is the device's to tell.
+    /// Whether there is something to poll for.
     fn has_work(&self) -> bool {
         !self.done.is_empty()
     }
@@ -218,6 +213,27 @@ impl Po2Queue {
 }
 
 impl Upward {
+    /// A command that has not gone, as it came.
+    #[cold]
+    fn undo(&mut self, mut c: Box<Command>) -> Box<Command> {
+        let Some(i) = self.marks.iter().position(|(a, _)| *a == address(&c)) else {
+            raise(&mut c);
+            return c;
+        };
+        match self.marks.swap_remove(i).1 {
+            Mark::Report(asked) => c.sector = asked,
+            Mark::Management(sector, len_sectors) => {
+                (c.sector, c.len_sectors) = (sector, len_sectors);
+            }
+            Mark::Twice(before) => {
+                raise(&mut c);
+                c.moved = before;
+            }
+            Mark::PartOf(whole) => return whole,
+        }
+        c
+    }
+
     /// Makes a command that is back what it was.
     fn finish(&mut self, c: &mut Box<Command>) {
         let Some(i) = self.marks.iter().position(|(a, _)| *a == address(c)) else {
