@@ -167,11 +167,15 @@ pub(super) fn copy(
 pub(super) struct QueueRing(IoUring);
 
 impl QueueRing {
-    /// For the thread that calls this.
+    /// For the thread that calls this. What the driver hands over reaches the ring when the thread asks for it or waits (deferred
+    /// task work), never in the middle of another call; that there is something stands in the ring meanwhile. Linux has all of
+    /// this since 6.1.
     pub(super) fn new(depth: u16) -> io::Result<QueueRing> {
         // A commit for each tag and two polls.
         let entries = (u32::from(depth) + 2).next_power_of_two();
-        IoUring::builder().setup_coop_taskrun().setup_single_issuer().build(entries).map(QueueRing)
+        let mut builder = IoUring::builder();
+        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+        builder.build(entries).map(QueueRing)
     }
 
     /// Fetches the first request of a tag, or the next one after the result of the last.
