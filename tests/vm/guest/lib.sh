@@ -128,11 +128,13 @@ has_serve() {
     ./zoneplug serve --help >/dev/null 2>&1 || lacks "this build has no zoneplug serve"
     modprobe ublk_drv || lacks "this kernel has no ublk"
 }
-# serve NUMBER SPEC [ARGUMENT...]: starts a daemon with a disk as /dev/ublkbNUMBER; its process is $daemon.
+# serve NUMBER SPEC [ARGUMENT...]: starts a daemon with a disk as /dev/ublkbNUMBER; its process is $daemon. With launch=setsid
+# it is in a session of its own.
+launch=
 serve() {
     local number=$1
     shift
-    ./zoneplug serve --ublk "$@" >>/tmp/serve.out 2>&1 &
+    $launch ./zoneplug serve --ublk "$@" >>/tmp/serve.out 2>&1 &
     daemon=$!
     until_ok 20 test -b "/dev/ublkb$number" && until_ok 20 grep -q "ublkb$number" /tmp/serve.out && return
     bad "zoneplug serve --ublk $* makes no /dev/ublkb$number"
