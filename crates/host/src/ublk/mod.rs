@@ -5,6 +5,7 @@
 //! | `mod.rs` | devices from start to end: making, taking over, removing |
 //! | `control.rs` | `/dev/ublk-control` |
 //! | `queue.rs` | the thread of a queue |
+//! | `linger.rs` | when such a thread looks for requests before it sleeps |
 //! | `request.rs`, `params.rs` | requests and BIOs; what Linux is told of a disk |
 //! | `replay.rs` | requests that Linux sends again after a server has died |
 //! | `settle.rs` | what is written before a device goes |
@@ -18,6 +19,7 @@
 
 mod abi;
 mod control;
+mod linger;
 mod params;
 mod queue;
 mod replay;

@@ -5,6 +5,7 @@
 
 use super::Counters;
 use super::abi::{self, Params};
+use super::linger::{Linger, MOMENT};
 use super::replay::Replay;
 use super::request::Request;
 use super::sys::{self, Descriptors, QueueRing, Way};
@@ -19,6 +20,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
+use std::time::Instant;
 use zoneplug_buf::{AlignedBuf, IoBuf};
 use zoneplug_core::{BioPool, Bios, Error, ErrorKind, Sector, Status};
 
@@ -122,6 +124,7 @@ struct Queue {
     done: Bios,
     /// Tags that the driver has taken back.
     gone: u16,
+    linger: Linger,
     /// Polls that the ring has.
     polls_bell: bool,
     polls_device: bool,
@@ -151,6 +154,7 @@ impl Queue {
             list: Bios::with_capacity(usize::from(depth)),
             done: Bios::with_capacity(usize::from(depth)),
             gone: 0,
+            linger: Linger::new(),
             polls_bell: false,
             polls_device: false,
             shared,
@@ -203,7 +207,10 @@ impl Queue {
                 }
                 DEVICE => self.polls_device = false,
                 // The tag, and a request in its descriptor.
-                tag if result == 0 => self.begin(tag as u16)?,
+                tag if result == 0 => {
+                    self.linger.took();
+                    self.begin(tag as u16)?;
+                }
                 // `UBLK_IO_RES_ABORT`: the device stops.
                 _ if result == -libc::ENODEV => self.gone += 1,
                 // It does not take an answer, so the request that it was for will never end.
@@ -309,6 +316,9 @@ impl Queue {
     /// Hands over what was answered, and waits for requests and completions.
     fn sleep(&mut self) -> io::Result<()> {
         if self.client.outstanding() == 0 && self.list.is_empty() {
+            if self.linger.before_sleep() {
+                self.look()?;
+            }
             return self.ring.wait(None);
         }
         let armed = self.client.arm_fd(&self.waker);
@@ -328,6 +338,17 @@ impl Queue {
             self.ring.wait(fd.map(|_| TICK))?;
         }
         self.client.disarm();
+        Ok(())
+    }
+
+    /// Hands over what was answered, and looks for requests for a moment.
+    #[cold]
+    fn look(&mut self) -> io::Result<()> {
+        self.ring.submit()?;
+        let begun = Instant::now();
+        while !self.ring.has_answers() && begun.elapsed() < MOMENT {
+            std::hint::spin_loop();
+        }
         Ok(())
     }
 }

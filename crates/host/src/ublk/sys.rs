@@ -207,7 +207,7 @@ impl QueueRing {
             .map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
     }
 
-    /// Hands what was pushed to the kernel, without waiting.
+    /// Hands what was pushed to the kernel, without waiting; takes what it has meanwhile.
     pub(super) fn submit(&mut self) -> io::Result<()> {
         allowed(self.0.submit())
     }
@@ -218,6 +218,11 @@ impl QueueRing {
         let time = types::Timespec::from(most);
         let args = types::SubmitArgs::new().timespec(&time);
         allowed(self.0.submitter().submit_with_args(1, &args))
+    }
+
+    /// Whether there is an answer, or will be as soon as the kernel is asked.
+    pub(super) fn has_answers(&mut self) -> bool {
+        !self.0.completion().is_empty() || self.0.submission().taskrun()
     }
 
     /// The next answer: its id and its result.
