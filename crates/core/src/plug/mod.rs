@@ -158,7 +158,7 @@ impl Plug {
 
     /// How many writes are in flight, or about to be.
     pub(crate) fn nr_in_flight(&self) -> u32 {
-        u32::from(self.in_flight).max(u32::from(self.is_plugged() || self.recovering))
+        u32::from(self.in_flight).max(u32::from(self.has_writes()))
     }
 
     /// The zone gets in line for a tag.

@@ -336,8 +336,10 @@ impl Shard {
         }
         (plug.head, plug.tail, plug.parked) = (NONE, NONE, 0);
         if std::mem::take(&mut plug.ticket) != 0 && !planted(Bug::AbortKeepsListed) {
-            // Listed, so nothing is in flight, and now nothing waits either: who comes next lists the zone again (Q7).
+            // Listed, so nothing is in flight, and now nothing waits either: who comes next lists the zone again (Q7), or,
+            // if there is no single writer any more, sends at once.
             plug.state &= !PLUGGED;
+            plug.in_line = false;
         }
         self.counters.aborted += waiting;
         self.count(i, |c| c.aborted += waiting);
