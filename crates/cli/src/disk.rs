@@ -25,7 +25,16 @@ pub(crate) struct Named {
 impl Named {
     /// Opens what `spec` names.
     pub(crate) fn open(spec: &str) -> Result<Named, Failure> {
-        let DiskSpec { device, config, tags, .. } = DiskSpec::parse(spec)?;
+        Self::of(spec, DiskSpec::parse(spec)?)
+    }
+
+    /// The same, to serve it to others.
+    pub(crate) fn open_to_serve(spec: &str) -> Result<Named, Failure> {
+        Self::of(spec, DiskSpec::parse_to_serve(spec)?)
+    }
+
+    fn of(spec: &str, parsed: DiskSpec) -> Result<Named, Failure> {
+        let DiskSpec { device, config, tags, .. } = parsed;
         let keeps_data = keeps_data(spec);
         Ok(Named { spec: spec.to_owned(), device, config, tags, keeps_data })
     }

@@ -120,10 +120,21 @@ pub fn drive_of(text: &str) -> Option<&Path> {
     is_drive(kind).then(|| Path::new(kind))
 }
 
+/// What a disk is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To write to it.
+    Change,
+    /// To read and report, while others may use it.
+    Look,
+    /// To pass on what others write, who know what it holds.
+    Serve,
+}
+
 /// Opens the durable disk at the path that a specification names, with the keys `read-only=0|1`,
 /// `io=auto|ring|threads` and `direct=0|1`.
-fn open_file(spec: &mut Spec, look: bool) -> Result<Arc<FileDisk>, Error> {
-    let read_only = spec.take_flag("read-only")?.unwrap_or(look);
+fn open_file(spec: &mut Spec, purpose: Purpose) -> Result<Arc<FileDisk>, Error> {
+    let read_only = spec.take_flag("read-only")?.unwrap_or(purpose == Purpose::Look);
     let ways = [Io::Auto, Io::Ring, Io::Threads];
     let io = spec.take_choice("io", &["auto", "ring", "threads"])?.map_or(Io::Auto, |i| ways[i]);
     let direct = spec.take_flag("direct")?.unwrap_or(true);
@@ -200,14 +211,14 @@ fn inject(device: Arc<dyn Device>, plan: Option<FaultPlan>) -> Result<Arc<dyn De
 }
 
 /// Puts the layer that `text` describes on what `rest` names. The disk's attributes are those of the last device.
-fn put_on(text: &str, rest: &str, look: bool, depth: usize) -> Result<DiskSpec, Error> {
+fn put_on(text: &str, rest: &str, purpose: Purpose, depth: usize) -> Result<DiskSpec, Error> {
     let mut spec = Spec::parse(text)?;
     let fault = take_fault(&mut spec)?;
     let (others, last) = match rest.rsplit_once(JOINER) {
         Some((others, last)) if joins(text) => (Some(others), last),
         _ => (None, rest),
     };
-    let mut below = DiskSpec::open(last, look, depth + 1)?;
+    let mut below = DiskSpec::open(last, purpose, depth + 1)?;
     let mut devices = Vec::new();
     let mut stack = Vec::new();
     if others.is_some() && rest.split(JOINER).any(has_joins) {
@@ -217,7 +228,7 @@ fn put_on(text: &str, rest: &str, look: bool, depth: usize) -> Result<DiskSpec, 
         .hint("the topmost one takes every % for its own; a program can nest JoinDisk"));
     }
     for other in others.into_iter().flat_map(|o| o.split(JOINER)) {
-        let other = open_bare(other, look, depth + 1)?;
+        let other = open_bare(other, purpose, depth + 1)?;
         devices.push(other.device);
         stack.extend(other.stack);
     }
@@ -282,7 +293,7 @@ fn put_on(text: &str, rest: &str, look: bool, depth: usize) -> Result<DiskSpec, 
                     .hint("trace,file=PATH@... names the file that is made"));
             };
             finish(&spec)?;
-            if look { device } else { trace(device, Path::new(&path))? }
+            if purpose == Purpose::Look { device } else { trace(device, Path::new(&path))? }
         }
         _ => return Err(spec.unknown_kind(&LAYERS)),
     };
@@ -295,8 +306,8 @@ fn put_on(text: &str, rest: &str, look: bool, depth: usize) -> Result<DiskSpec, 
 }
 
 /// A device that is not the last of those that are joined: without attributes of the disk.
-fn open_bare(text: &str, look: bool, depth: usize) -> Result<DiskSpec, Error> {
-    let below = DiskSpec::open(text, look, depth)?;
+fn open_bare(text: &str, purpose: Purpose, depth: usize) -> Result<DiskSpec, Error> {
+    let below = DiskSpec::open(text, purpose, depth)?;
     let tags = Spec::parse(base_of(text))?.take_text("tags");
     if below.config != DiskConfig::default() || tags.is_some() {
         return Err(Error::invalid(format!("{text} has options of the disk"))
@@ -367,21 +378,26 @@ impl DiskSpec {
     /// assert!(e.to_string().contains("zone"));
     /// ```
     pub fn parse(text: &str) -> Result<DiskSpec, Error> {
-        Self::open(text, false, 0)
+        Self::open(text, Purpose::Change, 0)
     }
 
     /// The same, for who only looks: durable disks are opened for reading, and no trace is made.
     pub fn parse_to_look(text: &str) -> Result<DiskSpec, Error> {
-        Self::open(text, true, 0)
+        Self::open(text, Purpose::Look, 0)
     }
 
-    fn open(text: &str, look: bool, depth: usize) -> Result<DiskSpec, Error> {
+    /// The same, for who serves the disk to others: what a drive holds is theirs, so a file system on it is no reason to refuse it.
+    pub fn parse_to_serve(text: &str) -> Result<DiskSpec, Error> {
+        Self::open(text, Purpose::Serve, 0)
+    }
+
+    fn open(text: &str, purpose: Purpose, depth: usize) -> Result<DiskSpec, Error> {
         if depth > MAX_LEVELS {
             return Err(Error::invalid(format!("a stack of more than {MAX_LEVELS} layers"))
                 .hint("fewer layers"));
         }
         if let Some((layer, rest)) = split_layer(text) {
-            return put_on(layer, rest, look, depth);
+            return put_on(layer, rest, purpose, depth);
         }
         let mut spec = Spec::parse(text)?;
         let config = take_config(&mut spec)?;
@@ -393,8 +409,8 @@ impl DiskSpec {
                 spec.finish()?;
                 EmuDisk::new(emu)?
             }
-            kind if is_drive(kind) => crate::drive::open(&mut spec, look)?,
-            kind if is_path(kind) => open_file(&mut spec, look)?,
+            kind if is_drive(kind) => crate::drive::open(&mut spec, purpose)?,
+            kind if is_path(kind) => open_file(&mut spec, purpose)?,
             _ => {
                 let (disk, depth) = open_timed(&mut spec)?;
                 tags = tags.or(Some(depth));

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     // All or none: whoever starts this again starts all of them. What is wrong with a disk shows before any is served.
     let mut disks = Vec::new();
     for spec in &args.ublk {
-        let named = Named::open(spec)?;
+        let named = Named::open_to_serve(spec)?;
         disks.push((HostedDisk::open(named.device, named.config)?, spec, named.tags));
     }
     let mut devices = Vec::new();

@@ -172,7 +172,7 @@ pub(crate) fn refuse_data(
     g: &Geometry,
     read: &mut dyn FnMut(u64) -> io::Result<Vec<u8>>,
 ) -> Result<(), Error> {
-    if o.read_only || o.force {
+    if o.read_only || o.force || o.serve {
         return Ok(());
     }
     let zone = u64::from(g.zone_sectors()) << 9;
@@ -240,6 +240,7 @@ mod tests {
         for o in [
             DriveOptions { force: true, ..Default::default() },
             DriveOptions { read_only: true, ..Default::default() },
+            DriveOptions { serve: true, ..Default::default() },
         ] {
             refuse_data("/dev/sda", o, &g, &mut read).unwrap();
         }

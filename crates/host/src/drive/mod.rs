@@ -26,6 +26,7 @@ pub(crate) use layout::geometry_of;
 pub(crate) use memory::{Memory, Rules, memory_rules};
 pub(crate) use queue::{Drive, DriveQueue, Event, Outcome, Shared, Slot, Step};
 
+use crate::spec::Purpose;
 use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::spec::Spec;
@@ -43,6 +44,9 @@ pub struct DriveOptions {
     pub read_only: bool,
     /// Write although the drive holds a file system or a partition table, or is mounted.
     pub force: bool,
+    /// Write for others, who know what the drive holds: a file system or a partition table on it is theirs. That it is
+    /// mounted, or in use, matters all the same.
+    pub serve: bool,
 }
 
 /// The error of a system without io_uring.
@@ -61,13 +65,13 @@ pub(crate) fn is_drive(path: &str) -> bool {
     })
 }
 
-/// Opens the drive at the path that a specification names, with the keys `read-only=0|1`, `force=0|1` and `direct=1`; `look`:
-/// for reading, if it does not say.
-pub(crate) fn open(spec: &mut Spec, look: bool) -> Result<Arc<dyn Device>, Error> {
+/// Opens the drive at the path that a specification names, with the keys `read-only=0|1`, `force=0|1` and `direct=1`.
+pub(crate) fn open(spec: &mut Spec, purpose: Purpose) -> Result<Arc<dyn Device>, Error> {
     use std::os::unix::fs::FileTypeExt;
     let options = DriveOptions {
-        read_only: spec.take_flag("read-only")?.unwrap_or(look),
+        read_only: spec.take_flag("read-only")?.unwrap_or(purpose == Purpose::Look),
         force: spec.take_flag("force")?.unwrap_or(false),
+        serve: purpose == Purpose::Serve,
     };
     let buffered = spec.take_flag("direct")? == Some(false);
     spec.finish()?;

@@ -10,7 +10,8 @@
 //! * Only the first write of each zone after a start can be one of these; from then on nothing is compared.
 //! * Reads, flushes, reports and resets may be done twice; so may writes to conventional zones.
 //! * An append that was not answered is appended again: nobody has been told of the first copy, which stays in the zone as
-//!   space that is lost until the zone is reset. (A drive whose answer was lost does the same.)
+//!   space that is lost until the zone is reset. (A drive whose answer was lost does the same.) A zone that has no room for
+//!   the second copy refuses it, and who sent it is told of an I/O error.
 
 use super::request::Request;
 use crate::blocking::BlockingDisk;
