@@ -127,7 +127,7 @@ fn a_deadline_on_another_clients_lane_wakes_who_waits_behind() {
 fn memory_is_in_use_while_another_clients_lane_has_the_command() {
     within("late elsewhere", || {
         let device =
-            DiskSpec::parse("mem,zones=8,zone-size=1M,latency=5ms,fault=write/delay=400ms/skip=1");
+            DiskSpec::parse("mem,zones=8,zone-size=1M,latency=5ms,fault=write/delay=2s/skip=1");
         let disk = HostedDisk::open(device.unwrap().device, timeout(100)).unwrap();
         let mut a = disk.open_client(8, 4).unwrap();
         let mut b = disk.open_client(8, 4).unwrap();

@@ -20,6 +20,8 @@ pub(crate) const DEPTH: u32 = 16;
 const BLOCK_SECTORS: u32 = 8;
 /// Writes after which it is enough: what they fill is kept in memory.
 const WRITES: u64 = 16_384;
+/// Writes before which it is not, however late it is: a busy machine may give the clients no time at all.
+const FEWEST: u64 = 256;
 
 /// What one mode did.
 #[derive(Debug, Serialize)]
@@ -100,7 +102,8 @@ fn client(
         while !over && let Some(slot) = free.pop() {
             let mut bio = pool.get();
             let mut guard = lock(log);
-            let next = if Instant::now() < end { guard.next() } else { None };
+            let enough = guard.sent >= FEWEST && Instant::now() >= end;
+            let next = if enough { None } else { guard.next() };
             let Some((number, sector)) = next else {
                 over = true;
                 free.push(slot);
