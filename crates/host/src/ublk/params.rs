@@ -46,6 +46,18 @@ pub(super) fn of(g: &Geometry, limits: &Limits, append_sectors: u32) -> Result<P
         return Err(Error::new(ErrorKind::NotSupported, "no whole sequential zone")
             .hint("a disk with more zones; a shorter last one is not shown to Linux"));
     }
+    // Linux takes capacities below the size of sequential zones only, and does not start a device with others.
+    if conventional > 0 && g.conventional_capacity_sectors() < zone_sectors {
+        let [cap, size] = [g.conventional_capacity_sectors(), zone_sectors]
+            .map(|n| Sector(u64::from(n)).to_bytes());
+        return Err(Error::new(
+            ErrorKind::NotSupported,
+            format!(
+                "Linux takes conventional zones that are usable as a whole, and of these {cap} of {size} are"
+            ),
+        )
+        .hint(format!("leave them out, if they are the first: po2@linear,first={conventional}@SPEC")));
+    }
     let report_bytes = u64::from(zones) * ZONE_RECORD_LEN as u64;
     if report_bytes > MAX_REPORT_BYTES {
         let most = MAX_REPORT_BYTES / ZONE_RECORD_LEN as u64;
@@ -113,6 +125,16 @@ mod tests {
         let e = params(&Geometry::new(8, 0x30000, 0x30000).unwrap(), &limits()).unwrap_err();
         assert_eq!(e.to_string(), "Linux takes zones of a power of two, and these have 96M");
         assert!(e.what_to_try().unwrap().contains("po2@SPEC"));
+    }
+
+    #[test]
+    fn u2_conventional_zones_with_a_gap_are_refused_with_a_way_out() {
+        let g = Geometry::new(8, 0x40000, 0x30000).unwrap();
+        let g = g.with_conventional((0..3).map(zoneplug_core::ZoneNo)).unwrap();
+        assert!(params(&g, &limits()).is_ok());
+        let e = params(&g.with_conventional_capacity(0x30000).unwrap(), &limits()).unwrap_err();
+        assert!(e.to_string().ends_with("usable as a whole, and of these 96M of 128M are"), "{e}");
+        assert!(e.what_to_try().unwrap().ends_with("po2@linear,first=3@SPEC"));
     }
 
     #[test]
