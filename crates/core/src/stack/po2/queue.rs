@@ -111,9 +111,15 @@ impl Po2Queue {
             let Some(mut c) = commands.pop_front() else { break };
             if lower(&self.upward.map.numbers, &mut c) || self.lower_other(&mut c) {
                 self.out.push_back(c);
-            } else {
-                self.special(c);
+                continue;
             }
+            // What ends here must not pass what the device does not take: a queue takes from the front.
+            self.inner.submit(now, &mut self.out);
+            if !self.out.is_empty() {
+                commands.push_front(c);
+                break;
+            }
+            self.special(c);
         }
         self.seen = now;
         self.inner.submit(now, &mut self.out);
