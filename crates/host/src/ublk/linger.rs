@@ -51,7 +51,7 @@ impl Linger {
             (self.alone, self.every) = (0, OFTEN);
             return false;
         }
-        if tried {
+        if tried && requests > 0 {
             self.every = (self.every * 2).min(SELDOM);
         }
         // A wake-up without a request says nothing.
