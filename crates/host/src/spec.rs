@@ -218,6 +218,12 @@ fn put_on(text: &str, rest: &str, purpose: Purpose, depth: usize) -> Result<Disk
         Some((others, last)) if joins(text) => (Some(others), last),
         _ => (None, rest),
     };
+    let linear = spec.kind() == "linear";
+    let first = if linear { spec.take_u32("first")? } else { None };
+    let zones = if linear { spec.take_u32("zones")? } else { None };
+    // Whoever is above does not see what is found on a drive below these, and so cannot know it.
+    let hides = spec.kind() == "crypt" || first.is_some_and(|n| n > 0);
+    let purpose = if hides && purpose == Purpose::Serve { Purpose::Change } else { purpose };
     let mut below = DiskSpec::open(last, purpose, depth + 1)?;
     let mut devices = Vec::new();
     let mut stack = Vec::new();
@@ -246,8 +252,6 @@ fn put_on(text: &str, rest: &str, purpose: Purpose, depth: usize) -> Result<Disk
             Po2Disk::new(device)?
         }
         "linear" => {
-            let first = spec.take_u32("first")?;
-            let zones = spec.take_u32("zones")?;
             finish(&spec)?;
             if first.is_none() && zones.is_none() {
                 devices.push(device);

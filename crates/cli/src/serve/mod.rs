@@ -94,7 +94,6 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     notify::ready();
     let ended = wait(&signals, &devices);
     notify::stopping();
-    drop(socket);
     // A second signal ends this at once; what Linux then does with the devices depends on --no-recovery.
     let impatient = std::thread::Builder::new().name("zoneplug-signals".to_owned());
     let _ = impatient.spawn(move || {
@@ -104,6 +103,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             }
         }
     });
+    drop(socket);
     // What ended it is told rather than what came of that.
     let stopped = stop(devices);
     ended.and(stopped)

@@ -64,7 +64,8 @@ impl Served {
 /// when its server ends.
 pub(super) struct Socket {
     path: PathBuf,
-    disks: Arc<Vec<Served>>,
+    /// There until it is dropped.
+    disks: Option<Arc<Vec<Served>>>,
 }
 
 impl Socket {
@@ -83,7 +84,7 @@ impl Socket {
         let listener = UnixListener::bind(&path).map_err(failed)?;
         let disks = Arc::new(disks);
         let for_answers = Arc::downgrade(&disks);
-        let socket = Socket { path: path.clone(), disks };
+        let socket = Socket { path: path.clone(), disks: Some(disks) };
         // Whoever may change attributes may as well stop the server.
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).map_err(failed)?;
         let body = move || listen(&listener, &for_answers);
@@ -100,8 +101,14 @@ impl Drop for Socket {
         let _ = std::fs::remove_file(&self.path);
         // Who is being answered has the disks too, for a moment.
         let end = Instant::now() + LAST_ANSWERS;
-        while Arc::strong_count(&self.disks) > 1 && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(1));
+        while let Some(disks) = self.disks.take() {
+            match Arc::try_unwrap(disks) {
+                Err(shared) if Instant::now() < end => {
+                    self.disks = Some(shared);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                _ => {}
+            }
         }
     }
 }
@@ -262,7 +269,7 @@ mod tests {
     #[test]
     fn t1_attributes_of_a_live_disk_are_shown_and_set() {
         let socket = server();
-        let client = socket.disks[0].disk.open_client(4, 4).unwrap();
+        let client = socket.disks.as_ref().unwrap()[0].disk.open_client(4, 4).unwrap();
         let disk = || "/dev/ublkb0".to_owned();
         let set = |name: &str, value: &str| {
             let (name, value) = (name.to_owned(), value.to_owned());
@@ -270,7 +277,10 @@ mod tests {
         };
         assert_eq!(set("zoned_qd1_writes", "1").unwrap(), json!({"was": "0"}));
         assert_eq!(set("zoned_qd1_policy", "clook").unwrap(), json!({"was": "fifo"}));
-        assert_eq!(socket.disks[0].disk.disk().attribute("zoned_qd1_writes").unwrap(), "1");
+        assert_eq!(
+            socket.disks.as_ref().unwrap()[0].disk.disk().attribute("zoned_qd1_writes").unwrap(),
+            "1"
+        );
         let all = ask(&socket, &Request::Attributes { disk: disk() }).unwrap();
         let all: Vec<AttributeShown> = serde_json::from_value(all).unwrap();
         let qd1 = all.iter().find(|a| a.name == "zoned_qd1_policy").unwrap();
@@ -286,7 +296,8 @@ mod tests {
     #[test]
     fn t2_plugs_of_a_live_disk() {
         let socket = server();
-        let mut io = zoneplug_host::BlockingDisk::new(&socket.disks[0].disk).unwrap();
+        let mut io =
+            zoneplug_host::BlockingDisk::new(&socket.disks.as_ref().unwrap()[0].disk).unwrap();
         io.write(Sector(0x800), zoneplug_buf::AlignedBuf::zeroed(8192)).unwrap();
         let text = ask(&socket, &Request::ZoneWplugs { disk: "ublkb0".to_owned() }).unwrap();
         let line = "Zone no: 1, flags: 0x0, ref: 1, cond: ACTIVE, wp ofst: 16, pending BIO: 0\n";
@@ -329,7 +340,7 @@ mod tests {
         let path = socket.path.clone();
         // Somebody stays connected, and the thread that listens stays too.
         let client = UnixStream::connect(&path).unwrap();
-        let disks = Arc::downgrade(&socket.disks);
+        let disks = Arc::downgrade(socket.disks.as_ref().unwrap());
         drop(socket);
         assert!(!path.exists());
         assert!(disks.upgrade().is_none(), "its disks are closed when it has gone");

@@ -144,14 +144,25 @@ pub fn outlives_its_server(spec: &str) -> bool {
     })
 }
 
-/// What a device is known by after its server has died (FNV-1a of it): which disk it is, and the layers on it. Never 0, which
-/// other servers leave there.
+/// What a device is known by after its server has died: which disks it is made of, in the upper half, and with which layers, in
+/// the lower. Never 0, which other servers leave there.
 fn mark(spec: &str) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325;
-    for b in b"zoneplug ".iter().chain(identity(spec).as_bytes()) {
+    let disks: Vec<String> = bases(spec).iter().map(|b| identity(b)).collect();
+    (hash(&disks.join(&JOINER.to_string())) << 32 | hash(&identity(spec))).max(1)
+}
+
+/// The disks of a mark.
+fn disks_of(mark: u64) -> u64 {
+    mark >> 32
+}
+
+/// FNV-1a, folded to 32 bits.
+fn hash(text: &str) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for b in b"zoneplug ".iter().chain(text.as_bytes()) {
         hash = (hash ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
     }
-    hash.max(1)
+    (hash >> 32 ^ hash) & 0xffff_ffff
 }
 
 /// The layers of a specification and its disks: the UUID of one in a file, the path of another, whatever it is called here.
@@ -194,8 +205,9 @@ impl Ublk {
         let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
         let append = limits.visible_append_sectors(g.zone_sectors());
         let params = params::of(&g, &limits, append)?;
-        let recovery = options.recovery && outlives_its_server(spec);
-        if recovery && let Some(info) = self.abandoned(spec, options)? {
+        let outlives = outlives_its_server(spec);
+        let recovery = options.recovery && outlives;
+        if outlives && let Some(info) = self.abandoned(spec, options)? {
             return self.take_over(disk, options, &params, info, ended);
         }
         let flags = abi::F_ZONED
@@ -231,8 +243,20 @@ impl Ublk {
         let end = Instant::now() + PATIENCE;
         for id in control::device_numbers() {
             while let Some(info) = self.control.info(id)? {
-                let ours = info.mark == mark && info.flags & abi::F_USER_RECOVERY != 0;
+                let kept = info.flags & abi::F_USER_RECOVERY != 0;
+                let ours = info.mark == mark && kept;
+                let other_layers = !ours && kept && disks_of(info.mark) == disks_of(mark);
                 match info.state {
+                    // Who has it mounted would find that somebody else has written.
+                    abi::S_DEV_QUIESCED if other_layers || ours && !options.recovery => {
+                        return Err(Error::new(
+                            ErrorKind::Busy,
+                            format!("Linux has this disk as /dev/ublkb{id}, which waits for its server"),
+                        )
+                        .hint(format!(
+                            "serve it as it was, with the same layers and with recovery; or give it up: zoneplug serve --remove /dev/ublkb{id}"
+                        )));
+                    }
                     abi::S_DEV_QUIESCED if ours && options.id.is_some_and(|wish| wish != id) => {
                         return Err(Error::new(
                             ErrorKind::Busy,
@@ -543,6 +567,8 @@ mod tests {
         assert_ne!(first, mark(&format!("po2@{text}")));
         let joined = |other: &str| mark(&format!("linear@{text}%{other}"));
         assert_ne!(joined("/b"), joined("/c"));
+        assert_eq!(disks_of(first), disks_of(mark(&format!("po2@{text}"))), "the same disk");
+        assert_ne!(disks_of(first), disks_of(mark("/dev/a")));
         assert_ne!(first, create(), "another disk in its place");
         std::fs::remove_dir_all(&dir).unwrap();
         assert_ne!(mark("/dev/a"), mark("/dev/b"));
