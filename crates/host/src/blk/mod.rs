@@ -19,8 +19,8 @@ mod why;
 
 use crate::drive::sysfs::QueueAttributes;
 use crate::drive::{
-    Claim, DriveOptions, DriveQueue, Node, Rules, Shared, claim, geometry_of, memory_rules,
-    no_ring, refuse_data,
+    Claim, DriveOptions, Node, Rules, Shared, claim, geometry_of, memory_rules, no_ring,
+    refuse_data,
 };
 use crate::ring::transfer_now;
 use exec::Blk;
@@ -167,10 +167,6 @@ impl Device for BlkDisk {
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        if depth == 0 {
-            return Err(Error::invalid("a queue of depth 0")
-                .hint("a queue takes 1 to 65535 commands at a time"));
-        }
-        Ok(Box::new(DriveQueue::new(self.shared.clone(), depth, waker).map_err(no_ring)?))
+        self.shared.open_queue(depth, waker)
     }
 }

@@ -1,15 +1,15 @@
 //! One queue of a drive: commands on the ring or with a thread, and those that are done. The [`Drive`] says what each command
 //! needs next; the queue sees that it gets it, and that a command comes back once. Never blocks.
 
-use super::Memory;
-use crate::ring::{Bell, Completion, Job, Mailbox, Pool, Ring, Worker};
+use super::{Memory, no_ring};
+use crate::ring::{Bell, Completion, Job, Mailbox, Pool, Ring, Worker, check_depth};
 use io_uring::squeue;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 use zoneplug_core::zone::ZoneInfo;
-use zoneplug_core::{Command, Commands, Nanos, Queue, Status};
+use zoneplug_core::{Command, Commands, Error, Nanos, Queue, Status};
 
 /// What a thread found.
 #[derive(Debug)]
@@ -108,6 +108,16 @@ impl<D: Drive> Shared<D> {
         let pool = Pool::new(drive.clone(), name, threads);
         Ok(Arc::new(Shared { pool, drive, bell: Bell::new()? }))
     }
+
+    /// What both kinds of drives do as devices.
+    pub(crate) fn open_queue(
+        self: &Arc<Self>,
+        depth: u16,
+        waker: Waker,
+    ) -> Result<Box<dyn Queue>, Error> {
+        check_depth(depth)?;
+        Ok(Box::new(DriveQueue::new(self.clone(), depth, waker).map_err(no_ring)?))
+    }
 }
 
 #[derive(Debug)]
@@ -128,11 +138,7 @@ pub(crate) struct DriveQueue<D: Drive> {
 }
 
 impl<D: Drive> DriveQueue<D> {
-    pub(crate) fn new(
-        shared: Arc<Shared<D>>,
-        depth: u16,
-        waker: Waker,
-    ) -> std::io::Result<DriveQueue<D>> {
+    fn new(shared: Arc<Shared<D>>, depth: u16, waker: Waker) -> std::io::Result<DriveQueue<D>> {
         let ring = Ring::new(depth)?;
         // Without it the entries' fixed file would be nobody's.
         if !ring.register(shared.drive.fd()) {

@@ -319,10 +319,7 @@ impl Device for FileDisk {
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        if depth == 0 {
-            return Err(Error::invalid("a queue of depth 0")
-                .hint("a queue takes 1 to 65535 commands at a time"));
-        }
+        crate::ring::check_depth(depth)?;
         Ok(Box::new(queue::FileQueue::new(self.shared.clone(), depth, waker)))
     }
 }

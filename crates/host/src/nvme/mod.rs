@@ -18,8 +18,8 @@ mod identify;
 mod sys;
 
 use crate::drive::{
-    Claim, DriveOptions, DriveQueue, Node, Rules, Shared, cannot_open, claim, geometry_of,
-    memory_rules, no_ring, refuse_data,
+    Claim, DriveOptions, Node, Rules, Shared, cannot_open, claim, geometry_of, memory_rules,
+    no_ring, refuse_data,
 };
 use command::{Blocks, report_bytes, zones_in};
 use exec::Nvme;
@@ -211,11 +211,7 @@ impl Device for NvmeDisk {
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        if depth == 0 {
-            return Err(Error::invalid("a queue of depth 0")
-                .hint("a queue takes 1 to 65535 commands at a time"));
-        }
-        Ok(Box::new(DriveQueue::new(self.shared.clone(), depth, waker).map_err(no_ring)?))
+        self.shared.open_queue(depth, waker)
     }
 }
 

@@ -15,6 +15,16 @@ pub(crate) use sys::{Segments, check, transfer_now};
 use io_uring::{IoUring, cqueue, opcode, squeue, types::Fd};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use zoneplug_core::Error;
+
+/// What every device of this crate says to a queue that could take nothing.
+pub(crate) fn check_depth(depth: u16) -> Result<(), Error> {
+    match depth {
+        0 => Err(Error::invalid("a queue of depth 0")
+            .hint("a queue takes 1 to 65535 commands at a time")),
+        _ => Ok(()),
+    }
+}
 
 /// An entry of a completion queue.
 pub(crate) trait Completion: cqueue::EntryMarker + Send {
