@@ -247,7 +247,7 @@ impl World {
             self.hit(Class::R44);
         }
         let (merged, ..) = self.spy.merged();
-        Outcome {
+        let outcome = Outcome {
             bios: self.submitted,
             faults: self.troubles,
             steps: nr,
@@ -257,6 +257,8 @@ impl World {
             failed: self.seen.iter().any(|s| *s >= Status::OpenLimit),
             recovered: self.recovered > 0,
             coverage: self.cover.clone(),
-        }
+        };
+        self.let_go();
+        outcome
     }
 }

@@ -4,9 +4,9 @@ use super::World;
 use crate::class::Class;
 use crate::memory::{buf, stamps};
 use std::task::Waker;
-use zoneplug_core::disk::Mode;
+use zoneplug_core::disk::{DiskQueue, Mode};
 use zoneplug_core::zone::{Condition, ZoneInfo};
-use zoneplug_core::{Bio, Command, Commands, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Bio, Bios, Command, Commands, Nanos, Op, Sector, Status, ZoneNo};
 
 impl World {
     pub(crate) fn check_at_rest(&mut self) {
@@ -62,6 +62,20 @@ impl World {
         }
         for z in 0..self.zones.len() {
             self.check_zone(z);
+        }
+    }
+
+    /// The end of a world: what its device has kept for ever comes back, and nothing keeps the disk. It tells nobody any more.
+    pub(crate) fn let_go(&mut self) {
+        self.faults.vanish();
+        let mut done = Bios::new();
+        for _ in 0..100 {
+            for queue in self.queues.iter_mut().flatten() {
+                queue.poll(self.now, &mut done);
+            }
+            let next = self.queues.iter().flatten().filter_map(DiskQueue::next_deadline).min();
+            let Some(next) = next else { break };
+            self.now = next.max(self.now);
         }
     }
 
