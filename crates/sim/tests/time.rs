@@ -33,6 +33,7 @@ fn sample(table: Table, layer: Layer, name: &str) -> Option<&'static Sample> {
 
 /// Q14, C4: every cell that can be matched is inside its band.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "slow in a debug build: cargo test --release")]
 fn published_tables_are_inside_their_bands() {
     let mut wrong = Vec::new();
     let mut check = |cell: &Cell, sample: &Sample| {
@@ -54,6 +55,7 @@ fn published_tables_are_inside_their_bands() {
 
 /// Q14, R36: where only the shape can be matched, it is: depth 128 is below depth 64, the single writer above the baseline.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "slow in a debug build: cargo test --release")]
 fn cells_of_which_only_the_shape_is_known_have_it() {
     let mean = |table, layer, name| sample(table, layer, name).map(Sample::mean);
     let seq = |name| mean(Table::Smr30Sequential, Layer::Baseline, name).unwrap();
@@ -69,6 +71,7 @@ fn cells_of_which_only_the_shape_is_known_have_it() {
 /// The models are those of the prototype: means agree within 3 %, or within two standard errors of the difference. Depths
 /// 64 and 128 of the sequential baseline have a band of their own: they hang on where the tracks lie.
 #[test]
+#[cfg_attr(debug_assertions, ignore = "slow in a debug build: cargo test --release")]
 fn the_models_agree_with_the_prototype() {
     let mut wrong = Vec::new();
     let mut compared = 0;
