@@ -2,12 +2,11 @@
 //! needs next; the queue sees that it gets it, and that a command comes back once. Never blocks.
 
 use super::{Memory, no_ring};
-use crate::ring::{Bell, Completion, Job, Mailbox, Pool, Ring, Worker, check_depth};
+use crate::ring::{Bell, Completion, Inbox, Job, Pool, Reply, Ring, Worker, check_depth};
 use io_uring::squeue;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Command, Commands, Error, Nanos, Queue, Status};
 
@@ -34,6 +33,15 @@ pub(crate) enum Event {
     Ring { result: i32, extra: u64 },
     /// A thread has.
     Worked(Outcome),
+}
+
+impl From<Reply<Outcome>> for Event {
+    fn from(reply: Reply<Outcome>) -> Event {
+        match reply {
+            Reply::Ring { result, extra } => Event::Ring { result, extra },
+            Reply::Worked(outcome) => Event::Worked(outcome),
+        }
+    }
 }
 
 /// What a command needs next.
@@ -95,7 +103,7 @@ pub(crate) struct Shared<D: Drive> {
     // Its threads end before the drive closes.
     pool: Pool<D>,
     pub(crate) drive: Arc<D>,
-    bell: Bell,
+    bell: Arc<Bell>,
 }
 
 impl<D: Drive> Shared<D> {
@@ -106,7 +114,7 @@ impl<D: Drive> Shared<D> {
     ) -> std::io::Result<Arc<Shared<D>>> {
         let drive = Arc::new(drive);
         let pool = Pool::new(drive.clone(), name, threads);
-        Ok(Arc::new(Shared { pool, drive, bell: Bell::new()? }))
+        Ok(Arc::new(Shared { pool, drive, bell: Arc::new(Bell::new()?) }))
     }
 
     /// What both kinds of drives do as devices.
@@ -123,8 +131,7 @@ impl<D: Drive> Shared<D> {
 #[derive(Debug)]
 pub(crate) struct DriveQueue<D: Drive> {
     /// Before everything else that a drop ends: memory of commands stays until the ring is empty.
-    ring: Ring<D::Sqe, D::Cqe>,
-    bell_id: u64,
+    inbox: Inbox<Outcome, D::Sqe, D::Cqe>,
     shared: Arc<Shared<D>>,
     depth: usize,
     /// Taken and not given back.
@@ -132,8 +139,6 @@ pub(crate) struct DriveQueue<D: Drive> {
     done: Commands,
     slots: Vec<Slot<D::State>>,
     free: Vec<u32>,
-    mailbox: Arc<Mailbox<Outcome>>,
-    answers: Vec<(u32, Outcome)>,
     seen: Nanos,
 }
 
@@ -144,20 +149,15 @@ impl<D: Drive> DriveQueue<D> {
         if !ring.register(shared.drive.fd()) {
             return Err(std::io::Error::last_os_error());
         }
-        let mailbox = Mailbox::new(waker);
-        let bell_id = shared.bell.join(&mailbox, ring.fd())?;
         let nr = usize::from(depth);
         Ok(DriveQueue {
-            ring,
-            bell_id,
+            inbox: Inbox::new(waker).with_ring(ring, &shared.bell)?,
             shared,
             depth: nr,
             held: 0,
             done: Commands::with_capacity(nr),
             slots: Vec::with_capacity(nr),
             free: Vec::with_capacity(nr),
-            mailbox,
-            answers: Vec::new(),
             seen: Nanos(0),
         })
     }
@@ -184,15 +184,18 @@ impl<D: Drive> DriveQueue<D> {
         match self.shared.drive.step(slot, event) {
             Step::Done(status) => self.finish(i, status),
             Step::Ring(entry) => {
-                // SAFETY: the entry's memory is the slot's and its command's (contract of `Drive`), and both stay until the
-                // answer: a slot is free only when its command is done, and `drop` waits for that.
-                if !unsafe { self.ring.push(entry, u64::from(i)) } {
+                let pushed = self.inbox.ring().is_some_and(|ring| {
+                    // SAFETY: the entry's memory is the slot's and its command's (contract of `Drive`), and both stay until
+                    // the answer: a slot is free only when its command is done, and `drop` waits for that.
+                    unsafe { ring.push(entry, u64::from(i)) }
+                });
+                if !pushed {
                     // Never sent: it may be tried again.
                     self.finish(i, Status::Busy);
                 }
             }
             Step::Work(work) => {
-                self.shared.pool.push(Job { work, mailbox: self.mailbox.clone(), slot: i });
+                self.shared.pool.push(Job { work, mailbox: self.inbox.mailbox().clone(), slot: i });
             }
         }
     }
@@ -209,20 +212,11 @@ impl<D: Drive> DriveQueue<D> {
     fn advance(&mut self) {
         loop {
             let mut some = false;
-            while let Some(a) = self.ring.answer() {
-                self.go_on(a.id as u32, Event::Ring { result: a.result, extra: a.extra });
+            while let Some((i, reply)) = self.inbox.next() {
+                self.go_on(i, reply.into());
                 some = true;
             }
-            if self.mailbox.is_full() {
-                let mut answers = std::mem::take(&mut self.answers);
-                self.mailbox.take(&mut answers);
-                for (i, outcome) in answers.drain(..) {
-                    self.go_on(i, Event::Worked(outcome));
-                    some = true;
-                }
-                self.answers = answers;
-            }
-            self.ring.send();
+            self.inbox.send();
             if !some {
                 return;
             }
@@ -231,7 +225,7 @@ impl<D: Drive> DriveQueue<D> {
 
     /// Whether `poll` would find something.
     fn has_work(&self) -> bool {
-        !self.done.is_empty() || self.mailbox.is_full()
+        !self.done.is_empty() || self.inbox.is_full()
     }
 }
 
@@ -243,8 +237,8 @@ impl<D: Drive> Queue for DriveQueue<D> {
             self.held += 1;
             self.begin(c);
         }
-        self.ring.send();
-        if self.mailbox.is_armed() {
+        self.inbox.send();
+        if self.inbox.is_armed() {
             // Whoever armed the queue before it had anything sleeps until this.
             self.arm();
         }
@@ -265,27 +259,19 @@ impl<D: Drive> Queue for DriveQueue<D> {
         self.has_work().then_some(self.seen)
     }
 
-    /// The ring itself, if everything that is in flight is on it.
     fn arm_fd(&mut self) -> Option<i32> {
         let in_flight = self.in_flight();
-        if !self.has_work() && in_flight > 0 && self.ring.in_flight() as usize == in_flight {
-            self.ring.send();
-            // What the kernel has not taken has no completion to come.
-            if self.ring.is_sent() {
-                return Some(self.ring.fd());
-            }
+        if self.done.is_empty()
+            && let Some(fd) = self.inbox.arm_fd(in_flight)
+        {
+            return Some(fd);
         }
         self.arm();
         None
     }
 
     fn arm(&mut self) {
-        let mut ready = self.has_work();
-        self.ring.send();
-        // The mailbox first: what the ring answers from now on finds it armed.
-        self.mailbox.arm(false);
-        ready |= self.ring.in_flight() > 0 && !self.shared.bell.arm(self.ring.fd(), self.bell_id);
-        self.mailbox.arm(ready);
+        self.inbox.arm(!self.done.is_empty());
     }
 }
 
@@ -293,13 +279,8 @@ impl<D: Drive> Drop for DriveQueue<D> {
     /// Waits for what is in flight: the kernel uses the memory of the commands.
     fn drop(&mut self) {
         while self.in_flight() > 0 {
-            if self.ring.in_flight() > 0 {
-                self.ring.wait();
-            } else {
-                std::thread::sleep(Duration::from_micros(50));
-            }
+            self.inbox.wait();
             self.advance();
         }
-        self.shared.bell.leave(self.bell_id);
     }
 }

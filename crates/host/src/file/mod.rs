@@ -183,7 +183,7 @@ struct Shared {
     pool: Option<Pool<Core>>,
     core: Arc<Core>,
     engine: Engine,
-    bell: Option<Bell>,
+    bell: Option<Arc<Bell>>,
 }
 
 impl Drop for Shared {
@@ -250,7 +250,7 @@ impl FileDisk {
             .map_err(|e| load::io_error(format!("cannot open {what}"), e))?;
         let core = Arc::new(core);
         let bell = match engine {
-            Engine::Ring => Bell::new().ok(),
+            Engine::Ring => Bell::new().ok().map(Arc::new),
             _ => None,
         };
         let pool = threads.then(|| {

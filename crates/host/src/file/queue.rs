@@ -5,11 +5,10 @@ use super::exec::{Data, Next};
 use super::state::Want;
 use super::work::{Answer, Work, inline};
 use super::{Engine, Shared};
-use crate::ring::{self, Job, Mailbox, Ring, Segments};
+use crate::ring::{self, Inbox, Job, Reply, Ring, Segments};
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 use zoneplug_core::{Command, Commands, Flags, IoBuf, Nanos, Op, Queue, Status};
 
 /// What a command is waiting for.
@@ -37,7 +36,7 @@ struct Slot {
 #[derive(Debug)]
 pub(super) struct FileQueue {
     /// Before everything else that a drop ends: memory of commands stays until the ring is empty.
-    ring: Option<(Ring, u64)>,
+    inbox: Inbox<Answer>,
     shared: Arc<Shared>,
     depth: usize,
     /// Taken and not given back.
@@ -47,8 +46,6 @@ pub(super) struct FileQueue {
     waiting: Commands,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    mailbox: Arc<Mailbox<Answer>>,
-    answers: Vec<(u32, Answer)>,
     seen: Nanos,
 }
 
@@ -64,16 +61,14 @@ fn memory(c: &Command, sectors: u32) -> impl Iterator<Item = (IoBuf, u32)> + '_ 
 
 impl FileQueue {
     pub(super) fn new(shared: Arc<Shared>, depth: u16, waker: Waker) -> FileQueue {
-        let mailbox = Mailbox::new(waker);
-        let ring = match (&shared.engine, &shared.bell) {
-            (Engine::Ring, Some(bell)) => Ring::new(depth).ok().and_then(|ring| {
-                let id = bell.join(&mailbox, ring.fd()).ok()?;
-                Some((ring, id))
-            }),
+        let with_ring = || match (&shared.engine, &shared.bell) {
+            (Engine::Ring, Some(bell)) => {
+                Inbox::new(waker.clone()).with_ring(Ring::new(depth).ok()?, bell).ok()
+            }
             _ => None,
         };
         FileQueue {
-            ring,
+            inbox: with_ring().unwrap_or_else(|| Inbox::new(waker)),
             shared,
             depth: usize::from(depth),
             held: 0,
@@ -81,8 +76,6 @@ impl FileQueue {
             waiting: Commands::new(),
             slots: Vec::new(),
             free: Vec::new(),
-            mailbox,
-            answers: Vec::new(),
             seen: Nanos(0),
         }
     }
@@ -154,10 +147,10 @@ impl FileQueue {
     /// Gives a slot's work to the threads; without threads does it.
     fn work(&mut self, slot: u32, work: Work) {
         match &self.shared.pool {
-            Some(pool) => pool.push(Job { work, mailbox: self.mailbox.clone(), slot }),
+            Some(pool) => pool.push(Job { work, mailbox: self.inbox.mailbox().clone(), slot }),
             None => {
                 let answer = inline(&self.shared.core, work);
-                self.mailbox.push(slot, answer);
+                self.inbox.mailbox().push(slot, answer);
             }
         }
     }
@@ -171,7 +164,7 @@ impl FileQueue {
         if data.zeroes {
             return self.work(i, Work::Zero { at, len });
         }
-        if self.ring.is_none() {
+        if self.inbox.ring().is_none() {
             let bufs = memory(c, data.len).collect();
             return self.work(i, Work::Data { write: data.write, at, bufs });
         }
@@ -186,8 +179,7 @@ impl FileQueue {
     /// Puts what is left of a slot on the ring.
     fn push(&mut self, i: u32, write: bool) {
         let slot = &self.slots[i as usize];
-        let (Some((ring, _)), Some(file)) = (&mut self.ring, self.shared.core.storage.file())
-        else {
+        let (Some(ring), Some(file)) = (self.inbox.ring(), self.shared.core.storage.file()) else {
             return;
         };
         let fd = file.fd_for(&slot.segments, slot.left);
@@ -197,7 +189,7 @@ impl FileQueue {
         };
         if !pushed {
             let full = io::Error::from_raw_os_error(libc::EBUSY);
-            self.mailbox.push(i, Answer::Moved(Err(full)));
+            self.inbox.mailbox().push(i, Answer::Moved(Err(full)));
         }
     }
 
@@ -262,17 +254,13 @@ impl FileQueue {
     fn advance(&mut self) {
         loop {
             let mut some = false;
-            while let Some(a) = self.ring.as_mut().and_then(|(r, _)| r.answer()) {
-                self.ring_answer(a.id as u32, a.result);
+            while let Some((i, reply)) = self.inbox.next() {
+                match reply {
+                    Reply::Ring { result, .. } => self.ring_answer(i, result),
+                    Reply::Worked(answer) => self.answer(i, answer),
+                }
                 some = true;
             }
-            let mut answers = std::mem::take(&mut self.answers);
-            self.mailbox.take(&mut answers);
-            for (i, answer) in answers.drain(..) {
-                self.answer(i, answer);
-                some = true;
-            }
-            self.answers = answers;
             while let Some(c) = self.waiting.pop_front() {
                 if let Err(c) = self.start(c) {
                     self.waiting.push_front(c);
@@ -280,9 +268,7 @@ impl FileQueue {
                 }
                 some = true;
             }
-            if let Some((ring, _)) = &mut self.ring {
-                ring.send();
-            }
+            self.inbox.send();
             if !some {
                 return;
             }
@@ -292,7 +278,7 @@ impl FileQueue {
     /// Whether `poll` would find something.
     fn has_work(&self) -> bool {
         !self.done.is_empty()
-            || self.mailbox.is_full()
+            || self.inbox.is_full()
             || (!self.waiting.is_empty() && self.in_flight() == 0)
     }
 }
@@ -310,10 +296,8 @@ impl Queue for FileQueue {
                 self.waiting.push_back(c);
             }
         }
-        if let Some((ring, _)) = &mut self.ring {
-            ring.send();
-        }
-        if self.mailbox.is_armed() {
+        self.inbox.send();
+        if self.inbox.is_armed() {
             // Whoever armed the queue before it had anything sleeps until this.
             self.arm();
         }
@@ -334,36 +318,21 @@ impl Queue for FileQueue {
         self.has_work().then_some(self.seen)
     }
 
-    /// The ring itself, if everything that is in flight is on it.
     fn arm_fd(&mut self) -> Option<i32> {
         let in_flight = self.in_flight();
-        let rest = !self.waiting.is_empty() || self.has_work();
-        match &mut self.ring {
-            Some((ring, _)) if !rest && in_flight > 0 && ring.in_flight() as usize == in_flight => {
-                ring.send();
-                // What the kernel has not taken has no completion to come.
-                if ring.is_sent() {
-                    return Some(ring.fd());
-                }
-                self.arm();
-                None
-            }
-            _ => {
-                self.arm();
-                None
-            }
+        if self.waiting.is_empty()
+            && self.done.is_empty()
+            && let Some(fd) = self.inbox.arm_fd(in_flight)
+        {
+            return Some(fd);
         }
+        self.arm();
+        None
     }
 
     fn arm(&mut self) {
-        let mut ready = self.has_work();
-        if let (Some((ring, id)), Some(bell)) = (&mut self.ring, &self.shared.bell) {
-            ring.send();
-            // The mailbox first: what the ring answers from now on finds it armed.
-            self.mailbox.arm(false);
-            ready |= ring.in_flight() > 0 && !bell.arm(ring.fd(), *id);
-        }
-        self.mailbox.arm(ready);
+        let ready = self.has_work();
+        self.inbox.arm(ready);
     }
 }
 
@@ -372,14 +341,8 @@ impl Drop for FileQueue {
     fn drop(&mut self) {
         self.waiting.clear();
         while self.in_flight() > 0 {
-            match &mut self.ring {
-                Some((ring, _)) if ring.in_flight() > 0 => ring.wait(),
-                _ => std::thread::sleep(Duration::from_micros(50)),
-            }
+            self.inbox.wait();
             self.advance();
-        }
-        if let (Some((_, id)), Some(bell)) = (&self.ring, &self.shared.bell) {
-            bell.leave(*id);
         }
     }
 }

@@ -4,10 +4,12 @@
 //! lists until the kernel has answered. Knows nothing of disks or zones.
 
 mod bell;
+mod inbox;
 mod pool;
 mod sys;
 
 pub(crate) use bell::Bell;
+pub(crate) use inbox::{Inbox, Reply};
 pub(crate) use pool::{Job, Mailbox, Pool, Worker};
 use sys::MAX_SEGMENTS;
 pub(crate) use sys::{Segments, check, transfer_now};

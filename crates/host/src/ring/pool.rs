@@ -16,7 +16,7 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Where a queue gets the answers of its jobs.
 #[derive(Debug)]
 pub(crate) struct Mailbox<A> {
-    answers: Mutex<Vec<(u32, A)>>,
+    answers: Mutex<VecDeque<(u32, A)>>,
     /// Answers are there; saves the lock.
     full: AtomicBool,
     /// The next answer wakes.
@@ -27,7 +27,7 @@ pub(crate) struct Mailbox<A> {
 impl<A> Mailbox<A> {
     pub(crate) fn new(waker: Waker) -> Arc<Mailbox<A>> {
         Arc::new(Mailbox {
-            answers: Mutex::new(Vec::new()),
+            answers: Mutex::new(VecDeque::new()),
             full: AtomicBool::new(false),
             armed: AtomicBool::new(false),
             waker,
@@ -35,7 +35,7 @@ impl<A> Mailbox<A> {
     }
 
     pub(crate) fn push(&self, slot: u32, answer: A) {
-        lock(&self.answers).push((slot, answer));
+        lock(&self.answers).push_back((slot, answer));
         self.full.store(true, Ordering::SeqCst);
         if self.armed.swap(false, Ordering::SeqCst) {
             self.waker.wake_by_ref();
@@ -46,7 +46,7 @@ impl<A> Mailbox<A> {
         self.full.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn take(&self, into: &mut Vec<(u32, A)>) {
+    pub(crate) fn take(&self, into: &mut VecDeque<(u32, A)>) {
         if self.is_full() {
             let mut answers = lock(&self.answers);
             self.full.store(false, Ordering::SeqCst);

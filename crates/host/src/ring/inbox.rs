@@ -1,0 +1,123 @@
+//! Where the answers of one queue come from: its ring, if it has one, and its mailbox, into which threads put theirs; and how
+//! the queue's owner sleeps until there is one. Used by the queues of drives and of durable files.
+
+use super::{Bell, Completion, Mailbox, Ring};
+use io_uring::{cqueue, squeue};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+/// What has happened to an operation.
+#[derive(Debug)]
+pub(crate) enum Reply<A> {
+    /// The ring has answered: bytes, a status or a negative errno, and what only large entries have.
+    Ring { result: i32, extra: u64 },
+    /// A thread has.
+    Worked(A),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Inbox<A, S = squeue::Entry, C = cqueue::Entry>
+where
+    A: Send + 'static,
+    S: squeue::EntryMarker,
+    C: Completion,
+{
+    ring: Option<Ring<S, C>>,
+    /// Who watches the ring while the owner sleeps, and this queue's number there.
+    bell: Option<(Arc<Bell>, u64)>,
+    mailbox: Arc<Mailbox<A>>,
+    /// Taken from the mailbox.
+    answers: VecDeque<(u32, A)>,
+}
+
+impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Inbox<A, S, C> {
+    /// With a mailbox alone.
+    pub(crate) fn new(waker: Waker) -> Inbox<A, S, C> {
+        Inbox { ring: None, bell: None, mailbox: Mailbox::new(waker), answers: VecDeque::new() }
+    }
+
+    /// With a ring too.
+    pub(crate) fn with_ring(mut self, ring: Ring<S, C>, bell: &Arc<Bell>) -> io::Result<Self> {
+        self.bell = Some((bell.clone(), bell.join(&self.mailbox, ring.fd())?));
+        self.ring = Some(ring);
+        Ok(self)
+    }
+
+    pub(crate) fn ring(&mut self) -> Option<&mut Ring<S, C>> {
+        self.ring.as_mut()
+    }
+
+    pub(crate) fn mailbox(&self) -> &Arc<Mailbox<A>> {
+        &self.mailbox
+    }
+
+    /// Hands what was begun to the kernel.
+    pub(crate) fn send(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.send();
+        }
+    }
+
+    /// The next answer that is there, and the slot that it is for.
+    pub(crate) fn next(&mut self) -> Option<(u32, Reply<A>)> {
+        if let Some(a) = self.ring.as_mut().and_then(Ring::answer) {
+            return Some((a.id as u32, Reply::Ring { result: a.result, extra: a.extra }));
+        }
+        if self.answers.is_empty() {
+            self.mailbox.take(&mut self.answers);
+        }
+        self.answers.pop_front().map(|(i, answer)| (i, Reply::Worked(answer)))
+    }
+
+    /// Whether a thread has answered.
+    pub(crate) fn is_full(&self) -> bool {
+        self.mailbox.is_full()
+    }
+
+    /// Whether the owner sleeps until the next answer.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.mailbox.is_armed()
+    }
+
+    /// Wakes the owner at the next answer, or now if `ready` or one is there.
+    pub(crate) fn arm(&mut self, mut ready: bool) {
+        if let (Some(ring), Some((bell, id))) = (&mut self.ring, &self.bell) {
+            ring.send();
+            // The mailbox first: what the ring answers from now on finds it armed.
+            self.mailbox.arm(false);
+            ready |= ring.in_flight() > 0 && !bell.arm(ring.fd(), *id);
+        }
+        self.mailbox.arm(ready);
+    }
+
+    /// The ring itself, to sleep on, if all of the owner's `in_flight` operations are on it.
+    pub(crate) fn arm_fd(&mut self, in_flight: usize) -> Option<i32> {
+        let ring = self.ring.as_mut()?;
+        if self.mailbox.is_full() || in_flight == 0 || ring.in_flight() as usize != in_flight {
+            return None;
+        }
+        ring.send();
+        // What the kernel has not taken has no completion to come.
+        ring.is_sent().then(|| ring.fd())
+    }
+
+    /// Waits for an answer of the ring, or a moment for one of a thread.
+    pub(crate) fn wait(&mut self) {
+        match &mut self.ring {
+            Some(ring) if ring.in_flight() > 0 => ring.wait(),
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
+
+impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Drop for Inbox<A, S, C> {
+    fn drop(&mut self) {
+        if let Some((bell, id)) = &self.bell {
+            bell.leave(*id);
+        }
+    }
+}
