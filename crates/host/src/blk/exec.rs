@@ -3,7 +3,7 @@
 
 use super::sys;
 use super::why::{Reason, reason};
-use crate::drive::{Drive, Event, Node, Outcome, Rules, Slot, Step, status_of};
+use crate::drive::{Drive, Event, Node, Outcome, Rules, Slot, Step, check, status_of};
 use crate::ring::{Job, Worker, transfer};
 use io_uring::{cqueue, opcode, squeue, types};
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use zoneplug_core::zone::{Geometry, Limits, ZoneInfo};
-use zoneplug_core::{Command, Flags, Op, Sector, Status};
+use zoneplug_core::{Flags, Op, Sector, Status};
 
 /// Zones of one `BLKREPORTZONE`: 256 KiB.
 const ZONES_PER_REPORT: u32 = 4096;
@@ -102,13 +102,9 @@ impl Blk {
             return Err(Status::NoDevice);
         }
         let c = slot.command();
-        if self.limits.read_only && c.op.is_write() {
-            return Err(Status::ReadOnlyDisk);
-        }
-        let g = &self.geometry;
+        check(&self.geometry, &self.limits, c)?;
         let work = match c.op {
             Op::Read | Op::Write | Op::WriteZeroes => {
-                self.check_data(c)?;
                 let preflush = c.op != Op::Read && c.flags.contains(Flags::PREFLUSH);
                 return Ok(if preflush && self.limits.write_cache {
                     slot.state.stage = Stage::Preflush;
@@ -124,53 +120,18 @@ impl Blk {
                 slot.state.stage = Stage::Flush;
                 return Ok(Step::Ring(flush()));
             }
-            Op::Discard => {
-                let mask = self.limits.logical_block_sectors - 1;
-                let (zone, _) = g.range(c.sector, c.len_sectors, mask, u32::MAX)?;
-                if !g.is_conventional(zone) || !self.limits.discard {
-                    return Err(Status::InvalidField);
-                }
-                Work::Discard { sector: c.sector, len: c.len_sectors }
-            }
+            Op::Discard => Work::Discard { sector: c.sector, len: c.len_sectors },
             Op::ZoneAppend => return Err(Status::NotSupported),
-            Op::ZoneResetAll => Work::Manage { op: c.op, sector: Sector(0), len: g.capacity().0 },
+            Op::ZoneResetAll => {
+                Work::Manage { op: c.op, sector: Sector(0), len: self.geometry.capacity().0 }
+            }
             Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
-                check_zone(g, c)?;
                 Work::Manage { op: c.op, sector: c.sector, len: u64::from(c.len_sectors) }
             }
-            Op::ReportZones => {
-                if !g.contains(c.sector, 1) {
-                    return Err(Status::InvalidField);
-                }
-                Work::Report { sector: c.sector, max: c.report_max }
-            }
+            Op::ReportZones => Work::Report { sector: c.sector, max: c.report_max },
         };
         slot.state.stage = Stage::Thread;
         Ok(Step::Work(work))
-    }
-
-    fn check_data(&self, c: &Command) -> Result<(), Status> {
-        let (g, l) = (&self.geometry, &self.limits);
-        let max = if c.op == Op::WriteZeroes {
-            l.max_write_zeroes_sectors
-        } else {
-            l.max_transfer_sectors
-        };
-        let (zone, offset) = g.range(c.sector, c.len_sectors, l.logical_block_sectors - 1, max)?;
-        if c.bios.len() > l.max_bios as usize || !c.has_whole_bios(false) {
-            return Err(Status::InvalidField);
-        }
-        if c.op == Op::Read || g.is_conventional(zone) {
-            return Ok(());
-        }
-        if (offset | c.len_sectors) & (l.write_granularity_sectors - 1) != 0 {
-            return Err(Status::InvalidField);
-        }
-        // The kernel would send it and the drive refuse it; where it ends needs nobody's word (W10).
-        if u64::from(offset) + u64::from(c.len_sectors) > u64::from(g.capacity_of(zone)) {
-            return Err(Status::PastCapacity);
-        }
-        Ok(())
     }
 
     /// Moves the data of a command.
@@ -331,18 +292,6 @@ pub(super) fn report_all(
 }
 
 /// Whether a management command names exactly one sequential zone.
-fn check_zone(g: &Geometry, c: &Command) -> Result<(), Status> {
-    if !g.contains(c.sector, c.len_sectors) {
-        return Err(Status::InvalidField);
-    }
-    let (zone, offset) = g.zone_of(c.sector);
-    let whole = offset == 0 && c.len_sectors == g.zone_len_sectors(zone);
-    if !whole || g.is_conventional(zone) {
-        return Err(Status::InvalidField);
-    }
-    Ok(())
-}
-
 /// `fdatasync` of the registered file, which flushes the drive.
 fn flush() -> squeue::Entry {
     opcode::Fsync::new(types::Fixed(0)).flags(types::FsyncFlags::DATASYNC).build()

@@ -3,6 +3,7 @@
 //!
 //! | file | state |
 //! | --- | --- |
+//! | `check.rs` | checks of a command that need no drive |
 //! | `queue.rs` | commands on their way; the [`Drive`] decides each step |
 //! | `memory.rs` | the memory of one command as the kernel takes it |
 //! | `sysfs.rs` | a disk's attributes as the kernel shows them |
@@ -12,6 +13,7 @@
 //!
 //! Called by `blk` and `nvme`, which know commands; never issues one itself.
 
+mod check;
 mod errno;
 mod guard;
 mod layout;
@@ -20,6 +22,7 @@ mod queue;
 mod signature;
 pub(crate) mod sysfs;
 
+pub(crate) use check::check;
 pub(crate) use errno::{is_gone_errno, status_of};
 pub(crate) use guard::{Claim, Node, cannot_open, claim, refuse_data};
 pub(crate) use layout::geometry_of;

@@ -4,7 +4,7 @@
 use super::command::{Blocks, report_bytes, zones_in};
 use super::sys::{Passthru, URING_CMD_IO, URING_CMD_IO_VEC};
 use crate::drive::{
-    Drive, Event, Memory, Node, Outcome, Rules, Slot, Step, is_gone_errno, status_of,
+    Drive, Event, Memory, Node, Outcome, Rules, Slot, Step, check, is_gone_errno, status_of,
 };
 use crate::ring::{Job, Worker};
 use io_uring::{cqueue, opcode, squeue, types};
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Command, Flags, Op, Sector, Status};
+use zoneplug_core::{Flags, Op, Sector, Status};
 
 /// An open namespace.
 #[derive(Debug)]
@@ -69,12 +69,9 @@ impl Nvme {
             return Err(Status::NoDevice);
         }
         let c = slot.command();
-        if self.limits.read_only && c.op.is_write() {
-            return Err(Status::ReadOnlyDisk);
-        }
+        check(&self.geometry, &self.limits, c)?;
         match c.op {
             Op::Read | Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
-                self.check_data(c)?;
                 let preflush = c.op != Op::Read && c.flags.contains(Flags::PREFLUSH);
                 if preflush && self.limits.write_cache {
                     slot.state.stage = Stage::Preflush;
@@ -88,47 +85,13 @@ impl Nvme {
             Op::Discard => Err(Status::InvalidField),
             Op::ZoneResetAll => Ok(entry(self.blocks.manage(c.op, Sector(0)), None)),
             Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
-                let g = &self.geometry;
-                let (zone, offset) = g.zone_of(c.sector);
-                if !g.contains(c.sector, c.len_sectors)
-                    || offset != 0
-                    || c.len_sectors != g.zone_len_sectors(zone)
-                {
-                    return Err(Status::InvalidField);
-                }
                 Ok(entry(self.blocks.manage(c.op, c.sector), None))
             }
             Op::ReportZones => {
-                if !self.geometry.contains(c.sector, 1) {
-                    return Err(Status::InvalidField);
-                }
                 c.report.clear();
                 Ok(self.report(slot))
             }
         }
-    }
-
-    fn check_data(&self, c: &Command) -> Result<(), Status> {
-        let (g, l) = (&self.geometry, &self.limits);
-        let append = c.op == Op::ZoneAppend;
-        let max = match c.op {
-            Op::WriteZeroes => l.max_write_zeroes_sectors,
-            Op::ZoneAppend => l.zone_append_max_sectors,
-            _ => l.max_transfer_sectors,
-        };
-        let (zone, offset) = g.range(c.sector, c.len_sectors, l.logical_block_sectors - 1, max)?;
-        if c.bios.len() > l.max_bios as usize || !c.has_whole_bios(false) {
-            return Err(Status::InvalidField);
-        }
-        if append && (offset != 0 || c.bios.len() > 1) {
-            return Err(Status::InvalidField);
-        }
-        // Where a zone ends needs nobody's word (W10).
-        let end = u64::from(offset) + u64::from(c.len_sectors);
-        if c.op != Op::Read && end > u64::from(g.capacity_of(zone)) {
-            return Err(Status::PastCapacity);
-        }
-        Ok(())
     }
 
     /// The command that moves a command's data.

@@ -1,0 +1,122 @@
+//! The checks of a command that need no drive. One that fails has changed nothing.
+
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Command, Op, Status};
+
+/// Whether a drive with this layout and these limits can be asked for `c`.
+pub(crate) fn check(g: &Geometry, l: &Limits, c: &Command) -> Result<(), Status> {
+    if l.read_only && c.op.is_write() {
+        return Err(Status::ReadOnlyDisk);
+    }
+    match c.op {
+        Op::Read | Op::Write | Op::WriteZeroes | Op::ZoneAppend => data(g, l, c),
+        Op::Flush | Op::ZoneResetAll => Ok(()),
+        Op::Discard => {
+            let (zone, _) =
+                g.range(c.sector, c.len_sectors, l.logical_block_sectors - 1, u32::MAX)?;
+            fits(g.is_conventional(zone) && l.discard)
+        }
+        Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
+            fits(g.contains(c.sector, c.len_sectors))?;
+            let (zone, offset) = g.zone_of(c.sector);
+            let whole = offset == 0 && c.len_sectors == g.zone_len_sectors(zone);
+            fits(whole && !g.is_conventional(zone))
+        }
+        Op::ReportZones => fits(g.contains(c.sector, 1)),
+    }
+}
+
+fn data(g: &Geometry, l: &Limits, c: &Command) -> Result<(), Status> {
+    let append = c.op == Op::ZoneAppend;
+    let max = match c.op {
+        Op::WriteZeroes => l.max_write_zeroes_sectors,
+        Op::ZoneAppend if l.zone_append_max_sectors == 0 => return Err(Status::NotSupported),
+        Op::ZoneAppend => l.zone_append_max_sectors,
+        _ => l.max_transfer_sectors,
+    };
+    let (zone, offset) = g.range(c.sector, c.len_sectors, l.logical_block_sectors - 1, max)?;
+    fits(c.bios.len() <= l.max_bios as usize && c.has_whole_bios(false))?;
+    if c.op == Op::Read || g.is_conventional(zone) {
+        return fits(!append);
+    }
+    fits(!append || offset == 0 && c.bios.len() == 1)?;
+    fits((offset | c.len_sectors) & (l.write_granularity_sectors - 1) == 0)?;
+    // The kernel would send it and the drive refuse it; where a zone ends needs nobody's word (W10).
+    if u64::from(offset) + u64::from(c.len_sectors) > u64::from(g.capacity_of(zone)) {
+        return Err(Status::PastCapacity);
+    }
+    Ok(())
+}
+
+fn fits(it_does: bool) -> Result<(), Status> {
+    if it_does { Ok(()) } else { Err(Status::InvalidField) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoneplug_core::{Bio, IoBuf, Sector, ZoneNo};
+
+    /// One conventional zone and three sequential ones, of 2048 sectors with a capacity of 1024; blocks of 4 KiB.
+    #[test]
+    fn what_no_drive_need_be_asked() {
+        use Op::*;
+        let g = Geometry::new(4, 2048, 1024).unwrap().with_conventional([ZoneNo(0)]).unwrap();
+        let l = Limits {
+            logical_block_sectors: 8,
+            write_granularity_sectors: 16,
+            max_transfer_sectors: 256,
+            max_write_zeroes_sectors: 512,
+            zone_append_max_sectors: 128,
+            max_bios: 4,
+            discard: true,
+            ..Limits::default()
+        };
+        let memory = IoBuf::leaked(512 << 9);
+        let said = |l: &Limits, op: Op, sector, len| {
+            let sector = Sector(sector);
+            let c = match op {
+                Read | Write | ZoneAppend => {
+                    Command::of(Bio::with_buf(op, sector, len, memory.slice(0, len << 9)))
+                }
+                WriteZeroes => Command::of(Bio::new(op, sector, len)),
+                _ => Command::without_data(op, sector, len),
+            };
+            check(&g, l, &c)
+        };
+        for (op, sector, len, wanted) in [
+            (Read, 2048, 256, Ok(())),
+            (Read, 2048, 264, Err(Status::InvalidField)),
+            (Read, 2049, 8, Err(Status::InvalidField)),
+            (Write, 2048, 16, Ok(())),
+            // Half of what the drive writes at a time; in a conventional zone the kernel sees to that.
+            (Write, 2048, 8, Err(Status::InvalidField)),
+            (Write, 0, 8, Ok(())),
+            (Write, 2048 + 1008, 32, Err(Status::PastCapacity)),
+            (Write, 1008, 32, Ok(())),
+            (WriteZeroes, 2048, 512, Ok(())),
+            (ZoneAppend, 2048, 128, Ok(())),
+            (ZoneAppend, 2048, 256, Err(Status::InvalidField)),
+            (ZoneAppend, 2064, 16, Err(Status::InvalidField)),
+            (ZoneAppend, 0, 16, Err(Status::InvalidField)),
+            (Discard, 0, 1024, Ok(())),
+            (Discard, 2048, 1024, Err(Status::InvalidField)),
+            (ZoneReset, 2048, 2048, Ok(())),
+            (ZoneReset, 2048, 1024, Err(Status::InvalidField)),
+            (ZoneFinish, 0, 2048, Err(Status::InvalidField)),
+            (ReportZones, 8191, 0, Ok(())),
+            (ReportZones, 8192, 0, Err(Status::InvalidField)),
+            (Flush, 0, 0, Ok(())),
+            (ZoneResetAll, 0, 0, Ok(())),
+        ] {
+            assert_eq!(said(&l, op, sector, len), wanted, "{op:?} {sector} {len}");
+        }
+        let without = Limits { zone_append_max_sectors: 0, discard: false, ..l };
+        assert_eq!(said(&without, ZoneAppend, 2048, 16), Err(Status::NotSupported));
+        assert_eq!(said(&without, Discard, 0, 1024), Err(Status::InvalidField));
+        let read_only = Limits { read_only: true, ..l };
+        assert_eq!(said(&read_only, Write, 2048, 16), Err(Status::ReadOnlyDisk));
+        assert_eq!(said(&read_only, ZoneReset, 2048, 2048), Err(Status::ReadOnlyDisk));
+        assert_eq!(said(&read_only, Read, 2048, 16), Ok(()));
+    }
+}
