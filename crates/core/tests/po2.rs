@@ -4,7 +4,8 @@
 
 use proptest::prelude::*;
 use std::sync::Arc;
-use std::task::Waker;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
 use zoneplug_core::conformance::{Target, run};
 use zoneplug_core::disk::{Disk, DiskConfig, QueueConfig};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
@@ -500,6 +501,29 @@ fn the_plug_never_writes_into_a_gap() {
     let failed: Vec<_> =
         done.iter().filter(|b| !b.status.is_ok()).map(|b| (b.sector.0, b.status)).collect();
     assert_eq!(failed, [(56, Status::ZoneFull)]);
+}
+
+/// The layer says that it armed its device, so what ends in the layer wakes too, with a descriptor or without.
+#[test]
+fn a_gap_wakes_who_armed_a_descriptor() {
+    struct Flag(AtomicBool);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    for fd in [false, true] {
+        let flag = Arc::new(Flag(AtomicBool::new(false)));
+        let disk = Po2Disk::new(emu(&format!("{SMALL},latency=1ms"))).unwrap();
+        let mut q = disk.open_queue(4, Waker::from(flag.clone())).unwrap();
+        if fd {
+            assert_eq!(q.arm_fd(), None);
+        } else {
+            q.arm();
+        }
+        q.submit(Nanos(0), &mut Commands::from([bios(Op::Read, 24, &[8], 0xff)]));
+        assert!(flag.0.load(Ordering::Relaxed), "descriptor: {fd}");
+    }
 }
 
 proptest! {

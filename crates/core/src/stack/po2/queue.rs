@@ -462,6 +462,8 @@ impl Queue for Po2Queue {
             self.arm();
             return None;
         }
+        // Another who polls may send a gap's read while the owner sleeps: that ends here, and makes no descriptor readable.
+        self.armed = true;
         self.inner.arm_fd()
     }
 }
