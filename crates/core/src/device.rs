@@ -4,6 +4,7 @@
 
 use crate::bio::Commands;
 use crate::error::Error;
+use crate::stack::Way;
 use crate::unit::Nanos;
 use crate::zone::{Geometry, Limits};
 use std::task::Waker;
@@ -58,4 +59,43 @@ pub trait Queue: Send {
         self.arm();
         None
     }
+
+    /// A layer that does no more for most commands than to add to their sectors gives up its queue of the device below, with
+    /// what is to be added: who asked goes around it from now on. `None`: it has something of its own to do, perhaps always.
+    #[doc(hidden)]
+    fn step_aside(&mut self) -> Option<Aside> {
+        None
+    }
+
+    /// A layer that stepped aside gets its queue of the device back. Commands that are below by then come back as it sends
+    /// its own.
+    #[doc(hidden)]
+    fn step_in(&mut self, _below: Box<dyn Queue>) {}
+}
+
+/// What a layer has left behind that stepped aside: [`Queue::step_aside`]. Only layers of this crate do.
+#[doc(hidden)]
+pub struct Aside {
+    /// What is to be done in its place.
+    pub(crate) way: Way,
+    /// The device's queue.
+    pub(crate) below: Box<dyn Queue>,
+}
+
+impl std::fmt::Debug for Aside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Aside").field("way", &self.way).finish_non_exhaustive()
+    }
+}
+
+/// In the place of a queue that is somewhere else, or of a device that has died.
+pub(crate) struct Gone;
+
+impl Queue for Gone {
+    fn submit(&mut self, _: Nanos, _: &mut Commands) {}
+    fn poll(&mut self, _: Nanos, _: &mut Commands) {}
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+    fn arm(&mut self) {}
 }

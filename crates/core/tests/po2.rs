@@ -3,15 +3,16 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use zoneplug_core::conformance::{Target, run};
-use zoneplug_core::disk::{Disk, DiskConfig, QueueConfig};
+use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, QueueConfig};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::stack::{FaultDisk, Po2Disk};
 use zoneplug_core::unit::SECTOR_SIZE;
-use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo};
+use zoneplug_core::zone::{Condition, Geometry, Limits, ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{
     Bio, Bios, Command, Commands, Device, Error, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
 };
@@ -526,7 +527,106 @@ fn a_gap_wakes_who_armed_a_descriptor() {
     }
 }
 
+/// A queue of a disk, what it was given, and what came back: by token whether it succeeded, where it was, and a sum of
+/// the data.
+struct Seen {
+    q: DiskQueue,
+    all: BTreeMap<u64, (bool, u64, u64)>,
+}
+
+impl Seen {
+    fn new(device: Arc<dyn Device>) -> Seen {
+        let mut now = Nanos(0);
+        let mut clock = |next: Option<Nanos>| {
+            now = now.max(next.unwrap_or(now));
+            now
+        };
+        let disk = Disk::open(device, DiskConfig::default(), &mut clock).unwrap();
+        Seen { q: disk.open_polled_queue(64, 64).unwrap(), all: BTreeMap::new() }
+    }
+
+    fn poll(&mut self, now: Nanos) {
+        let mut done = Bios::new();
+        self.q.poll(now, &mut done);
+        for bio in done {
+            let mut data = vec![0; bio.buf.len() as usize];
+            if bio.status.is_ok() && matches!(bio.op, Op::Read | Op::ReportZones) {
+                bio.buf.copy_to(0, &mut data);
+            }
+            let sum = data.iter().fold(0u64, |s, b| s.wrapping_mul(31).wrapping_add(u64::from(*b)));
+            let once = self.all.insert(bio.token, (bio.status.is_ok(), bio.sector.0, sum));
+            assert!(once.is_none(), "{} comes back twice", bio.token);
+        }
+    }
+}
+
 proptest! {
+    /// N1-N12: a disk on the layer, whose queue goes around it while it can, and one on a device made with the power of two answer
+    /// alike, also with commands of all kinds in flight at a time.
+    #[test]
+    fn a_disk_goes_around_the_layer_unseen(
+        size in 2u32..80,
+        cap in 1u32..80,
+        native in 0u32..2,
+        ops in prop::collection::vec((0usize..12, 0u64..600, 1u32..24, 0u8..255, 0u64..4), 1..80),
+    ) {
+        let (cap, p) = (cap.min(size), size.next_power_of_two());
+        let spec = |s: u32| format!(
+            "mem,zones=5,zone-size={},zone-capacity={},lba-size=512,latency=1ms,append={}",
+            s * 512, cap * 512, if native == 1 { "native" } else { "emulated" },
+        );
+        let mut both = [Seen::new(Po2Disk::new(emu(&spec(size))).unwrap()), Seen::new(emu(&spec(p)))];
+        let mut now = Nanos(1 << 40);
+        let mut wps = [0; 5];
+        let nr = ops.len();
+        for (token, (op, at, len, fill, wait)) in (0..).zip(ops) {
+            let at = at % (5 * u64::from(p));
+            let zone = at / u64::from(p);
+            let start = zone * u64::from(p);
+            let (op, at, len, memory) = match op {
+                0..=3 => (Op::Read, at, len, len * SECTOR_SIZE),
+                4..=6 => {
+                    // Mostly where it is due.
+                    let wp = &mut wps[zone as usize];
+                    let at = start + *wp;
+                    *wp = (*wp + u64::from(len)) % u64::from(p);
+                    (Op::Write, at, len, len * SECTOR_SIZE)
+                }
+                7 => {
+                    // A longer one is refused by the layer's limit above it, and by the other device (N10).
+                    let len = len.min(cap);
+                    (Op::ZoneAppend, start, len, len * SECTOR_SIZE)
+                }
+                8 => (Op::ReportZones, at, 0, 3 * ZONE_RECORD_LEN as u32),
+                9 => {
+                    wps[zone as usize] = 0;
+                    (Op::ZoneReset, start, p, 0)
+                }
+                10 => (Op::ZoneFinish, start, p, 0),
+                _ => (Op::Flush, 0, 0, 0),
+            };
+            for seen in &mut both {
+                let buf = IoBuf::leaked(memory);
+                buf.copy_from(0, &vec![fill; memory as usize]);
+                let mut bio = Bio::with_buf(op, Sector(at), len, buf);
+                bio.token = token;
+                let mut list = Bios::from([bio]);
+                prop_assert_eq!(seen.q.submit(now, &mut list), 1);
+                if wait > 0 {
+                    seen.poll(now);
+                }
+            }
+            now.0 += wait * 400_000;
+        }
+        for seen in &mut both {
+            for step in 0..200 {
+                seen.poll(Nanos(now.0 + step * 1_000_000));
+            }
+        }
+        prop_assert_eq!(both[0].all.len(), nr);
+        prop_assert_eq!(&both[0].all, &both[1].all);
+    }
+
     /// The layer over zones of any size, and a disk made with the power of two, answer alike.
     #[test]
     fn as_a_disk_with_such_zones(

@@ -7,6 +7,7 @@
 //! Opened like this a disk is *Driven*: somebody polls every queue that has work. `zoneplug-host` adds the threads
 //! that make a disk *Hosted*.
 
+mod around;
 mod attr;
 mod config;
 mod elevator;

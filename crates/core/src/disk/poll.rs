@@ -4,6 +4,7 @@
 //! BIOs reach their owners (section 15.10 of the requirements; the original does it the other way round and
 //! pays with B7, B32c and CODE-4).
 
+use super::around::Path;
 use super::layout::Layout;
 use super::queue::{DiskQueue, Lane, Ready};
 use super::sync::{Ordering, lock};
@@ -13,6 +14,7 @@ use super::{ORPHANS, Shared};
 use crate::bio::{Bio, Bios, Command, Flags, MIXED, NO_PARENT, Op, Status};
 use crate::planted::{Bug, planted};
 use crate::plug::Next;
+use crate::stack::raise;
 use crate::unit::{Nanos, Sector, ZoneNo};
 
 impl DiskQueue {
@@ -21,44 +23,70 @@ impl DiskQueue {
     /// All state is settled before a BIO is in `done`, and no lock is held: submit from there whatever you like.
     pub fn poll(&mut self, now: Nanos, done: &mut Bios) {
         if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen {
-            self.refresh(now);
+            return self.poll_changed(now, done);
         }
-        if self.layout.special {
-            self.poll_special(now, done);
-        } else {
-            self.poll_as::<false>(now, done);
+        self.poll_by_path(now, done);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_changed(&mut self, now: Nanos, done: &mut Bios) {
+        self.refresh(now);
+        self.poll_by_path(now, done);
+    }
+
+    /// Each path has a function of its own, so that none pays for what another keeps in registers.
+    #[inline(always)]
+    fn poll_by_path(&mut self, now: Nanos, done: &mut Bios) {
+        match self.lane.path {
+            Path::Straight => self.poll_straight(now, done),
+            Path::Around => self.poll_around(now, done),
+            Path::Special => self.poll_special(now, done),
         }
+    }
+
+    #[inline(never)]
+    fn poll_straight(&mut self, now: Nanos, done: &mut Bios) {
+        self.poll_as::<false, false>(now, done);
     }
 
     #[cold]
     #[inline(never)]
     fn poll_special(&mut self, now: Nanos, done: &mut Bios) {
-        self.poll_as::<true>(now, done);
+        self.poll_as::<true, false>(now, done);
     }
 
-    /// `SPECIAL`: the layout is, and the ordinary path does not ask.
+    #[inline(never)]
+    fn poll_around(&mut self, now: Nanos, done: &mut Bios) {
+        self.poll_as::<false, true>(now, done);
+    }
+
+    /// `SPECIAL`: the layout is; `AROUND`: commands come back that went around a layer. The ordinary path does not ask.
     #[inline(always)]
-    fn poll_as<const SPECIAL: bool>(&mut self, now: Nanos, done: &mut Bios) {
+    fn poll_as<const SPECIAL: bool, const AROUND: bool>(&mut self, now: Nanos, done: &mut Bios) {
         let DiskQueue { shared, layout, lane } = self;
         let before = done.len();
         lane.lower.poll(now, &mut lane.fin);
-        while let Some(cmd) = lane.fin.pop_front() {
+        while let Some(mut cmd) = lane.fin.pop_front() {
+            if AROUND {
+                raise(&mut cmd);
+            }
             lane.finished::<SPECIAL>(shared, layout, cmd, done);
         }
         if SPECIAL {
             lane.line_up(shared, layout, now);
-        } else if !lane.ready.is_empty() {
-            lane.send_ready(shared, layout);
+        }
+        // One test for both: they are rare.
+        let waiting = if SPECIAL { 0 } else { lane.ready.len() };
+        if waiting | lane.early.len() != 0 {
+            lane.look_after::<SPECIAL>(shared, layout, done);
         }
         if !lane.out.is_empty() {
-            lane.lower.submit(now, &mut lane.out);
-        }
-        if !lane.early.is_empty() {
-            let mut early = std::mem::take(&mut lane.early);
-            lane.deliver_own(&mut early, done);
-            // Only rejected parents can have come meanwhile: there are none, a part is never rejected early.
-            debug_assert!(lane.early.is_empty());
-            lane.early = early;
+            if AROUND {
+                lane.send_around(now);
+            } else {
+                lane.lower.submit(now, &mut lane.out);
+            }
         }
         if lane.mailbox.is_filled() {
             let mut bios = std::mem::take(&mut lane.scratch);
@@ -129,7 +157,7 @@ impl DiskQueue {
 }
 
 impl Lane {
-    #[inline]
+    #[inline(always)]
     fn finished<const SPECIAL: bool>(
         &mut self,
         shared: &Shared,
@@ -388,6 +416,24 @@ impl Lane {
         } else {
             self.part_done(bio, done);
         }
+    }
+
+    /// What is rare at the end of a poll: somebody waits for a tag, or BIOs have finished without the device.
+    #[inline(never)]
+    fn look_after<const SPECIAL: bool>(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        done: &mut Bios,
+    ) {
+        if !SPECIAL && !self.ready.is_empty() {
+            self.send_ready(shared, layout);
+        }
+        let mut early = std::mem::take(&mut self.early);
+        self.deliver_own(&mut early, done);
+        // Only rejected parents can have come meanwhile: there are none, a part is never rejected early.
+        debug_assert!(self.early.is_empty());
+        self.early = early;
     }
 
     /// Gives tags that have become free to those who wait, in order.

@@ -1,5 +1,6 @@
 //! A client's queue: the way down. `poll` has the way up.
 
+use super::around::Path;
 use super::config::QueueConfig;
 use super::late::LateTable;
 use super::layout::Layout;
@@ -10,8 +11,9 @@ use super::sync::{Ordering, lock};
 use super::watch::Toll;
 use super::{ORPHANS, Shared};
 use crate::bio::{Bio, BioPool, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
-use crate::device::Queue;
+use crate::device::{Gone, Queue};
 use crate::planted::{Bug, planted};
+use crate::stack::Way;
 use crate::unit::{Nanos, Sector, ZoneNo};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,6 +69,14 @@ pub(crate) struct Lane {
     /// The disk was frozen when BIOs were last submitted: the client waits for the thaw.
     turned_away: bool,
     pub(crate) lower: Box<dyn Queue>,
+    /// What is between here and there.
+    pub(super) path: Path,
+    /// The layer that has stepped aside, if one has: `lower` is the queue below it.
+    pub(super) layer: Option<Box<dyn Queue>>,
+    /// What is to be done in its place, or nothing that a command can take.
+    pub(super) way: Way,
+    /// Whether there is one that steps aside whenever it can.
+    pub(super) has_layer: bool,
     /// Tags that are free: commands to use.
     pub(crate) free: Vec<Box<Command>>,
     /// The command of the disk's own reports.
@@ -135,6 +145,7 @@ impl DiskQueue {
         let layout = lock(&shared.layout).clone();
         let mut lane = Lane::new(id as u32, lower, config.depth, config.tags, mailbox);
         lane.tickets = shared.late.clone();
+        lane.find_path();
         DiskQueue { shared, layout, lane }
     }
 
@@ -166,13 +177,12 @@ impl DiskQueue {
                 _ => lane.other(shared, layout, bio),
             }
         }
-        if layout.special {
-            lane.line_up(shared, layout, now);
-        }
-        if !lane.out.is_empty() {
+        if lane.path != Path::Straight {
+            self.send_by_path(now);
+        } else if !lane.out.is_empty() {
             lane.lower.submit(now, &mut lane.out);
         }
-        (lane.outstanding - before) as usize
+        (self.lane.outstanding - before) as usize
     }
 
     /// BIOs that were taken and not given back yet.
@@ -240,14 +250,14 @@ impl DiskQueue {
     /// the device's waker (see [`QueueConfig::waker`]) when a command of this queue finishes. False: there is
     /// something to poll for already. Arm, poll once more, then sleep.
     pub fn arm(&mut self, waker: &Waker) -> bool {
-        self.lane.lower.arm();
+        self.lane.arm_lower();
         self.arm_mailbox(waker)
     }
 
     /// [`DiskQueue::arm`], for an owner who sleeps in poll(2): with a descriptor, completions of this queue's commands
     /// make it readable, and nobody is woken for them (see [`Queue::arm_fd`]).
     pub fn arm_fd(&mut self, waker: &Waker) -> (bool, Option<i32>) {
-        let fd = self.lane.lower.arm_fd();
+        let fd = self.lane.arm_lower_fd();
         (self.arm_mailbox(waker), fd)
     }
 
@@ -274,7 +284,7 @@ impl DiskQueue {
             self.poll_orphans(now);
         }
         self.layout = lock(&self.shared.layout).clone();
-        self.lane.place_tags(self.layout.special);
+        self.lane.take_path(self.layout.special);
         self.lane.peers.clone_from(&lock(&self.shared.queues));
         let frozen = super::freeze::acknowledge(&self.lane, state);
         // An orphan or a freeze keeps this path: `seen` must not match.
@@ -288,18 +298,6 @@ impl Drop for DiskQueue {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// The device queue of a lane that has been given away, and of a device that has died.
-pub(super) struct Gone;
-
-impl Queue for Gone {
-    fn submit(&mut self, _: Nanos, _: &mut Commands) {}
-    fn poll(&mut self, _: Nanos, _: &mut Commands) {}
-    fn next_deadline(&self) -> Option<Nanos> {
-        None
-    }
-    fn arm(&mut self) {}
 }
 
 impl Lane {
@@ -318,6 +316,10 @@ impl Lane {
             outstanding: 0,
             turned_away: false,
             lower,
+            path: Path::Straight,
+            layer: None,
+            way: Way::NONE,
+            has_layer: false,
             free: (0..nr_tags).map(|_| Command::new(nr_bios.min(64))).collect(),
             reserved: Some(Command::new(0)),
             answered: None,

@@ -101,7 +101,7 @@ impl Revalidation {
         cmd.report.clear();
         cmd.report_max = ZONES_PER_REPORT;
         queue.lane.out.push_back(cmd);
-        queue.lane.lower.submit(now, &mut queue.lane.out);
+        queue.lane.send_out(now);
         self.state = State::Waiting;
     }
 

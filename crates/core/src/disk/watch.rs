@@ -13,10 +13,9 @@
 //! The memory of BIOs that go up like this may still be read or written by the device: they carry a ticket (see `late`).
 
 use super::late::{FOREVER, LateTable};
-use super::queue::Gone;
 use super::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::bio::{BioNote, Command, Commands, MIXED, NO_SLOT, Status, UNSENT};
-use crate::device::Queue;
+use crate::device::{Gone, Queue};
 use crate::planted::{Bug, planted};
 use crate::unit::Nanos;
 use std::cell::Cell;

@@ -17,4 +17,5 @@ mod tap;
 pub use fault::{FaultAction, FaultCounts, FaultDisk, FaultPlan, FaultRule, Kinds};
 pub use join::JoinDisk;
 pub use po2::Po2Disk;
+pub(crate) use po2::{Way, lower, lower_all, raise, raise_all};
 pub use tap::{Listener, TapDisk, TapEvent};

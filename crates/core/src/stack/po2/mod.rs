@@ -2,15 +2,19 @@
 //! of two, and what is between its end and the next start is a *gap* that nobody can write. Linux refuses drives
 //! whose zone size is not a power of two; above this layer it need not.
 //!
-//! Owns the mapping of addresses (this file) and the commands that cannot pass as they are (`queue.rs`): those that touch a gap.
+//! Owns the layouts (this file), the mapping of addresses (`way.rs`), and the commands that cannot pass as they are (`queue.rs`): those
+//! that touch a gap. Right below a disk it steps aside for all others ([`Queue::step_aside`]).
 //! It is below the plug, so that the plug's arithmetic stays shifts and masks (N14), and holds nothing of any zone: a
 //! write pointer, a condition and a limit are the device's.
 
 mod queue;
+mod way;
+
+pub(crate) use way::{Way, lower, lower_all, raise, raise_all};
 
 use crate::device::{Device, Queue};
 use crate::error::Error;
-use crate::unit::{Sector, ZoneNo};
+use crate::unit::ZoneNo;
 use crate::zone::{Geometry, GeometryError, Limits, ZoneInfo};
 use std::fmt;
 use std::sync::Arc;
@@ -24,37 +28,7 @@ struct Map {
     /// Ours.
     above: Geometry,
     limits: Limits,
-    numbers: Numbers,
-}
-
-/// What translates an address.
-#[derive(Debug, Clone, Copy)]
-struct Numbers {
-    /// Our zone size less one, in sectors.
-    mask: u64,
-    /// The device's zone size, in sectors.
-    size: u64,
-    /// The device's zone size less ours, in sectors.
-    minus_gap: i64,
-    /// log2 of our zone size.
-    shift: u32,
-}
-
-impl Numbers {
-    /// From our address to the device's (N1), at most 0: the gaps of the zones before. Of a gap's address it leads to the end of
-    /// the device's zone. It is the same for a whole zone, so the way back is a subtraction (N2), also of an append, which
-    /// comes back with another sector of its zone.
-    #[inline]
-    fn way_down(&self, sector: Sector) -> i64 {
-        (sector.0 >> self.shift) as i64 * self.minus_gap
-    }
-
-    /// The last sector of a range as an offset in the zone of its first one, if that is outside of the gap (N7): less than
-    /// `size`. An empty range has none.
-    #[inline]
-    fn last_offset(&self, sector: Sector, len_sectors: u32) -> u64 {
-        (sector.0 & self.mask) + u64::from(len_sectors.wrapping_sub(1))
-    }
+    way: Way,
 }
 
 impl Map {
@@ -106,13 +80,13 @@ impl Po2Disk {
         // A native append is at most a zone's capacity long (N10).
         limits.zone_append_max_sectors =
             limits.zone_append_max_sectors.min(below.zone_capacity_sectors());
-        let numbers = Numbers {
+        let way = Way {
             mask: u64::from(above.zone_sectors()) - 1,
             size: u64::from(size),
             minus_gap: i64::from(size) - i64::from(above.zone_sectors()),
             shift: above.zone_sectors().trailing_zeros(),
         };
-        let map = Map { below, above, limits, numbers };
+        let map = Map { below, above, limits, way };
         Ok(Arc::new(Po2Disk { inner, map: Arc::new(map) }))
     }
 
@@ -160,7 +134,7 @@ impl Device for Po2Disk {
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
         let inner = self.inner.open_queue(depth, waker.clone())?;
         // N13: nothing between where nothing is to be done.
-        if self.map.numbers.minus_gap == 0 {
+        if self.map.way.minus_gap == 0 {
             return Ok(inner);
         }
         Ok(Box::new(queue::Po2Queue::new(

@@ -2,9 +2,10 @@
 //! of a gap, reads that cross into one, reports, zone management. Everything else passes in the list in which it came, and the
 //! way back is noted in the command itself ([`Command::moved`]): a subtraction, whatever the operation, and no division.
 
-use super::{Map, Numbers};
+use super::Map;
+use super::way::{Way, lower, lower_all, move_by, raise, raise_all};
 use crate::bio::{Command, Commands, Op, Status};
-use crate::device::Queue;
+use crate::device::{Aside, Gone, Queue};
 use crate::stack::part::{address, first_part};
 use crate::unit::{Nanos, Sector};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ struct Upward {
 pub(super) struct Po2Queue {
     upward: Upward,
     /// The map's, where each command needs them. Without the short way `size` is 0, and so no command is plain.
-    short: Numbers,
+    short: Way,
     inner: Box<dyn Queue>,
     /// Most commands of the gap that are kept here: they need no place at the device.
     depth: usize,
@@ -60,7 +61,7 @@ impl Po2Queue {
     ) -> Po2Queue {
         let depth = usize::from(depth);
         Po2Queue {
-            short: gate(&map.numbers, may_panic),
+            short: map.way.unless(may_panic),
             upward: Upward { map, marks: Vec::with_capacity(depth) },
             inner,
             depth,
@@ -95,7 +96,7 @@ impl Po2Queue {
     /// [`Queue::submit`] while something is kept here, or to a device that may panic.
     #[inline(never)]
     fn submit_slow(&mut self, now: Nanos, commands: &mut Commands) {
-        if self.kept || !lower_all(&self.upward.map.numbers, commands) {
+        if self.kept || !lower_all(&self.upward.map.way, commands) {
             return self.submit_each(now, commands);
         }
         let list = GivenBack { upward: &mut self.upward, list: commands, first: 0 };
@@ -109,7 +110,7 @@ impl Po2Queue {
         self.set_slow(true);
         while self.out.len() + self.done.len() < self.depth {
             let Some(mut c) = commands.pop_front() else { break };
-            if lower(&self.upward.map.numbers, &mut c) || self.lower_other(&mut c) {
+            if lower(&self.upward.map.way, &mut c) || self.lower_other(&mut c) {
                 self.out.push_back(c);
                 continue;
             }
@@ -152,7 +153,7 @@ impl Po2Queue {
             return whole;
         }
         let before = std::mem::take(&mut c.moved);
-        let plain = before != 0 && lower(&map.numbers, c);
+        let plain = before != 0 && lower(&map.way, c);
         if plain {
             self.upward.marks.push((address(c), Mark::Twice(before)));
         } else {
@@ -163,7 +164,7 @@ impl Po2Queue {
 
     fn set_slow(&mut self, slow: bool) {
         self.slow = slow;
-        self.short = gate(&self.upward.map.numbers, slow);
+        self.short = self.upward.map.way.unless(slow);
     }
 
     /// A report, or a command that touches a gap.
@@ -187,7 +188,7 @@ impl Po2Queue {
             }
             Ok(offset) => {
                 let mut part = first_part(&c, size - offset);
-                move_by(&mut part, map.numbers.way_down(c.sector));
+                move_by(&mut part, map.way.down(c.sector));
                 self.upward.marks.push((address(&part), Mark::PartOf(c)));
                 return self.out.push_back(part);
             }
@@ -282,112 +283,6 @@ impl Drop for GivenBack<'_> {
     }
 }
 
-/// `numbers`, or such that no command is plain.
-fn gate(numbers: &Numbers, slow: bool) -> Numbers {
-    Numbers { size: if slow { 0 } else { numbers.size }, ..*numbers }
-}
-
-/// Operations on a range of data.
-const RANGED: u16 = 1 << Op::Read as u16
-    | 1 << Op::Write as u16
-    | 1 << Op::ZoneAppend as u16
-    | 1 << Op::WriteZeroes as u16
-    | 1 << Op::Discard as u16;
-
-#[inline]
-fn is_ranged(op: Op) -> bool {
-    RANGED >> op as u16 & 1 != 0
-}
-
-/// Translates a command in place that can pass as it is: a range of one zone, outside of its gap. False, and nothing is
-/// changed, if it is none, or has been moved before: a number below 0 makes the offset larger than any zone.
-#[inline(always)]
-fn lower(numbers: &Numbers, c: &mut Command) -> bool {
-    let last = numbers.last_offset(c.sector, c.len_sectors) | c.moved as u64;
-    if last >= numbers.size || c.op > Op::Write && !is_ranged(c.op) {
-        return false;
-    }
-    c.moved = numbers.way_down(c.sector);
-    move_by(c, c.moved);
-    true
-}
-
-#[inline]
-fn move_by(c: &mut Command, way: i64) {
-    c.sector.0 = c.sector.0.wrapping_add_signed(way);
-}
-
-/// All of a list, or none of it. One that wraps in its buffer is rare (see `submit_many`), and has its own function so that the
-/// other keeps everything in registers.
-#[inline]
-fn lower_all(numbers: &Numbers, commands: &mut Commands) -> bool {
-    match commands.as_mut_slices() {
-        (a, []) => lower_slice(numbers, a),
-        (a, b) => lower_wrapped(numbers, a, b),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn lower_wrapped(numbers: &Numbers, a: &mut [Box<Command>], b: &mut [Box<Command>]) -> bool {
-    lower_slice(numbers, a) && (lower_slice(numbers, b) || undo(a, 0))
-}
-
-#[inline(always)]
-fn lower_slice(numbers: &Numbers, commands: &mut [Box<Command>]) -> bool {
-    let mut left = commands.iter_mut();
-    while let Some(c) = left.next() {
-        if !lower(numbers, c) {
-            let untouched = left.len() + 1;
-            return undo(commands, untouched);
-        }
-    }
-    true
-}
-
-/// Of a slice, those before the last `untouched` were lowered. Returns false.
-#[cold]
-#[inline(never)]
-fn undo(commands: &mut [Box<Command>], untouched: usize) -> bool {
-    let lowered = commands.len() - untouched;
-    commands.iter_mut().take(lowered).for_each(|c| raise(c));
-    false
-}
-
-/// Undoes [`lower`], and nothing where it has done nothing. An append that is back names where it landed, inside its zone (N10).
-#[inline]
-fn raise(c: &mut Command) {
-    c.sector.0 = c.sector.0.wrapping_sub(c.moved as u64);
-    c.moved = 0;
-}
-
-#[inline(never)]
-fn raise_all(commands: &mut Commands) {
-    match commands.as_mut_slices() {
-        (a, []) => raise_slice(a),
-        (a, b) => raise_wrapped(a, b),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn raise_wrapped(a: &mut [Box<Command>], b: &mut [Box<Command>]) {
-    raise_slice(a);
-    raise_slice(b);
-}
-
-/// By fours: else a third of the work is counting.
-#[inline]
-fn raise_slice(commands: &mut [Box<Command>]) {
-    let (fours, rest) = commands.as_chunks_mut::<4>();
-    for four in fours {
-        four.iter_mut().for_each(|c| raise(c));
-    }
-    for c in rest {
-        raise(c);
-    }
-}
-
 /// The offset in its zone of a read that touches a gap, or why a command fails here. The checks are a device's.
 fn check(map: &Map, c: &Command) -> Result<u32, Status> {
     let limits = &map.limits;
@@ -465,5 +360,18 @@ impl Queue for Po2Queue {
         // Another who polls may send a gap's read while the owner sleeps: that ends here, and makes no descriptor readable.
         self.armed = true;
         self.inner.arm_fd()
+    }
+
+    fn step_aside(&mut self) -> Option<Aside> {
+        if self.slow {
+            return None;
+        }
+        debug_assert!(self.out.is_empty() && self.done.is_empty() && self.upward.marks.is_empty());
+        let below = std::mem::replace(&mut self.inner, Box::new(Gone));
+        Some(Aside { way: self.upward.map.way, below })
+    }
+
+    fn step_in(&mut self, below: Box<dyn Queue>) {
+        self.inner = below;
     }
 }
