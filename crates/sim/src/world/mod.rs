@@ -154,6 +154,8 @@ pub(crate) struct World {
     pub(crate) bare: Arc<dyn Device>,
     pub(crate) faults: Arc<FaultDisk>,
     pub(crate) spy: Arc<Spy>,
+    /// What the disk is opened on: the spy, or the layer on it.
+    pub(crate) device: Arc<dyn Device>,
     /// If what was given up may be carried out later: what the device has not carried out.
     pub(crate) ground: Option<Arc<Ground>>,
     pub(crate) disk: Disk,
@@ -282,7 +284,7 @@ impl World {
                         self.completions += 1;
                         if result.is_ok() {
                             self.spy.revalidated();
-                            let shown = self.spy.geometry();
+                            let shown = self.device.geometry();
                             assert_eq!(
                                 self.disk.geometry(),
                                 *shown,

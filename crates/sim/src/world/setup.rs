@@ -63,9 +63,9 @@ fn limits(rng: &mut Random, grain: u32) -> Limits {
 }
 
 /// Opens a disk in virtual time.
-pub(super) fn open(spy: &Arc<Spy>, config: &DiskConfig) -> Disk {
+pub(super) fn open(device: &Arc<dyn Device>, config: &DiskConfig) -> Disk {
     let mut now = Nanos(0);
-    Disk::open(Arc::new(Spied(spy.clone())), config.clone(), &mut |due| {
+    Disk::open(device.clone(), config.clone(), &mut |due| {
         now = due.unwrap_or(now).max(now);
         now
     })
@@ -166,7 +166,7 @@ impl World {
         let below_layer = below(seed, &layouts, grain);
         let layered = below_layer.is_some();
         let own = below_layer.unwrap_or_else(|| layouts[layouts.len() - 1].clone());
-        let mut emu = EmuConfig::new(EmuKind::Mem, own);
+        let mut emu = EmuConfig::new(EmuKind::Mem, own.clone());
         emu.limits = l.clone();
         emu.latency = Nanos(if rng.one_in(2) { 0 } else { u64::from(rng.range(1, 1000)) });
         emu.reorder = rng.one_in(2).then(|| rng.draw());
@@ -200,8 +200,13 @@ impl World {
             None => config,
         };
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
-        let spy = Spy::new(shown(faults.clone(), layered), layouts, mode == Mode::Plug, timeout);
-        let disk = open(&spy, &config);
+        // In half of those worlds the spy is below the layer: then the disk is right above it, and goes around it.
+        let around = layered && seed.is_multiple_of(2);
+        let watched = if around { vec![own] } else { layouts };
+        let under = shown(faults.clone(), layered && !around);
+        let spy = Spy::new(under, watched, mode == Mode::Plug, timeout);
+        let device = shown(Arc::new(Spied(spy.clone())), around);
+        let disk = open(&device, &config);
         spy.set_gated(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
         spy.set_depth(usize::from(config.zone_write_depth));
         let mut world = World {
@@ -254,6 +259,7 @@ impl World {
             emu,
             faults,
             spy,
+            device,
             rng,
         };
         if layered {

@@ -235,7 +235,7 @@ impl World {
             self.strict = self.config.strict_management;
             self.note_attributes();
             self.spy.asked_only.store(false, Relaxed);
-            self.disk = open(&self.spy, &self.config);
+            self.disk = open(&self.device, &self.config);
             self.spy.set_gated(self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
             self.spy.set_depth(usize::from(self.config.zone_write_depth));
             for q in 0..n {
