@@ -7,6 +7,7 @@
 //! | `queue.rs` | the thread of a queue |
 //! | `linger.rs` | when such a thread looks for requests before it sleeps |
 //! | `request.rs`, `params.rs` | requests and BIOs; what Linux is told of a disk |
+//! | `mark.rs` | by what a device is known again after its server has died |
 //! | `replay.rs` | requests that Linux sends again after a server has died |
 //! | `settle.rs` | what is written before a device goes |
 //! | `abi.rs`, `sys.rs` | the driver's numbers and structures; system calls |
@@ -20,6 +21,7 @@
 mod abi;
 mod control;
 mod linger;
+mod mark;
 mod params;
 mod queue;
 mod replay;
@@ -27,12 +29,12 @@ mod request;
 mod settle;
 mod sys;
 
-use crate::file::{Access, FileDisk};
 use crate::hosted::HostedDisk;
 use crate::lane::lock;
-use crate::spec::{JOINER, bases, file_of, joins, split_layer};
 use abi::DevInfo;
 use control::Control;
+pub use mark::outlives_its_server;
+use mark::{disks_of, mark};
 use queue::Shared;
 use replay::Replay;
 use request::Request;
@@ -133,53 +135,6 @@ pub struct UblkCounters {
 #[derive(Debug, Clone)]
 pub struct Ublk {
     control: Arc<Control>,
-}
-
-/// Whether all that a specification names outlives the process that has it open: only then is there anything for another server
-/// to take over.
-pub fn outlives_its_server(spec: &str) -> bool {
-    bases(spec).iter().all(|base| {
-        let kind = base.split(',').next().unwrap_or_default();
-        !(kind == "null" || kind == "mem" || kind == "sim" || kind.starts_with("sim-"))
-    })
-}
-
-/// What a device is known by after its server has died: which disks it is made of, in the upper half, and with which layers, in
-/// the lower. Never 0, which other servers leave there.
-fn mark(spec: &str) -> u64 {
-    let disks: Vec<String> = bases(spec).iter().map(|b| identity(b)).collect();
-    (hash(&disks.join(&JOINER.to_string())) << 32 | hash(&identity(spec))).max(1)
-}
-
-/// The disks of a mark.
-fn disks_of(mark: u64) -> u64 {
-    mark >> 32
-}
-
-/// FNV-1a, folded to 32 bits.
-fn hash(text: &str) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for b in b"zoneplug ".iter().chain(text.as_bytes()) {
-        hash = (hash ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
-    }
-    (hash >> 32 ^ hash) & 0xffff_ffff
-}
-
-/// The layers of a specification and its disks: the UUID of one in a file, the path of another, whatever it is called here.
-fn identity(spec: &str) -> String {
-    if let Some((layer, rest)) = split_layer(spec) {
-        let below: Vec<String> = match joins(layer) {
-            true => rest.split(JOINER).map(identity).collect(),
-            false => vec![identity(rest)],
-        };
-        return format!("{layer}@{}", below.join(&JOINER.to_string()));
-    }
-    let kind = spec.split(',').next().unwrap_or_default();
-    let path = std::path::Path::new(kind);
-    let uuid = || FileDisk::open(path, Access::ReadOnly).ok().map(|d| d.identity().uuid);
-    file_of(spec).and_then(|_| uuid()).unwrap_or_else(|| {
-        path.canonicalize().map_or_else(|_| kind.to_owned(), |p| p.display().to_string())
-    })
 }
 
 impl Ublk {
@@ -516,62 +471,5 @@ impl UblkDisk {
 impl Drop for UblkDisk {
     fn drop(&mut self) {
         let _ = self.end();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::file::CreateOptions;
-
-    #[test]
-    fn only_what_outlives_its_server_is_taken_over() {
-        for spec in [
-            "null",
-            "mem,zones=8",
-            "po2@mem,zone-size=96M",
-            "sim-smr30",
-            "sim,profile=x",
-            "linear@d.zbd%mem",
-        ] {
-            assert!(!outlives_its_server(spec), "{spec}");
-        }
-        for spec in ["disk.zbd", "/srv/disk.zbd,io=ring", "po2@./d.zbd", "stripe@a.zbd%b.zbd"] {
-            assert!(outlives_its_server(spec), "{spec}");
-        }
-    }
-
-    /// Two disks of the same name in different directories, and one that took another's place, are not each other.
-    #[test]
-    fn a_mark_is_of_a_disk_and_the_layers_on_it() {
-        let dir = std::env::temp_dir().join(format!("zoneplug-mark-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let path = dir.join("a.zbd");
-        let text = path.display().to_string();
-        let create = || {
-            let _ = std::fs::remove_file(&path);
-            let opts = CreateOptions {
-                zones: Some(4),
-                zone_size: Some(1 << 20),
-                ..CreateOptions::default()
-            };
-            crate::file::create(&path, &opts, false).unwrap();
-            mark(&text)
-        };
-        let first = create();
-        let open = HostedDisk::open_spec(&text).unwrap();
-        assert_eq!(first, mark(&text), "also while it is open");
-        drop(open);
-        assert_eq!(first, mark(&format!("{text},qd1=1")), "attributes are not part of it");
-        assert_eq!(first, mark(&dir.join("./a.zbd").display().to_string()));
-        assert_ne!(first, mark(&format!("po2@{text}")));
-        let joined = |other: &str| mark(&format!("linear@{text}%{other}"));
-        assert_ne!(joined("/b"), joined("/c"));
-        assert_eq!(disks_of(first), disks_of(mark(&format!("po2@{text}"))), "the same disk");
-        assert_ne!(disks_of(first), disks_of(mark("/dev/a")));
-        assert_ne!(first, create(), "another disk in its place");
-        std::fs::remove_dir_all(&dir).unwrap();
-        assert_ne!(mark("/dev/a"), mark("/dev/b"));
-        assert_ne!(mark(""), 0);
     }
 }
