@@ -5,6 +5,7 @@ mod socket;
 
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};
+use crate::live;
 use socket::{Served, Socket};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -118,6 +119,8 @@ fn options(args: &Args, nth: u32, tags: Option<u16>) -> UblkOptions {
         depth: args.depth,
         tags,
         recovery: !args.no_recovery,
+        // Not beside --socket: whoever is started again with another one must find it, and it must be in memory.
+        records: Some(PathBuf::from(live::DIRECTORY)),
     }
 }
 
@@ -165,8 +168,15 @@ impl Device {
         if whole != size.0 {
             line += &format!(", shown without the shorter last one: {}", Bytes(whole));
         }
+        let unrecorded =
+            lock(&self.device).as_ref().and_then(|d| d.unrecorded().map(str::to_owned));
         if self.recovered() {
             line += ", taken over";
+            if let Some(why) = unrecorded {
+                line += &format!(", and appends that were in flight are appended again ({why})");
+            }
+        } else if let Some(why) = unrecorded {
+            line += &format!(", without a record of appends for the next server ({why})");
         } else if !outlives_its_server(&self.spec) {
             line += ", in memory: gone when this process ends";
         }
@@ -250,6 +260,6 @@ fn remove(device: &str, out: &mut dyn Write) -> Result<(), Failure> {
     let number = name.strip_prefix("ublkb").unwrap_or(name).parse().map_err(|_| {
         Failure::usage(format!("{device} is not a ublk device")).hint("--remove /dev/ublkb0")
     })?;
-    Ublk::open()?.remove(number)?;
+    Ublk::open()?.remove(number, Some(Path::new(live::DIRECTORY)))?;
     Ok(writeln!(out, "/dev/ublkb{number} is removed")?)
 }

@@ -9,7 +9,10 @@
 //! | `request.rs`, `params.rs` | requests and BIOs; what Linux is told of a disk |
 //! | `mark.rs` | by what a device is known again after its server has died |
 //! | `replay.rs` | requests that Linux sends again after a server has died |
+//! | `told.rs`, `record.rs` | which appends were acknowledged, for the next server; the file of that |
+//! | `untold.rs` | what it finds of the other appends |
 //! | `settle.rs` | what is written before a device goes |
+//! | `model.rs` | a test: servers that are killed, one after the other, against who owns what |
 //! | `abi.rs`, `sys.rs` | the driver's numbers and structures; system calls |
 //!
 //! Called by `zoneplug serve`. It never orders, merges or checks anything about zones: that is the disk's.
@@ -22,12 +25,17 @@ mod abi;
 mod control;
 mod linger;
 mod mark;
+#[cfg(test)]
+mod model;
 mod params;
 mod queue;
+mod record;
 mod replay;
 mod request;
 mod settle;
 mod sys;
+mod told;
+mod untold;
 
 use crate::hosted::HostedDisk;
 use crate::lane::lock;
@@ -36,11 +44,12 @@ use control::Control;
 pub use mark::outlives_its_server;
 use mark::{disks_of, mark};
 use queue::Shared;
+use record::Record;
 use replay::Replay;
 use request::Request;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -65,13 +74,24 @@ pub struct UblkOptions {
     pub tags: Option<u16>,
     /// Whether Linux keeps the device when this process dies, for one that is started again.
     pub recovery: bool,
+    /// A directory in memory, such as one in `/run`, for what the next server is to know of zone appends if this one is killed:
+    /// a file for each device that can be taken over. Servers that follow each other must be given the same. Without it, and where
+    /// it is not in memory, appends that were in flight are appended again.
+    pub records: Option<PathBuf>,
 }
 
 impl Default for UblkOptions {
     /// Four queues, or as many as there are processors, of 128 requests.
     fn default() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        UblkOptions { id: None, queues: cpus.min(4) as u16, depth: 128, tags: None, recovery: true }
+        UblkOptions {
+            id: None,
+            queues: cpus.min(4) as u16,
+            depth: 128,
+            tags: None,
+            recovery: true,
+            records: None,
+        }
     }
 }
 
@@ -120,7 +140,7 @@ pub struct UblkCounters {
     pub others: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Writes that the last server had done, wholly or in part, before it died.
+    /// Writes that the last server had done, wholly or in part, and appends that it had, before it died.
     pub replayed: u64,
 }
 
@@ -180,7 +200,9 @@ impl Ublk {
         })?;
         let id = info.dev_id;
         let started = self.control.set_params(id, &params).and_then(|()| {
-            let disk = self.begin(disk, options, &params, info, None, ended)?;
+            let records = options.records.as_deref().filter(|_| recovery);
+            let record = Record::of_new(disk, records, &info);
+            let disk = self.begin(disk, options, &params, info, (record, None), ended)?;
             self.control.start(id)?;
             Ok(disk)
         });
@@ -269,8 +291,12 @@ impl Ublk {
             }
             std::thread::sleep(LOOK);
         }
-        let replay = Replay::new(disk)?;
-        let device = self.begin(disk, options, &known, info, Some(replay), ended)?;
+        // From here on nothing of the last server is there any more.
+        let found = replay::find(disk)?;
+        let record = Record::of_last(disk, options.records.as_deref(), &info, &found);
+        let most = u32::from(info.nr_hw_queues) * u32::from(info.queue_depth);
+        let replay = Replay::new(disk, &found, record.of_last_server(), most);
+        let device = self.begin(disk, options, &known, info, (record, Some(replay)), ended)?;
         match self.control.end_recovery(id) {
             Ok(()) => Ok(device),
             Err(e) => {
@@ -287,7 +313,7 @@ impl Ublk {
         options: &UblkOptions,
         params: &abi::Params,
         info: DevInfo,
-        replay: Option<Replay>,
+        (record, replay): (Record, Option<Replay>),
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
         let recovered = replay.is_some();
@@ -300,11 +326,13 @@ impl Ublk {
             counters: Counters::default(),
             failure: Mutex::default(),
             replay,
+            told: record.told,
         });
         let mut device = UblkDisk {
             control: self.control.clone(),
             id: info.dev_id,
             recovered,
+            unrecorded: record.unknown,
             threads: Vec::new(),
             shared: Some(shared.clone()),
         };
@@ -323,8 +351,9 @@ impl Ublk {
         Ok(device)
     }
 
-    /// Removes a device, whoever made it: one that a dead server has left, and that nobody will serve again.
-    pub fn remove(&self, id: u32) -> Result<(), Error> {
+    /// Removes a device, whoever made it: one that a dead server has left, and that nobody will serve again. Its record in the
+    /// directory of [`UblkOptions::records`] goes with it.
+    pub fn remove(&self, id: u32, records: Option<&Path>) -> Result<(), Error> {
         let Some(info) = self.control.info(id)? else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no ublk device {id}"))
                 .hint("ls /dev/ublkb*"));
@@ -339,7 +368,11 @@ impl Ublk {
         if info.state != abi::S_DEV_DEAD {
             self.control.stop(id)?;
         }
-        self.control.delete(id)
+        self.control.delete(id)?;
+        if let Some(directory) = records {
+            record::remove(directory, id);
+        }
+        Ok(())
     }
 }
 
@@ -368,6 +401,8 @@ pub struct UblkDisk {
     control: Arc<Control>,
     id: u32,
     recovered: bool,
+    /// Why appends of the last server are not known, or this one's will not be.
+    unrecorded: Option<String>,
     threads: Vec<JoinHandle<()>>,
     /// `None` once it is stopped.
     shared: Option<Arc<Shared>>,
@@ -393,6 +428,12 @@ impl UblkDisk {
     /// Whether it was taken over from a server that had died.
     pub fn recovered(&self) -> bool {
         self.recovered
+    }
+
+    /// Why zone appends that were in flight when the last server died are appended again; of a new device, why those will be that
+    /// are in flight if this one dies. `None` if they are looked for, or no place for records was given.
+    pub fn unrecorded(&self) -> Option<&str> {
+        self.unrecorded.as_deref()
     }
 
     /// Queues.
@@ -461,6 +502,11 @@ impl UblkDisk {
         }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
+        }
+        if let Some(told) = &shared.told
+            && stopped.is_ok()
+        {
+            told.remove();
         }
         // The number is free when nobody has its character device.
         drop(shared);

@@ -9,6 +9,7 @@ use super::linger::{Linger, MOMENT};
 use super::replay::Replay;
 use super::request::Request;
 use super::sys::{self, Descriptors, QueueRing, Way};
+use super::told::Told;
 use crate::client::{Client, TICK};
 use crate::hosted::HostedDisk;
 use crate::lane::lock;
@@ -22,7 +23,7 @@ use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use zoneplug_buf::{AlignedBuf, IoBuf};
-use zoneplug_core::{BioPool, Bios, Error, ErrorKind, Sector, Status};
+use zoneplug_core::{BioPool, Bios, Error, ErrorKind, Op, Sector, Status};
 
 /// `id` of the answers that are no request: a completion wakes, and the device's descriptor is readable.
 const BELL: u64 = u64::MAX;
@@ -44,6 +45,8 @@ pub(super) struct Shared {
     pub(super) failure: Mutex<Option<String>>,
     /// Of a device that was taken over.
     pub(super) replay: Option<Replay>,
+    /// Of a device that can be taken over.
+    pub(super) told: Option<Told>,
 }
 
 /// Wakes a thread that sleeps in its ring.
@@ -128,6 +131,8 @@ struct Queue {
     /// Polls that the ring has.
     polls_bell: bool,
     polls_device: bool,
+    /// Appends whose answers are in the ring, and that are not on record yet.
+    to_tell: Vec<(Sector, u32)>,
 }
 
 impl Queue {
@@ -157,6 +162,7 @@ impl Queue {
             linger: Linger::new(),
             polls_bell: false,
             polls_device: false,
+            to_tell: Vec::with_capacity(usize::from(depth)),
             shared,
         };
         for tag in 0..depth {
@@ -173,8 +179,29 @@ impl Queue {
     }
 
     fn command(&mut self, op: u32, tag: u16, result: i32, append: u64) -> io::Result<()> {
+        if self.ring.is_full() {
+            self.tell();
+        }
         let cmd = abi::io_cmd(self.number, tag, result, append);
         self.ring.command(&self.shared.char_dev, op, cmd, u64::from(tag))
+    }
+
+    /// Answers an append that is at `at`.
+    fn appended(&mut self, tag: u16, request: &Request, at: Sector) -> io::Result<()> {
+        if self.shared.told.is_some() {
+            self.to_tell.push((at, request.len_sectors));
+        }
+        self.command(abi::COMMIT_AND_FETCH_REQ, tag, request.result(Status::Ok), at.0)
+    }
+
+    /// Puts on record what the answers say that the kernel is handed next: at the last moment, for what is on record and was not
+    /// answered is not found when this process is killed in between.
+    fn tell(&mut self) {
+        if let Some(told) = &self.shared.told {
+            for (at, len_sectors) in self.to_tell.drain(..) {
+                told.record(self.number, at, len_sectors);
+            }
+        }
     }
 
     fn run(&mut self) -> io::Result<()> {
@@ -247,7 +274,18 @@ impl Queue {
         let mut done_sectors = 0;
         if let Some(replay) = &self.shared.replay {
             let buf = slot.buf.as_ref().filter(|_| request.bytes > 0);
-            done_sectors = replay.done_before(&request, buf, &self.shared.disk);
+            if request.op == Op::ZoneAppend {
+                if let Some(at) = replay.append_before(&request, buf, &self.shared.disk) {
+                    self.shared.counters.replayed.fetch_add(1, Ordering::Relaxed);
+                    self.slots[usize::from(tag)] = Some(slot);
+                    return self.appended(tag, &request, at);
+                }
+            } else {
+                done_sectors = replay.done_before(&request, buf, &self.shared.disk);
+            }
+        }
+        if let Some(told) = &self.shared.told {
+            told.begin(&request);
         }
         let mut bio = self.pool.get();
         let io = match &slot.buf {
@@ -303,18 +341,22 @@ impl Queue {
                 slot.buf = None;
             }
             self.shared.counters.count(&request, status);
-            let append = match request.op {
-                zoneplug_core::Op::ZoneAppend if status.is_ok() => landed,
-                zoneplug_core::Op::ZoneAppend => request.sector,
-                _ => Sector(0),
-            };
-            self.command(abi::COMMIT_AND_FETCH_REQ, tag, request.result(status), append.0)?;
+            if let Some(told) = &self.shared.told {
+                told.end(&request, status.is_ok());
+            }
+            if request.op == Op::ZoneAppend && status.is_ok() {
+                self.appended(tag, &request, landed)?;
+                continue;
+            }
+            let append = if request.op == Op::ZoneAppend { request.sector.0 } else { 0 };
+            self.command(abi::COMMIT_AND_FETCH_REQ, tag, request.result(status), append)?;
         }
         Ok(any)
     }
 
     /// Hands over what was answered, and waits for requests and completions.
     fn sleep(&mut self) -> io::Result<()> {
+        self.tell();
         if self.client.outstanding() == 0 && self.list.is_empty() {
             if self.linger.before_sleep() {
                 self.look()?;
@@ -325,6 +367,7 @@ impl Queue {
         let Some(fd) = armed else { return self.ring.submit() };
         // Once more, after arming: what finished before is seen here, what finishes later wakes.
         if !self.take_done()? {
+            // Nothing has been answered since.
             if !self.polls_bell {
                 self.ring.poll(self.bell.0.as_raw_fd(), BELL)?;
                 self.polls_bell = true;

@@ -9,37 +9,82 @@
 //! * If it is not the same the write goes down as it is, and the layer refuses it.
 //! * Only the first write of each zone after a start can be one of these; from then on nothing is compared.
 //! * Reads, flushes, reports and resets may be done twice; so may writes to conventional zones.
-//! * An append that was not answered is appended again: nobody has been told of the first copy, which stays in the zone as
-//!   space that is lost until the zone is reset. (A drive whose answer was lost does the same.) A zone that has no room for
-//!   the second copy refuses it, and who sent it is told of an I/O error.
+//! * An append that is on the disk is answered with where it is, if nobody was told of that space: `told.rs` knows what was
+//!   told, `untold.rs` compares. Else it is appended again. What is there of the first copy is lost then until the zone is reset,
+//!   and a zone that has no room for the second refuses it.
+//! * A zone that got nothing but appends has no such write, and a zone that got anything else no such append: never is one space
+//!   taken for both.
+//! * What is to be durable when it is answered (FUA) is flushed first.
+//!
+//! What the dead server sent is at rest when this looks: its I/O holds the device that it goes to, and that is opened as the only
+//! one who does (a lock, or `O_EXCL`), so that it cannot be opened before. If that were not so, what lands later would not be
+//! found, and be appended again: it is above the write pointers that are reported here.
 
 use super::request::Request;
+use super::told::{Found, Told};
+use super::untold::Untold;
 use crate::blocking::BlockingDisk;
 use crate::hosted::HostedDisk;
 use std::sync::atomic::{AtomicU32, Ordering};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
-use zoneplug_core::{Error, ErrorKind, Op, Sector};
+use zoneplug_core::{Error, ErrorKind, Flags, Op, Sector, ZoneNo};
 
-/// Zones whose first write after a start may have been done by the last server.
+/// What may have been done by the last server.
 #[derive(Debug)]
 pub(super) struct Replay {
     geometry: Geometry,
     /// Sectors of each zone that were written when this server started; 0 once its first write has come.
     written: Vec<AtomicU32>,
+    untold: Untold,
+}
+
+/// How far the zones of `disk` are written.
+pub(super) fn find(disk: &HostedDisk) -> Result<Vec<Found>, Error> {
+    let mut io = BlockingDisk::new(disk)?;
+    let zones = io.report(Sector(0), disk.disk().geometry().nr_zones()).map_err(|e| {
+        Error::new(ErrorKind::Io, format!("the zones cannot be read: {e}"))
+            .hint("zoneplug report shows what the disk says")
+    })?;
+    let found = |z: &ZoneInfo| Found { written: written(z), empty: z.cond == Condition::Empty };
+    Ok(zones.iter().map(found).collect())
 }
 
 impl Replay {
-    /// Reads where the zones of `disk` are written up to.
-    pub(super) fn new(disk: &HostedDisk) -> Result<Replay, Error> {
+    /// Of a disk whose zones were `found` so, with what the last server told of appends, if that is known. `most` are the
+    /// requests that it can have had.
+    pub(super) fn new(
+        disk: &HostedDisk,
+        found: &[Found],
+        told: Option<&Told>,
+        most: u32,
+    ) -> Replay {
+        let of = |(zone, found): (u32, &Found)| match told {
+            Some(told) if told.only_appends(ZoneNo(zone)) => 0,
+            _ => found.written,
+        };
+        let written = (0..).zip(found).map(|z| AtomicU32::new(of(z))).collect();
+        let untold = told.map_or_else(Vec::new, |t| t.untold(found));
         let geometry = disk.disk().geometry();
-        let mut io = BlockingDisk::new(disk)?;
-        let zones = io.report(Sector(0), geometry.nr_zones()).map_err(|e| {
-            Error::new(ErrorKind::Io, format!("the zones cannot be read: {e}"))
-                .hint("zoneplug report shows what the disk says")
-        })?;
-        let written = zones.iter().map(|z| AtomicU32::new(written(z))).collect();
-        Ok(Replay { geometry, written })
+        Replay { untold: Untold::new(disk, untold, most), written, geometry }
+    }
+
+    /// Where an append with the data `buf` is on the disk already, in space that nobody else has: it is this append's from now
+    /// on. Waits for the disk, in zones where there is such space.
+    pub(super) fn append_before(
+        &self,
+        r: &Request,
+        buf: Option<&AlignedBuf>,
+        disk: &HostedDisk,
+    ) -> Option<Sector> {
+        let (zone, _) = self.geometry.zone_of(r.sector);
+        // An append is the first write of its zone too.
+        if let Some(written) = self.written.get(zone.0 as usize)
+            && written.load(Ordering::Relaxed) > 0
+        {
+            written.store(0, Ordering::Relaxed);
+        }
+        self.untold.take(zone, buf?, r.len_sectors, r.flags.contains(Flags::FUA), disk)
     }
 
     /// How many sectors of a request with the data `buf` were on the disk when this server started. Waits for the disk, for
@@ -52,12 +97,16 @@ impl Replay {
     ) -> u32 {
         if r.op == Op::ZoneResetAll {
             self.written.iter().for_each(|w| w.store(0, Ordering::Relaxed));
+            (0..self.written.len() as u32).for_each(|z| self.untold.forget(ZoneNo(z)));
             return 0;
         }
         if !r.op.is_write() || r.sector >= self.geometry.capacity() {
             return 0;
         }
         let (zone, offset) = self.geometry.zone_of(r.sector);
+        if !matches!(r.op, Op::ZoneOpen | Op::ZoneClose) {
+            self.untold.forget(zone);
+        }
         let Some(written) = self.written.get(zone.0 as usize) else { return 0 };
         if written.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -67,7 +116,13 @@ impl Replay {
             return 0;
         }
         let there = r.len_sectors.min(written - offset);
-        if is_on(disk, r.sector, there, buf) { there } else { 0 }
+        if !is_on(disk, r.sector, there, buf) {
+            return 0;
+        }
+        if r.flags.contains(Flags::FUA) && !flushed(disk) {
+            return 0;
+        }
+        there
     }
 }
 
@@ -81,8 +136,13 @@ fn written(z: &ZoneInfo) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
+/// Makes durable what is on `disk`.
+pub(super) fn flushed(disk: &HostedDisk) -> bool {
+    BlockingDisk::new(disk).is_ok_and(|mut io| io.flush().is_ok())
+}
+
 /// Whether `len` sectors at `sector` are what `buf` begins with, or zeroes without one.
-fn is_on(disk: &HostedDisk, sector: Sector, len: u32, buf: Option<&AlignedBuf>) -> bool {
+pub(super) fn is_on(disk: &HostedDisk, sector: Sector, len: u32, buf: Option<&AlignedBuf>) -> bool {
     const PIECE: u32 = 2048;
     let Ok(mut io) = BlockingDisk::new(disk) else { return false };
     let mut at = 0;
@@ -116,6 +176,10 @@ mod tests {
         disk
     }
 
+    fn new(disk: &HostedDisk) -> Replay {
+        Replay::new(disk, &find(disk).unwrap(), None, 256)
+    }
+
     fn ones(len: u32) -> AlignedBuf {
         let mut buf = AlignedBuf::zeroed(len);
         buf.write(0, &vec![1; len as usize]);
@@ -135,10 +199,10 @@ mod tests {
     #[test]
     fn a_write_that_reached_the_disk_is_not_written_again() {
         let disk = disk();
-        let replay = Replay::new(&disk).unwrap();
+        let replay = new(&disk);
         assert_eq!(write(&replay, &disk, 8, &ones(4096)), 8);
         assert_eq!(write(&replay, &disk, 8, &ones(4096)), 0, "only the first of a zone");
-        let replay = Replay::new(&disk).unwrap();
+        let replay = new(&disk);
         assert_eq!(
             write(&replay, &disk, 8, &ones(64 << 10)),
             8,
@@ -154,16 +218,16 @@ mod tests {
     #[test]
     fn a_write_that_did_not_is_written() {
         let disk = disk();
-        let replay = Replay::new(&disk).unwrap();
+        let replay = new(&disk);
         assert_eq!(write(&replay, &disk, 16, &ones(4096)), 0, "at the write pointer");
-        let replay = Replay::new(&disk).unwrap();
+        let replay = new(&disk);
         assert_eq!(write(&replay, &disk, 0x1000, &ones(4096)), 0, "an empty zone");
     }
 
     #[test]
     fn other_data_are_no_proof() {
         let disk = disk();
-        let replay = Replay::new(&disk).unwrap();
+        let replay = new(&disk);
         let mut buf = ones(8 << 10);
         buf.write(5000, &[2]);
         assert_eq!(write(&replay, &disk, 0, &buf), 0);
@@ -175,9 +239,64 @@ mod tests {
     fn zeroes_are_compared_with_zeroes() {
         let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
         BlockingDisk::new(&disk).unwrap().write(Sector(0), AlignedBuf::zeroed(8192)).unwrap();
-        let replay = Replay::new(&disk).unwrap();
+        let replay = new(&disk);
         let zeroes = request(abi::OP_WRITE_ZEROES, 0, 64);
         assert_eq!(replay.done_before(&zeroes, None, &disk), 16);
+    }
+
+    /// A write that is to be durable is answered for what is on the disk only when that is.
+    #[test]
+    fn what_is_to_be_durable_is_flushed_before_it_counts_as_done() {
+        let spec = |fault| format!("mem,zones=4,zone-size=1M,write-cache=1{fault}");
+        for (fault, done) in [("", 8), (",fault=flush/io", 0)] {
+            let disk = HostedDisk::open_spec(&spec(fault)).unwrap();
+            BlockingDisk::new(&disk).unwrap().write(Sector(0), ones(4096)).unwrap();
+            let mut r = request(abi::OP_WRITE, 0, 8);
+            r.flags = Flags::FUA;
+            assert_eq!(new(&disk).done_before(&r, Some(&ones(4096)), &disk), done, "{fault}");
+            assert_eq!(write(&new(&disk), &disk, 0, &ones(4096)), 8);
+        }
+    }
+
+    /// With what the last server told: one space is never looked at for writes and for appends.
+    #[test]
+    fn a_zone_has_writes_that_were_done_or_appends() {
+        use super::super::told::tests::{Place, about};
+        let place = Place::new();
+        let (disk, found) = (disk(), find(&disk()).unwrap());
+        let told = Told::create(&place.record(), about(4, 1), 1, [0; 4].into_iter()).unwrap();
+        told.begin(&request(abi::OP_WRITE, 0x800, 8));
+        let replay = Replay::new(&disk, &found, Some(&told), 128);
+        let append = |zone| request(abi::OP_ZONE_APPEND, zone, 8);
+        let appended = |zone| replay.append_before(&append(zone), Some(&ones(4096)), &disk);
+        assert_eq!(write(&replay, &disk, 0x800, &ones(4096)), 8);
+        assert_eq!(appended(0x800), None);
+        assert_eq!(appended(0), Some(Sector(0)));
+        let replay = Replay::new(&disk, &found, Some(&told), 128);
+        assert_eq!(write(&replay, &disk, 8, &ones(4096)), 0, "it got only appends");
+        let appended = replay.append_before(&append(0), Some(&ones(4096)), &disk);
+        assert_eq!(appended, None, "and nothing is looked for after a write");
+    }
+
+    #[test]
+    fn appends_are_looked_for_until_their_zone_is_changed() {
+        use super::super::told::tests::{Place, about};
+        for (op, still) in [
+            (abi::OP_ZONE_RESET, false),
+            (abi::OP_ZONE_RESET_ALL, false),
+            (abi::OP_ZONE_FINISH, false),
+            (abi::OP_ZONE_OPEN, true),
+            (abi::OP_READ, true),
+        ] {
+            let place = Place::new();
+            let disk = disk();
+            let told = Told::create(&place.record(), about(4, 1), 1, [0; 4].into_iter()).unwrap();
+            let replay = Replay::new(&disk, &find(&disk).unwrap(), Some(&told), 128);
+            replay.done_before(&request(op, 0, 8), None, &disk);
+            let append = request(abi::OP_ZONE_APPEND, 0, 8);
+            let found = replay.append_before(&append, Some(&ones(4096)), &disk);
+            assert_eq!(found.is_some(), still, "operation {op}");
+        }
     }
 
     #[test]
@@ -186,13 +305,13 @@ mod tests {
             [abi::OP_ZONE_RESET, abi::OP_ZONE_RESET_ALL, abi::OP_ZONE_APPEND, abi::OP_ZONE_FINISH]
         {
             let disk = disk();
-            let replay = Replay::new(&disk).unwrap();
+            let replay = new(&disk);
             let len = if op == abi::OP_ZONE_APPEND { 8 } else { 0 };
             assert_eq!(replay.done_before(&request(op, 0, len), None, &disk), 0);
             assert_eq!(write(&replay, &disk, 8, &ones(4096)), 0, "operation {op}");
         }
         let disk = disk();
-        let replay = Replay::new(&disk).unwrap();
+        let replay = new(&disk);
         for op in [abi::OP_READ, abi::OP_FLUSH, abi::OP_REPORT_ZONES] {
             replay.done_before(&request(op, 0, 8), None, &disk);
         }

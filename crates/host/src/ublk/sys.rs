@@ -6,6 +6,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use zoneplug_buf::{AlignedBuf, IoBuf};
 
@@ -92,6 +93,80 @@ impl Drop for Descriptors {
         // SAFETY: mapped above with this length.
         unsafe { libc::munmap(self.ptr, self.len) };
     }
+}
+
+/// A file as words that whoever maps it next finds as they were last stored, however this process ends.
+pub(super) struct SharedWords {
+    ptr: *mut libc::c_void,
+    words: usize,
+}
+
+// SAFETY: memory of the process for as long as this is there, and handed out as atomic words only.
+unsafe impl Send for SharedWords {}
+// SAFETY: as above.
+unsafe impl Sync for SharedWords {}
+
+impl SharedWords {
+    /// Gives `file` a length, and the memory for it, so that no store finds that there is none left.
+    pub(super) fn allocate(file: &File, words: usize) -> io::Result<()> {
+        // SAFETY: a call without pointers.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, (words * 8) as libc::off_t) } {
+            0 => Ok(()),
+            e => Err(io::Error::from_raw_os_error(e)),
+        }
+    }
+
+    /// Maps `file`, which must be as long as that.
+    pub(super) fn map(file: &File, words: usize) -> io::Result<SharedWords> {
+        let len = words * 8;
+        if words == 0 || file.metadata()?.len() != len as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "another length"));
+        }
+        let (prot, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let ptr =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, file.as_raw_fd(), 0) };
+        if ptr == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // Not to be swapped out and waited for. Where it may not be held it usually is there all the same.
+        // SAFETY: the mapping above.
+        unsafe { libc::mlock(ptr, len) };
+        Ok(SharedWords { ptr, words })
+    }
+
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: a mapping of this length that begins at a page, borrowed for as long as it is there; other processes that have
+        // it store whole words too.
+        unsafe { std::slice::from_raw_parts(self.ptr.cast::<AtomicU64>(), self.words) }
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: mapped above with this length.
+        unsafe { libc::munmap(self.ptr, self.words * 8) };
+    }
+}
+
+/// Who this process is to the file system.
+pub(super) fn user() -> u32 {
+    // SAFETY: a call without pointers.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether a file is in memory, so that a page of it never waits for a disk (tmpfs, ramfs).
+pub(super) fn is_in_memory(file: &File) -> io::Result<bool> {
+    const RAMFS_MAGIC: u64 = 0x8584_58f6;
+    let mut s = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the structure outlives the call, which fills it.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: filled by the call, which did not fail.
+    let kind = unsafe { s.assume_init() }.f_type as u64;
+    Ok(kind == libc::TMPFS_MAGIC as u64 || kind == RAMFS_MAGIC)
 }
 
 /// Keeps this thread, and those that it starts, from waiting for the I/O that they serve: when memory is short the kernel would
@@ -194,6 +269,11 @@ impl QueueRing {
     pub(super) fn poll(&mut self, fd: RawFd, id: u64) -> io::Result<()> {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
         self.push(&entry.user_data(id))
+    }
+
+    /// Whether the next entry hands those before it to the kernel.
+    pub(super) fn is_full(&mut self) -> bool {
+        self.0.submission().is_full()
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {

@@ -1,0 +1,237 @@
+//! Where the record of a device is, and whether it is this device's: makes it for a new device, and takes it over with one whose
+//! server has died. What is in it is `told.rs`'s. A device is served without a record too: then it is said why.
+//!
+//! A server between two that keep a record, with another directory or none, would make it wrong. So each leaves its *stamp* at the
+//! device before it serves anything, and believes only a record of the one whose stamp it finds there. The kernel has no place for
+//! that but one: the time of the device's directory in sysfs, which nobody else sets. (The driver is told the number of the
+//! server's process, but what it gives back once that has died is not it: seen with Linux 7.2.)
+
+use super::abi::DevInfo;
+use super::replay;
+use super::sys;
+use super::told::{About, Found, HIDDEN, Told};
+use crate::hosted::HostedDisk;
+use std::fs::{File, FileTimes};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use zoneplug_core::ZoneNo;
+
+/// The record of a device.
+#[derive(Default)]
+pub(super) struct Record {
+    pub(super) told: Option<Told>,
+    /// Why it has none, or does not know what the last server told.
+    pub(super) unknown: Option<String>,
+}
+
+impl Record {
+    fn none(why: String) -> Record {
+        Record { told: None, unknown: Some(why) }
+    }
+
+    /// For a new device; without a directory there is none.
+    pub(super) fn of_new(disk: &HostedDisk, directory: Option<&Path>, info: &DevInfo) -> Record {
+        let Some(directory) = directory else { return Record::default() };
+        Self::make_new(disk, directory, info, new_stamp()).unwrap_or_else(Record::none)
+    }
+
+    fn make_new(
+        disk: &HostedDisk,
+        directory: &Path,
+        info: &DevInfo,
+        me: u64,
+    ) -> Result<Record, String> {
+        place(directory)?;
+        let about = about(disk, info)?;
+        // What is in a zone by now is somebody's.
+        let found = replay::find(disk).map_err(|e| e.to_string())?;
+        let g = about.geometry.clone();
+        let hidden = (0..).zip(&found).map(|(zone, f)| match g.is_conventional(ZoneNo(zone)) {
+            true => HIDDEN,
+            false => f.written,
+        });
+        leave(info.dev_id, me)?;
+        make(&path(directory, info.dev_id), about, me, hidden, None)
+    }
+
+    /// Of a device whose last server has died, on a disk whose zones were `found` so. If what that has left cannot be believed,
+    /// one in which nothing can be found.
+    pub(super) fn of_last(
+        disk: &HostedDisk,
+        directory: Option<&Path>,
+        info: &DevInfo,
+        found: &[Found],
+    ) -> Record {
+        let me = new_stamp();
+        let record = match directory {
+            Some(directory) => Self::take(disk, directory, info, found, me),
+            None => Ok(Record::default()),
+        };
+        // Whatever came of the record: another's is not the last server's any more.
+        let left = leave(info.dev_id, me);
+        let record = match (record, left) {
+            (Ok(record), Ok(())) => return record,
+            (Ok(record), Err(_)) if record.told.is_none() => return record,
+            (Err(why), _) | (Ok(_), Err(why)) => Record::none(why),
+        };
+        // What this server does will not be in it.
+        directory.into_iter().for_each(|d| remove(d, info.dev_id));
+        record
+    }
+
+    fn take(
+        disk: &HostedDisk,
+        directory: &Path,
+        info: &DevInfo,
+        found: &[Found],
+        me: u64,
+    ) -> Result<Record, String> {
+        place(directory)?;
+        let (about, last) = (about(disk, info)?, stamp(info.dev_id)?);
+        let path = path(directory, info.dev_id);
+        match Told::open(&path, about.clone(), last, me) {
+            Ok(told) => {
+                told.settle(found);
+                Ok(Record { told: Some(told), unknown: None })
+            }
+            Err(why) => {
+                let why = format!("{}: {why}", path.display());
+                let hidden = (0..about.geometry.nr_zones()).map(|_| HIDDEN);
+                make(&path, about, me, hidden, Some(why))
+            }
+        }
+    }
+
+    /// What the last server told, if that is known.
+    pub(super) fn of_last_server(&self) -> Option<&Told> {
+        self.told.as_ref().filter(|_| self.unknown.is_none())
+    }
+}
+
+fn make(
+    path: &Path,
+    about: About,
+    me: u64,
+    hidden: impl Iterator<Item = u32>,
+    unknown: Option<String>,
+) -> Result<Record, String> {
+    let told = Told::create(path, about, me, hidden);
+    let told = told.map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(Record { told: Some(told), unknown })
+}
+
+/// Where the record of a device is.
+fn path(directory: &Path, dev_id: u32) -> PathBuf {
+    directory.join(format!("ublkb{dev_id}.told"))
+}
+
+/// A device is gone; there may have been no record of it.
+pub(super) fn remove(directory: &Path, dev_id: u32) {
+    let _ = std::fs::remove_file(path(directory, dev_id));
+}
+
+/// Whether records may be in `directory`, which is made if there is none.
+fn place(directory: &Path) -> Result<(), String> {
+    let failed = |e: io::Error| format!("{}: {e}", directory.display());
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    let dir = File::open(directory).map_err(failed)?;
+    // A page of another file system may have to wait for a disk: at worst for the one that is served here.
+    match sys::is_in_memory(&dir).map_err(failed)? {
+        true => Ok(()),
+        false => Err(format!("{} is not in memory (tmpfs)", directory.display())),
+    }
+}
+
+/// What a record of this device is about.
+fn about(disk: &HostedDisk, info: &DevInfo) -> Result<About, String> {
+    let failed = |e: io::Error| format!("the kernel does not say which device this is: {e}");
+    Ok(About {
+        dev_id: info.dev_id,
+        instance: instance(info.dev_id).map_err(failed)?,
+        boot: boot().map_err(failed)?,
+        mark: info.mark,
+        geometry: disk.disk().geometry(),
+        queues: info.nr_hw_queues,
+        depth: info.queue_depth,
+    })
+}
+
+/// The boot that this is.
+fn boot() -> io::Result<u128> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    u128::from_str_radix(&text.trim().replace('-', ""), 16)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+/// The device's directory in sysfs.
+fn sysfs(dev_id: u32) -> PathBuf {
+    PathBuf::from(format!("/sys/class/ublk-char/ublkc{dev_id}"))
+}
+
+/// The kernel's object behind a number: sysfs gives each directory a number of its own, and none twice in a boot.
+fn instance(dev_id: u32) -> io::Result<u64> {
+    std::fs::metadata(sysfs(dev_id)).map(|m| m.ino())
+}
+
+/// A stamp like no other: the time.
+fn new_stamp() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |t| t.as_nanos() as u64)
+}
+
+/// The stamp of the last server of a device.
+fn stamp(dev_id: u32) -> Result<u64, String> {
+    read_stamp(&sysfs(dev_id)).map_err(|e| format!("{}: {e}", sysfs(dev_id).display()))
+}
+
+/// Leaves a stamp at a device, and looks whether it is there.
+fn leave(dev_id: u32, stamp: u64) -> Result<(), String> {
+    let dir = sysfs(dev_id);
+    let left = write_stamp(&dir, stamp).and_then(|()| read_stamp(&dir));
+    match left {
+        Ok(found) if found == stamp => Ok(()),
+        Ok(_) => Err(format!("{} keeps no time", dir.display())),
+        Err(e) => Err(format!("{}: {e}", dir.display())),
+    }
+}
+
+fn read_stamp(dir: &Path) -> io::Result<u64> {
+    let meta = std::fs::metadata(dir)?;
+    Ok((meta.mtime() as u64).wrapping_mul(1_000_000_000).wrapping_add(meta.mtime_nsec() as u64))
+}
+
+fn write_stamp(dir: &Path, stamp: u64) -> io::Result<()> {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(stamp);
+    File::open(dir)?.set_times(FileTimes::new().set_modified(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_has_a_number() {
+        assert_eq!(boot().unwrap(), boot().unwrap());
+        assert_ne!(boot().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_stamp_is_found_where_it_was_left() {
+        let dir = std::env::temp_dir().join(format!("zoneplug-stamp-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let stamp = new_stamp();
+        assert_ne!(read_stamp(&dir).unwrap(), stamp);
+        write_stamp(&dir, stamp).unwrap();
+        assert_eq!(read_stamp(&dir).unwrap(), stamp);
+        std::fs::remove_dir(&dir).unwrap();
+        assert!(leave(u32::MAX, stamp).unwrap_err().contains("ublkc4294967295: "));
+    }
+
+    #[test]
+    fn a_record_is_not_kept_on_a_disk() {
+        assert_eq!(place(Path::new("/proc")).unwrap_err(), "/proc is not in memory (tmpfs)");
+        assert!(place(Path::new("/proc/none")).unwrap_err().starts_with("/proc/none: "));
+    }
+}

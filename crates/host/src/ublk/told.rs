@@ -1,0 +1,401 @@
+//! Which appended sectors the clients of a device were told of, so that the next server knows after this one was killed. A file in
+//! memory (tmpfs), mapped and shared: what was stored in it is there when nothing else of the process is. `queue.rs` stores,
+//! `record.rs` opens it, `replay.rs` asks what is left over; nothing here waits for a disk.
+//!
+//! It errs on one side only: what a client *may* have been told of is in it. So everything is stored before the answer that it is
+//! about is handed to the kernel, and whatever is not known hides space rather than shows it:
+//!
+//! | word | what it says |
+//! | --- | --- |
+//! | one for each zone | the offset from which on there may be space that nobody was told of, and the *generation* of the zone: how often it was reset |
+//! | a ring for each queue | the last appends that it acknowledged: sector, length, generation. What falls out of the ring hides the zone up to its end |
+//!
+//! * A zone that is written by anything but appends is hidden as a whole, from before the first such command is sent until it is
+//!   reset. So is one that is finished: nobody knows what its end holds. Where it is *not* hidden nothing but appends has been
+//!   sent there.
+//! * A reset that is acknowledged shows all of its zone: entries of another generation say nothing. An append that is
+//!   acknowledged while a reset is in flight may be of either side, so then the zone stays hidden.
+//! * Stores are in program order, and a killed process has done all of them up to some instruction, so that no entry is half
+//!   believed: one is overwritten only after its zone is hidden up to its end, and counts for nothing before it is acknowledged.
+//!
+//! The file is believed by the server that takes the device over if it is about this device (the kernel's object, not its
+//! number) since this boot, of this shape, and was kept by the very server that was the last one: each has a *stamp*, and leaves it
+//! at the device (`record.rs`). Otherwise nothing is looked for until each zone has been reset once.
+
+use super::request::Request;
+use super::sys::{self, SharedWords};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Op, Sector, ZoneNo};
+
+/// An offset in a zone from which on there is nothing: the zone is hidden as a whole.
+pub(super) const HIDDEN: u32 = u32::MAX;
+
+/// "zptold", and the version of the layout.
+const MAGIC: u64 = 0x0001_646c_6f74_707a;
+/// Words of the header: a page.
+const HEADER: usize = 512;
+/// Words before the entries of a ring: how many there ever were. A line of the cache, for each queue has its thread.
+const RING_HEADER: usize = 8;
+/// Words of an entry.
+const ENTRY: usize = 2;
+/// Entries of a ring, for each request of the queue and at most: an append that is not answered while so many others of its
+/// queue are is not found.
+const ENTRIES_PER_REQUEST: usize = 16;
+const MAX_ENTRIES: usize = 16_384;
+/// Where in the header what is compared ends, and who keeps it stands: the stamps of the server and of the one before it.
+const KEEPER: usize = 10;
+const KEEPER_BEFORE: usize = 11;
+const _: () = assert!(KEEPER_BEFORE < HEADER);
+
+/// What a record is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct About {
+    pub(super) dev_id: u32,
+    /// The kernel's object behind that number: another one has another.
+    pub(super) instance: u64,
+    /// The boot that the kernel is of.
+    pub(super) boot: u128,
+    /// Which disk with which layers.
+    pub(super) mark: u64,
+    pub(super) geometry: Geometry,
+    pub(super) queues: u16,
+    pub(super) depth: u16,
+}
+
+impl About {
+    /// The words of the header that must be the same.
+    fn words(&self) -> [(u64, &'static str); KEEPER] {
+        let g = &self.geometry;
+        [
+            (MAGIC, "is none, or of another version"),
+            (self.boot as u64, "is of another boot"),
+            ((self.boot >> 64) as u64, "is of another boot"),
+            (u64::from(self.dev_id), "is of another device"),
+            (self.instance, "is of another device"),
+            (self.mark, "is of another disk"),
+            (g.capacity().0, "is of a disk of another layout"),
+            (u64::from(g.zone_sectors()), "is of a disk of another layout"),
+            (u64::from(self.queues), "is of other queues"),
+            (u64::from(self.depth), "is of other queues"),
+        ]
+    }
+
+    fn entries(&self) -> usize {
+        (usize::from(self.depth) * ENTRIES_PER_REQUEST).next_power_of_two().min(MAX_ENTRIES)
+    }
+
+    fn ring_words(&self) -> usize {
+        RING_HEADER + self.entries() * ENTRY
+    }
+
+    /// Where the rings begin: at a line of the cache.
+    fn rings(&self) -> usize {
+        HEADER + (self.geometry.nr_zones() as usize).next_multiple_of(RING_HEADER)
+    }
+
+    fn len(&self) -> usize {
+        self.rings() + usize::from(self.queues) * self.ring_words()
+    }
+}
+
+/// The word of a zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ZoneWord {
+    /// Offset below which nothing is to be looked for.
+    hidden: u32,
+    /// Resets, counted around.
+    generation: u16,
+    /// Resets in flight; at `MAX_RESETS` nobody knows any more.
+    resets: u16,
+    /// Something was acknowledged or begun meanwhile.
+    mixed: bool,
+}
+
+const MAX_RESETS: u16 = (1 << 15) - 1;
+
+impl ZoneWord {
+    fn of(w: u64) -> ZoneWord {
+        ZoneWord {
+            hidden: w as u32,
+            generation: (w >> 32) as u16,
+            resets: (w >> 48) as u16 & MAX_RESETS,
+            mixed: w >> 63 != 0,
+        }
+    }
+
+    fn word(self) -> u64 {
+        u64::from(self.hidden)
+            | u64::from(self.generation) << 32
+            | u64::from(self.resets) << 48
+            | u64::from(self.mixed) << 63
+    }
+
+    /// All of it may be looked at.
+    fn reset(self) -> ZoneWord {
+        ZoneWord { hidden: 0, generation: self.generation.wrapping_add(1), ..self }
+    }
+
+    /// Nothing of it may, also not when resets that are in flight have ended.
+    fn hide(self) -> ZoneWord {
+        ZoneWord { hidden: HIDDEN, mixed: self.mixed || self.resets > 0, ..self }
+    }
+}
+
+fn change(word: &AtomicU64, f: impl Fn(ZoneWord) -> ZoneWord) {
+    // The function always has an answer.
+    let _ = word.fetch_update(Release, Relaxed, |w| Some(f(ZoneWord::of(w)).word()));
+}
+
+/// What a new server finds of a zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Sectors that hold data, from its start.
+    pub(super) written: u32,
+    pub(super) empty: bool,
+}
+
+/// The record of one device.
+pub(super) struct Told {
+    words: SharedWords,
+    about: About,
+    entries: usize,
+    path: PathBuf,
+}
+
+impl Told {
+    /// Makes a record for the server `me`; `hidden` says of each zone from where on anything can be found there. What is at
+    /// `path` is replaced, whatever it is.
+    pub(super) fn create(
+        path: &Path,
+        about: About,
+        me: u64,
+        hidden: impl Iterator<Item = u32>,
+    ) -> io::Result<Told> {
+        let new = path.with_extension(format!("{me}.new"));
+        let _ = std::fs::remove_file(&new);
+        let mut how = File::options();
+        let file = how.read(true).write(true).create_new(true).mode(0o600).open(&new)?;
+        let told = SharedWords::allocate(&file, about.len())
+            .and_then(|()| SharedWords::map(&file, about.len()))
+            .and_then(|words| {
+                let all = words.words();
+                for (word, hidden) in all[HEADER..about.rings()].iter().zip(hidden) {
+                    word.store(u64::from(hidden), Relaxed);
+                }
+                for (word, (is, _)) in all.iter().zip(about.words()) {
+                    word.store(is, Relaxed);
+                }
+                all[KEEPER].store(me, Relaxed);
+                all[KEEPER_BEFORE].store(me, Relaxed);
+                std::fs::rename(&new, path)?;
+                let entries = about.entries();
+                Ok(Told { words, about, entries, path: path.to_owned() })
+            });
+        if told.is_err() {
+            let _ = std::fs::remove_file(&new);
+        }
+        told
+    }
+
+    /// The record that `last` has left, whose stamp the device has, to be kept by `me` from now on; or why it cannot be believed.
+    pub(super) fn open(path: &Path, about: About, last: u64, me: u64) -> Result<Told, String> {
+        let failed = |e: io::Error| match e.kind() {
+            io::ErrorKind::NotFound => "there is none".to_owned(),
+            _ => format!("it cannot be read: {e}"),
+        };
+        let mut how = File::options();
+        how.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = how.open(path).map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        let user = sys::user();
+        if !meta.is_file() || meta.uid() != user || meta.mode() & 0o077 != 0 || meta.nlink() != 1 {
+            return Err("it is a file that others can change".to_owned());
+        }
+        let words = SharedWords::map(&file, about.len()).map_err(|e| match e.kind() {
+            io::ErrorKind::InvalidData => "it has another length".to_owned(),
+            _ => failed(e),
+        })?;
+        let all = words.words();
+        for (word, (expected, wrong)) in all.iter().zip(about.words()) {
+            if word.load(Relaxed) != expected {
+                return Err(format!("it {wrong}"));
+            }
+        }
+        // Whoever is noted here and died before its stamp was at the device has served nothing.
+        let kept_by = |at: usize| all[at].load(Relaxed) == last;
+        if !kept_by(KEEPER) && !kept_by(KEEPER_BEFORE) {
+            return Err("the last server did not keep it".to_owned());
+        }
+        let entries = about.entries();
+        all[KEEPER_BEFORE].store(last, Release);
+        all[KEEPER].store(me, Release);
+        Ok(Told { words, about, entries, path: path.to_owned() })
+    }
+
+    /// The device is gone.
+    pub(super) fn remove(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    fn zones(&self) -> &[AtomicU64] {
+        &self.words.words()[HEADER..HEADER + self.about.geometry.nr_zones() as usize]
+    }
+
+    fn ring(&self, queue: u16) -> &[AtomicU64] {
+        let words = self.about.ring_words();
+        let at = self.about.rings() + usize::from(queue) * words;
+        &self.words.words()[at..at + words]
+    }
+
+    fn zone(&self, zone: ZoneNo) -> Option<&AtomicU64> {
+        self.zones().get(zone.0 as usize)
+    }
+
+    /// A request is about to be sent to the disk.
+    pub(super) fn begin(&self, r: &Request) {
+        match r.op {
+            Op::Write | Op::WriteZeroes | Op::ZoneFinish => {
+                let (first, offset) = self.about.geometry.zone_of(r.sector);
+                self.hide(first);
+                let size = self.about.geometry.zone_sectors();
+                if r.len_sectors > size - offset {
+                    // Linux does not send that to sequential zones.
+                    let more = (u64::from(offset) + u64::from(r.len_sectors) - 1) / u64::from(size);
+                    (1..=more as u32).for_each(|n| self.hide(ZoneNo(first.0.saturating_add(n))));
+                }
+            }
+            Op::ZoneReset | Op::ZoneResetAll => {
+                self.each_reset(r, |z| ZoneWord { resets: (z.resets + 1).min(MAX_RESETS), ..z });
+            }
+            _ => {}
+        }
+    }
+
+    fn hide(&self, zone: ZoneNo) {
+        let Some(word) = self.zone(zone) else { return };
+        let now = ZoneWord::of(word.load(Relaxed));
+        if now != now.hide() {
+            change(word, ZoneWord::hide);
+        }
+    }
+
+    /// A request has come back from the disk, and is about to be answered. Appends that succeeded are told to
+    /// [`record`](Told::record).
+    pub(super) fn end(&self, r: &Request, succeeded: bool) {
+        if !matches!(r.op, Op::ZoneReset | Op::ZoneResetAll) {
+            return;
+        }
+        self.each_reset(r, |z| {
+            let left = if z.resets == MAX_RESETS { MAX_RESETS } else { z.resets.saturating_sub(1) };
+            let z = match succeeded {
+                true if z.mixed || left == MAX_RESETS => z.hide(),
+                true => z.reset(),
+                false => z,
+            };
+            ZoneWord { resets: left, mixed: z.mixed && left > 0, ..z }
+        });
+    }
+
+    fn each_reset(&self, r: &Request, f: impl Fn(ZoneWord) -> ZoneWord + Copy) {
+        if r.op == Op::ZoneResetAll {
+            self.zones().iter().for_each(|word| change(word, f));
+        } else if let Some(word) = self.zone(self.about.geometry.zone_of(r.sector).0) {
+            change(word, f);
+        }
+    }
+
+    /// An append of `queue` that has landed is about to be acknowledged. For the thread of that queue only.
+    #[inline]
+    pub(super) fn record(&self, queue: u16, sector: Sector, len_sectors: u32) {
+        let Some(word) = self.zone(self.about.geometry.zone_of(sector).0) else { return };
+        let ring = self.ring(queue);
+        let count = ring[0].load(Relaxed);
+        let at = RING_HEADER + (count as usize & (self.entries - 1)) * ENTRY;
+        let (where_, what) = (&ring[at], &ring[at + 1]);
+        self.fall_out(Sector(where_.load(Relaxed)), what.load(Relaxed));
+        let zone = ZoneWord::of(word.load(Relaxed));
+        if zone.resets > 0 {
+            change(word, ZoneWord::hide);
+        }
+        where_.store(sector.0, Release);
+        what.store(u64::from(zone.generation) << 32 | u64::from(len_sectors), Release);
+        ring[0].store(count.wrapping_add(1), Release);
+    }
+
+    /// An entry is about to be overwritten: what it says is said by its zone from now on.
+    fn fall_out(&self, sector: Sector, what: u64) {
+        let (zone, offset) = self.about.geometry.zone_of(sector);
+        let Some(word) = self.zone(zone).filter(|_| what as u32 > 0) else { return };
+        let (end, generation) = (offset.saturating_add(what as u32), (what >> 32) as u16);
+        let now = ZoneWord::of(word.load(Relaxed));
+        if now.generation == generation && now.hidden < end {
+            change(word, |z| match z.generation == generation {
+                true => ZoneWord { hidden: z.hidden.max(end), ..z },
+                false => z,
+            });
+        }
+    }
+
+    /// Resets that the last server did not see end are not in flight any more: the kernel sends them again. To be called once
+    /// by a server that takes over, with what it finds of each zone.
+    pub(super) fn settle(&self, found: &[Found]) {
+        for (word, found) in self.zones().iter().zip(found) {
+            let z = ZoneWord::of(word.load(Relaxed));
+            if z.resets > 0 {
+                let z = if found.empty { z.reset() } else { z.hide() };
+                word.store(ZoneWord { resets: 0, mixed: false, ..z }.word(), Release);
+            }
+        }
+    }
+
+    /// Whether nothing but appends was sent to a zone since its reset, or the start of the record.
+    pub(super) fn only_appends(&self, zone: ZoneNo) -> bool {
+        self.zone(zone).is_some_and(|w| ZoneWord::of(w.load(Relaxed)).hidden != HIDDEN)
+    }
+
+    /// The space below the write pointer that nobody was told of, as offsets: of each zone that has any.
+    pub(super) fn untold(&self, found: &[Found]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
+        let zones = self.zones();
+        let mut told: Vec<(u32, u32, u32)> = Vec::new();
+        for queue in 0..self.about.queues {
+            for entry in self.ring(queue)[RING_HEADER..].chunks_exact(ENTRY) {
+                let (sector, what) = (entry[0].load(Relaxed), entry[1].load(Relaxed));
+                let (zone, offset) = self.about.geometry.zone_of(Sector(sector));
+                let Some(word) = self.zone(zone) else { continue };
+                let (len, generation) = (what as u32, (what >> 32) as u16);
+                if len > 0 && generation == ZoneWord::of(word.load(Relaxed)).generation {
+                    told.push((zone.0, offset, offset.saturating_add(len)));
+                }
+            }
+        }
+        told.sort_unstable();
+        let mut told = told.into_iter().peekable();
+        let mut all = Vec::new();
+        for (zone, (word, found)) in (0u32..).zip(zones.iter().zip(found)) {
+            let mut at = ZoneWord::of(word.load(Relaxed)).hidden;
+            let mut untold = Vec::new();
+            while let Some((_, from, to)) = told.next_if(|t| t.0 == zone) {
+                if at < from.min(found.written) {
+                    untold.push(at..from.min(found.written));
+                }
+                at = at.max(to);
+            }
+            if at < found.written {
+                untold.push(at..found.written);
+            }
+            if !untold.is_empty() {
+                all.push((ZoneNo(zone), untold));
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

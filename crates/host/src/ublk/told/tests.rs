@@ -1,0 +1,291 @@
+//! Tests of the record, and what other tests need for one.
+
+// A list of pieces that has one is a list of pieces.
+#![allow(clippy::single_range_in_vec_init)]
+
+use super::super::abi::{self, IoDesc, Params};
+use super::*;
+use std::sync::atomic::AtomicU32;
+
+/// A place for a record, gone with its test.
+pub(in super::super) struct Place(pub(in super::super) PathBuf);
+
+impl Place {
+    pub(in super::super) fn new() -> Place {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Relaxed);
+        let name = format!("zoneplug-told-{}-{n}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        Place(dir)
+    }
+
+    pub(in super::super) fn record(&self) -> PathBuf {
+        self.0.join("ublkb0.told")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Of a disk of some zones of 1M, with queues of one request: rings of 16 entries.
+pub(in super::super) fn about(zones: u32, queues: u16) -> About {
+    About {
+        dev_id: 0,
+        instance: 77,
+        boot: 1 << 100 | 3,
+        mark: 5,
+        geometry: Geometry::new(u64::from(zones), 0x800, 0x800).unwrap(),
+        queues,
+        depth: 1,
+    }
+}
+
+fn empty(place: &Place) -> Told {
+    Told::create(&place.record(), about(4, 2), 1, [0; 4].into_iter()).unwrap()
+}
+
+pub(in super::super) fn request(op: u8, sector: u64, len: u32) -> Request {
+    let params = Params { zone_sectors: 0x800, ..Params::default() };
+    Request::of(IoDesc { op, fua: false, len, sector }, &params).unwrap()
+}
+
+/// Zone 1 with so much written; the others are empty.
+fn found(written: u32) -> [Found; 4] {
+    let of = |written| Found { written, empty: written == 0 };
+    [0, written, 0, 0].map(of)
+}
+
+/// What is untold of zone 1.
+fn untold(told: &Told, written: u32) -> Vec<Range<u32>> {
+    let mut all = told.untold(&found(written));
+    assert!(all.len() <= 1 && all.iter().all(|z| z.0 == ZoneNo(1)), "{all:?}");
+    all.pop().map_or_else(Vec::new, |z| z.1)
+}
+
+const RESET: u8 = abi::OP_ZONE_RESET;
+
+#[test]
+fn what_was_told_is_not_found_and_the_rest_is() {
+    let place = Place::new();
+    let told = empty(&place);
+    assert_eq!(untold(&told, 0), []);
+    assert_eq!(untold(&told, 32), [0..32]);
+    told.record(1, Sector(0x808), 8);
+    told.record(0, Sector(0x818), 4);
+    assert_eq!(untold(&told, 32), [0..8, 16..24, 28..32]);
+    told.record(0, Sector(0x800), 8);
+    assert_eq!(untold(&told, 28), [16..24]);
+    assert_eq!(untold(&told, 12), [], "more was told than is written");
+    told.record(0, Sector(0x3000), 8);
+    assert_eq!(untold(&told, 28), [16..24], "outside of the disk");
+}
+
+#[test]
+fn the_next_server_finds_what_this_one_stored() {
+    let place = Place::new();
+    let told = empty(&place);
+    told.record(1, Sector(0x808), 8);
+    told.begin(&request(abi::OP_WRITE, 0x1000, 8));
+    // Not dropped: as after a kill.
+    std::mem::forget(told);
+    let told = Told::open(&place.record(), about(4, 2), 1, 2).unwrap();
+    assert_eq!(untold(&told, 24), [0..8, 16..24]);
+    assert!(told.only_appends(ZoneNo(1)) && !told.only_appends(ZoneNo(2)));
+    told.record(1, Sector(0x800), 8);
+    assert_eq!(untold(&told, 24), [16..24], "and goes on with it");
+}
+
+#[test]
+fn what_falls_out_of_a_ring_hides_what_is_below_it() {
+    let place = Place::new();
+    let told = empty(&place);
+    told.record(1, Sector(0x800), 8);
+    // One of 8 sectors is left out; 16 entries fit.
+    let mut at = 16;
+    for _ in 0..16 {
+        told.record(0, Sector(0x800 + at), 8);
+        at += 8;
+    }
+    assert_eq!(untold(&told, at as u32 + 8), [8..16, 144..152]);
+    told.record(0, Sector(0x1000), 8);
+    assert_eq!(untold(&told, at as u32 + 8), [144..152], "hidden up to 24");
+    // Of a generation that is gone: nothing to hide.
+    told.begin(&request(RESET, 0x800, 0));
+    told.end(&request(RESET, 0x800, 0), true);
+    told.record(0, Sector(0x1008), 8);
+    assert_eq!(untold(&told, 152), [0..152]);
+}
+
+#[test]
+fn a_reset_shows_its_zone_and_forgets_what_was_told() {
+    let place = Place::new();
+    let told = empty(&place);
+    told.record(0, Sector(0x800), 8);
+    told.begin(&request(RESET, 0x800, 0));
+    assert_eq!(untold(&told, 8), [], "not before it is acknowledged");
+    told.end(&request(RESET, 0x800, 0), false);
+    assert_eq!(untold(&told, 8), [], "nor if it failed");
+    told.begin(&request(RESET, 0x800, 0));
+    told.end(&request(RESET, 0x800, 0), true);
+    assert_eq!(untold(&told, 8), [0..8]);
+    told.record(1, Sector(0x800), 8);
+    let all = request(abi::OP_ZONE_RESET_ALL, 0, 0);
+    told.begin(&all);
+    told.end(&all, true);
+    assert_eq!(untold(&told, 16), [0..16]);
+}
+
+#[test]
+fn what_is_told_beside_a_reset_hides_the_zone() {
+    let place = Place::new();
+    let told = empty(&place);
+    let reset = request(RESET, 0x800, 0);
+    told.begin(&reset);
+    told.record(0, Sector(0x800), 8);
+    told.end(&reset, true);
+    assert_eq!(untold(&told, 16), []);
+    // Of two the first shows it, and what is told then may be gone with the second.
+    told.begin(&reset);
+    told.begin(&reset);
+    told.end(&reset, true);
+    assert_eq!(untold(&told, 16), [0..16]);
+    told.record(0, Sector(0x800), 8);
+    told.end(&reset, true);
+    assert_eq!(untold(&told, 16), []);
+    told.begin(&reset);
+    told.begin(&request(abi::OP_WRITE, 0x800, 8));
+    told.end(&reset, true);
+    assert_eq!(untold(&told, 16), []);
+    told.begin(&reset);
+    told.end(&reset, true);
+    assert_eq!(untold(&told, 16), [0..16], "one by itself");
+}
+
+#[test]
+fn so_many_resets_that_they_are_not_counted_hide_the_zone() {
+    let place = Place::new();
+    let told = empty(&place);
+    let reset = request(RESET, 0x800, 0);
+    (0..=MAX_RESETS).for_each(|_| told.begin(&reset));
+    (0..=MAX_RESETS).for_each(|_| told.end(&reset, true));
+    assert_eq!(untold(&told, 16), []);
+    assert_eq!(ZoneWord::of(told.zones()[1].load(Relaxed)).resets, MAX_RESETS);
+}
+
+#[test]
+fn anything_but_appends_hides_the_zone_until_its_reset() {
+    let place = Place::new();
+    let told = empty(&place);
+    let reset = request(RESET, 0x800, 0);
+    for op in [abi::OP_WRITE, abi::OP_WRITE_ZEROES, abi::OP_ZONE_FINISH] {
+        assert_eq!(untold(&told, 16), [0..16]);
+        assert!(told.only_appends(ZoneNo(1)));
+        told.begin(&request(op, 0x800, 8));
+        assert_eq!(untold(&told, 16), [], "operation {op}, from its beginning");
+        assert!(!told.only_appends(ZoneNo(1)));
+        told.begin(&reset);
+        told.end(&reset, true);
+    }
+    for op in [abi::OP_READ, abi::OP_FLUSH, abi::OP_ZONE_APPEND, abi::OP_ZONE_OPEN] {
+        told.begin(&request(op, 0x800, 8));
+        told.end(&request(op, 0x800, 8), true);
+        assert_eq!(untold(&told, 16), [0..16], "operation {op}");
+    }
+    // Into two zones, and out of the disk.
+    told.begin(&request(abi::OP_WRITE, 0x7f8, 16));
+    assert!(!told.only_appends(ZoneNo(0)) && !told.only_appends(ZoneNo(1)));
+    told.begin(&request(abi::OP_WRITE, 0x9_0000, 16));
+}
+
+#[test]
+fn a_reset_that_nobody_saw_end_is_over_for_the_next_server() {
+    let place = Place::new();
+    let told = empty(&place);
+    told.record(0, Sector(0x800), 8);
+    let reset = request(RESET, 0x800, 0);
+    told.begin(&reset);
+    let told = Told::open(&place.record(), about(4, 2), 1, 2).unwrap();
+    told.settle(&found(8));
+    assert_eq!(untold(&told, 16), [], "it may come yet, or have been");
+    told.begin(&reset);
+    let told = Told::open(&place.record(), about(4, 2), 2, 3).unwrap();
+    told.settle(&found(0));
+    assert_eq!(untold(&told, 16), [0..16], "it has been");
+    told.record(0, Sector(0x800), 8);
+    assert_eq!(untold(&told, 16), [8..16], "and is none of these in flight");
+}
+
+fn refusal(place: &Place, about: About, last: u64) -> String {
+    Told::open(&place.record(), about, last, 9).err().unwrap()
+}
+
+#[test]
+fn a_record_of_something_else_is_not_believed() {
+    let place = Place::new();
+    assert_eq!(refusal(&place, about(4, 2), 1), "there is none");
+    drop(empty(&place));
+    let a = || about(4, 2);
+    let others = [
+        (About { dev_id: 1, ..a() }, "it is of another device"),
+        (About { instance: 78, ..a() }, "it is of another device"),
+        (About { boot: 3, ..a() }, "it is of another boot"),
+        (About { mark: 6, ..a() }, "it is of another disk"),
+        (about(3, 2), "it is of a disk of another layout"),
+        (about(64, 2), "it has another length"),
+        (about(4, 1), "it has another length"),
+        (About { depth: 2, ..a() }, "it has another length"),
+        (
+            About { geometry: Geometry::new(4, 0x1000, 0x1000).unwrap(), ..a() },
+            "it is of a disk of another layout",
+        ),
+    ];
+    for (about, why) in others {
+        assert_eq!(refusal(&place, about.clone(), 1), why, "{about:?}");
+    }
+    assert_eq!(refusal(&place, a(), 2), "the last server did not keep it");
+    assert!(Told::open(&place.record(), a(), 1, 9).is_ok());
+}
+
+#[test]
+fn a_server_that_died_before_it_served_does_not_count() {
+    let place = Place::new();
+    drop(empty(&place));
+    drop(Told::open(&place.record(), about(4, 2), 1, 2).unwrap());
+    // The device has the stamp of 1 still, and then that of 3.
+    drop(Told::open(&place.record(), about(4, 2), 1, 3).unwrap());
+    drop(Told::open(&place.record(), about(4, 2), 3, 4).unwrap());
+    assert_eq!(refusal(&place, about(4, 2), 1), "the last server did not keep it");
+}
+
+#[test]
+fn a_damaged_file_or_one_of_others_is_not_believed() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let path = place.record();
+    drop(empty(&place));
+    let good = std::fs::read(&path).unwrap();
+    for at in [0, 7, 8 * (KEEPER - 1)] {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        std::fs::write(&path, bad).unwrap();
+        assert!(refusal(&place, about(4, 2), 1).starts_with("it is "), "byte {at}");
+    }
+    std::fs::write(&path, &good[..good.len() - 8]).unwrap();
+    assert_eq!(refusal(&place, about(4, 2), 1), "it has another length");
+    std::fs::write(&path, &good).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o660)).unwrap();
+    assert_eq!(refusal(&place, about(4, 2), 1), "it is a file that others can change");
+    std::fs::rename(&path, place.0.join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(place.0.join("elsewhere"), &path).unwrap();
+    assert!(refusal(&place, about(4, 2), 1).starts_with("it cannot be read"));
+    // A new one takes its place, and leaves alone where it points to.
+    drop(empty(&place));
+    assert_eq!(std::fs::read(place.0.join("elsewhere")).unwrap(), good);
+    let mode = std::fs::symlink_metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    assert!(Told::open(&path, about(4, 2), 1, 2).is_ok());
+}

@@ -1,0 +1,364 @@
+//! Appended data that nobody was told of, and appends that come for them. `replay.rs` makes it from what `told.rs` has of a dead
+//! server, and asks it for each append until there can be none left that the kernel has sent again.
+//!
+//! Whether an append was sent again or is a new one cannot be told, and makes no difference: space that belongs to nobody and
+//! holds an append's data serves that append, and is its own from then on. So an append is given such space once, whole, after its
+//! bytes were read back and compared, or none.
+//!
+//! Where in such space appends begin is known only at its edges. Every block is tried: first where an append fills a piece of
+//! the space, then at an end of one, then inside. So an append whose data are there twice may be given the wrong copy, part of that of
+//! a longer one that repeats it: that one is appended again. (Data of one length, or that do not repeat each other, never are.)
+//!
+//! A zone is read once, when the first append comes to it, and kept as a hash for each block. Then a request reads no more than
+//! what it is given. What is kept goes when the zone has seen as many appends as the dead server can have had, when none of its
+//! space is left, and when anything else is done to it. All other zones cost a load.
+
+use super::replay::{flushed, is_on};
+use crate::blocking::BlockingDisk;
+use crate::hosted::HostedDisk;
+use crate::lane::lock;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Sector, ZoneNo};
+
+/// Most that is read at a time, in sectors.
+const PIECE: u32 = 2048;
+
+/// What is left of a zone.
+#[derive(Debug)]
+struct Zone {
+    pieces: Vec<Range<u32>>,
+    /// The same with a hash for each block, once it was read.
+    hashes: Option<Vec<Piece>>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    /// Offset in the zone, in sectors.
+    at: u32,
+    blocks: Vec<u64>,
+}
+
+/// All of a device.
+#[derive(Debug)]
+pub(super) struct Untold {
+    geometry: Geometry,
+    block_sectors: u32,
+    /// Appends that each zone is looked up for; 0: not any more.
+    left: Vec<AtomicU32>,
+    zones: Mutex<BTreeMap<u32, Zone>>,
+}
+
+impl Untold {
+    /// The `pieces` are what no one was told of, as offsets in zones; `most` is how many requests the dead server can have had.
+    pub(super) fn new(
+        disk: &HostedDisk,
+        pieces: Vec<(ZoneNo, Vec<Range<u32>>)>,
+        most: u32,
+    ) -> Untold {
+        let (geometry, limits) = (disk.disk().geometry(), disk.disk().limits());
+        let left = if pieces.is_empty() { 0 } else { geometry.nr_zones() };
+        let left: Vec<AtomicU32> = (0..left).map(|_| AtomicU32::new(0)).collect();
+        // More than that cannot have been in flight: what is below it was left over before.
+        let longest = limits.visible_append_sectors(geometry.zone_sectors());
+        let bound = u64::from(most) * u64::from(longest);
+        let mut zones = BTreeMap::new();
+        for (zone, mut pieces) in pieces {
+            let mut room = bound;
+            for piece in pieces.iter_mut().rev() {
+                let len = u64::from(piece.end - piece.start).min(room);
+                piece.start = piece.end - len as u32;
+                room -= len;
+            }
+            left[zone.0 as usize].store(most, Ordering::Relaxed);
+            zones.insert(zone.0, Zone { pieces, hashes: None });
+        }
+        let block_sectors = limits.write_granularity_sectors.max(limits.logical_block_sectors);
+        Untold { geometry, block_sectors: block_sectors.max(1), left, zones: Mutex::new(zones) }
+    }
+
+    /// Finds `len` sectors of `buf` in `zone`, and takes them; they are made durable first if they are to be.
+    pub(super) fn take(
+        &self,
+        zone: ZoneNo,
+        buf: &AlignedBuf,
+        len: u32,
+        durable: bool,
+        disk: &HostedDisk,
+    ) -> Option<Sector> {
+        let left = self.left.get(zone.0 as usize)?;
+        if left.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut zones = lock(&self.zones);
+        let z = zones.get_mut(&zone.0)?;
+        let start = self.geometry.zone_start(zone);
+        let found = self.look(start, z, buf, len, durable, disk);
+        let used_up = z.hashes.as_ref().is_none_or(Vec::is_empty);
+        if left.fetch_sub(1, Ordering::Relaxed) == 1 || used_up {
+            left.store(0, Ordering::Relaxed);
+            zones.remove(&zone.0);
+        }
+        found
+    }
+
+    /// Something else is done to `zone`.
+    pub(super) fn forget(&self, zone: ZoneNo) {
+        let Some(left) = self.left.get(zone.0 as usize) else { return };
+        if left.load(Ordering::Relaxed) > 0 {
+            let mut zones = lock(&self.zones);
+            left.store(0, Ordering::Relaxed);
+            zones.remove(&zone.0);
+        }
+    }
+
+    fn look(
+        &self,
+        start: Sector,
+        z: &mut Zone,
+        buf: &AlignedBuf,
+        len: u32,
+        durable: bool,
+        disk: &HostedDisk,
+    ) -> Option<Sector> {
+        if len == 0 || !len.is_multiple_of(self.block_sectors) || len << 9 > buf.len() {
+            return None;
+        }
+        if z.hashes.is_none() {
+            // A zone that cannot be read holds nothing that can be compared.
+            z.hashes = Some(self.read(start, &z.pieces, disk).unwrap_or_default());
+            z.pieces = Vec::new();
+        }
+        let pieces = z.hashes.as_mut()?;
+        let wanted = self.hashes_of(buf, len);
+        let sector = |piece: &Piece, block: usize| {
+            start.plus(u64::from(piece.at) + block as u64 * u64::from(self.block_sectors))
+        };
+        for (i, block) in places(pieces, &wanted) {
+            let at = sector(&pieces[i], block);
+            if is_on(disk, at, len, Some(buf)) {
+                if durable && !flushed(disk) {
+                    return None;
+                }
+                self.cut(pieces, i, block, wanted.len());
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// Takes `n` blocks from `block` on out of a piece.
+    fn cut(&self, pieces: &mut Vec<Piece>, i: usize, block: usize, n: usize) {
+        let mut piece = pieces.remove(i);
+        let rest = piece.blocks.split_off(block + n);
+        piece.blocks.truncate(block);
+        let at = piece.at + (block + n) as u32 * self.block_sectors;
+        let parts = [piece, Piece { at, blocks: rest }];
+        pieces.splice(i..i, parts.into_iter().filter(|p| !p.blocks.is_empty()));
+    }
+
+    fn read(&self, start: Sector, pieces: &[Range<u32>], disk: &HostedDisk) -> Option<Vec<Piece>> {
+        let mut io = BlockingDisk::new(disk).ok()?;
+        let step = PIECE.next_multiple_of(self.block_sectors);
+        let mut all = Vec::new();
+        for piece in pieces {
+            let mut blocks = Vec::new();
+            let mut at = piece.start;
+            while piece.end - at >= self.block_sectors {
+                let n = (piece.end - at).min(step) / self.block_sectors * self.block_sectors;
+                let buf = io.read(start.plus(u64::from(at)), n).ok()?;
+                blocks.extend(self.hashes_of(&buf, n));
+                at += n;
+            }
+            if !blocks.is_empty() {
+                all.push(Piece { at: piece.start, blocks });
+            }
+        }
+        Some(all)
+    }
+
+    /// Of the first `len` sectors of a buffer, block by block.
+    fn hashes_of(&self, buf: &AlignedBuf, len: u32) -> Vec<u64> {
+        let mut block = vec![0; (self.block_sectors << 9) as usize];
+        let mut one = |i: u32| {
+            buf.read((i * self.block_sectors) << 9, &mut block);
+            let mut hasher = DefaultHasher::new();
+            hasher.write(&block);
+            hasher.finish()
+        };
+        (0..len / self.block_sectors).map(&mut one).collect()
+    }
+}
+
+/// Where `wanted` may be, as piece and block, the best first.
+fn places(pieces: &[Piece], wanted: &[u64]) -> Vec<(usize, usize)> {
+    let mut all = Vec::new();
+    for (i, piece) in pieces.iter().enumerate() {
+        for (block, window) in piece.blocks.windows(wanted.len()).enumerate() {
+            if window == wanted {
+                let first = block == 0;
+                let last = block + wanted.len() == piece.blocks.len();
+                let rank = match (first, last) {
+                    (true, true) => 0,
+                    (true, false) | (false, true) => 1,
+                    (false, false) => 2,
+                };
+                all.push((rank, i, block));
+            }
+        }
+    }
+    all.sort_unstable();
+    all.into_iter().map(|(_, i, block)| (i, block)).collect()
+}
+
+#[cfg(test)]
+// A list of pieces that has one is a list of pieces.
+#[allow(clippy::single_range_in_vec_init)]
+mod tests {
+    use super::*;
+
+    const ZONE: ZoneNo = ZoneNo(1);
+    const START: u64 = 0x800;
+
+    /// A disk of zones of 1M, and blocks of 4K of these bytes in the second.
+    fn disk(spec: &str, blocks: &[u8]) -> HostedDisk {
+        let disk = HostedDisk::open_spec(&format!("mem,zones=4,zone-size=1M{spec}")).unwrap();
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        io.append(Sector(START), data(blocks)).unwrap();
+        disk
+    }
+
+    fn data(blocks: &[u8]) -> AlignedBuf {
+        let mut buf = AlignedBuf::zeroed(blocks.len() as u32 * 4096);
+        for (i, byte) in (0..).zip(blocks) {
+            buf.write(i * 4096, &[*byte; 4096]);
+        }
+        buf
+    }
+
+    /// Of which nobody was told of these blocks.
+    fn untold(disk: &HostedDisk, blocks: &[Range<u32>]) -> Untold {
+        let pieces = blocks.iter().map(|b| b.start * 8..b.end * 8).collect();
+        Untold::new(disk, vec![(ZONE, pieces)], 100)
+    }
+
+    /// The block at which an append of these is.
+    fn take(untold: &Untold, disk: &HostedDisk, blocks: &[u8]) -> Option<u64> {
+        let (buf, len) = (data(blocks), blocks.len() as u32 * 8);
+        untold.take(ZONE, &buf, len, false, disk).map(|s| (s.0 - START) / 8)
+    }
+
+    #[test]
+    fn of_the_same_data_twice_the_copy_is_given_that_nobody_was_told_of() {
+        for spec in ["", ",append=emulated", ",append=native"] {
+            let disk = disk(spec, &[1, 1, 2]);
+            let untold = untold(&disk, &[1..2]);
+            assert_eq!(take(&untold, &disk, &[2]), None, "somebody was told of it");
+            assert_eq!(take(&untold, &disk, &[1]), Some(1));
+            assert_eq!(take(&untold, &disk, &[1]), None, "none is left");
+            assert!(lock(&untold.zones).is_empty());
+        }
+    }
+
+    #[test]
+    fn an_append_is_given_all_of_its_sectors_or_none() {
+        let disk = disk("", &[1, 2, 3, 4, 5, 6]);
+        let untold = untold(&disk, &[0..2, 3..6]);
+        assert_eq!(take(&untold, &disk, &[1, 2, 3]), None, "a part is another's");
+        assert_eq!(take(&untold, &disk, &[2, 3]), None);
+        assert_eq!(take(&untold, &disk, &[6, 7]), None, "past what is written");
+        assert_eq!(take(&untold, &disk, &[4, 6]), None, "other data");
+        assert_eq!(take(&untold, &disk, &[5]), Some(4), "also out of the middle");
+        assert_eq!(take(&untold, &disk, &[4, 5, 6]), None);
+        assert_eq!(take(&untold, &disk, &[6]), Some(5));
+        assert_eq!(take(&untold, &disk, &[4]), Some(3));
+        assert_eq!(take(&untold, &disk, &[1, 2]), Some(0));
+    }
+
+    #[test]
+    fn what_fits_best_comes_first() {
+        let disk = disk("", &[1, 1, 1, 9, 1, 1, 9, 1]);
+        let untold = untold(&disk, &[0..3, 4..6, 7..8]);
+        assert_eq!(take(&untold, &disk, &[1]), Some(7));
+        assert_eq!(take(&untold, &disk, &[1, 1]), Some(4));
+        assert_eq!(take(&untold, &disk, &[1]), Some(0));
+        assert_eq!(take(&untold, &disk, &[1, 1]), Some(1));
+    }
+
+    #[test]
+    fn a_full_zone_is_no_other() {
+        let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        let blocks: Vec<u8> = (0..=255).collect();
+        io.append(Sector(START), data(&blocks)).unwrap();
+        let untold = untold(&disk, &[200..256]);
+        assert_eq!(take(&untold, &disk, &[254, 255]), Some(254));
+        assert_eq!(take(&untold, &disk, &[0]), None);
+    }
+
+    #[test]
+    fn after_as_many_appends_as_can_have_been_in_flight_nothing_is_looked_for() {
+        let disk = disk("", &[1, 2, 3]);
+        let untold = Untold::new(&disk, vec![(ZONE, vec![0..24])], 3);
+        assert_eq!(take(&untold, &disk, &[3]), Some(2));
+        assert_eq!(take(&untold, &disk, &[7]), None);
+        assert_eq!(take(&untold, &disk, &[2]), Some(1), "the last");
+        assert_eq!(take(&untold, &disk, &[1]), None);
+        assert!(lock(&untold.zones).is_empty());
+    }
+
+    #[test]
+    fn what_was_left_over_before_is_not_looked_at() {
+        let disk = disk(",append-max=4K", &[1]);
+        for block in [2, 3] {
+            BlockingDisk::new(&disk).unwrap().append(Sector(START), data(&[block])).unwrap();
+        }
+        let untold = Untold::new(&disk, vec![(ZONE, vec![0..8, 16..24])], 2);
+        assert_eq!(take(&untold, &disk, &[1]), Some(0));
+        let untold = Untold::new(&disk, vec![(ZONE, vec![0..8, 16..24])], 1);
+        assert_eq!(take(&untold, &disk, &[1]), None);
+        assert_eq!(take(&untold, &disk, &[3]), None, "one append it was");
+    }
+
+    #[test]
+    fn after_anything_else_nothing_is_looked_for() {
+        let disk = disk("", &[1, 2]);
+        let untold = untold(&disk, &[0..2]);
+        untold.forget(ZoneNo(0));
+        assert_eq!(take(&untold, &disk, &[1]), Some(0));
+        untold.forget(ZONE);
+        assert_eq!(take(&untold, &disk, &[2]), None);
+    }
+
+    #[test]
+    fn other_zones_have_none() {
+        let disk = disk("", &[1]);
+        for untold in [untold(&disk, &[0..1]), Untold::new(&disk, Vec::new(), 9)] {
+            for zone in [0, 2, 4, u32::MAX] {
+                assert_eq!(untold.take(ZoneNo(zone), &data(&[1]), 8, false, &disk), None);
+                untold.forget(ZoneNo(zone));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_to_be_durable_is_flushed_or_not_given() {
+        let disk = disk(",write-cache=1,fault=flush/io", &[1, 2]);
+        let untold = untold(&disk, &[0..2]);
+        assert_eq!(untold.take(ZONE, &data(&[1]), 8, true, &disk), None, "the flush fails");
+        assert_eq!(take(&untold, &disk, &[1]), Some(0));
+    }
+
+    #[test]
+    fn a_zone_that_cannot_be_read_has_nothing() {
+        let disk = disk(",fault=read/io", &[1, 2]);
+        let untold = untold(&disk, &[0..2]);
+        assert_eq!(take(&untold, &disk, &[1]), None);
+        assert!(lock(&untold.zones).is_empty());
+    }
+}
