@@ -293,7 +293,7 @@ impl Ublk {
         }
         // From here on nothing of the last server is there any more.
         let found = replay::find(disk)?;
-        let record = Record::of_last(disk, options.records.as_deref(), &info, &found);
+        let record = Record::of_last(disk, options.records.as_deref(), &info, &found)?;
         let most = u32::from(info.nr_hw_queues) * u32::from(info.queue_depth);
         let replay = Replay::new(disk, &found, record.of_last_server(), most);
         let device = self.begin(disk, options, &known, info, (record, Some(replay)), ended)?;
@@ -368,11 +368,11 @@ impl Ublk {
         if info.state != abi::S_DEV_DEAD {
             self.control.stop(id)?;
         }
-        self.control.delete(id)?;
+        // First: the next device may have this number, and its server a record.
         if let Some(directory) = records {
             record::remove(directory, id);
         }
-        Ok(())
+        self.control.delete(id)
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! A server between two that keep a record, with another directory or none, would make it wrong. So each leaves its *stamp* at the
 //! device before it serves anything, and believes only a record of the one whose stamp it finds there. The kernel has no place for
-//! that but one: the time of the device's directory in sysfs, which nobody else sets. (The driver is told the number of the
+//! that but one: the time of the device's directory in sysfs, which nobody else sets; a stamp is one in the far future. A server that
+//! cannot leave its own where there is one takes the device over not at all. (The driver is told the number of the
 //! server's process, but what it gives back once that has died is not it: seen with Linux 7.2.)
 
 use super::abi::DevInfo;
@@ -16,7 +17,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use zoneplug_core::ZoneNo;
+use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
 /// The record of a device.
 #[derive(Default)]
@@ -48,37 +49,42 @@ impl Record {
         // What is in a zone by now is somebody's.
         let found = replay::find(disk).map_err(|e| e.to_string())?;
         let g = about.geometry.clone();
-        let hidden = (0..).zip(&found).map(|(zone, f)| match g.is_conventional(ZoneNo(zone)) {
-            true => HIDDEN,
-            false => f.written,
+        let hidden = (0..).zip(&found).map(|(zone, f)| {
+            // Neither empty nor written: it died.
+            let odd = f.written == 0 && !f.empty;
+            if odd || g.is_conventional(ZoneNo(zone)) { HIDDEN } else { f.written }
         });
         leave(info.dev_id, me)?;
         make(&path(directory, info.dev_id), about, me, hidden, None)
     }
 
     /// Of a device whose last server has died, on a disk whose zones were `found` so. If what that has left cannot be believed,
-    /// one in which nothing can be found.
+    /// one in which nothing can be found. An error: there may be a record that would be believed by the next server, and what
+    /// this one does would not be in it.
     pub(super) fn of_last(
         disk: &HostedDisk,
         directory: Option<&Path>,
         info: &DevInfo,
         found: &[Found],
-    ) -> Record {
+    ) -> Result<Record, Error> {
         let me = new_stamp();
         let record = match directory {
             Some(directory) => Self::take(disk, directory, info, found, me),
             None => Ok(Record::default()),
         };
         // Whatever came of the record: another's is not the last server's any more.
-        let left = leave(info.dev_id, me);
-        let record = match (record, left) {
-            (Ok(record), Ok(())) => return record,
-            (Ok(record), Err(_)) if record.told.is_none() => return record,
-            (Err(why), _) | (Ok(_), Err(why)) => Record::none(why),
+        let Err(why) = leave(info.dev_id, me) else {
+            return Ok(record.unwrap_or_else(Record::none));
         };
-        // What this server does will not be in it.
-        directory.into_iter().for_each(|d| remove(d, info.dev_id));
-        record
+        if stamp(info.dev_id).is_ok_and(is_stamp) {
+            return Err(Error::new(
+                ErrorKind::NotSupported,
+                format!("/dev/ublkb{} has a record of its last server, which cannot be made invalid: {why}", info.dev_id),
+            )
+            .hint("serve it where /sys can be written, as it was served before"));
+        }
+        // It has none.
+        Ok(Record::none(record.err().unwrap_or(why)))
     }
 
     fn take(
@@ -175,10 +181,18 @@ fn instance(dev_id: u32) -> io::Result<u64> {
     std::fs::metadata(sysfs(dev_id)).map(|m| m.ino())
 }
 
-/// A stamp like no other: the time.
+/// What makes a time a stamp: no other is so many nanoseconds off, some 270 years.
+const OFF: u64 = 1 << 63;
+
+/// A stamp like no other: the time, off by so much.
 fn new_stamp() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.map_or(0, |t| t.as_nanos() as u64)
+    OFF | now.map_or(0, |t| t.as_nanos() as u64)
+}
+
+/// Whether a server that keeps a record has left this.
+fn is_stamp(time: u64) -> bool {
+    time & OFF != 0
 }
 
 /// The stamp of the last server of a device.
@@ -222,9 +236,10 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("zoneplug-stamp-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let stamp = new_stamp();
-        assert_ne!(read_stamp(&dir).unwrap(), stamp);
+        assert!(!is_stamp(read_stamp(&dir).unwrap()), "a directory's own time is none");
         write_stamp(&dir, stamp).unwrap();
         assert_eq!(read_stamp(&dir).unwrap(), stamp);
+        assert!(is_stamp(stamp));
         std::fs::remove_dir(&dir).unwrap();
         assert!(leave(u32::MAX, stamp).unwrap_err().contains("ublkc4294967295: "));
     }

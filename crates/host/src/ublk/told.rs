@@ -10,8 +10,8 @@
 //! | one for each zone | the offset from which on there may be space that nobody was told of, and the *generation* of the zone: how often it was reset |
 //! | a ring for each queue | the last appends that it acknowledged: sector, length, generation. What falls out of the ring hides the zone up to its end |
 //!
-//! * A zone that is written by anything but appends is hidden as a whole, from before the first such command is sent until it is
-//!   reset. So is one that is finished: nobody knows what its end holds. Where it is *not* hidden nothing but appends has been
+//! * A zone that is written by anything but appends is hidden as a whole, before such a command is sent and when it is back, until
+//!   it is reset. So is one that is finished: nobody knows what its end holds. Where it is *not* hidden nothing but appends has been
 //!   sent there.
 //! * A reset that is acknowledged shows all of its zone: entries of another generation say nothing. An append that is
 //!   acknowledged while a reset is in flight may be of either side, so then the zone stays hidden.
@@ -141,6 +141,20 @@ impl ZoneWord {
         ZoneWord { hidden: 0, generation: self.generation.wrapping_add(1), ..self }
     }
 
+    /// One of those in flight has ended.
+    fn reset_ended(self, succeeded: bool) -> ZoneWord {
+        let left = match self.resets {
+            MAX_RESETS => MAX_RESETS,
+            n => n.saturating_sub(1),
+        };
+        let z = match succeeded {
+            true if self.mixed || left == MAX_RESETS => self.hide(),
+            true => self.reset(),
+            false => self,
+        };
+        ZoneWord { resets: left, mixed: z.mixed && left > 0, ..z }
+    }
+
     /// Nothing of it may, also not when resets that are in flight have ended.
     fn hide(self) -> ZoneWord {
         ZoneWord { hidden: HIDDEN, mixed: self.mixed || self.resets > 0, ..self }
@@ -160,6 +174,18 @@ pub(super) struct Found {
     pub(super) empty: bool,
 }
 
+/// Removes what servers have left that were killed while they made a record for `path`.
+fn sweep(path: &Path) {
+    let (Some(dir), Some(stem)) = (path.parent(), path.file_stem()) else { return };
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let left = PathBuf::from(entry.file_name());
+        let of = left.file_stem().map(Path::new).and_then(Path::file_stem);
+        if of == Some(stem) && left.extension().is_some_and(|e| e == "new") {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// The record of one device.
 pub(super) struct Told {
     words: SharedWords,
@@ -169,8 +195,8 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Makes a record for the server `me`; `hidden` says of each zone from where on anything can be found there. What is at
-    /// `path` is replaced, whatever it is.
+    /// Makes a record for the server `me`; `hidden` says of each zone from where on anything can be found there, and of which it
+    /// does not there is nothing. What is at `path` is replaced, whatever it is.
     pub(super) fn create(
         path: &Path,
         about: About,
@@ -178,13 +204,14 @@ impl Told {
         hidden: impl Iterator<Item = u32>,
     ) -> io::Result<Told> {
         let new = path.with_extension(format!("{me}.new"));
-        let _ = std::fs::remove_file(&new);
+        sweep(path);
         let mut how = File::options();
         let file = how.read(true).write(true).create_new(true).mode(0o600).open(&new)?;
         let told = SharedWords::allocate(&file, about.len())
             .and_then(|()| SharedWords::map(&file, about.len()))
             .and_then(|words| {
                 let all = words.words();
+                let hidden = hidden.chain(std::iter::repeat(HIDDEN));
                 for (word, hidden) in all[HEADER..about.rings()].iter().zip(hidden) {
                     word.store(u64::from(hidden), Relaxed);
                 }
@@ -260,20 +287,22 @@ impl Told {
     /// A request is about to be sent to the disk.
     pub(super) fn begin(&self, r: &Request) {
         match r.op {
-            Op::Write | Op::WriteZeroes | Op::ZoneFinish => {
-                let (first, offset) = self.about.geometry.zone_of(r.sector);
-                self.hide(first);
-                let size = self.about.geometry.zone_sectors();
-                if r.len_sectors > size - offset {
-                    // Linux does not send that to sequential zones.
-                    let more = (u64::from(offset) + u64::from(r.len_sectors) - 1) / u64::from(size);
-                    (1..=more as u32).for_each(|n| self.hide(ZoneNo(first.0.saturating_add(n))));
-                }
-            }
+            Op::Write | Op::WriteZeroes | Op::ZoneFinish => self.hide_zones_of(r),
             Op::ZoneReset | Op::ZoneResetAll => {
                 self.each_reset(r, |z| ZoneWord { resets: (z.resets + 1).min(MAX_RESETS), ..z });
             }
             _ => {}
+        }
+    }
+
+    fn hide_zones_of(&self, r: &Request) {
+        let (first, offset) = self.about.geometry.zone_of(r.sector);
+        self.hide(first);
+        let size = self.about.geometry.zone_sectors();
+        if r.len_sectors > size - offset {
+            // Linux does not send that to sequential zones.
+            let more = (u64::from(offset) + u64::from(r.len_sectors) - 1) / u64::from(size);
+            (1..=more as u32).for_each(|n| self.hide(ZoneNo(first.0.saturating_add(n))));
         }
     }
 
@@ -288,18 +317,12 @@ impl Told {
     /// A request has come back from the disk, and is about to be answered. Appends that succeeded are told to
     /// [`record`](Told::record).
     pub(super) fn end(&self, r: &Request, succeeded: bool) {
-        if !matches!(r.op, Op::ZoneReset | Op::ZoneResetAll) {
-            return;
+        match r.op {
+            // Once more: it may have come after a reset that was sent later, and that showed the zone.
+            Op::Write | Op::WriteZeroes | Op::ZoneFinish => self.hide_zones_of(r),
+            Op::ZoneReset | Op::ZoneResetAll => self.each_reset(r, |z| z.reset_ended(succeeded)),
+            _ => {}
         }
-        self.each_reset(r, |z| {
-            let left = if z.resets == MAX_RESETS { MAX_RESETS } else { z.resets.saturating_sub(1) };
-            let z = match succeeded {
-                true if z.mixed || left == MAX_RESETS => z.hide(),
-                true => z.reset(),
-                false => z,
-            };
-            ZoneWord { resets: left, mixed: z.mixed && left > 0, ..z }
-        });
     }
 
     fn each_reset(&self, r: &Request, f: impl Fn(ZoneWord) -> ZoneWord + Copy) {

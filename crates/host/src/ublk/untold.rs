@@ -20,8 +20,8 @@ use crate::lane::lock;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Sector, ZoneNo};
@@ -51,7 +51,8 @@ pub(super) struct Untold {
     block_sectors: u32,
     /// Appends that each zone is looked up for; 0: not any more.
     left: Vec<AtomicU32>,
-    zones: Mutex<BTreeMap<u32, Zone>>,
+    /// Each with a lock of its own: it is held while the zone is read. An empty one was forgotten.
+    zones: Mutex<BTreeMap<u32, Arc<Mutex<Option<Zone>>>>>,
 }
 
 impl Untold {
@@ -76,7 +77,7 @@ impl Untold {
                 room -= len;
             }
             left[zone.0 as usize].store(most, Ordering::Relaxed);
-            zones.insert(zone.0, Zone { pieces, hashes: None });
+            zones.insert(zone.0, Arc::new(Mutex::new(Some(Zone { pieces, hashes: None }))));
         }
         let block_sectors = limits.write_granularity_sectors.max(limits.logical_block_sectors);
         Untold { geometry, block_sectors: block_sectors.max(1), left, zones: Mutex::new(zones) }
@@ -95,26 +96,33 @@ impl Untold {
         if left.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut zones = lock(&self.zones);
-        let z = zones.get_mut(&zone.0)?;
+        let place = lock(&self.zones).get(&zone.0)?.clone();
+        let mut place = lock(&place);
+        let z = place.as_mut()?;
         let start = self.geometry.zone_start(zone);
         let found = self.look(start, z, buf, len, durable, disk);
         let used_up = z.hashes.as_ref().is_none_or(Vec::is_empty);
-        if left.fetch_sub(1, Ordering::Relaxed) == 1 || used_up {
-            left.store(0, Ordering::Relaxed);
-            zones.remove(&zone.0);
+        // Who forgets the zone meanwhile has made it 0.
+        let count = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        if used_up || !matches!(count, Ok(2..)) {
+            *place = None;
+            self.remove(zone);
         }
         found
     }
 
-    /// Something else is done to `zone`.
+    /// Something else is done to `zone`. Nothing of it is taken any more when this returns.
     pub(super) fn forget(&self, zone: ZoneNo) {
-        let Some(left) = self.left.get(zone.0 as usize) else { return };
-        if left.load(Ordering::Relaxed) > 0 {
-            let mut zones = lock(&self.zones);
-            left.store(0, Ordering::Relaxed);
-            zones.remove(&zone.0);
+        if self.left.get(zone.0 as usize).is_some_and(|n| n.load(Ordering::Relaxed) > 0)
+            && let Some(place) = self.remove(zone)
+        {
+            *lock(&place) = None;
         }
+    }
+
+    fn remove(&self, zone: ZoneNo) -> Option<Arc<Mutex<Option<Zone>>>> {
+        self.left[zone.0 as usize].store(0, Ordering::Relaxed);
+        lock(&self.zones).remove(&zone.0)
     }
 
     fn look(

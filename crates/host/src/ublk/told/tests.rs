@@ -289,3 +289,39 @@ fn a_damaged_file_or_one_of_others_is_not_believed() {
     assert_eq!(mode & 0o7777, 0o600);
     assert!(Told::open(&path, about(4, 2), 1, 2).is_ok());
 }
+
+/// What was sent before a reset may be carried out after it: then the zone is not one of appends alone.
+#[test]
+fn what_is_in_flight_when_a_reset_is_sent_hides_its_zone_when_it_is_back() {
+    for op in [abi::OP_WRITE, abi::OP_WRITE_ZEROES, abi::OP_ZONE_FINISH] {
+        for fails in [false, true] {
+            let place = Place::new();
+            let told = empty(&place);
+            let (other, reset) = (request(op, 0x800, 8), request(RESET, 0x800, 0));
+            told.begin(&other);
+            told.begin(&reset);
+            told.end(&reset, true);
+            told.end(&other, !fails);
+            assert!(!told.only_appends(ZoneNo(1)), "operation {op}");
+            told.begin(&reset);
+            told.end(&reset, true);
+            assert!(told.only_appends(ZoneNo(1)));
+        }
+    }
+}
+
+#[test]
+fn zones_of_which_nothing_is_said_are_hidden() {
+    let place = Place::new();
+    let told = Told::create(&place.record(), about(4, 2), 1, [0, 8].into_iter()).unwrap();
+    assert_eq!([0, 1, 2, 3].map(|z| told.only_appends(ZoneNo(z))), [true, true, false, false]);
+}
+
+#[test]
+fn what_a_killed_server_was_making_is_swept() {
+    let place = Place::new();
+    let left = ["ublkb0.77.new", "ublkb01.77.new", "ublkb0.told", "ublkb1.77.new", "ublkb0.77.old"];
+    left.iter().for_each(|f| std::fs::write(place.0.join(f), []).unwrap());
+    drop(empty(&place));
+    assert_eq!(left.map(|f| place.0.join(f).exists()), [false, true, true, true, true]);
+}
