@@ -3,7 +3,7 @@
 //! way back is noted in the command itself ([`Command::moved`]): a subtraction, whatever the operation, and no division.
 
 use super::Map;
-use super::way::{Way, lower, lower_all, move_by, raise, raise_all};
+use super::way::{Way, has_no_address, lower, lower_all, move_by, raise, raise_all};
 use crate::bio::{Command, Commands, Op, Status};
 use crate::device::{Aside, Gone, Queue};
 use crate::stack::part::{address, first_part};
@@ -136,7 +136,7 @@ impl Po2Queue {
     /// [`lower`] for all other commands that go down as they are.
     fn lower_other(&mut self, c: &mut Command) -> bool {
         let map = &self.upward.map;
-        if matches!(c.op, Op::Flush | Op::ZoneResetAll) {
+        if has_no_address(&map.way, c.op) {
             return true;
         }
         if c.op.is_zone_management() {

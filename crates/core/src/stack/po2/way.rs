@@ -69,12 +69,19 @@ pub(crate) fn lower(way: &Way, c: &mut Command) -> bool {
     true
 }
 
+/// Whether this is for all of the device, and passes; none does where no command can.
+#[cold]
+#[inline(never)]
+pub(super) fn has_no_address(way: &Way, op: Op) -> bool {
+    way.size > 0 && matches!(op, Op::Flush | Op::ZoneResetAll)
+}
+
 #[inline]
 pub(super) fn move_by(c: &mut Command, way: i64) {
     c.sector.0 = c.sector.0.wrapping_add_signed(way);
 }
 
-/// All of a list, or none of it. One that wraps in its buffer is rare (see `submit_many`), and has its own function so that the
+/// All of a list, or none of it; what has no address passes. One that wraps in its buffer is rare (see `submit_many`), and has its own function so that the
 /// other keeps everything in registers.
 #[inline]
 pub(crate) fn lower_all(way: &Way, commands: &mut Commands) -> bool {
@@ -94,7 +101,7 @@ fn lower_wrapped(way: &Way, a: &mut [Box<Command>], b: &mut [Box<Command>]) -> b
 fn lower_slice(way: &Way, commands: &mut [Box<Command>]) -> bool {
     let mut left = commands.iter_mut();
     while let Some(c) = left.next() {
-        if !lower(way, c) {
+        if !lower(way, c) && !has_no_address(way, c.op) {
             let untouched = left.len() + 1;
             return undo(commands, untouched);
         }
