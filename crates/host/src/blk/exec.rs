@@ -4,7 +4,7 @@
 use super::sys;
 use super::why::{Reason, reason};
 use crate::drive::{Drive, Event, Node, Outcome, Rules, Slot, Step, check, status_of};
-use crate::ring::{Job, Worker, transfer};
+use crate::ring::{Job, Reply, Worker, transfer};
 use io_uring::{cqueue, opcode, squeue, types};
 use std::fs::File;
 use std::io;
@@ -291,7 +291,6 @@ pub(super) fn report_all(
     Ok(zones)
 }
 
-/// Whether a management command names exactly one sequential zone.
 /// `fdatasync` of the registered file, which flushes the drive.
 fn flush() -> squeue::Entry {
     opcode::Fsync::new(types::Fixed(0)).flags(types::FsyncFlags::DATASYNC).build()
@@ -322,15 +321,17 @@ unsafe impl Drive for Blk {
     fn step(&self, slot: &mut Slot<State>, event: Event) -> Next {
         match (event, slot.state.stage) {
             (Event::Begin, _) => self.begin(slot).unwrap_or_else(Step::Done),
-            (Event::Worked(outcome), _) => self.worked(slot, outcome),
-            (Event::Ring { result, .. }, Stage::Preflush) if result >= 0 => self.data(slot),
-            (Event::Ring { result, .. }, Stage::Preflush | Stage::Flush) => {
+            (Event::Reply(Reply::Worked(outcome)), _) => self.worked(slot, outcome),
+            (Event::Reply(Reply::Ring { result, .. }), Stage::Preflush) if result >= 0 => {
+                self.data(slot)
+            }
+            (Event::Reply(Reply::Ring { result, .. }), Stage::Preflush | Stage::Flush) => {
                 match status_of(-result.min(0)) {
                     Status::Io if self.look_for_it() => Step::Done(Status::NoDevice),
                     status => Step::Done(status),
                 }
             }
-            (Event::Ring { result, .. }, _) => self.moved(slot, result),
+            (Event::Reply(Reply::Ring { result, .. }), _) => self.moved(slot, result),
         }
     }
 

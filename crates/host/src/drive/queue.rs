@@ -29,19 +29,8 @@ impl From<Status> for Outcome {
 pub(crate) enum Event {
     /// It has come.
     Begin,
-    /// The ring has answered: bytes, a status or a negative errno, and what the drive adds.
-    Ring { result: i32, extra: u64 },
-    /// A thread has.
-    Worked(Outcome),
-}
-
-impl From<Reply<Outcome>> for Event {
-    fn from(reply: Reply<Outcome>) -> Event {
-        match reply {
-            Reply::Ring { result, extra } => Event::Ring { result, extra },
-            Reply::Worked(outcome) => Event::Worked(outcome),
-        }
-    }
+    /// The kernel or a thread has answered.
+    Reply(Reply<Outcome>),
 }
 
 /// What a command needs next.
@@ -213,7 +202,7 @@ impl<D: Drive> DriveQueue<D> {
         loop {
             let mut some = false;
             while let Some((i, reply)) = self.inbox.next() {
-                self.go_on(i, reply.into());
+                self.go_on(i, Event::Reply(reply));
                 some = true;
             }
             self.inbox.send();

@@ -6,7 +6,7 @@ use super::sys::{Passthru, URING_CMD_IO, URING_CMD_IO_VEC};
 use crate::drive::{
     Drive, Event, Memory, Node, Outcome, Rules, Slot, Step, check, is_gone_errno, status_of,
 };
-use crate::ring::{Job, Worker};
+use crate::ring::{Job, Reply, Worker};
 use io_uring::{cqueue, opcode, squeue, types};
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -212,8 +212,8 @@ unsafe impl Drive for Nvme {
     fn step(&self, slot: &mut Slot<State>, event: Event) -> Next {
         match event {
             Event::Begin => self.begin(slot).unwrap_or_else(Step::Done),
-            Event::Ring { result, extra } => self.answered(slot, result, extra),
-            Event::Worked(outcome) => Step::Done(outcome.status),
+            Event::Reply(Reply::Ring { result, extra }) => self.answered(slot, result, extra),
+            Event::Reply(Reply::Worked(outcome)) => Step::Done(outcome.status),
         }
     }
 
