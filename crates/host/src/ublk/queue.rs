@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf};
 use zoneplug_core::{BioPool, Bios, Error, ErrorKind, Op, Sector, Status};
 
@@ -179,11 +179,31 @@ impl Queue {
     }
 
     fn command(&mut self, op: u32, tag: u16, result: i32, append: u64) -> io::Result<()> {
-        if self.ring.is_full() {
-            self.tell();
-        }
+        self.make_room()?;
         let cmd = abi::io_cmd(self.number, tag, result, append);
         self.ring.command(&self.shared.char_dev, op, cmd, u64::from(tag))
+    }
+
+    fn poll(&mut self, fd: i32, id: u64) -> io::Result<()> {
+        self.make_room()?;
+        self.ring.poll(fd, id)
+    }
+
+    /// For one more entry.
+    fn make_room(&mut self) -> io::Result<()> {
+        if self.ring.is_full() { self.submit() } else { Ok(()) }
+    }
+
+    /// Hands the kernel what was answered.
+    fn submit(&mut self) -> io::Result<()> {
+        self.tell();
+        self.ring.submit()
+    }
+
+    /// That, and waits.
+    fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
+        self.tell();
+        self.ring.wait(most)
     }
 
     /// Answers an append that is at `at`.
@@ -194,8 +214,8 @@ impl Queue {
         self.command(abi::COMMIT_AND_FETCH_REQ, tag, request.result(Status::Ok), at.0)
     }
 
-    /// Puts on record what the answers say that the kernel is handed next: at the last moment, for what is on record and was not
-    /// answered is not found when this process is killed in between.
+    /// Puts on record what the answers say that the kernel is handed next, and right before that: what is on record and was not
+    /// answered is not found when this process is killed in between. Nothing else may be there, and above all no call.
     fn tell(&mut self) {
         if let Some(told) = &self.shared.told {
             for (at, len_sectors) in self.to_tell.drain(..) {
@@ -356,29 +376,27 @@ impl Queue {
 
     /// Hands over what was answered, and waits for requests and completions.
     fn sleep(&mut self) -> io::Result<()> {
-        self.tell();
         if self.client.outstanding() == 0 && self.list.is_empty() {
             if self.linger.before_sleep() {
                 self.look()?;
             }
-            return self.ring.wait(None);
+            return self.wait(None);
         }
         let armed = self.client.arm_fd(&self.waker);
-        let Some(fd) = armed else { return self.ring.submit() };
+        let Some(fd) = armed else { return self.submit() };
         // Once more, after arming: what finished before is seen here, what finishes later wakes.
         if !self.take_done()? {
-            // Nothing has been answered since.
             if !self.polls_bell {
-                self.ring.poll(self.bell.0.as_raw_fd(), BELL)?;
+                self.poll(self.bell.0.as_raw_fd(), BELL)?;
                 self.polls_bell = true;
             }
             if let Some(fd) = fd
                 && !self.polls_device
             {
-                self.ring.poll(fd, DEVICE)?;
+                self.poll(fd, DEVICE)?;
                 self.polls_device = true;
             }
-            self.ring.wait(fd.map(|_| TICK))?;
+            self.wait(fd.map(|_| TICK))?;
         }
         self.client.disarm();
         Ok(())
@@ -387,7 +405,7 @@ impl Queue {
     /// Hands over what was answered, and looks for requests for a moment.
     #[cold]
     fn look(&mut self) -> io::Result<()> {
-        self.ring.submit()?;
+        self.submit()?;
         let begun = Instant::now();
         while !self.ring.has_answers() && begun.elapsed() < MOMENT {
             std::hint::spin_loop();

@@ -271,18 +271,13 @@ impl QueueRing {
         self.push(&entry.user_data(id))
     }
 
-    /// Whether the next entry hands those before it to the kernel.
+    /// Whether there is no room for an entry until those before it are handed to the kernel.
     pub(super) fn is_full(&mut self) -> bool {
         self.0.submission().is_full()
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: the entries of this room point to no memory.
-        if unsafe { self.0.submission().push(entry) }.is_ok() {
-            return Ok(());
-        }
-        self.submit()?;
-        // SAFETY: as above.
         unsafe { self.0.submission().push(entry) }
             .map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
     }
