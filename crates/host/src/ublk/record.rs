@@ -83,8 +83,16 @@ impl Record {
             )
             .hint("serve it where /sys can be written, as it was served before"));
         }
-        // It has none.
-        Ok(Record::none(record.err().unwrap_or(why)))
+        match record {
+            // None was asked for.
+            Ok(record) if record.told.is_none() => Ok(record),
+            Ok(_) => {
+                // What this server does will not be in it.
+                directory.into_iter().for_each(|d| remove(d, info.dev_id));
+                Ok(Record::none(why))
+            }
+            Err(why) => Ok(Record::none(why)),
+        }
     }
 
     fn take(
