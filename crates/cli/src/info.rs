@@ -178,6 +178,7 @@ fn text(info: &Info, disk: &Disk) -> String {
             line("label", &id.label);
         }
         line("format", &format!("version {}", id.version));
+        line("opened for writing", &id.opened.to_string());
     }
     line("capacity", &size(info.capacity_bytes));
     let (all, conv) = (info.zones, info.conventional_zones);

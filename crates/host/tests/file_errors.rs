@@ -175,11 +175,15 @@ fn one_writer_at_a_time_and_any_readers() {
 #[test]
 fn everything_survives_a_restart() {
     let d = Disk::new("restart");
-    let id = d.open().unwrap().identity();
+    let mut id = d.open().unwrap().identity();
+    assert_eq!(id.opened, 1);
     let manage = |op, zone: u64| Command::without_data(op, Sector(zone * 2048), 2048);
     for turn in 0..3u32 {
         let disk = d.open().unwrap();
+        id.opened += 1;
         assert_eq!(disk.identity(), id);
+        let reader = FileDisk::open(&d.0, Access::ReadOnly).unwrap();
+        assert_eq!((reader.identity(), reader.place()), (disk.identity(), disk.place()));
         assert_eq!(write(&disk, 1, turn * 8, 8, turn as u8 + 1), Status::Ok);
         assert_eq!(disk.write_count(ZoneNo(1)), u64::from(turn) + 1);
         for t in 0..=turn {

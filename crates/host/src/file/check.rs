@@ -86,7 +86,7 @@ pub(super) fn check_in(
     let head = load::head(storage, what)?;
     let zones = load::zones(storage, &head).map_err(failed)?;
     let mut report = CheckReport { zones: zones.table.len() as u32, ..CheckReport::default() };
-    let id = head.sup.identity();
+    let id = head.sup.identity(zones.session.map_or(0, |s| s.opened));
     report.lines.push(format!(
         "{what}: format version {}, UUID {}, label '{}'",
         id.version, id.uuid, id.label

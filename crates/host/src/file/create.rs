@@ -112,7 +112,7 @@ pub(super) fn create(path: &Path, o: &CreateOptions, force: bool) -> Result<Iden
     if made.is_err() && new {
         let _ = std::fs::remove_file(path);
     }
-    made.map(|()| sup.identity())
+    made.map(|()| sup.identity(0))
 }
 
 /// Makes the name of a new file durable.

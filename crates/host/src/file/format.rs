@@ -264,12 +264,19 @@ impl Super {
         (s.encode() == *b).then_some(s)
     }
 
-    pub(super) fn identity(&self) -> Identity {
+    /// Who the disk is; `opened` is in its session.
+    pub(super) fn identity(&self, opened: u64) -> Identity {
         let hex: Vec<String> = self.uuid.iter().map(|b| format!("{b:02x}")).collect();
         let uuid = [&hex[..4], &hex[4..6], &hex[6..8], &hex[8..10], &hex[10..]]
             .map(|part| part.concat())
             .join("-");
-        Identity { uuid, label: self.label.clone(), version: VERSION, created: self.created }
+        Identity {
+            uuid,
+            label: self.label.clone(),
+            version: VERSION,
+            created: self.created,
+            opened,
+        }
     }
 }
 
@@ -400,6 +407,8 @@ pub(super) struct Session {
     pub(super) boot: [u8; 16],
     /// It was closed, so the table has everything.
     pub(super) closed: bool,
+    /// How often the disk was opened for writing; 0 if a program that does not count was the last.
+    pub(super) opened: u64,
 }
 
 impl Session {
@@ -409,6 +418,7 @@ impl Session {
         put64(&mut b, 8, self.id);
         put32(&mut b, 16, u32::from(self.closed));
         b[24..40].copy_from_slice(&self.boot);
+        put64(&mut b, 40, self.opened);
         let crc = crc32c(&b[8..]);
         put32(&mut b, 4, crc);
         b
@@ -420,7 +430,8 @@ impl Session {
         }
         let mut boot = [0; 16];
         boot.copy_from_slice(&b[24..40]);
-        Some(Session { id: get64(b, 8), boot, closed: get32(b, 16) == 1 })
+        let (id, closed, opened) = (get64(b, 8), get32(b, 16) == 1, get64(b, 40));
+        Some(Session { id, boot, closed, opened })
     }
 }
 
@@ -477,7 +488,7 @@ mod tests {
         assert_eq!(layout, Layout::of(&s.geometry));
         let n = Note { wp: 5, generation: 6, writes: 7, session: 8 };
         assert_eq!(Note::decode(&n.encode()), Some(n));
-        let x = Session { id: 3, boot: [4; 16], closed: true };
+        let x = Session { id: 3, boot: [4; 16], closed: true, opened: 5 };
         assert_eq!(Session::decode(&x.encode()), Some(x));
         let r = Record { wp: 8, cond: Condition::Closed, generation: 1, writes: 2 };
         let (seq, records) =

@@ -128,6 +128,31 @@ pub struct Identity {
     pub version: u32,
     /// When it was made: seconds since 1970.
     pub created: u64,
+    /// How often it was opened for writing, as its file says. A copy of the file goes on from the same number. 0 also if
+    /// a version of zoneplug that does not count was the last that wrote.
+    pub opened: u64,
+}
+
+/// Where a disk is: what tells a file from its copies, whatever they are called.
+///
+/// ```
+/// use zoneplug_host::file::{create, Access, CreateOptions, FileDisk};
+/// # let dir = std::env::temp_dir().join(format!("zoneplug-place-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir).unwrap();
+/// let (path, copy) = (dir.join("disk.zbd"), dir.join("copy.zbd"));
+/// create(&path, &CreateOptions { size: Some(1 << 30), ..Default::default() }, false).unwrap();
+/// std::fs::copy(&path, &copy).unwrap();
+/// let [a, b] = [path, copy].map(|p| FileDisk::open(&p, Access::ReadOnly).unwrap());
+/// assert_eq!(a.identity(), b.identity());
+/// assert_ne!(a.place(), b.place());
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct FilePlace {
+    /// The file system (`st_dev`).
+    pub device: u64,
+    /// The file in it (`st_ino`).
+    pub inode: u64,
 }
 
 /// Makes a disk in a file that does not exist, or, with `force`, in place of one that nobody has open.
@@ -262,7 +287,12 @@ impl FileDisk {
 
     /// Who it is.
     pub fn identity(&self) -> Identity {
-        self.shared.core.sup.identity()
+        self.shared.core.sup.identity(self.shared.core.opened())
+    }
+
+    /// Which file it is in: the one that is open, whatever its path names by now. A disk that is in no file has none.
+    pub fn place(&self) -> FilePlace {
+        self.shared.core.storage.file().map_or(FilePlace::default(), FileStorage::place)
     }
 
     /// Writes that a zone has taken since the disk was made.

@@ -95,6 +95,7 @@ pub(super) struct Core {
     pub(super) sup: Super,
     pub(super) layout: Layout,
     pub(super) limits: Limits,
+    /// Ours; of a disk that is read only the last writer's, as it was when it was opened.
     session: Session,
     state: Mutex<State>,
     table: Mutex<Table>,
@@ -168,10 +169,17 @@ impl Core {
         limits.write_cache = true;
         limits.read_only = !write;
         let boot = storage.boot_id();
+        let before = loaded.session.map_or(0, |s| s.opened);
+        let session = Session {
+            id: session_id,
+            boot: boot.unwrap_or_default(),
+            closed: false,
+            opened: if write { before.wrapping_add(1) } else { before },
+        };
         let mut core = Core {
             state: Mutex::new(state(g, &limits, &loaded.live)),
             table: Mutex::new(Table { seqs: loaded.seqs, records: loaded.table }),
-            session: Session { id: session_id, boot: boot.unwrap_or_default(), closed: false },
+            session,
             storage,
             sup,
             layout,
@@ -197,6 +205,11 @@ impl Core {
         }
         self.write_table(&mut table, &changes)?;
         self.storage.write_at(SESSION_AT, &self.session.encode())
+    }
+
+    /// How often the disk was opened for writing, by this opening too.
+    pub(super) fn opened(&self) -> u64 {
+        self.session.opened
     }
 
     /// The state of the zones.

@@ -1,12 +1,13 @@
 //! What a disk is stored in: a small trait, so that tests can cut its power, and a file.
 
+use super::FilePlace;
 use super::format::PAGE;
 use super::sys;
 use crate::ring::{Segments, transfer_now};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
 use zoneplug_buf::IoBuf;
@@ -85,6 +86,7 @@ pub struct FileStorage {
     /// Direct: alignment of memory, of offsets and lengths.
     direct: OnceLock<(usize, usize)>,
     tmpfs: bool,
+    place: FilePlace,
 }
 
 impl FileStorage {
@@ -93,7 +95,9 @@ impl FileStorage {
         let open = || OpenOptions::new().read(true).write(write).open(path);
         let (meta, data) = (open()?, open()?);
         let tmpfs = sys::is_tmpfs(&meta);
-        Ok(FileStorage { meta, data, direct: OnceLock::new(), tmpfs })
+        let m = meta.metadata()?;
+        let place = FilePlace { device: m.dev(), inode: m.ino() };
+        Ok(FileStorage { meta, data, direct: OnceLock::new(), tmpfs, place })
     }
 
     /// Moves data past the page cache from now on, where the file system can and every offset and length is a
@@ -134,6 +138,10 @@ impl FileStorage {
     /// Whether data goes past the page cache.
     pub(super) fn is_direct(&self) -> bool {
         self.direct.get().is_some()
+    }
+
+    pub(super) fn place(&self) -> FilePlace {
+        self.place
     }
 
     pub(super) fn is_tmpfs(&self) -> bool {
