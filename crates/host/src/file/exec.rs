@@ -1,8 +1,9 @@
 //! One command against the rules: every check that a drive makes, before anything moves. Owns the order of checks; a
 //! command that fails one changes nothing.
 
+use super::commit::Want;
 use super::load;
-use super::state::{Core, State, Want, is_resettable};
+use super::state::{Core, State, is_resettable};
 use zoneplug_core::zone::machine::{Advance, ZoneState};
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Command, Flags, Op, Status, ZoneNo};

@@ -12,7 +12,8 @@
 //! | --- | --- |
 //! | `format.rs` | the bytes of each structure |
 //! | `create.rs`, `load.rs`, `check.rs` | a file becomes a disk, is read, is checked |
-//! | `state.rs` | the zones, the table, the notes: what makes a change durable |
+//! | `state.rs` | the zones and the notes |
+//! | `commit.rs` | the table and the session: what makes a change durable |
 //! | `exec.rs` | one command against the rules |
 //! | `queue.rs` | commands on their way through |
 //! | `work.rs` | what its threads do; they and the kernel's ring are `crate::ring` |
@@ -36,6 +37,7 @@
 //! ```
 
 mod check;
+mod commit;
 mod create;
 mod exec;
 mod format;

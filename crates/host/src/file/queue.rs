@@ -1,8 +1,8 @@
 //! One queue of a durable disk: commands that wait for their zone, that move data, that are being made durable, and
 //! that are done. Never blocks: what would goes to the ring or to the threads.
 
+use super::commit::Want;
 use super::exec::{Data, Next};
-use super::state::Want;
 use super::work::{Answer, Work, inline};
 use super::{Engine, Shared};
 use crate::ring::{self, Inbox, Job, Reply, Ring, Segments};

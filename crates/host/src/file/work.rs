@@ -1,6 +1,7 @@
 //! What the threads of a durable disk do: syncs, the table, holes, and all data where there is no io_uring.
 
-use super::state::{Core, Want};
+use super::commit::Want;
+use super::state::Core;
 use crate::ring::{Job, Worker};
 use std::collections::VecDeque;
 use std::io;

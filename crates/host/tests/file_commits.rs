@@ -1,0 +1,148 @@
+//! What a commit changes, and what it must not: resets, finishes and flushes that succeed, fail or meet a kill.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::task::Waker;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{
+    Bio, Command, Commands, Device, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
+};
+use zoneplug_host::file::testing::{CutStorage, Left};
+use zoneplug_host::file::{Access, CreateOptions, FileDisk};
+
+fn options() -> CreateOptions {
+    CreateOptions { zones: Some(20), zone_size: Some(64 << 10), ..CreateOptions::default() }
+}
+
+/// A disk in memory, and one queue of it.
+struct Open {
+    storage: Arc<CutStorage>,
+    disk: Arc<FileDisk>,
+    queue: Box<dyn Queue>,
+}
+
+impl Open {
+    fn new(storage: Arc<CutStorage>) -> Open {
+        let disk = storage.open(Access::ReadWrite).unwrap();
+        let queue = disk.open_queue(1, Waker::noop().clone()).unwrap();
+        Open { storage, disk, queue }
+    }
+
+    fn made() -> Open {
+        Open::new(CutStorage::create(&options()).unwrap())
+    }
+
+    /// The same disk after its process was killed.
+    fn killed(&self) -> Open {
+        Open::new(self.storage.after_kill(self.storage.moments()))
+    }
+
+    /// The same disk after a power cut that left only what was synced.
+    fn cut(&self) -> Open {
+        Open::new(self.storage.after_cut(self.storage.moments(), &mut || Left::Nothing))
+    }
+
+    fn run(&mut self, c: Box<Command>) -> Box<Command> {
+        let (mut list, mut done) = (Commands::from([c]), Commands::new());
+        self.queue.submit(Nanos(0), &mut list);
+        self.queue.poll(Nanos(0), &mut done);
+        done.pop_front().unwrap()
+    }
+
+    fn manage(&mut self, op: Op, zone: u32) -> Status {
+        let g = self.disk.geometry();
+        let len = if op == Op::ZoneResetAll { 0 } else { g.zone_len_sectors(ZoneNo(zone)) };
+        let c = Command::without_data(op, g.zone_start(ZoneNo(zone)), len);
+        self.run(c).status
+    }
+
+    fn flush(&mut self) -> Status {
+        self.run(Command::without_data(Op::Flush, Sector(0), 0)).status
+    }
+
+    /// Writes a block at an offset in blocks.
+    fn write(&mut self, zone: u32, block: u32, byte: u8) -> Status {
+        let buf = IoBuf::leaked(4096);
+        buf.copy_from(0, &[byte; 4096]);
+        let at = self.disk.geometry().zone_start(ZoneNo(zone)).plus(u64::from(block * 8));
+        self.run(Command::of(Bio::with_buf(Op::Write, at, 8, buf))).status
+    }
+
+    /// The condition of a zone, how many blocks it has, and the first byte of each of the first four.
+    fn zone(&mut self, zone: u32) -> (Condition, u64, [u8; 4]) {
+        let start = self.disk.geometry().zone_start(ZoneNo(zone));
+        let mut c = Command::without_data(Op::ReportZones, start, 0);
+        c.report_max = 1;
+        let z = self.run(c).report[0];
+        let buf = IoBuf::leaked(4 * 4096);
+        let c = self.run(Command::of(Bio::with_buf(Op::Read, start, 32, buf)));
+        assert_eq!(c.status, Status::Ok);
+        let blocks = [0, 1, 2, 3].map(|i| {
+            let mut b = [0; 4096];
+            buf.copy_to(i * 4096, &mut b);
+            assert!(b.iter().all(|x| *x == b[0]), "block {i} is torn");
+            b[0]
+        });
+        (z.cond, z.wp.0.wrapping_sub(start.0) / 8, blocks)
+    }
+}
+
+const EMPTY: (Condition, u64, [u8; 4]) = (Condition::Empty, 0, [0; 4]);
+
+#[test]
+fn a_write_after_a_reset_of_all_zones_survives_a_kill() {
+    let mut d = Open::made();
+    assert_eq!(d.write(2, 0, 1), Status::Ok);
+    assert_eq!(d.manage(Op::ZoneOpen, 4), Status::Ok);
+    assert_eq!(d.manage(Op::ZoneResetAll, 0), Status::Ok);
+    // One that had data, one that was never touched, one that was opened.
+    for zone in [2, 3, 4, 19] {
+        assert_eq!(d.zone(zone), EMPTY, "zone {zone}");
+        assert_eq!(d.write(zone, 0, 7), Status::Ok);
+    }
+    let mut after = d.killed();
+    for zone in [2, 3, 4, 19] {
+        assert_eq!(after.zone(zone), (Condition::Closed, 1, [7, 0, 0, 0]), "zone {zone}");
+    }
+    // Again, and a flush: the table and the notes go on from the same generation.
+    assert_eq!(after.manage(Op::ZoneResetAll, 0), Status::Ok);
+    assert_eq!(after.manage(Op::ZoneResetAll, 0), Status::Ok);
+    assert_eq!((after.write(3, 0, 8), after.flush()), (Status::Ok, Status::Ok));
+    assert_eq!(after.write(3, 1, 9), Status::Ok);
+    assert_eq!(after.cut().zone(3), (Condition::Closed, 1, [8, 0, 0, 0]));
+    assert_eq!(after.killed().zone(3), (Condition::Closed, 2, [8, 9, 0, 0]));
+    assert_eq!(after.killed().zone(2), EMPTY);
+}
+
+#[test]
+fn a_write_after_a_reset_of_an_opened_zone_survives_a_kill() {
+    let mut d = Open::made();
+    assert_eq!(d.manage(Op::ZoneOpen, 5), Status::Ok);
+    assert_eq!(d.manage(Op::ZoneReset, 5), Status::Ok);
+    assert_eq!(d.manage(Op::ZoneReset, 6), Status::Ok);
+    assert_eq!((d.write(5, 0, 1), d.write(6, 0, 2)), (Status::Ok, Status::Ok));
+    let mut after = d.killed();
+    assert_eq!(after.zone(5), (Condition::Closed, 1, [1, 0, 0, 0]));
+    assert_eq!(after.zone(6), (Condition::Closed, 1, [2, 0, 0, 0]));
+}
+
+/// Flushed data is there after a reset, finish or reset of all zones that could not be made durable.
+#[test]
+fn a_commit_that_fails_changes_no_data() {
+    for op in [Op::ZoneReset, Op::ZoneResetAll, Op::ZoneFinish] {
+        let mut d = Open::made();
+        for block in 0..3 {
+            assert_eq!(d.write(2, block, block as u8 + 1), Status::Ok);
+        }
+        assert_eq!(d.flush(), Status::Ok);
+        d.storage.fail_syncs(true);
+        assert_eq!(d.manage(op, 2), Status::Io, "{op:?}");
+        let (_, blocks, data) = d.zone(2);
+        assert_eq!((blocks, data), (3, [1, 2, 3, 0]), "{op:?}");
+        d.storage.fail_syncs(false);
+        assert_eq!(d.manage(op, 2), Status::Io, "{op:?}: what is durable is unknown");
+        assert_eq!(d.zone(2).2, [1, 2, 3, 0], "{op:?}");
+        // The power cut took the record of the reset with it, so all of the data must still be there.
+        assert_eq!(d.cut().zone(2), (Condition::Closed, 3, [1, 2, 3, 0]), "{op:?}");
+    }
+}
