@@ -2,10 +2,11 @@
 
 use super::format::{GROUP, Layout, NOTE, Record, SECTOR, SESSION_AT, Super, encode_table};
 use super::load::io_error;
-use super::storage::{FileStorage, Storage};
+use super::storage::{FileStorage, Lock, Storage, place_of};
 use super::{CreateOptions, Identity};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
@@ -66,7 +67,10 @@ pub(super) fn format(storage: &dyn Storage, sup: &Super) -> io::Result<()> {
 fn open(path: &Path, force: bool) -> Result<(File, bool), Error> {
     let shown = path.display();
     let failed = |e| io_error(format!("cannot create {shown}"), e);
-    match OpenOptions::new().read(true).write(true).create_new(true).open(path) {
+    let mut new = OpenOptions::new();
+    // What is on a disk is its owner's business.
+    new.read(true).write(true).create_new(true).mode(0o600);
+    match new.open(path) {
         Ok(file) => return Ok((file, true)),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && !force => {
             return Err(Error::new(ErrorKind::Busy, format!("{shown} exists"))
@@ -75,7 +79,9 @@ fn open(path: &Path, force: bool) -> Result<(File, bool), Error> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(failed(e)),
     }
-    let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+    let mut old = OpenOptions::new();
+    let file = old.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = file.map_err(failed)?;
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(Error::invalid(format!("{shown} is not a regular file"))
             .hint("a durable disk is made in a regular file"));
@@ -88,17 +94,18 @@ pub(super) fn create(path: &Path, o: &CreateOptions, force: bool) -> Result<Iden
     let len = Layout::of(&sup.geometry).len;
     let (file, new) = open(path, force)?;
     let shown = path.display();
+    let failed = |e| io_error(format!("cannot create {shown}"), e);
+    let place = place_of(&file.metadata().map_err(failed)?);
     let made = (|| {
-        if file.try_lock().is_err() {
+        let storage = FileStorage::of(file, path, true).map_err(failed)?;
+        if storage.lock().map_err(failed)? != Lock::Taken {
             return Err(super::in_use(path));
         }
-        let failed = |e| io_error(format!("cannot create {shown}"), e);
-        file.set_len(0).map_err(failed)?;
-        file.set_len(len).map_err(|e| {
+        storage.set_len(0).map_err(failed)?;
+        storage.set_len(len).map_err(|e| {
             io_error(format!("cannot make {shown} {} long", Bytes(len)), e)
                 .hint("the file system may not have files of this size: make a smaller disk")
         })?;
-        let storage = FileStorage::open(path, true).map_err(failed)?;
         if sup.keeps_space {
             let data = Layout::of(&sup.geometry).data;
             storage.preallocate(data, len - data).map_err(|e| {
@@ -109,7 +116,8 @@ pub(super) fn create(path: &Path, o: &CreateOptions, force: bool) -> Result<Iden
         format(&storage, &sup).map_err(failed)?;
         sync_directory(path).map_err(failed)
     })();
-    if made.is_err() && new {
+    let is_ours = || std::fs::metadata(path).is_ok_and(|m| place_of(&m) == place);
+    if made.is_err() && new && is_ours() {
         let _ = std::fs::remove_file(path);
     }
     made.map(|()| sup.identity(0))

@@ -17,11 +17,17 @@ const CHUNK: u64 = 1 << 20;
 pub(super) fn io_error(what: String, e: io::Error) -> Error {
     let kind = match e.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::InvalidInput => ErrorKind::Invalid,
+        io::ErrorKind::ResourceBusy => ErrorKind::Busy,
         _ => ErrorKind::Io,
     };
     let hint = match e.kind() {
         io::ErrorKind::PermissionDenied => "check the permissions of the file",
         io::ErrorKind::NotFound => "check the path; zoneplug create makes a disk",
+        io::ErrorKind::InvalidInput => {
+            "a durable disk is a regular file; zoneplug create makes one"
+        }
+        io::ErrorKind::ResourceBusy => "try again",
         io::ErrorKind::StorageFull => "make room in the file system",
         _ => "see the kernel's log for errors of the device below",
     };

@@ -60,6 +60,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
+use storage::Lock;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Error, ErrorKind, Queue, ZoneNo};
 
@@ -179,6 +180,15 @@ fn in_use(path: &Path) -> Error {
         format!("{} is open for writing in another process", path.display()),
     )
     .hint("one process at a time may write: end the other (fuser -v FILE names it), or open with read-only=1")
+}
+
+/// The error for a disk that somebody keeps from being opened for writing.
+fn read_locked(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        format!("{} is kept from writers by another process, which has a read lock", path.display()),
+    )
+    .hint("zoneplug takes no such lock: lslocks or fuser -v FILE names the process; chmod 600 keeps others from it")
 }
 
 /// How data moves.
@@ -328,13 +338,17 @@ fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
     let failed = |e| load::io_error(format!("cannot open {}", path.display()), e);
     let storage = FileStorage::open(path, write).map_err(failed)?;
     let end = Instant::now() + LOCK_PATIENCE;
-    while write && !storage.lock().map_err(failed)? {
-        if Instant::now() > end {
-            return Err(in_use(path));
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    if !write {
+        return Ok(storage);
     }
-    Ok(storage)
+    loop {
+        match storage.lock().map_err(failed)? {
+            Lock::Taken => return Ok(storage),
+            _ if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+            Lock::Writer => return Err(in_use(path)),
+            Lock::Reader => return Err(read_locked(path)),
+        }
+    }
 }
 
 impl Device for FileDisk {

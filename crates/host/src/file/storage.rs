@@ -1,13 +1,13 @@
 //! What a disk is stored in: a small trait, so that tests can cut its power, and a file.
 
 use super::FilePlace;
-use super::format::PAGE;
+use super::format::{PAGE, SECTOR, SESSION_AT, Session};
 use super::sys;
 use crate::ring::{Segments, transfer_now};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 use zoneplug_buf::IoBuf;
@@ -81,7 +81,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
 pub struct FileStorage {
     /// Table, notes, everything small, and data whose memory direct I/O does not take.
     meta: File,
-    /// Data; has the lock, so that the lock lasts as long as the kernel still writes for a process that died.
+    /// Data. The same file, opened through `meta`: its path may name another one by now.
     data: File,
     /// Direct: alignment of memory, of offsets and lengths.
     direct: OnceLock<(usize, usize)>,
@@ -92,11 +92,29 @@ pub struct FileStorage {
 impl FileStorage {
     /// Opens a file.
     pub(super) fn open(path: &Path, write: bool) -> io::Result<FileStorage> {
-        let open = || OpenOptions::new().read(true).write(write).open(path);
-        let (meta, data) = (open()?, open()?);
-        let tmpfs = sys::is_tmpfs(&meta);
+        // A FIFO would keep the caller waiting. It is refused below.
+        let flags = libc::O_NONBLOCK;
+        let meta = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)?;
+        FileStorage::of(meta, path, write)
+    }
+
+    /// The storage in an open file, which `path` named when it was opened.
+    pub(super) fn of(meta: File, path: &Path, write: bool) -> io::Result<FileStorage> {
         let m = meta.metadata()?;
-        let place = FilePlace { device: m.dev(), inode: m.ino() };
+        if !m.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        sys::set_blocking(&meta)?;
+        let place = place_of(&m);
+        let again = |path: &Path| OpenOptions::new().read(true).write(write).open(path);
+        let data = again(Path::new(&format!("/proc/self/fd/{}", meta.as_raw_fd())))
+            // Where there is no /proc.
+            .or_else(|_| again(path))?;
+        if place_of(&data.metadata()?) != place {
+            let what = "another file took its name while it was opened";
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
+        let tmpfs = sys::is_tmpfs(&meta);
         Ok(FileStorage { meta, data, direct: OnceLock::new(), tmpfs, place })
     }
 
@@ -116,13 +134,34 @@ impl FileStorage {
         }
     }
 
-    /// Takes the lock of a writer; false: somebody else has it.
-    pub(super) fn lock(&self) -> io::Result<bool> {
-        match self.data.try_lock() {
-            Ok(()) => Ok(true),
-            Err(std::fs::TryLockError::WouldBlock) => Ok(false),
-            Err(std::fs::TryLockError::Error(e)) => Err(e),
+    /// Takes the lock of a writer, on both descriptions: the kernel may write through either for a process that died.
+    /// `docs/disk-format.md` says why this lock.
+    pub(super) fn lock(&self) -> io::Result<Lock> {
+        for (file, at) in [(&self.meta, LOCK_AT), (&self.data, LOCK_AT + 1)] {
+            match sys::lock_byte(file, at)? {
+                None => {}
+                Some(libc::F_RDLCK) => return Ok(Lock::Reader),
+                Some(_) => return Ok(Lock::Writer),
+            }
         }
+        // Programs before the byte lock knew only this one. Who may only read can have it, so it is not asked for more
+        // than it is worth.
+        if self.data.try_lock().is_err() && self.is_of_older_writer() {
+            return Ok(Lock::Writer);
+        }
+        Ok(Lock::Taken)
+    }
+
+    /// Whether a program that does not take the byte lock may still have the disk open for writing.
+    fn is_of_older_writer(&self) -> bool {
+        let mut b = [0; SECTOR];
+        let session = self.read_at(SESSION_AT, &mut b).ok().and_then(|()| Session::decode(&b));
+        session.is_some_and(|s| !s.closed && s.opened == 0)
+    }
+
+    /// The length of the file.
+    pub(super) fn set_len(&self, len: u64) -> io::Result<()> {
+        self.meta.set_len(len)
     }
 
     /// The description for data in such memory: past the page cache if it is long and aligned.
@@ -152,6 +191,24 @@ impl FileStorage {
     pub(super) fn preallocate(&self, at: u64, len: u64) -> io::Result<()> {
         sys::preallocate(&self.meta, at, len)
     }
+}
+
+/// The bytes of the lock, far past the end of every disk: one for each description.
+const LOCK_AT: i64 = 1 << 62;
+
+/// What came of an attempt to lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lock {
+    Taken,
+    /// Somebody has it open for writing.
+    Writer,
+    /// Somebody has a read lock on all of the file, which no zoneplug takes.
+    Reader,
+}
+
+/// Which file this is of.
+pub(super) fn place_of(m: &Metadata) -> FilePlace {
+    FilePlace { device: m.dev(), inode: m.ino() }
 }
 
 /// The number of this life of the system (random(4)).

@@ -64,6 +64,42 @@ pub(super) fn set_direct(file: &File) -> io::Result<()> {
     }
 }
 
+/// Makes I/O through this description wait where it has to.
+pub(super) fn set_blocking(file: &File) -> io::Result<()> {
+    // SAFETY: calls without pointers.
+    unsafe {
+        let flags = check(libc::fcntl(file.as_raw_fd(), libc::F_GETFL))?;
+        check(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK)).map(|_| ())
+    }
+}
+
+/// Locks a byte for this description, which must be open for writing (`F_OFD_SETLK`, fcntl(2)). Says the type of the
+/// lock that is in the way.
+pub(super) fn lock_byte(file: &File, at: i64) -> io::Result<Option<i32>> {
+    // SAFETY: all zeroes is a valid value of this struct.
+    let mut l: libc::flock = unsafe { std::mem::zeroed() };
+    (l.l_type, l.l_whence) = (libc::F_WRLCK as i16, libc::SEEK_SET as i16);
+    (l.l_start, l.l_len) = (at, 1);
+    for _ in 0..8 {
+        // SAFETY: `l` is one struct for as long as the call takes.
+        match check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &l) }) {
+            Ok(_) => return Ok(None),
+            Err(e) if !matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                return Err(e);
+            }
+            Err(_) => {}
+        }
+        let mut other = l;
+        // SAFETY: as above; the call writes into `other`.
+        check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut other) })?;
+        if i32::from(other.l_type) != libc::F_UNLCK {
+            return Ok(Some(i32::from(other.l_type)));
+        }
+        // It went away meanwhile.
+    }
+    Ok(Some(libc::F_WRLCK))
+}
+
 /// The next byte that is not in a hole, from `at` on; `None`: only holes, or it cannot be told.
 pub(super) fn next_data(file: &File, at: u64) -> Option<u64> {
     // SAFETY: a call without pointers. The file position that it moves is not used.
