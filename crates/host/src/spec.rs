@@ -280,7 +280,8 @@ fn put_on(text: &str, rest: &str, purpose: Purpose, depth: usize) -> Result<Disk
             let mut plan = FaultPlan::default();
             for kinds in ["read", "write", "append", "flush", "reset", "any"] {
                 if let Some(time) = spec.take_time(kinds)? {
-                    let rule: FaultPlan = format!("{kinds}/delay={}ns", time.0).parse()?;
+                    let rule: FaultPlan =
+                        format!("{kinds}/delay={}ns/count=all", time.0).parse()?;
                     plan.rules.extend(rule.rules);
                 }
             }
@@ -335,7 +336,7 @@ fn open_bare(text: &str, purpose: Purpose, depth: usize) -> Result<DiskSpec, Err
 /// | `linear@A%B` | devices end to end; `linear,first=8,zones=16@A`: some zones of one ([`JoinDisk`]) |
 /// | `stripe@A%B%C` | devices zone by zone in turns |
 /// | `crypt,key-file=PATH@` | AES-XTS by sector ([`CryptDisk`]) |
-/// | `delay,read=1ms,write=2ms@` | commands take so much longer |
+/// | `delay,read=1ms,write=2ms@` | every command of that kind comes back so much later; commands in flight together are late together |
 /// | `trace,file=PATH@` | a trace of all commands, as blkparse prints them |
 ///
 /// What follows the name of a layer up to the `@` is the layer's own; `fault=` there is a fault injector on top of it. Attributes

@@ -13,7 +13,7 @@ use std::task::Waker;
 enum Mark {
     /// It is the first part of this one, which ends with this status.
     InsteadOf(Box<Command>, Status),
-    /// It comes back at this time.
+    /// It comes back this much later than from below.
     Late(Nanos),
     /// It never comes back.
     Lost,
@@ -117,7 +117,7 @@ impl FaultQueue {
         self.done.iter_mut().for_each(|c| c.status = Status::NoDevice);
     }
 
-    fn take(&mut self, now: Nanos, c: Box<Command>) {
+    fn take(&mut self, c: Box<Command>) {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.state();
         // What was there when the power went is not back yet: the device is still on its way up.
@@ -154,7 +154,7 @@ impl FaultQueue {
                 return self.out.push_back(part);
             }
             Fate::Delay(t) => {
-                self.marks.push((address(&c), Mark::Late(Nanos(now.0.saturating_add(t.0)))));
+                self.marks.push((address(&c), Mark::Late(t)));
             }
             Fate::Lost => self.marks.push((address(&c), Mark::Lost)),
         }
@@ -169,7 +169,7 @@ impl FaultQueue {
         self.below += before - self.out.len();
     }
 
-    fn came_back(&mut self, mut c: Box<Command>) {
+    fn came_back(&mut self, now: Nanos, mut c: Box<Command>) {
         self.below = self.below.saturating_sub(1);
         let struck = self.struck > 0;
         self.struck = self.struck.saturating_sub(1);
@@ -185,7 +185,7 @@ impl FaultQueue {
                     c = whole;
                     c.status = if struck { Status::NoDevice } else { status };
                 }
-                Mark::Late(due) => late = Some(due),
+                Mark::Late(t) => late = Some(Nanos(now.0.saturating_add(t.0))),
                 Mark::Lost => lost = true,
                 Mark::Covers(what) => covers = Some(what),
             }
@@ -237,7 +237,7 @@ impl Queue for FaultQueue {
         self.notice();
         while self.room() > 0 {
             let Some(c) = commands.pop_front() else { break };
-            self.take(now, c);
+            self.take(c);
             self.notice();
         }
         self.send(now);
@@ -257,7 +257,7 @@ impl Queue for FaultQueue {
         let mut back = std::mem::take(&mut self.back);
         self.inner.poll(now, &mut back);
         for c in back.drain(..) {
-            self.came_back(c);
+            self.came_back(now, c);
         }
         self.back = back;
         let mut i = 0;

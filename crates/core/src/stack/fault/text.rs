@@ -82,7 +82,7 @@ pub enum FaultAction {
     /// The device takes so many of its sectors (none given: any number), then it fails with this status: a torn write,
     /// or a short transfer. Commands without data just fail.
     Torn(Status, Option<u32>),
-    /// It is carried out, but comes back this much later.
+    /// It is carried out, and comes back this much later than it would: commands in flight together are late together.
     Delay(Nanos),
     /// It is carried out, and its completion never comes.
     Lost,
