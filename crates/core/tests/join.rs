@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::Waker;
 use zoneplug_core::conformance::{Target, run};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
-use zoneplug_core::stack::{FaultDisk, JoinDisk, Po2Disk};
+use zoneplug_core::stack::{FaultDisk, JoinDisk, Po2Disk, TapDisk, TapEvent};
 use zoneplug_core::unit::SECTOR_SIZE;
-use zoneplug_core::zone::{Condition, ZoneInfo};
+use zoneplug_core::zone::{Condition, Limits, ZoneInfo};
 use zoneplug_core::{
-    Bio, Command, Commands, Device, Flags, IoBuf, Nanos, Op, Queue, Sector, Status,
+    Bio, Command, Commands, Device, Flags, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
 };
 
 fn emu(spec: &str) -> Arc<EmuDisk> {
@@ -169,6 +169,93 @@ fn reset_all_and_flush_are_for_every_device() {
     assert_eq!((b.stats().commands(Op::Flush), b.stats().commands(Op::ZoneResetAll)), (1, 1));
 }
 
+/// A failure of one part is the answer, whichever part it is and in whatever order the parts answer. A part that is busy
+/// at the same time hides nothing: *busy* is tried again, and after a flush that failed the next one proves nothing.
+#[test]
+fn one_part_that_fails_fails_the_whole_in_any_order() {
+    let late = ["", "delay=2us", "delay=4us"];
+    let kinds =
+        [(Op::Flush, "flush"), (Op::ZoneResetAll, "reset-all"), (Op::ReportZones, "report")];
+    for (op, name) in kinds {
+        for broken in 0..3 {
+            for first in 0..3 {
+                for other in ["", "busy"] {
+                    let part = |i: usize| -> Arc<dyn Device> {
+                        let what = match i {
+                            _ if i == broken => "io",
+                            _ if other == "busy" && i == (broken + 1) % 3 => "busy",
+                            _ => "",
+                        };
+                        let rule = |what: &str| format!("{name}/{what}/count=all").parse().unwrap();
+                        let mut device: Arc<dyn Device> = emu(FOUR);
+                        if !what.is_empty() {
+                            device = FaultDisk::new(device, &rule(what)).unwrap();
+                        }
+                        // A failure is late too: the parts answer in an order that begins with `first`.
+                        match late[(i + 3 - first) % 3] {
+                            "" => device,
+                            late => FaultDisk::new(device, &rule(late)).unwrap(),
+                        }
+                    };
+                    for stripe in [false, true] {
+                        let parts = (0..3).map(part).collect();
+                        let disk =
+                            if stripe { JoinDisk::stripe(parts) } else { JoinDisk::linear(parts) };
+                        let mut c = Command::without_data(op, Sector(0), 0);
+                        c.report_max = 99;
+                        let c = run_one(&mut *open(&disk.unwrap()), c);
+                        let what =
+                            format!("{name}: part {broken} fails, {first} is first, {other}");
+                        assert_eq!((c.status, c.report.len()), (Status::Io, 0), "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A part that fails a reset-all keeps its data, and the others have lost theirs: the disk above goes by a report again that is
+/// asked to correct it.
+#[test]
+fn a_resync_tells_which_part_a_failed_reset_all_left() {
+    use zoneplug_core::Bios;
+    use zoneplug_core::disk::{Disk, DiskConfig};
+    for broken in 0..2 {
+        let part = |i: usize| -> Arc<dyn Device> {
+            let plan = if i == broken { "reset-all/io" } else { "seed=1" };
+            FaultDisk::new(emu(FOUR), &plan.parse().unwrap()).unwrap()
+        };
+        let join = JoinDisk::linear((0..2).map(part).collect()).unwrap();
+        let disk = Disk::open(join, DiskConfig::default(), &mut |t| t.unwrap_or(Nanos(0))).unwrap();
+        let mut q = disk.open_polled_queue(8, 4).unwrap();
+        let mut go = |bio: Box<Bio>| {
+            let (mut list, mut done) = (Bios::from([bio]), Bios::new());
+            q.submit(Nanos(0), &mut list);
+            while done.is_empty() {
+                q.poll(Nanos(0), &mut done);
+            }
+            done.pop_front().unwrap()
+        };
+        for zone in [0, 4] {
+            let buf = IoBuf::leaked(4096);
+            assert!(go(Bio::with_buf(Op::Write, Sector(zone * 128), 8, buf)).status.is_ok());
+        }
+        assert_eq!(go(Bio::new(Op::ZoneResetAll, Sector(0), 0)).status, Status::Io);
+        let buf = IoBuf::leaked(8 * 64);
+        let mut report = Bio::with_buf(Op::ReportZones, Sector(0), 0, buf);
+        report.flags = Flags::RESYNC;
+        assert!(go(report).status.is_ok());
+        let wp = |zone: u64| disk.cached_zone(ZoneNo(zone as u32)).unwrap().wp.0 - zone * 128;
+        let kept = 4 * broken as u64;
+        assert_eq!((wp(kept), wp(4 - kept)), (8, 0), "part {broken} has failed");
+        for zone in [0, 4] {
+            let at = zone * 128 + wp(zone);
+            let buf = IoBuf::leaked(4096);
+            assert!(go(Bio::with_buf(Op::Write, Sector(at), 8, buf)).status.is_ok(), "zone {zone}");
+        }
+    }
+}
+
 /// A preflush is of the whole disk: the other devices are flushed before the write goes down.
 #[test]
 fn a_preflush_flushes_the_other_devices_first() {
@@ -193,6 +280,35 @@ fn a_preflush_flushes_the_other_devices_first() {
     let c = run_one(&mut *q, c);
     assert_eq!((c.status, c.sector), (Status::Io, Sector(0)));
     assert_eq!(report(&mut *q, 0, 1)[0].cond, Condition::Empty);
+}
+
+/// FUA is for the part that has the data, and goes down to it; so does the preflush of a write.
+#[test]
+fn fua_goes_down_to_the_part() {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let part = |i: usize| -> Arc<dyn Device> {
+        let seen = seen.clone();
+        let listener = move |e: &TapEvent| {
+            if e.status.is_none() {
+                seen.lock().unwrap().push((i, e.op, e.flags));
+            }
+        };
+        TapDisk::new(emu("mem,zones=4,zone-size=64K,write-cache=1"), Arc::new(listener))
+    };
+    let mut q = open(&JoinDisk::stripe(vec![part(0), part(1)]).unwrap());
+    for flags in [Flags::FUA, Flags(Flags::FUA.0 | Flags::PREFLUSH.0)] {
+        let mut bio = Bio::with_buf(Op::Write, Sector(128), 8, IoBuf::leaked(4096));
+        bio.flags = flags;
+        let mut c = Command::of(bio);
+        c.sector = Sector(128 + if flags == Flags::FUA { 0 } else { 8 });
+        c.bios[0].sector = c.sector;
+        assert_eq!(run_one(&mut *q, c).status, Status::Ok);
+        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        let write = (1, Op::Write, flags);
+        let flush = (0, Op::Flush, Flags::NONE);
+        let want = if flags == Flags::FUA { vec![write] } else { vec![flush, write] };
+        assert_eq!(seen, want);
+    }
 }
 
 /// Devices end to end: a shorter last zone is kept at the end and given up elsewhere.
@@ -233,6 +349,48 @@ fn limits_are_the_strictest() {
     let l = JoinDisk::stripe(vec![a, b]).unwrap().limits().clone();
     assert_eq!((l.max_open_zones, l.max_active_zones, l.max_bios), (3, 3, 4));
     assert_eq!((l.zone_append_max_sectors, l.max_transfer_sectors), (0, 64));
+    // One that limits open zones, and one that limits active ones: a disk can be opened on both.
+    let a = || emu("mem,zones=4,zone-size=64K,max-open=3");
+    let b = || emu("mem,zones=4,zone-size=64K,max-active=2");
+    for parts in [[a(), b()], [b(), a()]] {
+        let l = JoinDisk::linear(parts.map(|d| d as _).to_vec()).unwrap().limits().clone();
+        assert_eq!((l.max_open_zones, l.max_active_zones), (2, 2));
+    }
+}
+
+/// What one part has the whole has: a cache, a medium that turns, a lock against writes. What one part lacks it lacks.
+#[test]
+fn what_one_part_has_counts_wherever_it_is() {
+    let plain = Limits::default();
+    type Change = fn(&mut Limits);
+    let any: [(Change, fn(&Limits) -> bool); 3] = [
+        (|l| l.write_cache = true, |l| l.write_cache),
+        (|l| l.rotational = true, |l| l.rotational),
+        (|l| l.read_only = true, |l| l.read_only),
+    ];
+    let all: [(Change, fn(&Limits) -> bool); 4] = [
+        (|l| l.discard = false, |l| !l.discard),
+        (|l| l.max_write_zeroes_sectors = 0, |l| l.max_write_zeroes_sectors == 0),
+        (|l| l.max_active_zones = 2, |l| l.max_active_zones == 2),
+        (|l| l.max_transfer_sectors = 16, |l| l.max_transfer_sectors == 16),
+    ];
+    for (i, (change, shown)) in any.into_iter().chain(all).enumerate() {
+        for odd in 0..4 {
+            // Three parts of which one differs, or none.
+            let part = |p: usize| -> Arc<dyn Device> {
+                let mut limits = plain.clone();
+                if p == odd {
+                    change(&mut limits);
+                }
+                let config = EmuConfig { limits, ..FOUR.parse::<EmuConfig>().unwrap() };
+                EmuDisk::new(config).unwrap()
+            };
+            let parts = || (0..3).map(part).collect::<Vec<_>>();
+            for disk in [JoinDisk::linear(parts()), JoinDisk::stripe(parts())] {
+                assert_eq!(shown(disk.unwrap().limits()), odd < 3, "limit {i}, part {odd}");
+            }
+        }
+    }
 }
 
 fn conforms(options: &str, stack: &dyn Fn(Make<'_>) -> Arc<dyn Device>) {

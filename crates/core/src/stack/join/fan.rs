@@ -26,7 +26,7 @@ struct Fan {
     whole: Box<Command>,
     /// How many are under way.
     left: usize,
-    /// The first failure.
+    /// The first failure. *Busy* is the weakest: the command is sent again, and that must hide nothing.
     status: Status,
     /// A report: our zones, and what each part has said.
     range: Range<u32>,
@@ -136,7 +136,7 @@ impl Fans {
         let (_, id) = self.children.swap_remove(i);
         let Some(mut fan) = self.fans[id].take() else { return Ok(Step::Wait) };
         fan.left -= 1;
-        if fan.status.is_ok() {
+        if fan.status.is_ok() || fan.status == Status::Busy && !c.status.is_ok() {
             fan.status = c.status;
         }
         if c.op == Op::ReportZones && c.status.is_ok() {

@@ -254,6 +254,7 @@ fn strictest(a: Limits, b: Limits) -> Limits {
         (0, n) | (n, 0) => n,
         _ => a.min(b),
     };
+    let max_active_zones = least(a.max_active_zones, b.max_active_zones);
     Limits {
         logical_block_sectors: a.logical_block_sectors.max(b.logical_block_sectors),
         write_granularity_sectors: a.write_granularity_sectors.max(b.write_granularity_sectors),
@@ -261,8 +262,12 @@ fn strictest(a: Limits, b: Limits) -> Limits {
         max_bios: least(a.max_bios, b.max_bios),
         // A12: native only where all have it.
         zone_append_max_sectors: a.zone_append_max_sectors.min(b.zone_append_max_sectors),
-        max_open_zones: least(a.max_open_zones, b.max_open_zones),
-        max_active_zones: least(a.max_active_zones, b.max_active_zones),
+        // An open zone is an active one: of two devices one may limit these, and the other those.
+        max_open_zones: match least(a.max_open_zones, b.max_open_zones) {
+            0 => 0,
+            open => least(open, max_active_zones),
+        },
+        max_active_zones,
         max_write_zeroes_sectors: a.max_write_zeroes_sectors.min(b.max_write_zeroes_sectors),
         discard: a.discard && b.discard,
         write_cache: a.write_cache || b.write_cache,
