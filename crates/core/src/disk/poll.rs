@@ -387,9 +387,11 @@ impl Lane {
             },
             None => bios.collect(),
         };
-        // A queue that was opened after this one last looked.
-        self.peers.clone_from(&lock(&shared.queues));
-        if let Some(peer) = self.peers.get(queue as usize).and_then(Option::as_ref) {
+        // A queue that was opened after this one last looked. `peers` itself stays as it is until the next call: by it the tags
+        // of commands that this call has delivered go back to their queues (`tags_back`), and once delivered a command keeps its
+        // queue no longer from closing and leaving its id to another.
+        let peer = lock(&shared.queues).get(queue as usize).cloned().flatten();
+        if let Some(peer) = peer {
             match peer.push(rest.drain(..)) {
                 Ok(()) => return,
                 Err(still) => rest = still,
