@@ -194,6 +194,114 @@ fn w11_nowait_of_a_split_write_is_all_or_nothing() {
     }
 }
 
+/// W15: a BIO joins the run in front of it only if it could go alone. One that could not gets its own status, and the good
+/// ones in front and behind are as if it were not there.
+#[test]
+fn a_malformed_follower_fails_alone() {
+    use Status as S;
+    let short = |sector| zoneplug_core::Bio::with_buf(Op::Write, Sector(sector), 8, buf(4));
+    let zeroes = |sector, n| op(Op::WriteZeroes, sector, n);
+    let limits = |l: &mut zoneplug_core::zone::Limits| {
+        (l.write_granularity_sectors, l.max_write_zeroes_sectors) = (4, 64);
+    };
+    // A zone of 64 sectors, and a list of which the first BIO and the last are good.
+    let w8 = |at| write(at, 8);
+    type List = Vec<Box<zoneplug_core::Bio>>;
+    let lists: Vec<(List, Vec<Status>)> = vec![
+        (vec![w8(0), write(8, 3), w8(8)], vec![S::Ok, S::Unaligned, S::Ok]),
+        (vec![w8(0), write(8, 0), w8(8)], vec![S::Ok, S::OutOfRange, S::Ok]),
+        (vec![w8(0), short(8), w8(8)], vec![S::Ok, S::BadBuffer, S::Ok]),
+        (vec![append(0, 8, 0), append(0, 3, 8), append(0, 8, 8)], vec![S::Ok, S::Unaligned, S::Ok]),
+        (vec![zeroes(0, 8), zeroes(8, 5), zeroes(8, 8)], vec![S::Ok, S::Unaligned, S::Ok]),
+    ];
+    for in_flight in [false, true] {
+        for (list, expected) in &lists {
+            let mut r = make(4, 64, 64).limits(limits).queues(&[(64, 8), (8, 8)]).rig();
+            let copies = list.iter().map(|b| {
+                zoneplug_core::Bio::with_buf(b.op, b.sector.plus(64), b.len_sectors, b.buf)
+            });
+            // Behind a write in flight they wait in the plug, and merge there.
+            let copies: Vec<_> = copies.collect();
+            let bios: Vec<_> = if in_flight {
+                r.submit(1, [append(64, 8, 1000)]);
+                copies
+                    .into_iter()
+                    .map(|mut b| {
+                        b.sector = if b.op == Op::ZoneAppend { b.sector } else { b.sector.plus(8) };
+                        b
+                    })
+                    .collect()
+            } else {
+                copies
+            };
+            let bios = bios.into_iter().enumerate().map(|(i, b)| token(b, 1 + i as u64));
+            r.submit(0, bios);
+            let done = r.finish();
+            let got: Vec<_> = done.iter().filter(|b| b.token > 0).map(|b| b.status).collect();
+            assert_eq!(&got, expected, "in flight {in_flight}");
+            assert_eq!(r.wp(1), if in_flight { 24 } else { 16 });
+        }
+    }
+}
+
+/// A list that fills a zone goes on in the next: two runs, and the zone's end is between two commands.
+#[test]
+fn a_run_ends_where_its_zone_ends() {
+    for cap in [64, 48] {
+        let mut r = make(4, 64, cap).rig();
+        let end = u64::from(cap);
+        let list = [write(0, 8), write(8, cap - 8), write(64, 8), write(72, 8), append(128, 8, 1)];
+        assert_eq!(r.run(0, list), [Status::Ok; 5], "capacity {cap}");
+        assert_eq!((r.wp(0), r.wp(1), r.wp(2)), (64, 16, 8));
+        assert_eq!(r.medium(0, cap), (0..end).collect::<Vec<_>>());
+        // The last zone is shorter.
+        let mut r = make(2, 64, 64).last_zone(16, 16).rig();
+        let list = [write(64, 8), write(72, 8), write(80, 8)];
+        assert_eq!(r.run(0, list)[..2], [Status::Ok; 2]);
+        assert_eq!(r.wp(1), 16);
+    }
+}
+
+/// W11: what may not wait is sent at once or comes back at once, whatever it would have to wait for.
+#[test]
+fn w11_nowait_never_waits() {
+    let nowait = |b| flags(b, zoneplug_core::Flags::NOWAIT);
+    let small = |l: &mut zoneplug_core::zone::Limits| l.max_transfer_sectors = 8;
+    let native = |l: &mut zoneplug_core::zone::Limits| l.zone_append_max_sectors = 8;
+    type Case = (&'static str, fn(Make) -> Make, fn() -> Box<zoneplug_core::Bio>);
+    let cases: [Case; 9] = [
+        ("read", |m| m, || read(64, 8)),
+        ("report", |m| m, || report(0, 4)),
+        ("split read", |m| m, || read(60, 8)),
+        ("conventional write", |m| m, || write(0, 8)),
+        ("flush", |m| m, || op(Op::Flush, 0, 0)),
+        ("without plugs", |m| m.mode(Mode::None), || write(64, 8)),
+        ("zone locks", |m| m.mode(Mode::Lock), || read(64, 8)),
+        (
+            "scheduler",
+            |m| m.config(|c| c.scheduler = zoneplug_core::sched::Scheduler::MqDeadline),
+            || read(64, 8),
+        ),
+        ("single writer", |m| m.config(|c| c.zoned_qd1_writes = Some(true)), || read(64, 8)),
+    ];
+    for (name, f, bio) in cases {
+        let mut r = f(make(4, 64, 64).conventional(&[0]).limits(small).queues(&[(8, 1)])).rig();
+        r.submit(0, [token(read(128, 8), 1)]);
+        r.submit(0, [nowait(token(bio(), 2))]);
+        r.poll(0);
+        let back: Vec<_> = r.done.iter().map(|b| (b.token, b.status)).collect();
+        assert_eq!(back, [(2, Status::WouldBlock)], "{name}: with the only tag at the device");
+        assert_eq!(r.finish().len(), 2);
+        // With a tag it is done.
+        assert_eq!(r.status(nowait(read(128, 8))), Status::Ok, "{name}");
+    }
+    let mut r = make(4, 64, 64).limits(native).queues(&[(8, 1)]).rig();
+    r.submit(0, [token(read(128, 8), 1)]);
+    r.submit(0, [nowait(token(append(64, 8, 1), 2))]);
+    r.poll(0);
+    assert_eq!(r.done.iter().map(|b| b.status).collect::<Vec<_>>(), [Status::WouldBlock]);
+}
+
 /// A queue or a disk that makes no sense is refused with something to try.
 #[test]
 fn senseless_queues_and_disks_are_refused() {

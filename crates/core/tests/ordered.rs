@@ -270,6 +270,32 @@ fn what_may_be_on_the_medium_is_not_sent_again() {
     }
 }
 
+/// A torn write leaves the write pointer inside of a block that can only be written whole. Nothing can be written there: who
+/// waits fails, and nothing is sent that the device would have to refuse.
+#[test]
+fn a_zone_does_not_go_on_in_the_middle_of_a_block() {
+    for torn in [1, 3, 7, 9] {
+        let (mut r, log) = rig_with(4, &[(64, 16)], |m| {
+            m.emu.limits.write_granularity_sectors = 8;
+        });
+        let fault = Fault { torn_sectors: Some(torn), ..Fault::next(Op::Write, Status::Io) };
+        r.dev.fail_next(fault);
+        r.submit(0, (0..6).map(|i| token(append(0, 16, 100 * (i + 1)), i)));
+        let done = r.finish();
+        assert_eq!(done[0].status, Status::Io, "torn after {torn}");
+        assert!(done.iter().all(|b| !b.status.is_ok()), "{:?}", statuses(&done));
+        assert_eq!(sent(&log).len(), 4, "those that were in flight, and no more");
+        assert_eq!(
+            r.dev.stats().failed(Status::InvalidField),
+            0,
+            "an unaligned write at the device"
+        );
+        assert_eq!(r.wp(0), u64::from(torn), "the zone is known, and a reset begins it again");
+        assert_eq!(r.run(0, [op(Op::ZoneReset, 0, 64), append(64, 8, 1)]), [Status::Ok; 2]);
+        assert_eq!(r.run(0, [append(0, 8, 1)]), [Status::Ok]);
+    }
+}
+
 /// An append of which the device wrote all, or some, and said that it failed: a second copy would be one too many.
 #[test]
 fn an_append_that_cannot_be_told_apart_fails() {

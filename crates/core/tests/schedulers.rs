@@ -160,6 +160,30 @@ fn c1_zone_write_locking_is_the_scheduler_with_a_lock() {
     assert_eq!(e.kind(), ErrorKind::Invalid, "C1: locks are a scheduler's");
 }
 
+/// C1: in `lock` mode a request has one zone, and so does its lock: neighbours merge up to the end of a zone, and a write that
+/// spans zones is a request for each.
+#[test]
+fn c1_lock_mode_never_merges_across_a_zone() {
+    let sent = |bios: Vec<Box<zoneplug_core::Bio>>| {
+        let set = |c: &mut DiskConfig| (c.mode, c.queue_depth) = (Mode::Lock, 1);
+        let (mut r, log) = rig(set, &[(64, 16)]);
+        assert_eq!(r.run(0, [write(0, 500), write(512, 500)]), [Status::Ok; 2]);
+        log.lock().unwrap().sent.clear();
+        // Something to be busy with.
+        r.submit(0, [read(4000, 8)]);
+        r.submit(0, bios);
+        assert!(r.finish().iter().all(|b| b.status.is_ok()), "{:?}", log.lock().unwrap().sent);
+        let mut sent = log.lock().unwrap().sent.clone();
+        sent.retain(|s| s.0 == Op::Write);
+        sent.sort_by_key(|s| s.1);
+        sent.iter().map(|s| (s.1, s.2)).collect::<Vec<_>>()
+    };
+    let list = vec![write(500, 6), write(506, 6), write(1012, 12), write(1024, 4), write(1028, 4)];
+    assert_eq!(sent(list), [(500, 12), (1012, 12), (1024, 8)]);
+    let spanning = vec![write(1012, 16), write(1028, 4)];
+    assert_eq!(sent(spanning), [(1012, 12), (1024, 8)]);
+}
+
 #[test]
 fn classes_pass_each_other_but_not_within_a_zone() {
     let (mut r, log) = rig(|c| c.queue_depth = 1, &[(64, 8)]);

@@ -65,6 +65,31 @@ fn w4_a_part_that_fails_fails_the_write_and_leaves_the_others() {
     assert_eq!((r.cached(0), r.cached(1)), (Some((Condition::Full, 64)), None));
 }
 
+/// W4: a write that was split says why it failed: the status of the part that failed, not of those that were aborted behind it.
+#[test]
+fn w4_a_split_write_says_the_cause() {
+    for status in [Status::Io, Status::OpenLimit, Status::ShortTransfer] {
+        for (skip, nomerges) in [(0, false), (0, true), (1, true), (2, true)] {
+            let limits = |l: &mut zoneplug_core::zone::Limits| l.max_transfer_sectors = 8;
+            let m = make(4, 64, 64).limits(limits).config(|c| c.nomerges = nomerges);
+            let mut r = m.queues(&[(8, 8), (8, 8)]).rig();
+            r.dev.fail_next(zoneplug_core::emu::Fault {
+                skip,
+                ..zoneplug_core::emu::Fault::next(Op::Write, status)
+            });
+            r.submit(0, [token(write(0, 32), 1)]);
+            r.submit(1, [token(write(32, 8), 2)]);
+            let done = r.finish();
+            assert_eq!(done[0].status, status, "the fault meets part {skip}");
+            assert_eq!(done[1].status, Status::AbortedBehind, "nothing of it was sent");
+        }
+        // Across zones, with the parts of the first behind one that fails.
+        let mut r = make(4, 64, 64).limits(|l| l.max_transfer_sectors = 16).rig();
+        r.fail(Op::Write, status);
+        assert_eq!(r.run(0, [write(0, 96)]), [status]);
+    }
+}
+
 /// W4: a part refused for its zone refuses the whole write, before anything has happened.
 #[test]
 fn w4_a_spanning_write_is_admitted_whole_or_not_at_all() {

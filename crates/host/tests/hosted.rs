@@ -155,6 +155,24 @@ fn a_client_that_drops_its_queue_delays_only_itself() {
     }
 }
 
+/// A client that only polls runs the lanes of others: its append waits behind a write on the lane of a client that never polls,
+/// and nobody sleeps, so the reactor does nothing.
+#[test]
+fn a_client_that_only_polls_runs_the_lanes_of_others() {
+    for spec in [PLAIN, SLOW, MIXED] {
+        let disk = HostedDisk::open_spec(spec).unwrap();
+        let mut idle = disk.open_client(4, 1).unwrap();
+        let mut client = disk.open_client(4, 4).unwrap();
+        let buf = IoBuf::leaked(4096);
+        assert_eq!(idle.submit(&mut Bios::from([append(buf)])), 1);
+        assert_eq!(append_all(&disk, &mut client, 20, false).len(), 20);
+        let mut done = Bios::new();
+        idle.poll(&mut done);
+        assert_eq!(done.len(), 1, "what was finished for it is there");
+        assert!(done[0].status.is_ok());
+    }
+}
+
 /// Nobody polls: the reactor alone finishes what a dropped client left.
 #[test]
 fn what_a_dropped_client_left_is_finished() {
