@@ -50,10 +50,8 @@ impl Shared {
     }
 
     /// Has the reactor look at the lanes.
-    pub(crate) fn kick(self: &Arc<Shared>) {
-        if !self.reactor.kick() {
-            Reactor::start(self);
-        }
+    pub(crate) fn kick(&self) {
+        self.reactor.kick();
     }
 
     /// Removes the lanes of clients that have gone, once they are empty.
@@ -103,7 +101,7 @@ impl Shared {
     }
 
     /// Keeps a queue with nobody behind it until its commands are back.
-    fn adopt(self: &Arc<Shared>, queue: DiskQueue) {
+    fn adopt(&self, queue: DiskQueue) {
         let lane = Lane::new(queue);
         lane.orphan.store(true, Ordering::Release);
         lock(&self.lanes).push(Arc::new(lane));
@@ -235,8 +233,10 @@ impl HostedDisk {
         self.shared.shelf.withheld()
     }
 
-    /// A client that holds up to `depth` BIOs and has up to `tags` commands at the device.
+    /// A client that holds up to `depth` BIOs and has up to `tags` commands at the device. The first client starts the disk's
+    /// reactor thread: if the system refuses a thread, this is an error.
     pub fn open_client(&self, depth: u32, tags: u16) -> Result<Client, Error> {
+        Reactor::start(&self.shared)?;
         let waker = Waker::from(Arc::new(Kick(self.shared.reactor.clone())));
         let queue = self.shared.disk.open_queue(QueueConfig { depth, tags, waker })?;
         let lane = Arc::new(Lane::new(queue));
@@ -258,6 +258,8 @@ impl HostedDisk {
 
     /// Reads the zones of the device again (V1-V9). The disk is frozen meanwhile.
     pub fn revalidate(&self) -> Result<(), Error> {
+        // For the queue of a report that does not come back.
+        Reactor::start(&self.shared)?;
         let mut queue = self.shared.disk.open_polled_queue(1, 1)?;
         let mut revalidation = self.shared.disk.revalidate();
         loop {

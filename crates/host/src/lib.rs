@@ -21,6 +21,7 @@ mod shelf;
 pub mod signals;
 mod sleep;
 mod spec;
+mod threads;
 mod trace;
 pub mod ublk;
 mod wakers;

@@ -1,14 +1,16 @@
 //! The reactor: the thread that runs lanes for clients that sleep or have gone, and for deadlines that nobody polls for.
 //!
-//! It exists once somebody has slept or gone, rests while nobody has, and leaves as soon as nobody has the disk and nothing is
-//! in flight: whoever drops the last handle then waits for that, so that the device is closed when the drop returns.
+//! It exists once the disk has a client, so that no client ever sleeps without it. It rests while no client sleeps or has gone, and
+//! leaves as soon as nobody has the disk and nothing is in flight: whoever drops the last handle then waits for that, so that the
+//! device is closed when the drop returns.
 
 use crate::hosted::Shared;
 use crate::lane::lock;
+use crate::threads::spawn;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
-use zoneplug_core::{Bios, Nanos};
+use zoneplug_core::{Bios, Error, Nanos};
 
 /// How long the reactor sleeps at most while somebody waits: work that it was not told of (a lane that a poller left
 /// in mid-work) is found after this.
@@ -39,24 +41,18 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Something is to be looked at. Returns whether there is a thread that will.
-    pub(crate) fn kick(&self) -> bool {
-        let mut state = lock(&self.state);
-        state.kicked = true;
-        let started = state.started;
-        drop(state);
-        if started {
-            self.wake.notify_one();
-        }
-        started
+    /// Something is to be looked at.
+    pub(crate) fn kick(&self) {
+        lock(&self.state).kicked = true;
+        self.wake.notify_one();
     }
 
-    /// Starts the thread, unless somebody has.
-    #[cold]
-    pub(crate) fn start(shared: &Arc<Shared>) {
+    /// Starts the thread, if it does not exist yet.
+    pub(crate) fn start(shared: &Arc<Shared>) -> Result<(), Error> {
         let reactor = shared.reactor.clone();
-        if std::mem::replace(&mut lock(&reactor.state).started, true) {
-            return reactor.wake.notify_one();
+        let mut state = lock(&reactor.state);
+        if state.started {
+            return Ok(());
         }
         // The thread owns the disk: what is in flight for a client that has gone must not lose its memory.
         let owned = shared.clone();
@@ -67,12 +63,10 @@ impl Reactor {
             drop(owned);
             drop(leaves);
         };
-        let name = "zoneplug-reactor".to_owned();
-        if std::thread::Builder::new().name(name).spawn(body).is_err() {
-            // Without a thread, sleepers wake at their timeouts and poll; the memory of those who have gone stays.
-            lock(&reactor.state).started = false;
-            std::mem::forget(shared.clone());
-        }
+        // It waits for this lock.
+        drop(spawn("zoneplug-reactor", body)?);
+        state.started = true;
+        Ok(())
     }
 
     /// Nobody has the disk any more. Returns whether there is a thread to wait for, which is not this one.

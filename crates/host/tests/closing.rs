@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{until, within};
+use common::{block_on, until, within};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Wake, Waker};
@@ -233,22 +233,4 @@ fn a_durable_disk_is_closed_before_the_next_open() {
         }
     }
     assert!(rounds >= 24);
-}
-
-fn block_on<T>(f: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut f = std::pin::pin!(f);
-    loop {
-        let mut cx = std::task::Context::from_waker(&waker);
-        if let std::task::Poll::Ready(v) = f.as_mut().poll(&mut cx) {
-            return v;
-        }
-        std::thread::park_timeout(Duration::from_secs(5));
-    }
 }

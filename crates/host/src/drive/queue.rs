@@ -113,6 +113,7 @@ impl<D: Drive> Shared<D> {
         waker: Waker,
     ) -> Result<Box<dyn Queue>, Error> {
         check_depth(depth)?;
+        self.pool.start()?;
         Ok(Box::new(DriveQueue::new(self.clone(), depth, waker).map_err(no_ring)?))
     }
 }

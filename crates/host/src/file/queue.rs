@@ -59,6 +59,17 @@ fn memory(c: &Command, sectors: u32) -> impl Iterator<Item = (IoBuf, u32)> + '_ 
     })
 }
 
+/// The same, without its first `bytes`.
+fn memory_after(c: &Command, sectors: u32, bytes: u64) -> Vec<(IoBuf, u32)> {
+    let mut skip = bytes;
+    let rest = memory(c, sectors).filter_map(|(buf, n)| {
+        let gone = skip.min(n.into()) as u32;
+        skip -= u64::from(gone);
+        (gone < n).then(|| (buf.slice(gone, n - gone), n - gone))
+    });
+    rest.collect()
+}
+
 impl FileQueue {
     pub(super) fn new(shared: Arc<Shared>, depth: u16, waker: Waker) -> FileQueue {
         let with_ring = || match (&shared.engine, &shared.bell) {
@@ -204,7 +215,15 @@ impl FileQueue {
                 slot.segments.advance(result as usize);
             }
             // The thread that sent it was interrupted, or has ended.
-            _ if [libc::EINTR, libc::EAGAIN, libc::ECANCELED].contains(&-result) => {}
+            _ if [libc::EINTR, libc::EAGAIN].contains(&-result) => {}
+            // So it may have. Or the kernel could not start a thread of its own for it (`ulimit -u`, a pids limit), and will
+            // not be able to when it is asked again.
+            _ if result == -libc::ECANCELED => {
+                let (write, at, left) = (data.write, slot.at, slot.left);
+                let c = slot.command.as_ref().expect("a slot in use has a command");
+                let bufs = memory_after(c, data.len, (u64::from(data.len) << 9) - left);
+                return self.work(i, Work::Data { write, at, bufs });
+            }
             0 => return self.data_done(i, Err(io::ErrorKind::UnexpectedEof.into())),
             _ => return self.data_done(i, Err(io::Error::from_raw_os_error(-result))),
         }

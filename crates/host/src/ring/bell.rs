@@ -3,6 +3,7 @@
 use super::pool::lock;
 use super::sys::Epoll;
 use crate::sleep::eventfd;
+use crate::threads::spawn;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
@@ -74,7 +75,8 @@ impl Bell {
                     }
                 }
             };
-            *thread = std::thread::Builder::new().name("zoneplug-bell".to_owned()).spawn(run).ok();
+            // Without it the queue says that it has something to do, and is polled instead.
+            *thread = spawn("zoneplug-bell", run).ok();
         }
         let runs = thread.is_some();
         drop(thread);

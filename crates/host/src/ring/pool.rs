@@ -2,11 +2,13 @@
 //! not why.
 
 use super::bell::Sleeper;
+use crate::threads::spawn;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
+use zoneplug_core::Error;
 
 /// A panic elsewhere is no reason to stop: what is behind these locks is whole at every step.
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -117,11 +119,13 @@ struct Bench<W: Worker> {
     some: Condvar,
 }
 
-/// The threads of a disk, which exist once there was a job.
+/// The threads of a disk. One exists once a queue of it was opened, so that no job waits in vain.
 pub(crate) struct Pool<W: Worker> {
     bench: Arc<Bench<W>>,
     worker: Arc<W>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// There was a job.
+    grown: AtomicBool,
     nr: usize,
     name: &'static str,
 }
@@ -140,32 +144,31 @@ impl<W: Worker> Pool<W> {
     pub(crate) fn new(worker: Arc<W>, name: &'static str, nr: usize) -> Pool<W> {
         let jobs = Mutex::new(Jobs { list: VecDeque::new(), closing: false });
         let bench = Arc::new(Bench { jobs, some: Condvar::new() });
-        Pool { bench, worker, threads: Mutex::default(), nr, name }
+        Pool { bench, worker, threads: Mutex::default(), grown: AtomicBool::new(false), nr, name }
     }
 
+    /// Gives a job to the threads: [`Pool::start`] has succeeded.
     pub(crate) fn push(&self, job: Job<W>) {
-        self.start();
         lock(&self.bench.jobs).list.push_back(job);
         self.bench.some.notify_one();
-        if lock(&self.threads).is_empty() {
-            // No thread could be started: the caller does it.
-            let batch = W::take(&mut lock(&self.bench.jobs).list);
-            if !batch.is_empty() {
-                self.worker.run(batch);
-            }
+        if !self.grown.swap(true, Ordering::Relaxed) {
+            // The others come with the first job. One that is refused is done without.
+            let _ = self.grow(self.nr);
         }
     }
 
-    fn start(&self) {
+    /// Starts the first thread, if it does not exist yet.
+    pub(crate) fn start(&self) -> Result<(), Error> {
+        self.grow(self.nr.min(1))
+    }
+
+    fn grow(&self, nr: usize) -> Result<(), Error> {
         let mut threads = lock(&self.threads);
-        while threads.len() < self.nr {
+        while threads.len() < nr {
             let (bench, worker) = (self.bench.clone(), self.worker.clone());
-            let name = self.name.to_owned();
-            match std::thread::Builder::new().name(name).spawn(move || work(&bench, &*worker)) {
-                Ok(t) => threads.push(t),
-                Err(_) => return,
-            }
+            threads.push(spawn(self.name, move || work(&bench, &*worker))?);
         }
+        Ok(())
     }
 }
 

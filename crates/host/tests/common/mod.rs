@@ -2,9 +2,11 @@
 
 #![allow(dead_code)]
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::Waker;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::emu::{EmuConfig, EmuDisk};
@@ -35,6 +37,30 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(std::time::Instant::now() < end, "hang: {what}");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// What a future comes to. It is polled only when it was woken: a lost wake-up is a panic after `LONG`, not a busy loop that
+/// hides it.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let end = std::time::Instant::now() + LONG;
+    loop {
+        if let Poll::Ready(x) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return x;
+        }
+        let left = end.saturating_duration_since(std::time::Instant::now());
+        assert!(!left.is_zero(), "nobody woke the future");
+        std::thread::park_timeout(left);
     }
 }
 
