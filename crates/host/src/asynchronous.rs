@@ -13,6 +13,7 @@ use crate::blocking::IoError;
 use crate::client::Client;
 use crate::hosted::HostedDisk;
 use crate::lane::lock;
+use crate::wakers::{harmless, wake_all};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
@@ -283,10 +284,12 @@ struct Signal {
 impl Wake for Signal {
     fn wake(self: Arc<Self>) {
         self.kicked.store(true, Ordering::Release);
-        let some: Vec<Waker> = lock(&self.wakers).values().take(self.depth).cloned().collect();
-        for w in some {
-            w.wake();
-        }
+        let first: Vec<Waker> = {
+            let wakers = lock(&self.wakers);
+            let first = wakers.values().take(self.depth);
+            first.filter_map(|w| harmless(|| w.clone())).collect()
+        };
+        wake_all(first);
     }
 }
 
@@ -426,10 +429,8 @@ impl Future for Pending {
             state.slots.remove(&token);
         }
         drop(state);
-        drop(old);
-        for w in wake {
-            w.wake();
-        }
+        wake_all(wake);
+        harmless(|| drop(old));
         match end {
             Some(end) => {
                 self.ended = true;
@@ -466,9 +467,7 @@ impl Drop for Pending {
         // This future may have been the one that was woken: the others must not wait for it.
         let wake = self.inner.pump(state);
         drop(guard);
-        drop(old);
-        for w in wake {
-            w.wake();
-        }
+        wake_all(wake);
+        harmless(|| drop(old));
     }
 }

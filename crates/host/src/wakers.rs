@@ -5,9 +5,22 @@
 
 use crate::lane::lock;
 use crate::reactor::Reactor;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
+
+/// Runs a client's code that nothing of ours depends on. Its panic is its own.
+pub(crate) fn harmless<T>(f: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(f)).ok()
+}
+
+/// Calls clients' wakers: one that panics leaves no other one uncalled.
+pub(crate) fn wake_all(list: Vec<Waker>) {
+    for waker in list {
+        harmless(|| waker.wake());
+    }
+}
 
 /// Clients' wakers that are to be called as soon as no lane is locked.
 #[derive(Debug, Default)]
@@ -34,10 +47,7 @@ impl Wakers {
     #[cold]
     fn call_all(&self) {
         self.some.store(false, Ordering::Release);
-        let list = std::mem::take(&mut *lock(&self.list));
-        for waker in list {
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
-        }
+        wake_all(std::mem::take(&mut *lock(&self.list)));
     }
 }
 
@@ -70,8 +80,7 @@ impl Wake for Deferred {
     }
 }
 
-/// Wakes the reactor: a device has finished something that somebody waits for. Whoever arms a device has started the
-/// reactor, or is about to.
+/// Wakes the reactor: a device has finished something that somebody waits for.
 pub(crate) struct Kick(pub(crate) Arc<Reactor>);
 
 impl Wake for Kick {

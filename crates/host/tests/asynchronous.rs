@@ -3,42 +3,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{LONG, block_on};
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Op, Sector, Status, lost_bios};
 use zoneplug_host::blocking::IoError;
 use zoneplug_host::{AsyncDisk, HostedDisk};
-
-const LONG: Duration = Duration::from_secs(20);
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Polls only when it was woken: a lost wake-up is a panic after `LONG`, not a busy loop that hides it.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let end = Instant::now() + LONG;
-    loop {
-        if let Poll::Ready(x) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return x;
-        }
-        let left = end.saturating_duration_since(Instant::now());
-        assert!(!left.is_zero(), "nobody woke the future");
-        std::thread::park_timeout(left);
-    }
-}
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -215,4 +192,41 @@ fn errors_management_and_reports_come_through() {
         assert_eq!(io.report(Sector(16), 1).await.unwrap()[0].cond, Condition::Empty);
         io.discard(Sector(0), 16).await.unwrap();
     });
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}
+
+/// I8: a waker is a client's own code. Its panic is told to no other client, and leaves no other one asleep.
+#[test]
+fn a_waker_that_panics_leaves_no_other_future_asleep() {
+    let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M,latency=5ms").unwrap();
+    let panics = Waker::from(Arc::new(Panics));
+    for round in 0..8u64 {
+        let io = AsyncDisk::new(&disk, 8).unwrap();
+        let zone = Sector(2048 * (round % 4));
+        let mut bad = Box::pin(io.append(zone, filled(4096, 1)));
+        assert!(bad.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
+        // Woken by the reactor.
+        block_on(io.append(zone, filled(4096, 2))).unwrap();
+        let mut also_bad = Box::pin(io.append(zone, filled(4096, 3)));
+        assert!(also_bad.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
+        let good = io.append(zone, filled(4096, 4));
+        let sleeper = std::thread::spawn(move || block_on(good).map(|_| ()));
+        // Whoever polls first finds what has finished for all of them, and wakes them from its own context.
+        std::thread::sleep(Duration::from_millis(2));
+        let mut own = Box::pin(io.read(zone, 8));
+        let end = Instant::now() + LONG;
+        while own.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            assert!(Instant::now() < end, "the read never ends");
+        }
+        sleeper.join().unwrap().unwrap();
+        block_on(also_bad).unwrap();
+        drop(bad);
+    }
 }

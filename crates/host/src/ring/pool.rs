@@ -3,6 +3,7 @@
 
 use super::bell::Sleeper;
 use crate::threads::spawn;
+use crate::wakers::harmless;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,11 +37,16 @@ impl<A> Mailbox<A> {
         })
     }
 
+    /// A queue's owner may be a client whose waker panics: the threads that call it go on.
+    fn wake(&self) {
+        harmless(|| self.waker.wake_by_ref());
+    }
+
     pub(crate) fn push(&self, slot: u32, answer: A) {
         lock(&self.answers).push_back((slot, answer));
         self.full.store(true, Ordering::SeqCst);
         if self.armed.swap(false, Ordering::SeqCst) {
-            self.waker.wake_by_ref();
+            self.wake();
         }
     }
 
@@ -65,14 +71,14 @@ impl<A> Mailbox<A> {
     pub(crate) fn arm(&self, ready: bool) {
         self.armed.store(true, Ordering::SeqCst);
         if (ready || self.is_full()) && self.armed.swap(false, Ordering::SeqCst) {
-            self.waker.wake_by_ref();
+            self.wake();
         }
     }
 
     /// Wakes if it is armed.
     pub(crate) fn ring(&self) {
         if self.armed.swap(false, Ordering::SeqCst) {
-            self.waker.wake_by_ref();
+            self.wake();
         }
     }
 }
@@ -198,5 +204,52 @@ fn work<W: Worker>(bench: &Bench<W>, worker: &W) {
             }
         };
         worker.run(batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Wake;
+    use std::time::{Duration, Instant};
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+
+    #[derive(Debug)]
+    struct Echo;
+
+    impl Worker for Echo {
+        type Work = u32;
+        type Answer = u32;
+
+        fn run(&self, jobs: Vec<Job<Echo>>) {
+            for job in jobs {
+                job.mailbox.push(job.slot, job.work);
+            }
+        }
+    }
+
+    /// The only thread calls a waker that panics, and does the next job all the same.
+    #[test]
+    fn a_waker_that_panics_ends_no_thread() {
+        let pool = Pool::new(Arc::new(Echo), "zoneplug-echo", 1);
+        pool.start().unwrap();
+        let mailbox = Mailbox::new(Waker::from(Arc::new(Panics)));
+        for work in 0..3 {
+            mailbox.arm(false);
+            pool.push(Job { work, mailbox: mailbox.clone(), slot: 7 });
+            let (mut answers, start) = (VecDeque::new(), Instant::now());
+            while answers.is_empty() {
+                assert!(start.elapsed() < Duration::from_secs(20), "job {work} is never done");
+                mailbox.take(&mut answers);
+            }
+            assert_eq!(answers, [(7, work)]);
+        }
     }
 }
