@@ -148,10 +148,12 @@ impl BlockingDisk {
         self.report_with(sector, nr, Flags::RESYNC)
     }
 
-    /// One zone.
+    /// One zone. A device that reports none is an error.
     pub fn zone(&mut self, disk: &HostedDisk, zone: ZoneNo) -> Result<ZoneInfo, IoError> {
-        let start = disk.disk().geometry().zone_start(zone);
-        self.report(start, 1).map(|zones| zones[0])
+        let sector = disk.disk().geometry().zone_start(zone);
+        let zones = self.report(sector, 1)?;
+        let none = IoError { op: Op::ReportZones, sector, status: Status::Io };
+        zones.first().copied().ok_or(none)
     }
 
     fn report_with(

@@ -236,3 +236,16 @@ fn block_on<T>(f: impl Future<Output = T>) -> T {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// A device that says that its report has worked and reports no zone.
+#[test]
+fn a_zone_of_a_device_that_reports_none_is_an_error() {
+    let device = Bad::new("mem,zones=4,zone-size=1M");
+    let disk = HostedDisk::open(device.clone(), DiskConfig::default()).unwrap();
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    assert_eq!(io.zone(&disk, ZoneNo(1)).unwrap().start, Sector(2048));
+    device.plan.mute.store(true, std::sync::atomic::Ordering::SeqCst);
+    let e = io.zone(&disk, ZoneNo(1)).unwrap_err();
+    assert_eq!((e.op, e.sector, e.status), (Op::ReportZones, Sector(2048), Status::Io));
+    assert!(io.report(Sector(0), 4).unwrap().is_empty());
+}
