@@ -186,7 +186,7 @@ fn a_deadline_is_there_while_a_command_is() {
     r.now = Nanos(100);
     r.poll(0);
     assert_eq!(r.done.len(), 1);
-    assert_eq!(r.queues[0].next_deadline(), Some(Nanos(900_000)));
+    assert_eq!(r.queues[0].next_deadline(), Some(Nanos(900_100)));
     r.drain();
     assert_eq!(r.queues[0].next_deadline(), None);
     r.submit(0, [read(16, 8)]);
