@@ -10,12 +10,31 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use zoneplug_buf::{AlignedBuf, IoBuf};
 
-/// The ring that control commands go through: they need the long entries.
-pub(super) struct ControlRing(IoUring<squeue::Entry128, cqueue::Entry>);
+type RingOfControl = IoUring<squeue::Entry128, cqueue::Entry>;
+
+/// The ring that control commands go through: they need the long entries. The kernel runs a command on a thread of its own, which
+/// goes on whatever becomes of the wait for it: so the memory that a command reads or fills is the ring's, and outlives it.
+pub(super) struct ControlRing {
+    /// `None` after a wait that failed: the next command makes a new one.
+    ring: Option<RingOfControl>,
+    /// The number of the last command. An answer with another one is not its answer.
+    last: u64,
+}
+
+/// What hands entries to the kernel and waits for an answer; tests put errors in its place.
+type Enter = fn(&RingOfControl) -> io::Result<usize>;
+
+fn enter(ring: &RingOfControl) -> io::Result<usize> {
+    ring.submit_and_wait(1)
+}
 
 impl ControlRing {
     pub(super) fn new() -> io::Result<ControlRing> {
-        IoUring::<squeue::Entry128, cqueue::Entry>::builder().build(4).map(ControlRing)
+        Ok(ControlRing { ring: Some(Self::build()?), last: 0 })
+    }
+
+    fn build() -> io::Result<RingOfControl> {
+        RingOfControl::builder().build(4)
     }
 
     /// Sends one command with the memory that it reads or fills, and waits for its answer.
@@ -26,25 +45,62 @@ impl ControlRing {
         mut cmd: abi::CtrlCmd,
         buf: &mut [u8],
     ) -> io::Result<()> {
-        if !buf.is_empty() {
-            cmd.addr = buf.as_mut_ptr() as u64;
-            cmd.len = buf.len() as u16;
-        }
         let fd = types::Fd(file.as_raw_fd());
-        let entry = opcode::UringCmd80::new(fd, op).cmd(cmd.encode()).build();
-        // SAFETY: `buf` is borrowed until the answer has come, and nothing else is pointed to.
-        let pushed = unsafe { self.0.submission().push(&entry) };
+        self.run(buf, enter, |at, len| {
+            if len > 0 {
+                (cmd.addr, cmd.len) = (at as u64, len as u16);
+            }
+            opcode::UringCmd80::new(fd, op).cmd(cmd.encode()).build()
+        })
+        .map(|_| ())
+    }
+
+    /// Sends the entry that `make` makes of memory with what is in `buf`, and waits for its answer: the memory is copied back then.
+    /// After any error but the command's own it is the kernel's for good, and so is the ring.
+    fn run(
+        &mut self,
+        buf: &mut [u8],
+        enter: Enter,
+        make: impl FnOnce(*mut u8, usize) -> squeue::Entry128,
+    ) -> io::Result<i32> {
+        let mut ring = match self.ring.take() {
+            Some(ring) => ring,
+            None => Self::build()?,
+        };
+        self.last += 1;
+        // Never freed but below: a pointer, so that nothing that moves here invalidates it.
+        let (memory, len) = (Box::into_raw(Box::<[u8]>::from(&*buf)), buf.len());
+        let entry = make(memory.cast(), len).user_data(self.last);
+        let result = Self::wait(&mut ring, &entry, self.last, enter)?;
+        self.ring = Some(ring);
+        // SAFETY: of `into_raw` above, and the kernel has answered: it is done with it.
+        let memory = unsafe { Box::from_raw(memory) };
+        buf.copy_from_slice(&memory);
+        if result < 0 {
+            return Err(io::Error::from_raw_os_error(-result));
+        }
+        Ok(result)
+    }
+
+    /// Returns the result of the command, or what hindered the wait: then the command may still be under way.
+    fn wait(
+        ring: &mut RingOfControl,
+        entry: &squeue::Entry128,
+        number: u64,
+        enter: Enter,
+    ) -> io::Result<i32> {
+        // SAFETY: what it points to is freed only when its answer has come.
+        let pushed = unsafe { ring.submission().push(entry) };
         pushed.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
         loop {
-            match self.0.submit_and_wait(1) {
+            let entered = enter(ring);
+            let own = ring.completion().find(|answer| answer.user_data() == number);
+            if let Some(answer) = own {
+                return Ok(answer.result());
+            }
+            match entered {
                 Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
                 _ => {}
-            }
-            if let Some(answer) = self.0.completion().next() {
-                return match answer.result() {
-                    0.. => Ok(()),
-                    e => Err(io::Error::from_raw_os_error(-e)),
-                };
             }
         }
     }
@@ -313,5 +369,62 @@ fn allowed(r: io::Result<usize>) -> io::Result<()> {
             Err(e)
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Reads from a pipe as a control command would fill its memory, and says what came.
+    fn read(ring: &mut ControlRing, pipe: &impl AsRawFd, enter: Enter) -> io::Result<[u8; 4]> {
+        let (fd, mut buf) = (types::Fd(pipe.as_raw_fd()), [0; 4]);
+        let read = |at, len| opcode::Read::new(fd, at, len as u32).build().into();
+        ring.run(&mut buf, enter, read)?;
+        Ok(buf)
+    }
+
+    /// The kernel has the command, and the wait for it fails: what the command fills is not anybody else's memory by then, and
+    /// its answer is not the next command's.
+    #[test]
+    fn a_command_that_is_under_way_when_the_wait_fails_is_not_mixed_up_with_the_next() {
+        let mut ring = match ControlRing::new() {
+            Ok(ring) => ring,
+            // Sandboxes forbid rings.
+            Err(e) => return println!("skipped: {e}"),
+        };
+        let (late, mut into_late) = io::pipe().unwrap();
+        let (next, mut into_next) = io::pipe().unwrap();
+        let taken_and_failed: Enter = |ring| {
+            ring.submit()?;
+            Err(io::Error::from_raw_os_error(libc::EBADR))
+        };
+        let refused: Enter = |_| Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        for fails in [taken_and_failed, refused] {
+            let e = read(&mut ring, &late, fails).unwrap_err();
+            assert!(matches!(e.raw_os_error(), Some(libc::EBADR | libc::EAGAIN)), "{e}");
+        }
+        into_late.write_all(b"late").unwrap();
+        // The next command takes longer than the answer that is left over.
+        let writer = std::thread::spawn(move || {
+            for word in [b"next", b"more"] {
+                std::thread::sleep(Duration::from_millis(50));
+                into_next.write_all(word).unwrap();
+            }
+        });
+        assert_eq!(&read(&mut ring, &next, enter).unwrap(), b"next");
+        assert_eq!(&read(&mut ring, &next, enter).unwrap(), b"more");
+        writer.join().unwrap();
+    }
+
+    /// An error of the command itself leaves the ring as it is.
+    #[test]
+    fn a_command_that_fails_is_told_by_its_own_error() {
+        let Ok(mut ring) = ControlRing::new() else { return };
+        let file = File::open("/proc/self/stat").unwrap();
+        let e = ring.call(&file, abi::GET_FEATURES, abi::CtrlCmd::default(), &mut [0; 8]);
+        assert!(e.unwrap_err().raw_os_error().is_some());
+        assert!(ring.ring.is_some());
     }
 }
