@@ -104,9 +104,11 @@ impl Replay {
             return 0;
         }
         let (zone, offset) = self.geometry.zone_of(r.sector);
-        if !matches!(r.op, Op::ZoneOpen | Op::ZoneClose) {
-            self.untold.forget(zone);
+        // These change no data, and do not say that the zone's first write was answered.
+        if matches!(r.op, Op::ZoneOpen | Op::ZoneClose) {
+            return 0;
         }
+        self.untold.forget(zone);
         let Some(written) = self.written.get(zone.0 as usize) else { return 0 };
         if written.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -296,6 +298,57 @@ mod tests {
             let append = request(abi::OP_ZONE_APPEND, 0, 8);
             let found = replay.append_before(&append, Some(&ones(4096)), &disk);
             assert_eq!(found.is_some(), still, "operation {op}");
+        }
+    }
+
+    /// Which zones a request ends the comparison of: of writes that were done, and of appends that nobody was told of. Each zone
+    /// is looked at by itself, on a server of its own: one that is forgotten too late serves a new append with old data, and
+    /// one that is forgotten without need writes twice what is there.
+    #[test]
+    fn what_changes_zones_ends_the_comparison_of_these_and_of_no_other() {
+        use super::super::told::tests::{Place, about};
+        const ZONES: u64 = 5;
+        let disk = HostedDisk::open_spec("mem,zones=5,zone-size=1M").unwrap();
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        (0..ZONES).for_each(|z| {
+            io.write(Sector(z * 0x800), ones(8 << 10)).unwrap();
+        });
+        let found = find(&disk).unwrap();
+        let (all, none) = (0..ZONES, 0..0);
+        for (op, zone, len, changed) in [
+            (abi::OP_ZONE_RESET_ALL, 0, 0, all),
+            (abi::OP_ZONE_RESET, 0, 0, 0..1),
+            (abi::OP_ZONE_RESET, 3, 0, 3..4),
+            (abi::OP_ZONE_RESET, 4, 0, 4..5),
+            (abi::OP_ZONE_FINISH, 2, 0, 2..3),
+            (abi::OP_WRITE_ZEROES, 1, 8, 1..2),
+            (abi::OP_DISCARD, 1, 8, 1..2),
+            (abi::OP_ZONE_OPEN, 1, 0, none.clone()),
+            (abi::OP_ZONE_CLOSE, 1, 0, none.clone()),
+            (abi::OP_FLUSH, 0, 0, none.clone()),
+            (abi::OP_READ, 0, 8, none.clone()),
+            (abi::OP_REPORT_ZONES, 0, 5, none),
+        ] {
+            let change = |replay: &Replay| {
+                // Past what is written, so that a write is no copy of what is there.
+                let at = zone * 0x800 + if len > 0 { 16 } else { 0 };
+                replay.done_before(&request(op, at, len), None, &disk);
+            };
+            for z in 0..ZONES {
+                let place = Place::new();
+                let hidden = [0; ZONES as usize].into_iter();
+                let told =
+                    Told::create(&place.record(), about(ZONES as u32, 1), 1, hidden).unwrap();
+                let replay = Replay::new(&disk, &found, Some(&told), 128);
+                change(&replay);
+                let append = request(abi::OP_ZONE_APPEND, z * 0x800, 8);
+                let is = replay.append_before(&append, Some(&ones(4096)), &disk).is_some();
+                assert_eq!(is, !changed.contains(&z), "operation {op} on {zone}: appends of {z}");
+                let replay = new(&disk);
+                change(&replay);
+                let is = write(&replay, &disk, z * 0x800 + 8, &ones(4096)) == 8;
+                assert_eq!(is, !changed.contains(&z), "operation {op} on {zone}: writes of {z}");
+            }
         }
     }
 
