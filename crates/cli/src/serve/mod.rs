@@ -38,6 +38,10 @@ pub(crate) struct Args {
     #[arg(long)]
     no_recovery: bool,
 
+    /// Take over a device although its disk is in another file than when its server died: it was moved there, and is no copy
+    #[arg(long)]
+    moved: bool,
+
     /// The socket for zoneplug status, attr and zone-wplugs, instead of one in /run/zoneplug
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -71,7 +75,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let ublk = Ublk::open()?;
     // All or none: whoever starts this again starts all of them. What is wrong with a disk shows before any is served.
     let mut disks = Vec::new();
-    for spec in &args.ublk {
+    for (i, spec) in args.ublk.iter().enumerate() {
+        // Before it is opened for writing, which its file counts: a copy that is refused stays what it is.
+        ublk.waiting(spec, &options(args, i as u32, None))?;
         let named = Named::open_to_serve(spec)?;
         disks.push((HostedDisk::open(named.device, named.config)?, spec, named.tags));
     }
@@ -121,6 +127,7 @@ fn options(args: &Args, nth: u32, tags: Option<u16>) -> UblkOptions {
         recovery: !args.no_recovery,
         // Not beside --socket: whoever is started again with another one must find it, and it must be in memory.
         records: Some(PathBuf::from(live::DIRECTORY)),
+        moved: args.moved,
     }
 }
 

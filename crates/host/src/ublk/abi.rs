@@ -124,6 +124,8 @@ pub(super) struct DevInfo {
     pub(super) flags: u64,
     /// `ublksrv_flags`: the driver keeps it for the server and does not look at it.
     pub(super) mark: u64,
+    /// Two words that have no meaning yet. The driver keeps the structure as it was given, these too (6.6 to 7.2).
+    pub(super) more: [u64; 2],
 }
 
 impl DevInfo {
@@ -139,6 +141,8 @@ impl DevInfo {
         put(&mut b, 16, self.pid.to_le_bytes());
         put(&mut b, 24, self.flags.to_le_bytes());
         put(&mut b, 32, self.mark.to_le_bytes());
+        put(&mut b, 48, self.more[0].to_le_bytes());
+        put(&mut b, 56, self.more[1].to_le_bytes());
         b
     }
 
@@ -152,6 +156,7 @@ impl DevInfo {
             pid: i32::from_le_bytes(get(b, 16)),
             flags: u64::from_le_bytes(get(b, 24)),
             mark: u64::from_le_bytes(get(b, 32)),
+            more: [u64::from_le_bytes(get(b, 48)), u64::from_le_bytes(get(b, 56))],
         }
     }
 }
@@ -299,13 +304,15 @@ mod tests {
             pid: -1,
             flags: F_ZONED | F_USER_COPY,
             mark: 0x1234_5678_9abc_def0,
+            more: [7, 8],
         };
         let b = info.encode();
         assert_eq!(DevInfo::decode(&b), info);
         assert_eq!((b[0], b[2], b[4], &b[12..16]), (2, 128, 2, &[0xff; 4][..]));
         assert_eq!((b[24], b[25]), (0x80, 1), "flags");
         assert_eq!(b[32], 0xf0);
-        assert!(b[40..].iter().all(|x| *x == 0), "owner and reserved words are the driver's");
+        assert!(b[40..48].iter().all(|x| *x == 0), "the owner is the driver's");
+        assert_eq!((b[48], b[56]), (7, 8));
     }
 
     #[test]

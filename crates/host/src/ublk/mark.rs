@@ -1,9 +1,21 @@
-//! By what a device is known again after its server has died: a number that the driver keeps for it (`ublksrv_flags`), made of what
-//! was served. `mod.rs` gives it to new devices and looks for it when it starts; it opens disks in files for reading their UUID, and
-//! changes nothing.
+//! By what a device is known again after its server has died: words that the driver keeps for it (`ublksrv_flags` and two more
+//! of the device's structure), made of what was served. `mod.rs` gives them to new devices and compares them when it starts. It opens
+//! disks in files for reading, and changes nothing.
+//!
+//! | what | told by | if it differs |
+//! | --- | --- | --- |
+//! | which disks | 64 bits of a hash of their UUIDs, or paths | it is another device |
+//! | which layers | 32 bits of a hash | refused: the file system would find other zones, or other data |
+//! | where the disks are | 64 bits of a hash of device and inode of each file, or of the drive's own serial number | refused: a copy |
+//! | how often they were opened for writing | a number, which must not be less than when the last server had it | refused: an older copy in the same file |
+//!
+//! The driver keeps what the first server of a device said. Later servers leave place and number in their record (`told.rs`).
 
+use super::abi::DevInfo;
 use crate::file::{Access, FileDisk};
 use crate::spec::{JOINER, bases, file_of, joins, split_layer};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Whether all that a specification names outlives the process that has it open: only then is there anything for another server
 /// to take over.
@@ -14,42 +26,156 @@ pub fn outlives_its_server(spec: &str) -> bool {
     })
 }
 
-/// What a device is known by after its server has died: which disks it is made of, in the upper half, and with which layers, in
-/// the lower. Never 0, which other servers leave there.
-pub(super) fn mark(spec: &str) -> u64 {
-    let disks: Vec<String> = bases(spec).iter().map(|b| identity(b)).collect();
-    (hash(&disks.join(&JOINER.to_string())) << 32 | hash(&identity(spec))).max(1)
+/// What the last server of a device left in its record: where its disks were, and how often they had been opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Left {
+    pub(super) place: u64,
+    pub(super) opened: u64,
+    /// The paths of its disks, for messages.
+    pub(super) paths: String,
 }
 
-/// The disks of a mark.
-pub(super) fn disks_of(mark: u64) -> u64 {
-    mark >> 32
+/// What a device that waits is to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Match {
+    /// Another's.
+    Other,
+    /// Of these disks, with other layers.
+    OtherLayers,
+    /// Of disks with these UUIDs, in other files, or in other drives at the same paths.
+    OtherPlace,
+    /// Of these files, which have been opened less often than the last server knew.
+    Older,
+    /// Of these disks; the version of zoneplug that made it did not say where they are.
+    Unsaid,
+    Same,
 }
 
-/// FNV-1a, folded to 32 bits.
+/// What a server serves, as a device of it is known later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Which disks, in the upper half, and with which layers, in the lower. Never 0, which other servers leave there.
+    pub(super) name: u64,
+    /// More of which disks.
+    disks: u32,
+    /// How many of the disks are in files, which count openings.
+    pub(super) files: u64,
+    pub(super) left: Left,
+}
+
+impl Mark {
+    /// Of what `spec` names.
+    pub(super) fn of(spec: &str) -> Mark {
+        let found: Vec<Base> = bases(spec).into_iter().map(Base::look).collect();
+        let all = |f: fn(&Base) -> &str| {
+            found.iter().map(f).collect::<Vec<_>>().join(&JOINER.to_string())
+        };
+        let disks = hash(&all(|b| &b.who));
+        let layers = hash(&layers_of(spec, &mut found.iter().map(|b| b.who.as_str())));
+        Mark {
+            name: (fold(disks) << 32 | fold(layers)).max(1),
+            disks: (disks >> 32) as u32,
+            files: found.iter().filter(|b| b.counts).count() as u64,
+            left: Left {
+                place: hash(&all(|b| &b.place)).max(1),
+                opened: found.iter().fold(0, |n, b| n.saturating_add(b.opened)),
+                paths: all(|b| &b.path),
+            },
+        }
+    }
+
+    /// The words that the driver keeps: of the name, of the place, and of the rest.
+    pub(super) fn words(&self) -> (u64, [u64; 2]) {
+        let opened = u32::try_from(self.left.opened).unwrap_or(u32::MAX);
+        (self.name, [self.left.place, u64::from(self.disks) << 32 | u64::from(opened)])
+    }
+
+    /// What a device is to a server of this. `left` is in the record of its last server, if there is one; `own` is how often this
+    /// process has opened the disks for writing.
+    pub(super) fn compare(&self, info: &DevInfo, left: Option<&Left>, own: u64) -> Match {
+        let [place, rest] = info.more;
+        if info.mark == 0 || info.mark >> 32 != self.name >> 32 {
+            return Match::Other;
+        }
+        let unsaid = place == 0 && rest == 0;
+        if !unsaid && (rest >> 32) as u32 != self.disks {
+            return Match::Other;
+        }
+        let (place, opened) = left.map_or((place, rest & 0xffff_ffff), |l| (l.place, l.opened));
+        match () {
+            () if info.mark != self.name => Match::OtherLayers,
+            () if unsaid && left.is_none() => Match::Unsaid,
+            () if place != self.left.place => Match::OtherPlace,
+            () if self.left.opened.saturating_sub(own) < opened => Match::Older,
+            () => Match::Same,
+        }
+    }
+}
+
+/// FNV-1a.
 fn hash(text: &str) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for b in b"zoneplug ".iter().chain(text.as_bytes()) {
         hash = (hash ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
     }
+    hash
+}
+
+/// To 32 bits.
+fn fold(hash: u64) -> u64 {
     (hash >> 32 ^ hash) & 0xffff_ffff
 }
 
-/// The layers of a specification and its disks: the UUID of one in a file, the path of another, whatever it is called here.
-fn identity(spec: &str) -> String {
-    if let Some((layer, rest)) = split_layer(spec) {
-        let below: Vec<String> = match joins(layer) {
-            true => rest.split(JOINER).map(identity).collect(),
-            false => vec![identity(rest)],
+/// The layers of a specification on its disks, of which `who` says the names in their order.
+fn layers_of<'a>(spec: &str, who: &mut impl Iterator<Item = &'a str>) -> String {
+    let Some((layer, rest)) = split_layer(spec) else {
+        return who.next().unwrap_or_default().to_owned();
+    };
+    let below: Vec<String> = match joins(layer) {
+        true => rest.split(JOINER).map(|r| layers_of(r, &mut *who)).collect(),
+        false => vec![layers_of(rest, who)],
+    };
+    format!("{layer}@{}", below.join(&JOINER.to_string()))
+}
+
+/// A device at the bottom of a specification.
+struct Base {
+    /// The UUID of a disk in a file, the path of another, whatever it is called here.
+    who: String,
+    path: String,
+    /// The file, or the serial number of a drive.
+    place: String,
+    counts: bool,
+    opened: u64,
+}
+
+impl Base {
+    fn look(spec: &str) -> Base {
+        let kind = spec.split(',').next().unwrap_or_default();
+        let path = Path::new(kind);
+        let name =
+            path.canonicalize().map_or_else(|_| kind.to_owned(), |p| p.display().to_string());
+        let file = file_of(spec).and_then(|_| FileDisk::open(path, Access::ReadOnly).ok());
+        let Some(file) = file else {
+            let place = serial(path);
+            return Base { who: name.clone(), path: name, place, counts: false, opened: 0 };
         };
-        return format!("{layer}@{}", below.join(&JOINER.to_string()));
+        let (id, at) = (file.identity(), file.place());
+        let place = format!("{}:{}", at.device, at.inode);
+        Base { who: id.uuid, path: name, place, counts: true, opened: id.opened }
     }
-    let kind = spec.split(',').next().unwrap_or_default();
-    let path = std::path::Path::new(kind);
-    let uuid = || FileDisk::open(path, Access::ReadOnly).ok().map(|d| d.identity().uuid);
-    file_of(spec).and_then(|_| uuid()).unwrap_or_else(|| {
-        path.canonicalize().map_or_else(|_| kind.to_owned(), |p| p.display().to_string())
-    })
+}
+
+/// What a drive says of itself, as far as the kernel shows it: another one at the same path says something else.
+fn serial(path: &Path) -> String {
+    let Ok(meta) = std::fs::metadata(path) else { return String::new() };
+    let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
+    let kinds = ["block", "char"].iter();
+    let dirs = kinds.map(|kind| format!("/sys/dev/{kind}/{major}:{minor}"));
+    let dir = dirs.map(std::path::PathBuf::from).find(|_| meta.rdev() != 0);
+    let names = ["wwid", "serial", "device/wwid", "device/serial"].iter();
+    let texts = names.filter_map(|n| std::fs::read_to_string(dir.as_ref()?.join(n)).ok());
+    texts.map(|t| t.trim().to_owned()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -75,37 +201,136 @@ mod tests {
         }
     }
 
-    /// Two disks of the same name in different directories, and one that took another's place, are not each other.
-    #[test]
-    fn a_mark_is_of_a_disk_and_the_layers_on_it() {
-        let dir = std::env::temp_dir().join(format!("zoneplug-mark-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let path = dir.join("a.zbd");
-        let text = path.display().to_string();
-        let create = || {
-            let _ = std::fs::remove_file(&path);
+    /// A place for a disk, gone with its test.
+    struct Dir(std::path::PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Dir {
+            let dir = format!("zoneplug-mark-{name}-{}", std::process::id());
+            let dir = std::env::temp_dir().join(dir);
+            std::fs::create_dir_all(&dir).unwrap();
+            Dir(dir)
+        }
+
+        fn path(&self, name: &str) -> String {
+            self.0.join(name).display().to_string()
+        }
+
+        fn create(&self, name: &str) -> String {
+            let path = self.path(name);
             let opts = CreateOptions {
                 zones: Some(4),
                 zone_size: Some(1 << 20),
                 ..CreateOptions::default()
             };
-            crate::file::create(&path, &opts, false).unwrap();
-            mark(&text)
-        };
-        let first = create();
+            crate::file::create(Path::new(&path), &opts, true).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// The device that a server of `spec` makes.
+    fn device(spec: &str) -> DevInfo {
+        let (mark, more) = Mark::of(spec).words();
+        DevInfo { mark, more, ..DevInfo::default() }
+    }
+
+    /// What `device` is to who is about to serve `spec`.
+    fn is(spec: &str, device: &DevInfo) -> Match {
+        Mark::of(spec).compare(device, None, 0)
+    }
+
+    /// Two disks of the same name in different directories, and one that took another's place, are not each other.
+    #[test]
+    fn a_mark_is_of_a_disk_and_the_layers_on_it() {
+        let dir = Dir::new("layers");
+        let text = dir.create("a.zbd");
+        let first = device(&text);
         let open = HostedDisk::open_spec(&text).unwrap();
-        assert_eq!(first, mark(&text), "also while it is open");
+        assert_eq!(is(&text, &first), Match::Same, "also while it is open");
         drop(open);
-        assert_eq!(first, mark(&format!("{text},qd1=1")), "attributes are not part of it");
-        assert_eq!(first, mark(&dir.join("./a.zbd").display().to_string()));
-        assert_ne!(first, mark(&format!("po2@{text}")));
-        let joined = |other: &str| mark(&format!("linear@{text}%{other}"));
-        assert_ne!(joined("/b"), joined("/c"));
-        assert_eq!(disks_of(first), disks_of(mark(&format!("po2@{text}"))), "the same disk");
-        assert_ne!(disks_of(first), disks_of(mark("/dev/a")));
-        assert_ne!(first, create(), "another disk in its place");
-        std::fs::remove_dir_all(&dir).unwrap();
-        assert_ne!(mark("/dev/a"), mark("/dev/b"));
-        assert_ne!(mark(""), 0);
+        assert_eq!(
+            is(&format!("{text},qd1=1"), &first),
+            Match::Same,
+            "attributes are not part of it"
+        );
+        assert_eq!(is(&dir.path("./a.zbd"), &first), Match::Same);
+        assert_eq!(is(&format!("po2@{text}"), &first), Match::OtherLayers);
+        let joined = |other: &str| format!("linear@{text}%{other}");
+        assert_eq!(is(&joined("/b"), &device(&joined("/c"))), Match::Other);
+        assert_eq!(is("/dev/a", &first), Match::Other);
+        dir.create("a.zbd");
+        assert_eq!(is(&text, &first), Match::Other, "another disk in its place");
+        assert_eq!(is("/dev/a", &device("/dev/b")), Match::Other);
+        assert_eq!(is("/dev/a", &device("/dev/a")), Match::Same);
+        assert_eq!(is("", &DevInfo::default()), Match::Other, "another server's device");
+        let disk = DevInfo { mark: first.mark, ..DevInfo::default() };
+        assert_ne!(is(&text, &disk), Match::Same);
+    }
+
+    /// Issue 11, 3: a copy has the UUID of what it is a copy of, and must not go on with its device.
+    #[test]
+    fn a_copy_is_not_the_disk_and_a_moved_disk_is() {
+        let dir = Dir::new("copy");
+        let (disk, copy, moved) =
+            (dir.create("disk.zbd"), dir.path("old.zbd"), dir.path("new.zbd"));
+        let before = dir.path("before.zbd");
+        std::fs::copy(&disk, &before).unwrap();
+        let served = HostedDisk::open_spec(&disk).unwrap();
+        let device = device(&disk);
+        drop(served);
+        std::fs::copy(&disk, &copy).unwrap();
+        assert_eq!(is(&copy, &device), Match::OtherPlace);
+        assert_eq!(is(&format!("po2@{copy}"), &device), Match::OtherLayers);
+        assert_eq!(is(&disk, &device), Match::Same);
+        std::fs::rename(&disk, &moved).unwrap();
+        assert_eq!(is(&moved, &device), Match::Same);
+        std::fs::rename(&copy, &disk).unwrap();
+        assert_eq!(is(&disk, &device), Match::OtherPlace, "nor is a copy at its path");
+        // Written over by a copy that is older: the same file.
+        std::fs::copy(&before, &moved).unwrap();
+        assert_eq!(is(&moved, &device), Match::Older);
+        let open = HostedDisk::open_spec(&moved).unwrap();
+        assert_eq!(Mark::of(&moved).compare(&device, None, 1), Match::Older, "nor once it is open");
+        drop(open);
+    }
+
+    /// What a later server left counts, not what the first one said: an older copy of what it served is older.
+    #[test]
+    fn the_record_of_the_last_server_is_newer_than_the_drivers_words() {
+        let dir = Dir::new("record");
+        let disk = dir.create("disk.zbd");
+        let first = device(&disk);
+        drop(HostedDisk::open_spec(&disk).unwrap());
+        let backup = dir.path("backup.zbd");
+        std::fs::copy(&disk, &backup).unwrap();
+        drop(HostedDisk::open_spec(&disk).unwrap());
+        let left = Mark::of(&disk).left;
+        std::fs::copy(&backup, &disk).unwrap();
+        assert_eq!(is(&disk, &first), Match::Same, "as far as the driver knows");
+        assert_eq!(Mark::of(&disk).compare(&first, Some(&left), 0), Match::Older);
+        let elsewhere = Left { place: left.place + 1, ..left };
+        assert_eq!(Mark::of(&disk).compare(&first, Some(&elsewhere), 0), Match::OtherPlace);
+    }
+
+    /// A device of a version that kept 64 bits only: it is known, and not taken for sure.
+    #[test]
+    fn a_device_of_an_older_version_is_known() {
+        let dir = Dir::new("unsaid");
+        let disk = dir.create("disk.zbd");
+        let old = DevInfo { mark: device(&disk).mark, ..DevInfo::default() };
+        assert_eq!(is(&disk, &old), Match::Unsaid);
+        assert_eq!(is(&format!("po2@{disk}"), &old), Match::OtherLayers);
+    }
+
+    #[test]
+    fn drives_are_told_by_their_serial_numbers_where_there_are_any() {
+        assert_eq!(serial(Path::new("/dev/none")), "");
+        assert_eq!(serial(Path::new("/dev/null")), "", "it has none");
     }
 }

@@ -42,7 +42,7 @@ use crate::lane::lock;
 use abi::DevInfo;
 use control::Control;
 pub use mark::outlives_its_server;
-use mark::{disks_of, mark};
+use mark::{Mark, Match};
 use queue::Shared;
 use record::Record;
 use replay::Replay;
@@ -78,6 +78,9 @@ pub struct UblkOptions {
     /// a file for each device that can be taken over. Servers that follow each other must be given the same. Without it, and where
     /// it is not in memory, appends that were in flight are appended again.
     pub records: Option<PathBuf>,
+    /// Take over a device whose disk was moved to another file since its server died, as to another file system. Only who moved it
+    /// knows that it is no copy.
+    pub moved: bool,
 }
 
 impl Default for UblkOptions {
@@ -91,6 +94,7 @@ impl Default for UblkOptions {
             tags: None,
             recovery: true,
             records: None,
+            moved: false,
         }
     }
 }
@@ -166,6 +170,16 @@ impl Ublk {
         Ok(Ublk { control })
     }
 
+    /// The number of the device that a dead server of `spec` has left, if there is one; an error if there is one that must not be
+    /// taken over, because it waits for another copy of the disk or other layers. To be asked before the disk is opened for
+    /// writing: each opening is counted in its file, and tells it from an older copy.
+    pub fn waiting(&self, spec: &str, options: &UblkOptions) -> Result<Option<u32>, Error> {
+        if !outlives_its_server(spec) {
+            return Ok(None);
+        }
+        Ok(self.abandoned(&Mark::of(spec), 0, options)?.map(|info| info.dev_id))
+    }
+
     /// Serves `disk`, which was opened from `spec`: returns when the block device is there. `ended` is called from a thread of
     /// its own when the device is gone, however that came.
     ///
@@ -182,26 +196,31 @@ impl Ublk {
         let params = params::of(&g, &limits, append)?;
         let outlives = outlives_its_server(spec);
         let recovery = options.recovery && outlives;
-        if outlives && let Some(info) = self.abandoned(spec, options)? {
-            return self.take_over(disk, options, &params, info, ended);
+        let mark = Mark::of(spec);
+        let own = if limits.read_only { 0 } else { mark.files };
+        if outlives && let Some(info) = self.abandoned(&mark, own, options)? {
+            return self.take_over(disk, options, &params, (info, mark), ended);
         }
         let flags = abi::F_ZONED
             | abi::F_USER_COPY
             | abi::F_CMD_IOCTL_ENCODE
             | if recovery { abi::F_USER_RECOVERY | abi::F_USER_RECOVERY_REISSUE } else { 0 };
+        let (name, more) = if recovery { mark.words() } else { (0, [0; 2]) };
         let info = self.control.add(DevInfo {
             nr_hw_queues: options.queues.max(1),
             queue_depth: options.depth.clamp(1, abi::MAX_QUEUE_DEPTH),
             max_io_bytes: params.max_sectors << 9,
             dev_id: options.id.unwrap_or(u32::MAX),
             flags,
-            mark: if recovery { mark(spec) } else { 0 },
+            mark: name,
+            more,
             ..DevInfo::default()
         })?;
         let id = info.dev_id;
-        let started = self.control.set_params(id, &params).and_then(|()| {
+        let kept = self.keeps((name, more), id);
+        let started = kept.and_then(|()| self.control.set_params(id, &params)).and_then(|()| {
             let records = options.records.as_deref().filter(|_| recovery);
-            let record = Record::of_new(disk, records, &info);
+            let record = Record::of_new(disk, records, &info, mark.left);
             let disk = self.begin(disk, options, &params, info, (record, None), ended)?;
             self.control.start(id)?;
             Ok(disk)
@@ -214,41 +233,59 @@ impl Ublk {
         started
     }
 
-    /// The device that a dead server of `spec` has left, if there is one.
-    fn abandoned(&self, spec: &str, options: &UblkOptions) -> Result<Option<DevInfo>, Error> {
-        let mark = mark(spec);
+    /// Whether the driver keeps by what a device is known again.
+    fn keeps(&self, (mark, more): (u64, [u64; 2]), id: u32) -> Result<(), Error> {
+        match self.control.info(id)? {
+            Some(info) if (info.mark, info.more) == (mark, more) => Ok(()),
+            _ => Err(Error::new(
+                ErrorKind::NotSupported,
+                "this kernel's ublk does not keep what another server knows a disk by",
+            )
+            .hint("--no-recovery: the device goes when its server dies")),
+        }
+    }
+
+    /// The device that a dead server of what `mark` says has left, if there is one. `own`: how often this process has opened its
+    /// files.
+    fn abandoned(
+        &self,
+        mark: &Mark,
+        own: u64,
+        options: &UblkOptions,
+    ) -> Result<Option<DevInfo>, Error> {
         let end = Instant::now() + PATIENCE;
+        let mut against = None;
         for id in control::device_numbers() {
             while let Some(info) = self.control.info(id)? {
-                let kept = info.flags & abi::F_USER_RECOVERY != 0;
-                let ours = info.mark == mark && kept;
-                let other_layers = !ours && kept && disks_of(info.mark) == disks_of(mark);
+                if info.flags & abi::F_USER_RECOVERY == 0 {
+                    break;
+                }
+                let left = record::left_by_last(options.records.as_deref(), id);
+                let is = match mark.compare(&info, left.as_ref(), own) {
+                    Match::OtherPlace | Match::Unsaid if options.moved => Match::Same,
+                    is => is,
+                };
                 match info.state {
-                    // Who has it mounted would find that somebody else has written.
-                    abi::S_DEV_QUIESCED if other_layers || ours && !options.recovery => {
-                        return Err(Error::new(
-                            ErrorKind::Busy,
-                            format!("Linux has this disk as /dev/ublkb{id}, which waits for its server"),
-                        )
-                        .hint(format!(
-                            "serve it as it was, with the same layers and with recovery; or give it up: zoneplug serve --remove /dev/ublkb{id}"
-                        )));
-                    }
-                    abi::S_DEV_QUIESCED if ours && options.id.is_some_and(|wish| wish != id) => {
-                        return Err(Error::new(
-                            ErrorKind::Busy,
-                            format!(
-                                "Linux has this disk as /dev/ublkb{id}, which waits for its server"
-                            ),
-                        )
-                        .hint(format!(
+                    _ if is == Match::Other => break,
+                    abi::S_DEV_QUIESCED if is == Match::Same && options.recovery => {
+                        if options.id.is_none_or(|wish| wish == id) {
+                            return Ok(Some(info));
+                        }
+                        return Err(waits(id).hint(format!(
                             "--id {id}, or none; zoneplug serve --remove /dev/ublkb{id}"
                         )));
                     }
-                    abi::S_DEV_QUIESCED if ours => return Ok(Some(info)),
+                    abi::S_DEV_QUIESCED => {
+                        let paths = left.map(|l| l.paths).filter(|p| !p.is_empty());
+                        let why = refusal(is, id, mark, paths.as_deref());
+                        against.get_or_insert(why);
+                        break;
+                    }
                     // The kernel is about to find out that its server has died.
-                    abi::S_DEV_LIVE if ours && Instant::now() < end => std::thread::sleep(LOOK),
-                    abi::S_DEV_LIVE if ours => {
+                    abi::S_DEV_LIVE if is == Match::Same && Instant::now() < end => {
+                        std::thread::sleep(LOOK);
+                    }
+                    abi::S_DEV_LIVE if is == Match::Same => {
                         return Err(Error::new(
                             ErrorKind::Busy,
                             format!(
@@ -262,7 +299,7 @@ impl Ublk {
                 }
             }
         }
-        Ok(None)
+        against.map_or(Ok(None), Err)
     }
 
     /// Goes on with a device that a dead server has left.
@@ -271,7 +308,7 @@ impl Ublk {
         disk: &HostedDisk,
         options: &UblkOptions,
         params: &abi::Params,
-        info: DevInfo,
+        (info, mark): (DevInfo, Mark),
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
         let id = info.dev_id;
@@ -293,7 +330,8 @@ impl Ublk {
         }
         // From here on nothing of the last server is there any more.
         let found = replay::find(disk)?;
-        let record = Record::of_last(disk, options.records.as_deref(), &info, &found)?;
+        let records = options.records.as_deref();
+        let record = Record::of_last(disk, records, &info, &found, mark.left)?;
         let most = u32::from(info.nr_hw_queues) * u32::from(info.queue_depth);
         let replay = Replay::new(disk, &found, record.of_last_server(), most);
         let device = self.begin(disk, options, &known, info, (record, Some(replay)), ended)?;
@@ -373,6 +411,45 @@ impl Ublk {
             record::remove(directory, id);
         }
         self.control.delete(id)
+    }
+}
+
+fn waits(id: u32) -> Error {
+    let what = format!("Linux has this disk as /dev/ublkb{id}, which waits for its server");
+    Error::new(ErrorKind::Busy, what)
+}
+
+/// Why a device that waits is not taken over: who has it mounted would find that somebody else has written, or other data.
+fn refusal(is: Match, id: u32, mark: &Mark, paths: Option<&str>) -> Error {
+    let (ours, theirs) = (&mark.left.paths, paths.unwrap_or("another file"));
+    let remove = format!("zoneplug serve --remove /dev/ublkb{id}");
+    match is {
+        Match::OtherPlace if mark.files > 0 => Error::new(
+            ErrorKind::Busy,
+            format!("/dev/ublkb{id} waits for its server, and {ours} is a copy of its disk: it was served from {theirs}"),
+        )
+        .hint(format!(
+            "serve the disk that it waits for; a copy gets a UUID of its own with zoneplug check --new-uuid; --moved if the disk \
+             itself was moved to another file; to go on with the copy instead: umount, then {remove}"
+        )),
+        Match::OtherPlace => Error::new(
+            ErrorKind::Busy,
+            format!("/dev/ublkb{id} waits for its server, and {ours} is another drive than it was"),
+        )
+        .hint(format!("the drive at its old path, or --moved; to give the device up: {remove}")),
+        Match::Older => Error::new(
+            ErrorKind::Busy,
+            format!("/dev/ublkb{id} waits for its server, and {ours} is older than what that had: a backup was copied over it"),
+        )
+        .hint(format!("to go on with the backup: umount what is mounted of it, then {remove}")),
+        Match::Unsaid => Error::new(
+            ErrorKind::Busy,
+            format!("/dev/ublkb{id} waits for its server, a version of zoneplug that did not note in which file {ours} was"),
+        )
+        .hint(format!("--moved, if this is the disk and no copy of it; to give the device up: {remove}")),
+        _ => waits(id).hint(format!(
+            "serve it as it was, with the same layers and with recovery; or give it up: {remove}"
+        )),
     }
 }
 

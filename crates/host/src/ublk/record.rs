@@ -8,9 +8,10 @@
 //! server's process, but what it gives back once that has died is not it: seen with Linux 7.2.)
 
 use super::abi::DevInfo;
+use super::mark::Left;
 use super::replay;
 use super::sys;
-use super::told::{About, Found, HIDDEN, Told};
+use super::told::{self, About, Found, HIDDEN, Told};
 use crate::hosted::HostedDisk;
 use std::fs::{File, FileTimes};
 use std::io;
@@ -33,9 +34,14 @@ impl Record {
     }
 
     /// For a new device; without a directory there is none.
-    pub(super) fn of_new(disk: &HostedDisk, directory: Option<&Path>, info: &DevInfo) -> Record {
+    pub(super) fn of_new(
+        disk: &HostedDisk,
+        directory: Option<&Path>,
+        info: &DevInfo,
+        left: Left,
+    ) -> Record {
         let Some(directory) = directory else { return Record::default() };
-        Self::make_new(disk, directory, info, new_stamp()).unwrap_or_else(Record::none)
+        Self::make_new(disk, directory, info, new_stamp(), left).unwrap_or_else(Record::none)
     }
 
     fn make_new(
@@ -43,9 +49,10 @@ impl Record {
         directory: &Path,
         info: &DevInfo,
         me: u64,
+        left: Left,
     ) -> Result<Record, String> {
         place(directory)?;
-        let about = about(disk, info)?;
+        let about = about(disk, info, left)?;
         // What is in a zone by now is somebody's.
         let found = replay::find(disk).map_err(|e| e.to_string())?;
         let g = about.geometry.clone();
@@ -66,10 +73,11 @@ impl Record {
         directory: Option<&Path>,
         info: &DevInfo,
         found: &[Found],
+        left: Left,
     ) -> Result<Record, Error> {
         let me = new_stamp();
         let record = match directory {
-            Some(directory) => Self::take(disk, directory, info, found, me),
+            Some(directory) => Self::take(disk, directory, info, found, (me, left)),
             None => Ok(Record::default()),
         };
         // Whatever came of the record: another's is not the last server's any more.
@@ -100,10 +108,10 @@ impl Record {
         directory: &Path,
         info: &DevInfo,
         found: &[Found],
-        me: u64,
+        (me, left): (u64, Left),
     ) -> Result<Record, String> {
         place(directory)?;
-        let (about, last) = (about(disk, info)?, stamp(info.dev_id)?);
+        let (about, last) = (about(disk, info, left)?, stamp(info.dev_id)?);
         let path = path(directory, info.dev_id);
         match Told::open(&path, about.clone(), last, me) {
             Ok(told) => {
@@ -159,7 +167,7 @@ fn place(directory: &Path) -> Result<(), String> {
 }
 
 /// What a record of this device is about.
-fn about(disk: &HostedDisk, info: &DevInfo) -> Result<About, String> {
+fn about(disk: &HostedDisk, info: &DevInfo, left: Left) -> Result<About, String> {
     let failed = |e: io::Error| format!("the kernel does not say which device this is: {e}");
     Ok(About {
         dev_id: info.dev_id,
@@ -169,7 +177,15 @@ fn about(disk: &HostedDisk, info: &DevInfo) -> Result<About, String> {
         geometry: disk.disk().geometry(),
         queues: info.nr_hw_queues,
         depth: info.queue_depth,
+        left,
     })
+}
+
+/// What the last server of a device noted of what it served, if it kept a record in `directory`.
+pub(super) fn left_by_last(directory: Option<&Path>, dev_id: u32) -> Option<Left> {
+    let (instance, boot) = (instance(dev_id).ok()?, boot().ok()?);
+    let last = stamp(dev_id).ok().filter(|s| is_stamp(*s))?;
+    told::left(&path(directory?, dev_id), dev_id, instance, boot, last)
 }
 
 /// The boot that this is.

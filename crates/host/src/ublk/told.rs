@@ -22,10 +22,11 @@
 //! number) since this boot, of this shape, and was kept by the very server that was the last one: each has a *stamp*, and leaves it
 //! at the device (`record.rs`). Otherwise nothing is looked for until each zone has been reset once.
 
+use super::mark::Left;
 use super::request::Request;
 use super::sys::{self, SharedWords};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ use zoneplug_core::{Op, Sector, ZoneNo};
 pub(super) const HIDDEN: u32 = u32::MAX;
 
 /// "zptold", and the version of the layout.
-const MAGIC: u64 = 0x0001_646c_6f74_707a;
+const MAGIC: u64 = 0x0002_646c_6f74_707a;
 /// Words of the header: a page.
 const HEADER: usize = 512;
 /// Words before the entries of a ring: how many there ever were. A line of the cache, for each queue has its thread.
@@ -51,7 +52,12 @@ const MAX_ENTRIES: usize = 16_384;
 /// Where in the header what is compared ends, and who keeps it stands: the stamps of the server and of the one before it.
 const KEEPER: usize = 10;
 const KEEPER_BEFORE: usize = 11;
-const _: () = assert!(KEEPER_BEFORE < HEADER);
+/// What the keeper served, where, and since how many openings: the place of its disks, that number, and their paths as bytes that
+/// end with a 0.
+const PLACE: usize = 12;
+const OPENED: usize = 13;
+const PATHS: usize = 14;
+const _: () = assert!(KEEPER_BEFORE < PLACE && PATHS < HEADER);
 
 /// What a record is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +72,8 @@ pub(super) struct About {
     pub(super) geometry: Geometry,
     pub(super) queues: u16,
     pub(super) depth: u16,
+    /// Where its disks are for the server that keeps it: not compared here.
+    pub(super) left: Left,
 }
 
 impl About {
@@ -186,6 +194,49 @@ fn sweep(path: &Path) {
     }
 }
 
+/// Whether nobody else can have changed a file.
+fn is_own(file: &File) -> io::Result<bool> {
+    let meta = file.metadata()?;
+    let private = meta.uid() == sys::user() && meta.mode() & 0o077 == 0;
+    Ok(meta.is_file() && private && meta.nlink() == 1)
+}
+
+/// Notes what this server serves.
+fn leave(words: &[AtomicU64], left: &Left) {
+    let mut bytes = left.paths.clone().into_bytes();
+    bytes.truncate((HEADER - PATHS) * 8 - 1);
+    let text = bytes.chunks(8).map(|c| {
+        let mut word = [0; 8];
+        word[..c.len()].copy_from_slice(c);
+        u64::from_le_bytes(word)
+    });
+    for (word, is) in words[PATHS..HEADER].iter().zip(text.chain(std::iter::repeat(0))) {
+        word.store(is, Relaxed);
+    }
+    words[PLACE].store(left.place, Relaxed);
+    words[OPENED].store(left.opened, Release);
+}
+
+/// What the last server of a device noted of what it served, if the record at `path` is its own: changes nothing.
+pub(super) fn left(path: &Path, dev_id: u32, instance: u64, boot: u128, last: u64) -> Option<Left> {
+    let mut how = File::options();
+    let file = how.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    if !is_own(&file).ok()? {
+        return None;
+    }
+    let mut page = Vec::with_capacity(HEADER * 8);
+    file.take(HEADER as u64 * 8).read_to_end(&mut page).ok()?;
+    let words: Vec<u64> = page.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).collect();
+    let expected = [MAGIC, boot as u64, (boot >> 64) as u64, u64::from(dev_id), instance];
+    let keepers = words.get(KEEPER..=KEEPER_BEFORE)?;
+    if words.len() != HEADER || !words.starts_with(&expected) || !keepers.contains(&last) {
+        return None;
+    }
+    let text = page[PATHS * 8..].split(|b| *b == 0).next().unwrap_or_default();
+    let paths = String::from_utf8_lossy(text).into_owned();
+    Some(Left { place: words[PLACE], opened: words[OPENED], paths })
+}
+
 /// The record of one device.
 pub(super) struct Told {
     words: SharedWords,
@@ -220,6 +271,7 @@ impl Told {
                 }
                 all[KEEPER].store(me, Relaxed);
                 all[KEEPER_BEFORE].store(me, Relaxed);
+                leave(all, &about.left);
                 std::fs::rename(&new, path)?;
                 let entries = about.entries();
                 Ok(Told { words, about, entries, path: path.to_owned() })
@@ -239,9 +291,7 @@ impl Told {
         let mut how = File::options();
         how.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = how.open(path).map_err(failed)?;
-        let meta = file.metadata().map_err(failed)?;
-        let user = sys::user();
-        if !meta.is_file() || meta.uid() != user || meta.mode() & 0o077 != 0 || meta.nlink() != 1 {
+        if !is_own(&file).map_err(failed)? {
             return Err("it is a file that others can change".to_owned());
         }
         let words = SharedWords::map(&file, about.len()).map_err(|e| match e.kind() {
@@ -262,6 +312,7 @@ impl Told {
         let entries = about.entries();
         all[KEEPER_BEFORE].store(last, Release);
         all[KEEPER].store(me, Release);
+        leave(all, &about.left);
         Ok(Told { words, about, entries, path: path.to_owned() })
     }
 

@@ -41,6 +41,7 @@ pub(in super::super) fn about(zones: u32, queues: u16) -> About {
         geometry: Geometry::new(u64::from(zones), 0x800, 0x800).unwrap(),
         queues,
         depth: 1,
+        left: Left { place: 8, opened: 9, paths: "/a b%/c".to_owned() },
     }
 }
 
@@ -324,4 +325,25 @@ fn what_a_killed_server_was_making_is_swept() {
     left.iter().for_each(|f| std::fs::write(place.0.join(f), []).unwrap());
     drop(empty(&place));
     assert_eq!(left.map(|f| place.0.join(f).exists()), [false, true, true, true, true]);
+}
+
+/// What a server notes of what it serves is found by the next one before it does anything, if the record is of the last server.
+#[test]
+fn what_was_served_is_noted() {
+    let place = Place::new();
+    let path = place.record();
+    let find = |last| left(&path, 0, 77, 1 << 100 | 3, last);
+    assert_eq!(find(1), None, "there is no record");
+    drop(empty(&place));
+    assert_eq!(find(1), Some(about(4, 2).left));
+    assert_eq!(find(2), None, "another server was the last one");
+    assert_eq!(left(&path, 1, 77, 1 << 100 | 3, 1), None, "another device");
+    assert_eq!(left(&path, 0, 78, 1 << 100 | 3, 1), None, "another object of the kernel");
+    assert_eq!(left(&path, 0, 77, 3, 1), None, "another boot");
+    let long = "/x".repeat(4000);
+    let next = About { left: Left { place: 3, opened: 10, paths: long.clone() }, ..about(4, 2) };
+    drop(Told::open(&path, next, 1, 2).unwrap());
+    let found = find(2).unwrap();
+    assert_eq!((found.place, found.opened), (3, 10));
+    assert!(found.paths.len() > 3000 && long.starts_with(&found.paths));
 }
