@@ -15,6 +15,7 @@ pub mod file;
 pub mod hosted;
 mod lane;
 pub mod nvme;
+mod outside;
 mod reactor;
 mod ring;
 mod shelf;
@@ -33,7 +34,9 @@ pub use clock::Clock;
 pub use crypt::CryptDisk;
 pub use drive::DriveOptions;
 pub use hosted::{Frozen, HostedDisk};
+pub use outside::{is_disk_file, is_foreign, open_regular, read_regular};
 pub use shelf::{Withheld, leaked_buffers};
 pub use spec::{
-    DiskSpec, Level, base_of, drive_of, file_of, keeps_data, open_device, take_config, take_profile,
+    DiskSpec, Level, base_of, drive_of, file_of, files_of, keeps_data, open_device, take_config,
+    take_profile,
 };

@@ -3,7 +3,9 @@
 use crate::crypt::CryptDisk;
 use crate::drive::is_drive;
 use crate::file::{Access, FileDisk, Io};
+use crate::outside::{is_foreign, read_regular};
 use crate::trace::trace;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::disk::{DiskConfig, Mode};
@@ -23,6 +25,8 @@ const LAYERS: [&str; 6] = ["po2", "linear", "stripe", "crypt", "delay", "trace"]
 const MAX_LEVELS: usize = 16;
 /// Between devices that are joined.
 pub(crate) const JOINER: char = '%';
+/// Longest profile. Those that come with zoneplug have less than 4 KiB.
+const MAX_PROFILE: u64 = 64 << 10;
 /// Most tags of a queue.
 const MAX_TAGS: u64 = 4096;
 
@@ -108,6 +112,17 @@ pub fn file_of(text: &str) -> Option<&Path> {
     is_path(kind).then(|| Path::new(kind))
 }
 
+/// The files of all durable disks that a specification names.
+///
+/// ```
+/// let files: Vec<_> = zoneplug_host::files_of("linear@./a.zbd%mem%./b.zbd").collect();
+/// assert_eq!(files, [std::path::Path::new("./a.zbd"), std::path::Path::new("./b.zbd")]);
+/// ```
+pub fn files_of(text: &str) -> impl Iterator<Item = &Path> {
+    let kinds = bases(text).into_iter().map(|b| b.split(',').next().unwrap_or_default());
+    kinds.filter(|kind| is_path(kind)).map(Path::new)
+}
+
 /// The path of the drive that a specification names (`/dev/sda`, `/dev/ng0n1`), if it is one of a single drive, with or
 /// without layers on it.
 ///
@@ -180,13 +195,21 @@ fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
             "say sim,profile=FILE with the numbers of a drive, or sim-smr30 for a known one",
         ));
     };
-    let text = std::fs::read_to_string(&path).map_err(|e| {
+    let read = read_regular(Path::new(&path), MAX_PROFILE).and_then(|bytes| {
+        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no text"))
+    });
+    let text = read.map_err(|e| {
         Error::new(ErrorKind::NotFound, format!("the profile {path} cannot be read: {e}"))
             .hint("zoneplug's own profiles are called sim-smr30, sim-smr20, sim-smr14, sim-zns1")
             .source(e)
     })?;
     let stem = Path::new(&path).file_stem().and_then(|s| s.to_str()).unwrap_or("profile");
-    Profile::from_text(spec, stem, &text)
+    // Keys of the specification are the caller's own words, and so are errors without the file.
+    Profile::from_text(spec, stem, &text).map_err(|e| match is_foreign(Path::new(&path)) {
+        true => Error::invalid(format!("{path} is no profile, or a wrong one"))
+            .hint("a file of your own: the lines of another user's are not shown"),
+        false => e,
+    })
 }
 
 /// The deadline of commands. 0 would give them none, so it is not one.

@@ -9,10 +9,10 @@
 
 mod queue;
 
+use crate::outside::open_regular;
 use aes::cipher::KeyInit;
 use aes::{Aes128, Aes256};
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl CryptDisk {
     pub fn with_key_file(inner: Arc<dyn Device>, path: &Path) -> Result<Arc<CryptDisk>, Error> {
         let mut key = Vec::with_capacity(65);
         // No more than shows that it is too long.
-        let read = File::open(path).and_then(|f| f.take(65).read_to_end(&mut key));
+        let read = open_regular(path).and_then(|f| f.take(65).read_to_end(&mut key));
         let done = match read {
             Ok(_) => Self::new(inner, &key),
             Err(e) => Err(Error::new(

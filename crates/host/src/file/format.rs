@@ -10,11 +10,11 @@ use zoneplug_core::{Error, ErrorKind, ZoneNo};
 /// The version that this code writes, and the newest that it reads.
 pub(super) const VERSION: u32 = 1;
 /// What a disk begins with. The line ends show what a text transfer did to it.
-pub(super) const MAGIC: [u8; 16] = *b"zoneplug disk\r\n\x1a";
+pub(crate) const MAGIC: [u8; 16] = *b"zoneplug disk\r\n\x1a";
 /// A superblock, a table sector and the session are one sector each: what a power cut leaves whole.
 pub(super) const SECTOR: usize = 512;
 /// Every region begins at a multiple.
-pub(super) const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 /// The data area begins at a multiple.
 const DATA_ALIGN: u64 = 1 << 20;
 /// Where the session is.

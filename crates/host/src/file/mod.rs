@@ -51,6 +51,7 @@ pub mod testing;
 mod work;
 
 pub use check::{CheckReport, check};
+pub(crate) use format::{MAGIC, PAGE};
 pub use storage::{FileStorage, Storage};
 
 use crate::ring::{Bell, Pool, Ring};
@@ -336,6 +337,7 @@ impl FileDisk {
 /// Opens the file of a disk; for writing, with the lock.
 fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
     let failed = |e| load::io_error(format!("cannot open {}", path.display()), e);
+    crate::outside::refuse_special(path)?;
     let storage = FileStorage::open(path, write).map_err(failed)?;
     let end = Instant::now() + LOCK_PATIENCE;
     if !write {
