@@ -14,6 +14,7 @@
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
 //! | `serve/`, `status.rs`, `live.rs` | `zoneplug serve`, `status`; disks that another process serves |
 //! | `pages.rs`, `trace.rs` | `zoneplug completions`, `man`; `--trace` |
+//! | `output.rs` | files that commands make, and what they never overwrite |
 //! | `modelled.rs` | disks in virtual time: ways to open them, runs on all processors |
 //! | `bench/` | `zoneplug bench` |
 //! | `reproduce/` | `zoneplug reproduce` |
@@ -40,6 +41,7 @@ mod info;
 mod live;
 mod manage;
 mod modelled;
+mod output;
 mod pages;
 mod replay;
 mod report;
@@ -212,6 +214,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     if cli.trace {
         trace::start()?;
     }
+    output::refuse_disk_as_stdout()?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     match &cli.command {
         Command::Bench(args) => bench::run(args, &mut out)?,

@@ -1,6 +1,7 @@
 //! `zoneplug completions | man`: made from the same definitions as the parser and the help.
 
 use crate::failure::Failure;
+use crate::output::{Output, Over};
 use clap::Command;
 use clap_complete::Shell;
 use std::io::Write;
@@ -52,7 +53,7 @@ pub(crate) fn man(
         let path = dir.join(format!("{}.1", c.get_display_name().unwrap_or(c.get_name())));
         let mut text = Vec::new();
         page(c, &mut text)?;
-        std::fs::write(&path, text).map_err(|e| fail(&path, e))?;
+        Output::create(&path, Over::Files, [])?.end_with(&text)?;
         writeln!(out, "{}", path.display())?;
     }
     Ok(())

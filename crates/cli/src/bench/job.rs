@@ -2,6 +2,8 @@
 //! client of `load.rs` does in real time, and may write down what it sends.
 
 use super::work::Offsets;
+use crate::failure::Failure;
+use crate::output::Output;
 use std::cell::RefCell;
 use std::io::{BufWriter, Write};
 use zoneplug_core::zone::Geometry;
@@ -12,7 +14,7 @@ use zoneplug_sim::time::{Client, Finished, HostTimes, Io};
 pub(super) struct Trace(RefCell<Lines>);
 
 struct Lines {
-    file: BufWriter<std::fs::File>,
+    file: BufWriter<Output>,
     number: u64,
     start: Option<Nanos>,
     result: std::io::Result<()>,
@@ -20,7 +22,7 @@ struct Lines {
 
 impl Trace {
     /// A trace that is written to a file.
-    pub(super) fn new(file: std::fs::File) -> Trace {
+    pub(super) fn new(file: Output) -> Trace {
         let file = BufWriter::new(file);
         Trace(RefCell::new(Lines { file, number: 0, start: None, result: Ok(()) }))
     }
@@ -48,11 +50,13 @@ impl Trace {
         }
     }
 
-    /// The end of it.
-    pub(super) fn finish(self) -> std::io::Result<()> {
+    /// The end of it: the file takes its place.
+    pub(super) fn finish(self) -> Result<(), Failure> {
         let mut lines = self.0.into_inner();
-        lines.result?;
-        lines.file.flush()
+        let written = lines.result.and_then(|()| lines.file.flush());
+        written.map_err(|e| lines.file.get_ref().failed(&e))?;
+        let (file, _) = lines.file.into_parts();
+        file.finish()
     }
 }
 

@@ -11,6 +11,7 @@ use super::work::{Offsets, Rw, Work, max_open};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::modelled::{Modelled, layer_name, spread};
+use crate::output::{Output, Over};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -241,9 +242,7 @@ pub(super) fn run(args: &Args, modelled: &Modelled, out: &mut dyn Write) -> Resu
             )
             .hint("a trace is of one run"));
         }
-        Some(path) => Some(std::fs::File::create(path).map_err(|e| {
-            Failure::usage(format!("writing {}: {e}", path.display())).hint("another path")
-        })?),
+        Some(path) => Some(Output::create(path, Over::Files, [])?),
         None => None,
     };
     let each = Duration::from_nanos(plan.length.0);
@@ -252,9 +251,7 @@ pub(super) fn run(args: &Args, modelled: &Modelled, out: &mut dyn Write) -> Resu
     let rows = if let Some(file) = trace {
         let trace = Trace::new(file);
         let row = plan.run(&named, &ways[0], Some(&trace))?;
-        trace.finish().map_err(|e| {
-            Failure::io(format!("writing the trace: {e}")).hint("make room, or another path")
-        })?;
+        trace.finish()?;
         vec![row]
     } else {
         spread(ways.len(), |i| {

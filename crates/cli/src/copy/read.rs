@@ -4,15 +4,15 @@ use super::Transfers;
 use super::bar::Bar;
 use super::plan;
 use crate::disk::{Opened, Use};
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
+use crate::output::{Output, Over};
 use crate::window::Window;
 use crate::zones::RangeArgs;
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Sector;
-use zoneplug_host::AsyncDisk;
+use zoneplug_host::{AsyncDisk, files_of};
 
 /// Flags of `zoneplug read`.
 #[derive(Debug, clap::Args)]
@@ -30,6 +30,10 @@ pub(crate) struct ReadArgs {
 
     #[command(flatten)]
     transfers: Transfers,
+
+    /// Overwrite FILE although it is a zoneplug disk or a block device, if nobody uses it
+    #[arg(short, long)]
+    force: bool,
 }
 
 /// Runs the command.
@@ -46,14 +50,10 @@ pub(crate) fn read(args: &ReadArgs, out: &mut dyn Write) -> Result<(), Failure> 
     let len = args.range.bytes();
     let extents = plan::data(&disk.geometry, &zones, start, args.range.count, len)?;
     let total = len.unwrap_or_else(|| plan::bytes(&extents));
-    let name = args.file.display().to_string();
-    let mut sink: Box<dyn Write + '_> = if to_stdout {
-        Box::new(out)
-    } else {
-        let file = File::create(&args.file).map_err(|e| {
-            Failure::usage(format!("{name}: {e}")).hint("a file that can be written")
-        })?;
-        Box::new(file)
+    let over = if args.force { Over::Disks } else { Over::FilesUnlessForced };
+    let mut sink = match to_stdout {
+        true => Sink::Out(out),
+        false => Sink::File(Output::create(&args.file, over, files_of(&args.spec))?),
     };
     let io = AsyncDisk::new(&disk.disk, args.transfers.depth)?;
     let mut window: Window<AlignedBuf> = Window::new(usize::from(args.transfers.depth));
@@ -67,7 +67,7 @@ pub(crate) fn read(args: &ReadArgs, out: &mut dyn Write) -> Result<(), Failure> 
         left -= n as u64;
         data.resize(n, 0);
         buf.read(0, &mut data);
-        sink.write_all(&data).map_err(|e| failed(&name, e))?;
+        sink.put(&data)?;
         bar.done(n as u64);
         Ok(())
     };
@@ -85,12 +85,27 @@ pub(crate) fn read(args: &ReadArgs, out: &mut dyn Write) -> Result<(), Failure> 
         put(Some(buf))?;
     }
     drop(bar);
-    sink.flush().map_err(|e| failed(&name, e))
+    sink.finish()
 }
 
-fn failed(name: &str, e: io::Error) -> Failure {
-    if e.kind() == io::ErrorKind::BrokenPipe {
-        return Failure::new(Kind::BrokenPipe, "");
+/// Where the data go.
+enum Sink<'a> {
+    Out(&'a mut dyn Write),
+    File(Output),
+}
+
+impl Sink<'_> {
+    fn put(&mut self, data: &[u8]) -> Result<(), Failure> {
+        match self {
+            Sink::Out(out) => Ok(out.write_all(data)?),
+            Sink::File(file) => file.write_all(data).map_err(|e| file.failed(&e)),
+        }
     }
-    Failure::io(format!("writing {name}: {e}")).hint("look at the room and the rights there")
+
+    fn finish(self) -> Result<(), Failure> {
+        match self {
+            Sink::Out(out) => Ok(out.flush()?),
+            Sink::File(file) => file.finish(),
+        }
+    }
 }

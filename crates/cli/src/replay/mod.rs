@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use text::Report;
 use zoneplug_core::Error;
 use zoneplug_core::disk::Mode;
+use zoneplug_host::open_regular;
 use zoneplug_sim::time::Pace;
 use zoneplug_sim::time::trace::{Events, Fit, Format, Reader, Survey};
 
@@ -126,7 +127,7 @@ type Trace = Reader<BufReader<indicatif::ProgressBarIter<File>>>;
 impl Input<'_> {
     /// Opens it, from its beginning.
     fn open(&self) -> Result<Trace, Failure> {
-        let file = File::open(self.path).map_err(|e| self.unreadable(&e))?;
+        let file = open_regular(self.path).map_err(|e| self.unreadable(&e))?;
         let file = BufReader::with_capacity(256 << 10, self.bar.wrap_read(file));
         Ok(Reader::new(file, self.events, self.device)?)
     }

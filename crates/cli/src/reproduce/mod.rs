@@ -23,13 +23,15 @@ mod text;
 use crate::bench::group::Arena;
 use crate::bench::table::Table as Lines;
 use crate::failure::Failure;
+use crate::output::{Output, Over};
 use book::{How, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use outcome::{Report, TableReport};
 use simulate::Plan;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
+use zoneplug_host::{is_foreign, read_regular};
 use zoneplug_sim::time::{GEOMETRIES, SEEDS};
 
 /// Flags of `zoneplug reproduce`.
@@ -72,6 +74,8 @@ pub(crate) struct Args {
     picture: Option<PathBuf>,
 }
 
+/// Longest file of tables.
+const MAX_BOOK: u64 = 4 << 20;
 /// Time for a figure that is measured.
 const EACH: Duration = Duration::from_millis(500);
 const EACH_QUICK: Duration = Duration::from_millis(50);
@@ -83,12 +87,17 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if args.list {
         return list(&tables, out);
     }
+    // A file that cannot be made is no reason to compute for minutes first.
+    let begin = |path: &Option<PathBuf>| -> Result<Option<Output>, Failure> {
+        path.as_ref().map(|p| Output::create(p, Over::Files, [])).transpose()
+    };
+    let (html, picture) = (begin(&args.html)?, begin(&args.picture)?);
     let report = reproduce(&tables, args)?;
-    if let Some(path) = &args.html {
-        write_file(path, &page::page(&report))?;
+    if let Some(file) = html {
+        file.end_with(page::page(&report).as_bytes())?;
     }
-    if let Some(path) = &args.picture {
-        write_file(path, &plot::picture(&report))?;
+    if let Some(file) = picture {
+        file.end_with(plot::picture(&report).as_bytes())?;
     }
     if args.json {
         serde_json::to_writer_pretty(&mut *out, &report)?;
@@ -113,16 +122,16 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 /// The published tables, or those of a file of one's own. Its text lives as long as the program.
 fn tables(args: &Args) -> Result<Vec<Table>, Failure> {
     let Some(path) = &args.book else { return Ok(book::tables()?) };
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        Failure::usage(format!("reading {}: {e}", path.display()))
-            .hint("a file in the form of crates/cli/src/reproduce/published.txt")
-    })?;
-    Ok(book::parse(text.leak())?)
-}
-
-fn write_file(path: &PathBuf, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|e| {
-        Failure::io(format!("writing {}: {e}", path.display())).hint("another path, or make room")
+    let form = "a file in the form of crates/cli/src/reproduce/published.txt";
+    let read = read_regular(path, MAX_BOOK).and_then(|bytes| {
+        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no text"))
+    });
+    let text =
+        read.map_err(|e| Failure::usage(format!("reading {}: {e}", path.display())).hint(form))?;
+    // The lines of another user's file are not shown.
+    book::parse(text.leak()).map_err(|e| match is_foreign(path) {
+        true => Failure::usage(format!("{} makes no sense", path.display())).hint(form),
+        false => e.into(),
     })
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod copy;
+mod files;
 mod serve;
 mod terminal;
 mod timed;

@@ -1,0 +1,227 @@
+//! Files that commands make: `read DISK FILE`, `bench --write-trace`, `reproduce --html`, `man DIR`. A file is written beside its
+//! place and takes it when it is complete, so that what was there stays if the command fails. A zoneplug disk or a block device is
+//! never replaced or written, unless the caller said so.
+
+use crate::failure::{Failure, Kind};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use zoneplug_host::is_disk_file;
+
+/// What may be overwritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// Files, but no disk. The command has no flag for it.
+    Files,
+    /// The same, and the command has `--force`.
+    FilesUnlessForced,
+    /// Also a disk that nobody uses (`--force`).
+    Disks,
+}
+
+/// A file that is being made.
+pub(crate) struct Output {
+    name: String,
+    to: To,
+}
+
+enum To {
+    Stdout(io::Stdout),
+    /// A pipe, a terminal, a device, or what a descriptor of the caller leads to.
+    There(File),
+    /// Written beside `place`, which it takes at the end.
+    Beside {
+        file: File,
+        beside: PathBuf,
+        place: PathBuf,
+    },
+}
+
+/// Whether two are one file.
+fn same(a: &Metadata, b: &Metadata) -> bool {
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Whether a path leads through the descriptors of a process.
+fn is_descriptor(path: &Path) -> bool {
+    ["/dev/fd", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/proc"]
+        .iter()
+        .any(|p| path.starts_with(p))
+}
+
+impl Output {
+    /// Begins the file at `path`; `-` is standard output. `from`: files that are read meanwhile, which are never overwritten.
+    pub(crate) fn create<'a>(
+        path: &Path,
+        over: Over,
+        from: impl IntoIterator<Item = &'a Path>,
+    ) -> Result<Output, Failure> {
+        let name = path.display().to_string();
+        let stdout = || Output { name: "the output".to_owned(), to: To::Stdout(io::stdout()) };
+        if path.as_os_str() == "-" {
+            return Ok(stdout());
+        }
+        let fail = |e: io::Error| {
+            Failure::usage(format!("{name}: {e}"))
+                .hint("a file that can be written, or - for stdout")
+        };
+        let there = match std::fs::metadata(path) {
+            Ok(meta) => Some(meta),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(fail(e)),
+        };
+        let Some(there) = there else {
+            // A link that leads nowhere is followed, as by any other program.
+            let place = std::fs::read_link(path).map_or_else(
+                |_| path.to_owned(),
+                |to| path.parent().unwrap_or(Path::new("")).join(to),
+            );
+            return Self::beside(name, place, None);
+        };
+        let t = there.file_type();
+        if t.is_dir() {
+            return Err(Failure::usage(format!("{name} is a directory")).hint("name a file"));
+        }
+        if t.is_block_device() {
+            return Ok(Output { to: To::There(Self::device(path, &name, over)?), name });
+        }
+        if t.is_file() {
+            let mut sources = from.into_iter().filter_map(|p| std::fs::metadata(p).ok());
+            if sources.any(|s| same(&s, &there)) {
+                return Err(Failure::usage(format!("{name} is the disk that is read"))
+                    .hint("another file, or - for stdout"));
+            }
+            refuse_disk(path, &name, over)?;
+        }
+        if std::fs::metadata("/dev/stdout").is_ok_and(|out| same(&out, &there)) {
+            return Ok(stdout());
+        }
+        if t.is_file() && !is_descriptor(path) {
+            let place = std::fs::canonicalize(path).map_err(fail)?;
+            return Self::beside(name, place, Some(&there));
+        }
+        let mut how = OpenOptions::new();
+        let file = how.write(true).truncate(t.is_file()).open(path).map_err(fail)?;
+        Ok(Output { name, to: To::There(file) })
+    }
+
+    /// A block device, as the only one to use it.
+    fn device(path: &Path, name: &str, over: Over) -> Result<File, Failure> {
+        if over != Over::Disks {
+            return Err(Failure::new(Kind::Device, format!("{name} is a block device"))
+                .hint(hint(over, "a file, or - for stdout")));
+        }
+        let flags = rustix::fs::OFlags::EXCL.bits() as i32;
+        OpenOptions::new().write(true).custom_flags(flags).open(path).map_err(|e| {
+            let what = match e.kind() {
+                io::ErrorKind::ResourceBusy => format!("{name} is in use"),
+                _ => format!("{name}: {e}"),
+            };
+            Failure::new(Kind::Device, what).hint("a device that is not mounted, as root")
+        })
+    }
+
+    fn beside(name: String, place: PathBuf, there: Option<&Metadata>) -> Result<Output, Failure> {
+        let mut beside = place.file_name().unwrap_or_default().to_owned();
+        beside.push(format!(".{}.part", std::process::id()));
+        let beside = place.with_file_name(beside);
+        let fail = |e: io::Error| {
+            Failure::usage(format!("{name}: {} cannot be made: {e}", beside.display()))
+                .hint("a directory that can be written: a file is made beside and then renamed; or - for stdout")
+        };
+        let file = OpenOptions::new().write(true).create_new(true).open(&beside).map_err(fail)?;
+        if let Some(there) = there {
+            // The new file is the old one's to everybody, as far as this user may arrange it.
+            let _ = std::os::unix::fs::fchown(&file, Some(there.uid()), Some(there.gid()));
+            file.set_permissions(Permissions::from_mode(there.mode() & 0o7777)).map_err(fail)?;
+        }
+        Ok(Output { name, to: To::Beside { file, beside, place } })
+    }
+
+    /// Writes all of it, and ends.
+    pub(crate) fn end_with(mut self, text: &[u8]) -> Result<(), Failure> {
+        self.write_all(text).map_err(|e| self.failed(&e))?;
+        self.finish()
+    }
+
+    /// The failure to write to it.
+    pub(crate) fn failed(&self, e: &io::Error) -> Failure {
+        if e.kind() == io::ErrorKind::BrokenPipe {
+            return Failure::new(Kind::BrokenPipe, "");
+        }
+        Failure::io(format!("writing {}: {e}", self.name))
+            .hint("look at the room and the rights there")
+    }
+
+    /// All is written: the file takes its place.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        self.flush().map_err(|e| self.failed(&e))?;
+        if let To::Beside { beside, place, .. } = &self.to {
+            std::fs::rename(beside, place).map_err(|e| self.failed(&e))?;
+            // It has its name: nothing is left to be removed.
+            self.to = To::Stdout(io::stdout());
+        }
+        Ok(())
+    }
+}
+
+fn hint(over: Over, otherwise: &str) -> String {
+    match over {
+        Over::FilesUnlessForced => format!("{otherwise}; --force to lose what is on it"),
+        _ => otherwise.to_owned(),
+    }
+}
+
+/// Refuses a file that is a disk, or with `--force` one that is in use.
+fn refuse_disk(path: &Path, name: &str, over: Over) -> Result<(), Failure> {
+    // One that may not be read may be one.
+    if is_disk_file(path).is_ok_and(|is| !is) {
+        return Ok(());
+    }
+    if over != Over::Disks {
+        return Err(Failure::new(Kind::Device, format!("{name} is a zoneplug disk"))
+            .hint(hint(over, "another file; rm removes a disk that is not needed any more")));
+    }
+    use zoneplug_host::file::{Access, FileDisk};
+    match FileDisk::open(path, Access::ReadWrite) {
+        Err(e) if e.kind() == zoneplug_core::ErrorKind::Busy => Err(Failure::from(e)),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to write to standard output if that is a disk: `zoneplug info >> disk.zbd`.
+pub(crate) fn refuse_disk_as_stdout() -> Result<(), Failure> {
+    let stdout = Path::new("/proc/self/fd/1");
+    let is_file = std::fs::metadata(stdout).is_ok_and(|m| m.is_file() && m.len() > 0);
+    // One that may not be opened anew was given to us all the same.
+    if !is_file || !is_disk_file(stdout).unwrap_or(false) {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Device, "standard output is a zoneplug disk").hint("another file"))
+}
+
+impl Write for Output {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match &mut self.to {
+            To::Stdout(out) => out.write(buf),
+            To::There(file) | To::Beside { file, .. } => file.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.to {
+            To::Stdout(out) => out.flush(),
+            To::There(file) | To::Beside { file, .. } => file.flush(),
+        }
+    }
+}
+
+impl Drop for Output {
+    /// What is not complete does not take its place.
+    fn drop(&mut self) {
+        if let To::Beside { beside, .. } = &self.to {
+            let _ = std::fs::remove_file(beside);
+        }
+    }
+}
