@@ -120,7 +120,7 @@ impl<D: Drive> Shared<D> {
 
 #[derive(Debug)]
 pub(crate) struct DriveQueue<D: Drive> {
-    /// Before everything else that a drop ends: memory of commands stays until the ring is empty.
+    /// Before everything else that a drop ends: it waits until neither the kernel nor a thread uses the commands' memory.
     inbox: Inbox<Outcome, D::Sqe, D::Cqe>,
     shared: Arc<Shared<D>>,
     depth: usize,
@@ -237,6 +237,7 @@ impl<D: Drive> Queue for DriveQueue<D> {
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
         self.seen = now;
         self.advance();
+        assert!(!self.inbox.is_broken(), "a thread of the device has panicked");
         self.held -= self.done.len();
         if done.is_empty() {
             std::mem::swap(&mut self.done, done);
@@ -268,9 +269,132 @@ impl<D: Drive> Queue for DriveQueue<D> {
 impl<D: Drive> Drop for DriveQueue<D> {
     /// Waits for what is in flight: the kernel uses the memory of the commands.
     fn drop(&mut self) {
-        while self.in_flight() > 0 {
+        while self.in_flight() > 0 && !self.inbox.is_broken() {
             self.inbox.wait();
             self.advance();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use io_uring::{cqueue, opcode, types};
+    use std::io::{PipeReader, PipeWriter, Write, pipe};
+    use std::os::fd::AsRawFd;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+    use zoneplug_core::{Op, Sector};
+
+    const WHILE: Duration = Duration::from_millis(200);
+
+    /// A drive that panics when the command at sector 0 is answered. That one reads a pipe, the one at 1 another; the one at 2 is
+    /// a thread's, for a while; the thread panics with the one at 3.
+    #[derive(Debug)]
+    struct Pipes {
+        pipes: [PipeReader; 2],
+        thread_done: AtomicBool,
+    }
+
+    impl Worker for Pipes {
+        type Work = u64;
+        type Answer = Outcome;
+
+        fn run(&self, jobs: Vec<Job<Pipes>>) {
+            for job in jobs {
+                assert!(job.work != 3, "a thread panics on purpose");
+                std::thread::sleep(WHILE);
+                self.thread_done.store(true, Ordering::SeqCst);
+                job.mailbox.push(job.slot, Status::Ok.into());
+            }
+        }
+    }
+
+    // SAFETY: the entries are of memory that is never freed.
+    unsafe impl Drive for Pipes {
+        type Sqe = squeue::Entry;
+        type Cqe = cqueue::Entry;
+        type State = ();
+
+        fn step(&self, slot: &mut Slot<()>, event: Event) -> Step<squeue::Entry, u64> {
+            let at = slot.command().sector.0;
+            match event {
+                Event::Begin if at > 1 => Step::Work(at),
+                Event::Begin => {
+                    let byte = Box::leak(Box::new(0u8));
+                    let fd = types::Fd(self.pipes[at as usize].as_raw_fd());
+                    Step::Ring(opcode::Read::new(fd, byte, 1).build())
+                }
+                Event::Reply(_) if at == 0 => panic!("a drive panics on purpose"),
+                Event::Reply(_) => Step::Done(Status::Ok),
+            }
+        }
+
+        fn fd(&self) -> RawFd {
+            self.pipes[0].as_raw_fd()
+        }
+    }
+
+    /// A queue with these commands in flight, its drive, and what the pipes are written with.
+    fn queue(sectors: &[u64]) -> (Box<dyn Queue>, Arc<Shared<Pipes>>, [PipeWriter; 2]) {
+        let ((a, to_a), (b, to_b)) = (pipe().unwrap(), pipe().unwrap());
+        let drive = Pipes { pipes: [a, b], thread_done: AtomicBool::new(false) };
+        let shared = Shared::new(drive, "zoneplug-pipes", 1).unwrap();
+        let mut q = shared.open_queue(4, Waker::noop().clone()).unwrap();
+        let command = |&s| Command::without_data(Op::Flush, Sector(s), 0);
+        let mut commands: Commands = sectors.iter().map(command).collect();
+        q.submit(Nanos(0), &mut commands);
+        assert!(commands.is_empty());
+        (q, shared, [to_a, to_b])
+    }
+
+    /// The kernel uses a command's memory until it has answered, whatever becomes of the queue.
+    #[test]
+    fn a_panic_while_a_queue_is_dropped_leaves_nothing_on_the_ring() {
+        let (q, _shared, [mut a, mut b]) = queue(&[0, 1]);
+        a.write_all(&[1]).unwrap();
+        let answered = Arc::new(AtomicBool::new(false));
+        let says = answered.clone();
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(WHILE);
+            says.store(true, Ordering::SeqCst);
+            b.write_all(&[1]).unwrap();
+        });
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(q))).is_err(), "it panics");
+        assert!(answered.load(Ordering::SeqCst), "the drop has waited for the other command");
+        late.join().unwrap();
+    }
+
+    #[test]
+    fn a_panic_while_a_queue_is_dropped_leaves_nothing_with_a_thread() {
+        let (q, shared, [mut a, _b]) = queue(&[0, 2]);
+        a.write_all(&[1]).unwrap();
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(q))).is_err(), "it panics");
+        assert!(shared.drive.thread_done.load(Ordering::SeqCst), "the drop has waited for it");
+    }
+
+    /// What a thread panics with is never answered: the queue panics in its turn, which those who watch it know how to handle, and
+    /// the thread goes on.
+    #[test]
+    fn a_thread_that_panics_is_a_queue_that_panics() {
+        let (mut q, shared, _pipes) = queue(&[3]);
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            while std::time::Instant::now() < end {
+                q.poll(Nanos(0), &mut Commands::new());
+            }
+        }));
+        assert!(polled.is_err(), "the command is never done");
+        drop(q);
+        let mut q = shared.open_queue(4, Waker::noop().clone()).unwrap();
+        let (mut commands, mut done) = (Commands::new(), Commands::new());
+        commands.push_back(Command::without_data(Op::Flush, Sector(2), 0));
+        q.submit(Nanos(0), &mut commands);
+        while done.is_empty() {
+            assert!(std::time::Instant::now() < end, "there is no thread any more");
+            q.poll(Nanos(0), &mut done);
+        }
+        assert!(done[0].status.is_ok());
     }
 }

@@ -35,7 +35,7 @@ struct Slot {
 
 #[derive(Debug)]
 pub(super) struct FileQueue {
-    /// Before everything else that a drop ends: memory of commands stays until the ring is empty.
+    /// Before everything else that a drop ends: it waits until neither the kernel nor a thread uses the commands' memory.
     inbox: Inbox<Answer>,
     shared: Arc<Shared>,
     depth: usize,
@@ -325,6 +325,7 @@ impl Queue for FileQueue {
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
         self.seen = now;
         self.advance();
+        assert!(!self.inbox.is_broken(), "a thread of the device has panicked");
         self.held -= self.done.len();
         if done.is_empty() {
             std::mem::swap(&mut self.done, done);
@@ -359,7 +360,7 @@ impl Drop for FileQueue {
     /// Waits for what is in flight: the kernel uses the memory of the commands.
     fn drop(&mut self) {
         self.waiting.clear();
-        while self.in_flight() > 0 {
+        while self.in_flight() > 0 && !self.inbox.is_broken() {
             self.inbox.wait();
             self.advance();
         }

@@ -6,8 +6,12 @@ use io_uring::{cqueue, squeue};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
+
+/// How long a drop sleeps until it looks again whether threads have answered.
+const MOMENT: Duration = Duration::from_micros(50);
 
 /// What has happened to an operation.
 #[derive(Debug)]
@@ -32,12 +36,20 @@ where
     mailbox: Arc<Mailbox<A>>,
     /// Taken from the mailbox.
     answers: VecDeque<(u32, A)>,
+    /// A thread has panicked with a job of this queue: that one has no answer.
+    broken: bool,
 }
 
 impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Inbox<A, S, C> {
     /// With a mailbox alone.
     pub(crate) fn new(waker: Waker) -> Inbox<A, S, C> {
-        Inbox { ring: None, bell: None, mailbox: Mailbox::new(waker), answers: VecDeque::new() }
+        Inbox {
+            ring: None,
+            bell: None,
+            mailbox: Mailbox::new(waker),
+            answers: VecDeque::new(),
+            broken: false,
+        }
     }
 
     /// With a ring too.
@@ -67,10 +79,15 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Inbox<A, S, C> {
         if let Some(a) = self.ring.as_mut().and_then(Ring::answer) {
             return Some((a.id as u32, Reply::Ring { result: a.result, extra: a.extra }));
         }
-        if self.answers.is_empty() {
-            self.mailbox.take(&mut self.answers);
+        if self.answers.is_empty() && self.mailbox.take(&mut self.answers) {
+            self.broken |= self.mailbox.is_broken();
         }
         self.answers.pop_front().map(|(i, answer)| (i, Reply::Worked(answer)))
+    }
+
+    /// Whether a thread has panicked with a job of this queue, which is never answered.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// Whether a thread has answered.
@@ -109,15 +126,22 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Inbox<A, S, C> {
     pub(crate) fn wait(&mut self) {
         match &mut self.ring {
             Some(ring) if ring.in_flight() > 0 => ring.wait(),
-            _ => std::thread::sleep(Duration::from_micros(50)),
+            _ => std::thread::sleep(MOMENT),
         }
     }
 }
 
 impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Drop for Inbox<A, S, C> {
+    /// Waits for the threads that have a job of this queue: they use its memory. (The ring waits for the kernel.) None has one
+    /// unless the queue's own drop was cut short by a panic.
     fn drop(&mut self) {
         if let Some((bell, id)) = &self.bell {
             bell.leave(*id);
         }
+        // Each job has a handle.
+        while Arc::strong_count(&self.mailbox) > 1 {
+            std::thread::sleep(MOMENT);
+        }
+        std::sync::atomic::fence(Ordering::Acquire);
     }
 }

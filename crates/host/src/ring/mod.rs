@@ -177,3 +177,14 @@ impl<S: squeue::EntryMarker, C: Completion> Ring<S, C> {
         self.ring.as_raw_fd()
     }
 }
+
+impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Drop for Ring<S, C> {
+    /// The kernel uses the memory of what is in flight until it has answered. A queue ends its operations itself; this is for one
+    /// whose own drop was cut short by a panic, since closing a ring waits for nothing.
+    fn drop(&mut self) {
+        while self.in_flight > 0 {
+            let _ = self.ring.submit_and_wait(1);
+            self.in_flight -= self.ring.completion().count() as u32;
+        }
+    }
+}

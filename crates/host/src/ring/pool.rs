@@ -24,6 +24,8 @@ pub(crate) struct Mailbox<A> {
     full: AtomicBool,
     /// The next answer wakes.
     armed: AtomicBool,
+    /// A thread has panicked: an answer will never be there.
+    broken: AtomicBool,
     waker: Waker,
 }
 
@@ -33,6 +35,7 @@ impl<A> Mailbox<A> {
             answers: Mutex::new(VecDeque::new()),
             full: AtomicBool::new(false),
             armed: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
             waker,
         })
     }
@@ -45,21 +48,34 @@ impl<A> Mailbox<A> {
     pub(crate) fn push(&self, slot: u32, answer: A) {
         lock(&self.answers).push_back((slot, answer));
         self.full.store(true, Ordering::SeqCst);
-        if self.armed.swap(false, Ordering::SeqCst) {
-            self.wake();
-        }
+        self.ring();
+    }
+
+    /// Tells the queue, as its next answer, that it will lack one.
+    #[cold]
+    fn spoil(&self) {
+        self.broken.store(true, Ordering::SeqCst);
+        self.full.store(true, Ordering::SeqCst);
+        self.ring();
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn take(&self, into: &mut VecDeque<(u32, A)>) {
-        if self.is_full() {
+    /// Takes the answers. False: there was nothing to take.
+    pub(crate) fn take(&self, into: &mut VecDeque<(u32, A)>) -> bool {
+        let full = self.is_full();
+        if full {
             let mut answers = lock(&self.answers);
             self.full.store(false, Ordering::SeqCst);
             into.append(&mut answers);
         }
+        full
     }
 
     /// Whether somebody sleeps until the next answer.
@@ -203,7 +219,10 @@ fn work<W: Worker>(bench: &Bench<W>, worker: &W) {
                 jobs = bench.some.wait(jobs).unwrap_or_else(PoisonError::into_inner);
             }
         };
-        worker.run(batch);
+        let mailboxes: Vec<_> = batch.iter().map(|job| job.mailbox.clone()).collect();
+        if harmless(|| worker.run(batch)).is_none() {
+            mailboxes.iter().for_each(|m| m.spoil());
+        }
     }
 }
 
