@@ -34,6 +34,7 @@ struct Lane {
 }
 
 /// What belongs to one fio job. Used by the job's thread only.
+#[derive(Default)]
 struct Job {
     units: usize,
     /// fio's files, and the lane of each.
@@ -43,6 +44,13 @@ struct Job {
     events: Vec<usize>,
     /// Set when fio's memory did not look as expected: nothing is done then.
     broken: bool,
+}
+
+impl Drop for Job {
+    /// However a job ends, fio uses its memory for something else afterwards.
+    fn drop(&mut self) {
+        self.settle();
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -93,19 +101,13 @@ pub(super) unsafe extern "C" fn init(td: *mut c_void) -> c_int {
                  add --thread, so that jobs are threads of the main process");
             return libc::EINVAL;
         }
-        let job = Box::new(Job {
-            units: 0,
-            files: Vec::new(),
-            lanes: Vec::new(),
-            events: Vec::new(),
-            broken: false,
-        });
-        let p = Box::into_raw(job);
-        if let Some(old) = lock(&e.jobs).insert(td as usize, JobPtr(p)) {
+        let p = Box::into_raw(Box::new(Job::default()));
+        let old = lock(&e.jobs).insert(td as usize, JobPtr(p));
+        CURRENT.set((td as usize, p));
+        if let Some(old) = old {
             // SAFETY: made here, and not used any more.
             drop(unsafe { Box::from_raw(old.0) });
         }
-        CURRENT.set((td as usize, p));
         0
     })
 }
@@ -153,8 +155,7 @@ pub(super) unsafe extern "C" fn cleanup(td: *mut c_void) {
         let gone = lock(&e.jobs).remove(&(td as usize));
         if let Some(p) = gone {
             // SAFETY: made in `init`; fio is done with the job.
-            let mut job = unsafe { Box::from_raw(p.0) };
-            job.settle();
+            drop(unsafe { Box::from_raw(p.0) });
         }
     });
 }
@@ -173,16 +174,7 @@ impl Job {
         let at = match self.lanes.iter().position(|l| Arc::ptr_eq(&l.device, &device)) {
             Some(at) => at,
             None => {
-                let depth = self.units.max(1);
-                self.lanes.push(Lane {
-                    client: device.client(depth)?,
-                    device,
-                    pool: BioPool::new(depth),
-                    batch: Bios::with_capacity(depth),
-                    fresh: 0,
-                    done: Bios::with_capacity(depth),
-                    in_flight: 0,
-                });
+                self.lanes.push(Lane::new(device, self.units.max(1))?);
                 self.lanes.len() - 1
             }
         };
@@ -219,6 +211,18 @@ impl Job {
 }
 
 impl Lane {
+    fn new(device: Arc<Device>, depth: usize) -> Result<Lane, String> {
+        Ok(Lane {
+            client: device.client(depth)?,
+            device,
+            pool: BioPool::new(depth),
+            batch: Bios::with_capacity(depth),
+            fresh: 0,
+            done: Bios::with_capacity(depth),
+            in_flight: 0,
+        })
+    }
+
     /// Tells fio of the units that are about to be submitted.
     fn note_submission(&mut self, e: &Engine, td: *mut c_void) {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -474,5 +478,29 @@ pub(super) unsafe extern "C" fn event(td: *mut c_void, nth: c_int) -> *mut c_voi
         Some(u) => u as *mut c_void,
         // fio follows the pointer without a look; there is no way to say no.
         None => std::process::abort(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zoneplug_buf::AlignedBuf;
+    use zoneplug_core::{Bio, Sector};
+
+    /// `init` drops the job that it finds in the place of the new one, and `cleanup` its own: either way the device is done with
+    /// fio's memory afterwards.
+    #[test]
+    fn a_job_that_is_dropped_waits_for_what_is_in_flight() {
+        let device = Arc::new(Device::open("mem,zones=4,zone-size=1M,latency=100ms").unwrap());
+        let mut lane = Lane::new(device, 4).unwrap();
+        let buf = AlignedBuf::zeroed(4096);
+        // SAFETY: the buffer outlives the job, which is what is tested.
+        let bio = Bio::with_buf(Op::Read, Sector(0), 8, unsafe { buf.io() });
+        lane.client.submit(&mut Bios::from([bio]));
+        let mut job = Job::default();
+        job.lanes.push(lane);
+        let start = Instant::now();
+        drop(job);
+        assert!(start.elapsed() >= Duration::from_millis(90), "the read is still in flight");
     }
 }
