@@ -32,9 +32,14 @@ impl Open {
         Open::new(CutStorage::create(&options()).unwrap())
     }
 
+    /// The storage that another process finds when this one is killed.
+    fn left(&self) -> Arc<CutStorage> {
+        self.storage.after_kill(self.storage.moments())
+    }
+
     /// The same disk after its process was killed.
     fn killed(&self) -> Open {
-        Open::new(self.storage.after_kill(self.storage.moments()))
+        Open::new(self.left())
     }
 
     /// The same disk after a power cut that left only what was synced.
@@ -144,5 +149,127 @@ fn a_commit_that_fails_changes_no_data() {
         assert_eq!(d.zone(2).2, [1, 2, 3, 0], "{op:?}");
         // The power cut took the record of the reset with it, so all of the data must still be there.
         assert_eq!(d.cut().zone(2), (Condition::Closed, 3, [1, 2, 3, 0]), "{op:?}");
+    }
+}
+
+/// Appends and a flush that fails, in every way that pages can be lost, for every sync of the flush. The next process
+/// shows only what is on the medium, in whatever order memory is short, and what it flushes stays.
+#[test]
+fn what_a_failed_sync_lost_is_never_shown() {
+    let mut lost = 0;
+    for seed in 0..40 {
+        for (after, times) in [(0, 1), (1, 1), (0, 3), (0, 99), (1, 99)] {
+            for early in [false, true] {
+                let mut d = Open::made();
+                assert_eq!((d.write(2, 0, 1), d.flush()), (Status::Ok, Status::Ok));
+                assert_eq!((d.write(2, 1, 2), d.write(17, 0, 3)), (Status::Ok, Status::Ok));
+                d.storage.fail_some_syncs(after, times, seed);
+                assert_eq!(d.flush(), Status::Io);
+                assert_eq!(d.write(2, 2, 9), Status::Io);
+                // Reads go on.
+                assert_eq!(d.zone(2).2, [1, 2, 0, 0]);
+                let what = format!("seed {seed}, {times} syncs after {after}, evicted {early}");
+                let next = d.left();
+                if early && times < 99 {
+                    next.evict(0);
+                }
+                assert!(next.check(false).unwrap().problems > 0, "{what}");
+                let mut now = Open::new(next);
+                assert!(
+                    now.disk.notices()[0].contains("could not make its writes durable"),
+                    "{what}"
+                );
+                let shown = [now.zone(2), now.zone(17)];
+                lost += u32::from(shown[0].1 == 1);
+                assert!(shown[0].1 >= 1 && shown[0].2[0] == 1, "{what}: {shown:?}");
+                assert_eq!(now.flush(), Status::Ok);
+                now.storage.evict(0);
+                assert_eq!([now.zone(2), now.zone(17)], shown, "{what}: evicted");
+                assert_eq!([now.cut().zone(2), now.cut().zone(17)], shown, "{what}: a power cut");
+                // It is as good as new.
+                let at = shown[0].1 as u32;
+                assert_eq!((now.write(2, at, 7), now.flush()), (Status::Ok, Status::Ok));
+                assert_eq!(now.cut().zone(2).1, u64::from(at) + 1, "{what}");
+                assert_eq!(now.left().check(false).unwrap().problems, 0, "{what}");
+            }
+        }
+    }
+    assert!(lost > 0, "no seed lost anything");
+}
+
+/// The process is killed in the sync that fails, so that nobody was told; or the kernel failed before any sync.
+#[test]
+fn what_nobody_was_told_is_lost_is_never_shown() {
+    for seed in 0..40 {
+        for silent in [false, true] {
+            for early in [false, true] {
+                let mut d = Open::made();
+                assert_eq!((d.write(2, 0, 1), d.flush()), (Status::Ok, Status::Ok));
+                assert_eq!((d.write(2, 1, 2), d.write(17, 0, 3)), (Status::Ok, Status::Ok));
+                if silent {
+                    d.storage.fail_writing_back(seed);
+                } else {
+                    d.storage.fail_some_syncs(0, 1, seed);
+                    assert_eq!(d.flush(), Status::Io);
+                }
+                let what = format!("seed {seed}, silent {silent}, evicted {early}");
+                let moment = d.storage.first_failure().unwrap() + 1;
+                let next = d.storage.after_kill(moment);
+                if early {
+                    next.evict(0);
+                }
+                if silent {
+                    // The first sync says it, and then nobody may believe what is in memory.
+                    let e = next.open(Access::ReadWrite).unwrap_err();
+                    assert!(e.to_string().contains("cannot make durable"), "{what}: {e}");
+                }
+                let mut now = Open::new(next);
+                let shown = [now.zone(2), now.zone(17)];
+                if !silent && !early {
+                    // Memory still has it.
+                    assert_eq!(shown[0], (Condition::Closed, 2, [1, 2, 0, 0]), "{what}");
+                    assert_eq!(shown[1], (Condition::Closed, 1, [3, 0, 0, 0]), "{what}");
+                }
+                for (zone, was) in [(2, [1, 2, 0, 0]), (17, [3, 0, 0, 0])] {
+                    let (_, blocks, data) = now.zone(zone);
+                    let blocks = blocks as usize;
+                    assert_eq!(data[..blocks], was[..blocks], "{what}: zone {zone}");
+                }
+                assert_eq!(now.flush(), Status::Ok);
+                now.storage.evict(0);
+                assert_eq!([now.zone(2), now.zone(17)], shown, "{what}: evicted");
+                assert_eq!([now.cut().zone(2), now.cut().zone(17)], shown, "{what}: a power cut");
+            }
+        }
+    }
+}
+
+/// A repair gives no space back that the table on the medium still needs.
+#[test]
+fn a_repair_makes_durable_what_it_builds_on() {
+    let mut d = Open::made();
+    for block in 0..3 {
+        assert_eq!(d.write(2, block, block as u8 + 1), Status::Ok);
+    }
+    assert_eq!(d.flush(), Status::Ok);
+    let begin = d.storage.moments();
+    assert_eq!(d.manage(Op::ZoneReset, 2), Status::Ok);
+    // Killed at each moment of the reset, repaired, and the power is cut at each moment of the repair: holes are in the
+    // journal of the file system before anything else is on the medium.
+    for moment in begin..=d.storage.moments() {
+        let killed = d.storage.after_kill(moment);
+        killed.check(true).unwrap();
+        for cut in 0..=killed.moments() {
+            let kept = killed.after_cut(cut, &mut || Left::Nothing);
+            let holes = killed.after_cut_with_holes(cut);
+            for (after, what) in [(kept, "nothing"), (holes, "holes")] {
+                let shown = Open::new(after).zone(2);
+                let whole = (Condition::Closed, 3, [1, 2, 3, 0]);
+                assert!(
+                    shown == whole || shown == EMPTY,
+                    "{moment}, {cut}, {what} left: {shown:?}"
+                );
+            }
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Checks a disk that nobody writes, and repairs it: superblocks, table, notes, space that belongs to no data.
 
-use super::format::{GROUP, NOTE, Record, SECTOR, encode_table};
+use super::format::{GROUP, NOTE, Note, Record, SECTOR, SESSION_AT, Session, encode_table};
 use super::load::{self, Head, Zones, io_error};
 use super::open_file;
+use super::recover;
 use super::state::is_resettable;
 use super::storage::Storage;
 use std::path::Path;
@@ -55,6 +56,17 @@ pub(super) fn notices(head: &Head, zones: &Zones) -> Vec<String> {
             "both copies of table sector {group} are damaged: zones {first} to {last} are offline"
         ));
     }
+    if let Some(failure) = zones.failure() {
+        let e = std::io::Error::from_raw_os_error(failure as i32);
+        lines.push(format!(
+            "the last writer could not make its writes durable ({e}): what it wrote after its last flush is lost"
+        ));
+    }
+    for zone in &zones.short {
+        lines.push(format!(
+            "zone {zone}: writes of the last process never reached the medium; it ends before the first of them"
+        ));
+    }
     for zone in &zones.impossible {
         lines.push(format!("zone {zone} has an impossible record in the table: it is offline"));
     }
@@ -84,7 +96,11 @@ pub(super) fn check_in(
 ) -> Result<CheckReport, Error> {
     let failed = |e| io_error(format!("cannot check {what}"), e);
     let head = load::head(storage, what)?;
-    let zones = load::zones(storage, &head).map_err(failed)?;
+    let zones = match repair {
+        // Nothing is built on what may not be on the medium, and no space is given back that the medium's table needs.
+        true => recover::zones(storage, &head, what)?,
+        false => load::zones(storage, &head).map_err(failed)?,
+    };
     let mut report = CheckReport { zones: zones.table.len() as u32, ..CheckReport::default() };
     let id = head.sup.identity(zones.session.map_or(0, |s| s.opened));
     report.lines.push(format!(
@@ -95,12 +111,21 @@ pub(super) fn check_in(
     let found = notices(&head, &zones);
     report.problems = found.len() as u32;
     report.lines.extend(found);
-    if repair && report.problems > 0 {
-        report.repaired = mend(storage, &head, &zones, &mut report.lines).map_err(failed)?;
+    if !repair {
+        space(storage, &head, &zones, false, &mut report);
+        return Ok(report);
     }
-    space(storage, &head, &zones, repair, &mut report);
-    if repair {
-        storage.sync().map_err(failed)?;
+    let repaired = (|| {
+        if report.problems > 0 {
+            report.repaired = mend(storage, &head, &zones, &mut report.lines)?;
+        }
+        space(storage, &head, &zones, true, &mut report);
+        storage.sync()
+    })();
+    if let Err(e) = repaired {
+        // Nobody knows what of it is durable.
+        let _ = recover::void(storage, zones.session, recover::errno(&e));
+        return Err(failed(e));
     }
     Ok(report)
 }
@@ -112,6 +137,9 @@ fn closed(storage: &dyn Storage, zones: &Zones) -> String {
         "it was never opened for writing".to_owned()
     } else if !zones.is_unclean() {
         "it was closed".to_owned()
+    } else if zones.failure().is_some() {
+        "its last writer could not make its writes durable; what was flushed before is there"
+            .to_owned()
     } else if zones.process_died(storage.boot_id()) {
         format!(
             "it is open, or its last writer died; {newer} zones have writes that the table lacks"
@@ -130,6 +158,14 @@ fn mend(
     lines: &mut Vec<String>,
 ) -> std::io::Result<u32> {
     let mut repaired = 0;
+    // A repair that is cut off or killed leaves no disk that says that it was closed.
+    let open =
+        Session { closed: false, failure: 0, boot: [0; 16], ..zones.session.unwrap_or_default() };
+    let session = |s: Session| storage.write_at(SESSION_AT, &s.encode());
+    if !zones.is_unclean() {
+        session(open)?;
+        storage.sync()?;
+    }
     for (good, at) in head.copies.into_iter().zip(head.layout.supers()) {
         if !good {
             storage.write_at(at, &head.sup.encode())?;
@@ -164,6 +200,23 @@ fn mend(
             storage.sync()?;
         }
         lines.push(format!("repaired: table sector {group} was written again"));
+        repaired += 1;
+    }
+    for &zone in &zones.short {
+        let Some(Session { id: session, .. }) = zones.session else { continue };
+        let Record { wp, generation, writes, .. } = zones.live[zone as usize];
+        let note = Note { wp, generation, writes, session };
+        storage.write_at(head.layout.note(zone), &note.encode())?;
+        lines.push(format!("repaired: zone {zone} ends where its data does"));
+        repaired += 1;
+    }
+    storage.sync()?;
+    if zones.failure().is_some() || !zones.is_unclean() {
+        session(Session { closed: true, ..open })?;
+        storage.sync()?;
+    }
+    if zones.failure().is_some() {
+        lines.push("repaired: the disk is what its last flush left".to_owned());
         repaired += 1;
     }
     let gone = zones.impossible.len() as u32;

@@ -3,6 +3,7 @@
 //! back all follow that plan, and nothing else.
 
 use super::format::{GROUP, Record, SESSION_AT, Session, encode_table};
+use super::recover;
 use super::state::{Core, State, is_resettable, lock, status_of};
 use std::io;
 use zoneplug_core::zone::Condition;
@@ -129,15 +130,15 @@ impl Plan {
 }
 
 impl Core {
-    /// Makes what was recovered durable, then begins a session: from then on the notes of the last one are void.
-    pub(super) fn take_over(&self, live: &[Record], unclean: bool) -> io::Result<()> {
+    /// Puts what was recovered into the table, then begins a session: from then on the notes of the last one are void.
+    /// What was recovered is durable (`recover.rs`).
+    pub(super) fn take_over(&self, live: &[Record], last: Option<Session>) -> io::Result<()> {
         let mut table = lock(&self.table);
         let now = (0..).zip(live.iter().copied());
         let changes: Vec<_> = now.filter(|(n, r)| table.records[*n as usize] != *r).collect();
-        if unclean {
-            self.storage.sync()?;
-        }
-        self.write_table(&mut table, &changes)?;
+        self.write_table(&mut table, &changes).inspect_err(|e| {
+            let _ = recover::void(&*self.storage, last, recover::errno(e));
+        })?;
         self.storage.write_at(SESSION_AT, &self.session.encode())
     }
 
@@ -164,7 +165,10 @@ impl Core {
         let synced = if plan.unsynced { self.storage.sync() } else { Ok(()) };
         synced.and_then(|()| self.write_table(table, &plan.records)).map_err(|e| {
             let status = status_of(&e);
+            // First: nobody writes any more, so what is said below is the last that is said.
             self.state().failed = Some(status);
+            // If this fails too, the next opening finds holes, or what the medium has.
+            let _ = recover::void(&*self.storage, Some(self.session), recover::errno(&e));
             status
         })
     }

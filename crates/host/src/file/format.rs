@@ -401,12 +401,15 @@ impl Note {
 }
 
 /// Who had the disk open last, in which life of the system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Session {
     pub(super) id: u64,
     pub(super) boot: [u8; 16],
     /// It was closed, so the table has everything.
     pub(super) closed: bool,
+    /// The error (errno) of a sync or of the table after which nobody knows what is durable; 0: there was none. It goes
+    /// with a boot id of zeroes, so that no program believes the notes.
+    pub(super) failure: u32,
     /// How often the disk was opened for writing; 0 if a program that does not count was the last.
     pub(super) opened: u64,
 }
@@ -417,6 +420,7 @@ impl Session {
         b[..4].copy_from_slice(&SESSION_MAGIC);
         put64(&mut b, 8, self.id);
         put32(&mut b, 16, u32::from(self.closed));
+        put32(&mut b, 20, self.failure);
         b[24..40].copy_from_slice(&self.boot);
         put64(&mut b, 40, self.opened);
         let crc = crc32c(&b[8..]);
@@ -431,7 +435,7 @@ impl Session {
         let mut boot = [0; 16];
         boot.copy_from_slice(&b[24..40]);
         let (id, closed, opened) = (get64(b, 8), get32(b, 16) == 1, get64(b, 40));
-        Some(Session { id, boot, closed, opened })
+        Some(Session { id, boot, closed, failure: get32(b, 20), opened })
     }
 }
 
@@ -488,7 +492,7 @@ mod tests {
         assert_eq!(layout, Layout::of(&s.geometry));
         let n = Note { wp: 5, generation: 6, writes: 7, session: 8 };
         assert_eq!(Note::decode(&n.encode()), Some(n));
-        let x = Session { id: 3, boot: [4; 16], closed: true, opened: 5 };
+        let x = Session { id: 3, boot: [4; 16], closed: true, failure: 6, opened: 5 };
         assert_eq!(Session::decode(&x.encode()), Some(x));
         let r = Record { wp: 8, cond: Condition::Closed, generation: 1, writes: 2 };
         let (seq, records) =

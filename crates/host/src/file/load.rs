@@ -106,12 +106,19 @@ pub(super) struct Zones {
     pub(super) lost: Vec<u32>,
     /// Zones whose records cannot be.
     pub(super) impossible: Vec<u32>,
+    /// Zones of which a note says more than is there.
+    pub(super) short: Vec<u32>,
 }
 
 impl Zones {
     /// Whether the last writer died, and the power stayed on since.
     pub(super) fn process_died(&self, boot: Option<[u8; 16]>) -> bool {
         self.session.is_some_and(|s| !s.closed && boot == Some(s.boot))
+    }
+
+    /// The error after which the last writer knew no longer what is durable.
+    pub(super) fn failure(&self) -> Option<u32> {
+        self.session.filter(|s| !s.closed && s.failure != 0).map(|s| s.failure)
     }
 
     /// Whether the last writer did not close the disk.
@@ -144,6 +151,7 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
         damaged: Vec::new(),
         lost: Vec::new(),
         impossible: Vec::new(),
+        short: Vec::new(),
     };
     for group in 0..layout.groups {
         let sector = |i: usize| &copies[i][group as usize * SECTOR..][..SECTOR];
@@ -202,8 +210,20 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
                 && note.wp <= capacity
                 && note.wp.is_multiple_of(unit)
             {
-                r.wp = note.wp;
-                r.cond = if note.wp == capacity { Condition::Full } else { Condition::Closed };
+                // What could not be written back is a hole, once memory has forgotten it.
+                let at = |sectors| layout.data(n as u32, sectors);
+                let hole = storage.next_hole(at(r.wp)).filter(|hole| *hole < at(note.wp));
+                let there = |hole: u64| (hole.saturating_sub(at(0)) >> 9) as u32 / unit * unit;
+                let wp = hole.map_or(note.wp, |hole| there(hole).max(r.wp));
+                if wp < note.wp {
+                    z.short.push(n as u32);
+                }
+                r.wp = wp;
+                r.cond = match wp {
+                    0 => Condition::Empty,
+                    _ if wp == capacity => Condition::Full,
+                    _ => Condition::Closed,
+                };
             }
         }
     }

@@ -12,13 +12,14 @@
 //! | --- | --- |
 //! | `format.rs` | the bytes of each structure |
 //! | `create.rs`, `load.rs`, `check.rs` | a file becomes a disk, is read, is checked |
+//! | `recover.rs` | what the last writer left, made durable or void |
 //! | `state.rs` | the zones and the notes |
 //! | `commit.rs` | the table and the session: what makes a change durable |
 //! | `exec.rs` | one command against the rules |
 //! | `queue.rs` | commands on their way through |
 //! | `work.rs` | what its threads do; they and the kernel's ring are `crate::ring` |
 //! | `storage.rs`, `sys.rs` | the file; system calls |
-//! | `testing.rs` | a storage whose power can be cut |
+//! | `testing/` | a storage whose power can be cut and whose syncs can fail |
 //!
 //! ```
 //! use zoneplug_host::file::{self, Access, CreateOptions, FileDisk};
@@ -43,6 +44,7 @@ mod exec;
 mod format;
 mod load;
 mod queue;
+mod recover;
 mod state;
 mod storage;
 mod sys;
@@ -281,7 +283,10 @@ impl FileDisk {
         what: &str,
     ) -> Result<Arc<FileDisk>, Error> {
         let failed = |e| load::io_error(format!("cannot read {what}"), e);
-        let zones = load::zones(&*storage, &head).map_err(failed)?;
+        let zones = match write {
+            true => recover::zones(&*storage, &head, what)?,
+            false => load::zones(&*storage, &head).map_err(failed)?,
+        };
         let notices = check::notices(&head, &zones);
         let id = u64::from_le_bytes(create::random());
         let core = Core::new(storage, head.sup, head.layout, zones, write, id)

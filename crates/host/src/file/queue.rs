@@ -173,7 +173,9 @@ impl FileQueue {
         let slot = &mut self.slots[i as usize];
         let c = slot.command.as_ref().expect("a slot in use has a command");
         if data.zeroes {
-            return self.work(i, Work::Zero { at, len });
+            // What is written to a sequential zone is never a hole: that is how what could not be written back is told.
+            let hole = self.shared.core.is_conventional(data.zone);
+            return self.work(i, Work::Zero { at, len, hole });
         }
         if self.inbox.ring().is_none() {
             let bufs = memory(c, data.len).collect();

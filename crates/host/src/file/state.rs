@@ -155,6 +155,7 @@ impl Core {
             id: session_id,
             boot: boot.unwrap_or_default(),
             closed: false,
+            failure: 0,
             opened: if write { before.wrapping_add(1) } else { before },
         };
         let mut core = Core {
@@ -171,7 +172,7 @@ impl Core {
             core.limits.write_cache = false;
         }
         if write {
-            core.take_over(&loaded.live, loaded.session.is_none_or(|s| !s.closed))?;
+            core.take_over(&loaded.live, loaded.session)?;
         }
         Ok(core)
     }
@@ -179,6 +180,10 @@ impl Core {
     /// How often the disk was opened for writing, by this opening too.
     pub(super) fn opened(&self) -> u64 {
         self.session.opened
+    }
+
+    pub(super) fn is_conventional(&self, zone: u32) -> bool {
+        self.sup.geometry.is_conventional(ZoneNo(zone))
     }
 
     /// The state of the zones.
@@ -196,10 +201,9 @@ impl Core {
         }
     }
 
-    /// Makes a range zeroes, by a hole or by writing them.
-    pub(super) fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        let holes = !self.sup.keeps_space;
-        match if holes {
+    /// Makes a range zeroes, by a hole (`hole`) if that can be, or by writing them.
+    pub(super) fn zero(&self, at: u64, len: u64, hole: bool) -> io::Result<()> {
+        match if hole && !self.sup.keeps_space {
             self.storage.punch(at, len)
         } else {
             Err(io::ErrorKind::Unsupported.into())
@@ -225,6 +229,10 @@ impl Core {
         let s = &mut *guard;
         let (z, m) = (zone as usize, &mut s.meta[zone as usize]);
         s.unsynced = true;
+        if let Some(status) = s.failed {
+            m.busy = false;
+            return Err(status);
+        }
         if s.zones[z].cond == Condition::NotWp {
             m.writes = m.writes.saturating_add(u64::from(writes));
             let note = self.note(0, *m);

@@ -17,7 +17,7 @@ use zoneplug_buf::IoBuf;
 /// cache for the same reason, and this one survives the process.
 const LONG: u64 = 256 << 10;
 
-/// Where the bytes of a disk are, and the six things that it does with them.
+/// Where the bytes of a disk are, and what it does with them.
 ///
 /// A write that returned is seen by every later read, and survives the process. Only what [`Storage::sync`] covers
 /// survives the power: of what was written since, any subset may be there, in units of 512 bytes.
@@ -28,7 +28,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Writes `buf` at `at`.
     fn write_at(&self, at: u64, buf: &[u8]) -> io::Result<()>;
 
-    /// Makes durable what was written and punched.
+    /// Makes durable what was written and punched. After an error nobody knows what of it is durable: what was not
+    /// written then is not written by a later call either, unless it is given to `write_at` again.
     fn sync(&self) -> io::Result<()>;
 
     /// Makes a range zeroes and gives its space back. An error of kind `Unsupported` says that it cannot.
@@ -36,6 +37,18 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
 
     /// The next byte from `at` on that is not in a hole. `None`: there are only holes, or it cannot be told.
     fn next_data(&self, at: u64) -> Option<u64>;
+
+    /// The first byte from `at` on that is in a hole, so neither on the medium nor in memory, where data that was
+    /// written never is, zeroes neither. `None`: there is none, or it cannot be told.
+    fn next_hole(&self, _at: u64) -> Option<u64> {
+        None
+    }
+
+    /// Reads what is in memory from `at` on, and from the medium nothing; says how many bytes that is.
+    fn read_cached(&self, at: u64, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// Forgets what memory has of a range that was synced: the next read is from the medium.
+    fn forget(&self, at: u64, len: u64) -> io::Result<()>;
 
     /// Bytes.
     fn len(&self) -> io::Result<u64>;
@@ -86,6 +99,8 @@ pub struct FileStorage {
     /// Direct: alignment of memory, of offsets and lengths.
     direct: OnceLock<(usize, usize)>,
     tmpfs: bool,
+    /// A range that was written is no hole, whatever it was written with.
+    tells_holes: bool,
     place: FilePlace,
 }
 
@@ -114,8 +129,10 @@ impl FileStorage {
             let what = "another file took its name while it was opened";
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         }
-        let tmpfs = sys::is_tmpfs(&meta);
-        Ok(FileStorage { meta, data, direct: OnceLock::new(), tmpfs, place })
+        let kind = sys::file_system(&meta);
+        let (tmpfs, tells_holes) =
+            (kind == Some(TMPFS), kind.is_some_and(|k| TELL_HOLES.contains(&k)));
+        Ok(FileStorage { meta, data, direct: OnceLock::new(), tmpfs, tells_holes, place })
     }
 
     /// Moves data past the page cache from now on, where the file system can and every offset and length is a
@@ -193,6 +210,12 @@ impl FileStorage {
     }
 }
 
+/// `f_type` of tmpfs, where I/O is a copy of memory (statfs(2)).
+const TMPFS: i64 = 0x0102_1994;
+/// ext4, XFS, btrfs: what was written there never is a hole, and a range that could not be written stays one. Others
+/// make holes of zeroes (ZFS), or nobody has looked.
+const TELL_HOLES: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+
 /// The bytes of the lock, far past the end of every disk: one for each description.
 const LOCK_AT: i64 = 1 << 62;
 
@@ -241,6 +264,27 @@ impl Storage for FileStorage {
 
     fn next_data(&self, at: u64) -> Option<u64> {
         sys::next_data(&self.meta, at)
+    }
+
+    fn next_hole(&self, at: u64) -> Option<u64> {
+        if self.tells_holes { sys::next_hole(&self.meta, at) } else { None }
+    }
+
+    fn read_cached(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+        if self.tmpfs {
+            // Memory is the medium.
+            return Ok(0);
+        }
+        match sys::read_cached(&self.meta, at, buf) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            // It cannot be told, so all is taken to be there.
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => self.meta.read_at(buf, at),
+            read => read,
+        }
+    }
+
+    fn forget(&self, at: u64, len: u64) -> io::Result<()> {
+        if self.tmpfs { Ok(()) } else { sys::forget(&self.meta, at, len) }
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -6,9 +6,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// `f_type` of tmpfs (statfs(2)).
-const TMPFS_MAGIC: i64 = 0x0102_1994;
-
 fn fallocate(file: &File, mode: i32, at: u64, len: u64) -> io::Result<()> {
     // SAFETY: a call without pointers.
     check(unsafe { libc::fallocate(file.as_raw_fd(), mode, at as i64, len as i64) }).map(|_| ())
@@ -24,13 +21,13 @@ pub(super) fn preallocate(file: &File, at: u64, len: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_KEEP_SIZE, at, len)
 }
 
-/// Whether the file is on tmpfs, where I/O is a copy of memory.
-pub(super) fn is_tmpfs(file: &File) -> bool {
+/// The kind of the file system (`f_type`, statfs(2)).
+pub(super) fn file_system(file: &File) -> Option<i64> {
     let mut s = std::mem::MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: `s` is room for one struct, and is read only if the call filled it.
     unsafe {
-        libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr()) == 0
-            && s.assume_init().f_type == TMPFS_MAGIC
+        check(libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr())).ok()?;
+        Some(s.assume_init().f_type)
     }
 }
 
@@ -98,6 +95,31 @@ pub(super) fn lock_byte(file: &File, at: i64) -> io::Result<Option<i32>> {
         // It went away meanwhile.
     }
     Ok(Some(libc::F_WRLCK))
+}
+
+/// Reads what is in the page cache, up to the first page that is not (`RWF_NOWAIT`, preadv2(2)).
+pub(super) fn read_cached(file: &File, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+    let v = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    // SAFETY: `v` is of `buf`, which is borrowed for the call.
+    let r = unsafe { libc::preadv2(file.as_raw_fd(), &v, 1, at as i64, libc::RWF_NOWAIT) };
+    usize::try_from(r).map_err(|_| io::Error::last_os_error())
+}
+
+/// Drops clean pages of a range from the page cache (posix_fadvise(2)).
+pub(super) fn forget(file: &File, at: u64, len: u64) -> io::Result<()> {
+    let advice = libc::POSIX_FADV_DONTNEED;
+    // SAFETY: a call without pointers.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), at as i64, len as i64, advice) } {
+        0 => Ok(()),
+        e => Err(io::Error::from_raw_os_error(e)),
+    }
+}
+
+/// The next byte in a hole, from `at` on; `None`: it cannot be told. The end of a file is a hole too.
+pub(super) fn next_hole(file: &File, at: u64) -> Option<u64> {
+    // SAFETY: a call without pointers. The file position that it moves is not used.
+    let r = unsafe { libc::lseek(file.as_raw_fd(), at as i64, libc::SEEK_HOLE) };
+    u64::try_from(r).ok()
 }
 
 /// The next byte that is not in a hole, from `at` on; `None`: only holes, or it cannot be told.

@@ -22,7 +22,7 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) enum Work {
     Commit(Want),
-    Zero { at: u64, len: u64 },
+    Zero { at: u64, len: u64, hole: bool },
     Data { write: bool, at: u64, bufs: Vec<(IoBuf, u32)> },
 }
 
@@ -57,7 +57,7 @@ impl Worker for Core {
 fn perform(core: &Core, work: Work, committed: Status) -> Answer {
     match work {
         Work::Commit(_) => Answer::Committed(committed),
-        Work::Zero { at, len } => Answer::Moved(core.zero(at, len)),
+        Work::Zero { at, len, hole } => Answer::Moved(core.zero(at, len, hole)),
         Work::Data { write, at, bufs } => {
             Answer::Moved(core.storage.transfer(write, at, &mut bufs.into_iter()))
         }

@@ -1,27 +1,18 @@
-//! A storage whose power can be cut: records every write, hole and sync, and makes what any cut could leave. For tests
-//! of this crate; a program never uses it.
+//! A storage whose power can be cut and whose syncs can fail: records every write, hole and sync, and makes what any cut,
+//! kill or failure could leave. For tests of this crate; a program never uses it.
+//!
+//! A sync that fails does what Linux does: pages that could not be written are clean from then on, and are seen as if
+//! nothing had happened until memory is short. `medium.rs` has that.
+
+mod medium;
 
 use super::check::{CheckReport, check_in};
 use super::format::{self, Layout, NOTE, PAGE, SESSION_AT};
 use super::{Access, CreateOptions, Engine, FileDisk, Storage, create, load};
-use std::collections::BTreeMap;
+use medium::{Event, Memory, SECTOR};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use zoneplug_core::Error;
-
-/// Bytes that a power cut leaves whole or not at all.
-const SECTOR: u64 = 512;
-
-/// A sector of a disk in memory.
-type Sector = [u8; SECTOR as usize];
-
-/// What happened to the storage since the last sync that counts.
-#[derive(Debug, Clone)]
-enum Event {
-    Write { at: u64, bytes: Vec<u8> },
-    Punch { at: u64, len: u64 },
-    Sync,
-}
 
 /// What is left of a sector that was being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,71 +25,58 @@ pub enum Left {
     All,
 }
 
-/// Sectors that are not zeroes.
-#[derive(Clone, Default)]
-struct Image(BTreeMap<u64, Box<Sector>>);
-
-impl std::fmt::Debug for Image {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} sectors", self.0.len())
-    }
-}
-
-impl Image {
-    fn read(&self, at: u64, buf: &mut [u8]) {
-        let mut done = 0;
-        while done < buf.len() {
-            let at = at + done as u64;
-            let from = (at % SECTOR) as usize;
-            let n = (buf.len() - done).min(SECTOR as usize - from);
-            match self.0.get(&(at / SECTOR)) {
-                Some(s) => buf[done..done + n].copy_from_slice(&s[from..from + n]),
-                None => buf[done..done + n].fill(0),
-            }
-            done += n;
-        }
-    }
-
-    fn write(&mut self, at: u64, bytes: &[u8]) {
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = at + done as u64;
-            let from = (at % SECTOR) as usize;
-            let n = (bytes.len() - done).min(SECTOR as usize - from);
-            let sector = self.0.entry(at / SECTOR).or_insert_with(|| Box::new([0; 512]));
-            sector[from..from + n].copy_from_slice(&bytes[done..done + n]);
-            done += n;
-        }
-    }
-
-    fn apply(&mut self, e: &Event) {
-        match e {
-            Event::Write { at, bytes } => self.write(*at, bytes),
-            Event::Punch { at, len } => {
-                let (first, end) = (at / SECTOR, (at + len) / SECTOR);
-                let gone: Vec<u64> = self.0.range(first..end).map(|(n, _)| *n).collect();
-                for n in gone {
-                    self.0.remove(&n);
-                }
-            }
-            Event::Sync => {}
-        }
-    }
+/// Which syncs fail, and what they lose.
+#[derive(Debug, Clone, Copy)]
+struct Failing {
+    /// Syncs that succeed before.
+    after: u64,
+    /// Syncs that then fail.
+    times: u64,
+    /// Draws the pages that they lose. 0: all.
+    seed: u64,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// What a process sees.
-    now: Image,
-    /// What was durable when the log begins.
-    base: Image,
+    /// When the log begins.
+    first: Memory,
+    now: Memory,
     log: Vec<Event>,
     boot: u8,
     /// Bytes that writes may still use; then they fail.
     room: Option<u64>,
-    /// Syncs fail.
-    failing: bool,
+    failing: Option<Failing>,
     len: u64,
+    /// There is no number of the life of the system.
+    no_boot_id: bool,
+}
+
+impl Inner {
+    /// The storage after so many events.
+    fn at(&self, moment: usize) -> Memory {
+        let mut m = self.first.clone();
+        self.log[..moment].iter().for_each(|e| m.apply(e));
+        m
+    }
+
+    fn event(&mut self, e: Event) {
+        self.now.apply(&e);
+        self.log.push(e);
+    }
+
+    /// Writing back what is dirty fails: pages are lost as a seed draws them.
+    fn lose(&mut self, seed: u64, silent: bool) {
+        let lost = self.now.dirty_sectors().into_iter().filter(|n| drawn(seed, n / 8));
+        let lost = lost.collect();
+        self.event(Event::Failed { lost, silent });
+    }
+}
+
+/// Whether a page is one of those that a seed draws; 0 draws all.
+fn drawn(seed: u64, page: u64) -> bool {
+    let mut z = seed.wrapping_add(page).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    seed == 0 || (z ^ (z >> 31)) & 1 == 1
 }
 
 /// Where a disk has what, in bytes of its storage: for tests that damage it.
@@ -166,7 +144,15 @@ impl CutStorage {
     /// Makes all that was written durable, and forgets how it came about.
     pub fn settle(&self) {
         let mut s = self.lock();
-        s.base = s.now.clone();
+        s.now.settle();
+        s.first = s.now.clone();
+        s.log.clear();
+    }
+
+    /// Forgets how it came about. What is not durable stays so.
+    pub fn begin(&self) {
+        let mut s = self.lock();
+        s.first = s.now.clone();
         s.log.clear();
     }
 
@@ -180,17 +166,43 @@ impl CutStorage {
         self.lock().room = bytes;
     }
 
-    /// From now on syncs fail, or no longer.
+    /// From now on syncs fail, or no longer. They lose all that was written since the last one.
     pub fn fail_syncs(&self, failing: bool) {
-        self.lock().failing = failing;
+        self.lock().failing = failing.then_some(Failing { after: 0, times: u64::MAX, seed: 0 });
+    }
+
+    /// After so many syncs so many fail. What they lose is as `seed` draws; 0: everything.
+    pub fn fail_some_syncs(&self, after: u64, times: u64, seed: u64) {
+        self.lock().failing = Some(Failing { after, times, seed });
+    }
+
+    /// The kernel writes back by itself and fails: pages are lost as `seed` draws, 0: all. The next sync says so,
+    /// whoever asks for it.
+    pub fn fail_writing_back(&self, seed: u64) {
+        self.lock().lose(seed, true);
+    }
+
+    /// Memory is short: clean pages are read from the medium from now on, as `seed` draws; 0: all.
+    pub fn evict(&self, seed: u64) {
+        let mut s = self.lock();
+        let sectors = s.now.phantoms().into_iter().filter(|n| drawn(seed, n / 8)).collect();
+        s.event(Event::Evict { sectors });
+    }
+
+    /// The moment at which writing back failed first since the log began.
+    pub fn first_failure(&self) -> Option<usize> {
+        self.lock().log.iter().position(|e| matches!(e, Event::Failed { .. }))
+    }
+
+    /// From now on lives of the system cannot be told apart.
+    pub fn without_boot_id(&self) {
+        self.lock().no_boot_id = true;
     }
 
     /// The storage as it was after the first `moment` events, for another process while the power stays on.
     pub fn after_kill(&self, moment: usize) -> Arc<CutStorage> {
         let s = self.lock();
-        let mut image = s.base.clone();
-        s.log[..moment].iter().for_each(|e| image.apply(e));
-        self.with(image, s.boot, s.len)
+        self.with(s.at(moment), s.boot, &s)
     }
 
     /// What a power cut after the first `moment` events leaves. Everything before the last sync among these is there;
@@ -198,11 +210,8 @@ impl CutStorage {
     /// neighbours: they have checksums, data is the client's.
     pub fn after_cut(&self, moment: usize, pick: &mut dyn FnMut() -> Left) -> Arc<CutStorage> {
         let s = self.lock();
-        let log = &s.log[..moment];
-        let synced = log.iter().rposition(|e| matches!(e, Event::Sync)).map_or(0, |i| i + 1);
-        let mut image = s.base.clone();
-        log[..synced].iter().for_each(|e| image.apply(e));
-        for e in &log[synced..] {
+        let Memory { medium: mut image, dirty, .. } = s.at(moment);
+        for e in &dirty {
             match e {
                 Event::Write { at, bytes } => {
                     let mut done = 0;
@@ -218,31 +227,48 @@ impl CutStorage {
                     }
                 }
                 // The file system's journal does it whole or not at all.
-                Event::Punch { .. } if pick() != Left::Nothing => image.apply(e),
-                Event::Punch { .. } | Event::Sync => {}
+                Event::Punch { at, len } if pick() != Left::Nothing => image.punch(*at, *len),
+                _ => {}
             }
         }
-        self.with(image, s.boot.wrapping_add(1), s.len)
+        let m = Memory { seen: image.clone(), medium: image, ..Memory::default() };
+        self.with(m, s.boot.wrapping_add(1), &s)
     }
 
-    fn with(&self, image: Image, boot: u8, len: u64) -> Arc<CutStorage> {
-        let log = Vec::new();
-        let inner =
-            Inner { base: image.clone(), now: image, boot, log, room: None, failing: false, len };
+    /// A power cut that leaves the holes, and nothing else that was not synced.
+    pub fn after_cut_with_holes(&self, moment: usize) -> Arc<CutStorage> {
+        let s = self.lock();
+        let Memory { medium: mut image, dirty, .. } = s.at(moment);
+        for e in &dirty {
+            if let Event::Punch { at, len } = e {
+                image.punch(*at, *len);
+            }
+        }
+        let m = Memory { seen: image.clone(), medium: image, ..Memory::default() };
+        self.with(m, s.boot.wrapping_add(1), &s)
+    }
+
+    fn with(&self, now: Memory, boot: u8, of: &Inner) -> Arc<CutStorage> {
+        let inner = Inner {
+            first: now.clone(),
+            now,
+            boot,
+            len: of.len,
+            no_boot_id: of.no_boot_id,
+            ..Inner::default()
+        };
         Arc::new(CutStorage { layout: self.layout, inner: Mutex::new(inner) })
     }
 
     fn event(&self, e: Event) {
-        let mut s = self.lock();
-        s.now.apply(&e);
-        s.log.push(e);
+        self.lock().event(e);
     }
 
     /// Overwrites bytes, without a trace in the log.
     pub fn damage(&self, at: u64, bytes: &[u8]) {
         let mut s = self.lock();
-        s.now.write(at, bytes);
-        s.base.write(at, bytes);
+        s.now.damage(at, bytes);
+        s.first.damage(at, bytes);
     }
 
     /// Where the disk that was made has what.
@@ -256,8 +282,8 @@ impl CutStorage {
     pub fn resize(&self, len: u64) {
         let mut s = self.lock();
         s.len = len;
-        s.now.0.split_off(&len.div_ceil(SECTOR));
-        s.base.0.split_off(&len.div_ceil(SECTOR));
+        s.now.truncate(len);
+        s.first.truncate(len);
     }
 
     /// Makes the checksum of the structure that has the byte at `at` right, without a trace in the log.
@@ -274,7 +300,7 @@ impl CutStorage {
             return;
         };
         let mut b = vec![0; len];
-        self.lock().now.read(start, &mut b);
+        self.lock().now.seen.read(start, &mut b);
         let crc = format::crc32c(&b[from..]);
         self.damage(start + sum, &crc.to_le_bytes());
     }
@@ -291,7 +317,7 @@ impl Storage for CutStorage {
         if at.saturating_add(buf.len() as u64) > s.len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        s.now.read(at, buf);
+        s.now.seen.read(at, buf);
         Ok(())
     }
 
@@ -311,11 +337,21 @@ impl Storage for CutStorage {
     }
 
     fn sync(&self) -> io::Result<()> {
-        if self.lock().failing {
-            return Err(io::Error::other("a sync that fails"));
+        let mut s = self.lock();
+        let failed = || io::Error::other("a sync that fails");
+        if let Some(f) = &mut s.failing {
+            if f.after > 0 {
+                f.after -= 1;
+            } else if f.times > 0 {
+                f.times -= 1;
+                let seed = f.seed;
+                s.lose(seed, false);
+                return Err(failed());
+            }
         }
-        self.event(Event::Sync);
-        Ok(())
+        let unreported = s.now.unreported;
+        s.event(Event::Sync);
+        if unreported { Err(failed()) } else { Ok(()) }
     }
 
     fn punch(&self, at: u64, len: u64) -> io::Result<()> {
@@ -328,7 +364,24 @@ impl Storage for CutStorage {
 
     fn next_data(&self, at: u64) -> Option<u64> {
         let s = self.lock();
-        s.now.0.range(at / SECTOR..).next().map(|(n, _)| (n * SECTOR).max(at))
+        s.now.seen.0.range(at / SECTOR..).next().map(|(n, _)| (n * SECTOR).max(at))
+    }
+
+    fn next_hole(&self, at: u64) -> Option<u64> {
+        let s = self.lock();
+        (at / SECTOR..s.len / SECTOR).find(|n| !s.now.seen.0.contains_key(n)).map(|n| n * SECTOR)
+    }
+
+    fn read_cached(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_at(at, buf).map(|()| buf.len())
+    }
+
+    fn forget(&self, at: u64, len: u64) -> io::Result<()> {
+        let mut s = self.lock();
+        let range = at / SECTOR..at.saturating_add(len).div_ceil(SECTOR);
+        let sectors = s.now.phantoms().into_iter().filter(|n| range.contains(n)).collect();
+        s.event(Event::Evict { sectors });
+        Ok(())
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -336,6 +389,7 @@ impl Storage for CutStorage {
     }
 
     fn boot_id(&self) -> Option<[u8; 16]> {
-        Some([self.lock().boot; 16])
+        let s = self.lock();
+        (!s.no_boot_id).then_some([s.boot; 16])
     }
 }

@@ -1,0 +1,187 @@
+//! What a process sees of a storage, and what is on its medium: the page cache of Linux in small. Knows nothing of disks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes that a power cut leaves whole or not at all.
+pub(super) const SECTOR: u64 = 512;
+
+/// A sector of a disk in memory.
+type Sector = [u8; SECTOR as usize];
+
+/// What happened to the storage.
+#[derive(Debug, Clone)]
+pub(super) enum Event {
+    Write {
+        at: u64,
+        bytes: Vec<u8>,
+    },
+    Punch {
+        at: u64,
+        len: u64,
+    },
+    Sync,
+    /// A sync that failed, or writing back that did. These sectors are not on the medium and clean all the same: no
+    /// later sync writes them, and they are seen until they are evicted.
+    /// Silent: the next sync says so.
+    Failed {
+        lost: BTreeSet<u64>,
+        silent: bool,
+    },
+    /// These sectors are read from the medium again, if they are clean.
+    Evict {
+        sectors: BTreeSet<u64>,
+    },
+}
+
+/// The sectors of a range.
+fn sectors(at: u64, len: u64) -> std::ops::Range<u64> {
+    at / SECTOR..(at + len).div_ceil(SECTOR)
+}
+
+/// Sectors that are not zeroes.
+#[derive(Clone, Default)]
+pub(super) struct Image(pub(super) BTreeMap<u64, Box<Sector>>);
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} sectors", self.0.len())
+    }
+}
+
+impl Image {
+    pub(super) fn read(&self, at: u64, buf: &mut [u8]) {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = at + done as u64;
+            let from = (at % SECTOR) as usize;
+            let n = (buf.len() - done).min(SECTOR as usize - from);
+            match self.0.get(&(at / SECTOR)) {
+                Some(s) => buf[done..done + n].copy_from_slice(&s[from..from + n]),
+                None => buf[done..done + n].fill(0),
+            }
+            done += n;
+        }
+    }
+
+    pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
+        self.write_but(at, bytes, &BTreeSet::new());
+    }
+
+    /// Writes all sectors but some.
+    fn write_but(&mut self, at: u64, bytes: &[u8], but: &BTreeSet<u64>) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = at + done as u64;
+            let from = (at % SECTOR) as usize;
+            let n = (bytes.len() - done).min(SECTOR as usize - from);
+            if !but.contains(&(at / SECTOR)) {
+                let sector = self.0.entry(at / SECTOR).or_insert_with(|| Box::new([0; 512]));
+                sector[from..from + n].copy_from_slice(&bytes[done..done + n]);
+            }
+            done += n;
+        }
+    }
+
+    pub(super) fn punch(&mut self, at: u64, len: u64) {
+        let gone: Vec<u64> = self.0.range(sectors(at, len)).map(|(n, _)| *n).collect();
+        for n in gone {
+            self.0.remove(&n);
+        }
+    }
+
+    fn apply(&mut self, e: &Event, but: &BTreeSet<u64>) {
+        match e {
+            Event::Write { at, bytes } => self.write_but(*at, bytes, but),
+            Event::Punch { at, len } => self.punch(*at, *len),
+            _ => {}
+        }
+    }
+}
+
+/// The storage at one moment.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Memory {
+    /// What a process sees.
+    pub(super) seen: Image,
+    /// What the last sync left on the medium.
+    pub(super) medium: Image,
+    /// Writes and holes since then, any of which may be there too.
+    pub(super) dirty: Vec<Event>,
+    /// Writing back has failed, and no sync has said so.
+    pub(super) unreported: bool,
+}
+
+impl Memory {
+    pub(super) fn apply(&mut self, e: &Event) {
+        match e {
+            Event::Write { .. } | Event::Punch { .. } => {
+                self.seen.apply(e, &BTreeSet::new());
+                self.dirty.push(e.clone());
+            }
+            Event::Sync => {
+                for e in std::mem::take(&mut self.dirty) {
+                    self.medium.apply(&e, &BTreeSet::new());
+                }
+                self.unreported = false;
+            }
+            Event::Failed { lost, silent } => {
+                self.unreported |= silent;
+                for e in std::mem::take(&mut self.dirty) {
+                    self.medium.apply(&e, lost);
+                }
+            }
+            Event::Evict { sectors } => {
+                let dirty = self.dirty_sectors();
+                for n in sectors.difference(&dirty) {
+                    match self.medium.0.get(n) {
+                        Some(s) => self.seen.0.insert(*n, s.clone()),
+                        None => self.seen.0.remove(n),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Sectors that wait to be written.
+    pub(super) fn dirty_sectors(&self) -> BTreeSet<u64> {
+        let each = self.dirty.iter().flat_map(|e| match e {
+            Event::Write { at, bytes } => sectors(*at, bytes.len() as u64),
+            Event::Punch { at, len } => sectors(*at, *len),
+            _ => 0..0,
+        });
+        each.collect()
+    }
+
+    /// Sectors that are seen, not on the medium, and will never be written.
+    pub(super) fn phantoms(&self) -> BTreeSet<u64> {
+        let (a, b) = (&self.seen.0, &self.medium.0);
+        let differ = |n: &&u64| a.get(n) != b.get(n);
+        let all: BTreeSet<u64> = a.keys().chain(b.keys()).filter(differ).copied().collect();
+        all.difference(&self.dirty_sectors()).copied().collect()
+    }
+
+    /// Makes all of it durable.
+    pub(super) fn settle(&mut self) {
+        self.medium = self.seen.clone();
+        self.dirty.clear();
+    }
+
+    /// Writes from outside, to memory and medium.
+    pub(super) fn damage(&mut self, at: u64, bytes: &[u8]) {
+        self.seen.write(at, bytes);
+        self.medium.write(at, bytes);
+        if !self.dirty.is_empty() {
+            self.dirty.push(Event::Write { at, bytes: bytes.to_vec() });
+        }
+    }
+
+    pub(super) fn truncate(&mut self, len: u64) {
+        self.seen.0.split_off(&len.div_ceil(SECTOR));
+        self.medium.0.split_off(&len.div_ceil(SECTOR));
+        self.dirty.retain(|e| match e {
+            Event::Write { at, bytes } => at + bytes.len() as u64 <= len,
+            Event::Punch { at, len: n } => at + n <= len,
+            _ => true,
+        });
+    }
+}
