@@ -7,15 +7,20 @@ use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Bio, Command, Commands, Device, IoBuf, Op, Sector, ZoneNo};
 use zoneplug_host::file::FileDisk;
 
+/// The report of all zones, and the numbers of their sectors.
+pub(crate) type Shown = (Vec<ZoneInfo>, Vec<Vec<u32>>);
+
 impl World {
-    /// Checks what is there after a cut, or a kill, at `moment`; returns the zones as they are then.
+    /// Checks what is there after a cut, or a kill, at `moment`; returns the zones as they are then, and their data.
     pub(crate) fn check(
         &self,
         disk: &FileDisk,
         moment: usize,
         kill: bool,
         memory: IoBuf,
-    ) -> Result<Vec<Zone>, String> {
+    ) -> Result<(Vec<Zone>, Shown), String> {
+        // After a failure nothing is promised but what was flushed.
+        let kill = kill && self.storage.first_failure().is_none_or(|f| moment <= f);
         let g = self.disk.geometry();
         let mut queue = disk.open_queue(4, Waker::noop().clone()).unwrap();
         let mut report = Command::without_data(Op::ReportZones, Sector(0), 0);
@@ -76,7 +81,7 @@ impl World {
             }
         }
         self.check_counts(disk, moment, &durable)?;
-        Ok(zones)
+        Ok((zones, (report, shown)))
     }
 
     fn check_counts(
@@ -88,6 +93,9 @@ impl World {
         for n in 0..self.zones.len() as u32 {
             let (mut least, mut most) = (0, 0);
             for a in &self.asked {
+                if let Kind::Conventional { number: 0, .. } = a.kind {
+                    continue;
+                }
                 if let Kind::Write { zone, fua, .. } | Kind::Conventional { zone, fua, .. } = a.kind
                     && zone == n
                 {
@@ -120,7 +128,7 @@ impl World {
                     if durable(a, fua) {
                         allowed.clear();
                     }
-                    allowed.push(number + i - at);
+                    allowed.push(if number == 0 { 0 } else { number + i - at });
                 }
             }
             if !allowed.contains(got) {

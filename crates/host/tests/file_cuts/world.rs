@@ -25,6 +25,11 @@ impl Random {
         self.next() % n
     }
 
+    /// A seed for pages that are lost; in one of `n` cases 0: all.
+    pub(crate) fn seed(&mut self, n: u64) -> u64 {
+        if self.one_in(n) { 0 } else { self.next() }
+    }
+
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -42,10 +47,35 @@ impl Random {
 /// What was asked for. Sectors, and the generation that the zone had or gets.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Kind {
-    Write { zone: u32, generation: u32, at: u32, len: u32, fua: bool, preflush: bool },
-    Conventional { zone: u32, at: u32, len: u32, number: u32, fua: bool },
-    Reset { zone: u32, generation: u32 },
-    Finish { zone: u32, generation: u32, wp: u32 },
+    Write {
+        zone: u32,
+        generation: u32,
+        at: u32,
+        len: u32,
+        fua: bool,
+        preflush: bool,
+    },
+    /// Number 0: a discard, after which it reads as zeroes.
+    Conventional {
+        zone: u32,
+        at: u32,
+        len: u32,
+        number: u32,
+        fua: bool,
+    },
+    Reset {
+        zone: u32,
+        generation: u32,
+    },
+    /// The next `zones` of the list, resets all, are one command.
+    ResetAll {
+        zones: usize,
+    },
+    Finish {
+        zone: u32,
+        generation: u32,
+        wp: u32,
+    },
     Flush,
 }
 
@@ -87,6 +117,10 @@ pub(crate) struct World {
     pub(crate) asked: Vec<Asked>,
     pub(crate) random: Random,
     pub(crate) next_number: u32,
+    /// There is no boot id: every write is durable when it is acknowledged.
+    pub(crate) uncached: bool,
+    /// A command has failed because a sync did: the disk refuses the rest.
+    pub(crate) failed: bool,
 }
 
 pub(crate) fn stamp(number: u32) -> [u8; 512] {
@@ -106,12 +140,16 @@ pub(crate) fn number(sector: &[u8; 512]) -> Option<u32> {
     (stamp(n) == *sector).then_some(n)
 }
 
-pub(crate) fn options(r: &mut Random) -> CreateOptions {
+pub(crate) fn options(r: &mut Random, limited: bool) -> CreateOptions {
     let unit = if r.one_in(2) { 512 } else { 4096 };
     let zone = (8 + r.below(24)) * unit;
     let capacity = if r.one_in(2) { zone } else { zone - r.below(4) * unit };
-    let max_open = r.below(4) as u32;
-    let max_active = if r.one_in(2) { 0 } else { max_open + 1 + r.below(2) as u32 };
+    let mut max_open = r.below(4) as u32;
+    let mut max_active = if r.one_in(2) { 0 } else { max_open + 1 + r.below(2) as u32 };
+    if limited {
+        max_active = 1 + r.below(3) as u32;
+        max_open = r.below(u64::from(max_active) + 1) as u32;
+    }
     CreateOptions {
         zones: Some(3 + r.below(18)),
         zone_size: Some(zone),
@@ -120,6 +158,8 @@ pub(crate) fn options(r: &mut Random) -> CreateOptions {
         max_open,
         max_active,
         lba_size: Some(unit),
+        zone_append_max: r.one_in(2).then_some(8 * unit),
+        preallocate: r.one_in(8),
         ..CreateOptions::default()
     }
 }
@@ -138,15 +178,25 @@ pub(crate) fn run(queue: &mut dyn Queue, mut list: Commands) -> Commands {
 
 impl World {
     pub(crate) fn open(storage: Arc<CutStorage>, threads: bool) -> Arc<FileDisk> {
-        match threads {
-            true => storage.open_with_threads().unwrap(),
-            false => storage.open(Access::ReadWrite).unwrap(),
-        }
+        let open = || match threads {
+            true => storage.open_with_threads(),
+            false => storage.open(Access::ReadWrite),
+        };
+        // The first may be the one that hears that writing back has failed.
+        open()
+            .or_else(
+                |e| if e.to_string().contains("cannot make durable") { open() } else { Err(e) },
+            )
+            .unwrap()
     }
 
-    pub(crate) fn new(seed: u64, threads: bool) -> World {
+    pub(crate) fn new(seed: u64, threads: bool, limited: bool) -> World {
         let mut random = Random(seed);
-        let storage = CutStorage::create(&options(&mut random)).unwrap();
+        let storage = CutStorage::create(&options(&mut random, limited)).unwrap();
+        let uncached = random.one_in(8);
+        if uncached {
+            storage.without_boot_id();
+        }
         let disk = World::open(storage.clone(), threads);
         storage.settle();
         let zones = vec![Zone::default(); disk.geometry().nr_zones() as usize];
@@ -158,6 +208,8 @@ impl World {
             asked: Vec::new(),
             random,
             next_number: 1,
+            uncached,
+            failed: false,
             zones,
             disk,
         }
@@ -169,6 +221,13 @@ impl World {
         let (r, unit) = (&mut self.random, self.disk.limits().logical_block_sectors);
         if r.one_in(9) {
             return Some((Kind::Flush, Command::without_data(Op::Flush, Sector(0), 0)));
+        }
+        let idle = !self.zones.iter().any(|z| z.busy);
+        if idle && r.one_in(40) {
+            return Some((
+                Kind::ResetAll { zones: 0 },
+                Command::without_data(Op::ZoneResetAll, Sector(0), 0),
+            ));
         }
         let zone = r.below(u64::from(g.nr_zones().min(6))) as u32;
         // Some in another sector of the table.
@@ -185,6 +244,12 @@ impl World {
         if g.is_conventional(ZoneNo(zone)) {
             let at = r.below(u64::from(len / unit)) as u32 * unit;
             let n = (1 + r.below(6) as u32).min((len - at) / unit) * unit;
+            if r.one_in(8) {
+                z.busy = true;
+                let c = Command::without_data(Op::Discard, start.plus(u64::from(at)), n);
+                return Some((Kind::Conventional { zone, at, len: n, number: 0, fua: false }, c));
+            }
+            let fua = fua || self.uncached;
             let first = self.next_number;
             self.next_number += n;
             (0..n).for_each(|i| memory.copy_from(i * 512, &stamp(first + i)));
@@ -219,6 +284,8 @@ impl World {
                 let len = (1 + r.below(8) as u32).min(most) * unit;
                 let at = z.wp;
                 let zeroes = r.one_in(12);
+                let append = self.disk.limits().zone_append_max_sectors > 0 && r.one_in(3);
+                let fua = fua || self.uncached;
                 let first = self.next_number;
                 self.next_number += len;
                 let numbers = self.numbers.entry((zone, generation)).or_default();
@@ -229,11 +296,50 @@ impl World {
                     Command::without_data(Op::WriteZeroes, sector, len)
                 } else {
                     (0..len).for_each(|i| memory.copy_from(i * 512, &stamp(first + i)));
-                    Command::of(Bio::with_buf(Op::Write, sector, len, memory.slice(0, len * 512)))
+                    let (op, sector) =
+                        if append { (Op::ZoneAppend, start) } else { (Op::Write, sector) };
+                    Command::of(Bio::with_buf(op, sector, len, memory.slice(0, len * 512)))
                 };
                 c.flags = flags;
                 z.busy = true;
                 Some((Kind::Write { zone, generation, at, len, fua, preflush }, c))
+            }
+        }
+    }
+
+    /// Notes what is asked for.
+    fn ask(&mut self, kind: Kind) {
+        let (start, ack) = (self.storage.moments(), NEVER);
+        if !matches!(kind, Kind::ResetAll { .. }) {
+            return self.asked.push(Asked { kind, start, ack });
+        }
+        let at = self.asked.len();
+        self.asked.push(Asked { kind, start, ack });
+        let g = self.disk.geometry();
+        for (zone, z) in (0..).zip(&mut self.zones).filter(|(n, _)| !g.is_conventional(ZoneNo(*n)))
+        {
+            z.busy = true;
+            let kind = Kind::Reset { zone, generation: z.generation + 1 };
+            self.asked.push(Asked { kind, start, ack });
+        }
+        self.asked[at].kind = Kind::ResetAll { zones: self.asked.len() - at - 1 };
+    }
+
+    /// What the client that wrote sees, after a failure too: all that it was told of, in zones of which nothing is in
+    /// flight or unknown, and in others what was there before.
+    pub(crate) fn look(&self, memory: IoBuf) {
+        let g = self.disk.geometry();
+        let mut queue = self.disk.open_queue(1, Waker::noop().clone()).unwrap();
+        for (n, z) in (0..).zip(&self.zones).filter(|(n, _)| !g.is_conventional(ZoneNo(*n))) {
+            let (start, len) = (g.zone_start(ZoneNo(n)), g.zone_len_sectors(ZoneNo(n)));
+            let c = Command::of(Bio::with_buf(Op::Read, start, len, memory.slice(0, len * 512)));
+            assert!(run(&mut *queue, Commands::from([c]))[0].status.is_ok());
+            let none = Vec::new();
+            let want = self.numbers.get(&(n, z.generation)).unwrap_or(&none);
+            for i in 0..z.wp.min(want.len() as u32) {
+                let mut s = [0; 512];
+                memory.copy_to(i * 512, &mut s);
+                assert_eq!(number(&s), Some(want[i as usize]), "zone {n}: sector {i}");
             }
         }
     }
@@ -243,8 +349,9 @@ impl World {
         let mut queue = self.disk.open_queue(depth as u16, Waker::noop().clone()).unwrap();
         let mut free: Vec<usize> = (0..depth).collect();
         let mut begun = 0;
-        while begun < steps || free.len() < depth {
+        while begun < steps && !self.failed || free.len() < depth {
             if begun < steps
+                && !self.failed
                 && let Some(slot) = free.pop()
             {
                 begun += 1;
@@ -256,7 +363,7 @@ impl World {
                             c.bios.push(Bio::new(c.op, c.sector, c.len_sectors));
                         }
                         c.bios[0].token = index << 8 | slot as u64;
-                        self.asked.push(Asked { kind, start: self.storage.moments(), ack: NEVER });
+                        self.ask(kind);
                         let mut list = Commands::from([c]);
                         queue.submit(Nanos(0), &mut list);
                         assert!(list.is_empty());
@@ -269,6 +376,12 @@ impl World {
             for c in done {
                 let token = c.bios[0].token;
                 free.push((token & 0xff) as usize);
+                if let (Op::ZoneAppend, Kind::Write { zone, at, .. }, Status::Ok) =
+                    (c.op, &self.asked[(token >> 8) as usize].kind, c.status)
+                {
+                    let start = self.disk.geometry().zone_start(ZoneNo(*zone));
+                    assert_eq!(c.sector, start.plus(u64::from(*at)), "where an append went");
+                }
                 self.acknowledge((token >> 8) as usize, c.status, now);
             }
         }
@@ -284,10 +397,18 @@ impl World {
             a.kind = Kind::Flush;
             return;
         }
+        if status != Status::Ok && self.storage.first_failure().is_some() {
+            // It may have happened. What was there before still is, which `look` sees.
+            self.failed = true;
+            return;
+        }
         assert_eq!(status, Status::Ok, "{a:?}");
         a.ack = now;
         match a.kind {
             Kind::Flush => {}
+            Kind::ResetAll { zones } => {
+                (1..=zones).for_each(|i| self.acknowledge(index + i, status, now));
+            }
             Kind::Write { zone, at, len, .. } => {
                 let capacity = self.disk.geometry().capacity_of(ZoneNo(zone));
                 let z = &mut self.zones[zone as usize];
