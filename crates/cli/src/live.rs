@@ -4,12 +4,14 @@
 //! back; it may go on with further lines.
 
 use crate::failure::{Failure, Kind};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zoneplug_core::disk::Attribute;
 
 /// Where servers have their sockets.
@@ -99,17 +101,61 @@ fn is_name(disk: &str) -> bool {
     number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// A connection on which reading and writing end at a time: a byte now and then does not make it longer.
+pub(crate) struct Timed {
+    stream: UnixStream,
+    end: Instant,
+}
+
+impl Timed {
+    pub(crate) fn new(stream: UnixStream, time: Duration) -> Timed {
+        Timed { stream, end: Instant::now() + time }
+    }
+
+    /// So much time from now on.
+    pub(crate) fn again(&mut self, time: Duration) {
+        self.end = Instant::now() + time;
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        match self.end.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+            left => Ok(Some(left)),
+        }
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buf)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A connection to a server.
 pub(crate) struct Server {
-    stream: BufReader<UnixStream>,
+    stream: BufReader<Timed>,
 }
 
 impl Server {
     pub(crate) fn connect(path: &Path) -> io::Result<Server> {
-        let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Server { stream: BufReader::new(stream) })
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // A server that accepts nobody is not waited for longer than one that does not answer.
+        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Server { stream: BufReader::new(Timed::new(socket.into(), PATIENCE)) })
     }
 
     /// Asks, and waits for the answer.
@@ -120,9 +166,14 @@ impl Server {
         };
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line).map_err(gone)?;
+        self.stream.get_mut().again(PATIENCE);
+        // A server that refuses us has gone, perhaps, when we ask; why is there to be read.
+        let sent = self.stream.get_mut().write_all(&line);
         let mut line = String::new();
-        (&mut self.stream).take(MAX_LINE).read_line(&mut line).map_err(gone)?;
+        let read = (&mut self.stream).take(MAX_LINE).read_line(&mut line);
+        if line.is_empty() {
+            sent.and(read).map_err(gone)?;
+        }
         match serde_json::from_str(&line) {
             Ok(Answer::Ok(value)) => Ok(value),
             Ok(Answer::Error(w)) => Err(Failure::new(Kind::from_code(w.code), w.what).hint(w.hint)),

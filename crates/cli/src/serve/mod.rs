@@ -1,12 +1,16 @@
 //! `zoneplug serve`: disks as block devices of this machine's Linux, until a signal comes.
 
+mod answer;
+mod clients;
 mod notify;
+mod place;
 mod socket;
 
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};
 use crate::live;
-use socket::{Served, Socket};
+use answer::Served;
+use socket::Socket;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

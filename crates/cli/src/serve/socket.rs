@@ -1,69 +1,23 @@
-//! The socket of a server: answers what `zoneplug status`, `attr` and `zone-wplugs` ask of its disks. A thread for each
-//! connection, for a change of an attribute waits for the disk.
+//! The socket of a server: what `zoneplug status`, `attr` and `zone-wplugs` ask of its disks is answered there.
 
+use super::answer::Served;
+use super::clients::{self, Bounds};
+use super::place;
 use crate::failure::{Failure, Kind};
-use crate::live::{self, Answer, AttributeShown, Request, Shown, Wrong};
-use serde_json::{Value, json};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use crate::live;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zoneplug_core::{Error, Sector};
-use zoneplug_host::HostedDisk;
-use zoneplug_host::ublk::UblkCounters;
 
-/// Longest question.
-const MAX_QUESTION: u64 = 64 << 10;
-/// Most connections at a time; further ones are closed.
-const MAX_CONNECTIONS: usize = 32;
-/// How long a connection may say nothing.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How long the end waits for questions that are being answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
-
-/// A disk that is served.
-pub(super) struct Served {
-    /// `ublkb0`.
-    pub(super) name: String,
-    pub(super) spec: String,
-    pub(super) disk: HostedDisk,
-    pub(super) recovered: bool,
-    /// What the kernel's side has counted.
-    pub(super) counters: Box<dyn Fn() -> UblkCounters + Send + Sync>,
-}
-
-impl Served {
-    fn shown(&self) -> Shown {
-        let (g, c, k) =
-            (self.disk.disk().geometry(), (self.counters)(), self.disk.disk().counters());
-        Shown {
-            name: self.name.clone(),
-            spec: self.spec.clone(),
-            capacity_bytes: g.capacity_bytes().0,
-            zones: g.nr_zones(),
-            zone_bytes: Sector(u64::from(g.zone_sectors())).to_bytes().0,
-            pid: std::process::id(),
-            recovered: self.recovered,
-            reads: c.reads,
-            read_bytes: c.read_bytes,
-            writes: c.writes,
-            written_bytes: c.written_bytes,
-            others: c.others,
-            errors: c.errors,
-            replayed: c.replayed,
-            waiting: k.waiting,
-            live_plugs: k.live_plugs,
-        }
-    }
-}
 
 /// A socket that answers, until it is dropped. Its threads hold the disks only while they answer, so that a disk is closed
 /// when its server ends.
 pub(super) struct Socket {
     path: PathBuf,
+    id: place::Id,
     /// There until it is dropped.
     disks: Option<Arc<Vec<Served>>>,
 }
@@ -71,6 +25,14 @@ pub(super) struct Socket {
 impl Socket {
     /// Makes the socket, at `path` or in the usual place under the number of this process, and answers on it from now on.
     pub(super) fn open(path: Option<&Path>, disks: Vec<Served>) -> Result<Socket, Failure> {
+        Self::open_with(path, disks, Bounds::default())
+    }
+
+    fn open_with(
+        path: Option<&Path>,
+        disks: Vec<Served>,
+        bounds: Bounds,
+    ) -> Result<Socket, Failure> {
         let usual = || PathBuf::from(format!("{}/{}.sock", live::DIRECTORY, std::process::id()));
         let path = path.map_or_else(usual, Path::to_owned);
         let failed = |e: io::Error| {
@@ -80,25 +42,27 @@ impl Socket {
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }
-        sweep(&path).map_err(failed)?;
-        let listener = UnixListener::bind(&path).map_err(failed)?;
+        if path.parent() == Some(Path::new(live::DIRECTORY)) {
+            sweep();
+        }
+        let (listener, id) = place::listen(&path).map_err(failed)?;
         let disks = Arc::new(disks);
         let for_answers = Arc::downgrade(&disks);
-        let socket = Socket { path: path.clone(), disks: Some(disks) };
-        // Whoever may change attributes may as well stop the server.
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).map_err(failed)?;
-        let body = move || listen(&listener, &for_answers);
-        std::thread::Builder::new()
-            .name("zoneplug-socket".to_owned())
-            .spawn(body)
-            .map_err(failed)?;
+        let socket = Socket { path: path.clone(), id, disks: Some(disks) };
+        let body = move || clients::listen(&listener, &for_answers, bounds);
+        std::thread::Builder::new().name("zoneplug-socket".to_owned()).spawn(body).map_err(
+            |e| {
+                Failure::new(Kind::Device, format!("no thread for the socket: {e}"))
+                    .hint("more threads for this user (ulimit -u, TasksMax=)")
+            },
+        )?;
         Ok(socket)
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        self.id.remove(&self.path);
         // Who is being answered has the disks too, for a moment.
         let end = Instant::now() + LAST_ANSWERS;
         while let Some(disks) = self.disks.take() {
@@ -113,115 +77,11 @@ impl Drop for Socket {
     }
 }
 
-/// Removes sockets that servers left when they were killed: the one that is to be made, and in the usual place all.
-fn sweep(path: &Path) -> io::Result<()> {
-    let usual = path.parent() == Some(Path::new(live::DIRECTORY));
-    let others = if usual { live::sockets(None) } else { Vec::new() };
-    for p in others.iter().map(PathBuf::as_path).chain([path]) {
-        match UnixStream::connect(p) {
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-                let _ = std::fs::remove_file(p);
-            }
-            Ok(_) if p == path => return Err(io::ErrorKind::AddrInUse.into()),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-fn listen(listener: &UnixListener, disks: &Weak<Vec<Served>>) {
-    let open = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else {
-            // Too many files are open: not at once again.
-            std::thread::sleep(Duration::from_millis(100));
-            continue;
-        };
-        if open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
-            open.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let (disks, count) = (disks.clone(), open.clone());
-        let body = move || {
-            // A client that has gone is no error.
-            let _ = converse(stream, &disks);
-            count.fetch_sub(1, Ordering::Relaxed);
-        };
-        if std::thread::Builder::new().name("zoneplug-client".to_owned()).spawn(body).is_err() {
-            open.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-fn converse(stream: UnixStream, disks: &Weak<Vec<Served>>) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut out = stream.try_clone()?;
-    let mut stream = BufReader::new(stream);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if (&mut stream).take(MAX_QUESTION).read_until(b'\n', &mut line)? == 0 {
-            return Ok(());
-        }
-        let whole = line.ends_with(b"\n");
-        let answer = match serde_json::from_slice(&line) {
-            Ok(request) => match disks.upgrade() {
-                Some(disks) => answer(&request, &disks),
-                // The server is ending.
-                None => return Ok(()),
-            },
-            Err(e) => Err(Failure::usage(format!("not a question: {e}"))
-                .hint(r#"a line such as {"cmd":"status"}"#)),
-        };
-        let answer = match answer {
-            Ok(value) => Answer::Ok(value),
-            Err(f) => {
-                let (kind, what, hint) = f.parts();
-                let (what, hint) = (what.to_owned(), hint.to_owned());
-                Answer::Error(Wrong { code: kind as u8, what, hint })
-            }
-        };
-        let mut text = serde_json::to_vec(&answer)?;
-        text.push(b'\n');
-        out.write_all(&text)?;
-        if !whole {
-            return Ok(());
-        }
-    }
-}
-
-fn named<'a>(disks: &'a [Served], disk: &str) -> Result<&'a Served, Failure> {
-    disks.iter().find(|d| d.name == live::name_of(disk)).ok_or_else(|| {
-        let all: Vec<&str> = disks.iter().map(|d| &*d.name).collect();
-        Failure::new(Kind::Device, format!("{disk} is not served here"))
-            .hint(format!("served: {}", all.join(", ")))
-    })
-}
-
-/// Answers one question.
-fn answer(request: &Request, disks: &[Served]) -> Result<Value, Failure> {
-    match request {
-        Request::Status {} => {
-            let all: Vec<Shown> = disks.iter().map(Served::shown).collect();
-            Ok(serde_json::to_value(all)?)
-        }
-        Request::Attributes { disk } => {
-            let all = named(disks, disk)?.disk.disk().attributes();
-            let all: Vec<AttributeShown> = all.iter().map(AttributeShown::of).collect();
-            Ok(serde_json::to_value(all)?)
-        }
-        Request::Set { disk, name, value } => {
-            let hosted = &named(disks, disk)?.disk;
-            let was = hosted.disk().attribute(name).unwrap_or_default();
-            hosted.set_attribute(name, value).map_err(|e: Error| Failure::from(e))?;
-            Ok(json!({"was": was}))
-        }
-        Request::ZoneWplugs { disk } => {
-            let mut text = String::new();
-            // Writing to a string does not fail.
-            let _ = named(disks, disk)?.disk.disk().zone_wplugs(&mut text);
-            Ok(Value::String(text))
+/// Removes the sockets that servers left in the usual place when they were killed.
+fn sweep() {
+    for path in live::sockets(None) {
+        if let Some(id) = place::left_behind(&path) {
+            id.remove(&path);
         }
     }
 }
@@ -229,13 +89,24 @@ fn answer(request: &Request, disks: &[Served]) -> Result<Value, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::Server;
-    use std::sync::atomic::AtomicU32;
+    use crate::live::{AttributeShown, Request, Server};
+    use serde_json::{Value, json};
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use zoneplug_core::Sector;
+    use zoneplug_host::HostedDisk;
+    use zoneplug_host::ublk::UblkCounters;
 
     static NEXT: AtomicU32 = AtomicU32::new(0);
 
     /// A server of two disks, without the kernel's side.
     fn server() -> Socket {
+        server_with(Bounds::default())
+    }
+
+    fn server_with(bounds: Bounds) -> Socket {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("zoneplug-{}-{n}.sock", std::process::id()));
         let of = |i: u64, spec: &str| Served {
@@ -247,7 +118,7 @@ mod tests {
         };
         let disks =
             vec![of(0, "mem,zones=8,zone-size=1M"), of(1, "null,zones=4,zone-size=2M,tags=4")];
-        Socket::open(Some(&path), disks).unwrap()
+        Socket::open_with(Some(&path), disks, bounds).unwrap()
     }
 
     fn ask(socket: &Socket, request: &Request) -> Result<Value, String> {
@@ -324,7 +195,7 @@ mod tests {
         }
         assert_eq!(say(b"{\"cmd\":\"status\"}\n")["ok"][1]["name"], "ublkb1");
         // A line without an end is answered, and is the last.
-        let long = vec![b'x'; MAX_QUESTION as usize];
+        let long = vec![b'x'; clients::MAX_QUESTION as usize];
         assert_eq!(say(&long)["error"]["code"], 2);
         let mut rest = Vec::new();
         assert_eq!(lines.read_to_end(&mut rest).unwrap_or(0), 0);
@@ -349,5 +220,87 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         drop(Socket::open(Some(&path), Vec::new()).unwrap());
+    }
+
+    /// 32 of them locked everybody else out for a minute.
+    #[test]
+    fn silent_clients_give_their_places_to_others() {
+        let socket = server_with(Bounds { most: 4, ..Bounds::default() });
+        let mut silent: Vec<UnixStream> =
+            (0..20).map(|_| UnixStream::connect(&socket.path).unwrap()).collect();
+        for _ in 0..8 {
+            ask(&socket, &Request::Status {}).unwrap();
+        }
+        // The first has lost its place, and sees the end.
+        silent[0].set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(silent[0].read(&mut [0; 1]).unwrap(), 0);
+    }
+
+    /// Each byte gave the next one another minute.
+    #[test]
+    fn a_question_has_a_limit_as_a_whole() {
+        let patience = Duration::from_millis(300);
+        let socket = server_with(Bounds { patience, ..Bounds::default() });
+        let mut stream = UnixStream::connect(&socket.path).unwrap();
+        let start = Instant::now();
+        while stream.write_all(b" ").is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(10), "it is listened to for ever");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(start.elapsed() >= patience);
+        // Nor may the taking of an answer last for ever.
+        let mut stream = UnixStream::connect(&socket.path).unwrap();
+        let start = Instant::now();
+        while stream.write_all(b"{\"cmd\":\"status\"}\n").is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(10), "it is told for ever");
+        }
+    }
+
+    #[test]
+    fn a_handler_that_panics_gives_its_place_back() {
+        let path = std::env::temp_dir().join(format!("zoneplug-{}-p.sock", std::process::id()));
+        let disk = Served {
+            name: "ublkb0".to_owned(),
+            spec: "mem,zones=8".to_owned(),
+            disk: HostedDisk::open_spec("mem,zones=8").unwrap(),
+            recovered: false,
+            counters: Box::new(|| panic!("planned, in a test")),
+        };
+        let bounds = Bounds { most: 2, ..Bounds::default() };
+        let socket = Socket::open_with(Some(&path), vec![disk], bounds).unwrap();
+        for _ in 0..6 {
+            let e = ask(&socket, &Request::Status {}).unwrap_err();
+            assert!(e.contains("does not answer"), "{e}");
+        }
+        ask(&socket, &Request::Attributes { disk: "ublkb0".to_owned() }).unwrap();
+        let start = Instant::now();
+        drop(socket);
+        assert!(start.elapsed() < LAST_ANSWERS, "a handler that panicked holds the disks");
+    }
+
+    /// Also where the socket has become anybody's.
+    #[test]
+    fn another_user_is_refused() {
+        use std::os::unix::process::CommandExt;
+        use std::process::Command;
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let socket = server();
+        std::fs::set_permissions(&socket.path, PermissionsExt::from_mode(0o666)).unwrap();
+        let ask = "import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+try: s.send(b'{\"cmd\":\"status\"}\\n')
+except BrokenPipeError: pass
+print(s.makefile().readline())";
+        let answer = |uid: u32| {
+            let mut python = Command::new("/usr/bin/python3");
+            let out = python.args(["-c", ask]).arg(&socket.path).uid(uid).output().unwrap();
+            String::from_utf8(out.stdout).unwrap()
+        };
+        assert!(answer(0).starts_with("{\"ok\":["), "{}", answer(0));
+        let refused = answer(65534);
+        assert!(refused.contains("\"code\":3") && refused.contains("another user's"), "{refused}");
     }
 }

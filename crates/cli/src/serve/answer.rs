@@ -1,0 +1,105 @@
+//! What a server answers: one line of JSON for one line of JSON, whatever is in it. Reads no socket, and knows nothing of time.
+
+use crate::failure::{Failure, Kind};
+use crate::live::{self, Answer, AttributeShown, Request, Shown, Wrong};
+use serde_json::{Value, json};
+use zoneplug_core::{Error, Sector};
+use zoneplug_host::HostedDisk;
+use zoneplug_host::ublk::UblkCounters;
+
+/// A disk that is served.
+pub(crate) struct Served {
+    /// `ublkb0`.
+    pub(crate) name: String,
+    pub(crate) spec: String,
+    pub(crate) disk: HostedDisk,
+    pub(crate) recovered: bool,
+    /// What the kernel's side has counted.
+    pub(crate) counters: Box<dyn Fn() -> UblkCounters + Send + Sync>,
+}
+
+impl Served {
+    fn shown(&self) -> Shown {
+        let (g, c, k) =
+            (self.disk.disk().geometry(), (self.counters)(), self.disk.disk().counters());
+        Shown {
+            name: self.name.clone(),
+            spec: self.spec.clone(),
+            capacity_bytes: g.capacity_bytes().0,
+            zones: g.nr_zones(),
+            zone_bytes: Sector(u64::from(g.zone_sectors())).to_bytes().0,
+            pid: std::process::id(),
+            recovered: self.recovered,
+            reads: c.reads,
+            read_bytes: c.read_bytes,
+            writes: c.writes,
+            written_bytes: c.written_bytes,
+            others: c.others,
+            errors: c.errors,
+            replayed: c.replayed,
+            waiting: k.waiting,
+            live_plugs: k.live_plugs,
+        }
+    }
+}
+
+/// The line that answers a failure.
+pub(crate) fn refusal(f: &Failure) -> Vec<u8> {
+    let (kind, what, hint) = f.parts();
+    let (what, hint) = (what.to_owned(), hint.to_owned());
+    line(&Answer::Error(Wrong { code: kind as u8, what, hint }))
+}
+
+/// A line without its end, which is added.
+fn line(answer: &Answer) -> Vec<u8> {
+    // A value of JSON, numbers and texts: it does not fail.
+    let mut text = serde_json::to_vec(answer).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// The line that answers a line.
+pub(crate) fn respond(question: &[u8], disks: &[Served]) -> Vec<u8> {
+    let request = serde_json::from_slice(question).map_err(|e| {
+        Failure::usage(format!("not a question: {e}")).hint(r#"a line such as {"cmd":"status"}"#)
+    });
+    match request.and_then(|r| answer(&r, disks)) {
+        Ok(value) => line(&Answer::Ok(value)),
+        Err(f) => refusal(&f),
+    }
+}
+
+fn named<'a>(disks: &'a [Served], disk: &str) -> Result<&'a Served, Failure> {
+    disks.iter().find(|d| d.name == live::name_of(disk)).ok_or_else(|| {
+        let all: Vec<&str> = disks.iter().map(|d| &*d.name).collect();
+        Failure::new(Kind::Device, format!("{disk} is not served here"))
+            .hint(format!("served: {}", all.join(", ")))
+    })
+}
+
+/// Answers one question.
+fn answer(request: &Request, disks: &[Served]) -> Result<Value, Failure> {
+    match request {
+        Request::Status {} => {
+            let all: Vec<Shown> = disks.iter().map(Served::shown).collect();
+            Ok(serde_json::to_value(all)?)
+        }
+        Request::Attributes { disk } => {
+            let all = named(disks, disk)?.disk.disk().attributes();
+            let all: Vec<AttributeShown> = all.iter().map(AttributeShown::of).collect();
+            Ok(serde_json::to_value(all)?)
+        }
+        Request::Set { disk, name, value } => {
+            let hosted = &named(disks, disk)?.disk;
+            let was = hosted.disk().attribute(name).unwrap_or_default();
+            hosted.set_attribute(name, value).map_err(|e: Error| Failure::from(e))?;
+            Ok(json!({"was": was}))
+        }
+        Request::ZoneWplugs { disk } => {
+            let mut text = String::new();
+            // Writing to a string does not fail.
+            let _ = named(disks, disk)?.disk.disk().zone_wplugs(&mut text);
+            Ok(Value::String(text))
+        }
+    }
+}

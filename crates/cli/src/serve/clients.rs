@@ -1,0 +1,180 @@
+//! Who is connected to a server's socket. A thread for each connection, for a change of an attribute waits for the disk. Clients
+//! are this user's or root's; there are places for some of them, and one that is silent gives its place to a new one.
+
+use super::answer::{self, Served};
+use crate::failure::{Failure, Kind};
+use crate::live::Timed;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// Longest question.
+pub(super) const MAX_QUESTION: u64 = 64 << 10;
+
+/// What connections may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Connections at a time.
+    pub(super) most: usize,
+    /// Time for a whole question, from the last answer on, and for the answer to be taken.
+    pub(super) patience: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { most: 32, patience: Duration::from_secs(60) }
+    }
+}
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Doing {
+    /// The client, to ask.
+    Listening,
+    /// The client, to take its answer.
+    Telling,
+    /// A disk.
+    Answering,
+}
+
+struct Place {
+    id: u64,
+    stream: UnixStream,
+    doing: Doing,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    places: Vec<Place>,
+    next: u64,
+}
+
+/// Those who are connected.
+struct Clients {
+    state: Mutex<State>,
+    bounds: Bounds,
+}
+
+/// A place that is given back when this is dropped, also by a panic.
+struct Seat {
+    clients: Arc<Clients>,
+    id: u64,
+}
+
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a new connection. If there is none, the client that has kept us waiting longest loses its place; one whose
+    /// question waits for a disk does not.
+    fn seat(self: &Arc<Self>, stream: &UnixStream) -> Option<Seat> {
+        let stream = stream.try_clone().ok()?;
+        let mut state = self.lock();
+        if state.places.len() >= self.bounds.most {
+            let waits =
+                state.places.iter().enumerate().filter(|(_, p)| p.doing != Doing::Answering);
+            let (i, _) = waits.min_by_key(|(_, p)| (p.doing, p.since))?;
+            let place = state.places.swap_remove(i);
+            // Its thread sees the end of the stream. An error says that the client has gone.
+            let _ = place.stream.shutdown(Shutdown::Both);
+        }
+        state.next += 1;
+        let id = state.next;
+        state.places.push(Place { id, stream, doing: Doing::Listening, since: Instant::now() });
+        Some(Seat { clients: self.clone(), id })
+    }
+}
+
+impl Seat {
+    /// Notes what the connection waits for. False: the place is another's now.
+    fn is(&self, doing: Doing) -> bool {
+        let mut state = self.clients.lock();
+        let place = state.places.iter_mut().find(|p| p.id == self.id);
+        place.map(|p| (p.doing, p.since) = (doing, Instant::now())).is_some()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.clients.lock().places.retain(|p| p.id != self.id);
+    }
+}
+
+/// Whether a user may ask a server of `me`.
+fn may_ask(uid: u32, me: u32) -> bool {
+    uid == 0 || uid == me
+}
+
+/// Answers on `listener` for as long as the process lives.
+pub(super) fn listen(listener: &UnixListener, disks: &Weak<Vec<Served>>, bounds: Bounds) {
+    let clients = Arc::new(Clients { state: Mutex::default(), bounds });
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Too many files are open: not at once again.
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        welcome(stream, &clients, disks);
+    }
+}
+
+fn welcome(stream: UnixStream, clients: &Arc<Clients>, disks: &Weak<Vec<Served>>) {
+    // The socket is empty, and a refusal shorter than what it takes: this waits for nobody.
+    let refuse = |stream: &UnixStream, why: &str, hint: &str| {
+        let failure = Failure::new(Kind::Device, why).hint(hint);
+        let _ = stream.set_nonblocking(true);
+        let mut stream = stream;
+        let _ = stream.write_all(&answer::refusal(&failure));
+    };
+    let me = rustix::process::geteuid().as_raw();
+    let peer = rustix::net::sockopt::socket_peercred(&stream);
+    if !peer.is_ok_and(|p| may_ask(p.uid.as_raw(), me)) {
+        return refuse(&stream, "this server is another user's", "as its user, or as root");
+    }
+    let busy = "the server has no place for another question";
+    let Some(seat) = clients.seat(&stream) else {
+        return refuse(&stream, busy, "again, when the others are answered");
+    };
+    let Ok(for_refusal) = stream.try_clone() else { return };
+    let disks = disks.clone();
+    let body = move || {
+        // A client that has gone is no error.
+        let _ = converse(stream, &disks, &seat);
+    };
+    if std::thread::Builder::new().name("zoneplug-client".to_owned()).spawn(body).is_err() {
+        refuse(&for_refusal, busy, "more threads for the server (ulimit -u, TasksMax=)");
+    }
+}
+
+fn converse(stream: UnixStream, disks: &Weak<Vec<Served>>, seat: &Seat) -> io::Result<()> {
+    let patience = seat.clients.bounds.patience;
+    let mut stream = BufReader::new(Timed::new(stream, patience));
+    let mut question = Vec::new();
+    loop {
+        question.clear();
+        stream.get_mut().again(patience);
+        if (&mut stream).take(MAX_QUESTION).read_until(b'\n', &mut question)? == 0 {
+            return Ok(());
+        }
+        let whole = question.ends_with(b"\n");
+        if !seat.is(Doing::Answering) {
+            return Ok(());
+        }
+        // The server may be ending.
+        let Some(disks) = disks.upgrade() else { return Ok(()) };
+        let text = answer::respond(&question, &disks);
+        drop(disks);
+        if !seat.is(Doing::Telling) {
+            return Ok(());
+        }
+        stream.get_mut().again(patience);
+        stream.get_mut().write_all(&text)?;
+        if !whole || !seat.is(Doing::Listening) {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The place of a socket in the file system. The socket is made in a directory that nobody else may enter, so that it is never
+//! there with other rights than its last ones, and is then moved to its place. What is there already is removed only if it is a
+//! socket that no server listens on.
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::fs::{DirBuilder, File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How often a place that changes meanwhile is looked at.
+const TRIES: u32 = 8;
+
+/// A socket in the file system, by its device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Id(u64, u64);
+
+impl Id {
+    /// What is at `path`; `None`: nothing, or something else than a socket. Links are not followed.
+    fn of(path: &Path) -> Option<Id> {
+        let m = std::fs::symlink_metadata(path).ok().filter(|m| m.file_type().is_socket())?;
+        Some(Id(m.dev(), m.ino()))
+    }
+
+    /// Removes the file at `path` if it is this socket.
+    pub(super) fn remove(self, path: &Path) {
+        if Id::of(path) == Some(self) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The socket at `path` if its server has gone. Does not wait for one that is slow.
+pub(super) fn left_behind(path: &Path) -> Option<Id> {
+    let id = Id::of(path)?;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    let gone = connect(&socket, &SocketAddrUnix::new(path).ok()?) == Err(Errno::CONNREFUSED);
+    gone.then_some(id)
+}
+
+/// A directory that only this user may enter, while it is needed.
+struct Private(PathBuf);
+
+impl Private {
+    fn beside(path: &Path) -> io::Result<Private> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = path.with_file_name(format!(".zoneplug-{}-{n}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&dir)?;
+        Ok(Private(dir))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("s")
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        // A socket that did not get its place, or one that had it before.
+        if let Some(id) = Id::of(&self.socket()) {
+            id.remove(&self.socket());
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Listens at `path`, for this user only.
+pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, Id)> {
+    // Whoever asks has to name the place in the kernel's 108 bytes.
+    SocketAddr::from_pathname(path)?;
+    let private = Private::beside(path)?;
+    let here = private.socket();
+    // By the descriptor of its directory, for its own path may be too long.
+    let dir = File::open(&private.0)?;
+    let listener = UnixListener::bind(format!("/proc/self/fd/{}/s", dir.as_raw_fd()))
+        .or_else(|_| UnixListener::bind(&here))?;
+    std::fs::set_permissions(&here, Permissions::from_mode(0o600))?;
+    let id = Id::of(&here).ok_or(io::ErrorKind::NotFound)?;
+    for _ in 0..TRIES {
+        match renameat_with(CWD, &here, CWD, path, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok((listener, id)),
+            Err(Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if Id::of(path).is_none() {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "something is there that is no socket",
+            ));
+        }
+        let Some(old) = left_behind(path) else { return Err(io::ErrorKind::AddrInUse.into()) };
+        // They change places, so that what is removed is what was looked at.
+        match renameat_with(CWD, &here, CWD, path, RenameFlags::EXCHANGE) {
+            Ok(()) if Id::of(&here) == Some(old) => return Ok((listener, id)),
+            Ok(()) => renameat_with(CWD, &here, CWD, path, RenameFlags::EXCHANGE)?,
+            Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    fn directory(name: &str) -> PathBuf {
+        let dir =
+            std::env::temp_dir().join(format!("zoneplug-place-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    /// A file at the place of the socket was deleted: connecting to it is refused, as to a socket without a server.
+    #[test]
+    fn only_a_socket_without_a_server_is_replaced() {
+        let dir = directory("replaced");
+        let at = |name: &str| dir.join(name);
+        std::fs::write(at("file"), "data").unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        let _datagrams = UnixDatagram::bind(at("datagrams")).unwrap();
+        let living = UnixListener::bind(at("living")).unwrap();
+        drop(UnixListener::bind(at("left")).unwrap());
+        std::os::unix::fs::symlink("left", at("link to a socket")).unwrap();
+        let names = || {
+            let mut all: Vec<_> =
+                std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+            all.sort();
+            all
+        };
+        let before = names();
+        for name in ["file", "directory", "link", "pipe", "link to a socket"] {
+            let e = listen(&at(name)).unwrap_err();
+            assert!(e.to_string().contains("no socket"), "{name}: {e}");
+        }
+        for name in ["living", "datagrams"] {
+            assert_eq!(listen(&at(name)).unwrap_err().kind(), io::ErrorKind::AddrInUse, "{name}");
+        }
+        assert_eq!(std::fs::read(at("file")).unwrap(), b"data");
+        let (_new, id) = listen(&at("left")).unwrap();
+        assert_eq!(Id::of(&at("left")), Some(id));
+        UnixStream::connect(at("left")).unwrap();
+        assert_eq!(names(), before, "nothing was removed, and nothing is left");
+        // What took its place meanwhile is not removed with it.
+        std::fs::remove_file(at("left")).unwrap();
+        std::fs::write(at("left"), "data").unwrap();
+        id.remove(&at("left"));
+        assert_eq!(std::fs::read(at("left")).unwrap(), b"data");
+        drop(living);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A server whose queue of connections is full is no dead one, and is not waited for.
+    #[test]
+    fn a_server_that_is_slow_keeps_its_place() {
+        let dir = directory("slow");
+        let path = dir.join("s");
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None);
+        let socket = socket.unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&socket, 0).unwrap();
+        let _first = UnixStream::connect(&path).unwrap();
+        assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_socket_is_its_users_whatever_the_umask() {
+        let dir = directory("mode");
+        let path = dir.join("s");
+        let (_listener, _) = listen(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        // One name is as long as can be, and the private one would be longer.
+        let long = dir.join("x".repeat(107 - dir.as_os_str().len() - 1));
+        listen(&long).unwrap();
+        assert!(listen(&dir.join("x".repeat(108))).is_err());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}
