@@ -262,6 +262,44 @@ fn a_run_ends_where_its_zone_ends() {
     }
 }
 
+/// The status of a BIO past the end of the disk is its own, whatever stands in front of it in the list.
+#[test]
+fn past_the_end_of_the_disk_is_out_of_range_in_any_list() {
+    let fresh = || make(2, 64, 64).last_zone(16, 16);
+    type Bad = fn() -> Box<zoneplug_core::Bio>;
+    let cases: [(Vec<Box<zoneplug_core::Bio>>, Bad); 4] = [
+        (vec![write(64, 8), write(72, 8)], || write(80, 8)),
+        (vec![write(64, 8)], || write(72, 16)),
+        (vec![write(64, 8), write(72, 8)], || op(Op::WriteZeroes, 80, 8)),
+        (vec![append(64, 8, 1)], || append(64, 24, 1)),
+    ];
+    for (before, bad) in cases {
+        for conventional in [&[][..], &[1]] {
+            if bad().op == Op::ZoneAppend && !conventional.is_empty() {
+                continue;
+            }
+            let rig = || fresh().conventional(conventional).rig();
+            assert_eq!(rig().run(0, [bad()]), [Status::OutOfRange], "alone");
+            let mut r = rig();
+            let good = before.len();
+            let list = before.iter().map(|b| match b.op {
+                Op::ZoneAppend => append(b.sector.0, b.len_sectors, 1),
+                _ => write(b.sector.0, b.len_sectors),
+            });
+            let list = list.chain([bad()]);
+            let list: Vec<_> = list.enumerate().map(|(i, b)| token(b, 1 + i as u64)).collect();
+            r.submit(0, list);
+            let mut done = r.finish();
+            done.retain(|b| b.token > 0);
+            done.sort_by_key(|b| b.token);
+            let got: Vec<_> = done.iter().map(|b| b.status).collect();
+            let expected: Vec<_> =
+                std::iter::repeat_n(Status::Ok, good).chain([Status::OutOfRange]).collect();
+            assert_eq!(got, expected, "behind {good}, conventional {conventional:?}");
+        }
+    }
+}
+
 /// W11: what may not wait is sent at once or comes back at once, whatever it would have to wait for.
 #[test]
 fn w11_nowait_never_waits() {

@@ -212,6 +212,11 @@ impl Lane {
         }
         let zone_start = layout.geometry.zone_start(zone);
         for bio in std::mem::take(&mut self.run) {
+            // A BIO that continues another was not checked by itself: the disk may end within the zone.
+            if let Err(status) = layout.check_write(&bio) {
+                self.reject(bio, status);
+                continue;
+            }
             let (_, offset) = layout.geometry.zone_of(bio.sector);
             let len = bio.len_sectors;
             self.run.push(bio);
