@@ -59,9 +59,14 @@ pub(super) fn room(
             if start.is_none() {
                 continue;
             }
-            let sector = first.unwrap_or(z.start).0;
-            let sectors = z.start.0 + z.len_sectors - sector;
-            extents.push(Extent { zone: number(g, z), sector, sectors });
+            // A layer may make a zone longer than what can be written of it.
+            let (sector, end) = (first.unwrap_or(z.start).0, z.start.0 + z.capacity_sectors);
+            if sector >= end {
+                let n = number(g, z);
+                return Err(Failure::usage(format!("zone {n} takes data up to sector {end} only"))
+                    .hint(format!("--offset {}, or one of another zone", z.start.0)));
+            }
+            extents.push(Extent { zone: number(g, z), sector, sectors: end - sector });
             continue;
         }
         let dead = matches!(z.cond, Condition::ReadOnly | Condition::Offline);

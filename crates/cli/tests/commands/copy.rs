@@ -126,3 +126,25 @@ fn append_says_where_each_piece_landed() {
     assert!(text(&out.stdout).lines().count() > 0, "what landed is said all the same");
     assert!(text(&out.stderr).contains("no room is left"));
 }
+
+/// Above po2 a conventional zone is longer than what can be written of it.
+#[test]
+fn a_stream_goes_on_in_the_next_zone_where_a_conventional_one_has_a_gap() {
+    let dir = Dir::new("gap");
+    let disk = dir.disk("--zones 8 --zone-size 3M --conv 2");
+    let (file, po2) = (dir.path("data"), format!("po2@{disk}"));
+    let data = noise(8 << 20, 9);
+    std::fs::write(&file, &data).unwrap();
+    let said = ok(&["write", &po2, "--offset", "0", &file, "-y"]);
+    assert!(said.starts_with("8388608 bytes written: zones 0-2, from sector 0 to"), "{said}");
+    assert!(ok_with(&["read", &po2, "--offset", "0", "--len", "8M"], b"") == data);
+    assert!(ok_with(&["read", &disk, "--offset", "0", "--len", "8M"], b"") == data);
+    // From the middle of a zone, and from its gap.
+    ok_with(&["write", &po2, "-", "--offset", "4096"], &data[..3 << 20]);
+    assert!(ok_with(&["read", &po2, "--offset", "4096", "--len", "3M"], b"") == data[..3 << 20]);
+    fails(
+        &["write", &po2, &file, "--offset", "6144"],
+        2,
+        "zone 0 takes data up to sector 6144 only",
+    );
+}
