@@ -285,7 +285,8 @@ pub(super) fn report_all(
         let left = max - zones.len() as u32;
         let got = sys::report(file, at, left.min(ZONES_PER_REPORT))?;
         let Some(last) = got.last() else { break };
-        at = last.start.plus(last.len_sectors.max(1));
+        let end = last.start.0.checked_add(last.len_sectors).filter(|end| *end > at.0);
+        at = Sector(end.ok_or_else(|| io::Error::other(format!("no report at {at}")))?);
         zones.extend(got);
     }
     Ok(zones)

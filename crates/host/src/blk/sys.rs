@@ -96,6 +96,9 @@ fn pair(a: u32, b: u32) -> [u8; 8] {
 fn decode(words: &[u64], flags: u32) -> io::Result<ZoneInfo> {
     let bytes = words[3].to_ne_bytes();
     let (start, len) = (words[0], words[1]);
+    let end = start
+        .checked_add(len)
+        .ok_or_else(|| io::Error::other(format!("a zone of {len} sectors at {start}")))?;
     let zone_type = match bytes[0] {
         1 => ZoneType::Conventional,
         2 => ZoneType::SeqWriteRequired,
@@ -111,7 +114,7 @@ fn decode(words: &[u64], flags: u32) -> io::Result<ZoneInfo> {
         // Drives differ in what they say where there is none, or of a full zone (O6).
         wp: Sector(match cond {
             Condition::NotWp | Condition::ReadOnly | Condition::Offline => u64::MAX,
-            Condition::Full => start + len,
+            Condition::Full => end,
             Condition::Empty => start,
             _ => words[2],
         }),

@@ -80,17 +80,28 @@ impl Blocks {
         c
     }
 
-    /// The zones of such a report, each `zone_sectors` long. `None`: it is not one.
-    pub(super) fn zones(self, bytes: &[u8], zone_sectors: u64) -> Option<Vec<ZoneInfo>> {
+    /// The zones of such a report, each `zone_sectors` long and the first at `from`. `None`: it is not one.
+    pub(super) fn zones(
+        self,
+        bytes: &[u8],
+        from: Sector,
+        zone_sectors: u64,
+    ) -> Option<Vec<ZoneInfo>> {
         let nr = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?) as usize;
         let descriptors = bytes.get(DESCRIPTOR..)?.chunks_exact(DESCRIPTOR);
-        descriptors.take(nr).map(|d| self.zone(d, zone_sectors)).collect()
+        let mut next = from.0;
+        let mut zone = |d| {
+            let z = self.zone(d, zone_sectors).filter(|z| z.start.0 == next)?;
+            next += zone_sectors;
+            Some(z)
+        };
+        descriptors.take(nr).map(&mut zone).collect()
     }
 
     fn zone(self, d: &[u8], zone_sectors: u64) -> Option<ZoneInfo> {
         let sectors = |at: usize| {
             let lba = u64::from_le_bytes(d[at..at + 8].try_into().ok()?);
-            Some(lba.wrapping_shl(self.shift))
+            lba.checked_mul(1 << self.shift)
         };
         // The only type there is: sequential write required.
         if d[0] & 0xf != 2 {
@@ -98,16 +109,17 @@ impl Blocks {
         }
         let cond = Condition::from_u8(d[1] >> 4).filter(|&c| c != Condition::NotWp)?;
         let start = sectors(16)?;
+        let end = start.checked_add(zone_sectors)?;
         Some(ZoneInfo {
             start: Sector(start),
             len_sectors: zone_sectors,
-            capacity_sectors: sectors(8)?,
+            capacity_sectors: sectors(8).filter(|n| *n <= zone_sectors)?,
             wp: Sector(match cond {
                 Condition::ReadOnly | Condition::Offline => u64::MAX,
                 // Not valid in a full zone (Y7).
-                Condition::Full => start + zone_sectors,
+                Condition::Full => end,
                 Condition::Empty => start,
-                _ => sectors(24)?,
+                _ => sectors(24).filter(|wp| (start..=end).contains(wp))?,
             }),
             zone_type: ZoneType::SeqWriteRequired,
             cond,
@@ -163,7 +175,7 @@ mod tests {
         put(0, 2, 0, 5);
         put(1, 0xe, 100, u64::MAX);
         put(2, 0xf, 200, 0);
-        let z = B.zones(&b, 800).unwrap();
+        let z = B.zones(&b, Sector(0), 800).unwrap();
         assert_eq!(z.len(), 3);
         assert_eq!(
             (z[0].cond, z[0].wp, z[0].capacity_sectors),
@@ -172,7 +184,7 @@ mod tests {
         assert_eq!((z[1].start, z[1].cond, z[1].wp), (Sector(800), Condition::Full, Sector(1600)));
         assert_eq!((z[2].cond, z[2].wp), (Condition::Offline, Sector(u64::MAX)));
         b[64] = 1;
-        assert_eq!(B.zones(&b, 800), None, "no such type");
-        assert_eq!(B.zones(&[0; 4], 800), None);
+        assert_eq!(B.zones(&b, Sector(0), 800), None, "no such type");
+        assert_eq!(B.zones(&[0; 4], Sector(0), 800), None);
     }
 }

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Flags, Op, Sector, Status};
+use zoneplug_core::{Command, Flags, Op, Sector, Status};
 
 /// An open namespace.
 #[derive(Debug)]
@@ -112,16 +112,21 @@ impl Nvme {
         entry(self.blocks.data(op, c.sector, c.len_sectors, fua), Some(memory))
     }
 
+    /// The first zone that a report lacks.
+    fn next_zone(&self, c: &Command) -> Sector {
+        let g = &self.geometry;
+        match c.report.last() {
+            Some(z) => z.start.plus(z.len_sectors),
+            None => g.zone_start(g.zone_of(c.sector).0),
+        }
+    }
+
     /// The next part of a report, or its end.
     fn report(&self, slot: &mut Slot<State>) -> Next {
         let (c, memory) = slot.parts();
-        let g = &self.geometry;
-        let at = match c.report.last() {
-            Some(z) => z.start.plus(z.len_sectors),
-            None => g.zone_start(g.zone_of(c.sector).0),
-        };
+        let at = self.next_zone(c);
         let left = c.report_max.saturating_sub(c.report.len() as u32);
-        if left == 0 || at >= g.capacity() {
+        if left == 0 || at >= self.geometry.capacity() {
             return Step::Done(Status::Ok);
         }
         let bytes = report_bytes(left.min(zones_in(self.report_bytes)));
@@ -159,7 +164,7 @@ impl Nvme {
             Stage::Report(bytes) => {
                 let (c, memory) = slot.parts();
                 let size = u64::from(self.geometry.zone_sectors());
-                match self.blocks.zones(&memory.bytes(bytes), size) {
+                match self.blocks.zones(&memory.bytes(bytes), self.next_zone(c), size) {
                     Some(zones) if !zones.is_empty() => c.report.extend(zones),
                     _ => return Step::Done(Status::Io),
                 }

@@ -76,7 +76,8 @@ impl Identity {
         }
         let zone_blocks = le(zns, 2816 + 16 * format, 8);
         let blocks = le(ns, 0, 8);
-        if zone_blocks == 0 || blocks < zone_blocks {
+        // All of it can be addressed in bytes.
+        if zone_blocks == 0 || blocks < zone_blocks || blocks > i64::MAX as u64 >> lba_shift {
             return Err(Unfit(format!("{blocks} blocks in zones of {zone_blocks}")));
         }
         // ZOC: the capacity of a zone may change; zone operations may come from the drive itself.

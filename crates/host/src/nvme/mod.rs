@@ -183,7 +183,7 @@ fn report_all(file: &File, b: Blocks, id: &Identity, bytes: u32) -> std::io::Res
     let mut at = Sector(0);
     while at < end {
         let got = sys::fetch(file, sys::To::Io, b.report(at, bytes), bytes)?;
-        let got = b.zones(&got, size).filter(|z| !z.is_empty());
+        let got = b.zones(&got, at, size).filter(|z| !z.is_empty());
         let got = got.ok_or_else(|| std::io::Error::other(format!("no report at {at}")))?;
         at = at.plus(size * got.len() as u64);
         zones.extend(got);
