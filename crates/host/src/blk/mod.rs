@@ -15,6 +15,8 @@
 
 mod exec;
 mod sys;
+#[cfg(test)]
+mod table;
 mod why;
 
 use crate::drive::sysfs::QueueAttributes;

@@ -34,6 +34,13 @@ impl Node {
         Ok(Node { path: path.to_owned(), disk, alive })
     }
 
+    /// A node that is there for as long as `alive` is.
+    #[cfg(test)]
+    pub(crate) fn of_test(alive: &Path) -> Node {
+        let disk = SysDisk { dir: alive.to_owned(), name: "test".to_owned() };
+        Node { path: alive.to_owned(), disk, alive: alive.to_owned() }
+    }
+
     /// Whether the device is gone.
     pub(crate) fn is_gone(&self) -> bool {
         !self.alive.exists()

@@ -21,6 +21,8 @@ mod memory;
 mod queue;
 mod signature;
 pub(crate) mod sysfs;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub(crate) use check::check;
 pub(crate) use errno::{is_gone_errno, status_of};

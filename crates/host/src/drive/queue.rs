@@ -55,6 +55,14 @@ pub(crate) struct Slot<T> {
 }
 
 impl<T> Slot<T> {
+    #[cfg(test)]
+    pub(crate) fn of_test(command: Box<Command>) -> Slot<T>
+    where
+        T: Default,
+    {
+        Slot { command: Some(command), memory: Memory::default(), state: T::default() }
+    }
+
     /// The command.
     pub(crate) fn command(&mut self) -> &mut Command {
         self.command.as_mut().expect("a slot in use has a command")

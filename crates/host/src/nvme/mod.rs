@@ -16,6 +16,8 @@ mod command;
 mod exec;
 mod identify;
 mod sys;
+#[cfg(test)]
+mod table;
 
 use crate::drive::{
     Claim, DriveOptions, Node, Rules, Shared, cannot_open, claim, geometry_of, memory_rules,
