@@ -362,13 +362,13 @@ fn limits_are_the_strictest() {
 #[test]
 fn what_one_part_has_counts_wherever_it_is() {
     let plain = Limits::default();
-    type Change = fn(&mut Limits);
-    let any: [(Change, fn(&Limits) -> bool); 3] = [
+    type Change = (fn(&mut Limits), fn(&Limits) -> bool);
+    let any: [Change; 3] = [
         (|l| l.write_cache = true, |l| l.write_cache),
         (|l| l.rotational = true, |l| l.rotational),
         (|l| l.read_only = true, |l| l.read_only),
     ];
-    let all: [(Change, fn(&Limits) -> bool); 4] = [
+    let all: [Change; 4] = [
         (|l| l.discard = false, |l| !l.discard),
         (|l| l.max_write_zeroes_sectors = 0, |l| l.max_write_zeroes_sectors == 0),
         (|l| l.max_active_zones = 2, |l| l.max_active_zones == 2),
