@@ -6,7 +6,7 @@ use crate::bio::Commands;
 use crate::error::Error;
 use crate::stack::Way;
 use crate::unit::Nanos;
-use crate::zone::{Geometry, Limits};
+use crate::zone::{Geometry, Limits, Spindles};
 use std::task::Waker;
 
 /// The control plane of a device: rare calls.
@@ -27,6 +27,12 @@ pub trait Device: Send + Sync {
     /// hardware, or that is not of this crate, says no: there the notes are nothing beside the device.
     fn never_panics(&self) -> bool {
         false
+    }
+
+    /// Which zones share a head. A layer says what the device below it says, and one of several devices joins what they say:
+    /// else a disk on it has one single writer for all of them. Asked once, when a disk is opened.
+    fn spindles(&self) -> Spindles {
+        Spindles::one(std::ptr::from_ref(self).cast::<()>().addr())
     }
 
     /// A queue that takes up to `depth` commands at a time. `waker` is woken after [`Queue::arm`] when the next

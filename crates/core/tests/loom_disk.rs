@@ -139,6 +139,16 @@ fn loom_a_wait_that_another_ends() {
 }
 
 #[test]
+fn loom_one_writer_for_each_spindle() {
+    check("one_writer_for_each_spindle", 2, turns::one_writer_for_each_spindle);
+}
+
+#[test]
+fn loom_two_turns_of_a_closing_queue() {
+    check("two_turns_of_a_closing_queue", 3, turns::two_turns_of_a_closing_queue);
+}
+
+#[test]
 fn loom_a_turn_that_fails() {
     check("a_turn_that_fails", 5, turns::a_turn_that_fails);
 }

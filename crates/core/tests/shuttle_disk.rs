@@ -126,6 +126,16 @@ fn shuttle_a_wait_that_another_ends() {
 }
 
 #[test]
+fn shuttle_one_writer_for_each_spindle() {
+    check("one_writer_for_each_spindle", turns::one_writer_for_each_spindle);
+}
+
+#[test]
+fn shuttle_two_turns_of_a_closing_queue() {
+    check("two_turns_of_a_closing_queue", turns::two_turns_of_a_closing_queue);
+}
+
+#[test]
 fn shuttle_a_turn_that_fails() {
     check("a_turn_that_fails", turns::a_turn_that_fails);
 }

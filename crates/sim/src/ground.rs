@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::zone::{Geometry, Limits, Spindles};
 use zoneplug_core::{Command, Commands, Device, Error, Nanos, Op, Queue};
 
 pub(crate) struct Ground {
@@ -83,6 +83,10 @@ impl Device for Grounded {
 
     fn is_timed(&self) -> bool {
         self.0.below.is_timed()
+    }
+
+    fn spindles(&self) -> Spindles {
+        self.0.below.spindles()
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {

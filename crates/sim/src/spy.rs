@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::zone::{Geometry, Limits, Spindles};
 use zoneplug_core::{
     Command, Commands, Device, Error, Flags, Nanos, Op, Queue, Status, WritePointer, ZoneNo,
 };
@@ -32,8 +32,9 @@ pub(crate) struct Spy {
     plugs: bool,
     /// Commands older than this do not count as in flight: the layer has given them up.
     timeout: Option<Nanos>,
-    /// One write at a time on the whole disk (Q1).
+    /// One write at a time for each head (Q1).
     gated: AtomicBool,
+    spindles: Spindles,
     /// Most writes of a zone at a time.
     depth: AtomicUsize,
     queues: AtomicUsize,
@@ -61,6 +62,7 @@ impl Spy {
         let seen =
             Seen { zones: (0..nr_zones).map(|_| ZoneSeen::default()).collect(), ..Seen::default() };
         Arc::new(Spy {
+            spindles: below.spindles(),
             below,
             layouts,
             shown: AtomicUsize::new(0),
@@ -204,8 +206,16 @@ impl Spy {
         let mut seen = self.seen();
         let Seen { zones, sent, failed_at, ordered, .. } = &mut *seen;
         if self.gated.load(Relaxed) {
-            let writing = zones.iter().position(|z| z.writes.iter().any(|w| !w.given_up));
-            assert!(writing.is_none(), "Q1: zone {writing:?} is being written: {c:?}");
+            let shared =
+                |z: usize| self.spindles.of(ZoneNo(z as u32)) == self.spindles.of(ZoneNo(zone));
+            let writing = zones
+                .iter()
+                .enumerate()
+                .position(|(i, z)| z.writes.iter().any(|w| !w.given_up) && shared(i));
+            assert!(
+                writing.is_none(),
+                "Q1: zone {writing:?} of the same head is being written: {c:?}"
+            );
         }
         let z = &mut zones[zone as usize];
         let depth = self.depth.load(Relaxed);
@@ -468,6 +478,10 @@ impl Device for Spied {
     /// An oracle's panic is for the world to see.
     fn never_panics(&self) -> bool {
         true
+    }
+
+    fn spindles(&self) -> Spindles {
+        self.0.spindles.clone()
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {

@@ -34,7 +34,7 @@ pub struct DiskCounters {
     pub late: u64,
     /// Queues of the device that panicked.
     pub dead_queues: u64,
-    /// What the single writer did.
+    /// What the single writer did; of several, all of them together ([`Disk::writers`] has each).
     pub writer: WriterCounters,
 }
 
@@ -63,6 +63,10 @@ impl Disk {
             ro("zone_append", if l.native_append { "native" } else { "emulated" }.to_owned()),
             ro("mode", c.mode.to_string()),
         ];
+        // One spindle needs no number, and a disk without a single writer none of them.
+        if l.gated && self.shared.spindles.count() > 1 {
+            all.push(ro("spindles", self.shared.spindles.count().to_string()));
+        }
         all.extend(super::tunable::all(&l));
         all
     }
@@ -73,7 +77,8 @@ impl Disk {
     }
 
     /// Writes the plug dump, in the form of Linux's `zone_wplugs`: a line for each zone that is busy, stale or partly
-    /// written. `ref` is what Linux would count: one for the zone, one for each BIO.
+    /// written. `ref` is what Linux would count: one for the zone, one for each BIO. A disk with several single writers says
+    /// whose each zone is.
     pub fn zone_wplugs(&self, out: &mut dyn Write) -> fmt::Result {
         for z in 0..self.layout().geometry.nr_zones() {
             // Held while plugs are looked at by number: a revalidation that commits rebuilds them.
@@ -81,6 +86,7 @@ impl Disk {
             if !layout.plugs || z >= layout.geometry.nr_zones() {
                 break;
             }
+            let spindles = if layout.gated { self.shared.spindles.count() } else { 1 };
             let (shard, i) = self.shared.shard(ZoneNo(z));
             let plug = &shard.plugs[i];
             if !plug.is_live() {
@@ -91,10 +97,14 @@ impl Disk {
             let refs = 1 + plug.nr_in_flight() + parked;
             drop(shard);
             drop(layout);
-            writeln!(
+            write!(
                 out,
                 "Zone no: {z}, flags: 0x{flags:x}, ref: {refs}, cond: {cond}, wp ofst: {wp}, pending BIO: {parked}"
             )?;
+            if spindles > 1 {
+                write!(out, ", spindle: {}", self.shared.spindles.of(ZoneNo(z)))?;
+            }
+            writeln!(out)?;
         }
         Ok(())
     }
@@ -118,7 +128,9 @@ impl Disk {
             all.plugs.parked += c.parked.load(Ordering::Relaxed);
         }
         drop(queues);
-        all.writer = lock(&self.shared.gate.0).counters;
+        for gate in &self.shared.gates {
+            all.writer.add(&lock(&gate.0).counters);
+        }
         for s in &self.shared.shards {
             let shard = lock(&s.0);
             all.plugs.add(&shard.counters);

@@ -82,7 +82,7 @@ impl Lane {
                     Self::feed_zone(shared, layout, zone, now);
                     false
                 }
-                Some(Ready::More(..) | Ready::Done(_) | Ready::Broken) | None => true,
+                Some(Ready::More(..) | Ready::Done(..) | Ready::Broken(_)) | None => true,
             };
             self.entered += u32::from(locking && !merged);
             any = true;

@@ -40,8 +40,8 @@ impl Lane {
         if watched {
             may_take |= self.run_errands();
         }
-        if self.wait.is_some() {
-            self.check_wait(shared, layout, now);
+        if !self.waits.is_empty() {
+            self.check_waits(shared, layout, now);
         }
         loop {
             while let Some(entry) = self.ready.pop_front() {
@@ -51,8 +51,10 @@ impl Lane {
                         self.queue_up(shared, layout, zone);
                     }
                     Ready::More(zone, end) => self.go_on(shared, layout, zone, end, now),
-                    Ready::Done(end) => self.turn_over(shared, layout, Some(end), now),
-                    Ready::Broken => self.turn_over(shared, layout, None, now),
+                    Ready::Done(zone, end) => {
+                        self.turn_over(shared, layout, zone, Some(end), now);
+                    }
+                    Ready::Broken(zone) => self.turn_over(shared, layout, zone, None, now),
                     other => self.line.push_back(other),
                 }
             }
@@ -86,7 +88,7 @@ impl Lane {
                 Some(Ready::Zone(zone) | Ready::Turn(zone)) => {
                     let _ = self.send_zone(shared, layout, zone, cmd);
                 }
-                Some(Ready::More(..) | Ready::Done(_) | Ready::Broken) | None => {
+                Some(Ready::More(..) | Ready::Done(..) | Ready::Broken(_)) | None => {
                     self.held.push(cmd);
                 }
             }
@@ -114,7 +116,7 @@ impl Lane {
         // A reset took them all.
         self.held.push(cmd);
         if layout.gated {
-            self.ready.push_back(Ready::Broken);
+            self.ready.push_back(Ready::Broken(zone));
         }
         false
     }
@@ -136,7 +138,8 @@ impl Lane {
             Next::Issue => self.ready.push_back(Ready::Zone(zone)),
             Next::Idle | Next::Aborted if layout.gated => {
                 if ok || !planted(Bug::GateLostWake) {
-                    self.ready.push_back(if ok { Ready::Done(end) } else { Ready::Broken });
+                    let over = if ok { Ready::Done(zone, end) } else { Ready::Broken(zone) };
+                    self.ready.push_back(over);
                 }
             }
             Next::Idle | Next::Aborted => {}

@@ -37,6 +37,7 @@ pub use freeze::Freeze;
 pub use late::Late;
 pub use queue::DiskQueue;
 pub use revalidate::Revalidation;
+pub use single_writer::WriterState;
 pub use tunable::AttributeChange;
 
 use crate::device::Device;
@@ -45,7 +46,7 @@ use crate::plug::Shard;
 use crate::sched::elevator::Elevator;
 use crate::sched::gate::Gate;
 use crate::unit::{Nanos, ZoneNo};
-use crate::zone::{Geometry, Limits, ZoneInfo, ZoneType};
+use crate::zone::{Geometry, Limits, Spindles, ZoneInfo, ZoneType};
 use layout::Layout;
 use mailbox::Counts;
 use std::sync::Arc;
@@ -84,8 +85,10 @@ pub(crate) struct Shared {
     pub(crate) append_used: AtomicBool,
     /// Whether the device or the layer looks at the time.
     pub(crate) timed: AtomicBool,
-    /// The single writer. Taken before a shard's lock, never after it.
-    pub(crate) gate: Padded<Mutex<Gate>>,
+    /// The single writer of each spindle. Taken before a shard's lock, never after it, and never two.
+    pub(crate) gates: Box<[Padded<Mutex<Gate>>]>,
+    /// Which of them is a zone's. As the device said when the disk was opened.
+    pub(crate) spindles: Spindles,
     /// What waits where a scheduler is on. No other lock is taken under it.
     pub(crate) elevator: Padded<Mutex<Elevator>>,
 }
@@ -144,7 +147,7 @@ impl Shared {
         aborted: &mut Vec<Box<crate::Bio>>,
     ) {
         let depths = self.depths.load(Ordering::Relaxed) as usize;
-        lock(&self.gate.0).clear();
+        self.gates.iter().for_each(|gate| lock(&gate.0).clear());
         for s in &self.shards {
             let mut g = lock(&s.0);
             g.abort_all(aborted);
@@ -204,6 +207,8 @@ impl Disk {
             .min(geometry.nr_zones().next_power_of_two())
             .min(config.shards.max(1).next_power_of_two())
             .trailing_zeros();
+        let spindles = device.spindles();
+        let gates = single_writer::gates(&geometry, &spindles);
         let layout = Layout::new(geometry, limits, config);
         let disk = Disk {
             shared: Arc::new(Shared {
@@ -220,7 +225,8 @@ impl Disk {
                 past: Counts::default(),
                 late: Arc::default(),
                 append_used: AtomicBool::new(false),
-                gate: Padded::default(),
+                gates,
+                spindles,
                 elevator: Padded::default(),
             }),
         };

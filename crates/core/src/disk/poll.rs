@@ -457,7 +457,8 @@ impl Lane {
                     }
                 }
                 // A single writer's entries never come here.
-                Some(Ready::Turn(_) | Ready::More(..) | Ready::Done(_) | Ready::Broken) | None => {
+                Some(Ready::Turn(_) | Ready::More(..) | Ready::Done(..) | Ready::Broken(_))
+                | None => {
                     self.free.push(cmd);
                     break;
                 }

@@ -6,6 +6,7 @@ use super::late::LateTable;
 use super::layout::Layout;
 use super::mailbox::Mailbox;
 use super::orphans::Bell;
+use super::single_writer::Wait;
 use super::split::Parent;
 use super::sync::{Ordering, lock};
 use super::watch::Toll;
@@ -31,9 +32,9 @@ pub(crate) enum Ready {
     /// A write of the turn that ended there is done, and the zone has more.
     More(ZoneNo, Sector),
     /// The zone of the turn has nothing to write any more; its last write ended there.
-    Done(Sector),
-    /// The turn ends because a write failed, or because what waited was aborted.
-    Broken,
+    Done(ZoneNo, Sector),
+    /// The turn of that zone ends because a write failed, or because what waited was aborted.
+    Broken(ZoneNo),
 }
 
 const _: () = assert!(size_of::<Ready>() == 16);
@@ -52,7 +53,7 @@ impl std::fmt::Debug for DiskQueue {
             .field("outstanding", &self.lane.outstanding)
             .field("free_tags", &(self.lane.free.len() + self.lane.held.len()))
             .field("ready", &(self.lane.ready.len() + self.lane.line.len()))
-            .field("wait", &self.lane.wait)
+            .field("waits", &self.lane.waits)
             .finish_non_exhaustive()
     }
 }
@@ -92,8 +93,8 @@ pub(crate) struct Lane {
     /// Where something else than tags decides who goes first (`line.rs`): tags that are free, and who waits for one.
     pub(crate) held: Vec<Box<Command>>,
     pub(crate) line: VecDeque<Ready>,
-    /// The single writer waits with this queue: the number of the wait, and until when.
-    pub(crate) wait: Option<(u64, Nanos)>,
+    /// Single writers that wait with this queue, one entry for a spindle at most.
+    pub(crate) waits: Vec<Wait>,
     /// `lock` mode: requests of this queue that are in the scheduler or at the device, at most as many as it has tags.
     pub(crate) entered: u32,
     /// Finished without the device.
@@ -145,6 +146,7 @@ impl DiskQueue {
         let layout = lock(&shared.layout).clone();
         let mut lane = Lane::new(id as u32, lower, config.depth, config.tags, mailbox);
         lane.tickets = shared.late.clone();
+        lane.waits.reserve(shared.gates.len());
         lane.find_path();
         DiskQueue { shared, layout, lane }
     }
@@ -328,7 +330,7 @@ impl Lane {
             ready: VecDeque::with_capacity(nr_bios),
             held: Vec::with_capacity(nr_tags),
             line: VecDeque::with_capacity(nr_bios),
-            wait: None,
+            waits: Vec::new(),
             entered: 0,
             early: Vec::with_capacity(nr_bios),
             run: Vec::with_capacity(nr_bios),
@@ -358,13 +360,14 @@ impl Lane {
         self.free.len() + self.held.len() < usize::from(self.tags)
             || !self.ready.is_empty()
             || !self.line.is_empty()
-            || self.wait.is_some()
+            || !self.waits.is_empty()
             || self.late.is_some() && self.mailbox.has_errands()
     }
 
     /// The next moment at which polling this queue does something by itself.
     fn next_deadline(&self) -> Option<Nanos> {
-        self.lower.next_deadline().into_iter().chain(self.wait.map(|w| w.1)).min()
+        let waits = self.waits.iter().map(|w| w.until);
+        self.lower.next_deadline().into_iter().chain(waits).min()
     }
 
     /// How many BIOs can be sent now, beside those that wait already.

@@ -1,28 +1,64 @@
-//! The single writer's seam: a queue that holds the token, and how it passes it on.
+//! The single writers' seam, one writer for each spindle: a queue that holds a token, and how it passes it on.
 //!
-//! `sched/gate.rs` says whose turn it is; this room holds the locks around it, the gate's before a plug's. Whoever
+//! `sched/gate.rs` says whose turn it is; this room holds the locks around it, the gate's before a plug's and never two gates'.
+//! A queue may hold the tokens of several spindles. Whoever
 //! completes the write of a turn goes on from there, with a tag of its own: there is no thread. A queue that has the
 //! token always has something in flight, in its line, or a wait with a deadline: it counts as busy, is polled by
 //! whoever polls for others, keeps a freeze waiting, and as an orphan is polled until the token is free (Q8, Q9).
 
 use super::layout::Layout;
 use super::queue::{Lane, Ready};
-use super::sync::{MutexGuard, Ordering, lock};
+use super::sync::{Mutex, MutexGuard, Ordering, Padded, lock};
 use super::{Disk, FREEZES, Shared};
 use crate::planted::{Bug, planted};
 use crate::sched::WriterCounters;
 use crate::sched::gate::{Gate, Listed};
 use crate::sched::policy::Candidate;
 use crate::unit::{Nanos, Sector, ZoneNo};
+use crate::zone::{Geometry, Spindles};
+
+/// A single writer that waits with a queue for more from the zone of its turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    spindle: usize,
+    /// The number of the wait.
+    number: u64,
+    pub(super) until: Nanos,
+}
+
+/// A gate for each spindle of a device.
+pub(super) fn gates(geometry: &Geometry, spindles: &Spindles) -> Box<[Padded<Mutex<Gate>>]> {
+    if spindles.count() == 1 {
+        return Box::new([Padded::default()]);
+    }
+    // From the start of its first zone to the end of its last: what policies take for its stroke.
+    let mut spans = vec![(geometry.capacity(), Sector(0)); spindles.count()];
+    for zone in (0..geometry.nr_zones()).map(ZoneNo) {
+        let (first, end) = &mut spans[spindles.of(zone)];
+        let start = geometry.zone_start(zone);
+        *first = start.min(*first);
+        *end = start.plus(u64::from(geometry.zone_len_sectors(zone)));
+    }
+    let gate = |(first, end)| Padded(Mutex::new(Gate::of_span(first, end)));
+    spans.into_iter().map(gate).collect()
+}
+
+impl Shared {
+    /// The single writer of a zone, locked, and the number of its spindle.
+    fn writer(&self, zone: ZoneNo) -> (MutexGuard<'_, Gate>, usize) {
+        let spindle = self.spindles.of(zone);
+        (lock(&self.gates[spindle].0), spindle)
+    }
+}
 
 impl Lane {
     /// A zone that nothing was in flight of has its first waiting write: it is listed, or its turn goes on (Q2).
     pub(super) fn enlist(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
-        let mut gate = lock(&shared.gate.0);
+        let (mut gate, spindle) = shared.writer(zone);
         let listed = gate.list(zone, now, &layout.manners);
         if planted(Bug::TicketLate) {
             drop(gate);
-            gate = lock(&shared.gate.0);
+            gate = shared.writer(zone).0;
         }
         if let Listed::Queued(ticket) | Listed::Go(ticket) | Listed::Wait(ticket, ..) = listed {
             let (mut shard, i) = shared.shard(zone);
@@ -30,28 +66,37 @@ impl Lane {
         }
         match listed {
             Listed::Queued(_) => {}
-            Listed::Go(_) => self.next_turn(shared, layout, gate, now),
+            Listed::Go(_) => self.next_turn(shared, layout, (gate, spindle), now),
             Listed::Resume => self.ready.push_back(Ready::Turn(zone)),
-            Listed::Wait(_, wait, until) => self.wait = Some((wait, until)),
+            Listed::Wait(_, number, until) => self.wait_for_more(Wait { spindle, number, until }),
         }
     }
 
-    /// This queue has the token and nothing of the turn in flight: it goes to the next zone, or gives the token up.
+    /// The writer of a spindle waits with this queue from now on. If it has waited here before, another has gone on with it since.
+    fn wait_for_more(&mut self, wait: Wait) {
+        match self.waits.iter_mut().find(|w| w.spindle == wait.spindle) {
+            Some(w) => *w = wait,
+            None => self.waits.push(wait),
+        }
+    }
+
+    /// This queue has the token of a spindle and nothing of its turn in flight: it goes to the next zone, or gives the token up.
     fn next_turn(
         &mut self,
         shared: &Shared,
         layout: &Layout,
-        mut gate: MutexGuard<'_, Gate>,
+        (mut gate, spindle): (MutexGuard<'_, Gate>, usize),
         now: Nanos,
     ) {
         if planted(Bug::TokenFreedLate) && gate.state().1.is_empty() {
             drop(gate);
-            return lock(&shared.gate.0).rest();
+            return lock(&shared.gates[spindle].0).rest();
         }
         if layout.manners.policy.wants_bytes() {
             Self::review(shared, layout, &mut gate);
         }
         while let Some((zone, ticket)) = gate.next(now, &layout.manners) {
+            debug_assert_eq!(shared.spindles.of(zone), spindle, "a token is for its own spindle");
             let (mut shard, i) = shared.shard(zone);
             if shard.plugs[i].ticket != ticket {
                 // Its writes were aborted a moment ago, and nobody has swept yet.
@@ -75,7 +120,7 @@ impl Lane {
         end: Sector,
         now: Nanos,
     ) {
-        let mut gate = lock(&shared.gate.0);
+        let (mut gate, spindle) = shared.writer(zone);
         gate.wrote(end);
         if !gate.cuts_off(end, now, &layout.manners) {
             return self.line.push_back(Ready::Turn(zone));
@@ -84,19 +129,20 @@ impl Lane {
         let (mut shard, i) = shared.shard(zone);
         shard.plugs[i].ticket = ticket;
         drop(shard);
-        self.next_turn(shared, layout, gate, now);
+        self.next_turn(shared, layout, (gate, spindle), now);
     }
 
-    /// The turn's zone has nothing to write: the next one, after a wait for more if that is wanted.
+    /// The zone of a turn has nothing to write: the next one of its spindle, after a wait for more if that is wanted.
     pub(super) fn turn_over(
         &mut self,
         shared: &Shared,
         layout: &Layout,
+        zone: ZoneNo,
         end: Option<Sector>,
         now: Nanos,
     ) {
         let frozen = shared.state.0.load(Ordering::Acquire) & FREEZES != 0;
-        let mut gate = lock(&shared.gate.0);
+        let (mut gate, spindle) = shared.writer(zone);
         if let Some(end) = end {
             gate.wrote(end);
             if layout.manners.anticipation.0 > 0 && layout.manners.policy.wants_bytes() {
@@ -104,24 +150,28 @@ impl Lane {
             }
         }
         match gate.drained(end, now, frozen, &layout.manners) {
-            Some(wait) => self.wait = Some(wait),
-            None => self.next_turn(shared, layout, gate, now),
+            Some((number, until)) => self.wait_for_more(Wait { spindle, number, until }),
+            None => self.next_turn(shared, layout, (gate, spindle), now),
         }
     }
 
-    /// This queue waits with the token, or did: another may have gone on with it.
+    /// This queue waits with a token, or did: another may have gone on with it.
     #[cold]
-    pub(super) fn check_wait(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
-        let Some((wait, until)) = self.wait else { return };
+    pub(super) fn check_waits(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         let frozen = shared.state.0.load(Ordering::Acquire) & FREEZES != 0;
-        let mut gate = lock(&shared.gate.0);
-        if now >= until || frozen {
-            self.wait = None;
-            if gate.end_wait(wait) || planted(Bug::WaitGoesOn) {
-                self.next_turn(shared, layout, gate, now);
+        let mut i = 0;
+        while let Some(&Wait { spindle, number, until }) = self.waits.get(i) {
+            let mut gate = lock(&shared.gates[spindle].0);
+            if now >= until || frozen {
+                self.waits.remove(i);
+                if gate.end_wait(number) || planted(Bug::WaitGoesOn) {
+                    self.next_turn(shared, layout, (gate, spindle), now);
+                }
+            } else if !gate.is_waiting(number) {
+                self.waits.remove(i);
+            } else {
+                i += 1;
             }
-        } else if !gate.is_waiting(wait) {
-            self.wait = None;
         }
     }
 
@@ -141,32 +191,62 @@ impl Lane {
     /// Writes were aborted: removes the entries of zones that have none left (Q7).
     #[cold]
     pub(super) fn sweep(shared: &Shared) {
-        lock(&shared.gate.0).review(|c, ticket| {
-            let (shard, i) = shared.shard(c.zone);
-            shard.plugs[i].ticket == ticket
-        });
+        for gate in &shared.gates {
+            lock(&gate.0).review(|c, ticket| {
+                let (shard, i) = shared.shard(c.zone);
+                shard.plugs[i].ticket == ticket
+            });
+        }
     }
 }
 
+/// The single writer of one spindle: what it did, and who waits for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriterState {
+    /// The number of the spindle: see [`Device::spindles`](crate::Device::spindles).
+    pub spindle: usize,
+    /// What it did.
+    pub counters: WriterCounters,
+    /// The zone of the turn.
+    pub turn: Option<ZoneNo>,
+    /// The zones that are listed, first listed first.
+    pub listed: Vec<Candidate>,
+}
+
 impl Disk {
-    /// What the single writer did, and who waits for it: the zone of the turn, and those that are listed, first
-    /// listed first.
+    /// What the single writers did, and who waits for each: one for every spindle of the device.
     ///
     /// ```
     /// use zoneplug_core::disk::{Disk, DiskConfig};
-    /// use zoneplug_core::{Nanos, spec::Spec, emu::{EmuConfig, EmuDisk}};
-    /// let config = EmuConfig::from_spec(&mut Spec::parse("null,zones=4,zone-size=1M").unwrap()).unwrap();
-    /// let disk = Disk::open(
-    ///     EmuDisk::new(config).unwrap(),
-    ///     DiskConfig { zoned_qd1_writes: Some(true), ..DiskConfig::default() },
-    ///     &mut |_| Nanos(0),
-    /// ).unwrap();
-    /// let (counters, turn, listed) = disk.single_writer();
-    /// assert_eq!((counters.turns, turn, listed.len()), (0, None, 0));
+    /// use zoneplug_core::stack::JoinDisk;
+    /// use zoneplug_core::{Nanos, ZoneNo, emu::{EmuConfig, EmuDisk}};
+    /// let drive = || EmuDisk::new("null,zones=4,zone-size=1M".parse::<EmuConfig>().unwrap()).unwrap();
+    /// let two = JoinDisk::linear(vec![drive(), drive()]).unwrap();
+    /// let config = DiskConfig { zoned_qd1_writes: Some(true), ..DiskConfig::default() };
+    /// let disk = Disk::open(two, config, &mut |_| Nanos(0)).unwrap();
+    /// let writers = disk.writers();
+    /// assert_eq!((writers.len(), writers[1].turn, writers[1].listed.len()), (2, None, 0));
+    /// assert_eq!((disk.writer_of(ZoneNo(3)).spindle, disk.writer_of(ZoneNo(4)).spindle), (0, 1));
     /// ```
-    pub fn single_writer(&self) -> (WriterCounters, Option<ZoneNo>, Vec<Candidate>) {
-        let gate = lock(&self.shared.gate.0);
+    pub fn writers(&self) -> Vec<WriterState> {
+        (0..self.shared.gates.len()).map(|spindle| self.writer(spindle)).collect()
+    }
+
+    /// The single writer that `zone` waits for.
+    pub fn writer_of(&self, zone: ZoneNo) -> WriterState {
+        self.writer(self.shared.spindles.of(zone))
+    }
+
+    fn writer(&self, spindle: usize) -> WriterState {
+        let gate = lock(&self.shared.gates[spindle].0);
         let (turn, listed) = gate.state();
-        (gate.counters, turn, listed.to_vec())
+        WriterState { spindle, counters: gate.counters, turn, listed: listed.to_vec() }
+    }
+
+    /// [`Disk::writers`] of a device with one spindle: counters, the zone of the turn, and those that are listed. Of several
+    /// it is the first.
+    pub fn single_writer(&self) -> (WriterCounters, Option<ZoneNo>, Vec<Candidate>) {
+        let WriterState { counters, turn, listed, .. } = self.writer(0);
+        (counters, turn, listed)
     }
 }

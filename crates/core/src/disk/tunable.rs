@@ -112,7 +112,7 @@ impl Disk {
             !needs_drained(name)
                 || planted(Bug::ToggleAtOnce)
                 || planted(Bug::ThawBeforeChange)
-                || lock(&self.shared.gate.0).is_idle() && self.scheduled() == 0,
+                || self.shared.gates.iter().all(|g| lock(&g.0).is_idle()) && self.scheduled() == 0,
             "Q9: nobody waits on a disk that is drained"
         );
         let new = Layout::new(layout.geometry.clone(), layout.limits.clone(), config);

@@ -1,4 +1,5 @@
-//! The single writer of a disk (Q1-Q12): at most one write to sequential zones at the device, zone after zone.
+//! The single writer of a spindle (Q1-Q12): at most one write to sequential zones under one head, zone after zone. A device of
+//! several disks has a gate for each of them, and none of them knows of the others.
 //!
 //! Linux has a thread that takes the first zone of a list and writes until the zone has nothing left. Here is no
 //! thread but a *token*: whoever completes the write of a turn has it, and passes it on from there. It is always in
@@ -29,6 +30,19 @@ pub struct WriterCounters {
     pub longest_wait: Nanos,
     /// Turns by their length: `drained[i]` had 2^i commands or more, less than 2^(i+1).
     pub drained: [u64; CLASSES],
+}
+
+impl WriterCounters {
+    /// Adds those of another spindle's writer.
+    pub(crate) fn add(&mut self, o: &WriterCounters) {
+        self.turns += o.turns;
+        self.cut_off += o.cut_off;
+        self.anticipated += o.anticipated;
+        self.longest_wait = self.longest_wait.max(o.longest_wait);
+        for (all, n) in self.drained.iter_mut().zip(o.drained) {
+            *all += n;
+        }
+    }
 }
 
 /// Where the token is.
@@ -80,6 +94,8 @@ pub(crate) struct Gate {
     turn: Turn,
     /// Commands of this turn.
     commands: u64,
+    /// What the head goes over, where that is not the whole disk.
+    span: Option<Sector>,
     pub(crate) counters: WriterCounters,
 }
 
@@ -97,6 +113,11 @@ pub(crate) enum Listed {
 }
 
 impl Gate {
+    /// The gate of one spindle of several, whose zones are between these two.
+    pub(crate) fn of_span(start: Sector, end: Sector) -> Gate {
+        Gate { head: start, span: Some(Sector(end.0 - start.0)), ..Gate::default() }
+    }
+
     /// A zone that nothing is in flight of has its first waiting write.
     pub(crate) fn list(&mut self, zone: ZoneNo, now: Nanos, manners: &Manners) -> Listed {
         if self.token == Token::Waiting && self.last == Some(zone) {
@@ -194,7 +215,7 @@ impl Gate {
             last: self.last,
             turn: self.turn,
             head: self.head,
-            capacity: manners.capacity,
+            capacity: self.span.unwrap_or(manners.capacity),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::bio::{Command, Commands, Flags, Op, Status};
 use crate::device::{Device, Queue};
 use crate::error::Error;
 use crate::unit::{Nanos, Sector};
-use crate::zone::{Geometry, Limits};
+use crate::zone::{Geometry, Limits, Spindles};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -95,6 +95,10 @@ impl Device for TapDisk {
     /// What is told has a time.
     fn is_timed(&self) -> bool {
         true
+    }
+
+    fn spindles(&self) -> Spindles {
+        self.inner.spindles()
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {

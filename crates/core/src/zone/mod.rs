@@ -5,7 +5,9 @@ mod geometry;
 mod info;
 mod limits;
 pub mod machine;
+mod spindles;
 
 pub use geometry::{Geometry, GeometryError, MAX_ZONES};
 pub use info::{Condition, ZONE_RECORD_LEN, ZoneInfo, ZoneType};
 pub use limits::Limits;
+pub use spindles::Spindles;

@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, Mode, QueueConfig};
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo, ZoneType};
+use zoneplug_core::zone::{Condition, Geometry, Limits, Spindles, ZoneInfo, ZoneType};
 use zoneplug_core::{
     Bio, Bios, Command, Commands, Device, Error, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
     lost_bios,
@@ -67,6 +67,7 @@ pub(crate) struct Floor {
     dies_at: Option<u64>,
     /// What the device does when it has finished something.
     tells: Option<Line>,
+    spindles: Spindles,
 }
 
 /// A device that finishes nothing until it [rings](Floor::ring), and then everything at once. Nobody knows when: it calls
@@ -141,8 +142,10 @@ impl Floor {
             c.status = Status::Medium;
         }
         self.check_arrival(old);
-        let writing = (0..self.geometry.nr_zones()).fold(0, |m, z| m | WRITING << shift(z));
-        assert!(old & QD1 == 0 || old & writing == 0, "Q1: two writes are at the device");
+        let head = self.spindles.of(zone);
+        let shared = (0..self.geometry.nr_zones()).filter(|&z| self.spindles.of(ZoneNo(z)) == head);
+        let writing = shared.fold(0, |m, z| m | WRITING << shift(z));
+        assert!(old & QD1 == 0 || old & writing == 0, "Q1: two writes are at one head");
         assert!(old >> s & WRITING == 0, "I1: two writes of one zone are at the device");
         assert!(!self.strict || wp(old) == offset, "I2: a write that is not at the write pointer");
     }
@@ -192,6 +195,11 @@ impl Floor {
         }
     }
 
+    /// How many commands are at the device.
+    pub(crate) fn flying(&self) -> u64 {
+        self.word.load(Relaxed) & 0xff
+    }
+
     /// A freeze says that nothing is in flight: from now on nothing may come.
     pub(crate) fn frozen(&self) {
         let old = self.word.fetch_add(FROZEN, Relaxed);
@@ -227,8 +235,9 @@ impl Floor {
         assert_eq!(self.word.load(Relaxed) & 0xff, 0, "commands are left at the device");
         assert_eq!(disk.counters().waiting, 0, "writes are left in a plug");
         assert_eq!(disk.scheduled(), 0, "requests are left in the scheduler");
-        let (_, turn, listed) = disk.single_writer();
-        assert!(turn.is_none() && listed.is_empty(), "Q8: a turn that nobody ends");
+        for w in disk.writers() {
+            assert!(w.turn.is_none() && w.listed.is_empty(), "Q8: a turn that nobody ends: {w:?}");
+        }
         assert_eq!(lost_bios(), 0, "a BIO was dropped in flight");
     }
 }
@@ -242,6 +251,10 @@ impl Device for Ground {
 
     fn limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    fn spindles(&self) -> Spindles {
+        self.0.spindles.clone()
     }
 
     fn open_queue(&self, places: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
@@ -328,6 +341,8 @@ pub(crate) struct World {
     pub(crate) dies_at: Option<u64>,
     /// The device [tells](Line), and has no deadlines.
     pub(crate) tells: bool,
+    /// The spindle of each zone; none: one for all.
+    pub(crate) spindles: &'static [usize],
     pub(crate) config: DiskConfig,
 }
 
@@ -341,6 +356,7 @@ impl Default for World {
             strict: true,
             dies_at: None,
             tells: false,
+            spindles: &[],
             config,
         }
     }
@@ -360,6 +376,13 @@ impl World {
             depth: if self.config.queue_depth == 0 { 0xff } else { self.config.queue_depth.into() },
             dies_at: self.dies_at,
             tells: self.tells.then(Line::default),
+            spindles: match self.spindles {
+                [] => Spindles::one(0),
+                of => {
+                    let each: Vec<_> = of.iter().map(|&s| Spindles::one(s)).collect();
+                    Spindles::join(each.iter().map(|s| (s, ZoneNo(0))))
+                }
+            },
         });
         let plugs = self.config.mode == Mode::Plug;
         let single = plugs && self.config.zoned_qd1_writes == Some(true);

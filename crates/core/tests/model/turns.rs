@@ -100,6 +100,43 @@ pub(crate) fn a_wait_that_another_ends() {
     floor.check_rest(&disk);
 }
 
+/// Zones 0 and 1 are under one head, zone 2 under another.
+fn two_spindles() -> World {
+    World { zones: 3, spindles: &[7, 7, 9], ..single_writer() }
+}
+
+/// B has a turn under each head, and both writes are at the device. A is listed under the first one, and brings more for the
+/// turn under the second: neither waits for what the other head does.
+pub(crate) fn one_writer_for_each_spindle() {
+    let (disk, floor) = two_spindles().open();
+    let mut b = Client::new(&disk).with([zeroes(0, 1, 1), zeroes(2 * Z1 * B, 1, 2)]);
+    b.submit();
+    assert_eq!(floor.flying(), 2, "one write for each spindle");
+    let a = Client::new(&disk).with([zeroes(Z1 * B, 1, 3), zeroes((2 * Z1 + 1) * B, 1, 4)]);
+    let a = thread::spawn(move || a.finish());
+    assert_eq!(b.finish(), [ok(1, 0), ok(2, 2 * Z1)]);
+    assert_eq!(a.join().expect("the listed one"), [ok(3, Z1), ok(4, 2 * Z1 + 1)]);
+    floor.check_rest(&disk);
+}
+
+/// The queue that has the tokens of both spindles is dropped while A, listed under one head, goes to sleep (Q11).
+pub(crate) fn two_turns_of_a_closing_queue() {
+    let (disk, floor) = two_spindles().open();
+    let mut b = Client::new(&disk).with([zeroes(0, 1, 1), zeroes(2 * Z1 * B, 1, 2)]);
+    let mut a = Client::new(&disk).with([zeroes(Z1 * B, 1, 3)]);
+    b.submit();
+    a.submit();
+    let a = thread::spawn(move || a.finish());
+    drop(b);
+    assert_eq!(a.join().expect("the listed one"), [ok(3, Z1)]);
+    // What the orphan had under the other head is over for whoever comes next.
+    assert_eq!(
+        Client::new(&disk).with([zeroes((2 * Z1 + 1) * B, 1, 5)]).finish(),
+        [ok(5, 2 * Z1 + 1)]
+    );
+    floor.check_rest(&disk);
+}
+
 /// B's write fails, and with it its turn ends; A is listed, and goes on (Q6).
 pub(crate) fn a_turn_that_fails() {
     let (disk, floor) = World { fails_at: B, ..single_writer() }.open();

@@ -5,6 +5,7 @@
 mod common;
 
 mod policies;
+mod spindles;
 
 use common::*;
 use std::sync::{Arc, Mutex};

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use xts_mode::{Xts128, get_tweak_default};
 use zoneplug_core::unit::SECTOR_SIZE;
-use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::zone::{Geometry, Limits, Spindles};
 use zoneplug_core::{Device, Error, ErrorKind, Queue, Sector};
 
 /// Longest write that goes down as one, in sectors: memory is taken for each that is under way.
@@ -151,6 +151,10 @@ impl Device for CryptDisk {
 
     fn is_timed(&self) -> bool {
         self.inner.is_timed()
+    }
+
+    fn spindles(&self) -> Spindles {
+        self.inner.spindles()
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {

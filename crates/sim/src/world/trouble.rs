@@ -4,7 +4,7 @@ use super::setup::{DEPTHS, open};
 use super::{Asked, World, trace};
 use crate::class::Class;
 use std::sync::atomic::Ordering::Relaxed;
-use zoneplug_core::disk::Mode;
+use zoneplug_core::disk::{Mode, WriterState};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::stack::{FaultAction, FaultRule, Kinds};
 use zoneplug_core::zone::Condition;
@@ -120,16 +120,18 @@ impl World {
         if deadline == Nanos(0) {
             return None;
         }
-        let (counters, _, listed) = self.disk.single_writer();
-        let first = listed.first()?;
-        let overdue = self.now.0.saturating_sub(first.since.0) > deadline.0;
-        overdue.then_some((first.zone, first.since, counters.turns))
+        // The deadline is each writer's own: it looks at who waits for it.
+        self.disk.writers().into_iter().find_map(|w| {
+            let first = w.listed.first()?;
+            let overdue = self.now.0.saturating_sub(first.since.0) > deadline.0;
+            overdue.then_some((first.zone, first.since, w.counters.turns))
+        })
     }
 
     /// Nobody may be preferred to it.
     pub(super) fn check_overdue(&mut self, before: Option<(ZoneNo, Nanos, u64)>) {
         let Some((zone, since, turns)) = before else { return };
-        let (counters, turn, listed) = self.disk.single_writer();
+        let WriterState { counters, turn, listed, .. } = self.disk.writer_of(zone);
         if counters.turns == turns {
             return;
         }

@@ -41,7 +41,7 @@ pub struct View<'a> {
     pub turn: Turn,
     /// Where the last write of that turn ended: the place of the head, as far as anybody knows.
     pub head: Sector,
-    /// The size of the disk.
+    /// The size of the disk; of one of several, what lies from its first zone to its last.
     pub capacity: Sector,
 }
 

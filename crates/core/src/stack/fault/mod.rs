@@ -21,7 +21,7 @@ use crate::device::{Device, Queue};
 use crate::error::Error;
 use crate::random::Random;
 use crate::unit::ZoneNo;
-use crate::zone::{Condition, Geometry, Limits, ZoneInfo};
+use crate::zone::{Condition, Geometry, Limits, Spindles, ZoneInfo};
 use power::Cache;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -383,6 +383,10 @@ impl Device for FaultDisk {
 
     fn is_timed(&self) -> bool {
         self.shared.timed
+    }
+
+    fn spindles(&self) -> Spindles {
+        self.shared.inner.spindles()
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {

@@ -13,7 +13,7 @@ mod queue;
 use crate::device::{Device, Queue};
 use crate::error::Error;
 use crate::unit::{Bytes, Sector, ZoneNo};
-use crate::zone::{Geometry, Limits, ZoneInfo};
+use crate::zone::{Geometry, Limits, Spindles, ZoneInfo};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -293,6 +293,14 @@ impl Device for JoinDisk {
 
     fn never_panics(&self) -> bool {
         self.devices().all(|d| d.never_panics())
+    }
+
+    fn spindles(&self) -> Spindles {
+        let parts: Vec<_> = self.devices().map(|d| d.spindles()).collect();
+        Spindles::join((0..self.map.above.nr_zones()).map(|zone| {
+            let (part, below) = self.map.down(ZoneNo(zone));
+            (&parts[part], below)
+        }))
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {

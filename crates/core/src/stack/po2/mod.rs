@@ -15,7 +15,7 @@ pub(crate) use way::{Way, lower, lower_all, raise, raise_all};
 use crate::device::{Device, Queue};
 use crate::error::Error;
 use crate::unit::ZoneNo;
-use crate::zone::{Geometry, GeometryError, Limits, ZoneInfo};
+use crate::zone::{Geometry, GeometryError, Limits, Spindles, ZoneInfo};
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -129,6 +129,10 @@ impl Device for Po2Disk {
 
     fn never_panics(&self) -> bool {
         self.inner.never_panics()
+    }
+
+    fn spindles(&self) -> Spindles {
+        self.inner.spindles()
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
