@@ -15,12 +15,14 @@ use zoneplug_sim::time::{Client, HostTimes, RandomReader, Workload};
 /// | `full` | `outstanding`, `bs`, `zones`: a full queue, no locks |
 /// | `append` | the same with zone append |
 ///
-/// and for each `reads`, `read-bs`: random reads beside it; `warm-up`, `length`: other times than the table's.
+/// and for each `reads`, `read-bs`: random reads beside it; `warm-up`, `length`: other times than the table's; `drives`: so many
+/// of the table's drive, joined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Modelled {
     pub(crate) workload: Workload,
     /// Reads outstanding, and their length.
     pub(crate) reads: Option<(u32, u32)>,
+    pub(crate) drives: u32,
     pub(crate) warm_up: Option<Nanos>,
     pub(crate) length: Option<Nanos>,
 }
@@ -69,9 +71,10 @@ impl Modelled {
             Some(n) => Some((n, size(s, "read-bs")?)),
             None => None,
         };
+        let drives = s.take_u32("drives")?.unwrap_or(1).max(1);
         let (warm_up, length) = (s.take_time("warm-up")?, s.take_time("length")?);
         spec.finish()?;
-        Ok(Modelled { workload, reads, warm_up, length })
+        Ok(Modelled { workload, reads, drives, warm_up, length })
     }
 
     /// Whether it draws from its seed.
@@ -101,6 +104,9 @@ impl Modelled {
                 format!("append {outstanding} {}, {}", length(bs), count(zones))
             }
         };
+        if self.drives > 1 {
+            text += &format!(", {} drives", self.drives);
+        }
         if let Some((n, bs)) = self.reads {
             text += &format!("; {n} reads {}", length(bs));
         }

@@ -21,6 +21,7 @@ struct Ready {
     client: Modelled,
     profile: Profile,
     config: DiskConfig,
+    one_writer: bool,
     unit: &'static str,
 }
 
@@ -69,6 +70,8 @@ fn ready(
             .hint("sim- and the name of a profile")
     })??;
     let config = take_config(&mut spec)?;
+    // Of several drives: as if nothing said which zones share a head.
+    let one_writer = spec.take_flag("one-writer")?.unwrap_or(false);
     spec.finish()?;
     let cell = time::Cell {
         table: kind(&profile, &client)?,
@@ -80,7 +83,7 @@ fn ready(
         expect: time::Expect::Not(""),
         calibrates: false,
     };
-    Ok(Ready { cell, client, profile, config, unit })
+    Ok(Ready { cell, client, profile, config, one_writer, unit })
 }
 
 impl Plan {
@@ -166,6 +169,7 @@ impl Ready {
         let profile = self.profile.with_rate(ppm);
         let (mut run, mut clients) = self.cell.run(&profile, seed);
         run.disk = self.config.clone();
+        (run.drives, run.one_writer) = (self.client.drives, self.one_writer);
         run.warm_up = self.client.warm_up.unwrap_or(run.warm_up);
         run.length = self.client.length.unwrap_or(run.length);
         if self.config.scheduler != Scheduler::None {

@@ -7,17 +7,25 @@
 use super::cells::HostTimes;
 use super::io::{Client, Finished, Io};
 use super::report::Report;
+use std::sync::Arc;
+use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig};
 use zoneplug_core::emu::timing::{DriveStats, Profile};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::{Bios, Error, ErrorKind, Nanos};
+use zoneplug_core::stack::JoinDisk;
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Bios, Device, Error, ErrorKind, Nanos, Queue, ZoneNo};
 
-/// What is run: a drive, how the disk on it is opened, and how long.
+/// What is run: a drive or a shelf of them, how the disk on it is opened, and how long.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// The drive.
     pub profile: Profile,
+    /// How many of them, joined zone by zone in turns.
+    pub drives: u32,
+    /// What stands between the drives and the disk says nothing of spindles: one single writer for all drives.
+    pub one_writer: bool,
     /// The layer: mode, schedulers, the single writer.
     pub disk: DiskConfig,
     /// Commands at the drive at a time.
@@ -43,6 +51,8 @@ impl Run {
         Run {
             tags: profile.queue_depth,
             profile,
+            drives: 1,
+            one_writer: false,
             disk: DiskConfig::default(),
             work: Nanos(5_000),
             warm_up: Nanos(5_000_000_000),
@@ -86,20 +96,32 @@ impl Run {
         self.go_with(&mut all)
     }
 
+    /// The drives as one device.
+    fn join(&self, drives: &[Arc<EmuDisk>]) -> Result<Arc<dyn Device>, Error> {
+        let device: Arc<dyn Device> = match drives {
+            [one] => one.clone(),
+            _ => JoinDisk::stripe(drives.iter().map(|d| Arc::clone(d) as _).collect())?,
+        };
+        Ok(if self.one_writer { Arc::new(OneHead(device)) } else { device })
+    }
+
     /// The same with clients that are looked at afterwards.
     pub fn go_with(&self, clients: &mut [&mut dyn Client]) -> Result<Report, Error> {
         let mut config = EmuConfig::new(EmuKind::Null, self.profile.geometry()?);
         config.limits = self.profile.limits();
         config.paranoid = self.paranoid;
-        let geometry = config.geometry.clone();
-        let device = EmuDisk::timed_with(&self.profile, config)?;
+        let drive = || EmuDisk::timed_with(&self.profile, config.clone());
+        let drives = (0..self.drives.max(1)).map(|_| drive()).collect::<Result<Vec<_>, _>>()?;
+        let device = self.join(&drives)?;
+        let geometry = device.geometry().clone();
+        let nr = drives.len() as u32;
         for client in &mut *clients {
             for (zone, wp) in client.prepare(&geometry) {
-                device.set_write_pointer(zone, wp);
+                drives[(zone.0 % nr) as usize].set_write_pointer(ZoneNo(zone.0 / nr), wp);
             }
         }
         let mut now = Nanos(0);
-        let disk = Disk::open(device.clone(), self.disk.clone(), &mut |due| {
+        let disk = Disk::open(device, self.disk.clone(), &mut |due| {
             now = due.unwrap_or(now).max(now);
             now
         })?;
@@ -138,7 +160,7 @@ impl Run {
             };
             if next > begin && !measuring {
                 measuring = true;
-                before = device.drive_stats().unwrap_or_default();
+                before = drive_stats(&drives);
                 io.clients.iter_mut().for_each(super::ClientReport::begin);
             }
             if next > end {
@@ -174,15 +196,16 @@ impl Run {
             Some(result) => result.map(|()| Nanos(io.now.0.saturating_sub(begin.0)))?,
             None => self.length,
         };
-        let stats = device.stats();
-        if stats.overlaps > 0 {
-            return Err(Error::new(ErrorKind::Io, format!("{} writes overlapped", stats.overlaps))
+        let stats: Vec<_> = drives.iter().map(|d| d.stats()).collect();
+        let overlaps: u64 = stats.iter().map(|s| s.overlaps).sum();
+        if overlaps > 0 {
+            return Err(Error::new(ErrorKind::Io, format!("{overlaps} writes overlapped"))
                 .hint("this is a bug of the layer (I1)"));
         }
         let writes = [zoneplug_core::Op::Write, zoneplug_core::Op::ZoneAppend];
         let report = Report {
             length,
-            drive: device.drive_stats().unwrap_or_default().since(before),
+            drive: drive_stats(&drives).since(before),
             clients: io
                 .clients
                 .into_iter()
@@ -191,11 +214,48 @@ impl Run {
                     c
                 })
                 .collect(),
-            write_commands: writes.iter().map(|&op| stats.commands(op)).sum(),
-            written_sectors: stats.written_sectors,
+            write_commands: stats
+                .iter()
+                .map(|s| writes.map(|op| s.commands(op)).iter().sum::<u64>())
+                .sum(),
+            written_sectors: stats.iter().map(|s| s.written_sectors).sum(),
         };
         disk_is_done(queue);
         Ok(report)
+    }
+}
+
+/// What all drives did together.
+fn drive_stats(drives: &[Arc<EmuDisk>]) -> DriveStats {
+    drives.iter().filter_map(|d| d.drive_stats()).fold(DriveStats::default(), |a, b| DriveStats {
+        moves: a.moves + b.moves,
+        positioning: a.positioning.plus(b.positioning),
+        busy: a.busy.plus(b.busy),
+    })
+}
+
+/// A device that says nothing of the spindles below it.
+struct OneHead(Arc<dyn Device>);
+
+impl Device for OneHead {
+    fn geometry(&self) -> &Geometry {
+        self.0.geometry()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.0.limits()
+    }
+
+    fn is_timed(&self) -> bool {
+        self.0.is_timed()
+    }
+
+    fn never_panics(&self) -> bool {
+        self.0.never_panics()
+    }
+
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        self.0.open_queue(depth, waker)
     }
 }
 
