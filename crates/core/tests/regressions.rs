@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use zoneplug_core::disk::DiskConfig;
+use zoneplug_core::stack::JoinDisk;
 use zoneplug_core::zone::{Condition, Geometry, Limits};
 use zoneplug_core::{Bios, Commands, Device, Error, Flags, Nanos, Op, Queue, Status, ZoneNo};
 
@@ -464,4 +465,30 @@ fn a_refused_report_changes_nothing() {
     let done = r.finish();
     assert_eq!((done[0].status, done[1].status), (Status::Ok, Status::WouldBlock));
     assert_eq!(done[1].result, 0, "no zones, and no number of the engine's");
+}
+
+/// Devices that are joined reset all zones one by one. Where one of them fails those before it have been reset, and the layer does
+/// not go on believing what it knew of them (found by the worlds).
+#[test]
+fn a_reset_of_all_zones_that_fails_half_way_leaves_no_old_write_pointers() {
+    let m = make(4, 64, 64);
+    let dev = zoneplug_core::emu::EmuDisk::new(m.emu).unwrap();
+    let cut = |zones| -> Arc<dyn Device> { JoinDisk::cut(dev.clone(), zones).unwrap() };
+    let disk = open(JoinDisk::linear(vec![cut(0..2), cut(2..4)]).unwrap(), m.config);
+    let queues = vec![disk.open_polled_queue(8, 4).unwrap()];
+    let mut r = Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() };
+    let writes = || (0..4).map(|z| write(z * 64, 8));
+    assert_eq!(r.run(0, writes()), [Status::Ok; 4]);
+    let fault = zoneplug_core::emu::Fault::next(Op::ZoneReset, Status::Medium);
+    r.dev.fail_next(zoneplug_core::emu::Fault { skip: 1, ..fault });
+    assert_eq!(r.run(0, [op(Op::ZoneResetAll, 0, 0)]), [Status::Medium]);
+    let reset = (0..4).filter(|&z| r.device_wp(z) == 0).count();
+    assert!(reset > 0 && reset < 4, "some were: {reset}");
+    assert!((0..4).all(|z| r.cached(z).is_none()), "which, a report says");
+    r.report(0, 4);
+    for z in 0..4 {
+        assert_eq!(r.cached(z).map(|c| c.1), Some(r.device_wp(z)));
+        let at = u64::from(z) * 64 + r.device_wp(z);
+        assert_eq!(r.run(0, [write(at, 8)]), [Status::Ok]);
+    }
 }

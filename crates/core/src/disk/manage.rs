@@ -298,7 +298,10 @@ impl Lane {
                 _ => {}
             }
         }
-        if matches!(cmd.status, Status::Timeout | Status::NoDevice) && cmd.slot != UNSENT {
+        // Devices reset all zones one by one: one that failed may have been preceded by others.
+        let some = cmd.op == Op::ZoneResetAll && !cmd.status.is_ok();
+        let unknown = matches!(cmd.status, Status::Timeout | Status::NoDevice);
+        if (some || unknown) && cmd.slot != UNSENT {
             self.in_doubt(shared, layout, &cmd);
         }
         if Self::aborts(cmd.op) && std::mem::take(&mut cmd.bios[0].result) != 0 {
@@ -345,7 +348,8 @@ impl Lane {
         }
     }
 
-    /// A reset or finish that may or may not have happened, or may happen yet: the write pointer is where a report says.
+    /// A reset or finish that may or may not have happened, or may happen yet, perhaps of some zones only: the write pointer is
+    /// where a report says.
     #[cold]
     fn in_doubt(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
         if !layout.plugs || !Self::aborts(cmd.op) {
