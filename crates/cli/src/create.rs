@@ -142,6 +142,10 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     repair: bool,
 
+    /// Give the disk a UUID of its own: a copy of a file has that of the original
+    #[arg(long)]
+    new_uuid: bool,
+
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -158,7 +162,11 @@ pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), Failure
         )
         .hint("the file of a disk that zoneplug create made"));
     };
-    let report: CheckReport = file::check(path, args.repair)?;
+    let mut report: CheckReport = file::check(path, args.repair)?;
+    if args.new_uuid {
+        let id = file::new_uuid(path)?;
+        report.lines.push(format!("its UUID is {} from now on", id.uuid));
+    }
     if args.json {
         serde_json::to_writer(&mut *out, &report)?;
         writeln!(out)?;

@@ -8,7 +8,8 @@ use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::zone::{Geometry, ZoneInfo};
 use zoneplug_core::{Bio, Bios, Device, Nanos, ZoneNo};
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, Level, drive_of, keeps_data};
+use zoneplug_host::file::{Access, FileDisk};
+use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, Level, drive_of, file_of, keeps_data};
 
 /// What a specification names.
 #[derive(Clone)]
@@ -25,11 +26,13 @@ pub(crate) struct Named {
 impl Named {
     /// Opens what `spec` names.
     pub(crate) fn open(spec: &str) -> Result<Named, Failure> {
+        tell(spec);
         Self::of(spec, DiskSpec::parse(spec)?)
     }
 
     /// The same, to serve it to others.
     pub(crate) fn open_to_serve(spec: &str) -> Result<Named, Failure> {
+        tell(spec);
         Self::of(spec, DiskSpec::parse_to_serve(spec)?)
     }
 
@@ -44,6 +47,17 @@ impl Named {
         let start = Instant::now();
         let mut clock = |_| Nanos(start.elapsed().as_nanos() as u64);
         Ok(Disk::open(self.device.clone(), config, &mut clock)?)
+    }
+}
+
+/// Says what a person should know of a durable disk before it is used: damage, and writes that were lost. Its opening for
+/// writing settles that, so it is asked before.
+fn tell(spec: &str) {
+    let Some(path) = file_of(spec) else { return };
+    // What keeps it from being opened is said by the opening itself.
+    let disk = FileDisk::open(path, Access::ReadOnly);
+    for line in disk.iter().flat_map(|d| d.notices()) {
+        eprintln!("zoneplug: {}: {line}", path.display());
     }
 }
 
@@ -75,6 +89,7 @@ pub(crate) struct Opened {
 impl Opened {
     /// Opens what `spec` names.
     pub(crate) fn new(spec: &str, usage: Use) -> Result<Opened, Failure> {
+        tell(spec);
         let named = match usage {
             Use::Look => DiskSpec::parse_to_look(spec)?,
             Use::Change => DiskSpec::parse(spec)?,

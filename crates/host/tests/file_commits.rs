@@ -244,6 +244,31 @@ fn what_nobody_was_told_is_lost_is_never_shown() {
     }
 }
 
+/// Space that is kept has old data, which is no hole: here only the error tells what was lost.
+#[test]
+fn old_data_is_not_shown_for_what_was_lost() {
+    for early in [false, true] {
+        let o = CreateOptions { preallocate: true, ..options() };
+        let mut d = Open::new(CutStorage::create(&o).unwrap());
+        assert_eq!((d.write(2, 0, 1), d.write(2, 1, 2)), (Status::Ok, Status::Ok));
+        assert_eq!(d.manage(Op::ZoneReset, 2), Status::Ok);
+        assert_eq!(
+            (d.write(2, 0, 3), d.flush(), d.write(2, 1, 4)),
+            (Status::Ok, Status::Ok, Status::Ok)
+        );
+        d.storage.fail_writing_back(0);
+        let next = d.left();
+        if early {
+            next.evict(0);
+        }
+        next.open(Access::ReadWrite).unwrap_err();
+        let mut now = Open::new(next);
+        assert_eq!(now.zone(2), (Condition::Closed, 1, [3, 0, 0, 0]), "evicted {early}");
+        now.storage.evict(0);
+        assert_eq!(now.zone(2), (Condition::Closed, 1, [3, 0, 0, 0]), "evicted {early}");
+    }
+}
+
 /// A repair gives no space back that the table on the medium still needs.
 #[test]
 fn a_repair_makes_durable_what_it_builds_on() {
@@ -271,5 +296,44 @@ fn a_repair_makes_durable_what_it_builds_on() {
                 );
             }
         }
+    }
+}
+
+/// A copy with a UUID of its own has all that the original has, and a power cut in the middle costs nothing.
+#[test]
+fn a_new_uuid_keeps_everything_else() {
+    for damaged in [None, Some(0), Some(1)] {
+        let mut d = Open::made();
+        assert_eq!(
+            (d.write(2, 0, 1), d.flush(), d.write(2, 1, 2)),
+            (Status::Ok, Status::Ok, Status::Ok)
+        );
+        let old = d.disk.identity();
+        let copy = d.left();
+        copy.settle();
+        if let Some(i) = damaged {
+            copy.damage(copy.places().supers[i] + 200, b"x");
+        }
+        let new = copy.new_uuid().unwrap();
+        assert_ne!(new.uuid, old.uuid);
+        assert_eq!((&new.label, new.created, new.opened), (&old.label, old.created, old.opened));
+        for moment in 0..=copy.moments() {
+            for left in [Left::Nothing, Left::Torn, Left::All] {
+                let cut = copy.after_cut(moment, &mut || left);
+                let is = cut.open(Access::ReadOnly).unwrap().identity().uuid;
+                assert!(is == old.uuid || is == new.uuid, "{damaged:?}, {moment}, {left:?}: {is}");
+                cut.check(true).unwrap();
+                assert_eq!(
+                    cut.check(false).unwrap().problems,
+                    0,
+                    "{damaged:?}, {moment}, {left:?}"
+                );
+                let shown = Open::new(cut).zone(2);
+                assert_eq!(shown, (Condition::Closed, 1, [1, 0, 0, 0]), "{damaged:?}, {moment}");
+            }
+        }
+        // The notes of a process that died count in the copy too.
+        let mut now = Open::new(copy);
+        assert_eq!((now.zone(2).1, now.disk.identity().uuid), (2, new.uuid));
     }
 }

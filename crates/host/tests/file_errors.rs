@@ -334,3 +334,36 @@ fn a_path_is_a_specification() {
     let spec = DiskSpec::parse(&format!("{},read-only=1", d.0.display())).unwrap();
     assert!(spec.device.limits().read_only);
 }
+
+/// More pieces of memory than one call takes: the kernel moves the first 1024, and the rest goes on from there.
+#[test]
+fn a_transfer_that_ends_early_goes_on_where_it_ended() {
+    use zoneplug_buf::Segment;
+    use zoneplug_host::file::Io;
+    const PIECES: usize = 2048;
+    let d = Disk::new("pieces");
+    for (turn, io) in [Io::Auto, Io::Threads].into_iter().enumerate() {
+        let disk = FileDisk::open_with(&d.0, Access::ReadWrite, io, false).unwrap();
+        let zone = 4 + turn as u32;
+        let start = disk.geometry().zone_start(ZoneNo(zone));
+        // Every second sector of this memory, so that no piece joins the next.
+        let memory = IoBuf::leaked((PIECES * 1024) as u32);
+        let base = memory.segments().next().unwrap().ptr;
+        let list: Vec<Segment> =
+            (0..PIECES).map(|i| Segment { ptr: base.wrapping_add(i * 1024), len: 512 }).collect();
+        // SAFETY: memory and list outlive both commands.
+        let buf = unsafe { IoBuf::from_segments(list.as_ptr(), (PIECES * 512) as u32) };
+        let stamp = |i: usize| [(i % 251) as u8 + 1; 512];
+        (0..PIECES).for_each(|i| memory.copy_from((i * 1024) as u32, &stamp(i)));
+        let write = Command::of(Bio::with_buf(Op::Write, start, PIECES as u32, buf));
+        assert_eq!(run(&disk, write).status, Status::Ok);
+        (0..PIECES).for_each(|i| memory.copy_from((i * 1024) as u32, &[0; 512]));
+        let read = Command::of(Bio::with_buf(Op::Read, start, PIECES as u32, buf));
+        assert_eq!(run(&disk, read).status, Status::Ok);
+        for i in 0..PIECES {
+            let mut sector = [0; 512];
+            memory.copy_to((i * 1024) as u32, &mut sector);
+            assert_eq!(sector, stamp(i), "{}, sector {i}", disk.io());
+        }
+    }
+}

@@ -201,6 +201,47 @@ fn management_changes_zones_for_the_next_process() {
 }
 
 #[test]
+fn a_copy_gets_a_uuid_of_its_own() {
+    let dir = Dir::new("uuid");
+    let (disk, copy) = (dir.disk("--zones 8 --zone-size 1M"), dir.path("copy.zbd"));
+    ok_with(&["write", &disk, "-"], &noise(64 << 10, 3));
+    std::fs::copy(&disk, &copy).unwrap();
+    let uuid = |path: &str| json(&["info", path, "--json"])["identity"]["uuid"].clone();
+    assert_eq!(uuid(&disk), uuid(&copy));
+    let old = uuid(&disk);
+    assert!(ok(&["check", &copy, "--new-uuid"]).contains("its UUID is"));
+    assert_eq!(uuid(&disk), old);
+    assert_ne!(uuid(&copy), old);
+    assert!(ok(&["check", &copy]).contains("0 problems"));
+}
+
+/// What opening for writing settles is said before it does.
+#[test]
+fn writes_that_were_lost_are_told() {
+    let dir = Dir::new("lost");
+    let disk = dir.disk("--zones 8 --zone-size 1M");
+    ok(&["flush", &disk]);
+    // The session of a writer whose sync failed: open, with an error, without a boot id.
+    let mut bytes = std::fs::read(&disk).unwrap();
+    let session = &mut bytes[4096..4608];
+    session[16] = 0;
+    session[20] = 28;
+    session[24..40].fill(0);
+    let crc = !session[8..].iter().fold(!0u32, |c, b| {
+        (0..8)
+            .fold(c ^ u32::from(*b), |c, _| if c & 1 == 1 { c >> 1 ^ 0x82f6_3b78 } else { c >> 1 })
+    });
+    session[4..8].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(&disk, &bytes).unwrap();
+    fails(&["check", &disk], 1, "1 of 1 problems are left");
+    for lost in [true, false] {
+        let err = text(&feed(&["flush", &disk], b"").stderr);
+        assert_eq!(err.contains("could not make its writes durable (No space left"), lost, "{err}");
+    }
+    assert!(ok(&["check", &disk]).contains("0 problems"));
+}
+
+#[test]
 fn the_data_of_more_than_one_zone_is_destroyed_with_yes_only() {
     let dir = Dir::new("yes");
     let disk = dir.disk("--zones 8 --zone-size 1M");

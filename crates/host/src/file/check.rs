@@ -6,6 +6,7 @@ use super::open_file;
 use super::recover;
 use super::state::is_resettable;
 use super::storage::Storage;
+use super::{Identity, create};
 use std::path::Path;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Bytes, Error, ZoneNo};
@@ -86,6 +87,34 @@ pub(super) fn notices(head: &Head, zones: &Zones) -> Vec<String> {
 /// ```
 pub fn check(path: &Path, repair: bool) -> Result<CheckReport, Error> {
     check_in(&open_file(path, repair)?, &path.display().to_string(), repair)
+}
+
+/// Gives a disk that no process writes a UUID of its own: a copy of a file has that of the original. Also after a cut in
+/// the middle it has the one or the other. Returns who it is now.
+///
+/// ```
+/// use zoneplug_host::file::{create, new_uuid, Access, CreateOptions, FileDisk};
+/// # let dir = std::env::temp_dir().join(format!("zoneplug-new-uuid-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir).unwrap();
+/// let (path, copy) = (dir.join("disk.zbd"), dir.join("copy.zbd"));
+/// let original = create(&path, &CreateOptions { size: Some(1 << 30), ..Default::default() }, false).unwrap();
+/// std::fs::copy(&path, &copy).unwrap();
+/// let own = new_uuid(&copy).unwrap();
+/// assert_ne!(own.uuid, original.uuid);
+/// assert_eq!(FileDisk::open(&copy, Access::ReadWrite).unwrap().identity().uuid, own.uuid);
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// ```
+pub fn new_uuid(path: &Path) -> Result<Identity, Error> {
+    new_uuid_in(&open_file(path, true)?, &path.display().to_string())
+}
+
+/// Gives the disk in a storage a UUID of its own.
+pub(super) fn new_uuid_in(storage: &dyn Storage, what: &str) -> Result<Identity, Error> {
+    let head = load::head(storage, what)?;
+    let failed = |e| io_error(format!("cannot write the UUID of {what}"), e);
+    let sup = create::renew(storage, &head).map_err(failed)?;
+    let zones = load::zones(storage, &head).map_err(failed)?;
+    Ok(sup.identity(zones.session.map_or(0, |s| s.opened)))
 }
 
 /// Checks the disk in a storage.

@@ -1,7 +1,7 @@
 //! Makes disks: a file with everything but data, the superblocks last.
 
 use super::format::{GROUP, Layout, NOTE, Record, SECTOR, SESSION_AT, Super, encode_table};
-use super::load::io_error;
+use super::load::{Head, io_error};
 use super::storage::{FileStorage, Lock, Storage, place_of};
 use super::{CreateOptions, Identity};
 use std::fs::{File, OpenOptions};
@@ -36,6 +36,22 @@ pub(super) fn describe(o: &CreateOptions) -> Result<Super, Error> {
     uuid[6] = uuid[6] & 0x0f | 0x40;
     uuid[8] = uuid[8] & 0x3f | 0x80;
     Super::new(o, uuid, now().as_secs())
+}
+
+/// Gives a disk a UUID of its own. The first half stays: the table has it, and would have to change with the superblock.
+pub(super) fn renew(storage: &dyn Storage, head: &Head) -> io::Result<Super> {
+    let mut uuid = head.sup.uuid;
+    uuid[8..].copy_from_slice(&random::<8>());
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    let sup = Super { uuid, ..head.sup.clone() };
+    let [first, second] = head.layout.supers();
+    // A copy that is whole stays until the other one is durable, so a cut leaves one of them.
+    let order = if head.copies[0] { [second, first] } else { [first, second] };
+    for at in order {
+        storage.write_at(at, &sup.encode())?;
+        storage.sync()?;
+    }
+    Ok(sup)
 }
 
 /// Writes a disk without data into a storage that is long enough and reads as zeroes.

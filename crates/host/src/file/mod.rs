@@ -52,7 +52,7 @@ mod sys;
 pub mod testing;
 mod work;
 
-pub use check::{CheckReport, check};
+pub use check::{CheckReport, check, new_uuid};
 pub(crate) use format::{MAGIC, PAGE};
 pub use storage::{FileStorage, Storage};
 

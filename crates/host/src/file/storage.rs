@@ -309,3 +309,27 @@ impl Storage for FileStorage {
         Some(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name goes to another file between the first open and the second.
+    #[test]
+    fn the_second_description_is_of_the_file_that_was_opened() {
+        let dir = std::env::temp_dir().join(format!("zoneplug-storage-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (a, b) = (dir.join("a"), dir.join("b"));
+        std::fs::write(&a, [1; 4096]).unwrap();
+        std::fs::write(&b, [2; 4096]).unwrap();
+        let opened = OpenOptions::new().read(true).write(true).open(&a).unwrap();
+        std::fs::rename(&b, &a).unwrap();
+        let storage = FileStorage::of(opened, &a, true).unwrap();
+        let mut byte = [0];
+        for file in [&storage.meta, &storage.data] {
+            file.read_exact_at(&mut byte, 0).unwrap();
+            assert_eq!(byte, [1], "the other file");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

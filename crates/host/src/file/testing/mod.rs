@@ -6,9 +6,9 @@
 
 mod medium;
 
-use super::check::{CheckReport, check_in};
+use super::check::{CheckReport, check_in, new_uuid_in};
 use super::format::{self, Layout, NOTE, PAGE, SESSION_AT};
-use super::{Access, CreateOptions, Engine, FileDisk, Storage, create, load};
+use super::{Access, CreateOptions, Engine, FileDisk, Identity, Storage, create, load};
 use medium::{Event, Memory, SECTOR};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -303,6 +303,11 @@ impl CutStorage {
         self.lock().now.seen.read(start, &mut b);
         let crc = format::crc32c(&b[from..]);
         self.damage(start + sum, &crc.to_le_bytes());
+    }
+
+    /// Gives the disk a UUID, as [`super::new_uuid`] does that in a file.
+    pub fn new_uuid(&self) -> Result<Identity, Error> {
+        new_uuid_in(self, "memory")
     }
 
     /// Checks the disk, as [`super::check`] does a file.
