@@ -54,7 +54,9 @@ fn open(path: &Path, way: &str) -> std::sync::Arc<FileDisk> {
 }
 
 /// One thread of the child: writes its zones for ever, resets and finishes them, and says what was acknowledged.
+/// One that is alone also resets all of them in one command.
 fn writer(disk: &HostedDisk, first: u32, seed: u64, generations: &[u32], wps: &[u32]) {
+    let alone = generations.len() as u32 == THREADS * ZONES;
     let g = disk.disk().geometry();
     let mut state = seed;
     let depth = 16;
@@ -62,15 +64,29 @@ fn writer(disk: &HostedDisk, first: u32, seed: u64, generations: &[u32], wps: &[
     let bufs: Vec<_> = (0..depth).map(|_| AlignedBuf::zeroed(4096)).collect();
     let mut bufs: Vec<AlignedBuf> = bufs.into_iter().collect();
     // Generation and next block of each zone.
-    let mut zones: Vec<(u32, u32)> =
-        (0..ZONES as usize).map(|i| (generations[i], wps[i])).collect();
+    let mut zones: Vec<(u32, u32)> = generations.iter().copied().zip(wps.iter().copied()).collect();
     let mut out = String::new();
     loop {
-        let i = random(&mut state) as usize % ZONES as usize;
+        let i = random(&mut state) as usize % zones.len();
         let zone = first + i as u32;
         let (start, len) = (g.zone_start(ZoneNo(zone)), g.zone_len_sectors(ZoneNo(zone)));
         let blocks = g.capacity_of(ZoneNo(zone)) / BLOCK;
         let (mut list, mut done) = (Bios::new(), Bios::new());
+        if alone && random(&mut state).is_multiple_of(60) {
+            let say = |what: &str, zones: &[(u32, u32)]| {
+                for (i, (generation, next)) in (0..).zip(zones) {
+                    println!("{what} {} {generation} {next}", first + i);
+                }
+            };
+            say("R", &zones);
+            list.push_back(Bio::new(Op::ZoneResetAll, Sector(0), 0));
+            client.submit(&mut list);
+            client.wait(&mut done, 1, None);
+            assert!(done[0].status.is_ok(), "{:?}", done[0]);
+            say("r", &zones);
+            zones.iter_mut().for_each(|z| *z = (z.0 + 1, 0));
+            continue;
+        }
         let (generation, next) = &mut zones[i];
         if *next >= blocks || random(&mut state).is_multiple_of(40) {
             let finish = random(&mut state).is_multiple_of(3) && *next < blocks;
@@ -128,6 +144,10 @@ fn child(args: &str) {
         .collect();
     let disk = HostedDisk::open(open(&path, way), DiskConfig::default()).unwrap();
     println!("open");
+    if seed.is_multiple_of(3) {
+        let (generations, wps): (Vec<u32>, Vec<u32>) = state.iter().copied().unzip();
+        return writer(&disk, 0, seed, &generations, &wps);
+    }
     std::thread::scope(|s| {
         for t in 0..THREADS {
             let (disk, part) = (&disk, &state[(t * ZONES) as usize..((t + 1) * ZONES) as usize]);
