@@ -4,6 +4,7 @@
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;
 use crate::live::{self, AttributeShown, Request, Server};
+use crate::plain::plain;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -109,7 +110,7 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
         }
         for a in all {
             let rw = if a.writable { "rw" } else { "ro" };
-            writeln!(out, "{rw} {:<24} {}", a.name, a.value)?;
+            writeln!(out, "{rw} {:<24} {}", plain(&a.name), plain(&a.value))?;
         }
         return Ok(());
     };
@@ -134,8 +135,9 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
         };
         return Ok(writeln!(
             out,
-            "{name}: {was} -> {value}, for as long as {holder}; {key}={value} in a \
-             specification sets it for each use"
+            "{name}: {} -> {value}, for as long as {holder}; {key}={value} in a \
+             specification sets it for each use",
+            plain(&was)
         )?);
     }
     let Some(value) = was else {
@@ -146,7 +148,7 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
         serde_json::to_writer(&mut *out, &BTreeMap::from([("name", name), ("value", &value)]))?;
         return Ok(writeln!(out)?);
     }
-    Ok(writeln!(out, "{value}")?)
+    Ok(writeln!(out, "{}", plain(&value))?)
 }
 
 /// Flags of `zoneplug zone-wplugs`.
@@ -169,7 +171,10 @@ pub(crate) struct PlugArgs {
 pub(crate) fn zone_wplugs(args: &PlugArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let text = Target::open(&args.spec, args.socket.as_deref())?.plugs()?;
     if !args.json {
-        return Ok(write!(out, "{text}")?);
+        for line in text.lines() {
+            writeln!(out, "{}", plain(line))?;
+        }
+        return Ok(());
     }
     let plugs: Vec<BTreeMap<&str, &str>> = text
         .lines()

@@ -1,6 +1,7 @@
 //! `zoneplug create | check`: the file of a durable disk.
 
 use crate::failure::{Failure, Kind};
+use crate::plain::plain;
 use crate::zones::{parse_bytes, size};
 use serde::Serialize;
 use std::io::Write;
@@ -171,7 +172,10 @@ pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), Failure
         serde_json::to_writer(&mut *out, &report)?;
         writeln!(out)?;
     } else {
-        writeln!(out, "{report}")?;
+        // A label is the file's own word.
+        for line in report.to_string().lines() {
+            writeln!(out, "{}", plain(line))?;
+        }
     }
     let left = report.problems.saturating_sub(report.repaired);
     if left > 0 {

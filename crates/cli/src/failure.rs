@@ -1,5 +1,6 @@
 //! How a command ends when it does not end well: one line for what is wrong, one for what to try, an exit code.
 
+use crate::plain::plain;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -118,7 +119,9 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let one_line = |s: &str| s.split_whitespace().collect::<Vec<_>>().join(" ");
+        // What is wrong may be a file's, a drive's or a socket's own words.
+        let one_line =
+            |s: &str| plain(&s.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned();
         writeln!(f, "error: {}", one_line(&self.what))?;
         writeln!(f, "try: {}", one_line(self.hint.as_deref().unwrap_or("zoneplug --help")))
     }

@@ -2,6 +2,7 @@
 
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;
+use crate::plain::plain;
 use crate::term::{self, paint};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -170,12 +171,12 @@ fn size(bytes: u64) -> String {
 }
 
 fn text(info: &Info, disk: &Disk) -> String {
-    let mut t = paint(&info.spec, "1", term::colours()) + "\n";
+    let mut t = paint(&plain(&info.spec), "1", term::colours()) + "\n";
     let mut line = |name: &str, value: &str| t += &format!("  {name:<26}{value}\n");
     if let Some(id) = &info.identity {
         line("UUID", &id.uuid);
         if !id.label.is_empty() {
-            line("label", &id.label);
+            line("label", &plain(&id.label));
         }
         line("format", &format!("version {}", id.version));
         line("opened for writing", &id.opened.to_string());
@@ -197,8 +198,12 @@ fn text(info: &Info, disk: &Disk) -> String {
         let (size, capacity) = (Bytes(l.zone_bytes), Bytes(l.zone_capacity_bytes));
         let gap = if size == capacity { String::new() } else { format!(" in {size}") };
         let (indent, rest) = (2 * l.depth, width - 2 * l.depth);
-        t +=
-            &format!("    {:indent$}{:<rest$}  {} zones of {capacity}{gap}\n", "", l.spec, l.zones);
+        t += &format!(
+            "    {:indent$}{:<rest$}  {} zones of {capacity}{gap}\n",
+            "",
+            plain(&l.spec),
+            l.zones
+        );
     }
     let mut line = |name: &str, value: &str| t += &format!("  {name:<26}{value}\n");
     line("limits of the device", "(0: none)");

@@ -6,6 +6,7 @@
 //! | `failure.rs` | errors in two lines, exit codes |
 //! | `disk.rs` | from a specification to a device, or to a disk in use |
 //! | `zones.rs`, `confirm.rs`, `window.rs` | ranges of zones; asking first; many operations at a time |
+//! | `plain.rs`, `threads.rs` | text from outside; threads that work together |
 //! | `term.rs` | colours, the width of the terminal |
 //! | `info.rs`, `report/` | `zoneplug info`, `report` |
 //! | `create.rs` | `zoneplug create`, `check` |
@@ -43,6 +44,7 @@ mod manage;
 mod modelled;
 mod output;
 mod pages;
+mod plain;
 mod replay;
 mod report;
 mod reproduce;
@@ -50,6 +52,7 @@ mod serve;
 mod sim;
 mod status;
 mod term;
+mod threads;
 mod trace;
 mod window;
 mod zones;

@@ -201,9 +201,14 @@ pub(crate) fn spread<T: Send>(
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(n);
     std::thread::scope(|s| {
-        let all: Vec<_> = (0..threads).map(|_| s.spawn(some)).collect();
-        all.into_iter().try_for_each(|t| match t.join() {
-            Ok(result) => result,
+        // This thread works too, and does all of it if the system gives it no other.
+        let more = (1..threads).map_while(|_| {
+            std::thread::Builder::new().name("zoneplug-run".to_owned()).spawn_scoped(s, some).ok()
+        });
+        let more: Vec<_> = more.collect();
+        let own = some();
+        more.into_iter().fold(own, |result, t| match t.join() {
+            Ok(other) => result.and(other),
             Err(_) => Err(Failure::io("a run panicked").hint("this is a bug")),
         })
     })?;

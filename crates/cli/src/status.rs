@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::live::{self, Shown};
+use crate::plain::plain;
 use std::io::Write;
 use std::path::PathBuf;
 use zoneplug_core::Bytes;
@@ -59,7 +60,7 @@ fn about(bytes: u64) -> String {
 
 fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
     let (size, zone) = (Bytes(d.capacity_bytes), Bytes(d.zone_bytes));
-    writeln!(out, "/dev/{}  {}", d.name, d.spec)?;
+    writeln!(out, "/dev/{}  {}", plain(&d.name), plain(&d.spec))?;
     let taken = if d.recovered { ", taken over from a server that had died" } else { "" };
     writeln!(out, "  {size}, {} zones of {zone}, process {}{taken}", d.zones, d.pid)?;
     writeln!(

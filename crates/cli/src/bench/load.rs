@@ -8,10 +8,10 @@
 
 use super::work::{Offsets, Rng, Work};
 use crate::failure::Failure;
+use crate::threads::together;
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
-use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::DiskQueue;
 use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector, Status};
@@ -348,23 +348,9 @@ pub(crate) fn run_threads<P: Port>(
     workers: &mut [Worker<P>],
     time: Duration,
 ) -> Result<Slice, Failure> {
-    let go = Barrier::new(workers.len());
     let cpu = process_cpu();
-    let slices = std::thread::scope(|s| {
-        let threads: Vec<_> = workers
-            .iter_mut()
-            .map(|w| {
-                s.spawn(|| {
-                    go.wait();
-                    run(std::slice::from_mut(w), time)
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|t| t.join().unwrap_or_else(|_| Err(Failure::io("a client panicked"))))
-            .collect::<Result<Vec<_>, _>>()
-    })?;
+    let slices = together(workers.iter_mut().map(|w| || run(std::slice::from_mut(w), time)))?;
+    let slices = slices.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(Slice {
         bios: slices.iter().map(|s| s.bios).sum(),
         wall_ns: slices.iter().map(|s| s.wall_ns).max().unwrap_or(0),

@@ -8,6 +8,7 @@ use super::load::Port;
 use super::work::{Offsets, Rng, Rw, Work, max_open};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::threads::together;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{Disk, DiskConfig};
@@ -99,11 +100,7 @@ pub(crate) fn pass(
         let clients = (0..jobs)
             .map(|_| hosted.open_client(work.depth, work.tags))
             .collect::<Result<Vec<_>, _>>()?;
-        std::thread::scope(|s| {
-            for (writer, client) in writers.iter_mut().zip(clients) {
-                s.spawn(|| writer.run(client));
-            }
-        });
+        together(writers.iter_mut().zip(clients).map(|(w, client)| || w.run(client)))?;
     } else {
         for writer in &mut writers {
             writer.run(disk.open_polled_queue(work.depth, work.tags)?);

@@ -9,6 +9,7 @@ mod socket;
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};
 use crate::live;
+use crate::plain::plain;
 use answer::Served;
 use socket::Socket;
 use std::io::Write;
@@ -174,8 +175,11 @@ impl Device {
         let zone = Sector(u64::from(g.zone_sectors())).to_bytes();
         let (zones, size) = (g.nr_zones(), g.capacity_bytes());
         let whole = g.capacity_bytes().0 / zone.0 * zone.0;
-        let mut line =
-            format!("{}  {}  {size}, {zones} zones of {zone}", self.path.display(), self.spec);
+        let mut line = format!(
+            "{}  {}  {size}, {zones} zones of {zone}",
+            self.path.display(),
+            plain(&self.spec)
+        );
         if whole != size.0 {
             line += &format!(", shown without the shorter last one: {}", Bytes(whole));
         }
@@ -248,7 +252,8 @@ fn stop(devices: Vec<Device>) -> Result<(), Failure> {
     for d in devices {
         let Some(device) = lock(&d.device).take() else { continue };
         for mounted in device.settle() {
-            let (path, on) = (d.path.display(), mounted.display());
+            let (path, on) = (d.path.display(), mounted.to_string_lossy());
+            let on = plain(&on);
             eprintln!(
                 "zoneplug: {path} is mounted on {on}, and is removed now; its data were written first"
             );

@@ -4,26 +4,6 @@ use crate::*;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
-/// What a command says that must end at once, whatever it is given.
-fn at_once(args: &[&str]) -> Output {
-    let mut child = Command::new(ZONEPLUG)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > end {
-            child.kill().unwrap();
-            panic!("zoneplug {args:?} hangs");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().unwrap()
-}
-
 fn pipe(dir: &Dir) -> String {
     let path = dir.path("pipe");
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());

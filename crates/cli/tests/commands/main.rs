@@ -4,14 +4,17 @@
 
 mod copy;
 mod files;
+mod hostile;
 mod serve;
 mod terminal;
+mod threads;
 mod timed;
 
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 const ZONEPLUG: &str = env!("CARGO_BIN_EXE_zoneplug");
 
@@ -61,6 +64,25 @@ fn fails_with(args: &[&str], input: &[u8], code: i32, what: &str) {
     assert_eq!(lines.len(), 2, "{err}");
     assert!(lines[0].starts_with("error: ") && lines[1].starts_with("try: "), "{err}");
     assert!(err.contains(what), "{what} is not in {err}");
+}
+
+/// What a command says that must end soon, whatever it is given.
+fn soon(command: &mut Command) -> Output {
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+            panic!("{command:?} hangs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn at_once(args: &[&str]) -> Output {
+    soon(Command::new(ZONEPLUG).args(args))
 }
 
 fn json(args: &[&str]) -> Value {

@@ -6,6 +6,7 @@ use super::super::verify::{self, Extent, Verified, pattern};
 use super::super::work::{Rw, Work};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::threads::together;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -162,20 +163,11 @@ pub(crate) fn run(mode: Mode, time: Duration, arena: &mut Arena) -> Result<Order
         .map(|_| disk.open_polled_queue(DEPTH, DEPTH as u16))
         .collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
-    let results = std::thread::scope(|s| {
-        let threads: Vec<_> = queues
-            .iter_mut()
-            .zip(bufs.chunks(DEPTH as usize))
-            .map(|(queue, bufs)| {
-                let (log, working) = (&log, &working);
-                s.spawn(move || client(queue, log, working, bufs, start + time))
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|t| t.join().map_err(|_| Failure::io("a client panicked")))
-            .collect::<Result<Vec<_>, _>>()
-    })?;
+    let clients = queues.iter_mut().zip(bufs.chunks(DEPTH as usize));
+    let results = together(clients.map(|(queue, bufs)| {
+        let (log, working) = (&log, &working);
+        move || client(queue, log, working, bufs, start + time)
+    }))?;
     let seconds = start.elapsed().as_secs_f64();
     drop(queues);
     let refused = results.iter().map(|r| r.1).sum();

@@ -1,0 +1,47 @@
+//! Text from outside on its way to a terminal: labels, specifications, what a socket or a trace says. A terminal obeys control
+//! characters, and some characters change the direction of what stands beside them.
+
+use std::borrow::Cow;
+
+/// Whether a character shows something, and nothing else.
+fn is_plain(c: char) -> bool {
+    // The escapes of a debug output are for what is not printable (Unicode's Cc, Cf, Zl and others), and for three others.
+    matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1
+}
+
+/// `text` on one line, with what is not printable as `\u{1b}`.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.chars().map(|c| match is_plain(c) {
+        true => c.to_string(),
+        false => c.escape_debug().to_string(),
+    });
+    Cow::Owned(escaped.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_left() {
+        for text in ["", "disk.zbd", "po2@/dev/ng0n1,tags=4", "Zürich \"2\" \\ 'x'", "盘 №7"] {
+            assert!(matches!(plain(text), Cow::Borrowed(t) if t == text), "{text}");
+        }
+        assert_eq!(plain("a\x1b[2Jb\nc\t\x7f"), "a\\u{1b}[2Jb\\nc\\t\\u{7f}");
+        // C1 controls, overrides and isolates of direction, separators, marks that cannot be seen.
+        let all = ('\0'..' ')
+            .chain('\u{7f}'..='\u{9f}')
+            .chain('\u{202a}'..='\u{202e}')
+            .chain('\u{2066}'..='\u{2069}')
+            .chain([
+                '\u{200b}', '\u{200e}', '\u{200f}', '\u{61c}', '\u{2028}', '\u{2029}', '\u{feff}',
+            ]);
+        for c in all {
+            let text = plain(&c.to_string()).into_owned();
+            assert!(text.starts_with('\\') && text.is_ascii(), "{:x} is {text}", u32::from(c));
+        }
+    }
+}

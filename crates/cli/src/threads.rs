@@ -1,0 +1,60 @@
+//! Threads of clients that measure together. A thread that the system refuses is a failure, not a panic, and none waits for it.
+
+use crate::failure::{Failure, Kind};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Holds threads until all are there.
+#[derive(Default)]
+struct Gate {
+    /// Whether they may go, or are to end.
+    open: Mutex<Option<bool>>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn open(&self, go: bool) {
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(go);
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) -> bool {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = self.changed.wait_while(open, |open| open.is_none());
+        open.unwrap_or_else(PoisonError::into_inner).unwrap_or(false)
+    }
+}
+
+/// Does each piece of work on a thread of its own, all from the same moment on, and gives their results in their order. None
+/// begins if one of the threads cannot be had.
+pub(crate) fn together<T: Send>(
+    work: impl IntoIterator<Item = impl FnOnce() -> T + Send>,
+) -> Result<Vec<T>, Failure> {
+    let gate = Gate::default();
+    std::thread::scope(|s| {
+        let begun = work.into_iter().map(|w| {
+            let body = || gate.pass().then(w);
+            std::thread::Builder::new().name("zoneplug-job".to_owned()).spawn_scoped(s, body)
+        });
+        let begun = begun.collect::<Result<Vec<_>, _>>();
+        gate.open(begun.is_ok());
+        let ended = begun.map_err(|e| {
+            Failure::new(Kind::Device, format!("no thread for a client: {e}"))
+                .hint("fewer jobs, or more threads for this user (ulimit -u, pids.max)")
+        })?;
+        let panicked = || Failure::io("a client panicked").hint("this is a bug");
+        ended.into_iter().map(|t| t.join().ok().flatten().ok_or_else(panicked)).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_order_and_a_panic_is_a_failure() {
+        assert_eq!(together((0..8).map(|i| move || i * i)).unwrap()[7], 49);
+        assert!(together(Vec::<fn() -> i32>::new()).unwrap().is_empty());
+        let one = |i: i32| move || assert!(i != 1, "planned, in a test");
+        assert!(together((0..3).map(one)).unwrap_err().to_string().contains("panicked"));
+    }
+}
