@@ -244,6 +244,31 @@ fn what_nobody_was_told_is_lost_is_never_shown() {
     }
 }
 
+/// The sync that fails would have been the first of its session, and memory forgets the session, not the table: what is
+/// read then must not pass for the disk that the last session closed.
+#[test]
+fn a_session_is_durable_before_anything_of_it() {
+    for seed in 0..40 {
+        let mut d = Open::made();
+        for block in 0..3 {
+            assert_eq!(d.write(2, block, block as u8 + 1), Status::Ok);
+        }
+        let storage = d.storage.clone();
+        drop(d);
+        storage.settle();
+        let mut d = Open::new(storage);
+        d.storage.fail_some_syncs(0, 1, 0);
+        assert_eq!(d.manage(Op::ZoneReset, 2), Status::Io);
+        let killed = d.storage.after_kill(d.storage.first_failure().unwrap() + 1);
+        killed.evict(seed);
+        let mut now = Open::new(killed);
+        let shown = now.zone(2);
+        assert_eq!(now.write(2, shown.1 as u32, 9), Status::Ok, "seed {seed}");
+        let mut cut = Open::new(now.storage.after_cut(now.storage.moments(), &mut || Left::All));
+        assert_eq!(cut.zone(2), shown, "seed {seed}");
+    }
+}
+
 /// Space that is kept has old data, which is no hole: here only the error tells what was lost.
 #[test]
 fn old_data_is_not_shown_for_what_was_lost() {

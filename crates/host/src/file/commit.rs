@@ -136,10 +136,15 @@ impl Core {
         let mut table = lock(&self.table);
         let now = (0..).zip(live.iter().copied());
         let changes: Vec<_> = now.filter(|(n, r)| table.records[*n as usize] != *r).collect();
-        self.write_table(&mut table, &changes).inspect_err(|e| {
+        let begun = (|| {
+            self.write_table(&mut table, &changes)?;
+            self.storage.write_at(SESSION_AT, &self.session.encode())?;
+            // Before anything of this session: memory could forget that there is one, and keep what it left.
+            self.storage.sync()
+        })();
+        begun.inspect_err(|e| {
             let _ = recover::void(&*self.storage, last, recover::errno(e));
-        })?;
-        self.storage.write_at(SESSION_AT, &self.session.encode())
+        })
     }
 
     /// Makes durable what is wanted, gives space back, and lets the zones go. One answer for all.
