@@ -85,6 +85,16 @@ classes! {
     Thaw "a zone goes on by itself while the disk is being frozen",
     Depth "the number of writes in flight changes under load",
     DepthRefused "attributes that do not go together are refused",
+    Mixed "a list mixes zones and BIOs that are none",
+    Join "the disk stands on a join of parts",
+    LockSpan "a write that spans zones where zones are locked",
+    Helped "another polls for an owner who looks later",
+    Cause "a split write says why it failed",
+    AtOnce "a BIO that may not wait is sent at once",
+    Full "the device has as many commands as queue_depth allows",
+    Expired "a read that is late passes others in the scheduler",
+    Misaligned "a write is torn in the middle of a block",
+    LastConventional "the last zone is conventional",
     Shuffle "a device that carries out what it has in any order",
 }
 

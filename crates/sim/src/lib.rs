@@ -13,19 +13,23 @@
 //! | `world/` | one world |
 //! | `spy.rs` | the oracle at the seam |
 //! | `seen.rs` | what it has seen of each zone |
+//! | `queueing.rs` | the oracle for who goes first |
 //! | `ground.rs` | what the device below all faults has not carried out yet |
 //! | `class.rs` | regression classes and how often each was exercised |
 //! | `run.rs` | worlds by seed, what they did, how they failed |
 //! | `shrink.rs` | the fewest steps that still fail |
+//! | `far.rs` | worlds of zones of nearly 2^32 sectors |
 //! | `time/` | workloads on models of real drives, in virtual time |
 
 #![forbid(unsafe_code)]
 #![allow(clippy::vec_box)] // a BIO moves by its box
 
 mod class;
+mod far;
 mod ground;
 mod memory;
 mod plant;
+mod queueing;
 mod run;
 mod seen;
 mod shrink;
@@ -34,6 +38,7 @@ pub mod time;
 mod world;
 
 pub use class::{Class, Coverage};
+pub use far::{Far, far};
 pub use plant::{Caught, bugs, hunt};
 pub use run::{Failure, Outcome, Steps, Tally, run};
 pub use shrink::{Shrunk, shrink};

@@ -109,6 +109,8 @@ pub(crate) struct Seen {
     pub(crate) results: BTreeMap<u64, Status>,
     /// The first stamp of every write that was sent.
     pub(crate) sent: BTreeSet<u64>,
+    /// What the device said last to each write that has ended, by its first stamp.
+    pub(crate) said: BTreeMap<u64, Status>,
     /// Where BIOs were sent to that failed, by token.
     pub(crate) failed_at: BTreeMap<u64, u64>,
     pub(crate) ordered: Ordered,

@@ -8,6 +8,7 @@
 //! shows fewer zones than there are until it is told to grow.
 
 use crate::memory::stamp_at;
+use crate::queueing::Queueing;
 pub(crate) use crate::seen::Failures;
 use crate::seen::{Flying, Last, Ordered, Seen, ZoneSeen, harmless};
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ pub(crate) struct Spy {
     layouts: Vec<Geometry>,
     shown: AtomicUsize,
     seen: Mutex<Seen>,
+    queueing: Mutex<Queueing>,
     /// Whether there are plugs: without them the client keeps order, and nothing fails fast.
     plugs: bool,
     /// Commands older than this do not count as in flight: the layer has given them up.
@@ -67,6 +69,7 @@ impl Spy {
             layouts,
             shown: AtomicUsize::new(0),
             seen: Mutex::new(seen),
+            queueing: Mutex::default(),
             plugs,
             timeout,
             gated: AtomicBool::new(false),
@@ -116,6 +119,16 @@ impl Spy {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Who goes first.
+    pub(crate) fn queueing(&self) -> MutexGuard<'_, Queueing> {
+        self.queueing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the device said last to writes of `len` stamps from `first` on, but for what it was too busy for.
+    pub(crate) fn said_of(&self, first: u64, len: u64) -> Vec<Status> {
+        self.seen().said.range(first..first + len).map(|(_, s)| *s).collect()
+    }
+
     /// Shows the next layout. False if there is none.
     pub(crate) fn grow(&self) -> bool {
         let next = self.shown.load(Relaxed) + 1;
@@ -143,6 +156,7 @@ impl Spy {
 
     /// All that was in flight is gone, with whoever sent it.
     pub(crate) fn restart(&self) {
+        self.queueing().restart();
         let mut seen = self.seen();
         seen.results.clear();
         for z in &mut seen.zones {
@@ -172,6 +186,7 @@ impl Spy {
     }
 
     fn down(&self, now: Nanos, queue: usize, c: &Command) {
+        self.queueing().down(now, c);
         let (g, l) = (self.geometry(), self.limits());
         if !matches!(c.op, Op::Read | Op::Write | Op::WriteZeroes | Op::ZoneAppend) {
             return self.rare_down(c);
@@ -334,6 +349,10 @@ impl Spy {
 
     /// The device has not taken `c` after all.
     fn not_taken(&self, c: &Command) {
+        let mut queueing = self.queueing();
+        queueing.up(c);
+        queueing.busy();
+        drop(queueing);
         if let Some(zone) = self.zone(c) {
             let mut seen = self.seen();
             let z = &mut seen.zones[zone as usize];
@@ -365,6 +384,11 @@ impl Spy {
     /// What the end of a command says of zones.
     fn learn(&self, c: &Command) {
         let mut seen = self.seen();
+        if c.op == Op::Write {
+            for b in &c.bios {
+                seen.said.insert(stamp_at(&b.buf, 0), c.status);
+            }
+        }
         for b in c.bios.iter().filter(|b| b.token != 0) {
             seen.results.insert(b.token, c.status);
             if !c.status.is_ok() {
@@ -399,7 +423,9 @@ impl Spy {
                 z.fails_fast = Some(c.status);
             }
         } else if matches!(c.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneResetAll) {
-            let doubt = matches!(c.status, Status::Timeout | Status::NoDevice);
+            // A reset of all zones may have reset some.
+            let some = c.op == Op::ZoneResetAll && !c.status.is_ok();
+            let doubt = some || matches!(c.status, Status::Timeout | Status::NoDevice);
             for z in self.zones_of(c) {
                 let z = &mut seen.zones[z];
                 if doubt {
@@ -432,6 +458,7 @@ impl Spy {
     }
 
     fn up(&self, c: &mut Command) {
+        self.queueing().up(c);
         if c.status != Status::Busy {
             self.learn(c);
         }
@@ -456,6 +483,7 @@ impl Spy {
         }
         if c.status == Status::Busy {
             self.busy.fetch_add(1, Relaxed);
+            self.queueing().busy();
         } else if !c.status.is_ok() {
             self.partial.fetch_add(u64::from(c.bios.len() > 1), Relaxed);
             *self.seen().failed.entry(c.status).or_default() += 1;

@@ -28,7 +28,7 @@ impl World {
     }
 
     /// Whether it takes several commands.
-    fn is_split(&self, bio: &Bio) -> bool {
+    pub(super) fn is_split(&self, bio: &Bio) -> bool {
         let max = match bio.op {
             Op::WriteZeroes => self.emu.config().limits.max_write_zeroes_sectors,
             Op::Read | Op::Write => self.max_transfer,

@@ -16,7 +16,8 @@ impl World {
             return;
         }
         match self.rng.below(200) {
-            0..=99 => self.write(),
+            0..=92 => self.write(),
+            93..=99 => self.mixed(),
             100..=117 => self.read(),
             118..=129 => self.manage(),
             130..=133 => self.manage_many(),
@@ -67,7 +68,7 @@ impl World {
     }
 
     /// Remembers who writes to a zone.
-    fn note_writer(&mut self, z: usize, q: usize) {
+    pub(super) fn note_writer(&mut self, z: usize, q: usize) {
         let zone = &mut self.zones[z];
         let others = zone.queues & !(1 << q) != 0;
         let first = zone.shadow[0].is_none() && !zone.unsure && zone.writes > 0;
@@ -138,6 +139,9 @@ impl World {
         if self.mode == Mode::Plug && self.rng.one_in(8) {
             f = f.with(Flags::NOWAIT);
         }
+        if self.rng.one_in(8) {
+            f = f.with(Flags::RT);
+        }
         f
     }
 
@@ -164,9 +168,18 @@ impl World {
             return self.write_conventional(z);
         }
         let zone = &self.zones[z];
-        if zone.managed > 0 || zone.orphans > 0 {
+        let locked = self.mode == Mode::Lock && zone.spans > 0;
+        if zone.managed > 0 || zone.orphans > 0 || locked {
             return;
         }
+        if self.is_torn(z) {
+            return self.begin_again(z);
+        }
+        if self.zones[z].dead && self.spoiled_blocks {
+            // It may have died with its write pointer in the middle of a block.
+            return;
+        }
+        let zone = &self.zones[z];
         if zone.unsure {
             // A zone that has died is tried again and again.
             let (tries, writes) = if zone.dead { (2, 1) } else { (4, 8) };
@@ -183,7 +196,7 @@ impl World {
         if self.mode == Mode::None && zone.writes > 0 {
             return;
         }
-        if self.mode == Mode::Plug && !self.native && self.rng.one_in(8) {
+        if self.mode != Mode::None && !self.native && self.rng.one_in(8) {
             return self.write_spanning(z);
         }
         let appends = if self.native { z.is_multiple_of(2) } else { self.mode == Mode::Plug };
@@ -272,6 +285,9 @@ impl World {
             let offset = if at == z { zone.wp } else { 0 };
             let ready = !zone.unsure && !zone.dead && !zone.ghost;
             let ready = ready && zone.managed == 0 && zone.orphans == 0;
+            // Zone locks keep the order of one queue, and each zone has its own.
+            let ready = ready && (self.mode != Mode::Lock || at == z || zone.writes == 0);
+            let ready = ready && !self.is_torn(at);
             let at_wp = if zone.conventional { zone.writes == 0 } else { zone.wp == offset };
             if !ready || !at_wp || offset == zone.cap {
                 break;
@@ -341,7 +357,19 @@ impl World {
         let blocks = (last.start + u64::from(last.len)) as u32 / self.grain;
         let first = self.rng.below(blocks);
         let len = self.rng.range(1, (blocks - first).min(64)) * self.grain;
-        let first = u64::from(first * self.grain);
+        let entry = self.read_of(u64::from(first * self.grain), len, q);
+        self.submit(q, vec![entry]);
+    }
+
+    /// A read of a few blocks of zone `z`.
+    pub(super) fn make_read(&mut self, z: usize, q: usize) -> (Box<Bio>, Asked) {
+        let blocks = self.zones[z].len / self.grain;
+        let first = self.rng.below(blocks);
+        let len = self.rng.range(1, (blocks - first).min(8)) * self.grain;
+        self.read_of(self.zones[z].start + u64::from(first * self.grain), len, q)
+    }
+
+    fn read_of(&mut self, first: u64, len: u32, q: usize) -> (Box<Bio>, Asked) {
         let mut expect = Vec::new();
         for s in first..first + u64::from(len) {
             let z = self.zones.iter().rposition(|z| z.start <= s).expect("the disk starts at 0");
@@ -353,11 +381,13 @@ impl World {
             expect.push((z, zone.generation, stamp));
         }
         let mut bio = read(first, len);
-        if self.rng.one_in(8) {
-            bio.flags = Flags::NOWAIT;
+        match self.rng.below(8) {
+            0 => bio.flags = Flags::NOWAIT,
+            1 => bio.flags = Flags::RT,
+            _ => {}
         }
         let busy = self.queues[q].as_ref().map_or(0, |q| q.outstanding());
         let crowded = busy > u32::from(self.tags[q]);
-        self.submit(q, vec![(bio, Asked::Read { expect, crowded })]);
+        (bio, Asked::Read { expect, crowded })
     }
 }

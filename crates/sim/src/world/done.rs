@@ -24,6 +24,7 @@ impl World {
                 && (bio.len_sectors > self.max_transfer || bio.end().is_none_or(|e| e.0 > end));
             self.hidden |= bio.op == Op::WriteZeroes;
         }
+        self.check_promise(&bio);
         if !matches!(o.asked, Asked::Bad { .. }) {
             self.check_result(&bio);
         }
@@ -136,11 +137,12 @@ impl World {
             self.check_reason(bio, &zones, stamp.map(|s| (s, len)));
             zones.iter().for_each(|&z| self.haunt(z));
             self.check_failure(bio, parts.iter().any(|p| self.zones[p.0].dead));
+            self.check_cause(bio, stamp);
             self.note_failure(parts[0].0, bio.status);
         } else {
             self.note_success(parts[0].0, bio);
             if parts.len() > 1 {
-                self.hit(Class::R21);
+                self.hit(if self.mode == Mode::Lock { Class::LockSpan } else { Class::R21 });
                 self.split = true;
             } else if bio.op == Op::Write && bio.len_sectors > self.max_transfer {
                 self.hit(Class::R22);
@@ -352,12 +354,15 @@ impl World {
             Condition::Full => zone.cap,
             _ => (info.wp.0 - info.start.0) as u32,
         };
+        if !zone.wp.is_multiple_of(self.grain) {
+            // A torn write.
+            zone.unsure = true;
+            return self.begin_again(z);
+        }
         if zone.moved && resync {
             self.cover.0[Class::R43 as usize] += 1;
         }
         self.recovered += u64::from(zone.unsure);
-        // A torn write may have left a write pointer that is no multiple of a block.
-        assert_eq!(zone.wp % self.grain, 0);
         (zone.unsure, zone.moved) = (false, false);
         self.settled(z);
         if self.mode == Mode::Plug && !self.native {

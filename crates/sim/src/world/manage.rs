@@ -146,7 +146,8 @@ impl World {
         }
         if !conventional && known {
             if g > 1 {
-                choices.push((write_as(at.min(end - 1), 1, 1), Status::Unaligned));
+                let inside = start + u64::from(wp.min(len - 1));
+                choices.push((write_as(inside, 1, 1), Status::Unaligned));
             }
             if wp == cap {
                 choices.push((write_as(start, g, 1), Status::ZoneFull));
@@ -231,7 +232,7 @@ impl World {
         let torn = FaultAction::Torn(self.rng.pick(&[Status::Io, Status::Medium]), None);
         for (op, action) in [(Op::ReportZones, delay), (Op::Write, torn)] {
             let mut rule = FaultRule::next(Kinds::of(&[op]), action);
-            rule.zone = Some(z as u32);
+            rule.zone = Some(self.below_zone(z) as u32);
             self.add_fault(rule);
         }
         self.report_of(z);
@@ -302,7 +303,7 @@ impl World {
         self.faults.clear();
         let mut rule =
             FaultRule::next(Kinds::of(&[Op::Write]), FaultAction::Fail(Status::OpenLimit));
-        rule.zone = Some(z as u32);
+        rule.zone = Some(self.below_zone(z) as u32);
         trace!(self, "  fault {rule}");
         (self.has_faults, self.troubles) = (true, self.troubles + 1);
         self.faults.add(rule);

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | `setup.rs` | geometry, limits, attributes, queues: all from the seed |
 //! | `client.rs` | what a client does next: writes, appends, reads |
+//! | `lists.rs` | lists that mix zones and mistakes, and what a BIO is promised besides its data |
+//! | `join.rs` | what a disk on a join looks like below |
 //! | `manage.rs` | management, reports, freezes, mistakes |
 //! | `trouble.rs` | faults, power cuts, zones that die, queues that go |
 //! | `done.rs` | what a client makes of a BIO that has come back |
@@ -16,6 +18,8 @@
 mod blame;
 mod client;
 mod done;
+mod join;
+mod lists;
 mod manage;
 mod medium;
 mod rest;
@@ -25,6 +29,7 @@ mod trouble;
 use crate::class::{Class, Coverage};
 use crate::ground::Ground;
 use crate::spy::{Failures, Spy};
+use join::Join;
 use medium::Stamped;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -210,6 +215,14 @@ pub(crate) struct World {
     pub(crate) own_reports: u64,
     /// Whether the last revalidation went well.
     pub(crate) is_read: bool,
+    /// How the zones of the disk lie on the device, if on a join.
+    pub(crate) join: Option<Join>,
+    /// The layer of faults keeps account of what is durable.
+    pub(crate) cached: bool,
+    /// Writes may have been torn in the middle of a block.
+    pub(crate) spoiled_blocks: bool,
+    /// Reads that may not wait and were not sent at once.
+    pub(crate) not_sent: BTreeSet<u64>,
 }
 
 impl World {
@@ -238,8 +251,10 @@ impl World {
         let n = list.len();
         self.submitted += n as u64;
         let now = self.now;
+        let (at_once, held_up) = (self.promise(&list), self.spy.queueing().held_up);
         let queue = self.queues[q].as_mut().expect("an open queue");
         assert_eq!(queue.submit(now, &mut list), n, "a queue with room takes all");
+        self.kept(at_once, held_up);
     }
 
     /// Polls every queue once, in a random order, and lets time pass to the next deadline if nothing happened.
@@ -299,6 +314,10 @@ impl World {
                 }
                 return;
             }
+        }
+        if self.rng.one_in(8) {
+            self.completions += u64::from(self.helped(q));
+            return;
         }
         let before = self.overdue();
         let Some(queue) = self.queues[q].as_mut() else { return };
@@ -408,6 +427,7 @@ fn flags_text(bio: &Bio) -> String {
         (F::NOMERGE, "nomerge"),
         (F::NOWAIT, "nowait"),
         (F::RESYNC, "resync"),
+        (F::RT, "rt"),
     ];
     names.iter().filter(|(f, _)| bio.flags.contains(*f)).map(|(_, n)| format!(" {n}")).collect()
 }

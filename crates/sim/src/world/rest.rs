@@ -15,6 +15,7 @@ impl World {
         let faults = self.faults.counts();
         let shuffles = u64::from(self.emu.config().reorder.is_some());
         let ordered = self.spy.ordered();
+        let queueing = std::mem::take(&mut *self.spy.queueing());
         for (class, n) in [
             (Class::Several, u64::from(ordered.most > 1)),
             (Class::Recovery, u64::from(ordered.retried > 0)),
@@ -24,6 +25,9 @@ impl World {
             (Class::Delay, faults.delayed),
             (Class::Storm, self.spy.busy()),
             (Class::Shuffle, shuffles),
+            (Class::Full, queueing.full),
+            (Class::Expired, queueing.expired),
+            (Class::AtOnce, queueing.at_once),
         ] {
             self.cover.0[class as usize] += n;
         }
@@ -143,9 +147,14 @@ impl World {
         }
     }
 
+    /// The zone of the device that is zone `z` of the disk.
+    pub(super) fn below_zone(&self, z: usize) -> usize {
+        self.join.map_or(z, |j| j.below(z))
+    }
+
     /// What the device says of a zone, in the addresses of the disk.
     pub(super) fn on_device(&self, z: usize) -> ZoneInfo {
-        let mut info = self.emu.zone_info(ZoneNo(z as u32));
+        let mut info = self.emu.zone_info(ZoneNo(self.below_zone(z) as u32));
         let zone = &self.zones[z];
         let (start, len) = (Sector(zone.start), u64::from(zone.len));
         info.wp = match info.wp {

@@ -1,5 +1,6 @@
 //! How a world begins: everything about it follows from its seed.
 
+use super::join::Join;
 use super::{World, Zone};
 use crate::class::{Class, Coverage};
 use crate::ground::{Ground, Grounded};
@@ -29,6 +30,9 @@ fn layouts(rng: &mut Random, grain: u32) -> Vec<Geometry> {
         return vec![make(zones - 1), make(zones)];
     }
     let mut g = make(zones);
+    if nr_conventional + 2 < zones && rng.one_in(6) {
+        g = g.with_conventional([ZoneNo(zones - 1)]).expect("a zone");
+    }
     if rng.one_in(3) {
         let last = grain * rng.range(1, size / grain);
         let last_cap = grain * rng.range(1, last / grain);
@@ -159,12 +163,14 @@ impl World {
         let layouts = layouts(&mut rng, grain);
         let geometry = layouts[0].clone();
         let mut l = limits(&mut rng, grain);
-        let order = keeps_order(seed, mode);
+        let below_layer = below(seed, &layouts, grain);
+        let layered = below_layer.is_some();
+        let join = if layered { None } else { Join::draw(seed, &layouts) };
+        let order = keeps_order(seed, mode).filter(|_| join.is_none());
         l.keeps_write_order = order.is_some();
         let timeout =
             (mode == Mode::Plug && rng.one_in(4)).then(|| Nanos(u64::from(rng.range(2000, 6000))));
-        let below_layer = below(seed, &layouts, grain);
-        let layered = below_layer.is_some();
+        let timeout = timeout.filter(|_| join.is_none());
         let own = below_layer.unwrap_or_else(|| layouts[layouts.len() - 1].clone());
         let mut emu = EmuConfig::new(EmuKind::Mem, own.clone());
         emu.limits = l.clone();
@@ -182,7 +188,8 @@ impl World {
             None => emu.clone(),
         };
         let faults = FaultDisk::new(below, &plan).expect("a layer");
-        if rng.one_in(3) {
+        let cached = rng.one_in(3);
+        if cached {
             faults.watch_cache().expect("the device reports its zones");
         }
         let config = DiskConfig {
@@ -202,13 +209,21 @@ impl World {
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
         // In half of those worlds the spy is below the layer: then the disk is right above it, and goes around it.
         let around = layered && seed.is_multiple_of(2);
-        let watched = if around { vec![own] } else { layouts };
-        let under = shown(faults.clone(), layered && !around);
+        let mut watched = if around { vec![own] } else { layouts };
+        let mut under = shown(faults.clone(), layered && !around);
+        let mut geometry = geometry;
+        let mut bare = shown(emu.clone(), layered);
+        if let Some(join) = join {
+            (under, bare) = (join.of(&under), join.of(&bare));
+            geometry = under.geometry().clone();
+            watched = vec![geometry.clone()];
+        }
         let spy = Spy::new(under, watched, mode == Mode::Plug, timeout);
         let device = shown(Arc::new(Spied(spy.clone())), around);
         let disk = open(&device, &config);
         spy.set_gated(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
         spy.set_depth(usize::from(config.zone_write_depth));
+        spy.queueing().configure(&config);
         let mut world = World {
             seed,
             nomerges: config.nomerges,
@@ -255,7 +270,11 @@ impl World {
             late: 0,
             own_reports: 0,
             is_read: true,
-            bare: shown(emu.clone(), layered),
+            bare,
+            join,
+            cached,
+            spoiled_blocks: false,
+            not_sent: BTreeSet::new(),
             emu,
             faults,
             spy,
@@ -264,6 +283,12 @@ impl World {
         };
         if layered {
             world.hit(Class::R41);
+        }
+        if join.is_some() {
+            world.hit(Class::Join);
+        }
+        if geometry.is_conventional(ZoneNo(geometry.nr_zones() - 1)) {
+            world.hit(Class::LastConventional);
         }
         for _ in 0..world.rng.range(2, 4) {
             world.tags.push(0);

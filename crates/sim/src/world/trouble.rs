@@ -14,6 +14,9 @@ impl World {
     /// The next commands of some kind do not do what they should.
     pub(super) fn fault(&mut self) {
         use FaultAction as A;
+        if self.rng.one_in(12) && self.tear() {
+            return;
+        }
         let lost = [Status::Io, Status::Medium, Status::Timeout, Status::ShortTransfer];
         let kept = [Status::OpenLimit, Status::ActiveLimit, Status::Busy];
         let kinds = self.rng.pick(&[
@@ -111,6 +114,7 @@ impl World {
         self.config.scheduler = now.scheduler;
         self.config.zone_write_depth = now.zone_write_depth;
         self.spy.set_depth(usize::from(now.zone_write_depth));
+        self.spy.queueing().configure(&now);
     }
 
     /// The zone that has waited for the single writer past its deadline, if there is one, and since when; and how many
@@ -240,6 +244,7 @@ impl World {
             self.disk = open(&self.device, &self.config);
             self.spy.set_gated(self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
             self.spy.set_depth(usize::from(self.config.zone_write_depth));
+            self.spy.queueing().configure(&self.config);
             for q in 0..n {
                 self.open_queue(q);
             }
@@ -314,7 +319,8 @@ impl World {
             zone.wp = wp;
             // What is left of a zone that was written to past what is known stays a riddle.
             zone.mixed |= zone.moved || zone.fuzzy;
-            (zone.unsure, zone.moved, zone.fuzzy, zone.ghost) = (false, false, false, false);
+            let torn = !wp.is_multiple_of(self.grain);
+            (zone.unsure, zone.moved, zone.fuzzy, zone.ghost) = (torn, false, false, false);
             self.settled(z);
             self.check_medium(z, &medium, wp);
             if self.mode == Mode::Plug && !self.native {
@@ -411,7 +417,8 @@ impl World {
         }
         let wp = self.grain * self.rng.below(zone.cap / self.grain + 1);
         trace!(self, "  something else sets the write pointer of zone {z} to {wp}");
-        self.emu.set_write_pointer(ZoneNo(z as u32), wp);
+        let below = self.join.map_or(z, |j| j.below(z));
+        self.emu.set_write_pointer(ZoneNo(below as u32), wp);
         zone.durable = zone.durable.min(wp);
         zone.shadow[wp as usize..].fill(None);
         (zone.unsure, zone.failed, zone.moved, zone.mixed) = (true, true, true, true);
@@ -425,10 +432,11 @@ impl World {
             let cond = self.rng.pick(&[Condition::ReadOnly, Condition::Offline]);
             trace!(self, "  zone {z}: {cond}");
             self.troubles += 1;
+            let below = ZoneNo(self.below_zone(z) as u32);
             if self.rng.one_in(2) {
-                assert!(self.emu.set_condition(ZoneNo(z as u32), cond));
+                assert!(self.emu.set_condition(below, cond));
             } else {
-                self.faults.kill_zone(ZoneNo(z as u32), cond);
+                self.faults.kill_zone(below, cond);
             }
             let zone = &mut self.zones[z];
             (zone.dead, zone.failed) = (true, true);

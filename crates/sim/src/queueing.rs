@@ -1,0 +1,154 @@
+//! Who goes first, seen at the seam: an oracle for what a scheduler promises.
+//!
+//! * No more commands at the device than `queue_depth` says.
+//! * `mq-deadline`: a read that has expired, and whose class has aged, waits for at most the rest of a batch and one batch of
+//!   the other direction, and for those of its class that came before it.
+//! * Nothing that may not wait waits (W11).
+//!
+//! Owns what was asked and not sent; the spy tells it of commands, the world of BIOs. A device that was busy has held up
+//! commands that the scheduler had let go: what waits then is not judged.
+
+use zoneplug_core::disk::{DiskConfig, Mode};
+use zoneplug_core::sched::Scheduler;
+use zoneplug_core::{Command, Nanos, Op};
+
+/// More than all queues of a world have tags.
+const MOST_ON_THE_WAY: u32 = 32;
+
+/// A read that has not been sent.
+struct Waiting {
+    token: u64,
+    since: Nanos,
+    /// Its commands; more than one if it is not judged, but counts for those behind it.
+    parts: u64,
+    /// Commands of any zone that were sent since it was late, and how many may be.
+    passed: u64,
+    most: Option<u64>,
+}
+
+#[derive(Default)]
+pub(crate) struct Queueing {
+    /// Most commands at the device. 0: any number.
+    depth: u32,
+    flying: u32,
+    /// From when on a read is late, and the length of a batch. `None`: nothing is promised.
+    late: Option<(Nanos, u64)>,
+    waiting: Vec<Waiting>,
+    /// So many commands may be on their way down that the scheduler had let go while the device was busy.
+    disturbed: u32,
+    /// Most commands at the device while `depth` was the limit, and whether it was reached.
+    pub(crate) full: u64,
+    /// Reads that were late and went ahead of those that were not.
+    pub(crate) expired: u64,
+    /// How often the device took less than it was given.
+    pub(crate) held_up: u64,
+    /// Reads that may not wait and have been sent at once.
+    pub(crate) at_once: u64,
+    nowait: Vec<u64>,
+}
+
+impl Queueing {
+    /// How the disk behaves from now on. What waits already is not judged.
+    pub(crate) fn configure(&mut self, c: &DiskConfig) {
+        let scheduled = c.scheduler != Scheduler::None || c.mode == Mode::Lock;
+        self.depth = if scheduled && c.timeout.is_none() { c.queue_depth } else { 0 };
+        let promised = c.scheduler == Scheduler::MqDeadline
+            && c.mode != Mode::Lock
+            && c.read_write_balance.is_none()
+            && c.timeout.is_none()
+            && c.deadline.writes_starved > 0;
+        let after = c.deadline.read_expire.max(c.deadline.prio_aging_expire);
+        self.late = promised.then_some((after, u64::from(c.deadline.fifo_batch)));
+        self.waiting.iter_mut().for_each(|w| w.parts = w.parts.max(2));
+    }
+
+    /// All that was in flight is gone.
+    pub(crate) fn restart(&mut self) {
+        self.flying = 0;
+        self.waiting.clear();
+        self.nowait.clear();
+    }
+
+    /// A read of the ordinary class was taken, of `parts` commands.
+    pub(crate) fn asked(&mut self, token: u64, now: Nanos, parts: u64) {
+        let parts = parts.max(1 + u64::from(self.disturbed > 0));
+        self.waiting.push(Waiting { token, since: now, parts, passed: 0, most: None });
+    }
+
+    /// A BIO has come back, sent or not.
+    pub(crate) fn completed(&mut self, token: u64) {
+        self.waiting.retain(|w| w.token != token);
+    }
+
+    /// The device has taken a command, or is asked to.
+    pub(crate) fn down(&mut self, now: Nanos, c: &Command) {
+        if c.bios.is_empty() {
+            // The layer's own reports are nobody's.
+            return;
+        }
+        self.flying += 1;
+        self.disturbed = self.disturbed.saturating_sub(1);
+        assert!(
+            self.depth == 0 || self.flying <= self.depth,
+            "queue_depth: {} commands at the device, not {}: {c:?}",
+            self.flying,
+            self.depth
+        );
+        self.full += u64::from(self.flying == self.depth);
+        if !matches!(c.op, Op::Read | Op::Write | Op::WriteZeroes) {
+            return;
+        }
+        let token = c.bios[0].token;
+        if c.op == Op::Read {
+            self.nowait.retain(|&t| t != token);
+            if let Some(i) = self.waiting.iter().position(|w| w.token == token && w.parts == 1) {
+                let w = self.waiting.remove(i);
+                self.expired += u64::from(w.most.is_some());
+            }
+        }
+        let Some((after, batch)) = self.late else { return };
+        let mut older = 0;
+        for w in &mut self.waiting {
+            older += w.parts;
+            // Of a read of several commands it is not known which was sent.
+            if w.parts > 1 || now.0.saturating_sub(w.since.0) < after.0 {
+                continue;
+            }
+            let most = *w.most.get_or_insert(2 * batch * older);
+            w.passed += 1;
+            assert!(
+                w.passed <= most,
+                "C5: read {} waits since {:?}, was late {} commands ago, and {c:?} is sent at {now:?}",
+                w.token,
+                w.since,
+                w.passed
+            );
+        }
+    }
+
+    /// The device has given a command back, or has not taken it.
+    pub(crate) fn up(&mut self, c: &Command) {
+        if !c.bios.is_empty() {
+            self.flying = self.flying.saturating_sub(1);
+        }
+    }
+
+    /// The device was busy.
+    pub(crate) fn busy(&mut self) {
+        self.held_up += 1;
+        self.disturbed = MOST_ON_THE_WAY;
+        self.waiting.iter_mut().for_each(|w| w.parts = w.parts.max(2));
+    }
+
+    /// A read that may not wait is about to be submitted.
+    pub(crate) fn may_not_wait(&mut self, token: u64) {
+        self.nowait.push(token);
+    }
+
+    /// Whether it has not been sent.
+    pub(crate) fn was_kept(&mut self, token: u64) -> bool {
+        let kept = self.nowait.iter().position(|&t| t == token).map(|i| self.nowait.remove(i));
+        self.at_once += u64::from(kept.is_none());
+        kept.is_some()
+    }
+}

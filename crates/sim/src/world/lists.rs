@@ -1,0 +1,237 @@
+//! Lists that mix zones, operations and mistakes, and what is promised to a BIO besides its data: one that may not wait does not,
+//! one that was split says the cause, one that was finished for a client that looks elsewhere is there when it looks.
+
+use super::{Asked, World, trace};
+use crate::class::Class;
+use crate::memory::{append, bytes, write_as};
+use std::collections::BTreeSet;
+use zoneplug_core::disk::Mode;
+use zoneplug_core::emu::Fault;
+use zoneplug_core::sched::Scheduler;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Bio, Bios, Flags, Op, Sector, Status};
+
+type Entry = (Box<Bio>, Asked);
+
+impl World {
+    /// One list for several zones, with BIOs in it that are none.
+    pub(super) fn mixed(&mut self) {
+        if self.mode == Mode::None {
+            return;
+        }
+        let n = self.rng.range(3, 10);
+        let mut z = self.any_zone();
+        let Some(q) = self.queue_for(z, n) else { return };
+        let own = |w: &World, z: usize| w.mode != Mode::Lock || z % w.queues.len() == q;
+        let (mut list, mut zones, mut bad) = (Vec::new(), BTreeSet::new(), 0);
+        for _ in 0..n {
+            let full = self.zones[z].wp >= self.zones[z].cap;
+            if full || self.rng.one_in(4) {
+                // What fills a zone often goes on in the next.
+                let next =
+                    if self.rng.one_in(3) { self.any_zone() } else { (z + 1) % self.zones.len() };
+                z = if own(self, next) { next } else { z };
+            }
+            let entry = match self.rng.below(8) {
+                0 => self.malformed(z),
+                1 => self.misplaced(z),
+                2 => Some(self.make_read(z, q)),
+                _ => self.good(z, q),
+            };
+            let Some(entry) = entry else { continue };
+            zones.insert(z);
+            bad += usize::from(matches!(entry.1, Asked::Bad { .. }));
+            list.push(entry);
+        }
+        if zones.len() > 1 && bad > 0 && list.len() > zones.len() {
+            self.hit(Class::Mixed);
+        }
+        if !list.is_empty() {
+            self.submit(q, list);
+        }
+    }
+
+    /// A write or append that fits.
+    fn good(&mut self, z: usize, q: usize) -> Option<Entry> {
+        let zone = &self.zones[z];
+        let left = (zone.cap - zone.wp.min(zone.cap)) / self.grain;
+        let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.dead || zone.moved;
+        let locked = self.mode == Mode::Lock && zone.spans > 0;
+        if odd || locked || left == 0 || zone.managed > 0 || zone.orphans > 0 || zone.ghost {
+            return None;
+        }
+        let most = left.min(20);
+        let blocks = if self.rng.one_in(2) { most } else { self.rng.range(1, most) };
+        let len = self.grain * blocks;
+        let appends = self.mode == Mode::Plug && (!self.native || z.is_multiple_of(2));
+        let writes = !self.native || !z.is_multiple_of(2);
+        self.note_writer(z, q);
+        let native = self.emu.config().limits.zone_append_max_sectors;
+        let limit = if self.native { native.min(self.max_transfer) } else { self.max_transfer };
+        let fits = len <= limit.min(self.zones[0].len);
+        if appends && fits && (!writes || self.rng.one_in(4)) {
+            return Some(self.make_append(z, len));
+        }
+        writes.then(|| self.make_write(z, len))
+    }
+
+    /// A BIO that no zone would take, where the next good one would go.
+    fn malformed(&mut self, z: usize) -> Option<Entry> {
+        let (zone, g) = (&self.zones[z], self.grain);
+        let (at, left) = (zone.start + u64::from(zone.wp), zone.len - zone.wp.min(zone.len));
+        let start = zone.start;
+        if zone.conventional || left <= g || !zone.wp.is_multiple_of(g) {
+            return None;
+        }
+        let (bio, status) = match self.rng.below(4) {
+            0 if g > 1 => (write_as(at, g + 1, 1), Status::Unaligned),
+            1 if g > 1 && self.mode == Mode::Plug => (append(start, g + 1, 1), Status::Unaligned),
+            2 => (write_as(at, 0, 1), Status::OutOfRange),
+            _ => (Bio::with_buf(Op::Write, Sector(at), g, bytes(256)), Status::BadBuffer),
+        };
+        Some((bio, Asked::Bad { zone: z, first: false, statuses: vec![status] }))
+    }
+
+    /// A write past where the next good one would go.
+    fn misplaced(&mut self, z: usize) -> Option<Entry> {
+        use Status as S;
+        let zone = &self.zones[z];
+        let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.dead || zone.ghost;
+        if odd || self.mode != Mode::Plug || self.native || zone.wp + self.grain >= zone.cap {
+            return None;
+        }
+        if !zone.quiet() && (zone.managed > 0 || zone.orphans > 0) {
+            return None;
+        }
+        let mut statuses = vec![S::NotAtWritePointer];
+        if self.has_faults || zone.writes > 0 {
+            statuses.extend([S::StaleWritePointer, S::ZoneReadOnly, S::ZoneOffline]);
+            statuses.extend([S::ZoneFull, S::PastCapacity]);
+        }
+        let bio = write_as(zone.start + u64::from(zone.wp + self.grain), self.grain, 1);
+        Some((bio, Asked::Bad { zone: z, first: false, statuses }))
+    }
+
+    /// Before BIOs are submitted: which of them are promised something.
+    pub(super) fn promise(&mut self, list: &Bios) -> Vec<u64> {
+        let mut at_once = Vec::new();
+        let direct = self.config.scheduler == Scheduler::None && self.mode != Mode::Lock;
+        let direct = direct && self.config.timeout.is_none() && self.cover.of(Class::R41) == 0;
+        for bio in list.iter().filter(|b| b.op == Op::Read) {
+            if !matches!(self.outstanding[&bio.token].asked, Asked::Read { .. }) {
+                // Refused.
+                continue;
+            }
+            let nowait = bio.flags.contains(Flags::NOWAIT);
+            if nowait && direct && !self.is_split(bio) {
+                self.spy.queueing().may_not_wait(bio.token);
+                at_once.push(bio.token);
+            }
+            let plain = !bio.flags.contains(Flags::RT);
+            if plain && self.cover.of(Class::R41) == 0 {
+                // One that may be turned away is only counted, as one of several commands is.
+                let parts = self.parts_of(bio).max(1 + u64::from(nowait));
+                self.spy.queueing().asked(bio.token, self.now, parts);
+            }
+        }
+        at_once
+    }
+
+    /// They have been submitted: what may not wait has been sent, or is on its way back.
+    pub(super) fn kept(&mut self, at_once: Vec<u64>, held_up: u64) {
+        let mut queueing = self.spy.queueing();
+        let busy = queueing.held_up != held_up;
+        let kept: Vec<_> = at_once.into_iter().filter(|&t| queueing.was_kept(t)).collect();
+        drop(queueing);
+        self.not_sent.extend(kept.into_iter().filter(|_| !busy));
+    }
+
+    /// A BIO has come back: whether it did what it may not do.
+    pub(super) fn check_promise(&mut self, bio: &Bio) {
+        self.spy.queueing().completed(bio.token);
+        if self.not_sent.remove(&bio.token) {
+            assert_eq!(bio.status, Status::WouldBlock, "W11: it may not wait, and has: {bio:?}");
+        }
+    }
+
+    /// In how many commands it goes at least.
+    fn parts_of(&self, bio: &Bio) -> u64 {
+        let (mut at, end) = (bio.sector.0, bio.sector.0 + u64::from(bio.len_sectors));
+        let mut parts = 0;
+        while at < end {
+            let zone = &self.zones[self.zone_at(at)];
+            let stop = end.min(zone.start + u64::from(zone.len));
+            parts += (stop - at).div_ceil(u64::from(self.max_transfer));
+            at = stop;
+        }
+        parts
+    }
+
+    /// W4: a split write that failed says what the device said to one of its parts, if that failed there: nobody learns from
+    /// *aborted behind* what to do.
+    pub(super) fn check_cause(&mut self, bio: &Bio, stamp: Option<u64>) {
+        let Some(first) = stamp.filter(|_| self.is_split(bio)) else { return };
+        // With deadlines, and where zones go on by themselves, a part has said several things.
+        if self.config.timeout.is_some() || self.spy.ordered().reports > 0 {
+            return;
+        }
+        let mut said = self.spy.said_of(first, u64::from(bio.len_sectors));
+        said.retain(|s| !s.is_ok() && *s != Status::Busy);
+        if said.is_empty() {
+            return;
+        }
+        let aborted = bio.status == Status::AbortedByManagement;
+        assert!(said.contains(&bio.status) || aborted, "W4: the device said {said:?}: {bio:?}");
+        self.hit(Class::Cause);
+    }
+
+    /// Polls a queue for its owner, who looks later. Whether anything finished.
+    pub(super) fn helped(&mut self, q: usize) -> bool {
+        let Some(queue) = self.queues[q].as_mut() else { return false };
+        let any = queue.poll_for_owner(self.now);
+        if any {
+            assert!(
+                queue.has_completions(),
+                "what was finished for the owner of queue {q} is there"
+            );
+            self.hit(Class::Helped);
+        }
+        any
+    }
+
+    /// The next write at the device leaves the write pointer anywhere, also in the middle of a block. Where a layer of the
+    /// world keeps account of what is written it would not know: not there.
+    pub(super) fn tear(&mut self) -> bool {
+        if self.grain < 2 || self.cached || self.ground.is_some() || self.config.timeout.is_some() {
+            return false;
+        }
+        let status = self.rng.pick(&[Status::Io, Status::Medium, Status::ShortTransfer]);
+        let torn = self.rng.range(1, 3 * self.grain);
+        trace!(self, "  the next write is torn after {torn} sectors: {status}");
+        (self.has_faults, self.spoiled_blocks) = (true, true);
+        self.troubles += 1;
+        self.emu.fail_next(Fault { torn_sectors: Some(torn), ..Fault::next(Op::Write, status) });
+        true
+    }
+
+    /// Whether the write pointer of a zone is in the middle of a block: then nothing can be written there.
+    pub(super) fn is_torn(&self, z: usize) -> bool {
+        let zone = &self.zones[z];
+        if !self.spoiled_blocks || zone.conventional || zone.dead {
+            return false;
+        }
+        let info = self.on_device(z);
+        let none = [Condition::NotWp, Condition::Full, Condition::ReadOnly, Condition::Offline];
+        !none.contains(&info.cond)
+            && !(info.wp.0 - info.start.0).is_multiple_of(u64::from(self.grain))
+    }
+
+    /// The client of such a zone begins it again.
+    pub(super) fn begin_again(&mut self, z: usize) {
+        self.hit(Class::Misaligned);
+        self.zones[z].unsure = true;
+        if self.zones[z].quiet() && !self.is_freezing() {
+            self.manage_zones(Op::ZoneReset, vec![z], true);
+        }
+    }
+}
