@@ -243,7 +243,10 @@ impl World {
                 | S::InvalidTransition
         );
         let gone = matches!(s, S::ZoneReadOnly | S::ZoneOffline | S::AbortedByManagement);
+        // Behind a torn write that its client has not been told of yet an append begins in the middle of a block.
+        let torn = s == S::InvalidField && self.spoiled_blocks && bio.op == Op::ZoneAppend;
         let ok = own
+            || torn
             || device && self.has_faults
             || limit && (self.limited || self.has_faults)
             || spoiled
