@@ -2,6 +2,7 @@
 
 mod answer;
 mod clients;
+mod confine;
 mod notify;
 mod place;
 mod socket;
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     // Before any thread is there.
     let signals = Signals::block()
         .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
+    confine::drop_rights()?;
     let ublk = Ublk::open()?;
     // All or none: whoever starts this again starts all of them. What is wrong with a disk shows before any is served.
     let mut disks = Vec::new();
@@ -98,6 +100,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         Ok(socket) => socket,
         Err(f) => return Err(give_up(devices, f)),
     };
+    if let Err(f) = confine::filter_calls() {
+        drop(socket);
+        return Err(give_up(devices, f));
+    }
     for d in &devices {
         // Nobody may read it.
         let _ = writeln!(out, "{}", d.line());

@@ -1,7 +1,8 @@
 //! `zoneplug serve` and `status` where nothing is served. What they do with a kernel is proven in a virtual machine.
 
-use super::{fails, ok};
+use super::{fails, ok, text};
 use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn without_the_driver_it_says_what_is_missing() {
@@ -27,4 +28,28 @@ fn a_disk_that_nobody_serves() {
     fails(&["zone-wplugs", "/dev/ublkb987654"], 3, "nobody serves ublkb987654");
     fails(&["status", "--socket", "/nowhere/x.sock"], 3, "no server listens on /nowhere/x.sock");
     ok(&["status"]);
+}
+
+/// The unit in the documentation is one, and as tight as systemd can say of it. Whether it serves is not seen here.
+#[test]
+fn the_unit_is_hardened() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/zoneplug.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let needed =
+        "CAP_SYS_ADMIN CAP_SYS_RESOURCE CAP_SYS_RAWIO CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH";
+    assert!(unit.contains(&format!("CapabilityBoundingSet={needed}\n")), "see serve/confine.rs");
+    let analyze = |args: &[&str]| Command::new("systemd-analyze").args(args).output();
+    if analyze(&["--version"]).is_err() {
+        println!("skipped: there is no systemd-analyze");
+        return;
+    }
+    let dir = super::Dir::new("unit");
+    let path = dir.path("zoneplug.service");
+    std::fs::write(&path, unit.replace("/usr/local/bin/zoneplug", super::ZONEPLUG)).unwrap();
+    let out = analyze(&["verify", "--man=no", &path]).unwrap();
+    let err = text(&out.stderr);
+    assert!(!err.lines().any(|l| l.contains("zoneplug.service")), "{err}");
+    // Of 100; a service without a word on security has 96.
+    let out = analyze(&["security", "--offline=true", "--threshold=25", &path]).unwrap();
+    assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
 }
