@@ -2,9 +2,24 @@
 //! libFuzzer (`scripts/fuzz`), `tests/corpora.rs` replays what is in `corpus/`.
 
 mod disk;
+mod socket;
 mod text;
 
+// The command is a program, not a library: its files that answer a socket are built here once more.
+#[allow(dead_code)]
+#[path = "../../crates/cli/src/serve/answer.rs"]
+mod answer;
+#[allow(dead_code)]
+#[path = "../../crates/cli/src/failure.rs"]
+mod failure;
+#[allow(dead_code)]
+#[path = "../../crates/cli/src/live.rs"]
+mod live;
+#[path = "../../crates/cli/src/plain.rs"]
+mod plain;
+
 pub use disk::disk_format;
+pub use socket::status_socket;
 pub use text::{device_spec, fault_text, numbers, trace_text};
 
 use zoneplug_core::Error;
@@ -13,11 +28,12 @@ use zoneplug_core::Error;
 pub type Target = fn(&[u8]);
 
 /// Every target.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("device_spec", device_spec),
     ("disk_format", disk_format),
     ("fault_text", fault_text),
     ("numbers", numbers),
+    ("status_socket", status_socket),
     ("trace_text", trace_text),
 ];
 
