@@ -2,10 +2,10 @@
 //! not is explained and has changed nothing.
 
 use crate::explained;
+use std::cell::RefCell;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::{Bio, Bios, IoBuf, Nanos, Op, Sector};
-use std::cell::RefCell;
 
 /// What is changed: a disk, and how much was written to it.
 struct World {
@@ -25,7 +25,8 @@ impl World {
     fn new(which: u8) -> World {
         let config = DISKS[usize::from(which) % DISKS.len()].parse().expect("a device");
         let device = EmuDisk::new(config).expect("a device");
-        let disk = Disk::open(device, DiskConfig::default(), &mut |_| Nanos(0)).expect("a disk");
+        let disk = Disk::open(device, DiskConfig::default(), &mut |next| next.unwrap_or(Nanos(0)))
+            .expect("a disk");
         let queue = disk.open_polled_queue(16, 4).expect("a queue");
         World { disk, queue, now: Nanos(0) }
     }

@@ -1,9 +1,13 @@
 //! What is fuzzed: each function takes any bytes, and panics if a promise is broken. `fuzz_targets/` hands them to
 //! libFuzzer (`scripts/fuzz`), `tests/corpora.rs` replays what is in `corpus/`.
 
+mod attributes;
 mod disk;
+mod input;
+mod nvme;
 mod socket;
 mod text;
+mod ublk;
 
 // The command is a program, not a library: its files that answer a socket are built here once more.
 #[allow(dead_code)]
@@ -18,9 +22,12 @@ mod live;
 #[path = "../../crates/cli/src/plain.rs"]
 mod plain;
 
+pub use attributes::attributes;
 pub use disk::disk_format;
+pub use nvme::nvme_structures;
 pub use socket::status_socket;
 pub use text::{device_spec, fault_text, numbers, trace_text};
+pub use ublk::{append_journal, ublk_requests};
 
 use zoneplug_core::Error;
 
@@ -28,13 +35,17 @@ use zoneplug_core::Error;
 pub type Target = fn(&[u8]);
 
 /// Every target.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 10] = [
+    ("append_journal", append_journal),
+    ("attributes", attributes),
     ("device_spec", device_spec),
     ("disk_format", disk_format),
     ("fault_text", fault_text),
     ("numbers", numbers),
+    ("nvme_structures", nvme_structures),
     ("status_socket", status_socket),
     ("trace_text", trace_text),
+    ("ublk_requests", ublk_requests),
 ];
 
 /// An error says what is wrong, and what to try.

@@ -62,7 +62,10 @@ pub fn ublk_requests(data: &[u8]) {
             Status::Ok => assert!(result >= 0, "{r:?}: {result}"),
             _ => {
                 let nobody_tries_again = [libc::EAGAIN, libc::EBUSY, libc::ECANCELED];
-                assert!(result < 0 && !nobody_tries_again.contains(&-result), "{n} {r:?}: {result}");
+                assert!(
+                    result < 0 && !nobody_tries_again.contains(&-result),
+                    "{n} {r:?}: {result}"
+                );
             }
         }
     }
@@ -107,6 +110,9 @@ pub fn append_journal(data: &[u8]) {
             file.set_len(s.number() % (2 * len)).expect("a length");
         }
         drop(file);
+        if let Some(paths) = Journal::paths(path, 1) {
+            assert!(!paths.contains('\0') && paths.len() < 3 * 4096);
+        }
         match Journal::open(path, &shape, u64::from(flags >> 4 != 15), 2, &written) {
             Ok(journal) => serve(&journal, &shape, &mut s, &written),
             Err(why) => assert!(!why.is_empty()),
@@ -196,7 +202,10 @@ fn check(journal: &Journal, shape: &Shape, told: &Told, written: &[u32]) {
             assert!(r.end <= written[zone.0 as usize], "{ranges:?}");
             end = r.end;
             for (_, from, to) in told.ranges.get(&zone.0).into_iter().flatten() {
-                assert!(*to <= r.start || r.end <= *from, "{zone:?}: told of {from}..{to}, {r:?} is not");
+                assert!(
+                    *to <= r.start || r.end <= *from,
+                    "{zone:?}: told of {from}..{to}, {r:?} is not"
+                );
             }
         }
     }

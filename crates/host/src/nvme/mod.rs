@@ -18,6 +18,8 @@ mod identify;
 mod sys;
 #[cfg(test)]
 mod table;
+#[doc(hidden)]
+pub mod testing;
 
 use crate::drive::{
     Claim, DriveOptions, Node, Rules, Shared, cannot_open, claim, geometry_of, memory_rules,

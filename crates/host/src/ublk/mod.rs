@@ -34,6 +34,8 @@ mod replay;
 mod request;
 mod settle;
 mod sys;
+#[doc(hidden)]
+pub mod testing;
 mod told;
 mod untold;
 

@@ -1,8 +1,9 @@
 //! What the kernel's driver hands over, and the record that a killed server leaves: for fuzzing. A program never uses it.
 
 use super::abi::{IO_DESC_LEN, IoDesc, Params};
+use super::mark::Left;
 use super::request;
-use super::told::{About, Found, Told};
+use super::told::{self, About, Found, Told};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -60,7 +61,8 @@ pub struct Shape {
 impl Shape {
     fn about(&self) -> About {
         let Shape { geometry, queues, depth } = self.clone();
-        About { dev_id: 0, instance: 1, boot: 2, mark: 3, geometry, queues, depth }
+        let left = Left { place: 4, opened: 5, paths: "/a".to_owned() };
+        About { dev_id: 0, instance: 1, boot: 2, mark: 3, geometry, queues, depth, left }
     }
 }
 
@@ -94,6 +96,11 @@ impl Journal {
         let told = Told::open(path, shape.about(), last, me)?;
         told.settle(&found(written));
         Ok(Journal(told))
+    }
+
+    /// What the record of the server `last` at `path` says of the files that it served.
+    pub fn paths(path: &Path, last: u64) -> Option<String> {
+        told::left(path, 0, 1, 2, last).map(|left| left.paths)
     }
 
     /// A request is sent.
