@@ -52,12 +52,12 @@ def read_log(path):
 
 
 class Attack:
-    def __init__(self, tools, stack, seed, directory, failing):
-        self.rng, self.stack, self.failing = random.Random(seed), stack, failing
+    def __init__(self, tools, stack, seed, directory, failing, direct):
+        self.rng, self.stack, self.failing, self.direct = random.Random(seed), stack, failing, direct
         self.dir, self.tools = directory, tools
         self.done = {"kills": 0, "cuts": 0, "acknowledged": 0}
         self.where = "before the first"
-        self.ops, self.runs = [], 0
+        self.ops = []
         self.disk = Disk(tools, stack, directory, self.rng)
         self.log = os.path.join(directory, "log")
 
@@ -88,8 +88,9 @@ class Attack:
         return found
 
     def options(self):
-        r = self.rng
-        return r.choice(["", "", ",io=threads", ",direct=0", ",io=ring"])
+        if self.direct:
+            return self.rng.choice([",io=threads", ",io=ring", ""])
+        return self.rng.choice([",io=threads", ",direct=0", ",io=ring,direct=0"])
 
     def ended(self, process, wanted):
         """Waits for the victim, which says why if it ended otherwise than it was to."""
@@ -176,7 +177,8 @@ class Attack:
         model.accept(self.judge(disk, model, ops, True, fatal=False))
         self.done["acknowledged"] += sum(o.ok for o in ops)
         for evict in (True, False):
-            self.where = f"run {run}, in which a sync failed; {'memory is short' if evict else 'the power is cut'} after it was opened again"
+            what = "memory is short" if evict else "the power is cut"
+            self.where = f"run {run}, in which a sync failed; {what} after it was opened again"
             there, found = self.look([disk.medium(path, evict) for path in disk.paths], model, [], disk.boot if evict else None)
             self.done["cuts"] += 1
             yield there, found
@@ -242,12 +244,13 @@ class Attack:
         for path, image in zip(disk.paths, images):
             with open(path, "wb") as f:
                 f.write(image)
-        return disk, self.judge(disk, model, ops, True, fatal=False)
+        return disk, self.judge(disk, model, ops, True)
 
 
 def explain(attack, error, kept):
     """What was found, and what the record says of the zones."""
-    lines = [f"{attack.stack}, {attack.where}: {error}", f"made with {shlex.join(attack.disk.made)}; its files and the record are in {kept}"]
+    lines = [f"{attack.stack}, {attack.where}: {error}",
+             f"made with {shlex.join(attack.disk.made)}; its files and the record are in {kept}"]
     zones = {int(w.split(":")[0]) for w in ("\n" + str(error)).split("\nzone ")[1:]}
     for zone in sorted(zones)[:2]:
         lines.append(f"the last operations that concern zone {zone}, of {len(attack.ops)}:")
@@ -262,7 +265,7 @@ def one_disk(args, tools, seed, stack, kind, number, total, progress):
     directory = tempfile.mkdtemp(prefix="zoneplug-attack-", dir=places[-1] if kind == "cuts" else random.Random(seed).choice(places))
     attack = None
     try:
-        attack = Attack(tools, stack, seed, directory, args.failing)
+        attack = Attack(tools, stack, seed, directory, args.failing, args.direct)
         for _ in getattr(attack, kind)(number):
             progress.say(f"{kind}: {total + attack.done[kind]}, {stack}, seed {seed}")
     except (Found, Failed, subprocess.TimeoutExpired) as e:
@@ -270,7 +273,7 @@ def one_disk(args, tools, seed, stack, kind, number, total, progress):
         print(f"seed {seed}: {explain(attack, e, directory) if attack else e}")
         print(f"again: scripts/attack --seed {seed} --stack {stack} --kills {number if kind == 'kills' else 0} "
               f"--cuts {number if kind == 'cuts' else 0}"
-              + {0: " --no-failing-syncs", 1: " --only-failing-syncs"}.get(args.failing, ""))
+              + {0: " --no-failing-syncs", 1: " --only-failing-syncs"}.get(args.failing, "") + (" --direct" if args.direct else ""))
         return None
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
@@ -301,6 +304,7 @@ def main():
     syncs.add_argument("--no-failing-syncs", dest="failing", action="store_const", const=0, default=0.3,
                        help="before a cut, let no sync fail; else one fails in 3 of 10 runs")
     syncs.add_argument("--only-failing-syncs", dest="failing", action="store_const", const=1, help="let a sync fail in every run")
+    parser.add_argument("--direct", action="store_true", help="long writes of victims that are killed go past the page cache")
     parser.add_argument("--dir", metavar="DIR", help="make the disks there [the target directory, /dev/shm]")
     for name in ("zoneplug", "victim", "target"):
         parser.add_argument(f"--{name}", required=True, help=argparse.SUPPRESS)

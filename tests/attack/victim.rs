@@ -388,7 +388,7 @@ pub(crate) fn run(args: &[String]) {
     let mut random = Random(seed);
     random.below(1);
     // Few runs flush often: a flush covers what a bug loses.
-    let flush = [0, 1, 4][random.below(3) as usize];
+    let flush = [0, 2, 8][random.below(3) as usize];
     let (alone, beside) = (random.below(4), random.below(2));
     let weights = [alone, beside, flush, 8, 15, 15, random.below(3), 2, 40, 20];
     let fua = [0, 10, 40][random.below(3) as usize];

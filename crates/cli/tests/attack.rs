@@ -44,15 +44,21 @@ fn attack(test: &str, kind: &str, number: u32, more: &[&str]) {
 
 #[test]
 fn kills_lose_nothing() {
-    attack("kills_lose_nothing", "kills", 32, &[]);
+    attack("kills_lose_nothing", "kills", 24, &[]);
 }
 
 #[test]
 fn power_cuts_lose_nothing() {
-    attack("power_cuts_lose_nothing", "cuts", 24, &["--no-failing-syncs"]);
+    attack("power_cuts_lose_nothing", "cuts", 18, &["--no-failing-syncs"]);
+}
+
+#[test]
+fn power_cuts_of_joined_disks_lose_nothing() {
+    let more = ["--no-failing-syncs", "--stack", "stripe"];
+    attack("power_cuts_of_joined_disks_lose_nothing", "cuts", 12, &more);
 }
 
 #[test]
 fn power_cuts_after_a_failed_sync_lose_nothing() {
-    attack("power_cuts_after_a_failed_sync_lose_nothing", "cuts", 8, &["--only-failing-syncs"]);
+    attack("power_cuts_after_a_failed_sync_lose_nothing", "cuts", 6, &["--only-failing-syncs"]);
 }
