@@ -333,6 +333,14 @@ fn w11_nowait_never_waits() {
         // With a tag it is done.
         assert_eq!(r.status(nowait(read(128, 8))), Status::Ok, "{name}");
     }
+    // Two tags, one of them free, and a read of two parts: not even the first is sent.
+    let mut r = make(4, 64, 64).limits(small).queues(&[(8, 2)]).rig();
+    r.submit(0, [token(read(128, 8), 1)]);
+    let sent = r.commands(Op::Read);
+    r.submit(0, [nowait(token(read(64, 16), 2))]);
+    assert_eq!(r.commands(Op::Read), sent, "all of it or nothing");
+    r.poll(0);
+    assert_eq!(r.done.iter().map(|b| b.status).collect::<Vec<_>>(), [Status::WouldBlock]);
     let mut r = make(4, 64, 64).limits(native).queues(&[(8, 1)]).rig();
     r.submit(0, [token(read(128, 8), 1)]);
     r.submit(0, [nowait(token(append(64, 8, 1), 2))]);

@@ -126,3 +126,20 @@ fn a_large_zone_goes_on_after_a_failure() {
     let s = r.run(0, [8, 8].map(|n| bio(Op::ZoneAppend, start(1), n)));
     assert_eq!(s, [Status::Ok, Status::Io]);
 }
+
+/// The same where another program has moved the write pointer meanwhile, so that what waits does not fit any more.
+#[test]
+fn what_does_not_fit_a_large_zone_any_more_fails() {
+    let mut r = rig(SIZE - 256, SIZE, |emu, c| {
+        emu.limits.keeps_write_order = true;
+        (c.nomerges, c.zone_write_depth) = (true, 2);
+    });
+    r.fail(Op::Write, Status::Io);
+    r.submit(0, (0..4).map(|i| token(bio(Op::ZoneAppend, start(0), 32), i)));
+    r.dev.set_write_pointer(ZoneNo(0), SIZE - 24);
+    let done = r.finish();
+    assert!(done.iter().all(|b| !b.status.is_ok()), "16 sectors are left, and each has 32");
+    assert_eq!(done[3].status, Status::AbortedBehind);
+    assert_eq!((r.wp(0), r.device_wp(0)), (u64::from(SIZE) - 24, u64::from(SIZE) - 24));
+    assert_eq!(r.run(0, [bio(Op::ZoneAppend, start(0), 16)]), [Status::Ok]);
+}
