@@ -141,6 +141,10 @@ pub enum Bug {
     PositionalPlacedAnew,
     /// A zone goes on after a failure though what was acknowledged before is not there any more.
     LossUnnoticed,
+    /// The layer believes its own report of a zone though a reset or finish has ended the recovery that it was for.
+    RecoveryNotEnded,
+    /// The layer reports a zone by itself though a write of it that was given up is still at the device.
+    LateRecovered,
 
     // ---- races: only a model checker meets them, for the simulation has one thread ----
     /// A writer that finds its zone busy lets go of the lock before it parks.
@@ -193,7 +197,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every one that the simulation must catch.
-    pub const ALL: [Bug; 67] = [
+    pub const ALL: [Bug; 69] = [
         Bug::ReservationNotUndone,
         Bug::PluggedAfterAbort,
         Bug::PluggedClearedEarly,
@@ -261,6 +265,8 @@ impl Bug {
         Bug::RetryUnbounded,
         Bug::PositionalPlacedAnew,
         Bug::LossUnnoticed,
+        Bug::RecoveryNotEnded,
+        Bug::LateRecovered,
     ];
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the others.

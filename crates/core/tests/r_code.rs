@@ -4,17 +4,17 @@ mod common;
 
 use common::*;
 use std::sync::Arc;
-use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::stack::{FaultAction, FaultDisk, FaultRule, Kinds};
 use zoneplug_core::{Bios, Flags, Nanos, Op, Status};
 
 fn rig() -> (Rig, Arc<FaultDisk>) {
     let make = make(8, 64, 64).queues(&[(64, 2), (64, 2)]);
+    let config = make.config.clone();
     let dev = EmuDisk::new(make.emu).expect("a device");
     let plan = "seed=1".parse().expect("a plan");
     let fault = FaultDisk::new(dev.clone(), &plan).expect("a layer");
-    let disk = open(fault.clone(), DiskConfig::default());
+    let disk = open(fault.clone(), config);
     let queues = make.queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).expect("a queue"));
     let queues = queues.collect();
     (Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() }, fault)

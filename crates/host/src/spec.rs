@@ -8,7 +8,7 @@ use crate::trace::trace;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use zoneplug_core::disk::{DiskConfig, Mode};
+use zoneplug_core::disk::{DiskConfig, Mode, ZoneRecovery};
 use zoneplug_core::emu::timing::Profile;
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::{Policy, Scheduler};
@@ -348,7 +348,7 @@ fn open_bare(text: &str, purpose: Purpose, depth: usize) -> Result<DiskSpec, Err
 /// topmost first: `po2@mem,zones=64,zone-size=96M,tags=32`.
 ///
 /// The layer's own keys are `mode=plug|none|lock`, `tags=1..4096`, `nomerges=0|1`, `strict=0|1` (management of a
-/// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score|brief|steady`, `anticipation-us=`, `zone-deadline-ms=`, `zone-write-depth=` (writes of a zone in flight, on a device that keeps their order), `emulate-append=0|1` (also where the device has zone append), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
+/// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score|brief|steady`, `anticipation-us=`, `zone-deadline-ms=`, `zone-write-depth=` (writes of a zone in flight, on a device that keeps their order), `zone-recovery=auto|client` (what finds a zone's write pointer after an error), `emulate-append=0|1` (also where the device has zone append), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
 ///
 /// A kind that is the path of a block device or of an NVMe generic character device is that drive (`/dev/sda`,
 /// `/dev/ng0n1`), with the keys `read-only=0|1` and `force=0|1` ([`DriveOptions`](crate::DriveOptions)).
@@ -493,6 +493,11 @@ pub fn take_config(spec: &mut Spec) -> Result<DiskConfig, Error> {
     }
     if let Some(n) = spec.take_number("zone-write-depth", 1..=1024)? {
         config.zone_write_depth = n as u16;
+    }
+    if let Some(i) =
+        spec.take_choice("zone-recovery", &ZoneRecovery::ALL.map(ZoneRecovery::name))?
+    {
+        config.zone_recovery = Some(ZoneRecovery::ALL[i]);
     }
     if let Some(on) = spec.take_flag("emulate-append")? {
         config.emulate_append = on;

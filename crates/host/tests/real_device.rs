@@ -67,6 +67,8 @@ fn what_another_program_did_is_found_and_resynced() {
     };
     let spec = DiskSpec::parse(&spec).unwrap();
     let disk = HostedDisk::open(spec.device, spec.config).unwrap();
+    // What the client does about it is seen here, not what the layer does by itself.
+    disk.set_attribute("zone_recovery", "client").unwrap();
     let mut io = BlockingDisk::new(&disk).unwrap();
     let (start, len) = first_zone(&disk);
     let unit = block(&disk);

@@ -82,6 +82,7 @@ classes! {
     Recovery "a zone goes on by itself after a failure",
     Placed "an append that failed is placed elsewhere",
     GivenUp "a zone is tried again as often as it may",
+    Asked "the layer asks where a write pointer is after a failure",
     Thaw "a zone goes on by itself while the disk is being frozen",
     Depth "the number of writes in flight changes under load",
     DepthRefused "attributes that do not go together are refused",

@@ -40,6 +40,8 @@ pub(crate) struct ZoneSeen {
     pub(crate) acked_end: u64,
     /// Where writes failed, and how, since none was in flight or somebody looked.
     pub(crate) burst: Vec<(u64, Status)>,
+    /// Where the last one that failed began, if everything before it was acknowledged in this generation.
+    pub(crate) head: Option<u64>,
     /// One has since the layer last reported the zone by itself.
     pub(crate) failed: bool,
     /// Reports by the layer itself since a write succeeded, or a report found that the zone had been written to.
@@ -66,6 +68,7 @@ impl ZoneSeen {
     pub(crate) fn looked(&mut self) {
         self.fails_fast = None;
         self.burst.clear();
+        self.head = None;
         self.attempts = 0;
     }
 
@@ -123,6 +126,8 @@ pub(crate) struct Ordered {
     pub(crate) most: usize,
     /// Reports by the layer itself.
     pub(crate) reports: u64,
+    /// Those of zones with one write in flight.
+    pub(crate) asked: u64,
     /// BIOs that were sent again after they failed, and appends of these that went elsewhere.
     pub(crate) retried: u64,
     pub(crate) placed: u64,

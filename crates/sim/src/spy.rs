@@ -39,6 +39,8 @@ pub(crate) struct Spy {
     spindles: Spindles,
     /// Most writes of a zone at a time.
     depth: AtomicUsize,
+    /// After an error the layer may report the zone by itself (E12).
+    auto: AtomicBool,
     queues: AtomicUsize,
     /// The longest command was merged from so many BIOs, writes and write-zeroes.
     merged: AtomicU32,
@@ -74,6 +76,7 @@ impl Spy {
             timeout,
             gated: AtomicBool::new(false),
             depth: AtomicUsize::new(1),
+            auto: AtomicBool::new(false),
             queues: AtomicUsize::new(0),
             merged: AtomicU32::new(0),
             merged_zeroes: AtomicU32::new(0),
@@ -93,6 +96,11 @@ impl Spy {
     /// How many writes of a zone may be in flight from now on: nothing is.
     pub(crate) fn set_depth(&self, n: usize) {
         self.depth.store(n, Relaxed);
+    }
+
+    /// Whether the layer may report zones by itself.
+    pub(crate) fn set_auto(&self, on: bool) {
+        self.auto.store(on, Relaxed);
     }
 
     /// What was seen of several writes in flight.
@@ -309,20 +317,28 @@ impl Spy {
         }
     }
 
-    /// Whether the layer reports a zone by itself as it may: one write failed where several may be in flight, and none is.
+    /// Whether the layer reports a zone by itself as it may: a write of it failed, and none is at the device.
     fn recovers(&self, c: &Command) -> bool {
-        if c.op != Op::ReportZones || c.report_max != 1 || self.depth.load(Relaxed) < 2 {
+        let several = self.depth.load(Relaxed) > 1;
+        if c.op != Op::ReportZones || c.report_max != 1 || !several && !self.auto.load(Relaxed) {
             return false;
         }
         let (zone, _) = self.geometry().zone_of(c.sector);
         let mut seen = self.seen();
         let Seen { zones, ordered, .. } = &mut *seen;
         let z = &mut zones[zone.0 as usize];
-        let flying = z.writes.iter().filter(|w| !w.given_up).count();
+        // Where one write is in flight not even one that was given up may be left.
+        let flying = z.writes.iter().filter(|w| !several || !w.given_up).count();
         assert!(flying == 0, "{zone} is reported with {flying} writes at the device: {c:?}");
         if !std::mem::take(&mut z.failed) {
             return false;
         }
+        if let (false, Some(&(_, said))) = (several, z.burst.last()) {
+            let unknown = said.write_pointer() == WritePointer::Unknown;
+            let over = !matches!(said, Status::Timeout | Status::NoDevice);
+            assert!(unknown && over, "E12: {zone} is reported after {said}: {c:?}");
+        }
+        ordered.asked += u64::from(!several);
         // A reset that came back together with the failure has ended the recovery already.
         let first = z.burst.iter().min_by_key(|b| b.0);
         let status = first.map_or(Status::Busy, |b| b.1);
@@ -415,6 +431,7 @@ impl Spy {
             if own || fails == WritePointer::Unknown {
                 z.failed = true;
                 z.burst.push((c.sector.0, c.status));
+                z.head = own.then_some(c.sector.0);
             }
             z.failures.any += 1;
             z.failures.unknown += u64::from(fails == WritePointer::Unknown);
@@ -445,7 +462,11 @@ impl Spy {
             for info in &c.report {
                 let ZoneNo(zone) = self.geometry().zone_of(info.start).0;
                 if let Some(z) = seen.zones.get_mut(zone as usize) {
-                    z.fails_fast = None;
+                    // What was acknowledged is not there any more: the client has to look.
+                    let lost = c.bios.is_empty() && z.head.is_some_and(|h| info.wp.0 < h);
+                    if !lost || self.depth.load(Relaxed) > 1 {
+                        z.fails_fast = None;
+                    }
                     let head = z.burst.iter().map(|b| b.0).min();
                     let own = c.bios.is_empty();
                     // A client that looks begins anew.

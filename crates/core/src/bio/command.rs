@@ -22,8 +22,8 @@ pub struct Command {
     pub flags: Flags,
     /// Set by the device.
     pub status: Status,
-    /// Whether a plug waits for it.
-    pub(crate) plugged: bool,
+    /// What waits for it.
+    pub(crate) waits: Waits,
     /// The zone of `sector`, where the engine needs it.
     pub(crate) zone: u32,
     /// The zone's generation when it was sent: what an undo is valid for.
@@ -50,6 +50,17 @@ pub struct Command {
     pub report_max: u32,
 }
 
+/// What waits for a command: says which path its completion takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// The owners of its BIOs, or a revalidation. No plug.
+    Client,
+    /// A plug: it is the write of a sequential zone.
+    Plug,
+    /// A zone whose write has failed: it is the layer's own report of that zone.
+    Recovery,
+}
+
 /// `owner` of a command whose BIOs are of several queues.
 pub(crate) const MIXED: u32 = u32::MAX;
 
@@ -70,7 +81,7 @@ impl Command {
             op: Op::Flush,
             flags: Flags::NONE,
             status: Status::Ok,
-            plugged: false,
+            waits: Waits::Client,
             zone: 0,
             generation: 0,
             epoch: 0,
@@ -172,6 +183,6 @@ impl Command {
         self.op = op;
         self.flags = Flags(flags.0 & Flags::DEVICE);
         self.status = Status::Ok;
-        self.plugged = false;
+        self.waits = Waits::Client;
     }
 }

@@ -8,7 +8,7 @@ mod op;
 mod status;
 
 pub use command::{Command, Commands};
-pub(crate) use command::{MIXED, NO_SLOT, UNSENT};
+pub(crate) use command::{MIXED, NO_SLOT, UNSENT, Waits};
 pub use op::{Flags, Op};
 pub use status::{Sense, Status, WritePointer};
 

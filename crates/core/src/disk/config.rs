@@ -50,6 +50,38 @@ impl fmt::Display for Mode {
     }
 }
 
+/// What finds the write pointer of a zone again when a write has failed with an unknown outcome.
+///
+/// ```
+/// use zoneplug_core::disk::ZoneRecovery;
+/// assert_eq!(ZoneRecovery::from_name("auto"), Some(ZoneRecovery::Auto));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ZoneRecovery {
+    /// The layer reports the zone by itself, and it goes on from there.
+    Auto,
+    /// The client does, with a report, a reset or a finish. Until then the zone is stale.
+    Client,
+}
+
+impl ZoneRecovery {
+    /// Both.
+    pub const ALL: [ZoneRecovery; 2] = [ZoneRecovery::Auto, ZoneRecovery::Client];
+
+    /// The name that specifications and attributes use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ZoneRecovery::Auto => "auto",
+            ZoneRecovery::Client => "client",
+        }
+    }
+
+    /// The one of that name.
+    pub fn from_name(name: &str) -> Option<ZoneRecovery> {
+        ZoneRecovery::ALL.into_iter().find(|r| r.name() == name)
+    }
+}
+
 /// How a disk is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskConfig {
@@ -79,6 +111,9 @@ pub struct DiskConfig {
     /// scheduler that [`keeps_zone_order`](Scheduler::keeps_zone_order). Then a write that fails is tried again where that
     /// is safe: see `docs/architecture.md`.
     pub zone_write_depth: u16,
+    /// What finds a zone's write pointer again after a write has failed with an unknown outcome, where one write of a zone
+    /// is in flight. `None`: the layer where it emulates appends, otherwise the client. Only with plugs.
+    pub zone_recovery: Option<ZoneRecovery>,
     /// Who gets a tag first. In `lock` mode `mq-deadline` if none is named: zone locks are a scheduler's (C1).
     pub scheduler: Scheduler,
     /// How `mq-deadline` behaves.
@@ -115,6 +150,7 @@ impl Default for DiskConfig {
             anticipation: Nanos(0),
             zone_deadline: Nanos(0),
             zone_write_depth: 1,
+            zone_recovery: None,
             timeout: None,
             survive_panics: false,
             shards: 64,

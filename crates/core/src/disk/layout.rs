@@ -1,6 +1,6 @@
 //! What the hot path needs to know of a disk, computed once: replaced as a whole, under freeze.
 
-use super::{DiskConfig, Mode};
+use super::{DiskConfig, Mode, ZoneRecovery};
 use crate::bio::{Bio, Op, Status};
 use crate::planted::{Bug, planted};
 use crate::plug::Merge;
@@ -30,6 +30,8 @@ pub(crate) struct Layout {
     pub(crate) manners: Manners,
     /// Most writes of a zone in flight. More than one is special too, for the others need not count them.
     pub(crate) zone_depth: u16,
+    /// Whether the layer reports a zone by itself after a failure (E12).
+    pub(crate) zone_recovery: bool,
     /// Whether the layer itself looks at the time.
     pub(crate) timed: bool,
     pub(crate) merge: Merge,
@@ -82,6 +84,11 @@ impl Layout {
             plugs,
             special: gated || scheduled || zone_depth > 1,
             zone_depth,
+            zone_recovery: plugs
+                && match config.zone_recovery {
+                    None => !native,
+                    Some(recovery) => recovery == ZoneRecovery::Auto,
+                },
             scheduled,
             gated,
             timed: config.timeout.is_some()

@@ -136,13 +136,13 @@ impl Lane {
         match next {
             Next::Issue if layout.gated => self.ready.push_back(Ready::More(zone, end)),
             Next::Issue => self.ready.push_back(Ready::Zone(zone)),
-            Next::Idle | Next::Aborted if layout.gated => {
+            Next::Idle | Next::Aborted | Next::Lost if layout.gated => {
                 if ok || !planted(Bug::GateLostWake) {
                     let over = if ok { Ready::Done(zone, end) } else { Ready::Broken(zone) };
                     self.ready.push_back(over);
                 }
             }
-            Next::Idle | Next::Aborted => {}
+            Next::Idle | Next::Aborted | Next::Lost => {}
         }
         if next == Next::Aborted {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);

@@ -3,10 +3,11 @@
 
 use super::Shared;
 use super::layout::Layout;
-use super::queue::Lane;
+use super::queue::{Lane, Ready};
 use super::sync::{Ordering, lock};
-use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT};
+use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits};
 use crate::planted::{Bug, planted};
+use crate::plug::Then;
 use crate::unit::{Sector, ZoneNo};
 use crate::zone::ZONE_RECORD_LEN;
 
@@ -272,6 +273,9 @@ impl Lane {
         done: &mut Bios,
     ) {
         if cmd.bios.is_empty() {
+            if cmd.waits == Waits::Recovery {
+                return self.zone_reported(shared, layout, cmd, done);
+            }
             self.answered = Some(cmd);
             return;
         }
@@ -425,6 +429,14 @@ impl Lane {
                 continue;
             }
             let (mut shard, i) = shared.shard(zone);
+            let (epoch, mask) = (cmd.epoch, layout.write_mask());
+            let then = shard.reported_meanwhile(i, info, epoch, mask, &mut self.aborted);
+            if let Some(then) = then {
+                if then == Then::InLine {
+                    self.ready.push_back(Ready::Zone(zone));
+                }
+                continue;
+            }
             busy |= shard.reported(i, info, cmd.epoch, resync, &mut self.aborted);
         }
         busy

@@ -22,6 +22,7 @@ mod ordered;
 mod orphans;
 mod poll;
 mod queue;
+mod recovery;
 mod revalidate;
 mod single_writer;
 mod split;
@@ -32,7 +33,7 @@ mod watch;
 mod write;
 
 pub use attr::{Attribute, DiskCounters};
-pub use config::{DiskConfig, Mode, QueueConfig};
+pub use config::{DiskConfig, Mode, QueueConfig, ZoneRecovery};
 pub use freeze::Freeze;
 pub use late::Late;
 pub use queue::DiskQueue;
@@ -152,7 +153,7 @@ impl Shared {
             let mut g = lock(&s.0);
             g.abort_all(aborted);
             g.plugs.clear();
-            g.tracks.clear();
+            g.forget_tracks();
             g.reserve(depths);
         }
         // In the order of zone numbers each zone is the next of its shard: rows ascend.

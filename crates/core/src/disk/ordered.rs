@@ -5,8 +5,7 @@
 //! queue's line, and whoever has it there sees to it; while writes of it are in flight their queue, its home, goes on with
 //! it at each completion. So a zone is always with a queue that is busy.
 //!
-//! The report after a failure goes out with the tag of the command that ended last. It needs nothing that somebody else
-//! could have (I9), a freeze waits for it as for any command, and each zone has its own.
+//! The report after a failure is sent by `recovery.rs`.
 
 use super::Shared;
 use super::layout::Layout;
@@ -14,8 +13,8 @@ use super::queue::{Lane, Ready};
 use super::sync::Ordering;
 #[cfg(feature = "trace")]
 use super::trace;
-use crate::bio::{Bios, Command, Commands, Flags, Op, Status};
-use crate::plug::{Sent, Then};
+use crate::bio::{Bios, Command, Commands, Status, Waits};
+use crate::plug::Sent;
 use crate::unit::ZoneNo;
 
 impl Lane {
@@ -58,7 +57,7 @@ impl Lane {
     fn call_back(&mut self, zone: ZoneNo) {
         let mut kept = Commands::with_capacity(self.out.len());
         for mut c in self.out.drain(..) {
-            if c.plugged && c.zone == zone.0 && c.op != Op::ReportZones {
+            if c.waits == Waits::Plug && c.zone == zone.0 {
                 c.status = Status::Busy;
                 self.fin.push_back(c);
             } else {
@@ -68,7 +67,7 @@ impl Lane {
         self.out = kept;
     }
 
-    /// A plugged write has ended, or the report of a zone whose writes have failed.
+    /// A plugged write has ended.
     #[cold]
     pub(super) fn finished_in_order(
         &mut self,
@@ -83,40 +82,24 @@ impl Lane {
         }
         let zone = ZoneNo(cmd.zone);
         let start = layout.geometry.zone_start(zone);
-        let report = cmd.op == Op::ReportZones;
         let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let (mut shard, i) = shared.shard(zone);
-        if cmd.status == Status::Busy && (report || shard.is_alone(i)) {
+        if cmd.status == Status::Busy && shard.is_alone(i) {
             // W23: the same command again. With others behind it, which find it missing, it is a failure like any.
             drop(shard);
             cmd.status = Status::Ok;
             return self.out.push_back(cmd);
         }
-        if !report && !cmd.status.is_ok() && !self.out.is_empty() {
+        if !cmd.status.is_ok() && !self.out.is_empty() {
             self.call_back(zone);
         }
-        let then = if report {
-            shard.go_on(i, &cmd, start, layout.write_mask(), &epoch, &mut self.aborted)
-        } else {
-            shard.complete_in_order(i, &mut cmd, start, &epoch, &mut self.aborted)
-        };
+        let then = shard.complete_in_order(i, &mut cmd, start, &epoch, &mut self.aborted);
         drop(shard);
         self.settle_status(layout, &mut cmd);
         self.deliver(shared, &mut cmd, done);
         if !self.aborted.is_empty() {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);
         }
-        match then {
-            Then::Nothing => {}
-            Then::InLine => self.ready.push_back(Ready::Zone(zone)),
-            Then::Report(number) => {
-                cmd.set(Op::ReportZones, start, 0, Flags::NONE);
-                cmd.report.clear();
-                (cmd.report_max, cmd.epoch, cmd.plugged) = (1, number, true);
-                cmd.begin_owners(self.id);
-                return self.out.push_back(cmd);
-            }
-        }
-        self.free.push(cmd);
+        self.then(layout, then, cmd);
     }
 }

@@ -11,7 +11,7 @@ use super::sync::{Ordering, lock};
 #[cfg(feature = "trace")]
 use super::trace;
 use super::{ORPHANS, Shared};
-use crate::bio::{Bio, Bios, Command, Flags, MIXED, NO_PARENT, Op, Status};
+use crate::bio::{Bio, Bios, Command, Flags, MIXED, NO_PARENT, Op, Status, Waits};
 use crate::planted::{Bug, planted};
 use crate::plug::Next;
 use crate::stack::raise;
@@ -165,7 +165,7 @@ impl Lane {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        if SPECIAL && layout.zone_depth > 1 && cmd.plugged {
+        if SPECIAL && layout.zone_depth > 1 && cmd.waits == Waits::Plug {
             return self.finished_in_order(shared, layout, cmd, done);
         }
         let again = planted(Bug::AppendRetried)
@@ -176,7 +176,7 @@ impl Lane {
             cmd.status = Status::Ok;
             return self.out.push_back(cmd);
         }
-        if !cmd.plugged {
+        if cmd.waits != Waits::Plug {
             if cmd.op == Op::Read && cmd.status.is_ok() {
                 self.deliver(shared, &mut cmd, done);
                 return self.free.push(cmd);
@@ -189,7 +189,7 @@ impl Lane {
         }
         let zone = ZoneNo(cmd.zone);
         let (mut guard, i) = shared.shard(zone);
-        let mut next = Next::Idle;
+        let (mut next, mut epoch) = (Next::Idle, 0);
         if cmd.status.is_ok() && guard.plugs[i].parked() == 0 {
             if planted(Bug::UnlockBeforeIdle) {
                 drop(guard);
@@ -197,16 +197,22 @@ impl Lane {
             }
             guard.plugs[i].unlock_zone();
         } else {
-            let epoch = if cmd.status.is_ok() {
-                0
-            } else {
-                shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
-            };
+            if !cmd.status.is_ok() {
+                epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+            }
             let offset = (cmd.sector.0 - layout.geometry.zone_start(zone).0) as u32;
             next = guard.complete(i, &cmd, offset, epoch, &mut self.aborted);
         }
         if !cmd.status.is_ok() {
             self.settle_status(layout, &mut cmd);
+            if next == Next::Lost {
+                let asks = Self::begin_recovery(shared, layout, &mut guard, i, &cmd, epoch);
+                if asks {
+                    drop(guard);
+                    return self.ask_for_write_pointer(shared, layout, cmd, epoch, done);
+                }
+                next = Next::Aborted;
+            }
         }
         if SPECIAL {
             if next == Next::Issue {

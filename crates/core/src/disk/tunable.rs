@@ -4,7 +4,7 @@
 //! Most hold from each queue's next call on. Those that say who sends what are changed while the disk is drained (Q9):
 //! [`Disk::change_attribute`] freezes it for as long as that takes.
 
-use super::config::{DiskConfig, MAX_ZONE_WRITES, Mode};
+use super::config::{DiskConfig, MAX_ZONE_WRITES, Mode, ZoneRecovery};
 use super::freeze::Freeze;
 use super::layout::{Layout, no_zone_depth};
 use super::sync::lock;
@@ -140,6 +140,7 @@ pub(super) fn all(layout: &Layout) -> Vec<Attribute> {
             rw("anticipation_us", (c.anticipation.0 / 1000).to_string()),
             rw("zone_deadline_ms", (c.zone_deadline.0 / 1_000_000).to_string()),
             rw("zone_write_depth", layout.zone_depth.to_string()),
+            rw("zone_recovery", recovery(layout).name().to_owned()),
         ]);
     }
     all.push(rw("scheduler", layout.scheduler().to_string()));
@@ -164,6 +165,10 @@ pub(super) fn all(layout: &Layout) -> Vec<Attribute> {
         ]);
     }
     all
+}
+
+fn recovery(layout: &Layout) -> ZoneRecovery {
+    if layout.zone_recovery { ZoneRecovery::Auto } else { ZoneRecovery::Client }
 }
 
 fn ms(t: Nanos) -> u64 {
@@ -210,6 +215,11 @@ fn set(config: &mut DiskConfig, name: &str, value: &str) -> Result<(), Error> {
         "zone_write_depth" => {
             let most = u32::from(MAX_ZONE_WRITES);
             config.zone_write_depth = number(name, value, 1..=most)? as u16;
+        }
+        "zone_recovery" => {
+            let names = ZoneRecovery::ALL.map(ZoneRecovery::name).join(", ");
+            let known = ZoneRecovery::from_name(value);
+            config.zone_recovery = Some(known.ok_or_else(|| choice(name, value, &names))?);
         }
         "scheduler" => {
             let scheduler = Scheduler::from_name(value)

@@ -128,7 +128,7 @@ impl Watch {
         (slot.state, slot.due, slot.nr) = (State::Sent, due, self.nr);
         self.nr += 1;
         let t = &mut *slot.twin;
-        (t.op, t.flags, t.plugged) = (c.op, c.flags, c.plugged);
+        (t.op, t.flags, t.waits) = (c.op, c.flags, c.waits);
         (t.sector, t.len_sectors, t.report_max) = (c.sector, c.len_sectors, c.report_max);
         (t.zone, t.generation, t.epoch, t.owner) = (c.zone, c.generation, c.epoch, c.owner);
         if c.owner == MIXED {

@@ -4,7 +4,7 @@ use super::Shared;
 use super::layout::Layout;
 use super::queue::{Lane, Ready};
 use super::trace::trace;
-use crate::bio::{Bio, Bios, Command, Op, Status};
+use crate::bio::{Bio, Bios, Command, Op, Status, Waits};
 use crate::planted::{Bug, planted};
 use crate::plug::{Admit, Kind, Shard};
 use crate::unit::{Sector, ZoneNo};
@@ -151,7 +151,7 @@ impl Lane {
         };
         cmd.set(kind.op(), self.run[0].sector, total, kind.flags());
         cmd.generation = generation;
-        cmd.plugged = true;
+        cmd.waits = Waits::Plug;
         cmd.zone = zone.0;
         cmd.begin_owners(self.id);
         if whole {

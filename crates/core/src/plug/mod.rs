@@ -14,8 +14,10 @@
 //! * `Shard::complete` answers what comes next: nothing, the next parked writes as one command (`Shard::fill`),
 //!   or, after an error, that all who waited are aborted (E1).
 //! * Where a device keeps the order of writes, several may be in flight: `order.rs`.
+//! * After an error the layer may find the write pointer by itself: `recovery.rs`.
 
 mod order;
+mod recovery;
 mod shard;
 mod slots;
 
@@ -60,6 +62,17 @@ pub enum Admit {
     Reject(Status),
 }
 
+/// How the layer itself finds a write pointer that a failure has made unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    /// It does not: the zone is healthy, or stale until the client acts.
+    None,
+    /// Several writes were in flight. What failed is held, and is sent again where that is safe.
+    Held,
+    /// One write was in flight. Its client has been told; the zone is reported, and goes on from there.
+    Asked,
+}
+
 /// The plug of one zone: 36 bytes.
 #[derive(Debug)]
 #[repr(C)]
@@ -85,8 +98,8 @@ pub struct Plug {
     /// While `PLUGGED`: nothing of the zone is at the device, it is in some queue's line for a tag. What it is there for
     /// may have been aborted meanwhile.
     in_line: bool,
-    /// A write failed while several were in flight: nothing is sent until a report has come (`order.rs`).
-    recovering: bool,
+    /// Whether a write has failed and the layer reports the zone by itself (`recovery.rs`): nothing is sent meanwhile.
+    recovery: Recovery,
     /// Where several writes may be in flight: how many are. Elsewhere 0.
     in_flight: u16,
 }
@@ -107,7 +120,7 @@ impl Plug {
             state: 0,
             ticket: 0,
             in_line: false,
-            recovering: false,
+            recovery: Recovery::None,
             in_flight: 0,
         };
         plug.set_from(zone);
@@ -152,7 +165,9 @@ impl Plug {
     /// Whether a write is at the device or waits. A zone that is in line for a tag has neither if all were aborted.
     fn has_writes(&self) -> bool {
         let sent = !self.in_line || planted(Bug::LineCountsAsBusy);
-        let several = self.in_flight > 0 || self.recovering;
+        // A zone that is only asked where its write pointer is has no write at the device.
+        let sent = sent && self.recovery != Recovery::Asked;
+        let several = self.in_flight > 0 || self.recovery == Recovery::Held;
         several || self.is_plugged() && (sent || self.parked != 0)
     }
 
@@ -168,9 +183,9 @@ impl Plug {
         self.in_line = true;
     }
 
-    /// Whether the write pointer is unknown.
+    /// Whether the write pointer is unknown, also if the layer is asking for it.
     pub fn is_stale(&self) -> bool {
-        self.state & NEED_WP != 0
+        self.state & NEED_WP != 0 || self.recovery == Recovery::Asked
     }
 
     /// How often the zone was reset or finished through the layer.
@@ -189,7 +204,7 @@ impl Plug {
             Condition::Offline
         } else if self.wp >= self.capacity && !planted(Bug::FullLooksActive) {
             Condition::Full
-        } else if self.wp == 0 && self.state & NEED_WP == 0 {
+        } else if self.wp == 0 && !self.is_stale() {
             Condition::Empty
         } else {
             Condition::Active
@@ -318,7 +333,7 @@ impl Plug {
     /// Linux's flag bits for the plug dump (T2): 1 plugged, 2 needs a write pointer update.
     pub(crate) fn linux_flags(&self) -> u8 {
         let plugged = if self.nr_in_flight() > 0 { PLUGGED } else { 0 };
-        plugged | self.state & NEED_WP
+        plugged | if self.is_stale() { NEED_WP } else { 0 }
     }
 
     /// Whether Linux would have a plug for this zone: it is busy, stale, or partly written (P11).

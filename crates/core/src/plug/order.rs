@@ -8,42 +8,46 @@
 //!
 //! * Writes of a zone are in flight on one queue, its *home*; that changes only when none is.
 //! * After a failure nothing is sent. What failed is held; when nothing is in flight any more the zone is reported, and goes on
-//!   from the write pointer that the device says ([`Shard::go_on`]).
+//!   from the write pointer that the device says ([`Shard::go_on`] in `recovery.rs`).
 //! * What is sent again is what provably is not on the medium: the write pointer is at or before its start. An append is
 //!   placed anew, a positional write only ever goes where its client said.
 
+use super::Recovery;
+use super::recovery::MAX_ATTEMPTS;
 use super::shard::{Merge, Shard};
 use super::state::{NEED_WP, OFFLINE, PLUGGED, READONLY};
-use super::{Kind, NONE};
-use crate::bio::{Bio, Command, Op, Status, WritePointer};
+use crate::bio::{Bio, Command, Status, WritePointer};
 use crate::planted::{Bug, planted};
 use crate::unit::Sector;
-use crate::zone::{Condition, ZoneInfo};
 
-/// How often a zone goes on after a failure without any progress in between.
-const MAX_ATTEMPTS: u8 = 3;
-
-/// Beside a plug: 48 bytes.
+/// Beside a plug: 56 bytes. Kept for every zone where several writes may be in flight; elsewhere for the zones of a shard
+/// from its first failure on.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     /// The queue that the writes in flight are on.
     home: u32,
-    /// How far writes have succeeded since the zone was last without any in flight, in sectors.
-    done: u32,
+    /// How far writes have succeeded since the zone was last without any in flight, in sectors. Where one write is in
+    /// flight: what was there before the one that failed.
+    pub(super) done: u32,
     /// Recoveries since a write last succeeded.
-    attempts: u8,
+    pub(super) attempts: u8,
     /// The number of the report that is on its way.
-    asked: u32,
+    pub(super) asked: u32,
     /// What has failed and waits for the others.
-    held: Vec<Held>,
+    pub(super) held: Vec<Held>,
+    /// Where one write is in flight: the write pointer that the last recovery found, and the generation in which it did.
+    pub(super) found: u32,
+    pub(super) generation: u32,
+    /// The ticket of writes that were given up and may still be at the device.
+    pub(super) late: u32,
 }
 
 /// A write that has failed.
 #[derive(Debug)]
-struct Held {
+pub(super) struct Held {
     /// It says how it failed. If the device was busy it is as if it had not been sent: it may still say how it failed before.
-    bio: Box<Bio>,
-    status: Status,
+    pub(super) bio: Box<Bio>,
+    pub(super) status: Status,
     /// Provably no data moved.
     kept: bool,
 }
@@ -73,16 +77,26 @@ pub(crate) enum Then {
 impl Shard {
     /// From now on several writes of a zone may be in flight, or one: nothing is in flight.
     pub(crate) fn keep_tracks(&mut self, on: bool) {
-        let n = if on { self.plugs.len() } else { 0 };
-        self.tracks.resize_with(n, Track::default);
-        self.tracks.shrink_to_fit();
+        // Where one is in flight a recovery may be on its way, and what there is stays.
+        if on {
+            self.tracks.resize_with(self.plugs.len(), Track::default);
+        }
+    }
+
+    /// All zones have been read again with nothing in flight. What was given up may still be at the device.
+    pub(crate) fn forget_tracks(&mut self) {
+        for track in &mut self.tracks {
+            *track = Track { late: track.late, ..Track::default() };
+        }
     }
 
     /// Whether `queue` cannot send the next write of zone `i` now, whatever tags it has: who ends the last one sees to it.
     pub(crate) fn must_wait(&self, i: usize, queue: u32, depth: u16) -> bool {
         let (plug, track) = (&self.plugs[i], &self.tracks[i]);
         let elsewhere = plug.in_flight > 0 && track.home != queue;
-        plug.recovering || plug.in_flight >= depth || elsewhere && !planted(Bug::HomeForgotten)
+        plug.recovery != Recovery::None
+            || plug.in_flight >= depth
+            || elsewhere && !planted(Bug::HomeForgotten)
     }
 
     /// The zone leaves the line without a tag.
@@ -123,7 +137,9 @@ impl Shard {
     /// Whether nothing of zone `i` is at the device but one command, and nothing has failed.
     pub(crate) fn is_alone(&self, i: usize) -> bool {
         let plug = &self.plugs[i];
-        plug.in_flight == 1 && !plug.recovering && plug.state & (NEED_WP | READONLY | OFFLINE) == 0
+        plug.in_flight == 1
+            && plug.recovery == Recovery::None
+            && plug.state & (NEED_WP | READONLY | OFFLINE) == 0
     }
 
     /// A write command of zone `i`, which begins at `start`, has ended. BIOs that are to be given to their owners stay in
@@ -150,7 +166,7 @@ impl Shard {
             // Some may have failed before.
             cmd.bios.iter_mut().for_each(|b| b.status = Status::Ok);
         } else if own && plug.state & (NEED_WP | READONLY | OFFLINE) == 0 {
-            plug.recovering = true;
+            plug.recovery = Recovery::Held;
             plug.state |= PLUGGED;
             let (status, kept) = (cmd.status, cmd.write_pointer() == WritePointer::Kept);
             track.held.extend(cmd.bios.drain(..).map(|mut bio| {
@@ -178,7 +194,7 @@ impl Shard {
             // No report from before says what this one did.
             plug.error_epoch = epoch();
         }
-        if plug.recovering {
+        if plug.recovery == Recovery::Held {
             if plug.in_flight > 0 && !planted(Bug::RetryBeforeDrained) {
                 return Then::Nothing;
             }
@@ -188,7 +204,7 @@ impl Shard {
     }
 
     /// What is next of a zone that is well.
-    fn next_in_order(&mut self, i: usize) -> Then {
+    pub(super) fn next_in_order(&mut self, i: usize) -> Then {
         let plug = &mut self.plugs[i];
         if plug.in_line {
             // Somebody has it in his line, and sees to it.
@@ -231,7 +247,7 @@ impl Shard {
 
     /// What failed has failed, and what waits behind it with it (E1).
     /// `moved`: the write pointer is not even where the first of them was sent.
-    fn give_up(
+    pub(super) fn give_up(
         &mut self,
         i: usize,
         start: Sector,
@@ -250,113 +266,12 @@ impl Shard {
         } else {
             plug.state |= NEED_WP;
             plug.error_epoch = epoch;
-            self.counters.lost += 1;
+            // Where one write is in flight its failure has counted already.
+            self.counters.lost += u64::from(plug.recovery == Recovery::Held);
         }
         for h in &track.held {
             plug.refused_for_good(h.status, epoch);
         }
         self.abort(i, aborted);
-    }
-
-    /// The report of a zone that is being recovered is back: it goes on from there. `mask`: of the write granularity.
-    pub(crate) fn go_on(
-        &mut self,
-        i: usize,
-        cmd: &Command,
-        start: Sector,
-        mask: u32,
-        epoch: &dyn Fn() -> u32,
-        aborted: &mut Vec<Box<Bio>>,
-    ) -> Then {
-        let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
-        if !plug.recovering || track.asked != cmd.epoch {
-            // A reset, a finish or a report of the client's has ended it.
-            return Then::Nothing;
-        }
-        let info = cmd.report.first().filter(|z| cmd.status.is_ok() && z.start == start);
-        // What is before the first failure was acknowledged. If it is not there something else has happened, a power cut
-        // perhaps: that is the client's to look at, before anything is put in its place.
-        let head = track.held.first().map_or(start, |h| h.bio.sector);
-        let missing = |z: &&ZoneInfo| match z.cond {
-            Condition::Empty => start < head,
-            Condition::Full | Condition::ReadOnly | Condition::Offline => false,
-            _ => z.wp < head,
-        };
-        let is_missing = info.as_ref().is_some_and(missing) && !planted(Bug::LossUnnoticed);
-        let Some(info) = info.filter(|_| !is_missing) else {
-            // What the device was too busy for has no other reason to fail.
-            let why = if cmd.status.is_ok() { Status::Io } else { cmd.status };
-            for h in track.held.iter_mut().filter(|h| h.bio.status.is_ok()) {
-                h.bio.status = why;
-            }
-            self.give_up(i, start, is_missing, epoch(), aborted);
-            return self.next_in_order(i);
-        };
-        plug.set_from(info);
-        plug.error_epoch = cmd.epoch;
-        self.counters.resynced += 1;
-        let gone = matches!(info.cond, Condition::ReadOnly | Condition::Offline);
-        if gone || plug.wp & mask != 0 {
-            self.abort(i, aborted);
-            return self.next_in_order(i);
-        }
-        self.place(i, start, aborted);
-        self.next_in_order(i)
-    }
-
-    /// Walks what was sent and failed, then what waited, from the write pointer on: it goes out again, or fails.
-    fn place(&mut self, i: usize, start: Sector, aborted: &mut Vec<Box<Bio>>) {
-        let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
-        let found = plug.wp;
-        let mut waiting = Vec::new();
-        let mut at = plug.head;
-        while at != NONE {
-            at = self.slots.take(at, &mut waiting);
-        }
-        (plug.head, plug.tail, plug.parked) = (NONE, NONE, 0);
-        plug.recovering = false;
-        plug.state |= PLUGGED;
-        let held = std::mem::take(&mut track.held);
-        if held.first().is_some_and(|h| h.bio.sector < start.plus(u64::from(found))) {
-            track.attempts = 0;
-        }
-        let sent = held.into_iter().map(|h| (h.bio, h.status != Status::Busy));
-        let mut place = found;
-        let mut run = Vec::new();
-        for (mut bio, sent) in sent.chain(waiting.into_iter().map(|b| (b, false))) {
-            let offset = (bio.sector.0 - start.0) as u32;
-            let append = bio.op == Op::ZoneAppend;
-            let fits = u64::from(place) + u64::from(bio.len_sectors) <= self.capacity(i);
-            // Past its start some of it may be there: a second copy would be one too many (E9).
-            let absent = !sent || found <= offset;
-            let there = append || offset == place || planted(Bug::PositionalPlacedAnew);
-            if !(fits && absent && there) {
-                aborted.push(bio);
-                continue;
-            }
-            bio.sector = start.plus(u64::from(place));
-            place += bio.len_sectors;
-            self.counters.retried += u64::from(sent);
-            let (len, queue, kind) = (bio.len_sectors, bio.queue, Kind::of(&bio));
-            run.push(bio);
-            self.park(i, &mut run, len, queue, kind);
-        }
-        self.plugs[i].wp = place;
-    }
-
-    fn capacity(&self, i: usize) -> u64 {
-        u64::from(self.plugs[i].capacity)
-    }
-
-    /// Ends the recovery of zone `i`, if there is one: what was held goes to `aborted`.
-    pub(super) fn end_recovery(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
-        let plug = &mut self.plugs[i];
-        let Some(track) = self.tracks.get_mut(i).filter(|_| plug.recovering) else { return };
-        aborted.extend(track.held.drain(..).map(|h| h.bio));
-        track.attempts = 0;
-        plug.recovering = false;
-        if plug.in_flight == 0 && !plug.in_line {
-            plug.state &= !PLUGGED;
-        }
     }
 }

@@ -4,7 +4,7 @@ use super::order::Track;
 use super::slots::Slots;
 use super::state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::{Kind, NONE, Plug};
-use crate::bio::{Bio, Command, Flags, Status, WritePointer};
+use crate::bio::{Bio, Command, Flags, Status, Waits, WritePointer};
 use crate::planted::{Bug, planted};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo};
@@ -24,6 +24,9 @@ pub struct Counters {
     pub lost: u64,
     /// Write pointers that a report made known again.
     pub resynced: u64,
+    /// Reports by the layer itself that found less in a zone than was acknowledged: the zone stays stale until the client
+    /// acts.
+    pub missing: u64,
     /// BIOs that were sent again after a failure, on disks with several writes of a zone in flight.
     pub retried: u64,
     /// BIOs that were refused before any device saw them, by [`Status`] number.
@@ -39,6 +42,7 @@ impl Default for Counters {
             aborted: 0,
             lost: 0,
             resynced: 0,
+            missing: 0,
             retried: 0,
             rejected: [0; Self::REASONS],
         }
@@ -56,6 +60,7 @@ impl Counters {
         self.aborted += o.aborted;
         self.lost += o.lost;
         self.resynced += o.resynced;
+        self.missing += o.missing;
         self.retried += o.retried;
         for (a, b) in self.rejected.iter_mut().zip(o.rejected) {
             *a += b;
@@ -94,6 +99,8 @@ pub(crate) enum Next {
     Issue,
     /// Those who waited were appended to the abort list; the plug is idle.
     Aborted,
+    /// The same, and the write pointer has become unknown by this.
+    Lost,
 }
 
 /// How far writes may merge into one command.
@@ -138,7 +145,7 @@ pub struct Shard {
     pub(crate) counters: Counters,
     /// A side table beside `plugs`; empty where it is not kept.
     pub(crate) per_zone: Vec<ZoneCounters>,
-    /// Another: empty where one write of a zone is in flight at most.
+    /// Another: what recoveries and several writes in flight need to know. Empty until there is either.
     pub(crate) tracks: Vec<Track>,
 }
 
@@ -224,7 +231,7 @@ impl Shard {
         let mut next = self.slots.take(plug.head, &mut cmd.bios);
         cmd.set(kind.op(), sector, 0, kind.flags());
         cmd.generation = plug.generation;
-        cmd.plugged = true;
+        cmd.waits = Waits::Plug;
         cmd.begin_owners(owner);
         let max = merge.max_of(kind);
         let max_bios = if planted(Bug::MergePastBios) { u32::MAX } else { merge.max_bios };
@@ -279,6 +286,7 @@ impl Shard {
     ) -> Next {
         let plug = &mut self.plugs[i];
         debug_assert!(plug.is_plugged(), "I4: a completion of an idle plug");
+        let known = plug.state & NEED_WP == 0;
         let undo = match cmd.write_pointer() {
             WritePointer::Advanced => false,
             WritePointer::Kept => {
@@ -309,7 +317,9 @@ impl Shard {
             if !planted(Bug::PluggedAfterAbort) {
                 self.plugs[i].state &= !PLUGGED;
             }
-            return Next::Aborted;
+            let plug = &self.plugs[i];
+            let lost = known && plug.state & NEED_WP != 0;
+            return if lost { Next::Lost } else { Next::Aborted };
         }
         let plug = &mut self.plugs[i];
         if plug.parked == 0 {

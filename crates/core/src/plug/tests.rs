@@ -2,12 +2,15 @@
 //!
 //! Sequences that have come to the same state, of the plug and of the model, have the same future: it is looked at once.
 
+mod model;
+
 use super::state::{MANAGED, OFFLINE, READONLY, RESYNC};
 use super::*;
-use crate::bio::{Command, WritePointer};
+use crate::bio::Command;
 use crate::unit::Sector;
 use crate::zone::ZoneType;
-use std::collections::{BTreeMap, VecDeque};
+use model::{Model, Waiting};
+use std::collections::BTreeMap;
 
 const CAP: u32 = 5;
 const ZONE: u32 = 7;
@@ -28,6 +31,14 @@ enum Step {
     /// A zone in line gets its tag.
     Tag,
     Complete(Status),
+    /// A write fails on a disk that finds write pointers by itself, and what its deadline gave up may be at the device yet.
+    Fail(Status),
+    FailLate,
+    LateBack,
+    /// The layer's own report is back, and so is one of a recovery that has ended; it has failed.
+    Answer(Condition),
+    OldAnswer(Condition),
+    AnswerFailed,
     /// A write ends well, and others are before the zone in line for the tag (C3).
     CompleteInLine,
     Reset,
@@ -68,144 +79,14 @@ fn steps() -> Vec<Step> {
     ];
     for cond in [C::Empty, C::Closed, C::Full, C::ReadOnly, C::Offline] {
         all.extend([S::Report(cond, true), S::Report(cond, false), S::ResyncDone(cond)]);
+        all.push(S::Answer(cond));
     }
+    all.extend([C::Closed, C::Offline].map(S::OldAnswer));
+    all.extend([S::FailLate, S::LateBack, S::AnswerFailed]);
+    all.extend([Status::Io, Status::Timeout, Status::ZoneOffline, Status::OpenLimit].map(S::Fail));
     // Busy is no end: the command is sent again (W23).
     all.extend(Status::all().filter(|s| *s != Status::Busy).map(S::Complete));
     all
-}
-
-/// A write that waits: token, offset, length, BIOs, whether of zeroes.
-type Waiting = (u64, u32, u32, u32, bool);
-
-/// The naive model: what a reader of the requirements would write down.
-#[derive(Debug, Clone, Default)]
-struct Model {
-    wp: u32,
-    /// (offset, length, generation) of the command in flight.
-    flight: Option<(u32, u32, u32)>,
-    /// The zone is in line for a tag.
-    line: bool,
-    waiting: VecDeque<Waiting>,
-    stale: bool,
-    read_only: bool,
-    offline: bool,
-    managed: bool,
-    generation: u32,
-    resync: bool,
-    /// Tokens that were aborted, in order.
-    aborted: Vec<u64>,
-    /// Epochs: now, when the write pointer was lost, and of the resync that was sent last.
-    epoch: u32,
-    lost_at: u32,
-    resync_at: u32,
-}
-
-impl Model {
-    fn refusal(&self, offset: u32, len: u32) -> Option<Status> {
-        let reasons = [
-            (self.read_only, Status::ZoneReadOnly),
-            (self.offline, Status::ZoneOffline),
-            (self.managed, Status::ZoneBusy),
-            (self.stale, Status::StaleWritePointer),
-            (self.wp >= CAP, Status::ZoneFull),
-            (offset != self.wp, Status::NotAtWritePointer),
-            (offset + len > CAP, Status::PastCapacity),
-        ];
-        reasons.into_iter().find(|r| r.0).map(|r| r.1)
-    }
-
-    fn admit(&mut self, w: Waiting, tag: bool) -> Result<u32, Status> {
-        let (_, offset, len, ..) = w;
-        match self.refusal(offset, len) {
-            Some(status) => return Err(status),
-            None => (self.wp, self.resync) = (self.wp + len, false),
-        }
-        if tag && !self.line && self.flight.is_none() {
-            self.flight = Some((offset, len, self.generation));
-        } else {
-            self.line |= self.flight.is_none();
-            self.waiting.push_back(w);
-        }
-        Ok(offset)
-    }
-
-    fn has_writes(&self) -> bool {
-        self.flight.is_some() || !self.waiting.is_empty()
-    }
-
-    fn abort(&mut self) {
-        for (token, _, _, nr, _) in self.waiting.drain(..) {
-            self.aborted.extend((0..u64::from(nr)).map(|i| token + i));
-        }
-    }
-
-    /// The next command: writes of one kind, two BIOs and three sectors at most.
-    fn send(&mut self) {
-        let Some((_, at, mut total, mut bios, zeroes)) = self.waiting.pop_front() else { return };
-        while let Some(&(_, _, len, nr, z)) = self.waiting.front()
-            && z == zeroes
-            && total + len <= MERGE.max_sectors
-            && bios + nr <= MERGE.max_bios
-        {
-            self.waiting.pop_front();
-            (total, bios) = (total + len, bios + nr);
-        }
-        self.flight = Some((at, total, self.generation));
-    }
-
-    fn complete(&mut self, status: Status, to_line: bool) {
-        let (offset, _, generation) = self.flight.take().expect("one in flight");
-        self.epoch += u32::from(!status.is_ok());
-        let own = generation == self.generation;
-        let for_good = matches!(status, Status::ZoneReadOnly | Status::ZoneOffline);
-        match status.write_pointer() {
-            WritePointer::Kept if own || for_good => {
-                self.wp = if own { offset } else { self.wp };
-                self.read_only |= status == Status::ZoneReadOnly;
-                self.offline |= status == Status::ZoneOffline;
-                self.lost_at = if for_good { self.epoch } else { self.lost_at };
-                self.abort();
-            }
-            WritePointer::Unknown => {
-                (self.stale, self.lost_at) = (true, self.epoch);
-                self.abort();
-            }
-            _ if to_line => self.line = !self.waiting.is_empty(),
-            _ => self.send(),
-        }
-    }
-
-    fn restart(&mut self, wp: u32) {
-        if !(self.offline || self.read_only) {
-            self.wp = wp;
-            self.generation += 1;
-            (self.stale, self.resync) = (false, false);
-            self.abort();
-        }
-    }
-
-    /// E4-E6, E10. Whether a resync found nothing that it may correct.
-    fn report(&mut self, cond: Condition, epoch: u32, resync: bool) -> bool {
-        let newer = epoch as i32 >= self.lost_at as i32;
-        let gone = matches!(cond, Condition::ReadOnly | Condition::Offline);
-        let wanted = self.stale || self.read_only || self.offline || resync && self.resync;
-        if !(gone || newer && wanted) {
-            return resync;
-        }
-        (self.stale, self.resync) = (false, false);
-        self.read_only = cond == Condition::ReadOnly;
-        self.offline = cond == Condition::Offline;
-        match cond {
-            Condition::Empty => self.wp = 0,
-            Condition::Full => self.wp = ZONE,
-            Condition::Closed => self.wp = 1,
-            _ => {
-                self.lost_at = if newer { epoch } else { self.lost_at };
-                self.abort();
-            }
-        }
-        false
-    }
 }
 
 /// The real thing, with the command that is in flight.
@@ -240,7 +121,7 @@ impl Real {
     }
 
     fn write(&mut self, w: Waiting, append: bool, tag: bool) -> Result<u32, Status> {
-        let (token, offset, len, nr, zeroes) = w;
+        let (token, offset, len, nr, zeroes, _) = w;
         let plug = &mut self.shard.plugs[0];
         let at = plug.write_pointer();
         let admit = if append {
@@ -253,8 +134,12 @@ impl Real {
         };
         let mut run = Vec::new();
         for i in 0..u64::from(nr) {
-            let op = if zeroes { Op::WriteZeroes } else { Op::Write };
-            let mut bio = Bio::new(op, Sector(u64::from(at) + i), len / nr);
+            let op = match (append, zeroes) {
+                (true, _) => Op::ZoneAppend,
+                (_, true) => Op::WriteZeroes,
+                _ => Op::Write,
+            };
+            let mut bio = Bio::new(op, Sector(u64::from(at) + i * u64::from(len / nr)), len / nr);
             bio.token = token + i;
             run.push(bio);
         }
@@ -292,6 +177,30 @@ impl Real {
         }
     }
 
+    /// A write fails where the layer asks by itself; `late`: what was given up may be at the device.
+    fn fail(&mut self, status: Status, epoch: u32, late: bool) {
+        let mut cmd = self.flight.take().expect("one in flight");
+        cmd.status = status;
+        let offset = cmd.sector.0 as u32;
+        let next = self.shard.complete(0, &cmd, offset, epoch, &mut self.aborted);
+        assert_ne!(next, Next::Issue, "all of these abort what waits, or nothing does");
+        if next == Next::Lost {
+            cmd.bios[0].late = u32::from(status == Status::Timeout && late);
+            let open = |a: u32, b: u32| if late { a.max(b) } else { 0 };
+            self.shard.ask(0, &cmd, offset, epoch, true, open);
+        }
+    }
+
+    /// The layer's own report is back.
+    fn answer(&mut self, cond: Option<Condition>, number: u32, epoch: u32) {
+        let mut cmd = Command::new(0);
+        cmd.epoch = number;
+        cmd.status = if cond.is_some() { Status::Ok } else { Status::Io };
+        cmd.report.extend(cond.map(zone));
+        let then = self.shard.go_on(0, &cmd, Sector(0), 0, &|| epoch, &mut self.aborted);
+        assert_eq!(then == Then::InLine, self.shard.plugs[0].in_line && then != Then::Nothing);
+    }
+
     fn tag(&mut self) {
         let mut cmd = Command::new(2);
         if self.shard.fill_from_line(0, MERGE, &mut cmd) {
@@ -303,6 +212,10 @@ impl Real {
 /// Carries out one step on both; false if it makes no sense now.
 fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
     let reported = |real: &mut Real, cond, epoch, resync| {
+        let aborted = &mut real.aborted;
+        if real.shard.reported_meanwhile(0, &zone(cond), epoch, 0, aborted).is_some() {
+            return false;
+        }
         real.shard.reported(0, &zone(cond), epoch, resync, &mut real.aborted)
     };
     let wp = model.wp;
@@ -315,12 +228,12 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         | S::TooLong
         | S::WriteWithoutTag => {
             let w = match what {
-                S::Write(n) => (token, wp, n, 1, false),
-                S::Run => (token, wp, 2, 2, false),
-                S::Zeroes => (token, wp, 1, 1, true),
-                S::Misaligned => (token, wp + 1, 1, 1, false),
-                S::TooLong => (token, wp, CAP + 1, 1, false),
-                _ => (token, wp, 1, 1, false),
+                S::Write(n) => (token, wp, n, 1, false, false),
+                S::Run => (token, wp, 2, 2, false, false),
+                S::Zeroes => (token, wp, 1, 1, true, false),
+                S::Misaligned => (token, wp + 1, 1, 1, false, false),
+                S::TooLong => (token, wp, CAP + 1, 1, false, false),
+                _ => (token, wp, 1, 1, false, what == S::Append),
             };
             let tag = what != S::WriteWithoutTag;
             let before = format!("{:?}", real.shard.plugs[0]);
@@ -337,6 +250,35 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
             let status = if let S::Complete(s) = what { s } else { Status::Ok };
             model.complete(status, to_line);
             real.complete(status, model.epoch, to_line);
+        }
+        S::Fail(_) | S::FailLate => {
+            let Some((_, _, generation)) = model.flight else { return false };
+            let status = if let S::Fail(s) = what { s } else { Status::Timeout };
+            // A limit, of an older generation: what waits goes on.
+            if generation != model.generation && status == Status::OpenLimit {
+                return false;
+            }
+            model.late |= what == S::FailLate;
+            model.fail(status);
+            real.fail(status, model.epoch, model.late);
+        }
+        S::LateBack => {
+            if !std::mem::take(&mut model.late) {
+                return false;
+            }
+        }
+        S::Answer(_) | S::AnswerFailed => {
+            let Some(number) = model.asked else { return false };
+            let cond = if let S::Answer(c) = what { Some(c) } else { None };
+            model.answer(cond, number);
+            real.answer(cond, number, model.epoch);
+        }
+        S::OldAnswer(cond) => {
+            // The number of the last recovery, if that has ended; else the one before.
+            let last = real.shard.tracks.first().map_or(0, |t| t.asked);
+            let number = last.wrapping_sub(u32::from(model.asked.is_some()));
+            model.answer(Some(cond), number);
+            real.answer(Some(cond), number, model.epoch);
         }
         S::Tag => {
             if !std::mem::take(&mut model.line) {
@@ -404,11 +346,18 @@ fn check(real: &Real, model: &Model) {
     let bits = |bit| plug.state & bit != 0;
     assert_eq!(
         [plug.is_stale(), bits(READONLY), bits(OFFLINE), bits(RESYNC), bits(MANAGED)],
-        [model.stale, model.read_only, model.offline, model.resync, model.managed]
+        [
+            model.stale || model.asked.is_some(),
+            model.read_only,
+            model.offline,
+            model.resync,
+            model.managed
+        ]
     );
     assert_eq!(plug.generation(), model.generation);
     // I4: plugged is in flight or in line; whoever waits has somebody to wait for.
-    assert_eq!(plug.is_plugged(), model.flight.is_some() || model.line);
+    let busy = model.flight.is_some() || model.line || model.asked.is_some();
+    assert_eq!(plug.is_plugged(), busy);
     assert_eq!(plug.is_plugged() && plug.in_line, model.line);
     let busy = model.flight.is_some() || !model.waiting.is_empty();
     assert_eq!(plug.linux_flags() & 1 != 0, busy, "T2");
@@ -428,13 +377,13 @@ fn check(real: &Real, model: &Model) {
         Condition::Offline
     } else if model.wp >= CAP {
         Condition::Full
-    } else if model.wp == 0 && !model.stale {
+    } else if model.wp == 0 && !(model.stale || model.asked.is_some()) {
         Condition::Empty
     } else {
         Condition::Active
     };
     assert_eq!(plug.condition(), expected);
-    assert_eq!(plug.is_live(), busy || model.stale || expected == Condition::Active);
+    assert_eq!(plug.is_live(), busy || plug.is_stale() || expected == Condition::Active);
 }
 
 /// All that decides what can happen next: of the real thing and of the model, counters and names left out.
@@ -447,9 +396,12 @@ fn state_of(real: &Real, model: &Model) -> String {
     });
     let real = (p.wp, p.parked, p.state, p.in_line, rel(p.error_epoch), real.shard.waiting(0));
     let resync = (model.resync_at != 0).then(|| rel(model.resync_at));
-    let waiting: Vec<_> = model.waiting.iter().map(|w| (w.1, w.2, w.3, w.4)).collect();
+    let waiting: Vec<_> = model.waiting.iter().map(|w| (w.1, w.2, w.3, w.4, w.5)).collect();
     let m = (model.wp, model.line, waiting, model.stale, model.read_only, model.offline);
-    format!("{flight:?}{real:?}{resync:?}{m:?}{:?}{}", rel(model.lost_at), model.managed)
+    let found = (model.found.0, model.found.1 == model.generation);
+    let asked = (model.asked.map(rel), model.done, model.attempts, found, model.late);
+    let recovery = format!("{asked:?}{:?}", p.recovery);
+    format!("{flight:?}{real:?}{resync:?}{m:?}{:?}{}{recovery}", rel(model.lost_at), model.managed)
 }
 
 /// Runs a sequence from the start (a shard cannot be copied), and says where it ends. `None` if a step makes no sense.
@@ -460,7 +412,8 @@ fn run(sequence: &[Step]) -> Option<String> {
             return None;
         }
     }
-    check(&real, &model);
+    let agree = std::panic::AssertUnwindSafe(|| check(&real, &model));
+    assert!(std::panic::catch_unwind(agree).is_ok(), "after {sequence:?}: {:?}", real.shard);
     Some(state_of(&real, &model))
 }
 
@@ -525,14 +478,14 @@ fn states_stand_for_sequences() {
 #[test]
 fn a_zone_that_is_not_listed_any_more_is_busy_with_its_next_write() {
     let mut real = Real::new();
-    real.write((1, 0, 1, 1, false), false, false).unwrap();
+    real.write((1, 0, 1, 1, false, false), false, false).unwrap();
     let plug = &mut real.shard.plugs[0];
     (plug.ticket, plug.wp) = (7, 1);
     real.shard.reset(0, &mut real.aborted);
     assert_eq!(real.aborted.len(), 1);
     assert!(real.shard.plugs[0].begin_management());
     real.shard.plugs[0].end_management();
-    real.write((2, 0, 1, 1, false), false, true).unwrap();
+    real.write((2, 0, 1, 1, false, false), false, true).unwrap();
     assert!(real.flight.is_some());
     assert!(!real.shard.plugs[0].begin_management(), "a write is in flight");
 }

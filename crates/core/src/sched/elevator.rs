@@ -221,6 +221,12 @@ impl Elevator {
         }
     }
 
+    /// A command that has come back goes on as another, and keeps its place at the device.
+    pub(crate) fn becomes(&mut self, from: Op, to: Op) {
+        self.ended(from, None);
+        self.flying[Dir::of(to) as usize] += 1;
+    }
+
     /// A zone that was next had nothing to write any more.
     pub(crate) fn not_sent(&mut self) {
         self.ended(Op::Write, None);

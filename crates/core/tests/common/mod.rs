@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
-use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
+use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode, ZoneRecovery};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind, Fault};
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{
@@ -184,7 +184,9 @@ pub(crate) fn make(zones: u64, size: u32, cap: u32) -> Make {
     emu.limits = limits();
     emu.paranoid = true;
     emu.latency = Nanos(100);
-    Make { emu, config: DiskConfig::default(), queues: vec![(64, 8)] }
+    // Most tests say themselves when a zone is reported; `recovery.rs` has those of zones that recover by themselves.
+    let config = DiskConfig { zone_recovery: Some(ZoneRecovery::Client), ..DiskConfig::default() };
+    Make { emu, config, queues: vec![(64, 8)] }
 }
 
 impl Make {

@@ -20,6 +20,7 @@ impl World {
             (Class::Several, u64::from(ordered.most > 1)),
             (Class::Recovery, u64::from(ordered.retried > 0)),
             (Class::Placed, ordered.placed),
+            (Class::Asked, ordered.asked),
             (Class::GivenUp, ordered.given_up),
             (Class::Torn, faults.torn),
             (Class::Delay, faults.delayed),

@@ -8,7 +8,7 @@ use crate::memory;
 use crate::spy::{Spied, Spy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use zoneplug_core::disk::{Disk, DiskConfig, Mode};
+use zoneplug_core::disk::{Disk, DiskConfig, Mode, ZoneRecovery};
 use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::{Balance, DeadlineConfig, Policy, Scheduler};
 use zoneplug_core::stack::{FaultDisk, FaultPlan, Po2Disk};
@@ -125,6 +125,13 @@ fn ordering(mut rng: Random, mut config: DiskConfig) -> DiskConfig {
     config
 }
 
+/// Who finds a write pointer after an error: in most worlds the layer. Again from a sequence of its own.
+fn recovery(seed: u64) -> Option<ZoneRecovery> {
+    let mut rng = Random::new(seed.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ 0xe12);
+    let choices = [None, Some(ZoneRecovery::Auto), Some(ZoneRecovery::Client)];
+    rng.pick(&choices)
+}
+
 /// Where zones have the size of a power of two and a smaller capacity, the device may have zones of another size under a layer
 /// that shows these (R41). From a sequence of its own.
 fn below(seed: u64, layouts: &[Geometry], grain: u32) -> Option<Geometry> {
@@ -201,7 +208,7 @@ impl World {
             timeout,
             ..DiskConfig::default()
         };
-        let config = queueing(seed, config);
+        let config = DiskConfig { zone_recovery: recovery(seed), ..queueing(seed, config) };
         let config = match order {
             Some(rng) => ordering(rng, config),
             None => config,
@@ -224,6 +231,7 @@ impl World {
         spy.set_gated(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
         spy.set_depth(usize::from(config.zone_write_depth));
         spy.queueing().configure(&config);
+        spy.set_auto(disk.attribute("zone_recovery").as_deref() == Some("auto"));
         let mut world = World {
             seed,
             nomerges: config.nomerges,

@@ -4,7 +4,7 @@ use super::setup::{DEPTHS, open};
 use super::{Asked, World, trace};
 use crate::class::Class;
 use std::sync::atomic::Ordering::Relaxed;
-use zoneplug_core::disk::{Mode, WriterState};
+use zoneplug_core::disk::{Mode, WriterState, ZoneRecovery};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::stack::{FaultAction, FaultRule, Kinds};
 use zoneplug_core::zone::Condition;
@@ -42,7 +42,7 @@ impl World {
         let mut rule = FaultRule::next(kinds, action);
         rule.skip = u64::from(self.rng.below(3));
         rule.zone = self.rng.one_in(3).then(|| self.any_zone() as u32);
-        if self.config.zone_write_depth > 1 && self.rng.one_in(6) {
+        if self.recovers() && self.rng.one_in(6) {
             // What is sent again meets it again.
             rule.count = Some(u64::from(self.rng.range(2, 12)));
         }
@@ -63,6 +63,9 @@ impl World {
         if self.emu.config().limits.keeps_write_order && self.rng.one_in(2) {
             let n = self.rng.pick(&DEPTHS).to_string();
             return self.change_drained("zone_write_depth", &n);
+        }
+        if self.mode == Mode::Plug && self.rng.one_in(4) {
+            return self.change_recovery();
         }
         let (name, value) = match self.rng.below(6) {
             0..=1 if self.mode == Mode::Plug => ("zoned_qd1_writes", on),
@@ -176,9 +179,34 @@ impl World {
         }
     }
 
+    /// Whether the layer reports a zone by itself after a failure where one write is in flight.
+    pub(super) fn is_auto(&self) -> bool {
+        self.disk.attribute("zone_recovery").as_deref() == Some("auto")
+    }
+
+    /// Whether zones go on by themselves after a failure.
+    fn recovers(&self) -> bool {
+        self.config.zone_write_depth > 1 || self.is_auto()
+    }
+
+    /// Somebody changes who finds write pointers. A recovery that has begun goes on.
+    fn change_recovery(&mut self) {
+        let value = self.rng.pick(&ZoneRecovery::ALL);
+        trace!(self, "  zone_recovery={}", value.name());
+        self.disk.set_attribute("zone_recovery", value.name()).expect("a writable attribute");
+        // What the disk is opened with after a power cut.
+        self.config.zone_recovery = Some(value);
+        if self.is_auto() {
+            self.spy.set_auto(true);
+        }
+        if !self.outstanding.is_empty() {
+            self.hit(Class::Attribute);
+        }
+    }
+
     /// Now and then the power goes while a zone is reported to go on after a failure: by chance alone that is rare.
     pub(super) fn has_cut_a_recovery(&mut self) -> bool {
-        if self.config.zone_write_depth < 2 {
+        if !self.recovers() {
             return false;
         }
         let reports = self.spy.ordered().reports;
@@ -245,6 +273,7 @@ impl World {
             self.spy.set_gated(self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
             self.spy.set_depth(usize::from(self.config.zone_write_depth));
             self.spy.queueing().configure(&self.config);
+            self.spy.set_auto(self.is_auto());
             for q in 0..n {
                 self.open_queue(q);
             }

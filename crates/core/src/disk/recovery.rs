@@ -1,0 +1,99 @@
+//! The layer's own report of a zone whose write has failed: when it is sent, and what follows its answer.
+//!
+//! `plug/recovery.rs` says whether a zone is reported and what the answer means; this room holds the shard's lock around it,
+//! and the tag. The report goes out with the tag of the command that failed last: it needs nothing that anything else could
+//! hold (I9), several zones recover at a time, and a queue with a report under way is busy, so that freezes wait for it and
+//! an orphan is polled until it is back. Everything here is off the path of a write that succeeds.
+
+use super::Shared;
+use super::layout::Layout;
+use super::queue::{Lane, Ready};
+use super::sync::{Ordering, lock};
+use super::trace::trace;
+use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
+use crate::planted::{Bug, planted};
+use crate::plug::{Shard, Then};
+use crate::unit::ZoneNo;
+
+impl Lane {
+    /// The only write of a zone has failed, and those behind it were aborted. Whether the layer reports the zone by itself now:
+    /// if the disk does that and this failure allows it (E12).
+    #[cold]
+    pub(super) fn begin_recovery(
+        shared: &Shared,
+        layout: &Layout,
+        shard: &mut Shard,
+        i: usize,
+        cmd: &Command,
+        epoch: u32,
+    ) -> bool {
+        let start = layout.geometry.zone_start(ZoneNo(cmd.zone));
+        let offset = (cmd.sector.0 - start.0) as u32;
+        let join = |whole, part| shared.late.join(whole, part);
+        shard.ask(i, cmd, offset, epoch, layout.zone_recovery, join)
+    }
+
+    /// Gives back what failed and what was aborted behind it, and sends the report.
+    #[cold]
+    pub(super) fn ask_for_write_pointer(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        mut cmd: Box<Command>,
+        epoch: u32,
+        done: &mut Bios,
+    ) {
+        if layout.gated && !planted(Bug::GateLostWake) {
+            // The single writer does not wait for the report: the zone is listed again with what parks meanwhile.
+            self.ready.push_back(Ready::Broken(ZoneNo(cmd.zone)));
+        }
+        if layout.scheduled {
+            lock(&shared.elevator.0).becomes(cmd.op, Op::ReportZones);
+        }
+        self.abort_waiting(shared, layout, Status::AbortedBehind, done);
+        self.deliver(shared, &mut cmd, done);
+        self.report_zone(layout, epoch, cmd);
+    }
+
+    /// Sends the report of the zone that `cmd` was for, under `number`.
+    pub(super) fn report_zone(&mut self, layout: &Layout, number: u32, mut cmd: Box<Command>) {
+        let zone = ZoneNo(cmd.zone);
+        cmd.set(Op::ReportZones, layout.geometry.zone_start(zone), 0, Flags::NONE);
+        cmd.report.clear();
+        (cmd.report_max, cmd.epoch, cmd.waits) = (1, number, Waits::Recovery);
+        cmd.begin_owners(self.id);
+        trace!("zone-recovery", zone = zone.0, number = number);
+        self.out.push_back(cmd);
+    }
+
+    /// It is back.
+    #[cold]
+    pub(super) fn zone_reported(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        cmd: Box<Command>,
+        done: &mut Bios,
+    ) {
+        let zone = ZoneNo(cmd.zone);
+        let start = layout.geometry.zone_start(zone);
+        let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let (mut shard, i) = shared.shard(zone);
+        let then = shard.go_on(i, &cmd, start, layout.write_mask(), &epoch, &mut self.aborted);
+        drop(shard);
+        if !self.aborted.is_empty() {
+            self.abort_waiting(shared, layout, Status::AbortedBehind, done);
+        }
+        self.then(layout, then, cmd);
+    }
+
+    /// Does what is next of the zone of `cmd`, which is free.
+    pub(super) fn then(&mut self, layout: &Layout, then: Then, cmd: Box<Command>) {
+        match then {
+            Then::Nothing => {}
+            Then::InLine => self.ready.push_back(Ready::Zone(ZoneNo(cmd.zone))),
+            Then::Report(number) => return self.report_zone(layout, number, cmd),
+        }
+        self.free.push(cmd);
+    }
+}

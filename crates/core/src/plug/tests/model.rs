@@ -1,0 +1,242 @@
+//! The naive model of a plug. Owns no part of the engine: `tests.rs` compares the two.
+
+use super::{CAP, MERGE, ZONE};
+use crate::bio::{Status, WritePointer};
+use crate::zone::Condition;
+use std::collections::VecDeque;
+
+/// A write that waits: token, offset, length, BIOs, whether of zeroes, whether an append.
+pub(super) type Waiting = (u64, u32, u32, u32, bool, bool);
+
+/// The naive model: what a reader of the requirements would write down.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Model {
+    pub(super) wp: u32,
+    /// (offset, length, generation) of the command in flight.
+    pub(super) flight: Option<(u32, u32, u32)>,
+    /// The zone is in line for a tag.
+    pub(super) line: bool,
+    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) stale: bool,
+    pub(super) read_only: bool,
+    pub(super) offline: bool,
+    pub(super) managed: bool,
+    pub(super) generation: u32,
+    pub(super) resync: bool,
+    /// Tokens that were aborted, in order.
+    pub(super) aborted: Vec<u64>,
+    /// Epochs: now, when the write pointer was lost, and of the resync that was sent last.
+    pub(super) epoch: u32,
+    pub(super) lost_at: u32,
+    pub(super) resync_at: u32,
+    /// The number of the layer's own report, while it is on its way, and what was acknowledged before the failure.
+    pub(super) asked: Option<u32>,
+    pub(super) done: u32,
+    /// Recoveries without progress; where the last one ended, in which generation.
+    pub(super) attempts: u32,
+    pub(super) found: (u32, u32),
+    /// A write that was given up may still be at the device.
+    pub(super) late: bool,
+}
+
+impl Model {
+    pub(super) fn refusal(&self, offset: u32, len: u32) -> Option<Status> {
+        let reasons = [
+            (self.read_only, Status::ZoneReadOnly),
+            (self.offline, Status::ZoneOffline),
+            (self.managed, Status::ZoneBusy),
+            (self.stale, Status::StaleWritePointer),
+            (self.wp >= CAP, Status::ZoneFull),
+            (offset != self.wp, Status::NotAtWritePointer),
+            (offset + len > CAP, Status::PastCapacity),
+        ];
+        reasons.into_iter().find(|r| r.0).map(|r| r.1)
+    }
+
+    pub(super) fn admit(&mut self, w: Waiting, tag: bool) -> Result<u32, Status> {
+        let (_, offset, len, ..) = w;
+        match self.refusal(offset, len) {
+            Some(status) => return Err(status),
+            None => (self.wp, self.resync) = (self.wp + len, false),
+        }
+        let idle = self.flight.is_none() && self.asked.is_none();
+        if tag && !self.line && idle {
+            self.flight = Some((offset, len, self.generation));
+        } else {
+            self.line |= idle;
+            self.waiting.push_back(w);
+        }
+        Ok(offset)
+    }
+
+    pub(super) fn has_writes(&self) -> bool {
+        self.flight.is_some() || !self.waiting.is_empty()
+    }
+
+    pub(super) fn abort(&mut self) {
+        if self.asked.take().is_some() {
+            self.attempts = 0;
+        }
+        for (token, _, _, nr, ..) in self.waiting.drain(..) {
+            self.aborted.extend((0..u64::from(nr)).map(|i| token + i));
+        }
+    }
+
+    /// The next command: writes of one kind, two BIOs and three sectors at most.
+    pub(super) fn send(&mut self) {
+        let Some((_, at, mut total, mut bios, zeroes, _)) = self.waiting.pop_front() else {
+            return;
+        };
+        while let Some(&(_, _, len, nr, z, _)) = self.waiting.front()
+            && z == zeroes
+            && total + len <= MERGE.max_sectors
+            && bios + nr <= MERGE.max_bios
+        {
+            self.waiting.pop_front();
+            (total, bios) = (total + len, bios + nr);
+        }
+        self.flight = Some((at, total, self.generation));
+    }
+
+    pub(super) fn complete(&mut self, status: Status, to_line: bool) {
+        let (offset, _, generation) = self.flight.take().expect("one in flight");
+        self.epoch += u32::from(!status.is_ok());
+        let own = generation == self.generation;
+        let for_good = matches!(status, Status::ZoneReadOnly | Status::ZoneOffline);
+        match status.write_pointer() {
+            WritePointer::Kept if own || for_good => {
+                self.wp = if own { offset } else { self.wp };
+                self.read_only |= status == Status::ZoneReadOnly;
+                self.offline |= status == Status::ZoneOffline;
+                self.lost_at = if for_good { self.epoch } else { self.lost_at };
+                self.abort();
+            }
+            WritePointer::Unknown => {
+                (self.stale, self.lost_at) = (true, self.epoch);
+                self.abort();
+            }
+            _ if to_line => self.line = !self.waiting.is_empty(),
+            _ => self.send(),
+        }
+    }
+
+    /// E12: a write has failed, and the layer finds the write pointer by itself if it may.
+    pub(super) fn fail(&mut self, status: Status) {
+        let (offset, _, generation) = self.flight.expect("one in flight");
+        let was_stale = self.stale;
+        self.complete(status, false);
+        let unknown = matches!(status, Status::Timeout | Status::NoDevice);
+        let (ro, off) = (self.read_only, self.offline);
+        // Not what a native append, or a reset in doubt, has made stale.
+        if was_stale || !self.stale {
+            return;
+        }
+        if unknown || self.late || ro || off {
+            return;
+        }
+        let own = generation == self.generation;
+        let done = if own { offset } else { 0 };
+        if self.found.1 != self.generation || done > self.found.0 {
+            self.attempts = 0;
+        }
+        if self.attempts == 3 {
+            self.attempts = 0;
+            return;
+        }
+        self.attempts += 1;
+        (self.done, self.found.1, self.asked) = (done, self.generation, Some(self.epoch));
+        (self.stale, self.wp) = (false, if own { offset } else { self.wp });
+    }
+
+    /// The layer's own report of number `epoch` is back, `None`: it failed.
+    pub(super) fn answer(&mut self, cond: Option<Condition>, number: u32) {
+        if self.asked != Some(number) {
+            return;
+        }
+        let wp = match cond {
+            Some(Condition::Empty) => 0,
+            Some(Condition::Closed) => 1,
+            Some(_) => u32::MAX,
+            None => 0,
+        };
+        match cond {
+            Some(cond) if wp >= self.done => self.settle(cond, number, self.done),
+            _ => {
+                self.stale = true;
+                self.abort();
+            }
+        }
+    }
+
+    /// The write pointer is believed, and what waits is placed from there on.
+    pub(super) fn settle(&mut self, cond: Condition, epoch: u32, done: u32) {
+        self.wp = match cond {
+            Condition::Empty => 0,
+            Condition::Full => ZONE,
+            Condition::Closed => 1,
+            _ => self.wp,
+        };
+        self.lost_at = if self.resync { self.lost_at } else { epoch };
+        self.found.0 = self.wp;
+        self.read_only = cond == Condition::ReadOnly;
+        self.offline = cond == Condition::Offline;
+        if self.read_only || self.offline {
+            return self.abort();
+        }
+        self.asked = None;
+        self.attempts = if self.wp > done { 0 } else { self.attempts };
+        for (token, offset, len, nr, zeroes, append) in std::mem::take(&mut self.waiting) {
+            for i in 0..nr {
+                let (token, len, at) = (token + u64::from(i), len / nr, offset + i * len / nr);
+                if self.wp + len <= CAP && (append || at == self.wp) {
+                    self.waiting.push_back((token, self.wp, len, 1, zeroes, append));
+                    self.wp += len;
+                } else {
+                    self.aborted.push(token);
+                }
+            }
+        }
+        self.line = !self.waiting.is_empty();
+    }
+
+    pub(super) fn restart(&mut self, wp: u32) {
+        if !(self.offline || self.read_only) {
+            self.wp = wp;
+            self.generation += 1;
+            (self.stale, self.resync) = (false, false);
+            self.abort();
+        }
+    }
+
+    /// E4-E6, E10. Whether a resync found nothing that it may correct.
+    pub(super) fn report(&mut self, cond: Condition, epoch: u32, resync: bool) -> bool {
+        let newer = epoch as i32 >= self.lost_at as i32;
+        let gone = matches!(cond, Condition::ReadOnly | Condition::Offline);
+        if let Some(number) = self.asked
+            && epoch as i32 >= number as i32
+            && !gone
+        {
+            // The client's own look, newer than the failure.
+            self.settle(cond, epoch, 0);
+            self.attempts = 0;
+            return false;
+        }
+        let wanted = self.stale || self.read_only || self.offline || resync && self.resync;
+        if !(gone || newer && wanted) {
+            return resync;
+        }
+        (self.stale, self.resync) = (false, false);
+        self.read_only = cond == Condition::ReadOnly;
+        self.offline = cond == Condition::Offline;
+        match cond {
+            Condition::Empty => self.wp = 0,
+            Condition::Full => self.wp = ZONE,
+            Condition::Closed => self.wp = 1,
+            _ => {
+                self.lost_at = if newer { epoch } else { self.lost_at };
+                self.abort();
+            }
+        }
+        false
+    }
+}
