@@ -212,3 +212,23 @@ fn loom_a_dead_queue_against_a_freeze() {
 fn loom_an_orphan_that_the_device_tells_of() {
     check("an_orphan_that_the_device_tells_of", ALL, turns::an_orphan_that_the_device_tells_of);
 }
+
+#[test]
+fn loom_recovery_against_a_submit() {
+    check("recovery_against_a_submit", 4, cases::recovery_against_a_submit);
+}
+
+#[test]
+fn loom_recovery_against_a_freeze() {
+    check("recovery_against_a_freeze", 4, cases::recovery_against_a_freeze);
+}
+
+#[test]
+fn loom_recovery_of_a_dropped_queue() {
+    check("recovery_of_a_dropped_queue", 4, cases::recovery_of_a_dropped_queue);
+}
+
+#[test]
+fn loom_recovery_against_a_reset() {
+    check("recovery_against_a_reset", 4, cases::recovery_against_a_reset);
+}

@@ -231,3 +231,68 @@ pub(crate) fn strict_reset_against_a_write() {
     assert!(done >= 1 && done + busy == 2, "M5: {both:?}");
     floor.check_rest(&disk);
 }
+
+/// A world whose zones recover by themselves, and of which the write to the second block fails with all of its data there. The
+/// first block is written, and the second is at the device.
+fn failing() -> (Disk, Arc<Floor>, Client) {
+    let zone_recovery = Some(ZoneRecovery::Auto);
+    let config = DiskConfig { shards: 1, zone_recovery, ..DiskConfig::default() };
+    let (disk, floor) = World { fails_at: B, tears: true, config, ..World::default() }.open();
+    let mut b = Client::new(&disk).with([zeroes(0, 1, 0)]);
+    b.settle();
+    let mut b = b.with([zeroes(B, 1, 2)]);
+    b.submit();
+    (disk, floor, b)
+}
+
+fn failed() -> Answer {
+    Answer { token: 2, status: Status::Medium, sector: Sector(B) }
+}
+
+/// A zone recovers, and an append comes before, while or after the layer's report is at the device (E12): it is aborted with
+/// what it waited for, or lands behind what the report found.
+pub(crate) fn recovery_against_a_submit() {
+    let (disk, floor, b) = failing();
+    let a = Client::new(&disk).with([append(0, 1)]);
+    let a = thread::spawn(move || a.finish());
+    assert_eq!(b.finish(), [ok(0, 0), failed()]);
+    let a = a.join().expect("the append");
+    let behind = Answer { token: 1, status: Status::AbortedBehind, sector: Sector(0) };
+    assert!(a == [behind] || a == [ok(1, 2)], "{a:?}");
+    assert!(disk.cached_zone(ZoneNo(0)).is_ok(), "E12: the zone goes on");
+    floor.check_rest(&disk);
+}
+
+/// A freeze waits for the report of a zone that recovers, and for what waits behind it (R11).
+pub(crate) fn recovery_against_a_freeze() {
+    let (disk, floor, b) = failing();
+    let b = thread::spawn(move || b.finish());
+    hold(disk.begin_freeze(), &floor, 2);
+    assert_eq!(b.join().expect("the writer"), [ok(0, 0), failed()]);
+    assert!(disk.cached_zone(ZoneNo(0)).is_ok(), "E12: the zone goes on");
+    floor.check_rest(&disk);
+}
+
+/// A queue goes away with the report of a zone at the device, and A's append waits for that (R40): A finishes both.
+pub(crate) fn recovery_of_a_dropped_queue() {
+    let (disk, floor, mut b) = failing();
+    b.poll();
+    let mut a = Client::new(&disk).with([append(0, 1)]);
+    a.submit();
+    let a = thread::spawn(move || a.finish());
+    drop(b);
+    assert_eq!(a.join().expect("the one that waits"), [ok(1, 2)]);
+    floor.check_rest(&disk);
+}
+
+/// A reset ends a recovery (M4): the report that is at the device is not believed, whenever it is seen.
+pub(crate) fn recovery_against_a_reset() {
+    let (disk, floor, mut b) = failing();
+    b.poll();
+    let r = Client::new(&disk).with([reset(0, 8, 1)]);
+    let r = thread::spawn(move || r.finish());
+    assert_eq!(b.finish(), [ok(0, 0), failed()]);
+    assert_eq!(r.join().expect("the reset"), [ok(1, 0)]);
+    assert_eq!(floor.written(0), 0);
+    floor.check_rest(&disk);
+}

@@ -26,7 +26,7 @@ pub(crate) use shuttle::{
 
 use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
-use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, Mode, QueueConfig};
+use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, Mode, QueueConfig, ZoneRecovery};
 use zoneplug_core::sched::Scheduler;
 use zoneplug_core::zone::{Condition, Geometry, Limits, Spindles, ZoneInfo, ZoneType};
 use zoneplug_core::{
@@ -59,6 +59,8 @@ pub(crate) struct Floor {
     limits: Limits,
     /// Writes to this sector fail: 0 is none.
     fails_at: u64,
+    /// Their data are there all the same.
+    tears: bool,
     /// Whether a write that is not at the write pointer is the engine's fault. It is not where resets are in flight.
     strict: bool,
     /// Most commands while a scheduler is on.
@@ -121,9 +123,9 @@ impl Floor {
         if !matches!(c.op, Op::Write | Op::WriteZeroes) {
             return self.check_arrival(self.word.fetch_add(1, Relaxed));
         }
-        // A write that fails has written nothing.
+        // A write that fails has written nothing, or all.
         let fails = self.fails_at != 0 && c.sector.0 == self.fails_at;
-        let len = if fails { 0 } else { u64::from(c.len_sectors / BLOCK) };
+        let len = if fails && !self.tears { 0 } else { u64::from(c.len_sectors / BLOCK) };
         let wp = |word: u64| (word >> s & 0xff) as u32 * BLOCK;
         let reserve = 1 + (WRITING << s) + (len << s);
         let old = if self.strict {
@@ -263,6 +265,11 @@ impl Device for Ground {
     }
 }
 
+/// The report of a revalidation, which is sent while the disk is frozen. That of a zone that recovers is of one zone.
+fn is_revalidation(c: &Command) -> bool {
+    c.op == Op::ReportZones && c.report_max != 1
+}
+
 /// A command is at the device from the `submit` that brought it to the next `poll`.
 struct GroundQueue {
     floor: Arc<Floor>,
@@ -290,7 +297,8 @@ impl Queue for GroundQueue {
         for mut c in commands.drain(..) {
             if c.op == Op::ReportZones {
                 self.floor.report(&mut c);
-            } else {
+            }
+            if !is_revalidation(&c) {
                 self.floor.arrives(&mut c);
             }
             self.held.push_back(c);
@@ -308,7 +316,7 @@ impl Queue for GroundQueue {
             self.held.iter().any(|c| c.sector.0 == at && c.op == Op::WriteZeroes)
         });
         for mut c in self.held.drain(..) {
-            if c.op != Op::ReportZones {
+            if !is_revalidation(&c) {
                 self.floor.leaves(&mut c);
             }
             if !dies {
@@ -336,6 +344,7 @@ pub(crate) struct World {
     pub(crate) zones: u64,
     pub(crate) zone_blocks: u32,
     pub(crate) fails_at: u64,
+    pub(crate) tears: bool,
     pub(crate) strict: bool,
     /// Where a write kills its queue of the device.
     pub(crate) dies_at: Option<u64>,
@@ -348,11 +357,13 @@ pub(crate) struct World {
 
 impl Default for World {
     fn default() -> Self {
-        let config = DiskConfig { shards: 1, ..DiskConfig::default() };
+        let zone_recovery = Some(ZoneRecovery::Client);
+        let config = DiskConfig { shards: 1, zone_recovery, ..DiskConfig::default() };
         World {
             zones: 1,
             zone_blocks: 8,
             fails_at: 0,
+            tears: false,
             strict: true,
             dies_at: None,
             tells: false,
@@ -372,6 +383,7 @@ impl World {
             geometry: Geometry::new(self.zones, zone, zone).expect("a geometry"),
             limits: Limits::default(),
             fails_at: self.fails_at,
+            tears: self.tears,
             strict: self.strict,
             depth: if self.config.queue_depth == 0 { 0xff } else { self.config.queue_depth.into() },
             dies_at: self.dies_at,
