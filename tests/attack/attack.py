@@ -52,8 +52,8 @@ def read_log(path):
 
 
 class Attack:
-    def __init__(self, tools, stack, seed, directory, failing, direct):
-        self.rng, self.stack, self.failing, self.direct = random.Random(seed), stack, failing, direct
+    def __init__(self, tools, stack, seed, directory, failing):
+        self.rng, self.stack, self.failing = random.Random(seed), stack, failing
         self.dir, self.tools = directory, tools
         self.done = {"kills": 0, "cuts": 0, "acknowledged": 0}
         self.where = "before the first"
@@ -88,9 +88,7 @@ class Attack:
         return found
 
     def options(self):
-        if self.direct:
-            return self.rng.choice([",io=threads", ",io=ring", ""])
-        return self.rng.choice([",io=threads", ",direct=0", ",io=ring,direct=0"])
+        return self.rng.choice([",io=threads", ",direct=0", ",io=ring", ""])
 
     def ended(self, process, wanted):
         """Waits for the victim, which says why if it ended otherwise than it was to."""
@@ -265,7 +263,7 @@ def one_disk(args, tools, seed, stack, kind, number, total, progress):
     directory = tempfile.mkdtemp(prefix="zoneplug-attack-", dir=places[-1] if kind == "cuts" else random.Random(seed).choice(places))
     attack = None
     try:
-        attack = Attack(tools, stack, seed, directory, args.failing, args.direct)
+        attack = Attack(tools, stack, seed, directory, args.failing)
         for _ in getattr(attack, kind)(number):
             progress.say(f"{kind}: {total + attack.done[kind]}, {stack}, seed {seed}")
     except (Found, Failed, subprocess.TimeoutExpired) as e:
@@ -273,7 +271,7 @@ def one_disk(args, tools, seed, stack, kind, number, total, progress):
         print(f"seed {seed}: {explain(attack, e, directory) if attack else e}")
         print(f"again: scripts/attack --seed {seed} --stack {stack} --kills {number if kind == 'kills' else 0} "
               f"--cuts {number if kind == 'cuts' else 0}"
-              + {0: " --no-failing-syncs", 1: " --only-failing-syncs"}.get(args.failing, "") + (" --direct" if args.direct else ""))
+              + {0: " --no-failing-syncs", 1: " --only-failing-syncs"}.get(args.failing, ""))
         return None
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
@@ -304,7 +302,6 @@ def main():
     syncs.add_argument("--no-failing-syncs", dest="failing", action="store_const", const=0, default=0.3,
                        help="before a cut, let no sync fail; else one fails in 3 of 10 runs")
     syncs.add_argument("--only-failing-syncs", dest="failing", action="store_const", const=1, help="let a sync fail in every run")
-    parser.add_argument("--direct", action="store_true", help="long writes of victims that are killed go past the page cache")
     parser.add_argument("--dir", metavar="DIR", help="make the disks there [the target directory, /dev/shm]")
     for name in ("zoneplug", "victim", "target"):
         parser.add_argument(f"--{name}", required=True, help=argparse.SUPPRESS)

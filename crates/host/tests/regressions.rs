@@ -258,3 +258,41 @@ fn memory_of_a_dropped_client_when_the_reactor_goes() {
         );
     }
 }
+
+/// Two writes of the same blocks of a conventional zone are in flight, a long one and a short one. Linux cannot take both past and
+/// through the page cache, and said *I/O error* to the next flush of a healthy disk: what was acknowledged was given up.
+#[test]
+fn long_and_short_writes_of_a_conventional_zone_do_not_fail_a_flush() {
+    use zoneplug_host::file::{CreateOptions, create};
+    // Not in memory: where there is no direct I/O there is nothing to see.
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("long-and-short-{}.zbd", std::process::id()));
+    let o = CreateOptions {
+        zones: Some(4),
+        zone_size: Some(1 << 20),
+        conv: 2,
+        ..CreateOptions::default()
+    };
+    create(&path, &o, true).unwrap();
+    let disk = HostedDisk::open_spec(&path.display().to_string()).unwrap();
+    let mut client = disk.open_client(8, 8).unwrap();
+    let (long, short) = (IoBuf::leaked(256 << 10), IoBuf::leaked(4096));
+    for round in 0..50 {
+        let mut list = Bios::from([
+            Bio::with_buf(Op::Write, Sector(0), 512, long),
+            Bio::with_buf(Op::Write, Sector(64), 8, short),
+        ]);
+        let mut done = Bios::new();
+        while done.len() < 2 {
+            client.submit(&mut list);
+            client.wait(&mut done, 2, None);
+        }
+        list.push_back(Bio::new(Op::Flush, Sector(0), 0));
+        client.submit(&mut list);
+        client.wait(&mut done, 3, None);
+        let statuses: Vec<_> = done.iter().map(|b| b.status).collect();
+        assert_eq!(statuses, [Status::Ok; 3], "round {round}");
+    }
+    drop((client, disk));
+    std::fs::remove_file(path).unwrap();
+}

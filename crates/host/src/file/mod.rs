@@ -267,7 +267,10 @@ impl FileDisk {
                 Err(e) => return Err(load::io_error("io_uring cannot be used".to_owned(), e)),
             },
         };
-        if direct && engine == Engine::Ring {
+        // Linux may keep up to that much in one piece of memory, and two zones must not share one that is both written and
+        // gone past.
+        let apart = head.layout.stride.is_multiple_of(1 << 20);
+        if direct && apart && engine == Engine::Ring {
             storage.make_direct(u64::from(head.sup.limits.logical_block_sectors) << 9);
         }
         Self::with(Arc::new(storage), head, write, engine, true, &what)

@@ -195,7 +195,11 @@ impl FileQueue {
         let (Some(ring), Some(file)) = (self.inbox.ring(), self.shared.core.storage.file()) else {
             return;
         };
-        let fd = file.fd_for(&slot.segments, slot.left);
+        let Stage::Data(data) = slot.stage else { return };
+        // Commands that overlap may be in flight in a conventional zone, and Linux fails the next sync if one of them goes
+        // past the page cache and one through it.
+        let one_way = self.shared.core.is_conventional(data.zone);
+        let fd = file.fd_for(&slot.segments, slot.left, one_way);
         // SAFETY: the slot keeps command and list as they are until the answer; `drop` waits for it.
         let pushed = unsafe {
             ring.push(ring::transfer(fd, write, slot.at, &slot.segments, 0), u64::from(i))

@@ -181,10 +181,10 @@ impl FileStorage {
         self.meta.set_len(len)
     }
 
-    /// The description for data in such memory: past the page cache if it is long and aligned.
-    pub(super) fn fd_for(&self, s: &Segments, bytes: u64) -> RawFd {
+    /// The description for data in such memory: past the page cache if it is long and aligned, and not `cached`.
+    pub(super) fn fd_for(&self, s: &Segments, bytes: u64, cached: bool) -> RawFd {
         match self.direct.get() {
-            Some(&(memory, length)) if bytes < LONG || !s.is_aligned(memory, length) => {
+            Some(&(memory, length)) if cached || bytes < LONG || !s.is_aligned(memory, length) => {
                 self.meta.as_raw_fd()
             }
             _ => self.data.as_raw_fd(),
