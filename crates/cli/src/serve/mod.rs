@@ -25,7 +25,7 @@ use zoneplug_host::{BlockingDisk, HostedDisk};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A disk to serve as /dev/ublkbN: po2@disk.zbd,qd1=1. Repeat it for more disks
-    #[arg(long, value_name = "SPEC", required_unless_present = "remove")]
+    #[arg(long, value_name = "SPEC", required_unless_present_any = ["remove", "udev_rule"])]
     ublk: Vec<String>,
 
     /// The number N of the first disk, and from there on of the others; without it the next free ones
@@ -55,7 +55,14 @@ pub(crate) struct Args {
     /// Remove a device whose server has died and will not be started again
     #[arg(long, value_name = "DEVICE", conflicts_with = "ublk")]
     remove: Option<String>,
+
+    /// Print a rule for udev: served devices are not watched. For /etc/udev/rules.d/61-zoneplug.rules
+    #[arg(long, conflicts_with_all = ["ublk", "remove"])]
+    udev_rule: bool,
 }
+
+/// The rule, which packages install.
+const UDEV_RULE: &str = include_str!("../../udev/61-zoneplug.rules");
 
 /// A device and its disk, from start to end.
 struct Device {
@@ -74,6 +81,9 @@ fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(device) = &args.remove {
         return remove(device, out);
+    }
+    if args.udev_rule {
+        return Ok(write!(out, "{UDEV_RULE}")?);
     }
     // Before any thread is there.
     let signals = Signals::block()
@@ -107,6 +117,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     for d in &devices {
         // Nobody may read it.
         let _ = writeln!(out, "{}", d.line());
+        if let Some(line) = d.watched() {
+            let _ = writeln!(out, "{line}");
+        }
     }
     let _ = out.flush();
     notify::ready();
@@ -202,6 +215,17 @@ impl Device {
             line += ", in memory: gone when this process ends";
         }
         line
+    }
+
+    /// What it costs that udev watches it, if udev does.
+    fn watched(&self) -> Option<String> {
+        lock(&self.device).as_ref().is_some_and(UblkDisk::is_watched).then(|| {
+            format!(
+                "{} is watched by udev, which reads it through the page cache after each close: writes of io_uring may fail; to end \
+                 that: zoneplug serve --udev-rule > /etc/udev/rules.d/61-zoneplug.rules",
+                self.path.display()
+            )
+        })
     }
 
     /// Whether it has ended by itself.

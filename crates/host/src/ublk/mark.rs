@@ -16,6 +16,7 @@ use crate::file::{Access, FileDisk};
 use crate::spec::{JOINER, bases, file_of, joins, split_layer};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use zoneplug_core::{Error, ErrorKind};
 
 /// Whether all that a specification names outlives the process that has it open: only then is there anything for another server
 /// to take over.
@@ -109,6 +110,46 @@ impl Mark {
             () if self.left.opened.saturating_sub(own) < opened => Match::Older,
             () => Match::Same,
         }
+    }
+}
+
+/// A device waits for its server.
+pub(super) fn waits(id: u32) -> Error {
+    let what = format!("Linux has this disk as /dev/ublkb{id}, which waits for its server");
+    Error::new(ErrorKind::Busy, what)
+}
+
+/// Why a device that waits is not taken over: who has it mounted would find that somebody else has written, or other data.
+pub(super) fn refusal(is: Match, id: u32, mark: &Mark, paths: Option<&str>) -> Error {
+    let (ours, theirs) = (&mark.left.paths, paths.unwrap_or("another file"));
+    let remove = format!("zoneplug serve --remove /dev/ublkb{id}");
+    match is {
+        Match::OtherPlace if mark.files > 0 => Error::new(
+            ErrorKind::Busy,
+            format!("/dev/ublkb{id} waits for its server, and {ours} is a copy of its disk: it was served from {theirs}"),
+        )
+        .hint(format!(
+            "serve the disk that it waits for; a copy gets a UUID of its own with zoneplug check --new-uuid; --moved if the disk \
+             itself was moved to another file; to go on with the copy instead: umount, then {remove}"
+        )),
+        Match::OtherPlace => Error::new(
+            ErrorKind::Busy,
+            format!("/dev/ublkb{id} waits for its server, and {ours} is another drive than it was"),
+        )
+        .hint(format!("the drive at its old path, or --moved; to give the device up: {remove}")),
+        Match::Older => Error::new(
+            ErrorKind::Busy,
+            format!("/dev/ublkb{id} waits for its server, and {ours} is older than what that had: a backup was copied over it"),
+        )
+        .hint(format!("to go on with the backup: umount what is mounted of it, then {remove}")),
+        Match::Unsaid => Error::new(
+            ErrorKind::Busy,
+            format!("/dev/ublkb{id} waits for its server, a version of zoneplug that did not note in which file {ours} was"),
+        )
+        .hint(format!("--moved, if this is the disk and no copy of it; to give the device up: {remove}")),
+        _ => waits(id).hint(format!(
+            "serve it as it was, with the same layers and with recovery; or give it up: {remove}"
+        )),
     }
 }
 

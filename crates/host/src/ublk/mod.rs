@@ -13,6 +13,7 @@
 //! | `untold.rs` | what it finds of the other appends |
 //! | `settle.rs` | what is written before a device goes |
 //! | `model.rs` | a test: servers that are killed, one after the other, against who owns what |
+//! | `udev.rs` | whether udev watches a block device |
 //! | `abi.rs`, `sys.rs` | the driver's numbers and structures; system calls |
 //!
 //! Called by `zoneplug serve`. It never orders, merges or checks anything about zones: that is the disk's.
@@ -37,6 +38,7 @@ mod sys;
 #[doc(hidden)]
 pub mod testing;
 mod told;
+mod udev;
 mod untold;
 
 use crate::hosted::HostedDisk;
@@ -44,13 +46,14 @@ use crate::lane::lock;
 use abi::DevInfo;
 use control::Control;
 pub use mark::outlives_its_server;
-use mark::{Mark, Match};
+use mark::{Mark, Match, refusal, waits};
 use queue::Shared;
 use record::Record;
 use replay::Replay;
 use request::Request;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -416,45 +419,6 @@ impl Ublk {
     }
 }
 
-fn waits(id: u32) -> Error {
-    let what = format!("Linux has this disk as /dev/ublkb{id}, which waits for its server");
-    Error::new(ErrorKind::Busy, what)
-}
-
-/// Why a device that waits is not taken over: who has it mounted would find that somebody else has written, or other data.
-fn refusal(is: Match, id: u32, mark: &Mark, paths: Option<&str>) -> Error {
-    let (ours, theirs) = (&mark.left.paths, paths.unwrap_or("another file"));
-    let remove = format!("zoneplug serve --remove /dev/ublkb{id}");
-    match is {
-        Match::OtherPlace if mark.files > 0 => Error::new(
-            ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, and {ours} is a copy of its disk: it was served from {theirs}"),
-        )
-        .hint(format!(
-            "serve the disk that it waits for; a copy gets a UUID of its own with zoneplug check --new-uuid; --moved if the disk \
-             itself was moved to another file; to go on with the copy instead: umount, then {remove}"
-        )),
-        Match::OtherPlace => Error::new(
-            ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, and {ours} is another drive than it was"),
-        )
-        .hint(format!("the drive at its old path, or --moved; to give the device up: {remove}")),
-        Match::Older => Error::new(
-            ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, and {ours} is older than what that had: a backup was copied over it"),
-        )
-        .hint(format!("to go on with the backup: umount what is mounted of it, then {remove}")),
-        Match::Unsaid => Error::new(
-            ErrorKind::Busy,
-            format!("/dev/ublkb{id} waits for its server, a version of zoneplug that did not note in which file {ours} was"),
-        )
-        .hint(format!("--moved, if this is the disk and no copy of it; to give the device up: {remove}")),
-        _ => waits(id).hint(format!(
-            "serve it as it was, with the same layers and with recovery; or give it up: {remove}"
-        )),
-    }
-}
-
 /// Opens `/dev/ublkcN`, which may take a moment to appear and to have its owner.
 fn open_char_dev(id: u32) -> Result<File, Error> {
     let path = format!("/dev/ublkc{id}");
@@ -513,6 +477,13 @@ impl UblkDisk {
     /// are in flight if this one dies. `None` if they are looked for, or no place for records was given.
     pub fn unrecorded(&self) -> Option<&str> {
         self.unrecorded.as_deref()
+    }
+
+    /// Whether udev watches the block device: then writes of io_uring to it may fail, through no fault of theirs (docs/ublk.md).
+    /// Waits until udev has seen the device, for seconds at most.
+    pub fn is_watched(&self) -> bool {
+        let dev = std::fs::metadata(self.path()).map_or(0, |m| m.rdev());
+        udev::watches(Path::new(udev::RUN), (libc::major(dev), libc::minor(dev)))
     }
 
     /// Queues.
