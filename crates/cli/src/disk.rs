@@ -1,6 +1,7 @@
 //! From a specification to a device and the way to open it.
 
 use crate::confirm::Yes;
+use crate::plain::plain;
 use crate::failure::{Failure, Kind};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ fn tell(spec: &str) {
     // What keeps it from being opened is said by the opening itself.
     let disk = FileDisk::open(path, Access::ReadOnly);
     for line in disk.iter().flat_map(|d| d.notices()) {
-        eprintln!("zoneplug: {}: {line}", path.display());
+        eprintln!("zoneplug: {}", plain(&format!("{}: {line}", path.display())));
     }
 }
 

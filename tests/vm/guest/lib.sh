@@ -129,14 +129,14 @@ has_serve() {
     modprobe ublk_drv || lacks "this kernel has no ublk"
 }
 # serve NUMBER SPEC [ARGUMENT...]: starts a daemon with a disk as /dev/ublkbNUMBER; its process is $daemon. With launch=setsid
-# it is in a session of its own.
+# it is in a session of its own; with patience=SECONDS it may take longer than 20.
 launch=
 serve() {
     local number=$1
     shift
     $launch ./zoneplug serve --ublk "$@" >>/tmp/serve.out 2>&1 &
     daemon=$!
-    until_ok 20 test -b "/dev/ublkb$number" && until_ok 20 grep -q "ublkb$number" /tmp/serve.out && return
+    until_ok "${patience:-20}" test -b "/dev/ublkb$number" && until_ok "${patience:-20}" grep -q "ublkb$number" /tmp/serve.out && return
     bad "zoneplug serve --ublk $* makes no /dev/ublkb$number"
     sed 's/^/    | /' /tmp/serve.out
     return 1

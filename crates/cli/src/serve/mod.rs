@@ -3,6 +3,7 @@
 mod answer;
 mod clients;
 mod confine;
+mod join;
 mod notify;
 mod place;
 mod socket;
@@ -12,14 +13,19 @@ use crate::failure::{Failure, Kind};
 use crate::live;
 use crate::plain::plain;
 use answer::Served;
+use join::{Joined, Parts};
 use socket::Socket;
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::signals::{Event, Signals};
-use zoneplug_host::ublk::{Ublk, UblkCounters, UblkDisk, UblkOptions, outlives_its_server};
-use zoneplug_host::{BlockingDisk, HostedDisk};
+use zoneplug_host::ublk::{
+    Ublk, UblkCounters, UblkDisk, UblkOptions, outlives_its_server, settle, slices,
+};
+use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk};
 
 /// Flags of `zoneplug serve`.
 #[derive(Debug, clap::Args)]
@@ -48,6 +54,11 @@ pub(crate) struct Args {
     #[arg(long)]
     moved: bool,
 
+    /// Join the devices of a disk that has more zones than Linux takes in one (16,384) by the device mapper; without it the command
+    /// for that is printed
+    #[arg(long)]
+    join: bool,
+
     /// The socket for zoneplug status, attr and zone-wplugs, instead of one in /run/zoneplug
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -71,6 +82,8 @@ struct Device {
     /// `None` once it is stopped.
     device: Arc<Mutex<Option<UblkDisk>>>,
     path: PathBuf,
+    /// The zones that it shows, if they are not all of the disk.
+    zones: Option<Range<u32>>,
 }
 
 fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -91,20 +104,33 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     confine::drop_rights()?;
     let ublk = Ublk::open()?;
     // All or none: whoever starts this again starts all of them. What is wrong with a disk shows before any is served.
-    let mut disks = Vec::new();
-    for (i, spec) in args.ublk.iter().enumerate() {
-        // Before it is opened for writing, which its file counts: a copy that is refused stays what it is.
-        ublk.waiting(spec, &options(args, i as u32, None))?;
+    let (mut disks, mut nth) = (Vec::new(), 0);
+    for spec in &args.ublk {
+        if outlives_its_server(spec) {
+            // Before it is opened for writing, which its file counts: a copy that is refused stays what it is.
+            let geometry = DiskSpec::parse_to_look(spec)?.device.geometry().clone();
+            ublk.waiting(spec, &geometry, &options(args, nth, None, None))?;
+            nth += slices(&geometry).len() as u32;
+        }
         let named = Named::open_to_serve(spec)?;
         disks.push((HostedDisk::open(named.device, named.config)?, spec, named.tags));
     }
     let mut devices = Vec::new();
-    for (i, (disk, spec, tags)) in disks.into_iter().enumerate() {
-        match start(&ublk, disk, spec, &options(args, i as u32, tags), &signals) {
-            Ok(device) => devices.push(device),
-            Err(f) => return Err(give_up(devices, f)),
+    for (disk, spec, tags) in disks {
+        for zones in shown(&disk.disk().geometry()) {
+            let options = options(args, devices.len() as u32, tags, zones);
+            match start(&ublk, disk.clone(), spec, &options, &signals) {
+                Ok(device) => devices.push(device),
+                Err(f) => return Err(give_up(devices, f)),
+            }
         }
     }
+    let joined = parts(&devices);
+    let to_join = if args.join { &joined[..] } else { &[] };
+    let to_part = match to_join.iter().map(Parts::join).collect::<Result<Vec<_>, _>>() {
+        Ok(all) => all,
+        Err(f) => return Err(give_up(devices, f)),
+    };
     let served = devices.iter().map(Device::served).collect();
     let socket = match Socket::open(args.socket.as_deref(), served) {
         Ok(socket) => socket,
@@ -121,6 +147,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             let _ = writeln!(out, "{line}");
         }
     }
+    for parts in &joined {
+        let _ = match args.join {
+            true => writeln!(out, "{}  joins {}", parts.path().display(), parts.names()),
+            false => writeln!(out, "to join them:\n{}", parts.command()),
+        };
+    }
     let _ = out.flush();
     notify::ready();
     let ended = wait(&signals, &devices);
@@ -135,13 +167,47 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         }
     });
     drop(socket);
+    let parted = to_part.into_iter().try_for_each(part);
     // What ended it is told rather than what came of that.
     let stopped = stop(devices);
-    ended.and(stopped)
+    ended.and(stopped).and(parted)
+}
+
+/// The zones of each device that a disk is served as; `None`: all of them.
+fn shown(geometry: &Geometry) -> Vec<Option<Range<u32>>> {
+    let all = slices(geometry);
+    if all.len() > 1 { all.into_iter().map(Some).collect() } else { vec![None] }
+}
+
+/// The devices of each disk that has several.
+fn parts(devices: &[Device]) -> Vec<Parts> {
+    let mut all: Vec<Parts> = Vec::new();
+    for d in devices {
+        let Some(zones) = &d.zones else { continue };
+        let sectors = zones.len() as u64 * u64::from(d.disk.disk().geometry().zone_sectors());
+        let one = (d.path.clone(), sectors);
+        match all.last_mut().filter(|_| zones.start > 0) {
+            Some(Parts(parts)) => parts.push(one),
+            None => all.push(Parts(vec![one])),
+        }
+    }
+    all
+}
+
+/// Has written what is on joined devices, and removes what joins them.
+fn part(joined: Joined) -> Result<(), Failure> {
+    for mounted in settle(&joined.path) {
+        eprintln!(
+            "zoneplug: {} is mounted on {}, and is removed now; its data were written first",
+            joined.path.display(),
+            mounted.display()
+        );
+    }
+    joined.part()
 }
 
 /// How the nth disk is served.
-fn options(args: &Args, nth: u32, tags: Option<u16>) -> UblkOptions {
+fn options(args: &Args, nth: u32, tags: Option<u16>, zones: Option<Range<u32>>) -> UblkOptions {
     let usual = UblkOptions::default();
     UblkOptions {
         id: args.id.map(|id| id + nth),
@@ -152,6 +218,7 @@ fn options(args: &Args, nth: u32, tags: Option<u16>) -> UblkOptions {
         // Not beside --socket: whoever is started again with another one must find it, and it must be in memory.
         records: Some(PathBuf::from(live::DIRECTORY)),
         moved: args.moved,
+        zones,
     }
 }
 
@@ -166,7 +233,8 @@ fn start(
     let notifier = signals.notifier();
     let device = ublk.serve(&disk, spec, options, move || notifier.notify())?;
     let path = device.path();
-    Ok(Device { disk, spec: spec.to_owned(), device: Arc::new(Mutex::new(Some(device))), path })
+    let (spec, zones) = (spec.to_owned(), options.zones.clone());
+    Ok(Device { disk, spec, device: Arc::new(Mutex::new(Some(device))), path, zones })
 }
 
 /// Removes what was served when a further step failed; what was taken over is left as it was found, for somebody uses it.
@@ -199,7 +267,9 @@ impl Device {
             self.path.display(),
             plain(&self.spec)
         );
-        if whole != size.0 {
+        if let Some(zones) = &self.zones {
+            line += &format!(", of which this shows {} from zone {} on", zones.len(), zones.start);
+        } else if whole != size.0 {
             line += &format!(", shown without the shorter last one: {}", Bytes(whole));
         }
         let unrecorded =

@@ -19,6 +19,14 @@ fn flags_that_make_no_sense_are_refused() {
     fails(&["serve", "--remove", "sda"], 2, "not a ublk device");
     fails(&["serve", "--ublk", "mem", "--remove", "ublkb0"], 2, "--remove");
     fails(&["serve", "--ublk", "mem", "--depth", "5000"], 2, "5000");
+    fails(&["serve", "--ublk", "mem", "--udev-rule"], 2, "--udev-rule");
+}
+
+/// It needs no driver, and no privileges: a package or a person puts it where udev looks.
+#[test]
+fn the_rule_for_udev_is_printed() {
+    let rule = ok(&["serve", "--udev-rule"]);
+    assert!(rule.contains("KERNEL==\"ublkb*\"") && rule.contains("OPTIONS+=\"nowatch\""), "{rule}");
 }
 
 #[test]

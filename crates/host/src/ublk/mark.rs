@@ -14,6 +14,7 @@
 use super::abi::DevInfo;
 use crate::file::{Access, FileDisk};
 use crate::spec::{JOINER, bases, file_of, joins, split_layer};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zoneplug_core::{Error, ErrorKind};
@@ -59,22 +60,39 @@ pub(super) struct Mark {
     pub(super) name: u64,
     /// More of which disks.
     disks: u32,
+    /// The names of the devices that show the other zones of these disks, where there are several.
+    others: Vec<u64>,
     /// How many of the disks are in files, which count openings.
     pub(super) files: u64,
     pub(super) left: Left,
 }
 
-impl Mark {
-    /// Of what `spec` names.
-    pub(super) fn of(spec: &str) -> Mark {
-        let found: Vec<Base> = bases(spec).into_iter().map(Base::look).collect();
+/// The disks of a specification, as they are now.
+pub(super) struct Bases(Vec<Base>);
+
+impl Bases {
+    pub(super) fn look(spec: &str) -> Bases {
+        Bases(bases(spec).into_iter().map(Base::look).collect())
+    }
+
+    /// Of the zones `shown` of what `spec` names, which is shown as the devices `parts`.
+    pub(super) fn mark(&self, spec: &str, shown: &Range<u32>, parts: &[Range<u32>]) -> Mark {
+        let found = &self.0;
         let all = |f: fn(&Base) -> &str| {
             found.iter().map(f).collect::<Vec<_>>().join(&JOINER.to_string())
         };
         let disks = hash(&all(|b| &b.who));
-        let layers = hash(&layers_of(spec, &mut found.iter().map(|b| b.who.as_str())));
+        let layers = layers_of(spec, &mut found.iter().map(|b| b.who.as_str()));
+        let name = |part: &Range<u32>| {
+            let layers = match parts {
+                [] | [_] => hash(&layers),
+                _ => hash(&format!("zones {}..{} of {layers}", part.start, part.end)),
+            };
+            (fold(disks) << 32 | fold(layers)).max(1)
+        };
         Mark {
-            name: (fold(disks) << 32 | fold(layers)).max(1),
+            name: name(shown),
+            others: parts.iter().filter(|part| *part != shown).map(name).collect(),
             disks: (disks >> 32) as u32,
             files: found.iter().filter(|b| b.counts).count() as u64,
             left: Left {
@@ -84,7 +102,9 @@ impl Mark {
             },
         }
     }
+}
 
+impl Mark {
     /// The words that the driver keeps: of the name, of the place, and of the rest.
     pub(super) fn words(&self) -> (u64, [u64; 2]) {
         let opened = u32::try_from(self.left.opened).unwrap_or(u32::MAX);
@@ -104,6 +124,7 @@ impl Mark {
         }
         let (place, opened) = left.map_or((place, rest & 0xffff_ffff), |l| (l.place, l.opened));
         match () {
+            () if self.others.contains(&info.mark) => Match::Other,
             () if info.mark != self.name => Match::OtherLayers,
             () if unsaid && left.is_none() => Match::Unsaid,
             () if place != self.left.place => Match::OtherPlace,
@@ -221,6 +242,9 @@ fn serial(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    // A list of ranges that has one is a list of ranges.
+    #![allow(clippy::single_range_in_vec_init)]
+
     use super::*;
     use crate::HostedDisk;
     use crate::file::CreateOptions;
@@ -275,15 +299,19 @@ mod tests {
         }
     }
 
+    fn mark(spec: &str) -> Mark {
+        Bases::look(spec).mark(spec, &(0..4), &[0..4])
+    }
+
     /// The device that a server of `spec` makes.
     fn device(spec: &str) -> DevInfo {
-        let (mark, more) = Mark::of(spec).words();
+        let (mark, more) = mark(spec).words();
         DevInfo { mark, more, ..DevInfo::default() }
     }
 
     /// What `device` is to who is about to serve `spec`.
     fn is(spec: &str, device: &DevInfo) -> Match {
-        Mark::of(spec).compare(device, None, 0)
+        mark(spec).compare(device, None, 0)
     }
 
     /// Two disks of the same name in different directories, and one that took another's place, are not each other.
@@ -337,7 +365,7 @@ mod tests {
         std::fs::copy(&before, &moved).unwrap();
         assert_eq!(is(&moved, &device), Match::Older);
         let open = HostedDisk::open_spec(&moved).unwrap();
-        assert_eq!(Mark::of(&moved).compare(&device, None, 1), Match::Older, "nor once it is open");
+        assert_eq!(mark(&moved).compare(&device, None, 1), Match::Older, "nor once it is open");
         drop(open);
     }
 
@@ -351,12 +379,30 @@ mod tests {
         let backup = dir.path("backup.zbd");
         std::fs::copy(&disk, &backup).unwrap();
         drop(HostedDisk::open_spec(&disk).unwrap());
-        let left = Mark::of(&disk).left;
+        let left = mark(&disk).left;
         std::fs::copy(&backup, &disk).unwrap();
         assert_eq!(is(&disk, &first), Match::Same, "as far as the driver knows");
-        assert_eq!(Mark::of(&disk).compare(&first, Some(&left), 0), Match::Older);
+        assert_eq!(mark(&disk).compare(&first, Some(&left), 0), Match::Older);
         let elsewhere = Left { place: left.place + 1, ..left };
-        assert_eq!(Mark::of(&disk).compare(&first, Some(&elsewhere), 0), Match::OtherPlace);
+        assert_eq!(mark(&disk).compare(&first, Some(&elsewhere), 0), Match::OtherPlace);
+    }
+
+    /// The devices of one disk are not each other, and not in each other's way.
+    #[test]
+    fn devices_of_one_disk_are_told_apart() {
+        let dir = Dir::new("parts");
+        let disk = dir.create("disk.zbd");
+        let all = [0..2, 2..4];
+        let of = |i: usize| Bases::look(&disk).mark(&disk, &all[i], &all);
+        let device = |i: usize| {
+            let (mark, more) = of(i).words();
+            DevInfo { mark, more, ..DevInfo::default() }
+        };
+        assert_eq!([0, 1].map(|i| of(0).compare(&device(i), None, 0)), [Match::Same, Match::Other]);
+        assert_eq!([0, 1].map(|i| of(1).compare(&device(i), None, 0)), [Match::Other, Match::Same]);
+        assert_eq!(is(&disk, &device(0)), Match::OtherLayers, "shown as one");
+        let fewer = Bases::look(&disk).mark(&disk, &(0..1), &[0..1, 1..4]);
+        assert_eq!(fewer.compare(&device(0), None, 0), Match::OtherLayers, "or otherwise");
     }
 
     /// A device of a version that kept 64 bits only: it is known, and not taken for sure.

@@ -6,6 +6,7 @@
 //! | `control.rs` | `/dev/ublk-control` |
 //! | `queue.rs` | the thread of a queue |
 //! | `linger.rs` | when such a thread looks for requests before it sleeps |
+//! | `counters.rs` | what a device has done |
 //! | `request.rs`, `params.rs` | requests and BIOs; what Linux is told of a disk |
 //! | `mark.rs` | by what a device is known again after its server has died |
 //! | `replay.rs` | requests that Linux sends again after a server has died |
@@ -24,6 +25,7 @@
 
 mod abi;
 mod control;
+mod counters;
 mod linger;
 mod mark;
 #[cfg(test)]
@@ -45,21 +47,24 @@ use crate::hosted::HostedDisk;
 use crate::lane::lock;
 use abi::DevInfo;
 use control::Control;
+pub use counters::UblkCounters;
 pub use mark::outlives_its_server;
-use mark::{Mark, Match, refusal, waits};
+use mark::{Bases, Mark, Match, refusal, waits};
 use queue::Shared;
-use record::Record;
+use record::{Record, Served};
 use replay::Replay;
-use request::Request;
+use request::Slice;
+pub use settle::settle;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use zoneplug_core::{Error, ErrorKind, Op, Status};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
 /// How long a dead server's device may take to be free, and a new one's files to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -86,6 +91,8 @@ pub struct UblkOptions {
     /// Take over a device whose disk was moved to another file since its server died, as to another file system. Only who moved it
     /// knows that it is no copy.
     pub moved: bool,
+    /// The zones that the device shows, which is one of [`slices`]; all of them if not given.
+    pub zones: Option<Range<u32>>,
 }
 
 impl Default for UblkOptions {
@@ -100,57 +107,21 @@ impl Default for UblkOptions {
             recovery: true,
             records: None,
             moved: false,
+            zones: None,
         }
     }
 }
 
-/// What a device has done since this process serves it.
-#[derive(Debug, Default)]
-struct Counters {
-    reads: AtomicU64,
-    read_bytes: AtomicU64,
-    writes: AtomicU64,
-    written_bytes: AtomicU64,
-    others: AtomicU64,
-    errors: AtomicU64,
-    replayed: AtomicU64,
-}
-
-impl Counters {
-    fn count(&self, r: &Request, status: Status) {
-        let add = |n: &AtomicU64, by: u64| n.fetch_add(by, Ordering::Relaxed);
-        match r.op {
-            _ if !status.is_ok() => add(&self.errors, 1),
-            Op::Read => {
-                add(&self.read_bytes, u64::from(r.bytes));
-                add(&self.reads, 1)
-            }
-            Op::Write | Op::ZoneAppend => {
-                add(&self.written_bytes, u64::from(r.bytes));
-                add(&self.writes, 1)
-            }
-            _ => add(&self.others, 1),
-        };
-    }
-}
-
-/// Counts of a served device.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct UblkCounters {
-    /// Reads that succeeded.
-    pub reads: u64,
-    /// Their bytes.
-    pub read_bytes: u64,
-    /// Writes and appends that succeeded.
-    pub writes: u64,
-    /// Their bytes.
-    pub written_bytes: u64,
-    /// Other requests that succeeded: flush, zone management, reports.
-    pub others: u64,
-    /// Requests that failed.
-    pub errors: u64,
-    /// Writes that the last server had done, wholly or in part, and appends that it had, before it died.
-    pub replayed: u64,
+/// The zones of each device that a disk has to be served as: Linux takes no more than 16,384 in one of ublk. The device mapper joins
+/// several to one (`linear`).
+///
+/// ```
+/// use zoneplug_core::zone::Geometry;
+/// let disk = Geometry::new(40_000, 0x800, 0x800).unwrap();
+/// assert_eq!(zoneplug_host::ublk::slices(&disk), [0..16_384, 16_384..32_768, 32_768..40_000]);
+/// ```
+pub fn slices(geometry: &Geometry) -> Vec<Range<u32>> {
+    params::slices(geometry)
 }
 
 /// The kernel's side: makes block devices.
@@ -175,14 +146,30 @@ impl Ublk {
         Ok(Ublk { control })
     }
 
-    /// The number of the device that a dead server of `spec` has left, if there is one; an error if there is one that must not be
-    /// taken over, because it waits for another copy of the disk or other layers. To be asked before the disk is opened for
+    /// The numbers of the devices that a dead server of `spec` has left, of one device for each of its [`slices`], with numbers from
+    /// `options.id` on; an error if there is one that must not be taken over, because it waits for another copy of the disk or other
+    /// layers. To be asked before the disk is opened for
     /// writing: each opening is counted in its file, and tells it from an older copy.
-    pub fn waiting(&self, spec: &str, options: &UblkOptions) -> Result<Option<u32>, Error> {
+    pub fn waiting(
+        &self,
+        spec: &str,
+        geometry: &Geometry,
+        options: &UblkOptions,
+    ) -> Result<Vec<u32>, Error> {
+        let mut found = Vec::new();
         if !outlives_its_server(spec) {
-            return Ok(None);
+            return Ok(found);
         }
-        Ok(self.abandoned(&Mark::of(spec), 0, options)?.map(|info| info.dev_id))
+        let bases = Bases::look(spec);
+        let parts = slices(geometry);
+        for (part, nth) in parts.iter().zip(0..) {
+            let options = UblkOptions { id: options.id.map(|id| id + nth), ..options.clone() };
+            let mark = bases.mark(spec, part, &parts);
+            // One that is served still is left to the disk's lock, and to `serve`.
+            let info = self.abandoned(&mark, 0, &options, Duration::ZERO)?;
+            found.extend(info.map(|info| info.dev_id));
+        }
+        Ok(found)
     }
 
     /// Serves `disk`, which was opened from `spec`: returns when the block device is there. `ended` is called from a thread of
@@ -198,13 +185,14 @@ impl Ublk {
     ) -> Result<UblkDisk, Error> {
         let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
         let append = limits.visible_append_sectors(g.zone_sectors());
-        let params = params::of(&g, &limits, append)?;
+        let (mark, shown) = what_is_shown(spec, &g, options);
+        let params = params::of(&g, shown.clone(), &limits, append)?;
         let outlives = outlives_its_server(spec);
         let recovery = options.recovery && outlives;
-        let mark = Mark::of(spec);
         let own = if limits.read_only { 0 } else { mark.files };
-        if outlives && let Some(info) = self.abandoned(&mark, own, options)? {
-            return self.take_over(disk, options, &params, (info, mark), ended);
+        if outlives && let Some(info) = self.abandoned(&mark, own, options, PATIENCE)? {
+            let served = Served { shown, left: mark.left };
+            return self.take_over(disk, options, &params, (info, served), ended);
         }
         let flags = abi::F_ZONED
             | abi::F_USER_COPY
@@ -225,8 +213,9 @@ impl Ublk {
         let kept = self.keeps((name, more), id);
         let started = kept.and_then(|()| self.control.set_params(id, &params)).and_then(|()| {
             let records = options.records.as_deref().filter(|_| recovery);
-            let record = Record::of_new(disk, records, &info, mark.left);
-            let disk = self.begin(disk, options, &params, info, (record, None), ended)?;
+            let served = Served { shown: shown.clone(), left: mark.left };
+            let record = Record::of_new(disk, records, &info, served);
+            let disk = self.begin(disk, options, &params, (info, shown), (record, None), ended)?;
             self.control.start(id)?;
             Ok(disk)
         });
@@ -251,14 +240,15 @@ impl Ublk {
     }
 
     /// The device that a dead server of what `mark` says has left, if there is one. `own`: how often this process has opened its
-    /// files.
+    /// files. `patience`: how long a device may take that has a server still.
     fn abandoned(
         &self,
         mark: &Mark,
         own: u64,
         options: &UblkOptions,
+        patience: Duration,
     ) -> Result<Option<DevInfo>, Error> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience;
         let mut against = None;
         for id in control::device_numbers() {
             while let Some(info) = self.control.info(id)? {
@@ -290,7 +280,7 @@ impl Ublk {
                     abi::S_DEV_LIVE if is == Match::Same && Instant::now() < end => {
                         std::thread::sleep(LOOK);
                     }
-                    abi::S_DEV_LIVE if is == Match::Same => {
+                    abi::S_DEV_LIVE if is == Match::Same && !patience.is_zero() => {
                         return Err(Error::new(
                             ErrorKind::Busy,
                             format!(
@@ -313,7 +303,7 @@ impl Ublk {
         disk: &HostedDisk,
         options: &UblkOptions,
         params: &abi::Params,
-        (info, mark): (DevInfo, Mark),
+        (info, served): (DevInfo, Served),
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
         let id = info.dev_id;
@@ -334,12 +324,14 @@ impl Ublk {
             std::thread::sleep(LOOK);
         }
         // From here on nothing of the last server is there any more.
-        let found = replay::find(disk)?;
+        let found = replay::find(disk, served.shown.clone())?;
         let records = options.records.as_deref();
-        let record = Record::of_last(disk, records, &info, &found, mark.left)?;
+        let shown = served.shown.clone();
+        let record = Record::of_last(disk, records, &info, &found, served)?;
         let most = u32::from(info.nr_hw_queues) * u32::from(info.queue_depth);
-        let replay = Replay::new(disk, &found, record.of_last_server(), most);
-        let device = self.begin(disk, options, &known, info, (record, Some(replay)), ended)?;
+        let replay = Replay::new(disk, shown.clone(), &found, record.of_last_server(), most);
+        let replay = (record, Some(replay));
+        let device = self.begin(disk, options, &known, (info, shown), replay, ended)?;
         match self.control.end_recovery(id) {
             Ok(()) => Ok(device),
             Err(e) => {
@@ -355,7 +347,7 @@ impl Ublk {
         disk: &HostedDisk,
         options: &UblkOptions,
         params: &abi::Params,
-        info: DevInfo,
+        (info, shown): (DevInfo, Range<u32>),
         (record, replay): (Record, Option<Replay>),
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
@@ -364,9 +356,10 @@ impl Ublk {
             char_dev: open_char_dev(info.dev_id)?,
             disk: disk.clone(),
             params: *params,
+            slice: slice(&disk.disk().geometry(), shown),
             depth: info.queue_depth,
             tags: options.tags.unwrap_or(info.queue_depth).min(info.queue_depth),
-            counters: Counters::default(),
+            counters: counters::Counters::default(),
             failure: Mutex::default(),
             replay,
             told: record.told,
@@ -417,6 +410,19 @@ impl Ublk {
         }
         self.control.delete(id)
     }
+}
+
+/// What is shown of a disk, and what it is known by.
+fn what_is_shown(spec: &str, g: &Geometry, options: &UblkOptions) -> (Mark, Range<u32>) {
+    let shown = options.zones.clone().unwrap_or(0..params::whole_zones(g));
+    (Bases::look(spec).mark(spec, &shown, &params::slices(g)), shown)
+}
+
+/// A device's zones as sectors.
+fn slice(g: &Geometry, shown: Range<u32>) -> Slice {
+    let start = g.zone_start(ZoneNo(shown.start)).0;
+    let all = shown == (0..params::whole_zones(g));
+    Slice { start, resets: (!all).then(|| params::resets(g, shown)) }
 }
 
 /// Opens `/dev/ublkcN`, which may take a moment to appear and to have its owner.
@@ -504,23 +510,13 @@ impl UblkDisk {
 
     /// What it has done.
     pub fn counters(&self) -> UblkCounters {
-        let Some(shared) = &self.shared else { return UblkCounters::default() };
-        let (c, get) = (&shared.counters, |n: &AtomicU64| n.load(Ordering::Relaxed));
-        UblkCounters {
-            reads: get(&c.reads),
-            read_bytes: get(&c.read_bytes),
-            writes: get(&c.writes),
-            written_bytes: get(&c.written_bytes),
-            others: get(&c.others),
-            errors: get(&c.errors),
-            replayed: get(&c.replayed),
-        }
+        self.shared.as_ref().map_or_else(UblkCounters::default, |s| s.counters.now())
     }
 
     /// Has Linux write what it holds for the device: mounted file systems, the page cache. Returns where it is mounted. To be
     /// called before [`UblkDisk::stop`], while it is served.
     pub fn settle(&self) -> Vec<PathBuf> {
-        settle::settle(&self.path())
+        settle(&self.path())
     }
 
     /// Removes the block device: what Linux has in flight is finished first. Nothing is flushed below; that is the disk's

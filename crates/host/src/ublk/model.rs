@@ -246,7 +246,7 @@ impl World {
         let told = Told::open(&self.place.record(), about, self.stamp, self.stamp + 1);
         self.told = told.unwrap();
         self.stamp += 1;
-        let found = find(&self.disk).unwrap();
+        let found = find(&self.disk, 0..ZONES as u32).unwrap();
         self.told.settle(&found);
         let shown = self.told.untold(&found);
         let is_shown = |a: &Append| {
@@ -264,7 +264,8 @@ impl World {
             let copies: &mut (u64, u64) = expected.entry((a.zone, a.content)).or_default();
             copies.0 += u64::from(is_shown(a).is_some());
         }
-        let replay = Replay::new(&self.disk, &found, Some(&self.told), u32::from(QUEUES));
+        let replay =
+            Replay::new(&self.disk, 0..ZONES as u32, &found, Some(&self.told), u32::from(QUEUES));
         let mut again = std::mem::take(&mut self.in_flight);
         while !again.is_empty() {
             let a = again.remove(order as usize % again.len());

@@ -1,8 +1,9 @@
 //! What the kernel is told of a disk (U2, U3, U5, U8), and why it cannot be told of some.
 
 use super::abi::{self, Params};
+use std::ops::Range;
 use zoneplug_core::zone::{Geometry, Limits, ZONE_RECORD_LEN};
-use zoneplug_core::{Error, ErrorKind, Sector};
+use zoneplug_core::{Error, ErrorKind, Sector, ZoneNo};
 
 /// Longest request that the kernel is offered.
 const USUAL_MAX_SECTORS: u32 = (1 << 20) >> 9;
@@ -10,6 +11,8 @@ const USUAL_MAX_SECTORS: u32 = (1 << 20) >> 9;
 /// buffer has more than 256 pages, the most that a BIO has, ends in a BUG of the kernel (block/bio.c, seen with 7.2) unless
 /// the pages happen to be neighbours.
 const MAX_REPORT_BYTES: u64 = 1 << 20;
+/// Most zones of a device, therefore.
+pub(super) const MAX_ZONES: u32 = (MAX_REPORT_BYTES / ZONE_RECORD_LEN as u64) as u32;
 /// Largest logical block: a page.
 const MAX_BLOCK_SECTORS: u32 = 4096 >> 9;
 
@@ -18,8 +21,36 @@ pub(super) fn whole_zones(g: &Geometry) -> u32 {
     (g.capacity().0 / u64::from(g.zone_sectors())) as u32
 }
 
-/// The parameters of a disk, or what stands against it. `append_sectors` is the longest append that a client sees.
-pub(super) fn of(g: &Geometry, limits: &Limits, append_sectors: u32) -> Result<Params, Error> {
+/// The zones of each device that a disk is shown as: one of all that the kernel can address, or several, each of as many as it
+/// takes of one device.
+pub(super) fn slices(g: &Geometry) -> Vec<Range<u32>> {
+    let whole = whole_zones(g);
+    let starts = (0..whole.max(1)).step_by(MAX_ZONES as usize);
+    starts.map(|first| first..whole.min(first.saturating_add(MAX_ZONES))).collect()
+}
+
+/// Ranges of sectors whose resets are the reset of all `zones`: the kernel leaves out conventional ones.
+pub(super) fn resets(g: &Geometry, zones: Range<u32>) -> Vec<(Sector, u32)> {
+    let most = u32::MAX / g.zone_sectors();
+    let mut ranges: Vec<Range<u32>> = Vec::new();
+    for zone in zones.filter(|z| !g.is_conventional(ZoneNo(*z))) {
+        match ranges.last_mut() {
+            Some(last) if last.end == zone && last.end - last.start < most => last.end += 1,
+            _ => ranges.push(zone..zone + 1),
+        }
+    }
+    let sectors =
+        |r: Range<u32>| (g.zone_start(ZoneNo(r.start)), (r.end - r.start) * g.zone_sectors());
+    ranges.into_iter().map(sectors).collect()
+}
+
+/// The parameters of some whole zones of a disk, or what stands against it. `append_sectors` is the longest append that a client sees.
+pub(super) fn of(
+    g: &Geometry,
+    shown: Range<u32>,
+    limits: &Limits,
+    append_sectors: u32,
+) -> Result<Params, Error> {
     let zone_sectors = g.zone_sectors();
     if !zone_sectors.is_power_of_two() {
         let bytes = Sector(u64::from(zone_sectors)).to_bytes();
@@ -39,10 +70,10 @@ pub(super) fn of(g: &Geometry, limits: &Limits, append_sectors: u32) -> Result<P
         )
         .hint("another disk; zoneplug info shows the write granularity"));
     }
-    let zones = whole_zones(g);
-    let conventional = g.nr_conventional();
+    let zones = shown.end.saturating_sub(shown.start);
+    let conventional = shown.filter(|z| g.is_conventional(ZoneNo(*z))).count() as u32;
     let capacity = u64::from(zones) * u64::from(zone_sectors);
-    if zones == 0 || (0..zones).all(|z| g.is_conventional(zoneplug_core::ZoneNo(z))) {
+    if zones == conventional {
         return Err(Error::new(ErrorKind::NotSupported, "no whole sequential zone")
             .hint("a disk with more zones; a shorter last one is not shown to Linux"));
     }
@@ -60,21 +91,17 @@ pub(super) fn of(g: &Geometry, limits: &Limits, append_sectors: u32) -> Result<P
     }
     let report_bytes = u64::from(zones) * ZONE_RECORD_LEN as u64;
     if report_bytes > MAX_REPORT_BYTES {
-        let most = MAX_REPORT_BYTES / ZONE_RECORD_LEN as u64;
         return Err(Error::new(
             ErrorKind::NotSupported,
-            format!("Linux takes ublk disks of up to {most} zones, and this one has {zones}"),
+            format!("Linux takes ublk disks of up to {MAX_ZONES} zones, and this one has {zones}"),
         )
-        .hint(
-            "a disk of larger zones, or of fewer; fio and zoneplug's own commands take any number",
-        ));
+        .hint("zoneplug serve shows it as several, each with some of the zones"));
     }
     let report_sectors = (report_bytes.next_multiple_of(4096) >> 9) as u32;
     let own = limits.transfer_sectors().min(USUAL_MAX_SECTORS) / block_sectors * block_sectors;
     let max_sectors = own.max(8).max(report_sectors);
     // O1: a limit that cannot be reached is none, and the driver refuses one above the number of zones.
-    let sequential = g.nr_zones() - conventional;
-    let limit = |n: u32| if n >= sequential.min(zones) { 0 } else { n };
+    let limit = |n: u32| if n >= zones - conventional { 0 } else { n };
     let attr = |on: bool, attr: u32| if on { attr } else { 0 };
     Ok(Params {
         attrs: attr(limits.read_only, abi::ATTR_READ_ONLY)
@@ -94,6 +121,9 @@ pub(super) fn of(g: &Geometry, limits: &Limits, append_sectors: u32) -> Result<P
 
 #[cfg(test)]
 mod tests {
+    // A list of ranges that has one is a list of ranges.
+    #![allow(clippy::single_range_in_vec_init)]
+
     use super::*;
 
     fn limits() -> Limits {
@@ -101,7 +131,7 @@ mod tests {
     }
 
     fn params(g: &Geometry, l: &Limits) -> Result<Params, Error> {
-        of(g, l, l.visible_append_sectors(g.zone_sectors()))
+        of(g, 0..whole_zones(g), l, l.visible_append_sectors(g.zone_sectors()))
     }
 
     #[test]
@@ -156,6 +186,39 @@ mod tests {
         }
         let e = params(&Geometry::new(16_385, 0x800, 0x800).unwrap(), &limits()).unwrap_err();
         assert!(e.to_string().contains("up to 16384 zones, and this one has 16385"), "{e}");
+    }
+
+    /// Issue 11, 8: a disk of more zones is several devices, which have each zone once.
+    #[test]
+    fn more_zones_are_several_devices() {
+        let g = |zones| Geometry::new(zones, 0x800, 0x800).unwrap();
+        assert_eq!(slices(&g(16_384)), [0..16_384]);
+        assert_eq!(slices(&g(16_385)), [0..16_384, 16_384..16_385]);
+        assert_eq!(slices(&g(16_385).with_last_zone(8, 8).unwrap()), [0..16_384], "a short one");
+        let large = g(120_000).with_conventional((0..100).map(ZoneNo)).unwrap();
+        let all = slices(&large);
+        assert_eq!((all.len(), all[0].clone(), all[7].clone()), (8, 0..16_384, 114_688..120_000));
+        let l = Limits { max_open_zones: 6000, ..limits() };
+        let p = |i: usize| of(&large, all[i].clone(), &l, 8).unwrap();
+        assert_eq!((p(0).dev_sectors, p(0).max_discard_sectors), (16_384 * 0x800, 0x800));
+        assert_eq!((p(1).dev_sectors, p(1).max_discard_sectors), (16_384 * 0x800, 0));
+        assert_eq!((p(7).dev_sectors, p(7).max_open_zones), (5_312 * 0x800, 0), "fewer than that");
+        assert_eq!(p(6).max_open_zones, 6000);
+        let none = of(&large.clone(), 0..100, &l, 8).unwrap_err();
+        assert!(none.to_string().contains("no whole sequential zone"), "{none}");
+    }
+
+    #[test]
+    fn a_reset_of_all_zones_of_a_part_is_of_ranges() {
+        let g = Geometry::new(40_000, 0x80000, 0x80000).unwrap();
+        let g = g.with_conventional([0, 1, 7].map(ZoneNo)).unwrap();
+        let at = |zone: u64| Sector(zone * 0x80000);
+        assert_eq!(resets(&g, 0..9), [(at(2), 5 * 0x80000), (at(8), 0x80000)]);
+        assert_eq!(resets(&g, 0..2), []);
+        // A length has 32 bits: 2 TiB.
+        let all = resets(&g, 16_384..32_768);
+        assert_eq!(all.iter().map(|r| u64::from(r.1)).sum::<u64>(), 16_384 * 0x80000);
+        assert_eq!((all[0], all.len()), ((at(16_384), 8191 * 0x80000), 3));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //!
 //! It never decides anything about zones: order, merging and recovery are the disk's.
 
-use super::Counters;
 use super::abi::{self, Params};
+use super::counters::Counters;
 use super::linger::{Linger, MOMENT};
 use super::replay::Replay;
-use super::request::Request;
+use super::request::{Request, Slice};
 use super::sys::{self, Descriptors, QueueRing, Way};
 use super::told::Told;
 use crate::client::{Client, TICK};
@@ -36,6 +36,8 @@ pub(super) struct Shared {
     pub(super) char_dev: File,
     pub(super) disk: HostedDisk,
     pub(super) params: Params,
+    /// The zones that the device shows.
+    pub(super) slice: Slice,
     /// Requests of a queue.
     pub(super) depth: u16,
     /// Commands of a queue at the device below.
@@ -109,6 +111,8 @@ impl<F: FnOnce()> Drop for Ended<F> {
 /// A request in the hands of this queue.
 struct Slot {
     request: Request,
+    /// Commands of it that have been sent to the disk: one, unless it is a reset of all zones of a part.
+    sent: usize,
     /// Kept from request to request.
     buf: Option<AlignedBuf>,
 }
@@ -211,6 +215,7 @@ impl Queue {
         if self.shared.told.is_some() {
             self.to_tell.push((at, request.len_sectors));
         }
+        let at = self.shared.slice.up(at);
         self.command(abi::COMMIT_AND_FETCH_REQ, tag, request.result(Status::Ok), at.0)
     }
 
@@ -270,11 +275,11 @@ impl Queue {
     /// Makes a BIO of a request.
     fn begin(&mut self, tag: u16) -> io::Result<()> {
         let request = match Request::of(self.descriptors.get(tag), &self.shared.params) {
-            Ok(request) => request,
+            Ok(request) => self.shared.slice.down(request),
             Err(errno) => return self.command(abi::COMMIT_AND_FETCH_REQ, tag, -errno, 0),
         };
         let old = self.slots[usize::from(tag)].take().and_then(|s| s.buf);
-        let mut slot = Slot { request, buf: old };
+        let mut slot = Slot { request, sent: 1, buf: old };
         if request.bytes > 0 {
             let fits = |b: &AlignedBuf| b.len() >= request.bytes;
             let buf = slot.buf.take().filter(fits);
@@ -307,6 +312,11 @@ impl Queue {
         if let Some(told) = &self.shared.told {
             told.begin(&request);
         }
+        let Some((op, sector, len_sectors)) = self.shared.slice.part(&request, 0) else {
+            // Nothing but conventional zones is shown, and nothing to reset.
+            self.slots[usize::from(tag)] = Some(slot);
+            return self.command(abi::COMMIT_AND_FETCH_REQ, tag, 0, 0);
+        };
         let mut bio = self.pool.get();
         let io = match &slot.buf {
             // SAFETY: the buffer goes into its slot below, which keeps it until the BIO has come back, and `finish` asks then
@@ -314,7 +324,7 @@ impl Queue {
             Some(buf) if request.bytes > 0 => unsafe { sys::lend(buf, request.bytes) },
             _ => IoBuf::empty(),
         };
-        bio.set(request.op, request.sector, request.len_sectors, io);
+        bio.set(op, sector, len_sectors, io);
         bio.flags = request.flags;
         bio.token = u64::from(tag);
         self.slots[usize::from(tag)] = Some(slot);
@@ -347,10 +357,23 @@ impl Queue {
             let Some(slot) = &mut self.slots[usize::from(tag)] else { continue };
             let request = slot.request;
             slot.buf = self.client.reclaim(&bio, slot.buf.take());
+            if status.is_ok()
+                && let Some((op, sector, len)) = self.shared.slice.part(&request, slot.sent)
+            {
+                slot.sent += 1;
+                let mut next = bio;
+                next.set(op, sector, len, IoBuf::empty());
+                next.token = u64::from(tag);
+                self.list.push_back(next);
+                continue;
+            }
             self.pool.put(bio);
             if request.wants_data() && status.is_ok() {
                 let at = abi::data_offset(self.number, tag);
                 let stored = slot.buf.as_mut().map(|buf| {
+                    if request.op == Op::ReportZones {
+                        self.shared.slice.up_zones(buf, request.bytes);
+                    }
                     sys::copy(&self.shared.char_dev, Way::Store, at, buf, request.bytes)
                 });
                 if !matches!(stored, Some(Ok(()))) {
@@ -368,7 +391,10 @@ impl Queue {
                 self.appended(tag, &request, landed)?;
                 continue;
             }
-            let append = if request.op == Op::ZoneAppend { request.sector.0 } else { 0 };
+            let append = match request.op {
+                Op::ZoneAppend => self.shared.slice.up(request.sector).0,
+                _ => 0,
+            };
             self.command(abi::COMMIT_AND_FETCH_REQ, tag, request.result(status), append)?;
         }
         Ok(any)

@@ -15,10 +15,17 @@ use super::told::{self, About, Found, HIDDEN, Told};
 use crate::hosted::HostedDisk;
 use std::fs::{File, FileTimes};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
+
+/// What a device shows: these zones of disks that are there.
+pub(super) struct Served {
+    pub(super) shown: Range<u32>,
+    pub(super) left: Left,
+}
 
 /// The record of a device.
 #[derive(Default)]
@@ -38,10 +45,10 @@ impl Record {
         disk: &HostedDisk,
         directory: Option<&Path>,
         info: &DevInfo,
-        left: Left,
+        served: Served,
     ) -> Record {
         let Some(directory) = directory else { return Record::default() };
-        Self::make_new(disk, directory, info, new_stamp(), left).unwrap_or_else(Record::none)
+        Self::make_new(disk, directory, info, new_stamp(), served).unwrap_or_else(Record::none)
     }
 
     fn make_new(
@@ -49,12 +56,12 @@ impl Record {
         directory: &Path,
         info: &DevInfo,
         me: u64,
-        left: Left,
+        served: Served,
     ) -> Result<Record, String> {
         place(directory)?;
-        let about = about(disk, info, left)?;
+        let about = about(disk, info, served)?;
         // What is in a zone by now is somebody's.
-        let found = replay::find(disk).map_err(|e| e.to_string())?;
+        let found = replay::find(disk, about.shown.clone()).map_err(|e| e.to_string())?;
         let g = about.geometry.clone();
         let hidden = (0..).zip(&found).map(|(zone, f)| {
             // Neither empty nor written: it died.
@@ -73,11 +80,11 @@ impl Record {
         directory: Option<&Path>,
         info: &DevInfo,
         found: &[Found],
-        left: Left,
+        served: Served,
     ) -> Result<Record, Error> {
         let me = new_stamp();
         let record = match directory {
-            Some(directory) => Self::take(disk, directory, info, found, (me, left)),
+            Some(directory) => Self::take(disk, directory, info, found, (me, served)),
             None => Ok(Record::default()),
         };
         // Whatever came of the record: another's is not the last server's any more.
@@ -108,10 +115,10 @@ impl Record {
         directory: &Path,
         info: &DevInfo,
         found: &[Found],
-        (me, left): (u64, Left),
+        (me, served): (u64, Served),
     ) -> Result<Record, String> {
         place(directory)?;
-        let (about, last) = (about(disk, info, left)?, stamp(info.dev_id)?);
+        let (about, last) = (about(disk, info, served)?, stamp(info.dev_id)?);
         let path = path(directory, info.dev_id);
         match Told::open(&path, about.clone(), last, me) {
             Ok(told) => {
@@ -167,7 +174,7 @@ fn place(directory: &Path) -> Result<(), String> {
 }
 
 /// What a record of this device is about.
-fn about(disk: &HostedDisk, info: &DevInfo, left: Left) -> Result<About, String> {
+fn about(disk: &HostedDisk, info: &DevInfo, served: Served) -> Result<About, String> {
     let failed = |e: io::Error| format!("the kernel does not say which device this is: {e}");
     Ok(About {
         dev_id: info.dev_id,
@@ -177,7 +184,8 @@ fn about(disk: &HostedDisk, info: &DevInfo, left: Left) -> Result<About, String>
         geometry: disk.disk().geometry(),
         queues: info.nr_hw_queues,
         depth: info.queue_depth,
-        left,
+        shown: served.shown,
+        left: served.left,
     })
 }
 

@@ -25,6 +25,7 @@ use super::told::{Found, Told};
 use super::untold::Untold;
 use crate::blocking::BlockingDisk;
 use crate::hosted::HostedDisk;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
@@ -34,20 +35,26 @@ use zoneplug_core::{Error, ErrorKind, Flags, Op, Sector, ZoneNo};
 #[derive(Debug)]
 pub(super) struct Replay {
     geometry: Geometry,
+    /// The zones that the device shows: a reset of all is of these.
+    shown: Range<u32>,
     /// Sectors of each zone that were written when this server started; 0 once its first write has come.
     written: Vec<AtomicU32>,
     untold: Untold,
 }
 
-/// How far the zones of `disk` are written.
-pub(super) fn find(disk: &HostedDisk) -> Result<Vec<Found>, Error> {
+/// How far the zones of `disk` are written: those that are shown. Of the others it says nothing.
+pub(super) fn find(disk: &HostedDisk, shown: Range<u32>) -> Result<Vec<Found>, Error> {
     let mut io = BlockingDisk::new(disk)?;
-    let zones = io.report(Sector(0), disk.disk().geometry().nr_zones()).map_err(|e| {
+    let g = disk.disk().geometry();
+    let start = g.zone_start(ZoneNo(shown.start));
+    let zones = io.report(start, shown.end - shown.start).map_err(|e| {
         Error::new(ErrorKind::Io, format!("the zones cannot be read: {e}"))
             .hint("zoneplug report shows what the disk says")
     })?;
-    let found = |z: &ZoneInfo| Found { written: written(z), empty: z.cond == Condition::Empty };
-    Ok(zones.iter().map(found).collect())
+    let of = |z: &ZoneInfo| Found { written: written(z), empty: z.cond == Condition::Empty };
+    let mut found = vec![Found { written: 0, empty: false }; g.nr_zones() as usize];
+    found[shown.start as usize..].iter_mut().zip(&zones).for_each(|(f, z)| *f = of(z));
+    Ok(found)
 }
 
 impl Replay {
@@ -55,6 +62,7 @@ impl Replay {
     /// requests that it can have had.
     pub(super) fn new(
         disk: &HostedDisk,
+        shown: Range<u32>,
         found: &[Found],
         told: Option<&Told>,
         most: u32,
@@ -66,7 +74,7 @@ impl Replay {
         let written = (0..).zip(found).map(|z| AtomicU32::new(of(z))).collect();
         let untold = told.map_or_else(Vec::new, |t| t.untold(found));
         let geometry = disk.disk().geometry();
-        Replay { untold: Untold::new(disk, untold, most), written, geometry }
+        Replay { untold: Untold::new(disk, untold, most), written, geometry, shown }
     }
 
     /// Where an append with the data `buf` is on the disk already, in space that nobody else has: it is this append's from now
@@ -96,8 +104,9 @@ impl Replay {
         disk: &HostedDisk,
     ) -> u32 {
         if r.op == Op::ZoneResetAll {
-            self.written.iter().for_each(|w| w.store(0, Ordering::Relaxed));
-            (0..self.written.len() as u32).for_each(|z| self.untold.forget(ZoneNo(z)));
+            let shown = self.shown.start as usize..self.shown.end as usize;
+            self.written[shown].iter().for_each(|w| w.store(0, Ordering::Relaxed));
+            self.shown.clone().for_each(|z| self.untold.forget(ZoneNo(z)));
             return 0;
         }
         if !r.op.is_write() || r.sector >= self.geometry.capacity() {
@@ -178,8 +187,12 @@ mod tests {
         disk
     }
 
+    fn all(disk: &HostedDisk) -> Range<u32> {
+        0..disk.disk().geometry().nr_zones()
+    }
+
     fn new(disk: &HostedDisk) -> Replay {
-        Replay::new(disk, &find(disk).unwrap(), None, 256)
+        Replay::new(disk, all(disk), &find(disk, all(disk)).unwrap(), None, 256)
     }
 
     fn ones(len: u32) -> AlignedBuf {
@@ -265,16 +278,17 @@ mod tests {
     fn a_zone_has_writes_that_were_done_or_appends() {
         use super::super::told::tests::{Place, about};
         let place = Place::new();
-        let (disk, found) = (disk(), find(&disk()).unwrap());
+        let disk = disk();
+        let found = find(&disk, all(&disk)).unwrap();
         let told = Told::create(&place.record(), about(4, 1), 1, [0; 4].into_iter()).unwrap();
         told.begin(&request(abi::OP_WRITE, 0x800, 8));
-        let replay = Replay::new(&disk, &found, Some(&told), 128);
+        let replay = Replay::new(&disk, all(&disk), &found, Some(&told), 128);
         let append = |zone| request(abi::OP_ZONE_APPEND, zone, 8);
         let appended = |zone| replay.append_before(&append(zone), Some(&ones(4096)), &disk);
         assert_eq!(write(&replay, &disk, 0x800, &ones(4096)), 8);
         assert_eq!(appended(0x800), None);
         assert_eq!(appended(0), Some(Sector(0)));
-        let replay = Replay::new(&disk, &found, Some(&told), 128);
+        let replay = Replay::new(&disk, all(&disk), &found, Some(&told), 128);
         assert_eq!(write(&replay, &disk, 8, &ones(4096)), 0, "it got only appends");
         let appended = replay.append_before(&append(0), Some(&ones(4096)), &disk);
         assert_eq!(appended, None, "and nothing is looked for after a write");
@@ -293,7 +307,8 @@ mod tests {
             let place = Place::new();
             let disk = disk();
             let told = Told::create(&place.record(), about(4, 1), 1, [0; 4].into_iter()).unwrap();
-            let replay = Replay::new(&disk, &find(&disk).unwrap(), Some(&told), 128);
+            let replay =
+                Replay::new(&disk, all(&disk), &find(&disk, all(&disk)).unwrap(), Some(&told), 128);
             replay.done_before(&request(op, 0, 8), None, &disk);
             let append = request(abi::OP_ZONE_APPEND, 0, 8);
             let found = replay.append_before(&append, Some(&ones(4096)), &disk);
@@ -313,10 +328,10 @@ mod tests {
         (0..ZONES).for_each(|z| {
             io.write(Sector(z * 0x800), ones(8 << 10)).unwrap();
         });
-        let found = find(&disk).unwrap();
-        let (all, none) = (0..ZONES, 0..0);
+        let found = find(&disk, all(&disk)).unwrap();
+        let (every, none) = (0..ZONES, 0..0);
         for (op, zone, len, changed) in [
-            (abi::OP_ZONE_RESET_ALL, 0, 0, all),
+            (abi::OP_ZONE_RESET_ALL, 0, 0, every),
             (abi::OP_ZONE_RESET, 0, 0, 0..1),
             (abi::OP_ZONE_RESET, 3, 0, 3..4),
             (abi::OP_ZONE_RESET, 4, 0, 4..5),
@@ -339,7 +354,7 @@ mod tests {
                 let hidden = [0; ZONES as usize].into_iter();
                 let told =
                     Told::create(&place.record(), about(ZONES as u32, 1), 1, hidden).unwrap();
-                let replay = Replay::new(&disk, &found, Some(&told), 128);
+                let replay = Replay::new(&disk, all(&disk), &found, Some(&told), 128);
                 change(&replay);
                 let append = request(abi::OP_ZONE_APPEND, z * 0x800, 8);
                 let is = replay.append_before(&append, Some(&ones(4096)), &disk).is_some();
@@ -349,6 +364,17 @@ mod tests {
                 let is = write(&replay, &disk, z * 0x800 + 8, &ones(4096)) == 8;
                 assert_eq!(is, !changed.contains(&z), "operation {op} on {zone}: writes of {z}");
             }
+        }
+    }
+
+    /// A device that shows some zones of a disk.
+    #[test]
+    fn a_reset_of_all_zones_is_of_those_that_are_shown() {
+        let disk = disk();
+        for (shown, there) in [(0..1, 0x800), (1..4, 0)] {
+            let replay = Replay::new(&disk, shown, &find(&disk, all(&disk)).unwrap(), None, 128);
+            replay.done_before(&request(abi::OP_ZONE_RESET_ALL, 0, 0), None, &disk);
+            assert_eq!(write(&replay, &disk, 0x800, &ones(1 << 20)), there);
         }
     }
 

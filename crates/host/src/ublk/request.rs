@@ -1,7 +1,8 @@
 //! A request of the kernel as a BIO, and the BIO's end as the answer (U4, U6). Plain values; no call is made here.
 
 use super::abi::{self, IoDesc, Params};
-use zoneplug_core::zone::ZONE_RECORD_LEN;
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{Flags, Op, Sector, Status};
 
 /// What is to be done for a request.
@@ -13,6 +14,61 @@ pub(super) struct Request {
     pub(super) flags: Flags,
     /// Bytes of its data.
     pub(super) bytes: u32,
+}
+
+/// Which zones of a disk a device shows, as sectors.
+#[derive(Debug, Default)]
+pub(super) struct Slice {
+    /// Where the first of them starts.
+    pub(super) start: u64,
+    /// What is reset for a reset of all of them: `None` where they are all of the disk.
+    pub(super) resets: Option<Vec<(Sector, u32)>>,
+}
+
+impl Slice {
+    /// The request of a device as one of the disk.
+    pub(super) fn down(&self, r: Request) -> Request {
+        match r.op {
+            Op::Flush | Op::ZoneResetAll => r,
+            _ => Request { sector: r.sector.plus(self.start), ..r },
+        }
+    }
+
+    /// A sector of the disk as one of the device.
+    pub(super) fn up(&self, sector: Sector) -> Sector {
+        Sector(sector.0.saturating_sub(self.start))
+    }
+
+    /// The same for the zones of a report.
+    pub(super) fn up_zones(&self, buf: &mut AlignedBuf, bytes: u32) {
+        if self.start == 0 {
+            return;
+        }
+        let mut record = [0; ZONE_RECORD_LEN];
+        for at in (0..bytes).step_by(ZONE_RECORD_LEN) {
+            buf.read(at, &mut record);
+            // A record without zones is the end of the report.
+            let Some(mut zone) = ZoneInfo::decode(&record).filter(|z| z.len_sectors > 0) else {
+                return;
+            };
+            zone.start = self.up(zone.start);
+            // Of a zone that has none it is no sector.
+            if zone.wp.0 != u64::MAX {
+                zone.wp = self.up(zone.wp);
+            }
+            buf.write(at, &zone.encode());
+        }
+    }
+
+    /// The nth command that a request is to the disk, for those that are several.
+    pub(super) fn part(&self, r: &Request, nth: usize) -> Option<(Op, Sector, u32)> {
+        match &self.resets {
+            Some(resets) if r.op == Op::ZoneResetAll => {
+                resets.get(nth).map(|(sector, len)| (Op::ZoneReset, *sector, *len))
+            }
+            _ => (nth == 0).then_some((r.op, r.sector, r.len_sectors)),
+        }
+    }
 }
 
 impl Request {
@@ -153,5 +209,54 @@ mod tests {
         assert_eq!(reset.result(Status::ZoneBusy), -libc::EIO);
         let report = of(abi::OP_REPORT_ZONES, 0, 3, false).unwrap();
         assert_eq!(report.result(Status::Ok), 1 << 25);
+    }
+
+    /// A device that shows some zones of a disk.
+    #[test]
+    fn a_part_of_a_disk_begins_at_0() {
+        let resets = vec![(Sector(0x10000), 0x8000), (Sector(0x20000), 0x8000)];
+        let slice = Slice { start: 0x10000, resets: Some(resets) };
+        let write = of(abi::OP_WRITE, 8, 16, false).unwrap();
+        assert_eq!(slice.down(write).sector, Sector(0x10008));
+        assert_eq!(slice.part(&slice.down(write), 0), Some((Op::Write, Sector(0x10008), 16)));
+        assert_eq!(slice.part(&slice.down(write), 1), None);
+        assert_eq!(slice.up(Sector(0x10018)), Sector(0x18));
+        let flush = of(abi::OP_FLUSH, 0, 0, false).unwrap();
+        assert_eq!(slice.down(flush), flush);
+        let all = slice.down(of(abi::OP_ZONE_RESET_ALL, 0, 0, false).unwrap());
+        assert_eq!(slice.part(&all, 0), Some((Op::ZoneReset, Sector(0x10000), 0x8000)));
+        assert_eq!(slice.part(&all, 1), Some((Op::ZoneReset, Sector(0x20000), 0x8000)));
+        assert_eq!(slice.part(&all, 2), None);
+        let whole = Slice::default();
+        assert_eq!(whole.part(&all, 0), Some((Op::ZoneResetAll, Sector(0), 0)));
+        assert_eq!(whole.part(&all, 1), None);
+    }
+
+    #[test]
+    fn zones_of_a_part_are_reported_from_0() {
+        use zoneplug_core::zone::{Condition, ZoneType};
+        let zone = |start, wp, zone_type, cond| ZoneInfo {
+            start: Sector(start),
+            len_sectors: 0x8000,
+            capacity_sectors: 0x6000,
+            wp: Sector(wp),
+            zone_type,
+            cond,
+        };
+        let open = |start, wp| zone(start, wp, ZoneType::SeqWriteRequired, Condition::ImpOpen);
+        let full = |start| zone(start, u64::MAX, ZoneType::SeqWriteRequired, Condition::Full);
+        let mut buf = AlignedBuf::zeroed(4096);
+        for (i, z) in [open(0x10000, 0x10100), full(0x18000)].iter().enumerate() {
+            buf.write(i as u32 * 64, &z.encode());
+        }
+        Slice { start: 0x10000, resets: None }.up_zones(&mut buf, 4096);
+        let read = |i: u32| {
+            let mut record = [0; 64];
+            buf.read(i * 64, &mut record);
+            record
+        };
+        assert_eq!(read(0), open(0, 0x100).encode());
+        assert_eq!(read(1), full(0x8000).encode());
+        assert_eq!(read(2), [0; 64]);
     }
 }

@@ -6,7 +6,11 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// Has file systems on `device` and its page cache written. Returns where it is mounted.
-pub(super) fn settle(device: &Path) -> Vec<PathBuf> {
+///
+/// ```
+/// assert!(zoneplug_host::ublk::settle(std::path::Path::new("/dev/mapper/none")).is_empty());
+/// ```
+pub fn settle(device: &Path) -> Vec<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mounts = mounts_of(&table, &device.to_string_lossy());
     for mount in &mounts {

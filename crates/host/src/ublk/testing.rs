@@ -62,7 +62,8 @@ impl Shape {
     fn about(&self) -> About {
         let Shape { geometry, queues, depth } = self.clone();
         let left = Left { place: 4, opened: 5, paths: "/a".to_owned() };
-        About { dev_id: 0, instance: 1, boot: 2, mark: 3, geometry, queues, depth, left }
+        let shown = 0..geometry.nr_zones();
+        About { dev_id: 0, instance: 1, boot: 2, mark: 3, geometry, shown, queues, depth, left }
     }
 }
 

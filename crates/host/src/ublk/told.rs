@@ -70,6 +70,8 @@ pub(super) struct About {
     /// Which disk with which layers.
     pub(super) mark: u64,
     pub(super) geometry: Geometry,
+    /// The zones that the device shows: a reset of all is of these. The mark says which.
+    pub(super) shown: Range<u32>,
     pub(super) queues: u16,
     pub(super) depth: u16,
     /// Where its disks are for the server that keeps it: not compared here.
@@ -378,7 +380,8 @@ impl Told {
 
     fn each_reset(&self, r: &Request, f: impl Fn(ZoneWord) -> ZoneWord + Copy) {
         if r.op == Op::ZoneResetAll {
-            self.zones().iter().for_each(|word| change(word, f));
+            let shown = self.about.shown.start as usize..self.about.shown.end as usize;
+            self.zones()[shown].iter().for_each(|word| change(word, f));
         } else if let Some(word) = self.zone(self.about.geometry.zone_of(r.sector).0) {
             change(word, f);
         }

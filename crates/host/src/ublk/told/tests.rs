@@ -39,6 +39,7 @@ pub(in super::super) fn about(zones: u32, queues: u16) -> About {
         boot: 1 << 100 | 3,
         mark: 5,
         geometry: Geometry::new(u64::from(zones), 0x800, 0x800).unwrap(),
+        shown: 0..zones,
         queues,
         depth: 1,
         left: Left { place: 8, opened: 9, paths: "/a b%/c".to_owned() },
@@ -346,4 +347,20 @@ fn what_was_served_is_noted() {
     let found = find(2).unwrap();
     assert_eq!((found.place, found.opened), (3, 10));
     assert!(found.paths.len() > 3000 && long.starts_with(&found.paths));
+}
+
+/// A device that shows some zones of a disk: a reset of all is of these, and says nothing of what other devices show.
+#[test]
+fn a_reset_of_all_zones_is_of_those_that_are_shown() {
+    let place = Place::new();
+    let part = About { shown: 1..3, ..about(4, 1) };
+    let told = Told::create(&place.record(), part, 1, [0; 4].into_iter()).unwrap();
+    for zone in 0..4 {
+        told.begin(&request(abi::OP_WRITE, zone * 0x800, 8));
+    }
+    let all = request(abi::OP_ZONE_RESET_ALL, 0, 0);
+    told.begin(&all);
+    told.end(&all, true);
+    let shows = |zone| told.only_appends(ZoneNo(zone));
+    assert_eq!([0, 1, 2, 3].map(shows), [false, true, true, false]);
 }

@@ -1,0 +1,122 @@
+//! Disks of more zones than Linux takes in one ublk device: the device mapper joins several to one (`linear`), by `dmsetup`. Writes
+//! the table, makes the device and removes it.
+
+use crate::failure::{Failure, Kind};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The devices of one disk, in the order of its zones, each with its sectors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Parts(pub(super) Vec<(PathBuf, u64)>);
+
+impl Parts {
+    /// The name of the device that joins them: `zoneplug-ublkb0`.
+    pub(super) fn name(&self) -> String {
+        let first = self.0.first().and_then(|(path, _)| path.file_name());
+        format!("zoneplug-{}", first.and_then(|n| n.to_str()).unwrap_or_default())
+    }
+
+    /// Of its devices, the first and the last.
+    pub(super) fn names(&self) -> String {
+        let name = |p: Option<&(PathBuf, u64)>| p.map(|(p, _)| p.display().to_string());
+        let [first, last] = [self.0.first(), self.0.last()].map(|p| name(p).unwrap_or_default());
+        format!("{first} to {last}")
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        Path::new("/dev/mapper").join(self.name())
+    }
+
+    /// A line for each: `0 33554432 linear /dev/ublkb0 0`.
+    pub(super) fn table(&self) -> String {
+        let (mut at, mut table) = (0, String::new());
+        for (path, sectors) in &self.0 {
+            table += &format!("{at} {sectors} linear {} 0\n", path.display());
+            at += sectors;
+        }
+        table
+    }
+
+    /// What joins them, for a shell.
+    pub(super) fn command(&self) -> String {
+        format!("dmsetup create {} <<'END'\n{}END", self.name(), self.table())
+    }
+
+    /// Joins them. One that is there is of the last server, whose devices these are: file systems on it go on.
+    pub(super) fn join(&self) -> Result<Joined, Failure> {
+        let name = self.name();
+        if dmsetup(&["info", &name], "").is_err() {
+            dmsetup(&["create", &name], &self.table())?;
+        }
+        // A word removes it; the end of a server that says none, because it was killed, does not.
+        let script = "trap '' TERM INT HUP; read -r _ && exec dmsetup remove --deferred \"$0\"";
+        let mut remover = Command::new("sh");
+        let remover = remover.args(["-c", script, &name]).stdin(Stdio::piped());
+        let remover = remover.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        match remover {
+            Ok(remover) => Ok(Joined { path: self.path(), remover }),
+            Err(e) => Err(Failure::io(format!("sh: {e}")).hint("without --join")),
+        }
+    }
+}
+
+/// Devices that are joined, and who removes what joins them: a process of its own, because this one may start none once it serves.
+pub(super) struct Joined {
+    pub(super) path: PathBuf,
+    remover: Child,
+}
+
+impl Joined {
+    /// Removes what joins them, now or when nobody has it any more.
+    pub(super) fn part(mut self) -> Result<(), Failure> {
+        if let Some(mut stdin) = self.remover.stdin.take() {
+            // If it is gone, its status says so.
+            let _ = stdin.write_all(b"\n");
+        }
+        match self.remover.wait() {
+            Ok(status) if status.success() => Ok(()),
+            _ => {
+                let what = format!("{} is not removed", self.path.display());
+                Err(Failure::new(Kind::Device, what).hint("dmsetup remove, and its name"))
+            }
+        }
+    }
+}
+
+/// Runs it with that on its standard input.
+fn dmsetup(args: &[&str], input: &str) -> Result<(), Failure> {
+    let failed = |what: &str| {
+        Failure::new(Kind::Device, format!("dmsetup {}: {what}", args.join(" ")))
+            .hint("the package dmsetup, and modprobe dm_mod; or without --join, and the table that is printed then")
+    };
+    let piped = |c: &mut Command| {
+        c.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()
+    };
+    let mut child = piped(&mut Command::new("dmsetup")).map_err(|e| failed(&e.to_string()))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // If it does not read, its status says why.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|e| failed(&e.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(failed(said.lines().next().unwrap_or("it failed, and does not say why")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_the_parts_end_to_end() {
+        let parts = [("/dev/ublkb3", 800), ("/dev/ublkb4", 200)];
+        let parts = Parts(parts.map(|(p, n)| (PathBuf::from(p), n)).to_vec());
+        assert_eq!(parts.path(), Path::new("/dev/mapper/zoneplug-ublkb3"));
+        let table = "0 800 linear /dev/ublkb3 0\n800 200 linear /dev/ublkb4 0\n";
+        assert_eq!(parts.table(), table);
+        assert_eq!(parts.command(), format!("dmsetup create zoneplug-ublkb3 <<'END'\n{table}END"));
+    }
+}
