@@ -16,6 +16,8 @@ const ZONE_BLOCKS: u64 = 256;
 const SHIFT: u8 = 12;
 
 fn put(b: &mut [u8], at: usize, v: u64, n: usize) {
+    // A report may have been cut short.
+    let at = at.min(b.len());
     let end = (at + n).min(b.len());
     b[at..end].copy_from_slice(&v.to_le_bytes()[..end - at]);
 }
