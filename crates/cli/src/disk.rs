@@ -1,8 +1,8 @@
 //! From a specification to a device and the way to open it.
 
 use crate::confirm::Yes;
-use crate::plain::plain;
 use crate::failure::{Failure, Kind};
+use crate::plain::plain;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
