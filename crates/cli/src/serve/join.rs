@@ -49,6 +49,15 @@ impl Parts {
         if dmsetup(&["info", &name], "").is_err() {
             dmsetup(&["create", &name], &self.table())?;
         }
+        // Where no udev makes it, dmsetup does, which needs a capability that a server gives up. The kernel has made the device itself.
+        if !self.path().exists() {
+            let columns = ["info", "-c", "--noheadings", "-o", "blkdevname", &name];
+            let node = Path::new("..").join(dmsetup(&columns, "")?.trim());
+            std::os::unix::fs::symlink(&node, self.path()).map_err(|e| {
+                let what = format!("{} cannot be made: {e}", self.path().display());
+                Failure::io(what).hint("without --join, and the table that is printed then")
+            })?;
+        }
         // A word removes it; the end of a server that says none, because it was killed, does not.
         let script = "trap '' TERM INT HUP; read -r _ && exec dmsetup remove --deferred \"$0\"";
         let mut remover = Command::new("sh");
@@ -84,14 +93,14 @@ impl Joined {
     }
 }
 
-/// Runs it with that on its standard input.
-fn dmsetup(args: &[&str], input: &str) -> Result<(), Failure> {
+/// Runs it with that on its standard input, and returns what it says.
+fn dmsetup(args: &[&str], input: &str) -> Result<String, Failure> {
     let failed = |what: &str| {
         Failure::new(Kind::Device, format!("dmsetup {}: {what}", args.join(" ")))
             .hint("the package dmsetup, and modprobe dm_mod; or without --join, and the table that is printed then")
     };
     let piped = |c: &mut Command| {
-        c.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()
+        c.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
     };
     let mut child = piped(&mut Command::new("dmsetup")).map_err(|e| failed(&e.to_string()))?;
     if let Some(mut stdin) = child.stdin.take() {
@@ -100,7 +109,7 @@ fn dmsetup(args: &[&str], input: &str) -> Result<(), Failure> {
     }
     let output = child.wait_with_output().map_err(|e| failed(&e.to_string()))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(failed(said.lines().next().unwrap_or("it failed, and does not say why")))
