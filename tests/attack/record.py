@@ -67,7 +67,9 @@ def frames(data):
         if f[0] == b"ZPAT":
             long = f[9] if what == "W" else 0
         end = at + FRAME.size + long
-        if f[0] != b"ZPAT" or end > len(data) or data[end:end + 4] not in (b"ZPAT", b""):
+        # Data that end where another frame begins may be the frames of the next process, behind a frame that was cut short.
+        torn = end > len(data) or data[end:end + 4] not in (b"ZPAT", b"") or data.find(b"ZPAT", at + FRAME.size, end) >= 0
+        if f[0] != b"ZPAT" or torn:
             at = data.find(b"ZPAT", at + 1)
             if at < 0:
                 return

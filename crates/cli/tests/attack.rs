@@ -42,6 +42,16 @@ fn attack(test: &str, kind: &str, number: u32, more: &[&str]) {
     println!("{said}");
 }
 
+/// The verifier believes its record, which a kill may cut short anywhere.
+#[test]
+fn the_record_is_read_as_it_was_written() {
+    let test = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/attack/test_record.py");
+    match Command::new("python3").args(["-B", test]).output() {
+        Err(e) => eprintln!("not run: python3: {e}"),
+        Ok(out) => assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr)),
+    }
+}
+
 #[test]
 fn kills_lose_nothing() {
     attack("kills_lose_nothing", "kills", 24, &[]);
