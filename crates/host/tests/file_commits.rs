@@ -7,6 +7,7 @@ use zoneplug_core::zone::Condition;
 use zoneplug_core::{
     Bio, Command, Commands, Device, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
 };
+use zoneplug_host::file::Storage;
 use zoneplug_host::file::testing::{CutStorage, Left};
 use zoneplug_host::file::{Access, CreateOptions, FileDisk};
 
@@ -129,6 +130,26 @@ fn a_write_after_a_reset_of_an_opened_zone_survives_a_kill() {
     let mut after = d.killed();
     assert_eq!(after.zone(5), (Condition::Closed, 1, [1, 0, 0, 0]));
     assert_eq!(after.zone(6), (Condition::Closed, 1, [2, 0, 0, 0]));
+}
+
+/// A writer of a version before the holes counted left holes for the zeroes that it wrote.
+#[test]
+fn zeroes_that_an_older_version_wrote_are_no_end_of_a_zone() {
+    let mut d = Open::made();
+    assert_eq!(
+        (d.write(2, 0, 1), d.write(2, 1, 0), d.write(2, 2, 3)),
+        (Status::Ok, Status::Ok, Status::Ok)
+    );
+    let old = d.left();
+    let p = old.places();
+    old.punch(p.data + 2 * p.stride + 4096, 4096).unwrap();
+    // It knew bytes 8 to 39 of a session.
+    old.damage(p.session + 40, &[0; 472]);
+    old.seal(p.session);
+    let mut now = Open::new(old);
+    assert_eq!(now.zone(2), (Condition::Closed, 3, [1, 0, 3, 0]));
+    assert_eq!(now.flush(), Status::Ok);
+    assert_eq!(now.cut().zone(2), (Condition::Closed, 3, [1, 0, 3, 0]));
 }
 
 /// Flushed data is there after a reset, finish or reset of all zones that could not be made durable.

@@ -212,7 +212,9 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
             {
                 // What could not be written back is a hole, once memory has forgotten it.
                 let at = |sectors| layout.data(n as u32, sectors);
-                let hole = storage.next_hole(at(r.wp)).filter(|hole| *hole < at(note.wp));
+                // A program that does not count openings wrote zeroes as holes.
+                let first = if session.opened == 0 { None } else { storage.next_hole(at(r.wp)) };
+                let hole = first.filter(|hole| *hole < at(note.wp));
                 let there = |hole: u64| (hole.saturating_sub(at(0)) >> 9) as u32 / unit * unit;
                 let wp = hole.map_or(note.wp, |hole| there(hole).max(r.wp));
                 if wp < note.wp {
