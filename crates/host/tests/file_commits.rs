@@ -290,6 +290,28 @@ fn a_session_is_durable_before_anything_of_it() {
     }
 }
 
+/// A reset's sync fails and loses everything, and its process is killed in it. The reset is seen in memory, so nothing of the
+/// zone is written again by the next opening before it hears from the medium that there was none.
+#[test]
+fn data_that_a_lost_reset_hid_is_written_again() {
+    for seed in 0..40 {
+        let mut d = Open::made();
+        assert_eq!((d.write(2, 0, 1), d.flush()), (Status::Ok, Status::Ok));
+        assert_eq!((d.write(2, 1, 2), d.write(2, 2, 3)), (Status::Ok, Status::Ok));
+        d.storage.fail_some_syncs(0, 1, seed);
+        assert_eq!(d.manage(Op::ZoneReset, 2), Status::Io);
+        let next = d.storage.after_kill(d.storage.first_failure().unwrap() + 1);
+        let mut now = Open::new(next);
+        let shown = now.zone(2);
+        let whole = (Condition::Closed, 3, [1, 2, 3, 0]);
+        assert!(shown == whole || shown == EMPTY, "seed {seed}: {shown:?}");
+        assert_eq!(now.flush(), Status::Ok);
+        now.storage.evict(0);
+        assert_eq!(now.zone(2), shown, "seed {seed}: evicted");
+        assert_eq!(now.cut().zone(2), shown, "seed {seed}: a power cut");
+    }
+}
+
 /// Space that is kept has old data, which is no hole: here only the error tells what was lost.
 #[test]
 fn old_data_is_not_shown_for_what_was_lost() {

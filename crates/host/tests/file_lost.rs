@@ -203,3 +203,37 @@ fn what_never_reached_the_medium_is_never_shown() {
         assert!(!flushes || found.problems > 0, "{what}: the check finds nothing");
     }
 }
+
+/// Blocks of which the file system has nothing, and memory has forgotten them. Opening reads the ones before, and what the
+/// kernel reads ahead then is memory, which is no hole on ext4 and XFS.
+#[test]
+fn what_is_read_ahead_is_not_data() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("zoneplug-ahead-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (path, left) = (dir.join("disk.zbd"), dir.join("left.zbd"));
+    let options =
+        CreateOptions { zones: Some(4), zone_size: Some(1 << 20), ..CreateOptions::default() };
+    create(&path, &options, false).unwrap();
+    let disk = FileDisk::open(&path, Access::ReadWrite).unwrap();
+    write(&disk, 0, KEPT);
+    assert_eq!(flush(&disk), Status::Ok);
+    write(&disk, KEPT, 24);
+    // What a kill leaves, without the last blocks: space was found for them, and nothing was written there.
+    std::fs::copy(&path, &left).unwrap();
+    let (file, from) = (left.display(), (2 << 20) + u64::from(KEPT) * 4096);
+    let at = from + 8 * 4096;
+    let made = sh(&format!(
+        "stat -f -c %T {file} | grep -q -e ext -e xfs && fallocate -p -o {at} -l 65536 {file} && \
+         fallocate -n -o {at} -l 65536 {file} && dd of={file} oflag=nocache conv=notrunc,fdatasync count=0 && \
+         dd if={file} of=/dev/null iflag=skip_bytes skip={from} bs=24576 count=1"
+    ));
+    if made {
+        let disk = FileDisk::open(&left, Access::ReadWrite).unwrap();
+        assert_eq!(look(&disk), (KEPT + 8, 0), "{:?}", disk.notices());
+    } else {
+        println!("skipped: neither ext4 nor XFS, or no fallocate");
+    }
+    drop(disk);
+    std::fs::remove_dir_all(&dir).unwrap();
+}

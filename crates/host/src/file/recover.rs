@@ -30,16 +30,40 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zo
         void(storage, zones.session, failure).map_err(|e| unsettled(what, e))?;
         return medium(storage, head, zones.session).map_err(failed);
     }
-    if zones.process_died(storage.boot_id()) {
-        // An error changes nothing: the next opening tries again.
-        write_again(storage, head, &zones).map_err(failed)?;
+    let mut zones = zones;
+    for _ in 0..TRIES {
+        if zones.process_died(storage.boot_id()) {
+            // An error changes nothing: the next opening tries again.
+            write_again(storage, head, &zones).map_err(failed)?;
+        }
+        if let Err(e) = storage.sync() {
+            // The kernel says so once. The next opening would hear nothing and believe the notes.
+            let _ = void(storage, zones.session, errno(&e));
+            return Err(unsettled(what, e));
+        }
+        let mut now = medium(storage, head, None).map_err(failed)?;
+        stay_short(&zones, &mut now);
+        if now.table == zones.table && now.live == zones.live {
+            return Ok(now);
+        }
+        // Memory had a table that is not on the medium, such as one without the data of a zone that was being reset. So
+        // not all that counts was written again.
+        zones = now;
     }
-    if let Err(e) = storage.sync() {
-        // The kernel says so once. The next opening would hear nothing and believe the notes.
-        let _ = void(storage, zones.session, errno(&e));
-        return Err(unsettled(what, e));
+    Err(unsettled(what, io::Error::other("it is never the same twice")))
+}
+
+/// What was a hole before anything was read is one, although what a read left in memory is none.
+fn stay_short(before: &Zones, now: &mut Zones) {
+    for &n in &before.short {
+        let (was, is) = (before.live[n as usize], &mut now.live[n as usize]);
+        if was.generation == is.generation && is.wp > was.wp {
+            (is.wp, is.cond) = (was.wp, was.cond);
+            if !now.short.contains(&n) {
+                now.short.push(n);
+            }
+        }
     }
-    medium(storage, head, None).map_err(failed)
 }
 
 /// The error for what cannot be made durable.

@@ -247,7 +247,11 @@ fn boot_id() -> Option<[u8; 16]> {
 
 impl Storage for FileStorage {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.meta.read_exact_at(buf, at)
+        // What is read ahead is in memory, where `next_hole` takes it for data.
+        sys::read_ahead(&self.meta, false);
+        let read = self.meta.read_exact_at(buf, at);
+        sys::read_ahead(&self.meta, true);
+        read
     }
 
     fn write_at(&self, at: u64, buf: &[u8]) -> io::Result<()> {
@@ -275,7 +279,10 @@ impl Storage for FileStorage {
             // Memory is the medium.
             return Ok(0);
         }
-        match sys::read_cached(&self.meta, at, buf) {
+        sys::read_ahead(&self.meta, false);
+        let read = sys::read_cached(&self.meta, at, buf);
+        sys::read_ahead(&self.meta, true);
+        match read {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
             // It cannot be told, so all is taken to be there.
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => self.meta.read_at(buf, at),
