@@ -367,6 +367,33 @@ fn a_repair_makes_durable_what_it_builds_on() {
     }
 }
 
+/// The sync of a new UUID is the first that hears that writing back failed, and the last that does.
+#[test]
+fn a_new_uuid_keeps_what_was_lost_from_being_shown() {
+    for seed in 0..40 {
+        let mut d = Open::made();
+        assert_eq!(
+            (d.write(2, 0, 1), d.flush(), d.write(2, 1, 8)),
+            (Status::Ok, Status::Ok, Status::Ok)
+        );
+        // The power cut leaves the second block on the medium, past the write pointer.
+        let mut d = Open::new(d.storage.after_cut(d.storage.moments(), &mut || Left::All));
+        assert_eq!(d.zone(2), (Condition::Closed, 1, [1, 0, 0, 0]));
+        assert_eq!(d.write(2, 1, 2), Status::Ok);
+        d.storage.fail_writing_back(seed);
+        let copy = d.left();
+        copy.new_uuid().unwrap_err();
+        copy.evict(0);
+        assert!(copy.check(false).unwrap().problems > 0, "seed {seed}");
+        let mut now = Open::new(copy);
+        let shown = now.zone(2);
+        assert!(
+            shown == (Condition::Closed, 1, [1, 0, 0, 0]) || shown.2 == [1, 2, 0, 0],
+            "seed {seed}: {shown:?}"
+        );
+    }
+}
+
 /// A copy with a UUID of its own has all that the original has, and a power cut in the middle costs nothing.
 #[test]
 fn a_new_uuid_keeps_everything_else() {

@@ -111,9 +111,12 @@ pub fn new_uuid(path: &Path) -> Result<Identity, Error> {
 /// Gives the disk in a storage a UUID of its own.
 pub(super) fn new_uuid_in(storage: &dyn Storage, what: &str) -> Result<Identity, Error> {
     let head = load::head(storage, what)?;
-    let failed = |e| io_error(format!("cannot write the UUID of {what}"), e);
-    let sup = create::renew(storage, &head).map_err(failed)?;
-    let zones = load::zones(storage, &head).map_err(failed)?;
+    // Its syncs would hear what the next opening has to know.
+    let zones = recover::zones(storage, &head, what)?;
+    let sup = create::renew(storage, &head).map_err(|e| {
+        let _ = recover::void(storage, zones.session, recover::errno(&e));
+        io_error(format!("cannot write the UUID of {what}"), e)
+    })?;
     Ok(sup.identity(zones.session.map_or(0, |s| s.opened)))
 }
 
