@@ -312,6 +312,33 @@ fn data_that_a_lost_reset_hid_is_written_again() {
     }
 }
 
+/// A thread panics in a commit. What it took to make durable is in no table, so the end of the disk must not say that it is.
+#[test]
+fn a_panic_in_a_commit_closes_no_session() {
+    let storage = CutStorage::create(&options()).unwrap();
+    let disk = storage.open_with_threads().unwrap();
+    let queue = disk.open_queue(1, Waker::noop().clone()).unwrap();
+    let mut d = Open { storage: storage.clone(), disk, queue };
+    let wait = |d: &mut Open, c: Box<Command>| {
+        let (mut list, mut done) = (Commands::from([c]), Commands::new());
+        d.queue.submit(Nanos(0), &mut list);
+        while done.is_empty() {
+            d.queue.poll(Nanos(0), &mut done);
+        }
+        done[0].status
+    };
+    let buf = IoBuf::leaked(4096);
+    buf.copy_from(0, &[7; 4096]);
+    let at = d.disk.geometry().zone_start(ZoneNo(2));
+    assert_eq!(wait(&mut d, Command::of(Bio::with_buf(Op::Write, at, 8, buf))), Status::Ok);
+    storage.panic_in_sync();
+    let flush = || wait(&mut d, Command::without_data(Op::Flush, Sector(0), 0));
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(flush)).unwrap_err();
+    drop(d);
+    let mut now = Open::new(storage.after_kill(storage.moments()));
+    assert_eq!(now.zone(2), (Condition::Closed, 1, [7, 0, 0, 0]));
+}
+
 /// Space that is kept has old data, which is no hole: here only the error tells what was lost.
 #[test]
 fn old_data_is_not_shown_for_what_was_lost() {

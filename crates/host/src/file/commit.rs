@@ -152,7 +152,10 @@ impl Core {
         let mut table = lock(&self.table);
         let (plan, failed) = {
             let mut s = self.state();
-            s.committing = true;
+            if std::mem::replace(&mut s.committing, true) && s.failed.is_none() {
+                // One before panicked, and what it was to make durable is known to nobody. The notes still have it.
+                s.failed = Some(Status::Io);
+            }
             (Plan::new(&mut s, wants), s.failed)
         };
         let done = failed.map_or_else(|| self.carry_out(&mut table, &plan), Err);

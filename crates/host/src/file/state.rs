@@ -82,7 +82,8 @@ pub(super) struct Core {
     pub(super) table: Mutex<Table>,
 }
 
-/// A panic elsewhere cannot leave these half changed, so a poisoned lock is as good as any.
+/// A panic elsewhere cannot leave these half changed, so a poisoned lock is as good as any. A commit that panicked is told by
+/// `committing`.
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }

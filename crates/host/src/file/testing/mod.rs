@@ -49,6 +49,8 @@ struct Inner {
     len: u64,
     /// There is no number of the life of the system.
     no_boot_id: bool,
+    /// The next sync panics.
+    panics: bool,
 }
 
 impl Inner {
@@ -192,6 +194,11 @@ impl CutStorage {
     /// The moment at which writing back failed first since the log began.
     pub fn first_failure(&self) -> Option<usize> {
         self.lock().log.iter().position(|e| matches!(e, Event::Failed { .. }))
+    }
+
+    /// The next sync panics, as a bug would.
+    pub fn panic_in_sync(&self) {
+        self.lock().panics = true;
     }
 
     /// From now on lives of the system cannot be told apart.
@@ -343,6 +350,7 @@ impl Storage for CutStorage {
 
     fn sync(&self) -> io::Result<()> {
         let mut s = self.lock();
+        assert!(!std::mem::take(&mut s.panics), "a sync that panics");
         let failed = || io::Error::other("a sync that fails");
         if let Some(f) = &mut s.failing {
             if f.after > 0 {
