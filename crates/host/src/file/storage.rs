@@ -241,7 +241,8 @@ fn boot_id() -> Option<[u8; 16]> {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
         let n = u128::from_str_radix(&hex, 16).ok()?;
-        Some(n.to_be_bytes())
+        // Zeroes say in a session that no note of it counts.
+        (n != 0).then(|| n.to_be_bytes())
     })
 }
 
