@@ -152,7 +152,8 @@ impl Client {
             if let Some(fd) = self.arm_fd(&Waker::from(alarm.clone())) {
                 // Once more, after arming: what finished before is seen here, what finishes later wakes.
                 self.poll(done);
-                if done.len() - before < min {
+                // With nothing outstanding nothing would wake it.
+                if done.len() - before < min && self.outstanding() > 0 {
                     // The descriptor tells of what was at the device when it was asked for. The poll above, or somebody
                     // else who runs this lane, may have begun something that it does not tell of (a commit, the next
                     // command of a device that panics), so nobody sleeps on it alone for long.
