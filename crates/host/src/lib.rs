@@ -10,6 +10,7 @@ pub mod blocking;
 pub mod client;
 mod clock;
 mod crypt;
+mod cuts;
 mod drive;
 pub mod file;
 pub mod hosted;

@@ -1,6 +1,7 @@
 //! From a specification to a disk: the device, and the attributes that the layer takes from the same text.
 
 use crate::crypt::CryptDisk;
+use crate::cuts::{How, Opened};
 use crate::drive::is_drive;
 use crate::file::{Access, FileDisk, Io};
 use crate::outside::{is_foreign, read_regular};
@@ -148,14 +149,20 @@ pub(crate) enum Purpose {
 
 /// Opens the durable disk at the path that a specification names, with the keys `read-only=0|1`,
 /// `io=auto|ring|threads` and `direct=0|1`.
-fn open_file(spec: &mut Spec, purpose: Purpose) -> Result<Arc<FileDisk>, Error> {
+fn open_file(
+    spec: &mut Spec,
+    purpose: Purpose,
+    opened: &mut Opened,
+) -> Result<Arc<dyn Device>, Error> {
     let read_only = spec.take_flag("read-only")?.unwrap_or(purpose == Purpose::Look);
     let ways = [Io::Auto, Io::Ring, Io::Threads];
     let io = spec.take_choice("io", &["auto", "ring", "threads"])?.map_or(Io::Auto, |i| ways[i]);
     let direct = spec.take_flag("direct")?.unwrap_or(true);
     spec.finish()?;
     let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-    FileDisk::open_with(Path::new(spec.kind()), access, io, direct)
+    let path = Path::new(spec.kind());
+    let open = || FileDisk::open_with(path, access, io, direct);
+    opened.file(path, How { read_only, io, direct }, open)
 }
 
 /// A disk with the times of a drive: `sim-smr30`, or `sim,profile=FILE`. The keys of a profile are its options
@@ -234,7 +241,12 @@ fn inject(device: Arc<dyn Device>, plan: Option<FaultPlan>) -> Result<Arc<dyn De
 }
 
 /// Puts the layer that `text` describes on what `rest` names. The disk's attributes are those of the last device.
-fn put_on(text: &str, rest: &str, purpose: Purpose, depth: usize) -> Result<DiskSpec, Error> {
+fn put_on(
+    (text, rest): (&str, &str),
+    purpose: Purpose,
+    depth: usize,
+    opened: &mut Opened,
+) -> Result<DiskSpec, Error> {
     let mut spec = Spec::parse(text)?;
     let fault = take_fault(&mut spec)?;
     let (others, last) = match rest.rsplit_once(JOINER) {
@@ -247,7 +259,7 @@ fn put_on(text: &str, rest: &str, purpose: Purpose, depth: usize) -> Result<Disk
     // Whoever is above does not see what is found on a drive below these, and so cannot know it.
     let hides = spec.kind() == "crypt" || first.is_some_and(|n| n > 0);
     let purpose = if hides && purpose == Purpose::Serve { Purpose::Change } else { purpose };
-    let mut below = DiskSpec::open(last, purpose, depth + 1)?;
+    let mut below = DiskSpec::open(last, purpose, depth + 1, opened)?;
     let mut devices = Vec::new();
     let mut stack = Vec::new();
     if others.is_some() && rest.split(JOINER).any(has_joins) {
@@ -257,7 +269,7 @@ fn put_on(text: &str, rest: &str, purpose: Purpose, depth: usize) -> Result<Disk
         .hint("the topmost one takes every % for its own; a program can nest JoinDisk"));
     }
     for other in others.into_iter().flat_map(|o| o.split(JOINER)) {
-        let other = open_bare(other, purpose, depth + 1)?;
+        let other = open_bare(other, purpose, depth + 1, opened)?;
         devices.push(other.device);
         stack.extend(other.stack);
     }
@@ -282,7 +294,9 @@ fn put_on(text: &str, rest: &str, purpose: Purpose, depth: usize) -> Result<Disk
             } else {
                 let first = first.unwrap_or(0);
                 let left = device.geometry().nr_zones().saturating_sub(first);
-                JoinDisk::cut(device, first..first.saturating_add(zones.unwrap_or(left)))?
+                let cut = first..first.saturating_add(zones.unwrap_or(left));
+                opened.cut(&device, cut.clone());
+                JoinDisk::cut(device, cut)?
             }
         }
         "stripe" => {
@@ -334,8 +348,13 @@ fn put_on(text: &str, rest: &str, purpose: Purpose, depth: usize) -> Result<Disk
 }
 
 /// A device that is not the last of those that are joined: without attributes of the disk.
-fn open_bare(text: &str, purpose: Purpose, depth: usize) -> Result<DiskSpec, Error> {
-    let below = DiskSpec::open(text, purpose, depth)?;
+fn open_bare(
+    text: &str,
+    purpose: Purpose,
+    depth: usize,
+    opened: &mut Opened,
+) -> Result<DiskSpec, Error> {
+    let below = DiskSpec::open(text, purpose, depth, opened)?;
     let tags = Spec::parse(base_of(text))?.take_text("tags");
     if below.config != DiskConfig::default() || tags.is_some() {
         return Err(Error::invalid(format!("{text} has options of the disk"))
@@ -356,7 +375,7 @@ fn open_bare(text: &str, purpose: Purpose, depth: usize) -> Result<DiskSpec, Err
 /// | layer | what |
 /// | --- | --- |
 /// | `po2@` | zones of a power of two over zones of any size ([`Po2Disk`]) |
-/// | `linear@A%B` | devices end to end; `linear,first=8,zones=16@A`: some zones of one ([`JoinDisk`]) |
+/// | `linear@A%B` | devices end to end; `linear,first=8,zones=16@A`: some zones of one ([`JoinDisk`]). A durable disk may be named several times by cuts without a zone in common |
 /// | `stripe@A%B%C` | devices zone by zone in turns |
 /// | `crypt,key-file=PATH@` | AES-XTS by sector ([`CryptDisk`]) |
 /// | `delay,read=1ms,write=2ms@` | every command of that kind comes back so much later; commands in flight together are late together |
@@ -406,26 +425,38 @@ impl DiskSpec {
     /// assert!(e.to_string().contains("zone"));
     /// ```
     pub fn parse(text: &str) -> Result<DiskSpec, Error> {
-        Self::open(text, Purpose::Change, 0)
+        Self::open_all(text, Purpose::Change)
     }
 
     /// The same, for who only looks: durable disks are opened for reading, and no trace is made.
     pub fn parse_to_look(text: &str) -> Result<DiskSpec, Error> {
-        Self::open(text, Purpose::Look, 0)
+        Self::open_all(text, Purpose::Look)
     }
 
     /// The same, for who serves the disk to others: what a drive holds is theirs, so a file system on it is no reason to refuse it.
     pub fn parse_to_serve(text: &str) -> Result<DiskSpec, Error> {
-        Self::open(text, Purpose::Serve, 0)
+        Self::open_all(text, Purpose::Serve)
     }
 
-    fn open(text: &str, purpose: Purpose, depth: usize) -> Result<DiskSpec, Error> {
+    fn open_all(text: &str, purpose: Purpose) -> Result<DiskSpec, Error> {
+        let mut opened = Opened::default();
+        let spec = Self::open(text, purpose, 0, &mut opened)?;
+        opened.check()?;
+        Ok(spec)
+    }
+
+    fn open(
+        text: &str,
+        purpose: Purpose,
+        depth: usize,
+        opened: &mut Opened,
+    ) -> Result<DiskSpec, Error> {
         if depth > MAX_LEVELS {
             return Err(Error::invalid(format!("a stack of more than {MAX_LEVELS} layers"))
                 .hint("fewer layers"));
         }
         if let Some((layer, rest)) = split_layer(text) {
-            return put_on(layer, rest, purpose, depth);
+            return put_on((layer, rest), purpose, depth, opened);
         }
         let mut spec = Spec::parse(text)?;
         let config = take_config(&mut spec)?;
@@ -438,7 +469,7 @@ impl DiskSpec {
                 EmuDisk::new(emu)?
             }
             kind if is_drive(kind) => crate::drive::open(&mut spec, purpose)?,
-            kind if is_path(kind) => open_file(&mut spec, purpose)?,
+            kind if is_path(kind) => open_file(&mut spec, purpose, opened)?,
             _ => {
                 let (disk, depth) = open_timed(&mut spec)?;
                 tags = tags.or(Some(depth));

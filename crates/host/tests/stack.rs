@@ -199,3 +199,44 @@ fn faults_are_where_they_are_written() {
         assert_eq!(e.status, Status::Io, "{text}");
     }
 }
+
+/// One file may be there several times, as cuts of it: it is opened once, and each cut writes its own zones.
+#[test]
+fn cuts_of_one_file_are_one_disk() {
+    use zoneplug_host::file::{CreateOptions, create};
+    let path = std::env::temp_dir().join(format!("zoneplug-cuts-{}.zbd", std::process::id()));
+    let o = CreateOptions { zones: Some(8), zone_size: Some(1 << 20), ..CreateOptions::default() };
+    create(&path, &o, true).unwrap();
+    let file = path.display();
+    let cut = |first: u32, zones: u32| format!("linear,first={first},zones={zones}@{file}");
+    let zone = |n: u64| Sector(n * 2048);
+    let write = |text: &str, n: u64, byte: u8| {
+        let disk = HostedDisk::open_spec(text).unwrap();
+        let mut buf = AlignedBuf::zeroed(4096);
+        buf.write(0, &[byte; 4096]);
+        BlockingDisk::new(&disk).unwrap().write(zone(n), buf).unwrap();
+    };
+    // The second half in front of the first, and zone by zone in turns.
+    let swapped = format!("linear@{}%{}", cut(4, 4), cut(0, 4));
+    (0..4).for_each(|n| write(&swapped, n, 4 + n as u8));
+    let turns = format!("stripe@{}%{}", cut(0, 2), cut(2, 2));
+    (0..4).for_each(|n| write(&turns, n, [0, 2, 1, 3][n as usize]));
+    let disk = HostedDisk::open_spec(&file.to_string()).unwrap();
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    for n in 0..8 {
+        let found = io.read(zone(n), 8).unwrap().to_vec();
+        assert!(found.iter().all(|b| u64::from(*b) == n), "zone {n} has {}", found[0]);
+    }
+    drop((io, disk));
+    // A zone that would be there twice, and options that one opening cannot have both.
+    for (text, what) in [
+        (format!("linear@{}%{}", cut(0, 5), cut(4, 4)), "named 2 times"),
+        (format!("linear@{file}%{}", cut(0, 4)), "named 2 times"),
+        (format!("linear@{file}%{file}"), "named 2 times"),
+        (format!("linear@{}%{},io=threads", cut(0, 4), cut(4, 4)), "different options"),
+    ] {
+        let e = error(&text);
+        assert!(e.contains(what), "{text}: {e}");
+    }
+    std::fs::remove_file(path).unwrap();
+}
