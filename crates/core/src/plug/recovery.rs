@@ -91,7 +91,9 @@ impl Shard {
     ) -> Then {
         let plug = &self.plugs[i];
         let current = self.tracks.get(i).is_some_and(|t| t.asked == cmd.epoch);
-        let ended = plug.recovery == Recovery::None || !current;
+        // While a failure waits for the writes behind it nothing has been asked for it: the number is still that of the last one.
+        let drains = plug.in_flight > 0 && !planted(Bug::RetryBeforeDrained);
+        let ended = plug.recovery == Recovery::None || drains || !current;
         let (Some(track), false) =
             (self.tracks.get_mut(i), ended && !planted(Bug::RecoveryNotEnded))
         else {

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod device;
+mod late;
 
 use common::*;
 use device::*;

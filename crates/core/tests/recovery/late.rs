@@ -1,0 +1,43 @@
+//! What comes back late: an answer of a recovery that has ended, and writes that were given up.
+
+use crate::common::*;
+use crate::device::*;
+use zoneplug_core::{Op, Status};
+
+/// E6, M4: where several writes may be in flight, the answer to a report from before a reset comes while the next failure
+/// still waits for the writes behind it. It is not that failure's.
+#[test]
+fn e6_an_answer_from_before_a_reset_is_not_the_next_failures() {
+    let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| {
+        m.emu.limits.keeps_write_order = true;
+        m.config.zone_write_depth = 4;
+    });
+    log.lock().unwrap().hold_own = true;
+    assert_eq!(r.status(write(0, 8)), Status::Ok);
+    torn(&r, Status::Io, 4);
+    r.submit(0, [token(append(0, 8, 10), 1)]);
+    for _ in 0..4 {
+        r.step();
+    }
+    assert_eq!(own(&log), [0]);
+    // It is answered: 12. A reset ends it.
+    let b = one_of(&mut r, 1, token(op(Op::ZoneReset, 0, 64), 2));
+    assert_eq!(b.status, Status::Ok);
+    let b = one_of(&mut r, 0, token(read(0, 1), 9));
+    assert_eq!(b.status, Status::Ok);
+    let b = r.done.remove(0);
+    assert_eq!((b.token, b.status), (1, Status::Io));
+    // The first of two fails, the second is still at the device.
+    r.fail(Op::Write, Status::Io);
+    r.submit(1, [token(append(0, 8, 50), 3)]);
+    r.now.0 += 50;
+    r.submit(1, [token(append(0, 8, 70), 4)]);
+    r.now.0 += 50;
+    r.poll(1);
+    log.lock().unwrap().hold_own = false;
+    r.poll(0);
+    let done = r.finish();
+    let got: Vec<_> = done.iter().map(|b| (b.status, b.sector.0)).collect();
+    assert_eq!(got, [(Status::Ok, 0), (Status::Ok, 8)]);
+    assert_eq!((r.wp(0), r.device_wp(0)), (16, 16));
+}
