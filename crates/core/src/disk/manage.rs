@@ -115,6 +115,7 @@ impl Lane {
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let (mut shard, i) = shared.shard(zone);
         shard.forget_write_pointer(i, epoch, &mut self.aborted);
+        Self::note_given_up(shared, &mut shard, i, cmd);
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_early(shared, layout);

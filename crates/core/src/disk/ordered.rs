@@ -93,6 +93,10 @@ impl Lane {
         if !cmd.status.is_ok() && !self.out.is_empty() {
             self.call_back(zone);
         }
+        if !cmd.status.is_ok() {
+            // Should one be in flight at a time later on.
+            Self::note_given_up(shared, &mut shard, i, &cmd);
+        }
         let then = shard.complete_in_order(i, &mut cmd, start, &epoch, &mut self.aborted);
         drop(shard);
         self.settle_status(layout, &mut cmd);

@@ -212,6 +212,8 @@ impl Lane {
                     return self.ask_for_write_pointer(shared, layout, cmd, epoch, done);
                 }
                 next = Next::Aborted;
+            } else {
+                Self::note_given_up(shared, &mut guard, i, &cmd);
             }
         }
         if SPECIAL {

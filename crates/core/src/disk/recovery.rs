@@ -33,6 +33,16 @@ impl Lane {
         shard.ask(i, cmd, offset, epoch, layout.zone_recovery, join)
     }
 
+    /// A command of a zone was given up and may still be at the device, whatever else is known of the zone: while it is, the
+    /// layer does not ask where the write pointer is.
+    #[cold]
+    pub(super) fn note_given_up(shared: &Shared, shard: &mut Shard, i: usize, cmd: &Command) {
+        let ticket = cmd.bios.first().map_or(0, |b| b.late);
+        if ticket != 0 {
+            shard.given_up(i, ticket, |whole, part| shared.late.join(whole, part));
+        }
+    }
+
     /// Gives back what failed and what was aborted behind it, and sends the report.
     #[cold]
     pub(super) fn ask_for_write_pointer(

@@ -50,11 +50,8 @@ impl Shard {
         if !auto && ticket == 0 {
             return false;
         }
-        if self.tracks.len() <= i {
-            self.tracks.resize_with(self.plugs.len(), Track::default);
-        }
+        self.given_up(i, ticket, late);
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
-        track.late = late(track.late, ticket);
         let rests = track.late == 0 && !unknown || planted(Bug::LateRecovered);
         if !auto || !rests || plug.state & (CONVENTIONAL | READONLY | OFFLINE) != 0 {
             return false;
@@ -77,6 +74,15 @@ impl Shard {
         plug.state = plug.state & !NEED_WP | PLUGGED;
         plug.recovery = Recovery::Asked;
         true
+    }
+
+    /// A write or native append of zone `i` was given up under `ticket`, 0: none was. `late`: as in [`Shard::ask`].
+    pub(crate) fn given_up(&mut self, i: usize, ticket: u32, late: impl FnOnce(u32, u32) -> u32) {
+        if self.tracks.len() <= i {
+            self.tracks.resize_with(self.plugs.len(), Track::default);
+        }
+        let track = &mut self.tracks[i];
+        track.late = late(track.late, ticket);
     }
 
     /// The report of a zone that is being recovered is back: it goes on from there. `mask`: of the write granularity.

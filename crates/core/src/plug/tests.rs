@@ -184,10 +184,12 @@ impl Real {
         let offset = cmd.sector.0 as u32;
         let next = self.shard.complete(0, &cmd, offset, epoch, &mut self.aborted);
         assert_ne!(next, Next::Issue, "all of these abort what waits, or nothing does");
+        cmd.bios[0].late = u32::from(status == Status::Timeout && late);
+        let open = |a: u32, b: u32| if late { a.max(b) } else { 0 };
         if next == Next::Lost {
-            cmd.bios[0].late = u32::from(status == Status::Timeout && late);
-            let open = |a: u32, b: u32| if late { a.max(b) } else { 0 };
             self.shard.ask(0, &cmd, offset, epoch, true, open);
+        } else {
+            self.shard.given_up(0, cmd.bios[0].late, open);
         }
     }
 

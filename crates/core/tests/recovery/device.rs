@@ -53,7 +53,7 @@ pub(crate) fn is_own(c: &Command) -> bool {
 }
 
 pub(crate) fn is_write(c: &Command) -> bool {
-    matches!(c.op, Op::Write | Op::WriteZeroes) && c.sector.0 < 64
+    matches!(c.op, Op::Write | Op::WriteZeroes | Op::ZoneAppend) && c.sector.0 < 64
 }
 
 impl LoggedQueue {

@@ -2,7 +2,8 @@
 
 use crate::common::*;
 use crate::device::*;
-use zoneplug_core::{Op, Status};
+use zoneplug_core::disk::ZoneRecovery;
+use zoneplug_core::{Nanos, Op, Status};
 
 /// E6, M4: where several writes may be in flight, the answer to a report from before a reset comes while the next failure
 /// still waits for the writes behind it. It is not that failure's.
@@ -40,4 +41,66 @@ fn e6_an_answer_from_before_a_reset_is_not_the_next_failures() {
     let got: Vec<_> = done.iter().map(|b| (b.status, b.sector.0)).collect();
     assert_eq!(got, [(Status::Ok, 0), (Status::Ok, 8)]);
     assert_eq!((r.wp(0), r.device_wp(0)), (16, 16));
+}
+
+/// A write fails while the first queue, which is not polled, has one that was given up: nobody asks.
+fn fails_unasked(r: &mut Rig, log: &SharedLog) {
+    log.lock().unwrap().hold_writes = false;
+    r.fail(Op::Write, Status::Io);
+    let wp = r.device_wp(0);
+    r.submit(1, [write(wp, 8)]);
+    while r.done.is_empty() {
+        r.now.0 += 50;
+        r.poll(1);
+    }
+    assert_eq!(r.done.remove(0).status, Status::Io);
+    assert_eq!((r.queues[0].late(), own(log)), (1, vec![]));
+}
+
+/// A write that is given up in a zone that was stale already is at the device all the same: while it is, nobody asks.
+#[test]
+fn e12_a_write_given_up_in_a_stale_zone_is_remembered() {
+    let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| m.config.timeout = Some(Nanos(500)));
+    log.lock().unwrap().hold_writes = true;
+    r.submit(0, [token(write(0, 8), 1)]);
+    r.fail(Op::ZoneResetAll, Status::Io);
+    assert_eq!(one_of(&mut r, 1, token(op(Op::ZoneResetAll, 0, 0), 2)).status, Status::Io);
+    assert_eq!(r.cached(0), None, "a reset in doubt");
+    assert_eq!(r.finish()[0].status, Status::Timeout);
+    assert_eq!(one_of(&mut r, 1, token(report(0, 1), 3)).status, Status::Ok);
+    fails_unasked(&mut r, &log);
+}
+
+/// The same, of a write that was given up while several could be in flight.
+#[test]
+fn e12_a_write_given_up_at_another_depth_is_remembered() {
+    let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| {
+        m.emu.limits.keeps_write_order = true;
+        m.config.zone_write_depth = 4;
+        m.config.timeout = Some(Nanos(500));
+    });
+    log.lock().unwrap().hold_writes = true;
+    assert_eq!(r.status(write(0, 8)), Status::Timeout);
+    r.report(0, 1);
+    let mut change = r.disk.change_attribute("zone_write_depth", "1").unwrap();
+    while !change.poll() {
+        r.poll(0);
+        r.poll(1);
+    }
+    assert_eq!(r.queues[0].late(), 1, "a freeze does not wait for it");
+    fails_unasked(&mut r, &log);
+}
+
+/// The same, of a native append.
+#[test]
+fn e12_a_native_append_given_up_is_remembered() {
+    let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| {
+        m.emu.limits.zone_append_max_sectors = 16;
+        m.config.zone_recovery = Some(ZoneRecovery::Auto);
+        m.config.timeout = Some(Nanos(500));
+    });
+    log.lock().unwrap().hold_writes = true;
+    assert_eq!(r.status(append(0, 8, 0)), Status::Timeout);
+    r.report(0, 1);
+    fails_unasked(&mut r, &log);
 }
