@@ -68,9 +68,8 @@ impl Shard {
         }
         track.attempts = track.attempts.saturating_add(1);
         (track.done, track.generation, track.asked) = (done, plug.generation, epoch);
-        if own {
-            plug.wp = offset;
-        }
+        // What was reserved behind it has been aborted.
+        plug.wp = done;
         plug.state = plug.state & !NEED_WP | PLUGGED;
         plug.recovery = Recovery::Asked;
         true

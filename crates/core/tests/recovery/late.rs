@@ -104,3 +104,23 @@ fn e12_a_native_append_given_up_is_remembered() {
     r.report(0, 1);
     fails_unasked(&mut r, &log);
 }
+
+/// A reset comes between a write and its failure, and what waited after it had filled the zone. That is aborted, so the zone
+/// has room for an append while the layer asks.
+#[test]
+fn e12_what_was_aborted_takes_no_room() {
+    let (mut r, log) = rig();
+    log.lock().unwrap().hold_own = true;
+    log.lock().unwrap().hold_writes = true;
+    r.fail(Op::Write, Status::Io);
+    r.submit(0, [token(write(0, 8), 1)]);
+    assert_eq!(one_of(&mut r, 1, token(op(Op::ZoneReset, 0, 64), 2)).status, Status::Ok);
+    r.submit(0, [token(write(0, 32), 3), token(write(32, 32), 4)]);
+    log.lock().unwrap().hold_writes = false;
+    let done = r.finish();
+    let got: Vec<_> = done.iter().map(|b| b.status).collect();
+    assert_eq!(got, [Status::Io, Status::AbortedBehind, Status::AbortedBehind]);
+    r.submit(0, [token(append(0, 8, 0), 5)]);
+    log.lock().unwrap().hold_own = false;
+    assert_eq!(r.finish()[0].status, Status::Ok);
+}

@@ -145,7 +145,7 @@ impl Model {
         }
         self.attempts += 1;
         (self.done, self.found.1, self.asked) = (done, self.generation, Some(self.epoch));
-        (self.stale, self.wp) = (false, if own { offset } else { self.wp });
+        (self.stale, self.wp) = (false, done);
     }
 
     /// The layer's own report of number `epoch` is back, `None`: it failed.
