@@ -243,8 +243,14 @@ impl World {
                 | S::InvalidTransition
         );
         let gone = matches!(s, S::ZoneReadOnly | S::ZoneOffline | S::AbortedByManagement);
-        // Behind a torn write that its client has not been told of yet an append begins in the middle of a block.
-        let torn = s == S::InvalidField && self.spoiled_blocks && bio.op == Op::ZoneAppend;
+        // Behind a torn write that its client has not been told of yet an append begins in the middle of a block, and so does a
+        // write where a report has said that the write pointer is.
+        let inside = !bio.sector.0.is_multiple_of(u64::from(self.grain));
+        let torn = match s {
+            S::InvalidField => bio.op == Op::ZoneAppend,
+            S::Unaligned => inside,
+            _ => false,
+        } && self.spoiled_blocks;
         let ok = own
             || torn
             || device && self.has_faults
