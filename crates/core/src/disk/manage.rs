@@ -11,6 +11,10 @@ use crate::plug::Then;
 use crate::unit::{Sector, ZoneNo};
 use crate::zone::ZONE_RECORD_LEN;
 
+/// In [`Bio::result`] of a reset or finish on its way: strict mode has marked its zones, and it is listed (`resets.rs`).
+const MARKED: u32 = 1;
+const LISTED: u32 = 2;
+
 impl Lane {
     /// Checks a BIO of the rare kinds and sends it.
     pub(crate) fn other(&mut self, shared: &Shared, layout: &Layout, mut bio: Box<Bio>) {
@@ -188,18 +192,22 @@ impl Lane {
                 shard.plugs[i].reset_write_pointer();
             }
         }
-        if layout.config.strict_management && layout.plugs && Self::aborts(bio.op) {
+        if !layout.plugs || !Self::aborts(bio.op) {
+            return Ok(());
+        }
+        if layout.config.strict_management {
             for z in zones.clone() {
                 let (mut shard, i) = shared.shard(ZoneNo(z));
                 if !shard.plugs[i].begin_management() {
                     drop(shard);
-                    Self::end_management(shared, zones.start..z);
+                    Self::unmark(shared, zones.start..z);
                     return Err(Status::ZoneBusy);
                 }
             }
-            // These marks are this BIO's: it takes them away again.
-            bio.result = 1;
+            bio.result = MARKED;
         }
+        shared.resets.begin(zones);
+        bio.result |= LISTED;
         Ok(())
     }
 
@@ -219,8 +227,21 @@ impl Lane {
         first.0..last.0 + 1
     }
 
+    /// A reset or finish is over: takes its marks away.
+    fn end_management(shared: &Shared, layout: &Layout, bio: &mut Bio) {
+        let marks = std::mem::take(&mut bio.result);
+        if marks == 0 {
+            return;
+        }
+        let zones = Self::zones_of(layout, bio);
+        shared.resets.end(&zones, bio.late);
+        if marks & MARKED != 0 {
+            Self::unmark(shared, zones);
+        }
+    }
+
     /// Strict mode: writes may come again.
-    fn end_management(shared: &Shared, zones: std::ops::Range<u32>) {
+    fn unmark(shared: &Shared, zones: std::ops::Range<u32>) {
         for z in zones {
             let (mut shard, i) = shared.shard(ZoneNo(z));
             shard.plugs[i].end_management();
@@ -309,8 +330,8 @@ impl Lane {
         if (some || unknown) && cmd.slot != UNSENT {
             self.in_doubt(shared, layout, &cmd);
         }
-        if Self::aborts(cmd.op) && std::mem::take(&mut cmd.bios[0].result) != 0 {
-            Self::end_management(shared, Self::zones_of(layout, &cmd.bios[0]));
+        if Self::aborts(cmd.op) {
+            Self::end_management(shared, layout, &mut cmd.bios[0]);
         }
         if !cmd.status.is_ok() && cmd.op == Op::ReportZones && cmd.status != Status::ZoneBusy {
             // The epoch was there.
@@ -431,8 +452,9 @@ impl Lane {
             }
             let (mut shard, i) = shared.shard(zone);
             let (epoch, mask) = (cmd.epoch, layout.write_mask());
-            let then = shard.reported_meanwhile(i, info, epoch, mask, &mut self.aborted);
-            if let Some(then) = then {
+            let moves = || shared.resets.move_zone(zone, &shared.late);
+            let aborted = &mut self.aborted;
+            if let Some(then) = shard.reported_meanwhile(i, info, epoch, mask, &moves, aborted) {
                 if then == Then::InLine {
                     self.ready.push_back(Ready::Zone(zone));
                 }

@@ -23,6 +23,7 @@ mod orphans;
 mod poll;
 mod queue;
 mod recovery;
+mod resets;
 mod revalidate;
 mod single_writer;
 mod split;
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
     pub(crate) past: Counts,
     /// Commands that were given up and are still at the device.
     pub(crate) late: Arc<late::LateTable>,
+    /// Resets and finishes that are not over.
+    pub(crate) resets: resets::Resets,
     /// A native append has been used since the last reset of all zones (A8).
     pub(crate) append_used: AtomicBool,
     /// Whether the device or the layer looks at the time.
@@ -225,6 +228,7 @@ impl Disk {
                 orphans: Mutex::default(),
                 past: Counts::default(),
                 late: Arc::default(),
+                resets: resets::Resets::default(),
                 append_used: AtomicBool::new(false),
                 gates,
                 spindles,

@@ -89,7 +89,9 @@ impl Lane {
         let start = layout.geometry.zone_start(zone);
         let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let (mut shard, i) = shared.shard(zone);
-        let then = shard.go_on(i, &cmd, start, layout.write_mask(), &epoch, &mut self.aborted);
+        let moves = || shared.resets.move_zone(zone, &shared.late);
+        let (mask, aborted) = (layout.write_mask(), &mut self.aborted);
+        let then = shard.go_on(i, &cmd, start, mask, &moves, &epoch, aborted);
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);

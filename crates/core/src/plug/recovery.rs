@@ -7,7 +7,9 @@
 //! * While the report is on its way the plug is busy, and nothing is sent. What is admitted parks: an append, and a
 //!   positional write at the place of the one that failed, where a client that tries again wants it.
 //! * The report has a number. A reset, a finish, a native append or a report of the client ends the recovery; the answer to
-//!   the old number is not believed (E6).
+//!   the old number is not believed (E6). While a reset or finish is on its way, no answer is: the device may have carried it
+//!   out before, and what failed would go out again into a zone that was emptied. The zone is stale until that is over, or
+//!   its client looks.
 //! * A write pointer before what was acknowledged leaves the zone stale: that is for the client to look at. So do a report
 //!   that fails, and a zone that makes no progress ([`MAX_ATTEMPTS`]).
 //! * What parked is placed from the write pointer that was found: an append anew, a positional write only where its client
@@ -29,9 +31,9 @@ pub(super) const MAX_ATTEMPTS: u8 = 3;
 
 impl Shard {
     /// The only write of zone `i` failed, and began at `offset`; it has made the write pointer unknown, and what waited behind
-    /// it was aborted. Whether the layer reports
-    /// the zone now, under the number `epoch`, which is that of the failure. A zone whose write pointer a native append or a
-    /// reset in doubt has made unknown before is not asked for: those may be at the device.
+    /// it was aborted. Whether the layer reports the zone now, under the number `epoch`, which is that of the failure. A
+    /// zone whose write pointer a native append or a reset in doubt has made unknown before is not asked for: those may be
+    /// at the device.
     ///
     /// `late` joins the tickets of two writes that were given up, and answers which of them are still at the device. While
     /// one is, the zone is not at rest: whatever a report says, the write may be carried out the next moment. So a timeout
@@ -85,12 +87,18 @@ impl Shard {
     }
 
     /// The report of a zone that is being recovered is back: it goes on from there. `mask`: of the write granularity.
+    /// `moves`: whether a reset or finish of the zone may be carried out at any moment, or has been.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the zone, the answer, and what only the disk knows"
+    )]
     pub(crate) fn go_on(
         &mut self,
         i: usize,
         cmd: &Command,
         start: Sector,
         mask: u32,
+        moves: &dyn Fn() -> bool,
         epoch: &dyn Fn() -> u32,
         aborted: &mut Vec<Box<Bio>>,
     ) -> Then {
@@ -118,10 +126,17 @@ impl Shard {
             Condition::Full | Condition::ReadOnly | Condition::Offline => false,
             _ => z.wp < head,
         };
-        let is_missing = info.as_ref().is_some_and(missing) && !planted(Bug::LossUnnoticed);
-        let Some(info) = info.filter(|_| !is_missing) else {
+        // The answer may be that of the reset or finish, whose completion ends this recovery, or that of before it.
+        let moves = moves();
+        let is_missing =
+            info.as_ref().is_some_and(missing) && !moves && !planted(Bug::LossUnnoticed);
+        let Some(info) = info.filter(|_| !is_missing && !moves) else {
             // What the device was too busy for has no other reason to fail.
-            let why = if cmd.status.is_ok() { Status::Io } else { cmd.status };
+            let why = match cmd.status {
+                _ if moves => Status::AbortedByManagement,
+                Status::Ok => Status::Io,
+                status => status,
+            };
             for h in track.held.iter_mut().filter(|h| h.bio.status.is_ok()) {
                 h.bio.status = why;
             }
@@ -130,7 +145,7 @@ impl Shard {
             // may say more.
             let asked = plug.recovery == Recovery::Asked;
             let epoch = if asked { plug.error_epoch } else { epoch() };
-            self.give_up(i, start, is_missing, epoch, aborted);
+            self.give_up(i, start, is_missing || moves, epoch, aborted);
             return self.next_in_order(i);
         };
         self.settle(i, info, cmd.epoch, head, mask, aborted)
@@ -138,13 +153,14 @@ impl Shard {
 
     /// A report of the client, sent at error epoch `epoch`, describes a zone of which the layer's own is still on its way.
     /// Sent after the failure it says as much, and its client may write where it says at once: so it counts, and the other
-    /// does not any more. `None`: it says nothing of that.
+    /// does not any more. `None`: it says nothing of that. `moves`: as in [`Shard::go_on`].
     pub(crate) fn reported_meanwhile(
         &mut self,
         i: usize,
         info: &ZoneInfo,
         epoch: u32,
         mask: u32,
+        moves: &dyn Fn() -> bool,
         aborted: &mut Vec<Box<Bio>>,
     ) -> Option<Then> {
         if self.plugs[i].recovery != Recovery::Asked {
@@ -156,6 +172,10 @@ impl Shard {
             return None;
         }
         let first = aborted.len();
+        if moves() {
+            // Its client knows of the reset; what waits is not sent to where it may not be any more.
+            self.abort(i, aborted);
+        }
         let then = self.settle(i, info, epoch, info.start, mask, aborted);
         // A client that looks begins anew.
         self.tracks[i].attempts = 0;

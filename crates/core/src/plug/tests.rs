@@ -199,7 +199,7 @@ impl Real {
         cmd.epoch = number;
         cmd.status = if cond.is_some() { Status::Ok } else { Status::Io };
         cmd.report.extend(cond.map(zone));
-        let then = self.shard.go_on(0, &cmd, Sector(0), 0, &|| epoch, &mut self.aborted);
+        let then = self.shard.go_on(0, &cmd, Sector(0), 0, &|| false, &|| epoch, &mut self.aborted);
         assert_eq!(then == Then::InLine, self.shard.plugs[0].in_line && then != Then::Nothing);
     }
 
@@ -215,7 +215,7 @@ impl Real {
 fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
     let reported = |real: &mut Real, cond, epoch, resync| {
         let aborted = &mut real.aborted;
-        if real.shard.reported_meanwhile(0, &zone(cond), epoch, 0, aborted).is_some() {
+        if real.shard.reported_meanwhile(0, &zone(cond), epoch, 0, &|| false, aborted).is_some() {
             return false;
         }
         real.shard.reported(0, &zone(cond), epoch, resync, &mut real.aborted)

@@ -18,6 +18,8 @@ pub(crate) struct Log {
     pub(crate) hold_own: bool,
     pub(crate) hold_reports: bool,
     pub(crate) hold_writes: bool,
+    /// Resets and finishes that have been carried out.
+    pub(crate) hold_resets: bool,
     /// Own reports say that the zone is conventional, or describe another.
     pub(crate) lies: Option<bool>,
     /// The next poll of a queue that has an own report panics.
@@ -62,6 +64,7 @@ impl LoggedQueue {
         is_own(c) && log.hold_own
             || report && !is_own(c) && log.hold_reports
             || is_write(c) && log.hold_writes
+            || matches!(c.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneResetAll) && log.hold_resets
     }
 }
 

@@ -6,6 +6,7 @@
 mod common;
 mod device;
 mod late;
+mod resets;
 
 use common::*;
 use device::*;
