@@ -94,10 +94,11 @@ impl Lane {
             self.call_back(zone);
         }
         if !cmd.status.is_ok() {
-            // Should one be in flight at a time later on.
             Self::note_given_up(shared, &mut shard, i, &cmd);
         }
-        let then = shard.complete_in_order(i, &mut cmd, start, &epoch, &mut self.aborted);
+        let is_late = |ticket| shared.late.join(ticket, 0) != 0;
+        let aborted = &mut self.aborted;
+        let then = shard.complete_in_order(i, &mut cmd, start, &epoch, &is_late, aborted);
         drop(shard);
         self.settle_status(layout, &mut cmd);
         self.deliver(shared, &mut cmd, done);

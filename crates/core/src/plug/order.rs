@@ -144,13 +144,14 @@ impl Shard {
 
     /// A write command of zone `i`, which begins at `start`, has ended. BIOs that are to be given to their owners stay in
     /// the command, with what it says; `aborted` gets those of others, which say themselves how they failed if they were
-    /// sent. `epoch` counts errors (E6).
+    /// sent. `epoch` counts errors (E6); `is_late` says whether what was given up under a ticket is still at the device.
     pub(crate) fn complete_in_order(
         &mut self,
         i: usize,
         cmd: &mut Command,
         start: Sector,
         epoch: &dyn Fn() -> u32,
+        is_late: &dyn Fn(u32) -> bool,
         aborted: &mut Vec<Box<Bio>>,
     ) -> Then {
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
@@ -198,7 +199,7 @@ impl Shard {
             if plug.in_flight > 0 && !planted(Bug::RetryBeforeDrained) {
                 return Then::Nothing;
             }
-            return self.decide(i, start, epoch, aborted);
+            return self.decide(i, start, epoch, is_late, aborted);
         }
         self.next_in_order(i)
     }
@@ -224,6 +225,7 @@ impl Shard {
         i: usize,
         start: Sector,
         epoch: &dyn Fn() -> u32,
+        is_late: &dyn Fn(u32) -> bool,
         aborted: &mut Vec<Box<Bio>>,
     ) -> Then {
         let track = &mut self.tracks[i];
@@ -231,12 +233,13 @@ impl Shard {
         let Some(head) = track.held.first() else { return self.next_in_order(i) };
         // Those behind it failed because of it; its own status says what happened.
         let status = head.status;
-        // What nobody knows the outcome of may be carried out yet.
+        // What nobody knows the outcome of may be carried out yet, be it of these or from before.
         let unknown = |h: &Held| matches!(h.status, Status::Timeout | Status::NoDevice);
+        let late = track.late != 0 && is_late(track.late) && !planted(Bug::LateRecovered);
         // W23: one that was busy is asked again, however often.
         let busy = status == Status::Busy;
         let again = busy || track.attempts < MAX_ATTEMPTS || planted(Bug::RetryUnbounded);
-        if status.is_retryable() && !track.held.iter().any(unknown) && again {
+        if status.is_retryable() && !late && !track.held.iter().any(unknown) && again {
             track.attempts = track.attempts.saturating_add(u8::from(!busy));
             track.asked = epoch();
             return Then::Report(track.asked);

@@ -71,24 +71,28 @@ fn e12_a_write_given_up_in_a_stale_zone_is_remembered() {
     fails_unasked(&mut r, &log);
 }
 
-/// The same, of a write that was given up while several could be in flight.
+/// The same, of a write that was given up while several could be in flight; and where one may be from then on.
 #[test]
 fn e12_a_write_given_up_at_another_depth_is_remembered() {
-    let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| {
-        m.emu.limits.keeps_write_order = true;
-        m.config.zone_write_depth = 4;
-        m.config.timeout = Some(Nanos(500));
-    });
-    log.lock().unwrap().hold_writes = true;
-    assert_eq!(r.status(write(0, 8)), Status::Timeout);
-    r.report(0, 1);
-    let mut change = r.disk.change_attribute("zone_write_depth", "1").unwrap();
-    while !change.poll() {
-        r.poll(0);
-        r.poll(1);
+    for switch in [false, true] {
+        let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| {
+            m.emu.limits.keeps_write_order = true;
+            m.config.zone_write_depth = 4;
+            m.config.timeout = Some(Nanos(500));
+        });
+        log.lock().unwrap().hold_writes = true;
+        assert_eq!(r.status(write(0, 8)), Status::Timeout);
+        r.report(0, 1);
+        if switch {
+            let mut change = r.disk.change_attribute("zone_write_depth", "1").unwrap();
+            while !change.poll() {
+                r.poll(0);
+                r.poll(1);
+            }
+        }
+        assert_eq!(r.queues[0].late(), 1, "a freeze does not wait for it");
+        fails_unasked(&mut r, &log);
     }
-    assert_eq!(r.queues[0].late(), 1, "a freeze does not wait for it");
-    fails_unasked(&mut r, &log);
 }
 
 /// The same, of a native append.
