@@ -191,8 +191,7 @@ impl Params {
     pub(super) const LEN: usize = 108;
 
     pub(super) fn encode(&self) -> [u8; Self::LEN] {
-        let mut b = [0; Self::LEN];
-        put(&mut b, 0, (Self::LEN as u32).to_le_bytes());
+        let mut b = Self::blank();
         put(&mut b, 4, TYPES.to_le_bytes());
         put(&mut b, 8, self.attrs.to_le_bytes());
         // Logical, physical, optimal and least. There is no field for "no optimum": what is less than a block counts as none,
@@ -210,6 +209,13 @@ impl Params {
         put(&mut b, 76, self.max_open_zones.to_le_bytes());
         put(&mut b, 80, self.max_active_zones.to_le_bytes());
         put(&mut b, 84, self.max_append_sectors.to_le_bytes());
+        b
+    }
+
+    /// What is to be filled in: it says only how long it is.
+    pub(super) fn blank() -> [u8; Self::LEN] {
+        let mut b = [0; Self::LEN];
+        put(&mut b, 0, (Self::LEN as u32).to_le_bytes());
         b
     }
 

@@ -168,7 +168,7 @@ impl Control {
     }
 
     pub(super) fn params(&self, dev_id: u32) -> Result<Params, Error> {
-        let mut b = Params::default().encode();
+        let mut b = Params::blank();
         let cmd = CtrlCmd { dev_id, ..CtrlCmd::default() };
         self.call(abi::GET_PARAMS, cmd, &mut b).map_err(|e| {
             failed(&format!("ublk device {dev_id}: its parameters cannot be read"), e)
