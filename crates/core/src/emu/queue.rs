@@ -179,6 +179,8 @@ impl Queue for EmuQueue {
     #[inline]
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
         self.seen = now;
+        // Its client tries again after this, or has nothing any more that it would send.
+        self.turned_away = false;
         if !self.inline {
             self.ripen(now);
         }
