@@ -31,6 +31,12 @@ pub(crate) struct ZoneSeen {
     pub(crate) sent_end: u64,
     /// Resets and finishes.
     pub(crate) generation: u64,
+    /// One was the last that happened: what is sent to elsewhere than the start is of the generation before it, for the layer
+    /// has not seen it yet.
+    pub(crate) fresh: bool,
+    /// Something else has moved the write pointer since the last of them: of several appends in flight the first may miss it,
+    /// and the next be where it is by chance.
+    pub(crate) foreign: bool,
     pub(crate) last: Last,
     /// The one before it.
     pub(crate) before: Last,
@@ -44,6 +50,9 @@ pub(crate) struct ZoneSeen {
     pub(crate) head: Option<u64>,
     /// One has since the layer last reported the zone by itself.
     pub(crate) failed: bool,
+    /// The layer's report that the device did not take or was too busy for: it is the same one when it comes again, also if
+    /// the zone has gone on meanwhile.
+    pub(crate) again: Option<usize>,
     /// Reports by the layer itself since a write succeeded, or a report found that the zone had been written to.
     pub(crate) attempts: u32,
     /// How often the device failed a write, or left a reset or finish in doubt.

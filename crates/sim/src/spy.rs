@@ -178,6 +178,11 @@ impl Spy {
         self.seen().zones.iter_mut().for_each(ZoneSeen::looked);
     }
 
+    /// Something else moves the write pointer of zone `z`.
+    pub(crate) fn moved(&self, z: usize) {
+        self.seen().zones[z].foreign = true;
+    }
+
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.layouts[self.shown.load(Relaxed)]
     }
@@ -271,7 +276,8 @@ impl Spy {
         );
         let at = std::ptr::from_ref(c).addr();
         z.sent_end = c.sector.0 + u64::from(c.len_sectors);
-        let generation = z.generation;
+        z.fresh &= offset != 0;
+        let generation = z.generation - u64::from(z.fresh);
         z.writes.push(Flying { at, sent: now, queue, generation, given_up: false });
         ordered.most = ordered.most.max(others + 1);
         for b in c.bios.iter().filter(|b| b.token != 0) {
@@ -286,7 +292,7 @@ impl Spy {
             sent.extend(c.bios.iter().map(|b| stamp_at(&b.buf, 0)));
             let before = &mut z.last;
             assert!(
-                first > before.last || first == before.first,
+                first > before.last || first == before.first || z.foreign,
                 "I2: zone {zone}: the write of stamp {first} comes after {before:?}: {c:?}"
             );
             z.before = *before;
@@ -327,6 +333,9 @@ impl Spy {
         let mut seen = self.seen();
         let Seen { zones, ordered, .. } = &mut *seen;
         let z = &mut zones[zone.0 as usize];
+        if z.again.take_if(|at| *at == std::ptr::from_ref(c).addr()).is_some() {
+            return true;
+        }
         // Where one write is in flight not even one that was given up may be left.
         let flying = z.writes.iter().filter(|w| !several || !w.given_up).count();
         assert!(flying == 0, "{zone} is reported with {flying} writes at the device: {c:?}");
@@ -383,9 +392,7 @@ impl Spy {
     fn not_reported(&self, c: &Command) {
         if c.op == Op::ReportZones && c.bios.is_empty() {
             let (zone, _) = self.geometry().zone_of(c.sector);
-            let z = &mut self.seen().zones[zone.0 as usize];
-            z.attempts = z.attempts.saturating_sub(1);
-            z.failed = true;
+            self.seen().zones[zone.0 as usize].again = Some(std::ptr::from_ref(c).addr());
         }
     }
 
@@ -451,6 +458,7 @@ impl Spy {
                 } else if c.status.is_ok() {
                     z.looked();
                     z.generation += 1;
+                    (z.fresh, z.foreign) = (true, false);
                 }
             }
         } else if c.op == Op::ReportZones && c.bios.is_empty() && !c.status.is_ok() {
@@ -462,6 +470,7 @@ impl Spy {
             for info in &c.report {
                 let ZoneNo(zone) = self.geometry().zone_of(info.start).0;
                 if let Some(z) = seen.zones.get_mut(zone as usize) {
+                    z.fresh = false;
                     // What was acknowledged is not there any more: the client has to look.
                     let lost = c.bios.is_empty() && z.head.is_some_and(|h| info.wp.0 < h);
                     if !lost || self.depth.load(Relaxed) > 1 {

@@ -135,7 +135,7 @@ impl World {
             let zones: Vec<_> = parts.iter().map(|p| p.0).collect();
             let len = parts.iter().map(|p| u64::from(p.3)).sum();
             self.check_reason(bio, &zones, stamp.map(|s| (s, len)));
-            zones.iter().for_each(|&z| self.haunt(z));
+            zones.iter().for_each(|&z| self.haunt(z, bio.late().is_some()));
             self.check_failure(bio, parts.iter().any(|p| self.zones[p.0].dead));
             self.check_cause(bio, stamp);
             self.note_failure(parts[0].0, bio.status);
@@ -179,7 +179,7 @@ impl World {
         if !bio.status.is_ok() {
             assert!(self.excused(z), "{bio:?}");
             self.check_reason(bio, &[z], (!self.native).then_some((stamp, u64::from(len))));
-            self.haunt(z);
+            self.haunt(z, bio.late().is_some());
             self.check_failure(bio, self.zones[z].dead);
             self.note_failure(z, bio.status);
             self.zones[z].append_failed = true;
@@ -285,9 +285,12 @@ impl World {
     fn managed(&mut self, bio: &Bio, zones: &[usize], quiet: bool, haunted: bool) {
         let ok = bio.status.is_ok();
         let changes = matches!(bio.op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish);
+        // One of all zones goes to the device as such, be it that only one is not conventional.
+        let whole = bio.op == Op::ZoneResetAll
+            || u64::from(bio.len_sectors) == self.disk.geometry().capacity().0;
         for &z in zones {
             if !ok {
-                self.haunt(z);
+                self.haunt(z, bio.late().is_some());
             }
             let next_stamp = self.next_stamp;
             let zone = &mut self.zones[z];
@@ -304,7 +307,7 @@ impl World {
                 zone.fuzzy |= !ok;
             }
             let unknown = matches!(bio.status, Status::NoDevice | Status::Timeout);
-            if !ok && (zones.len() > 1 || unknown) {
+            if !ok && (zones.len() > 1 || whole || unknown) {
                 // Some of them were, or it was after all.
                 zone.shadow.fill(None);
                 zone.durable = 0;

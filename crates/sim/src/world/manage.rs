@@ -251,7 +251,8 @@ impl World {
         let Some(q) = self.queue_for(z, 1) else { return };
         let zone = &self.zones[z];
         // After an error the zone may have been brought back to where it failed, but never further than here.
-        let offset = if zone.wp >= 2 * self.grain && !self.has_faults {
+        let fails = self.has_faults || self.limited;
+        let offset = if zone.wp >= 2 * self.grain && !fails {
             zone.wp - 2 * self.grain
         } else if zone.wp + self.grain < zone.cap {
             zone.wp + self.grain
@@ -264,7 +265,7 @@ impl World {
         if zone.wp == zone.cap {
             statuses.push(S::ZoneFull);
         }
-        if self.has_faults {
+        if fails {
             // The zone may have been undone to there, or filled by what a report found.
             statuses.extend([S::ZoneFull, S::PastCapacity]);
         }

@@ -380,11 +380,15 @@ impl World {
         }
     }
 
-    /// A BIO to zone `z` failed, or nobody will tell: the device may have it still.
-    pub(crate) fn haunt(&mut self, z: usize) {
-        if self.ground.as_ref().is_some_and(|g| g.is_pending(z)) {
+    /// A BIO to zone `z` failed, or nobody will tell: the device may have it still. `given_up`: or may have had it after a report
+    /// that was sent when the layer gave it up, before the client heard of that.
+    pub(crate) fn haunt(&mut self, z: usize, given_up: bool) {
+        let pending = self.ground.as_ref().is_some_and(|g| g.is_pending(z));
+        if pending || given_up {
             let zone = &mut self.zones[z];
-            (zone.ghost, zone.mixed, zone.failed) = (true, true, true);
+            zone.ghost |= pending;
+            zone.laid += u64::from(!pending);
+            (zone.mixed, zone.failed) = (true, true);
             zone.activity += 1;
             if !zone.conventional {
                 (zone.unsure, zone.moved) = (true, true);

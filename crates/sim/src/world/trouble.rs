@@ -410,7 +410,7 @@ impl World {
             Asked::Append { zone, .. } => self.orphan_write(zone),
             Asked::Manage { zones, .. } => {
                 for z in zones {
-                    self.haunt(z);
+                    self.haunt(z, false);
                     let zone = &mut self.zones[z];
                     zone.managed -= 1;
                     zone.orphans += 1;
@@ -427,7 +427,7 @@ impl World {
     }
 
     pub(super) fn orphan_write(&mut self, z: usize) {
-        self.haunt(z);
+        self.haunt(z, false);
         let zone = &mut self.zones[z];
         zone.writes -= 1;
         zone.orphans += 1;
@@ -448,6 +448,7 @@ impl World {
         trace!(self, "  something else sets the write pointer of zone {z} to {wp}");
         let below = self.join.map_or(z, |j| j.below(z));
         self.emu.set_write_pointer(ZoneNo(below as u32), wp);
+        self.spy.moved(z);
         zone.durable = zone.durable.min(wp);
         zone.shadow[wp as usize..].fill(None);
         (zone.unsure, zone.failed, zone.moved, zone.mixed) = (true, true, true, true);
