@@ -13,7 +13,7 @@ use model::{Answer, BLOCK, Client, Floor, World, append, cases, hold, read, rese
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 use std::sync::Arc;
-use zoneplug_core::disk::{Disk, DiskConfig, Mode};
+use zoneplug_core::disk::{Disk, DiskConfig, Mode, ZoneRecovery};
 use zoneplug_core::sched::{Balance, Policy, Scheduler};
 use zoneplug_core::{Nanos, Status};
 
@@ -237,7 +237,9 @@ fn shuttle_queues_that_come_and_go() {
 
 fn world(strict: bool, fails_at: u64) -> (Disk, Arc<Floor>) {
     let nomerges = thread_rng().gen_bool(0.5);
-    let config = DiskConfig { shards: 2, nomerges, ..DiskConfig::default() };
+    let by_itself = thread_rng().gen_bool(0.5);
+    let zone_recovery = Some(if by_itself { ZoneRecovery::Auto } else { ZoneRecovery::Client });
+    let config = DiskConfig { shards: 2, nomerges, zone_recovery, ..DiskConfig::default() };
     World { zones: 2, zone_blocks: ZONE, fails_at, strict, config, ..World::default() }.open()
 }
 
