@@ -228,13 +228,17 @@ impl Lane {
     }
 
     /// A reset or finish is over: takes its marks away.
-    fn end_management(shared: &Shared, layout: &Layout, bio: &mut Bio) {
-        let marks = std::mem::take(&mut bio.result);
+    fn end_management(shared: &Shared, layout: &Layout, cmd: &mut Command) {
+        let bio = &mut cmd.bios[0];
+        let (marks, ticket) = (std::mem::take(&mut bio.result), bio.late);
         if marks == 0 {
             return;
         }
         let zones = Self::zones_of(layout, bio);
-        shared.resets.end(&zones, bio.late);
+        let all = cmd.op == Op::ZoneResetAll;
+        let left = if all { zones.clone() } else { cmd.zone..zones.end };
+        let sent = if all { zones.clone() } else { cmd.zone..cmd.zone + 1 };
+        shared.resets.end(&left, (ticket != 0).then_some((sent, ticket)), &shared.late);
         if marks & MARKED != 0 {
             Self::unmark(shared, zones);
         }
@@ -317,6 +321,10 @@ impl Lane {
                 op if op.is_zone_management() => {
                     self.managed(shared, layout, &cmd);
                     if self.next_zone(layout, &mut cmd) {
+                        if cmd.bios[0].result & LISTED != 0 {
+                            let end = Self::zones_of(layout, &cmd.bios[0]).end;
+                            shared.resets.go_on(cmd.zone..end);
+                        }
                         self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
                         return self.out.push_back(cmd);
                     }
@@ -331,7 +339,7 @@ impl Lane {
             self.in_doubt(shared, layout, &cmd);
         }
         if Self::aborts(cmd.op) {
-            Self::end_management(shared, layout, &mut cmd.bios[0]);
+            Self::end_management(shared, layout, &mut cmd);
         }
         if !cmd.status.is_ok() && cmd.op == Op::ReportZones && cmd.status != Status::ZoneBusy {
             // The epoch was there.

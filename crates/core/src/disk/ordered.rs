@@ -96,7 +96,8 @@ impl Lane {
         if !cmd.status.is_ok() {
             Self::note_given_up(shared, &mut shard, i, &cmd);
         }
-        let is_late = |ticket| shared.late.join(ticket, 0) != 0;
+        let is_late =
+            |ticket| shared.late.join(ticket, 0) != 0 || shared.resets.is_late(zone, &shared.late);
         let aborted = &mut self.aborted;
         let then = shard.complete_in_order(i, &mut cmd, start, &epoch, &is_late, aborted);
         drop(shard);

@@ -30,7 +30,9 @@ impl Lane {
         let start = layout.geometry.zone_start(ZoneNo(cmd.zone));
         let offset = (cmd.sector.0 - start.0) as u32;
         let join = |whole, part| shared.late.join(whole, part);
-        shard.ask(i, cmd, offset, epoch, layout.zone_recovery, join)
+        // Its ticket may close before the answer is seen, and nothing would tell that it was carried out in between.
+        let auto = layout.zone_recovery && !shared.resets.is_late(ZoneNo(cmd.zone), &shared.late);
+        shard.ask(i, cmd, offset, epoch, auto, join)
     }
 
     /// A command of a zone was given up and may still be at the device, whatever else is known of the zone: while it is, the

@@ -27,23 +27,53 @@ impl Resets {
         lock(&self.0).push(Entry { zones, ticket: 0 });
     }
 
-    /// One of these zones is back. `ticket`: that of its BIO, 0 unless it was given up.
-    pub(super) fn end(&self, zones: &Range<u32>, ticket: u32) {
+    /// Of one for a range of zones: those before `left` are done.
+    pub(super) fn go_on(&self, left: Range<u32>) {
         let mut all = lock(&self.0);
+        let before = left.start - 1..left.end;
         // Those of equal zones are alike.
-        let at = all.iter().position(|e| e.ticket == 0 && e.zones == *zones);
-        let Some(at) = at else { return debug_assert!(false, "ended, and never begun") };
-        if ticket == 0 {
-            all.swap_remove(at);
-        } else {
-            all[at].ticket = ticket;
+        let entry = all.iter_mut().find(|e| e.ticket == 0 && e.zones == before);
+        debug_assert!(entry.is_some(), "zones that are not listed are done");
+        if let Some(entry) = entry {
+            entry.zones = left;
         }
     }
 
-    /// Whether one may empty or fill `zone` at any moment.
-    pub(super) fn move_zone(&self, zone: ZoneNo, late: &LateTable) -> bool {
+    /// One is over, of whose zones `left` were still to be done. If it was given up, `late` has the zones that the device may
+    /// change yet, and the ticket of its BIO.
+    pub(super) fn end(
+        &self,
+        left: &Range<u32>,
+        late: Option<(Range<u32>, u32)>,
+        table: &LateTable,
+    ) {
         let mut all = lock(&self.0);
-        all.retain(|e| Late::of(e.ticket).is_none_or(|ticket| late.is_open(ticket)));
+        if let Some(at) = all.iter().position(|e| e.ticket == 0 && e.zones == *left) {
+            all.swap_remove(at);
+        } else {
+            debug_assert!(false, "one that is not listed is over");
+        }
+        if let Some((zones, ticket)) = late {
+            Self::forget_closed(&mut all, table);
+            all.push(Entry { zones, ticket });
+        }
+    }
+
+    /// Whether one that was given up may empty or fill `zone` at any moment.
+    pub(super) fn is_late(&self, zone: ZoneNo, table: &LateTable) -> bool {
+        let mut all = lock(&self.0);
+        Self::forget_closed(&mut all, table);
+        all.iter().any(|e| e.ticket != 0 && e.zones.contains(&zone.0))
+    }
+
+    /// Whether one may, given up or not.
+    pub(super) fn move_zone(&self, zone: ZoneNo, table: &LateTable) -> bool {
+        let mut all = lock(&self.0);
+        Self::forget_closed(&mut all, table);
         all.iter().any(|e| e.zones.contains(&zone.0))
+    }
+
+    fn forget_closed(all: &mut Vec<Entry>, table: &LateTable) {
+        all.retain(|e| Late::of(e.ticket).is_none_or(|ticket| table.is_open(ticket)));
     }
 }

@@ -144,7 +144,8 @@ impl Shard {
 
     /// A write command of zone `i`, which begins at `start`, has ended. BIOs that are to be given to their owners stay in
     /// the command, with what it says; `aborted` gets those of others, which say themselves how they failed if they were
-    /// sent. `epoch` counts errors (E6); `is_late` says whether what was given up under a ticket is still at the device.
+    /// sent. `epoch` counts errors (E6); `is_late` says whether what was given up, under this ticket (0: none) or a reset, is still at the
+    /// device.
     pub(crate) fn complete_in_order(
         &mut self,
         i: usize,
@@ -235,7 +236,7 @@ impl Shard {
         let status = head.status;
         // What nobody knows the outcome of may be carried out yet, be it of these or from before.
         let unknown = |h: &Held| matches!(h.status, Status::Timeout | Status::NoDevice);
-        let late = track.late != 0 && is_late(track.late) && !planted(Bug::LateRecovered);
+        let late = is_late(track.late) && !planted(Bug::LateRecovered);
         // W23: one that was busy is asked again, however often.
         let busy = status == Status::Busy;
         let again = busy || track.attempts < MAX_ATTEMPTS || planted(Bug::RetryUnbounded);
@@ -243,6 +244,14 @@ impl Shard {
             track.attempts = track.attempts.saturating_add(u8::from(!busy));
             track.asked = epoch();
             return Then::Report(track.asked);
+        }
+        // The first was only busy, and those behind it were not at the write pointer: nothing has happened.
+        let at = (head.bio.sector.0 - start.0) as u32;
+        let idle = |h: &Held| h.kept || h.status == Status::UnalignedWrite;
+        if busy && head.kept && track.done <= at && track.held.iter().all(idle) {
+            self.plugs[i].wp = at;
+            self.place(i, start, aborted);
+            return self.next_in_order(i);
         }
         self.give_up(i, start, false, epoch(), aborted);
         self.next_in_order(i)

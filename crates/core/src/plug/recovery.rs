@@ -8,8 +8,8 @@
 //!   positional write at the place of the one that failed, where a client that tries again wants it.
 //! * The report has a number. A reset, a finish, a native append or a report of the client ends the recovery; the answer to
 //!   the old number is not believed (E6). While a reset or finish is on its way, no answer is: the device may have carried it
-//!   out before, and what failed would go out again into a zone that was emptied. The zone is stale until that is over, or
-//!   its client looks.
+//!   out before, and what failed would go out again into a zone that was emptied. The zone is stale until the reset
+//!   succeeds, or its client looks.
 //! * A write pointer before what was acknowledged leaves the zone stale: that is for the client to look at. So do a report
 //!   that fails, and a zone that makes no progress ([`MAX_ATTEMPTS`]).
 //! * What parked is placed from the write pointer that was found: an append anew, a positional write only where its client
@@ -144,7 +144,7 @@ impl Shard {
             // Where one write is in flight nothing has happened since its failure: a report of the client's that is on its way
             // may say more.
             let asked = plug.recovery == Recovery::Asked;
-            let epoch = if asked { plug.error_epoch } else { epoch() };
+            let epoch = if asked { track.asked } else { epoch() };
             self.give_up(i, start, is_missing || moves, epoch, aborted);
             return self.next_in_order(i);
         };
@@ -219,7 +219,7 @@ impl Shard {
     }
 
     /// Walks what was sent and failed, then what waited, from the write pointer on: it goes out again, or fails.
-    fn place(&mut self, i: usize, start: Sector, aborted: &mut Vec<Box<Bio>>) {
+    pub(super) fn place(&mut self, i: usize, start: Sector, aborted: &mut Vec<Box<Bio>>) {
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
         let found = plug.wp;
         let mut waiting = Vec::new();

@@ -20,6 +20,8 @@ pub(crate) struct Log {
     pub(crate) hold_writes: bool,
     /// Resets and finishes that have been carried out.
     pub(crate) hold_resets: bool,
+    /// Resets and finishes that have arrived are not carried out until this is false.
+    pub(crate) delay_resets: bool,
     /// Own reports say that the zone is conventional, or describe another.
     pub(crate) lies: Option<bool>,
     /// The next poll of a queue that has an own report panics.
@@ -40,7 +42,12 @@ impl Device for Logged {
     }
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
         let queue = self.dev.open_queue(depth, waker)?;
-        Ok(Box::new(LoggedQueue { queue, log: self.log.clone(), kept: Commands::new() }))
+        Ok(Box::new(LoggedQueue {
+            queue,
+            log: self.log.clone(),
+            kept: Commands::new(),
+            delayed: Commands::new(),
+        }))
     }
 }
 
@@ -48,6 +55,7 @@ pub(crate) struct LoggedQueue {
     queue: Box<dyn Queue>,
     log: Arc<Mutex<Log>>,
     kept: Commands,
+    delayed: Commands,
 }
 
 pub(crate) fn is_own(c: &Command) -> bool {
@@ -58,13 +66,17 @@ pub(crate) fn is_write(c: &Command) -> bool {
     matches!(c.op, Op::Write | Op::WriteZeroes | Op::ZoneAppend) && c.sector.0 < 64
 }
 
+fn is_reset(c: &Command) -> bool {
+    matches!(c.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneResetAll)
+}
+
 impl LoggedQueue {
     fn keeps(log: &Log, c: &Command) -> bool {
         let report = c.op == Op::ReportZones;
         is_own(c) && log.hold_own
             || report && !is_own(c) && log.hold_reports
             || is_write(c) && log.hold_writes
-            || matches!(c.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneResetAll) && log.hold_resets
+            || is_reset(c) && log.hold_resets
     }
 }
 
@@ -78,13 +90,22 @@ impl Queue for LoggedQueue {
             }
             log.flying += u32::from(is_write(c));
         }
+        let delay = log.delay_resets;
         drop(log);
+        if delay {
+            let (resets, others) = commands.drain(..).partition(|c| is_reset(c));
+            self.delayed.extend::<Commands>(resets);
+            *commands = others;
+        }
         self.queue.submit(now, commands);
         assert!(commands.is_empty());
     }
 
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
         let mut back = std::mem::take(&mut self.kept);
+        if !self.log.lock().unwrap().delay_resets && !self.delayed.is_empty() {
+            self.queue.submit(now, &mut self.delayed);
+        }
         self.queue.poll(now, &mut back);
         let mut log = self.log.lock().unwrap();
         if log.panics && back.iter().any(|c| is_own(c)) {

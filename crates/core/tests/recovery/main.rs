@@ -178,6 +178,30 @@ fn e12_a_resync_beside_a_recovery_is_answered() {
     assert_eq!(r.wp(0), 4);
 }
 
+/// E6: the layer's own report fails. A report that its client sent after the failure, but before a resync of the zone, is
+/// newer than the failure all the same.
+#[test]
+fn e12_a_report_from_before_a_resync_clears_a_zone() {
+    let (mut r, log) = rig();
+    until_asked(&mut r, &log, 4);
+    log.lock().unwrap().hold_reports = true;
+    r.submit(0, [token(report(0, 1), 1)]);
+    r.step();
+    r.submit(1, [token(flags(report(0, 1), Flags::RESYNC), 2)]);
+    r.step();
+    {
+        let mut log = log.lock().unwrap();
+        (log.lies, log.hold_own) = (Some(true), false);
+    }
+    r.poll(0);
+    assert_eq!(r.cached(0), None);
+    log.lock().unwrap().hold_reports = false;
+    r.poll(0);
+    assert_eq!(r.done.iter().map(|b| (b.token, b.status)).collect::<Vec<_>>(), [(1, Status::Ok)]);
+    assert_eq!(r.cached(0), Some((Condition::Active, 12)));
+    r.finish();
+}
+
 /// M4: a reset, a finish, the death of the zone or a native append end the recovery: its answer is not believed, and what
 /// waited is aborted.
 #[test]

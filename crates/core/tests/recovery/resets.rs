@@ -96,39 +96,112 @@ fn e12_a_zone_does_not_go_on_beside_a_reset() {
     }
 }
 
-/// A reset that was given up may be carried out at any time: until it is back, the zone is left to the client.
+/// Polls the second queue alone until `n` BIOs are back: the first has what is late.
+fn until_back(r: &mut Rig, n: usize) {
+    for _ in 0..40 {
+        if r.done.len() >= n {
+            return;
+        }
+        pass(r, 1);
+    }
+    panic!("{n} BIOs do not come back: {:?}", r.done);
+}
+
+/// Time passes for the second queue.
+fn pass(r: &mut Rig, polls: u32) {
+    for _ in 0..polls {
+        r.now.0 += 10;
+        r.poll(1);
+    }
+}
+
+/// A reset of zone 0 is given up before the device has carried it out, and its client looks.
+fn given_up(r: &mut Rig, log: &SharedLog) {
+    log.lock().unwrap().delay_resets = true;
+    assert_eq!(r.status(op(Op::ZoneReset, 0, 64)), Status::Timeout);
+    r.submit(1, [common::report(0, 1)]);
+    until_back(r, 1);
+    assert_eq!(r.done.remove(0).status, Status::Ok);
+}
+
+/// An append to zone 0 fails.
+fn fails(r: &mut Rig) {
+    r.fail(Op::Write, Status::Io);
+    r.submit(1, [append(0, 8, 0)]);
+    until_back(r, 1);
+    assert_eq!(r.done.remove(0).status, Status::Io);
+    pass(r, 10);
+}
+
+/// A reset that was given up may be carried out at any time, also between the answer of a report and the moment at which
+/// that is seen: until the reset is back nobody asks, and the zone is left to the client.
 #[test]
 fn e12_a_reset_given_up_is_remembered() {
-    let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| m.config.timeout = Some(Nanos(500)));
+    let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| m.config.timeout = Some(Nanos(5000)));
     assert_eq!(r.status(write(0, 8)), Status::Ok);
-    log.lock().unwrap().hold_resets = true;
-    assert_eq!(r.status(op(Op::ZoneReset, 0, 64)), Status::Timeout);
-    log.lock().unwrap().hold_resets = false;
-    let fails = |r: &mut Rig| {
-        r.fail(Op::Write, Status::Io);
-        r.submit(1, [append(0, 8, 0)]);
-        // The first queue is not polled: it has the late reset still.
-        for _ in 0..8 {
-            r.now.0 += 50;
-            r.poll(1);
-        }
-        assert_eq!(r.done.remove(0).status, Status::Io);
-    };
-    let ask = |r: &mut Rig| {
-        r.submit(1, [report(0, 1)]);
-        while r.done.is_empty() {
-            r.now.0 += 50;
-            r.poll(1);
-        }
-        assert_eq!(r.done.remove(0).status, Status::Ok);
-    };
-    ask(&mut r);
-    assert_eq!(r.wp(0), 0);
+    given_up(&mut r, &log);
+    assert_eq!(r.wp(0), 8);
     fails(&mut r);
-    assert_eq!((r.queues[0].late(), r.cached(0)), (1, None));
+    assert_eq!((own(&log).len(), r.cached(0)), (0, None));
+    log.lock().unwrap().delay_resets = false;
+    for _ in 0..6 {
+        r.now.0 += 40;
+        r.poll(0);
+    }
+    assert_eq!((r.queues[0].late(), r.device_wp(0)), (0, 0));
+    r.submit(1, [common::report(0, 1)]);
+    until_back(&mut r, 1);
+    r.done.clear();
+    fails(&mut r);
+    assert_eq!((own(&log).len(), r.cached(0)), (1, Some((Condition::Empty, 0))));
+}
+
+/// The same where several writes may be in flight: the first of two fails though the device took it, the second is
+/// acknowledged, and then the late reset is carried out.
+#[test]
+fn e12_nothing_is_sent_again_beside_a_reset_given_up() {
+    let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| {
+        m.emu.limits.keeps_write_order = true;
+        m.config.timeout = Some(Nanos(5000));
+        (m.config.nomerges, m.config.zone_write_depth) = (true, 4);
+    });
+    given_up(&mut r, &log);
+    log.lock().unwrap().hold_writes = true;
+    torn(&r, Status::Io, 8);
+    r.submit(1, [token(write(0, 8), 1), token(append(0, 8, 70), 2)]);
+    pass(&mut r, 20);
+    assert_eq!(r.device_wp(0), 16);
+    log.lock().unwrap().delay_resets = false;
     r.poll(0);
-    assert_eq!(r.queues[0].late(), 0);
-    ask(&mut r);
-    fails(&mut r);
+    r.now.0 += 40;
+    assert_eq!(r.device_wp(0), 0);
+    log.lock().unwrap().hold_writes = false;
+    pass(&mut r, 20);
+    let mut done: Vec<_> = r.done.drain(..).map(|b| (b.token, b.status, b.sector.0)).collect();
+    done.sort_unstable_by_key(|d| d.0);
+    assert_eq!(done, [(1, Status::Io, 0), (2, Status::Ok, 8)]);
+    assert_eq!((own(&log).len(), r.cached(0), r.device_wp(0)), (0, None, 0));
+}
+
+/// Of a reset of several zones, those that are done go on by themselves: while the others are reset, and later.
+#[test]
+fn e12_a_zone_whose_part_of_a_reset_is_done_goes_on() {
+    let (mut r, log) = rig();
+    log.lock().unwrap().hold_resets = true;
+    r.submit(1, [token(op(Op::ZoneReset, 0, 128), 3)]);
+    for _ in 0..4 {
+        r.step();
+    }
+    log.lock().unwrap().hold_resets = false;
+    r.poll(1);
+    log.lock().unwrap().hold_resets = true;
+    r.fail(Op::Write, Status::Io);
+    r.submit(0, [token(append(0, 8, 0), 1)]);
+    for _ in 0..8 {
+        r.step();
+    }
     assert_eq!(r.cached(0), Some((Condition::Empty, 0)));
+    log.lock().unwrap().hold_resets = false;
+    let done: Vec<_> = r.finish().iter().map(|b| (b.token, b.status)).collect();
+    assert_eq!(done, [(1, Status::Io), (3, Status::Ok)]);
 }

@@ -162,7 +162,8 @@ impl Model {
         match cond {
             Some(cond) if wp >= self.done => self.settle(cond, number, self.done),
             _ => {
-                self.stale = true;
+                // What is newer than the failure says more, whatever was asked since.
+                (self.stale, self.lost_at) = (true, number);
                 self.abort();
             }
         }
