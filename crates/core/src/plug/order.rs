@@ -247,8 +247,8 @@ impl Shard {
         }
         // The first was only busy, and those behind it were not at the write pointer: nothing has happened.
         let at = (head.bio.sector.0 - start.0) as u32;
-        let idle = |h: &Held| h.kept || h.status == Status::UnalignedWrite;
-        if busy && head.kept && track.done <= at && track.held.iter().all(idle) {
+        let idle = |h: &Held| matches!(h.status, Status::Busy | Status::UnalignedWrite);
+        if busy && track.done <= at && track.held.iter().all(idle) {
             self.plugs[i].wp = at;
             self.place(i, start, aborted);
             return self.next_in_order(i);

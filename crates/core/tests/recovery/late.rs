@@ -130,30 +130,47 @@ fn e12_what_was_aborted_takes_no_room() {
 }
 
 /// W23: a write that the device was too busy for is sent again, also where one that was given up is still at the device and
-/// nobody asks for it.
+/// nobody asks for it; but not if the next one was refused for good.
 #[test]
 fn w23_busy_beside_a_late_write() {
-    let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| {
-        m.emu.limits.keeps_write_order = true;
-        m.config.timeout = Some(Nanos(5000));
-        (m.config.nomerges, m.config.zone_write_depth) = (true, 4);
-    });
-    log.lock().unwrap().hold_writes = true;
-    assert_eq!(r.status(write(0, 8)), Status::Timeout);
-    r.submit(1, [report(0, 1)]);
-    while r.done.is_empty() {
-        r.now.0 += 10;
-        r.poll(1);
+    for dies in [false, true] {
+        let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| {
+            m.emu.limits.keeps_write_order = true;
+            m.config.timeout = Some(Nanos(5000));
+            (m.config.nomerges, m.config.zone_write_depth) = (true, 4);
+        });
+        log.lock().unwrap().hold_writes = true;
+        assert_eq!(r.status(write(0, 8)), Status::Timeout);
+        r.submit(1, [report(0, 1)]);
+        while r.done.is_empty() {
+            r.now.0 += 10;
+            r.poll(1);
+        }
+        r.done.clear();
+        log.lock().unwrap().hold_writes = false;
+        r.fail(Op::Write, Status::Busy);
+        if dies {
+            r.fail(Op::Write, Status::ZoneReadOnly);
+        }
+        r.submit(1, [token(append(0, 8, 0), 1), token(append(0, 8, 0), 2)]);
+        for _ in 0..60 {
+            r.now.0 += 10;
+            r.poll(1);
+        }
+        let mut got: Vec<_> = r.done.drain(..).map(|b| (b.token, b.status)).collect();
+        got.sort_unstable_by_key(|d| d.0);
+        let (first, second) = match dies {
+            true => (Status::AbortedBehind, Status::ZoneReadOnly),
+            false => (Status::Ok, Status::Ok),
+        };
+        assert_eq!(got, [(1, first), (2, second)]);
+        assert_eq!((r.queues[0].late(), own(&log)), (1, vec![]));
+        let next = if dies { Status::ZoneReadOnly } else { Status::Ok };
+        r.submit(1, [append(0, 8, 0)]);
+        while r.done.is_empty() {
+            r.now.0 += 10;
+            r.poll(1);
+        }
+        assert_eq!(r.done[0].status, next);
     }
-    r.done.clear();
-    log.lock().unwrap().hold_writes = false;
-    r.fail(Op::Write, Status::Busy);
-    r.submit(1, [token(append(0, 8, 0), 1), token(append(0, 8, 0), 2)]);
-    for _ in 0..60 {
-        r.now.0 += 10;
-        r.poll(1);
-    }
-    let got: Vec<_> = r.done.drain(..).map(|b| (b.token, b.status)).collect();
-    assert_eq!(got, [(1, Status::Ok), (2, Status::Ok)]);
-    assert_eq!((r.queues[0].late(), own(&log)), (1, vec![]));
 }
