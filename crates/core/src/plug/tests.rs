@@ -39,6 +39,9 @@ enum Step {
     Answer(Condition),
     OldAnswer(Condition),
     AnswerFailed,
+    /// The layer's own report is back, or one of the client's, while a reset or finish is on its way.
+    AnswerBesideReset(Condition),
+    ReportBesideReset(Condition),
     /// A write ends well, and others are before the zone in line for the tag (C3).
     CompleteInLine,
     Reset,
@@ -82,6 +85,8 @@ fn steps() -> Vec<Step> {
         all.push(S::Answer(cond));
     }
     all.extend([C::Closed, C::Offline].map(S::OldAnswer));
+    all.extend([C::Empty, C::Full].map(S::AnswerBesideReset));
+    all.push(S::ReportBesideReset(C::Empty));
     all.extend([S::FailLate, S::LateBack, S::AnswerFailed]);
     all.extend([Status::Io, Status::Timeout, Status::ZoneOffline, Status::OpenLimit].map(S::Fail));
     // Busy is no end: the command is sent again (W23).
@@ -194,12 +199,13 @@ impl Real {
     }
 
     /// The layer's own report is back.
-    fn answer(&mut self, cond: Option<Condition>, number: u32, epoch: u32) {
+    fn answer(&mut self, cond: Option<Condition>, number: u32, epoch: u32, moves: bool) {
         let mut cmd = Command::new(0);
         cmd.epoch = number;
         cmd.status = if cond.is_some() { Status::Ok } else { Status::Io };
         cmd.report.extend(cond.map(zone));
-        let then = self.shard.go_on(0, &cmd, Sector(0), 0, &|| false, &|| epoch, &mut self.aborted);
+        let aborted = &mut self.aborted;
+        let then = self.shard.go_on(0, &cmd, Sector(0), 0, &|| moves, &|| epoch, aborted);
         assert_eq!(then == Then::InLine, self.shard.plugs[0].in_line && then != Then::Nothing);
     }
 
@@ -273,14 +279,29 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
             let Some(number) = model.asked else { return false };
             let cond = if let S::Answer(c) = what { Some(c) } else { None };
             model.answer(cond, number);
-            real.answer(cond, number, model.epoch);
+            real.answer(cond, number, model.epoch, false);
+        }
+        S::AnswerBesideReset(cond) => {
+            let Some(number) = model.asked else { return false };
+            // It is believed as little as one that failed.
+            model.answer(None, number);
+            real.answer(Some(cond), number, model.epoch, true);
+        }
+        S::ReportBesideReset(cond) => {
+            let Some(number) = model.asked else { return false };
+            // What waits is not sent to where the zone may not be any more.
+            model.abort();
+            model.settle(cond, number, 0);
+            let aborted = &mut real.aborted;
+            let ends = real.shard.reported_meanwhile(0, &zone(cond), number, 0, &|| true, aborted);
+            assert!(ends.is_some(), "E3: its client may look");
         }
         S::OldAnswer(cond) => {
             // The number of the last recovery, if that has ended; else the one before.
             let last = real.shard.tracks.first().map_or(0, |t| t.asked);
             let number = last.wrapping_sub(u32::from(model.asked.is_some()));
             model.answer(Some(cond), number);
-            real.answer(Some(cond), number, model.epoch);
+            real.answer(Some(cond), number, model.epoch, false);
         }
         S::Tag => {
             if !std::mem::take(&mut model.line) {
