@@ -1,16 +1,20 @@
-# Sourced by the walks: the README's sessions with real drives, run as they are printed there. What a walk prints
-# between its two marks is what the README shows (scripts/readme).
-export PATH=$PWD:/usr/sbin:/sbin:$PATH COLUMNS=100
+# Sourced by the walks: sessions of docs/drives.md and docs/ublk.md, run as they are printed there. scripts/readme puts
+# what a walk prints between its two marks into these documents.
+export PATH=$PWD:/usr/sbin:/sbin:$PATH COLUMNS=80
 printf -- '--- walk\n'
 
-# session: commands on standard input, one a line; each is shown, run, and must succeed. A line that ends in & goes on
-# in the background, until the device that it makes is there. A line that begins with # is shown as it is.
+# session: commands on standard input, one a line; each is shown, run, and must succeed. A line that ends in \ goes on
+# in the next one. A command that ends in & goes on in the background, and the session waits for the device that it
+# makes. A line that begins with # is shown as it is.
 session() {
-    local line status
+    local line more status
     while IFS= read -r line; do
         case $line in
             '' | '#'*) printf '%s\n' "$line" && continue ;;
         esac
+        while [[ $line == *\\ ]] && IFS= read -r more; do
+            line+=$'\n'$more
+        done
         printf '$ %s\n' "$line"
         if [[ $line == *'&' ]]; then
             rm -f /tmp/background.out
