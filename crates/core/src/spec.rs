@@ -25,6 +25,8 @@ use std::ops::RangeInclusive;
 const SIZES: [(&str, u64); 4] = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
 /// Units of times, in nanoseconds; a longer name before one that it ends with.
 const TIMES: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+/// Units of times that are read and not shown.
+const LONG_TIMES: [(&str, u64); 2] = [("m", 60_000_000_000), ("h", 3_600_000_000_000)];
 
 /// A specification: a kind and options. Remembers which keys were asked for, so that it can name them.
 #[derive(Debug, Clone)]
@@ -55,6 +57,12 @@ impl Spec {
                 return Err(Error::invalid(format!("'{part}' is not an option"))
                     .hint("options are written key=value and separated by single commas"));
             };
+            if key.trim() != key || value.trim() != value {
+                return Err(Error::invalid(format!("there is a blank in '{text}'")).hint(format!(
+                    "options are separated by commas alone: '{}'",
+                    parts_without_blanks(text)
+                )));
+            }
             if key.is_empty() || value.is_empty() {
                 return Err(Error::invalid(format!("the option '{part}' has an empty side"))
                     .hint("options are written key=value; leave an option out for its default"));
@@ -199,14 +207,28 @@ impl Spec {
     }
 }
 
+/// A specification without blanks at the ends of its parts.
+fn parts_without_blanks(text: &str) -> String {
+    let part = |p: &str| match p.split_once('=') {
+        Some((key, value)) => format!("{}={}", key.trim(), value.trim()),
+        None => p.trim().to_owned(),
+    };
+    text.split(',').map(part).collect::<Vec<_>>().join(",")
+}
+
 /// A whole number without sign.
 fn plain(text: &str) -> Option<u64> {
     // `parse` takes a plus sign.
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// A number of bytes, as in `4096`, `128K` or `64M`. `None` if it is none, or above 2^64.
+/// A number of bytes, as in `4096`, `128K`, `64M` or `1TiB`. `None` if it is none, or above 2^64.
 pub fn parse_size(text: &str) -> Option<u64> {
+    // `KiB` is `K`, but `KB` is 1000 to some and 1024 to others.
+    let text = match text.strip_suffix("iB") {
+        Some(short) if short.ends_with(['K', 'k', 'M', 'm', 'G', 'g', 'T', 't']) => short,
+        _ => text,
+    };
     for (unit, n) in SIZES {
         let lower = unit.to_ascii_lowercase();
         if let Some(number) = text.strip_suffix(unit).or_else(|| text.strip_suffix(&lower)) {
@@ -216,9 +238,9 @@ pub fn parse_size(text: &str) -> Option<u64> {
     plain(text)
 }
 
-/// A number of nanoseconds, as in `500ns`, `80us` or `1ms`. `None` if it is none, or has no unit and is not 0.
+/// A number of nanoseconds, as in `500ns`, `80us`, `1ms`, `10s`, `5m` (minutes) or `1h`. `None` if it is none, or has no unit and is not 0.
 pub fn parse_time(text: &str) -> Option<u64> {
-    for (unit, n) in TIMES {
+    for (unit, n) in TIMES.into_iter().chain(LONG_TIMES) {
         if let Some(number) = text.strip_suffix(unit) {
             return plain(number)?.checked_mul(n);
         }
@@ -242,7 +264,7 @@ impl fmt::Display for Time {
 }
 
 /// The name that `text` was probably meant to be.
-fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
     let limit = 1 + text.chars().count() / 4;
     names
         .iter()
@@ -290,6 +312,12 @@ mod tests {
             ("mem,zones=", "'zones=' has an empty side"),
             ("mem,=4", "'=4' has an empty side"),
             ("mem,zones=4,conv=1,zones=4", "zones is given twice"),
+            (
+                "mem, zones=4",
+                "a blank in 'mem, zones=4' | options are separated by commas alone: 'mem,zones=4'",
+            ),
+            ("mem,zones=4 ,conv=1", "'mem,zones=4,conv=1'"),
+            ("mem,zones =4", "'mem,zones=4'"),
         ] {
             let e = error(Spec::parse(text));
             assert!(e.contains(what), "{text}: {e}");
@@ -335,13 +363,25 @@ mod tests {
         {
             assert_eq!(parse_size(text), Some(n), "{text}");
         }
-        for text in ["", "K", "+1", "1.5M", "16777216T", "1KB", " 1", "1_0"] {
+        for (text, n) in [("1TiB", 1 << 40), ("64KiB", 64 << 10), ("64kiB", 64 << 10)] {
+            assert_eq!(parse_size(text), Some(n), "{text}");
+        }
+        for text in ["", "K", "+1", "1.5M", "16777216T", "1KB", " 1", "1_0", "1iB", "iB", "1KiBiB"]
+        {
             assert_eq!(parse_size(text), None, "{text}");
         }
-        for (text, n) in [("0", 0), ("7ns", 7), ("80us", 80_000), ("1ms", 1_000_000), ("0s", 0)] {
+        for (text, n) in [
+            ("0", 0),
+            ("7ns", 7),
+            ("80us", 80_000),
+            ("1ms", 1_000_000),
+            ("0s", 0),
+            ("1m", 60_000_000_000),
+            ("2h", 7_200_000_000_000),
+        ] {
             assert_eq!(parse_time(text), Some(n), "{text}");
         }
-        for text in ["", "1", "ms", "1m", "-1s", "99999999999999s"] {
+        for text in ["", "1", "ms", "m", "1min", "9999999h", "-1s", "99999999999999s"] {
             assert_eq!(parse_time(text), None, "{text}");
         }
     }

@@ -38,6 +38,6 @@ pub use hosted::{Frozen, HostedDisk};
 pub use outside::{is_disk_file, is_foreign, open_regular, read_regular};
 pub use shelf::{Withheld, leaked_buffers};
 pub use spec::{
-    DiskSpec, Level, base_of, drive_of, file_of, files_of, keeps_data, open_device, take_config,
-    take_profile,
+    DiskSpec, Level, base_of, check_name, drive_of, file_of, files_of, is_volatile, keeps_data,
+    open_device, take_config, take_profile, takes_writes,
 };

@@ -99,6 +99,11 @@ pub fn is_disk_file(path: &Path) -> io::Result<bool> {
     Ok(is_magic(0) || is_magic(last))
 }
 
+/// Whether this user may write to a file. Opens it and changes nothing.
+pub(crate) fn may_write(path: &Path) -> bool {
+    OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,9 @@
 //! From a specification to a disk: the device, and the attributes that the layer takes from the same text.
 
+mod named;
+
+pub use named::{check_name, is_volatile, takes_writes};
+
 use crate::crypt::CryptDisk;
 use crate::cuts::{How, Opened};
 use crate::drive::is_drive;
@@ -172,7 +176,7 @@ fn open_file(
 fn open_timed(spec: &mut Spec) -> Result<(Arc<EmuDisk>, u16), Error> {
     let kind = if spec.take_flag("data")? == Some(true) { EmuKind::Mem } else { EmuKind::Null };
     let ordered = spec.take_flag("ordered")?.unwrap_or(false);
-    let profile = take_profile(spec).unwrap_or_else(|| Err(spec.unknown_kind(&KINDS)))?;
+    let profile = take_profile(spec).unwrap_or_else(|| Err(named::neither(spec)))?;
     spec.finish()?;
     let mut config = EmuConfig::new(kind, profile.geometry()?);
     config.limits = Limits { keeps_write_order: ordered, ..profile.limits() };

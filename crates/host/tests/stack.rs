@@ -33,8 +33,8 @@ fn a_stack_is_one_text() {
 fn what_is_wrong_in_a_stack_is_named() {
     for (text, what) in [
         ("po2@", "'' names no kind"),
-        ("po2", "no kind of device is called 'po2'"),
-        ("po3@mem", "no kind of device is called 'po3@mem'"),
+        ("po2", "po2 is a layer, and on no device | the device behind an @"),
+        ("po3@mem", "no layer is called 'po3' | did you mean po2@?"),
         ("po2,zones=4@mem", "po2 has no option zones"),
         ("po2,qd1=1@mem", "options of the disk are at the end"),
         ("po2,fault=nothing@mem", "nothing"),

@@ -225,6 +225,13 @@ fn take_geometry(spec: &mut Spec, kind: EmuKind) -> Result<Geometry, Error> {
                 return Err(Error::invalid("size and last-zone-size exclude each other")
                     .hint("what remains of size becomes the last zone"));
             }
+            if (1..u64::from(zone)).contains(&size) {
+                let (size, zone) = (Sector(size).to_bytes(), bytes(zone));
+                return Err(Error::invalid(format!(
+                    "a disk of {size} has no room for a zone of {zone}"
+                ))
+                .hint(format!("a larger size, or a zone size of at most {size}")));
+            }
             let remainder = (size % u64::from(zone)) as u32;
             last = (remainder > 0).then_some(remainder);
             size.div_ceil(u64::from(zone))

@@ -70,6 +70,15 @@ pub(crate) fn is_drive(path: &str) -> bool {
     })
 }
 
+/// Whether a drive takes no writes, whoever opens it. One that cannot be asked is taken for one that does.
+pub(crate) fn is_protected(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    match std::fs::metadata(path) {
+        Ok(m) if m.file_type().is_char_device() => crate::nvme::is_protected(path),
+        _ => Node::of(path, "block").is_ok_and(|node| node.disk.is_read_only()),
+    }
+}
+
 /// Opens the drive at the path that a specification names, with the keys `read-only=0|1`, `force=0|1` and `direct=1`.
 pub(crate) fn open(spec: &mut Spec, purpose: Purpose) -> Result<Arc<dyn Device>, Error> {
     use std::os::unix::fs::FileTypeExt;

@@ -49,6 +49,12 @@ pub struct NvmeDisk {
     shared: Arc<Shared<Nvme>>,
 }
 
+/// Whether a namespace is write-protected. One that cannot be asked is taken for one that is not.
+pub(crate) fn is_protected(path: &Path) -> bool {
+    let id = File::open(path).and_then(|file| Identity::ask(&file));
+    id.is_ok_and(|id| id.is_ok_and(|id| id.read_only))
+}
+
 impl NvmeDisk {
     /// Opens the namespace at `path`, for writing as the only one of our kind. Refuses one whose block device is mounted or in
     /// use, one that holds a file system or a partition table, and one without zones.

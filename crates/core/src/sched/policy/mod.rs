@@ -59,9 +59,9 @@ pub type Pick = fn(&View<'_>) -> usize;
 /// only if waiting is allowed at all (`anticipation_us`), and nobody is past the deadline.
 pub type Stay = fn(&View<'_>) -> bool;
 
-/// Defines [`Policy`]: a line for each, with its variant, its file, its name, when it waits, whether it looks at bytes.
+/// Defines [`Policy`]: a line for each, with its variant, its file, its name, when it waits, whether it looks at bytes, whether waiting is what it is about.
 macro_rules! policies {
-    ($($(#[$doc:meta])* $variant:ident: $file:ident, $stay:path, bytes: $bytes:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident: $file:ident, $stay:path, bytes: $bytes:literal, waits: $waits:literal;)*) => {
         $(mod $file;)*
 
         /// A policy by name.
@@ -103,6 +103,13 @@ macro_rules! policies {
                 }
             }
 
+            /// Whether it is about when to wait (`anticipation_us`): without a wait only its order of zones is left.
+            pub const fn is_about_waiting(self) -> bool {
+                match self {
+                    $(Policy::$variant => $waits,)*
+                }
+            }
+
             /// Whether it looks at what waits in each zone, and where: that is asked of each plug first.
             pub const fn wants_bytes(self) -> bool {
                 match self {
@@ -116,15 +123,15 @@ macro_rules! policies {
 policies! {
     /// In the order in which zones got their first waiting write: as published (Q3).
     #[default]
-    Fifo: fifo, always, bytes: false;
+    Fifo: fifo, always, bytes: false, waits: false;
     /// The next zone upward, and from the last one back to the first: one visit of each zone a sweep.
-    Clook: clook, always, bytes: false;
+    Clook: clook, always, bytes: false, waits: false;
     /// The most bytes for the time that it takes to get there and write them.
-    Score: score, always, bytes: true;
+    Score: score, always, bytes: true, waits: false;
     /// First in, first out; waits for more only at the beginning of a turn.
-    Brief: brief, brief::stay, bytes: false;
+    Brief: brief, brief::stay, bytes: false, waits: true;
     /// Waits for more as long as that is worth what it costs the others.
-    Steady: steady, steady::stay, bytes: true;
+    Steady: steady, steady::stay, bytes: true, waits: true;
 }
 
 /// As often as the zone has more in time.

@@ -1,0 +1,102 @@
+//! What the text of a specification says of its devices before any of them is opened: what lasts, what takes writes, which names of
+//! files it can hold; and the error for a name that is none.
+
+use super::{KINDS, LAYERS, bases, is_path, split_layer};
+use crate::drive::{is_drive, is_protected};
+use crate::outside::may_write;
+use std::path::Path;
+use zoneplug_core::spec::{Spec, nearest};
+use zoneplug_core::{Error, ErrorKind};
+
+/// Whether something of what a specification names goes when the process ends: a disk in memory, or one that keeps nothing.
+///
+/// ```
+/// assert!(zoneplug_host::is_volatile("linear@./a.zbd%mem"));
+/// assert!(!zoneplug_host::is_volatile("po2@./a.zbd"));
+/// ```
+pub fn is_volatile(text: &str) -> bool {
+    let kind = |base: &str| !is_path(base) && !is_drive(base);
+    bases(text).iter().any(|base| kind(base.split(',').next().unwrap_or_default()))
+}
+
+/// Whether a disk could be written if it were opened for that. One that was opened to be looked at says that it is read-only,
+/// whether it is or not.
+///
+/// ```
+/// assert!(zoneplug_host::takes_writes("mem,zones=8"));
+/// assert!(!zoneplug_host::takes_writes("mem,zones=8,read-only=1"));
+/// ```
+pub fn takes_writes(text: &str) -> bool {
+    bases(text).iter().all(|base| {
+        let kind = base.split(',').next().unwrap_or_default();
+        let asked = base.split(',').any(|option| option == "read-only=1");
+        let path = Path::new(kind);
+        !asked
+            && match (is_drive(kind), is_path(kind)) {
+                (true, _) => !is_protected(path),
+                (_, true) => may_write(path),
+                _ => true,
+            }
+    })
+}
+
+/// Checks that the name of a new file can be written as a specification, which reads commas, `=` and the names of layers as its
+/// own.
+///
+/// ```
+/// use std::path::Path;
+/// assert!(zoneplug_host::check_name(Path::new("my disk.zbd")).is_ok());
+/// assert!(zoneplug_host::check_name(Path::new("a,b.zbd")).is_err());
+/// ```
+pub fn check_name(path: &Path) -> Result<(), Error> {
+    let shown = path.display();
+    let wrong = |hint: String| {
+        Err(Error::invalid(format!("no specification names a file that is called {shown}"))
+            .hint(hint))
+    };
+    let Some(text) = path.to_str() else {
+        return wrong("a name in UTF-8".to_owned());
+    };
+    if text.contains([',', '=']) {
+        return wrong(format!("a path without commas and =: {}", text.replace([',', '='], "-")));
+    }
+    if let Some((layer, _)) = split_layer(text) {
+        return wrong(format!("a path that does not begin with {layer}@, as in ./{text}"));
+    }
+    if KINDS.contains(&text) {
+        return wrong(format!("./{text} or {text}.zbd: {text} alone is another kind of device"));
+    }
+    Ok(())
+}
+
+/// The error for what is no kind of device, and the name of no file either.
+pub(super) fn neither(spec: &Spec) -> Error {
+    let kind = spec.kind();
+    if Path::new(kind).is_dir() {
+        return Error::invalid(format!("{kind} is a directory")).hint("the file of a disk in it");
+    }
+    let not_found = |what: String, hint: String| Error::new(ErrorKind::NotFound, what).hint(hint);
+    if LAYERS.contains(&kind) {
+        return not_found(
+            format!("{kind} is a layer, and on no device"),
+            format!("the device behind an @, as in {kind}@mem,zones=8"),
+        );
+    }
+    if let Some((layer, _)) = kind.split_once('@') {
+        let hint = match nearest(layer, &LAYERS) {
+            Some(k) => format!("did you mean {k}@? There are: {}", LAYERS.join(", ")),
+            None => format!("check the path; layers are {}", LAYERS.join(", ")),
+        };
+        let what = format!("there is no file '{kind}', and no layer is called '{layer}'");
+        return not_found(what, hint);
+    }
+    let hint = match nearest(kind, &KINDS) {
+        Some(k) => format!("did you mean {k}? There are: {}", KINDS.join(", ")),
+        None => format!(
+            "check the path; zoneplug create makes a disk. Kinds of device are {}",
+            KINDS.join(", ")
+        ),
+    };
+    let what = format!("there is no file '{kind}', and no kind of device of that name");
+    not_found(what, hint)
+}
