@@ -129,3 +129,33 @@ fn what_cannot_be_done_is_said_in_two_lines() {
         assert!(lines[1].starts_with("try: "), "{args}: {errors}");
     }
 }
+
+/// What `--quick` shows, it does not call a failure: help says that nothing fails then.
+#[test]
+fn a_quick_run_fails_nothing() {
+    let path = book("quick.txt", "200 band 6", "claim rate plug a >= 500");
+    let at = format!("--quick --book {}", path.display());
+    let out = reproduce(&at);
+    let told = text(&out.stdout);
+    assert_eq!((out.status.code(), out.stderr.len()), (Some(0), 0), "{told}");
+    assert!(
+        !told.contains("FAIL") && told.contains("miss (") && told.contains("not held"),
+        "{told}"
+    );
+    assert!(told.contains("0 of 1 cells") && told.contains("0 of 1 claims"), "{told}");
+    let v: Value = serde_json::from_slice(&reproduce(&format!("{at} --json")).stdout).unwrap();
+    assert_eq!(
+        (&v["failed"], &v["tables"][0]["cells"][0]["verdict"]),
+        (&0.into(), &"unjudged".into())
+    );
+}
+
+/// A page that cannot be made is refused before anything is computed.
+#[test]
+fn a_page_that_cannot_be_made_is_refused_at_once() {
+    let start = std::time::Instant::now();
+    let out = reproduce("--html /nowhere/at/all.html");
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
+    assert!(text(&out.stderr).contains("/nowhere/at/all.html"));
+    assert!(start.elapsed().as_secs() < 20, "all tables take minutes");
+}

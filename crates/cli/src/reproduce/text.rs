@@ -259,11 +259,11 @@ pub(crate) fn how(report: &Report, t: &TableReport) -> String {
 pub(crate) fn summary(r: &Report) -> String {
     let cells = || r.tables.iter().flat_map(|t| &t.cells);
     let count = |v: Verdict| cells().filter(|c| c.verdict == v).count();
-    let claims = || r.tables.iter().flat_map(|t| &t.claims).filter(|c| c.binds);
+    let claims = || r.tables.iter().flat_map(|t| &t.claims).filter(|c| c.binds || r.quick);
     format!(
         "{} of {} cells with a band inside it; {} of {} claims hold; {} cells shape only, {} illustrations, {} measured, {} not run",
         count(Verdict::Inside),
-        count(Verdict::Inside) + count(Verdict::Outside),
+        count(Verdict::Inside) + count(Verdict::Outside) + count(Verdict::Unjudged),
         claims().filter(|c| c.holds).count(),
         claims().count(),
         count(Verdict::ShapeOnly),
