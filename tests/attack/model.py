@@ -97,7 +97,7 @@ def sequential(zone, nr, info, data, ops, must, known):
     cond, full = info["zcond"], info["zcond"] == FULL
     if cond not in (EMPTY, CLOSED, FULL):
         raise Wrong(f"its condition is {info['cond']}, of a disk that nothing has open")
-    end = zone.capacity if full else info["wptr"] - zone.start
+    end = zone.capacity if full else info["wptr"]
     if not 0 <= end <= zone.capacity or (cond == EMPTY) != (end == 0) or (end == zone.capacity) != full:
         raise Wrong(f"its condition is {info['cond']} with the write pointer at {end} of {zone.capacity}")
     need = {op: n for op, at, n in zone.pieces}

@@ -4,11 +4,17 @@
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;
 use crate::live::{self, AttributeShown, Request, Server};
+use crate::modelled::never_waits;
 use crate::plain::plain;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use zoneplug_core::sched::Policy;
+
+/// The single writer's policy, and how long it may wait: some policies do nothing without a wait.
+const POLICY: &str = "zoned_qd1_policy";
+const WAIT: &str = "anticipation_us";
 
 /// Flags of `zoneplug attr`.
 #[derive(Debug, clap::Args)]
@@ -114,9 +120,21 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
         }
         return Ok(());
     };
-    let was = all.into_iter().find(|a| a.name == *name).map(|a| a.value);
+    let value_of = |name: &str| all.iter().find(|a| a.name == name).map(|a| a.value.clone());
+    let was = value_of(name);
     if let Some(value) = &args.value {
         target.set(name, value)?;
+        let is = |other: &str| match name == other {
+            true => Some(value.clone()),
+            false => value_of(other),
+        };
+        if [POLICY, WAIT].contains(&name.as_str())
+            && is(WAIT).as_deref() == Some("0")
+            && let Some(policy) = is(POLICY).and_then(|p| Policy::from_name(&p))
+            && let Some(text) = never_waits(policy)
+        {
+            eprintln!("zoneplug: {text}");
+        }
         let was = was.unwrap_or_default();
         if args.json {
             let map = BTreeMap::from([("name", name.as_str()), ("was", &was), ("value", value)]);

@@ -1,27 +1,29 @@
 //! `zoneplug create | check`: the file of a durable disk.
 
 use crate::failure::{Failure, Kind};
+use crate::live;
 use crate::plain::plain;
 use crate::zones::{parse_bytes, size};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 use zoneplug_host::file::{self, CheckReport, CreateOptions, Identity};
-use zoneplug_host::{file_of, open_device};
+use zoneplug_host::{check_name, file_of, open_device};
 
 /// Flags of `zoneplug create`. Sizes take K, M, G and T for powers of 1024.
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("extent").required(true).args(["size", "zones"])))]
 pub(crate) struct CreateArgs {
     /// The file to make; sparse, so that it takes the room of what is written only
     #[arg(value_name = "FILE")]
     path: PathBuf,
 
     /// Bytes of the whole disk; what is left after whole zones becomes a short last one
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, required_unless_present = "zones")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     size: Option<u64>,
 
     /// Number of zones, instead of --size
-    #[arg(long, value_name = "N", conflicts_with = "size", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     zones: Option<u64>,
 
     /// Bytes of a zone; any multiple of the block [default: 256M]
@@ -95,6 +97,12 @@ struct Created {
 
 /// Makes a disk.
 pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failure> {
+    check_name(&args.path)?;
+    if args.path.to_str().is_some_and(live::is_name) {
+        let name = args.path.display();
+        return Err(Failure::usage(format!("{name} is the name of a served disk"))
+            .hint(format!("{name}.zbd")));
+    }
     let options = CreateOptions {
         size: args.size,
         zones: args.zones,

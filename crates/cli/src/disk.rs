@@ -2,6 +2,7 @@
 
 use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
+use crate::modelled::say_what_never_waits;
 use crate::plain::plain;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_core::zone::{Geometry, ZoneInfo};
 use zoneplug_core::{Bio, Bios, Device, Nanos, ZoneNo};
 use zoneplug_host::file::{Access, FileDisk};
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, Level, drive_of, file_of, keeps_data};
+use zoneplug_host::{
+    BlockingDisk, DiskSpec, HostedDisk, Level, drive_of, file_of, is_volatile, keeps_data,
+};
 
 /// What a specification names.
 #[derive(Clone)]
@@ -34,7 +37,10 @@ impl Named {
     /// The same, to serve it to others.
     pub(crate) fn open_to_serve(spec: &str) -> Result<Named, Failure> {
         tell(spec);
-        Self::of(spec, DiskSpec::parse_to_serve(spec)?)
+        let named = Self::of(spec, DiskSpec::parse_to_serve(spec)?)?;
+        let ways = std::slice::from_ref(&named.config);
+        say_what_never_waits(ways, named.device.limits().rotational);
+        Ok(named)
     }
 
     fn of(spec: &str, parsed: DiskSpec) -> Result<Named, Failure> {
@@ -59,6 +65,15 @@ fn tell(spec: &str) {
     let disk = FileDisk::open(path, Access::ReadOnly);
     for line in disk.iter().flat_map(|d| d.notices()) {
         eprintln!("zoneplug: {}", plain(&format!("{}: {line}", path.display())));
+    }
+}
+
+/// Says at the end of a command that changed a disk that the change goes with the disk: one in memory lives as long as its process.
+pub(crate) fn say_what_is_lost(spec: &str) {
+    if is_volatile(spec) {
+        let what =
+            "goes when this command ends, with what it did; zoneplug create makes one that stays";
+        eprintln!("zoneplug: {}", plain(&format!("the disk {spec} {what}")));
     }
 }
 

@@ -1,9 +1,11 @@
 //! How a command ends when it does not end well: one line for what is wrong, one for what to try, an exit code.
 
 use crate::plain::plain;
+use clap::error::{ContextKind, ContextValue};
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
+use zoneplug_core::spec::nearest;
 use zoneplug_core::{Error, ErrorKind, Status};
 use zoneplug_host::blocking::IoError;
 
@@ -81,28 +83,60 @@ impl Failure {
         self
     }
 
-    /// What clap found wrong, in two lines instead of its page.
-    pub(crate) fn from_clap(e: &clap::Error) -> Failure {
+    /// What clap found wrong, in two lines instead of its page. `cli`: what it parsed for.
+    pub(crate) fn from_clap(e: &clap::Error, cli: &clap::Command) -> Failure {
         let text = e.render().to_string();
         let mut what = Vec::new();
         let mut tips = Vec::new();
+        let mut command = "";
         for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
+            if let Some(usage) = line.strip_prefix("Usage: zoneplug ") {
+                command = usage.split(' ').next().unwrap_or_default();
+            }
             if line.starts_with("Usage:") || line.starts_with("For more information") {
                 break;
             }
             match line.strip_prefix("tip: ") {
+                // Nobody who mistypes an option means it as a value.
+                Some(tip) if tip.starts_with("to pass") => {}
                 Some(tip) => tips.push(tip.to_owned()),
                 None => what.push(line.strip_prefix("error: ").unwrap_or(line).to_owned()),
             }
+        }
+        let given = |kind| match e.get(kind) {
+            Some(ContextValue::String(s)) => Some(s.as_str()),
+            _ => None,
+        };
+        #[cfg(not(feature = "trace"))]
+        if given(ContextKind::InvalidArg) == Some("--trace") {
+            return crate::trace::missing();
+        }
+        let command = cli.find_subcommand(command);
+        match (e.kind(), command) {
+            (clap::error::ErrorKind::InvalidSubcommand, _) => {
+                if let Some(given) = given(ContextKind::InvalidSubcommand) {
+                    return no_command(given, cli);
+                }
+            }
+            (clap::error::ErrorKind::UnknownArgument, Some(command)) if tips.is_empty() => {
+                if let Some(given) = given(ContextKind::InvalidArg) {
+                    return no_argument(given, command);
+                }
+            }
+            _ => {}
         }
         // A parser's own hint is better than the general one.
         let inner = std::error::Error::source(e)
             .and_then(|s| s.downcast_ref::<Error>())
             .and_then(Error::what_to_try)
             .map(str::to_owned);
-        let hint = inner
-            .or_else(|| (!tips.is_empty()).then(|| tips.join("; ")))
-            .unwrap_or_else(|| "zoneplug --help, or zoneplug COMMAND --help".to_owned());
+        let hint =
+            inner.or_else(|| (!tips.is_empty()).then(|| tips.join("; "))).unwrap_or_else(|| {
+                match command {
+                    Some(c) => format!("zoneplug {} --help", c.get_name()),
+                    None => "zoneplug --help, or zoneplug COMMAND --help".to_owned(),
+                }
+            });
         let what = if what.is_empty() { "wrong usage".to_owned() } else { what.join(" ") };
         Failure::usage(what).hint(hint)
     }
@@ -115,6 +149,33 @@ impl Failure {
         }
         ExitCode::from(self.kind as u8)
     }
+}
+
+/// There is no such command. Only one that is nearly the same word is offered: some of them destroy data.
+fn no_command(given: &str, cli: &clap::Command) -> Failure {
+    let names: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
+    let hint = match nearest(given, &names) {
+        Some(name) => format!("zoneplug {name}; zoneplug --help lists all commands"),
+        None => "zoneplug --help lists the commands".to_owned(),
+    };
+    Failure::usage(format!("there is no command '{given}'")).hint(hint)
+}
+
+/// A command has no such option, or takes no further word.
+fn no_argument(given: &str, command: &clap::Command) -> Failure {
+    let name = command.get_name();
+    if !given.starts_with('-') {
+        let hint = match name {
+            "serve" => format!("zoneplug serve --ublk {given}"),
+            _ => format!("zoneplug {name} --help shows what it takes"),
+        };
+        return Failure::usage(format!("zoneplug {name} does not take '{given}' here")).hint(hint);
+    }
+    let zones = command.get_arguments().any(|a| a.get_id() == "count");
+    let zones =
+        if zones { "--offset SECTOR and --count N say which zones; " } else { Default::default() };
+    Failure::usage(format!("zoneplug {name} has no option '{given}'"))
+        .hint(format!("{zones}zoneplug {name} --help lists its options"))
 }
 
 impl fmt::Display for Failure {

@@ -11,7 +11,7 @@ use zoneplug_core::disk::Disk;
 use zoneplug_core::zone::{Condition, Limits};
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::file::{Access, FileDisk, Identity};
-use zoneplug_host::{Level, file_of};
+use zoneplug_host::{Level, file_of, takes_writes};
 
 /// Flags of `zoneplug info`.
 #[derive(Debug, clap::Args)]
@@ -143,7 +143,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             [_] => Vec::new(),
             levels => levels.iter().map(Layer::of).collect(),
         },
-        limits: limits(&disk.limits()),
+        limits: limits(&Limits {
+            // This command opens files and drives to look at them.
+            read_only: disk.limits().read_only && !takes_writes(&args.spec),
+            ..disk.limits()
+        }),
         attributes: disk.attributes().into_iter().map(|a| (a.name, a.value)).collect(),
         conditions,
         map,

@@ -96,7 +96,7 @@ pub(crate) fn name_of(disk: &str) -> &str {
 }
 
 /// Whether an argument can only be the name of a served disk.
-fn is_name(disk: &str) -> bool {
+pub(crate) fn is_name(disk: &str) -> bool {
     let number = name_of(disk).strip_prefix("ublkb");
     number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -14,7 +14,7 @@
 //! | `copy/` | `zoneplug write`, `read`, `append` |
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
 //! | `serve/`, `status.rs`, `live.rs` | `zoneplug serve`, `status`; disks that another process serves |
-//! | `pages.rs`, `trace.rs` | `zoneplug completions`, `man`; `--trace` |
+//! | `pages.rs`, `trace.rs` | `zoneplug completions`, `man`; `--trace`, in builds that have it |
 //! | `output.rs` | files that commands make, and what they never overwrite |
 //! | `modelled.rs` | disks in virtual time: ways to open them, runs on all processors |
 //! | `bench/` | `zoneplug bench` |
@@ -85,7 +85,8 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// Show what the plugs do on stderr, in builds with the feature `trace`
+    /// Show what the plugs do on stderr
+    #[cfg(feature = "trace")]
     #[arg(long, global = true, help_heading = "Global options")]
     trace: bool,
 }
@@ -214,6 +215,7 @@ fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 fn run(cli: &Cli) -> Result<(), Failure> {
+    #[cfg(feature = "trace")]
     if cli.trace {
         trace::start()?;
     }
@@ -259,7 +261,7 @@ fn main() -> ExitCode {
             let _ = e.print();
             return ExitCode::from(failure::Kind::Usage as u8);
         }
-        Err(e) => return Failure::from_clap(&e).report(),
+        Err(e) => return Failure::from_clap(&e, &Cli::command()).report(),
     };
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,

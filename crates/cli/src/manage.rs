@@ -1,7 +1,7 @@
 //! `zoneplug reset | open | close | finish | flush | resync`: management of zones.
 
 use crate::confirm::Yes;
-use crate::disk::{Opened, Use, forced};
+use crate::disk::{Opened, Use, forced, say_what_is_lost};
 use crate::failure::Failure;
 use crate::window::Window;
 use crate::zones::{self, RangeArgs, count, holds_data, number, numbers, size, written};
@@ -90,6 +90,7 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
         }
         window.finish()?;
     }
+    say_what_is_lost(&args.spec);
     if args.json {
         serde_json::to_writer(&mut *out, &done)?;
         return Ok(writeln!(out)?);

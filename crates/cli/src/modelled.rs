@@ -90,9 +90,10 @@ impl Writer {
     /// `fifo`, `clook+300us/4s`, `off`.
     fn parse(text: &str) -> Result<Writer, Error> {
         let wrong = || {
-            Error::invalid(format!("'{text}' is no policy")).hint(
-                "fifo, clook or score, with +300us to wait for the zone's next write and /4s as deadline; or off",
-            )
+            let all = Policy::NAMES.join(", ");
+            Error::invalid(format!("'{text}' is no policy")).hint(format!(
+                "{all}, with +300us to wait for the zone's next write and /4s as deadline; or off"
+            ))
         };
         if text == "off" {
             return Ok(Writer::Off);
@@ -132,13 +133,50 @@ impl Writer {
 /// Ways to open a disk, to be compared: every policy with every scheduler.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Ways {
-    /// The single writer's policy: fifo, clook, score, as in clook+300us/4s; or off. More than one: a row for each
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Writer::parse)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Writer::parse, help = policy_help())]
     policy: Vec<Writer>,
 
-    /// The I/O scheduler: none, mq-deadline. More than one: a row for each
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = scheduler)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = scheduler, help = scheduler_help())]
     scheduler: Vec<Scheduler>,
+}
+
+fn policy_help() -> String {
+    format!(
+        "The single writer's policy: {}; with +300us it waits for a zone's next write, with /4s zones have a deadline; or off. More than one: a row for each",
+        Policy::NAMES.join(", ")
+    )
+}
+
+fn scheduler_help() -> String {
+    format!("The I/O scheduler: {}. More than one: a row for each", Scheduler::NAMES.join(", "))
+}
+
+/// Says which policies among `ways` can do nothing of what they are for: they are about a wait that is not allowed.
+pub(crate) fn say_what_never_waits(ways: &[DiskConfig], rotational: bool) {
+    let idle = |policy: Policy| {
+        ways.iter().any(|c| {
+            let one = c.zoned_qd1_writes.unwrap_or(rotational) && c.mode == Mode::Plug;
+            one && c.zoned_qd1_policy == policy && c.anticipation == Nanos(0)
+        })
+    };
+    for policy in Policy::ALL.into_iter().filter(|p| idle(*p)) {
+        if let Some(text) = never_waits(policy) {
+            eprintln!("zoneplug: {text}");
+        }
+    }
+}
+
+/// What is left of a policy where no wait is allowed, if that is not all of it.
+pub(crate) fn never_waits(policy: Policy) -> Option<String> {
+    let left = match policy {
+        Policy::Brief => "it is fifo",
+        _ => "only its order of zones is left",
+    };
+    policy.is_about_waiting().then(|| {
+        format!(
+            "{policy} without a wait never waits, so {left}; {policy}+300us or anticipation_us allows one"
+        )
+    })
 }
 
 fn scheduler(text: &str) -> Result<Scheduler, Error> {

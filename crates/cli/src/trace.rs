@@ -17,8 +17,8 @@ pub(crate) fn start() -> Result<(), Failure> {
 
 /// Says that there are none.
 #[cfg(not(feature = "trace"))]
-pub(crate) fn start() -> Result<(), Failure> {
+pub(crate) fn missing() -> Failure {
     let what = "this build has no trace events";
-    Err(Failure::new(crate::failure::Kind::NotSupported, what)
-        .hint("cargo install --path crates/cli --features trace"))
+    Failure::new(crate::failure::Kind::NotSupported, what)
+        .hint("cargo install --path crates/cli --features trace")
 }

@@ -143,8 +143,8 @@ fn duration(text: &str) -> Result<Duration, Error> {
         .filter(|n| (1_000_000..=86_400_000_000_000).contains(n))
         .map(Duration::from_nanos)
         .ok_or_else(|| {
-            Error::invalid("not a time from 1ms to 86400s")
-                .hint("a number and ms or s, as in 500ms or 10s")
+            Error::invalid("not a time from 1ms to 24h")
+                .hint("a number and ms, s, m (minutes) or h, as in 500ms or 10s")
         })
 }
 

@@ -9,6 +9,7 @@ use super::work::{Rw, Work};
 use crate::confirm::Yes;
 use crate::disk::{Named, forced};
 use crate::failure::{Failure, Kind};
+use crate::modelled::say_what_never_waits;
 use crate::zones;
 use std::io::Write;
 use std::time::Duration;
@@ -44,6 +45,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let jobs = args.numjobs.unwrap_or(1);
     let time = args.runtime.unwrap_or(Duration::from_secs(5));
     check(&named, &config, work, args.verify)?;
+    say_what_never_waits(std::slice::from_ref(&config), named.device.limits().rotational);
     spare_data(&named, args.yes)?;
 
     let mut arena = Arena::default();

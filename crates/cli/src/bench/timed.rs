@@ -10,7 +10,7 @@ use super::table::{Table, figure, thousands, time};
 use super::work::{Offsets, Rw, Work, max_open};
 use crate::disk::Named;
 use crate::failure::Failure;
-use crate::modelled::{Modelled, layer_name, spread};
+use crate::modelled::{Modelled, layer_name, say_what_never_waits, spread};
 use crate::output::{Output, Over};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -232,6 +232,7 @@ pub(super) fn run(args: &Args, modelled: &Modelled, out: &mut dyn Write) -> Resu
     let plan = Plan::new(args, modelled, work);
     let ways = args.ways.of(&modelled.config, &args.mode);
     possible(args, &plan)?;
+    say_what_never_waits(&ways, modelled.rotational());
     for config in &ways {
         check(&named, config, work, false)?;
     }

@@ -3,7 +3,7 @@
 use super::bar::Bar;
 use super::plan::{self, Extent};
 use super::{Buffers, Source};
-use crate::disk::{Opened, Use};
+use crate::disk::{Opened, Use, say_what_is_lost};
 use crate::failure::Failure;
 use crate::window::Window;
 use crate::zones::{RangeArgs, parse_bytes, size};
@@ -75,7 +75,9 @@ pub(crate) fn append(args: &AppendArgs, out: &mut dyn Write) -> Result<(), Failu
     // What landed is said, whatever happened to the rest.
     let read = print.end()?;
     result.map_err(|e| e.after(&format!("{read} bytes were appended before")))?;
-    Ok(disk.io.flush()?)
+    disk.io.flush()?;
+    say_what_is_lost(&args.spec);
+    Ok(())
 }
 
 fn send(

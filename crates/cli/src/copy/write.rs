@@ -4,7 +4,7 @@ use super::bar::Bar;
 use super::plan::{self, Extent};
 use super::{Buffers, Copied, Source, Transfers};
 use crate::confirm::Yes;
-use crate::disk::{Opened, Use, forced};
+use crate::disk::{Opened, Use, forced, say_what_is_lost};
 use crate::failure::Failure;
 use crate::window::{Window, block_on};
 use crate::zones::{RangeArgs, count, holds_data, numbers, size};
@@ -98,7 +98,9 @@ pub(crate) fn write(args: &WriteArgs, out: &mut dyn Write) -> Result<(), Failure
         return Err(e.after(&format!("{bytes} bytes were written before")));
     }
     disk.io.flush()?;
-    say(&Copied { bytes, padding, extents }, args.json, out)
+    say(&Copied { bytes, padding, extents }, args.json, out)?;
+    say_what_is_lost(&args.spec);
+    Ok(())
 }
 
 fn say(copied: &Copied, json: bool, out: &mut dyn Write) -> Result<(), Failure> {

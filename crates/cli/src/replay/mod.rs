@@ -12,7 +12,7 @@ mod run;
 mod text;
 
 use crate::failure::Failure;
-use crate::modelled::{Modelled, Ways, spread};
+use crate::modelled::{Modelled, Ways, say_what_never_waits, spread};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use run::{Job, Row};
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     ways: Ways,
 
-    /// How writes are ordered: plug, none, lock [default: plug]. More than one: a row for each
+    /// How writes are ordered [default: plug]. More than one: a row for each
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::bench::mode_parser())]
     mode: Vec<Mode>,
 
@@ -165,6 +165,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let device = args.device.as_deref();
     let input = Input { path: &args.file, events, device, bar: bar.clone() };
     let ways: Vec<_> = disks.iter().map(|d| args.ways.of(&d.config, &args.mode)).collect();
+    for (disk, ways) in disks.iter().zip(&ways) {
+        say_what_never_waits(ways, disk.rotational());
+    }
     let todo: Vec<(usize, usize)> =
         (0..disks.len()).flat_map(|d| (0..ways[d].len()).map(move |w| (d, w))).collect();
     bar.set_length(input.bytes()? * (1 + todo.len() as u64));

@@ -68,8 +68,10 @@ struct Row {
     start: u64,
     len: u64,
     cap: u64,
-    /// The next sector to write; null where there is no write pointer.
+    /// The write pointer from the start of the zone, as in the table; null where there is none.
     wptr: Option<u64>,
+    /// The same as a sector of the disk: the next one to write.
+    wp: Option<u64>,
     reset: u8,
     non_seq: u8,
     zcond: u8,
@@ -81,12 +83,14 @@ struct Row {
 
 impl Row {
     fn new(g: &Geometry, z: &ZoneInfo) -> Row {
+        let wp = (has_wp(z) || z.cond == Condition::Full).then_some(z.wp.0);
         Row {
             zone: number(g, z),
             start: z.start.0,
             len: z.len_sectors,
             cap: z.capacity_sectors,
-            wptr: (has_wp(z) || z.cond == Condition::Full).then_some(z.wp.0),
+            wptr: wp.map(|wp| wp.saturating_sub(z.start.0)),
+            wp,
             // No device of ours recommends a reset or writes out of order.
             reset: 0,
             non_seq: 0,
@@ -95,11 +99,6 @@ impl Row {
             zone_type: z.zone_type as u8,
             type_name: type_name(z.zone_type),
         }
-    }
-
-    /// The write pointer from the start of the zone, as `blkzone` shows it.
-    fn wptr_offset(&self) -> u64 {
-        self.wptr.map_or(0, |w| w - self.start)
     }
 }
 
@@ -173,14 +172,14 @@ impl Printer<'_> {
         }
         self.rows += 1;
         let out = &mut *self.out;
-        let (cond, wptr) = (format!("{}({})", r.zcond, r.cond), r.wptr_offset());
+        let (cond, wptr) = (format!("{}({})", r.zcond, r.cond), r.wptr.unwrap_or(0));
         if self.form.json {
             if self.rows > 1 {
                 write!(out, ",")?;
             }
             serde_json::to_writer(out, r)?;
         } else if self.form.csv {
-            let wp = r.wptr.map_or(String::new(), |w| (w << 9).to_string());
+            let wp = r.wp.map_or(String::new(), |w| (w << 9).to_string());
             let (start, len, cap) = (r.start << 9, r.len << 9, r.cap << 9);
             writeln!(
                 out,

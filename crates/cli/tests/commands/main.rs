@@ -4,6 +4,7 @@
 
 mod copy;
 mod files;
+mod found;
 mod hostile;
 mod serve;
 mod terminal;

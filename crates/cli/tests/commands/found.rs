@@ -1,0 +1,233 @@
+//! What was found by trying the commands as a stranger: each failed before it was mended.
+
+use crate::*;
+
+/// What a command that succeeds says on stdout and on stderr.
+fn says(args: &[&str], input: &[u8]) -> (String, String) {
+    let out = feed(args, input);
+    let err = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "zoneplug {args:?}: {err}");
+    (text(&out.stdout), err)
+}
+
+#[test]
+fn a_disk_that_goes_with_the_command_is_said_to_go() {
+    let dir = Dir::new("volatile");
+    let disk = dir.disk("--zones 4 --zone-size 1M");
+    for args in [
+        &["write", "mem,zones=4"][..],
+        &["append", "mem,zones=4"],
+        &["write", "po2@mem,zones=4", "--json"],
+        &["reset", "mem,zones=4"],
+        &["finish", "null", "-c", "1"],
+    ] {
+        let (_, err) = says(args, b"hi");
+        let spec = args[1];
+        assert!(err.contains(&format!("the disk {spec} goes when this command ends")), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+    for args in [&["write", &disk][..], &["append", &disk], &["reset", &disk, "--yes"]] {
+        assert_eq!(says(args, b"hi").1, "", "{args:?}");
+    }
+    // Nothing is lost by a command that looks.
+    assert_eq!(says(&["report", "mem,zones=4"], b"").1, "");
+}
+
+#[test]
+fn no_disk_is_made_that_no_specification_reaches() {
+    let dir = Dir::new("names");
+    let soon = |name: &str| {
+        let mut command = Command::new(ZONEPLUG);
+        command.current_dir(&dir.0).args(["create", name, "--zones", "2", "--zone-size", "1M"]);
+        let out = soon(&mut command);
+        let info = soon(Command::new(ZONEPLUG).current_dir(&dir.0).args(["info", name]));
+        (out.status.code(), text(&out.stderr), info.status.code())
+    };
+    for (name, hint) in [
+        ("mem", "./mem or mem.zbd"),
+        ("sim-smr30", "./sim-smr30"),
+        ("a,b.zbd", "a-b.zbd"),
+        ("./a=b.zbd", "./a-b.zbd"),
+        ("po2@x.zbd", "./po2@x.zbd"),
+        ("ublkb0", "ublkb0.zbd"),
+    ] {
+        let (code, err, _) = soon(name);
+        assert_eq!((code, err.lines().count()), (Some(2), 2), "{name}: {err}");
+        assert!(err.contains(hint), "{name}: {err}");
+        assert!(!dir.0.join(name).exists(), "{name}");
+    }
+    for name in ["./mem", "disk", "po2", "my disk.zbd", "./po2@x.zbd", "50%.zbd", "ublkb0.zbd"] {
+        assert_eq!(soon(name), (Some(0), String::new(), Some(0)), "{name}");
+    }
+}
+
+#[test]
+fn info_says_whether_a_disk_takes_writes() {
+    let dir = Dir::new("writable");
+    let disk = dir.disk("--zones 4 --zone-size 1M");
+    let read_only = |spec: &str| json(&["info", "--json", spec])["limits"]["read-only"].clone();
+    assert_eq!(read_only(&disk), "no");
+    assert_eq!(read_only(&format!("po2@{disk}")), "no");
+    assert_eq!(read_only(&format!("{disk},read-only=1")), "yes");
+    assert_eq!(read_only("mem,read-only=1"), "yes");
+    assert_eq!(read_only("mem"), "no");
+}
+
+/// The document and the table have one meaning of `wptr`; `wp` is the sector.
+#[test]
+fn a_write_pointer_is_the_same_in_every_form_of_a_report() {
+    let dir = Dir::new("wptr");
+    let disk = dir.disk("--zones 6 --zone-size 1M --zone-capacity 512K --conv 1");
+    ok_with(&["write", &disk], &noise(600 << 10, 1));
+    let zones = json(&["report", "--json", &disk])["zones"].clone();
+    let table = ok(&["report", &disk]);
+    for (zone, row) in zones.as_array().unwrap().iter().zip(table.lines().skip(1)) {
+        let shown = row.split_whitespace().nth(4).unwrap().strip_prefix("0x").unwrap();
+        let shown = u64::from_str_radix(shown, 16).unwrap();
+        assert_eq!(zone["wptr"].as_u64().unwrap_or(0), shown, "{row}");
+        let start = zone["start"].as_u64().unwrap();
+        assert_eq!(zone["wp"].as_u64(), zone["wptr"].as_u64().map(|w| start + w), "{row}");
+    }
+    let of = |n: usize| (zones[n]["wptr"].as_u64(), zones[n]["wp"].as_u64());
+    assert_eq!(
+        (of(0), of(2), of(4)),
+        ((None, None), (Some(176), Some(4272)), (Some(0), Some(8192)))
+    );
+}
+
+/// The names of policies, schedulers and modes stand in one list: that of the engine.
+#[test]
+fn help_and_errors_name_every_policy_and_scheduler() {
+    use zoneplug_core::sched::{Policy, Scheduler};
+    for command in ["bench", "replay"] {
+        let help = ok(&[command, "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+        for names in [&Policy::NAMES[..], &Scheduler::NAMES] {
+            assert!(help.contains(&format!(": {}", names.join(", "))), "{command}: {help}");
+        }
+    }
+    let all = Policy::NAMES.join(", ");
+    fails(&["bench", "--disk", "sim-smr30", "--policy", "fast"], 2, &all);
+    for name in Policy::NAMES {
+        let run = ["bench", "--disk", "sim-zns1,qd1=1", "--runtime", "1ms", "--policy", name];
+        assert_eq!(feed(&run, b"").status.code(), Some(0), "{name}");
+    }
+}
+
+#[test]
+fn a_policy_about_waiting_says_that_it_may_not_wait() {
+    let line = "without a wait never waits";
+    let run = |args: &str| says(&args.split(' ').collect::<Vec<_>>(), b"").1;
+    for policy in ["brief", "steady", "brief/4s"] {
+        let err = run(&format!("bench --disk sim-zns1 --runtime 1ms --policy {policy}"));
+        assert!(err.contains(line) && err.lines().count() == 1, "{policy}: {err}");
+    }
+    assert!(run("bench --disk sim-zns1,qd1=1,policy=brief --runtime 1ms").contains("it is fifo"));
+    assert!(run("bench --disk null --runtime 1ms --policy brief").contains("it is fifo"));
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/fio-seq.log");
+    assert!(run(&format!("replay {trace} --disk sim-zns1 --policy brief")).contains("it is fifo"));
+    assert!(run("attr mem,qd1=1 zoned_qd1_policy brief").contains("it is fifo"));
+    for quiet in ["brief+300us", "fifo", "clook,score", "off", "steady+1ms"] {
+        let err = run(&format!("bench --disk sim-zns1 --runtime 1ms --policy {quiet}"));
+        assert_eq!(err, "", "{quiet}");
+    }
+    assert_eq!(run("bench --disk sim-zns1,policy=brief,qd1=0 --runtime 1ms"), "");
+    assert_eq!(run("attr mem,qd1=1,anticipation-us=300 zoned_qd1_policy brief"), "");
+}
+
+#[test]
+fn a_blank_in_a_specification_is_named() {
+    fails(&["report", "mem, zones=4"], 2, "there is a blank in 'mem, zones=4'");
+    fails(&["report", "mem, zones=4"], 2, "'mem,zones=4'");
+    fails(&["report", "mem,zones=4 ,conv=1"], 2, "'mem,zones=4,conv=1'");
+}
+
+#[test]
+fn a_file_that_is_missing_is_called_a_file() {
+    for name in ["disk", "memo.img", "disk1"] {
+        fails(&["info", name], 3, &format!("there is no file '{name}'"));
+    }
+    fails(&["info", "disk"], 3, "zoneplug create");
+    fails(&["info", "nul"], 3, "did you mean null?");
+    let dir = Dir::new("missing");
+    fails(&["info", &dir.path("none")], 3, "zoneplug create");
+    let inside = feed(&["info", &dir.path("")], b"");
+    assert!(text(&inside.stderr).contains("directory"), "{}", text(&inside.stderr));
+}
+
+#[test]
+fn what_a_command_does_not_take_is_answered_with_what_it_takes() {
+    for (args, what) in [
+        (&["serve", "db.zbd"][..], "try: zoneplug serve --ublk db.zbd\n"),
+        (&["reset", "d", "-z", "3"], "error: zoneplug reset has no option '-z'\n"),
+        (&["reset", "d", "-z", "3"], "--offset SECTOR and --count N"),
+        (&["status", "-z"], "try: zoneplug status --help lists its options\n"),
+        (&["flush", "d", "e"], "error: zoneplug flush does not take 'e' here\n"),
+        (&["reset", "d", "--cuont", "3"], "'--count'"),
+    ] {
+        fails(args, 2, what);
+        assert!(!text(&feed(args, b"").stderr).contains("as a value"), "{args:?}");
+    }
+}
+
+#[test]
+fn a_command_that_destroys_data_is_not_offered_for_another_word() {
+    for word in ["delete", "remove", "erase", "format", "frob"] {
+        fails(&[word, "disk.zbd"], 2, "try: zoneplug --help lists the commands\n");
+    }
+    for (word, command) in [("rest", "reset"), ("crate", "create"), ("reports", "report")] {
+        fails(&[word], 2, &format!("try: zoneplug {command}; "));
+    }
+}
+
+#[test]
+fn a_disk_holds_at_least_one_whole_zone() {
+    let dir = Dir::new("whole-zone");
+    let path = dir.path("disk.zbd");
+    let create = |size: &str, zone: &str| {
+        let args = ["create", &path, "--size", size, "--zone-size", zone];
+        (feed(&args, b"").status.code(), text(&feed(&args, b"").stderr))
+    };
+    let (code, err) = create("1G", "2G");
+    assert!(code == Some(2) && err.contains("1G has no room for a zone of 2G"), "{err}");
+    assert!(!std::path::Path::new(&path).exists());
+    fails(&["info", "mem,size=1M,zone-size=2M"], 2, "1M has no room for a zone of 2M");
+    assert_eq!(create("2G", "2G").0, Some(0));
+}
+
+#[test]
+fn a_new_disk_needs_a_size_or_a_number_of_zones() {
+    let dir = Dir::new("extent");
+    let path = dir.path("disk.zbd");
+    fails(&["create", &path], 2, "--zones <N>");
+    fails(&["create", &path], 2, "--size <BYTES>");
+    fails(&["create", &path, "--size", "1G", "--zones", "4"], 2, "--zones");
+    ok(&["create", &path, "--zones", "4", "--zone-size", "1M", "--last-zone-size", "512K"]);
+    assert_eq!(json(&["info", "--json", &path])["zones"], 4);
+}
+
+#[test]
+fn units_are_read_as_people_write_them() {
+    let dir = Dir::new("units");
+    let path = dir.path("disk.zbd");
+    ok(&["create", &path, "--size", "1TiB", "--zone-size", "1GiB"]);
+    assert_eq!(json(&["info", "--json", &path])["capacity_bytes"].as_u64(), Some(1 << 40));
+    let v = json(&["info", "--json", "mem,zones=4,zone-size=64KiB"]);
+    assert_eq!(v["zone_bytes"], 64 << 10);
+    let run = ["bench", "--json", "--disk", "sim-zns1", "--bs", "64KiB", "--runtime"];
+    let v = json(&[&run[..], &["1m"]].concat());
+    assert_eq!((&v["virtual_s"], &v["block_bytes"]), (&Value::from(60.0), &(64 << 10).into()));
+    fails(&[&run[..], &["2"]].concat(), 2, "m (minutes)");
+}
+
+/// `zoneplug --trace` is for builds that have it: the others do not offer it.
+#[test]
+fn an_option_that_the_build_lacks_is_in_no_help() {
+    for args in [&["--help"][..], &["info", "--help"], &["man"], &["completions", "bash"]] {
+        // `bench` has --write-trace; roff writes \- for a dash.
+        let help = ok(args).replace('\\', "").replace("--write-trace", "");
+        assert_eq!(help.contains("--trace"), cfg!(feature = "trace"), "{args:?}");
+    }
+    if cfg!(not(feature = "trace")) {
+        fails(&["--trace", "info", "mem"], 4, "no trace events");
+    }
+}
