@@ -9,7 +9,7 @@
 //! a look-up only. The client's waker may be called by a thread that has the state locked, so it takes the second one
 //! only.
 
-use crate::blocking::IoError;
+use crate::blocking::{IoError, whole_sectors};
 use crate::client::Client;
 use crate::hosted::HostedDisk;
 use crate::lane::lock;
@@ -183,9 +183,10 @@ impl AsyncDisk {
         flags: Flags,
         buf: AlignedBuf,
     ) -> impl Future<Output = Result<(Sector, AlignedBuf), IoError>> + Send + use<> {
-        let pending = self.inner.begin(op, sector, buf.len() >> 9, flags, Some(buf));
+        let begun = whole_sectors(&buf)
+            .map(|len_sectors| self.inner.begin(op, sector, len_sectors, flags, Some(buf)));
         async move {
-            let end = pending.await;
+            let end = begun.map_err(|status| IoError { op, sector, status })?.await;
             match end.buf {
                 Some(buf) if end.status.is_ok() => Ok((end.sector, buf)),
                 _ => Err(IoError { op, sector, status: end.status }),

@@ -24,11 +24,21 @@ pub struct IoError {
 
 impl fmt::Display for IoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}: {}", self.op.name(), self.sector, self.status)
+        write!(f, "{} at {}: ", self.op.name(), self.sector)?;
+        // The range of a management command may begin with a zone and not end with one.
+        match self.status {
+            Status::NotZoneStart if self.op.is_zone_management() => f.write_str("not whole zones"),
+            status => status.fmt(f),
+        }
     }
 }
 
 impl std::error::Error for IoError {}
+
+/// The sectors of a buffer. A part of one can be neither read nor written.
+pub(crate) fn whole_sectors(buf: &AlignedBuf) -> Result<u32, Status> {
+    if buf.len().is_multiple_of(512) { Ok(buf.len() >> 9) } else { Err(Status::Unaligned) }
+}
 
 /// A client that waits for each operation. Buffers go in by value and come back. The one of an operation that fails is
 /// freed; but as long as a device may still use it (a timeout of either kind, a panic, a drop in mid-flight) the disk keeps
@@ -201,7 +211,7 @@ impl BlockingDisk {
         flags: Flags,
         buf: AlignedBuf,
     ) -> Result<(Sector, AlignedBuf), IoError> {
-        let len_sectors = buf.len() >> 9;
+        let len_sectors = whole_sectors(&buf).map_err(|status| IoError { op, sector, status })?;
         let (bio, buf) = self.run(op, sector, len_sectors, flags, Some(buf))?;
         let at = bio.sector;
         self.pool.put(bio);

@@ -15,7 +15,7 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Op, Sector, Status, lost_bios};
 use zoneplug_host::blocking::IoError;
-use zoneplug_host::{AsyncDisk, HostedDisk};
+use zoneplug_host::{AsyncDisk, BlockingDisk, HostedDisk};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -229,4 +229,27 @@ fn a_waker_that_panics_leaves_no_other_future_asleep() {
         block_on(also_bad).unwrap();
         drop(bad);
     }
+}
+
+/// What is wrong with a range is said as it is: a part of a sector is not out of range, and half a zone begins with one.
+#[test]
+fn a_range_that_does_not_fit_says_why() {
+    let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    let other = AsyncDisk::new(&disk, 4).unwrap();
+    for len in [100, 512, 700, 4100] {
+        let buf = || AlignedBuf::zeroed(len);
+        let e = io.append(Sector(0), buf()).unwrap_err();
+        assert_eq!(e.to_string(), "zone_append at sector 0: unaligned", "{len}");
+        assert_eq!(io.write(Sector(0), buf()).unwrap_err().status, Status::Unaligned, "{len}");
+        assert_eq!(block_on(other.append(Sector(0), buf())).unwrap_err(), e, "{len}");
+    }
+    for (sector, len) in [(0, 8), (0, 2056), (8, 2048), (2048, 2047)] {
+        let e = io.reset(Sector(sector), len).unwrap_err();
+        assert_eq!(e.to_string(), format!("zone_reset at sector {sector}: not whole zones"));
+        let f = block_on(other.manage(Op::ZoneReset, Sector(sector), len));
+        assert_eq!(f.unwrap_err(), e);
+    }
+    let e = io.append(Sector(8), AlignedBuf::zeroed(4096)).unwrap_err();
+    assert_eq!(e.to_string(), "zone_append at sector 8: not a zone start");
 }
