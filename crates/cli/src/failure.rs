@@ -221,7 +221,7 @@ impl From<IoError> for Failure {
                 "multiples of the logical block and the write granularity; see zoneplug info",
             ),
             Status::NotZoneStart => {
-                (Kind::Usage, "the start of a zone; zoneplug report shows them")
+                (Kind::Usage, "where zones start and end; zoneplug report shows them")
             }
             Status::ConventionalZone => {
                 (Kind::Usage, "a sequential zone; zoneplug report shows the types")

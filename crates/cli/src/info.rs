@@ -3,12 +3,13 @@
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;
 use crate::plain::plain;
+use crate::report::map::Map;
 use crate::term::{self, paint};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::io::Write;
 use zoneplug_core::disk::Disk;
-use zoneplug_core::zone::{Condition, Limits};
+use zoneplug_core::zone::Limits;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::file::{Access, FileDisk, Identity};
 use zoneplug_host::{Level, file_of, takes_writes};
@@ -23,25 +24,6 @@ pub(crate) struct Args {
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
-}
-
-/// A condition, its glyph in the map and its style (SGR).
-const GLYPHS: [(Condition, char, &str, &str); 8] = [
-    (Condition::NotWp, 'c', "conventional", "36"),
-    (Condition::Empty, '.', "empty", "2"),
-    (Condition::ImpOpen, 'o', "open, implicitly", "33"),
-    (Condition::ExpOpen, 'O', "open, explicitly", "33;1"),
-    (Condition::Closed, '-', "closed", "35"),
-    (Condition::Full, '#', "full", "32"),
-    (Condition::ReadOnly, 'r', "read-only", "31"),
-    (Condition::Offline, 'x', "offline", "31;1"),
-];
-
-fn glyph(cond: Condition) -> (char, &'static str, &'static str) {
-    GLYPHS
-        .iter()
-        .find(|g| g.0 == cond)
-        .map_or(('?', "unknown", ""), |&(_, glyph, name, style)| (glyph, name, style))
 }
 
 /// A level of a stack.
@@ -157,8 +139,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         return Ok(writeln!(out)?);
     }
     write!(out, "{}", text(&info, disk))?;
-    let conds: Vec<Condition> = zones.iter().map(|z| z.cond).collect();
-    Ok(write!(out, "\n{}", zone_map(&conds, term::columns(), term::colours()))?)
+    let picture = Map { first: 0, zones: &zones, shown: &vec![true; zones.len()] };
+    Ok(write!(out, "\nzones\n{}", picture.draw(term::columns(), term::colours()))?)
 }
 
 /// A size for people, with the exact one where that is another.
@@ -233,7 +215,7 @@ fn limits(l: &Limits) -> Vec<(&'static str, String)> {
         (
             "native append",
             match l.zone_append_max_sectors {
-                0 => "no, emulated".to_owned(),
+                0 => "no".to_owned(),
                 n => format!("up to {}", bytes(n)),
             },
         ),
@@ -245,80 +227,9 @@ fn limits(l: &Limits) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A row that is like those before it stands for them, as in a hex dump.
-const FOLD: usize = 3;
-
-/// One glyph for each zone, in rows with the number of their first, and what the glyphs mean.
-fn zone_map(conds: &[Condition], columns: usize, colours: bool) -> String {
-    let digits = conds.len().saturating_sub(1).to_string().len();
-    // Rows of a round number, in groups of eight.
-    let room = columns.saturating_sub(digits + 3);
-    let per_row = (room / 9).max(1) * 8;
-    let per_row = if per_row > 64 { per_row / 32 * 32 } else { per_row };
-    let mut text = String::from("zones\n");
-    let rows: Vec<&[Condition]> = conds.chunks(per_row).collect();
-    let mut i = 0;
-    while i < rows.len() {
-        let same = rows[i..].iter().take_while(|r| **r == rows[i]).count();
-        text += &row(i * per_row, rows[i], digits, colours);
-        if same > FOLD {
-            text += &format!("  {:>digits$} {} more rows like it\n", "*", same - 1);
-            i += same;
-        } else {
-            i += 1;
-        }
-    }
-    for (cond, g, name, style) in GLYPHS {
-        let n = conds.iter().filter(|c| **c == cond).count();
-        if n > 0 {
-            text += &format!("  {} {name}: {n}\n", paint(&g.to_string(), style, colours));
-        }
-    }
-    text
-}
-
-fn row(first: usize, conds: &[Condition], digits: usize, colours: bool) -> String {
-    let mut text = format!("  {first:>digits$}");
-    for group in conds.chunks(8) {
-        text.push(' ');
-        for same in group.chunk_by(|a, b| a == b) {
-            let (g, _, style) = glyph(same[0]);
-            text += &paint(&g.to_string().repeat(same.len()), style, colours);
-        }
-    }
-    text.push('\n');
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_map_fits_the_terminal_and_says_what_it_shows() {
-        let mut conds = vec![Condition::Empty; 1000];
-        conds[0] = Condition::NotWp;
-        conds[9] = Condition::Full;
-        for columns in [40, 80, 100, 200] {
-            let map = zone_map(&conds, columns, false);
-            assert!(map.lines().all(|l| l.chars().count() <= columns), "{columns}:\n{map}");
-            assert!(map.contains("c conventional: 1") && map.contains("# full: 1"));
-            assert!(map.contains(". empty: 998") && map.contains("more rows like it"));
-        }
-        assert!(!zone_map(&conds, 80, false).contains('\x1b'));
-        assert!(zone_map(&conds, 80, true).contains("\x1b[32m#\x1b[0m"));
-    }
-
-    #[test]
-    fn every_condition_of_a_device_has_a_glyph_of_its_own() {
-        for c in (0..=0xf).filter_map(Condition::from_u8) {
-            assert_ne!(glyph(c).0, '?', "{c}");
-        }
-        let mut all: Vec<char> = GLYPHS.iter().map(|g| g.1).collect();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), GLYPHS.len());
-    }
 
     #[test]
     fn a_size_is_round_and_exact() {

@@ -166,8 +166,8 @@ fn info_shows_the_disk_and_its_zones() {
         "zone capacity",
         "3M",
         "max_open_zones",
-        "cccc....",
-        ". empty: 96",
+        "░░░░····",
+        "empty             96 zones",
     ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }

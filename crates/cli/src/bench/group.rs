@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
-use zoneplug_core::{Bio, IoBuf, Op, Sector};
+use zoneplug_core::{Bio, IoBuf, Op, Sector, Status};
 use zoneplug_host::{Client, HostedDisk};
 
 /// Memory for I/O, used again by every measurement: its addresses are never given back to the allocator.
@@ -45,6 +45,8 @@ pub(crate) struct Group {
     work: Work,
     slices: Vec<Slice>,
     merged: u64,
+    /// BIOs that failed before the measurement.
+    before: BTreeMap<Status, u64>,
 }
 
 /// Empties a disk.
@@ -95,7 +97,8 @@ impl Group {
         } else {
             Clients::Hosted(HostedDisk::open(named.device.clone(), config)?, Vec::new())
         };
-        let mut group = Group { clients, work, slices: Vec::new(), merged: 0 };
+        let mut group =
+            Group { clients, work, slices: Vec::new(), merged: 0, before: BTreeMap::new() };
         // What is only read is left alone, but for a disk that was made for this run and has nothing to read yet.
         let fills = work.rw.is_read() && named.keeps_data && !l.read_only;
         if fills || !work.rw.is_read() {
@@ -170,7 +173,11 @@ impl Group {
             self.merged += self.disk().counters().plugs.merged - before;
             self.slices.push(slice);
         } else {
-            self.tallies(|t| *t = Tally::new());
+            let mut warm_up = Tally::new();
+            self.tallies(|t| warm_up.add(&std::mem::replace(t, Tally::new())));
+            for (status, n) in warm_up.refused {
+                *self.before.entry(status).or_default() += n;
+            }
         }
         Ok(())
     }
@@ -195,7 +202,9 @@ impl Group {
     pub(crate) fn measure(mut self) -> Measure {
         let mut all = Tally::new();
         self.tallies(|t| all.add(t));
-        Measure::of(self.work, &self.slices, &all, self.merged)
+        let mut measure = Measure::of(self.work, &self.slices, &all, self.merged);
+        measure.refused_before = self.before.iter().map(|(s, &n)| (s.name(), n)).collect();
+        measure
     }
 }
 
@@ -217,6 +226,8 @@ pub(crate) struct Measure {
     /// BIOs that failed.
     pub(crate) refused: u64,
     pub(crate) refused_by_status: BTreeMap<&'static str, u64>,
+    /// BIOs that failed before the measurement, by status. They are in no other figure.
+    pub(crate) refused_before: BTreeMap<&'static str, u64>,
 }
 
 /// From the submission to the completion that the client sees.
@@ -268,7 +279,13 @@ impl Measure {
             latency: Latency::of(&all.latency),
             refused,
             refused_by_status: all.refused.iter().map(|(s, &n)| (s.name(), n)).collect(),
+            refused_before: BTreeMap::new(),
         }
+    }
+
+    /// All BIOs that failed, before the measurement too.
+    pub(crate) fn all_refused(&self) -> u64 {
+        self.refused + self.refused_before.values().sum::<u64>()
     }
 
     /// CPU time by the clock.

@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     } else {
         write!(out, "{own}")?;
     }
-    let refused = own.measure.refused + own.verified.map_or(0, |v| v.refused);
+    let refused = own.measure.all_refused() + own.verified.map_or(0, |v| v.refused);
     let wrong = own.verified.map_or(0, |v| v.wrong);
     failure_of(refused, wrong, config.mode == Mode::Plug).map_or(Ok(()), Err)
 }

@@ -11,6 +11,7 @@ use super::verify::Verified;
 use super::work::Rw;
 use crate::failure::Failure;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
 use zoneplug_core::Bytes;
 
@@ -144,11 +145,17 @@ fn percent(p: f64) -> String {
 }
 
 fn refused(f: &mut fmt::Formatter<'_>, name: &str, mode: &str, m: &Measure) -> fmt::Result {
+    let list = |by: &BTreeMap<&str, u64>| -> Vec<_> {
+        by.iter().map(|(s, n)| format!("{s}: {}", thousands(*n))).collect()
+    };
+    if !m.refused_before.is_empty() {
+        let (n, why) = (m.all_refused() - m.refused, list(&m.refused_before).join(", "));
+        writeln!(f, "  refused before the measurement: {name}, {mode}: {} ({why})", thousands(n))?;
+    }
     if m.refused == 0 {
         return Ok(());
     }
-    let why: Vec<_> =
-        m.refused_by_status.iter().map(|(s, n)| format!("{s}: {}", thousands(*n))).collect();
+    let why = list(&m.refused_by_status);
     let (n, all) = (thousands(m.refused), thousands(m.bios));
     writeln!(f, "  refused: {name}, {mode}: {n} of {all} ({})", why.join(", "))
 }
@@ -350,7 +357,8 @@ impl Report {
     pub(crate) fn failures(&self) -> (u64, u64) {
         let (mut refused, mut wrong) = (0, 0);
         for d in &self.disks {
-            refused += d.rows.iter().map(|r| r.plug.refused + r.none.refused).sum::<u64>();
+            refused +=
+                d.rows.iter().map(|r| r.plug.all_refused() + r.none.all_refused()).sum::<u64>();
             for v in d.verified_plug.iter().chain(&d.verified_none) {
                 refused += v.refused;
                 wrong += v.wrong;

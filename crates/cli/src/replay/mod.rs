@@ -62,7 +62,7 @@ pub(crate) struct Args {
     map: Map,
 
     /// Which events of blkparse's are sent
-    #[arg(long, value_name = "EVENTS", value_enum, default_value = "q")]
+    #[arg(long, value_name = "EVENTS", value_enum, ignore_case = true, default_value = "q")]
     events: Event,
 
     /// Whose operations, where the trace has several: 8,16, or the name of a file

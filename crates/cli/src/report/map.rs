@@ -1,4 +1,4 @@
-//! The disk as a picture: a glyph for each zone, coloured by its condition and filled to its write pointer.
+//! The disk as a picture, for `report --map` and `info`: a glyph for each zone, coloured by its condition and filled to its write pointer.
 //!
 //! Rows that are like those before them are folded, as in a hex dump. A disk of so many zones that it would be pages
 //! nevertheless is drawn with several zones to a glyph.
@@ -28,12 +28,12 @@ const ROWS: usize = 64;
 const FOLD: usize = 3;
 
 /// What is drawn.
-pub(super) struct Map<'a> {
+pub(crate) struct Map<'a> {
     /// The number of the first zone.
-    pub(super) first: u32,
-    pub(super) zones: &'a [ZoneInfo],
+    pub(crate) first: u32,
+    pub(crate) zones: &'a [ZoneInfo],
     /// Which zones are drawn; the others leave a gap.
-    pub(super) shown: &'a [bool],
+    pub(crate) shown: &'a [bool],
 }
 
 /// One place of the picture.
@@ -70,7 +70,7 @@ fn cell(zones: &[ZoneInfo], shown: &[bool]) -> Cell {
 
 impl Map<'_> {
     /// The picture, at most `columns` wide.
-    pub(super) fn draw(&self, columns: usize, colours: bool) -> String {
+    pub(crate) fn draw(&self, columns: usize, colours: bool) -> String {
         let digits = (self.first as usize + self.zones.len()).to_string().len();
         let room = columns.saturating_sub(digits + 3).max(8);
         let width = if room >= 16 { room / 8 * 8 } else { room };

@@ -1,6 +1,6 @@
 //! `zoneplug report`: the zones as a table, as JSON, as CSV, as `blkzone` prints them, or as a map.
 
-mod map;
+pub(crate) mod map;
 
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;

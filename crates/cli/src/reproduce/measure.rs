@@ -61,10 +61,11 @@ pub(crate) fn table(
         }
         for (cell, work, group) in groups {
             let m = group.measure();
-            if m.refused > 0 {
+            if m.all_refused() > 0 {
                 return Err(Failure::io(format!(
                     "{} BIOs of {} were refused",
-                    m.refused, row.name
+                    m.all_refused(),
+                    row.name
                 ))
                 .hint("this is a bug of the layer, or of the table"));
             }

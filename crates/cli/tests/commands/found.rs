@@ -231,3 +231,46 @@ fn an_option_that_the_build_lacks_is_in_no_help() {
         fails(&["--trace", "info", "mem"], 4, "no trace events");
     }
 }
+
+#[test]
+fn info_and_report_draw_zones_in_one_alphabet() {
+    let dir = Dir::new("alphabet");
+    let disk = dir.disk("--zones 200 --zone-size 1M --conv 3");
+    ok_with(&["write", &disk], &noise(5 << 19, 1));
+    let (info, map) = (ok(&["info", &disk]), ok(&["report", "--map", &disk]));
+    assert!(map.contains("  0 ░░░██▄··") && info.ends_with(&format!("\nzones\n{map}")), "{info}");
+}
+
+/// BIOs that fail while the disk warms up are in no figure, and fail the command all the same.
+#[test]
+fn failures_before_the_measurement_fail_the_command() {
+    for (rw, fault) in [
+        ("write", "write/io/count=1"),
+        ("append", "append/io/count=2"),
+        ("read", "read/io/count=3"),
+    ] {
+        let disk = format!("mem,zones=4,append=native,fault={fault}");
+        let args = ["bench", "--disk", &disk, "--rw", rw, "--runtime", "100ms"];
+        let out = feed(&args, b"");
+        let (told, err) = (text(&out.stdout), text(&out.stderr));
+        assert_eq!(out.status.code(), Some(1), "{rw}: {told}{err}");
+        assert!(
+            told.contains("refused before the measurement: ") && told.contains("(I/O error: "),
+            "{told}"
+        );
+        assert!(err.contains("BIOs failed"), "{err}");
+        let v: Value =
+            serde_json::from_slice(&feed(&[&args[..], &["--json"]].concat(), b"").stdout).unwrap();
+        assert_eq!(v["measure"]["refused"], 0, "{v}");
+        assert!(v["measure"]["refused_before"]["I/O error"].as_u64().unwrap() > 0, "{v}");
+    }
+}
+
+/// blkparse writes its events with capitals, and so does a hint.
+#[test]
+fn events_are_taken_as_they_are_written() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/blkparse.txt");
+    let replay = |events: &str| ok(&["replay", trace, "--disk", "sim-zns1", "--events", events]);
+    assert_eq!(replay("D"), replay("d"));
+    assert_eq!(replay("Q"), ok(&["replay", trace, "--disk", "sim-zns1"]));
+}
