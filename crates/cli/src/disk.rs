@@ -68,12 +68,13 @@ fn tell(spec: &str) {
     }
 }
 
-/// Says at the end of a command that changed a disk that the change goes with the disk: one in memory lives as long as its process.
+/// Says at the end of a command that changed a disk that the change is lost: a disk in memory lives as long as its process.
 pub(crate) fn say_what_is_lost(spec: &str) {
     if is_volatile(spec) {
-        let what =
-            "goes when this command ends, with what it did; zoneplug create makes one that stays";
-        eprintln!("zoneplug: {}", plain(&format!("the disk {spec} {what}")));
+        eprintln!(
+            "zoneplug: the disk {} ends with this command, and its data with it",
+            plain(spec)
+        );
     }
 }
 

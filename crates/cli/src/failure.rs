@@ -123,6 +123,11 @@ impl Failure {
                     return no_argument(given, command);
                 }
             }
+            (clap::error::ErrorKind::MissingRequiredArgument, Some(command)) => {
+                if let Some(ContextValue::Strings(missing)) = e.get(ContextKind::InvalidArg) {
+                    return too_little(missing, command);
+                }
+            }
             _ => {}
         }
         // A parser's own hint is better than the general one.
@@ -159,6 +164,22 @@ fn no_command(given: &str, cli: &clap::Command) -> Failure {
         None => "zoneplug --help lists the commands".to_owned(),
     };
     Failure::usage(format!("there is no command '{given}'")).hint(hint)
+}
+
+/// A command needs more than it was given.
+fn too_little(missing: &[String], command: &clap::Command) -> Failure {
+    let name = command.get_name();
+    let one = |arg: &String| match arg.strip_prefix('<').and_then(|a| a.strip_suffix('>')) {
+        // One of several, as in <--size <BYTES>|--zones <N>>.
+        Some(several) if several.contains('|') => several.replace('|', " or "),
+        _ => arg.clone(),
+    };
+    let mut all: Vec<String> = missing.iter().map(one).collect();
+    // As they are written: words, then options.
+    all.sort_by_key(|a| a.starts_with('-'));
+    let all = all.join("; ");
+    Failure::usage(format!("zoneplug {name} needs {all}"))
+        .hint(format!("zoneplug {name} --help shows what it takes"))
 }
 
 /// A command has no such option, or takes no further word.

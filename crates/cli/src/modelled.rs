@@ -170,13 +170,10 @@ pub(crate) fn say_what_never_waits(ways: &[DiskConfig], rotational: bool) {
 pub(crate) fn never_waits(policy: Policy) -> Option<String> {
     let left = match policy {
         Policy::Brief => "it is fifo",
-        _ => "only its order of zones is left",
+        _ => "its order is left",
     };
-    policy.is_about_waiting().then(|| {
-        format!(
-            "{policy} without a wait never waits, so {left}; {policy}+300us or anticipation_us allows one"
-        )
-    })
+    let text = format!("{policy} without +300us (anticipation_us) never waits: {left}");
+    policy.is_about_waiting().then_some(text)
 }
 
 fn scheduler(text: &str) -> Result<Scheduler, Error> {

@@ -49,7 +49,7 @@ fn parse_sectors(text: &str) -> Result<u64, zoneplug_core::Error> {
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, zoneplug_core::Error> {
     spec::parse_size(text).ok_or_else(|| {
         zoneplug_core::Error::invalid(format!("'{text}' is no size"))
-            .hint("a number of bytes, such as 4096, 128K, 64M, 1G or 2T")
+            .hint("a number of bytes, such as 4096, 128K, 64MiB, 1G or 2T")
     })
 }
 

@@ -23,7 +23,7 @@ fn a_disk_that_goes_with_the_command_is_said_to_go() {
     ] {
         let (_, err) = says(args, b"hi");
         let spec = args[1];
-        assert!(err.contains(&format!("the disk {spec} goes when this command ends")), "{err}");
+        assert!(err.contains(&format!("the disk {spec} ends with this command")), "{err}");
         assert_eq!(err.lines().count(), 1, "{err}");
     }
     for args in [&["write", &disk][..], &["append", &disk], &["reset", &disk, "--yes"]] {
@@ -115,7 +115,7 @@ fn help_and_errors_name_every_policy_and_scheduler() {
 
 #[test]
 fn a_policy_about_waiting_says_that_it_may_not_wait() {
-    let line = "without a wait never waits";
+    let line = "without +300us (anticipation_us) never waits: ";
     let run = |args: &str| says(&args.split(' ').collect::<Vec<_>>(), b"").1;
     for policy in ["brief", "steady", "brief/4s"] {
         let err = run(&format!("bench --disk sim-zns1 --runtime 1ms --policy {policy}"));
@@ -160,6 +160,8 @@ fn what_a_command_does_not_take_is_answered_with_what_it_takes() {
         (&["serve", "db.zbd"][..], "try: zoneplug serve --ublk db.zbd\n"),
         (&["reset", "d", "-z", "3"], "error: zoneplug reset has no option '-z'\n"),
         (&["reset", "d", "-z", "3"], "--offset SECTOR and --count N"),
+        (&["serve"], "error: zoneplug serve needs --ublk <SPEC>\n"),
+        (&["attr"], "error: zoneplug attr needs <DISK>\n"),
         (&["status", "-z"], "try: zoneplug status --help lists its options\n"),
         (&["flush", "d", "e"], "error: zoneplug flush does not take 'e' here\n"),
         (&["reset", "d", "--cuont", "3"], "'--count'"),
@@ -198,8 +200,8 @@ fn a_disk_holds_at_least_one_whole_zone() {
 fn a_new_disk_needs_a_size_or_a_number_of_zones() {
     let dir = Dir::new("extent");
     let path = dir.path("disk.zbd");
-    fails(&["create", &path], 2, "--zones <N>");
-    fails(&["create", &path], 2, "--size <BYTES>");
+    fails(&["create", &path], 2, "create needs --size <BYTES> or --zones <N>\n");
+    fails(&["create"], 2, "create needs <FILE>; --size <BYTES> or --zones <N>\n");
     fails(&["create", &path, "--size", "1G", "--zones", "4"], 2, "--zones");
     ok(&["create", &path, "--zones", "4", "--zone-size", "1M", "--last-zone-size", "512K"]);
     assert_eq!(json(&["info", "--json", &path])["zones"], 4);
