@@ -276,3 +276,25 @@ fn events_are_taken_as_they_are_written() {
     assert_eq!(replay("D"), replay("d"));
     assert_eq!(replay("Q"), ok(&["replay", trace, "--disk", "sim-zns1"]));
 }
+
+/// Only plugs emulate zone append: in the other modes a disk has its own or none.
+#[test]
+fn a_disk_without_zone_append_says_so() {
+    for (options, kind, max) in [
+        ("mode=none", "none", "0"),
+        ("mode=lock", "none", "0"),
+        ("mode=plug", "emulated", "1048576"),
+        ("mode=none,append=native", "native", "1048576"),
+        ("mode=plug,append=native", "native", "1048576"),
+        ("mode=plug,append=native,emulate-append=1", "emulated", "1048576"),
+    ] {
+        let spec = format!("mem,zones=4,zone-size=1M,{options}");
+        let attr = |name: &str| ok(&["attr", &spec, name]).trim().to_owned();
+        assert_eq!(
+            (attr("zone_append"), attr("zone_append_max_bytes")),
+            (kind.into(), max.into()),
+            "{spec}"
+        );
+    }
+    fails_with(&["append", "mem,mode=none"], b"hi", 4, "not supported");
+}

@@ -49,18 +49,24 @@ impl Disk {
         let seq = g.nr_zones() - g.nr_conventional();
         // O1: a limit that cannot be reached is none.
         let limit = |n: u32| if n >= seq { "0".to_owned() } else { n.to_string() };
+        // Without plugs nothing emulates an append.
+        let append = match (l.native_append, l.plugs) {
+            (true, _) => ("native", l.append_max),
+            (false, true) => ("emulated", l.append_max),
+            (false, false) => ("none", 0),
+        };
         let mut all = vec![
             ro("zoned", "host-managed".to_owned()),
             ro("nr_zones", g.nr_zones().to_string()),
             ro("chunk_sectors", g.zone_sectors().to_string()),
             ro("zone_write_granularity", bytes(lim.write_granularity_sectors)),
-            ro("zone_append_max_bytes", bytes(l.append_max)),
+            ro("zone_append_max_bytes", bytes(append.1)),
             ro("max_open_zones", limit(fake_max_open(&l))),
             ro("max_active_zones", limit(lim.max_active_zones)),
             ro("logical_block_size", bytes(lim.logical_block_sectors)),
             ro("max_transfer_bytes", (u64::from(lim.max_transfer_sectors) << 9).to_string()),
             ro("rotational", flag(lim.rotational)),
-            ro("zone_append", if l.native_append { "native" } else { "emulated" }.to_owned()),
+            ro("zone_append", append.0.to_owned()),
             ro("mode", c.mode.to_string()),
         ];
         // One spindle needs no number, and a disk without a single writer none of them.
