@@ -1,4 +1,4 @@
-//! The regression classes that a world can exercise: section 12 of the requirements, and what faults and deadlines add.
+//! The regression classes that a world can exercise: the regressions (R) of `docs/requirements.md`, and what faults and deadlines add.
 //! A world counts what it has seen happen, not what it meant to do.
 
 macro_rules! classes {

@@ -245,6 +245,6 @@ pub(super) fn no_trace(seen: &Seen) -> Error {
         None => format!("no operation in {} lines", seen.lines),
     };
     Error::invalid(what).hint(
-        "the output of blkparse with events Q (or --events D), or an iolog of fio, version 2 or 3",
+        "the output of blkparse with events Q (or --events d), or an iolog of fio, version 2 or 3",
     )
 }
