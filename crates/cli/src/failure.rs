@@ -109,7 +109,7 @@ impl Failure {
         };
         #[cfg(not(feature = "trace"))]
         if given(ContextKind::InvalidArg) == Some("--trace") {
-            return crate::trace::missing();
+            return no_trace();
         }
         let command = cli.find_subcommand(command);
         match (e.kind(), command) {
@@ -157,6 +157,12 @@ impl Failure {
 }
 
 /// There is no such command. Only one that is nearly the same word is offered: some of them destroy data.
+#[cfg(not(feature = "trace"))]
+fn no_trace() -> Failure {
+    Failure::new(Kind::NotSupported, "this build has no trace events")
+        .hint("cargo install --path crates/cli --features trace")
+}
+
 fn no_command(given: &str, cli: &clap::Command) -> Failure {
     let names: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
     let hint = match nearest(given, &names) {

@@ -53,6 +53,7 @@ mod sim;
 mod status;
 mod term;
 mod threads;
+#[cfg(feature = "trace")]
 mod trace;
 mod window;
 mod zones;

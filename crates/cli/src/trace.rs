@@ -3,7 +3,6 @@
 use crate::failure::Failure;
 
 /// Shows trace events from now on.
-#[cfg(feature = "trace")]
 pub(crate) fn start() -> Result<(), Failure> {
     let subscriber = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -13,12 +12,4 @@ pub(crate) fn start() -> Result<(), Failure> {
         .without_time()
         .finish();
     tracing::subscriber::set_global_default(subscriber).map_err(|e| Failure::io(e.to_string()))
-}
-
-/// Says that there are none.
-#[cfg(not(feature = "trace"))]
-pub(crate) fn missing() -> Failure {
-    let what = "this build has no trace events";
-    Failure::new(crate::failure::Kind::NotSupported, what)
-        .hint("cargo install --path crates/cli --features trace")
 }
