@@ -1,17 +1,19 @@
 //! Durable disks that one specification names several times. Each is opened once, and every cut of it is a cut of that one device.
 
-use crate::file::{FileDisk, Io};
+use crate::file::{Access, FileDisk, Io};
+use crate::spec::Purpose;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use zoneplug_core::spec::Spec;
 use zoneplug_core::{Device, Error};
 
 /// How a durable disk is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct How {
-    pub(crate) read_only: bool,
-    pub(crate) io: Io,
-    pub(crate) direct: bool,
+struct How {
+    read_only: bool,
+    io: Io,
+    direct: bool,
 }
 
 /// The durable disks that a specification has opened so far.
@@ -29,8 +31,27 @@ struct One {
 }
 
 impl Opened {
+    /// Opens the durable disk at the path that a specification names, with the keys `read-only=0|1`,
+    /// `io=auto|ring|threads` and `direct=0|1`.
+    pub(crate) fn open(
+        &mut self,
+        spec: &mut Spec,
+        purpose: Purpose,
+    ) -> Result<Arc<dyn Device>, Error> {
+        let read_only = spec.take_flag("read-only")?.unwrap_or(purpose == Purpose::Look);
+        let ways = [Io::Auto, Io::Ring, Io::Threads];
+        let io =
+            spec.take_choice("io", &["auto", "ring", "threads"])?.map_or(Io::Auto, |i| ways[i]);
+        let direct = spec.take_flag("direct")?.unwrap_or(true);
+        spec.finish()?;
+        let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let path = Path::new(spec.kind());
+        let open = || FileDisk::open_with(path, access, io, direct);
+        self.file(path, How { read_only, io, direct }, open)
+    }
+
     /// The disk in a file, opened by `open` if it is the first time that it is named.
-    pub(crate) fn file(
+    fn file(
         &mut self,
         path: &Path,
         how: How,

@@ -1,12 +1,10 @@
 //! Files that a command line or a specification names, and that may be anything: pipes, devices, directories, files without an
 //! end. Says what something is before any call that could wait for it. Owns no disk; the formats of files are elsewhere.
 
-use crate::file::{MAGIC, PAGE};
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use zoneplug_core::Error;
 
 /// What something other than a regular file is called.
 fn name_of(t: FileType) -> &'static str {
@@ -29,10 +27,19 @@ fn is_special(path: &Path) -> Option<io::Error> {
     std::fs::metadata(path).ok().filter(|m| !m.is_file()).map(|m| refused(m.file_type()))
 }
 
+/// Whether a path is a device of the kernel: one that a drive is opened as.
+pub(crate) fn is_drive(path: &str) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| {
+        let t = m.file_type();
+        t.is_block_device() || t.is_char_device()
+    })
+}
+
 /// An error if `path`, which is to be the file of a disk, leads to something that is not a file.
-pub(crate) fn refuse_special(path: &Path) -> Result<(), Error> {
+#[cfg(feature = "file")]
+pub(crate) fn refuse_special(path: &Path) -> Result<(), zoneplug_core::Error> {
     is_special(path).map_or(Ok(()), |e| {
-        Err(Error::invalid(format!("{} is no disk: {e}", path.display()))
+        Err(zoneplug_core::Error::invalid(format!("{} is no disk: {e}", path.display()))
             .hint("a file that zoneplug create made, a drive, or a kind such as mem,zones=64")
             .source(e))
     })
@@ -87,7 +94,10 @@ pub fn is_foreign(path: &Path) -> bool {
 /// ```
 /// assert!(!zoneplug_host::is_disk_file(std::path::Path::new("Cargo.toml")).unwrap());
 /// ```
+#[cfg(feature = "file")]
 pub fn is_disk_file(path: &Path) -> io::Result<bool> {
+    use crate::file::{MAGIC, PAGE};
+    use std::os::unix::fs::FileExt;
     let file = match open_regular(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => return Ok(false),
@@ -104,9 +114,10 @@ pub(crate) fn may_write(path: &Path) -> bool {
     OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path).is_ok()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "file"))]
 mod tests {
     use super::*;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn what_is_no_file_is_refused_at_once() {

@@ -5,10 +5,8 @@ mod named;
 pub use named::{check_name, is_volatile, takes_writes};
 
 use crate::crypt::CryptDisk;
-use crate::cuts::{How, Opened};
-use crate::drive::is_drive;
-use crate::file::{Access, FileDisk, Io};
-use crate::outside::{is_foreign, read_regular};
+use crate::cuts::Opened;
+use crate::outside::{is_drive, is_foreign, read_regular};
 use crate::trace::trace;
 use std::io;
 use std::path::Path;
@@ -149,24 +147,6 @@ pub(crate) enum Purpose {
     Look,
     /// To pass on what others write, who know what it holds.
     Serve,
-}
-
-/// Opens the durable disk at the path that a specification names, with the keys `read-only=0|1`,
-/// `io=auto|ring|threads` and `direct=0|1`.
-fn open_file(
-    spec: &mut Spec,
-    purpose: Purpose,
-    opened: &mut Opened,
-) -> Result<Arc<dyn Device>, Error> {
-    let read_only = spec.take_flag("read-only")?.unwrap_or(purpose == Purpose::Look);
-    let ways = [Io::Auto, Io::Ring, Io::Threads];
-    let io = spec.take_choice("io", &["auto", "ring", "threads"])?.map_or(Io::Auto, |i| ways[i]);
-    let direct = spec.take_flag("direct")?.unwrap_or(true);
-    spec.finish()?;
-    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let path = Path::new(spec.kind());
-    let open = || FileDisk::open_with(path, access, io, direct);
-    opened.file(path, How { read_only, io, direct }, open)
 }
 
 /// A disk with the times of a drive: `sim-smr30`, or `sim,profile=FILE`. The keys of a profile are its options
@@ -473,7 +453,7 @@ impl DiskSpec {
                 EmuDisk::new(emu)?
             }
             kind if is_drive(kind) => crate::drive::open(&mut spec, purpose)?,
-            kind if is_path(kind) => open_file(&mut spec, purpose, opened)?,
+            kind if is_path(kind) => opened.open(&mut spec, purpose)?,
             _ => {
                 let (disk, depth) = open_timed(&mut spec)?;
                 tags = tags.or(Some(depth));

@@ -61,15 +61,6 @@ pub(crate) fn no_ring(e: std::io::Error) -> Error {
         .source(e)
 }
 
-/// Whether a path is a device of the kernel: one that `blk` or `nvme` opens.
-pub(crate) fn is_drive(path: &str) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    std::fs::metadata(path).is_ok_and(|m| {
-        let t = m.file_type();
-        t.is_block_device() || t.is_char_device()
-    })
-}
-
 /// Whether a drive takes no writes, whoever opens it. One that cannot be asked is taken for one that does.
 pub(crate) fn is_protected(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;

@@ -2,8 +2,8 @@
 //! files it can hold; and the error for a name that is none.
 
 use super::{KINDS, LAYERS, bases, is_path, split_layer};
-use crate::drive::{is_drive, is_protected};
-use crate::outside::may_write;
+use crate::drive::is_protected;
+use crate::outside::{is_drive, may_write};
 use std::path::Path;
 use zoneplug_core::spec::{Spec, nearest};
 use zoneplug_core::{Error, ErrorKind};

@@ -1,0 +1,74 @@
+//! What stands in the place of the parts that this build leaves out. A specification that names one of them gets an error
+//! that says which feature has it. Each module here has the name and the functions of the part that it replaces.
+
+use zoneplug_core::{Error, ErrorKind};
+
+/// The error for `what`, which is part of `feature`.
+fn not_built(what: &str, feature: &str) -> Error {
+    Error::new(ErrorKind::NotSupported, format!("{what}: not in this build")).hint(format!(
+        "the feature {feature}: zoneplug = {{ .., features = [\"{feature}\"] }} in Cargo.toml"
+    ))
+}
+
+#[cfg(not(feature = "file"))]
+pub(crate) mod cuts {
+    use crate::spec::Purpose;
+    use std::ops::Range;
+    use std::sync::Arc;
+    use zoneplug_core::spec::Spec;
+    use zoneplug_core::{Device, Error};
+
+    #[derive(Default)]
+    pub(crate) struct Opened(());
+
+    impl Opened {
+        pub(crate) fn open(
+            &mut self,
+            spec: &mut Spec,
+            _: Purpose,
+        ) -> Result<Arc<dyn Device>, Error> {
+            Err(super::not_built(&format!("{}, a disk in a file", spec.kind()), "file"))
+        }
+
+        pub(crate) fn cut(&mut self, _: &Arc<dyn Device>, _: Range<u32>) {}
+
+        pub(crate) fn check(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(not(feature = "drives"))]
+pub(crate) mod drive {
+    use crate::spec::Purpose;
+    use std::path::Path;
+    use std::sync::Arc;
+    use zoneplug_core::spec::Spec;
+    use zoneplug_core::{Device, Error};
+
+    pub(crate) fn is_protected(_: &Path) -> bool {
+        false
+    }
+
+    pub(crate) fn open(spec: &mut Spec, _: Purpose) -> Result<Arc<dyn Device>, Error> {
+        Err(super::not_built(&format!("{}, a drive", spec.kind()), "drives"))
+    }
+}
+
+#[cfg(not(feature = "crypt"))]
+pub(crate) mod crypt {
+    use std::path::Path;
+    use std::sync::Arc;
+    use zoneplug_core::{Device, Error};
+
+    pub(crate) struct CryptDisk;
+
+    impl CryptDisk {
+        pub(crate) fn with_key_file(
+            _: Arc<dyn Device>,
+            _: &Path,
+        ) -> Result<Arc<dyn Device>, Error> {
+            Err(super::not_built("crypt, the layer that encrypts", "crypt"))
+        }
+    }
+}
