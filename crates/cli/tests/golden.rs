@@ -62,6 +62,7 @@ fn difference(old: &str, new: &str) -> String {
     out
 }
 
+/// Q14, C4.
 #[test]
 fn simulated_tables_are_what_they_were_and_inside_their_bands() {
     let tables = tables();

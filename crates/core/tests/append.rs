@@ -14,6 +14,7 @@ fn native(append_max: u32) -> Make {
 }
 
 /// A1, R26: conventional, not at a zone start, too long, past the capacity, full, off the disk: each its status.
+/// A15.
 #[test]
 fn a1_a_bad_append_says_what_is_wrong() {
     for make in [
@@ -112,6 +113,7 @@ fn a5_emulated_appends_and_writes_share_one_order() {
 }
 
 /// A6, B4: a disk that is opened on partly written zones knows where they are.
+/// P5.
 #[test]
 fn a6_partly_written_zones_are_known_from_the_report() {
     let r = make(4, 64, 48).rig();
@@ -171,6 +173,7 @@ fn a7_a_report_from_before_a_native_append_is_not_believed() {
 }
 
 /// A9, W10: what does not fit is refused, and the zone can still be filled.
+/// R26.
 #[test]
 fn a9_an_append_that_does_not_fit_writes_nothing() {
     let mut r = make(4, 64, 40).rig();
@@ -195,7 +198,7 @@ fn a10_a_failed_append_reports_no_sector() {
     }
 }
 
-/// A11, A14: appends to zones made read-only or offline fail and nothing else happens.
+/// A14: appends to zones made read-only or offline fail and nothing else happens.
 #[test]
 fn a14_appends_to_read_only_and_offline_zones_fail() {
     for (cond, status) in

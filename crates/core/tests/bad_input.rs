@@ -27,6 +27,7 @@ fn refused(bio: impl FnOnce() -> Box<zoneplug_core::Bio>, expected: Status) {
 }
 
 /// W8, W10: away from the write pointer, past the capacity, off the disk.
+/// R2.
 #[test]
 fn misplaced_writes_are_refused() {
     refused(|| write(98, 8), Status::NotAtWritePointer);
@@ -114,6 +115,7 @@ fn bad_writes_between_good_ones_do_not_matter() {
 }
 
 /// W17, R32: full, read-only and offline zones refuse in the layer, once it knows.
+/// P5.
 #[test]
 fn writes_to_full_read_only_and_offline_zones_are_refused() {
     let cases = [
@@ -245,6 +247,7 @@ fn a_malformed_follower_fails_alone() {
 }
 
 /// A list that fills a zone goes on in the next: two runs, and the zone's end is between two commands.
+/// W15.
 #[test]
 fn a_run_ends_where_its_zone_ends() {
     for cap in [64, 48] {

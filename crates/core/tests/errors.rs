@@ -43,6 +43,7 @@ fn e1_a_limit_undoes_the_reservation() {
 }
 
 /// One result for all of a merged command: after an error nobody of it is told success.
+/// E9.
 #[test]
 fn e1_a_merged_command_fails_as_one() {
     let mut r = make(4, 64, 64).rig();
@@ -241,6 +242,7 @@ fn e10_a_resync_of_a_busy_zone_says_busy() {
 }
 
 /// R11 (B17d): an error while the disk freezes: the freeze ends.
+/// I9.
 #[test]
 fn r11_an_error_under_freeze_does_not_hang() {
     let mut r = make(4, 64, 64).queues(&[(32, 2), (32, 2)]).config(|c| c.nomerges = true).rig();
@@ -262,6 +264,7 @@ fn r11_an_error_under_freeze_does_not_hang() {
 }
 
 /// R27: an append after an error fails, and works again after a report.
+/// A10.
 #[test]
 fn r27_an_append_recovers_with_a_report() {
     let mut r = make(4, 64, 64).rig();

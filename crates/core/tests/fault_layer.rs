@@ -76,6 +76,7 @@ fn zones_die_as_a_report_says() {
 }
 
 /// Everything completes with an error, nothing hangs.
+/// R17.
 #[test]
 fn a_device_that_vanishes_under_load_ends_everything() {
     let (mut r, f) = rig("write/gone/skip=5");
@@ -124,6 +125,7 @@ fn a_power_cut_takes_what_was_not_flushed() {
     assert!(lost > 20, "cuts take something: {lost}");
 }
 
+/// R17.
 #[test]
 fn a_power_cut_ends_what_is_in_flight() {
     let (mut r, f) = rig("writes/cut/skip=3");

@@ -93,6 +93,7 @@ fn stripes_take_turns() {
 }
 
 /// A report is in the order of our zones, from any zone on, as long as was asked for.
+/// M9.
 #[test]
 fn reports_go_across_devices() {
     for stripe in [false, true] {
@@ -171,6 +172,7 @@ fn reset_all_and_flush_are_for_every_device() {
 
 /// A failure of one part is the answer, whichever part it is and in whatever order the parts answer. A part that is busy
 /// at the same time hides nothing: *busy* is tried again, and after a flush that failed the next one proves nothing.
+/// M9.
 #[test]
 fn one_part_that_fails_fails_the_whole_in_any_order() {
     let late = ["", "delay=2us", "delay=4us"];
@@ -216,6 +218,7 @@ fn one_part_that_fails_fails_the_whole_in_any_order() {
 
 /// A part that fails a reset-all keeps its data, and the others have lost theirs: the disk above goes by a report again that is
 /// asked to correct it.
+/// M9.
 #[test]
 fn a_resync_tells_which_part_a_failed_reset_all_left() {
     use zoneplug_core::Bios;
@@ -257,6 +260,7 @@ fn a_resync_tells_which_part_a_failed_reset_all_left() {
 }
 
 /// A preflush is of the whole disk: the other devices are flushed before the write goes down.
+/// M9.
 #[test]
 fn a_preflush_flushes_the_other_devices_first() {
     let (a, b, c) = (emu(FOUR), emu(FOUR), emu(FOUR));
@@ -283,6 +287,7 @@ fn a_preflush_flushes_the_other_devices_first() {
 }
 
 /// FUA is for the part that has the data, and goes down to it; so does the preflush of a write.
+/// M9.
 #[test]
 fn fua_goes_down_to_the_part() {
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -359,6 +364,7 @@ fn limits_are_the_strictest() {
 }
 
 /// What one part has the whole has: a cache, a medium that turns, a lock against writes. What one part lacks it lacks.
+/// A12.
 #[test]
 fn what_one_part_has_counts_wherever_it_is() {
     let plain = Limits::default();

@@ -27,6 +27,7 @@ fn o1_attributes_of_limits() {
 }
 
 /// O2: the limit that is shown for a disk without one may be exceeded.
+/// R38.
 #[test]
 fn o2_the_fake_limit_is_a_hint() {
     let mut r = make(200, 16, 16).queues(&[(256, 32)]).rig();
@@ -192,7 +193,7 @@ fn p12_queues_that_come_and_go_leave_no_memory() {
     assert!(grown < 64 << 10, "{grown} KiB for queues that are gone");
 }
 
-/// P15, R13: without plugs everything passes, spanning and long BIOs included.
+/// P15: without plugs everything passes, spanning and long BIOs included.
 #[test]
 fn p15_every_operation_works_without_plugs() {
     for mode in [Mode::None, Mode::Lock] {

@@ -48,6 +48,7 @@ fn loom_two_writers() {
     check("two_writers", 5, cases::two_writers);
 }
 
+/// R6.
 #[test]
 fn loom_hand_over() {
     check("hand_over", 6, cases::hand_over);
@@ -68,16 +69,19 @@ fn loom_hand_over_of_an_abort() {
     check("hand_over_of_an_abort", 5, cases::hand_over_of_an_abort);
 }
 
+/// R40.
 #[test]
 fn loom_dropped_queue() {
     check("dropped_queue", ALL, cases::dropped_queue);
 }
 
+/// R6.
 #[test]
 fn loom_two_pollers_of_an_orphan() {
     check("two_pollers_of_an_orphan", 3, cases::two_pollers_of_an_orphan);
 }
 
+/// R40.
 #[test]
 fn loom_a_poller_that_turns_away() {
     check("a_poller_that_turns_away", 4, cases::a_poller_that_turns_away);
@@ -88,21 +92,25 @@ fn loom_a_second_orphan() {
     check("a_second_orphan", 5, cases::a_second_orphan);
 }
 
+/// P16.
 #[test]
 fn loom_spanning_writes() {
     check("spanning_writes", 5, cases::spanning_writes);
 }
 
+/// M5.
 #[test]
 fn loom_strict_reset_against_a_write() {
     check("strict_reset_against_a_write", 5, cases::strict_reset_against_a_write);
 }
 
+/// W13.
 #[test]
 fn loom_freeze_against_a_submit() {
     check("freeze_against_a_submit", 4, cases::freeze_against_a_submit);
 }
 
+/// W13.
 #[test]
 fn loom_freeze_against_polls() {
     check("freeze_against_polls", 2, cases::freeze_against_polls);
@@ -113,21 +121,25 @@ fn loom_revalidate_against_a_submit() {
     check("revalidate_against_a_submit", 4, cases::revalidate_against_a_submit);
 }
 
+/// Q8.
 #[test]
 fn loom_two_zones_one_writer() {
     check("two_zones_one_writer", 4, turns::two_zones_one_writer);
 }
 
+/// Q8.
 #[test]
 fn loom_a_turn_is_handed_over() {
     check("a_turn_is_handed_over", 4, turns::a_turn_is_handed_over);
 }
 
+/// Q11.
 #[test]
 fn loom_a_turn_of_a_closing_queue() {
     check("a_turn_of_a_closing_queue", ALL, turns::a_turn_of_a_closing_queue);
 }
 
+/// Q8.
 #[test]
 fn loom_a_turn_of_an_orphan() {
     check("a_turn_of_an_orphan", 2, turns::a_turn_of_an_orphan);
@@ -138,31 +150,37 @@ fn loom_a_wait_that_another_ends() {
     check("a_wait_that_another_ends", 3, turns::a_wait_that_another_ends);
 }
 
+/// Q1.
 #[test]
 fn loom_one_writer_for_each_spindle() {
     check("one_writer_for_each_spindle", 4, turns::one_writer_for_each_spindle);
 }
 
+/// Q1.
 #[test]
 fn loom_two_turns_of_a_closing_queue() {
     check("two_turns_of_a_closing_queue", ALL, turns::two_turns_of_a_closing_queue);
 }
 
+/// Q6.
 #[test]
 fn loom_a_turn_that_fails() {
     check("a_turn_that_fails", 5, turns::a_turn_that_fails);
 }
 
+/// Q7.
 #[test]
 fn loom_an_abort_against_a_turn() {
     check("an_abort_against_a_turn", 3, turns::an_abort_against_a_turn);
 }
 
+/// Q9.
 #[test]
 fn loom_a_writer_is_switched_on() {
     check("a_writer_is_switched_on", 2, turns::a_writer_is_switched_on);
 }
 
+/// Q9.
 #[test]
 fn loom_a_scheduler_is_switched_on() {
     check("a_scheduler_is_switched_on", 2, turns::a_scheduler_is_switched_on);
@@ -183,11 +201,13 @@ fn loom_a_turn_in_the_scheduler() {
     check("a_turn_in_the_scheduler", 4, turns::a_turn_in_the_scheduler);
 }
 
+/// C1.
 #[test]
 fn loom_a_locked_zone() {
     check("a_locked_zone", 5, turns::a_locked_zone);
 }
 
+/// C1.
 #[test]
 fn loom_a_tag_comes_back_from_another() {
     check("a_tag_comes_back_from_another", 4, turns::a_tag_comes_back_from_another);

@@ -177,6 +177,7 @@ fn m4_reset_all_with_writes_waiting() {
 }
 
 /// M4, R9: a write that fails after a reset has passed it does not undo the reset.
+/// P10.
 #[test]
 fn r9_an_undo_belongs_to_its_generation() {
     let mut r = make(4, 64, 64).queues(&[(8, 4), (8, 4)]).rig();
@@ -214,6 +215,7 @@ fn r32_a_refusal_for_good_is_of_every_generation() {
 }
 
 /// R9: resets and finishes against writes in flight in every order that a device may choose: nothing hangs.
+/// M4.
 #[test]
 fn r9_resets_in_flight_never_hang() {
     for seed in 0..200 {
@@ -287,6 +289,7 @@ fn m6_conventional_zones_are_not_managed() {
 }
 
 /// M10, M11, R29: what the layer has cached is what a report says, but that open and closed are both active.
+/// M12.
 #[test]
 fn m11_a_cached_zone_is_what_a_report_says() {
     let mut r = make(6, 64, 48).conventional(&[0]).rig();
@@ -344,6 +347,7 @@ fn m11_reports_start_at_any_sector_and_fill_the_buffer() {
 }
 
 /// R45 (CODE-4): reset and write at once from where the completion is seen: all state is settled by then.
+/// I8.
 #[test]
 fn r45_everything_is_settled_before_the_client_sees_its_completion() {
     let mut r = make(1, 16, 16).queues(&[(8, 2)]).rig();

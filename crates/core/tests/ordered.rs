@@ -194,6 +194,7 @@ fn i2_a_device_that_shuffles_keeps_the_order_of_each_zone() {
 }
 
 /// The writes of a zone that has a home go out there, and the home changes when nothing is in flight.
+/// I1.
 #[test]
 fn a_zone_has_one_home_and_changes_it_at_rest() {
     let (mut r, log) = rig(4);
@@ -229,6 +230,7 @@ fn a_home_without_tags_goes_on_when_it_has_some() {
 
 /// The first failure takes those behind it with it at the device; the layer waits for all of them, looks, and sends them
 /// again: nobody is told.
+/// E7.
 #[test]
 fn after_a_failure_the_zone_is_drained_reported_and_goes_on() {
     for status in [Status::Io, Status::ShortTransfer, Status::UnalignedWrite] {
@@ -272,6 +274,7 @@ fn what_may_be_on_the_medium_is_not_sent_again() {
 
 /// A torn write leaves the write pointer inside of a block that can only be written whole. Nothing can be written there: who
 /// waits fails, and nothing is sent that the device would have to refuse.
+/// E8.
 #[test]
 fn a_zone_does_not_go_on_in_the_middle_of_a_block() {
     for torn in [1, 3, 7, 9] {
@@ -297,6 +300,7 @@ fn a_zone_does_not_go_on_in_the_middle_of_a_block() {
 }
 
 /// An append of which the device wrote all, or some, and said that it failed: a second copy would be one too many.
+/// E9.
 #[test]
 fn an_append_that_cannot_be_told_apart_fails() {
     for torn in 1..=4 {
@@ -315,6 +319,7 @@ fn an_append_that_cannot_be_told_apart_fails() {
 }
 
 /// An append that failed and left nothing is placed anew, at the place of the one that will not be there.
+/// E7.
 #[test]
 fn an_append_that_left_nothing_is_placed_anew() {
     let (mut r, _) = rig(4);
@@ -346,6 +351,7 @@ fn a_zone_that_goes_on_failing_is_given_up() {
 }
 
 /// What succeeds in between begins the count again.
+/// E1.
 #[test]
 fn attempts_are_counted_without_progress() {
     let (mut r, log) = rig(2);
@@ -409,6 +415,7 @@ fn a_report_that_fails_leaves_the_zone_stale() {
 }
 
 /// What was acknowledged and is not there any more is not written over before the client has looked.
+/// E7.
 #[test]
 fn a_zone_that_lost_acknowledged_data_does_not_go_on() {
     let (mut r, log) = rig(2);
@@ -517,6 +524,7 @@ fn m5_strict_management_waits_for_a_recovery() {
 }
 
 /// Writes that come during a recovery wait behind what failed, and are placed with it.
+/// E7.
 #[test]
 fn writes_that_come_during_a_recovery_wait() {
     let (mut r, log) = rig(4);
@@ -570,6 +578,7 @@ fn e6_a_report_among_writes_that_end_is_not_believed() {
 }
 
 /// Merged commands, write-zeroes, FUA and writes that span zones, several at a time and with failures.
+/// E7.
 #[test]
 fn all_kinds_of_writes_come_through_failures() {
     for seed in 0..40 {
@@ -610,6 +619,7 @@ fn all_kinds_of_writes_come_through_failures() {
 }
 
 /// A deadline: what nobody knows the outcome of is not sent again, nor is what was behind it.
+/// E1.
 #[test]
 fn an_unknown_outcome_is_not_tried_again() {
     let (mut r, log) = rig_with(4, &[(64, 8)], |m| m.config.timeout = Some(Nanos(500)));

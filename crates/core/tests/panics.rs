@@ -209,6 +209,7 @@ fn a_device_that_panics_at_once_does_not_open() {
 
 /// What others wait with in the scheduler, or for their turn of the single writer, does not go through a dead queue because
 /// that one is the first that has a place for it.
+/// Q8.
 #[test]
 fn a_dead_queue_takes_nothing_of_others() {
     for gated in [false, true] {

@@ -21,6 +21,7 @@ fn rig() -> (Rig, Arc<FaultDisk>) {
 }
 
 /// CODE-1 (W21): whatever ends a write between its reservation and the medium, its zone goes on.
+/// R15.
 #[test]
 fn code1_a_write_that_ends_anywhere_after_its_reservation_stalls_no_zone() {
     for status in Status::all().filter(|s| !s.is_ok() && *s != Status::Busy) {
@@ -42,6 +43,7 @@ fn code1_a_write_that_ends_anywhere_after_its_reservation_stalls_no_zone() {
 }
 
 /// CODE-2 (E6): a report that the device answered before a write failed does not bring the old write pointer back.
+/// R14.
 #[test]
 fn code2_a_report_from_before_the_error_is_not_believed() {
     let (mut r, fault) = rig();
@@ -80,6 +82,7 @@ fn code3_a_report_is_applied_by_the_starts_of_its_zones() {
 }
 
 /// CODE-4 (B32c): a client that resets and writes again from its completion, in every order of completions.
+/// R4, R45.
 #[test]
 fn code4_reset_and_write_from_the_completion() {
     for delays in 0..8u64 {

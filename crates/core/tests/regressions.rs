@@ -360,6 +360,7 @@ impl Wake for Woken {
 }
 
 /// A queue that is closed while its own report is at the device must not take the device's queue away from under it.
+/// R40.
 #[test]
 fn a_queue_closed_with_its_own_report_in_flight() {
     let mut r = make(4, 64, 64).queues(&[(8, 2), (8, 2)]).rig();
@@ -388,6 +389,7 @@ impl Wake for Wakes {
 }
 
 /// What a sleeper waits for is behind the write of a queue that goes: it may be the only one left to poll that.
+/// R40.
 #[test]
 fn a_sleeper_is_told_of_an_orphan() {
     let mut r = make(4, 64, 64).queues(&[(8, 2), (8, 2)]).rig();
@@ -403,6 +405,7 @@ fn a_sleeper_is_told_of_an_orphan() {
 }
 
 /// The queue that polled an orphan goes, without work of its own: whoever sleeps must take over.
+/// R40.
 #[test]
 fn a_sleeper_is_told_when_the_one_that_polled_an_orphan_goes() {
     let mut r = make(4, 64, 64).queues(&[(8, 2), (8, 2), (8, 2)]).rig();
@@ -418,6 +421,7 @@ fn a_sleeper_is_told_when_the_one_that_polled_an_orphan_goes() {
 }
 
 /// A report that says of a sequential zone that it is conventional, or the reverse, is not believed: its plug would not be one.
+/// V8.
 #[test]
 fn a_report_whose_zone_type_disagrees() {
     use zoneplug_core::zone::ZoneType;

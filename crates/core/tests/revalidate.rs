@@ -39,6 +39,7 @@ fn open_edited(edit: impl FnMut(&mut Vec<ZoneInfo>) + Send + 'static) -> Result<
 }
 
 /// V1: limits that make no sense are refused; any zone size will do.
+/// O1.
 #[test]
 fn v1_preconditions() {
     for size in [1, 3, 24, 64, 1000, 1 << 20] {
@@ -107,6 +108,7 @@ fn v9_pieces_of_a_report_are_placed_by_their_start() {
 }
 
 /// R31, P12: 74,000 zones.
+/// A11.
 #[test]
 fn r31_a_disk_of_many_zones_opens_and_reports_in_pieces() {
     let g = Geometry::new(74_000, 524_288, 524_288).unwrap();
@@ -129,6 +131,7 @@ fn r31_a_disk_of_many_zones_opens_and_reports_in_pieces() {
 }
 
 /// V4, V5, R30: revalidation under load: writes drain first, then what the device has becomes the truth.
+/// I6.
 #[test]
 fn r30_revalidation_under_load() {
     let mut r = make(4, 64, 64).queues(&[(16, 2), (16, 2)]).config(|c| c.nomerges = true).rig();
@@ -262,6 +265,7 @@ fn w22_freezes_overlap_and_may_be_given_up() {
 }
 
 /// R40, I7: a queue that is dropped with work in flight and waiting delays nobody, and loses nothing it had submitted.
+/// R17.
 #[test]
 fn r40_a_dropped_queue_is_finished_by_the_others() {
     for keep in [0, 1] {
@@ -288,6 +292,7 @@ fn r40_a_dropped_queue_is_finished_by_the_others() {
 }
 
 /// R40: every queue goes away, then a new one is opened: it finishes what was left.
+/// P14.
 #[test]
 fn r40_a_new_queue_finishes_what_the_last_one_left() {
     let mut r = make(4, 64, 64).config(|c| c.nomerges = true).rig();
@@ -333,6 +338,7 @@ fn i8_a_waker_may_use_the_disk() {
 }
 
 /// A disk outlives its handle as long as a queue is open, and a device its disk.
+/// P14.
 #[test]
 fn r40_queues_keep_their_disk() {
     let r = make(4, 64, 64).rig();

@@ -184,6 +184,7 @@ fn c1_lock_mode_never_merges_across_a_zone() {
     assert_eq!(sent(spanning), [(1012, 12), (1024, 8)]);
 }
 
+/// W19.
 #[test]
 fn classes_pass_each_other_but_not_within_a_zone() {
     let (mut r, log) = rig(|c| c.queue_depth = 1, &[(64, 8)]);

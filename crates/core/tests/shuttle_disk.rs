@@ -205,6 +205,7 @@ fn shuttle_three_clients_and_freezes() {
     check("three_clients_and_freezes", three_clients_and_freezes);
 }
 
+/// R30.
 #[test]
 fn shuttle_revalidations_and_a_dropped_queue() {
     check("revalidations_and_a_dropped_queue", revalidations_and_a_dropped_queue);
@@ -215,6 +216,7 @@ fn shuttle_resets_and_errors() {
     check("resets_and_errors", resets_and_errors);
 }
 
+/// R34.
 #[test]
 fn shuttle_who_goes_first() {
     check("who_goes_first", who_goes_first);
@@ -225,6 +227,7 @@ fn shuttle_zone_locks() {
     check("zone_locks", zone_locks);
 }
 
+/// R34.
 #[test]
 fn shuttle_turns_resets_and_errors() {
     check("turns_resets_and_errors", turns_resets_and_errors);

@@ -71,6 +71,7 @@ fn bio(op: Op, sector: u64, len: u32) -> Box<Bio> {
     Bio::with_buf(op, Sector(sector), len, IoBuf::leaked(len << 9))
 }
 
+/// T3.
 #[test]
 fn a_write_that_waits_is_seen_to_enter_its_plug_and_to_leave_it() {
     // The reads keep the writes from being one run.
@@ -86,6 +87,7 @@ fn a_write_that_waits_is_seen_to_enter_its_plug_and_to_leave_it() {
     );
 }
 
+/// T3.
 #[test]
 fn management_shows_its_whole_range_and_appends_where_they_landed() {
     let manage = |op, sector, len| Bio::new(op, Sector(sector), len);
@@ -113,6 +115,7 @@ fn management_shows_its_whole_range_and_appends_where_they_landed() {
     );
 }
 
+/// T3.
 #[test]
 fn a_write_that_spans_zones_is_seen_zone_by_zone() {
     let got = events("mem,zones=4,zone-size=64K", [bio(Op::Write, 0, 256)].into());

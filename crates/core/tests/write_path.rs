@@ -91,6 +91,7 @@ fn w4_a_split_write_says_the_cause() {
 }
 
 /// W4: a part refused for its zone refuses the whole write, before anything has happened.
+/// P16.
 #[test]
 fn w4_a_spanning_write_is_admitted_whole_or_not_at_all() {
     let mut r = make(4, 64, 64).rig();
@@ -129,6 +130,7 @@ fn w5_parts_are_multiples_of_the_write_granularity() {
 }
 
 /// W6, R22 (B24): another queue's write never comes between the parts of a write.
+/// W3.
 #[test]
 fn w6_parts_of_a_write_stay_together() {
     let mut r =
@@ -162,6 +164,7 @@ fn w7_an_idle_zone_issues_at_once() {
 }
 
 /// W8, W17: what is reserved moves the write pointer; what is refused says why.
+/// I3.
 #[test]
 fn w8_a_write_is_admitted_at_the_write_pointer_only() {
     let mut r = make(4, 64, 48).rig();
@@ -178,6 +181,7 @@ fn w8_a_write_is_admitted_at_the_write_pointer_only() {
 }
 
 /// W9, R1, R2: a refused write changes nothing, on an empty zone or behind others.
+/// P4.
 #[test]
 fn w9_a_refused_write_poisons_nothing() {
     let mut r = make(4, 64, 64).rig();
@@ -189,6 +193,7 @@ fn w9_a_refused_write_poisons_nothing() {
 }
 
 /// W10, R21: a write that runs past the capacity is refused whole, and the rest of the zone stays writable.
+/// A9.
 #[test]
 fn w10_a_write_past_capacity_is_refused_whole() {
     let mut r = make(4, 64, 40).rig();
@@ -213,6 +218,7 @@ fn w11_nowait_never_fails_after_a_reservation() {
 }
 
 /// W13, W22, R12: parked writes need nothing new: a freeze lets them all go.
+/// I6.
 #[test]
 fn w13_parked_writes_drain_under_freeze() {
     let mut r = make(4, 64, 64).queues(&[(64, 1), (64, 1)]).rig();
@@ -237,6 +243,7 @@ fn w13_parked_writes_drain_under_freeze() {
 }
 
 /// W14, R16, R17: one command follows one completion; the plug is idle at the end.
+/// R3.
 #[test]
 fn w14_each_completion_issues_the_next() {
     let mut r = make(4, 64, 64).config(|c| c.nomerges = true).rig();
@@ -336,6 +343,7 @@ fn w15_appends_of_several_queues_merge_and_each_has_its_own_sector() {
 }
 
 /// W16 (B8, B9): a preflush write unplugs its zone, an empty flush does not touch it.
+/// R20.
 #[test]
 fn w16_a_preflush_write_unplugs_its_zone() {
     let mut r = make(4, 64, 64).limits(|l| l.write_cache = true).rig();
@@ -356,6 +364,7 @@ fn w18_a_short_last_zone_is_full_at_its_own_capacity() {
 }
 
 /// W19: a zone's writes leave in the order in which they came, through whichever queues.
+/// I2.
 #[test]
 fn w19_a_zone_is_first_in_first_out() {
     let mut r = make(4, 64, 64).queues(&[(8, 1), (32, 4)]).config(|c| c.nomerges = true).rig();
@@ -370,6 +379,7 @@ fn w19_a_zone_is_first_in_first_out() {
 }
 
 /// W21, R15: a device that says busy, or fails in any place, never stalls the zone.
+/// I4.
 #[test]
 fn w21_nothing_between_reservation_and_completion_stalls_a_zone() {
     for skip in 0..6 {

@@ -46,6 +46,7 @@ fn the_depth_changes_under_load() {
 }
 
 /// What the attribute does not go with is named, both when it is set and when the other is.
+/// Q9.
 #[test]
 fn the_depth_is_refused_by_name() {
     let refused = |e: Error, what: &str| {
@@ -87,6 +88,7 @@ fn the_depth_is_refused_by_name() {
 }
 
 /// Two that change at a time cannot both have looked: the disk then keeps to one.
+/// Q9.
 #[test]
 fn changes_that_contradict_each_other_leave_one_write_in_flight() {
     let mut r = rig(1);

@@ -116,6 +116,7 @@ const PLAIN: &str = "null,zones=2,zone-size=1G";
 const SLOW: &str = "null,zones=2,zone-size=1G,latency=20us";
 const MIXED: &str = "null,zones=2,zone-size=1G,reorder=3";
 
+/// W25.
 #[test]
 fn a_client_that_blocks_delays_only_itself() {
     for sleep in [false, true] {
@@ -174,6 +175,7 @@ fn a_client_that_only_polls_runs_the_lanes_of_others() {
 }
 
 /// Nobody polls: the reactor alone finishes what a dropped client left.
+/// R40.
 #[test]
 fn what_a_dropped_client_left_is_finished() {
     let disk = HostedDisk::open_spec("mem,zones=2,zone-size=1M,latency=2ms").unwrap();

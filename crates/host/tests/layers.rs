@@ -135,6 +135,7 @@ fn a_write_is_the_clients_again_when_the_device_panics_in_poll() {
     assert_eq!(seen, [77]);
     assert_eq!(first(&done[0].buf), first(&mem), "its own memory");
 }
+/// W20.
 #[test]
 fn a_read_that_is_back_before_a_panic_is_decrypted() {
     let mut r = Bio::with_buf(Op::Read, Sector(128), 8, buf(8, 0xff));
@@ -173,6 +174,7 @@ fn run_one(q: &mut dyn Queue, c: Box<Command>) -> Box<Command> {
     q.poll(Nanos(1), &mut list);
     list.pop_front().unwrap()
 }
+/// W20.
 #[test]
 fn crypt_lets_no_plaintext_down() {
     let plain = emu("mem,zones=4,zone-size=1M,append=native");
@@ -202,6 +204,7 @@ fn crypt_refuses_a_command_of_4_gib() {
     let c = run_one(&mut *q, c);
     assert_eq!(c.status, Status::InvalidField, "longer than max_transfer_sectors");
 }
+/// W20.
 #[test]
 fn crypt_keeps_to_its_own_longest_transfer() {
     let crypt = CryptDisk::new(emu("mem,zones=4,zone-size=8M"), &key()).unwrap();
@@ -211,6 +214,7 @@ fn crypt_keeps_to_its_own_longest_transfer() {
     assert_eq!(c.status, Status::InvalidField);
 }
 /// What is taken is taken from the front.
+/// W20.
 #[test]
 fn crypt_takes_from_the_front() {
     let crypt = CryptDisk::new(emu("mem,zones=4,zone-size=1M,latency=1ms"), &key()).unwrap();

@@ -60,6 +60,7 @@ fn first_zone(disk: &HostedDisk) -> (Sector, u32) {
 
 /// E10, R43: `ZONEPLUG_TEST_RESET` resets the first sequential zone behind our back, `ZONEPLUG_TEST_SPOIL` writes into it where
 /// it must not.
+/// E4.
 #[test]
 fn what_another_program_did_is_found_and_resynced() {
     let (Ok(spec), Ok(reset)) = (var("ZONEPLUG_TEST_DEVICE"), var("ZONEPLUG_TEST_RESET")) else {

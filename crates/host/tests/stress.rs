@@ -250,6 +250,7 @@ fn run(spec: &str, length: Duration) {
     assert_eq!(lost_bios(), 0);
 }
 
+/// R5.
 #[test]
 fn threads_split_append_and_reset_while_the_disk_is_frozen_and_revalidated() {
     run(SPEC, Duration::from_millis(1500));

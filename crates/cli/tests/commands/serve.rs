@@ -4,6 +4,7 @@ use super::{fails, ok, text};
 use std::path::Path;
 use std::process::Command;
 
+/// U1.
 #[test]
 fn without_the_driver_it_says_what_is_missing() {
     if Path::new("/dev/ublk-control").exists() {

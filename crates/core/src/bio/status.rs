@@ -287,6 +287,7 @@ mod tests {
     }
 
     /// A device's answer is not mistaken for the layer's, and what the table does not know is an error.
+    /// Y6.
     #[test]
     fn nvme_statuses_by_name() {
         assert_eq!(Status::from_nvme(0), S::Ok);

@@ -233,6 +233,7 @@ mod tests {
     }
 
     /// What a busy device leaves is as the engine made it, whether one or many, and goes the same way the next time.
+    /// N18.
     #[test]
     fn what_a_busy_device_leaves_is_as_it_was() {
         let (below, disk) = disk("null,zones=6,zone-size=12K,lba-size=512");
@@ -254,6 +255,7 @@ mod tests {
     }
 
     /// A scheduler looks into what is on its way down: the layer is in between while the layout is special.
+    /// N18.
     #[test]
     fn a_special_layout_brings_the_layer_back() {
         let (_, disk) = disk("null,zones=6,zone-size=12K,lba-size=512");
@@ -284,6 +286,7 @@ mod tests {
     }
 
     /// A queue that was armed while the layer was aside is woken for what ends in the layer: a read of a gap.
+    /// N5.
     #[test]
     fn who_sleeps_is_woken_for_a_gap() {
         for fd in [false, true] {
@@ -301,6 +304,7 @@ mod tests {
     }
 
     /// A queue that its owner dropped is an orphan on the way around as on any other.
+    /// N18.
     #[test]
     fn an_orphan_goes_around_too() {
         let (_, disk) = disk(SLOW);

@@ -221,6 +221,7 @@ mod loom_tests {
 
     /// Arm, poll once more, sleep: after that either the BIO has been seen or the waker has been or will be called.
     /// A sleeper that neither saw nor is woken is a hang.
+    /// R6.
     #[test]
     fn loom_arm_against_push() {
         crate::planted::plant_from_env();
@@ -251,6 +252,7 @@ mod loom_tests {
     }
 
     /// An owner that goes and a peer that delivers: the BIO is with one of them, never lost.
+    /// R6.
     #[test]
     fn loom_close_against_push() {
         crate::planted::plant_from_env();

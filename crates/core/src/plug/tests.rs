@@ -474,6 +474,7 @@ fn explore_all(sequence: &mut Vec<Step>, depth: usize, steps: &[Step]) -> u64 {
 }
 
 /// I1, I3, I4, R2, R7-R10, R14: every sequence of six operations and statuses.
+/// E6, E12.
 #[test]
 fn every_short_sequence_of_operations_agrees_with_the_naive_model() {
     let (sequences, states) = explore(&[], 6);
@@ -514,6 +515,7 @@ fn a_zone_that_is_not_listed_any_more_is_busy_with_its_next_write() {
 }
 
 /// A5: kinds that merge and kinds that do not.
+/// W15.
 #[test]
 fn kinds_merge_with_their_like() {
     let kind = |op, flags| {

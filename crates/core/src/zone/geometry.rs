@@ -297,6 +297,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        /// N1, N2.
         #[test]
         fn dividing_by_any_zone_size_is_exact(d in 1u32..=u32::MAX, n in 0u64..=u64::MAX, near in 0u64..3) {
             let g = Geometry::new(1, d, d).unwrap();
@@ -319,6 +320,7 @@ mod tests {
         assert!(!g.contains(Sector(u64::MAX), 1) && !g.contains(Sector(0), 0));
     }
 
+    /// V3.
     #[test]
     fn a_layout_that_is_none_says_why() {
         assert_eq!(Geometry::new(0, 8, 8), Err(GeometryError::Zones(0)));

@@ -497,6 +497,7 @@ mod tests {
     }
 
     /// R33: O1, O4, O5 and O7, every sequence of operations to a small depth, against the model above.
+    /// O4, O5.
     #[test]
     fn every_short_sequence_of_operations_agrees_with_the_naive_model() {
         let all = [
@@ -528,6 +529,7 @@ mod tests {
         assert!(n > 5_000_000, "{n} steps");
     }
 
+    /// A14.
     #[test]
     fn an_append_goes_to_the_write_pointer_and_must_fit() {
         let mut zones = vec![ZoneState::EMPTY; 2];
@@ -540,6 +542,7 @@ mod tests {
         assert_eq!((b.open_zones(), b.active_zones()), (0, 0));
     }
 
+    /// M3.
     #[test]
     fn reset_all_leaves_conventional_read_only_and_offline_zones_alone() {
         let mut zones = vec![ZoneState::EMPTY; 5];

@@ -35,6 +35,7 @@ fn the_plug_never_writes_into_a_gap() {
 }
 
 /// The layer says that it armed its device, so what ends in the layer wakes too, with a descriptor or without.
+/// N5.
 #[test]
 fn a_gap_wakes_who_armed_a_descriptor() {
     struct Flag(AtomicBool);
@@ -93,6 +94,7 @@ impl Seen {
 proptest! {
     /// N1-N12: a disk on the layer, whose queue goes around it while it can, and one on a device made with the power of two answer
     /// alike, also with commands of all kinds in flight at a time.
+    /// R41.
     #[test]
     fn a_disk_goes_around_the_layer_unseen(
         size in 2u32..80,
@@ -158,6 +160,7 @@ proptest! {
     }
 
     /// The layer over zones of any size, and a disk made with the power of two, answer alike.
+    /// N1, N2, N12, N17, R41.
     #[test]
     fn as_a_disk_with_such_zones(
         size in 2u32..80,

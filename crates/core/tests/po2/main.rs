@@ -73,6 +73,7 @@ fn report(queue: &mut dyn Queue, from: u64, max: u32) -> Vec<ZoneInfo> {
 const SMALL: &str = "mem,zones=6,zone-size=12K,lba-size=512";
 
 /// N5, N7: the sectors before, at and behind the end of the device's zone.
+/// R41.
 #[test]
 fn the_end_of_a_zone_is_exact() {
     let (_, mut q) = po2(SMALL);
@@ -92,6 +93,7 @@ fn the_end_of_a_zone_is_exact() {
 }
 
 /// N5: whatever is not a read and touches a gap never reaches the device.
+/// N7.
 #[test]
 fn only_reads_may_touch_a_gap() {
     let below = emu("mem,zones=6,zone-size=12K,lba-size=512,conv=1");
@@ -110,6 +112,7 @@ fn only_reads_may_touch_a_gap() {
 }
 
 /// N6, N8: a read into the gap gets the zone and then zeroes in all of its BIOs, and nothing of the next zone.
+/// R41.
 #[test]
 fn a_read_that_crosses_into_a_gap_leaks_nothing() {
     let (_, mut q) = po2(SMALL);
@@ -132,6 +135,7 @@ fn a_read_that_crosses_into_a_gap_leaks_nothing() {
 }
 
 /// A read that fails below fails, and its rest is left alone.
+/// N6, N8.
 #[test]
 fn a_crossing_read_that_fails_fails_as_a_whole() {
     let fault = FaultDisk::new(emu(SMALL), &"read/medium/count=1".parse().unwrap()).unwrap();
@@ -146,6 +150,7 @@ fn a_crossing_read_that_fails_fails_as_a_whole() {
 
 /// N4: a report's zones start at multiples of the power of two, and a full zone's write pointer is its own end. A report may
 /// begin anywhere, the gap included.
+/// R41.
 #[test]
 fn reports_are_of_our_zones() {
     let (disk, mut q) = po2("mem,zones=6,zone-size=12K,zone-capacity=10K,lba-size=512,conv=1");
@@ -197,6 +202,7 @@ fn management_goes_to_the_zone_that_was_meant() {
 }
 
 /// N10: an append is sent to our zone's start, and says where in our zone it landed.
+/// A12, R41.
 #[test]
 fn an_append_lands_in_our_zone() {
     let (disk, mut q) = po2("mem,zones=6,zone-size=12K,lba-size=512,append=native");
@@ -213,6 +219,7 @@ fn an_append_lands_in_our_zone() {
 }
 
 /// N2, N3: products beyond 32 bits, to the last sector of the largest disk.
+/// N1, R41.
 #[test]
 fn large_disks_need_64_bits() {
     let size = (3u64 << 30) / 512 + 8;
@@ -238,6 +245,7 @@ fn large_disks_need_64_bits() {
 }
 
 /// A size that has no power of two in 32 bits is refused by name.
+/// N3.
 #[test]
 fn a_zone_that_is_too_long_is_refused() {
     let g = Geometry::new(1, (1 << 31) + 8, 8).unwrap();
@@ -246,6 +254,7 @@ fn a_zone_that_is_too_long_is_refused() {
 }
 
 /// What the device turns away comes back as it was given, also in the middle of a list with special commands.
+/// N12, N17.
 #[test]
 fn a_busy_device_gets_the_same_commands_again() {
     let (_, mut q) = po2("mem,zones=6,zone-size=12K,lba-size=512,latency=1ms");
@@ -458,6 +467,7 @@ fn conforms(options: &str, layers: &[&str]) {
 }
 
 /// Alone, on itself, and between others.
+/// N3.
 #[test]
 fn conforms_in_every_stack() {
     const DELAYS: &str = "any/delay=3us/p=0.5";

@@ -117,6 +117,7 @@ fn at(z: u64, i: u64) -> u64 {
     z * 64 + i
 }
 
+/// Q2.
 #[test]
 fn q3_zones_in_the_order_in_which_they_came_and_each_drained() {
     let (mut r, log) = rig(|_| {}, &[(64, 8), (64, 8)]);
@@ -178,6 +179,7 @@ fn q12_what_waits_in_a_zone_goes_out_as_one_command() {
     assert_eq!(log.lock().unwrap().writes, [(1, 1), (2, 8)]);
 }
 
+/// Q1.
 #[test]
 fn a_single_writer_takes_appends_and_writes_that_span_zones() {
     let (mut r, log) = rig(|c| c.emulate_append = true, &[(64, 2), (64, 2)]);
@@ -190,6 +192,7 @@ fn a_single_writer_takes_appends_and_writes_that_span_zones() {
     assert_eq!(r.medium(at(2, 60), 4), [at(2, 60), at(2, 61), at(2, 62), at(2, 63)]);
 }
 
+/// Q7.
 #[test]
 fn r34_writes_aborted_while_their_zone_is_listed_leave_the_list() {
     let (mut r, log) = rig(|_| {}, &[(64, 8)]);
@@ -206,6 +209,7 @@ fn r34_writes_aborted_while_their_zone_is_listed_leave_the_list() {
     assert_eq!(r.medium(at(2, 0), 2), [at(2, 0), at(2, 1)]);
 }
 
+/// Q7.
 #[test]
 fn r34_writes_aborted_during_their_turn_do_not_stop_the_writer() {
     let (mut r, log) = rig(|_| {}, &[(64, 8)]);
@@ -217,6 +221,7 @@ fn r34_writes_aborted_during_their_turn_do_not_stop_the_writer() {
     assert_eq!(zones(&log), [1, 2]);
 }
 
+/// Q6.
 #[test]
 fn r34_an_error_ends_the_turn_and_the_writer_goes_on() {
     let (mut r, log) = rig(|_| {}, &[(64, 8), (64, 8)]);
@@ -280,6 +285,7 @@ fn r34_a_queue_that_goes_away_with_the_token_passes_it_on() {
     }
 }
 
+/// Q10.
 #[test]
 fn q9_the_attribute_is_there_where_it_does_something() {
     let shown = |m: Make| m.rig().disk.attribute("zoned_qd1_writes");

@@ -296,6 +296,7 @@ fn anticipation_goes_on_with_whichever_queue_the_write_comes_from() {
     assert_eq!(zones(&log), [1, 2]);
 }
 
+/// Q9.
 #[test]
 fn anticipation_does_not_wait_when_the_disk_is_frozen() {
     let (mut r, log) = rig(|c| c.anticipation = Nanos(1 << 40), &[(64, 8), (64, 8)]);

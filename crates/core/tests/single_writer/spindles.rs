@@ -104,6 +104,7 @@ fn q1_parts_of_one_disk_have_one_writer() {
 
 /// Any policy, anticipation and deadline; clients that come and go, resets that abort, errors: one write a spindle, nobody
 /// forgotten, and nobody waits where no zone of his spindle has a turn.
+/// Q1.
 #[test]
 fn q8_spindles_make_progress_by_themselves() {
     for seed in 0..150 {
@@ -193,6 +194,7 @@ fn r34_a_queue_that_goes_away_passes_every_token_on() {
 }
 
 /// Two writers wait with one queue, until different times: each wait ends by itself, and one goes on while the other waits.
+/// Q1.
 #[test]
 fn a_queue_waits_with_several_tokens() {
     let (mut r, logs) = shelf(2, linear, |c| c.anticipation = Nanos(500), &[(64, 8), (64, 8)]);
@@ -222,6 +224,7 @@ fn a_queue_waits_with_several_tokens() {
 }
 
 /// R35: a zone that is late ends a turn of its own spindle, and no other's.
+/// Q1.
 #[test]
 fn r35_a_late_zone_ends_no_turn_of_another_spindle() {
     let (mut r, logs) = shelf(2, linear, |c| c.zone_deadline = Nanos(150), &[(64, 8), (64, 8)]);
@@ -246,6 +249,7 @@ fn r35_a_late_zone_ends_no_turn_of_another_spindle() {
 }
 
 /// Policies see their own spindle: a sweep goes over its zones, and the stroke is as long as its disk.
+/// Q1.
 #[test]
 fn policies_see_one_spindle() {
     for (join, name) in [(linear as Join, "linear"), (stripe, "stripe")] {
@@ -323,6 +327,7 @@ fn q9_every_writer_is_drained_at_the_switch() {
 }
 
 /// The attribute, the counters and the dump say which spindle; of one spindle nobody speaks.
+/// Q9.
 #[test]
 fn what_is_shown_says_which_spindle() {
     let dump = |r: &Rig| {

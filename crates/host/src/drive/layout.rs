@@ -85,6 +85,7 @@ mod tests {
         assert_eq!(geometry_of("x", &only_last, 1000).unwrap().capacity_of(ZoneNo(1)), 900);
     }
 
+    /// V2.
     #[test]
     fn a_report_that_is_none_is_refused_with_a_reason() {
         let usual: Vec<_> = (0..4).map(|n| zone(n, 1000, 800, false)).collect();

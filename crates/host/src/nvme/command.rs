@@ -144,6 +144,7 @@ mod tests {
     const B: Blocks = Blocks { nsid: 3, shift: 3 };
 
     /// Y4, Y5.
+    /// Y7.
     #[test]
     fn commands_are_in_blocks_and_counts_are_zero_based() {
         let c = B.data(Op::Write, Sector(0x8_0000_0008), 16, true);

@@ -169,6 +169,7 @@ fn the_bios_of_a_command_are_pieces_of_one_operation() {
     assert!(!c.is_zero(0, 512) && c.is_zero(512, 512) && !c.is_zero(8192, 1024));
 }
 
+/// Y4.
 #[test]
 fn zeroes_flushes_and_management() {
     for block in [1u32, 8] {

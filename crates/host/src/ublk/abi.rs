@@ -274,6 +274,7 @@ mod tests {
     use super::*;
 
     /// Against what a C compiler makes of the header: `printf("%x", UBLK_U_CMD_ADD_DEV)` and its like.
+    /// U1.
     #[test]
     fn commands_have_the_kernels_numbers() {
         assert_eq!(GET_DEV_INFO, 0x8020_7502);
@@ -291,6 +292,7 @@ mod tests {
         assert_eq!(COMMIT_AND_FETCH_REQ, 0xc010_7521);
     }
 
+    /// U1.
     #[test]
     fn data_of_a_request_is_where_the_driver_looks_for_it() {
         assert_eq!(data_offset(0, 0), 0x8000_0000);
@@ -321,6 +323,7 @@ mod tests {
         assert_eq!((b[48], b[56]), (7, 8));
     }
 
+    /// U2.
     #[test]
     fn parameters_are_laid_out_as_in_the_header() {
         let p = Params {
@@ -346,6 +349,7 @@ mod tests {
         assert_eq!(Params { max_discard_sectors: 0, ..p }.encode()[56], 0);
     }
 
+    /// U6.
     #[test]
     fn a_request_is_read_and_answered() {
         let mut b = [0; IO_DESC_LEN];

@@ -236,6 +236,7 @@ pub(super) fn device_numbers() -> Vec<u32> {
 mod tests {
     use super::*;
 
+    /// U1.
     #[test]
     fn what_is_missing_is_said_in_a_line_with_what_to_try() {
         let e = cannot_open(io::ErrorKind::NotFound.into(), "6.18.1-1");

@@ -307,6 +307,7 @@ fn run(emulated: bool, steps: &[Step]) -> World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// U6.
     #[test]
     fn no_sector_is_given_twice_and_none_is_given_up_without_a_reason(
         emulated: bool,

@@ -134,6 +134,7 @@ mod tests {
         of(g, 0..whole_zones(g), l, l.visible_append_sectors(g.zone_sectors()))
     }
 
+    /// X6, U8.
     #[test]
     fn u2_a_disk_is_described() {
         let g = Geometry::new(8, 0x20000, 0x18000).unwrap();
@@ -150,6 +151,7 @@ mod tests {
         );
     }
 
+    /// X1.
     #[test]
     fn u2_zones_of_another_size_are_refused_with_the_layer_for_them() {
         let e = params(&Geometry::new(8, 0x30000, 0x30000).unwrap(), &limits()).unwrap_err();
@@ -167,6 +169,7 @@ mod tests {
         assert!(e.what_to_try().unwrap().ends_with("po2@linear,first=3@SPEC"));
     }
 
+    /// X1.
     #[test]
     fn u3_the_capacity_is_whole_zones() {
         let g = Geometry::new(8, 0x2000, 0x2000).unwrap().with_last_zone(0x800, 0x800).unwrap();
@@ -175,6 +178,7 @@ mod tests {
     }
 
     /// U5, CODE-3: every zone in one report, or none at all.
+    /// R31.
     #[test]
     fn u5_a_request_is_as_long_as_a_report_of_all_zones() {
         for zones in [1, 100, 8192, 8193, 16_384] {
@@ -232,6 +236,7 @@ mod tests {
         assert!(params(&g, &l).unwrap_err().to_string().contains("16K"));
     }
 
+    /// U2.
     #[test]
     fn o1_limits_that_cannot_be_reached_are_none() {
         let g = Geometry::new(8, 0x2000, 0x2000).unwrap();

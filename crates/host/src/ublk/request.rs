@@ -195,6 +195,7 @@ mod tests {
         assert_eq!(of(abi::OP_READ, 0, u32::MAX, false), Err(libc::EINVAL));
     }
 
+    /// U4.
     #[test]
     fn results_are_bytes_for_data_and_error_numbers_else() {
         let write = of(abi::OP_WRITE, 0, 8, false).unwrap();

@@ -11,6 +11,7 @@ pub(super) fn pick(_: &View<'_>) -> usize {
 mod tests {
     use super::super::{candidates, view};
 
+    /// Q3.
     #[test]
     fn the_first_listed_is_next() {
         let listed = candidates(&[(9, 4), (2, 4096), (5, 4)]);
