@@ -183,7 +183,7 @@ impl Thread<'_> {
         let mut frames = Vec::new();
         let mut bufs = Vec::new();
         for (i, (frame, mut bio, buf)) in planned.into_iter().enumerate() {
-            bio.token = i as u64;
+            bio.set_token(i as u64);
             self.world.submitted(&frame);
             list.push_back(bio);
             frames.push(frame);
@@ -194,7 +194,7 @@ impl Thread<'_> {
             self.client.submit(&mut list);
             self.client.wait(&mut done, 1, None);
             for bio in done.drain(..) {
-                let frame = &frames[bio.token as usize];
+                let frame = &frames[bio.token() as usize];
                 self.world.acknowledged(frame, bio.status, bio.sector.0);
                 good &= bio.status.is_ok();
                 left -= 1;

@@ -28,7 +28,7 @@ fn a1_a_bad_append_says_what_is_wrong() {
         assert_eq!(r.status(append(256, 8, 0)), Status::OutOfRange);
         assert_eq!(r.status(append(64, 0, 0)), Status::OutOfRange, "A15 is the exporters'");
         let mut short = append(64, 8, 0);
-        short.buf = IoBuf::leaked(7 * 512);
+        short.set_buf(IoBuf::leaked(7 * 512));
         assert_eq!(r.status(short), Status::BadBuffer);
         assert_eq!(r.status(append(64, 32, 0)), Status::Ok);
         assert_eq!(r.device_wp(1), 32, "only the last one did anything");
@@ -92,10 +92,10 @@ fn r25_all_appended_data_is_found_at_the_returned_sectors() {
         for b in r.finish() {
             assert_eq!(b.status, Status::Ok);
             let expected: Vec<_> =
-                (0..u64::from(b.len_sectors)).map(|s| b.token * 100 + 1 + s).collect();
+                (0..u64::from(b.len_sectors)).map(|s| b.token() * 100 + 1 + s).collect();
             assert_eq!(r.medium(b.sector.0, b.len_sectors), expected);
             assert!((0..u64::from(b.len_sectors)).all(|s| seen.insert(b.sector.0 + s)), "overlap");
-            assert_eq!(b.sector.0 / zone, b.token % 3);
+            assert_eq!(b.sector.0 / zone, b.token() % 3);
         }
     }
 }

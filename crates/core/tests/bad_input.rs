@@ -220,7 +220,7 @@ fn a_malformed_follower_fails_alone() {
         for (list, expected) in &lists {
             let mut r = make(4, 64, 64).limits(limits).queues(&[(64, 8), (8, 8)]).rig();
             let copies = list.iter().map(|b| {
-                zoneplug_core::Bio::with_buf(b.op, b.sector.plus(64), b.len_sectors, b.buf)
+                zoneplug_core::Bio::with_buf(b.op, b.sector.plus(64), b.len_sectors, *b.data())
             });
             // Behind a write in flight they wait in the plug, and merge there.
             let copies: Vec<_> = copies.collect();
@@ -239,7 +239,7 @@ fn a_malformed_follower_fails_alone() {
             let bios = bios.into_iter().enumerate().map(|(i, b)| token(b, 1 + i as u64));
             r.submit(0, bios);
             let done = r.finish();
-            let got: Vec<_> = done.iter().filter(|b| b.token > 0).map(|b| b.status).collect();
+            let got: Vec<_> = done.iter().filter(|b| b.token() > 0).map(|b| b.status).collect();
             assert_eq!(&got, expected, "in flight {in_flight}");
             assert_eq!(r.wp(1), if in_flight { 24 } else { 16 });
         }
@@ -293,8 +293,8 @@ fn past_the_end_of_the_disk_is_out_of_range_in_any_list() {
             let list: Vec<_> = list.enumerate().map(|(i, b)| token(b, 1 + i as u64)).collect();
             r.submit(0, list);
             let mut done = r.finish();
-            done.retain(|b| b.token > 0);
-            done.sort_by_key(|b| b.token);
+            done.retain(|b| b.token() > 0);
+            done.sort_by_key(|b| b.token());
             let got: Vec<_> = done.iter().map(|b| b.status).collect();
             let expected: Vec<_> =
                 std::iter::repeat_n(Status::Ok, good).chain([Status::OutOfRange]).collect();
@@ -330,7 +330,7 @@ fn w11_nowait_never_waits() {
         r.submit(0, [token(read(128, 8), 1)]);
         r.submit(0, [nowait(token(bio(), 2))]);
         r.poll(0);
-        let back: Vec<_> = r.done.iter().map(|b| (b.token, b.status)).collect();
+        let back: Vec<_> = r.done.iter().map(|b| (b.token(), b.status)).collect();
         assert_eq!(back, [(2, Status::WouldBlock)], "{name}: with the only tag at the device");
         assert_eq!(r.finish().len(), 2);
         // With a tag it is done.

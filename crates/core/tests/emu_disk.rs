@@ -55,7 +55,7 @@ fn read(d: &EmuDisk, sector: u64, len: u32) -> Vec<u8> {
     let c = run(d, command(Op::Read, sector, len, 0xff));
     assert_eq!(c.status, OK);
     let mut bytes = vec![0; len as usize * 512];
-    c.bios[0].buf.copy_to(0, &mut bytes);
+    c.bios[0].data().copy_to(0, &mut bytes);
     bytes
 }
 

@@ -79,7 +79,7 @@ fn bombed(spec: &str) -> (Disk, Arc<AtomicU8>) {
 fn through(spec: &str, mut bio: Box<Bio>) -> Vec<Box<Bio>> {
     let (disk, fuse) = bombed(spec);
     let mut q = disk.open_polled_queue(8, 4).unwrap();
-    bio.token = 77;
+    bio.set_token(77);
     q.submit(Nanos(10), &mut Bios::from([bio]));
     fuse.store(POLL, Ordering::SeqCst);
     let mut done = Bios::new();
@@ -105,7 +105,7 @@ fn what_a_device_gave_back_before_it_panicked_has_our_addresses() {
 #[test]
 fn a_crossing_read_comes_back_once_from_a_device_that_panics() {
     let done = through(NATIVE, Bio::with_buf(Op::Read, Sector(256 + 184), 16, IoBuf::leaked(8192)));
-    let seen: Vec<_> = done.iter().map(|b| (b.token, b.status, b.len_sectors)).collect();
+    let seen: Vec<_> = done.iter().map(|b| (b.token(), b.status, b.len_sectors)).collect();
     assert_eq!(seen, [(77, Status::Ok, 16)], "one BIO went in, and was back before the panic");
 }
 #[test]
@@ -114,7 +114,7 @@ fn a_report_before_a_panic_is_of_our_zones() {
     assert_eq!(done.len(), 1);
     if done[0].status.is_ok() {
         let mut r = [0; ZONE_RECORD_LEN];
-        done[0].buf.copy_to(0, &mut r);
+        done[0].data().copy_to(0, &mut r);
         let z = ZoneInfo::decode(&r).unwrap();
         assert_eq!((z.start, z.len_sectors), (Sector(256), 256));
     }

@@ -100,7 +100,7 @@ fn o7_reads_past_the_write_pointer_are_zeroes() {
     assert_eq!(b.status, Status::Ok);
     let expected: Vec<_> =
         (51..61).chain([0; 4]).chain(100..110).chain([0; 54]).chain([0; 22]).collect();
-    assert_eq!(stamps(&b.buf), expected);
+    assert_eq!(stamps(b.data()), expected);
     r.dev.set_condition(ZoneNo(1), Condition::Offline);
     assert_eq!(r.status(read(50, 100)), Status::ZoneOffline);
     assert_eq!(r.status(read(50, 14)), Status::Ok);
@@ -117,7 +117,7 @@ fn c3_reads_are_not_starved_by_writes_that_wait() {
         for _ in 0..4 {
             r.step();
         }
-        let reads = r.done.iter().filter(|b| b.token == 1).count();
+        let reads = r.done.iter().filter(|b| b.token() == 1).count();
         assert_eq!(reads == 20, !starved, "{mode}: {reads} of 20 reads after two latencies");
         assert!(r.disk.counters().plugs.parked == if starved { 0 } else { 999 });
         assert!(r.finish().iter().all(|b| b.status.is_ok()));
@@ -134,7 +134,7 @@ fn c3_reads_get_a_tag_when_every_tag_has_a_busy_zone() {
     r.submit(0, [token(read(8192, 8), 9)]);
     for round in 0..40 {
         r.step();
-        if r.done.iter().any(|b| b.token == 9) {
+        if r.done.iter().any(|b| b.token() == 9) {
             r.finish();
             return;
         }

@@ -136,11 +136,11 @@ fn r7_a_reset_with_writes_waiting_leaves_a_zone_that_works() {
         r.submit(1, [token(op(what, 0, 64), 3)]);
         r.now.0 += 100;
         r.poll(1);
-        let s: Vec<_> = r.done.iter().map(|b| (b.token, b.status)).collect();
+        let s: Vec<_> = r.done.iter().map(|b| (b.token(), b.status)).collect();
         assert_eq!(s.len(), 3, "{s:?}");
         assert!(s.contains(&(1, Status::AbortedByManagement)));
         assert!(s.contains(&(2, Status::AbortedByManagement)) && s.contains(&(3, Status::Ok)));
-        assert!(r.done.iter().all(|b| b.token != 2 || b.sector.0 == 0));
+        assert!(r.done.iter().all(|b| b.token() != 2 || b.sector.0 == 0));
         r.drain();
         assert_eq!(r.done.last().unwrap().status, Status::Ok, "the write in flight ends normally");
         r.done.clear();
@@ -169,7 +169,7 @@ fn m4_reset_all_with_writes_waiting() {
     r.poll(1);
     let done = r.finish();
     for b in &done {
-        let expected = if b.token == 1 { Status::AbortedByManagement } else { Status::Ok };
+        let expected = if b.token() == 1 { Status::AbortedByManagement } else { Status::Ok };
         assert_eq!(b.status, expected, "{b:?}");
     }
     assert_eq!((done.len(), r.disk.counters().live_plugs), (9, 0));
@@ -263,7 +263,7 @@ fn m5_writes_during_a_strict_reset_are_refused() {
         r.submit(0, [token(write(72, 8), 1), token(append(0, 8, 0), 2), token(write(128, 8), 3)]);
         r.submit(0, [token(op(Op::ZoneFinish, 64, 64), 4)]);
         let mut done = r.finish();
-        done.sort_by_key(|b| b.token);
+        done.sort_by_key(|b| b.token());
         let s: Vec<_> = done.iter().map(|b| b.status).collect();
         let reset = if fails { Status::Io } else { Status::Ok };
         let third = if fails { Status::Ok } else { Status::NotAtWritePointer };
@@ -340,7 +340,7 @@ fn m11_reports_start_at_any_sector_and_fill_the_buffer() {
     assert_eq!((all.len(), all[3].len_sectors, all[3].capacity_sectors), (4, 10, 10));
     for len in [0, 1, ZONE_RECORD_LEN as u32 - 1, ZONE_RECORD_LEN as u32 + 1] {
         let mut bio = report(0, 1);
-        bio.buf = IoBuf::leaked(len);
+        bio.set_buf(IoBuf::leaked(len));
         assert_eq!(r.status(bio), Status::BadBuffer);
     }
     assert_eq!(r.status(report(202, 1)), Status::OutOfRange);
@@ -366,7 +366,7 @@ fn r45_everything_is_settled_before_the_client_sees_its_completion() {
                 resets += 1;
                 assert_eq!(r.cached(0), Some((Condition::Empty, 0)));
                 r.submit(0, [write(0, 8), append(0, 8, 8)]);
-            } else if full && b.token == 0 && r.queues[0].outstanding() == 0 {
+            } else if full && b.token() == 0 && r.queues[0].outstanding() == 0 {
                 r.submit(0, [op(Op::ZoneReset, 0, 16)]);
             }
         }
@@ -381,7 +381,7 @@ fn aborted_while_it_waited_for_a_tag(r: &mut Rig) {
     r.submit(1, [token(op(Op::ZoneReset, 0, 64), 2)]);
     r.now.0 += 100;
     r.poll(1);
-    assert_eq!(r.done.last().map(|b| (b.token, b.status)), Some((2, Status::Ok)));
+    assert_eq!(r.done.last().map(|b| (b.token(), b.status)), Some((2, Status::Ok)));
     assert_eq!(r.commands(Op::Write), 0);
 }
 
@@ -397,7 +397,7 @@ fn m5_a_zone_whose_waiting_writes_were_aborted_is_not_busy() {
         r.submit(1, [token(op(what, 0, len), 3)]);
         r.submit(0, [token(write(0, 8), 4)]);
         let done = r.finish();
-        let s: Vec<_> = done.iter().map(|b| (b.token, b.status)).collect();
+        let s: Vec<_> = done.iter().map(|b| (b.token(), b.status)).collect();
         let aborted = (1, Status::AbortedByManagement);
         let refused = (4, Status::ZoneBusy);
         assert_eq!(s, [(0, Status::Ok), aborted, (2, Status::Ok), (3, Status::Ok), refused]);
@@ -421,14 +421,14 @@ fn m5_a_zone_in_line_for_a_tag_is_busy_while_a_write_waits() {
     r.poll(1);
     r.now.0 += 100;
     r.poll(1);
-    let s: Vec<_> = r.done.iter().map(|b| (b.token, b.status)).collect();
+    let s: Vec<_> = r.done.iter().map(|b| (b.token(), b.status)).collect();
     assert!(s.contains(&(3, Status::AbortedByManagement)) && s.contains(&(4, Status::Ok)), "{s:?}");
     r.disk.set_attribute("strict_management", "1").unwrap();
     r.submit(1, [token(write(0, 8), 5)]);
     r.submit(1, [token(op(Op::ZoneReset, 0, 64), 6)]);
     r.done.clear();
     let done = r.finish();
-    let s: Vec<_> = done.iter().filter(|b| b.token >= 5).map(|b| b.status).collect();
+    let s: Vec<_> = done.iter().filter(|b| b.token() >= 5).map(|b| b.status).collect();
     assert_eq!(s, [Status::Ok, Status::ZoneBusy]);
     assert_eq!((r.wp(0), r.device_wp(0)), (8, 8));
     assert_eq!(r.status(op(Op::ZoneReset, 0, 64)), Status::Ok);
@@ -443,7 +443,7 @@ fn e10_a_zone_whose_waiting_writes_were_aborted_can_be_resynced() {
     r.submit(1, [token(flags(report(0, 1), Flags::RESYNC), 3)]);
     r.now.0 += 100;
     r.poll(1);
-    assert_eq!(r.done.last().map(|b| (b.token, b.status)), Some((3, Status::Ok)));
+    assert_eq!(r.done.last().map(|b| (b.token(), b.status)), Some((3, Status::Ok)));
     assert_eq!(r.wp(0), 16);
     r.finish();
     assert_eq!(r.status(write(16, 8)), Status::Ok);

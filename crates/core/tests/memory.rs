@@ -24,7 +24,7 @@ fn r38_all_zones_partly_written_cost_what_empty_ones_do() {
         for first in (0..ZONES).step_by(50) {
             let bio = |z: u64| Bio::new(op, Sector(z * 64 + before), 8);
             let mut list: Bios = (first..first + 50).map(bio).collect();
-            list.iter_mut().for_each(|b| b.buf = buf(8));
+            list.iter_mut().for_each(|b| b.set_buf(buf(8)));
             recycle_buffers();
             assert_eq!(queue.submit(Nanos(0), &mut list), 50);
             let mut done = Bios::new();

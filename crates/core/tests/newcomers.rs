@@ -88,7 +88,7 @@ fn meets(ended: Status, reuse: bool) -> Vec<(u64, Status)> {
         (0, 0),
         "a BIO of a queue that was just opened"
     );
-    done.iter().map(|b| (b.token, b.status)).collect()
+    done.iter().map(|b| (b.token(), b.status)).collect()
 }
 
 /// I7: a BIO of a queue that was just opened finds its owner: aborted together with what another queue sent, or sent by it.

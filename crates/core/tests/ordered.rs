@@ -223,7 +223,7 @@ fn a_home_without_tags_goes_on_when_it_has_some() {
     r.poll(0);
     r.now = Nanos(200);
     r.poll(0);
-    assert!(r.done.iter().any(|b| b.token == 1000), "C3: the read does not wait for all writes");
+    assert!(r.done.iter().any(|b| b.token() == 1000), "C3: the read does not wait for all writes");
     assert!(r.finish().iter().all(|b| b.status.is_ok()));
     assert_eq!(sent(&log), [0, 4, 8, 12, 16, 20, 24, 28]);
 }
@@ -491,7 +491,7 @@ fn m4_a_reset_during_a_recovery_ends_it() {
             r.step();
         }
         let mut done = std::mem::take(&mut r.done);
-        done.sort_by_key(|b| b.token);
+        done.sort_by_key(|b| b.token());
         use Status as S;
         let expected = [S::Io, S::UnalignedWrite, S::AbortedByManagement, S::AbortedByManagement];
         assert_eq!(statuses(&done[..4]), expected);
@@ -518,9 +518,9 @@ fn m5_strict_management_waits_for_a_recovery() {
     until_reported(&mut r, &log);
     r.submit(1, [token(op(Op::ZoneReset, 0, 64), 99)]);
     r.step();
-    assert_eq!(r.done.iter().find(|b| b.token == 99).unwrap().status, Status::ZoneBusy);
+    assert_eq!(r.done.iter().find(|b| b.token() == 99).unwrap().status, Status::ZoneBusy);
     log.lock().unwrap().hold_reports = false;
-    assert!(r.finish().iter().all(|b| b.status.is_ok() || b.token == 99));
+    assert!(r.finish().iter().all(|b| b.status.is_ok() || b.token() == 99));
 }
 
 /// Writes that come during a recovery wait behind what failed, and are placed with it.

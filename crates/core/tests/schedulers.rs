@@ -137,7 +137,7 @@ fn c3_reads_pass_writes_that_wait_under_a_scheduler() {
     for _ in 0..4 {
         r.step();
     }
-    assert_eq!(r.done.iter().filter(|b| b.token == 1).count(), 20);
+    assert_eq!(r.done.iter().filter(|b| b.token() == 1).count(), 20);
     assert!(r.finish().iter().all(|b| b.status.is_ok()));
 }
 
@@ -296,7 +296,7 @@ fn reads_beside_a_single_writer_keep_progressing() {
         while r.queues[0].outstanding() > 0 {
             let before = r.done.len();
             r.step();
-            if r.done[before..].iter().any(|b| b.token == 9) {
+            if r.done[before..].iter().any(|b| b.token() == 9) {
                 waits.push(r.now.0 - asked.0);
                 asked = r.now;
                 r.submit(1, [token(read(4000, 8), 9)]);
@@ -331,7 +331,7 @@ fn served(
         let before = r.done.len();
         r.now = r.queues[0].next_deadline().unwrap();
         r.poll(0);
-        times.extend(r.done[before..].iter().map(|b| (b.token, r.now.0)));
+        times.extend(r.done[before..].iter().map(|b| (b.token(), r.now.0)));
     }
     assert!(r.done.iter().all(|b| b.status.is_ok()));
     times.split_off(1)
@@ -441,7 +441,7 @@ fn c5_read_write_balance_shares_time() {
             }
             let before = r.done.len();
             r.step();
-            r.done[before..].iter().for_each(|b| done[b.token as usize] += 1);
+            r.done[before..].iter().for_each(|b| done[b.token() as usize] += 1);
         }
         let share = done[1] as f64 / (done[0] + done[1]) as f64;
         let wanted = write_ns as f64 / (write_ns + read_ns) as f64;

@@ -327,7 +327,7 @@ impl Inner {
         let mut bio = state.pool.get();
         bio.set(op, sector, len_sectors, io);
         bio.flags = flags;
-        bio.token = token;
+        bio.set_token(token);
         state.list.push_back(bio);
         state.client.submit(&mut state.list);
         Pending { inner: self.clone(), token, ended: false }
@@ -367,7 +367,7 @@ impl Inner {
     }
 
     fn ended(&self, state: &mut State, bio: Box<Bio>, wake: &mut Vec<Waker>) {
-        let token = bio.token;
+        let token = bio.token();
         if let Some(slot) = state.slots.get_mut(&token) {
             let buf = state.client.reclaim(&bio, slot.buf.take());
             state.pending -= 1;
@@ -385,12 +385,12 @@ impl Inner {
 impl Drop for State {
     fn drop(&mut self) {
         while let Some(bio) = self.done.pop_front() {
-            let buf = self.slots.get_mut(&bio.token).and_then(|s| s.buf.take());
+            let buf = self.slots.get_mut(&bio.token()).and_then(|s| s.buf.take());
             drop(self.client.reclaim(&bio, buf));
         }
         // What was never sent needs no keeping.
         while let Some(bio) = self.list.pop_front() {
-            self.slots.remove(&bio.token);
+            self.slots.remove(&bio.token());
         }
         let lent = std::mem::take(&mut self.slots);
         self.client.keep_buffers(lent.into_values().filter_map(|s| s.buf));
@@ -451,7 +451,7 @@ impl Drop for Pending {
         let old = lock(&self.inner.signal.wakers).remove(&self.token);
         let mut guard = lock(&self.inner.state);
         let state = &mut *guard;
-        if let Some(i) = state.list.iter().position(|b| b.token == self.token) {
+        if let Some(i) = state.list.iter().position(|b| b.token() == self.token) {
             // Never sent.
             if let Some(bio) = state.list.remove(i) {
                 state.pool.put(bio);

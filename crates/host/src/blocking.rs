@@ -250,7 +250,7 @@ impl BlockingDisk {
         };
         bio.set(op, sector, len_sectors, io);
         bio.flags = flags;
-        bio.token = token;
+        bio.set_token(token);
         self.list.push_back(bio);
         let start = std::time::Instant::now();
         loop {
@@ -268,9 +268,9 @@ impl BlockingDisk {
                 self.client.wait_thaw(self.timeout);
             }
             while let Some(bio) = self.done.pop_front() {
-                let buf = self.take_lent(bio.token);
+                let buf = self.take_lent(bio.token());
                 let buf = self.client.reclaim(&bio, buf);
-                if bio.token != token {
+                if bio.token() != token {
                     // An operation that was given up has ended after all.
                     self.pool.put(bio);
                     continue;
@@ -285,7 +285,7 @@ impl BlockingDisk {
             if self.timeout.is_some_and(|t| start.elapsed() >= t) {
                 // Not even taken: the disk is frozen, or full of operations that were given up.
                 while let Some(bio) = self.list.pop_front() {
-                    self.take_lent(bio.token);
+                    self.take_lent(bio.token());
                     self.pool.put(bio);
                 }
                 return Err(fail(Status::Timeout));
@@ -302,7 +302,7 @@ impl BlockingDisk {
 impl Drop for BlockingDisk {
     fn drop(&mut self) {
         while let Some(bio) = self.done.pop_front() {
-            let buf = self.take_lent(bio.token);
+            let buf = self.take_lent(bio.token());
             drop(self.client.reclaim(&bio, buf));
         }
         let lent = std::mem::take(&mut self.lent);

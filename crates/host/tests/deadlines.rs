@@ -43,7 +43,7 @@ fn block_on<T>(f: impl Future<Output = T>) -> T {
 
 fn append(nomerge: bool, token: u64) -> Box<Bio> {
     let mut bio = Bio::with_buf(Op::ZoneAppend, Sector(0), 8, IoBuf::leaked(4096));
-    bio.token = token;
+    bio.set_token(token);
     if nomerge {
         bio.flags = Flags::NOMERGE;
     }

@@ -110,7 +110,7 @@ fn writer(disk: &HostedDisk, first: u32, seed: u64, generations: &[u32], wps: &[
             bufs[j as usize].write(0, &stamp(zone, *generation, *next + j));
             let sector = start.plus(u64::from((*next + j) * BLOCK));
             let mut bio = Bio::with_buf(Op::Write, sector, BLOCK, lend(&bufs[j as usize]));
-            bio.token = u64::from(*next + j);
+            bio.set_token(u64::from(*next + j));
             if random(&mut state).is_multiple_of(50) {
                 bio.flags = Flags::FUA;
             }
@@ -123,7 +123,7 @@ fn writer(disk: &HostedDisk, first: u32, seed: u64, generations: &[u32], wps: &[
             out.clear();
             for bio in done.drain(..) {
                 assert!(bio.status.is_ok(), "{bio:?}");
-                out += &format!("w {zone} {generation} {}\n", bio.token);
+                out += &format!("w {zone} {generation} {}\n", bio.token());
                 left -= 1;
             }
             print!("{out}");

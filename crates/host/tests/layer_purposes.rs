@@ -51,7 +51,7 @@ fn ok(queue: &mut dyn Queue, c: Box<Command>) -> Box<Command> {
 fn read(queue: &mut dyn Queue, at: u64) -> Vec<u8> {
     let c = ok(queue, data(Op::Read, at, 0));
     let mut block = vec![0; 8 * SECTOR_SIZE as usize];
-    c.bios[0].buf.copy_to(0, &mut block);
+    c.bios[0].data().copy_to(0, &mut block);
     block
 }
 

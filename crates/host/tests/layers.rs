@@ -93,7 +93,7 @@ fn go(place: u8, bios: Vec<Box<Bio>>) -> Vec<Box<Bio>> {
     let mut q = disk.open_polled_queue(8, 4).unwrap();
     // Something to read, and slot 0 of the layer has been in use.
     let mut w = Bio::with_buf(Op::Write, Sector(128), 8, buf(8, 7));
-    w.token = 1;
+    w.set_token(1);
     q.submit(Nanos(1), &mut Bios::from([w]));
     let mut done = Bios::new();
     q.poll(Nanos(2), &mut done);
@@ -114,39 +114,39 @@ fn go(place: u8, bios: Vec<Box<Bio>>) -> Vec<Box<Bio>> {
 }
 fn wbio() -> Box<Bio> {
     let mut w = Bio::with_buf(Op::Write, Sector(0), 8, buf(8, 9));
-    w.token = 77;
+    w.set_token(77);
     w
 }
 #[test]
 fn a_write_is_the_clients_again_when_the_device_panics_in_submit() {
     let w = wbio();
-    let mem = w.buf;
+    let mem = *w.data();
     let done = go(SUBMIT, vec![w]);
-    let seen: Vec<_> = done.iter().map(|b| (b.token, b.status)).collect();
+    let seen: Vec<_> = done.iter().map(|b| (b.token(), b.status)).collect();
     assert_eq!(seen, [(77, Status::NoDevice)]);
-    assert_eq!(first(&done[0].buf), first(&mem), "its own memory");
+    assert_eq!(first(done[0].data()), first(&mem), "its own memory");
 }
 #[test]
 fn a_write_is_the_clients_again_when_the_device_panics_in_poll() {
     let w = wbio();
-    let mem = w.buf;
+    let mem = *w.data();
     let done = go(POLL, vec![w]);
-    let seen: Vec<_> = done.iter().map(|b| b.token).collect();
+    let seen: Vec<_> = done.iter().map(|b| b.token()).collect();
     assert_eq!(seen, [77]);
-    assert_eq!(first(&done[0].buf), first(&mem), "its own memory");
+    assert_eq!(first(done[0].data()), first(&mem), "its own memory");
 }
 /// W20.
 #[test]
 fn a_read_that_is_back_before_a_panic_is_decrypted() {
     let mut r = Bio::with_buf(Op::Read, Sector(128), 8, buf(8, 0xff));
-    r.token = 77;
+    r.set_token(77);
     let done = go(POLL, vec![r]);
     assert_eq!(done.len(), 1);
     assert!(
-        !done[0].status.is_ok() || first(&done[0].buf) == [7; 4],
+        !done[0].status.is_ok() || first(done[0].data()) == [7; 4],
         "{:?} with {:x?}",
         done[0].status,
-        first(&done[0].buf)
+        first(done[0].data())
     );
 }
 /// The same with nothing but public parts: a client that waits.
@@ -186,7 +186,7 @@ fn crypt_lets_no_plaintext_down() {
     let mut raw = plain.open_queue(4, Waker::noop().clone()).unwrap();
     let r = run_one(&mut *raw, Command::of(Bio::with_buf(Op::Read, Sector(0), 8, buf(8, 0))));
     assert_ne!(
-        first(&r.bios[0].buf),
+        first(r.bios[0].data()),
         [0x55; 4],
         "the plaintext is on the device; the append was {:?}",
         c.status

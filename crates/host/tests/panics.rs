@@ -25,7 +25,8 @@ fn rig(spec: &str) -> (Arc<Bad>, HostedDisk) {
 
 fn append(zone: u64, token: u64) -> Box<Bio> {
     let mut bio = Bio::with_buf(Op::ZoneAppend, Sector(zone * ZONE), 8, IoBuf::leaked(4096));
-    (bio.token, bio.flags) = (token, Flags::NOMERGE);
+    bio.set_token(token);
+    bio.flags = Flags::NOMERGE;
     bio
 }
 
@@ -79,9 +80,9 @@ fn the_reactor_outlives_a_panic() {
             a.wait(&mut done, 1, None);
             let (theirs, mut b) = sleeper.join().unwrap();
             let mut all: Vec<_> = done.into_iter().chain(theirs).collect();
-            all.sort_by_key(|bio| bio.token);
+            all.sort_by_key(|bio| bio.token());
             // Whichever queue it was, and whatever it had at that moment.
-            assert_eq!(all.iter().map(|bio| bio.token).collect::<Vec<_>>(), [0, 1, 2]);
+            assert_eq!(all.iter().map(|bio| bio.token()).collect::<Vec<_>>(), [0, 1, 2]);
             for bio in &all {
                 assert!(matches!(
                     bio.status,

@@ -150,7 +150,7 @@ fn a_drive_that_goes_away_ends_everything() {
             at[z] += unit;
             Bio::with_buf(Op::Write, start.plus(u64::from(at[z] - unit)), unit, buf)
         };
-        bio.token = slot;
+        bio.set_token(slot);
         bio
     };
     let mut list: Bios = (0..u64::from(DEPTH)).map(|slot| next(slot, 0)).collect();
@@ -175,7 +175,7 @@ fn a_drive_that_goes_away_ends_everything() {
             }
             // Load goes on until there was an error, as an application would.
             if bad.is_empty() {
-                list.push_back(next(bio.token, n));
+                list.push_back(next(bio.token(), n));
             }
         }
         if pulled.is_none() && good > 500 {

@@ -110,13 +110,13 @@ impl Worker {
                     at += u64::from(n);
                     bio
                 };
-                bio.token = i as u64;
+                bio.set_token(i as u64);
                 list.push_back(bio);
             }
             self.client.submit(&mut list);
             self.reap();
             for bio in std::mem::take(&mut self.done) {
-                let i = bio.token as usize;
+                let i = bio.token() as usize;
                 match (bio.op, bio.status) {
                     (Op::ZoneAppend, Status::Ok) => self.landed.push((bio.sector.0, self.what[i])),
                     (Op::ZoneAppend, Status::ZoneFull | Status::PastCapacity) | (_, Status::Ok) => {

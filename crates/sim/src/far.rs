@@ -321,7 +321,7 @@ impl World {
     fn run(&mut self, mut list: Bios, expected: &[Vec<Status>]) {
         let n = list.len();
         for (i, bio) in list.iter_mut().enumerate() {
-            bio.token = i as u64;
+            bio.set_token(i as u64);
         }
         let what: Vec<_> = list.iter().map(|b| (b.op, b.sector, b.len_sectors)).collect();
         self.seen.bios += n as u64;
@@ -334,7 +334,7 @@ impl World {
             assert!(rounds < 100_000, "hang: {what:?}");
         }
         for bio in done {
-            let expected = &expected[bio.token as usize];
+            let expected = &expected[bio.token() as usize];
             assert!(expected.contains(&bio.status), "not {expected:?}: {bio:?} of {what:?}");
         }
     }

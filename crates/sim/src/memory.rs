@@ -73,7 +73,7 @@ pub(crate) fn stamps(b: &IoBuf) -> impl Iterator<Item = u64> + '_ {
 /// The first record of a report that has come back.
 pub(crate) fn first_record(bio: &Bio) -> ZoneInfo {
     let mut r = [0; ZONE_RECORD_LEN];
-    bio.buf.copy_to(0, &mut r);
+    bio.data().copy_to(0, &mut r);
     ZoneInfo::decode(&r).expect("a record that the layer wrote")
 }
 

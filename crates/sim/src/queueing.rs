@@ -98,7 +98,7 @@ impl Queueing {
         if !matches!(c.op, Op::Read | Op::Write | Op::WriteZeroes) {
             return;
         }
-        let token = c.bios[0].token;
+        let token = c.bios[0].token();
         if c.op == Op::Read {
             self.nowait.retain(|&t| t != token);
             if let Some(i) = self.waiting.iter().position(|w| w.token == token && w.parts == 1) {

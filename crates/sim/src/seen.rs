@@ -66,7 +66,7 @@ impl Seen {
     pub(crate) fn unsend(&mut self, c: &Command) {
         if c.op == Op::Write {
             for b in &c.bios {
-                self.sent.remove(&stamp_at(&b.buf, 0));
+                self.sent.remove(&stamp_at(b.data(), 0));
             }
         }
     }
@@ -87,7 +87,8 @@ impl ZoneSeen {
         self.acked_end = c.sector.0 + u64::from(c.len_sectors);
         if c.op == Op::Write {
             let b = &c.bios[c.bios.len() - 1];
-            let (first, last) = (stamp_at(&c.bios[0].buf, 0), stamp_at(&b.buf, b.len_sectors - 1));
+            let (first, last) =
+                (stamp_at(c.bios[0].data(), 0), stamp_at(b.data(), b.len_sectors - 1));
             if last > self.acked.last {
                 self.acked = Last { first, last };
             }

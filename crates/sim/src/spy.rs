@@ -280,16 +280,17 @@ impl Spy {
         let generation = z.generation - u64::from(z.fresh);
         z.writes.push(Flying { at, sent: now, queue, generation, given_up: false });
         ordered.most = ordered.most.max(others + 1);
-        for b in c.bios.iter().filter(|b| b.token != 0) {
-            if let Some(before) = failed_at.remove(&b.token) {
+        for b in c.bios.iter().filter(|b| b.token() != 0) {
+            if let Some(before) = failed_at.remove(&b.token()) {
                 ordered.retried += 1;
                 ordered.placed += u64::from(b.op == Op::ZoneAppend && b.sector.0 != before);
             }
         }
         if c.op == Op::Write {
             let b = &c.bios[c.bios.len() - 1];
-            let (first, last) = (stamp_at(&c.bios[0].buf, 0), stamp_at(&b.buf, b.len_sectors - 1));
-            sent.extend(c.bios.iter().map(|b| stamp_at(&b.buf, 0)));
+            let (first, last) =
+                (stamp_at(c.bios[0].data(), 0), stamp_at(b.data(), b.len_sectors - 1));
+            sent.extend(c.bios.iter().map(|b| stamp_at(b.data(), 0)));
             let before = &mut z.last;
             assert!(
                 first > before.last || first == before.first || z.foreign,
@@ -409,13 +410,13 @@ impl Spy {
         let mut seen = self.seen();
         if c.op == Op::Write {
             for b in &c.bios {
-                seen.said.insert(stamp_at(&b.buf, 0), c.status);
+                seen.said.insert(stamp_at(b.data(), 0), c.status);
             }
         }
-        for b in c.bios.iter().filter(|b| b.token != 0) {
-            seen.results.insert(b.token, c.status);
+        for b in c.bios.iter().filter(|b| b.token() != 0) {
+            seen.results.insert(b.token(), c.status);
             if !c.status.is_ok() {
-                seen.failed_at.insert(b.token, b.sector.0);
+                seen.failed_at.insert(b.token(), b.sector.0);
             }
         }
         let fails = c.status.write_pointer();

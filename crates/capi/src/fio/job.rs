@@ -232,7 +232,7 @@ impl Lane {
         unsafe {
             (e.fio.gettime)(&mut now, core::ptr::null_mut());
             for bio in self.batch.iter().skip(old) {
-                let u = bio.token as *mut c_void;
+                let u = bio.token() as *mut c_void;
                 IoU::new(e.abi, u).issue_time().write_unaligned(now);
                 (e.fio.io_u_queued)(td, u);
             }
@@ -270,9 +270,9 @@ impl Lane {
             if !bio.status.is_ok() {
                 self.device.complain(bio.op, bio.sector, bio.status);
                 // SAFETY: the token is the unit the BIO was made for, which fio keeps until it is reported.
-                note(unsafe { IoU::new(e.abi, bio.token as *mut c_void) }, bio.status.errno());
+                note(unsafe { IoU::new(e.abi, bio.token() as *mut c_void) }, bio.status.errno());
             }
-            events.push(bio.token as usize);
+            events.push(bio.token() as usize);
             self.in_flight -= 1;
             self.pool.put(bio);
         }
@@ -362,7 +362,7 @@ fn enqueue(
     };
     let mut bio = lane.pool.get();
     bio.set(op, Bytes(offset).to_sectors(), len_sectors, buf);
-    bio.token = u as u64;
+    bio.set_token(u as u64);
     lane.batch.push_back(bio);
     lane.fresh += 1;
     lane.in_flight += 1;

@@ -192,10 +192,10 @@ impl<P: Port> Worker<P> {
                 if len << 9 == self.buf.len() { self.buf } else { self.buf.slice(0, len << 9) };
             bio.set(op, sector, len, buf);
             self.countdown -= 1;
-            bio.token = 0;
+            bio.set_token(0);
             if self.countdown == 0 {
                 self.countdown = SAMPLE / 2 + self.rng.below(SAMPLE);
-                bio.token = self.elapsed().0.max(1);
+                bio.set_token(self.elapsed().0.max(1));
             }
             self.list.push_back(bio);
             self.in_flight += 1;
@@ -216,8 +216,8 @@ impl<P: Port> Worker<P> {
             } else {
                 self.failed(&bio);
             }
-            if bio.token != 0 {
-                let ns = self.elapsed().0 - bio.token;
+            if bio.token() != 0 {
+                let ns = self.elapsed().0 - bio.token();
                 self.tally.latency.saturating_record(ns);
             }
             self.pool.put(bio);

@@ -158,7 +158,7 @@ impl Writer<'_> {
                 self.bufs[slot].copy_from(0, data);
                 let mut bio = pool.get();
                 bio.set(op, sector, len, self.bufs[slot].slice(0, len << 9));
-                bio.token = key << 16 | slot as u64;
+                bio.set_token(key << 16 | slot as u64);
                 list.push_back(bio);
             }
             if list.is_empty() && free.len() == nr {
@@ -168,10 +168,10 @@ impl Writer<'_> {
             port.submit(now, &mut list);
             port.poll(now, &mut done);
             while let Some(bio) = done.pop_front() {
-                free.push((bio.token & 0xffff) as usize);
+                free.push((bio.token() & 0xffff) as usize);
                 if bio.status.is_ok() {
                     let (sector, len_sectors) = (bio.sector, bio.len_sectors);
-                    self.extents.push(Extent { sector, len_sectors, key: bio.token >> 16 });
+                    self.extents.push(Extent { sector, len_sectors, key: bio.token() >> 16 });
                 } else {
                     self.refused += 1;
                     self.offsets.refused(bio.sector);
@@ -206,7 +206,7 @@ pub(crate) fn compare(
             let mut bio = pool.get();
             bufs[slot].fill_zero(0, e.len_sectors << 9);
             bio.set(Op::Read, e.sector, e.len_sectors, bufs[slot].slice(0, e.len_sectors << 9));
-            bio.token = (next as u64) << 16 | slot as u64;
+            bio.set_token((next as u64) << 16 | slot as u64);
             list.push_back(bio);
             next += 1;
         }
@@ -217,8 +217,8 @@ pub(crate) fn compare(
         queue.submit(now, &mut list);
         queue.poll(now, &mut done);
         while let Some(bio) = done.pop_front() {
-            let slot = (bio.token & 0xffff) as usize;
-            let e = extents[(bio.token >> 16) as usize];
+            let slot = (bio.token() & 0xffff) as usize;
+            let e = extents[(bio.token() >> 16) as usize];
             let len = e.len_sectors as usize * 512;
             pattern(e.key, &mut want[..len]);
             bufs[slot].copy_to(0, &mut got[..len]);

@@ -160,8 +160,8 @@ impl Command {
         let mut sum = 0;
         for bio in &self.bios {
             let len = u64::from(bio.len_sectors);
-            let matches = u64::from(bio.buf.len()) == len << SECTOR_SHIFT;
-            if len == 0 || data && !(matches || dataless && bio.buf.is_empty()) {
+            let matches = u64::from(bio.data().len()) == len << SECTOR_SHIFT;
+            if len == 0 || data && !(matches || dataless && bio.data().is_empty()) {
                 return false;
             }
             sum += len;

@@ -26,7 +26,7 @@ pub(crate) const NO_PARENT: u32 = u32::MAX;
 /// ```
 /// use zoneplug_core::{Bio, Op, Sector};
 /// let mut bio = Bio::new(Op::ZoneReset, Sector(0x8000), 0x8000);
-/// bio.token = 7; // whatever the client wants back
+/// bio.set_token(7); // whatever the client wants back
 /// assert_eq!(size_of_val(&*bio), 64);
 /// ```
 #[derive(Debug)]
@@ -35,9 +35,9 @@ pub struct Bio {
     /// First sector. After an append: where the data landed.
     pub sector: Sector,
     /// The memory, exactly `len_sectors` long where the operation has data.
-    pub buf: IoBuf,
+    buf: IoBuf,
     /// The client's; never looked at.
-    pub token: u64,
+    token: u64,
     /// Length of the range in sectors.
     pub len_sectors: u32,
     /// What to do. Never changed by the engine: an emulated append stays an append (A3, B20a).
@@ -112,6 +112,30 @@ impl Bio {
         self.op = op;
         self.flags = Flags::NONE;
         self.status = Status::Ok;
+    }
+
+    /// The memory that it moves: empty for operations without data.
+    #[inline]
+    pub fn data(&self) -> &IoBuf {
+        &self.buf
+    }
+
+    /// Gives it other memory.
+    #[inline]
+    pub fn set_buf(&mut self, buf: IoBuf) {
+        self.buf = buf;
+    }
+
+    /// What its client has set, to know it by when it is back.
+    #[inline]
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Sets what [`Bio::token`] returns. The engine and devices never look at it.
+    #[inline]
+    pub fn set_token(&mut self, token: u64) {
+        self.token = token;
     }
 
     /// Whether this BIO came back before the device was done with it: then its memory must be kept as it is until

@@ -542,7 +542,7 @@ fn a_command_that_is_wrong_is_refused(x: &mut Ctx) {
         }
         // A buffer that is shorter than the command.
         let mut c = x.data_out(op, start, u, 0);
-        c.bios[0].buf = x.out.slice(0, u * SECTOR_SIZE / 2);
+        c.bios[0].set_buf(x.out.slice(0, u * SECTOR_SIZE / 2));
         if x.keeps_data {
             x.expect(c, INVALID);
         } else {

@@ -35,13 +35,13 @@ pub(super) fn the_depth_is_respected_in_order(x: &mut Ctx) {
 pub(super) fn every_command_comes_back_once(x: &mut Ctx) {
     let mut list = reads(x, 16);
     for (i, c) in list.iter_mut().enumerate() {
-        c.bios[0].token = i as u64;
+        c.bios[0].set_token(i as u64);
     }
     for _ in 0..20 {
         x.submit_all(&mut list);
         assert!(list.is_empty());
         let mut done = x.wait(16);
-        let mut tokens: Vec<_> = done.iter().map(|c| c.bios[0].token).collect();
+        let mut tokens: Vec<_> = done.iter().map(|c| c.bios[0].token()).collect();
         tokens.sort_unstable();
         assert!(tokens.into_iter().eq(0..16));
         list.append(&mut done);
@@ -51,13 +51,13 @@ pub(super) fn every_command_comes_back_once(x: &mut Ctx) {
 pub(super) fn two_queues_get_their_own(x: &mut Ctx) {
     let mut other = x.device.open_queue(4, Waker::noop().clone()).expect("a queue opens");
     let (mut a, mut b) = (reads(x, 4), reads(x, 4));
-    a.iter_mut().for_each(|c| c.bios[0].token = 1);
-    b.iter_mut().for_each(|c| c.bios[0].token = 2);
+    a.iter_mut().for_each(|c| c.bios[0].set_token(1));
+    b.iter_mut().for_each(|c| c.bios[0].set_token(2));
     other.submit(x.now, &mut b);
     x.submit_all(&mut a);
-    assert!(x.wait(4).iter().all(|c| c.bios[0].token == 1));
+    assert!(x.wait(4).iter().all(|c| c.bios[0].token() == 1));
     std::mem::swap(&mut x.queue, &mut other);
-    assert!(x.wait(4).iter().all(|c| c.bios[0].token == 2));
+    assert!(x.wait(4).iter().all(|c| c.bios[0].token() == 2));
 }
 
 pub(super) fn an_idle_queue_has_nothing(x: &mut Ctx) {

@@ -209,7 +209,7 @@ mod tests {
             let (op, at) = (needs.op, needs.sector.0);
             let mut needs = needs;
             if op == Op::ReportZones {
-                needs.buf = IoBuf::leaked(2 * ZONE_RECORD_LEN as u32);
+                needs.set_buf(IoBuf::leaked(2 * ZONE_RECORD_LEN as u32));
             }
             send(&mut q, 0, [zeroes(2)]);
             assert!(is_around(&q));

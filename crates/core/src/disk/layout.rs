@@ -161,7 +161,7 @@ impl Layout {
 
     #[inline]
     pub(crate) fn buffer_fits(bio: &Bio) -> bool {
-        u64::from(bio.buf.len()) == u64::from(bio.len_sectors) << 9
+        u64::from(bio.data().len()) == u64::from(bio.len_sectors) << 9
     }
 
     pub(crate) fn check_read(&self, bio: &Bio) -> Result<(), Status> {

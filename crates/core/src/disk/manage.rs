@@ -144,8 +144,8 @@ impl Lane {
         if bio.flags.contains(Flags::NOWAIT) && self.idle_tags() == 0 {
             return Err(Status::WouldBlock);
         }
-        let records = bio.buf.len() as usize / ZONE_RECORD_LEN;
-        if records == 0 || !(bio.buf.len() as usize).is_multiple_of(ZONE_RECORD_LEN) {
+        let records = bio.data().len() as usize / ZONE_RECORD_LEN;
+        if records == 0 || !(bio.data().len() as usize).is_multiple_of(ZONE_RECORD_LEN) {
             return Err(Status::BadBuffer);
         }
         // What the report will be compared with (E6): taken before it is sent.
@@ -281,7 +281,7 @@ impl Lane {
             }
             Op::ReportZones => {
                 cmd.report.clear();
-                cmd.report_max = bio.buf.len() / ZONE_RECORD_LEN as u32;
+                cmd.report_max = bio.data().len() / ZONE_RECORD_LEN as u32;
                 cmd.epoch = bio.result;
                 cmd.len_sectors = 0;
             }
@@ -431,7 +431,7 @@ impl Lane {
         let bio = &mut bios[0];
         let nr = (*report_max).min(report.len() as u32);
         for (n, zone) in (0..nr).zip(report.iter()) {
-            bio.buf.copy_from(n * ZONE_RECORD_LEN as u32, &zone.encode());
+            bio.data().copy_from(n * ZONE_RECORD_LEN as u32, &zone.encode());
         }
         bio.result = nr;
         if busy {

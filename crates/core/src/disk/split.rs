@@ -190,7 +190,7 @@ impl Lane {
     ) {
         let whole = self.parents[parent as usize].bio.as_ref().expect("the parent is being split");
         let (op, flags, queue, buf, start) =
-            (whole.op, whole.flags, whole.queue, whole.buf, whole.sector);
+            (whole.op, whole.flags, whole.queue, *whole.data(), whole.sector);
         for piece in pieces(layout, whole).collect::<Vec<_>>() {
             let mut done = 0;
             while done < piece.len_sectors {

@@ -58,7 +58,7 @@ impl Chunks {
         for bio in bios {
             let len = bytes(bio.len_sectors).min(left);
             for (i, from, n, skip) in pieces(at, len) {
-                bio.buf.copy_to(skip, &mut self.chunk(i)[from..from + n]);
+                bio.data().copy_to(skip, &mut self.chunk(i)[from..from + n]);
             }
             at += len;
             left -= len;
@@ -73,11 +73,11 @@ impl Chunks {
             let data = valid.saturating_sub(at).min(len);
             for (i, from, n, skip) in pieces(at, data) {
                 match self.0.get(i).and_then(Option::as_deref) {
-                    Some(chunk) => bio.buf.copy_from(skip, &chunk[from..from + n]),
-                    None => bio.buf.fill_zero(skip, n as u32),
+                    Some(chunk) => bio.data().copy_from(skip, &chunk[from..from + n]),
+                    None => bio.data().fill_zero(skip, n as u32),
                 }
             }
-            bio.buf.fill_zero(data as u32, (len - data) as u32);
+            bio.data().fill_zero(data as u32, (len - data) as u32);
             at += len;
         }
     }

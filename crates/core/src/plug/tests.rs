@@ -145,7 +145,7 @@ impl Real {
                 _ => Op::Write,
             };
             let mut bio = Bio::new(op, Sector(u64::from(at) + i * u64::from(len / nr)), len / nr);
-            bio.token = token + i;
+            bio.set_token(token + i);
             run.push(bio);
         }
         let kind = Kind::of(&run[0]);
@@ -393,7 +393,7 @@ fn check(real: &Real, model: &Model) {
     let flight = real.flight.as_ref().map(|c| (c.sector.0 as u32, c.len_sectors, c.generation));
     assert_eq!(flight, model.flight);
     // I7: aborted once each, in order.
-    assert!(real.aborted.iter().map(|b| b.token).eq(model.aborted.iter().copied()));
+    assert!(real.aborted.iter().map(|b| b.token()).eq(model.aborted.iter().copied()));
     let expected = if model.read_only {
         Condition::ReadOnly
     } else if model.offline {

@@ -18,7 +18,8 @@ pub(super) fn first_part(c: &Command, take: u32) -> Box<Command> {
         if len == 0 {
             break;
         }
-        let buf = if bio.buf.is_empty() { IoBuf::empty() } else { bio.buf.slice(0, len << 9) };
+        let buf =
+            if bio.data().is_empty() { IoBuf::empty() } else { bio.data().slice(0, len << 9) };
         let mut b = Bio::with_buf(bio.op, bio.sector, len, buf);
         b.flags = bio.flags;
         part.bios.push(b);

@@ -116,7 +116,7 @@ pub(crate) fn records(bio: &Bio) -> Vec<ZoneInfo> {
     (0..bio.result)
         .map(|i| {
             let mut r = [0; ZONE_RECORD_LEN];
-            bio.buf.copy_to(i * ZONE_RECORD_LEN as u32, &mut r);
+            bio.data().copy_to(i * ZONE_RECORD_LEN as u32, &mut r);
             ZoneInfo::decode(&r).expect("a record that the layer wrote")
         })
         .collect()
@@ -288,7 +288,7 @@ impl Rig {
     pub(crate) fn finish(&mut self) -> Vec<Box<Bio>> {
         self.drain();
         let mut done = std::mem::take(&mut self.done);
-        done.sort_by_key(|b| b.token);
+        done.sort_by_key(|b| b.token());
         done
     }
 
@@ -299,7 +299,7 @@ impl Rig {
         bios: impl IntoIterator<Item = Box<Bio>>,
     ) -> Vec<Status> {
         let bios = bios.into_iter().enumerate().map(|(i, mut b)| {
-            b.token = i as u64;
+            b.set_token(i as u64);
             b
         });
         let bios: Vec<_> = bios.collect();
@@ -394,7 +394,7 @@ pub(crate) fn flags(mut bio: Box<Bio>, flags: Flags) -> Box<Bio> {
 }
 
 pub(crate) fn token(mut bio: Box<Bio>, token: u64) -> Box<Bio> {
-    bio.token = token;
+    bio.set_token(token);
     bio
 }
 

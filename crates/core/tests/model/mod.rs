@@ -530,7 +530,7 @@ impl Client {
         let mut all: Vec<_> = self
             .done
             .iter()
-            .map(|b| Answer { token: b.token, status: b.status, sector: b.sector })
+            .map(|b| Answer { token: b.token(), status: b.status, sector: b.sector })
             .collect();
         all.sort();
         all
@@ -551,7 +551,7 @@ pub(crate) fn hold(freeze: Freeze, floor: &Floor, looks: u32) {
 }
 
 fn with_token(mut bio: Box<Bio>, token: u64) -> Box<Bio> {
-    bio.token = token;
+    bio.set_token(token);
     bio
 }
 

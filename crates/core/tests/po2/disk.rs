@@ -80,13 +80,13 @@ impl Seen {
         let mut done = Bios::new();
         self.q.poll(now, &mut done);
         for bio in done {
-            let mut data = vec![0; bio.buf.len() as usize];
+            let mut data = vec![0; bio.data().len() as usize];
             if bio.status.is_ok() && matches!(bio.op, Op::Read | Op::ReportZones) {
-                bio.buf.copy_to(0, &mut data);
+                bio.data().copy_to(0, &mut data);
             }
             let sum = data.iter().fold(0u64, |s, b| s.wrapping_mul(31).wrapping_add(u64::from(*b)));
-            let once = self.all.insert(bio.token, (bio.status.is_ok(), bio.sector.0, sum));
-            assert!(once.is_none(), "{} comes back twice", bio.token);
+            let once = self.all.insert(bio.token(), (bio.status.is_ok(), bio.sector.0, sum));
+            assert!(once.is_none(), "{} comes back twice", bio.token());
         }
     }
 }
@@ -141,7 +141,7 @@ proptest! {
                 let buf = IoBuf::leaked(memory);
                 buf.copy_from(0, &vec![fill; memory as usize]);
                 let mut bio = Bio::with_buf(op, Sector(at), len, buf);
-                bio.token = token;
+                bio.set_token(token);
                 let mut list = Bios::from([bio]);
                 prop_assert_eq!(seen.q.submit(now, &mut list), 1);
                 if wait > 0 {

@@ -52,7 +52,7 @@ fn data(c: &Command) -> Vec<u8> {
     let mut all = Vec::new();
     for bio in &c.bios {
         let mut part = vec![0; (bio.len_sectors * SECTOR_SIZE) as usize];
-        bio.buf.copy_to(0, &mut part);
+        bio.data().copy_to(0, &mut part);
         all.extend(part.chunks(SECTOR_SIZE as usize).map(|s| {
             assert!(s.iter().all(|b| *b == s[0]), "a sector is of one kind");
             s[0]

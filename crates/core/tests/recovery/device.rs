@@ -178,10 +178,10 @@ pub(crate) fn until_asked(r: &mut Rig, log: &SharedLog, sectors: u32) {
 
 /// Submits one BIO and steps until it is back; others may wait on.
 pub(crate) fn one_of(r: &mut Rig, q: usize, bio: Box<Bio>) -> Box<Bio> {
-    let token = bio.token;
+    let token = bio.token();
     r.submit(q, [bio]);
     for _ in 0..20 {
-        if let Some(i) = r.done.iter().position(|b| b.token == token) {
+        if let Some(i) = r.done.iter().position(|b| b.token() == token) {
             return r.done.remove(i);
         }
         r.step();

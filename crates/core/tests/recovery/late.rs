@@ -27,7 +27,7 @@ fn e6_an_answer_from_before_a_reset_is_not_the_next_failures() {
     let b = one_of(&mut r, 0, token(read(0, 1), 9));
     assert_eq!(b.status, Status::Ok);
     let b = r.done.remove(0);
-    assert_eq!((b.token, b.status), (1, Status::Io));
+    assert_eq!((b.token(), b.status), (1, Status::Io));
     // The first of two fails, the second is still at the device.
     r.fail(Op::Write, Status::Io);
     r.submit(1, [token(append(0, 8, 50), 3)]);
@@ -157,7 +157,7 @@ fn w23_busy_beside_a_late_write() {
             r.now.0 += 10;
             r.poll(1);
         }
-        let mut got: Vec<_> = r.done.drain(..).map(|b| (b.token, b.status)).collect();
+        let mut got: Vec<_> = r.done.drain(..).map(|b| (b.token(), b.status)).collect();
         got.sort_unstable_by_key(|d| d.0);
         let (first, second) = match dies {
             true => (Status::AbortedBehind, Status::ZoneReadOnly),

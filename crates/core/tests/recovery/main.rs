@@ -197,7 +197,7 @@ fn e12_a_report_from_before_a_resync_clears_a_zone() {
     assert_eq!(r.cached(0), None);
     log.lock().unwrap().hold_reports = false;
     r.poll(0);
-    assert_eq!(r.done.iter().map(|b| (b.token, b.status)).collect::<Vec<_>>(), [(1, Status::Ok)]);
+    assert_eq!(r.done.iter().map(|b| (b.token(), b.status)).collect::<Vec<_>>(), [(1, Status::Ok)]);
     assert_eq!(r.cached(0), Some((Condition::Active, 12)));
     r.finish();
 }
@@ -679,14 +679,14 @@ fn e12_acknowledged_data_survives_any_failures() {
             for b in r.done.drain(..) {
                 let data = matches!(b.op, Op::Write | Op::ZoneAppend);
                 if data && b.status.is_ok() {
-                    acked.push((b.sector.0, b.token));
+                    acked.push((b.sector.0, b.token()));
                 }
             }
         }
         log.lock().unwrap().hold_own = false;
         for b in r.finish() {
             if matches!(b.op, Op::Write | Op::ZoneAppend) && b.status.is_ok() {
-                acked.push((b.sector.0, b.token));
+                acked.push((b.sector.0, b.token()));
             }
         }
         settle(&mut r);

@@ -26,7 +26,7 @@ fn until_asked_beside(r: &mut Rig, log: &SharedLog, what: Op) {
 fn over(r: &mut Rig, log: &SharedLog, what: Op) {
     log.lock().unwrap().hold_resets = false;
     let done = r.finish();
-    assert_eq!(done.iter().map(|b| (b.token, b.status)).collect::<Vec<_>>(), [(3, Status::Ok)]);
+    assert_eq!(done.iter().map(|b| (b.token(), b.status)).collect::<Vec<_>>(), [(3, Status::Ok)]);
     let wp = if what == Op::ZoneFinish { 64 } else { 0 };
     assert_eq!((r.wp(0), r.device_wp(0)), (wp, wp));
     if wp == 0 {
@@ -48,7 +48,8 @@ fn e12_nothing_is_sent_again_into_a_zone_that_is_reset() {
         for _ in 0..8 {
             r.step();
         }
-        let mut done: Vec<_> = r.done.drain(..).map(|b| (b.token, b.status, b.sector.0)).collect();
+        let mut done: Vec<_> =
+            r.done.drain(..).map(|b| (b.token(), b.status, b.sector.0)).collect();
         done.sort_unstable_by_key(|d| d.0);
         assert_eq!(done, [(1, Status::Io, 0), (2, Status::Ok, 8)]);
         assert_eq!((own(&log).len(), r.disk.counters().plugs.missing), (1, 0));
@@ -82,7 +83,7 @@ fn e12_a_zone_does_not_go_on_beside_a_reset() {
             for _ in 0..4 {
                 r.step();
             }
-            let mut done: Vec<_> = r.done.drain(..).map(|b| (b.token, b.status)).collect();
+            let mut done: Vec<_> = r.done.drain(..).map(|b| (b.token(), b.status)).collect();
             done.sort_unstable_by_key(|d| d.0);
             let behind = |t| (t, Status::AbortedBehind);
             assert_eq!(done[..2], [(1, Status::Io), behind(2)]);
@@ -177,7 +178,7 @@ fn e12_nothing_is_sent_again_beside_a_reset_given_up() {
     assert_eq!(r.device_wp(0), 0);
     log.lock().unwrap().hold_writes = false;
     pass(&mut r, 20);
-    let mut done: Vec<_> = r.done.drain(..).map(|b| (b.token, b.status, b.sector.0)).collect();
+    let mut done: Vec<_> = r.done.drain(..).map(|b| (b.token(), b.status, b.sector.0)).collect();
     done.sort_unstable_by_key(|d| d.0);
     assert_eq!(done, [(1, Status::Io, 0), (2, Status::Ok, 8)]);
     assert_eq!((own(&log).len(), r.cached(0), r.device_wp(0)), (0, None, 0));
@@ -202,6 +203,6 @@ fn e12_a_zone_whose_part_of_a_reset_is_done_goes_on() {
     }
     assert_eq!(r.cached(0), Some((Condition::Empty, 0)));
     log.lock().unwrap().hold_resets = false;
-    let done: Vec<_> = r.finish().iter().map(|b| (b.token, b.status)).collect();
+    let done: Vec<_> = r.finish().iter().map(|b| (b.token(), b.status)).collect();
     assert_eq!(done, [(1, Status::Io), (3, Status::Ok)]);
 }

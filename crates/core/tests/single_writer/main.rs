@@ -202,7 +202,7 @@ fn r34_writes_aborted_while_their_zone_is_listed_leave_the_list() {
     r.poll(0);
     // Zone 2 left with its only write, and is not next.
     r.submit(0, [token(write(at(2, 0), 8), 5)]);
-    let statuses: Vec<_> = r.finish().iter().map(|b| (b.token, b.status)).collect();
+    let statuses: Vec<_> = r.finish().iter().map(|b| (b.token(), b.status)).collect();
     assert_eq!(statuses[1], (2, Status::AbortedByManagement), "M4");
     assert!(statuses.iter().all(|s| s.0 == 2 || s.1.is_ok()), "{statuses:?}");
     assert_eq!(zones(&log), [1, 3, 2], "Q7: who comes anew is listed anew");
@@ -216,7 +216,7 @@ fn r34_writes_aborted_during_their_turn_do_not_stop_the_writer() {
     r.submit(0, [token(write(at(1, 0), 8), 1), token(write(at(1, 8), 8), 2)]);
     r.submit(0, [token(write(at(2, 0), 8), 3), token(op(Op::ZoneReset, at(1, 0), 64), 4)]);
     let done = r.finish();
-    let failed: Vec<_> = done.iter().filter(|b| !b.status.is_ok()).map(|b| b.token).collect();
+    let failed: Vec<_> = done.iter().filter(|b| !b.status.is_ok()).map(|b| b.token()).collect();
     assert_eq!(failed, [2], "{done:?}");
     assert_eq!(zones(&log), [1, 2]);
 }
@@ -382,7 +382,7 @@ fn reads_beside_a_single_writer_find_tags() {
     }
     r.submit(0, [token(read(0, 4), 1000)]);
     let start = r.now;
-    while !r.done.iter().any(|b| b.token == 1000) {
+    while !r.done.iter().any(|b| b.token() == 1000) {
         r.step();
     }
     assert!(r.now.0 - start.0 <= 200, "a read waits for no turn: {:?}", r.now);

@@ -77,7 +77,7 @@ fn r35_with_a_deadline_no_policy_starves_a_zone() {
                 let waits = after.2.iter().any(|c| c.zone == first.zone && c.since == first.since);
                 assert!(!waits, "{policy}: {first:?} was passed over: {after:?}");
             }
-            if r.done.iter().any(|b| b.token == 99) {
+            if r.done.iter().any(|b| b.token() == 99) {
                 break;
             }
             assert!(round < 200 && r.now.0 < 10_000, "{policy}: zone 7 starves");

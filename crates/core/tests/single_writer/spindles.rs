@@ -279,7 +279,7 @@ fn r34_an_error_ends_one_spindles_turn() {
     };
     r.submit(0, all(0).chain(all(1)).zip(0..).map(|(b, i)| token(b, i)));
     let bad: Vec<_> =
-        r.finish().iter().filter(|b| !b.status.is_ok()).map(|b| (b.token, b.status)).collect();
+        r.finish().iter().filter(|b| !b.status.is_ok()).map(|b| (b.token(), b.status)).collect();
     assert_eq!(bad, [(2, Status::Io), (3, Status::AbortedBehind)]);
     assert_eq!((zones(&logs[0]), zones(&logs[1])), (vec![0, 2], vec![0, 1, 2]));
 }

@@ -51,7 +51,7 @@ impl Slots {
             while from < end {
                 let n = (end - from).min(CHUNK as u32);
                 let part = &mut chunk[..n as usize];
-                bio.buf.copy_to(from, part);
+                bio.data().copy_to(from, part);
                 self.key.encrypt(part, sector(c, at));
                 buf.copy_from(at, part);
                 (from, at) = (from + n, at + n);
@@ -63,15 +63,16 @@ impl Slots {
             slot.bios.push(Bio::new(Op::Write, c.sector, 0));
         }
         slot.bios[0].set(c.op, c.sector, c.len_sectors, buf);
-        (slot.bios[0].token, slot.bios[0].flags) = (id as u64, c.flags);
+        slot.bios[0].set_token(id as u64);
+        slot.bios[0].flags = c.flags;
         std::mem::swap(&mut slot.bios, &mut c.bios);
     }
 
     /// Undoes [`Slots::seal`].
     fn unseal(&mut self, c: &mut Command) {
-        let id = c.bios[0].token as usize;
+        let id = c.bios[0].token() as usize;
         let slot = &mut self.slots[id];
-        c.bios[0].buf = IoBuf::empty();
+        c.bios[0].set_buf(IoBuf::empty());
         std::mem::swap(&mut slot.bios, &mut c.bios);
         slot.busy = false;
         self.free.push(id);
@@ -81,13 +82,13 @@ impl Slots {
         let mut at = 0;
         let mut chunk = [0; CHUNK];
         for bio in &c.bios {
-            let (mut from, end) = (0, bio.buf.len());
+            let (mut from, end) = (0, bio.data().len());
             while from < end {
                 let n = (end - from).min(CHUNK as u32);
                 let part = &mut chunk[..n as usize];
-                bio.buf.copy_to(from, part);
+                bio.data().copy_to(from, part);
                 self.key.decrypt(part, sector(c, at));
-                bio.buf.copy_from(from, part);
+                bio.data().copy_from(from, part);
                 (from, at) = (from + n, at + n);
             }
         }

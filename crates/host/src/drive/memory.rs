@@ -170,7 +170,7 @@ fn parts(c: &Command, from: u32, len: u32, mut f: impl FnMut(zoneplug_core::IoBu
         if n == 0 {
             return;
         }
-        f(bio.buf.slice(skip, n), at);
+        f(bio.data().slice(skip, n), at);
         (skip, at) = (0, at + n);
     }
 }
@@ -212,8 +212,8 @@ mod tests {
         // What is in the list is what the BIOs hold, copied or not.
         let mut want = Vec::new();
         for bio in &c.bios {
-            let mut v = vec![0; bio.buf.len() as usize];
-            bio.buf.copy_to(0, &mut v);
+            let mut v = vec![0; bio.data().len() as usize];
+            bio.data().copy_to(0, &mut v);
             want.extend(v);
         }
         if !direct {
@@ -226,7 +226,7 @@ mod tests {
             m.copy.as_mut().unwrap().write(0, &vec![7; len as usize]);
             m.scatter(&c, 0, len);
             let mut v = vec![0; 512];
-            c.bios.last().unwrap().buf.copy_to(0, &mut v);
+            c.bios.last().unwrap().data().copy_to(0, &mut v);
             assert!(v.iter().all(|&b| b == 7));
         }
         direct
@@ -248,7 +248,7 @@ mod tests {
     fn a_part_of_a_command_is_what_it_says() {
         let (c, _) = command(&[2, 2, 2], 0, 512);
         for (i, bio) in c.bios.iter().enumerate() {
-            bio.buf.copy_from(0, &[i as u8 + 1; 1024]);
+            bio.data().copy_from(0, &[i as u8 + 1; 1024]);
         }
         let mut m = Memory::default();
         m.gather(&c, 512, 2048, &Rules { boundary_mask: 511, ..RULES }, true);

@@ -153,7 +153,7 @@ impl Core {
         let mut skip = len;
         for bio in &c.bios {
             let data = skip.min(bio.len_sectors);
-            bio.buf.fill_zero(data << 9, (bio.len_sectors - data) << 9);
+            bio.data().fill_zero(data << 9, (bio.len_sectors - data) << 9);
             skip -= data;
         }
         if len == 0 {

@@ -55,7 +55,7 @@ fn memory(c: &Command, sectors: u32) -> impl Iterator<Item = (IoBuf, u32)> + '_ 
     c.bios.iter().map_while(move |bio| {
         let n = left.min(bio.len_sectors);
         left -= n;
-        (n > 0).then_some((bio.buf, n << 9))
+        (n > 0).then_some((*bio.data(), n << 9))
     })
 }
 

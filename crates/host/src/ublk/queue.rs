@@ -326,7 +326,7 @@ impl Queue {
         };
         bio.set(op, sector, len_sectors, io);
         bio.flags = request.flags;
-        bio.token = u64::from(tag);
+        bio.set_token(u64::from(tag));
         self.slots[usize::from(tag)] = Some(slot);
         if done_sectors > 0 {
             self.shared.counters.replayed.fetch_add(1, Ordering::Relaxed);
@@ -338,7 +338,9 @@ impl Queue {
             bio.sector = request.sector.plus(u64::from(done_sectors));
             bio.len_sectors -= done_sectors;
             if request.bytes > 0 {
-                bio.buf = bio.buf.slice(done_sectors << 9, request.bytes - (done_sectors << 9));
+                bio.set_buf(
+                    bio.data().slice(done_sectors << 9, request.bytes - (done_sectors << 9)),
+                );
             }
         }
         self.list.push_back(bio);
@@ -353,7 +355,7 @@ impl Queue {
         self.client.poll(&mut self.done);
         let any = !self.done.is_empty();
         while let Some(bio) = self.done.pop_front() {
-            let (tag, mut status, landed) = (bio.token as u16, bio.status, bio.sector);
+            let (tag, mut status, landed) = (bio.token() as u16, bio.status, bio.sector);
             let Some(slot) = &mut self.slots[usize::from(tag)] else { continue };
             let request = slot.request;
             slot.buf = self.client.reclaim(&bio, slot.buf.take());
@@ -363,7 +365,7 @@ impl Queue {
                 slot.sent += 1;
                 let mut next = bio;
                 next.set(op, sector, len, IoBuf::empty());
-                next.token = u64::from(tag);
+                next.set_token(u64::from(tag));
                 self.list.push_back(next);
                 continue;
             }

@@ -362,7 +362,7 @@ impl World {
                         if c.bios.is_empty() {
                             c.bios.push(Bio::new(c.op, c.sector, c.len_sectors));
                         }
-                        c.bios[0].token = index << 8 | slot as u64;
+                        c.bios[0].set_token(index << 8 | slot as u64);
                         self.ask(kind);
                         let mut list = Commands::from([c]);
                         queue.submit(Nanos(0), &mut list);
@@ -374,7 +374,7 @@ impl World {
             queue.poll(Nanos(0), &mut done);
             let now = self.storage.moments();
             for c in done {
-                let token = c.bios[0].token;
+                let token = c.bios[0].token();
                 free.push((token & 0xff) as usize);
                 if let (Op::ZoneAppend, Kind::Write { zone, at, .. }, Status::Ok) =
                     (c.op, &self.asked[(token >> 8) as usize].kind, c.status)

@@ -140,7 +140,7 @@ impl Io {
         let mut bio = self.pool.get();
         let bytes = if op.has_data() { sectors << 9 } else { 0 };
         bio.set(op, sector, sectors, memory().slice(0, bytes));
-        bio.token = u64::from(slot);
+        bio.set_token(u64::from(slot));
         bio.flags = flags;
         self.clients[usize::from(self.current)].submitted();
         self.out.push_back(bio);
@@ -188,7 +188,7 @@ impl Io {
 
     /// A BIO is back: whose it is, what the client is told, and whether it failed.
     pub(super) fn back(&mut self, bio: Box<Bio>) -> (u16, Finished, Status) {
-        let slot = bio.token as u32;
+        let slot = bio.token() as u32;
         let sent = self.sent[slot as usize];
         self.sent[slot as usize].out = false;
         self.free.push(slot);

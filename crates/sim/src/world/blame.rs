@@ -14,7 +14,7 @@ impl World {
 
     /// A BIO that went down as it was has the status of its command; one that did not was split, or failed before.
     pub(super) fn check_result(&self, bio: &Bio) {
-        let Some(said) = self.spy.result_of(bio.token) else {
+        let Some(said) = self.spy.result_of(bio.token()) else {
             let whole = bio.status.is_ok() && !self.is_split(bio) && !self.is_in_gap(bio);
             assert!(!whole, "no command carried it, and it succeeded: {bio:?}");
             return;

@@ -9,8 +9,8 @@ use zoneplug_core::{Bio, Flags, Op, Status, ZoneNo};
 
 impl World {
     pub(super) fn completed(&mut self, q: usize, bio: Box<Bio>) {
-        trace!(self, "  done {} at {}: {}", bio.token, bio.sector.0, bio.status);
-        let o = self.outstanding.remove(&bio.token).expect("I7: a BIO completes exactly once");
+        trace!(self, "  done {} at {}: {}", bio.token(), bio.sector.0, bio.status);
+        let o = self.outstanding.remove(&bio.token()).expect("I7: a BIO completes exactly once");
         assert_eq!(o.queue, q, "it comes back through its own queue");
         if bio.status == Status::Timeout && self.late > 0 && self.faults.counts().lost > 0 {
             self.hit(Class::Lost);
@@ -270,7 +270,7 @@ impl World {
             assert!(self.has_faults || dead || nowait, "{bio:?}");
             return;
         }
-        for (i, (found, (z, generation, stamp))) in stamps(&bio.buf).zip(expect).enumerate() {
+        for (i, (found, (z, generation, stamp))) in stamps(bio.data()).zip(expect).enumerate() {
             let zone = &self.zones[*z];
             if let Some(s) = stamp
                 && zone.generation == *generation

@@ -118,20 +118,20 @@ impl World {
         let direct = self.config.scheduler == Scheduler::None && self.mode != Mode::Lock;
         let direct = direct && self.config.timeout.is_none() && self.cover.of(Class::R41) == 0;
         for bio in list.iter().filter(|b| b.op == Op::Read) {
-            if !matches!(self.outstanding[&bio.token].asked, Asked::Read { .. }) {
+            if !matches!(self.outstanding[&bio.token()].asked, Asked::Read { .. }) {
                 // Refused.
                 continue;
             }
             let nowait = bio.flags.contains(Flags::NOWAIT);
             if nowait && direct && !self.is_split(bio) {
-                self.spy.queueing().may_not_wait(bio.token);
-                at_once.push(bio.token);
+                self.spy.queueing().may_not_wait(bio.token());
+                at_once.push(bio.token());
             }
             let plain = !bio.flags.contains(Flags::RT);
             if plain && self.cover.of(Class::R41) == 0 {
                 // One that may be turned away is only counted, as one of several commands is.
                 let parts = self.parts_of(bio).max(1 + u64::from(nowait));
-                self.spy.queueing().asked(bio.token, self.now, parts);
+                self.spy.queueing().asked(bio.token(), self.now, parts);
             }
         }
         at_once
@@ -148,8 +148,8 @@ impl World {
 
     /// A BIO has come back: whether it did what it may not do.
     pub(super) fn check_promise(&mut self, bio: &Bio) {
-        self.spy.queueing().completed(bio.token);
-        if self.not_sent.remove(&bio.token) {
+        self.spy.queueing().completed(bio.token());
+        if self.not_sent.remove(&bio.token()) {
             assert_eq!(bio.status, Status::WouldBlock, "W11: it may not wait, and has: {bio:?}");
         }
     }

@@ -234,18 +234,18 @@ impl World {
     pub(crate) fn submit(&mut self, q: usize, bios: Vec<(Box<Bio>, Asked)>) {
         let mut list = Bios::new();
         for (mut bio, asked) in bios {
-            bio.token = self.next_token;
+            bio.set_token(self.next_token);
             self.next_token += 1;
             trace!(
                 self,
                 "  bio {} queue {q} {} at {} length {}{}",
-                bio.token,
+                bio.token(),
                 bio.op.name(),
                 bio.sector.0,
                 bio.len_sectors,
                 flags_text(&bio)
             );
-            self.outstanding.insert(bio.token, Outstanding { queue: q, asked });
+            self.outstanding.insert(bio.token(), Outstanding { queue: q, asked });
             list.push_back(bio);
         }
         let n = list.len();

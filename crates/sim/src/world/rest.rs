@@ -187,7 +187,7 @@ impl World {
                 // An offline zone tells nothing.
                 return vec![0; zone.len as usize];
             }
-            all.extend(stamps(&done[0].bios[0].buf));
+            all.extend(stamps(done[0].bios[0].data()));
         }
         all
     }

@@ -80,7 +80,7 @@ pub(crate) fn run(way: Way, time: Duration, arena: &mut Arena) -> Result<Append,
                 }
                 used += BLOCK_SECTORS;
                 bio.set(Op::ZoneAppend, g.zone_start(ZoneNo(zone)), BLOCK_SECTORS, buf);
-                bio.token = nanos.0;
+                bio.set_token(nanos.0);
                 list.push_back(bio);
                 queue.submit(nanos, &mut list);
             }
@@ -89,7 +89,7 @@ pub(crate) fn run(way: Way, time: Duration, arena: &mut Arena) -> Result<Append,
                 if seconds.is_none() {
                     appends += 1;
                     refused += u64::from(!bio.status.is_ok());
-                    latency.saturating_record(nanos.0 - bio.token);
+                    latency.saturating_record(nanos.0 - bio.token());
                 }
                 *idle = Some(bio);
             }

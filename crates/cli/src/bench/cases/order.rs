@@ -113,15 +113,15 @@ fn client(
             pattern(number, &mut data);
             bufs[slot].copy_from(0, &data);
             bio.set(Op::Write, sector, BLOCK_SECTORS, bufs[slot]);
-            bio.token = number << 16 | slot as u64;
+            bio.set_token(number << 16 | slot as u64);
             list.push_back(bio);
             queue.submit(now, &mut list);
             drop(guard);
         }
         queue.poll(now, &mut done);
         while let Some(bio) = done.pop_front() {
-            free.push((bio.token & 0xffff) as usize);
-            let key = bio.token >> 16;
+            free.push((bio.token() & 0xffff) as usize);
+            let key = bio.token() >> 16;
             if bio.status.is_ok() {
                 let (sector, len_sectors) = (bio.sector, bio.len_sectors);
                 extents.push(Extent { sector, len_sectors, key });

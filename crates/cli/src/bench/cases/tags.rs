@@ -65,7 +65,7 @@ pub(crate) fn run(
             let Some((op, sector, len)) = reads.next() else { break };
             let mut bio = pool.get();
             bio.set(op, sector, len, buf);
-            bio.token = now.as_nanos() as u64;
+            bio.set_token(now.as_nanos() as u64);
             list.push_back(bio);
         }
         queue.submit(Nanos(now.as_nanos() as u64), &mut list);
@@ -76,7 +76,7 @@ pub(crate) fn run(
             if bio.op == Op::Read {
                 nr_reads += 1;
                 want_reads += 1;
-                latency.saturating_record(now.as_nanos() as u64 - bio.token);
+                latency.saturating_record(now.as_nanos() as u64 - bio.token());
             } else {
                 nr_writes += 1;
                 want_writes += 1;

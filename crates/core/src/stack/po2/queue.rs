@@ -304,8 +304,8 @@ fn zero_from(c: &Command, from: u32) {
     let mut at = 0;
     for bio in &c.bios {
         let skip = from.saturating_sub(at).min(bio.len_sectors);
-        if skip < bio.len_sectors && !bio.buf.is_empty() {
-            bio.buf.fill_zero(skip << 9, (bio.len_sectors - skip) << 9);
+        if skip < bio.len_sectors && !bio.data().is_empty() {
+            bio.data().fill_zero(skip << 9, (bio.len_sectors - skip) << 9);
         }
         at += bio.len_sectors;
     }
