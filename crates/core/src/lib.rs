@@ -21,6 +21,8 @@ mod random;
 pub mod sched;
 pub mod spec;
 pub mod stack;
+mod status;
+mod sync;
 pub mod unit;
 pub mod zone;
 

@@ -34,7 +34,7 @@ pub struct Command {
     pub(crate) owner: u32,
     /// Of a mixed command: queue and number of BIOs, in order.
     pub(crate) owners: Vec<(u32, u32)>,
-    /// Where `disk/watch.rs` has its note of it while the device has the command, or [`NO_SLOT`] or [`UNSENT`].
+    /// Where `disk/guard/inflight.rs` has its note of it while the device has the command, or [`NO_SLOT`] or [`UNSENT`].
     pub(crate) slot: u32,
     /// What `stack/po2` has added to `sector` while the command is below it: at most 0. Elsewhere it is 0.
     pub(crate) moved: i64,

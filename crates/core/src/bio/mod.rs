@@ -5,12 +5,11 @@
 
 mod command;
 mod op;
-mod status;
 
+pub use crate::status::{Sense, Status, WritePointer};
 pub use command::{Command, Commands};
 pub(crate) use command::{MIXED, NO_SLOT, UNSENT, Waits};
 pub use op::{Flags, Op};
-pub use status::{Sense, Status, WritePointer};
 
 use crate::disk::Late;
 use crate::unit::Sector;
@@ -54,7 +53,7 @@ pub struct Bio {
     pub(crate) queue: u32,
     /// The split BIO of that queue that it is a part of, or [`NO_PARENT`].
     pub(crate) parent: u32,
-    /// Came back before the device was done with it: a ticket (see `disk/late.rs`), or 0.
+    /// Came back before the device was done with it: a ticket (see `disk/guard/late.rs`), or 0.
     pub(crate) late: u32,
 }
 

@@ -6,14 +6,14 @@
 //! calls what is on its way down (`Lane::out`) is as the engine made it, so nothing else of this room knows of the sums. Never
 //! looks at what a command is for.
 
-use super::queue::{DiskQueue, Lane};
 use crate::device::{Aside, Gone};
+use crate::disk::queue::{DiskQueue, Lane};
 use crate::stack::{Way, lower, lower_all, raise_all};
 use crate::unit::Nanos;
 
 /// What is between a queue of a disk and the device's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Path {
+pub(crate) enum Path {
     /// Nothing that matters here.
     Straight,
     /// A line: the layout is special.
@@ -25,7 +25,7 @@ pub(super) enum Path {
 impl DiskQueue {
     /// The end of a submit, by any path but the straight one.
     #[inline(always)]
-    pub(super) fn send_by_path(&mut self, now: Nanos) {
+    pub(crate) fn send_by_path(&mut self, now: Nanos) {
         if !self.lane.send_one_around(now) {
             let DiskQueue { shared, layout, lane } = self;
             if lane.path == Path::Special {
@@ -40,13 +40,13 @@ impl DiskQueue {
 
 impl Lane {
     /// Looks for such a layer. Nothing has been sent yet, so if there is one it steps aside.
-    pub(super) fn find_path(&mut self) {
+    pub(crate) fn find_path(&mut self) {
         self.has_layer = self.step_aside();
         self.take_path(false);
     }
 
     /// The layout may have changed. The queue may have commands in flight.
-    pub(super) fn take_path(&mut self, special: bool) {
+    pub(crate) fn take_path(&mut self, special: bool) {
         self.place_tags(special);
         self.path = match (special, self.has_layer) {
             (true, _) => Path::Special,
@@ -61,7 +61,7 @@ impl Lane {
 
     /// Sends what is in `out`, whatever it is and by any path.
     #[inline(never)]
-    pub(super) fn send_out(&mut self, now: Nanos) {
+    pub(crate) fn send_out(&mut self, now: Nanos) {
         if self.path == Path::Around {
             self.send_list_around(now);
         } else {
@@ -71,7 +71,7 @@ impl Lane {
 
     /// Sends what is in `out` around the layer, or through it if there is more to do than that.
     #[inline(always)]
-    pub(super) fn send_around(&mut self, now: Nanos) {
+    pub(crate) fn send_around(&mut self, now: Nanos) {
         if !self.send_one_around(now) {
             self.send_list_around(now);
         }
@@ -125,7 +125,7 @@ impl Lane {
     }
 
     /// [`Queue::arm`](crate::Queue::arm) of the device. The layer may be back before its owner is: what ends there wakes too.
-    pub(super) fn arm_lower(&mut self) {
+    pub(crate) fn arm_lower(&mut self) {
         if let Some(layer) = &mut self.layer {
             layer.arm();
         }
@@ -133,7 +133,7 @@ impl Lane {
     }
 
     /// [`Queue::arm_fd`](crate::Queue::arm_fd) of the device.
-    pub(super) fn arm_lower_fd(&mut self) -> Option<i32> {
+    pub(crate) fn arm_lower_fd(&mut self) -> Option<i32> {
         if let Some(layer) = &mut self.layer {
             layer.arm();
         }

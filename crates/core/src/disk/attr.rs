@@ -1,10 +1,10 @@
 //! What can be seen of a disk: attributes by their Linux names (T1), the plug dump (T2), counters (T5).
 
 use super::Disk;
-use super::layout::Layout;
-use super::sync::{Ordering, lock};
+use crate::disk::snapshot::Layout;
 use crate::plug::{Counters, ZoneCounters};
 use crate::sched::WriterCounters;
+use crate::sync::{Ordering, lock};
 use crate::unit::{Sector, ZoneNo};
 use std::fmt::{self, Write};
 

@@ -5,10 +5,10 @@
 //! work; since nothing new comes in, a queue that was idle once stays idle. So nobody waits for anybody under a
 //! lock, and the submission path pays nothing.
 
-use super::queue::Lane;
-use super::sync::{Ordering, lock};
 use super::{Disk, FREEZES, Shared, VERSION};
+use crate::disk::queue::Lane;
 use crate::planted::{Bug, planted};
+use crate::sync::{Ordering, lock};
 use std::sync::Arc;
 
 /// A disk that is being frozen, or is frozen: until this is dropped.
@@ -37,7 +37,7 @@ fn busy(version: u32) -> u32 {
 }
 
 /// The word of a queue that is opened while `state` is.
-pub(super) fn first_word(state: u32) -> u32 {
+pub(crate) fn first_word(state: u32) -> u32 {
     busy(state / VERSION)
 }
 

@@ -1,16 +1,16 @@
 //! Where BIOs that another queue completed wait for their owner.
 
-use super::queue::Ready;
-use super::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
 use crate::bio::Bio;
+use crate::disk::queue::Ready;
 use crate::planted::{Bug, planted};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
 use std::collections::VecDeque;
 use std::task::Waker;
 
 #[derive(Debug, Default)]
 struct Inner {
     bios: Vec<Box<Bio>>,
-    /// What a queue whose device is gone has left to this one, and whether the scheduler is to be asked (`errands.rs`).
+    /// What a queue whose device is gone has left to this one, and whether the scheduler is to be asked (`dispatch/handoff.rs`).
     errands: Vec<Ready>,
     ask: bool,
     waker: Option<Waker>,

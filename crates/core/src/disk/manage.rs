@@ -2,16 +2,16 @@
 //! and the writes of a disk without plugs.
 
 use super::Shared;
-use super::layout::Layout;
-use super::queue::{Lane, Ready};
-use super::sync::{Ordering, lock};
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits};
+use crate::disk::queue::{Lane, Ready};
+use crate::disk::snapshot::Layout;
 use crate::planted::{Bug, planted};
 use crate::plug::Then;
+use crate::sync::{Ordering, lock};
 use crate::unit::{Sector, ZoneNo};
 use crate::zone::ZONE_RECORD_LEN;
 
-/// In [`Bio::result`] of a reset or finish on its way: strict mode has marked its zones, and it is listed (`resets.rs`).
+/// In [`Bio::result`] of a reset or finish on its way: strict mode has marked its zones, and it is listed (`guard/resets.rs`).
 const MARKED: u32 = 1;
 const LISTED: u32 = 2;
 

@@ -10,50 +10,40 @@
 mod around;
 mod attr;
 mod config;
-mod elevator;
-mod errands;
+mod dispatch;
 mod freeze;
-mod late;
-mod layout;
-mod line;
+mod guard;
 mod mailbox;
 mod manage;
-mod ordered;
 mod orphans;
-mod poll;
 mod queue;
 mod recovery;
-mod resets;
 mod revalidate;
-mod single_writer;
-mod split;
-pub(crate) mod sync;
+mod snapshot;
 mod trace;
 mod tunable;
-mod watch;
-mod write;
 
 pub use attr::{Attribute, DiskCounters};
 pub use config::{DiskConfig, Mode, QueueConfig, ZoneRecovery};
+pub use dispatch::single_writer::WriterState;
 pub use freeze::Freeze;
-pub use late::Late;
+pub use guard::late::Late;
 pub use queue::DiskQueue;
 pub use revalidate::Revalidation;
-pub use single_writer::WriterState;
 pub use tunable::AttributeChange;
 
 use crate::device::Device;
 use crate::error::{Error, ErrorKind};
 use crate::plug::Shard;
 use crate::sched::elevator::Elevator;
-use crate::sched::gate::Gate;
+use crate::sched::writer::Gate;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
 use crate::unit::{Nanos, ZoneNo};
 use crate::zone::{Geometry, Limits, Spindles, ZoneInfo, ZoneType};
-use layout::Layout;
 use mailbox::Counts;
+use snapshot::Layout;
 use std::sync::Arc;
 use std::task::Waker;
-use sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
 
 /// Most shards of a disk.
 pub(crate) const MAX_SHARDS: usize = 64;
@@ -82,9 +72,9 @@ pub(crate) struct Shared {
     /// The counts of queues that have closed.
     pub(crate) past: Counts,
     /// Commands that were given up and are still at the device.
-    pub(crate) late: Arc<late::LateTable>,
+    pub(crate) late: Arc<guard::late::LateTable>,
     /// Resets and finishes that are not over.
-    pub(crate) resets: resets::Resets,
+    pub(crate) resets: guard::resets::Resets,
     /// A native append has been used since the last reset of all zones (A8).
     pub(crate) append_used: AtomicBool,
     /// Whether the device or the layer looks at the time.
@@ -117,7 +107,7 @@ impl Shared {
 
     /// The shard of a zone, locked, and the zone's index in it.
     #[inline]
-    pub(crate) fn shard(&self, zone: ZoneNo) -> (sync::MutexGuard<'_, Shard>, usize) {
+    pub(crate) fn shard(&self, zone: ZoneNo) -> (crate::sync::MutexGuard<'_, Shard>, usize) {
         let (s, i) = self.place(zone);
         (lock(&self.shards[s].0), i)
     }
@@ -212,7 +202,7 @@ impl Disk {
             .min(config.shards.max(1).next_power_of_two())
             .trailing_zeros();
         let spindles = device.spindles();
-        let gates = single_writer::gates(&geometry, &spindles);
+        let gates = dispatch::single_writer::gates(&geometry, &spindles);
         let layout = Layout::new(geometry, limits, config);
         let disk = Disk {
             shared: Arc::new(Shared {
@@ -228,7 +218,7 @@ impl Disk {
                 orphans: Mutex::default(),
                 past: Counts::default(),
                 late: Arc::default(),
-                resets: resets::Resets::default(),
+                resets: guard::resets::Resets::default(),
                 append_used: AtomicBool::new(false),
                 gates,
                 spindles,
@@ -266,9 +256,15 @@ impl Disk {
         let mut late = None;
         let settings = self.config();
         if settings.timeout.is_some() || settings.survive_panics {
-            let toll = Arc::new(watch::Toll::default());
+            let toll = Arc::new(guard::inflight::Toll::default());
             let (timeout, tickets) = (settings.timeout, self.shared.late.clone());
-            lower = Box::new(watch::Watch::new(lower, timeout, places, toll.clone(), tickets));
+            lower = Box::new(guard::inflight::Watch::new(
+                lower,
+                timeout,
+                places,
+                toll.clone(),
+                tickets,
+            ));
             late = Some(toll);
         }
         let depth = u64::from(config.depth);

@@ -5,11 +5,11 @@
 //! a waker under the list's lock.
 
 use super::mailbox::Mailbox;
-use super::queue::DiskQueue;
-use super::sync::{AtomicBool, Mutex, Ordering, lock};
 use super::{ORPHANS, Shared};
 use crate::bio::Bios;
+use crate::disk::queue::DiskQueue;
 use crate::planted::{Bug, planted};
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
 use crate::unit::Nanos;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -18,7 +18,7 @@ use std::task::{Wake, Waker};
 pub(crate) type Queues = Mutex<Vec<Option<Arc<Mailbox>>>>;
 
 /// Wakes every queue that sleeps, with no lock held: a waker may use the disk (I8).
-pub(super) fn wake_all(queues: &Queues) {
+pub(crate) fn wake_all(queues: &Queues) {
     let all: Vec<_> = lock(queues).iter().flatten().cloned().collect();
     for q in all {
         q.wake();
@@ -35,12 +35,12 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    pub(super) fn new(owner: Waker, queues: Arc<Queues>) -> Arc<Bell> {
+    pub(crate) fn new(owner: Waker, queues: Arc<Queues>) -> Arc<Bell> {
         Arc::new(Bell { owner, left: AtomicBool::new(false), queues })
     }
 
     /// The queue becomes an orphan. Said before everybody is told of that.
-    pub(super) fn owner_leaves(&self) {
+    pub(crate) fn owner_leaves(&self) {
         self.left.store(true, Ordering::Release);
     }
 }
@@ -81,7 +81,7 @@ impl Shared {
     /// Has the orphans' queues of the device wake those who sleep: what one of them waits for may be behind an orphan's
     /// command. Called with the caller's waker in place, so that nothing that happens from here on is missed.
     #[cold]
-    pub(super) fn arm_orphans(&self) {
+    pub(crate) fn arm_orphans(&self) {
         if !planted(Bug::OrphanUnarmed) {
             self.visit_orphans(|orphan| {
                 orphan.lane.arm_lower();

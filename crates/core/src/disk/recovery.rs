@@ -6,13 +6,13 @@
 //! an orphan is polled until it is back. Everything here is off the path of a write that succeeds.
 
 use super::Shared;
-use super::layout::Layout;
-use super::queue::{Lane, Ready};
-use super::sync::{Ordering, lock};
 use super::trace::trace;
 use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
+use crate::disk::queue::{Lane, Ready};
+use crate::disk::snapshot::Layout;
 use crate::planted::{Bug, planted};
 use crate::plug::{Shard, Then};
+use crate::sync::{Ordering, lock};
 use crate::unit::ZoneNo;
 
 impl Lane {

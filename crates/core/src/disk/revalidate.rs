@@ -5,12 +5,12 @@
 
 use super::Disk;
 use super::freeze::Freeze;
-use super::layout::Layout;
-use super::queue::DiskQueue;
-use super::sync::lock;
 use crate::bio::{Flags, Op};
+use crate::disk::queue::DiskQueue;
+use crate::disk::snapshot::Layout;
 use crate::error::{Error, ErrorKind};
 use crate::planted::{Bug, planted};
+use crate::sync::lock;
 use crate::unit::{Nanos, Sector};
 use crate::zone::{Condition, Geometry, ZoneInfo, ZoneType};
 use std::sync::Arc;

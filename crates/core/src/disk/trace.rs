@@ -28,7 +28,7 @@ pub(super) use trace;
 
 /// Where the appends of a command that succeeded have landed.
 #[cfg(feature = "trace")]
-pub(super) fn appends(layout: &super::layout::Layout, bios: &[Box<crate::bio::Bio>]) {
+pub(super) fn appends(layout: &crate::disk::snapshot::Layout, bios: &[Box<crate::bio::Bio>]) {
     for bio in bios.iter().filter(|b| b.op == crate::bio::Op::ZoneAppend) {
         let zone = layout.geometry.zone_of(bio.sector).0.0;
         trace!("append-position", zone = zone, sector = bio.sector.0, count = bio.len_sectors);

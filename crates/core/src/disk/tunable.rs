@@ -6,12 +6,12 @@
 
 use super::config::{DiskConfig, MAX_ZONE_WRITES, Mode, ZoneRecovery};
 use super::freeze::Freeze;
-use super::layout::{Layout, no_zone_depth};
-use super::sync::lock;
 use super::{Attribute, Disk};
+use crate::disk::snapshot::{Layout, no_zone_depth};
 use crate::error::{Error, ErrorKind};
 use crate::planted::{Bug, planted};
 use crate::sched::{Balance, Policy, Scheduler};
+use crate::sync::lock;
 use crate::unit::Nanos;
 use crate::zone::Limits;
 use std::ops::RangeInclusive;

@@ -13,15 +13,15 @@
 //!   flight, or about to be (I1, I4).
 //! * `Shard::complete` answers what comes next: nothing, the next parked writes as one command (`Shard::fill`),
 //!   or, after an error, that all who waited are aborted (E1).
-//! * Where a device keeps the order of writes, several may be in flight: `order.rs`.
+//! * Where a device keeps the order of writes, several may be in flight: `pipelined.rs`.
 //! * After an error the layer may find the write pointer by itself: `recovery.rs`.
 
-mod order;
+mod pipelined;
 mod recovery;
 mod shard;
 mod slots;
 
-pub(crate) use order::{Sent, Then};
+pub(crate) use pipelined::{Sent, Then};
 pub use shard::{Counters, Shard, ZoneCounters};
 pub(crate) use shard::{Merge, Next};
 

@@ -1,6 +1,6 @@
 //! How a zone goes on by itself after a failure: the layer reports it, and believes only that report (E12, E7).
 //!
-//! Two paths lead here. Where several writes of a zone are in flight, `order.rs` holds what failed and asks when the rest
+//! Two paths lead here. Where several writes of a zone are in flight, `pipelined.rs` holds what failed and asks when the rest
 //! has drained. Where one is in flight, its client has been told of the failure and those behind it were aborted (E1);
 //! [`Shard::ask`] begins, if the attribute `zone_recovery` is `auto`. From there on both are the same:
 //!
@@ -17,7 +17,7 @@
 //!
 //! Plain state, as all of this room: `disk/recovery.rs` sends the report.
 
-use super::order::{Then, Track};
+use super::pipelined::{Then, Track};
 use super::shard::Shard;
 use super::state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::{Kind, NONE, Recovery};

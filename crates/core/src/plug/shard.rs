@@ -1,6 +1,6 @@
 //! A shard: the plugs that share a lock, and the slots of what they parked.
 
-use super::order::Track;
+use super::pipelined::Track;
 use super::slots::Slots;
 use super::state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::{Kind, NONE, Plug};

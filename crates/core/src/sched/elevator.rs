@@ -5,7 +5,7 @@
 //! one write is here (C2), as the number of its zone, and its BIOs go on merging in the plug. In `lock` mode there are
 //! no plugs: writes wait here themselves, in a queue's number of tags (C1), until their zone is not locked.
 //!
-//! `disk/elevator.rs` calls this under its lock.
+//! `disk/dispatch/scheduler.rs` calls this under its lock.
 
 use super::deadline::Deadline;
 use super::shuffle::Shuffle;

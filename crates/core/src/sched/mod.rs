@@ -1,13 +1,13 @@
 //! Who goes first: the single writer of SMR disks with its policies, and the I/O schedulers.
 //!
 //! Everything here is a plain `&mut` state machine that is told the time and answers what is next. `disk` owns the
-//! locks around them and calls them (`disk/single_writer.rs`, `disk/elevator.rs`); nothing here calls a device, reads a
+//! locks around them and calls them (`disk/dispatch/single_writer.rs`, `disk/dispatch/scheduler.rs`); nothing here calls a device, reads a
 //! clock or knows of queues and tags. That any answer is safe, and only its timing matters, is what the plugs above
 //! guarantee: the scheduler sees at most one write of each sequential zone.
 //!
 //! | file | state |
 //! | --- | --- |
-//! | `gate.rs` | the single writer: which zones wait, whose turn it is |
+//! | `writer.rs` | the single writer: which zones wait, whose turn it is |
 //! | `policy/` | which zone is next: plain functions over a view |
 //! | `elevator.rs` | a scheduler's requests: who waits, what is at the device, zone locks |
 //! | `table.rs` | the requests, by number |
@@ -15,15 +15,15 @@
 
 mod deadline;
 pub(crate) mod elevator;
-pub(crate) mod gate;
 pub mod policy;
 mod shuffle;
 pub(crate) mod table;
+pub(crate) mod writer;
 
 pub use deadline::DeadlineConfig;
 pub use elevator::Balance;
-pub use gate::WriterCounters;
 pub use policy::Policy;
+pub use writer::WriterCounters;
 
 use std::fmt;
 

@@ -12,11 +12,11 @@
 //!
 //! The memory of BIOs that go up like this may still be read or written by the device: they carry a ticket (see `late`).
 
-use super::late::{FOREVER, LateTable};
-use super::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::bio::{BioNote, Command, Commands, MIXED, NO_SLOT, Status, UNSENT};
 use crate::device::{Gone, Queue};
+use crate::disk::guard::late::{FOREVER, LateTable};
 use crate::planted::{Bug, planted};
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::unit::Nanos;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

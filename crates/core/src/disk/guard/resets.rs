@@ -5,8 +5,8 @@
 //! (`recovery.rs`) while it is listed here. Commands of zone management write the list, recoveries read it; of locks only
 //! that of the tickets is taken under its own.
 
-use super::late::{Late, LateTable};
-use super::sync::{Mutex, lock};
+use crate::disk::guard::late::{Late, LateTable};
+use crate::sync::{Mutex, lock};
 use crate::unit::ZoneNo;
 use std::ops::Range;
 
@@ -23,12 +23,12 @@ struct Entry {
 
 impl Resets {
     /// One is about to be sent.
-    pub(super) fn begin(&self, zones: Range<u32>) {
+    pub(crate) fn begin(&self, zones: Range<u32>) {
         lock(&self.0).push(Entry { zones, ticket: 0 });
     }
 
     /// Of one for a range of zones: those before `left` are done.
-    pub(super) fn go_on(&self, left: Range<u32>) {
+    pub(crate) fn go_on(&self, left: Range<u32>) {
         let mut all = lock(&self.0);
         let before = left.start - 1..left.end;
         // Those of equal zones are alike.
@@ -41,7 +41,7 @@ impl Resets {
 
     /// One is over, of whose zones `left` were still to be done. If it was given up, `late` has the zones that the device may
     /// change yet, and the ticket of its BIO.
-    pub(super) fn end(
+    pub(crate) fn end(
         &self,
         left: &Range<u32>,
         late: Option<(Range<u32>, u32)>,
@@ -60,14 +60,14 @@ impl Resets {
     }
 
     /// Whether one that was given up may empty or fill `zone` at any moment.
-    pub(super) fn is_late(&self, zone: ZoneNo, table: &LateTable) -> bool {
+    pub(crate) fn is_late(&self, zone: ZoneNo, table: &LateTable) -> bool {
         let mut all = lock(&self.0);
         Self::forget_closed(&mut all, table);
         all.iter().any(|e| e.ticket != 0 && e.zones.contains(&zone.0))
     }
 
     /// Whether one may, given up or not.
-    pub(super) fn move_zone(&self, zone: ZoneNo, table: &LateTable) -> bool {
+    pub(crate) fn move_zone(&self, zone: ZoneNo, table: &LateTable) -> bool {
         let mut all = lock(&self.0);
         Self::forget_closed(&mut all, table);
         all.iter().any(|e| e.zones.contains(&zone.0))

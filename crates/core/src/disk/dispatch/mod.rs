@@ -4,15 +4,20 @@
 //! without a free tag, so they put everything that is to be sent into `ready`, and no other disk pays for asking. From there
 //! it is taken here, at the end of each submit and poll.
 
-use super::Shared;
-use super::layout::Layout;
-use super::queue::{Lane, Ready};
-use super::sync::lock;
-#[cfg(feature = "trace")]
-use super::trace;
+mod handoff;
+mod pipelined;
+mod scheduler;
+pub(crate) mod single_writer;
+
 use crate::bio::{Bios, Command, Status};
+use crate::disk::Shared;
+use crate::disk::queue::{Lane, Ready};
+use crate::disk::snapshot::Layout;
+#[cfg(feature = "trace")]
+use crate::disk::trace;
 use crate::planted::{Bug, planted};
 use crate::plug::Next;
+use crate::sync::lock;
 use crate::unit::{Nanos, ZoneNo};
 
 impl Lane {
@@ -96,7 +101,7 @@ impl Lane {
     }
 
     /// Sends the next write of a zone, as much of it as has come together meanwhile. False: there was none.
-    pub(super) fn send_zone(
+    pub(crate) fn send_zone(
         &mut self,
         shared: &Shared,
         layout: &Layout,
@@ -123,7 +128,7 @@ impl Lane {
 
     /// A plugged write has ended, and its plug says what is next: that goes through `ready`.
     #[cold]
-    pub(super) fn finished_special(
+    pub(crate) fn finished_special(
         &mut self,
         shared: &Shared,
         layout: &Layout,

@@ -1,25 +1,25 @@
 //! Queues of a disk that has several writes of a zone in flight, because its device keeps their order.
 //!
-//! `plug/order.rs` says what may be sent and what becomes of a failure; this room holds the shard's lock around it, and the
-//! tags. Such a disk is special: what is to be sent goes through `ready` and the line (`line.rs`). A zone is in at most one
+//! `plug/pipelined.rs` says what may be sent and what becomes of a failure; this room holds the shard's lock around it, and the
+//! tags. Such a disk is special: what is to be sent goes through `ready` and the line (`dispatch/mod.rs`). A zone is in at most one
 //! queue's line, and whoever has it there sees to it; while writes of it are in flight their queue, its home, goes on with
 //! it at each completion. So a zone is always with a queue that is busy.
 //!
 //! The report after a failure is sent by `recovery.rs`.
 
-use super::Shared;
-use super::layout::Layout;
-use super::queue::{Lane, Ready};
-use super::sync::Ordering;
-#[cfg(feature = "trace")]
-use super::trace;
 use crate::bio::{Bios, Command, Commands, Status, Waits};
+use crate::disk::Shared;
+use crate::disk::queue::{Lane, Ready};
+use crate::disk::snapshot::Layout;
+#[cfg(feature = "trace")]
+use crate::disk::trace;
 use crate::plug::Sent;
+use crate::sync::Ordering;
 use crate::unit::ZoneNo;
 
 impl Lane {
     /// A zone has something to send: it gets in line, unless it has another home or as much in flight as it may.
-    pub(super) fn queue_up(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo) {
+    pub(crate) fn queue_up(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo) {
         let (mut shard, i) = shared.shard(zone);
         if shard.must_wait(i, self.id, layout.zone_depth) {
             shard.leave_line(i);
@@ -30,7 +30,7 @@ impl Lane {
     }
 
     /// Sends the next write of a zone that was in line. If there are more it goes to the end: others wait for tags (C3).
-    pub(super) fn send_in_order(
+    pub(crate) fn send_in_order(
         &mut self,
         shared: &Shared,
         layout: &Layout,
@@ -69,7 +69,7 @@ impl Lane {
 
     /// A plugged write has ended.
     #[cold]
-    pub(super) fn finished_in_order(
+    pub(crate) fn finished_in_order(
         &mut self,
         shared: &Shared,
         layout: &Layout,

@@ -6,16 +6,16 @@
 //! stays idle, which is what a freeze relies on, and yet none is forgotten, for while one waits another is at the
 //! device, or the queue that put it in had a tag to take it with.
 
-use super::config::Mode;
-use super::layout::Layout;
-use super::queue::{Lane, Ready};
-use super::sync::{Ordering, lock};
-use super::{Disk, Shared};
 use crate::bio::{Bio, Command, Flags, MIXED, Op};
+use crate::disk::config::Mode;
+use crate::disk::queue::{Lane, Ready};
+use crate::disk::snapshot::Layout;
+use crate::disk::{Disk, Shared};
 use crate::planted::{Bug, planted};
 use crate::plug::Kind;
 use crate::sched::elevator::{Elevator, Taken};
 use crate::sched::table::{Dir, Request, What};
+use crate::sync::{Ordering, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
 
 /// The priority class of a BIO: 0 is served first.
@@ -31,7 +31,7 @@ fn class_of(flags: Flags) -> u8 {
 
 impl Lane {
     /// Commands that have come back: their tags, their places at the device and their zone locks are free.
-    pub(super) fn came_back(&mut self, shared: &Shared, layout: &Layout) {
+    pub(crate) fn came_back(&mut self, shared: &Shared, layout: &Layout) {
         let locking = layout.config.mode == Mode::Lock;
         let first = self.held.len();
         let mut elevator = lock(&shared.elevator.0);
@@ -63,7 +63,7 @@ impl Lane {
     }
 
     /// Puts what is in line into the scheduler. Returns whether there was anything.
-    pub(super) fn feed(&mut self, shared: &Shared, layout: &Layout, now: Nanos) -> bool {
+    pub(crate) fn feed(&mut self, shared: &Shared, layout: &Layout, now: Nanos) -> bool {
         let locking = layout.config.mode == Mode::Lock;
         if locking {
             let back = self.mailbox.tags_back.swap(0, Ordering::AcqRel);
@@ -147,7 +147,7 @@ impl Lane {
     }
 
     /// Sends what the scheduler says, as long as there are tags.
-    pub(super) fn take_turns(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
+    pub(crate) fn take_turns(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         while let Some(mut cmd) = self.held.pop() {
             let taken = lock(&shared.elevator.0).next(now, &mut cmd.bios);
             match taken {
@@ -173,7 +173,7 @@ impl Lane {
     /// Sends a BIO of whichever queue.
     #[cold]
     #[inline(never)]
-    pub(super) fn launch_for(&mut self, layout: &Layout, bio: Box<Bio>, cmd: Box<Command>) {
+    pub(crate) fn launch_for(&mut self, layout: &Layout, bio: Box<Bio>, cmd: Box<Command>) {
         let owner = bio.queue;
         self.launch(layout, bio, cmd);
         if let Some(cmd) = self.out.back_mut() {
@@ -191,12 +191,12 @@ impl Lane {
 
 impl Shared {
     /// How many requests usually wait at most: a queue that is opened makes room for its own.
-    pub(super) fn usual_waiting(&self) -> usize {
+    pub(crate) fn usual_waiting(&self) -> usize {
         self.depths.load(Ordering::Relaxed).min(4096) as usize
     }
 
     /// The scheduler behaves as the layout says from now on.
-    pub(super) fn configure_elevator(&self, layout: &Layout) {
+    pub(crate) fn configure_elevator(&self, layout: &Layout) {
         let mut elevator = lock(&self.elevator.0);
         elevator.configure(layout.elevator_setup());
         elevator.reserve(if layout.scheduled { self.usual_waiting() } else { 0 });

@@ -7,7 +7,7 @@
 //! that waits a bounded moment for the zone's next write (anticipation); or here, and then nobody is listed. So there is
 //! no wake-up to lose (Q8).
 //!
-//! `disk/single_writer.rs` calls this under the gate's lock. An entry is valid as long as the plug has its ticket: an
+//! `disk/dispatch/single_writer.rs` calls this under the gate's lock. An entry is valid as long as the plug has its ticket: an
 //! abort takes the ticket away under the plug's own lock, and the entry is swept up afterwards (Q7).
 
 use super::policy::{Candidate, Policy, Turn, View};

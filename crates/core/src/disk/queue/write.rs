@@ -1,10 +1,10 @@
 //! Plugged writes on their way down: forming runs, admitting them, parking what has to wait.
 
-use super::Shared;
-use super::layout::Layout;
-use super::queue::{Lane, Ready};
-use super::trace::trace;
 use crate::bio::{Bio, Bios, Command, Op, Status, Waits};
+use crate::disk::Shared;
+use crate::disk::queue::{Lane, Ready};
+use crate::disk::snapshot::Layout;
+use crate::disk::trace::trace;
 use crate::planted::{Bug, planted};
 use crate::plug::{Admit, Kind, Shard};
 use crate::unit::{Sector, ZoneNo};
@@ -12,7 +12,7 @@ use crate::unit::{Sector, ZoneNo};
 impl Lane {
     /// A write, write-zeroes or emulated append, and those behind it in `bios` that continue it: they are admitted
     /// together.
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         shared: &Shared,
         layout: &Layout,

@@ -5,13 +5,13 @@
 //! different zones finish in any order (W4). If a part fails, the BIO fails with that part's status, and what the
 //! other parts wrote stays written.
 
-use super::layout::Layout;
-use super::queue::{Lane, Ready};
-use super::sync::lock;
-use super::{MAX_SHARDS, Shared};
 use crate::bio::{Bio, Bios, Flags, NO_PARENT, Status};
+use crate::disk::queue::{Lane, Ready};
+use crate::disk::snapshot::Layout;
+use crate::disk::{MAX_SHARDS, Shared};
 use crate::planted::{Bug, planted};
 use crate::plug::{Admit, Kind};
+use crate::sync::lock;
 use crate::unit::{Sector, ZoneNo};
 use zoneplug_buf::IoBuf;
 
@@ -150,7 +150,7 @@ impl Lane {
         if let Some(whole) = &self.parents[parent as usize].bio {
             for p in pieces(layout, whole).filter(|p| !layout.geometry.is_conventional(p.zone)) {
                 let (zone, sector, count) = (p.zone.0, p.sector.0, p.len_sectors);
-                super::trace::trace!(
+                crate::disk::trace::trace!(
                     "add-to-plug",
                     zone = zone,
                     sector = sector,

@@ -1,19 +1,19 @@
 //! The single writers' seam, one writer for each spindle: a queue that holds a token, and how it passes it on.
 //!
-//! `sched/gate.rs` says whose turn it is; this room holds the locks around it, the gate's before a plug's and never two gates'.
+//! `sched/writer.rs` says whose turn it is; this room holds the locks around it, the gate's before a plug's and never two gates'.
 //! A queue may hold the tokens of several spindles. Whoever
 //! completes the write of a turn goes on from there, with a tag of its own: there is no thread. A queue that has the
 //! token always has something in flight, in its line, or a wait with a deadline: it counts as busy, is polled by
 //! whoever polls for others, keeps a freeze waiting, and as an orphan is polled until the token is free (Q8, Q9).
 
-use super::layout::Layout;
-use super::queue::{Lane, Ready};
-use super::sync::{Mutex, MutexGuard, Ordering, Padded, lock};
-use super::{Disk, FREEZES, Shared};
+use crate::disk::queue::{Lane, Ready};
+use crate::disk::snapshot::Layout;
+use crate::disk::{Disk, FREEZES, Shared};
 use crate::planted::{Bug, planted};
 use crate::sched::WriterCounters;
-use crate::sched::gate::{Gate, Listed};
 use crate::sched::policy::Candidate;
+use crate::sched::writer::{Gate, Listed};
+use crate::sync::{Mutex, MutexGuard, Ordering, Padded, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
 use crate::zone::{Geometry, Spindles};
 
@@ -23,11 +23,11 @@ pub(crate) struct Wait {
     spindle: usize,
     /// The number of the wait.
     number: u64,
-    pub(super) until: Nanos,
+    pub(crate) until: Nanos,
 }
 
 /// A gate for each spindle of a device.
-pub(super) fn gates(geometry: &Geometry, spindles: &Spindles) -> Box<[Padded<Mutex<Gate>>]> {
+pub(crate) fn gates(geometry: &Geometry, spindles: &Spindles) -> Box<[Padded<Mutex<Gate>>]> {
     if spindles.count() == 1 {
         return Box::new([Padded::default()]);
     }
@@ -53,7 +53,7 @@ impl Shared {
 
 impl Lane {
     /// A zone that nothing was in flight of has its first waiting write: it is listed, or its turn goes on (Q2).
-    pub(super) fn enlist(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
+    pub(crate) fn enlist(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
         let (mut gate, spindle) = shared.writer(zone);
         let listed = gate.list(zone, now, &layout.manners);
         if planted(Bug::TicketLate) {
@@ -112,7 +112,7 @@ impl Lane {
     }
 
     /// The turn's zone has more to write: it goes on, unless another has waited too long.
-    pub(super) fn go_on(
+    pub(crate) fn go_on(
         &mut self,
         shared: &Shared,
         layout: &Layout,
@@ -133,7 +133,7 @@ impl Lane {
     }
 
     /// The zone of a turn has nothing to write: the next one of its spindle, after a wait for more if that is wanted.
-    pub(super) fn turn_over(
+    pub(crate) fn turn_over(
         &mut self,
         shared: &Shared,
         layout: &Layout,
@@ -157,7 +157,7 @@ impl Lane {
 
     /// This queue waits with a token, or did: another may have gone on with it.
     #[cold]
-    pub(super) fn check_waits(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
+    pub(crate) fn check_waits(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         let frozen = shared.state.0.load(Ordering::Acquire) & FREEZES != 0;
         let mut i = 0;
         while let Some(&Wait { spindle, number, until }) = self.waits.get(i) {
@@ -190,7 +190,7 @@ impl Lane {
 
     /// Writes were aborted: removes the entries of zones that have none left (Q7).
     #[cold]
-    pub(super) fn sweep(shared: &Shared) {
+    pub(crate) fn sweep(shared: &Shared) {
         for gate in &shared.gates {
             lock(&gate.0).review(|c, ticket| {
                 let (shard, i) = shared.shard(c.zone);

@@ -4,8 +4,8 @@
 //! of a queue: a parked write is sent by whoever completes the one before it, and may be late on a lane that its owner
 //! has never seen. `watch` opens and closes tickets; clients ask for them. All of this is off the usual path.
 
-use super::Disk;
-use super::sync::{AtomicU64, Mutex, Ordering, lock};
+use crate::disk::Disk;
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 

@@ -6,7 +6,7 @@ use crate::planted::{Bug, planted};
 use crate::plug::Merge;
 use crate::sched::Scheduler;
 use crate::sched::elevator::Setup;
-use crate::sched::gate::Manners;
+use crate::sched::writer::Manners;
 use crate::unit::ZoneNo;
 use crate::zone::{Geometry, Limits};
 
@@ -44,7 +44,7 @@ pub(crate) struct Layout {
 }
 
 /// Why a disk has one write of a zone in flight and no more, if it has: the reason, and what to try.
-pub(super) fn no_zone_depth(
+pub(crate) fn no_zone_depth(
     limits: &Limits,
     config: &DiskConfig,
 ) -> Option<(&'static str, &'static str)> {

@@ -4,17 +4,17 @@
 //! BIOs reach their owners (section 15.10 of the requirements; the original does it the other way round and
 //! pays with B7, B32c and CODE-4).
 
-use super::around::Path;
-use super::layout::Layout;
-use super::queue::{DiskQueue, Lane, Ready};
-use super::sync::{Ordering, lock};
-#[cfg(feature = "trace")]
-use super::trace;
-use super::{ORPHANS, Shared};
 use crate::bio::{Bio, Bios, Command, Flags, MIXED, NO_PARENT, Op, Status, Waits};
+use crate::disk::around::Path;
+use crate::disk::queue::{DiskQueue, Lane, Ready};
+use crate::disk::snapshot::Layout;
+#[cfg(feature = "trace")]
+use crate::disk::trace;
+use crate::disk::{ORPHANS, Shared};
 use crate::planted::{Bug, planted};
 use crate::plug::Next;
 use crate::stack::raise;
+use crate::sync::{Ordering, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
 
 impl DiskQueue {

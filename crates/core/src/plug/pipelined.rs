@@ -4,7 +4,7 @@
 //! `Track`, and the bit says more generally that *who comes parks, for somebody sees to it*: the zone is in a queue's line,
 //! has as many writes in flight as it may, has another home, or is being recovered. It is clear while the next write may
 //! be sent at once. So neither admitting nor parking knows of any of this, and a disk with one write in flight pays
-//! nothing. Only `disk/ordered.rs` calls in here, on disks whose depth is more than one.
+//! nothing. Only `disk/dispatch/pipelined.rs` calls in here, on disks whose depth is more than one.
 //!
 //! * Writes of a zone are in flight on one queue, its *home*; that changes only when none is.
 //! * After a failure nothing is sent. What failed is held; when nothing is in flight any more the zone is reported, and goes on

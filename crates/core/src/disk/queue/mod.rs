@@ -1,20 +1,24 @@
 //! A client's queue: the way down. `poll` has the way up.
 
-use super::around::Path;
-use super::config::QueueConfig;
-use super::late::LateTable;
-use super::layout::Layout;
-use super::mailbox::Mailbox;
-use super::orphans::Bell;
-use super::single_writer::Wait;
-use super::split::Parent;
-use super::sync::{Ordering, lock};
-use super::watch::Toll;
-use super::{ORPHANS, Shared};
+mod complete;
+pub(crate) mod split;
+mod write;
+
 use crate::bio::{Bio, BioPool, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
 use crate::device::{Gone, Queue};
+use crate::disk::around::Path;
+use crate::disk::config::QueueConfig;
+use crate::disk::dispatch::single_writer::Wait;
+use crate::disk::guard::inflight::Toll;
+use crate::disk::guard::late::LateTable;
+use crate::disk::mailbox::Mailbox;
+use crate::disk::orphans::Bell;
+use crate::disk::queue::split::Parent;
+use crate::disk::snapshot::Layout;
+use crate::disk::{ORPHANS, Shared};
 use crate::planted::{Bug, planted};
 use crate::stack::Way;
+use crate::sync::{Ordering, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,7 +43,7 @@ pub(crate) enum Ready {
 
 const _: () = assert!(size_of::<Ready>() == 16);
 
-/// A queue of a [`Disk`](super::Disk): used by one owner at a time, who submits and polls.
+/// A queue of a [`Disk`](crate::disk::Disk): used by one owner at a time, who submits and polls.
 pub struct DiskQueue {
     pub(crate) shared: Arc<Shared>,
     pub(crate) layout: Arc<Layout>,
@@ -71,13 +75,13 @@ pub(crate) struct Lane {
     turned_away: bool,
     pub(crate) lower: Box<dyn Queue>,
     /// What is between here and there.
-    pub(super) path: Path,
+    pub(crate) path: Path,
     /// The layer that has stepped aside, if one has: `lower` is the queue below it.
-    pub(super) layer: Option<Box<dyn Queue>>,
+    pub(crate) layer: Option<Box<dyn Queue>>,
     /// What is to be done in its place, or nothing that a command can take.
-    pub(super) way: Way,
+    pub(crate) way: Way,
     /// Whether there is one that steps aside whenever it can.
-    pub(super) has_layer: bool,
+    pub(crate) has_layer: bool,
     /// Tags that are free: commands to use.
     pub(crate) free: Vec<Box<Command>>,
     /// The command of the disk's own reports.
@@ -90,7 +94,7 @@ pub(crate) struct Lane {
     pub(crate) fin: Commands,
     /// Waiting for a tag.
     pub(crate) ready: VecDeque<Ready>,
-    /// Where something else than tags decides who goes first (`line.rs`): tags that are free, and who waits for one.
+    /// Where something else than tags decides who goes first (`dispatch/mod.rs`): tags that are free, and who waits for one.
     pub(crate) held: Vec<Box<Command>>,
     pub(crate) line: VecDeque<Ready>,
     /// Single writers that wait with this queue, one entry for a spindle at most.
@@ -129,7 +133,7 @@ impl DiskQueue {
         mailbox.reserve(config.depth.min(4096) as usize);
         let id = {
             let mut queues = lock(&shared.queues);
-            let word = super::freeze::first_word(shared.state.0.load(Ordering::Acquire));
+            let word = crate::disk::freeze::first_word(shared.state.0.load(Ordering::Acquire));
             mailbox.ack.store(word, Ordering::Release);
             match queues.iter().position(Option::is_none) {
                 Some(free) => {
@@ -209,7 +213,7 @@ impl DiskQueue {
     }
 
     /// Commands of this queue that were given up when their time was over
-    /// ([`DiskConfig::timeout`](super::DiskConfig::timeout)) and are still at the device. Their BIOs may be other queues',
+    /// ([`DiskConfig::timeout`](crate::disk::DiskConfig::timeout)) and are still at the device. Their BIOs may be other queues',
     /// and BIOs of this one may be late on others: [`Bio::late`] says which memory is still in use. A freeze does not
     /// wait for late commands; a queue that is dropped is kept until they are back, see [`DiskQueue::abandon`].
     pub fn late(&self) -> u32 {
@@ -272,7 +276,7 @@ impl DiskQueue {
         if state & ORPHANS != 0 {
             self.shared.arm_orphans();
         }
-        let frozen = state & super::FREEZES != 0;
+        let frozen = state & crate::disk::FREEZES != 0;
         let thawed = self.lane.turned_away && !frozen && !planted(Bug::ThawNotSeen);
         self.lane.turned_away &= frozen;
         !thawed
@@ -288,7 +292,7 @@ impl DiskQueue {
         self.layout = lock(&self.shared.layout).clone();
         self.lane.take_path(self.layout.special);
         self.lane.peers.clone_from(&lock(&self.shared.queues));
-        let frozen = super::freeze::acknowledge(&self.lane, state);
+        let frozen = crate::disk::freeze::acknowledge(&self.lane, state);
         // An orphan or a freeze keeps this path: `seen` must not match.
         self.lane.seen = if frozen || state & ORPHANS != 0 { u32::MAX } else { state };
         !frozen
@@ -378,7 +382,7 @@ impl Lane {
     }
 
     /// Whether the queue must go on being polled though its owner has gone.
-    pub(super) fn holds_commands(&self) -> bool {
+    pub(crate) fn holds_commands(&self) -> bool {
         !self.only_late() || self.nr_late() > 0
     }
 
@@ -393,7 +397,7 @@ impl Lane {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, bio: &mut Bio) {
+    pub(crate) fn take(&mut self, bio: &mut Bio) {
         self.outstanding += 1;
         bio.queue = self.id;
         (bio.parent, bio.late) = (NO_PARENT, 0);
@@ -419,7 +423,7 @@ impl Lane {
 
     /// Refuses a BIO of a zone's plug, and counts it there.
     #[cold]
-    pub(super) fn refuse(&mut self, shared: &Shared, bio: Box<Bio>, zone: ZoneNo, status: Status) {
+    pub(crate) fn refuse(&mut self, shared: &Shared, bio: Box<Bio>, zone: ZoneNo, status: Status) {
         let (mut shard, i) = shared.shard(zone);
         shard.rejected(i, status);
         drop(shard);

@@ -1,4 +1,4 @@
-//! The locks and atomics of this room: the standard library's, or one of the model checkers' (`scripts/loom`,
+//! The locks and atomics of the engine: the standard library's, or one of the model checkers' (`scripts/loom`,
 //! `scripts/shuttle`). Every word that threads share goes through here; a test in `tests/model/` cannot see what
 //! does not. Never adds a lock or an atomic of its own.
 
