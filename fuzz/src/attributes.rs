@@ -4,7 +4,7 @@
 use crate::explained;
 use std::cell::RefCell;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
-use zoneplug_core::emu::EmuDisk;
+use zoneplug_devices::emu::EmuDisk;
 use zoneplug_core::{Bio, Bios, IoBuf, Nanos, Op, Sector};
 
 /// What is changed: a disk, and how much was written to it.

@@ -3,9 +3,9 @@
 
 use crate::explained;
 use zoneplug_core::Op;
-use zoneplug_core::emu::EmuConfig;
-use zoneplug_core::spec::{Spec, Time, parse_size, parse_time};
-use zoneplug_core::stack::FaultPlan;
+use zoneplug_devices::emu::EmuConfig;
+use zoneplug_devices::spec::{Spec, Time, parse_size, parse_time};
+use zoneplug_devices::stack::FaultPlan;
 use zoneplug_core::{Bytes, Error, Nanos};
 use zoneplug_host::DiskSpec;
 use zoneplug_sim::Steps;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use zoneplug_core::disk::{Disk, DiskConfig};
-use zoneplug_core::emu::EmuDisk;
+use zoneplug_devices::emu::EmuDisk;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, Bios, IoBuf, Nanos, Op, Sector, Status, ZoneNo};
 use zoneplug_host::ublk::testing::{Journal, Request, Shape};

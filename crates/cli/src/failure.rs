@@ -5,8 +5,8 @@ use clap::error::{ContextKind, ContextValue};
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
-use zoneplug_core::spec::nearest;
 use zoneplug_core::{Error, ErrorKind, Status};
+use zoneplug_devices::spec::nearest;
 use zoneplug_host::blocking::IoError;
 
 /// Why a command failed.

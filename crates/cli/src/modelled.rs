@@ -5,10 +5,10 @@ use crate::failure::Failure;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zoneplug_core::disk::{DiskConfig, Mode};
-use zoneplug_core::emu::timing::{Model, Profile};
 use zoneplug_core::sched::{Policy, Scheduler};
-use zoneplug_core::spec::{Spec, parse_time};
 use zoneplug_core::{Error, Nanos};
+use zoneplug_devices::emu::timing::{Model, Profile};
+use zoneplug_devices::spec::{Spec, parse_time};
 use zoneplug_host::{base_of, take_config, take_profile};
 use zoneplug_sim::time::Run;
 

@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use std::ops::Range;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
-use zoneplug_core::{Bytes, Sector, ZoneNo, spec};
+use zoneplug_core::{Bytes, Sector, ZoneNo};
+use zoneplug_devices::spec;
 
 /// Where help shows the flags below.
 const RANGE: &str = "Range";

@@ -4,8 +4,8 @@
 //! A release build runs all of them over all geometries and seeds, and compares with `golden/`; a debug build, which is
 //! slow, one run of each cell of some, with `golden/quick/`. Who means a change writes the files anew, both:
 //!
-//!     ZONEPLUG_BLESS=1 cargo test -p zoneplug --test golden
-//!     ZONEPLUG_BLESS=1 cargo test --release -p zoneplug --test golden
+//!     ZONEPLUG_BLESS=1 cargo test -p zoneplug-cli --test golden
+//!     ZONEPLUG_BLESS=1 cargo test --release -p zoneplug-cli --test golden
 
 #![allow(clippy::unwrap_used)]
 

@@ -9,11 +9,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
-use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::stack::Po2Disk;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Command, Commands, Device, IoBuf, Nanos, Op, Sector};
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_devices::stack::Po2Disk;
 
 const NOW: Nanos = Nanos(0);
 const ZONES: u64 = 4096;

@@ -4,8 +4,8 @@
 
 use crate::bio::Commands;
 use crate::error::Error;
-use crate::stack::Way;
 use crate::unit::Nanos;
+use crate::way::Way;
 use crate::zone::{Geometry, Limits, Spindles};
 use std::task::Waker;
 
@@ -83,9 +83,9 @@ pub trait Queue: Send {
 #[doc(hidden)]
 pub struct Aside {
     /// What is to be done in its place.
-    pub(crate) way: Way,
+    pub way: Way,
     /// The device's queue.
-    pub(crate) below: Box<dyn Queue>,
+    pub below: Box<dyn Queue>,
 }
 
 impl std::fmt::Debug for Aside {
@@ -95,7 +95,9 @@ impl std::fmt::Debug for Aside {
 }
 
 /// In the place of a queue that is somewhere else, or of a device that has died.
-pub(crate) struct Gone;
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Gone;
 
 impl Queue for Gone {
     fn submit(&mut self, _: Nanos, _: &mut Commands) {}

@@ -9,21 +9,19 @@
 #![allow(clippy::vec_box)]
 
 pub mod bio;
-pub mod conformance;
 pub mod device;
 pub mod disk;
-pub mod emu;
 mod error;
 #[doc(hidden)]
 pub mod planted;
 pub mod plug;
 mod random;
 pub mod sched;
-pub mod spec;
-pub mod stack;
 mod status;
 mod sync;
 pub mod unit;
+#[doc(hidden)]
+pub mod way;
 pub mod zone;
 
 pub use bio::{

@@ -5,9 +5,9 @@ mod common;
 use common::*;
 use std::collections::BTreeSet;
 use zoneplug_core::disk::Mode;
-use zoneplug_core::emu::Fault;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Flags, IoBuf, Nanos, Op, Status};
+use zoneplug_devices::emu::Fault;
 
 fn native(append_max: u32) -> Make {
     make(4, 64, 64).limits(|l| l.zone_append_max_sectors = append_max)

@@ -6,10 +6,10 @@ mod common;
 use common::*;
 use std::sync::Arc;
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::stack::FaultDisk;
 use zoneplug_core::{Flags, Nanos, Op, Status, lost_bios};
+use zoneplug_devices::emu::EmuDisk;
+use zoneplug_devices::stack::FaultDisk;
 
 /// Commands have 1 ms.
 fn rig(plan: &str, queues: &[(u32, u16)]) -> (Rig, Arc<FaultDisk>) {

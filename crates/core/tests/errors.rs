@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use zoneplug_core::emu::Fault;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Flags, Op, Status, ZoneNo};
+use zoneplug_devices::emu::Fault;
 
 /// E1, R10: a write that fails takes with it those that waited behind, with a status of their own.
 #[test]

@@ -5,9 +5,9 @@
 mod common;
 use common::*;
 use zoneplug_core::disk::{DiskConfig, Mode};
-use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind, Fault};
 use zoneplug_core::zone::{Condition, Geometry};
 use zoneplug_core::{Bio, IoBuf, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind, Fault};
 
 /// A zone: 2^32 - 8 sectors.
 const SIZE: u32 = u32::MAX - 7;

@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use zoneplug_core::emu::Fault;
 use zoneplug_core::zone::{Condition, ZONE_RECORD_LEN};
 use zoneplug_core::{Bios, Flags, IoBuf, Op, Status, ZoneNo};
+use zoneplug_devices::emu::Fault;
 
 const MANAGEMENT: [Op; 4] = [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose];
 

@@ -6,9 +6,9 @@ mod common;
 
 use common::*;
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, Bios, Nanos, Op, Sector, ZoneNo};
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 
 /// R38, P12: a disk of which every zone is partly written: a plug for each, no more memory than when all were empty, and
 /// each of them is known.

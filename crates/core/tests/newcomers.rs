@@ -8,9 +8,9 @@ use common::*;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
-use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Bios, Commands, Device, Error, Nanos, Op, Queue, Status, lost_bios};
+use zoneplug_devices::emu::EmuDisk;
 
 type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
@@ -65,7 +65,7 @@ fn meets(ended: Status, reuse: bool) -> Vec<(u64, Status)> {
     // A has looked.
     a.poll(Nanos(0), &mut Bios::new());
     if !ended.is_ok() {
-        dev.fail_next(zoneplug_core::emu::Fault::next(Op::Write, ended));
+        dev.fail_next(zoneplug_devices::emu::Fault::next(Op::Write, ended));
     }
     assert_eq!(a.submit(Nanos(0), &mut Bios::from([token(write(0, 8), 1)])), 1);
     let came: Arc<Mutex<Option<DiskQueue>>> = Arc::default();

@@ -6,12 +6,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
-use zoneplug_core::emu::timing::Profile;
-use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::{Policy, Scheduler};
-use zoneplug_core::spec::Spec;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector};
+use zoneplug_devices::emu::timing::Profile;
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_devices::spec::Spec;
 
 struct Counting;
 

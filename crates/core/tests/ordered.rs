@@ -7,11 +7,11 @@ mod common;
 use common::*;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
-use zoneplug_core::emu::{EmuDisk, Fault};
 use zoneplug_core::zone::{Condition, Geometry, Limits};
 use zoneplug_core::{
     Bio, Command, Commands, Device, Error, Flags, Nanos, Op, Queue, Status, ZoneNo,
 };
+use zoneplug_devices::emu::{EmuDisk, Fault};
 
 /// What a device was sent.
 #[derive(Default)]

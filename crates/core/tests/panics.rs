@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig};
-use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::sched::Scheduler;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Commands, Device, Error, Flags, Nanos, Op, Queue, Status, lost_bios};
+use zoneplug_devices::emu::EmuDisk;
 
 /// Where the next panic happens.
 const SUBMIT: u8 = 1;

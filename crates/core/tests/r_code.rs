@@ -4,9 +4,9 @@ mod common;
 
 use common::*;
 use std::sync::Arc;
-use zoneplug_core::emu::EmuDisk;
-use zoneplug_core::stack::{FaultAction, FaultDisk, FaultRule, Kinds};
 use zoneplug_core::{Bios, Flags, Nanos, Op, Status};
+use zoneplug_devices::emu::EmuDisk;
+use zoneplug_devices::stack::{FaultAction, FaultDisk, FaultRule, Kinds};
 
 fn rig() -> (Rig, Arc<FaultDisk>) {
     let make = make(8, 64, 64).queues(&[(64, 2), (64, 2)]);

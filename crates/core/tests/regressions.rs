@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::stack::JoinDisk;
 use zoneplug_core::zone::{Condition, Geometry, Limits};
 use zoneplug_core::{Bios, Commands, Device, Error, Flags, Nanos, Op, Queue, Status, ZoneNo};
+use zoneplug_devices::stack::JoinDisk;
 
 /// The dump and cached reports index plugs that a revalidation has just cleared.
 #[test]
@@ -18,7 +18,7 @@ fn dump_against_revalidation() {
     let m = make(20_000, 64, 64);
     let mut emu = m.emu;
     emu.latency = Nanos(0);
-    let dev = zoneplug_core::emu::EmuDisk::new(emu).unwrap();
+    let dev = zoneplug_devices::emu::EmuDisk::new(emu).unwrap();
     let disk = open(dev, DiskConfig::default());
     let stop = Arc::new(AtomicBool::new(false));
     let t = {
@@ -235,7 +235,7 @@ fn parts_of_a_long_write_zeroes() {
     let mut r = make(16, 1 << 22, 1 << 22)
         .conventional(&[0, 1, 2, 3, 4, 5, 6, 7])
         .limits(|l| l.max_write_zeroes_sectors = 8);
-    r.emu.kind = zoneplug_core::emu::EmuKind::Null;
+    r.emu.kind = zoneplug_devices::emu::EmuKind::Null;
     r.emu.paranoid = false;
     let mut r = r.rig();
     let rss = || {
@@ -324,7 +324,7 @@ impl Queue for MeanwhileQueue {
 fn r40_orphans_that_come_back_wake_who_missed_them() {
     let mut emu = make(4, 64, 64).emu;
     emu.latency = Nanos(0);
-    let lower = zoneplug_core::emu::EmuDisk::new(emu).unwrap();
+    let lower = zoneplug_devices::emu::EmuDisk::new(emu).unwrap();
     let what = Arc::new(Mutex::new(None));
     let disk = open(Arc::new(Meanwhile { lower, what: what.clone() }), DiskConfig::default());
     let [a, mut b, mut c] = [0; 3].map(|_| disk.open_polled_queue(8, 2).unwrap());
@@ -426,7 +426,7 @@ fn a_sleeper_is_told_when_the_one_that_polled_an_orphan_goes() {
 fn a_report_whose_zone_type_disagrees() {
     use zoneplug_core::zone::ZoneType;
     let m = make(4, 64, 64).conventional(&[0]);
-    let dev = zoneplug_core::emu::EmuDisk::new(m.emu).unwrap();
+    let dev = zoneplug_devices::emu::EmuDisk::new(m.emu).unwrap();
     let lie = Arc::new(AtomicBool::new(false));
     let on = lie.clone();
     let liar = Liar::new(dev.clone(), move |zones| {
@@ -476,15 +476,15 @@ fn a_refused_report_changes_nothing() {
 #[test]
 fn a_reset_of_all_zones_that_fails_half_way_leaves_no_old_write_pointers() {
     let m = make(4, 64, 64);
-    let dev = zoneplug_core::emu::EmuDisk::new(m.emu).unwrap();
+    let dev = zoneplug_devices::emu::EmuDisk::new(m.emu).unwrap();
     let cut = |zones| -> Arc<dyn Device> { JoinDisk::cut(dev.clone(), zones).unwrap() };
     let disk = open(JoinDisk::linear(vec![cut(0..2), cut(2..4)]).unwrap(), m.config);
     let queues = vec![disk.open_polled_queue(8, 4).unwrap()];
     let mut r = Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() };
     let writes = || (0..4).map(|z| write(z * 64, 8));
     assert_eq!(r.run(0, writes()), [Status::Ok; 4]);
-    let fault = zoneplug_core::emu::Fault::next(Op::ZoneReset, Status::Medium);
-    r.dev.fail_next(zoneplug_core::emu::Fault { skip: 1, ..fault });
+    let fault = zoneplug_devices::emu::Fault::next(Op::ZoneReset, Status::Medium);
+    r.dev.fail_next(zoneplug_devices::emu::Fault { skip: 1, ..fault });
     assert_eq!(r.run(0, [op(Op::ZoneResetAll, 0, 0)]), [Status::Medium]);
     let reset = (0..4).filter(|&z| r.device_wp(z) == 0).count();
     assert!(reset > 0 && reset < 4, "some were: {reset}");

@@ -6,9 +6,9 @@ use common::*;
 use std::sync::Arc;
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig, Revalidation};
-use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo, ZoneType};
 use zoneplug_core::{Bios, Device, Error, Flags, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 
 fn revalidate(r: &mut Rig) -> Result<(), Error> {
     let v = r.disk.revalidate();

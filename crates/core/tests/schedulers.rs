@@ -7,10 +7,10 @@ use common::*;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use zoneplug_core::disk::{DiskConfig, Mode};
-use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::sched::{Balance, DeadlineConfig, Scheduler};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Commands, Device, Error, ErrorKind, Flags, Nanos, Op, Queue, Random, Status};
+use zoneplug_devices::emu::EmuDisk;
 
 /// What a device was sent, in order: operation, sector, length; and how many were there at a time.
 #[derive(Default)]

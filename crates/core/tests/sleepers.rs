@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode, QueueConfig};
-use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Bios, Commands, Device, Error, Nanos, Queue};
+use zoneplug_devices::emu::EmuDisk;
 
 /// A device whose commands end when that is said, and which then wakes the queues that were armed: as threads or a kernel
 /// below would.

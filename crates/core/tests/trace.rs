@@ -8,8 +8,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
-use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::{Bio, Bios, IoBuf, Nanos, Op, Sector};
+use zoneplug_devices::emu::EmuDisk;
 
 /// Collects events as lines of text.
 #[derive(Clone, Default)]

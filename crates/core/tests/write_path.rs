@@ -4,9 +4,9 @@ mod common;
 
 use common::*;
 use zoneplug_core::disk::Mode;
-use zoneplug_core::emu::Fault;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Flags, Op, Status};
+use zoneplug_devices::emu::Fault;
 
 const ABORTED: Status = Status::AbortedBehind;
 
@@ -73,9 +73,9 @@ fn w4_a_split_write_says_the_cause() {
             let limits = |l: &mut zoneplug_core::zone::Limits| l.max_transfer_sectors = 8;
             let m = make(4, 64, 64).limits(limits).config(|c| c.nomerges = nomerges);
             let mut r = m.queues(&[(8, 8), (8, 8)]).rig();
-            r.dev.fail_next(zoneplug_core::emu::Fault {
+            r.dev.fail_next(zoneplug_devices::emu::Fault {
                 skip,
-                ..zoneplug_core::emu::Fault::next(Op::Write, status)
+                ..zoneplug_devices::emu::Fault::next(Op::Write, status)
             });
             r.submit(0, [token(write(0, 32), 1)]);
             r.submit(1, [token(write(32, 8), 2)]);

@@ -5,9 +5,9 @@ mod common;
 
 use common::*;
 use zoneplug_core::disk::{Disk, DiskConfig, Mode};
-use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::sched::Scheduler;
 use zoneplug_core::{Error, ErrorKind, Status};
+use zoneplug_devices::emu::EmuDisk;
 
 /// An ordered disk of which `n` writes of a zone may be in flight.
 fn rig(n: u16) -> Rig {

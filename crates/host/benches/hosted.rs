@@ -7,9 +7,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
-use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector};
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_host::{Client, HostedDisk};
 
 const RUNS: usize = 7;

@@ -5,8 +5,8 @@ use crate::spec::Purpose;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use zoneplug_core::spec::Spec;
 use zoneplug_core::{Device, Error};
+use zoneplug_devices::spec::Spec;
 
 /// How a durable disk is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,13 +12,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::disk::{DiskConfig, Mode, ZoneRecovery};
-use zoneplug_core::emu::timing::Profile;
-use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::{Policy, Scheduler};
-use zoneplug_core::spec::{Spec, parse_time};
-use zoneplug_core::stack::{FaultDisk, FaultPlan, JoinDisk, Po2Disk};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Error, ErrorKind, Nanos};
+use zoneplug_devices::emu::timing::Profile;
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_devices::spec::{Spec, parse_time};
+use zoneplug_devices::stack::{FaultDisk, FaultPlan, JoinDisk, Po2Disk};
 
 /// Kinds of device that this build knows.
 const KINDS: [&str; 7] = ["null", "mem", "sim-smr30", "sim-smr20", "sim-smr14", "sim-zns1", "sim"];
@@ -167,7 +167,7 @@ fn open_timed(spec: &mut Spec) -> Result<(Arc<EmuDisk>, u16), Error> {
 /// profiles. `None`: it names no drive that is modelled.
 ///
 /// ```
-/// use zoneplug_core::spec::Spec;
+/// use zoneplug_devices::spec::Spec;
 /// let mut spec = Spec::parse("sim-smr30,cache=64M").unwrap();
 /// let profile = zoneplug_host::take_profile(&mut spec).unwrap().unwrap();
 /// assert_eq!(profile.name, "smr30");
@@ -470,7 +470,7 @@ impl DiskSpec {
 /// another way than [`DiskSpec::parse`], as a run in virtual time does.
 ///
 /// ```
-/// use zoneplug_core::spec::Spec;
+/// use zoneplug_devices::spec::Spec;
 /// let mut spec = Spec::parse("sim-smr30,qd1=1,policy=clook,anticipation-us=300").unwrap();
 /// let config = zoneplug_host::take_config(&mut spec).unwrap();
 /// spec.finish().unwrap();

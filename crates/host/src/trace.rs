@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use zoneplug_core::stack::{TapDisk, TapEvent};
 use zoneplug_core::{Device, Error, ErrorKind, Flags, Op};
+use zoneplug_devices::stack::{TapDisk, TapEvent};
 
 struct Trace {
     path: PathBuf,

@@ -11,8 +11,8 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf};
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::{Bio, Bios, Device, Op, Sector};
+use zoneplug_devices::emu::EmuDisk;
 use zoneplug_host::file::{self, Access, CreateOptions, FileDisk, Io};
 use zoneplug_host::{AsyncDisk, BlockingDisk, Client, HostedDisk};
 

@@ -4,8 +4,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use zoneplug_core::conformance::{Target, run};
 use zoneplug_core::{Device, Error};
+use zoneplug_devices::conformance::{Target, run};
 use zoneplug_host::file::testing::CutStorage;
 use zoneplug_host::file::{Access, CreateOptions, FileDisk, Io, create};
 

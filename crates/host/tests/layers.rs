@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig};
-use zoneplug_core::emu::{EmuConfig, EmuDisk};
-use zoneplug_core::stack::TapDisk;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{
     Bio, Bios, Command, Commands, Device, Error, IoBuf, Nanos, Op, Queue, Sector, Status, lost_bios,
 };
+use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+use zoneplug_devices::stack::TapDisk;
 use zoneplug_host::{BlockingDisk, CryptDisk, DiskSpec, HostedDisk};
 
 const SUBMIT: u8 = 1;
@@ -223,7 +223,7 @@ fn crypt_takes_from_the_front() {
     let tap = TapDisk::new(
         crypt,
         Arc::new(move |e: &_| {
-            let e: &zoneplug_core::stack::TapEvent = e;
+            let e: &zoneplug_devices::stack::TapEvent = e;
             l.lock().unwrap().push((e.status.is_some(), e.sector.0));
         }),
     );

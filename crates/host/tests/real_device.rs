@@ -7,10 +7,10 @@
 use std::env::var;
 use std::time::Instant;
 use zoneplug_buf::{AlignedBuf, IoBuf};
-use zoneplug_core::conformance::{Target, checks, run_one};
 use zoneplug_core::disk::{Disk, DiskQueue, QueueConfig};
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Bio, Bios, Nanos, Op, Sector, Status, ZoneNo, lost_bios};
+use zoneplug_devices::conformance::{Target, checks, run_one};
 use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, open_device};
 
 #[test]

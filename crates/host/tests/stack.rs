@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::conformance::{Target, run};
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::{Sector, Status};
+use zoneplug_devices::conformance::{Target, run};
 use zoneplug_host::{BlockingDisk, CryptDisk, DiskSpec, HostedDisk, base_of, file_of, open_device};
 
 fn error(text: &str) -> String {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use zoneplug_core::emu::timing::Profile;
+use zoneplug_devices::emu::timing::Profile;
 use zoneplug_host::DiskSpec;
 
 fn error(text: &str) -> String {

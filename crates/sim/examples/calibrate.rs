@@ -11,8 +11,8 @@
 //! All other cells are goodness of fit: see the example `tables`. For a drive of one's own replace the published figures.
 
 use zoneplug_core::Error;
-use zoneplug_core::emu::timing::Profile;
-use zoneplug_core::spec::Spec;
+use zoneplug_devices::emu::timing::Profile;
+use zoneplug_devices::spec::Spec;
 use zoneplug_sim::time::{Cell, Layer, Sample, Table};
 
 /// A number, the cell that sets it, and the values that are tried.

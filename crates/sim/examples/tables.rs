@@ -6,8 +6,8 @@
 //! The second form is a hypothesis about a drive: its cells with other numbers.
 
 use zoneplug_core::Error;
-use zoneplug_core::emu::timing::Profile;
-use zoneplug_core::spec::Spec;
+use zoneplug_devices::emu::timing::Profile;
+use zoneplug_devices::spec::Spec;
 use zoneplug_sim::time::{Cell, Expect};
 
 fn profile(name: &str, options: Option<&String>) -> Result<Profile, Error> {

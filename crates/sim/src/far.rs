@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
-use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::stack::JoinDisk;
 use zoneplug_core::zone::{Condition, Geometry};
 use zoneplug_core::{Bio, Bios, Device, IoBuf, Nanos, Op, Random, Sector, Status, ZoneNo};
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_devices::stack::JoinDisk;
 
 /// What was seen to happen in worlds of large zones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use zoneplug_core::emu::timing::Profile;
-use zoneplug_core::spec::Spec;
 use zoneplug_core::{Nanos, disk::DiskConfig};
+use zoneplug_devices::emu::timing::Profile;
+use zoneplug_devices::spec::Spec;
 use zoneplug_sim::time::{
     Cell, Client, Expect, GEOMETRIES, HostTimes, Layer, RandomReader, Run, SEEDS, Sample,
     SeqWriter, Table, Unit, Workload, ZoneWriter,

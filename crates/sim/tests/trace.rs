@@ -4,9 +4,9 @@
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use zoneplug_core::emu::timing::Profile;
-use zoneplug_core::spec::Spec;
 use zoneplug_core::{Nanos, Op, Status};
+use zoneplug_devices::emu::timing::Profile;
+use zoneplug_devices::spec::Spec;
 use zoneplug_sim::time::trace::{Events, Fit, Format, Reader, Survey, TraceEvent};
 use zoneplug_sim::time::{Adapted, Pace, Place, Replayed, Report, Run, TraceClient};
 

@@ -2,7 +2,7 @@
 # /share is a folder of the host's.
 set -uo pipefail
 passed=0 failed=0 skipped=0
-engine=external:$PWD/libzoneplug.so
+engine=external:$PWD/libzoneplug_fio.so
 
 # Results: one line each. `finish` at the end of a test gives its status.
 ok() { passed=$((passed + 1)); printf 'ok    %s\n' "$*"; }

@@ -35,8 +35,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
+use zoneplug_core::Error;
 use zoneplug_core::disk::Mode;
-use zoneplug_core::{Error, spec};
+use zoneplug_devices::spec;
 
 /// The heading of the flags that name a workload.
 const OWN: &str = "A workload of your own (fio's words; any of these selects it)";

@@ -2,8 +2,8 @@
 //! table. Runs nothing.
 
 use crate::bench::work::{Rw, Work};
-use zoneplug_core::spec::Spec;
 use zoneplug_core::{Error, Nanos};
+use zoneplug_devices::spec::Spec;
 use zoneplug_sim::time::{Client, HostTimes, RandomReader, Workload};
 
 /// A client in virtual time: `fio,jobs=16,depth=32,bs=1M,zones=8`.

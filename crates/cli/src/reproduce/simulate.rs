@@ -7,10 +7,10 @@ use super::outcome::{CellRuns, Run};
 use crate::failure::Failure;
 use crate::modelled::{layer_name, spread};
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::emu::timing::{Model, Profile};
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::spec::Spec;
 use zoneplug_core::{Error, ErrorKind};
+use zoneplug_devices::emu::timing::{Model, Profile};
+use zoneplug_devices::spec::Spec;
 use zoneplug_host::take_config;
 use zoneplug_sim::time::{self, GEOMETRIES, HostTimes, Layer, Report, SEEDS, Unit};
 

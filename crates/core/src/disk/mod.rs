@@ -165,7 +165,8 @@ impl Shared {
 ///
 /// ```
 /// use zoneplug_core::disk::{Disk, DiskConfig, QueueConfig};
-/// use zoneplug_core::{Bio, Bios, Nanos, Op, Sector, spec::Spec, emu::{EmuConfig, EmuDisk}};
+/// use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
+/// use zoneplug_devices::{emu::{EmuConfig, EmuDisk}, spec::Spec};
 ///
 /// let config = EmuConfig::from_spec(&mut Spec::parse("null,zones=4,zone-size=1M").unwrap()).unwrap();
 /// let device = EmuDisk::new(config).unwrap();

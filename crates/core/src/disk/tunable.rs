@@ -48,7 +48,8 @@ impl Disk {
     ///
     /// ```
     /// # use zoneplug_core::disk::{Disk, DiskConfig};
-    /// # use zoneplug_core::{Bios, Nanos, spec::Spec, emu::{EmuConfig, EmuDisk}};
+    /// # use zoneplug_core::{Bios, Nanos};
+    /// # use zoneplug_devices::{emu::{EmuConfig, EmuDisk}, spec::Spec};
     /// # let config = EmuConfig::from_spec(&mut Spec::parse("null,zones=4,zone-size=1M").unwrap()).unwrap();
     /// # let disk = Disk::open(EmuDisk::new(config).unwrap(), DiskConfig::default(), &mut |_| Nanos(0)).unwrap();
     /// let mut queue = disk.open_polled_queue(16, 4).unwrap();

@@ -144,7 +144,7 @@ impl ZoneInfo {
 
     /// Describes the same zone at another place, as a layer on the device shows it. A full one's write pointer is at its
     /// end (O6).
-    pub(crate) fn move_to(&mut self, start: Sector, len_sectors: u64) {
+    pub fn move_to(&mut self, start: Sector, len_sectors: u64) {
         self.wp = match self.wp {
             Sector(u64::MAX) => self.wp,
             _ if self.cond == Condition::Full => start.plus(len_sectors),

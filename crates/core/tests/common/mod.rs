@@ -8,12 +8,12 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode, ZoneRecovery};
-use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind, Fault};
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{
     Bio, Bios, Command, Commands, Device, Error, Flags, IoBuf, Nanos, Op, Queue, Sector, Status,
     ZoneNo,
 };
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind, Fault};
 
 /// splitmix64.
 #[derive(Debug, Clone)]

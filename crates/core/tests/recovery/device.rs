@@ -3,9 +3,9 @@
 use crate::common::*;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
-use zoneplug_core::emu::{EmuDisk, Fault};
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneType};
 use zoneplug_core::{Bio, Command, Commands, Device, Error, Nanos, Op, Queue, Status};
+use zoneplug_devices::emu::{EmuDisk, Fault};
 
 /// What the device was sent, and what it keeps back.
 #[derive(Default)]

@@ -11,10 +11,10 @@ mod resets;
 use common::*;
 use device::*;
 use zoneplug_core::disk::{DiskConfig, ZoneRecovery};
-use zoneplug_core::emu::Fault;
 use zoneplug_core::sched::Scheduler;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Flags, Nanos, Op, Status, ZoneNo};
+use zoneplug_devices::emu::Fault;
 
 /// The zone is usable after an error whose outcome nobody knows, wherever it left the write pointer; the client of
 /// positional writes and the client of appends are told the truth.

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use zoneplug_core::Random;
 use zoneplug_core::disk::{DiskConfig, DiskQueue, Mode};
-use zoneplug_core::emu::EmuDisk;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Bios, Command, Commands, Device, Error, ErrorKind, Nanos, Op, Queue, Status};
+use zoneplug_devices::emu::EmuDisk;
 
 /// What a device was sent: zone and length of each write to a sequential zone, and how many were there at a time.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use super::*;
 use zoneplug_core::ZoneNo;
 use zoneplug_core::sched::Policy;
-use zoneplug_core::stack::{FaultDisk, JoinDisk, Po2Disk, TapDisk};
+use zoneplug_devices::stack::{FaultDisk, JoinDisk, Po2Disk, TapDisk};
 
 /// Zones of each disk.
 const EACH: u64 = 8;

@@ -34,8 +34,8 @@ pub(crate) use queue::{Drive, Event, Outcome, Shared, Slot, Step};
 use crate::spec::Purpose;
 use std::path::Path;
 use std::sync::Arc;
-use zoneplug_core::spec::Spec;
 use zoneplug_core::{Device, Error, ErrorKind};
+use zoneplug_devices::spec::Spec;
 
 /// How a drive is opened.
 ///

@@ -2,10 +2,10 @@
 //! becomes bytes and comes back from them; never touches a file.
 
 use super::{CreateOptions, Identity};
-use zoneplug_core::emu::{EmuConfig, EmuKind};
 use zoneplug_core::unit::SECTOR_SHIFT;
 use zoneplug_core::zone::{Condition, Geometry, Limits};
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
+use zoneplug_devices::emu::{EmuConfig, EmuKind};
 
 /// The version that this code writes, and the newest that it reads.
 pub(super) const VERSION: u32 = 1;

@@ -5,8 +5,8 @@ use super::{KINDS, LAYERS, bases, is_path, split_layer};
 use crate::drive::is_protected;
 use crate::outside::{is_drive, may_write};
 use std::path::Path;
-use zoneplug_core::spec::{Spec, nearest};
 use zoneplug_core::{Error, ErrorKind};
+use zoneplug_devices::spec::{Spec, nearest};
 
 /// Whether something of what a specification names goes when the process ends: a disk in memory, or one that keeps nothing.
 ///

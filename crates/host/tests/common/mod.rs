@@ -9,9 +9,9 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::emu::{EmuConfig, EmuDisk};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Command, Commands, Device, Error, Nanos, Op, Queue};
+use zoneplug_devices::emu::{EmuConfig, EmuDisk};
 
 /// Nothing here takes as long: what does hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(20);

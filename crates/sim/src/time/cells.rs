@@ -9,8 +9,8 @@ use super::io::Client;
 use super::report::Report;
 use super::run::Run;
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::emu::timing::{Model, Profile};
 use zoneplug_core::{Error, Nanos};
+use zoneplug_devices::emu::timing::{Model, Profile};
 
 /// Rates of the medium, in millionths of the profile's: where the tracks lie is not known, so a figure is a mean over these.
 pub const GEOMETRIES: [u32; 5] = [985_000, 995_000, 1_000_000, 1_005_000, 1_015_000];
@@ -218,7 +218,7 @@ impl Table {
 /// One cell of a table.
 ///
 /// ```
-/// use zoneplug_core::emu::timing::Profile;
+/// use zoneplug_devices::emu::timing::Profile;
 /// use zoneplug_sim::time::{Cell, Table};
 /// let is = |c: &Cell| c.table == Table::Zns1 && c.name == "seqw1M1";
 /// let cell = Cell::all().into_iter().find(is).unwrap();

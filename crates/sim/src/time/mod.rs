@@ -5,7 +5,8 @@
 //! configuration, its clients and their seeds, and gives the same figures on every machine.
 //!
 //! ```
-//! use zoneplug_core::{Nanos, emu::timing::Profile};
+//! use zoneplug_core::Nanos;
+//! use zoneplug_devices::emu::timing::Profile;
 //! use zoneplug_sim::time::{Run, SeqWriter};
 //! let mut run = Run::new(Profile::builtin("smr30").unwrap());
 //! run.length = Nanos(1_000_000_000);

@@ -1,8 +1,8 @@
 //! What came of a run.
 
 use std::collections::BTreeMap;
-use zoneplug_core::emu::timing::DriveStats;
 use zoneplug_core::{Nanos, Status};
+use zoneplug_devices::emu::timing::DriveStats;
 
 /// What one client got in the time that was measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

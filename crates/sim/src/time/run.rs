@@ -10,12 +10,12 @@ use super::report::Report;
 use std::sync::Arc;
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig};
-use zoneplug_core::emu::timing::{DriveStats, Profile};
-use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::stack::JoinDisk;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Bios, Device, Error, ErrorKind, Nanos, Queue, ZoneNo};
+use zoneplug_devices::emu::timing::{DriveStats, Profile};
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_devices::stack::JoinDisk;
 
 /// What is run: a drive or a shelf of them, how the disk on it is opened, and how long.
 #[derive(Debug, Clone)]
@@ -65,7 +65,8 @@ impl Run {
     /// A run on a drive whose disk is opened in this way, above the host that goes with the drive.
     ///
     /// ```
-    /// use zoneplug_core::{disk::DiskConfig, emu::timing::Profile, sched::Scheduler};
+    /// use zoneplug_core::{disk::DiskConfig, sched::Scheduler};
+    /// use zoneplug_devices::emu::timing::Profile;
     /// use zoneplug_sim::time::Run;
     /// let config = DiskConfig { scheduler: Scheduler::MqDeadline, ..DiskConfig::default() };
     /// let run = Run::on(Profile::builtin("smr30").unwrap(), config);

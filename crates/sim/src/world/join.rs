@@ -2,9 +2,9 @@
 //! written down independently of the layer's.
 
 use std::sync::Arc;
-use zoneplug_core::stack::JoinDisk;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Device, Random, ZoneNo};
+use zoneplug_devices::stack::JoinDisk;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {

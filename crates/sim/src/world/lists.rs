@@ -6,10 +6,10 @@ use crate::class::Class;
 use crate::memory::{append, bytes, write_as};
 use std::collections::BTreeSet;
 use zoneplug_core::disk::Mode;
-use zoneplug_core::emu::Fault;
 use zoneplug_core::sched::Scheduler;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Bio, Bios, Flags, Op, Sector, Status};
+use zoneplug_devices::emu::Fault;
 
 type Entry = (Box<Bio>, Asked);
 

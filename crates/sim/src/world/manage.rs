@@ -5,8 +5,8 @@ use crate::class::Class;
 use crate::memory::{append, bytes, op, read, write_as};
 use std::sync::atomic::Ordering::Relaxed;
 use zoneplug_core::disk::{DiskQueue, Mode};
-use zoneplug_core::stack::{FaultAction, FaultRule, Kinds};
 use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Sector, Status, ZoneNo};
+use zoneplug_devices::stack::{FaultAction, FaultRule, Kinds};
 
 impl World {
     pub(super) fn knock(&mut self) {

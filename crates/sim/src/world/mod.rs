@@ -38,9 +38,9 @@ use zoneplug_core::Device;
 use zoneplug_core::disk::{
     AttributeChange, Disk, DiskConfig, DiskQueue, Freeze, Mode, Revalidation,
 };
-use zoneplug_core::emu::EmuDisk;
-use zoneplug_core::stack::FaultDisk;
 use zoneplug_core::{Bio, Bios, Nanos, Op, Random, Status};
+use zoneplug_devices::emu::EmuDisk;
+use zoneplug_devices::stack::FaultDisk;
 
 /// Adds a line to the trace, if one is wanted.
 macro_rules! trace {

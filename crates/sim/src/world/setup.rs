@@ -9,11 +9,11 @@ use crate::spy::{Spied, Spy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zoneplug_core::disk::{Disk, DiskConfig, Mode, ZoneRecovery};
-use zoneplug_core::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_core::sched::{Balance, DeadlineConfig, Policy, Scheduler};
-use zoneplug_core::stack::{FaultDisk, FaultPlan, Po2Disk};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Nanos, Random, ZoneNo};
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+use zoneplug_devices::stack::{FaultDisk, FaultPlan, Po2Disk};
 
 /// Layouts that are shown in turn: the last is the device's own.
 fn layouts(rng: &mut Random, grain: u32) -> Vec<Geometry> {

@@ -6,9 +6,9 @@ use crate::class::Class;
 use std::sync::atomic::Ordering::Relaxed;
 use zoneplug_core::disk::{Mode, WriterState, ZoneRecovery};
 use zoneplug_core::sched::{Policy, Scheduler};
-use zoneplug_core::stack::{FaultAction, FaultRule, Kinds};
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Nanos, Op, Status, ZoneNo};
+use zoneplug_devices::stack::{FaultAction, FaultRule, Kinds};
 
 impl World {
     /// The next commands of some kind do not do what they should.

@@ -218,8 +218,9 @@ impl Disk {
     ///
     /// ```
     /// use zoneplug_core::disk::{Disk, DiskConfig};
-    /// use zoneplug_core::stack::JoinDisk;
-    /// use zoneplug_core::{Nanos, ZoneNo, emu::{EmuConfig, EmuDisk}};
+    /// use zoneplug_devices::stack::JoinDisk;
+    /// use zoneplug_core::{Nanos, ZoneNo};
+    /// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
     /// let drive = || EmuDisk::new("null,zones=4,zone-size=1M".parse::<EmuConfig>().unwrap()).unwrap();
     /// let two = JoinDisk::linear(vec![drive(), drive()]).unwrap();
     /// let config = DiskConfig { zoned_qd1_writes: Some(true), ..DiskConfig::default() };

@@ -13,9 +13,9 @@ use crate::disk::trace;
 use crate::disk::{ORPHANS, Shared};
 use crate::planted::{Bug, planted};
 use crate::plug::Next;
-use crate::stack::raise;
 use crate::sync::{Ordering, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
+use crate::way::raise;
 
 impl DiskQueue {
     /// Does what there is to do, and appends the BIOs that have finished to `done`.

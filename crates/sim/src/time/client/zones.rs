@@ -15,7 +15,8 @@ use zoneplug_core::{Nanos, Random, ZoneNo};
 /// Jobs that write to random open zones.
 ///
 /// ```
-/// use zoneplug_core::{Nanos, emu::timing::Profile};
+/// use zoneplug_core::Nanos;
+/// use zoneplug_devices::emu::timing::Profile;
 /// use zoneplug_sim::time::{Run, ZoneWriter};
 /// let mut run = Run::new(Profile::builtin("zns1").unwrap());
 /// (run.warm_up, run.length) = (Nanos(1_000_000), Nanos(50_000_000));

@@ -1,0 +1,342 @@
+//! The conformance suite of the device seam: what everything that is a [`Device`] has to do, whatever it is made
+//! of. Tests of any crate run it on their devices; a program never does.
+//!
+//! It owns nothing but the device that it is given, uses the seam only, and takes time from
+//! [`Queue::next_deadline`]. A check that fails panics with its name. The statuses
+//! that it accepts are those of a drive and those of a layer on one, because a layer is a device too.
+//!
+//! ```
+//! use zoneplug_devices::conformance::{Target, run};
+//! use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+//! let config: EmuConfig = "mem,zones=8,zone-size=64K,zone-capacity=48K,conv=1".parse().unwrap();
+//! run(&mut Target::new(&mut || EmuDisk::new(config.clone()).unwrap(), true));
+//! ```
+
+mod checks;
+mod queues;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::task::{Wake, Waker};
+use zoneplug_buf::IoBuf;
+use zoneplug_core::bio::{Bio, Command, Commands, Op, Status};
+use zoneplug_core::device::{Device, Queue};
+use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, SECTOR_SIZE, Sector, ZoneNo};
+use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo};
+
+/// What is checked.
+pub struct Target<'a> {
+    make: &'a mut dyn FnMut() -> Arc<dyn Device>,
+    keeps_data: bool,
+    drive: bool,
+    /// Lent to one check after the other: each has its commands back before it ends.
+    memory: IoBuf,
+}
+
+impl<'a> Target<'a> {
+    /// The devices that `make` makes: a new one for each check, or the same one again, for each check empties it.
+    /// `keeps_data`: whether a read returns what was written. Leaks half a MiB, because a device that fails a
+    /// check may hold on to its memory.
+    pub fn new(make: &'a mut dyn FnMut() -> Arc<dyn Device>, keeps_data: bool) -> Target<'a> {
+        Target { make, keeps_data, drive: false, memory: IoBuf::leaked(2 * HALF) }
+    }
+
+    /// The device is a drive, or an emulation of one that is not ours: where the standards leave a choice, or known drives
+    /// differ in what no client relies on, any of it will do.
+    #[must_use]
+    pub fn of_a_drive(mut self) -> Target<'a> {
+        self.drive = true;
+        self
+    }
+}
+
+/// One check: panics if the device fails it.
+pub type Check = fn(&mut Ctx);
+
+/// Every check and its name.
+pub fn checks() -> &'static [(&'static str, Check)] {
+    checks::ALL
+}
+
+/// Runs every check.
+pub fn run(target: &mut Target<'_>) {
+    for &(name, check) in checks() {
+        run_one(target, name, check);
+    }
+}
+
+/// Runs one check of [`checks`].
+pub fn run_one(target: &mut Target<'_>, name: &'static str, check: Check) {
+    let mut ctx = Ctx::new((target.make)(), name, target);
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        ctx.expect(Command::without_data(Op::ZoneResetAll, Sector(0), 0), &[Status::Ok]);
+        check(&mut ctx);
+    }));
+    assert!(result.is_ok(), "the device does not conform: {name}");
+}
+
+/// Bytes of the memory that writes use, and of that for reads.
+const HALF: u32 = 256 << 10;
+/// Polls without a deadline after which a device counts as hung.
+const PATIENCE: u64 = 20_000_000;
+
+// What a drive and what a layer says.
+const NOT_AT_WP: &[Status] = &[Status::UnalignedWrite, Status::NotAtWritePointer];
+const PAST: &[Status] = &[Status::Boundary, Status::PastCapacity];
+const FULL: &[Status] = &[Status::ZoneFull, Status::PastCapacity];
+const TRANSITION: &[Status] = &[Status::InvalidTransition];
+const INVALID: &[Status] = &[
+    Status::InvalidField,
+    Status::Boundary,
+    Status::OutOfRange,
+    Status::Unaligned,
+    Status::BadBuffer,
+    Status::NotZoneStart,
+    Status::ConventionalZone,
+    Status::AppendTooLarge,
+];
+
+/// Counts wake-ups.
+#[derive(Debug, Default)]
+struct Bell(AtomicU64);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// A device under check, with one queue and the time.
+pub struct Ctx {
+    device: Arc<dyn Device>,
+    queue: Box<dyn Queue>,
+    bell: Arc<Bell>,
+    now: Nanos,
+    name: &'static str,
+    /// Memory for writes, and memory for reads.
+    out: IoBuf,
+    back: IoBuf,
+    keeps_data: bool,
+    /// See [`Target::of_a_drive`].
+    drive: bool,
+}
+
+impl Ctx {
+    fn new(device: Arc<dyn Device>, name: &'static str, target: &Target<'_>) -> Ctx {
+        let bell = Arc::new(Bell::default());
+        let queue = device.open_queue(16, Waker::from(Arc::clone(&bell))).expect("a queue opens");
+        let (out, back) = (target.memory.slice(0, HALF), target.memory.slice(HALF, HALF));
+        let (keeps_data, drive) = (target.keeps_data, target.drive);
+        Ctx { device, queue, bell, now: Nanos(1), name, out, back, keeps_data, drive }
+    }
+
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.device.limits()
+    }
+
+    fn sequential(&self) -> Vec<ZoneNo> {
+        let g = self.geometry();
+        (0..g.nr_zones()).map(ZoneNo).filter(|&z| !g.is_conventional(z)).collect()
+    }
+
+    fn conventional(&self) -> Option<ZoneNo> {
+        let g = self.geometry();
+        (0..g.nr_zones()).map(ZoneNo).find(|&z| g.is_conventional(z))
+    }
+
+    /// The first sequential zone, its start and its capacity in sectors.
+    fn zone(&self) -> (ZoneNo, Sector, u32) {
+        let g = self.geometry();
+        let z = self.sequential()[0];
+        (z, g.zone_start(z), g.capacity_of(z))
+    }
+
+    /// The write granularity in sectors.
+    fn unit(&self) -> u32 {
+        self.limits().write_granularity_sectors
+    }
+
+    /// The longest write of the checks, in sectors: what the device and the memory allow.
+    fn longest(&self) -> u32 {
+        let max = self.limits().transfer_sectors().min(HALF >> SECTOR_SHIFT);
+        max / self.unit() * self.unit()
+    }
+
+    /// Submits one command and waits until it is back.
+    fn run(&mut self, c: Box<Command>) -> Box<Command> {
+        let mut list = Commands::from([c]);
+        self.submit_all(&mut list);
+        let mut done = self.wait(1);
+        done.pop_front().expect("one came back")
+    }
+
+    /// Submits a list that fits into the queue.
+    fn submit_all(&mut self, list: &mut Commands) {
+        let mut tries = 0;
+        while !list.is_empty() {
+            self.queue.submit(self.now, list);
+            tries += 1;
+            assert!(tries < PATIENCE, "{}: an idle queue stays busy", self.name);
+        }
+    }
+
+    /// Waits for `n` commands; more are an error.
+    fn wait(&mut self, n: usize) -> Commands {
+        let mut done = Commands::new();
+        while done.len() < n {
+            done.append(&mut self.wait_some());
+        }
+        assert_eq!(done.len(), n, "{}: more commands than were sent", self.name);
+        done
+    }
+
+    /// Waits for at least one command.
+    fn wait_some(&mut self) -> Commands {
+        let mut done = Commands::new();
+        for _ in 0..PATIENCE {
+            self.queue.poll(self.now, &mut done);
+            if !done.is_empty() {
+                return done;
+            }
+            match self.queue.next_deadline() {
+                Some(at) => self.now = self.now.max(at),
+                None => std::thread::yield_now(),
+            }
+        }
+        panic!("{}: a command does not come back", self.name);
+    }
+
+    /// Runs a command that must end with one of `allowed`.
+    #[track_caller]
+    fn expect(&mut self, c: Box<Command>, allowed: &[Status]) -> Box<Command> {
+        let (op, sector, len) = (c.op, c.sector, c.len_sectors);
+        let c = self.run(c);
+        let status = c.status;
+        assert!(
+            allowed.contains(&status),
+            "{}: {op:?} of {len} sectors at {sector} gave {status:?} instead of {allowed:?}",
+            self.name
+        );
+        c
+    }
+
+    /// A write, or append, of `len` sectors whose data is [`stamp`]ed with `seed`.
+    fn data_out(&self, op: Op, sector: Sector, len: u32, seed: u64) -> Box<Command> {
+        let buf = self.out.slice(0, len * SECTOR_SIZE);
+        for i in 0..len {
+            buf.copy_from(i * SECTOR_SIZE, &stamp(seed, i));
+        }
+        Command::of(Bio::with_buf(op, sector, len, buf))
+    }
+
+    #[track_caller]
+    fn write(&mut self, sector: Sector, len: u32, seed: u64, allowed: &[Status]) -> Status {
+        let c = self.data_out(Op::Write, sector, len, seed);
+        self.expect(c, allowed).status
+    }
+
+    /// A read into memory full of ones.
+    fn data_in(&self, sector: Sector, len: u32) -> Box<Command> {
+        let buf = self.back.slice(0, len * SECTOR_SIZE);
+        for i in 0..len {
+            buf.copy_from(i * SECTOR_SIZE, &[0xff; SECTOR_SIZE as usize]);
+        }
+        Command::of(Bio::with_buf(Op::Read, sector, len, buf))
+    }
+
+    /// Reads `len` sectors that must be the data of `seed` from its sector `skip` on, or zeroes.
+    #[track_caller]
+    fn verify(&mut self, sector: Sector, len: u32, data: Option<(u64, u32)>) {
+        let c = self.data_in(sector, len);
+        self.expect(c, &[Status::Ok]);
+        if !self.keeps_data {
+            return;
+        }
+        let mut got = [0; SECTOR_SIZE as usize];
+        for i in 0..len {
+            self.back.copy_to(i * SECTOR_SIZE, &mut got);
+            // ZBC leaves it to the drive what is read where nothing was written: not what was written before.
+            if self.drive && data.is_none() && got.iter().all(|&b| b == got[0]) {
+                continue;
+            }
+            let want = match data {
+                Some((seed, skip)) => stamp(seed, skip + i),
+                None => [0; SECTOR_SIZE as usize],
+            };
+            assert!(got == want, "{}: wrong data {i} sectors after {sector}: {data:?}", self.name);
+        }
+    }
+
+    /// A management command for one zone.
+    #[track_caller]
+    fn manage(&mut self, op: Op, zone: ZoneNo, allowed: &[Status]) -> Status {
+        let g = self.geometry();
+        let (start, len) = (g.zone_start(zone), g.zone_len_sectors(zone));
+        self.expect(Command::without_data(op, start, len), allowed).status
+    }
+
+    /// Closes a zone that is empty or full: an error, or for ZBC nothing to do.
+    #[track_caller]
+    fn close_in_vain(&mut self, zone: ZoneNo) {
+        let nothing: &[Status] = if self.drive { &[Status::Ok] } else { &[] };
+        self.manage(Op::ZoneClose, zone, &[TRANSITION, nothing].concat());
+    }
+
+    fn report(&mut self, sector: Sector, max: u32) -> Vec<ZoneInfo> {
+        let mut c = Command::without_data(Op::ReportZones, sector, 0);
+        c.report_max = max;
+        self.expect(c, &[Status::Ok]).report
+    }
+
+    /// Condition and write pointer offset in sectors of one zone.
+    fn info(&mut self, zone: ZoneNo) -> (Condition, u64) {
+        let start = self.geometry().zone_start(zone);
+        let r = self.report(start, 1);
+        assert_eq!(r.len(), 1, "{}: one zone", self.name);
+        (r[0].cond, r[0].wp.0.wrapping_sub(start.0))
+    }
+
+    /// Asserts the condition and, unless the zone is full, the write pointer offset in sectors.
+    #[track_caller]
+    fn is(&mut self, zone: ZoneNo, conds: &[Condition], wp: u32) {
+        let (cond, at) = self.info(zone);
+        let len = self.geometry().zone_len_sectors(zone);
+        let wp = if cond == Condition::Full { len } else { wp };
+        assert!(
+            conds.contains(&cond) && at == u64::from(wp),
+            "{}: {zone} is {cond} at {at}, not {conds:?} at {wp}",
+            self.name
+        );
+    }
+
+    /// Zones in one condition.
+    fn count(&mut self, cond: Condition) -> usize {
+        self.report(Sector(0), u32::MAX).iter().filter(|z| z.cond == cond).count()
+    }
+
+    /// Writes a zone from offset `from` to its capacity, in sectors.
+    fn fill(&mut self, zone: ZoneNo, from: u32) {
+        let g = self.geometry();
+        let (start, cap) = (g.zone_start(zone), g.capacity_of(zone));
+        let mut at = from;
+        while at < cap {
+            let n = self.longest().min(cap - at);
+            self.write(start.plus(u64::from(at)), n, u64::from(at), &[Status::Ok]);
+            at += n;
+        }
+    }
+}
+
+/// What sector `i` of a write with this seed holds.
+fn stamp(seed: u64, i: u32) -> [u8; SECTOR_SIZE as usize] {
+    let mut s = [0x5a; SECTOR_SIZE as usize];
+    s[..8].copy_from_slice(&(seed + 1).to_le_bytes());
+    s[8..12].copy_from_slice(&i.to_le_bytes());
+    s[508..].copy_from_slice(&i.to_be_bytes());
+    s
+}

@@ -1,0 +1,454 @@
+//! What an emulated disk is: its kind, layout, limits and timing.
+
+use crate::spec::{Spec, Time};
+use std::fmt;
+use std::str::FromStr;
+use zoneplug_core::Error;
+use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, Sector, ZoneNo};
+use zoneplug_core::zone::{Geometry, Limits, MAX_ZONES};
+
+/// Where the data of an emulated disk goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EmuKind {
+    /// Nowhere; a read leaves its buffer as it is.
+    Null,
+    /// Into memory, which is allocated when it is first written.
+    Mem,
+}
+
+impl EmuKind {
+    /// The name in a specification.
+    pub const fn name(self) -> &'static str {
+        match self {
+            EmuKind::Null => "null",
+            EmuKind::Mem => "mem",
+        }
+    }
+}
+
+/// What an emulated disk is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmuConfig {
+    /// Whether it keeps data.
+    pub kind: EmuKind,
+    /// Its layout.
+    pub geometry: Geometry,
+    /// What it declares, and enforces.
+    pub limits: Limits,
+    /// How long each command takes, from submit to the first poll that gives it back.
+    pub latency: Nanos,
+    /// With a seed: a queue carries out and completes the commands that it holds in a random order. Each queue
+    /// draws numbers of its own, which depend on the seed and on how many were opened before it. On a disk that keeps the
+    /// order of writes ([`Limits::keeps_write_order`]) those of one zone stay in theirs.
+    pub reorder: Option<u64>,
+    /// Also check the buffers of a `null` disk in a release build, and count overlapping writes
+    /// ([`Stats::overlaps`](super::Stats::overlaps)).
+    pub paranoid: bool,
+}
+
+impl EmuConfig {
+    /// A disk with this layout, default limits and no latency.
+    pub fn new(kind: EmuKind, geometry: Geometry) -> EmuConfig {
+        EmuConfig {
+            kind,
+            geometry,
+            limits: Limits::default(),
+            latency: Nanos(0),
+            reorder: None,
+            paranoid: false,
+        }
+    }
+
+    /// Whether the parts fit together.
+    pub fn check(&self) -> Result<(), Error> {
+        let (g, l) = (&self.geometry, &self.limits);
+        let (block, granularity) = (l.logical_block_sectors, l.write_granularity_sectors);
+        if !block.is_power_of_two() {
+            return Err(Error::invalid(format!("a logical block of {block} sectors"))
+                .hint("lba-size is a power of two and at least 512 bytes"));
+        }
+        if !granularity.is_power_of_two() || granularity < block {
+            return Err(Error::invalid(format!(
+                "a write granularity of {granularity} sectors with logical blocks of {block}"
+            ))
+            .hint("granularity is a power of two and at least lba-size"));
+        }
+        let last = ZoneNo(g.nr_zones() - 1);
+        for (what, sectors) in [
+            ("zone size", g.zone_sectors()),
+            ("zone capacity", g.zone_capacity_sectors()),
+            ("size of the last zone", g.zone_len_sectors(last)),
+            ("capacity of the last zone", g.capacity_of(last)),
+        ] {
+            if !sectors.is_multiple_of(granularity) {
+                let bytes = Sector(u64::from(sectors)).to_bytes();
+                let unit = Sector(u64::from(granularity)).to_bytes();
+                return Err(Error::invalid(format!(
+                    "the {what} of {bytes} is not a multiple of {unit}"
+                ))
+                .hint("sizes are multiples of lba-size and of granularity"));
+            }
+        }
+        for (what, sectors) in
+            [("max-transfer", l.max_transfer_sectors), ("append-max", l.zone_append_max_sectors)]
+        {
+            if sectors != 0 && sectors < granularity {
+                let bytes = Sector(u64::from(sectors)).to_bytes();
+                return Err(Error::invalid(format!("{what} of {bytes} is less than one block"))
+                    .hint(format!("{what} is at least the write granularity")));
+            }
+        }
+        let (open, active) = (l.max_open_zones, l.max_active_zones);
+        if active != 0 && open > active {
+            return Err(Error::invalid(format!(
+                "max-open {open} is more than max-active {active}"
+            ))
+            .hint("an open zone is active: max-open is at most max-active"));
+        }
+        Ok(())
+    }
+}
+
+/// Zones without `zones=`.
+const ZONES: u64 = 64;
+/// Sectors of the longest zone.
+const MAX_ZONE: u64 = u32::MAX as u64;
+
+impl EmuKind {
+    /// Every kind.
+    pub const ALL: [EmuKind; 2] = [EmuKind::Null, EmuKind::Mem];
+
+    /// Sectors of a zone without `zone-size=`: a real size where it costs nothing.
+    const fn zone_sectors(self) -> u32 {
+        match self {
+            EmuKind::Null => (256 << 20) >> SECTOR_SHIFT,
+            EmuKind::Mem => (16 << 20) >> SECTOR_SHIFT,
+        }
+    }
+}
+
+impl EmuConfig {
+    /// The disk that a specification describes, taking the keys that an emulated disk has: `zones` or `size`,
+    /// `zone-size`, `zone-capacity`, `conv`, `last-zone-size`, `last-zone-capacity`, `lba-size`, `granularity`,
+    /// `max-transfer`, `max-bios`, `append` (`native` or `emulated`), `append-max`, `max-open`, `max-active`,
+    /// `max-write-zeroes`, `discard`, `write-cache`, `rotational`, `read-only`, `ordered` (writes of a zone that one
+    /// queue has are carried out in their order, whatever `reorder` does), `latency`, `reorder`, `paranoid`.
+    ///
+    /// ```
+    /// use zoneplug_devices::emu::EmuConfig;
+    /// let c: EmuConfig = "null,size=1000M,zone-size=64M,zone-capacity=48M,conv=2".parse().unwrap();
+    /// assert_eq!(c.geometry.nr_zones(), 16);
+    /// assert_eq!(c.to_string(), "null,zones=16,zone-size=64M,zone-capacity=48M,last-zone-size=40M,\
+    ///     last-zone-capacity=40M,conv=2");
+    /// ```
+    pub fn from_spec(spec: &mut Spec) -> Result<EmuConfig, Error> {
+        let Some(kind) = EmuKind::ALL.into_iter().find(|k| k.name() == spec.kind()) else {
+            return Err(spec.unknown_kind(&EmuKind::ALL.map(EmuKind::name)));
+        };
+        let geometry = take_geometry(spec, kind)?;
+        let block = spec.take_sectors("lba-size", 1 << 20)?.unwrap_or(8) as u32;
+        let max = u64::from(u32::MAX);
+        let limits = Limits {
+            logical_block_sectors: block,
+            write_granularity_sectors: spec
+                .take_sectors("granularity", 1 << 20)?
+                .map_or(block, |n| n as u32),
+            max_transfer_sectors: spec.take_sectors("max-transfer", max)?.unwrap_or(0) as u32,
+            max_bios: spec.take_u32("max-bios")?.unwrap_or(0),
+            zone_append_max_sectors: 0,
+            max_open_zones: spec.take_u32("max-open")?.unwrap_or(0),
+            max_active_zones: spec.take_u32("max-active")?.unwrap_or(0),
+            max_write_zeroes_sectors: match spec.take_sectors("max-write-zeroes", max)? {
+                Some(n) => n as u32,
+                None => u32::MAX,
+            },
+            discard: spec.take_flag("discard")?.unwrap_or(true),
+            write_cache: spec.take_flag("write-cache")?.unwrap_or(false),
+            rotational: spec.take_flag("rotational")?.unwrap_or(false),
+            read_only: spec.take_flag("read-only")?.unwrap_or(false),
+            keeps_write_order: spec.take_flag("ordered")?.unwrap_or(false),
+        };
+        let mut config = EmuConfig {
+            latency: spec.take_time("latency")?.unwrap_or_default(),
+            reorder: spec.take_number("reorder", 0..=u64::MAX)?,
+            paranoid: spec.take_flag("paranoid")?.unwrap_or(false),
+            limits,
+            ..EmuConfig::new(kind, geometry)
+        };
+        let append = spec.take_choice("append", &["emulated", "native"])?;
+        let append_max = spec.take_sectors("append-max", max)?.map(|n| n as u32);
+        config.limits.zone_append_max_sectors = match (append, append_max) {
+            (Some(0), Some(_)) => {
+                return Err(Error::invalid("append=emulated and append-max exclude each other")
+                    .hint("append-max is the limit of a native append: say append=native"));
+            }
+            (_, Some(0)) => {
+                return Err(Error::invalid("append-max=0 is not possible")
+                    .hint("say append=emulated for a disk without append"));
+            }
+            (_, Some(n)) => n,
+            (Some(1), None) => {
+                config.check()?;
+                config.limits.visible_append_sectors(config.geometry.zone_sectors())
+            }
+            (_, None) => 0,
+        };
+        config.check()?;
+        Ok(config)
+    }
+}
+
+fn take_geometry(spec: &mut Spec, kind: EmuKind) -> Result<Geometry, Error> {
+    let bytes = |sectors: u32| Sector(u64::from(sectors)).to_bytes();
+    let zone = match spec.take_sectors("zone-size", MAX_ZONE)? {
+        Some(0) => {
+            return Err(Error::invalid("zone-size=0 is not possible").hint("a zone has data"));
+        }
+        Some(n) => n as u32,
+        None => kind.zone_sectors(),
+    };
+    let capacity = spec.take_sectors("zone-capacity", MAX_ZONE)?.map_or(zone, |n| n as u32);
+    let zones = spec.take_number("zones", 1..=MAX_ZONES)?;
+    let size = spec.take_sectors("size", u64::MAX)?;
+    let mut last = spec.take_sectors("last-zone-size", MAX_ZONE)?.map(|n| n as u32);
+    let last_capacity = spec.take_sectors("last-zone-capacity", MAX_ZONE)?.map(|n| n as u32);
+    let conv = spec.take_number("conv", 0..=MAX_ZONES - 1)?.unwrap_or(0) as u32;
+
+    let nr_zones = match (zones, size) {
+        (Some(_), Some(_)) => {
+            return Err(Error::invalid("zones and size exclude each other")
+                .hint("give the number of zones, or the size of the whole disk"));
+        }
+        (zones, None) => zones.unwrap_or(ZONES),
+        (None, Some(size)) => {
+            if last.is_some() {
+                return Err(Error::invalid("size and last-zone-size exclude each other")
+                    .hint("what remains of size becomes the last zone"));
+            }
+            if (1..u64::from(zone)).contains(&size) {
+                let (size, zone) = (Sector(size).to_bytes(), bytes(zone));
+                return Err(Error::invalid(format!(
+                    "a disk of {size} has no room for a zone of {zone}"
+                ))
+                .hint(format!("a larger size, or a zone size of at most {size}")));
+            }
+            let remainder = (size % u64::from(zone)) as u32;
+            last = (remainder > 0).then_some(remainder);
+            size.div_ceil(u64::from(zone))
+        }
+    };
+    let invalid = |e: zoneplug_core::zone::GeometryError| {
+        Error::invalid(format!("the zones are not possible: {e}")).hint(
+            "see zones, size, zone-size, zone-capacity, last-zone-size, last-zone-capacity, conv",
+        )
+    };
+    if capacity == 0 || capacity > zone {
+        return Err(Error::invalid(format!("zone-capacity={} is not possible", bytes(capacity)))
+            .hint(format!("zone-capacity is from one block to the zone size, {}", bytes(zone))));
+    }
+    let mut g = Geometry::new(nr_zones, zone, capacity).map_err(invalid)?;
+    if last.is_some() || last_capacity.is_some() {
+        let len = last.unwrap_or(zone);
+        let capacity = last_capacity.unwrap_or(capacity.min(len));
+        g = g.with_last_zone(len, capacity).map_err(invalid)?;
+    }
+    if u64::from(conv) >= nr_zones {
+        return Err(Error::invalid(format!("conv={conv} of {nr_zones} zones is not possible"))
+            .hint("at least one zone is sequential: conv is less than the number of zones"));
+    }
+    g.with_conventional((0..conv).map(ZoneNo)).map_err(invalid)
+}
+
+impl FromStr for EmuConfig {
+    type Err = Error;
+
+    /// A specification of which an emulated disk takes every key.
+    fn from_str(text: &str) -> Result<EmuConfig, Error> {
+        let mut spec = Spec::parse(text)?;
+        let config = EmuConfig::from_spec(&mut spec)?;
+        spec.finish()?;
+        Ok(config)
+    }
+}
+
+impl fmt::Display for EmuConfig {
+    /// The specification, without what is the default. Conventional zones are shown as if they were the first
+    /// of the disk, where every specification has them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (g, l) = (&self.geometry, &self.limits);
+        let d = EmuConfig::new(self.kind, g.clone()).limits;
+        let size = |sectors: u32| Sector(u64::from(sectors)).to_bytes();
+        let (zone, capacity) = (g.zone_sectors(), g.zone_capacity_sectors());
+        let last = ZoneNo(g.nr_zones() - 1);
+        write!(f, "{},zones={},zone-size={}", self.kind.name(), g.nr_zones(), size(zone))?;
+        let last_len = g.zone_len_sectors(last);
+        for (key, sectors, default) in [
+            ("zone-capacity", capacity, zone),
+            ("last-zone-size", last_len, zone),
+            ("last-zone-capacity", g.capacity_of(last), capacity),
+            ("lba-size", l.logical_block_sectors, d.logical_block_sectors),
+            ("granularity", l.write_granularity_sectors, l.logical_block_sectors),
+            ("max-transfer", l.max_transfer_sectors, 0),
+            ("append-max", l.zone_append_max_sectors, 0),
+            ("max-write-zeroes", l.max_write_zeroes_sectors, d.max_write_zeroes_sectors),
+        ] {
+            if sectors != default {
+                write!(f, ",{key}={}", size(sectors))?;
+            }
+        }
+        for (key, n, default) in [
+            ("conv", g.nr_conventional(), 0),
+            ("max-bios", l.max_bios, 0),
+            ("max-open", l.max_open_zones, 0),
+            ("max-active", l.max_active_zones, 0),
+            ("discard", u32::from(l.discard), 1),
+            ("write-cache", u32::from(l.write_cache), 0),
+            ("rotational", u32::from(l.rotational), 0),
+            ("read-only", u32::from(l.read_only), 0),
+            ("ordered", u32::from(l.keeps_write_order), 0),
+            ("paranoid", u32::from(self.paranoid), 0),
+        ] {
+            if n != default {
+                write!(f, ",{key}={n}")?;
+            }
+        }
+        if self.latency != Nanos(0) {
+            write!(f, ",latency={}", Time(self.latency))?;
+        }
+        match self.reorder {
+            Some(seed) => write!(f, ",reorder={seed}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_kind_alone_is_a_useful_disk() {
+        for (text, zone) in [("null", 256u64 << 20), ("mem", 16 << 20)] {
+            let c: EmuConfig = text.parse().unwrap();
+            assert_eq!(c.geometry.capacity_bytes().0, 64 * zone);
+            assert_eq!(c.limits, Limits::default());
+            assert_eq!(c.latency, Nanos(0));
+        }
+    }
+
+    #[test]
+    fn every_key_is_taken() {
+        let c: EmuConfig = "mem,zones=64,zone-size=64M,zone-capacity=48M,conv=4,max-open=8,latency=1ms,\
+            reorder=7,max-transfer=128K,append=native,append-max=64K,last-zone-size=32M,\
+            last-zone-capacity=16M,lba-size=512,granularity=4096,max-active=12,rotational=1,read-only=1,\
+            max-bios=16,max-write-zeroes=1M,discard=0,write-cache=1,paranoid=1,ordered=1"
+            .parse()
+            .unwrap();
+        let l = &c.limits;
+        assert_eq!((l.logical_block_sectors, l.write_granularity_sectors), (1, 8));
+        assert_eq!((l.max_transfer_sectors, l.zone_append_max_sectors, l.max_bios), (256, 128, 16));
+        assert_eq!(
+            (l.max_open_zones, l.max_active_zones, l.max_write_zeroes_sectors),
+            (8, 12, 2048)
+        );
+        assert!(l.rotational && l.read_only && l.write_cache && !l.discard && c.paranoid);
+        assert!(l.keeps_write_order);
+        assert_eq!((c.latency, c.reorder), (Nanos(1_000_000), Some(7)));
+        let g = &c.geometry;
+        assert_eq!((g.nr_zones(), g.nr_conventional()), (64, 4));
+        assert_eq!((g.zone_len_sectors(ZoneNo(63)), g.capacity_of(ZoneNo(63))), (65536, 32768));
+        assert_eq!(c.to_string().parse::<EmuConfig>().unwrap(), c);
+    }
+
+    #[test]
+    fn a_native_append_is_as_long_as_a_transfer_unless_said_otherwise() {
+        let max = |t: &str| t.parse::<EmuConfig>().unwrap().limits.zone_append_max_sectors;
+        assert_eq!(max("mem"), 0);
+        assert_eq!(max("mem,append=emulated"), 0);
+        assert_eq!(max("mem,append=native"), 16 << 11);
+        assert_eq!(max("mem,append=native,max-transfer=128K"), 256);
+        assert_eq!(max("mem,append-max=64K"), 128);
+    }
+
+    #[test]
+    fn an_impossible_disk_says_why_and_what_to_try() {
+        for (text, what) in [
+            ("men", "no kind of device is called 'men'"),
+            ("mem,zones=0", "zones=0"),
+            ("mem,zones=200001", "zones=200001"),
+            ("mem,size=300000M,zone-size=1M", "300000 zones"),
+            ("mem,zone-capacity=17M", "zone-capacity=17M"),
+            ("mem,zone-capacity=0", "zone-capacity=0"),
+            ("mem,zone-size=0", "zone-size=0"),
+            ("mem,size=0", "0 zones"),
+            ("mem,zone-size=2T", "zone-size=2T"),
+            ("mem,zones=4,size=64M", "zones and size"),
+            ("mem,size=100M,last-zone-size=4M", "size and last-zone-size"),
+            ("mem,last-zone-size=17M", "a last zone of 34816 sectors"),
+            ("mem,last-zone-size=1M,last-zone-capacity=2M", "a zone capacity of 4096 sectors"),
+            ("mem,zones=4,conv=4", "conv=4 of 4 zones"),
+            ("mem,max-open=9,max-active=8", "max-open 9 is more than max-active 8"),
+            ("mem,lba-size=3K", "a logical block of 6 sectors"),
+            ("mem,granularity=512", "a write granularity of 1 sectors"),
+            ("mem,append=native,granularity=0", "a write granularity of 0 sectors"),
+            ("mem,zone-size=1030K", "the zone size of 1030K is not a multiple of 4K"),
+            ("mem,size=16386K", "the size of the last zone of 2K is not a multiple"),
+            ("mem,max-transfer=2K", "max-transfer of 2K is less than one block"),
+            ("mem,append=emulated,append-max=4K", "exclude each other"),
+            ("mem,append-max=0", "append-max=0"),
+            ("mem,append=maybe", "append=maybe"),
+            ("mem,latency=5", "latency=5"),
+            ("mem,rotational=yes", "rotational=yes"),
+            ("mem,zons=4", "mem has no option zons"),
+        ] {
+            let e = text.parse::<EmuConfig>().expect_err(text);
+            assert!(e.to_string().contains(what), "{text}: {e}");
+            assert!(e.what_to_try().is_some(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_disk_is_read_as_it_is_shown(
+            (mem, zones, zone, capacity, last, last_capacity) in (any::<bool>(), 2u64..300, 1u32..5000, 1u32..5000, 1u32..5000, 1u32..5000),
+            (conv, lba, more, transfer, append, open, active) in (0u32..300, 0u32..4, 0u32..3, 0u32..999, 0u32..999, 0u32..20, 0u32..20),
+            (latency, reorder, flags, zeroes, bios) in (any::<u64>(), any::<Option<u64>>(), 0u8..64, any::<Option<u16>>(), 0u32..300),
+        ) {
+            let (block, unit) = (1u32 << lba, 1u32 << (lba + more));
+            let g = Geometry::new(zones, zone * unit, capacity.min(zone) * unit).unwrap();
+            let g = g.with_last_zone(last.min(zone) * unit, last_capacity.min(last).min(zone) * unit).unwrap();
+            let g = g.with_conventional((0..conv.min(zones as u32 - 1)).map(ZoneNo)).unwrap();
+            let kind = EmuKind::ALL[usize::from(mem)];
+            let limits = Limits {
+                logical_block_sectors: block,
+                write_granularity_sectors: unit,
+                max_transfer_sectors: transfer * unit,
+                max_bios: bios,
+                zone_append_max_sectors: append * unit,
+                max_open_zones: if active == 0 { open } else { open.min(active) },
+                max_active_zones: active,
+                max_write_zeroes_sectors: zeroes.map_or(u32::MAX, u32::from),
+                discard: flags & 1 != 0,
+                write_cache: flags & 2 != 0,
+                rotational: flags & 4 != 0,
+                read_only: flags & 8 != 0,
+                keeps_write_order: flags & 32 != 0,
+            };
+            let config = EmuConfig {
+                limits, latency: Nanos(latency), reorder, paranoid: flags & 16 != 0,
+                ..EmuConfig::new(kind, g)
+            };
+            config.check().unwrap();
+            let text = config.to_string();
+            prop_assert_eq!(text.parse::<EmuConfig>().unwrap(), config, "{}", text);
+        }
+
+        #[test]
+        fn any_options_are_read_without_a_panic(text in "(,(zones|size|zone-size|zone-capacity|conv|max-open|append-max|last-zone-size|lba-size|latency)=[0-9]{1,19}[KMGT]?){0,6}") {
+            if let Ok(c) = format!("mem{text}").parse::<EmuConfig>() {
+                prop_assert_eq!(c.to_string().parse::<EmuConfig>().unwrap(), c);
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The data of a `mem` disk: chunks of memory that are allocated when they are first written and kept from then
+//! on, across resets too. Owns the bytes and a lock for each zone; knows nothing of write pointers, so its
+//! caller says how much of a zone is valid, and holds the zone's lock while it finds out.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use zoneplug_core::bio::Bio;
+use zoneplug_core::unit::{SECTOR_SHIFT, ZoneNo};
+use zoneplug_core::zone::Geometry;
+
+/// Bytes of a chunk.
+const CHUNK: u64 = 256 << 10;
+
+/// The bytes of every zone.
+#[derive(Debug)]
+pub(super) struct Mem {
+    zones: Box<[RwLock<Chunks>]>,
+}
+
+/// The bytes of one zone, in pieces of [`CHUNK`] bytes; the last one may be longer than what the zone needs.
+#[derive(Debug, Default)]
+pub(super) struct Chunks(Vec<Option<Box<[u8]>>>);
+
+impl Mem {
+    pub(super) fn new(g: &Geometry) -> Mem {
+        Mem { zones: (0..g.nr_zones()).map(|_| RwLock::default()).collect() }
+    }
+
+    pub(super) fn read(&self, zone: ZoneNo) -> RwLockReadGuard<'_, Chunks> {
+        self.zones[zone.0 as usize].read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn write(&self, zone: ZoneNo) -> RwLockWriteGuard<'_, Chunks> {
+        self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Cuts the bytes `[at, at + len)` of a zone where chunks end: chunk, first byte in it, length, bytes before.
+fn pieces(at: u64, len: u64) -> impl Iterator<Item = (usize, usize, usize, u32)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let (chunk, from) = ((at + done) / CHUNK, (at + done) % CHUNK);
+        let n = (CHUNK - from).min(len - done);
+        let piece = (chunk as usize, from as usize, n as usize, done as u32);
+        done += n;
+        (n > 0).then_some(piece)
+    })
+}
+
+fn bytes(sectors: u32) -> u64 {
+    u64::from(sectors) << SECTOR_SHIFT
+}
+
+impl Chunks {
+    /// Writes the first `len_sectors` that `bios` carry at offset `at`. The BIOs' own sectors are not looked at:
+    /// they are addresses of whatever level they were submitted to.
+    pub(super) fn write(&mut self, at_sectors: u32, len_sectors: u32, bios: &[Box<Bio>]) {
+        let (mut at, mut left) = (bytes(at_sectors), bytes(len_sectors));
+        for bio in bios {
+            let len = bytes(bio.len_sectors).min(left);
+            for (i, from, n, skip) in pieces(at, len) {
+                bio.data().copy_to(skip, &mut self.chunk(i)[from..from + n]);
+            }
+            at += len;
+            left -= len;
+        }
+    }
+
+    /// Fills the buffers of `bios` from offset `at`. What is at or past offset `valid` is zeroes.
+    pub(super) fn read(&self, at_sectors: u32, valid_sectors: u32, bios: &[Box<Bio>]) {
+        let (mut at, valid) = (bytes(at_sectors), bytes(valid_sectors));
+        for bio in bios {
+            let len = bytes(bio.len_sectors);
+            let data = valid.saturating_sub(at).min(len);
+            for (i, from, n, skip) in pieces(at, data) {
+                match self.0.get(i).and_then(Option::as_deref) {
+                    Some(chunk) => bio.data().copy_from(skip, &chunk[from..from + n]),
+                    None => bio.data().fill_zero(skip, n as u32),
+                }
+            }
+            bio.data().fill_zero(data as u32, (len - data) as u32);
+            at += len;
+        }
+    }
+
+    /// Makes a range zeroes.
+    pub(super) fn zero(&mut self, at_sectors: u32, len_sectors: u32) {
+        for (i, from, n, _) in pieces(bytes(at_sectors), bytes(len_sectors)) {
+            if let Some(Some(chunk)) = self.0.get_mut(i) {
+                chunk[from..from + n].fill(0);
+            }
+        }
+    }
+
+    fn chunk(&mut self, i: usize) -> &mut [u8] {
+        if i >= self.0.len() {
+            self.0.resize_with(i + 1, || None);
+        }
+        self.0[i].get_or_insert_with(|| vec![0; CHUNK as usize].into_boxed_slice())
+    }
+}

@@ -1,0 +1,379 @@
+//! One command against a disk: every check that a drive makes, then the effect. Owns the order of checks; a
+//! command that fails one changes nothing.
+
+use super::config::{EmuConfig, EmuKind};
+use super::data::Mem;
+use super::hooks::{Counters, Hooks};
+use super::table::Table;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use zoneplug_core::bio::{Command, Commands, Op, Status};
+use zoneplug_core::unit::ZoneNo;
+use zoneplug_core::zone::machine::ZoneStates;
+use zoneplug_core::zone::{Condition, ZoneInfo};
+
+/// What all queues of a disk share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: EmuConfig,
+    pub(super) table: Table,
+    pub(super) mem: Option<Mem>,
+    pub(super) hooks: Hooks,
+    /// Whether the BIOs of commands are checked.
+    walk: bool,
+    /// Sectors of a logical block, less one.
+    block_mask: u32,
+    /// Sectors of the write granularity, less one.
+    write_mask: u32,
+    /// `max_transfer_sectors` and `max_bios` with "no limit" as the largest number.
+    max_transfer: u32,
+    max_bios: usize,
+    /// Offline zones: while there are none, a read of a `null` disk looks at no zone.
+    offline: AtomicU32,
+    /// Queues opened so far.
+    queues: AtomicU32,
+}
+
+impl Shared {
+    /// `config` has been checked.
+    pub(super) fn new(mut config: EmuConfig) -> Shared {
+        let (g, l) = (&config.geometry, &mut config.limits);
+        let sequential = g.nr_zones() - g.nr_conventional();
+        for limit in [&mut l.max_open_zones, &mut l.max_active_zones] {
+            if *limit >= sequential {
+                *limit = 0;
+            }
+        }
+        let unlimited = |n: u32| if n == 0 { u32::MAX } else { n };
+        Shared {
+            table: Table::new(g, l.max_open_zones, l.max_active_zones),
+            mem: (config.kind == EmuKind::Mem).then(|| Mem::new(g)),
+            hooks: Hooks::new(if config.paranoid { g.nr_zones() } else { 0 }),
+            walk: config.kind == EmuKind::Mem || config.paranoid || cfg!(debug_assertions),
+            block_mask: l.logical_block_sectors - 1,
+            write_mask: l.write_granularity_sectors - 1,
+            max_transfer: unlimited(l.max_transfer_sectors),
+            max_bios: unlimited(l.max_bios) as usize,
+            offline: AtomicU32::new(0),
+            queues: AtomicU32::new(0),
+            config,
+        }
+    }
+
+    /// The number of a queue that is being opened.
+    pub(super) fn next_queue(&self) -> u64 {
+        u64::from(self.queues.fetch_add(1, Relaxed))
+    }
+
+    /// Counts the first `n` of `commands` as writes at the device; `tag` remembers which are.
+    #[cold]
+    pub(super) fn arrive(&self, commands: &mut Commands, n: usize, queue: &Counters) {
+        let g = &self.config.geometry;
+        for c in commands.iter_mut().take(n) {
+            c.tag = u32::MAX;
+            let (zone, _) = g.zone_of(c.sector);
+            if matches!(c.op, Op::Write | Op::WriteZeroes)
+                && g.contains(c.sector, 1)
+                && !g.is_conventional(zone)
+            {
+                c.tag = zone.0;
+                self.hooks.write_arrives(zone.0, queue, self.config.limits.keeps_write_order);
+            }
+        }
+    }
+
+    /// They are handed back.
+    #[cold]
+    pub(super) fn leave<'a>(&self, commands: impl Iterator<Item = &'a Box<Command>>) {
+        for c in commands.filter(|c| c.tag != u32::MAX) {
+            self.hooks.write_leaves(c.tag);
+        }
+    }
+
+    /// The write that is carried out if the choice falls on the one at `i` of a queue that keeps the order of writes: the
+    /// first of `waiting` that changes the same sequential zone. What is no such write is its own choice.
+    pub(super) fn first_of_zone(&self, waiting: &Commands, i: usize) -> usize {
+        let g = &self.config.geometry;
+        let zone = |c: &Command| {
+            let writes = matches!(c.op, Op::Write | Op::WriteZeroes) && g.contains(c.sector, 1);
+            let (zone, _) = g.zone_of(c.sector);
+            (writes && !g.is_conventional(zone)).then_some(zone)
+        };
+        match zone(&waiting[i]) {
+            None => i,
+            own => waiting.iter().position(|c| zone(c) == own).unwrap_or(i),
+        }
+    }
+
+    /// Carries a command out and sets its status.
+    #[inline]
+    pub(super) fn execute(&self, c: &mut Command, counters: &Counters) {
+        counters.command(c.op);
+        let status = if self.hooks.armed() {
+            self.execute_with_faults(c, counters)
+        } else {
+            self.run(c, c.len_sectors, counters)
+        };
+        c.status = status;
+        if !status.is_ok() {
+            counters.failure(status);
+        }
+    }
+
+    #[cold]
+    fn execute_with_faults(&self, c: &mut Command, counters: &Counters) -> Status {
+        let Some(fault) = self.hooks.take_fault(c) else {
+            return self.run(c, c.len_sectors, counters);
+        };
+        if let (Some(torn), Op::Write | Op::WriteZeroes | Op::ZoneAppend) =
+            (fault.torn_sectors, c.op)
+            && torn > 0
+        {
+            let sector = c.sector;
+            // Refused or not, the command ends with the fault's status.
+            let _ = self.run(c, torn.min(c.len_sectors), counters);
+            c.sector = sector;
+        }
+        fault.status
+    }
+
+    /// The command, of which only the first `take` sectors are written.
+    #[inline]
+    fn run(&self, c: &mut Command, take: u32, counters: &Counters) -> Status {
+        let done = match c.op {
+            Op::Write => self.write(c, take, counters),
+            Op::Read => self.read(c),
+            Op::ZoneAppend | Op::WriteZeroes => self.write(c, take, counters),
+            Op::Flush => Ok(()),
+            Op::Discard => self.discard(c),
+            Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => self.manage(c),
+            Op::ZoneResetAll => self.reset_all(),
+            Op::ReportZones => self.report(c),
+        };
+        match done {
+            Ok(()) => Status::Ok,
+            Err(status) => status,
+        }
+    }
+
+    /// Checks the range of a command against the disk; `max` is the longest that it may be. Returns the zone that
+    /// holds all of it, and the offset there.
+    #[inline]
+    fn range(&self, c: &Command, max: u32) -> Result<(ZoneNo, u32), Status> {
+        self.config.geometry.range(c.sector, c.len_sectors, self.block_mask, max)
+    }
+
+    /// Checks that the buffers of a command are as long as it is, and that what was merged is contiguous.
+    #[inline]
+    fn buffers(&self, c: &Command) -> Result<(), Status> {
+        if c.bios.len() > self.max_bios {
+            return Err(Status::InvalidField);
+        }
+        // A disk without data takes BIOs without memory.
+        let whole = !self.walk || c.has_whole_bios(self.mem.is_none());
+        if whole { Ok(()) } else { Err(Status::InvalidField) }
+    }
+
+    /// Write, write-zeroes and append.
+    #[inline]
+    fn write(&self, c: &mut Command, take: u32, counters: &Counters) -> Result<(), Status> {
+        let l = &self.config.limits;
+        if l.read_only {
+            return Err(Status::ReadOnlyDisk);
+        }
+        let max = match c.op {
+            Op::WriteZeroes if l.max_write_zeroes_sectors == 0 => return Err(Status::NotSupported),
+            Op::WriteZeroes => l.max_write_zeroes_sectors,
+            Op::ZoneAppend => return self.append(c, take, counters),
+            _ => self.max_transfer,
+        };
+        let (zone, offset) = self.range(c, max)?;
+        self.buffers(c)?;
+        self.put(c, zone, Some(offset), take, counters).map(|_| ())
+    }
+
+    fn append(&self, c: &mut Command, take: u32, counters: &Counters) -> Result<(), Status> {
+        let g = &self.config.geometry;
+        let max = self.config.limits.zone_append_max_sectors;
+        if max == 0 {
+            return Err(Status::NotSupported);
+        }
+        let (zone, offset) = self.range(c, max.min(self.max_transfer))?;
+        if offset != 0 || g.is_conventional(zone) || c.bios.len() > 1 {
+            return Err(Status::InvalidField);
+        }
+        self.buffers(c)?;
+        let at = self.put(c, zone, None, take, counters)?;
+        c.sector = g.zone_start(zone).plus(u64::from(at));
+        Ok(())
+    }
+
+    /// Writes `take` sectors at `at`, or at the write pointer; the range is inside the zone.
+    #[inline]
+    fn put(
+        &self,
+        c: &Command,
+        zone: ZoneNo,
+        at: Option<u32>,
+        take: u32,
+        counters: &Counters,
+    ) -> Result<u32, Status> {
+        let g = &self.config.geometry;
+        let conventional = g.is_conventional(zone);
+        if !conventional && (at.unwrap_or(0) | c.len_sectors) & self.write_mask != 0 {
+            return Err(Status::InvalidField);
+        }
+        // Held across both: who sees the write pointer past this write sees its data (O7).
+        let mut data = self.mem.as_ref().map(|m| m.write(zone));
+        let start = match at {
+            Some(offset) if conventional => offset,
+            // A torn write must have been one that the disk takes whole.
+            _ if take < c.len_sectors => {
+                let cap = g.capacity_of(zone);
+                let wp = self.table.get(zone).wp;
+                if c.len_sectors > cap - wp {
+                    return Err(Status::Boundary);
+                }
+                self.table.write(zone, at, take, cap)?
+            }
+            _ => self.table.write(zone, at, take, g.capacity_of(zone))?,
+        };
+        counters.written(take);
+        if let Some(data) = &mut data {
+            if c.op == Op::WriteZeroes {
+                data.zero(start, take);
+            } else {
+                data.write(start, take, &c.bios);
+            }
+        }
+        Ok(start)
+    }
+
+    #[inline]
+    fn read(&self, c: &Command) -> Result<(), Status> {
+        let (zone, offset) = self.range(c, self.max_transfer)?;
+        self.buffers(c)?;
+        let Some(mem) = &self.mem else {
+            if self.offline.load(Relaxed) > 0 && self.table.get(zone).cond == Condition::Offline {
+                return Err(Status::ZoneOffline);
+            }
+            return Ok(());
+        };
+        let data = mem.read(zone);
+        let state = self.table.get(zone);
+        let valid = match state.cond {
+            Condition::Offline => return Err(Status::ZoneOffline),
+            Condition::NotWp => self.config.geometry.zone_len_sectors(zone),
+            _ => state.wp,
+        };
+        data.read(offset, valid, &c.bios);
+        Ok(())
+    }
+
+    fn discard(&self, c: &Command) -> Result<(), Status> {
+        let l = &self.config.limits;
+        if l.read_only {
+            return Err(Status::ReadOnlyDisk);
+        }
+        if !l.discard {
+            return Err(Status::NotSupported);
+        }
+        let (zone, offset) = self.range(c, u32::MAX)?;
+        if !self.config.geometry.is_conventional(zone) {
+            return Err(Status::InvalidField);
+        }
+        if let Some(mem) = &self.mem {
+            mem.write(zone).zero(offset, c.len_sectors);
+        }
+        Ok(())
+    }
+
+    /// Open, close, finish and reset, of one zone.
+    fn manage(&self, c: &Command) -> Result<(), Status> {
+        let g = &self.config.geometry;
+        if self.config.limits.read_only {
+            return Err(Status::ReadOnlyDisk);
+        }
+        if !g.contains(c.sector, c.len_sectors) {
+            return Err(Status::InvalidField);
+        }
+        let (zone, offset) = g.zone_of(c.sector);
+        if offset != 0 || c.len_sectors != g.zone_len_sectors(zone) {
+            return Err(Status::InvalidField);
+        }
+        let (zones, mut budget) = (&mut &self.table, self.table.budget());
+        match c.op {
+            Op::ZoneOpen => budget.open(zones, zone),
+            Op::ZoneClose => budget.close(zones, zone),
+            Op::ZoneFinish => budget.finish(zones, zone),
+            _ => budget.reset(zones, zone),
+        }
+    }
+
+    fn reset_all(&self) -> Result<(), Status> {
+        if self.config.limits.read_only {
+            return Err(Status::ReadOnlyDisk);
+        }
+        self.table.reset_all();
+        Ok(())
+    }
+
+    fn report(&self, c: &mut Command) -> Result<(), Status> {
+        let g = &self.config.geometry;
+        if !g.contains(c.sector, 1) {
+            return Err(Status::InvalidField);
+        }
+        let first = g.zone_of(c.sector).0.0;
+        let end = first.saturating_add(c.report_max).min(g.nr_zones());
+        c.report.extend((first..end).map(|z| self.zone_info(ZoneNo(z))));
+        Ok(())
+    }
+
+    pub(super) fn zone_info(&self, zone: ZoneNo) -> ZoneInfo {
+        let g = &self.config.geometry;
+        assert!(zone.0 < g.nr_zones(), "{zone} is not on the disk");
+        ZoneInfo::of(g, zone, self.table.get(zone))
+    }
+
+    pub(super) fn set_condition(&self, zone: ZoneNo, cond: Condition) -> bool {
+        assert!(zone.0 < self.config.geometry.nr_zones(), "{zone} is not on the disk");
+        let mut budget = self.table.budget();
+        let old = self.table.get(zone).cond;
+        // Before the zone is offline and after it is not: a read that finds a zone offline looked.
+        if cond == Condition::Offline {
+            self.offline.fetch_add(1, Relaxed);
+        }
+        let done = budget.set_condition(&mut &self.table, zone, cond);
+        let no_longer = if done { old } else { cond };
+        if no_longer == Condition::Offline {
+            self.offline.fetch_sub(1, Relaxed);
+        }
+        done
+    }
+
+    pub(super) fn set_write_pointer(&self, zone: ZoneNo, sectors: u32) {
+        let g = &self.config.geometry;
+        assert!(zone.0 < g.nr_zones(), "{zone} is not on the disk");
+        assert!(!g.is_conventional(zone), "{zone} is conventional");
+        let capacity = g.capacity_of(zone);
+        let sectors = sectors.min(capacity);
+        let mut data = self.mem.as_ref().map(|m| m.write(zone));
+        let mut budget = self.table.budget();
+        let old = self.table.get(zone);
+        let cond = match old.cond {
+            Condition::ReadOnly | Condition::Offline => old.cond,
+            _ if sectors == 0 => Condition::Empty,
+            _ if sectors == capacity => Condition::Full,
+            Condition::Empty | Condition::Full => Condition::Closed,
+            open_or_closed => open_or_closed,
+        };
+        if let Some(data) = &mut data
+            && sectors > old.wp
+        {
+            data.zero(old.wp, sectors - old.wp);
+        }
+        if cond != old.cond {
+            budget.set_condition(&mut &self.table, zone, cond);
+        }
+        (&mut &self.table).update(zone, |s| s.wp = sectors);
+    }
+}

@@ -1,0 +1,232 @@
+//! Counters, and the faults that tests inject. Owns no zone: what a fault does to one is for `exec.rs`.
+//!
+//! While nothing is injected, all of this costs a command one load and two increments of its queue's own
+//! memory.
+
+use super::table::lock;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use zoneplug_core::bio::{Command, Op, Status};
+
+/// One command that is to fail: the first one of `op` after `skip` others of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// How many matching commands go unharmed first.
+    pub skip: u64,
+    /// Which commands match; `None`: all.
+    pub op: Option<Op>,
+    /// What the command's status becomes.
+    pub status: Status,
+    /// For a write, write-zeroes or append: how many sectors reach the medium, and move the write pointer, before
+    /// it fails (E8), if the command is one that the disk would have taken. `None`: the command does nothing.
+    pub torn_sectors: Option<u32>,
+}
+
+impl Fault {
+    /// The next command of `op` fails with `status` and does nothing.
+    pub fn next(op: Op, status: Status) -> Fault {
+        Fault { skip: 0, op: Some(op), status, torn_sectors: None }
+    }
+}
+
+/// What a disk has carried out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    ops: [u64; Op::ALL.len()],
+    failed: BTreeMap<Status, u64>,
+    /// Sectors written to the medium.
+    pub written_sectors: u64,
+    /// Writes that were submitted while another write to the same sequential zone was at the device, of another queue if the
+    /// disk keeps the order of one: where I1 was broken. Counted with [`EmuConfig::paranoid`](super::EmuConfig::paranoid) only.
+    pub overlaps: u64,
+}
+
+impl Stats {
+    /// Commands of one operation, whatever became of them.
+    pub fn commands(&self, op: Op) -> u64 {
+        self.ops[op as usize]
+    }
+
+    /// Commands of all operations.
+    pub fn total(&self) -> u64 {
+        self.ops.iter().sum()
+    }
+
+    /// Commands that ended with `status`; 0 for success, which is not counted.
+    pub fn failed(&self, status: Status) -> u64 {
+        self.failed.get(&status).copied().unwrap_or(0)
+    }
+
+    /// Commands that failed, by status.
+    pub fn failures(&self) -> impl Iterator<Item = (Status, u64)> {
+        self.failed.iter().map(|(&s, &n)| (s, n))
+    }
+}
+
+/// Statuses that are counted: as many as there are numbers below.
+const STATUSES: usize = 64;
+const _: () = assert!((Status::NoDevice as usize) < STATUSES);
+
+/// What one queue has carried out. Written by the thread that has the queue, read by whoever asks.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Counters {
+    ops: [AtomicU64; Op::ALL.len()],
+    written_sectors: AtomicU64,
+    failed: [AtomicU64; STATUSES],
+}
+
+/// Adds without a locked instruction: there is one writer.
+#[inline]
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+}
+
+impl Counters {
+    fn new() -> Counters {
+        Counters {
+            ops: [const { AtomicU64::new(0) }; Op::ALL.len()],
+            written_sectors: AtomicU64::new(0),
+            failed: [const { AtomicU64::new(0) }; STATUSES],
+        }
+    }
+
+    #[inline]
+    pub(super) fn command(&self, op: Op) {
+        add(&self.ops[op as usize], 1);
+    }
+
+    #[inline]
+    pub(super) fn written(&self, sectors: u32) {
+        add(&self.written_sectors, u64::from(sectors));
+    }
+
+    #[cold]
+    pub(super) fn failure(&self, status: Status) {
+        add(&self.failed[status as usize], 1);
+    }
+
+    fn add_to(&self, s: &mut Stats) {
+        for (sum, n) in s.ops.iter_mut().zip(&self.ops) {
+            *sum += n.load(Relaxed);
+        }
+        s.written_sectors += self.written_sectors.load(Relaxed);
+        for status in Status::all() {
+            match self.failed[status as usize].load(Relaxed) {
+                0 => {}
+                n => *s.failed.entry(status).or_default() += n,
+            }
+        }
+    }
+}
+
+/// The hooks of one disk.
+#[derive(Debug)]
+pub(super) struct Hooks {
+    /// Whether a fault or a busy call waits: all that a command without faults looks at.
+    armed: AtomicBool,
+    faults: Mutex<Vec<Fault>>,
+    busy: AtomicU64,
+    /// What queues that are gone have done, and the counters of those that are not.
+    counters: Mutex<(Stats, Vec<Arc<Counters>>)>,
+    /// Paranoid: writes at the device, for each zone, and the queue of the last one. Else empty.
+    writes: Box<[(AtomicU32, AtomicUsize)]>,
+    overlaps: AtomicU64,
+}
+
+impl Hooks {
+    pub(super) fn new(paranoid_zones: u32) -> Hooks {
+        Hooks {
+            armed: AtomicBool::new(false),
+            faults: Mutex::default(),
+            busy: AtomicU64::new(0),
+            counters: Mutex::default(),
+            writes: (0..paranoid_zones).map(|_| <_>::default()).collect(),
+            overlaps: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a fault or a busy call waits.
+    #[inline]
+    pub(super) fn armed(&self) -> bool {
+        self.armed.load(Relaxed)
+    }
+
+    pub(super) fn add_fault(&self, fault: Fault) {
+        lock(&self.faults).push(fault);
+        self.armed.store(true, Relaxed);
+    }
+
+    pub(super) fn set_busy(&self, calls: u64) {
+        let _faults = lock(&self.faults);
+        self.busy.store(calls, Relaxed);
+        self.armed.store(true, Relaxed);
+    }
+
+    /// Whether this submit call takes nothing.
+    #[cold]
+    pub(super) fn take_busy(&self) -> bool {
+        let faults = lock(&self.faults);
+        let left = self.busy.load(Relaxed);
+        self.busy.store(left.saturating_sub(1), Relaxed);
+        self.armed.store(left > 1 || !faults.is_empty(), Relaxed);
+        left > 0
+    }
+
+    /// The fault that hits this command, if any. Every fault that matches it has counted it afterwards.
+    #[cold]
+    pub(super) fn take_fault(&self, c: &Command) -> Option<Fault> {
+        let mut faults = lock(&self.faults);
+        let mut hit = None;
+        for (i, f) in faults.iter_mut().enumerate() {
+            if f.op.is_none_or(|op| op == c.op) {
+                if f.skip > 0 {
+                    f.skip -= 1;
+                } else if hit.is_none() {
+                    hit = Some(i);
+                }
+            }
+        }
+        let hit = hit.map(|i| faults.remove(i));
+        self.armed.store(self.busy.load(Relaxed) > 0 || !faults.is_empty(), Relaxed);
+        hit
+    }
+
+    pub(super) fn new_counters(&self) -> Arc<Counters> {
+        let c = Arc::new(Counters::new());
+        lock(&self.counters).1.push(Arc::clone(&c));
+        c
+    }
+
+    pub(super) fn drop_counters(&self, c: &Arc<Counters>) {
+        let (sum, live) = &mut *lock(&self.counters);
+        c.add_to(sum);
+        live.retain(|l| !Arc::ptr_eq(l, c));
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let (mut sum, live) = {
+            let c = lock(&self.counters);
+            (c.0.clone(), c.1.clone())
+        };
+        live.iter().for_each(|c| c.add_to(&mut sum));
+        sum.overlaps = self.overlaps.load(Relaxed);
+        sum
+    }
+
+    /// A write to a sequential zone arrives at the device, on the queue that counts with `queue`.
+    pub(super) fn write_arrives(&self, zone: u32, queue: &Counters, ordered: bool) {
+        let (writes, last) = &self.writes[zone as usize];
+        let queue = std::ptr::from_ref(queue).addr();
+        let same = last.swap(queue, Relaxed) == queue;
+        if writes.fetch_add(1, Relaxed) > 0 && !(ordered && same) {
+            self.overlaps.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// It is handed back.
+    pub(super) fn write_leaves(&self, zone: u32) {
+        self.writes[zone as usize].0.fetch_sub(1, Relaxed);
+    }
+}

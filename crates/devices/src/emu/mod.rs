@@ -1,0 +1,182 @@
+//! Emulated zoned disks: strict state machines without data (`null`) or with data in memory (`mem`).
+//!
+//! This room owns the zones and data of its disks, and enforces every rule of ZBC and ZNS on what it is sent: a
+//! write that a drive would refuse is refused here, so these disks are the oracle of the layer's tests, and the
+//! `null` disk is what the layer's cost is measured on. It never orders, retries, splits or merges anything;
+//! it never reads a clock (time is an argument) and has no thread: a delayed command finishes in `poll`.
+//!
+//! | file | state |
+//! | --- | --- |
+//! | `config.rs` | what a disk is |
+//! | `table.rs` | the zones, a word each, and the budget of open zones |
+//! | `data.rs` | the data of a `mem` disk |
+//! | `exec.rs` | one command against all of these |
+//! | `queue.rs` | commands on their way through |
+//! | `hooks.rs` | counters, and the faults that tests inject |
+//! | `timing/` | how long commands take on real drives |
+//!
+//! Locks, in the order in which they are taken: the data of one zone of a `mem` disk, the budget. A write to an
+//! open zone that it does not fill takes none on a `null` disk and changes one word; a read looks at none.
+
+mod config;
+mod data;
+mod exec;
+mod hooks;
+mod queue;
+mod table;
+pub mod timing;
+
+pub use config::{EmuConfig, EmuKind};
+pub use hooks::{Fault, Stats};
+
+use exec::Shared;
+use std::sync::Arc;
+use std::task::Waker;
+use timing::{Drive, DriveStats, Profile, TimedQueue};
+use zoneplug_core::device::{Device, Queue};
+use zoneplug_core::unit::ZoneNo;
+use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo};
+use zoneplug_core::{Error, ErrorKind};
+
+/// An emulated zoned disk.
+///
+/// A test keeps the `Arc<EmuDisk>` for its hooks while the layer holds the same disk as `Arc<dyn Device>`.
+///
+/// ```
+/// use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+/// use zoneplug_core::zone::Geometry;
+/// use zoneplug_core::{Command, Commands, Device, Nanos, Op, Sector, Status};
+/// use std::task::Waker;
+/// let geometry = Geometry::new(16, 1000, 800).unwrap();
+/// let disk = EmuDisk::new(EmuConfig::new(EmuKind::Null, geometry)).unwrap();
+/// let mut queue = disk.open_queue(4, Waker::noop().clone()).unwrap();
+/// let mut commands = Commands::from([Command::without_data(Op::ZoneFinish, Sector(1000), 1000)]);
+/// queue.submit(Nanos(0), &mut commands);
+/// queue.poll(Nanos(0), &mut commands);
+/// assert_eq!(commands[0].status, Status::Ok);
+/// ```
+#[derive(Debug)]
+pub struct EmuDisk {
+    shared: Arc<Shared>,
+    /// The drive whose times it keeps, if any.
+    drive: Option<Arc<Drive>>,
+}
+
+impl EmuDisk {
+    /// The disk that `config` describes, every sequential zone empty.
+    pub fn new(config: EmuConfig) -> Result<Arc<EmuDisk>, Error> {
+        config.check()?;
+        Ok(Arc::new(EmuDisk { shared: Arc::new(Shared::new(config)), drive: None }))
+    }
+
+    /// A disk with the zones, limits and times of a drive. As strict as any other; it does not reorder, and a latency
+    /// of its own it has none.
+    pub fn timed(profile: &Profile, kind: EmuKind) -> Result<Arc<EmuDisk>, Error> {
+        let mut config = EmuConfig::new(kind, profile.geometry()?);
+        config.limits = profile.limits();
+        Self::timed_with(profile, config)
+    }
+
+    /// As [`EmuDisk::timed`], with what is not of the profile: `paranoid` and the like. `latency` and `reorder` of
+    /// `config` are not looked at; its zones are those of the profile.
+    pub fn timed_with(profile: &Profile, config: EmuConfig) -> Result<Arc<EmuDisk>, Error> {
+        config.check()?;
+        if config.geometry != profile.geometry()? {
+            return Err(Error::invalid("the zones of a timed disk are those of its profile")
+                .hint("change zones, zone-size or zone-capacity of the profile"));
+        }
+        let drive = Some(Arc::new(Drive::new(profile)));
+        Ok(Arc::new(EmuDisk { shared: Arc::new(Shared::new(config)), drive }))
+    }
+
+    /// What it was made from. Limits of open and active zones that no workload can reach are 0 here (O1).
+    pub fn config(&self) -> &EmuConfig {
+        &self.shared.config
+    }
+
+    /// One zone, as a report describes it.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such zone.
+    pub fn zone_info(&self, zone: ZoneNo) -> ZoneInfo {
+        self.shared.zone_info(zone)
+    }
+
+    /// Puts a sequential zone into a condition from outside, as a drive does that declares it read-only or
+    /// offline. Empty sets its write pointer to 0. Returns whether that was possible: not for a conventional
+    /// zone, and not to `NotWp` or `Active`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such zone.
+    pub fn set_condition(&self, zone: ZoneNo, cond: Condition) -> bool {
+        self.shared.set_condition(zone, cond)
+    }
+
+    /// Moves the write pointer of a sequential zone to `sectors` (at most the capacity) from outside, as another
+    /// program does that shares the disk (E10). What it skips reads as zeroes. 0 is a reset, the capacity makes
+    /// the zone full, and a zone that was empty or full becomes closed; otherwise the condition stays.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such zone, or it is conventional.
+    pub fn set_write_pointer(&self, zone: ZoneNo, sectors: u32) {
+        self.shared.set_write_pointer(zone, sectors);
+    }
+
+    /// What its queues have carried out so far. Exact when they rest.
+    pub fn stats(&self) -> Stats {
+        self.shared.hooks.stats()
+    }
+
+    /// What the drive whose times it keeps has done; `None` of a disk without.
+    pub fn drive_stats(&self) -> Option<DriveStats> {
+        self.drive.as_ref().map(|d| d.stats())
+    }
+
+    /// Makes one command fail. Several faults may wait; each counts on its own.
+    pub fn fail_next(&self, fault: Fault) {
+        self.shared.hooks.add_fault(fault);
+    }
+
+    /// Makes the next `n` submit calls, on whichever queues, take nothing.
+    pub fn force_busy(&self, n: u64) {
+        self.shared.hooks.set_busy(n);
+    }
+
+    /// Zones open now, and zones active now.
+    pub fn open_and_active(&self) -> (u32, u32) {
+        self.shared.table.open_and_active()
+    }
+}
+
+impl Device for EmuDisk {
+    fn geometry(&self) -> &Geometry {
+        &self.shared.config.geometry
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.shared.config.limits
+    }
+
+    fn is_timed(&self) -> bool {
+        self.drive.is_some() || self.shared.config.latency.0 != 0
+    }
+
+    fn never_panics(&self) -> bool {
+        true
+    }
+
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        if depth == 0 {
+            return Err(Error::new(ErrorKind::Invalid, "a queue of depth 0")
+                .hint("a queue takes 1 to 65535 commands at a time"));
+        }
+        let shared = Arc::clone(&self.shared);
+        Ok(match &self.drive {
+            Some(drive) => Box::new(TimedQueue::new(shared, Arc::clone(drive), depth, waker)),
+            None => Box::new(queue::EmuQueue::new(shared, depth, waker)),
+        })
+    }
+}

@@ -1,0 +1,256 @@
+//! What waits in a disk's write cache: for each zone a run of writes in the order of their arrival, the runs in the order
+//! of their zones. Owns these lists; when something is written is for `smr.rs`.
+//!
+//! Zones in ascending order are cylinders in ascending order, so the search for the nearest run starts at the head and
+//! goes outwards both ways, and ends where the seek alone takes longer than the best run found. Entries are in a table and
+//! used again: nothing is allocated once it has grown to what the cache holds.
+
+use super::platter::{Place, Platter};
+
+const NONE: u32 = u32::MAX;
+
+/// One write in the cache.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) zone: u32,
+    pub(super) offset: u32,
+    pub(super) sectors: u32,
+    /// Counts arrivals.
+    pub(super) seq: u64,
+    next: u32,
+}
+
+/// The writes of one zone.
+#[derive(Debug)]
+struct Run {
+    zone: u32,
+    /// First sector of the first write, and its place.
+    offset: u32,
+    place: Place,
+    /// Arrival of the first write.
+    seq: u64,
+    first: u32,
+    last: u32,
+}
+
+/// Where the head is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    pub(super) zone: u32,
+    pub(super) offset: u32,
+    pub(super) cylinder: f64,
+}
+
+/// Every run.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    /// In the order of zones.
+    runs: Vec<Run>,
+    entries: Vec<Entry>,
+    free: u32,
+}
+
+impl Runs {
+    pub(super) fn new() -> Runs {
+        Runs { free: NONE, ..Runs::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Runs, not writes.
+    pub(super) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The run of a zone, or where it would be.
+    fn search(&self, zone: u32) -> Result<usize, usize> {
+        self.runs.binary_search_by(|r| r.zone.cmp(&zone))
+    }
+
+    /// A write arrives.
+    pub(super) fn push(
+        &mut self,
+        platter: &Platter,
+        zone: u32,
+        offset: u32,
+        sectors: u32,
+        seq: u64,
+    ) {
+        let entry = Entry { zone, offset, sectors, seq, next: NONE };
+        let new = match self.free {
+            NONE => {
+                self.entries.push(entry);
+                self.entries.len() as u32 - 1
+            }
+            i => {
+                self.free = self.entries[i as usize].next;
+                self.entries[i as usize] = entry;
+                i
+            }
+        };
+        match self.search(zone) {
+            Ok(i) => {
+                let last = std::mem::replace(&mut self.runs[i].last, new);
+                self.entries[last as usize].next = new;
+            }
+            Err(i) => {
+                let place = platter.place(zone, offset);
+                self.runs.insert(i, Run { zone, offset, place, seq, first: new, last: new });
+            }
+        }
+    }
+
+    /// Takes the first write of run `i`, and its place.
+    pub(super) fn pop(&mut self, platter: &Platter, i: usize) -> (Entry, Place) {
+        let run = &mut self.runs[i];
+        let (first, place) = (run.first, run.place);
+        let entry = self.entries[first as usize];
+        if entry.next == NONE {
+            self.runs.remove(i);
+        } else {
+            let next = self.entries[entry.next as usize];
+            run.first = entry.next;
+            run.offset = next.offset;
+            run.seq = next.seq;
+            run.place = platter.place(next.zone, next.offset);
+        }
+        self.entries[first as usize].next = self.free;
+        self.free = first;
+        (entry, place)
+    }
+
+    /// Whether the write with this arrival is still here.
+    pub(super) fn contains(&self, seq: u64) -> bool {
+        self.runs.iter().any(|r| {
+            let mut i = r.first;
+            while i != NONE {
+                let e = &self.entries[i as usize];
+                if e.seq == seq {
+                    return true;
+                }
+                i = e.next;
+            }
+            false
+        })
+    }
+
+    /// The run that goes on where the head is.
+    pub(super) fn at(&self, head: &Head) -> Option<usize> {
+        self.search(head.zone).ok().filter(|&i| self.runs[i].offset == head.offset)
+    }
+
+    /// The run whose first write arrived first.
+    pub(super) fn oldest(&self) -> Option<usize> {
+        (0..self.runs.len()).min_by_key(|&i| self.runs[i].seq)
+    }
+
+    /// Whether another run's first write arrived before that of run `i`.
+    pub(super) fn has_older_than(&self, i: usize) -> bool {
+        let seq = self.runs[i].seq;
+        self.runs.iter().any(|r| r.seq < seq)
+    }
+
+    /// The run that the head reaches first, from `phase_ns` of a turn on; not that of zone `except`.
+    pub(super) fn nearest(
+        &self,
+        platter: &Platter,
+        head: &Head,
+        phase_ns: u32,
+        except: Option<u32>,
+    ) -> Option<usize> {
+        let mut best: Option<(u32, usize)> = None;
+        // Returns whether runs further away can be reached sooner.
+        let mut look = |i: usize| {
+            let run = &self.runs[i];
+            let here = run.zone == head.zone && run.offset == head.offset;
+            let seek = if here { 0 } else { platter.seek_ns(head.cylinder, run.place.cylinder) };
+            if best.is_some_and(|(ns, _)| seek >= ns) {
+                return false;
+            }
+            let ns = seek + platter.wait_ns(run.place.angle_ns, phase_ns + seek);
+            if Some(run.zone) != except && best.is_none_or(|(b, _)| ns < b) {
+                best = Some((ns, i));
+            }
+            true
+        };
+        let middle = self.search(head.zone).unwrap_or_else(|i| i);
+        let mut up = middle..self.runs.len();
+        let mut down = (0..middle).rev();
+        let (mut more_up, mut more_down) = (true, true);
+        while more_up || more_down {
+            more_up = more_up && up.next().is_some_and(&mut look);
+            more_down = more_down && down.next().is_some_and(&mut look);
+        }
+        best.map(|(_, i)| i)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::profile::{Model, Profile};
+    use super::*;
+    use proptest::prelude::*;
+    use zoneplug_core::Random;
+
+    fn platter() -> Platter {
+        let profile = Profile::builtin("smr30").unwrap();
+        let Model::Smr(p) = &profile.model else { panic!("a disk") };
+        Platter::new(&profile, p)
+    }
+
+    proptest! {
+        /// The search that ends early finds what a look at every run finds.
+        #[test]
+        fn the_nearest_run_is_the_nearest_of_all(seed: u64, n in 1usize..200, near: bool) {
+            let (p, mut rng) = (platter(), Random::new(seed));
+            let mut runs = Runs::new();
+            let zones = if near { 300 } else { 111_759 };
+            for seq in 0..n as u64 {
+                runs.push(&p, rng.below(zones), rng.below(524_288), 8, seq);
+            }
+            let (zone, offset) = (rng.below(zones), rng.below(524_288));
+            let head = Head { zone, offset, cylinder: p.place(zone, offset).cylinder };
+            let phase = rng.below(p.turn_ns());
+            let except = rng.one_in(2).then(|| runs.runs[runs.len() / 2].zone);
+            let cost = |r: &Run| {
+                let here = r.zone == head.zone && r.offset == head.offset;
+                let seek = if here { 0 } else { p.seek_ns(head.cylinder, r.place.cylinder) };
+                seek + p.wait_ns(r.place.angle_ns, phase + seek)
+            };
+            let naive = runs.runs.iter().filter(|r| Some(r.zone) != except).map(cost).min();
+            let found = runs.nearest(&p, &head, phase, except).map(|i| cost(&runs.runs[i]));
+            prop_assert_eq!(found, naive);
+        }
+
+        /// Each zone is first in, first out; nothing is lost; places are those of the first write.
+        #[test]
+        fn a_zone_is_first_in_first_out(seed: u64, steps in 1u64..300) {
+            let (p, mut rng) = (platter(), Random::new(seed));
+            let mut runs = Runs::new();
+            let mut model: Vec<(u32, u32, u64)> = Vec::new();
+            for seq in 0..steps {
+                if rng.one_in(3) && !runs.is_empty() {
+                    let i = rng.below(runs.len() as u32) as usize;
+                    let (e, place) = runs.pop(&p, i);
+                    let first = model.iter().position(|m| m.0 == e.zone).unwrap();
+                    prop_assert_eq!(model.remove(first), (e.zone, e.offset, e.seq));
+                    prop_assert_eq!(place, p.place(e.zone, e.offset));
+                    prop_assert!(!runs.contains(e.seq));
+                } else {
+                    let (zone, offset) = (rng.below(12), rng.below(524_288));
+                    runs.push(&p, zone, offset, 8, seq);
+                    model.push((zone, offset, seq));
+                    prop_assert!(runs.contains(seq));
+                }
+                prop_assert!(model.iter().all(|m| runs.contains(m.2)));
+                let oldest = runs.oldest().map(|i| runs.runs[i].seq);
+                prop_assert_eq!(oldest, model.iter().map(|m| m.2).min());
+                if let Some(i) = runs.oldest() {
+                    prop_assert!(!runs.has_older_than(i));
+                }
+            }
+        }
+    }
+}

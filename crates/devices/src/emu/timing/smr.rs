@@ -1,0 +1,330 @@
+//! A host-managed SMR hard disk: a link, a volatile write cache, and one head. Owns what is under way on each of the
+//! three; knows neither zone states nor data.
+//!
+//! A write waits for room in the cache in the order of arrival, is transferred over the link, and is acknowledged then.
+//! From the start of its transfer on it may be written to the medium: the run that the head is at goes on, else the run
+//! that is reached first. With [`SmrParams::queued_fifo`] or more writes not acknowledged, the order of arrival is kept
+//! instead, one command at a time. Reads wait for the head, the one that is reached first goes first, and take turns with
+//! the cache. `docs/models.md` says where each rule comes from; that of queued writes is a hypothesis.
+
+use super::cached::{Entry, Head, Runs};
+use super::platter::{Place, Platter};
+use super::profile::{Destage, Profile, SmrParams};
+use super::{DriveStats, Held, Outbox, span};
+use std::collections::VecDeque;
+use zoneplug_core::bio::{Flags, Op};
+use zoneplug_core::unit::{Nanos, SECTOR_SHIFT};
+
+/// What the head does.
+#[derive(Debug)]
+enum Work {
+    Write(Entry),
+    Read { zone: u32, end: u32, held: Held },
+}
+
+/// What a command waits for that is to be on the medium.
+#[derive(Debug)]
+enum Sync {
+    /// The write with this arrival (FUA).
+    One(u64),
+    /// As many of the writes that had arrived before it (a flush).
+    Before { seq: u64, left: u32 },
+}
+
+/// A read that waits for the head.
+#[derive(Debug)]
+struct Read {
+    zone: u32,
+    offset: u32,
+    place: Place,
+    held: Held,
+}
+
+/// The disk.
+#[derive(Debug)]
+pub(super) struct Smr {
+    p: SmrParams,
+    platter: Platter,
+    zone_sectors: u32,
+    /// Writes that wait for room in the cache, each with zone and offset.
+    waiting: VecDeque<(u32, u32, Held)>,
+    /// The transfer over the link: its end, the arrival of its write.
+    link: Option<(Nanos, u64, Held)>,
+    /// Transfers do not overlap, but commands without data need no link: their ends, in order.
+    short: VecDeque<(Nanos, Held)>,
+    runs: Runs,
+    /// In the cache, on their way to the medium included.
+    dirty_sectors: u64,
+    dirty_entries: u32,
+    seq: u64,
+    medium: Option<(Nanos, Work)>,
+    reads: Vec<Read>,
+    syncs: Vec<(Sync, Held)>,
+    head: Head,
+    /// When the head came to rest where it is.
+    head_since: Nanos,
+    /// Sectors of this run that were written in a row.
+    run_sectors: u64,
+    reads_in_turn: u32,
+    writes_in_turn: u64,
+    stats: DriveStats,
+}
+
+impl Smr {
+    pub(super) fn new(profile: &Profile, p: &SmrParams) -> Smr {
+        Smr {
+            p: p.clone(),
+            platter: Platter::new(profile, p),
+            zone_sectors: profile.zone_sectors,
+            waiting: VecDeque::new(),
+            link: None,
+            short: VecDeque::new(),
+            runs: Runs::new(),
+            dirty_sectors: 0,
+            dirty_entries: 0,
+            seq: 0,
+            medium: None,
+            reads: Vec::new(),
+            syncs: Vec::new(),
+            head: Head { zone: 0, offset: 0, cylinder: 0.0 },
+            head_since: Nanos(0),
+            run_sectors: 0,
+            reads_in_turn: 0,
+            writes_in_turn: 0,
+            stats: DriveStats::default(),
+        }
+    }
+
+    pub(super) fn stats(&self) -> DriveStats {
+        self.stats
+    }
+
+    pub(super) fn take(&mut self, now: Nanos, zone: u32, offset: u32, held: Held) {
+        match held.command.op {
+            Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
+                self.waiting.push_back((zone, offset, held));
+                self.accept(now);
+            }
+            Op::Read => {
+                let place = self.platter.place(zone, offset);
+                self.reads.push(Read { zone, offset, place, held });
+                self.start(now);
+            }
+            Op::Flush if self.dirty_entries > 0 => {
+                let sync = Sync::Before { seq: self.seq, left: self.dirty_entries };
+                self.syncs.push((sync, held));
+            }
+            _ => self.short.push_back((now.plus(self.p.command_time), held)),
+        }
+    }
+
+    /// The time of a transfer over the link.
+    fn link_time(&self, held: &Held) -> Nanos {
+        let bytes = u64::from(held.command.len_sectors) << SECTOR_SHIFT;
+        self.p.command_time.plus(span(bytes, self.p.link_rate))
+    }
+
+    /// Begins the next transfer, if the link is free and the cache has room.
+    fn accept(&mut self, now: Nanos) {
+        if self.link.is_some() {
+            return;
+        }
+        let Some((_, _, held)) = self.waiting.front() else { return };
+        let sectors = held.command.len_sectors;
+        if self.dirty_sectors > 0 {
+            let full = self.dirty_sectors + u64::from(sectors) > self.p.cache_sectors;
+            let entries = self.p.cache_entries;
+            let flushes = held.command.flags.contains(Flags::PREFLUSH);
+            if full || entries != 0 && self.dirty_entries >= entries || flushes {
+                return;
+            }
+        }
+        let Some((zone, offset, held)) = self.waiting.pop_front() else { return };
+        self.seq += 1;
+        self.dirty_sectors += u64::from(sectors);
+        self.dirty_entries += 1;
+        self.link = Some((now.plus(self.link_time(&held)), self.seq, held));
+        // The medium is slower than the link: it may begin with what has not all arrived.
+        self.runs.push(&self.platter, zone, offset, sectors, self.seq);
+        self.start(now);
+    }
+
+    /// Writes at the disk that are not acknowledged.
+    fn unacknowledged(&self) -> u32 {
+        self.waiting.len() as u32 + u32::from(self.link.is_some())
+    }
+
+    fn phase_ns(&self, now: Nanos) -> u32 {
+        (now.0 % u64::from(self.platter.turn_ns())) as u32
+    }
+
+    /// Gives an idle head something to do.
+    fn start(&mut self, now: Nanos) {
+        if self.medium.is_some() {
+            return;
+        }
+        if !self.reads.is_empty() {
+            if self.reads_in_turn >= self.p.read_burst
+                && self.writes_in_turn >= u64::from(self.p.write_burst_sectors)
+            {
+                self.reads_in_turn = 0;
+                self.writes_in_turn = 0;
+            }
+            if self.runs.is_empty() || self.reads_in_turn < self.p.read_burst {
+                return self.start_read(now);
+            }
+        } else {
+            self.reads_in_turn = 0;
+        }
+        let Some(i) = self.choose(now) else { return };
+        let (entry, place) = self.runs.pop(&self.platter, i);
+        self.run_sectors += u64::from(entry.sectors);
+        self.writes_in_turn += u64::from(entry.sectors);
+        let end = self.access(now, entry.zone, entry.offset, place, entry.sectors);
+        self.medium = Some((end, Work::Write(entry)));
+    }
+
+    /// Which run is written to next.
+    fn choose(&mut self, now: Nanos) -> Option<usize> {
+        let p = &self.p;
+        let in_order = p.queued_fifo != 0 && self.unacknowledged() >= p.queued_fifo;
+        if in_order || p.destage == Destage::Fifo {
+            return self.runs.oldest();
+        }
+        let too_long = p.max_run_sectors != 0 && self.run_sectors >= u64::from(p.max_run_sectors);
+        if let Some(i) = self.runs.at(&self.head)
+            && !(too_long && self.runs.has_older_than(i))
+        {
+            return Some(i);
+        }
+        let except = (too_long && self.runs.len() > 1).then_some(self.head.zone);
+        self.run_sectors = 0;
+        self.runs.nearest(&self.platter, &self.head, self.phase_ns(now), except)
+    }
+
+    fn start_read(&mut self, now: Nanos) {
+        let phase = self.phase_ns(now);
+        let reach = |r: &Read| {
+            let here = (r.zone, r.offset) == (self.head.zone, self.head.offset);
+            let cylinder = self.head.cylinder;
+            let seek = if here { 0 } else { self.platter.seek_ns(cylinder, r.place.cylinder) };
+            seek + self.platter.wait_ns(r.place.angle_ns, phase + seek)
+        };
+        let Some(i) = (0..self.reads.len()).min_by_key(|&i| reach(&self.reads[i])) else { return };
+        let Read { zone, offset, place, held } = self.reads.remove(i);
+        self.reads_in_turn += 1;
+        let sectors = held.command.len_sectors;
+        let end = self.access(now, zone, offset, place, sectors);
+        self.medium = Some((end, Work::Read { zone, end: offset + sectors, held }));
+    }
+
+    /// When an access that starts now is over.
+    fn access(&mut self, now: Nanos, zone: u32, offset: u32, place: Place, sectors: u32) -> Nanos {
+        let here = zone == self.head.zone && offset == self.head.offset;
+        let mut wait = 0;
+        if !(here && now == self.head_since) {
+            let seek =
+                if here { 0 } else { self.platter.seek_ns(self.head.cylinder, place.cylinder) };
+            let turn = self.platter.wait_ns(place.angle_ns, self.phase_ns(now) + seek);
+            // What comes by just now has not been missed for a nanosecond of rounding.
+            let missed = turn > self.platter.turn_ns() - self.platter.turn_ns() / 100_000;
+            wait = seek + if missed { 0 } else { turn };
+        }
+        let whole = Nanos(u64::from(wait) + self.platter.transfer_ns(zone, sectors));
+        self.stats.access(Nanos(u64::from(wait)), whole);
+        now.plus(whole)
+    }
+
+    pub(super) fn advance(&mut self, now: Nanos, out: &mut Outbox) {
+        loop {
+            let link = self.link.as_ref().map(|l| l.0);
+            let medium = self.medium.as_ref().map(|m| m.0);
+            let short = self.short.front().map(|s| s.0);
+            let Some(at) = [link, medium, short].into_iter().flatten().min() else { return };
+            if at > now {
+                return;
+            }
+            if link == Some(at) {
+                self.acknowledge(at, out);
+            } else if medium == Some(at) {
+                self.medium_done(at, out);
+            } else if let Some((_, held)) = self.short.pop_front() {
+                out.finish(held);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, at: Nanos, out: &mut Outbox) {
+        let Some((_, seq, held)) = self.link.take() else { return };
+        let writing =
+            |m: &Option<(Nanos, Work)>| matches!(m, Some((_, Work::Write(e))) if e.seq == seq);
+        if held.command.flags.contains(Flags::FUA)
+            && (self.runs.contains(seq) || writing(&self.medium))
+        {
+            self.syncs.push((Sync::One(seq), held));
+        } else {
+            out.finish(held);
+        }
+        self.accept(at);
+    }
+
+    fn medium_done(&mut self, at: Nanos, out: &mut Outbox) {
+        let Some((_, work)) = self.medium.take() else { return };
+        let (zone, end) = match work {
+            Work::Read { zone, end, held } => {
+                out.finish(held);
+                (zone, end)
+            }
+            Work::Write(e) => {
+                self.dirty_sectors -= u64::from(e.sectors);
+                self.dirty_entries -= 1;
+                if !self.syncs.is_empty() {
+                    self.sync(e.seq, out);
+                }
+                (e.zone, e.offset + e.sectors)
+            }
+        };
+        let cylinder = self.platter.place(zone, end).cylinder;
+        // The end of a zone is the start of the next.
+        let (zone, offset) = if end >= self.zone_sectors { (zone + 1, 0) } else { (zone, end) };
+        self.head = Head { zone, offset, cylinder };
+        self.head_since = at;
+        self.accept(at);
+        self.start(at);
+    }
+
+    /// The write that arrived as `seq` is on the medium.
+    #[cold]
+    fn sync(&mut self, seq: u64, out: &mut Outbox) {
+        let mut i = 0;
+        while i < self.syncs.len() {
+            let done = match &mut self.syncs[i].0 {
+                Sync::One(s) => *s == seq,
+                Sync::Before { seq: last, left } => {
+                    *left -= u32::from(seq <= *last);
+                    *left == 0
+                }
+            };
+            if done {
+                out.finish(self.syncs.remove(i).1);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    /// No command completes before this. The end of a transfer is exact; a write that has no room in the cache yet is
+    /// transferred when the medium is done with one at the earliest.
+    pub(super) fn next(&self) -> Option<Nanos> {
+        let medium = self.medium.as_ref().map(|m| m.0);
+        let reading = matches!(self.medium, Some((_, Work::Read { .. })));
+        let waits_for_medium = reading || !self.reads.is_empty() || !self.syncs.is_empty();
+        let transfer = match (&self.link, self.waiting.front()) {
+            (Some(link), _) => Some(link.0),
+            (None, Some((_, _, held))) => medium.map(|m| m.plus(self.link_time(held))),
+            (None, None) => None,
+        };
+        let short = self.short.front().map(|s| s.0);
+        [transfer, short, medium.filter(|_| waits_for_medium)].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,73 @@
+//! A ZNS SSD: each zone takes data at its own rate, all of them share what the drive can take, and a command has a
+//! latency beside. Owns when each of these is free again. Dies, planes and pages are not in here: nothing published
+//! tells one number of theirs from another.
+
+use super::profile::{Profile, ZnsParams};
+use super::{DriveStats, Held, Outbox, span};
+use std::collections::VecDeque;
+use zoneplug_core::bio::Op;
+use zoneplug_core::unit::{Nanos, SECTOR_SHIFT};
+
+/// The drive.
+#[derive(Debug)]
+pub(super) struct Zns {
+    p: ZnsParams,
+    /// When each zone has taken all that it was given.
+    zones: Vec<Nanos>,
+    /// When the drive has.
+    drive: Nanos,
+    /// Commands at the drive and their ends, in order.
+    pending: VecDeque<(Nanos, Held)>,
+    stats: DriveStats,
+}
+
+impl Zns {
+    pub(super) fn new(profile: &Profile, p: &ZnsParams) -> Zns {
+        Zns {
+            p: p.clone(),
+            zones: vec![Nanos(0); profile.zones as usize],
+            drive: Nanos(0),
+            pending: VecDeque::new(),
+            stats: DriveStats::default(),
+        }
+    }
+
+    pub(super) fn stats(&self) -> DriveStats {
+        self.stats
+    }
+
+    pub(super) fn take(&mut self, now: Nanos, zone: u32, held: Held) {
+        let p = &self.p;
+        let bytes = u64::from(held.command.len_sectors) << SECTOR_SHIFT;
+        let path = span(bytes, p.drive_rate);
+        if held.command.op.has_data() || held.command.op == Op::WriteZeroes {
+            self.stats.access(Nanos(0), path);
+        }
+        let end = match held.command.op {
+            Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
+                let own = &mut self.zones[zone as usize];
+                self.drive = self.drive.max(now).plus(path);
+                *own = (*own).max(now).plus(span(bytes, p.zone_rate)).max(self.drive);
+                own.plus(p.latency)
+            }
+            Op::Read => {
+                self.drive = self.drive.max(now).plus(path);
+                self.drive.plus(p.read_latency)
+            }
+            // What was acknowledged is safe: the buffers of such drives are.
+            _ => now.plus(p.latency),
+        };
+        let i = self.pending.partition_point(|(e, _)| *e <= end);
+        self.pending.insert(i, (end, held));
+    }
+
+    pub(super) fn advance(&mut self, now: Nanos, out: &mut Outbox) {
+        while let Some((_, held)) = self.pending.pop_front_if(|(end, _)| *end <= now) {
+            out.finish(held);
+        }
+    }
+
+    pub(super) fn next(&self) -> Option<Nanos> {
+        self.pending.front().map(|p| p.0)
+    }
+}

@@ -1,0 +1,396 @@
+//! The fault injector: a device that passes commands to the one below it, except where a rule says otherwise.
+//!
+//! Owns the rules, the zones that have died, and what a power cut may take (`power.rs`); never time, threads or
+//! data. All chance comes from the seed of the plan, so the same commands meet the same faults. While nothing is
+//! configured, a command costs one load.
+//!
+//! | file | state |
+//! | --- | --- |
+//! | `text.rs` | rules as text |
+//! | `queue.rs` | commands on their way through |
+//! | `power.rs` | what no flush covers yet |
+
+mod power;
+mod queue;
+mod text;
+
+pub use text::{FaultAction, FaultPlan, FaultRule, Kinds};
+
+use power::Cache;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use zoneplug_core::Error;
+use zoneplug_core::Random;
+use zoneplug_core::bio::{Command, Op, Status};
+use zoneplug_core::device::{Device, Queue};
+use zoneplug_core::unit::ZoneNo;
+use zoneplug_core::zone::{Condition, Geometry, Limits, Spindles, ZoneInfo};
+
+/// How often each kind of fault has happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Commands that failed without reaching the device.
+    pub failed: u64,
+    /// Commands of which the device took a part.
+    pub torn: u64,
+    /// Commands that came back as *busy*.
+    pub busy: u64,
+    /// Completions that came late.
+    pub delayed: u64,
+    /// Completions that were kept for ever.
+    pub lost: u64,
+    /// Zones that became read-only or went offline.
+    pub died: u64,
+    /// Power cuts.
+    pub cuts: u64,
+    /// Whether the device has gone.
+    pub gone: bool,
+}
+
+impl FaultCounts {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.failed
+            + self.torn
+            + self.busy
+            + self.delayed
+            + self.lost
+            + self.died
+            + self.cuts
+            + u64::from(self.gone)
+    }
+}
+
+/// What happens to one command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Pass,
+    Fail(Status),
+    Torn(Status, u32),
+    Delay(zoneplug_core::unit::Nanos),
+    Lost,
+}
+
+struct State {
+    rules: Vec<FaultRule>,
+    random: Random,
+    dead: BTreeMap<u32, Condition>,
+    gone: bool,
+    cache: Option<Cache>,
+    counts: FaultCounts,
+}
+
+struct Shared {
+    inner: Arc<dyn Device>,
+    /// Whether anything is configured: all that a command looks at while nothing is.
+    active: AtomicBool,
+    /// Counts power cuts and departures: everything that was in flight before has failed.
+    epoch: AtomicU32,
+    timed: bool,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settle(&self, state: &State) {
+        let on = !state.rules.is_empty()
+            || !state.dead.is_empty()
+            || state.gone
+            || state.cache.is_some();
+        self.active.store(on, Ordering::Relaxed);
+    }
+
+    fn strike(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// A device with faults above another device.
+///
+/// ```
+/// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+/// use zoneplug_devices::stack::FaultDisk;
+/// use zoneplug_core::{Command, Commands, Device, Nanos, Op, Sector, Status};
+/// use std::task::Waker;
+/// let config: EmuConfig = "null,zones=4,zone-size=64K".parse().unwrap();
+/// let disk = FaultDisk::new(EmuDisk::new(config).unwrap(), &"reset/io".parse().unwrap()).unwrap();
+/// let mut queue = disk.open_queue(4, Waker::noop().clone()).unwrap();
+/// let mut commands = Commands::from([Command::without_data(Op::ZoneReset, Sector(0), 128)]);
+/// queue.submit(Nanos(0), &mut commands);
+/// queue.poll(Nanos(0), &mut commands);
+/// assert_eq!(commands[0].status, Status::Io);
+/// ```
+pub struct FaultDisk {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for FaultDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.state();
+        f.debug_struct("FaultDisk")
+            .field("rules", &state.rules)
+            .field("dead", &state.dead)
+            .field("counts", &state.counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FaultDisk {
+    /// `inner` with the faults of `plan`. A plan with a power cut reads the zones of `inner` first.
+    pub fn new(inner: Arc<dyn Device>, plan: &FaultPlan) -> Result<Arc<FaultDisk>, Error> {
+        let timed = inner.is_timed() || !plan.rules.is_empty();
+        let state = State {
+            rules: Vec::new(),
+            random: Random::new(plan.seed),
+            dead: BTreeMap::new(),
+            gone: false,
+            cache: None,
+            counts: FaultCounts::default(),
+        };
+        let shared = Arc::new(Shared {
+            inner,
+            active: AtomicBool::new(false),
+            epoch: AtomicU32::new(0),
+            timed,
+            state: Mutex::new(state),
+        });
+        let disk = Arc::new(FaultDisk { shared });
+        if plan.rules.iter().any(|r| r.action == FaultAction::Cut) {
+            disk.watch_cache()?;
+        }
+        plan.rules.iter().for_each(|r| disk.add(*r));
+        Ok(disk)
+    }
+
+    /// Adds a rule, after those that are there.
+    pub fn add(&self, rule: FaultRule) {
+        let mut state = self.shared.state();
+        state.rules.push(rule);
+        self.shared.settle(&state);
+    }
+
+    /// Takes all rules away. Zones that have died stay dead, and a device that has gone stays away.
+    pub fn clear(&self) {
+        let mut state = self.shared.state();
+        state.rules.clear();
+        self.shared.settle(&state);
+    }
+
+    /// From now on the device has a volatile cache: what [`FaultDisk::power_cut`] may take is recorded.
+    pub fn watch_cache(&self) -> Result<(), Error> {
+        let cache = Cache::new(&*self.shared.inner)?;
+        let mut state = self.shared.state();
+        state.cache = Some(cache);
+        self.shared.settle(&state);
+        Ok(())
+    }
+
+    /// The power goes and comes back. What is in flight ends with *no device*. Of what was written and not flushed each
+    /// sequential zone keeps a prefix, as chance wants it, and each write to a conventional zone stays or goes; zones
+    /// that were open are closed.
+    pub fn power_cut(&self) -> Result<(), Error> {
+        self.shared.strike();
+        let mut guard = self.shared.state();
+        let state = &mut *guard;
+        state.counts.cuts += 1;
+        match &mut state.cache {
+            Some(cache) => cache.cut(&*self.shared.inner, &mut state.random, &state.dead),
+            None => Ok(()),
+        }
+    }
+
+    /// The device goes: everything in flight and everything to come ends with *no device*.
+    pub fn vanish(&self) {
+        let mut state = self.shared.state();
+        (state.gone, state.counts.gone) = (true, true);
+        self.shared.settle(&state);
+        self.shared.strike();
+    }
+
+    /// The zone becomes read-only or goes offline.
+    pub fn kill_zone(&self, zone: ZoneNo, cond: Condition) {
+        debug_assert!(matches!(cond, Condition::ReadOnly | Condition::Offline));
+        let mut state = self.shared.state();
+        state.dead.insert(zone.0, cond);
+        state.counts.died += 1;
+        self.shared.settle(&state);
+    }
+
+    /// What has happened so far.
+    pub fn counts(&self) -> FaultCounts {
+        self.shared.state().counts
+    }
+
+    /// The device below.
+    pub fn inner(&self) -> &Arc<dyn Device> {
+        &self.shared.inner
+    }
+}
+
+impl State {
+    /// What becomes of `c`. Takes what it uses of the rules.
+    fn fate(&mut self, shared: &Shared, c: &Command) -> Fate {
+        if self.gone {
+            return Fate::Fail(Status::NoDevice);
+        }
+        let mut hit = None;
+        for i in 0..self.rules.len() {
+            if !touches(shared.inner.geometry(), &self.rules[i], c) {
+                continue;
+            }
+            if self.rules[i].skip > 0 {
+                self.rules[i].skip -= 1;
+                continue;
+            }
+            let ppm = self.rules[i].ppm;
+            if ppm < 1_000_000 && self.random.below(1_000_000) >= ppm {
+                continue;
+            }
+            hit = Some(i);
+            break;
+        }
+        let fate = match hit {
+            Some(i) => self.hit(shared, i, c),
+            None => Fate::Pass,
+        };
+        match fate {
+            Fate::Fail(_) => fate,
+            _ => self.dead_zone(shared, c).map_or(fate, Fate::Fail),
+        }
+    }
+
+    fn hit(&mut self, shared: &Shared, i: usize, c: &Command) -> Fate {
+        let action = self.rules[i].action;
+        if let Some(n) = &mut self.rules[i].count {
+            *n = n.saturating_sub(1);
+            if *n == 0 {
+                self.rules.remove(i);
+                shared.settle(self);
+            }
+        }
+        let counts = &mut self.counts;
+        match action {
+            FaultAction::Fail(status) => {
+                *(if status == Status::Busy { &mut counts.busy } else { &mut counts.failed }) += 1;
+                Fate::Fail(status)
+            }
+            FaultAction::Torn(status, take) => {
+                let unit = shared.inner.limits().write_granularity_sectors;
+                let max = c.len_sectors / unit;
+                let take = match take {
+                    Some(n) => n / unit,
+                    None => self.random.below(max.saturating_add(1).max(1)),
+                };
+                counts.torn += 1;
+                if c.bios.is_empty() || !(c.op.has_data() || c.op == Op::WriteZeroes) {
+                    return Fate::Fail(status);
+                }
+                Fate::Torn(status, take.min(max) * unit)
+            }
+            FaultAction::Delay(t) => {
+                counts.delayed += 1;
+                Fate::Delay(t)
+            }
+            FaultAction::Lost => {
+                counts.lost += 1;
+                Fate::Lost
+            }
+            FaultAction::ReadOnly | FaultAction::Offline => {
+                let cond = if action == FaultAction::Offline {
+                    Condition::Offline
+                } else {
+                    Condition::ReadOnly
+                };
+                let (zone, _) = shared.inner.geometry().zone_of(c.sector);
+                if zone.0 < shared.inner.geometry().nr_zones() && c.op != Op::Flush {
+                    self.dead.insert(zone.0, cond);
+                    counts.died += 1;
+                    shared.settle(self);
+                }
+                Fate::Pass
+            }
+            FaultAction::Gone => {
+                (self.gone, counts.gone) = (true, true);
+                shared.settle(self);
+                shared.strike();
+                Fate::Fail(Status::NoDevice)
+            }
+            FaultAction::Cut => {
+                counts.cuts += 1;
+                shared.strike();
+                if let Some(cache) = &mut self.cache {
+                    // A device that cannot even report has nothing left to lose.
+                    let _ = cache.cut(&*shared.inner, &mut self.random, &self.dead);
+                }
+                Fate::Fail(Status::NoDevice)
+            }
+        }
+    }
+
+    /// What a zone that has died says to `c`.
+    fn dead_zone(&self, shared: &Shared, c: &Command) -> Option<Status> {
+        if self.dead.is_empty() || matches!(c.op, Op::Flush | Op::ReportZones | Op::ZoneResetAll) {
+            return None;
+        }
+        let (zone, _) = shared.inner.geometry().zone_of(c.sector);
+        match (self.dead.get(&zone.0)?, c.op) {
+            (Condition::Offline, Op::Read) => Some(Status::ZoneOffline),
+            (_, Op::Read) => None,
+            (_, op) if op.is_zone_management() => Some(Status::InvalidTransition),
+            (Condition::Offline, _) => Some(Status::ZoneOffline),
+            _ => Some(Status::ZoneReadOnly),
+        }
+    }
+
+    /// What a report says of zones that have died.
+    fn edit_report(&self, geometry: &Geometry, report: &mut [ZoneInfo]) {
+        for info in report {
+            let (zone, _) = geometry.zone_of(info.start);
+            if let Some(&cond) = self.dead.get(&zone.0) {
+                info.cond = cond;
+                info.wp = zoneplug_core::Sector(u64::MAX);
+            }
+        }
+    }
+}
+
+/// Whether `rule` is for `c`.
+fn touches(g: &Geometry, rule: &FaultRule, c: &Command) -> bool {
+    if !rule.kinds.has(c.op) {
+        return false;
+    }
+    let ranged = !matches!(c.op, Op::Flush | Op::ZoneResetAll) && g.contains(c.sector, 1);
+    let (first, end) = (c.sector.0, c.sector.0.saturating_add(u64::from(c.len_sectors.max(1))));
+    let in_zone = rule.zone.is_none_or(|z| ranged && g.zone_of(c.sector).0.0 == z);
+    let in_range = rule.sectors.is_none_or(|(from, to)| ranged && first < to && from < end);
+    in_zone && in_range
+}
+
+impl Device for FaultDisk {
+    fn geometry(&self) -> &Geometry {
+        self.shared.inner.geometry()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.shared.inner.limits()
+    }
+
+    fn is_timed(&self) -> bool {
+        self.shared.timed
+    }
+
+    fn spindles(&self) -> Spindles {
+        self.shared.inner.spindles()
+    }
+
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        let inner = self.shared.inner.open_queue(depth, waker.clone())?;
+        Ok(Box::new(queue::FaultQueue::new(self.shared.clone(), inner, depth, waker)))
+    }
+}

@@ -1,0 +1,305 @@
+//! What a power cut may take: the volatile cache that a device without one is given.
+//!
+//! Owns, for each zone, how far acknowledged writes reach and how far a flush or FUA has made them durable; and what
+//! conventional zones held before writes that no flush covers. A cut then makes the device below forget, through a
+//! queue of its own and by ordinary commands: a sequential zone keeps a prefix, which is read, and written again
+//! after a reset. Resets and finishes are durable when they are acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
+use zoneplug_buf::IoBuf;
+use zoneplug_core::Random;
+use zoneplug_core::bio::{Bio, Command, Commands, Flags, Op, Status};
+use zoneplug_core::device::{Device, Queue};
+use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, Sector, ZoneNo};
+use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
+use zoneplug_core::{Error, ErrorKind};
+
+/// Bytes moved at a time.
+const CHUNK: u32 = 64 << 10;
+
+/// Memory that cuts use one after the other. Never freed, because a device may be holding on to it.
+static MEMORY: Mutex<Vec<IoBuf>> = Mutex::new(Vec::new());
+
+/// How far a zone has been written, in sectors.
+#[derive(Debug, Clone, Copy, Default)]
+struct Reach {
+    acknowledged: u32,
+    durable: u32,
+    /// Writes that were acknowledged.
+    acks: u64,
+    /// `acks` when the last reset was sent: one that is told of later, after writes to the empty zone, says nothing.
+    at_reset: u64,
+}
+
+impl Reach {
+    fn was_reset(&mut self) {
+        if self.acks == self.at_reset {
+            (self.acknowledged, self.durable) = (0, 0);
+        }
+    }
+}
+
+/// What a conventional range held before a write.
+#[derive(Debug)]
+struct Undo {
+    sector: Sector,
+    old: Vec<u8>,
+}
+
+/// The cache.
+#[derive(Debug)]
+pub(super) struct Cache {
+    zones: Vec<Reach>,
+    /// Oldest first.
+    undo: Vec<Undo>,
+    /// What flushes on their way cover: number, and the state of each zone when it was sent.
+    flushes: BTreeMap<u64, (Vec<u32>, usize)>,
+    next_flush: u64,
+    /// How many entries of `undo` were dropped from the front.
+    dropped: usize,
+}
+
+/// A queue that is used for one command at a time, outside of time.
+struct Line<'a> {
+    device: &'a dyn Device,
+    queue: Box<dyn Queue>,
+    buf: IoBuf,
+}
+
+impl<'a> Line<'a> {
+    fn open(device: &'a dyn Device) -> Result<Line<'a>, Error> {
+        let queue = device.open_queue(1, Waker::noop().clone())?;
+        let free = MEMORY.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        Ok(Line { device, queue, buf: free.unwrap_or_else(|| IoBuf::leaked(CHUNK)) })
+    }
+
+    fn run(&mut self, c: Box<Command>) -> Result<Box<Command>, Error> {
+        let mut list = Commands::from([c]);
+        let mut done = Commands::new();
+        let mut now = Nanos(0);
+        for _ in 0..100_000 {
+            self.queue.submit(now, &mut list);
+            now = self.queue.next_deadline().unwrap_or(now).max(now);
+            self.queue.poll(now, &mut done);
+            if let Some(c) = done.pop_front() {
+                if c.status != Status::Busy {
+                    return Ok(c);
+                }
+                list.push_back(c);
+            }
+        }
+        Err(Error::new(ErrorKind::Io, "the device does not answer")
+            .hint("power cuts are for emulated disks"))
+    }
+
+    fn report(&mut self) -> Result<Vec<ZoneInfo>, Error> {
+        let mut c = Command::without_data(Op::ReportZones, Sector(0), 0);
+        c.report_max = u32::MAX;
+        let c = self.run(c)?;
+        if !c.status.is_ok() {
+            return Err(Error::new(ErrorKind::Io, format!("report zones failed: {}", c.status)));
+        }
+        Ok(c.report)
+    }
+
+    fn chunk(&self) -> u32 {
+        let unit = self.device.limits().write_granularity_sectors;
+        let max = self.device.limits().transfer_sectors().min(CHUNK >> SECTOR_SHIFT);
+        (max / unit * unit).max(unit)
+    }
+
+    fn data(&mut self, op: Op, at: Sector, len: u32) -> Result<(), Error> {
+        let bio = Bio::with_buf(op, at, len, self.buf.slice(0, len << SECTOR_SHIFT));
+        match self.run(Command::of(bio))?.status {
+            Status::Ok => Ok(()),
+            status => {
+                let what = format!("{} at {at} after a power cut: {status}", op.name());
+                Err(Error::new(ErrorKind::Io, what).hint("power cuts are for emulated disks"))
+            }
+        }
+    }
+
+    fn read(&mut self, from: Sector, sectors: u32) -> Result<Vec<u8>, Error> {
+        let mut all = vec![0; (sectors as usize) << SECTOR_SHIFT];
+        for (at, n) in self.pieces(sectors) {
+            self.data(Op::Read, from.plus(u64::from(at)), n)?;
+            let place = (at as usize) << SECTOR_SHIFT;
+            self.buf.copy_to(0, &mut all[place..place + ((n as usize) << SECTOR_SHIFT)]);
+        }
+        Ok(all)
+    }
+
+    fn write(&mut self, at: Sector, bytes: &[u8]) -> Result<(), Error> {
+        let sectors = (bytes.len() >> SECTOR_SHIFT) as u32;
+        for (offset, n) in self.pieces(sectors) {
+            let place = (offset as usize) << SECTOR_SHIFT;
+            self.buf.copy_from(0, &bytes[place..place + ((n as usize) << SECTOR_SHIFT)]);
+            self.data(Op::Write, at.plus(u64::from(offset)), n)?;
+        }
+        Ok(())
+    }
+
+    fn pieces(&self, sectors: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let chunk = self.chunk();
+        (0..sectors.div_ceil(chunk)).map(move |i| (i * chunk, chunk.min(sectors - i * chunk)))
+    }
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        MEMORY.lock().unwrap_or_else(PoisonError::into_inner).push(self.buf);
+    }
+}
+
+fn written(z: &ZoneInfo) -> u32 {
+    match z.cond {
+        Condition::Full => z.capacity_sectors as u32,
+        Condition::NotWp | Condition::ReadOnly | Condition::Offline => 0,
+        _ => (z.wp.0 - z.start.0) as u32,
+    }
+}
+
+impl Cache {
+    /// Everything that `device` holds now is durable.
+    pub(super) fn new(device: &dyn Device) -> Result<Cache, Error> {
+        let zones = Line::open(device)?.report()?;
+        let reach = |z| Reach { acknowledged: written(z), durable: written(z), ..Reach::default() };
+        Ok(Cache {
+            zones: zones.iter().map(reach).collect(),
+            undo: Vec::new(),
+            flushes: BTreeMap::new(),
+            next_flush: 0,
+            dropped: 0,
+        })
+    }
+
+    /// `c` is about to be sent.
+    pub(super) fn goes_down(&mut self, device: &dyn Device, c: &Command) {
+        let g = device.geometry();
+        match c.op {
+            Op::ZoneResetAll => self.zones.iter_mut().for_each(|z| z.at_reset = z.acks),
+            Op::ZoneReset if g.contains(c.sector, 1) => {
+                if let Some(z) = self.zones.get_mut(g.zone_of(c.sector).0.0 as usize) {
+                    z.at_reset = z.acks;
+                }
+            }
+            _ => {}
+        }
+        let changes = matches!(c.op, Op::Write | Op::WriteZeroes | Op::Discard);
+        if !changes || !g.contains(c.sector, c.len_sectors) {
+            return;
+        }
+        let (zone, _) = g.zone_of(c.sector);
+        if !g.is_conventional(zone) {
+            return;
+        }
+        // A device that cannot be read has nothing to give back.
+        if let Ok(old) = Line::open(device).and_then(|mut l| l.read(c.sector, c.len_sectors)) {
+            self.undo.push(Undo { sector: c.sector, old });
+        }
+    }
+
+    /// A flush goes down: the number of what it covers.
+    pub(super) fn snapshot(&mut self) -> u64 {
+        let zones = self.zones.iter().map(|z| z.acknowledged).collect();
+        self.next_flush += 1;
+        self.flushes.insert(self.next_flush, (zones, self.dropped + self.undo.len()));
+        self.next_flush
+    }
+
+    /// `c` ended well, and whoever sent it is told now.
+    pub(super) fn acknowledged(&mut self, g: &Geometry, c: &Command, covers: Option<u64>) {
+        if let Some((zones, undo)) = covers.and_then(|n| self.flushes.remove(&n)) {
+            for (reach, to) in self.zones.iter_mut().zip(zones) {
+                reach.durable = reach.durable.max(to);
+            }
+            let old = undo.saturating_sub(self.dropped).min(self.undo.len());
+            self.undo.drain(..old);
+            self.dropped += old;
+        }
+        if c.op == Op::ZoneResetAll {
+            return self.zones.iter_mut().for_each(Reach::was_reset);
+        }
+        if !g.contains(c.sector, 1) {
+            return;
+        }
+        let (zone, offset) = g.zone_of(c.sector);
+        let Some(reach) = self.zones.get_mut(zone.0 as usize) else { return };
+        match c.op {
+            Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
+                reach.acks += 1;
+                reach.acknowledged = reach.acknowledged.max(offset + c.len_sectors);
+                if c.flags.contains(Flags::FUA) {
+                    reach.durable = reach.durable.max(offset + c.len_sectors);
+                    if g.is_conventional(zone) {
+                        self.dropped += self.undo.len();
+                        self.undo.clear();
+                    }
+                }
+            }
+            Op::ZoneReset => reach.was_reset(),
+            Op::ZoneFinish => {
+                let cap = g.capacity_of(zone);
+                (reach.acknowledged, reach.durable) = (cap, cap);
+            }
+            _ => {}
+        }
+    }
+
+    /// The power goes: the device forgets what chance wants.
+    pub(super) fn cut(
+        &mut self,
+        device: &dyn Device,
+        random: &mut Random,
+        dead: &BTreeMap<u32, Condition>,
+    ) -> Result<(), Error> {
+        let mut line = Line::open(device)?;
+        let unit = device.limits().write_granularity_sectors;
+        for u in std::mem::take(&mut self.undo).iter().rev() {
+            if random.one_in(2) {
+                line.write(u.sector, &u.old)?;
+            }
+        }
+        self.flushes.clear();
+        let zones = line.report()?;
+        for z in zones.iter().filter(|z| z.cond.is_open()) {
+            line.run(Command::without_data(Op::ZoneClose, z.start, z.len_sectors as u32))?;
+        }
+        for (n, z) in zones.iter().enumerate() {
+            let Some(reach) = self.zones.get_mut(n) else { break };
+            let dead = dead.contains_key(&(n as u32))
+                || matches!(z.cond, Condition::ReadOnly | Condition::Offline | Condition::NotWp);
+            let has = written(z);
+            if dead {
+                continue;
+            }
+            let (low, all) = (reach.durable.min(has) / unit, has / unit);
+            // Full, and nobody has been told: perhaps a finish, of which there is no half.
+            let high = match z.cond {
+                Condition::Full => (reach.acknowledged.min(has) / unit).max(low),
+                _ => all,
+            };
+            let keep = match random.below(4) {
+                0 => low,
+                1 => all,
+                _ => random.range(low, high),
+            } * unit;
+            // Where active zones are limited, one that is written again may be one too many: all or nothing there.
+            let limited = device.limits().max_active_zones != 0;
+            let keep = if limited && keep > 0 { has } else { keep };
+            let len = device.geometry().zone_len_sectors(ZoneNo(n as u32));
+            if keep < has {
+                let data = line.read(z.start, keep)?;
+                line.run(Command::without_data(Op::ZoneReset, z.start, len))?;
+                line.write(z.start, &data)?;
+            }
+            if keep < has && keep > 0 {
+                line.run(Command::without_data(Op::ZoneClose, z.start, len))?;
+            }
+            (reach.acknowledged, reach.durable) = (keep, keep);
+        }
+        Ok(())
+    }
+}

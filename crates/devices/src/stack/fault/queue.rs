@@ -1,0 +1,293 @@
+//! One queue of a fault injector: what is held back, and what went down in another's place.
+
+use super::{Fate, Shared};
+use crate::stack::part::{address, first_part};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use zoneplug_core::bio::{Command, Commands, Flags, Op, Status};
+use zoneplug_core::device::Queue;
+use zoneplug_core::unit::Nanos;
+
+/// What is to be done with a command when it comes back from below.
+enum Mark {
+    /// It is the first part of this one, which ends with this status.
+    InsteadOf(Box<Command>, Status),
+    /// It comes back this much later than from below.
+    Late(Nanos),
+    /// It never comes back.
+    Lost,
+    /// It is a flush, or has one in front: this is what it covers.
+    Covers(u64),
+}
+
+pub(super) struct FaultQueue {
+    shared: Arc<Shared>,
+    inner: Box<dyn Queue>,
+    depth: usize,
+    /// Commands below.
+    below: usize,
+    epoch: u32,
+    /// Of those below, how many were there at the last power cut: until they are back nothing else is taken.
+    struck: usize,
+    /// On the way down.
+    out: Commands,
+    back: Commands,
+    marks: Vec<(usize, Mark)>,
+    /// Carried out, not due; of a flush, what it covers.
+    held: Vec<(Nanos, Option<u64>, Box<Command>)>,
+    /// Carried out, and kept for ever.
+    lost: Vec<Box<Command>>,
+    /// Finished, not polled.
+    done: Commands,
+    armed: bool,
+    seen: Nanos,
+    waker: Waker,
+}
+
+impl FaultQueue {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        inner: Box<dyn Queue>,
+        depth: u16,
+        waker: Waker,
+    ) -> FaultQueue {
+        FaultQueue {
+            epoch: shared.epoch.load(Ordering::Acquire),
+            shared,
+            inner,
+            depth: usize::from(depth),
+            below: 0,
+            struck: 0,
+            out: Commands::new(),
+            back: Commands::new(),
+            marks: Vec::new(),
+            held: Vec::new(),
+            lost: Vec::new(),
+            done: Commands::new(),
+            armed: false,
+            seen: Nanos(0),
+            waker,
+        }
+    }
+
+    fn room(&self) -> usize {
+        let here = self.out.len() + self.held.len() + self.lost.len() + self.done.len();
+        self.depth.saturating_sub(self.below + here)
+    }
+
+    /// Whether a call changes nothing but what is below.
+    fn is_clear(&self) -> bool {
+        !self.shared.active.load(Ordering::Relaxed)
+            && self.marks.is_empty()
+            && self.held.is_empty()
+            && self.lost.is_empty()
+            && self.done.is_empty()
+            && self.out.is_empty()
+            && self.struck == 0
+            && self.epoch == self.shared.epoch.load(Ordering::Acquire)
+    }
+
+    /// After a power cut, or when the device has gone: nothing that was in flight succeeded.
+    fn notice(&mut self) {
+        let epoch = self.shared.epoch.load(Ordering::Acquire);
+        if epoch == self.epoch {
+            return;
+        }
+        self.epoch = epoch;
+        self.struck = self.below;
+        while let Some(c) = self.out.pop_front() {
+            // It has not gone, so nothing is to be done when it is back; what it went for fails in its place.
+            let mut whole = c;
+            while let Some(i) = self.marks.iter().position(|(a, _)| *a == address(&whole)) {
+                if let Mark::InsteadOf(c, _) = self.marks.swap_remove(i).1 {
+                    whole = c;
+                }
+            }
+            self.done.push_back(whole);
+        }
+        let here = self.held.drain(..).map(|(_, _, c)| c).chain(self.lost.drain(..));
+        self.done.extend(here);
+        // What is below comes back by itself, and then fails too.
+        for (_, mark) in &mut self.marks {
+            if matches!(mark, Mark::Late(_) | Mark::Lost) {
+                *mark = Mark::Late(Nanos(0));
+            }
+        }
+        self.done.iter_mut().for_each(|c| c.status = Status::NoDevice);
+    }
+
+    fn take(&mut self, c: Box<Command>) {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state();
+        // What was there when the power went is not back yet: the device is still on its way up.
+        let fate = match self.struck {
+            0 => state.fate(&shared, &c),
+            _ => Fate::Fail(Status::NoDevice),
+        };
+        if let (Some(cache), Fate::Pass | Fate::Torn(..) | Fate::Delay(_) | Fate::Lost) =
+            (&mut state.cache, fate)
+        {
+            cache.goes_down(&*shared.inner, &c);
+            if c.op == Op::Flush || c.flags.contains(Flags::PREFLUSH) {
+                let covers = cache.snapshot();
+                self.marks.push((address(&c), Mark::Covers(covers)));
+            }
+        }
+        drop(state);
+        match fate {
+            Fate::Pass => {}
+            Fate::Fail(status) => {
+                let mut c = c;
+                c.status = status;
+                c.report.clear();
+                return self.done.push_back(c);
+            }
+            Fate::Torn(status, 0) => {
+                let mut c = c;
+                c.status = status;
+                return self.done.push_back(c);
+            }
+            Fate::Torn(status, take) => {
+                let part = first_part(&c, take);
+                self.marks.push((address(&part), Mark::InsteadOf(c, status)));
+                return self.out.push_back(part);
+            }
+            Fate::Delay(t) => {
+                self.marks.push((address(&c), Mark::Late(t)));
+            }
+            Fate::Lost => self.marks.push((address(&c), Mark::Lost)),
+        }
+        self.out.push_back(c);
+    }
+
+    /// Sends what waits. Nothing is sent too: a device that turned a command away which has failed meanwhile need not
+    /// wait for it any more.
+    fn send(&mut self, now: Nanos) {
+        let before = self.out.len();
+        self.inner.submit(now, &mut self.out);
+        self.below += before - self.out.len();
+    }
+
+    fn came_back(&mut self, now: Nanos, mut c: Box<Command>) {
+        self.below = self.below.saturating_sub(1);
+        let struck = self.struck > 0;
+        self.struck = self.struck.saturating_sub(1);
+        if struck {
+            c.status = Status::NoDevice;
+        }
+        let mut covers = None;
+        let mut late = None;
+        let mut lost = false;
+        while let Some(i) = self.marks.iter().position(|(a, _)| *a == address(&c)) {
+            match self.marks.swap_remove(i).1 {
+                Mark::InsteadOf(whole, status) => {
+                    c = whole;
+                    c.status = if struck { Status::NoDevice } else { status };
+                }
+                Mark::Late(t) => late = Some(Nanos(now.0.saturating_add(t.0))),
+                Mark::Lost => lost = true,
+                Mark::Covers(what) => covers = Some(what),
+            }
+        }
+        let mut state = self.shared.state();
+        if c.op == Op::ReportZones {
+            state.edit_report(self.shared.inner.geometry(), &mut c.report);
+        }
+        // What nobody has been told is not acknowledged.
+        if let Some(cache) = &mut state.cache
+            && c.status.is_ok()
+            && !lost
+            && late.is_none()
+        {
+            cache.acknowledged(self.shared.inner.geometry(), &c, covers);
+        }
+        drop(state);
+        match late {
+            _ if lost => self.lost.push(c),
+            Some(due) => self.held.push((due, covers, c)),
+            None => self.done.push_back(c),
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.done.is_empty()
+            || !self.out.is_empty()
+            || self.epoch != self.shared.epoch.load(Ordering::Acquire)
+            || self.held.iter().any(|h| h.0 <= self.seen)
+    }
+
+    fn wake_if_armed(&mut self) {
+        if self.armed && self.has_work() {
+            self.armed = false;
+            self.waker.wake_by_ref();
+        }
+    }
+}
+
+impl Queue for FaultQueue {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.seen = now;
+        if self.is_clear() {
+            let before = commands.len();
+            self.inner.submit(now, commands);
+            self.below += before - commands.len();
+            return;
+        }
+        self.notice();
+        while self.room() > 0 {
+            let Some(c) = commands.pop_front() else { break };
+            self.take(c);
+            self.notice();
+        }
+        self.send(now);
+        self.wake_if_armed();
+    }
+
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        self.seen = now;
+        if self.is_clear() {
+            let before = done.len();
+            self.inner.poll(now, done);
+            self.below = self.below.saturating_sub(done.len() - before);
+            return;
+        }
+        self.notice();
+        self.send(now);
+        let mut back = std::mem::take(&mut self.back);
+        self.inner.poll(now, &mut back);
+        for c in back.drain(..) {
+            self.came_back(now, c);
+        }
+        self.back = back;
+        let mut i = 0;
+        while i < self.held.len() {
+            if self.held[i].0 <= now {
+                let (_, covers, c) = self.held.remove(i);
+                let mut state = self.shared.state();
+                if let (Some(cache), true) = (&mut state.cache, c.status.is_ok()) {
+                    cache.acknowledged(self.shared.inner.geometry(), &c, covers);
+                }
+                drop(state);
+                self.done.push_back(c);
+            } else {
+                i += 1;
+            }
+        }
+        done.append(&mut self.done);
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        if self.has_work() {
+            return Some(self.seen);
+        }
+        let held = self.held.iter().map(|h| h.0).min();
+        self.inner.next_deadline().into_iter().chain(held).min()
+    }
+
+    fn arm(&mut self) {
+        self.armed = true;
+        self.inner.arm();
+        self.wake_if_armed();
+    }
+}

@@ -1,0 +1,407 @@
+//! Faults as text: one form for the command line, the bench and the tests.
+//!
+//! `write/io/zone=3/count=2+read/delay=5ms/p=0.01` is two rules. A rule is an operation, what happens to it, and which
+//! ones; `+` separates rules and `/` their parts, because specifications own the comma and fio the colon.
+
+use crate::spec::{Time, parse_size, parse_time};
+use std::fmt;
+use std::str::FromStr;
+use zoneplug_core::Error;
+use zoneplug_core::bio::{Op, Status};
+use zoneplug_core::unit::{Nanos, SECTOR_SIZE};
+
+/// A set of operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kinds(pub u16);
+
+impl Kinds {
+    /// Every operation.
+    pub const ANY: Kinds = Kinds(0xfff);
+    /// What moves data to the medium.
+    pub const WRITES: Kinds = Kinds::of(&[Op::Write, Op::WriteZeroes, Op::ZoneAppend]);
+
+    /// These operations.
+    pub const fn of(ops: &[Op]) -> Kinds {
+        let (mut bits, mut i) = (0, 0);
+        while i < ops.len() {
+            bits |= 1 << ops[i] as u16;
+            i += 1;
+        }
+        Kinds(bits)
+    }
+
+    /// Whether `op` is one of them.
+    pub const fn has(self, op: Op) -> bool {
+        self.0 >> op as u16 & 1 != 0
+    }
+}
+
+const KINDS: [(&str, Kinds); 15] = [
+    ("any", Kinds::ANY),
+    ("writes", Kinds::WRITES),
+    (
+        "manage",
+        Kinds::of(&[Op::ZoneOpen, Op::ZoneClose, Op::ZoneFinish, Op::ZoneReset, Op::ZoneResetAll]),
+    ),
+    ("read", Kinds::of(&[Op::Read])),
+    ("write", Kinds::of(&[Op::Write])),
+    ("flush", Kinds::of(&[Op::Flush])),
+    ("discard", Kinds::of(&[Op::Discard])),
+    ("zeroes", Kinds::of(&[Op::WriteZeroes])),
+    ("open", Kinds::of(&[Op::ZoneOpen])),
+    ("close", Kinds::of(&[Op::ZoneClose])),
+    ("finish", Kinds::of(&[Op::ZoneFinish])),
+    ("append", Kinds::of(&[Op::ZoneAppend])),
+    ("reset", Kinds::of(&[Op::ZoneReset])),
+    ("reset-all", Kinds::of(&[Op::ZoneResetAll])),
+    ("report", Kinds::of(&[Op::ReportZones])),
+];
+
+/// Statuses that a rule may name: a device's answers.
+const STATUSES: [(&str, Status); 13] = [
+    ("busy", Status::Busy),
+    ("io", Status::Io),
+    ("medium", Status::Medium),
+    ("short", Status::ShortTransfer),
+    ("nospace", Status::NoSpace),
+    ("timeout", Status::Timeout),
+    ("nodevice", Status::NoDevice),
+    ("open-limit", Status::OpenLimit),
+    ("active-limit", Status::ActiveLimit),
+    ("boundary", Status::Boundary),
+    ("invalid", Status::InvalidField),
+    ("transition", Status::InvalidTransition),
+    ("unaligned", Status::UnalignedWrite),
+];
+
+/// What happens to a command that a rule hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultAction {
+    /// It fails with this status, and the device never sees it.
+    Fail(Status),
+    /// The device takes so many of its sectors (none given: any number), then it fails with this status: a torn write,
+    /// or a short transfer. Commands without data just fail.
+    Torn(Status, Option<u32>),
+    /// It is carried out, and comes back this much later than it would: commands in flight together are late together.
+    Delay(Nanos),
+    /// It is carried out, and its completion never comes.
+    Lost,
+    /// Its zone becomes read-only.
+    ReadOnly,
+    /// Its zone goes offline.
+    Offline,
+    /// The device goes away: this and everything else ends with *no device*, for ever.
+    Gone,
+    /// The power goes and comes back: everything in flight ends with *no device*, and what no flush covers may be lost.
+    Cut,
+}
+
+/// Which commands meet what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FaultRule {
+    /// Operations.
+    pub kinds: Kinds,
+    /// What happens.
+    pub action: FaultAction,
+    /// Only commands that touch this zone.
+    pub zone: Option<u32>,
+    /// Only commands that touch these sectors: first, and one past the last.
+    pub sectors: Option<(u64, u64)>,
+    /// How many that match go unharmed first.
+    pub skip: u64,
+    /// How many are hit; `None`: all.
+    pub count: Option<u64>,
+    /// How likely one that matches is hit, in millionths.
+    pub ppm: u32,
+}
+
+/// A millionth's reciprocal: certainty.
+const CERTAIN: u32 = 1_000_000;
+
+impl FaultRule {
+    /// The next command of `kinds` meets `action`.
+    pub const fn next(kinds: Kinds, action: FaultAction) -> FaultRule {
+        FaultRule {
+            kinds,
+            action,
+            zone: None,
+            sectors: None,
+            skip: 0,
+            count: Some(1),
+            ppm: CERTAIN,
+        }
+    }
+}
+
+/// Rules and the seed that chance is drawn from.
+///
+/// ```
+/// use zoneplug_devices::stack::FaultPlan;
+/// let plan: FaultPlan = "write/io/zone=3/count=2+read/delay=5ms/p=0.01+seed=7".parse().unwrap();
+/// assert_eq!((plan.rules.len(), plan.seed), (2, 7));
+/// assert_eq!(plan.to_string().parse::<FaultPlan>().unwrap(), plan);
+/// let e = "write/oi".parse::<FaultPlan>().unwrap_err();
+/// assert!(e.to_string().contains("'oi'"));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FaultPlan {
+    /// In the order in which they are tried; the first that hits decides.
+    pub rules: Vec<FaultRule>,
+    /// Of everything random.
+    pub seed: u64,
+}
+
+const FORM: &str = "a fault is operation/what/which, such as write/io/zone=3/count=2 or read/delay=5ms/p=0.01; + separates faults";
+
+fn names<T>(table: &[(&'static str, T)]) -> String {
+    table.iter().map(|t| t.0).collect::<Vec<_>>().join(", ")
+}
+
+fn find<T: Copy>(table: &[(&'static str, T)], name: &str) -> Option<T> {
+    table.iter().find(|t| t.0 == name).map(|t| t.1)
+}
+
+fn whole(key: &str, text: &str) -> Result<u64, Error> {
+    let n = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    n.ok_or_else(|| {
+        Error::invalid(format!("{key}={text} is not possible"))
+            .hint(format!("{key} is a whole number"))
+    })
+}
+
+fn sectors(key: &str, text: &str) -> Result<u64, Error> {
+    let unit = u64::from(SECTOR_SIZE);
+    parse_size(text).filter(|n| n % unit == 0).map(|n| n / unit).ok_or_else(|| {
+        Error::invalid(format!("{key}={text} is not possible"))
+            .hint(format!("{key} is a multiple of {unit} bytes, such as 4K or 1M"))
+    })
+}
+
+/// A probability in millionths.
+fn probability(text: &str) -> Result<u32, Error> {
+    let bad = || {
+        Error::invalid(format!("p={text} is not possible"))
+            .hint("p is a probability from 0.000001 to 1 with up to six places, such as 0.01")
+    };
+    let (whole, places) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
+    if !matches!(whole, "0" | "1") || !digits(places) || places.len() > 6 {
+        return Err(bad());
+    }
+    let ppm = format!("{whole}{places:0<6}").parse::<u32>().map_err(|_| bad())?;
+    if ppm == 0 || ppm > CERTAIN { Err(bad()) } else { Ok(ppm) }
+}
+
+fn time(key: &str, text: &str) -> Result<Nanos, Error> {
+    parse_time(text).map(Nanos).ok_or_else(|| {
+        Error::invalid(format!("{key}={text} is not possible"))
+            .hint(format!("{key} is a time, such as 80us, 5ms or 2s"))
+    })
+}
+
+fn action(text: &str) -> Result<FaultAction, Error> {
+    if let Some(status) = find(&STATUSES, text) {
+        return Ok(FaultAction::Fail(status));
+    }
+    if let Some((key, value)) = text.split_once('=') {
+        match key {
+            "torn" | "short" => {
+                let n = sectors(key, value)?.min(u64::from(u32::MAX)) as u32;
+                let status = if key == "torn" { Status::Io } else { Status::ShortTransfer };
+                return Ok(FaultAction::Torn(status, Some(n)));
+            }
+            "delay" => return Ok(FaultAction::Delay(time(key, value)?)),
+            _ => {}
+        }
+    }
+    Ok(match text {
+        "torn" => FaultAction::Torn(Status::Io, None),
+        "partial" => FaultAction::Torn(Status::ShortTransfer, None),
+        "lost" => FaultAction::Lost,
+        "readonly" => FaultAction::ReadOnly,
+        "offline" => FaultAction::Offline,
+        "gone" => FaultAction::Gone,
+        "cut" => FaultAction::Cut,
+        _ => {
+            return Err(Error::invalid(format!("'{text}' is nothing that can happen to a command"))
+                .hint(format!(
+                    "a status ({}), or torn[=SIZE], short=SIZE, partial, delay=TIME, lost, readonly, offline, \
+                     gone, cut",
+                    names(&STATUSES)
+                )));
+        }
+    })
+}
+
+fn rule(text: &str) -> Result<FaultRule, Error> {
+    let mut parts = text.split('/');
+    let name = parts.next().unwrap_or_default();
+    let Some(kinds) = find(&KINDS, name) else {
+        return Err(Error::invalid(format!("'{name}' in the fault '{text}' is no operation"))
+            .hint(format!("{FORM}. Operations: {}", names(&KINDS))));
+    };
+    let Some(what) = parts.next() else {
+        return Err(
+            Error::invalid(format!("the fault '{text}' does not say what happens")).hint(FORM)
+        );
+    };
+    let mut rule = FaultRule::next(kinds, action(what)?);
+    let (mut count, mut chance) = (None, None);
+    for part in parts {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        match key {
+            "zone" => rule.zone = Some(whole(key, value)?.min(u64::from(u32::MAX)) as u32),
+            "from" => {
+                rule.sectors = Some((sectors(key, value)?, rule.sectors.map_or(u64::MAX, |s| s.1)));
+            }
+            "to" => rule.sectors = Some((rule.sectors.map_or(0, |s| s.0), sectors(key, value)?)),
+            "skip" => rule.skip = whole(key, value)?,
+            "count" if value == "all" => count = Some(None),
+            "count" => count = Some(Some(whole(key, value)?)),
+            "p" => chance = Some(probability(value)?),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "'{part}' in the fault '{text}' selects nothing"
+                ))
+                .hint("zone=N, from=BYTES, to=BYTES, skip=N, count=N|all, p=PROBABILITY"));
+            }
+        }
+    }
+    // With a probability every command may be hit, unless said otherwise.
+    rule.count = count.unwrap_or(if chance.is_some() { None } else { Some(1) });
+    rule.ppm = chance.unwrap_or(CERTAIN);
+    Ok(rule)
+}
+
+impl FromStr for FaultPlan {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<FaultPlan, Error> {
+        let mut plan = FaultPlan::default();
+        for part in text.split('+') {
+            if part.is_empty() {
+                return Err(Error::invalid(format!("a fault of '{text}' is empty")).hint(FORM));
+            }
+            match part.strip_prefix("seed=") {
+                Some(n) => plan.seed = whole("seed", n)?,
+                None => plan.rules.push(rule(part)?),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn name_of<T: PartialEq>(table: &[(&'static str, T)], what: &T) -> &'static str {
+    table.iter().find(|t| t.1 == *what).map_or("any", |t| t.0)
+}
+
+impl fmt::Display for FaultAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            FaultAction::Fail(status) => f.write_str(name_of(&STATUSES, &status)),
+            FaultAction::Torn(Status::ShortTransfer, None) => f.write_str("partial"),
+            FaultAction::Torn(Status::ShortTransfer, Some(n)) => {
+                write!(f, "short={}", u64::from(n) * u64::from(SECTOR_SIZE))
+            }
+            FaultAction::Torn(_, None) => f.write_str("torn"),
+            FaultAction::Torn(_, Some(n)) => {
+                write!(f, "torn={}", u64::from(n) * u64::from(SECTOR_SIZE))
+            }
+            FaultAction::Delay(t) => write!(f, "delay={}", Time(t)),
+            FaultAction::Lost => f.write_str("lost"),
+            FaultAction::ReadOnly => f.write_str("readonly"),
+            FaultAction::Offline => f.write_str("offline"),
+            FaultAction::Gone => f.write_str("gone"),
+            FaultAction::Cut => f.write_str("cut"),
+        }
+    }
+}
+
+impl fmt::Display for FaultRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", name_of(&KINDS, &self.kinds), self.action)?;
+        if let Some(z) = self.zone {
+            write!(f, "/zone={z}")?;
+        }
+        if let Some((from, to)) = self.sectors {
+            write!(f, "/from={}", from * u64::from(SECTOR_SIZE))?;
+            if to != u64::MAX {
+                write!(f, "/to={}", to * u64::from(SECTOR_SIZE))?;
+            }
+        }
+        if self.skip > 0 {
+            write!(f, "/skip={}", self.skip)?;
+        }
+        match self.count {
+            None => f.write_str("/count=all")?,
+            Some(1) if self.ppm == CERTAIN => {}
+            Some(n) => write!(f, "/count={n}")?,
+        }
+        if self.ppm != CERTAIN {
+            write!(f, "/p=0.{:06}", self.ppm)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for FaultPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for rule in &self.rules {
+            write!(f, "{rule}+")?;
+        }
+        write!(f, "seed={}", self.seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_no_fault_says_why() {
+        for (text, what) in [
+            ("", "is empty"),
+            ("write/io+", "is empty"),
+            ("wirte/io", "'wirte' in the fault 'wirte/io' is no operation"),
+            ("write", "does not say what happens"),
+            ("write/", "'' is nothing that can happen"),
+            ("write/io/zone", "zone= is not possible"),
+            ("write/io/zones=3", "'zones=3' in the fault"),
+            ("write/io/p=1.5", "p=1.5"),
+            ("write/io/p=0", "p=0 is not possible"),
+            ("write/io/p=0.0000001", "p=0.0000001"),
+            ("write/torn=100", "torn=100"),
+            ("write/delay=5", "delay=5"),
+            ("read/busy=-1", "'busy=-1'"),
+            ("read/io/count=-1", "count=-1"),
+            ("seed=x", "seed=x"),
+        ] {
+            let e = text.parse::<FaultPlan>().expect_err(text);
+            assert!(e.to_string().contains(what), "{text}: {e}");
+            assert!(e.what_to_try().is_some());
+        }
+    }
+
+    #[test]
+    fn every_kind_of_fault_has_a_text() {
+        let text = "any/gone/skip=9+writes/torn+append/torn=4096+read/short=512+zeroes/partial+reset/io/zone=1+\
+            manage/busy/count=3+flush/delay=5ms/p=0.01+write/lost/from=4K/to=8K/count=all+write/readonly+read/offline+any/cut";
+        let plan: FaultPlan = text.parse().unwrap();
+        assert_eq!(plan.rules.len(), 12);
+        assert_eq!(plan.rules[7].ppm, 10_000);
+        assert_eq!(plan.rules[7].count, None);
+        assert_eq!(plan.rules[8].sectors, Some((8, 16)));
+        assert_eq!(plan.to_string().parse::<FaultPlan>().unwrap(), plan);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_a_panic(text in "\\PC*", more in "(write|any)/(io|torn|busy)(/[a-z]{0,4}=?[0-9.]{0,4}){0,3}") {
+            let _ = text.parse::<FaultPlan>();
+            if let Ok(plan) = more.parse::<FaultPlan>() {
+                prop_assert_eq!(plan.to_string().parse::<FaultPlan>().unwrap(), plan);
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Commands that concern several devices: each becomes commands of this layer's own, and is done when they are.
+//!
+//! A flush goes to every device, and a preflush to all others before the write goes to its own. A report is made of
+//! the devices' reports. A reset-all is one where no sequential zone of a device is left out; else the zones that
+//! are ours are looked at first, and those that are not empty are reset one by one (M9).
+
+use super::Map;
+use super::queue::Lower;
+use crate::stack::part::address;
+use std::ops::Range;
+use zoneplug_core::bio::{Command, Op, Status};
+use zoneplug_core::unit::{Sector, ZoneNo};
+use zoneplug_core::zone::{Condition, ZoneInfo};
+
+/// What follows.
+pub(super) enum Step {
+    Wait,
+    /// The command is done.
+    Done(Box<Command>),
+    /// It can go to its own device now.
+    Send(Box<Command>),
+}
+
+/// A command that waits for others.
+struct Fan {
+    whole: Box<Command>,
+    /// How many are under way.
+    left: usize,
+    /// The first failure. *Busy* is the weakest: the command is sent again, and that must hide nothing.
+    status: Status,
+    /// A report: our zones, and what each part has said.
+    range: Range<u32>,
+    reports: Vec<Vec<ZoneInfo>>,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Fans {
+    /// By number; `None`: free.
+    fans: Vec<Option<Fan>>,
+    /// Commands under way: where each is, and its fan.
+    children: Vec<(usize, usize)>,
+}
+
+impl Fans {
+    pub(super) fn is_empty(&self) -> bool {
+        self.children.is_empty()
+    }
+
+    /// Sends what `c` needs. The sector of a report is on the disk.
+    pub(super) fn begin(&mut self, map: &Map, c: Box<Command>, lower: &mut [Lower]) -> Step {
+        let parts = map.parts.len();
+        let mut fan = Fan {
+            left: 0,
+            status: Status::Ok,
+            range: 0..0,
+            reports: vec![Vec::new(); parts],
+            whole: c,
+        };
+        let id = self.fans.iter().position(Option::is_none).unwrap_or(self.fans.len());
+        let all = 0..map.above.nr_zones();
+        match fan.whole.op {
+            Op::ReportZones => {
+                let first = map.above.zone_of(fan.whole.sector).0.0;
+                fan.range = first..first.saturating_add(fan.whole.report_max).min(all.end);
+                for part in 0..parts {
+                    self.report(map, id, &mut fan, part, lower);
+                }
+            }
+            Op::ZoneResetAll => {
+                for part in 0..parts {
+                    if map.parts[part].is_whole() {
+                        let c = Command::without_data(Op::ZoneResetAll, Sector(0), 0);
+                        self.child(id, &mut fan, part, c, lower);
+                    } else {
+                        fan.range = all.clone();
+                        self.report(map, id, &mut fan, part, lower);
+                    }
+                }
+            }
+            op => {
+                let own = (op != Op::Flush).then(|| map.sector_down(fan.whole.sector).0);
+                for part in (0..parts).filter(|p| Some(*p) != own) {
+                    let c = Command::without_data(Op::Flush, Sector(0), 0);
+                    self.child(id, &mut fan, part, c, lower);
+                }
+            }
+        }
+        if fan.left == 0 {
+            return finish(map, fan);
+        }
+        if id == self.fans.len() {
+            self.fans.push(None);
+        }
+        self.fans[id] = Some(fan);
+        Step::Wait
+    }
+
+    /// Asks a part for its zones of `fan.range`.
+    fn report(&mut self, map: &Map, id: usize, fan: &mut Fan, part: usize, lower: &mut [Lower]) {
+        let zones = map.zones_of(part, &fan.range);
+        if zones.is_empty() {
+            return;
+        }
+        let p = &map.parts[part];
+        let start = p.below.zone_start(ZoneNo(p.first + zones.start));
+        let mut c = Command::without_data(Op::ReportZones, start, 0);
+        c.report_max = zones.end - zones.start;
+        self.child(id, fan, part, c, lower);
+    }
+
+    fn child(
+        &mut self,
+        id: usize,
+        fan: &mut Fan,
+        part: usize,
+        c: Box<Command>,
+        lower: &mut [Lower],
+    ) {
+        fan.left += 1;
+        self.children.push((address(&c), id));
+        lower[part].out.push_back(c);
+    }
+
+    /// A command is back from a part: what follows, or the command again if it is none of ours.
+    pub(super) fn came_back(
+        &mut self,
+        map: &Map,
+        part: usize,
+        mut c: Box<Command>,
+        lower: &mut [Lower],
+    ) -> Result<Step, Box<Command>> {
+        let Some(i) = self.children.iter().position(|(a, _)| *a == address(&c)) else {
+            return Err(c);
+        };
+        let (_, id) = self.children.swap_remove(i);
+        let Some(mut fan) = self.fans[id].take() else { return Ok(Step::Wait) };
+        fan.left -= 1;
+        if fan.status.is_ok() || fan.status == Status::Busy && !c.status.is_ok() {
+            fan.status = c.status;
+        }
+        if c.op == Op::ReportZones && c.status.is_ok() {
+            if fan.whole.op == Op::ZoneResetAll {
+                self.reset(map, id, &mut fan, part, &c.report, lower);
+            } else {
+                fan.reports[part] = std::mem::take(&mut c.report);
+            }
+        }
+        if fan.left > 0 {
+            self.fans[id] = Some(fan);
+            return Ok(Step::Wait);
+        }
+        Ok(finish(map, fan))
+    }
+
+    /// Resets the zones of a part that are neither conventional, empty nor dead.
+    fn reset(
+        &mut self,
+        map: &Map,
+        id: usize,
+        fan: &mut Fan,
+        part: usize,
+        zones: &[ZoneInfo],
+        lower: &mut [Lower],
+    ) {
+        use Condition::{Empty, NotWp, Offline, ReadOnly};
+        let below = &map.parts[part].below;
+        for info in zones.iter().filter(|z| !matches!(z.cond, NotWp | Empty | ReadOnly | Offline)) {
+            let len = below.zone_len_sectors(below.zone_of(info.start).0);
+            let c = Command::without_data(Op::ZoneReset, info.start, len);
+            self.child(id, fan, part, c, lower);
+        }
+    }
+}
+
+/// Nothing is under way any more.
+fn finish(map: &Map, fan: Fan) -> Step {
+    let Fan { mut whole, status, range, reports, .. } = fan;
+    whole.status = status;
+    if !status.is_ok() {
+        return Step::Done(whole);
+    }
+    match whole.op {
+        Op::Flush | Op::ZoneResetAll => Step::Done(whole),
+        Op::ReportZones => {
+            let mut next: Vec<_> = reports.into_iter().map(Vec::into_iter).collect();
+            // In our order; where a device has said less than it has, the report ends.
+            whole.report.extend(range.map_while(|z| {
+                let part = map.down(ZoneNo(z)).0;
+                next[part].next().map(|info| map.translate(part, info))
+            }));
+            Step::Done(whole)
+        }
+        _ => Step::Send(whole),
+    }
+}

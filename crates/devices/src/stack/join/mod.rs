@@ -1,0 +1,311 @@
+//! Several devices as one: end to end (*linear*; with one part, a cut of a device), or zone by zone in turns (*stripe*).
+//!
+//! Owns the mapping of zones (this file) and the commands that concern more than one device (`queue.rs`, `fan.rs`): flushes, reports,
+//! reset-all. A zone lies on one device whole: what there is of it is the device's. A write with a preflush waits for the other devices,
+//! and so may be overtaken by another of its zone; plugs have one under way.
+//! Devices need the same zone size and capacity; limits are the strictest of all.
+//!
+//! Limits of open and active zones are each device's own. What is shown is the smallest: who keeps to it never meets one.
+
+mod fan;
+mod queue;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::Waker;
+use zoneplug_core::Error;
+use zoneplug_core::device::{Device, Queue};
+use zoneplug_core::unit::{Bytes, Sector, ZoneNo};
+use zoneplug_core::zone::{Geometry, Limits, Spindles, ZoneInfo};
+
+/// Zones of one device.
+struct Part {
+    device: Arc<dyn Device>,
+    /// Its layout, all of it.
+    below: Geometry,
+    /// The first of its zones that is ours.
+    first: u32,
+    /// How many are.
+    zones: u32,
+}
+
+impl Part {
+    /// How much of a conventional zone can be used, if there is one.
+    fn usable(&self) -> Option<u32> {
+        let n = self.below.conventional_capacity_sectors();
+        (self.below.nr_conventional() > 0).then_some(n)
+    }
+
+    /// Whether no sequential zone of the device is left out (M9).
+    fn is_whole(&self) -> bool {
+        let ours = self.first..self.first + self.zones;
+        (0..self.below.nr_zones())
+            .all(|z| ours.contains(&z) || self.below.is_conventional(ZoneNo(z)))
+    }
+}
+
+/// Where zones lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Order {
+    /// One device after the other: the first zone of each part, and the end.
+    Linear(Vec<u32>),
+    /// Zone `z` is on device `z % n`.
+    Stripe(u32),
+}
+
+struct Map {
+    parts: Vec<Part>,
+    order: Order,
+    above: Geometry,
+    limits: Limits,
+}
+
+impl Map {
+    /// The part that has one of our zones, and the zone there.
+    #[inline]
+    fn down(&self, zone: ZoneNo) -> (usize, ZoneNo) {
+        let (part, nr) = match &self.order {
+            Order::Linear(starts) => {
+                let part = starts.partition_point(|&s| s <= zone.0) - 1;
+                (part, zone.0 - starts[part])
+            }
+            Order::Stripe(n) => ((zone.0 % n) as usize, zone.0 / n),
+        };
+        (part, ZoneNo(self.parts[part].first + nr))
+    }
+
+    /// Our zone that is zone `below` of a part.
+    #[inline]
+    fn up(&self, part: usize, below: ZoneNo) -> ZoneNo {
+        let nr = below.0 - self.parts[part].first;
+        ZoneNo(match &self.order {
+            Order::Linear(starts) => starts[part] + nr,
+            Order::Stripe(n) => nr * n + part as u32,
+        })
+    }
+
+    /// Our address to a part and the address there. The sector is on the disk.
+    #[inline]
+    fn sector_down(&self, sector: Sector) -> (usize, Sector) {
+        let (zone, offset) = self.above.zone_of(sector);
+        let (part, below) = self.down(zone);
+        (part, self.parts[part].below.zone_start(below).plus(u64::from(offset)))
+    }
+
+    /// An address of a part to ours.
+    #[inline]
+    fn sector_up(&self, part: usize, sector: Sector) -> Sector {
+        let (zone, offset) = self.parts[part].below.zone_of(sector);
+        self.above.zone_start(self.up(part, zone)).plus(u64::from(offset))
+    }
+
+    /// Which zones of a part, counted from its first, are among ours in `range`.
+    fn zones_of(&self, part: usize, range: &Range<u32>) -> Range<u32> {
+        match &self.order {
+            Order::Linear(starts) => {
+                let (first, end) = (starts[part], starts[part + 1]);
+                let clamp = |z: u32| z.clamp(first, end) - first;
+                clamp(range.start)..clamp(range.end)
+            }
+            Order::Stripe(n) => {
+                let p = part as u32;
+                // The first zone from `z` on that is on this part.
+                let next = |z: u32| (z.saturating_sub(p)).div_ceil(*n);
+                next(range.start)..next(range.end)
+            }
+        }
+    }
+
+    /// What a part's report says of a zone, in our addresses.
+    fn translate(&self, part: usize, mut info: ZoneInfo) -> ZoneInfo {
+        let zone = self.up(part, self.parts[part].below.zone_of(info.start).0);
+        info.move_to(self.above.zone_start(zone), u64::from(self.above.zone_len_sectors(zone)));
+        info
+    }
+}
+
+/// Several devices as one device.
+///
+/// ```
+/// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+/// use zoneplug_devices::stack::JoinDisk;
+/// use zoneplug_core::Device;
+/// let disk = || EmuDisk::new("null,zones=8,zone-size=1M".parse::<EmuConfig>().unwrap()).unwrap();
+/// let both = JoinDisk::stripe(vec![disk(), disk()]).unwrap();
+/// assert_eq!(both.geometry().nr_zones(), 16);
+/// let some = JoinDisk::cut(disk(), 2..6).unwrap();
+/// assert_eq!(some.geometry().nr_zones(), 4);
+/// ```
+pub struct JoinDisk {
+    map: Arc<Map>,
+}
+
+impl fmt::Debug for JoinDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinDisk")
+            .field("devices", &self.map.parts.len())
+            .field("order", &self.map.order)
+            .finish_non_exhaustive()
+    }
+}
+
+impl JoinDisk {
+    /// Devices end to end. All but the last give up a last zone that is shorter than the others.
+    pub fn linear(devices: Vec<Arc<dyn Device>>) -> Result<Arc<JoinDisk>, Error> {
+        let nr = devices.len();
+        let parts = devices.into_iter().enumerate().map(|(i, d)| {
+            let zones = if i + 1 == nr { d.geometry().nr_zones() } else { alike(d.geometry()) };
+            part(d, 0..zones)
+        });
+        Self::new(parts.collect(), false)
+    }
+
+    /// Some zones of a device.
+    pub fn cut(device: Arc<dyn Device>, zones: Range<u32>) -> Result<Arc<JoinDisk>, Error> {
+        let nr = device.geometry().nr_zones();
+        if zones.start >= zones.end || zones.end > nr {
+            let what = format!("zones {} to {} are not of this device", zones.start, zones.end);
+            return Err(Error::invalid(what).hint(format!("it has zones 0 to {nr}")));
+        }
+        Self::new(vec![part(device, zones)], false)
+    }
+
+    /// Devices zone by zone: zone `z` is on device `z % n`. As many zones of each as all have.
+    pub fn stripe(devices: Vec<Arc<dyn Device>>) -> Result<Arc<JoinDisk>, Error> {
+        let zones = devices.iter().map(|d| alike(d.geometry())).min().unwrap_or(0);
+        Self::new(devices.into_iter().map(|d| part(d, 0..zones)).collect(), true)
+    }
+
+    fn new(parts: Vec<Part>, stripe: bool) -> Result<Arc<JoinDisk>, Error> {
+        let Some(last) = parts.last() else {
+            return Err(Error::invalid("no devices to join").hint("name at least one"));
+        };
+        let g = &last.below;
+        let usable = parts.iter().find_map(Part::usable);
+        for p in &parts {
+            let same = p.below.zone_sectors() == g.zone_sectors()
+                && p.below.zone_capacity_sectors() == g.zone_capacity_sectors()
+                && p.usable().is_none_or(|n| usable.is_none_or(|u| n == u));
+            if !same {
+                let text = |g: &Geometry| {
+                    let bytes = |n: u32| Bytes(u64::from(n) << 9);
+                    format!("{} of {}", bytes(g.zone_capacity_sectors()), bytes(g.zone_sectors()))
+                };
+                let what = format!("devices with zones of {} and of {}", text(&p.below), text(g));
+                return Err(Error::invalid(what)
+                    .hint("devices that are joined have the same zone size and zone capacity"));
+            }
+        }
+        let mut starts = vec![0];
+        for p in &parts {
+            starts.push(starts[starts.len() - 1] + p.zones);
+        }
+        let nr = starts[parts.len()];
+        let order = if stripe { Order::Stripe(parts.len() as u32) } else { Order::Linear(starts) };
+        let invalid = |e: zoneplug_core::zone::GeometryError| {
+            Error::invalid(format!("these devices make no disk: {e}")).source(e)
+        };
+        let (size, capacity) = (g.zone_sectors(), g.zone_capacity_sectors());
+        let mut above = Geometry::new(u64::from(nr), size, capacity).map_err(invalid)?;
+        let end = last.first + last.zones;
+        if !stripe && end == g.nr_zones() {
+            let len = g.zone_len_sectors(ZoneNo(end - 1));
+            above = above.with_last_zone(len, g.last_zone_capacity_sectors()).map_err(invalid)?;
+        }
+        let limits = parts.iter().map(|p| p.device.limits().clone()).reduce(strictest);
+        let mut map = Map { parts, order, above, limits: limits.unwrap_or_default() };
+        let conventional: Vec<_> = (0..nr)
+            .map(ZoneNo)
+            .filter(|&z| {
+                let (part, below) = map.down(z);
+                map.parts[part].below.is_conventional(below)
+            })
+            .collect();
+        map.above = map.above.with_conventional(conventional).map_err(invalid)?;
+        map.above =
+            map.above.with_conventional_capacity(usable.unwrap_or(size)).map_err(invalid)?;
+        Ok(Arc::new(JoinDisk { map: Arc::new(map) }))
+    }
+
+    /// The devices below.
+    pub fn devices(&self) -> impl Iterator<Item = &Arc<dyn Device>> {
+        self.map.parts.iter().map(|p| &p.device)
+    }
+}
+
+fn part(device: Arc<dyn Device>, zones: Range<u32>) -> Part {
+    let below = device.geometry().clone();
+    Part { device, below, first: zones.start, zones: zones.end - zones.start }
+}
+
+/// How many zones are like the first.
+fn alike(g: &Geometry) -> u32 {
+    let last = ZoneNo(g.nr_zones() - 1);
+    let shorter = g.zone_len_sectors(last) < g.zone_sectors()
+        || g.last_zone_capacity_sectors() < g.zone_capacity_sectors();
+    g.nr_zones() - u32::from(shorter)
+}
+
+/// What both allow.
+fn strictest(a: Limits, b: Limits) -> Limits {
+    // 0 is no limit.
+    let least = |a: u32, b: u32| match (a, b) {
+        (0, n) | (n, 0) => n,
+        _ => a.min(b),
+    };
+    let max_active_zones = least(a.max_active_zones, b.max_active_zones);
+    Limits {
+        logical_block_sectors: a.logical_block_sectors.max(b.logical_block_sectors),
+        write_granularity_sectors: a.write_granularity_sectors.max(b.write_granularity_sectors),
+        max_transfer_sectors: least(a.max_transfer_sectors, b.max_transfer_sectors),
+        max_bios: least(a.max_bios, b.max_bios),
+        // A12: native only where all have it.
+        zone_append_max_sectors: a.zone_append_max_sectors.min(b.zone_append_max_sectors),
+        // An open zone is an active one: of two devices one may limit these, and the other those.
+        max_open_zones: match least(a.max_open_zones, b.max_open_zones) {
+            0 => 0,
+            open => least(open, max_active_zones),
+        },
+        max_active_zones,
+        max_write_zeroes_sectors: a.max_write_zeroes_sectors.min(b.max_write_zeroes_sectors),
+        discard: a.discard && b.discard,
+        write_cache: a.write_cache || b.write_cache,
+        rotational: a.rotational || b.rotational,
+        read_only: a.read_only || b.read_only,
+        // A write with a preflush is overtaken.
+        keeps_write_order: false,
+    }
+}
+
+impl Device for JoinDisk {
+    fn geometry(&self) -> &Geometry {
+        &self.map.above
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.map.limits
+    }
+
+    fn is_timed(&self) -> bool {
+        self.devices().any(|d| d.is_timed())
+    }
+
+    fn never_panics(&self) -> bool {
+        self.devices().all(|d| d.never_panics())
+    }
+
+    fn spindles(&self) -> Spindles {
+        let parts: Vec<_> = self.devices().map(|d| d.spindles()).collect();
+        Spindles::join((0..self.map.above.nr_zones()).map(|zone| {
+            let (part, below) = self.map.down(ZoneNo(zone));
+            (&parts[part], below)
+        }))
+    }
+
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        let inner = self.devices().map(|d| d.open_queue(depth, waker.clone()));
+        let inner = inner.collect::<Result<Vec<_>, _>>()?;
+        Ok(Box::new(queue::JoinQueue::new(Arc::clone(&self.map), inner, depth, waker)))
+    }
+}

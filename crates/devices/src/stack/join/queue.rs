@@ -1,0 +1,166 @@
+//! One queue over several: each command goes to the queue of its device, and waits here while that is busy.
+
+use super::Map;
+use super::fan::{Fans, Step};
+use std::sync::Arc;
+use std::task::Waker;
+use zoneplug_core::bio::{Command, Commands, Flags, Op, Status};
+use zoneplug_core::device::Queue;
+use zoneplug_core::unit::Nanos;
+
+/// The queue of one device.
+pub(super) struct Lower {
+    queue: Box<dyn Queue>,
+    /// On the way down.
+    pub(super) out: Commands,
+}
+
+pub(super) struct JoinQueue {
+    map: Arc<Map>,
+    lower: Vec<Lower>,
+    /// Commands that concern several devices.
+    fans: Fans,
+    depth: usize,
+    /// Commands that were taken and not given back.
+    held: usize,
+    /// On the way up.
+    back: Commands,
+    /// Finished, not polled.
+    done: Commands,
+    armed: bool,
+    seen: Nanos,
+    waker: Waker,
+}
+
+impl JoinQueue {
+    pub(super) fn new(
+        map: Arc<Map>,
+        inner: Vec<Box<dyn Queue>>,
+        depth: u16,
+        waker: Waker,
+    ) -> JoinQueue {
+        let depth = usize::from(depth);
+        let lower = inner
+            .into_iter()
+            .map(|queue| Lower { queue, out: Commands::with_capacity(depth) })
+            .collect();
+        JoinQueue {
+            map,
+            lower,
+            fans: Fans::default(),
+            depth,
+            held: 0,
+            back: Commands::with_capacity(depth),
+            done: Commands::with_capacity(depth),
+            armed: false,
+            seen: Nanos(0),
+            waker,
+        }
+    }
+
+    fn take(&mut self, mut c: Box<Command>) {
+        let map = &*self.map;
+        let several = match c.op {
+            Op::Flush | Op::ZoneResetAll | Op::ReportZones => true,
+            // What was acknowledged on the other devices has to be durable first.
+            _ => c.flags.contains(Flags::PREFLUSH) && self.lower.len() > 1,
+        };
+        let one = c.op != Op::Flush && c.op != Op::ZoneResetAll;
+        if one && !map.above.contains(c.sector, 1) {
+            c.status = Status::InvalidField;
+            return self.done.push_back(c);
+        }
+        if several {
+            let step = self.fans.begin(map, c, &mut self.lower);
+            return self.follow(step);
+        }
+        let (part, sector) = map.sector_down(c.sector);
+        c.sector = sector;
+        self.lower[part].out.push_back(c);
+    }
+
+    fn follow(&mut self, step: Step) {
+        match step {
+            Step::Wait => {}
+            Step::Done(c) => self.done.push_back(c),
+            Step::Send(mut c) => {
+                let (part, sector) = self.map.sector_down(c.sector);
+                c.sector = sector;
+                self.lower[part].out.push_back(c);
+            }
+        }
+    }
+
+    fn send(&mut self, now: Nanos) {
+        for l in &mut self.lower {
+            if !l.out.is_empty() {
+                l.queue.submit(now, &mut l.out);
+            }
+        }
+    }
+
+    /// Whether there is something to poll for. What waits for room below is the device's to tell.
+    fn has_work(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    fn wake_if_armed(&mut self) {
+        if self.armed && self.has_work() {
+            self.armed = false;
+            self.waker.wake_by_ref();
+        }
+    }
+}
+
+impl Queue for JoinQueue {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.seen = now;
+        while self.held < self.depth {
+            let Some(c) = commands.pop_front() else { break };
+            self.held += 1;
+            self.take(c);
+        }
+        self.send(now);
+        self.wake_if_armed();
+    }
+
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        self.seen = now;
+        self.send(now);
+        for part in 0..self.lower.len() {
+            let mut back = std::mem::take(&mut self.back);
+            self.lower[part].queue.poll(now, &mut back);
+            for mut c in back.drain(..) {
+                if !self.fans.is_empty() {
+                    match self.fans.came_back(&self.map, part, c, &mut self.lower) {
+                        Ok(step) => {
+                            self.follow(step);
+                            continue;
+                        }
+                        Err(other) => c = other,
+                    }
+                }
+                c.sector = self.map.sector_up(part, c.sector);
+                self.done.push_back(c);
+            }
+            self.back = back;
+        }
+        // What a step has put out.
+        self.send(now);
+        self.held -= self.done.len();
+        done.append(&mut self.done);
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        if self.has_work() {
+            return Some(self.seen);
+        }
+        self.lower.iter().filter_map(|l| l.queue.next_deadline()).min()
+    }
+
+    fn arm(&mut self) {
+        self.armed = true;
+        self.lower.iter_mut().for_each(|l| l.queue.arm());
+        self.wake_if_armed();
+    }
+}

@@ -1,0 +1,20 @@
+//! Devices on devices. Each takes commands at the seam and sends them to the device below it; each passes the
+//! conformance suite, alone and on itself.
+//!
+//! | file | layer |
+//! | --- | --- |
+//! | `fault/` | [`FaultDisk`]: errors, torn writes, delays, lost completions, zones that die, a device that goes, power cuts |
+//! | `join/` | [`JoinDisk`]: several devices as one, end to end or in stripes; a cut of one |
+//! | `po2/` | [`Po2Disk`]: zones of a power of two over zones of any size |
+//! | `tap.rs` | [`TapDisk`]: somebody is told of every command |
+
+mod fault;
+mod join;
+mod part;
+mod po2;
+mod tap;
+
+pub use fault::{FaultAction, FaultCounts, FaultDisk, FaultPlan, FaultRule, Kinds};
+pub use join::JoinDisk;
+pub use po2::Po2Disk;
+pub use tap::{Listener, TapDisk, TapEvent};
