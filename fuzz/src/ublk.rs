@@ -192,9 +192,9 @@ fn serve(journal: &Journal, shape: &Shape, s: &mut Input<'_>, written: &[u32]) {
 }
 
 fn check(journal: &Journal, shape: &Shape, told: &Told, written: &[u32]) {
-    let untold = journal.untold(written);
-    assert!(untold.is_sorted_by(|a, b| a.0.0 < b.0.0), "{untold:?}");
-    for (zone, ranges) in untold {
+    let unacked = journal.unacked(written);
+    assert!(unacked.is_sorted_by(|a, b| a.0.0 < b.0.0), "{unacked:?}");
+    for (zone, ranges) in unacked {
         assert!(zone.0 < shape.geometry.nr_zones() && !ranges.is_empty());
         let mut end = 0;
         for r in &ranges {

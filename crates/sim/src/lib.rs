@@ -11,10 +11,10 @@
 //! | file | what |
 //! | --- | --- |
 //! | `world/` | one world |
-//! | `spy.rs` | the oracle at the seam |
-//! | `seen.rs` | what it has seen of each zone |
+//! | `seam_oracle.rs` | the oracle at the seam |
+//! | `zone_history.rs` | what it has seen of each zone |
 //! | `queueing.rs` | the oracle for who goes first |
-//! | `ground.rs` | what the device below all faults has not carried out yet |
+//! | `device_pending.rs` | what the device below all faults has not carried out yet |
 //! | `class.rs` | regression classes and how often each was exercised |
 //! | `run.rs` | worlds by seed, what they did, how they failed |
 //! | `shrink.rs` | the fewest steps that still fail |
@@ -25,17 +25,17 @@
 #![allow(clippy::vec_box)] // a BIO moves by its box
 
 mod class;
+mod device_pending;
 mod far;
-mod ground;
 mod memory;
 mod plant;
 mod queueing;
 mod run;
-mod seen;
+mod seam_oracle;
 mod shrink;
-mod spy;
 pub mod time;
 mod world;
+mod zone_history;
 
 pub use class::{Class, Coverage};
 pub use far::{Far, far};

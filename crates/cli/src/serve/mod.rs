@@ -23,7 +23,7 @@ use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::signals::{Event, Signals};
 use zoneplug_host::ublk::{
-    Ublk, UblkCounters, UblkDisk, UblkOptions, outlives_its_server, settle, slices,
+    Ublk, UblkCounters, UblkDisk, UblkOptions, outlives_its_server, slices, sync_before_stop,
 };
 use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk};
 
@@ -196,7 +196,7 @@ fn parts(devices: &[Device]) -> Vec<Parts> {
 
 /// Has written what is on joined devices, and removes what joins them.
 fn part(joined: Joined) -> Result<(), Failure> {
-    for mounted in settle(&joined.path) {
+    for mounted in sync_before_stop(&joined.path) {
         eprintln!(
             "zoneplug: {} is mounted on {}, and is removed now; its data were written first",
             joined.path.display(),
@@ -351,7 +351,7 @@ fn stop(devices: Vec<Device>) -> Result<(), Failure> {
     let mut result = Ok(());
     for d in devices {
         let Some(device) = lock(&d.device).take() else { continue };
-        for mounted in device.settle() {
+        for mounted in device.sync_before_stop() {
             let (path, on) = (d.path.display(), mounted.to_string_lossy());
             let on = plain(&on);
             eprintln!(

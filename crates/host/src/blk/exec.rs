@@ -1,8 +1,8 @@
 //! One command and the block device: the checks that need no device, the entry for the ring, what a thread does, and what the
 //! answer means. A command that fails a check has changed nothing.
 
+use super::diagnose::{Reason, reason};
 use super::sys;
-use super::why::{Reason, reason};
 use crate::drive::{Drive, Event, Node, Outcome, Rules, Slot, Step, check, status_of};
 use crate::ring::{Job, Reply, Worker, transfer};
 use io_uring::{cqueue, opcode, squeue, types};

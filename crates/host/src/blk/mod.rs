@@ -8,16 +8,16 @@
 //! | file | state |
 //! | --- | --- |
 //! | `exec.rs` | one command: checks, entry, threads' work, answer |
-//! | `why.rs` | what a failed command was told by its zone |
+//! | `diagnose.rs` | what a failed command was told by its zone |
 //! | `sys.rs` | the ioctls |
 //!
 //! What is on its way is in `drive`'s queue. Never keeps a write pointer: that is the layer's.
 
+mod diagnose;
 mod exec;
 mod sys;
 #[cfg(test)]
 mod table;
-mod why;
 
 use crate::drive::sysfs::QueueAttributes;
 use crate::drive::{

@@ -123,7 +123,7 @@ pub(super) struct DevInfo {
     pub(super) pid: i32,
     pub(super) flags: u64,
     /// `ublksrv_flags`: the driver keeps it for the server and does not look at it.
-    pub(super) mark: u64,
+    pub(super) identity: u64,
     /// Two words that have no meaning yet. The driver keeps the structure as it was given, these too (6.6 to 7.2).
     pub(super) more: [u64; 2],
 }
@@ -140,7 +140,7 @@ impl DevInfo {
         put(&mut b, 12, self.dev_id.to_le_bytes());
         put(&mut b, 16, self.pid.to_le_bytes());
         put(&mut b, 24, self.flags.to_le_bytes());
-        put(&mut b, 32, self.mark.to_le_bytes());
+        put(&mut b, 32, self.identity.to_le_bytes());
         put(&mut b, 48, self.more[0].to_le_bytes());
         put(&mut b, 56, self.more[1].to_le_bytes());
         b
@@ -155,7 +155,7 @@ impl DevInfo {
             dev_id: u32::from_le_bytes(get(b, 12)),
             pid: i32::from_le_bytes(get(b, 16)),
             flags: u64::from_le_bytes(get(b, 24)),
-            mark: u64::from_le_bytes(get(b, 32)),
+            identity: u64::from_le_bytes(get(b, 32)),
             more: [u64::from_le_bytes(get(b, 48)), u64::from_le_bytes(get(b, 56))],
         }
     }
@@ -311,7 +311,7 @@ mod tests {
             dev_id: u32::MAX,
             pid: -1,
             flags: F_ZONED | F_USER_COPY,
-            mark: 0x1234_5678_9abc_def0,
+            identity: 0x1234_5678_9abc_def0,
             more: [7, 8],
         };
         let b = info.encode();

@@ -24,37 +24,26 @@
 //! for what.) Data move by pread and pwrite on `/dev/ublkcN` (`UBLK_F_USER_COPY`, which zoned disks need: U1), once each.
 
 mod abi;
+mod busy_poll;
 mod control;
 mod counters;
-mod linger;
-mod mark;
-#[cfg(test)]
-mod model;
 mod params;
 mod queue;
-mod record;
-mod replay;
 mod request;
-mod settle;
+mod sync_before_stop;
 mod sys;
+mod takeover;
 #[doc(hidden)]
 pub mod testing;
-mod told;
 mod udev;
-mod untold;
 
 use crate::hosted::HostedDisk;
 use crate::lane::lock;
 use abi::DevInfo;
 use control::Control;
 pub use counters::UblkCounters;
-pub use mark::outlives_its_server;
-use mark::{Bases, Mark, Match, refusal, waits};
 use queue::Shared;
-use record::{Record, Served};
-use replay::Replay;
 use request::Slice;
-pub use settle::settle;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -63,6 +52,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+pub use sync_before_stop::sync_before_stop;
+pub use takeover::identity::outlives_its_server;
+use takeover::identity::{Bases, Identity, Match, refusal, waits};
+use takeover::journal_file::{self, JournalFile, Served};
+use takeover::replay::{self, Replay};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
@@ -164,9 +158,9 @@ impl Ublk {
         let parts = slices(geometry);
         for (part, nth) in parts.iter().zip(0..) {
             let options = UblkOptions { id: options.id.map(|id| id + nth), ..options.clone() };
-            let mark = bases.mark(spec, part, &parts);
+            let identity = bases.identity(spec, part, &parts);
             // One that is served still is left to the disk's lock, and to `serve`.
-            let info = self.abandoned(&mark, 0, &options, Duration::ZERO)?;
+            let info = self.abandoned(&identity, 0, &options, Duration::ZERO)?;
             found.extend(info.map(|info| info.dev_id));
         }
         Ok(found)
@@ -185,27 +179,27 @@ impl Ublk {
     ) -> Result<UblkDisk, Error> {
         let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
         let append = limits.visible_append_sectors(g.zone_sectors());
-        let (mark, shown) = what_is_shown(spec, &g, options);
+        let (identity, shown) = what_is_shown(spec, &g, options);
         let params = params::of(&g, shown.clone(), &limits, append)?;
         let outlives = outlives_its_server(spec);
         let recovery = options.recovery && outlives;
-        let own = if limits.read_only { 0 } else { mark.files };
-        if outlives && let Some(info) = self.abandoned(&mark, own, options, PATIENCE)? {
-            let served = Served { shown, left: mark.left };
+        let own = if limits.read_only { 0 } else { identity.files };
+        if outlives && let Some(info) = self.abandoned(&identity, own, options, PATIENCE)? {
+            let served = Served { shown, left: identity.left };
             return self.take_over(disk, options, &params, (info, served), ended);
         }
         let flags = abi::F_ZONED
             | abi::F_USER_COPY
             | abi::F_CMD_IOCTL_ENCODE
             | if recovery { abi::F_USER_RECOVERY | abi::F_USER_RECOVERY_REISSUE } else { 0 };
-        let (name, more) = if recovery { mark.words() } else { (0, [0; 2]) };
+        let (name, more) = if recovery { identity.words() } else { (0, [0; 2]) };
         let info = self.control.add(DevInfo {
             nr_hw_queues: options.queues.max(1),
             queue_depth: options.depth.clamp(1, abi::MAX_QUEUE_DEPTH),
             max_io_bytes: params.max_sectors << 9,
             dev_id: options.id.unwrap_or(u32::MAX),
             flags,
-            mark: name,
+            identity: name,
             more,
             ..DevInfo::default()
         })?;
@@ -213,8 +207,8 @@ impl Ublk {
         let kept = self.keeps((name, more), id);
         let started = kept.and_then(|()| self.control.set_params(id, &params)).and_then(|()| {
             let records = options.records.as_deref().filter(|_| recovery);
-            let served = Served { shown: shown.clone(), left: mark.left };
-            let record = Record::of_new(disk, records, &info, served);
+            let served = Served { shown: shown.clone(), left: identity.left };
+            let record = JournalFile::of_new(disk, records, &info, served);
             let disk = self.begin(disk, options, &params, (info, shown), (record, None), ended)?;
             self.control.start(id)?;
             Ok(disk)
@@ -228,9 +222,9 @@ impl Ublk {
     }
 
     /// Whether the driver keeps by what a device is known again.
-    fn keeps(&self, (mark, more): (u64, [u64; 2]), id: u32) -> Result<(), Error> {
+    fn keeps(&self, (identity, more): (u64, [u64; 2]), id: u32) -> Result<(), Error> {
         match self.control.info(id)? {
-            Some(info) if (info.mark, info.more) == (mark, more) => Ok(()),
+            Some(info) if (info.identity, info.more) == (identity, more) => Ok(()),
             _ => Err(Error::new(
                 ErrorKind::NotSupported,
                 "this kernel's ublk does not keep what another server knows a disk by",
@@ -243,7 +237,7 @@ impl Ublk {
     /// files. `patience`: how long a device may take that has a server still.
     fn abandoned(
         &self,
-        mark: &Mark,
+        identity: &Identity,
         own: u64,
         options: &UblkOptions,
         patience: Duration,
@@ -255,8 +249,8 @@ impl Ublk {
                 if info.flags & abi::F_USER_RECOVERY == 0 {
                     break;
                 }
-                let left = record::left_by_last(options.records.as_deref(), id);
-                let is = match mark.compare(&info, left.as_ref(), own) {
+                let left = journal_file::left_by_last(options.records.as_deref(), id);
+                let is = match identity.compare(&info, left.as_ref(), own) {
                     Match::OtherPlace | Match::Unsaid if options.moved => Match::Same,
                     is => is,
                 };
@@ -272,7 +266,7 @@ impl Ublk {
                     }
                     abi::S_DEV_QUIESCED => {
                         let paths = left.map(|l| l.paths).filter(|p| !p.is_empty());
-                        let why = refusal(is, id, mark, paths.as_deref());
+                        let why = refusal(is, id, identity, paths.as_deref());
                         against.get_or_insert(why);
                         break;
                     }
@@ -327,7 +321,7 @@ impl Ublk {
         let found = replay::find(disk, served.shown.clone())?;
         let records = options.records.as_deref();
         let shown = served.shown.clone();
-        let record = Record::of_last(disk, records, &info, &found, served)?;
+        let record = JournalFile::of_last(disk, records, &info, &found, served)?;
         let most = u32::from(info.nr_hw_queues) * u32::from(info.queue_depth);
         let replay = Replay::new(disk, shown.clone(), &found, record.of_last_server(), most);
         let replay = (record, Some(replay));
@@ -348,7 +342,7 @@ impl Ublk {
         options: &UblkOptions,
         params: &abi::Params,
         (info, shown): (DevInfo, Range<u32>),
-        (record, replay): (Record, Option<Replay>),
+        (record, replay): (JournalFile, Option<Replay>),
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
         let recovered = replay.is_some();
@@ -362,7 +356,7 @@ impl Ublk {
             counters: counters::Counters::default(),
             failure: Mutex::default(),
             replay,
-            told: record.told,
+            journal: record.journal,
         });
         let mut device = UblkDisk {
             control: self.control.clone(),
@@ -406,16 +400,16 @@ impl Ublk {
         }
         // First: the next device may have this number, and its server a record.
         if let Some(directory) = records {
-            record::remove(directory, id);
+            journal_file::remove(directory, id);
         }
         self.control.delete(id)
     }
 }
 
 /// What is shown of a disk, and what it is known by.
-fn what_is_shown(spec: &str, g: &Geometry, options: &UblkOptions) -> (Mark, Range<u32>) {
+fn what_is_shown(spec: &str, g: &Geometry, options: &UblkOptions) -> (Identity, Range<u32>) {
     let shown = options.zones.clone().unwrap_or(0..params::whole_zones(g));
-    (Bases::look(spec).mark(spec, &shown, &params::slices(g)), shown)
+    (Bases::look(spec).identity(spec, &shown, &params::slices(g)), shown)
 }
 
 /// A device's zones as sectors.
@@ -515,8 +509,8 @@ impl UblkDisk {
 
     /// Has Linux write what it holds for the device: mounted file systems, the page cache. Returns where it is mounted. To be
     /// called before [`UblkDisk::stop`], while it is served.
-    pub fn settle(&self) -> Vec<PathBuf> {
-        settle(&self.path())
+    pub fn sync_before_stop(&self) -> Vec<PathBuf> {
+        sync_before_stop(&self.path())
     }
 
     /// Removes the block device: what Linux has in flight is finished first. Nothing is flushed below; that is the disk's
@@ -549,10 +543,10 @@ impl UblkDisk {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        if let Some(told) = &shared.told
+        if let Some(journal) = &shared.journal
             && stopped.is_ok()
         {
-            told.remove();
+            journal.remove();
         }
         // The number is free when nobody has its character device.
         drop(shared);

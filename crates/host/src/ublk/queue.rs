@@ -4,12 +4,12 @@
 //! It never decides anything about zones: order, merging and recovery are the disk's.
 
 use super::abi::{self, Params};
+use super::busy_poll::{BusyPoll, MOMENT};
 use super::counters::Counters;
-use super::linger::{Linger, MOMENT};
-use super::replay::Replay;
 use super::request::{Request, Slice};
 use super::sys::{self, Descriptors, QueueRing, Way};
-use super::told::Told;
+use super::takeover::journal::Journal;
+use super::takeover::replay::Replay;
 use crate::client::{Client, TICK};
 use crate::hosted::HostedDisk;
 use crate::lane::lock;
@@ -48,7 +48,7 @@ pub(super) struct Shared {
     /// Of a device that was taken over.
     pub(super) replay: Option<Replay>,
     /// Of a device that can be taken over.
-    pub(super) told: Option<Told>,
+    pub(super) journal: Option<Journal>,
 }
 
 /// Wakes a thread that sleeps in its ring.
@@ -131,7 +131,7 @@ struct Queue {
     done: Bios,
     /// Tags that the driver has taken back.
     gone: u16,
-    linger: Linger,
+    busy_poll: BusyPoll,
     /// Polls that the ring has.
     polls_bell: bool,
     polls_device: bool,
@@ -163,7 +163,7 @@ impl Queue {
             list: Bios::with_capacity(usize::from(depth)),
             done: Bios::with_capacity(usize::from(depth)),
             gone: 0,
-            linger: Linger::new(),
+            busy_poll: BusyPoll::new(),
             polls_bell: false,
             polls_device: false,
             to_tell: Vec::with_capacity(usize::from(depth)),
@@ -212,7 +212,7 @@ impl Queue {
 
     /// Answers an append that is at `at`.
     fn appended(&mut self, tag: u16, request: &Request, at: Sector) -> io::Result<()> {
-        if self.shared.told.is_some() {
+        if self.shared.journal.is_some() {
             self.to_tell.push((at, request.len_sectors));
         }
         let at = self.shared.slice.up(at);
@@ -222,9 +222,9 @@ impl Queue {
     /// Puts on record what the answers say that the kernel is handed next, and right before that: what is on record and was not
     /// answered is not found when this process is killed in between. Nothing else may be there, and above all no call.
     fn tell(&mut self) {
-        if let Some(told) = &self.shared.told {
+        if let Some(journal) = &self.shared.journal {
             for (at, len_sectors) in self.to_tell.drain(..) {
-                told.record(self.number, at, len_sectors);
+                journal.record(self.number, at, len_sectors);
             }
         }
     }
@@ -260,7 +260,7 @@ impl Queue {
                 DEVICE => self.polls_device = false,
                 // The tag, and a request in its descriptor.
                 tag if result == 0 => {
-                    self.linger.took();
+                    self.busy_poll.took();
                     self.begin(tag as u16)?;
                 }
                 // `UBLK_IO_RES_ABORT`: the device stops.
@@ -309,8 +309,8 @@ impl Queue {
                 done_sectors = replay.done_before(&request, buf, &self.shared.disk);
             }
         }
-        if let Some(told) = &self.shared.told {
-            told.begin(&request);
+        if let Some(journal) = &self.shared.journal {
+            journal.begin(&request);
         }
         let Some((op, sector, len_sectors)) = self.shared.slice.part(&request, 0) else {
             // Nothing but conventional zones is shown, and nothing to reset.
@@ -386,8 +386,8 @@ impl Queue {
                 slot.buf = None;
             }
             self.shared.counters.count(&request, status);
-            if let Some(told) = &self.shared.told {
-                told.end(&request, status.is_ok());
+            if let Some(journal) = &self.shared.journal {
+                journal.end(&request, status.is_ok());
             }
             if request.op == Op::ZoneAppend && status.is_ok() {
                 self.appended(tag, &request, landed)?;
@@ -405,7 +405,7 @@ impl Queue {
     /// Hands over what was answered, and waits for requests and completions.
     fn sleep(&mut self) -> io::Result<()> {
         if self.client.outstanding() == 0 && self.list.is_empty() {
-            if self.linger.before_sleep() {
+            if self.busy_poll.before_sleep() {
                 self.look()?;
             }
             return self.wait(None);

@@ -1,9 +1,9 @@
 //! What the kernel's driver hands over, and the record that a killed server leaves: for fuzzing. A program never uses it.
 
 use super::abi::{IO_DESC_LEN, IoDesc, Params};
-use super::mark::Left;
 use super::request;
-use super::told::{self, About, Found, Told};
+use super::takeover::identity::Left;
+use super::takeover::journal::{self, About, Found};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -15,7 +15,7 @@ use zoneplug_core::{Flags, Op, Sector, Status, ZoneNo};
 pub struct Request(request::Request);
 
 impl Request {
-    /// From a descriptor; or the error number that the kernel is told.
+    /// From a descriptor; or the error number that the kernel is journal.
     pub fn of(descriptor: &[u8; IO_DESC_LEN], zone_sectors: u32) -> Result<Request, i32> {
         let params = Params { zone_sectors, ..Params::default() };
         request::Request::of(IoDesc::decode(descriptor), &params).map(Request)
@@ -63,12 +63,12 @@ impl Shape {
         let Shape { geometry, queues, depth } = self.clone();
         let left = Left { place: 4, opened: 5, paths: "/a".to_owned() };
         let shown = 0..geometry.nr_zones();
-        About { dev_id: 0, instance: 1, boot: 2, mark: 3, geometry, shown, queues, depth, left }
+        About { dev_id: 0, instance: 1, boot: 2, identity: 3, geometry, shown, queues, depth, left }
     }
 }
 
 /// A record of what clients were told of.
-pub struct Journal(Told);
+pub struct Journal(journal::Journal);
 
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -83,7 +83,7 @@ fn found(zones: &[u32]) -> Vec<Found> {
 impl Journal {
     /// A new one, kept by `me`; `hidden` says from where on each zone may be looked at.
     pub fn create(path: &Path, shape: &Shape, me: u64, hidden: &[u32]) -> io::Result<Journal> {
-        Told::create(path, shape.about(), me, hidden.iter().copied()).map(Journal)
+        journal::Journal::create(path, shape.about(), me, hidden.iter().copied()).map(Journal)
     }
 
     /// The one that is at `path`, taken over from `last` by `me` with so much written in each zone; or why it cannot be believed.
@@ -94,14 +94,14 @@ impl Journal {
         me: u64,
         written: &[u32],
     ) -> Result<Journal, String> {
-        let told = Told::open(path, shape.about(), last, me)?;
-        told.settle(&found(written));
-        Ok(Journal(told))
+        let journal = journal::Journal::open(path, shape.about(), last, me)?;
+        journal.end_resets(&found(written));
+        Ok(Journal(journal))
     }
 
     /// What the record of the server `last` at `path` says of the files that it served.
     pub fn paths(path: &Path, last: u64) -> Option<String> {
-        told::left(path, 0, 1, 2, last).map(|left| left.paths)
+        journal::left(path, 0, 1, 2, last).map(|left| left.paths)
     }
 
     /// A request is sent.
@@ -125,7 +125,7 @@ impl Journal {
     }
 
     /// What no client was told of, with so much written in each zone.
-    pub fn untold(&self, written: &[u32]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
-        self.0.untold(&found(written))
+    pub fn unacked(&self, written: &[u32]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
+        self.0.unacked(&found(written))
     }
 }

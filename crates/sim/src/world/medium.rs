@@ -1,5 +1,5 @@
 //! What may be on the medium: each stamp once, in the zone that it was written to, where it was written to, and none of
-//! an earlier generation. Owns the list of all stamps that were given out; `rest.rs` and `trouble.rs` ask.
+//! an earlier generation. Owns the list of all stamps that were given out; `world/quiescence.rs` and `world/faults.rs` ask.
 
 use super::World;
 use crate::class::Class;

@@ -7,28 +7,28 @@
 //! | `lists.rs` | lists that mix zones and mistakes, and what a BIO is promised besides its data |
 //! | `join.rs` | what a disk on a join looks like below |
 //! | `manage.rs` | management, reports, freezes, mistakes |
-//! | `trouble.rs` | faults, power cuts, zones that die, queues that go |
-//! | `done.rs` | what a client makes of a BIO that has come back |
-//! | `blame.rs` | who fails must have a reason |
+//! | `world/faults.rs` | faults, power cuts, zones that die, queues that go |
+//! | `world/completions.rs` | what a client makes of a BIO that has come back |
+//! | `world/error_oracle.rs` | who fails must have a reason |
 //! | `medium.rs` | what may be on the medium |
-//! | `rest.rs` | what must hold when everything rests |
+//! | `world/quiescence.rs` | what must hold when everything rests |
 //!
 //! Each step draws from a sequence of its own, so that leaving one out changes nothing of what the others want.
 
-mod blame;
 mod client;
-mod done;
+mod completions;
+mod error_oracle;
+mod faults;
 mod join;
 mod lists;
 mod manage;
 mod medium;
-mod rest;
+mod quiescence;
 mod setup;
-mod trouble;
 
 use crate::class::{Class, Coverage};
-use crate::ground::Ground;
-use crate::spy::{Failures, Spy};
+use crate::device_pending::Ground;
+use crate::seam_oracle::{Failures, Spy};
 use join::Join;
 use medium::Stamped;
 use std::collections::{BTreeMap, BTreeSet};

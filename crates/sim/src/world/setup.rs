@@ -3,9 +3,9 @@
 use super::join::Join;
 use super::{World, Zone};
 use crate::class::{Class, Coverage};
-use crate::ground::{Ground, Grounded};
+use crate::device_pending::{Ground, Grounded};
 use crate::memory;
-use crate::spy::{Spied, Spy};
+use crate::seam_oracle::{Spied, Spy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zoneplug_core::disk::{Disk, DiskConfig, Mode, ZoneRecovery};

@@ -46,7 +46,7 @@ struct Piece {
 
 /// All of a device.
 #[derive(Debug)]
-pub(super) struct Untold {
+pub(in crate::ublk) struct Unacked {
     geometry: Geometry,
     block_sectors: u32,
     /// Appends that each zone is looked up for; 0: not any more.
@@ -55,13 +55,13 @@ pub(super) struct Untold {
     zones: Mutex<BTreeMap<u32, Arc<Mutex<Option<Zone>>>>>,
 }
 
-impl Untold {
+impl Unacked {
     /// The `pieces` are what no one was told of, as offsets in zones; `most` is how many requests the dead server can have had.
-    pub(super) fn new(
+    pub(in crate::ublk) fn new(
         disk: &HostedDisk,
         pieces: Vec<(ZoneNo, Vec<Range<u32>>)>,
         most: u32,
-    ) -> Untold {
+    ) -> Unacked {
         let (geometry, limits) = (disk.disk().geometry(), disk.disk().limits());
         let left = if pieces.is_empty() { 0 } else { geometry.nr_zones() };
         let left: Vec<AtomicU32> = (0..left).map(|_| AtomicU32::new(0)).collect();
@@ -80,11 +80,11 @@ impl Untold {
             zones.insert(zone.0, Arc::new(Mutex::new(Some(Zone { pieces, hashes: None }))));
         }
         let block_sectors = limits.write_granularity_sectors.max(limits.logical_block_sectors);
-        Untold { geometry, block_sectors: block_sectors.max(1), left, zones: Mutex::new(zones) }
+        Unacked { geometry, block_sectors: block_sectors.max(1), left, zones: Mutex::new(zones) }
     }
 
     /// Finds `len` sectors of `buf` in `zone`, and takes them; they are made durable first if they are to be.
-    pub(super) fn take(
+    pub(in crate::ublk) fn take(
         &self,
         zone: ZoneNo,
         buf: &AlignedBuf,
@@ -112,7 +112,7 @@ impl Untold {
     }
 
     /// Something else is done to `zone`. Nothing of it is taken any more when this returns.
-    pub(super) fn forget(&self, zone: ZoneNo) {
+    pub(in crate::ublk) fn forget(&self, zone: ZoneNo) {
         if self.left.get(zone.0 as usize).is_some_and(|n| n.load(Ordering::Relaxed) > 0)
             && let Some(place) = self.remove(zone)
         {
@@ -250,52 +250,52 @@ mod tests {
     }
 
     /// Of which nobody was told of these blocks.
-    fn untold(disk: &HostedDisk, blocks: &[Range<u32>]) -> Untold {
+    fn unacked(disk: &HostedDisk, blocks: &[Range<u32>]) -> Unacked {
         let pieces = blocks.iter().map(|b| b.start * 8..b.end * 8).collect();
-        Untold::new(disk, vec![(ZONE, pieces)], 100)
+        Unacked::new(disk, vec![(ZONE, pieces)], 100)
     }
 
     /// The block at which an append of these is.
-    fn take(untold: &Untold, disk: &HostedDisk, blocks: &[u8]) -> Option<u64> {
+    fn take(unacked: &Unacked, disk: &HostedDisk, blocks: &[u8]) -> Option<u64> {
         let (buf, len) = (data(blocks), blocks.len() as u32 * 8);
-        untold.take(ZONE, &buf, len, false, disk).map(|s| (s.0 - START) / 8)
+        unacked.take(ZONE, &buf, len, false, disk).map(|s| (s.0 - START) / 8)
     }
 
     #[test]
     fn of_the_same_data_twice_the_copy_is_given_that_nobody_was_told_of() {
         for spec in ["", ",append=emulated", ",append=native"] {
             let disk = disk(spec, &[1, 1, 2]);
-            let untold = untold(&disk, &[1..2]);
-            assert_eq!(take(&untold, &disk, &[2]), None, "somebody was told of it");
-            assert_eq!(take(&untold, &disk, &[1]), Some(1));
-            assert_eq!(take(&untold, &disk, &[1]), None, "none is left");
-            assert!(lock(&untold.zones).is_empty());
+            let unacked = unacked(&disk, &[1..2]);
+            assert_eq!(take(&unacked, &disk, &[2]), None, "somebody was told of it");
+            assert_eq!(take(&unacked, &disk, &[1]), Some(1));
+            assert_eq!(take(&unacked, &disk, &[1]), None, "none is left");
+            assert!(lock(&unacked.zones).is_empty());
         }
     }
 
     #[test]
     fn an_append_is_given_all_of_its_sectors_or_none() {
         let disk = disk("", &[1, 2, 3, 4, 5, 6]);
-        let untold = untold(&disk, &[0..2, 3..6]);
-        assert_eq!(take(&untold, &disk, &[1, 2, 3]), None, "a part is another's");
-        assert_eq!(take(&untold, &disk, &[2, 3]), None);
-        assert_eq!(take(&untold, &disk, &[6, 7]), None, "past what is written");
-        assert_eq!(take(&untold, &disk, &[4, 6]), None, "other data");
-        assert_eq!(take(&untold, &disk, &[5]), Some(4), "also out of the middle");
-        assert_eq!(take(&untold, &disk, &[4, 5, 6]), None);
-        assert_eq!(take(&untold, &disk, &[6]), Some(5));
-        assert_eq!(take(&untold, &disk, &[4]), Some(3));
-        assert_eq!(take(&untold, &disk, &[1, 2]), Some(0));
+        let unacked = unacked(&disk, &[0..2, 3..6]);
+        assert_eq!(take(&unacked, &disk, &[1, 2, 3]), None, "a part is another's");
+        assert_eq!(take(&unacked, &disk, &[2, 3]), None);
+        assert_eq!(take(&unacked, &disk, &[6, 7]), None, "past what is written");
+        assert_eq!(take(&unacked, &disk, &[4, 6]), None, "other data");
+        assert_eq!(take(&unacked, &disk, &[5]), Some(4), "also out of the middle");
+        assert_eq!(take(&unacked, &disk, &[4, 5, 6]), None);
+        assert_eq!(take(&unacked, &disk, &[6]), Some(5));
+        assert_eq!(take(&unacked, &disk, &[4]), Some(3));
+        assert_eq!(take(&unacked, &disk, &[1, 2]), Some(0));
     }
 
     #[test]
     fn what_fits_best_comes_first() {
         let disk = disk("", &[1, 1, 1, 9, 1, 1, 9, 1]);
-        let untold = untold(&disk, &[0..3, 4..6, 7..8]);
-        assert_eq!(take(&untold, &disk, &[1]), Some(7));
-        assert_eq!(take(&untold, &disk, &[1, 1]), Some(4));
-        assert_eq!(take(&untold, &disk, &[1]), Some(0));
-        assert_eq!(take(&untold, &disk, &[1, 1]), Some(1));
+        let unacked = unacked(&disk, &[0..3, 4..6, 7..8]);
+        assert_eq!(take(&unacked, &disk, &[1]), Some(7));
+        assert_eq!(take(&unacked, &disk, &[1, 1]), Some(4));
+        assert_eq!(take(&unacked, &disk, &[1]), Some(0));
+        assert_eq!(take(&unacked, &disk, &[1, 1]), Some(1));
     }
 
     #[test]
@@ -304,20 +304,20 @@ mod tests {
         let mut io = BlockingDisk::new(&disk).unwrap();
         let blocks: Vec<u8> = (0..=255).collect();
         io.append(Sector(START), data(&blocks)).unwrap();
-        let untold = untold(&disk, &[200..256]);
-        assert_eq!(take(&untold, &disk, &[254, 255]), Some(254));
-        assert_eq!(take(&untold, &disk, &[0]), None);
+        let unacked = unacked(&disk, &[200..256]);
+        assert_eq!(take(&unacked, &disk, &[254, 255]), Some(254));
+        assert_eq!(take(&unacked, &disk, &[0]), None);
     }
 
     #[test]
     fn after_as_many_appends_as_can_have_been_in_flight_nothing_is_looked_for() {
         let disk = disk("", &[1, 2, 3]);
-        let untold = Untold::new(&disk, vec![(ZONE, vec![0..24])], 3);
-        assert_eq!(take(&untold, &disk, &[3]), Some(2));
-        assert_eq!(take(&untold, &disk, &[7]), None);
-        assert_eq!(take(&untold, &disk, &[2]), Some(1), "the last");
-        assert_eq!(take(&untold, &disk, &[1]), None);
-        assert!(lock(&untold.zones).is_empty());
+        let unacked = Unacked::new(&disk, vec![(ZONE, vec![0..24])], 3);
+        assert_eq!(take(&unacked, &disk, &[3]), Some(2));
+        assert_eq!(take(&unacked, &disk, &[7]), None);
+        assert_eq!(take(&unacked, &disk, &[2]), Some(1), "the last");
+        assert_eq!(take(&unacked, &disk, &[1]), None);
+        assert!(lock(&unacked.zones).is_empty());
     }
 
     #[test]
@@ -326,30 +326,30 @@ mod tests {
         for block in [2, 3] {
             BlockingDisk::new(&disk).unwrap().append(Sector(START), data(&[block])).unwrap();
         }
-        let untold = Untold::new(&disk, vec![(ZONE, vec![0..8, 16..24])], 2);
-        assert_eq!(take(&untold, &disk, &[1]), Some(0));
-        let untold = Untold::new(&disk, vec![(ZONE, vec![0..8, 16..24])], 1);
-        assert_eq!(take(&untold, &disk, &[1]), None);
-        assert_eq!(take(&untold, &disk, &[3]), None, "one append it was");
+        let unacked = Unacked::new(&disk, vec![(ZONE, vec![0..8, 16..24])], 2);
+        assert_eq!(take(&unacked, &disk, &[1]), Some(0));
+        let unacked = Unacked::new(&disk, vec![(ZONE, vec![0..8, 16..24])], 1);
+        assert_eq!(take(&unacked, &disk, &[1]), None);
+        assert_eq!(take(&unacked, &disk, &[3]), None, "one append it was");
     }
 
     #[test]
     fn after_anything_else_nothing_is_looked_for() {
         let disk = disk("", &[1, 2]);
-        let untold = untold(&disk, &[0..2]);
-        untold.forget(ZoneNo(0));
-        assert_eq!(take(&untold, &disk, &[1]), Some(0));
-        untold.forget(ZONE);
-        assert_eq!(take(&untold, &disk, &[2]), None);
+        let unacked = unacked(&disk, &[0..2]);
+        unacked.forget(ZoneNo(0));
+        assert_eq!(take(&unacked, &disk, &[1]), Some(0));
+        unacked.forget(ZONE);
+        assert_eq!(take(&unacked, &disk, &[2]), None);
     }
 
     #[test]
     fn other_zones_have_none() {
         let disk = disk("", &[1]);
-        for untold in [untold(&disk, &[0..1]), Untold::new(&disk, Vec::new(), 9)] {
+        for unacked in [unacked(&disk, &[0..1]), Unacked::new(&disk, Vec::new(), 9)] {
             for zone in [0, 2, 4, u32::MAX] {
-                assert_eq!(untold.take(ZoneNo(zone), &data(&[1]), 8, false, &disk), None);
-                untold.forget(ZoneNo(zone));
+                assert_eq!(unacked.take(ZoneNo(zone), &data(&[1]), 8, false, &disk), None);
+                unacked.forget(ZoneNo(zone));
             }
         }
     }
@@ -357,16 +357,16 @@ mod tests {
     #[test]
     fn what_is_to_be_durable_is_flushed_or_not_given() {
         let disk = disk(",write-cache=1,fault=flush/io", &[1, 2]);
-        let untold = untold(&disk, &[0..2]);
-        assert_eq!(untold.take(ZONE, &data(&[1]), 8, true, &disk), None, "the flush fails");
-        assert_eq!(take(&untold, &disk, &[1]), Some(0));
+        let unacked = unacked(&disk, &[0..2]);
+        assert_eq!(unacked.take(ZONE, &data(&[1]), 8, true, &disk), None, "the flush fails");
+        assert_eq!(take(&unacked, &disk, &[1]), Some(0));
     }
 
     #[test]
     fn a_zone_that_cannot_be_read_has_nothing() {
         let disk = disk(",fault=read/io", &[1, 2]);
-        let untold = untold(&disk, &[0..2]);
-        assert_eq!(take(&untold, &disk, &[1]), None);
-        assert!(lock(&untold.zones).is_empty());
+        let unacked = unacked(&disk, &[0..2]);
+        assert_eq!(take(&unacked, &disk, &[1]), None);
+        assert!(lock(&unacked.zones).is_empty());
     }
 }

@@ -22,9 +22,9 @@
 //! number) since this boot, of this shape, and was kept by the very server that was the last one: each has a *stamp*, and leaves it
 //! at the device (`record.rs`). Otherwise nothing is looked for until each zone has been reset once.
 
-use super::mark::Left;
-use super::request::Request;
-use super::sys::{self, SharedWords};
+use super::identity::Left;
+use crate::ublk::request::Request;
+use crate::ublk::sys::{self, SharedWords};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -35,7 +35,7 @@ use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Op, Sector, ZoneNo};
 
 /// An offset in a zone from which on there is nothing: the zone is hidden as a whole.
-pub(super) const HIDDEN: u32 = u32::MAX;
+pub(in crate::ublk) const HIDDEN: u32 = u32::MAX;
 
 /// "zptold", and the version of the layout.
 const MAGIC: u64 = 0x0002_646c_6f74_707a;
@@ -61,21 +61,21 @@ const _: () = assert!(KEEPER_BEFORE < PLACE && PATHS < HEADER);
 
 /// What a record is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct About {
-    pub(super) dev_id: u32,
+pub(in crate::ublk) struct About {
+    pub(in crate::ublk) dev_id: u32,
     /// The kernel's object behind that number: another one has another.
-    pub(super) instance: u64,
+    pub(in crate::ublk) instance: u64,
     /// The boot that the kernel is of.
-    pub(super) boot: u128,
+    pub(in crate::ublk) boot: u128,
     /// Which disk with which layers.
-    pub(super) mark: u64,
-    pub(super) geometry: Geometry,
+    pub(in crate::ublk) identity: u64,
+    pub(in crate::ublk) geometry: Geometry,
     /// The zones that the device shows: a reset of all is of these. The mark says which.
-    pub(super) shown: Range<u32>,
-    pub(super) queues: u16,
-    pub(super) depth: u16,
+    pub(in crate::ublk) shown: Range<u32>,
+    pub(in crate::ublk) queues: u16,
+    pub(in crate::ublk) depth: u16,
     /// Where its disks are for the server that keeps it: not compared here.
-    pub(super) left: Left,
+    pub(in crate::ublk) left: Left,
 }
 
 impl About {
@@ -88,7 +88,7 @@ impl About {
             ((self.boot >> 64) as u64, "is of another boot"),
             (u64::from(self.dev_id), "is of another device"),
             (self.instance, "is of another device"),
-            (self.mark, "is of another disk"),
+            (self.identity, "is of another disk"),
             (g.capacity().0, "is of a disk of another layout"),
             (u64::from(g.zone_sectors()), "is of a disk of another layout"),
             (u64::from(self.queues), "is of other queues"),
@@ -178,10 +178,10 @@ fn change(word: &AtomicU64, f: impl Fn(ZoneWord) -> ZoneWord) {
 
 /// What a new server finds of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found {
+pub(in crate::ublk) struct Found {
     /// Sectors that hold data, from its start.
-    pub(super) written: u32,
-    pub(super) empty: bool,
+    pub(in crate::ublk) written: u32,
+    pub(in crate::ublk) empty: bool,
 }
 
 /// Removes what servers have left that were killed while they made a record for `path`.
@@ -220,7 +220,13 @@ fn leave(words: &[AtomicU64], left: &Left) {
 }
 
 /// What the last server of a device noted of what it served, if the record at `path` is its own: changes nothing.
-pub(super) fn left(path: &Path, dev_id: u32, instance: u64, boot: u128, last: u64) -> Option<Left> {
+pub(in crate::ublk) fn left(
+    path: &Path,
+    dev_id: u32,
+    instance: u64,
+    boot: u128,
+    last: u64,
+) -> Option<Left> {
     let mut how = File::options();
     let file = how.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
     if !is_own(&file).ok()? {
@@ -240,27 +246,27 @@ pub(super) fn left(path: &Path, dev_id: u32, instance: u64, boot: u128, last: u6
 }
 
 /// The record of one device.
-pub(super) struct Told {
+pub(in crate::ublk) struct Journal {
     words: SharedWords,
     about: About,
     entries: usize,
     path: PathBuf,
 }
 
-impl Told {
+impl Journal {
     /// Makes a record for the server `me`; `hidden` says of each zone from where on anything can be found there, and of which it
     /// does not there is nothing. What is at `path` is replaced, whatever it is.
-    pub(super) fn create(
+    pub(in crate::ublk) fn create(
         path: &Path,
         about: About,
         me: u64,
         hidden: impl Iterator<Item = u32>,
-    ) -> io::Result<Told> {
+    ) -> io::Result<Journal> {
         let new = path.with_extension(format!("{me}.new"));
         sweep(path);
         let mut how = File::options();
         let file = how.read(true).write(true).create_new(true).mode(0o600).open(&new)?;
-        let told = SharedWords::allocate(&file, about.len())
+        let journal = SharedWords::allocate(&file, about.len())
             .and_then(|()| SharedWords::map(&file, about.len()))
             .and_then(|words| {
                 let all = words.words();
@@ -276,16 +282,21 @@ impl Told {
                 leave(all, &about.left);
                 std::fs::rename(&new, path)?;
                 let entries = about.entries();
-                Ok(Told { words, about, entries, path: path.to_owned() })
+                Ok(Journal { words, about, entries, path: path.to_owned() })
             });
-        if told.is_err() {
+        if journal.is_err() {
             let _ = std::fs::remove_file(&new);
         }
-        told
+        journal
     }
 
     /// The record that `last` has left, whose stamp the device has, to be kept by `me` from now on; or why it cannot be believed.
-    pub(super) fn open(path: &Path, about: About, last: u64, me: u64) -> Result<Told, String> {
+    pub(in crate::ublk) fn open(
+        path: &Path,
+        about: About,
+        last: u64,
+        me: u64,
+    ) -> Result<Journal, String> {
         let failed = |e: io::Error| match e.kind() {
             io::ErrorKind::NotFound => "there is none".to_owned(),
             _ => format!("it cannot be read: {e}"),
@@ -315,11 +326,11 @@ impl Told {
         all[KEEPER_BEFORE].store(last, Release);
         all[KEEPER].store(me, Release);
         leave(all, &about.left);
-        Ok(Told { words, about, entries, path: path.to_owned() })
+        Ok(Journal { words, about, entries, path: path.to_owned() })
     }
 
     /// The device is gone.
-    pub(super) fn remove(&self) {
+    pub(in crate::ublk) fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
 
@@ -338,7 +349,7 @@ impl Told {
     }
 
     /// A request is about to be sent to the disk.
-    pub(super) fn begin(&self, r: &Request) {
+    pub(in crate::ublk) fn begin(&self, r: &Request) {
         match r.op {
             Op::Write | Op::WriteZeroes | Op::ZoneFinish => self.hide_zones_of(r),
             Op::ZoneReset | Op::ZoneResetAll => {
@@ -368,8 +379,8 @@ impl Told {
     }
 
     /// A request has come back from the disk, and is about to be answered. Appends that succeeded are told to
-    /// [`record`](Told::record).
-    pub(super) fn end(&self, r: &Request, succeeded: bool) {
+    /// [`record`](Journal::record).
+    pub(in crate::ublk) fn end(&self, r: &Request, succeeded: bool) {
         match r.op {
             // Once more: it may have come after a reset that was sent later, and that showed the zone.
             Op::Write | Op::WriteZeroes | Op::ZoneFinish => self.hide_zones_of(r),
@@ -389,7 +400,7 @@ impl Told {
 
     /// An append of `queue` that has landed is about to be acknowledged. For the thread of that queue only.
     #[inline]
-    pub(super) fn record(&self, queue: u16, sector: Sector, len_sectors: u32) {
+    pub(in crate::ublk) fn record(&self, queue: u16, sector: Sector, len_sectors: u32) {
         let Some(word) = self.zone(self.about.geometry.zone_of(sector).0) else { return };
         let ring = self.ring(queue);
         let count = ring[0].load(Relaxed);
@@ -421,7 +432,7 @@ impl Told {
 
     /// Resets that the last server did not see end are not in flight any more: the kernel sends them again. To be called once
     /// by a server that takes over, with what it finds of each zone.
-    pub(super) fn settle(&self, found: &[Found]) {
+    pub(in crate::ublk) fn end_resets(&self, found: &[Found]) {
         for (word, found) in self.zones().iter().zip(found) {
             let z = ZoneWord::of(word.load(Relaxed));
             if z.resets > 0 {
@@ -432,14 +443,14 @@ impl Told {
     }
 
     /// Whether nothing but appends was sent to a zone since its reset, or the start of the record.
-    pub(super) fn only_appends(&self, zone: ZoneNo) -> bool {
+    pub(in crate::ublk) fn only_appends(&self, zone: ZoneNo) -> bool {
         self.zone(zone).is_some_and(|w| ZoneWord::of(w.load(Relaxed)).hidden != HIDDEN)
     }
 
     /// The space below the write pointer that nobody was told of, as offsets: of each zone that has any.
-    pub(super) fn untold(&self, found: &[Found]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
+    pub(in crate::ublk) fn unacked(&self, found: &[Found]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
         let zones = self.zones();
-        let mut told: Vec<(u32, u32, u32)> = Vec::new();
+        let mut journal: Vec<(u32, u32, u32)> = Vec::new();
         for queue in 0..self.about.queues {
             for entry in self.ring(queue)[RING_HEADER..].chunks_exact(ENTRY) {
                 let (sector, what) = (entry[0].load(Relaxed), entry[1].load(Relaxed));
@@ -447,27 +458,27 @@ impl Told {
                 let Some(word) = self.zone(zone) else { continue };
                 let (len, generation) = (what as u32, (what >> 32) as u16);
                 if len > 0 && generation == ZoneWord::of(word.load(Relaxed)).generation {
-                    told.push((zone.0, offset, offset.saturating_add(len)));
+                    journal.push((zone.0, offset, offset.saturating_add(len)));
                 }
             }
         }
-        told.sort_unstable();
-        let mut told = told.into_iter().peekable();
+        journal.sort_unstable();
+        let mut journal = journal.into_iter().peekable();
         let mut all = Vec::new();
         for (zone, (word, found)) in (0u32..).zip(zones.iter().zip(found)) {
             let mut at = ZoneWord::of(word.load(Relaxed)).hidden;
-            let mut untold = Vec::new();
-            while let Some((_, from, to)) = told.next_if(|t| t.0 == zone) {
+            let mut unacked = Vec::new();
+            while let Some((_, from, to)) = journal.next_if(|t| t.0 == zone) {
                 if at < from.min(found.written) {
-                    untold.push(at..from.min(found.written));
+                    unacked.push(at..from.min(found.written));
                 }
                 at = at.max(to);
             }
             if at < found.written {
-                untold.push(at..found.written);
+                unacked.push(at..found.written);
             }
-            if !untold.is_empty() {
-                all.push((ZoneNo(zone), untold));
+            if !unacked.is_empty() {
+                all.push((ZoneNo(zone), unacked));
             }
         }
         all
@@ -475,4 +486,4 @@ impl Told {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(in crate::ublk) mod tests;

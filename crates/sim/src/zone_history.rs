@@ -1,5 +1,5 @@
 //! What the spy has seen of each zone: writes at the device, how they ended, and what that says of the next one. Owns no
-//! opinion: `spy.rs` asserts.
+//! opinion: `seam_oracle.rs` asserts.
 
 use crate::memory::stamp_at;
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,12 +5,12 @@
 //! record has no reason to hide a zone it shows every append that is on the disk and was not answered, and as many are found as
 //! are shown.
 
-use super::abi;
+use super::journal::Journal;
+use super::journal::tests::{Place, about, request};
 use super::replay::{Replay, find};
-use super::told::Told;
-use super::told::tests::{Place, about, request};
 use crate::blocking::BlockingDisk;
 use crate::hosted::HostedDisk;
+use crate::ublk::abi;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use zoneplug_buf::AlignedBuf;
@@ -94,7 +94,7 @@ impl Append {
 struct World {
     place: Place,
     disk: HostedDisk,
-    told: Told,
+    journal: Journal,
     stamp: u64,
     in_flight: Vec<Append>,
     /// The content of each block that somebody was told of.
@@ -115,9 +115,10 @@ impl World {
         let spec = format!("mem,zones={ZONES},zone-size=1M,append={append}");
         let place = Place::new();
         let zones = [0; ZONES as usize];
-        let told = Told::create(&place.record(), about(ZONES as u32, QUEUES), 1, zones.into_iter());
+        let journal =
+            Journal::create(&place.record(), about(ZONES as u32, QUEUES), 1, zones.into_iter());
         World {
-            told: told.unwrap(),
+            journal: journal.unwrap(),
             place,
             disk: HostedDisk::open_spec(&spec).unwrap(),
             stamp: 1,
@@ -145,7 +146,7 @@ impl World {
     }
 
     fn record(&mut self, a: &Append, at: Sector, queue: u16) {
-        self.told.record(queue, at, a.blocks() as u32 * 8);
+        self.journal.record(queue, at, a.blocks() as u32 * 8);
         self.acknowledged[usize::from(queue)] += 1;
         for zone in 0..ZONES as usize {
             self.hides[zone] |=
@@ -220,7 +221,7 @@ impl World {
         if wp.0 >= start + ZONE_SECTORS {
             return;
         }
-        self.told.begin(&request(abi::OP_WRITE, wp.0, 8));
+        self.journal.begin(&request(abi::OP_WRITE, wp.0, 8));
         let a = Append { zone, content: 1, landed: None };
         self.io().write(wp, a.data()).unwrap();
         assert_eq!(self.owners.insert(wp.0 / 8, 1), None);
@@ -230,25 +231,25 @@ impl World {
     fn reset(&mut self, zone: u64, works: bool) {
         let start = zone * ZONE_SECTORS;
         let reset = request(abi::OP_ZONE_RESET, start, 0);
-        self.told.begin(&reset);
+        self.journal.begin(&reset);
         if works {
             self.io().reset(Sector(start), ZONE_SECTORS as u32).unwrap();
             self.owners.retain(|block, _| block * 8 / ZONE_SECTORS != zone);
             self.since[zone as usize] = self.acknowledged;
             self.hides[zone as usize] = false;
         }
-        self.told.end(&reset, works);
+        self.journal.end(&reset, works);
     }
 
     /// The next server: it is sent again what was in flight, in any order.
     fn kill(&mut self, mut order: u64) {
         let about = about(ZONES as u32, QUEUES);
-        let told = Told::open(&self.place.record(), about, self.stamp, self.stamp + 1);
-        self.told = told.unwrap();
+        let journal = Journal::open(&self.place.record(), about, self.stamp, self.stamp + 1);
+        self.journal = journal.unwrap();
         self.stamp += 1;
         let found = find(&self.disk, 0..ZONES as u32).unwrap();
-        self.told.settle(&found);
-        let shown = self.told.untold(&found);
+        self.journal.end_resets(&found);
+        let shown = self.journal.unacked(&found);
         let is_shown = |a: &Append| {
             let at = a.landed?.0 - a.zone * ZONE_SECTORS;
             let (_, pieces) = shown.iter().find(|z| u64::from(z.0.0) == a.zone)?;
@@ -264,8 +265,13 @@ impl World {
             let copies: &mut (u64, u64) = expected.entry((a.zone, a.content)).or_default();
             copies.0 += u64::from(is_shown(a).is_some());
         }
-        let replay =
-            Replay::new(&self.disk, 0..ZONES as u32, &found, Some(&self.told), u32::from(QUEUES));
+        let replay = Replay::new(
+            &self.disk,
+            0..ZONES as u32,
+            &found,
+            Some(&self.journal),
+            u32::from(QUEUES),
+        );
         let mut again = std::mem::take(&mut self.in_flight);
         while !again.is_empty() {
             let a = again.remove(order as usize % again.len());

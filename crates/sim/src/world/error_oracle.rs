@@ -1,5 +1,5 @@
 //! Who fails must have a reason: what a BIO says is what the device said to it, and what the layer says by itself
-//! follows from a failure that the spy has seen in the same zone. Owns nothing; `done.rs` asks for every write.
+//! follows from a failure that the spy has seen in the same zone. Owns nothing; `world/completions.rs` asks for every write.
 
 use super::World;
 use zoneplug_core::disk::Mode;

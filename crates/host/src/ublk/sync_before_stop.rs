@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 /// Has file systems on `device` and its page cache written. Returns where it is mounted.
 ///
 /// ```
-/// assert!(zoneplug_host::ublk::settle(std::path::Path::new("/dev/mapper/none")).is_empty());
+/// assert!(zoneplug_host::ublk::sync_before_stop(std::path::Path::new("/dev/mapper/none")).is_empty());
 /// ```
-pub fn settle(device: &Path) -> Vec<PathBuf> {
+pub fn sync_before_stop(device: &Path) -> Vec<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mounts = mounts_of(&table, &device.to_string_lossy());
     for mount in &mounts {

@@ -9,8 +9,8 @@
 
 use crate::memory::stamp_at;
 use crate::queueing::Queueing;
-pub(crate) use crate::seen::Failures;
-use crate::seen::{Flying, Last, Ordered, Seen, ZoneSeen, harmless};
+pub(crate) use crate::zone_history::Failures;
+use crate::zone_history::{Flying, Last, Ordered, Seen, ZoneSeen, harmless};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -20,11 +20,11 @@
 //! one who does (a lock, or `O_EXCL`), so that it cannot be opened before. If that were not so, what lands later would not be
 //! found, and be appended again: it is above the write pointers that are reported here.
 
-use super::request::Request;
-use super::told::{Found, Told};
-use super::untold::Untold;
+use super::journal::{Found, Journal};
+use super::unacked::Unacked;
 use crate::blocking::BlockingDisk;
 use crate::hosted::HostedDisk;
+use crate::ublk::request::Request;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use zoneplug_buf::AlignedBuf;
@@ -33,17 +33,17 @@ use zoneplug_core::{Error, ErrorKind, Flags, Op, Sector, ZoneNo};
 
 /// What may have been done by the last server.
 #[derive(Debug)]
-pub(super) struct Replay {
+pub(in crate::ublk) struct Replay {
     geometry: Geometry,
     /// The zones that the device shows: a reset of all is of these.
     shown: Range<u32>,
     /// Sectors of each zone that were written when this server started; 0 once its first write has come.
     written: Vec<AtomicU32>,
-    untold: Untold,
+    unacked: Unacked,
 }
 
 /// How far the zones of `disk` are written: those that are shown. Of the others it says nothing.
-pub(super) fn find(disk: &HostedDisk, shown: Range<u32>) -> Result<Vec<Found>, Error> {
+pub(in crate::ublk) fn find(disk: &HostedDisk, shown: Range<u32>) -> Result<Vec<Found>, Error> {
     let mut io = BlockingDisk::new(disk)?;
     let g = disk.disk().geometry();
     let start = g.zone_start(ZoneNo(shown.start));
@@ -60,26 +60,26 @@ pub(super) fn find(disk: &HostedDisk, shown: Range<u32>) -> Result<Vec<Found>, E
 impl Replay {
     /// Of a disk whose zones were `found` so, with what the last server told of appends, if that is known. `most` are the
     /// requests that it can have had.
-    pub(super) fn new(
+    pub(in crate::ublk) fn new(
         disk: &HostedDisk,
         shown: Range<u32>,
         found: &[Found],
-        told: Option<&Told>,
+        journal: Option<&Journal>,
         most: u32,
     ) -> Replay {
-        let of = |(zone, found): (u32, &Found)| match told {
-            Some(told) if told.only_appends(ZoneNo(zone)) => 0,
+        let of = |(zone, found): (u32, &Found)| match journal {
+            Some(journal) if journal.only_appends(ZoneNo(zone)) => 0,
             _ => found.written,
         };
         let written = (0..).zip(found).map(|z| AtomicU32::new(of(z))).collect();
-        let untold = told.map_or_else(Vec::new, |t| t.untold(found));
+        let unacked = journal.map_or_else(Vec::new, |t| t.unacked(found));
         let geometry = disk.disk().geometry();
-        Replay { untold: Untold::new(disk, untold, most), written, geometry, shown }
+        Replay { unacked: Unacked::new(disk, unacked, most), written, geometry, shown }
     }
 
     /// Where an append with the data `buf` is on the disk already, in space that nobody else has: it is this append's from now
     /// on. Waits for the disk, in zones where there is such space.
-    pub(super) fn append_before(
+    pub(in crate::ublk) fn append_before(
         &self,
         r: &Request,
         buf: Option<&AlignedBuf>,
@@ -92,12 +92,12 @@ impl Replay {
         {
             written.store(0, Ordering::Relaxed);
         }
-        self.untold.take(zone, buf?, r.len_sectors, r.flags.contains(Flags::FUA), disk)
+        self.unacked.take(zone, buf?, r.len_sectors, r.flags.contains(Flags::FUA), disk)
     }
 
     /// How many sectors of a request with the data `buf` were on the disk when this server started. Waits for the disk, for
     /// the first write of a zone.
-    pub(super) fn done_before(
+    pub(in crate::ublk) fn done_before(
         &self,
         r: &Request,
         buf: Option<&AlignedBuf>,
@@ -106,7 +106,7 @@ impl Replay {
         if r.op == Op::ZoneResetAll {
             let shown = self.shown.start as usize..self.shown.end as usize;
             self.written[shown].iter().for_each(|w| w.store(0, Ordering::Relaxed));
-            self.shown.clone().for_each(|z| self.untold.forget(ZoneNo(z)));
+            self.shown.clone().for_each(|z| self.unacked.forget(ZoneNo(z)));
             return 0;
         }
         if !r.op.is_write() || r.sector >= self.geometry.capacity() {
@@ -117,7 +117,7 @@ impl Replay {
         if matches!(r.op, Op::ZoneOpen | Op::ZoneClose) {
             return 0;
         }
-        self.untold.forget(zone);
+        self.unacked.forget(zone);
         let Some(written) = self.written.get(zone.0 as usize) else { return 0 };
         if written.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -148,12 +148,17 @@ fn written(z: &ZoneInfo) -> u32 {
 }
 
 /// Makes durable what is on `disk`.
-pub(super) fn flushed(disk: &HostedDisk) -> bool {
+pub(in crate::ublk) fn flushed(disk: &HostedDisk) -> bool {
     BlockingDisk::new(disk).is_ok_and(|mut io| io.flush().is_ok())
 }
 
 /// Whether `len` sectors at `sector` are what `buf` begins with, or zeroes without one.
-pub(super) fn is_on(disk: &HostedDisk, sector: Sector, len: u32, buf: Option<&AlignedBuf>) -> bool {
+pub(in crate::ublk) fn is_on(
+    disk: &HostedDisk,
+    sector: Sector,
+    len: u32,
+    buf: Option<&AlignedBuf>,
+) -> bool {
     const PIECE: u32 = 2048;
     let Ok(mut io) = BlockingDisk::new(disk) else { return false };
     let mut at = 0;
@@ -175,8 +180,8 @@ pub(super) fn is_on(disk: &HostedDisk, sector: Sector, len: u32, buf: Option<&Al
 
 #[cfg(test)]
 mod tests {
-    use super::super::abi::{self, IoDesc, Params};
     use super::*;
+    use crate::ublk::abi::{self, IoDesc, Params};
 
     /// Four zones of 1M of which the first holds 8K of ones and the second is full of them.
     fn disk() -> HostedDisk {
@@ -276,19 +281,19 @@ mod tests {
     /// With what the last server told: one space is never looked at for writes and for appends.
     #[test]
     fn a_zone_has_writes_that_were_done_or_appends() {
-        use super::super::told::tests::{Place, about};
+        use super::super::journal::tests::{Place, about};
         let place = Place::new();
         let disk = disk();
         let found = find(&disk, all(&disk)).unwrap();
-        let told = Told::create(&place.record(), about(4, 1), 1, [0; 4].into_iter()).unwrap();
-        told.begin(&request(abi::OP_WRITE, 0x800, 8));
-        let replay = Replay::new(&disk, all(&disk), &found, Some(&told), 128);
+        let journal = Journal::create(&place.record(), about(4, 1), 1, [0; 4].into_iter()).unwrap();
+        journal.begin(&request(abi::OP_WRITE, 0x800, 8));
+        let replay = Replay::new(&disk, all(&disk), &found, Some(&journal), 128);
         let append = |zone| request(abi::OP_ZONE_APPEND, zone, 8);
         let appended = |zone| replay.append_before(&append(zone), Some(&ones(4096)), &disk);
         assert_eq!(write(&replay, &disk, 0x800, &ones(4096)), 8);
         assert_eq!(appended(0x800), None);
         assert_eq!(appended(0), Some(Sector(0)));
-        let replay = Replay::new(&disk, all(&disk), &found, Some(&told), 128);
+        let replay = Replay::new(&disk, all(&disk), &found, Some(&journal), 128);
         assert_eq!(write(&replay, &disk, 8, &ones(4096)), 0, "it got only appends");
         let appended = replay.append_before(&append(0), Some(&ones(4096)), &disk);
         assert_eq!(appended, None, "and nothing is looked for after a write");
@@ -296,7 +301,7 @@ mod tests {
 
     #[test]
     fn appends_are_looked_for_until_their_zone_is_changed() {
-        use super::super::told::tests::{Place, about};
+        use super::super::journal::tests::{Place, about};
         for (op, still) in [
             (abi::OP_ZONE_RESET, false),
             (abi::OP_ZONE_RESET_ALL, false),
@@ -306,9 +311,15 @@ mod tests {
         ] {
             let place = Place::new();
             let disk = disk();
-            let told = Told::create(&place.record(), about(4, 1), 1, [0; 4].into_iter()).unwrap();
-            let replay =
-                Replay::new(&disk, all(&disk), &find(&disk, all(&disk)).unwrap(), Some(&told), 128);
+            let journal =
+                Journal::create(&place.record(), about(4, 1), 1, [0; 4].into_iter()).unwrap();
+            let replay = Replay::new(
+                &disk,
+                all(&disk),
+                &find(&disk, all(&disk)).unwrap(),
+                Some(&journal),
+                128,
+            );
             replay.done_before(&request(op, 0, 8), None, &disk);
             let append = request(abi::OP_ZONE_APPEND, 0, 8);
             let found = replay.append_before(&append, Some(&ones(4096)), &disk);
@@ -321,7 +332,7 @@ mod tests {
     /// one that is forgotten without need writes twice what is there.
     #[test]
     fn what_changes_zones_ends_the_comparison_of_these_and_of_no_other() {
-        use super::super::told::tests::{Place, about};
+        use super::super::journal::tests::{Place, about};
         const ZONES: u64 = 5;
         let disk = HostedDisk::open_spec("mem,zones=5,zone-size=1M").unwrap();
         let mut io = BlockingDisk::new(&disk).unwrap();
@@ -352,9 +363,9 @@ mod tests {
             for z in 0..ZONES {
                 let place = Place::new();
                 let hidden = [0; ZONES as usize].into_iter();
-                let told =
-                    Told::create(&place.record(), about(ZONES as u32, 1), 1, hidden).unwrap();
-                let replay = Replay::new(&disk, all(&disk), &found, Some(&told), 128);
+                let journal =
+                    Journal::create(&place.record(), about(ZONES as u32, 1), 1, hidden).unwrap();
+                let replay = Replay::new(&disk, all(&disk), &found, Some(&journal), 128);
                 change(&replay);
                 let append = request(abi::OP_ZONE_APPEND, z * 0x800, 8);
                 let is = replay.append_before(&append, Some(&ones(4096)), &disk).is_some();

@@ -7,12 +7,12 @@
 //! cannot leave its own where there is one takes the device over not at all. (The driver is told the number of the
 //! server's process, but what it gives back once that has died is not it: seen with Linux 7.2.)
 
-use super::abi::DevInfo;
-use super::mark::Left;
+use super::identity::Left;
+use super::journal::{self, About, Found, HIDDEN, Journal};
 use super::replay;
-use super::sys;
-use super::told::{self, About, Found, HIDDEN, Told};
 use crate::hosted::HostedDisk;
+use crate::ublk::abi::DevInfo;
+use crate::ublk::sys;
 use std::fs::{File, FileTimes};
 use std::io;
 use std::ops::Range;
@@ -22,33 +22,33 @@ use std::time::{Duration, SystemTime};
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
 /// What a device shows: these zones of disks that are there.
-pub(super) struct Served {
-    pub(super) shown: Range<u32>,
-    pub(super) left: Left,
+pub(in crate::ublk) struct Served {
+    pub(in crate::ublk) shown: Range<u32>,
+    pub(in crate::ublk) left: Left,
 }
 
 /// The record of a device.
 #[derive(Default)]
-pub(super) struct Record {
-    pub(super) told: Option<Told>,
+pub(in crate::ublk) struct JournalFile {
+    pub(in crate::ublk) journal: Option<Journal>,
     /// Why it has none, or does not know what the last server told.
-    pub(super) unknown: Option<String>,
+    pub(in crate::ublk) unknown: Option<String>,
 }
 
-impl Record {
-    fn none(why: String) -> Record {
-        Record { told: None, unknown: Some(why) }
+impl JournalFile {
+    fn none(why: String) -> JournalFile {
+        JournalFile { journal: None, unknown: Some(why) }
     }
 
     /// For a new device; without a directory there is none.
-    pub(super) fn of_new(
+    pub(in crate::ublk) fn of_new(
         disk: &HostedDisk,
         directory: Option<&Path>,
         info: &DevInfo,
         served: Served,
-    ) -> Record {
-        let Some(directory) = directory else { return Record::default() };
-        Self::make_new(disk, directory, info, new_stamp(), served).unwrap_or_else(Record::none)
+    ) -> JournalFile {
+        let Some(directory) = directory else { return JournalFile::default() };
+        Self::make_new(disk, directory, info, new_stamp(), served).unwrap_or_else(JournalFile::none)
     }
 
     fn make_new(
@@ -57,7 +57,7 @@ impl Record {
         info: &DevInfo,
         me: u64,
         served: Served,
-    ) -> Result<Record, String> {
+    ) -> Result<JournalFile, String> {
         place(directory)?;
         let about = about(disk, info, served)?;
         // What is in a zone by now is somebody's.
@@ -75,21 +75,21 @@ impl Record {
     /// Of a device whose last server has died, on a disk whose zones were `found` so. If what that has left cannot be believed,
     /// one in which nothing can be found. An error: there may be a record that would be believed by the next server, and what
     /// this one does would not be in it.
-    pub(super) fn of_last(
+    pub(in crate::ublk) fn of_last(
         disk: &HostedDisk,
         directory: Option<&Path>,
         info: &DevInfo,
         found: &[Found],
         served: Served,
-    ) -> Result<Record, Error> {
+    ) -> Result<JournalFile, Error> {
         let me = new_stamp();
         let record = match directory {
             Some(directory) => Self::take(disk, directory, info, found, (me, served)),
-            None => Ok(Record::default()),
+            None => Ok(JournalFile::default()),
         };
         // Whatever came of the record: another's is not the last server's any more.
         let Err(why) = leave(info.dev_id, me) else {
-            return Ok(record.unwrap_or_else(Record::none));
+            return Ok(record.unwrap_or_else(JournalFile::none));
         };
         if stamp(info.dev_id).is_ok_and(is_stamp) {
             return Err(Error::new(
@@ -100,13 +100,13 @@ impl Record {
         }
         match record {
             // None was asked for.
-            Ok(record) if record.told.is_none() => Ok(record),
+            Ok(record) if record.journal.is_none() => Ok(record),
             Ok(_) => {
                 // What this server does will not be in it.
                 directory.into_iter().for_each(|d| remove(d, info.dev_id));
-                Ok(Record::none(why))
+                Ok(JournalFile::none(why))
             }
-            Err(why) => Ok(Record::none(why)),
+            Err(why) => Ok(JournalFile::none(why)),
         }
     }
 
@@ -116,14 +116,14 @@ impl Record {
         info: &DevInfo,
         found: &[Found],
         (me, served): (u64, Served),
-    ) -> Result<Record, String> {
+    ) -> Result<JournalFile, String> {
         place(directory)?;
         let (about, last) = (about(disk, info, served)?, stamp(info.dev_id)?);
         let path = path(directory, info.dev_id);
-        match Told::open(&path, about.clone(), last, me) {
-            Ok(told) => {
-                told.settle(found);
-                Ok(Record { told: Some(told), unknown: None })
+        match Journal::open(&path, about.clone(), last, me) {
+            Ok(journal) => {
+                journal.end_resets(found);
+                Ok(JournalFile { journal: Some(journal), unknown: None })
             }
             Err(why) => {
                 let why = format!("{}: {why}", path.display());
@@ -134,8 +134,8 @@ impl Record {
     }
 
     /// What the last server told, if that is known.
-    pub(super) fn of_last_server(&self) -> Option<&Told> {
-        self.told.as_ref().filter(|_| self.unknown.is_none())
+    pub(in crate::ublk) fn of_last_server(&self) -> Option<&Journal> {
+        self.journal.as_ref().filter(|_| self.unknown.is_none())
     }
 }
 
@@ -145,10 +145,10 @@ fn make(
     me: u64,
     hidden: impl Iterator<Item = u32>,
     unknown: Option<String>,
-) -> Result<Record, String> {
-    let told = Told::create(path, about, me, hidden);
-    let told = told.map_err(|e| format!("{}: {e}", path.display()))?;
-    Ok(Record { told: Some(told), unknown })
+) -> Result<JournalFile, String> {
+    let journal = Journal::create(path, about, me, hidden);
+    let journal = journal.map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(JournalFile { journal: Some(journal), unknown })
 }
 
 /// Where the record of a device is.
@@ -157,7 +157,7 @@ fn path(directory: &Path, dev_id: u32) -> PathBuf {
 }
 
 /// A device is gone; there may have been no record of it.
-pub(super) fn remove(directory: &Path, dev_id: u32) {
+pub(in crate::ublk) fn remove(directory: &Path, dev_id: u32) {
     let _ = std::fs::remove_file(path(directory, dev_id));
 }
 
@@ -180,7 +180,7 @@ fn about(disk: &HostedDisk, info: &DevInfo, served: Served) -> Result<About, Str
         dev_id: info.dev_id,
         instance: instance(info.dev_id).map_err(failed)?,
         boot: boot().map_err(failed)?,
-        mark: info.mark,
+        identity: info.identity,
         geometry: disk.disk().geometry(),
         queues: info.nr_hw_queues,
         depth: info.queue_depth,
@@ -190,10 +190,10 @@ fn about(disk: &HostedDisk, info: &DevInfo, served: Served) -> Result<About, Str
 }
 
 /// What the last server of a device noted of what it served, if it kept a record in `directory`.
-pub(super) fn left_by_last(directory: Option<&Path>, dev_id: u32) -> Option<Left> {
+pub(in crate::ublk) fn left_by_last(directory: Option<&Path>, dev_id: u32) -> Option<Left> {
     let (instance, boot) = (instance(dev_id).ok()?, boot().ok()?);
     let last = stamp(dev_id).ok().filter(|s| is_stamp(*s))?;
-    told::left(&path(directory?, dev_id), dev_id, instance, boot, last)
+    journal::left(&path(directory?, dev_id), dev_id, instance, boot, last)
 }
 
 /// The boot that this is.

@@ -11,9 +11,9 @@
 //!
 //! The driver keeps what the first server of a device said. Later servers leave place and number in their record (`told.rs`).
 
-use super::abi::DevInfo;
 use crate::file::{Access, FileDisk};
 use crate::spec::{JOINER, bases, file_of, joins, split_layer};
+use crate::ublk::abi::DevInfo;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -30,16 +30,16 @@ pub fn outlives_its_server(spec: &str) -> bool {
 
 /// What the last server of a device left in its record: where its disks were, and how often they had been opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Left {
-    pub(super) place: u64,
-    pub(super) opened: u64,
+pub(in crate::ublk) struct Left {
+    pub(in crate::ublk) place: u64,
+    pub(in crate::ublk) opened: u64,
     /// The paths of its disks, for messages.
-    pub(super) paths: String,
+    pub(in crate::ublk) paths: String,
 }
 
 /// What a device that waits is to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Match {
+pub(in crate::ublk) enum Match {
     /// Another's.
     Other,
     /// Of these disks, with other layers.
@@ -55,28 +55,33 @@ pub(super) enum Match {
 
 /// What a server serves, as a device of it is known later.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(in crate::ublk) struct Identity {
     /// Which disks, in the upper half, and with which layers, in the lower. Never 0, which other servers leave there.
-    pub(super) name: u64,
+    pub(in crate::ublk) name: u64,
     /// More of which disks.
     disks: u32,
     /// The names of the devices that show the other zones of these disks, where there are several.
     others: Vec<u64>,
     /// How many of the disks are in files, which count openings.
-    pub(super) files: u64,
-    pub(super) left: Left,
+    pub(in crate::ublk) files: u64,
+    pub(in crate::ublk) left: Left,
 }
 
 /// The disks of a specification, as they are now.
-pub(super) struct Bases(Vec<Base>);
+pub(in crate::ublk) struct Bases(Vec<Base>);
 
 impl Bases {
-    pub(super) fn look(spec: &str) -> Bases {
+    pub(in crate::ublk) fn look(spec: &str) -> Bases {
         Bases(bases(spec).into_iter().map(Base::look).collect())
     }
 
     /// Of the zones `shown` of what `spec` names, which is shown as the devices `parts`.
-    pub(super) fn mark(&self, spec: &str, shown: &Range<u32>, parts: &[Range<u32>]) -> Mark {
+    pub(in crate::ublk) fn identity(
+        &self,
+        spec: &str,
+        shown: &Range<u32>,
+        parts: &[Range<u32>],
+    ) -> Identity {
         let found = &self.0;
         let all = |f: fn(&Base) -> &str| {
             found.iter().map(f).collect::<Vec<_>>().join(&JOINER.to_string())
@@ -90,7 +95,7 @@ impl Bases {
             };
             (fold(disks) << 32 | fold(layers)).max(1)
         };
-        Mark {
+        Identity {
             name: name(shown),
             others: parts.iter().filter(|part| *part != shown).map(name).collect(),
             disks: (disks >> 32) as u32,
@@ -104,18 +109,18 @@ impl Bases {
     }
 }
 
-impl Mark {
+impl Identity {
     /// The words that the driver keeps: of the name, of the place, and of the rest.
-    pub(super) fn words(&self) -> (u64, [u64; 2]) {
+    pub(in crate::ublk) fn words(&self) -> (u64, [u64; 2]) {
         let opened = u32::try_from(self.left.opened).unwrap_or(u32::MAX);
         (self.name, [self.left.place, u64::from(self.disks) << 32 | u64::from(opened)])
     }
 
     /// What a device is to a server of this. `left` is in the record of its last server, if there is one; `own` is how often this
     /// process has opened the disks for writing.
-    pub(super) fn compare(&self, info: &DevInfo, left: Option<&Left>, own: u64) -> Match {
+    pub(in crate::ublk) fn compare(&self, info: &DevInfo, left: Option<&Left>, own: u64) -> Match {
         let [place, rest] = info.more;
-        if info.mark == 0 || info.mark >> 32 != self.name >> 32 {
+        if info.identity == 0 || info.identity >> 32 != self.name >> 32 {
             return Match::Other;
         }
         let unsaid = place == 0 && rest == 0;
@@ -124,8 +129,8 @@ impl Mark {
         }
         let (place, opened) = left.map_or((place, rest & 0xffff_ffff), |l| (l.place, l.opened));
         match () {
-            () if self.others.contains(&info.mark) => Match::Other,
-            () if info.mark != self.name => Match::OtherLayers,
+            () if self.others.contains(&info.identity) => Match::Other,
+            () if info.identity != self.name => Match::OtherLayers,
             () if unsaid && left.is_none() => Match::Unsaid,
             () if place != self.left.place => Match::OtherPlace,
             () if self.left.opened.saturating_sub(own) < opened => Match::Older,
@@ -135,17 +140,22 @@ impl Mark {
 }
 
 /// A device waits for its server.
-pub(super) fn waits(id: u32) -> Error {
+pub(in crate::ublk) fn waits(id: u32) -> Error {
     let what = format!("Linux has this disk as /dev/ublkb{id}, which waits for its server");
     Error::new(ErrorKind::Busy, what)
 }
 
 /// Why a device that waits is not taken over: who has it mounted would find that somebody else has written, or other data.
-pub(super) fn refusal(is: Match, id: u32, mark: &Mark, paths: Option<&str>) -> Error {
-    let (ours, theirs) = (&mark.left.paths, paths.unwrap_or("another file"));
+pub(in crate::ublk) fn refusal(
+    is: Match,
+    id: u32,
+    identity: &Identity,
+    paths: Option<&str>,
+) -> Error {
+    let (ours, theirs) = (&identity.left.paths, paths.unwrap_or("another file"));
     let remove = format!("zoneplug serve --remove /dev/ublkb{id}");
     match is {
-        Match::OtherPlace if mark.files > 0 => Error::new(
+        Match::OtherPlace if identity.files > 0 => Error::new(
             ErrorKind::Busy,
             format!("/dev/ublkb{id} waits for its server, and {ours} is a copy of its disk: it was served from {theirs}"),
         )
@@ -299,19 +309,19 @@ mod tests {
         }
     }
 
-    fn mark(spec: &str) -> Mark {
-        Bases::look(spec).mark(spec, &(0..4), &[0..4])
+    fn identity(spec: &str) -> Identity {
+        Bases::look(spec).identity(spec, &(0..4), &[0..4])
     }
 
     /// The device that a server of `spec` makes.
     fn device(spec: &str) -> DevInfo {
-        let (mark, more) = mark(spec).words();
-        DevInfo { mark, more, ..DevInfo::default() }
+        let (identity, more) = identity(spec).words();
+        DevInfo { identity, more, ..DevInfo::default() }
     }
 
     /// What `device` is to who is about to serve `spec`.
     fn is(spec: &str, device: &DevInfo) -> Match {
-        mark(spec).compare(device, None, 0)
+        identity(spec).compare(device, None, 0)
     }
 
     /// Two disks of the same name in different directories, and one that took another's place, are not each other.
@@ -338,7 +348,7 @@ mod tests {
         assert_eq!(is("/dev/a", &device("/dev/b")), Match::Other);
         assert_eq!(is("/dev/a", &device("/dev/a")), Match::Same);
         assert_eq!(is("", &DevInfo::default()), Match::Other, "another server's device");
-        let disk = DevInfo { mark: first.mark, ..DevInfo::default() };
+        let disk = DevInfo { identity: first.identity, ..DevInfo::default() };
         assert_ne!(is(&text, &disk), Match::Same);
     }
 
@@ -365,7 +375,7 @@ mod tests {
         std::fs::copy(&before, &moved).unwrap();
         assert_eq!(is(&moved, &device), Match::Older);
         let open = HostedDisk::open_spec(&moved).unwrap();
-        assert_eq!(mark(&moved).compare(&device, None, 1), Match::Older, "nor once it is open");
+        assert_eq!(identity(&moved).compare(&device, None, 1), Match::Older, "nor once it is open");
         drop(open);
     }
 
@@ -379,12 +389,12 @@ mod tests {
         let backup = dir.path("backup.zbd");
         std::fs::copy(&disk, &backup).unwrap();
         drop(HostedDisk::open_spec(&disk).unwrap());
-        let left = mark(&disk).left;
+        let left = identity(&disk).left;
         std::fs::copy(&backup, &disk).unwrap();
         assert_eq!(is(&disk, &first), Match::Same, "as far as the driver knows");
-        assert_eq!(mark(&disk).compare(&first, Some(&left), 0), Match::Older);
+        assert_eq!(identity(&disk).compare(&first, Some(&left), 0), Match::Older);
         let elsewhere = Left { place: left.place + 1, ..left };
-        assert_eq!(mark(&disk).compare(&first, Some(&elsewhere), 0), Match::OtherPlace);
+        assert_eq!(identity(&disk).compare(&first, Some(&elsewhere), 0), Match::OtherPlace);
     }
 
     /// The devices of one disk are not each other, and not in each other's way.
@@ -393,15 +403,15 @@ mod tests {
         let dir = Dir::new("parts");
         let disk = dir.create("disk.zbd");
         let all = [0..2, 2..4];
-        let of = |i: usize| Bases::look(&disk).mark(&disk, &all[i], &all);
+        let of = |i: usize| Bases::look(&disk).identity(&disk, &all[i], &all);
         let device = |i: usize| {
-            let (mark, more) = of(i).words();
-            DevInfo { mark, more, ..DevInfo::default() }
+            let (identity, more) = of(i).words();
+            DevInfo { identity, more, ..DevInfo::default() }
         };
         assert_eq!([0, 1].map(|i| of(0).compare(&device(i), None, 0)), [Match::Same, Match::Other]);
         assert_eq!([0, 1].map(|i| of(1).compare(&device(i), None, 0)), [Match::Other, Match::Same]);
         assert_eq!(is(&disk, &device(0)), Match::OtherLayers, "shown as one");
-        let fewer = Bases::look(&disk).mark(&disk, &(0..1), &[0..1, 1..4]);
+        let fewer = Bases::look(&disk).identity(&disk, &(0..1), &[0..1, 1..4]);
         assert_eq!(fewer.compare(&device(0), None, 0), Match::OtherLayers, "or otherwise");
     }
 
@@ -410,7 +420,7 @@ mod tests {
     fn a_device_of_an_older_version_is_known() {
         let dir = Dir::new("unsaid");
         let disk = dir.create("disk.zbd");
-        let old = DevInfo { mark: device(&disk).mark, ..DevInfo::default() };
+        let old = DevInfo { identity: device(&disk).identity, ..DevInfo::default() };
         assert_eq!(is(&disk, &old), Match::Unsaid);
         assert_eq!(is(&format!("po2@{disk}"), &old), Match::OtherLayers);
     }

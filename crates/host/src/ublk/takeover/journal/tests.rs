@@ -3,15 +3,15 @@
 // A list of pieces that has one is a list of pieces.
 #![allow(clippy::single_range_in_vec_init)]
 
-use super::super::abi::{self, IoDesc, Params};
 use super::*;
+use crate::ublk::abi::{self, IoDesc, Params};
 use std::sync::atomic::AtomicU32;
 
 /// A place for a record, gone with its test.
-pub(in super::super) struct Place(pub(in super::super) PathBuf);
+pub(in crate::ublk) struct Place(pub(in crate::ublk) PathBuf);
 
 impl Place {
-    pub(in super::super) fn new() -> Place {
+    pub(in crate::ublk) fn new() -> Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Relaxed);
         let name = format!("zoneplug-told-{}-{n}", std::process::id());
@@ -20,7 +20,7 @@ impl Place {
         Place(dir)
     }
 
-    pub(in super::super) fn record(&self) -> PathBuf {
+    pub(in crate::ublk) fn record(&self) -> PathBuf {
         self.0.join("ublkb0.told")
     }
 }
@@ -32,12 +32,12 @@ impl Drop for Place {
 }
 
 /// Of a disk of some zones of 1M, with queues of one request: rings of 16 entries.
-pub(in super::super) fn about(zones: u32, queues: u16) -> About {
+pub(in crate::ublk) fn about(zones: u32, queues: u16) -> About {
     About {
         dev_id: 0,
         instance: 77,
         boot: 1 << 100 | 3,
-        mark: 5,
+        identity: 5,
         geometry: Geometry::new(u64::from(zones), 0x800, 0x800).unwrap(),
         shown: 0..zones,
         queues,
@@ -46,11 +46,11 @@ pub(in super::super) fn about(zones: u32, queues: u16) -> About {
     }
 }
 
-fn empty(place: &Place) -> Told {
-    Told::create(&place.record(), about(4, 2), 1, [0; 4].into_iter()).unwrap()
+fn empty(place: &Place) -> Journal {
+    Journal::create(&place.record(), about(4, 2), 1, [0; 4].into_iter()).unwrap()
 }
 
-pub(in super::super) fn request(op: u8, sector: u64, len: u32) -> Request {
+pub(in crate::ublk) fn request(op: u8, sector: u64, len: u32) -> Request {
     let params = Params { zone_sectors: 0x800, ..Params::default() };
     Request::of(IoDesc { op, fua: false, len, sector }, &params).unwrap()
 }
@@ -62,8 +62,8 @@ fn found(written: u32) -> [Found; 4] {
 }
 
 /// What is untold of zone 1.
-fn untold(told: &Told, written: u32) -> Vec<Range<u32>> {
-    let mut all = told.untold(&found(written));
+fn unacked(journal: &Journal, written: u32) -> Vec<Range<u32>> {
+    let mut all = journal.unacked(&found(written));
     assert!(all.len() <= 1 && all.iter().all(|z| z.0 == ZoneNo(1)), "{all:?}");
     all.pop().map_or_else(Vec::new, |z| z.1)
 }
@@ -73,156 +73,156 @@ const RESET: u8 = abi::OP_ZONE_RESET;
 #[test]
 fn what_was_told_is_not_found_and_the_rest_is() {
     let place = Place::new();
-    let told = empty(&place);
-    assert_eq!(untold(&told, 0), []);
-    assert_eq!(untold(&told, 32), [0..32]);
-    told.record(1, Sector(0x808), 8);
-    told.record(0, Sector(0x818), 4);
-    assert_eq!(untold(&told, 32), [0..8, 16..24, 28..32]);
-    told.record(0, Sector(0x800), 8);
-    assert_eq!(untold(&told, 28), [16..24]);
-    assert_eq!(untold(&told, 12), [], "more was told than is written");
-    told.record(0, Sector(0x3000), 8);
-    assert_eq!(untold(&told, 28), [16..24], "outside of the disk");
+    let journal = empty(&place);
+    assert_eq!(unacked(&journal, 0), []);
+    assert_eq!(unacked(&journal, 32), [0..32]);
+    journal.record(1, Sector(0x808), 8);
+    journal.record(0, Sector(0x818), 4);
+    assert_eq!(unacked(&journal, 32), [0..8, 16..24, 28..32]);
+    journal.record(0, Sector(0x800), 8);
+    assert_eq!(unacked(&journal, 28), [16..24]);
+    assert_eq!(unacked(&journal, 12), [], "more was told than is written");
+    journal.record(0, Sector(0x3000), 8);
+    assert_eq!(unacked(&journal, 28), [16..24], "outside of the disk");
 }
 
 #[test]
 fn the_next_server_finds_what_this_one_stored() {
     let place = Place::new();
-    let told = empty(&place);
-    told.record(1, Sector(0x808), 8);
-    told.begin(&request(abi::OP_WRITE, 0x1000, 8));
+    let journal = empty(&place);
+    journal.record(1, Sector(0x808), 8);
+    journal.begin(&request(abi::OP_WRITE, 0x1000, 8));
     // Not dropped: as after a kill.
-    std::mem::forget(told);
-    let told = Told::open(&place.record(), about(4, 2), 1, 2).unwrap();
-    assert_eq!(untold(&told, 24), [0..8, 16..24]);
-    assert!(told.only_appends(ZoneNo(1)) && !told.only_appends(ZoneNo(2)));
-    told.record(1, Sector(0x800), 8);
-    assert_eq!(untold(&told, 24), [16..24], "and goes on with it");
+    std::mem::forget(journal);
+    let journal = Journal::open(&place.record(), about(4, 2), 1, 2).unwrap();
+    assert_eq!(unacked(&journal, 24), [0..8, 16..24]);
+    assert!(journal.only_appends(ZoneNo(1)) && !journal.only_appends(ZoneNo(2)));
+    journal.record(1, Sector(0x800), 8);
+    assert_eq!(unacked(&journal, 24), [16..24], "and goes on with it");
 }
 
 #[test]
 fn what_falls_out_of_a_ring_hides_what_is_below_it() {
     let place = Place::new();
-    let told = empty(&place);
-    told.record(1, Sector(0x800), 8);
+    let journal = empty(&place);
+    journal.record(1, Sector(0x800), 8);
     // One of 8 sectors is left out; 16 entries fit.
     let mut at = 16;
     for _ in 0..16 {
-        told.record(0, Sector(0x800 + at), 8);
+        journal.record(0, Sector(0x800 + at), 8);
         at += 8;
     }
-    assert_eq!(untold(&told, at as u32 + 8), [8..16, 144..152]);
-    told.record(0, Sector(0x1000), 8);
-    assert_eq!(untold(&told, at as u32 + 8), [144..152], "hidden up to 24");
+    assert_eq!(unacked(&journal, at as u32 + 8), [8..16, 144..152]);
+    journal.record(0, Sector(0x1000), 8);
+    assert_eq!(unacked(&journal, at as u32 + 8), [144..152], "hidden up to 24");
     // Of a generation that is gone: nothing to hide.
-    told.begin(&request(RESET, 0x800, 0));
-    told.end(&request(RESET, 0x800, 0), true);
-    told.record(0, Sector(0x1008), 8);
-    assert_eq!(untold(&told, 152), [0..152]);
+    journal.begin(&request(RESET, 0x800, 0));
+    journal.end(&request(RESET, 0x800, 0), true);
+    journal.record(0, Sector(0x1008), 8);
+    assert_eq!(unacked(&journal, 152), [0..152]);
 }
 
 #[test]
 fn a_reset_shows_its_zone_and_forgets_what_was_told() {
     let place = Place::new();
-    let told = empty(&place);
-    told.record(0, Sector(0x800), 8);
-    told.begin(&request(RESET, 0x800, 0));
-    assert_eq!(untold(&told, 8), [], "not before it is acknowledged");
-    told.end(&request(RESET, 0x800, 0), false);
-    assert_eq!(untold(&told, 8), [], "nor if it failed");
-    told.begin(&request(RESET, 0x800, 0));
-    told.end(&request(RESET, 0x800, 0), true);
-    assert_eq!(untold(&told, 8), [0..8]);
-    told.record(1, Sector(0x800), 8);
+    let journal = empty(&place);
+    journal.record(0, Sector(0x800), 8);
+    journal.begin(&request(RESET, 0x800, 0));
+    assert_eq!(unacked(&journal, 8), [], "not before it is acknowledged");
+    journal.end(&request(RESET, 0x800, 0), false);
+    assert_eq!(unacked(&journal, 8), [], "nor if it failed");
+    journal.begin(&request(RESET, 0x800, 0));
+    journal.end(&request(RESET, 0x800, 0), true);
+    assert_eq!(unacked(&journal, 8), [0..8]);
+    journal.record(1, Sector(0x800), 8);
     let all = request(abi::OP_ZONE_RESET_ALL, 0, 0);
-    told.begin(&all);
-    told.end(&all, true);
-    assert_eq!(untold(&told, 16), [0..16]);
+    journal.begin(&all);
+    journal.end(&all, true);
+    assert_eq!(unacked(&journal, 16), [0..16]);
 }
 
 #[test]
 fn what_is_told_beside_a_reset_hides_the_zone() {
     let place = Place::new();
-    let told = empty(&place);
+    let journal = empty(&place);
     let reset = request(RESET, 0x800, 0);
-    told.begin(&reset);
-    told.record(0, Sector(0x800), 8);
-    told.end(&reset, true);
-    assert_eq!(untold(&told, 16), []);
+    journal.begin(&reset);
+    journal.record(0, Sector(0x800), 8);
+    journal.end(&reset, true);
+    assert_eq!(unacked(&journal, 16), []);
     // Of two the first shows it, and what is told then may be gone with the second.
-    told.begin(&reset);
-    told.begin(&reset);
-    told.end(&reset, true);
-    assert_eq!(untold(&told, 16), [0..16]);
-    told.record(0, Sector(0x800), 8);
-    told.end(&reset, true);
-    assert_eq!(untold(&told, 16), []);
-    told.begin(&reset);
-    told.begin(&request(abi::OP_WRITE, 0x800, 8));
-    told.end(&reset, true);
-    assert_eq!(untold(&told, 16), []);
-    told.begin(&reset);
-    told.end(&reset, true);
-    assert_eq!(untold(&told, 16), [0..16], "one by itself");
+    journal.begin(&reset);
+    journal.begin(&reset);
+    journal.end(&reset, true);
+    assert_eq!(unacked(&journal, 16), [0..16]);
+    journal.record(0, Sector(0x800), 8);
+    journal.end(&reset, true);
+    assert_eq!(unacked(&journal, 16), []);
+    journal.begin(&reset);
+    journal.begin(&request(abi::OP_WRITE, 0x800, 8));
+    journal.end(&reset, true);
+    assert_eq!(unacked(&journal, 16), []);
+    journal.begin(&reset);
+    journal.end(&reset, true);
+    assert_eq!(unacked(&journal, 16), [0..16], "one by itself");
 }
 
 #[test]
 fn so_many_resets_that_they_are_not_counted_hide_the_zone() {
     let place = Place::new();
-    let told = empty(&place);
+    let journal = empty(&place);
     let reset = request(RESET, 0x800, 0);
-    (0..=MAX_RESETS).for_each(|_| told.begin(&reset));
-    (0..=MAX_RESETS).for_each(|_| told.end(&reset, true));
-    assert_eq!(untold(&told, 16), []);
-    assert_eq!(ZoneWord::of(told.zones()[1].load(Relaxed)).resets, MAX_RESETS);
+    (0..=MAX_RESETS).for_each(|_| journal.begin(&reset));
+    (0..=MAX_RESETS).for_each(|_| journal.end(&reset, true));
+    assert_eq!(unacked(&journal, 16), []);
+    assert_eq!(ZoneWord::of(journal.zones()[1].load(Relaxed)).resets, MAX_RESETS);
 }
 
 #[test]
 fn anything_but_appends_hides_the_zone_until_its_reset() {
     let place = Place::new();
-    let told = empty(&place);
+    let journal = empty(&place);
     let reset = request(RESET, 0x800, 0);
     for op in [abi::OP_WRITE, abi::OP_WRITE_ZEROES, abi::OP_ZONE_FINISH] {
-        assert_eq!(untold(&told, 16), [0..16]);
-        assert!(told.only_appends(ZoneNo(1)));
-        told.begin(&request(op, 0x800, 8));
-        assert_eq!(untold(&told, 16), [], "operation {op}, from its beginning");
-        assert!(!told.only_appends(ZoneNo(1)));
-        told.begin(&reset);
-        told.end(&reset, true);
+        assert_eq!(unacked(&journal, 16), [0..16]);
+        assert!(journal.only_appends(ZoneNo(1)));
+        journal.begin(&request(op, 0x800, 8));
+        assert_eq!(unacked(&journal, 16), [], "operation {op}, from its beginning");
+        assert!(!journal.only_appends(ZoneNo(1)));
+        journal.begin(&reset);
+        journal.end(&reset, true);
     }
     for op in [abi::OP_READ, abi::OP_FLUSH, abi::OP_ZONE_APPEND, abi::OP_ZONE_OPEN] {
-        told.begin(&request(op, 0x800, 8));
-        told.end(&request(op, 0x800, 8), true);
-        assert_eq!(untold(&told, 16), [0..16], "operation {op}");
+        journal.begin(&request(op, 0x800, 8));
+        journal.end(&request(op, 0x800, 8), true);
+        assert_eq!(unacked(&journal, 16), [0..16], "operation {op}");
     }
     // Into two zones, and out of the disk.
-    told.begin(&request(abi::OP_WRITE, 0x7f8, 16));
-    assert!(!told.only_appends(ZoneNo(0)) && !told.only_appends(ZoneNo(1)));
-    told.begin(&request(abi::OP_WRITE, 0x9_0000, 16));
+    journal.begin(&request(abi::OP_WRITE, 0x7f8, 16));
+    assert!(!journal.only_appends(ZoneNo(0)) && !journal.only_appends(ZoneNo(1)));
+    journal.begin(&request(abi::OP_WRITE, 0x9_0000, 16));
 }
 
 #[test]
 fn a_reset_that_nobody_saw_end_is_over_for_the_next_server() {
     let place = Place::new();
-    let told = empty(&place);
-    told.record(0, Sector(0x800), 8);
+    let journal = empty(&place);
+    journal.record(0, Sector(0x800), 8);
     let reset = request(RESET, 0x800, 0);
-    told.begin(&reset);
-    let told = Told::open(&place.record(), about(4, 2), 1, 2).unwrap();
-    told.settle(&found(8));
-    assert_eq!(untold(&told, 16), [], "it may come yet, or have been");
-    told.begin(&reset);
-    let told = Told::open(&place.record(), about(4, 2), 2, 3).unwrap();
-    told.settle(&found(0));
-    assert_eq!(untold(&told, 16), [0..16], "it has been");
-    told.record(0, Sector(0x800), 8);
-    assert_eq!(untold(&told, 16), [8..16], "and is none of these in flight");
+    journal.begin(&reset);
+    let journal = Journal::open(&place.record(), about(4, 2), 1, 2).unwrap();
+    journal.end_resets(&found(8));
+    assert_eq!(unacked(&journal, 16), [], "it may come yet, or have been");
+    journal.begin(&reset);
+    let journal = Journal::open(&place.record(), about(4, 2), 2, 3).unwrap();
+    journal.end_resets(&found(0));
+    assert_eq!(unacked(&journal, 16), [0..16], "it has been");
+    journal.record(0, Sector(0x800), 8);
+    assert_eq!(unacked(&journal, 16), [8..16], "and is none of these in flight");
 }
 
 fn refusal(place: &Place, about: About, last: u64) -> String {
-    Told::open(&place.record(), about, last, 9).err().unwrap()
+    Journal::open(&place.record(), about, last, 9).err().unwrap()
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_record_of_something_else_is_not_believed() {
         (About { dev_id: 1, ..a() }, "it is of another device"),
         (About { instance: 78, ..a() }, "it is of another device"),
         (About { boot: 3, ..a() }, "it is of another boot"),
-        (About { mark: 6, ..a() }, "it is of another disk"),
+        (About { identity: 6, ..a() }, "it is of another disk"),
         (about(3, 2), "it is of a disk of another layout"),
         (about(64, 2), "it has another length"),
         (about(4, 1), "it has another length"),
@@ -249,17 +249,17 @@ fn a_record_of_something_else_is_not_believed() {
         assert_eq!(refusal(&place, about.clone(), 1), why, "{about:?}");
     }
     assert_eq!(refusal(&place, a(), 2), "the last server did not keep it");
-    assert!(Told::open(&place.record(), a(), 1, 9).is_ok());
+    assert!(Journal::open(&place.record(), a(), 1, 9).is_ok());
 }
 
 #[test]
 fn a_server_that_died_before_it_served_does_not_count() {
     let place = Place::new();
     drop(empty(&place));
-    drop(Told::open(&place.record(), about(4, 2), 1, 2).unwrap());
+    drop(Journal::open(&place.record(), about(4, 2), 1, 2).unwrap());
     // The device has the stamp of 1 still, and then that of 3.
-    drop(Told::open(&place.record(), about(4, 2), 1, 3).unwrap());
-    drop(Told::open(&place.record(), about(4, 2), 3, 4).unwrap());
+    drop(Journal::open(&place.record(), about(4, 2), 1, 3).unwrap());
+    drop(Journal::open(&place.record(), about(4, 2), 3, 4).unwrap());
     assert_eq!(refusal(&place, about(4, 2), 1), "the last server did not keep it");
 }
 
@@ -289,7 +289,7 @@ fn a_damaged_file_or_one_of_others_is_not_believed() {
     assert_eq!(std::fs::read(place.0.join("elsewhere")).unwrap(), good);
     let mode = std::fs::symlink_metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
-    assert!(Told::open(&path, about(4, 2), 1, 2).is_ok());
+    assert!(Journal::open(&path, about(4, 2), 1, 2).is_ok());
 }
 
 /// What was sent before a reset may be carried out after it: then the zone is not one of appends alone.
@@ -298,16 +298,16 @@ fn what_is_in_flight_when_a_reset_is_sent_hides_its_zone_when_it_is_back() {
     for op in [abi::OP_WRITE, abi::OP_WRITE_ZEROES, abi::OP_ZONE_FINISH] {
         for fails in [false, true] {
             let place = Place::new();
-            let told = empty(&place);
+            let journal = empty(&place);
             let (other, reset) = (request(op, 0x800, 8), request(RESET, 0x800, 0));
-            told.begin(&other);
-            told.begin(&reset);
-            told.end(&reset, true);
-            told.end(&other, !fails);
-            assert!(!told.only_appends(ZoneNo(1)), "operation {op}");
-            told.begin(&reset);
-            told.end(&reset, true);
-            assert!(told.only_appends(ZoneNo(1)));
+            journal.begin(&other);
+            journal.begin(&reset);
+            journal.end(&reset, true);
+            journal.end(&other, !fails);
+            assert!(!journal.only_appends(ZoneNo(1)), "operation {op}");
+            journal.begin(&reset);
+            journal.end(&reset, true);
+            assert!(journal.only_appends(ZoneNo(1)));
         }
     }
 }
@@ -315,8 +315,8 @@ fn what_is_in_flight_when_a_reset_is_sent_hides_its_zone_when_it_is_back() {
 #[test]
 fn zones_of_which_nothing_is_said_are_hidden() {
     let place = Place::new();
-    let told = Told::create(&place.record(), about(4, 2), 1, [0, 8].into_iter()).unwrap();
-    assert_eq!([0, 1, 2, 3].map(|z| told.only_appends(ZoneNo(z))), [true, true, false, false]);
+    let journal = Journal::create(&place.record(), about(4, 2), 1, [0, 8].into_iter()).unwrap();
+    assert_eq!([0, 1, 2, 3].map(|z| journal.only_appends(ZoneNo(z))), [true, true, false, false]);
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn what_was_served_is_noted() {
     assert_eq!(left(&path, 0, 77, 3, 1), None, "another boot");
     let long = "/x".repeat(4000);
     let next = About { left: Left { place: 3, opened: 10, paths: long.clone() }, ..about(4, 2) };
-    drop(Told::open(&path, next, 1, 2).unwrap());
+    drop(Journal::open(&path, next, 1, 2).unwrap());
     let found = find(2).unwrap();
     assert_eq!((found.place, found.opened), (3, 10));
     assert!(found.paths.len() > 3000 && long.starts_with(&found.paths));
@@ -354,13 +354,13 @@ fn what_was_served_is_noted() {
 fn a_reset_of_all_zones_is_of_those_that_are_shown() {
     let place = Place::new();
     let part = About { shown: 1..3, ..about(4, 1) };
-    let told = Told::create(&place.record(), part, 1, [0; 4].into_iter()).unwrap();
+    let journal = Journal::create(&place.record(), part, 1, [0; 4].into_iter()).unwrap();
     for zone in 0..4 {
-        told.begin(&request(abi::OP_WRITE, zone * 0x800, 8));
+        journal.begin(&request(abi::OP_WRITE, zone * 0x800, 8));
     }
     let all = request(abi::OP_ZONE_RESET_ALL, 0, 0);
-    told.begin(&all);
-    told.end(&all, true);
-    let shows = |zone| told.only_appends(ZoneNo(zone));
+    journal.begin(&all);
+    journal.end(&all, true);
+    let shows = |zone| journal.only_appends(ZoneNo(zone));
     assert_eq!([0, 1, 2, 3].map(shows), [false, true, true, false]);
 }

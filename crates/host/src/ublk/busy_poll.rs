@@ -22,7 +22,7 @@ const SELDOM: u32 = 4096;
 
 /// What came between sleeps.
 #[derive(Debug)]
-pub(super) struct Linger {
+pub(super) struct BusyPoll {
     /// Requests since the last sleep.
     requests: u32,
     /// Sleeps in a row that ended with one request.
@@ -33,9 +33,9 @@ pub(super) struct Linger {
     tried: bool,
 }
 
-impl Linger {
-    pub(super) fn new() -> Linger {
-        Linger { requests: 0, alone: 0, every: OFTEN, tried: false }
+impl BusyPoll {
+    pub(super) fn new() -> BusyPoll {
+        BusyPoll { requests: 0, alone: 0, every: OFTEN, tried: false }
     }
 
     /// A request has come.
@@ -69,35 +69,35 @@ mod tests {
     use super::*;
 
     /// After how many sleeps, each after `n` requests, a moment is tried.
-    fn sleeps_until_tried(linger: &mut Linger, n: u32, most: u32) -> Option<u32> {
+    fn sleeps_until_tried(busy_poll: &mut BusyPoll, n: u32, most: u32) -> Option<u32> {
         (1..=most).find(|_| {
-            (0..n).for_each(|_| linger.took());
-            linger.before_sleep()
+            (0..n).for_each(|_| busy_poll.took());
+            busy_poll.before_sleep()
         })
     }
 
     #[test]
     fn single_requests_are_lingered_for_more_and_more_seldom() {
-        let mut linger = Linger::new();
-        let mut after = || sleeps_until_tried(&mut linger, 1, 10_000);
+        let mut busy_poll = BusyPoll::new();
+        let mut after = || sleeps_until_tried(&mut busy_poll, 1, 10_000);
         let found: Vec<_> = (0..9).map(|_| after().unwrap()).collect();
         assert_eq!(found, [64, 128, 256, 512, 1024, 2048, 4096, 4096, 4096]);
     }
 
     #[test]
     fn requests_that_come_together_are_not_lingered_for() {
-        let mut linger = Linger::new();
-        assert_eq!(sleeps_until_tried(&mut linger, 2, 10_000), None);
+        let mut busy_poll = BusyPoll::new();
+        assert_eq!(sleeps_until_tried(&mut busy_poll, 2, 10_000), None);
         // Nor for wake-ups that bring none.
-        assert_eq!(sleeps_until_tried(&mut linger, 0, 10_000), None);
+        assert_eq!(sleeps_until_tried(&mut busy_poll, 0, 10_000), None);
     }
 
     #[test]
     fn a_moment_that_brought_several_is_tried_again_as_soon_as_they_are_alone_again() {
-        let mut linger = Linger::new();
-        assert_eq!(sleeps_until_tried(&mut linger, 1, 100), Some(64));
-        assert_eq!(sleeps_until_tried(&mut linger, 1, 200), Some(128));
-        assert_eq!(sleeps_until_tried(&mut linger, 4, 3), None);
-        assert_eq!(sleeps_until_tried(&mut linger, 1, 100), Some(64));
+        let mut busy_poll = BusyPoll::new();
+        assert_eq!(sleeps_until_tried(&mut busy_poll, 1, 100), Some(64));
+        assert_eq!(sleeps_until_tried(&mut busy_poll, 1, 200), Some(128));
+        assert_eq!(sleeps_until_tried(&mut busy_poll, 4, 3), None);
+        assert_eq!(sleeps_until_tried(&mut busy_poll, 1, 100), Some(64));
     }
 }
