@@ -15,8 +15,8 @@ pub(crate) mod cuts {
     use crate::spec::Purpose;
     use std::ops::Range;
     use std::sync::Arc;
-    use zoneplug_core::spec::Spec;
     use zoneplug_core::{Device, Error};
+    use zoneplug_devices::spec::Spec;
 
     #[derive(Default)]
     pub(crate) struct Opened(());
@@ -43,8 +43,8 @@ pub(crate) mod drive {
     use crate::spec::Purpose;
     use std::path::Path;
     use std::sync::Arc;
-    use zoneplug_core::spec::Spec;
     use zoneplug_core::{Device, Error};
+    use zoneplug_devices::spec::Spec;
 
     pub(crate) fn is_protected(_: &Path) -> bool {
         false
