@@ -4,14 +4,15 @@
 //! sees. Neither is ever copied: a `Box` of it moves from list to list.
 
 mod command;
+mod late;
 mod op;
 
 pub use crate::status::{Sense, Status, WritePointer};
 pub use command::{Command, Commands};
 pub(crate) use command::{MIXED, NO_SLOT, UNSENT, Waits};
+pub use late::Late;
 pub use op::{Flags, Op};
 
-use crate::disk::Late;
 use crate::unit::Sector;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -23,11 +23,11 @@ mod snapshot;
 mod trace;
 mod tunable;
 
+pub use crate::bio::Late;
 pub use attr::{Attribute, DiskCounters};
 pub use config::{DiskConfig, Mode, QueueConfig, ZoneRecovery};
 pub use dispatch::single_writer::WriterState;
 pub use freeze::Freeze;
-pub use guard::late::Late;
 pub use queue::DiskQueue;
 pub use revalidate::Revalidation;
 pub use tunable::AttributeChange;

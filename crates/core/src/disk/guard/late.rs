@@ -4,30 +4,13 @@
 //! of a queue: a parked write is sent by whoever completes the one before it, and may be late on a lane that its owner
 //! has never seen. `watch` opens and closes tickets; clients ask for them. All of this is off the usual path.
 
+use crate::bio::Late;
 use crate::disk::Disk;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU32;
 
 /// The ticket of what never comes back: the queue that had it has panicked.
 pub(crate) const FOREVER: u32 = u32::MAX;
-
-/// Why the memory of a BIO is still in use though the BIO is back: ask [`Disk::is_late`].
-///
-/// ```
-/// use zoneplug_core::{Bio, Op, Sector};
-/// let bio = Bio::new(Op::Read, Sector(0), 8);
-/// assert_eq!(bio.late(), None, "its memory is its owner's");
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Late(NonZeroU32);
-
-impl Late {
-    /// The ticket in a BIO's field.
-    pub(crate) fn of(field: u32) -> Option<Late> {
-        NonZeroU32::new(field).map(Late)
-    }
-}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -106,7 +89,7 @@ impl LateTable {
     }
 
     pub(crate) fn is_open(&self, ticket: Late) -> bool {
-        lock(&self.inner).is_open(ticket.0.get())
+        lock(&self.inner).is_open(ticket.number())
     }
 
     /// Commands that are late now.

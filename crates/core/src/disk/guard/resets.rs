@@ -5,7 +5,8 @@
 //! (`recovery.rs`) while it is listed here. Commands of zone management write the list, recoveries read it; of locks only
 //! that of the tickets is taken under its own.
 
-use crate::disk::guard::late::{Late, LateTable};
+use crate::bio::Late;
+use crate::disk::guard::late::LateTable;
 use crate::sync::{Mutex, lock};
 use crate::unit::ZoneNo;
 use std::ops::Range;

@@ -1,10 +1,11 @@
 //! A client's queue: the way down. `poll` has the way up.
 
 mod complete;
-pub(crate) mod split;
+mod split;
+mod split_table;
 mod write;
 
-use crate::bio::{Bio, BioPool, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
+use crate::bio::{Bio, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
 use crate::device::{Gone, Queue};
 use crate::disk::around::Path;
 use crate::disk::config::QueueConfig;
@@ -13,13 +14,13 @@ use crate::disk::guard::inflight::Toll;
 use crate::disk::guard::late::LateTable;
 use crate::disk::mailbox::Mailbox;
 use crate::disk::orphans::Bell;
-use crate::disk::queue::split::Parent;
 use crate::disk::snapshot::Layout;
 use crate::disk::{ORPHANS, Shared};
 use crate::planted::{Bug, planted};
 use crate::sync::{Ordering, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
 use crate::way::Way;
+use split_table::SplitTable;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
@@ -108,10 +109,8 @@ pub(crate) struct Lane {
     pub(crate) scratch: Vec<Box<Bio>>,
     pub(crate) owners: Vec<(u32, u32)>,
     pub(crate) aborted: Vec<Box<Bio>>,
-    pub(crate) parents: Vec<Parent>,
-    pub(crate) free_parents: Vec<u32>,
-    /// BIOs for the parts of split ones.
-    pub(crate) spare: BioPool,
+    /// Split BIOs whose parts are on their way.
+    pub(crate) splits: SplitTable,
     pub(crate) mailbox: Arc<Mailbox>,
     /// What its queue of the device wakes.
     pub(crate) bell: Option<Arc<Bell>>,
@@ -341,9 +340,7 @@ impl Lane {
             scratch: Vec::with_capacity(nr_bios),
             owners: Vec::new(),
             aborted: Vec::new(),
-            parents: Vec::new(),
-            free_parents: Vec::new(),
-            spare: BioPool::default(),
+            splits: SplitTable::default(),
             mailbox,
             bell: None,
             late: None,

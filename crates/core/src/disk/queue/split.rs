@@ -5,7 +5,7 @@
 //! different zones finish in any order (W4). If a part fails, the BIO fails with that part's status, and what the
 //! other parts wrote stays written.
 
-use crate::bio::{Bio, Bios, Flags, NO_PARENT, Status};
+use crate::bio::{Bio, Bios, Flags, Status};
 use crate::disk::queue::{Lane, Ready};
 use crate::disk::snapshot::Layout;
 use crate::disk::{MAX_SHARDS, Shared};
@@ -13,20 +13,9 @@ use crate::planted::{Bug, planted};
 use crate::plug::{Admit, Kind};
 use crate::sync::lock;
 use crate::unit::{Sector, ZoneNo};
-use zoneplug_buf::IoBuf;
 
 /// Most parts of one BIO, but for those that zone ends make: a longer one is refused as an invalid field.
 const MAX_PARTS: u32 = 1 << 16;
-
-/// A BIO whose parts are on their way.
-#[derive(Debug)]
-pub(crate) struct Parent {
-    bio: Option<Box<Bio>>,
-    parts: u32,
-    status: Status,
-    /// The ticket of parts that are late.
-    late: u32,
-}
 
 /// One zone's share of a BIO.
 #[derive(Debug, Clone, Copy)]
@@ -71,9 +60,9 @@ impl Lane {
                 return self.reject(bio, Status::WouldBlock);
             }
         }
-        let parent = self.begin_parent(bio);
+        let parent = self.splits.begin(bio);
         self.each_part(layout, parent, max, |lane, _, part| lane.pass(layout, part));
-        self.end_parent(parent);
+        self.splits.end(parent);
     }
 
     /// Splits a write of a disk with plugs. All zones that it touches are locked together, so that it is admitted
@@ -122,7 +111,7 @@ impl Lane {
             drop(guards);
             return self.reject(bio, status);
         }
-        let parent = self.begin_parent(bio);
+        let parent = self.splits.begin(bio);
         let max = if planted(Bug::PartsPastLimit) { u32::MAX } else { max };
         self.each_part(layout, parent, max, |lane, zone, part| {
             if layout.geometry.is_conventional(zone) || planted(Bug::PartsSeparated) {
@@ -147,36 +136,21 @@ impl Lane {
         });
         drop(guards);
         #[cfg(feature = "trace")]
-        if let Some(whole) = &self.parents[parent as usize].bio {
-            for p in pieces(layout, whole).filter(|p| !layout.geometry.is_conventional(p.zone)) {
-                let (zone, sector, count) = (p.zone.0, p.sector.0, p.len_sectors);
-                crate::disk::trace::trace!(
-                    "add-to-plug",
-                    zone = zone,
-                    sector = sector,
-                    count = count,
-                    bios = 1
-                );
-            }
+        for p in pieces(layout, self.splits.whole(parent))
+            .filter(|p| !layout.geometry.is_conventional(p.zone))
+        {
+            let (zone, sector, count) = (p.zone.0, p.sector.0, p.len_sectors);
+            crate::disk::trace::trace!(
+                "add-to-plug",
+                zone = zone,
+                sector = sector,
+                count = count,
+                bios = 1
+            );
         }
-        self.end_parent(parent);
+        self.splits.end(parent);
         if !layout.special {
             self.send_ready(shared, layout);
-        }
-    }
-
-    fn begin_parent(&mut self, bio: Box<Bio>) -> u32 {
-        // One more than there are parts, until all have been sent.
-        let parent = Parent { bio: Some(bio), parts: 1, status: Status::Ok, late: 0 };
-        match self.free_parents.pop() {
-            Some(i) => {
-                self.parents[i as usize] = parent;
-                i
-            }
-            None => {
-                self.parents.push(parent);
-                self.parents.len() as u32 - 1
-            }
         }
     }
 
@@ -188,62 +162,22 @@ impl Lane {
         max: u32,
         mut send: impl FnMut(&mut Lane, ZoneNo, Box<Bio>),
     ) {
-        let whole = self.parents[parent as usize].bio.as_ref().expect("the parent is being split");
-        let (op, flags, queue, buf, start) =
-            (whole.op, whole.flags, whole.queue, *whole.data(), whole.sector);
-        for piece in pieces(layout, whole).collect::<Vec<_>>() {
+        let pieces: Vec<_> = pieces(layout, self.splits.whole(parent)).collect();
+        for piece in pieces {
             let mut done = 0;
             while done < piece.len_sectors {
                 let len = max.min(piece.len_sectors - done);
-                let sector = piece.sector.plus(u64::from(done));
-                let part_buf = if op.has_data() {
-                    let skip = if planted(Bug::PartsShareBuffer) { 0 } else { sector.0 - start.0 };
-                    buf.slice((skip << 9) as u32, len << 9)
-                } else {
-                    IoBuf::empty()
-                };
-                let mut part = self.spare.get();
-                part.set(op, sector, len, part_buf);
-                part.flags = flags;
-                part.queue = queue;
-                (part.parent, part.late) = (parent, 0);
-                part.in_flight = true;
-                self.parents[parent as usize].parts += 1;
+                let part = self.splits.part(parent, piece.sector.plus(u64::from(done)), len);
                 send(self, piece.zone, part);
                 done += len;
             }
         }
     }
 
-    /// All parts are on their way.
-    fn end_parent(&mut self, parent: u32) {
-        let p = &mut self.parents[parent as usize];
-        p.parts -= 1;
-        debug_assert!(p.parts > 0, "a part that is on its way has not been polled for");
-    }
-
-    /// A part has come back.
+    /// A part has come back: its parent with it, if it was the last one.
     #[cold]
-    pub(crate) fn part_done(&mut self, mut part: Box<Bio>, done: &mut Bios) {
-        let i = part.parent;
-        let p = &mut self.parents[i as usize];
-        // The cause rather than a consequence: those behind a failed part say *aborted behind*.
-        if !part.status.is_ok() && (p.status.is_ok() || p.status == Status::AbortedBehind) {
-            p.status = part.status;
-        }
-        if part.late != 0 {
-            // Whatever the status: the memory of that part is in use.
-            p.late = self.tickets.join(p.late, part.late);
-        }
-        p.parts -= 1;
-        if p.parts == 0 || planted(Bug::ParentCompletesEarly) && p.bio.is_some() {
-            let mut bio = p.bio.take().expect("a parent completes once");
-            (bio.status, bio.late) = (p.status, p.late);
-            bio.in_flight = false;
-            self.free_parents.push(i);
-            done.push_back(bio);
-        }
-        part.parent = NO_PARENT;
-        self.spare.put(part);
+    pub(crate) fn part_done(&mut self, part: Box<Bio>, done: &mut Bios) {
+        let tickets = &self.tickets;
+        done.extend(self.splits.part_done(part, |whole, part| tickets.join(whole, part)));
     }
 }
