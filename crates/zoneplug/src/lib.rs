@@ -14,6 +14,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod zone_log;
+
+pub use zone_log::ZoneLog;
 pub use zoneplug_buf::AlignedBuf;
 pub use zoneplug_core::zone;
 pub use zoneplug_core::{Bytes, Error, ErrorKind, Lba, Nanos, Sector, Status, ZoneNo, ZoneOffset};

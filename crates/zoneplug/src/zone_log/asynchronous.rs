@@ -1,0 +1,173 @@
+//! The same log with futures.
+
+use super::cursor::Cursor;
+use super::turn::{Ask, Handle, Waiting};
+use super::{LogAddress, LogError, LogOptions, Record, Recovery};
+use super::{addresses, asked, cursor, lock, one, start, zones};
+use std::sync::Arc;
+use zoneplug_core::ZoneNo;
+use zoneplug_host::{AsyncDisk, HostedDisk};
+
+/// Operations at the device at a time.
+const DEPTH: u16 = 32;
+
+/// A log for tasks, on any executor. Clones are the same log.
+///
+/// An operation is in the log's list when its method is called, so appends keep the order of the calls. One whose future is
+/// dropped may be carried out or not.
+///
+/// ```
+/// use zoneplug::HostedDisk;
+/// use zoneplug::zone_log::{AsyncZoneLog, LogOptions};
+///
+/// async fn hello(disk: &HostedDisk) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+///     let log = AsyncZoneLog::open(disk, LogOptions::new()).await?;
+///     let at = log.append(b"hello").await?;
+///     log.sync().await?;
+///     Ok(log.read(at).await?)
+/// }
+/// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
+/// # let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M")?;
+/// # let mut f = pin!(hello(&disk));
+/// # let data = loop {
+/// #     if let Poll::Ready(d) = f.as_mut().poll(&mut Context::from_waker(Waker::noop())) { break d? }
+/// # };
+/// # assert_eq!(data, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct AsyncZoneLog {
+    handle: Arc<Handle<AsyncDisk>>,
+    recovery: Arc<Recovery>,
+}
+
+impl std::fmt::Debug for AsyncZoneLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AsyncZoneLog").field("recovery", &self.recovery).finish_non_exhaustive()
+    }
+}
+
+impl AsyncZoneLog {
+    /// As [`ZoneLog::open`](super::ZoneLog::open).
+    pub async fn open(disk: &HostedDisk, options: LogOptions) -> Result<AsyncZoneLog, LogError> {
+        Self::start(disk, options, false).await
+    }
+
+    /// As [`ZoneLog::create`](super::ZoneLog::create).
+    pub async fn create(disk: &HostedDisk, options: LogOptions) -> Result<AsyncZoneLog, LogError> {
+        Self::start(disk, options, true).await
+    }
+
+    async fn start(
+        disk: &HostedDisk,
+        options: LogOptions,
+        erase: bool,
+    ) -> Result<AsyncZoneLog, LogError> {
+        let io = AsyncDisk::new(disk, DEPTH).map_err(|e| LogError::Setup(e.to_string()))?;
+        let (handle, recovery) = start(io, disk, &options, erase).await?;
+        Ok(AsyncZoneLog { handle, recovery })
+    }
+
+    /// What opening has found.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    fn put(
+        &self,
+        records: Vec<Vec<u8>>,
+        sync: bool,
+    ) -> impl Future<Output = Result<Vec<LogAddress>, LogError>> + Send + use<> {
+        let waiting = asked(&self.handle, records, sync);
+        async move { addresses(waiting?.await?) }
+    }
+
+    /// As [`ZoneLog::append`](super::ZoneLog::append).
+    pub fn append(
+        &self,
+        record: &[u8],
+    ) -> impl Future<Output = Result<LogAddress, LogError>> + Send + use<> {
+        let list = self.put(vec![record.to_vec()], false);
+        async move { one(&list.await?) }
+    }
+
+    /// As [`ZoneLog::append_sync`](super::ZoneLog::append_sync).
+    pub fn append_sync(
+        &self,
+        record: &[u8],
+    ) -> impl Future<Output = Result<LogAddress, LogError>> + Send + use<> {
+        let list = self.put(vec![record.to_vec()], true);
+        async move { one(&list.await?) }
+    }
+
+    /// As [`ZoneLog::append_batch`](super::ZoneLog::append_batch).
+    pub fn append_batch<R: AsRef<[u8]>>(
+        &self,
+        records: impl IntoIterator<Item = R>,
+    ) -> impl Future<Output = Result<Vec<LogAddress>, LogError>> + Send {
+        self.put(records.into_iter().map(|r| r.as_ref().to_vec()).collect(), false)
+    }
+
+    /// As [`ZoneLog::sync`](super::ZoneLog::sync).
+    pub fn sync(&self) -> impl Future<Output = Result<(), LogError>> + Send + use<> {
+        let waiting = Waiting::new(&self.handle, Ask::Sync);
+        async move { waiting.await.map(drop) }
+    }
+
+    /// As [`ZoneLog::read`](super::ZoneLog::read).
+    pub async fn read(&self, at: LogAddress) -> Result<Vec<u8>, LogError> {
+        cursor::read(&self.handle.0, at).await
+    }
+
+    /// As [`ZoneLog::iter`](super::ZoneLog::iter).
+    pub fn cursor(&self) -> AsyncLogCursor {
+        AsyncLogCursor { handle: self.handle.clone(), cursor: Cursor::default() }
+    }
+
+    /// As [`ZoneLog::iter_from`](super::ZoneLog::iter_from).
+    pub async fn cursor_from(&self, at: LogAddress) -> Result<AsyncLogCursor, LogError> {
+        let cursor = Cursor::at(&self.handle.0, at).await?;
+        Ok(AsyncLogCursor { handle: self.handle.clone(), cursor })
+    }
+
+    /// As [`ZoneLog::trim`](super::ZoneLog::trim).
+    pub fn trim(
+        &self,
+        before: LogAddress,
+    ) -> impl Future<Output = Result<Vec<ZoneNo>, LogError>> + Send + use<> {
+        let waiting = Waiting::new(&self.handle, Ask::Trim(before));
+        async move { zones(waiting.await?) }
+    }
+
+    /// As [`ZoneLog::reset_oldest`](super::ZoneLog::reset_oldest).
+    pub fn reset_oldest(
+        &self,
+    ) -> impl Future<Output = Result<Option<ZoneNo>, LogError>> + Send + use<> {
+        let waiting = Waiting::new(&self.handle, Ask::ResetOldest);
+        async move { Ok(zones(waiting.await?)?.first().copied()) }
+    }
+
+    /// Bytes of the longest record that the log takes.
+    pub fn max_record_len(&self) -> u64 {
+        lock(&self.handle.0.table).max_len()
+    }
+}
+
+/// A place in an [`AsyncZoneLog`].
+pub struct AsyncLogCursor {
+    handle: Arc<Handle<AsyncDisk>>,
+    cursor: Cursor,
+}
+
+impl std::fmt::Debug for AsyncLogCursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AsyncLogCursor").field("cursor", &self.cursor).finish_non_exhaustive()
+    }
+}
+
+impl AsyncLogCursor {
+    /// The next record, or what is missing before it. `None`: no more so far.
+    pub async fn next(&mut self) -> Option<Result<Record, LogError>> {
+        self.cursor.next(&self.handle.0).await
+    }
+}

@@ -1,0 +1,144 @@
+//! Reading: a record by its address, and records one after the other.
+
+use super::format::{HEADER_LEN, Header, Kind, taken};
+use super::io::Io;
+use super::recover::Follow;
+use super::turn::Shared;
+use super::walk::{Found, Walk};
+use super::{LogAddress, LogError, Record, lock};
+use zoneplug_core::Sector;
+
+/// Bytes that are read of a record before its length is known.
+const FIRST: u64 = 4096;
+
+/// The data of the record at `at`.
+pub(super) async fn read<I: Io>(shared: &Shared<I>, at: LogAddress) -> Result<Vec<u8>, LogError> {
+    let (zone, held, log, block) = {
+        let t = lock(&shared.table);
+        let (zone, held) = t.find(at)?;
+        (zone, held, t.log, t.block)
+    };
+    let from = at.position() / block * block;
+    let skip = (at.position() - from) as usize;
+    let some = |len: u64| {
+        let to = (at.position() + len).next_multiple_of(block).min(held.end);
+        shared.io.read(Sector(from >> 9), ((to - from) >> 9) as u32)
+    };
+    let check = |bytes: &[u8]| -> Result<Header, LogError> {
+        // A zone that was reset meanwhile holds anything.
+        let still = lock(&shared.table).still(zone, held.generation).is_some();
+        let header = bytes.get(skip..).and_then(Header::decode);
+        let ours = |h: &Header| h.log == log && h.position == at.position();
+        match header.filter(ours) {
+            _ if !still => Err(LogError::Stale(at)),
+            None => Err(LogError::Corrupted { sector: at.sector() }),
+            Some(h)
+                if h.kind == Kind::Record
+                    && (h.sequence, h.session) == (at.sequence(), at.session())
+                    && h.taken() <= held.end - at.position() =>
+            {
+                Ok(h)
+            }
+            Some(_) => Err(LogError::Stale(at)),
+        }
+    };
+    let mut bytes = some(FIRST).await?;
+    let header = check(&bytes)?;
+    let all = skip + HEADER_LEN + header.len as usize;
+    if bytes.len() < all {
+        bytes = some(taken(u64::from(header.len))).await?;
+        check(&bytes)?;
+    }
+    let data = bytes.get(skip + HEADER_LEN..all);
+    let whole = data.filter(|d| crc32fast::hash(d) == header.data_sum);
+    whole.map(<[u8]>::to_vec).ok_or(LogError::Corrupted { sector: at.sector() })
+}
+
+/// A place between two records.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    zone: Option<(usize, Walk)>,
+    /// Of the last zone that was left.
+    generation: u64,
+    follow: Follow,
+    /// A record behind an error that was told first.
+    pending: Option<Record>,
+}
+
+impl Cursor {
+    /// In front of the record at `at`.
+    pub(super) async fn at<I: Io>(shared: &Shared<I>, at: LogAddress) -> Result<Cursor, LogError> {
+        read(shared, at).await?;
+        let t = lock(&shared.table);
+        let (zone, held) = t.find(at)?;
+        let walk = Walk::new(t.log, t.block, held.generation, at.position(), held.end);
+        let follow = Follow::from(at.sequence(), at.session());
+        Ok(Cursor { zone: Some((zone, walk)), follow, ..Cursor::default() })
+    }
+
+    /// The next record, or what is wrong before it. `None`: no more so far.
+    pub(super) async fn next<I: Io>(
+        &mut self,
+        shared: &Shared<I>,
+    ) -> Option<Result<Record, LogError>> {
+        if let Some(record) = self.pending.take() {
+            return Some(Ok(record));
+        }
+        loop {
+            let Some((index, walk)) = &mut self.zone else {
+                let t = lock(&shared.table);
+                let Some((index, held)) = t.after(self.generation) else {
+                    let next = t.next_sequence;
+                    drop(t);
+                    return self.missing(next);
+                };
+                let start = t.zones[index].start;
+                let walk = Walk::new(t.log, t.block, held.generation, start, held.end);
+                self.zone = Some((index, walk));
+                continue;
+            };
+            let (index, generation) = (*index, walk.generation());
+            let found = walk.next(&shared.io).await;
+            let (now, last, next) = {
+                let t = lock(&shared.table);
+                (t.still(index, generation), t.line.back() == Some(&index), t.next_sequence)
+            };
+            // It was reset meanwhile: the numbers of the next zone say what is missing.
+            let Some(now) = now else {
+                self.leave(generation);
+                continue;
+            };
+            match found {
+                Ok(Found::Record { header, data, skipped }) => {
+                    let address = LogAddress::new(header.sequence, header.session, header.position);
+                    let record = Record { address, data };
+                    match self.follow.see(&header, skipped) {
+                        None => return Some(Ok(record)),
+                        Some(e) => {
+                            self.pending = Some(record);
+                            return Some(Err(e));
+                        }
+                    }
+                }
+                Ok(Found::End { .. }) if walk.extend(now.end) => {}
+                Ok(Found::End { .. }) if last => return self.missing(next),
+                Ok(Found::End { .. }) => self.leave(generation),
+                Err(e) => {
+                    self.leave(generation);
+                    return Some(Err(e));
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, generation: u64) {
+        (self.zone, self.generation) = (None, generation);
+    }
+
+    /// All zones were read: what is not there though it should be?
+    fn missing(&mut self, next: u64) -> Option<Result<Record, LogError>> {
+        let first = self.follow.expected.filter(|e| *e < next)?;
+        self.follow.expected = Some(next);
+        Some(Err(LogError::Hole { first, next }))
+    }
+}

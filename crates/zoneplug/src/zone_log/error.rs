@@ -1,0 +1,113 @@
+//! What can go wrong with a log.
+
+use super::LogAddress;
+use std::fmt;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Op, Sector, Status, ZoneNo};
+
+/// Why an operation on a [`ZoneLog`](super::ZoneLog) failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogError {
+    /// No zone is left for the record. Nothing was written; [`trim`](super::ZoneLog::trim) or
+    /// [`reset_oldest`](super::ZoneLog::reset_oldest) makes room.
+    Full,
+    /// The record is longer than a zone can hold. Both in bytes.
+    TooLong {
+        /// Length of the record.
+        len: u64,
+        /// The longest that fits.
+        max: u64,
+    },
+    /// The record is not there (any more): its zone was reset, or a crash took it before a sync.
+    Stale(LogAddress),
+    /// A record is there and its checksum is wrong.
+    Corrupted {
+        /// Where the damage begins.
+        sector: Sector,
+    },
+    /// Records are missing between two that are there: from number `first` to before `next`. An iteration goes on with the
+    /// record `next`.
+    Hole {
+        /// The first record that is missing.
+        first: u64,
+        /// The record after the hole.
+        next: u64,
+    },
+    /// The zone that was being written can no longer be written. The log goes on in the next zone.
+    ZoneLost {
+        /// Which.
+        zone: ZoneNo,
+        /// [`Condition::ReadOnly`]: its records can still be read. [`Condition::Offline`]: they cannot.
+        condition: Condition,
+    },
+    /// A zone of the set holds something that no log with this id has written.
+    NotALog {
+        /// The first such zone.
+        zone: ZoneNo,
+    },
+    /// The disk failed an operation. A record whose append ends so may be in the log, or not.
+    Io {
+        /// What was asked of the disk.
+        op: Op,
+        /// Where.
+        sector: Sector,
+        /// How it ended.
+        status: Status,
+    },
+    /// A sync failed earlier, so it is unknown what is durable: the log takes no more records until it is opened again.
+    Failed,
+    /// The operation was dropped before it was done. A record may be in the log, or not.
+    Aborted,
+    /// The options do not fit the disk, or the disk could not be opened.
+    Setup(String),
+}
+
+impl LogError {
+    /// What to try, in one line.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            LogError::Full => "trim the log, or reset its oldest zone",
+            LogError::TooLong { .. } => "split the record",
+            LogError::Stale(_) => "keep no address of a record that was trimmed or never synced",
+            LogError::Corrupted { .. } | LogError::Hole { .. } => {
+                "restore the missing records from another copy"
+            }
+            LogError::ZoneLost { .. } => "append again: the log goes on in the next zone",
+            LogError::NotALog { .. } => "give other zones, or the id that the log was made with",
+            LogError::Io { .. } => "append again; if it goes on, look at the disk",
+            LogError::Failed => "open the log again: it then shows what is durable",
+            LogError::Aborted => "read the log's end to see whether the record is there",
+            LogError::Setup(_) => "give other zones, or another disk",
+        }
+    }
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogError::Full => f.write_str("the log is full"),
+            LogError::TooLong { len, max } => {
+                write!(f, "a record of {len} bytes: the longest is {max}")
+            }
+            LogError::Stale(at) => write!(f, "record {} is not in the log", at.sequence()),
+            LogError::Corrupted { sector } => write!(f, "the record at {sector} is damaged"),
+            LogError::Hole { first, next } => {
+                write!(f, "records {first} to {} are missing", next.saturating_sub(1))
+            }
+            LogError::ZoneLost { zone, condition: Condition::Offline } => {
+                write!(f, "zone {} went offline", zone.0)
+            }
+            LogError::ZoneLost { zone, .. } => write!(f, "zone {} became read-only", zone.0),
+            LogError::NotALog { zone } => write!(f, "zone {} holds no part of this log", zone.0),
+            LogError::Io { op, sector, status } => {
+                write!(f, "{} at {sector}: {status}", op.name())
+            }
+            LogError::Failed => f.write_str("an earlier sync failed"),
+            LogError::Aborted => f.write_str("the operation was dropped before it was done"),
+            LogError::Setup(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for LogError {}

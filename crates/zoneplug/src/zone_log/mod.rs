@@ -1,0 +1,311 @@
+//! An append-only log over the sequential zones of a disk.
+//!
+//! A record is appended without choosing a place, gets a number and a [`LogAddress`], and can be read by that address until
+//! its zone is reset. The log goes on in the next zone by itself; it finishes a zone before it writes the next, so it never
+//! has more than one zone open or active. Which records are given up, and when, is the caller's decision: [`ZoneLog::trim`]
+//! and [`ZoneLog::reset_oldest`].
+//!
+//! *Acknowledged* and *durable* are two things: [`ZoneLog::append`] returns when the disk has the record, and a power cut
+//! may still take it, with everything behind it. [`ZoneLog::sync`] returns when everything that was acknowledged before is
+//! durable. After a crash a log holds every durable record, perhaps more, and always without a gap: a record is there
+//! only if all before it are.
+//!
+//! Appends of several threads or tasks share a write, and their syncs share a flush.
+//!
+//! | file | state |
+//! | --- | --- |
+//! | `format.rs` | the header of a record; docs/zone-log.md describes it |
+//! | `table.rs` | the zones; decides, does no I/O |
+//! | `walk.rs`, `cursor.rs` | reading from record to record |
+//! | `recover.rs` | opening |
+//! | `writer.rs` | appending, syncing, trimming |
+//! | `turn.rs` | which client works on what all of them want |
+//! | `io.rs` | the disk, blocking or with futures |
+
+mod address;
+mod asynchronous;
+mod cursor;
+mod error;
+mod format;
+mod io;
+mod recover;
+mod table;
+mod turn;
+mod walk;
+mod writer;
+
+pub use address::LogAddress;
+pub use asynchronous::{AsyncLogCursor, AsyncZoneLog};
+pub use error::LogError;
+pub use recover::Recovery;
+
+use cursor::Cursor;
+use io::{Blocking, Io, block_on};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use turn::{Answer, Ask, Handle, Shared, Waiting};
+use zoneplug_core::ZoneNo;
+use zoneplug_host::HostedDisk;
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a log is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogOptions {
+    pub(crate) id: u64,
+    pub(crate) zones: Option<Range<u32>>,
+}
+
+impl LogOptions {
+    /// Log 0, in all sequential zones of the disk.
+    pub fn new() -> LogOptions {
+        LogOptions::default()
+    }
+
+    /// The log's id: a log with another one is not opened. Give each log of a disk its own.
+    #[must_use]
+    pub fn id(mut self, id: u64) -> LogOptions {
+        self.id = id;
+        self
+    }
+
+    /// Only these zones, by number. Conventional ones among them are passed over.
+    #[must_use]
+    pub fn zones(mut self, zones: Range<u32>) -> LogOptions {
+        self.zones = Some(zones);
+        self
+    }
+}
+
+/// A record and its address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Where it is.
+    pub address: LogAddress,
+    /// What was appended.
+    pub data: Vec<u8>,
+}
+
+/// A log for threads. Clones are the same log; any number of threads use them at a time.
+///
+/// ```
+/// use zoneplug::HostedDisk;
+/// use zoneplug::zone_log::{LogOptions, ZoneLog};
+///
+/// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M")?;
+/// let log = ZoneLog::open(&disk, LogOptions::new())?;
+/// let at = log.append(b"hello")?;
+/// log.sync()?;
+/// assert_eq!(log.read(at)?, b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct ZoneLog {
+    handle: Arc<Handle<Blocking>>,
+    recovery: Arc<Recovery>,
+}
+
+impl std::fmt::Debug for ZoneLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ZoneLog").field("recovery", &self.recovery).finish_non_exhaustive()
+    }
+}
+
+/// Opens or makes a log through `io`.
+async fn start<I: Io>(
+    io: I,
+    disk: &HostedDisk,
+    options: &LogOptions,
+    erase: bool,
+) -> Result<(Arc<Handle<I>>, Arc<Recovery>), LogError> {
+    let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
+    if erase {
+        recover::erase(&io, &g, options).await?;
+    }
+    let (table, recovery) = recover::open(&io, &g, &limits, options).await?;
+    Ok((Arc::new(Handle(Arc::new(Shared::new(io, table)))), Arc::new(recovery)))
+}
+
+/// Refuses records that fit no zone before anything is written.
+fn asked<I: Io>(
+    handle: &Arc<Handle<I>>,
+    records: Vec<Vec<u8>>,
+    sync: bool,
+) -> Result<Waiting<I>, LogError> {
+    let max = lock(&handle.0.table).max_len();
+    match records.iter().map(|r| r.len() as u64).find(|len| *len > max) {
+        Some(len) => Err(LogError::TooLong { len, max }),
+        None => Ok(Waiting::new(handle, Ask::Append { records, sync })),
+    }
+}
+
+fn addresses(answer: Answer) -> Result<Vec<LogAddress>, LogError> {
+    match answer {
+        Answer::Addresses(list) => Ok(list),
+        Answer::Zones(_) => Err(LogError::Aborted),
+    }
+}
+
+fn zones(answer: Answer) -> Result<Vec<ZoneNo>, LogError> {
+    match answer {
+        Answer::Zones(list) => Ok(list),
+        Answer::Addresses(_) => Err(LogError::Aborted),
+    }
+}
+
+fn one(list: &[LogAddress]) -> Result<LogAddress, LogError> {
+    list.first().copied().ok_or(LogError::Aborted)
+}
+
+impl ZoneLog {
+    /// Opens the log that is in the zones of `options`, or begins one if all of them are empty.
+    ///
+    /// Reads the first block of each zone and all of the newest, and flushes: what is shown from now on is durable. Zones
+    /// that are read-only or offline are passed over, and named by [`ZoneLog::recovery`].
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::NotALog`] if the zones hold something, and no record of this log; [`LogError::Setup`] if there are fewer
+    /// than two sequential zones; [`LogError::Io`] if the disk fails.
+    pub fn open(disk: &HostedDisk, options: LogOptions) -> Result<ZoneLog, LogError> {
+        let started = block_on(start(Blocking::new(disk), disk, &options, false));
+        started.map(|(handle, recovery)| ZoneLog { handle, recovery })
+    }
+
+    /// Begins a log: resets the zones of `options`, whatever they hold.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZoneLog::open`], without [`LogError::NotALog`].
+    pub fn create(disk: &HostedDisk, options: LogOptions) -> Result<ZoneLog, LogError> {
+        let started = block_on(start(Blocking::new(disk), disk, &options, true));
+        started.map(|(handle, recovery)| ZoneLog { handle, recovery })
+    }
+
+    /// What opening has found.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    fn ask(&self, ask: Ask) -> Result<Answer, LogError> {
+        block_on(Waiting::new(&self.handle, ask))
+    }
+
+    fn put(&self, records: Vec<Vec<u8>>, sync: bool) -> Result<Vec<LogAddress>, LogError> {
+        addresses(block_on(asked(&self.handle, records, sync)?)?)
+    }
+
+    /// Appends a record. It is acknowledged when this returns, and durable after the next [`ZoneLog::sync`].
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::TooLong`] and [`LogError::Full`] leave the log as it was. After [`LogError::Io`] and
+    /// [`LogError::ZoneLost`] the record may be in the log or not; the log goes on behind it.
+    pub fn append(&self, record: &[u8]) -> Result<LogAddress, LogError> {
+        one(&self.put(vec![record.to_vec()], false)?)
+    }
+
+    /// Appends a record, and returns when it is durable, with everything that was appended before it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZoneLog::append`] and [`ZoneLog::sync`].
+    pub fn append_sync(&self, record: &[u8]) -> Result<LogAddress, LogError> {
+        one(&self.put(vec![record.to_vec()], true)?)
+    }
+
+    /// Appends records one behind the other, in as few writes as possible. Returns their addresses.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZoneLog::append`]. After an error the first few of them may be in the log.
+    pub fn append_batch<R: AsRef<[u8]>>(
+        &self,
+        records: impl IntoIterator<Item = R>,
+    ) -> Result<Vec<LogAddress>, LogError> {
+        self.put(records.into_iter().map(|r| r.as_ref().to_vec()).collect(), false)
+    }
+
+    /// Makes durable all that was acknowledged before the call.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Io`] if the disk's flush fails. It is unknown then what is durable, and the log takes no more records
+    /// ([`LogError::Failed`]) until it is opened again.
+    pub fn sync(&self) -> Result<(), LogError> {
+        self.ask(Ask::Sync).map(drop)
+    }
+
+    /// The record at `at`.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Stale`] if its zone was reset or a crash took it; [`LogError::Corrupted`] if its checksum is wrong.
+    pub fn read(&self, at: LogAddress) -> Result<Vec<u8>, LogError> {
+        block_on(cursor::read(&self.handle.0, at))
+    }
+
+    /// All records, oldest first, to the end that the log has when the iteration gets there.
+    ///
+    /// Where records are missing it gives [`LogError::Hole`] or [`LogError::Corrupted`], and then goes on behind them.
+    pub fn iter(&self) -> LogIter {
+        LogIter { handle: self.handle.clone(), cursor: Cursor::default() }
+    }
+
+    /// As [`ZoneLog::iter`], from the record at `at` on.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZoneLog::read`], if that record is not there.
+    pub fn iter_from(&self, at: LogAddress) -> Result<LogIter, LogError> {
+        let cursor = block_on(Cursor::at(&self.handle.0, at))?;
+        Ok(LogIter { handle: self.handle.clone(), cursor })
+    }
+
+    /// Gives up records older than `before`: resets each zone that holds no other. Records that share a zone with `before` or
+    /// newer ones stay. Returns the zones that were reset. The newest zone with records is never reset.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Io`] if a flush or reset fails; zones that were reset before it stay so.
+    pub fn trim(&self, before: LogAddress) -> Result<Vec<ZoneNo>, LogError> {
+        zones(self.ask(Ask::Trim(before))?)
+    }
+
+    /// Resets the zone with the oldest records, and returns its number. `None`: only one zone holds records, and the log
+    /// keeps that.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZoneLog::trim`].
+    pub fn reset_oldest(&self) -> Result<Option<ZoneNo>, LogError> {
+        Ok(zones(self.ask(Ask::ResetOldest)?)?.first().copied())
+    }
+
+    /// Bytes of the longest record that the log takes.
+    pub fn max_record_len(&self) -> u64 {
+        lock(&self.handle.0.table).max_len()
+    }
+}
+
+/// The records of a [`ZoneLog`], in their order. After it has ended it goes on if more were appended.
+pub struct LogIter {
+    handle: Arc<Handle<Blocking>>,
+    cursor: Cursor,
+}
+
+impl std::fmt::Debug for LogIter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogIter").field("cursor", &self.cursor).finish_non_exhaustive()
+    }
+}
+
+impl Iterator for LogIter {
+    type Item = Result<Record, LogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        block_on(self.cursor.next(&self.handle.0))
+    }
+}

@@ -1,0 +1,206 @@
+//! What a log knows of its zones. No I/O: the engine asks what to do next and says what was done.
+//!
+//! The zones in use form a line, oldest first; the last one is the head, which is written. A zone is finished before the
+//! next is written, so a log never has more than one zone open or active.
+
+use super::format::{HEADER_LEN, taken};
+use super::{LogAddress, LogError};
+use std::collections::VecDeque;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Sector, ZoneNo};
+
+/// What a zone is to the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// It can be written from its start.
+    Empty,
+    /// It holds records.
+    Held(Held),
+    /// It is read-only with nothing of the log, or offline.
+    Lost(Condition),
+    /// It holds something that is no record of this log.
+    Foreign,
+}
+
+/// A zone that holds records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) generation: u64,
+    /// The number of its first record.
+    pub(super) first: u64,
+    /// One past what can be read, in bytes of the disk.
+    pub(super) end: u64,
+    /// Nothing more goes into it.
+    pub(super) sealed: bool,
+}
+
+/// A zone of the set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Zone {
+    pub(super) no: ZoneNo,
+    /// In bytes of the disk.
+    pub(super) start: u64,
+    pub(super) len_sectors: u32,
+    /// In bytes.
+    pub(super) capacity: u64,
+    pub(super) state: Use,
+}
+
+impl Zone {
+    pub(super) fn sector(&self) -> Sector {
+        Sector(self.start >> 9)
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        self.start + self.capacity
+    }
+}
+
+/// Where the next batch goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Here: position and room in bytes, and the zone's generation.
+    At { position: u64, room: u64, generation: u64 },
+    /// Into another zone, after this one has been sealed and finished.
+    Next { seal: Option<usize>, next: usize },
+}
+
+/// The state of a log.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// The log's id.
+    pub(super) log: u64,
+    /// Bytes: writes are multiples.
+    pub(super) block: u64,
+    /// In the order of the disk.
+    pub(super) zones: Vec<Zone>,
+    /// Those that hold records, oldest first, as places in `zones`.
+    pub(super) line: VecDeque<usize>,
+    /// The one that is written; not in `line` while it is empty.
+    pub(super) head: Option<usize>,
+    pub(super) next_sequence: u64,
+    pub(super) next_generation: u64,
+    pub(super) session: u32,
+    /// Whether a record of this session is durable: until then the next crash might give its number away again.
+    pub(super) session_durable: bool,
+    /// Whether something was written since the last flush.
+    pub(super) dirty: bool,
+    /// A write failed: where the head ends has to be asked.
+    pub(super) suspect: bool,
+    /// A flush failed.
+    pub(super) failed: bool,
+}
+
+impl Table {
+    /// Bytes of the longest record.
+    pub(super) fn max_len(&self) -> u64 {
+        let capacity = self.zones.iter().map(|z| z.capacity).max().unwrap_or(0);
+        capacity.saturating_sub(HEADER_LEN as u64).min(u64::from(u32::MAX) - 4096)
+    }
+
+    /// Where a record with `len` bytes of data goes.
+    pub(super) fn place(&self, len: u64) -> Result<Place, LogError> {
+        let need = taken(len);
+        if let Some(zone) = self.head.map(|h| &self.zones[h]) {
+            let (position, generation, sealed) = match zone.state {
+                Use::Held(held) => (held.end, held.generation, held.sealed),
+                _ => (zone.start, self.next_generation, false),
+            };
+            let room = zone.limit().saturating_sub(position);
+            if !sealed && need <= room {
+                return Ok(Place::At { position, room, generation });
+            }
+        }
+        // Zones are used in turn: the next one behind the head.
+        let from = self.head.or_else(|| self.line.back().copied()).map_or(0, |h| h + 1);
+        let nr = self.zones.len();
+        let free =
+            |i: &usize| self.zones[*i].state == Use::Empty && need <= self.zones[*i].capacity;
+        let next = (from..from + nr).map(|i| i % nr).find(|i| free(i) && Some(*i) != self.head);
+        let next = next.ok_or(LogError::Full)?;
+        let seal = self.head.filter(|h| matches!(self.zones[*h].state, Use::Held(_)));
+        Ok(Place::Next { seal, next })
+    }
+
+    /// The head holds what was written up to `end`, its first record `first` if it was empty.
+    pub(super) fn head_reaches(&mut self, end: u64, first: u64) {
+        let Some(head) = self.head else { return };
+        let zone = &mut self.zones[head];
+        match &mut zone.state {
+            Use::Held(held) => held.end = end,
+            state => {
+                let generation = self.next_generation;
+                *state = Use::Held(Held { generation, first, end, sealed: false });
+                self.next_generation += 1;
+                self.line.push_back(head);
+            }
+        }
+    }
+
+    pub(super) fn seal_head(&mut self) {
+        if let Some(Use::Held(held)) = self.head.map(|h| &mut self.zones[h].state) {
+            held.sealed = true;
+        }
+    }
+
+    /// The head can no longer be written.
+    pub(super) fn lose_head(&mut self, condition: Condition) {
+        let Some(head) = self.head.take() else { return };
+        let keep = condition == Condition::ReadOnly && self.line.contains(&head);
+        if !keep {
+            self.zones[head].state = Use::Lost(condition);
+            self.line.retain(|z| *z != head);
+        }
+    }
+
+    /// The oldest zone, if a newer one holds records: the newest is what carries the numbers on.
+    pub(super) fn oldest(&self) -> Option<usize> {
+        self.line.front().copied().filter(|_| self.line.len() > 1)
+    }
+
+    /// The oldest zone, if all of its records are older than `before`.
+    pub(super) fn oldest_before(&self, before: LogAddress) -> Option<usize> {
+        let second = *self.line.get(1)?;
+        let first = self.held(second)?.first;
+        self.oldest().filter(|_| first <= before.sequence())
+    }
+
+    pub(super) fn was_reset(&mut self, zone: usize) {
+        self.zones[zone].state = Use::Empty;
+        self.line.retain(|z| *z != zone);
+        if self.head == Some(zone) {
+            self.head = None;
+        }
+    }
+
+    pub(super) fn held(&self, zone: usize) -> Option<Held> {
+        match self.zones.get(zone)?.state {
+            Use::Held(held) => Some(held),
+            _ => None,
+        }
+    }
+
+    /// The zone that a record is in, if it still is.
+    pub(super) fn find(&self, at: LogAddress) -> Result<(usize, Held), LogError> {
+        let behind = self.zones.partition_point(|z| z.start <= at.position());
+        let found = behind.checked_sub(1).and_then(|i| self.held(i).map(|h| (i, h)));
+        found
+            .filter(|(_, held)| {
+                held.first <= at.sequence()
+                    && at.sequence() < self.next_sequence
+                    && at.position().saturating_add(HEADER_LEN as u64) <= held.end
+            })
+            .ok_or(LogError::Stale(at))
+    }
+
+    /// The zone in use with the smallest generation above `generation`.
+    pub(super) fn after(&self, generation: u64) -> Option<(usize, Held)> {
+        let held = self.line.iter().filter_map(|z| self.held(*z).map(|h| (*z, h)));
+        held.filter(|(_, h)| h.generation > generation).min_by_key(|(_, h)| h.generation)
+    }
+
+    /// Whether the zone still is in the use that `generation` names.
+    pub(super) fn still(&self, zone: usize, generation: u64) -> Option<Held> {
+        self.held(zone).filter(|h| h.generation == generation)
+    }
+}

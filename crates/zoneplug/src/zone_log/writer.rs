@@ -1,0 +1,319 @@
+//! Everything that changes a log: one group of requests at a time, in one place.
+
+use super::format::{HEADER_LEN, Header, Kind, taken};
+use super::io::Io;
+use super::table::{Place, Use};
+use super::turn::{Answer, Ask, Group, Request, Shared};
+use super::walk::{Found, Walk};
+use super::{LogAddress, LogError, lock};
+use std::sync::Arc;
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Op, Sector, ZoneNo};
+
+/// Bytes of records that are written at a time, unless one record is longer.
+pub(super) const BATCH: usize = 1 << 20;
+
+/// A record of the group that is not written yet.
+struct Wanted {
+    /// The request, as a place in the group.
+    request: usize,
+    data: Vec<u8>,
+}
+
+/// Does what the requests of a group ask for.
+pub(super) async fn run<I: Io>(shared: Arc<Shared<I>>, mut group: Group<I>, list: Vec<Request>) {
+    if lock(&shared.table).failed {
+        return list.iter().for_each(|(id, _)| group.answer(*id, Err(LogError::Failed)));
+    }
+    let mut ids = Vec::new();
+    let mut syncs = Vec::new();
+    let mut wanted = Vec::new();
+    for (id, ask) in list {
+        match ask {
+            Ask::Trim(before) => return group.answer(id, reset(&*shared, Some(before)).await),
+            Ask::ResetOldest => return group.answer(id, reset(&*shared, None).await),
+            Ask::Append { records, sync } => {
+                let request = ids.len();
+                wanted.extend(records.into_iter().map(|data| Wanted { request, data }));
+                syncs.push(sync);
+            }
+            Ask::Sync => syncs.push(true),
+        }
+        ids.push(id);
+    }
+    let mut answers: Vec<Result<Vec<LogAddress>, LogError>> = vec![Ok(Vec::new()); ids.len()];
+    let mut left = wanted.as_slice();
+    while let [next, ..] = left {
+        match write_some(&*shared, left).await {
+            Ok(addresses) => {
+                for (w, at) in left.iter().zip(&addresses) {
+                    if let Ok(list) = &mut answers[w.request] {
+                        list.push(*at);
+                    }
+                }
+                left = &left[addresses.len()..];
+            }
+            // A shorter record of another request may still fit.
+            Err(LogError::Full) => {
+                let request = next.request;
+                answers[request] = Err(LogError::Full);
+                left = &left[left.iter().take_while(|w| w.request == request).count()..];
+            }
+            Err(e) => {
+                left.iter().for_each(|w| answers[w.request] = Err(e.clone()));
+                left = &[];
+            }
+        }
+    }
+    let mut durable = Ok(());
+    for late in [false, true] {
+        if late && syncs.iter().any(|s| *s) {
+            durable = flush(&*shared).await;
+        }
+        for (i, answer) in answers.iter_mut().enumerate().filter(|(i, _)| syncs[*i] == late) {
+            let answer = std::mem::replace(answer, Err(LogError::Aborted));
+            let answer = answer.map(Answer::Addresses);
+            let outcome =
+                if late { answer.and_then(|a| durable.clone().map(|()| a)) } else { answer };
+            group.answer(ids[i], outcome);
+        }
+    }
+}
+
+/// Makes durable what was acknowledged.
+async fn flush<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
+    if lock(&shared.table).failed {
+        return Err(LogError::Failed);
+    }
+    let result = shared.io.flush().await;
+    let mut table = lock(&shared.table);
+    match &result {
+        Ok(()) => table.dirty = false,
+        // What the device has dropped it does not tell again.
+        Err(_) => table.failed = true,
+    }
+    result
+}
+
+/// Writes as many records as fit into the head and into one batch, at least one.
+async fn write_some<I: Io>(
+    shared: &Shared<I>,
+    records: &[Wanted],
+) -> Result<Vec<LogAddress>, LogError> {
+    if lock(&shared.table).suspect {
+        find_end(shared).await?;
+    }
+    let len = records.first().map_or(0, |r| r.data.len() as u64);
+    let (position, room, generation) = loop {
+        let place = lock(&shared.table).place(len)?;
+        match place {
+            Place::At { position, room, generation } => break (position, room, generation),
+            Place::Next { seal, next } => go_on(shared, seal, next).await?,
+        }
+    };
+    let mut bytes = taken(len);
+    let mut nr = 1;
+    for r in &records[1..] {
+        let more = bytes + taken(r.data.len() as u64);
+        if more > room.min(BATCH as u64) {
+            break;
+        }
+        (bytes, nr) = (more, nr + 1);
+    }
+    let (log, block, session, first) = {
+        let t = lock(&shared.table);
+        (t.log, t.block, t.session, t.next_sequence)
+    };
+    let mut buf = AlignedBuf::zeroed(bytes.next_multiple_of(block) as u32);
+    let mut addresses = Vec::with_capacity(nr);
+    let mut offset = 0;
+    for (sequence, r) in (first..).zip(&records[..nr]) {
+        let at = position + offset;
+        let header = Header {
+            kind: Kind::Record,
+            log,
+            sequence,
+            generation,
+            session,
+            len: r.data.len() as u32,
+            position: at,
+            data_sum: crc32fast::hash(&r.data),
+        };
+        buf.write(offset as u32, &header.encode());
+        buf.write(offset as u32 + HEADER_LEN as u32, &r.data);
+        addresses.push(LogAddress::new(sequence, session, at));
+        offset += header.taken();
+    }
+    let end = position + u64::from(buf.len());
+    put(shared, position, buf).await?;
+    let new_session = {
+        let mut t = lock(&shared.table);
+        t.head_reaches(end, first);
+        t.next_sequence += nr as u64;
+        t.dirty = true;
+        !std::mem::replace(&mut t.session_durable, true)
+    };
+    if new_session {
+        // Else a crash could take the whole session, and the next one would give its numbers to other records.
+        flush(shared).await?;
+    }
+    Ok(addresses)
+}
+
+/// Writes at the end of the head. After an error the log knows where that is, or that it has to ask.
+async fn put<I: Io>(shared: &Shared<I>, position: u64, buf: AlignedBuf) -> Result<(), LogError> {
+    // As long as it is on its way, in case nobody waits for it any more.
+    lock(&shared.table).suspect = true;
+    let result = shared.io.write(Sector(position >> 9), buf).await;
+    match result {
+        Ok(()) => {
+            lock(&shared.table).suspect = false;
+            Ok(())
+        }
+        Err(e) => match find_end(shared).await {
+            Err(lost @ LogError::ZoneLost { .. }) => Err(lost),
+            _ => Err(e),
+        },
+    }
+}
+
+/// Asks the device where the head ends, and keeps records of it whose write was not acknowledged and is there.
+async fn find_end<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
+    let (zone, held, mut walk) = {
+        let mut t = lock(&shared.table);
+        // What is torn behind the end is passed over in this session's records only if they are of another one.
+        t.session += 1;
+        t.session_durable = false;
+        let Some(head) = t.head else {
+            t.suspect = false;
+            return Ok(());
+        };
+        let (zone, held) = (t.zones[head], t.held(head));
+        let (generation, end) =
+            held.map_or((t.next_generation, zone.start), |h| (h.generation, h.end));
+        (zone, held, Walk::new(t.log, t.block, generation, end, end))
+    };
+    let info = shared.io.zone(zone.sector()).await?;
+    if matches!(info.cond, Condition::ReadOnly | Condition::Offline) {
+        let mut t = lock(&shared.table);
+        t.lose_head(info.cond);
+        t.suspect = false;
+        return Err(LogError::ZoneLost { zone: zone.no, condition: info.cond });
+    }
+    let end = match info.cond {
+        Condition::Full => zone.limit(),
+        _ => info.wp.0 << 9,
+    };
+    let known = held.map_or(zone.start, |h| h.end);
+    if end < known {
+        // Something else has reset the zone, or the device has forgotten what it acknowledged.
+        lock(&shared.table).failed = true;
+        return Err(LogError::Failed);
+    }
+    walk.extend(end);
+    let first = lock(&shared.table).next_sequence;
+    let mut next = first;
+    let sealed = loop {
+        match walk.next(&shared.io).await? {
+            Found::Record { header, .. } => next = next.max(header.sequence + 1),
+            Found::End { sealed, .. } => break sealed,
+        }
+    };
+    let mut t = lock(&shared.table);
+    t.next_sequence = next;
+    if end > known {
+        t.dirty = true;
+        t.head_reaches(end, first);
+    }
+    if sealed {
+        t.seal_head();
+    }
+    t.suspect = false;
+    Ok(())
+}
+
+/// Ends the head and makes `next` the head. Everything before is durable then: of a log that is cut in the middle of a later
+/// zone, all earlier zones are whole.
+async fn go_on<I: Io>(
+    shared: &Shared<I>,
+    seal: Option<usize>,
+    next: usize,
+) -> Result<(), LogError> {
+    if let Some(head) = seal {
+        let (zone, held, t) = {
+            let t = lock(&shared.table);
+            let Some(held) = t.held(head) else { return Err(LogError::Failed) };
+            (t.zones[head], held, (t.log, t.block, t.session, t.next_sequence))
+        };
+        let (log, block, session, sequence) = t;
+        let room = zone.limit() - held.end;
+        if room > 0 && !held.sealed {
+            let header = Header {
+                kind: Kind::Seal,
+                log,
+                sequence,
+                generation: held.generation,
+                session,
+                len: 0,
+                position: held.end,
+                data_sum: 0,
+            };
+            let mut buf = AlignedBuf::zeroed(block as u32);
+            buf.write(0, &header.encode());
+            put(shared, held.end, buf).await?;
+            let mut t = lock(&shared.table);
+            t.head_reaches(held.end + block, sequence);
+            t.dirty = true;
+            t.seal_head();
+        }
+        if lock(&shared.table).dirty {
+            flush(shared).await?;
+        }
+        if room > 0
+            && let Err(e) = shared.io.manage(Op::ZoneFinish, zone.sector(), zone.len_sectors).await
+        {
+            return match find_end(shared).await {
+                Err(lost @ LogError::ZoneLost { .. }) => Err(lost),
+                _ => Err(e),
+            };
+        }
+    }
+    lock(&shared.table).head = Some(next);
+    Ok(())
+}
+
+/// Resets the oldest zone, or with an address all zones whose records are all older.
+async fn reset<I: Io>(shared: &Shared<I>, before: Option<LogAddress>) -> Result<Answer, LogError> {
+    let mut zones: Vec<ZoneNo> = Vec::new();
+    loop {
+        let oldest = {
+            let t = lock(&shared.table);
+            let oldest = match before {
+                Some(before) => t.oldest_before(before),
+                None if zones.is_empty() => t.oldest(),
+                None => None,
+            };
+            oldest.map(|z| (z, t.zones[z], t.dirty))
+        };
+        let Some((index, zone, dirty)) = oldest else { return Ok(Answer::Zones(zones)) };
+        if dirty {
+            // The newest zone carries the numbers on: it must not be the one that a crash takes.
+            flush(shared).await?;
+        }
+        match shared.io.manage(Op::ZoneReset, zone.sector(), zone.len_sectors).await {
+            Ok(()) => lock(&shared.table).was_reset(index),
+            Err(e) => {
+                let info = shared.io.zone(zone.sector()).await?;
+                if !matches!(info.cond, Condition::ReadOnly | Condition::Offline) {
+                    return Err(e);
+                }
+                // It cannot be used again.
+                let mut t = lock(&shared.table);
+                t.was_reset(index);
+                t.zones[index].state = Use::Lost(info.cond);
+            }
+        }
+        zones.push(zone.no);
+    }
+}

@@ -1,0 +1,76 @@
+//! Disks to put a log on, and damage.
+
+use std::sync::Arc;
+use zoneplug::zone::Condition;
+use zoneplug::{AlignedBuf, BlockingDisk, HostedDisk, ZoneNo};
+use zoneplug_core::Device;
+use zoneplug_core::disk::DiskConfig;
+use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+
+/// A disk in memory that can be opened again and again.
+pub(crate) struct Memory(pub(crate) Arc<EmuDisk>);
+
+impl Memory {
+    pub(crate) fn new(spec: &str) -> Memory {
+        Memory(EmuDisk::new(spec.parse::<EmuConfig>().unwrap()).unwrap())
+    }
+
+    pub(crate) fn open(&self) -> HostedDisk {
+        open(self.0.clone())
+    }
+
+    pub(crate) fn cond(&self, zone: u32) -> Condition {
+        self.0.zone_info(ZoneNo(zone)).cond
+    }
+
+    /// Zones that count as active.
+    pub(crate) fn active(&self) -> usize {
+        let nr = self.0.geometry().nr_zones();
+        (0..nr).filter(|z| self.cond(*z).is_active()).count()
+    }
+
+    /// Changes the data of a zone behind everybody's back.
+    pub(crate) fn change(&self, zone: u32, f: impl FnOnce(&mut Vec<u8>)) {
+        let disk = self.open();
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        let info = self.0.zone_info(ZoneNo(zone));
+        let full = info.cond == Condition::Full;
+        let written = if full { info.capacity_sectors } else { info.wp.0 - info.start.0 };
+        let mut data = io.read(info.start, written as u32).unwrap().to_vec();
+        f(&mut data);
+        io.reset(info.start, info.len_sectors as u32).unwrap();
+        let mut buf = AlignedBuf::zeroed(data.len() as u32);
+        buf.write(0, &data);
+        if !data.is_empty() {
+            io.write(info.start, buf).unwrap();
+        }
+    }
+}
+
+pub(crate) fn open(device: Arc<dyn Device>) -> HostedDisk {
+    HostedDisk::open(device, DiskConfig::default()).unwrap()
+}
+
+/// Data of the record with this number.
+pub(crate) fn data(n: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (n as usize * 31 + i) as u8).collect()
+}
+
+/// Drives a future whose I/O needs nobody else.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    use std::task::{Context, Poll, Wake, Waker};
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
