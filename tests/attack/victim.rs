@@ -404,7 +404,7 @@ pub(crate) fn run(args: &[String]) {
                 std::process::exit(3);
             }
         };
-        let (g, l) = (disk.disk().geometry().clone(), disk.disk().limits());
+        let (g, l) = (disk.disk().geometry(), disk.disk().limits());
         let conventional = (0..g.nr_zones()).filter(|z| g.is_conventional(ZoneNo(*z))).count();
         let world = World {
             record: record.try_clone().unwrap(),

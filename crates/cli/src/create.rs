@@ -121,7 +121,7 @@ pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failu
     };
     let identity = file::create(&args.path, &options, args.force)?;
     let disk = file::FileDisk::open(&args.path, file::Access::ReadOnly)?;
-    let g = zoneplug_core::Device::geometry(&*disk).clone();
+    let g = *zoneplug_core::Device::geometry(&*disk);
     let created = Created {
         path: args.path.display().to_string(),
         identity,

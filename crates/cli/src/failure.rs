@@ -131,10 +131,14 @@ impl Failure {
             _ => {}
         }
         // A parser's own hint is better than the general one.
-        let inner = std::error::Error::source(e)
-            .and_then(|s| s.downcast_ref::<Error>())
-            .and_then(Error::what_to_try)
-            .map(str::to_owned);
+        let inner = std::error::Error::source(e).and_then(|s| s.downcast_ref::<Error>());
+        let inner = inner.and_then(Error::what_to_try).map(str::to_owned);
+        let what = what.join(" ");
+        // Which is in the text of its error too.
+        let what = match &inner {
+            Some(hint) => what.strip_suffix(&format!("; try: {hint}")).unwrap_or(&what),
+            None => &what,
+        };
         let hint =
             inner.or_else(|| (!tips.is_empty()).then(|| tips.join("; "))).unwrap_or_else(|| {
                 match command {
@@ -142,7 +146,7 @@ impl Failure {
                     None => "zoneplug --help, or zoneplug COMMAND --help".to_owned(),
                 }
             });
-        let what = if what.is_empty() { "wrong usage".to_owned() } else { what.join(" ") };
+        let what = if what.is_empty() { "wrong usage" } else { what };
         Failure::usage(what).hint(hint)
     }
 
@@ -220,11 +224,11 @@ impl From<Error> for Failure {
         let kind = match e.kind() {
             ErrorKind::Invalid => Kind::Usage,
             ErrorKind::NotFound | ErrorKind::Busy => Kind::Device,
-            ErrorKind::Io => Kind::Io,
             ErrorKind::NotSupported => Kind::NotSupported,
+            _ => Kind::Io,
         };
         let hint = e.what_to_try().map(str::to_owned);
-        Failure { kind, what: e.to_string(), hint }
+        Failure { kind, what: e.what().to_owned(), hint }
     }
 }
 

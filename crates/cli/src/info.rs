@@ -95,7 +95,7 @@ fn identity(spec: &str) -> Result<Option<Identity>, Failure> {
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let mut disk = Opened::new(&args.spec, Use::Look)?;
-    let g = disk.geometry.clone();
+    let g = disk.geometry;
     let zones = disk.report(0..g.nr_zones())?;
     let stack = disk.stack;
     let disk = disk.disk.disk();

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// What kind of error it is. The command line's exit code is made from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// A specification, an attribute or an argument is wrong.
     Invalid,
@@ -17,8 +18,15 @@ pub enum ErrorKind {
     NotSupported,
 }
 
-/// An error with one line for what is wrong and one for what to try.
-#[derive(Debug)]
+/// An error with one line for what is wrong and one for what to try. Both are in its text, and in what a `main` that returns
+/// it prints.
+///
+/// ```
+/// let e = zoneplug_core::Error::invalid("zones=0 is not possible").hint("1 to 200000 zones");
+/// assert_eq!(e.to_string(), "zones=0 is not possible; try: 1 to 200000 zones");
+/// assert_eq!(format!("{e:?}"), e.to_string());
+/// assert_eq!((e.what(), e.what_to_try()), ("zones=0 is not possible", Some("1 to 200000 zones")));
+/// ```
 pub struct Error {
     kind: ErrorKind,
     what: String,
@@ -56,6 +64,11 @@ impl Error {
         self.kind
     }
 
+    /// What is wrong, without what to try.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
     /// What to try, if anything is known.
     pub fn what_to_try(&self) -> Option<&str> {
         self.hint.as_deref()
@@ -64,7 +77,17 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        match &self.hint {
+            Some(hint) => write!(f, "{}; try: {hint}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+/// The text for people: a `main` that returns an error prints it in this form.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

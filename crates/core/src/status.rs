@@ -5,6 +5,7 @@ use std::fmt;
 /// The result of a BIO or a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Status {
     /// Done.
     #[default]
@@ -136,7 +137,7 @@ use Status as S;
 use WritePointer::{Advanced, Kept, Unknown};
 
 /// The one table. NVMe codes: NVM Command Set and ZNS Command Set specifications; sense: ZBC and SPC.
-const TABLE: [Row; 33] = [
+const TABLE: [Row; Status::NUMBER] = [
     row(S::Ok, "ok", 0, 0x000, (0, 0, 0), Advanced),
     row(S::NotAtWritePointer, "not at the write pointer", EIO, 0x1bc, (5, 0x21, 4), Kept),
     row(S::PastCapacity, "past the zone capacity", EIO, 0x1b8, (5, 0x21, 5), Kept),
@@ -174,6 +175,9 @@ const TABLE: [Row; 33] = [
 ];
 
 impl Status {
+    /// How many there are.
+    pub(crate) const NUMBER: usize = Status::NoDevice as usize + 1;
+
     /// Every status, in the order of its number.
     pub fn all() -> impl Iterator<Item = Status> {
         TABLE.iter().map(|r| r.status)

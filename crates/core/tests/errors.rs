@@ -77,7 +77,7 @@ fn e2_a_stale_zone_fails_fast_and_others_do_not_notice() {
     assert_eq!(stamps(read.data()), (0..8).collect::<Vec<_>>(), "what was acknowledged is there");
     assert_eq!(r.run(0, [write(64, 8), append(128, 8, 0)]), [Status::Ok; 2]);
     let counters = r.disk.counters();
-    assert_eq!(counters.plugs.rejected[Status::StaleWritePointer as usize], 2);
+    assert_eq!(counters.plugs.rejected.by(Status::StaleWritePointer), 2);
 }
 
 /// E3: a report, a reset or a finish brings a zone back.

@@ -278,14 +278,14 @@ fn t5_counters_count_what_happened() {
     let c = r.disk.counters();
     let p = &c.plugs;
     assert_eq!((p.issued, p.parked, p.merged, p.aborted), (3, 3, 1, 1));
-    assert_eq!((p.lost, p.resynced, p.rejected_total()), (1, 1, 4));
+    assert_eq!((p.lost, p.resynced, p.rejected.total()), (1, 1, 4));
     for s in [
         Status::NotAtWritePointer,
         Status::PastCapacity,
         Status::NotZoneStart,
         Status::StaleWritePointer,
     ] {
-        assert_eq!(p.rejected[s as usize], 1, "{s}");
+        assert_eq!(p.rejected.by(s), 1, "{s}");
     }
     assert_eq!((c.live_plugs, c.waiting), (1, 0));
 }

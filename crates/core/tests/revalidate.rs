@@ -192,9 +192,9 @@ fn v7_a_layout_that_changes_is_read_again() {
     for (changes, ok) in [(1, true), (2, true), (3, false)] {
         let liar = Liar::new(make(4, 64, 64).rig().dev, |_| {});
         // Asked at open, at the start of the revalidation, and after each report.
-        let mut list = vec![big.clone()];
+        let mut list = vec![big];
         for n in 0..=changes {
-            list.push(if (n + changes) % 2 == 0 { big.clone() } else { small.clone() });
+            list.push(if (n + changes) % 2 == 0 { big } else { small });
         }
         *liar.geometry.lock().unwrap() = list;
         let opened = try_open(Arc::new(liar), DiskConfig::default());

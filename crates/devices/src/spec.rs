@@ -297,7 +297,7 @@ mod tests {
 
     fn error(r: Result<impl fmt::Debug, Error>) -> String {
         let e = r.expect_err("an error");
-        format!("{e} | {}", e.what_to_try().unwrap_or("no hint"))
+        format!("{} | {}", e.what(), e.what_to_try().unwrap_or("no hint"))
     }
 
     #[test]

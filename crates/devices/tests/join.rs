@@ -332,7 +332,7 @@ fn a_shorter_last_zone_stays_at_the_end_only() {
 
 #[test]
 fn devices_that_do_not_match_are_refused() {
-    let error = |r: Result<Arc<JoinDisk>, zoneplug_core::Error>| r.unwrap_err().to_string();
+    let error = |r: Result<Arc<JoinDisk>, zoneplug_core::Error>| r.unwrap_err().what().to_owned();
     let other = "mem,zones=4,zone-size=32K";
     let e = error(JoinDisk::linear(vec![emu(FOUR), emu(other)]));
     assert_eq!(e, "devices with zones of 48K of 64K and of 32K of 32K");

@@ -129,7 +129,7 @@ fn play(seed: u64) {
             .unwrap(),
         _ => JoinDisk::cut(Po2Disk::new(m()).unwrap(), 1..7).unwrap(),
     };
-    let g = disk.geometry().clone();
+    let g = *disk.geometry();
     let bell = Arc::new(Bell(AtomicU64::new(0)));
     let depth = 1 + r.n(4) as u16;
     let mut q = disk.open_queue(depth, Waker::from(bell.clone())).unwrap();

@@ -325,7 +325,7 @@ fn put_on(
     };
     below.device = inject(layer, fault)?;
     stack.iter_mut().for_each(|level| level.depth += 1);
-    let geometry = below.device.geometry().clone();
+    let geometry = *below.device.geometry();
     stack.insert(0, Level { depth: 0, text: text.to_owned(), geometry });
     below.stack = stack;
     Ok(below)
@@ -461,7 +461,7 @@ impl DiskSpec {
             }
         };
         let device = inject(device, fault)?;
-        let bottom = Level { depth: 0, text: text.to_owned(), geometry: device.geometry().clone() };
+        let bottom = Level { depth: 0, text: text.to_owned(), geometry: *device.geometry() };
         Ok(DiskSpec { device, config, tags, stack: vec![bottom] })
     }
 }

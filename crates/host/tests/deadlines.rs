@@ -59,7 +59,7 @@ fn a_timeout_key_is_a_time_above_zero() {
     assert_eq!(DiskSpec::parse("null").unwrap().config.timeout, None);
     for bad in ["0", "0s", "5", "soon"] {
         let e = DiskSpec::parse(&format!("null,timeout={bad}")).unwrap_err();
-        assert_eq!(e.to_string(), format!("timeout={bad} is not possible"));
+        assert_eq!(e.what(), format!("timeout={bad} is not possible"));
         assert!(e.what_to_try().unwrap().contains("a time above 0, such as 500ms"));
     }
 }

@@ -90,7 +90,7 @@ fn child() {
     };
     match HostedDisk::open_spec(spec).and_then(run) {
         Ok(()) => println!("\nsaid: done"),
-        Err(e) => println!("\nsaid: {e}; {}", e.what_to_try().unwrap_or("no hint")),
+        Err(e) => println!("\nsaid: {}; {}", e.what(), e.what_to_try().unwrap_or("no hint")),
     }
 }
 

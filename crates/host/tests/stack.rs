@@ -9,7 +9,7 @@ use zoneplug_host::{BlockingDisk, CryptDisk, DiskSpec, HostedDisk, base_of, file
 
 fn error(text: &str) -> String {
     let e = DiskSpec::parse(text).expect_err(text);
-    format!("{e} | {}", e.what_to_try().unwrap_or("no hint"))
+    format!("{} | {}", e.what(), e.what_to_try().unwrap_or("no hint"))
 }
 
 /// Layers are in front, the topmost first; options of the disk stay where they are.

@@ -7,7 +7,7 @@ use zoneplug_host::DiskSpec;
 
 fn error(text: &str) -> String {
     let e = DiskSpec::parse(text).expect_err(text);
-    format!("{e} | {}", e.what_to_try().unwrap_or("no hint"))
+    format!("{} | {}", e.what(), e.what_to_try().unwrap_or("no hint"))
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl World {
     fn new(seed: u64) -> World {
         let mut rng = Random::new(seed.wrapping_mul(0x8cb9_2ba7_2f3d_8dd7) ^ 0xfa2);
         let g = geometry(&mut rng);
-        let mut emu = EmuConfig::new(EmuKind::Null, g.clone());
+        let mut emu = EmuConfig::new(EmuKind::Null, g);
         (emu.latency, emu.paranoid) = (Nanos(u64::from(rng.below(2) * 100)), true);
         let l = &mut emu.limits;
         (l.logical_block_sectors, l.write_granularity_sectors) = (1, 8);

@@ -275,7 +275,7 @@ fn a_new_drive_is_one_data_file() {
 #[test]
 fn what_cannot_be_run_says_why() {
     let e = short("smr30").go(vec![Box::new(SeqWriter::new(70_000, 4 * K))]).unwrap_err();
-    assert_eq!(e.to_string(), "the clients have too many BIOs");
+    assert_eq!(e.what(), "the clients have too many BIOs");
     assert!(e.what_to_try().is_some());
     // Two that write to the same zones know nothing of each other.
     let twice = || Box::new(SeqWriter::new(2, M));

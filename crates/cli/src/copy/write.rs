@@ -85,7 +85,7 @@ pub(crate) fn write(args: &WriteArgs, out: &mut dyn Write) -> Result<(), Failure
         window: Window::new(usize::from(args.transfers.depth)),
         buffers: Buffers::default(),
         unit: unit as usize,
-        geometry: disk.geometry.clone(),
+        geometry: disk.geometry,
         reset: args.reset,
         bytes: 0,
         padding: 0,

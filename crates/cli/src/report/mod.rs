@@ -112,7 +112,7 @@ fn type_name(t: ZoneType) -> &'static str {
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let mut disk = Opened::new(&args.spec, Use::Look)?;
-    let g = disk.geometry.clone();
+    let g = disk.geometry;
     let range = args.range.zones(&g)?;
     let wanted = |z: &ZoneInfo| args.ro.as_ref().is_none_or(|c| z.cond.short_name() == c);
     if args.form.map {

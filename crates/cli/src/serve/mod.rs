@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     for spec in &args.ublk {
         if outlives_its_server(spec) {
             // Before it is opened for writing, which its file counts: a copy that is refused stays what it is.
-            let geometry = DiskSpec::parse_to_look(spec)?.device.geometry().clone();
+            let geometry = *DiskSpec::parse_to_look(spec)?.device.geometry();
             ublk.waiting(spec, &geometry, &options(args, nth, None, None))?;
             nth += slices(&geometry).len() as u32;
         }

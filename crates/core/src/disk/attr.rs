@@ -21,6 +21,7 @@ pub struct Attribute {
 
 /// Counts of a disk since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DiskCounters {
     /// What the plugs did.
     pub plugs: Counters,

@@ -194,7 +194,7 @@ impl Disk {
         config: DiskConfig,
         clock: &mut dyn FnMut(Option<Nanos>) -> Nanos,
     ) -> Result<Disk, Error> {
-        let geometry = device.geometry().clone();
+        let geometry = *device.geometry();
         let limits = device.limits().clone();
         check_limits(&limits)?;
         tunable::check_zone_depth(&limits, &config)?;
@@ -288,7 +288,7 @@ impl Disk {
 
     /// The layout of zones.
     pub fn geometry(&self) -> Geometry {
-        self.layout().geometry.clone()
+        self.layout().geometry
     }
 
     /// The limits of the device below.

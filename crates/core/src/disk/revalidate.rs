@@ -48,7 +48,7 @@ impl Disk {
         Revalidation {
             freeze: Some(self.begin_freeze()),
             zones: Vec::new(),
-            geometry: self.shared.device.geometry().clone(),
+            geometry: *self.shared.device.geometry(),
             retries: 0,
             state: State::Draining,
             disk: self.clone(),
@@ -122,7 +122,7 @@ impl Revalidation {
                 let e = Error::new(ErrorKind::Busy, "the device keeps changing its capacity");
                 return Some(Err(e.hint("try again when it has settled")));
             }
-            self.geometry = geometry.clone();
+            self.geometry = *geometry;
             self.zones.clear();
             self.state = State::Asking;
             return None;
@@ -144,7 +144,7 @@ impl Revalidation {
         let mut current = lock(&shared.layout);
         let config = current.config.clone();
         let per_zone = config.zone_counters;
-        let layout = Arc::new(Layout::new(self.geometry.clone(), limits, config));
+        let layout = Arc::new(Layout::new(self.geometry, limits, config));
         if !planted(Bug::RevalidationKeepsPlugs)
             || shared.shards.iter().all(|s| lock(&s.0).plugs.is_empty())
         {

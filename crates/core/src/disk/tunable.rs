@@ -116,7 +116,7 @@ impl Disk {
                 || self.shared.gates.iter().all(|g| lock(&g.0).is_idle()) && self.scheduled() == 0,
             "Q9: nobody waits on a disk that is drained"
         );
-        let new = Layout::new(layout.geometry.clone(), layout.limits.clone(), config);
+        let new = Layout::new(layout.geometry, layout.limits.clone(), config);
         self.shared.note(&new);
         *layout = Arc::new(new);
         drop(layout);

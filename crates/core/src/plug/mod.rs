@@ -22,7 +22,7 @@ mod shard;
 mod slots;
 
 pub(crate) use pipelined::{Sent, Then};
-pub use shard::{Counters, Shard, ZoneCounters};
+pub use shard::{Counters, Rejections, Shard, ZoneCounters};
 pub(crate) use shard::{Merge, Next};
 
 use crate::bio::{Bio, Flags, Op, Status};

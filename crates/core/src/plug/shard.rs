@@ -9,8 +9,9 @@ use crate::planted::{Bug, planted};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo};
 
-/// What the plugs of a disk did (T5).
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What the plugs of a disk did since it was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Write commands sent by plugs.
     pub issued: u64,
@@ -29,29 +30,54 @@ pub struct Counters {
     pub missing: u64,
     /// BIOs that were sent again after a failure, on disks with several writes of a zone in flight.
     pub retried: u64,
-    /// BIOs that were refused before any device saw them, by [`Status`] number.
-    pub rejected: [u64; Self::REASONS],
+    /// BIOs that were refused before any device saw them.
+    pub rejected: Rejections,
 }
 
-impl Default for Counters {
+/// BIOs that were refused before any device saw them, by reason.
+///
+/// ```
+/// use zoneplug_core::Status;
+/// let rejected = zoneplug_core::plug::Counters::default().rejected;
+/// assert_eq!((rejected.by(Status::ZoneFull), rejected.total(), rejected.iter().count()), (0, 0, 0));
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Rejections([u64; Status::NUMBER]);
+
+impl Default for Rejections {
     fn default() -> Self {
-        Counters {
-            issued: 0,
-            parked: 0,
-            merged: 0,
-            aborted: 0,
-            lost: 0,
-            resynced: 0,
-            missing: 0,
-            retried: 0,
-            rejected: [0; Self::REASONS],
-        }
+        Rejections([0; Status::NUMBER])
+    }
+}
+
+impl std::fmt::Debug for Rejections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.iter().map(|(status, n)| (status.name(), n))).finish()
+    }
+}
+
+impl Rejections {
+    /// How many for this reason.
+    pub fn by(&self, reason: Status) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// How many for any reason.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Each reason that there was, with how many there were.
+    pub fn iter(&self) -> impl Iterator<Item = (Status, u64)> {
+        Status::all().zip(self.0).filter(|(_, n)| *n > 0)
+    }
+
+    pub(crate) fn count(&mut self, reason: Status) {
+        self.0[reason as usize] += 1;
     }
 }
 
 impl Counters {
-    const REASONS: usize = 40;
-
     /// Adds the counts of another shard.
     pub fn add(&mut self, o: &Counters) {
         self.issued += o.issued;
@@ -62,19 +88,15 @@ impl Counters {
         self.resynced += o.resynced;
         self.missing += o.missing;
         self.retried += o.retried;
-        for (a, b) in self.rejected.iter_mut().zip(o.rejected) {
+        for (a, b) in self.rejected.0.iter_mut().zip(o.rejected.0) {
             *a += b;
         }
-    }
-
-    /// BIOs refused for any reason.
-    pub fn rejected_total(&self) -> u64 {
-        self.rejected.iter().sum()
     }
 }
 
 /// What one zone's plug did (T5), where the side table is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ZoneCounters {
     /// BIOs that waited.
     pub parked: u64,
@@ -175,7 +197,7 @@ impl Shard {
     /// Counts a refusal and passes the status on.
     #[cold]
     pub(crate) fn rejected(&mut self, i: usize, status: Status) -> Status {
-        self.counters.rejected[status as usize] += 1;
+        self.counters.rejected.count(status);
         if planted(Bug::RefusalPoisons) {
             self.plugs[i].state |= NEED_WP;
         }

@@ -19,6 +19,7 @@ const CLASSES: usize = 16;
 
 /// What the single writer did (T5).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WriterCounters {
     /// Turns: how often the writer went to a zone.
     pub turns: u64,

@@ -3,14 +3,27 @@
 use super::ZoneType;
 use crate::bio::Status;
 use crate::unit::{Bytes, Sector, ZoneNo};
+use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 /// Most zones of a disk.
 pub const MAX_ZONES: u64 = 200_000;
 
 /// Where zones start and how much of each can be written. Any zone size below 2^32 sectors: dividing by it is a
 /// shift where it is a power of two, else a multiplication by a reciprocal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// A value of a few words that is copied freely. Conventional zones are those at the start of the disk, as a number; the set of
+/// others, which few disks have, is kept once for all geometries with this set, until the process ends.
+///
+/// ```
+/// use zoneplug_core::{ZoneNo, zone::Geometry};
+/// let g = Geometry::new(128, 512, 512).unwrap().with_conventional([ZoneNo(100)]).unwrap();
+/// let copy = g;
+/// assert!(copy.is_conventional(ZoneNo(100)) && !g.is_conventional(ZoneNo(99)));
+/// assert_eq!(copy, g);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     capacity_sectors: u64,
     zone_sectors: u32,
@@ -20,8 +33,10 @@ pub struct Geometry {
     conventional_capacity_sectors: u32,
     nr_zones: u32,
     nr_conventional: u32,
-    /// A bit for each zone that is conventional.
-    conventional: Vec<u64>,
+    /// How many zones at the start of the disk are conventional.
+    leading: u32,
+    /// A bit for each conventional zone behind these; empty if there is none.
+    others: &'static [u64],
     /// log2 of the zone size, or `NOT_PO2`.
     shift: u32,
     /// floor(2^64 / zone size).
@@ -29,6 +44,18 @@ pub struct Geometry {
 }
 
 const NOT_PO2: u32 = 64;
+
+/// The one copy of a set of zones.
+fn kept(bits: Vec<u64>) -> &'static [u64] {
+    static SETS: Mutex<BTreeSet<&'static [u64]>> = Mutex::new(BTreeSet::new());
+    let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = sets.get(&bits[..]) {
+        return known;
+    }
+    let new: &'static [u64] = Box::leak(bits.into_boxed_slice());
+    sets.insert(new);
+    new
+}
 
 /// Why a layout is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +132,8 @@ impl Geometry {
             conventional_capacity_sectors: zone_sectors,
             nr_zones,
             nr_conventional: 0,
-            conventional: vec![0; nr_zones.div_ceil(64) as usize],
+            leading: 0,
+            others: &[],
             shift: if zone_sectors.is_power_of_two() {
                 zone_sectors.trailing_zeros()
             } else {
@@ -143,16 +171,30 @@ impl Geometry {
         mut self,
         zones: impl IntoIterator<Item = ZoneNo>,
     ) -> Result<Geometry, GeometryError> {
+        let mut set = self.others.to_vec();
         for z in zones {
             if z.0 >= self.nr_zones {
                 return Err(GeometryError::Zones(u64::from(z.0) + 1));
             }
-            let (word, bit) = (z.0 as usize / 64, 1u64 << (z.0 % 64));
-            if self.conventional[word] & bit == 0 {
-                self.conventional[word] |= bit;
-                self.nr_conventional += 1;
+            if z.0 == self.leading {
+                self.leading += 1;
+            } else if z.0 > self.leading {
+                set.resize(self.nr_zones.div_ceil(64) as usize, 0);
+                set[z.0 as usize / 64] |= 1 << (z.0 % 64);
             }
         }
+        // One form for each set: what follows the leading ones is one of them, and these have no bits.
+        let bit =
+            |set: &[u64], z: u32| set.get(z as usize / 64).is_some_and(|w| w >> (z % 64) & 1 != 0);
+        while bit(&set, self.leading) {
+            self.leading += 1;
+        }
+        for z in 0..self.leading.min(set.len() as u32 * 64) {
+            set[z as usize / 64] &= !(1 << (z % 64));
+        }
+        let behind: u32 = set.iter().map(|w| w.count_ones()).sum();
+        self.others = if behind == 0 { &[] } else { kept(set) };
+        self.nr_conventional = self.leading + behind;
         if self.nr_conventional >= self.nr_zones {
             return Err(GeometryError::NoSequentialZone);
         }
@@ -253,7 +295,8 @@ impl Geometry {
     /// Whether a zone is conventional.
     #[inline]
     pub fn is_conventional(&self, zone: ZoneNo) -> bool {
-        self.conventional[zone.0 as usize / 64] >> (zone.0 % 64) & 1 != 0
+        zone.0 < self.leading
+            || self.others.get(zone.0 as usize / 64).is_some_and(|w| w >> (zone.0 % 64) & 1 != 0)
     }
 
     /// The type of a zone.
@@ -309,6 +352,28 @@ mod tests {
         }
     }
 
+    /// A set of zones has one form, whatever the order in which it was named.
+    #[test]
+    fn conventional_zones_are_a_set() {
+        let g = |zones: &[u32]| {
+            let g = Geometry::new(200, 8, 8).unwrap();
+            zones.iter().fold(g, |g, z| g.with_conventional([ZoneNo(*z)]).unwrap())
+        };
+        for (one, other) in [
+            (&[0, 1, 2][..], &[2, 1, 0][..]),
+            (&[130, 0, 129], &[0, 130, 130, 129]),
+            (&[1, 2, 64, 0], &[0, 1, 2, 64]),
+        ] {
+            assert_eq!(g(one), g(other), "{one:?}");
+            for z in 0..200 {
+                assert_eq!(g(one).is_conventional(ZoneNo(z)), one.contains(&z), "{z} of {one:?}");
+            }
+            assert_eq!(g(one).nr_conventional() as usize, one.len());
+        }
+        assert_ne!(g(&[0, 2]), g(&[0, 3]));
+        assert_eq!(g(&[0, 1]).others, &[] as &[u64], "no set is kept for leading zones");
+    }
+
     /// W18: the last zone has a length and a capacity of its own.
     #[test]
     fn the_last_zone_may_be_shorter() {
@@ -327,7 +392,7 @@ mod tests {
         assert_eq!(Geometry::new(200_001, 8, 8), Err(GeometryError::Zones(200_001)));
         assert_eq!(Geometry::new(1, 8, 9), Err(GeometryError::Capacity(9)));
         let g = Geometry::new(2, 8, 8).unwrap();
-        assert_eq!(g.clone().with_last_zone(9, 8), Err(GeometryError::LastZone(9)));
+        assert_eq!(g.with_last_zone(9, 8), Err(GeometryError::LastZone(9)));
         let all = g.with_conventional([ZoneNo(0), ZoneNo(1)]);
         assert_eq!(all, Err(GeometryError::NoSequentialZone));
     }

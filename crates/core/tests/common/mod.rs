@@ -211,13 +211,13 @@ impl Make {
     }
 
     pub(crate) fn conventional(mut self, zones: &[u32]) -> Make {
-        let g = self.emu.geometry.clone();
+        let g = self.emu.geometry;
         self.emu.geometry = g.with_conventional(zones.iter().map(|&z| ZoneNo(z))).expect("zones");
         self
     }
 
     pub(crate) fn last_zone(mut self, size: u32, cap: u32) -> Make {
-        self.emu.geometry = self.emu.geometry.clone().with_last_zone(size, cap).expect("a zone");
+        self.emu.geometry = self.emu.geometry.with_last_zone(size, cap).expect("a zone");
         self
     }
 
@@ -426,7 +426,7 @@ impl Device for Liar {
         let mut list = self.geometry.lock().expect("one thread");
         match list.len() {
             0 => self.dev.geometry(),
-            1 => Box::leak(Box::new(list[0].clone())),
+            1 => Box::leak(Box::new(list[0])),
             _ => Box::leak(Box::new(list.remove(0))),
         }
     }

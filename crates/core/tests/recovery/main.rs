@@ -67,7 +67,7 @@ fn e12_the_attribute_says_who_recovers() {
 
     let (mut r, log) = rig();
     let e = r.disk.set_attribute("zone_recovery", "always").unwrap_err();
-    assert_eq!(e.to_string(), "zone_recovery is one of auto, client, not always");
+    assert_eq!(e.what(), "zone_recovery is one of auto, client, not always");
     r.disk.set_attribute("zone_recovery", "client").unwrap();
     r.fail(Op::Write, Status::Io);
     assert_eq!(r.status(write(0, 8)), Status::Io);

@@ -52,7 +52,7 @@ list![
 
 /// V2, V3.
 fn the_layout_is_one(x: &mut Ctx) {
-    let g = x.geometry().clone();
+    let g = *x.geometry();
     let zones = x.report(Sector(0), u32::MAX);
     assert_eq!(zones.len(), g.nr_zones() as usize);
     let mut at = Sector(0);
@@ -74,7 +74,7 @@ fn the_layout_is_one(x: &mut Ctx) {
 }
 
 fn a_report_describes_every_zone(x: &mut Ctx) {
-    let g = x.geometry().clone();
+    let g = *x.geometry();
     for (i, z) in x.report(Sector(0), u32::MAX).iter().enumerate() {
         let no = zoneplug_core::ZoneNo(i as u32);
         assert_eq!(z.start, g.zone_start(no));

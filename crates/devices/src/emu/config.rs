@@ -276,7 +276,7 @@ impl fmt::Display for EmuConfig {
     /// of the disk, where every specification has them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (g, l) = (&self.geometry, &self.limits);
-        let d = EmuConfig::new(self.kind, g.clone()).limits;
+        let d = EmuConfig::new(self.kind, *g).limits;
         let size = |sectors: u32| Sector(u64::from(sectors)).to_bytes();
         let (zone, capacity) = (g.zone_sectors(), g.zone_capacity_sectors());
         let last = ZoneNo(g.nr_zones() - 1);

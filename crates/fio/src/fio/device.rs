@@ -45,8 +45,8 @@ pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What is wrong on one line, what to try on the next.
 fn words(e: &Error) -> String {
     match e.what_to_try() {
-        Some(hint) => format!("{e}\n{hint}"),
-        None => e.to_string(),
+        Some(hint) => format!("{}\n{hint}", e.what()),
+        None => e.what().to_owned(),
     }
 }
 

@@ -239,10 +239,7 @@ mod tests {
             Ok(block)
         };
         let e = refuse_data("/dev/sda", DriveOptions::default(), &g, &mut read).unwrap_err();
-        assert_eq!(
-            (e.kind(), e.to_string().as_str()),
-            (ErrorKind::Busy, "/dev/sda holds an XFS file system")
-        );
+        assert_eq!((e.kind(), e.what()), (ErrorKind::Busy, "/dev/sda holds an XFS file system"));
         assert!(e.what_to_try().unwrap().contains("force=1"));
         for o in [
             DriveOptions { force: true, ..Default::default() },

@@ -89,8 +89,9 @@ mod tests {
     #[test]
     fn a_report_that_is_none_is_refused_with_a_reason() {
         let usual: Vec<_> = (0..4).map(|n| zone(n, 1000, 800, false)).collect();
-        let said =
-            |zones: &[ZoneInfo], size| geometry_of("/dev/x", zones, size).unwrap_err().to_string();
+        let said = |zones: &[ZoneInfo], size| {
+            geometry_of("/dev/x", zones, size).unwrap_err().what().to_owned()
+        };
         assert_eq!(said(&[], 1000), "/dev/x: its report has no zones");
         assert!(said(&usual, 0).contains("zones of 0 sectors"));
         assert!(said(&usual, 1 << 33).contains("8589934592 sectors"));

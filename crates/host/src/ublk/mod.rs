@@ -123,7 +123,7 @@ pub fn slices(geometry: &Geometry) -> Vec<Range<u32>> {
 /// ```
 /// // Where the driver is not there, the error says what is missing.
 /// if let Err(e) = zoneplug_host::ublk::Ublk::open() {
-///     println!("{e}\n{}", e.what_to_try().unwrap_or_default());
+///     println!("{e}");
 /// }
 /// ```
 #[derive(Debug, Clone)]

@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn u2_zones_of_another_size_are_refused_with_the_layer_for_them() {
         let e = params(&Geometry::new(8, 0x30000, 0x30000).unwrap(), &limits()).unwrap_err();
-        assert_eq!(e.to_string(), "Linux takes zones of a power of two, and these have 96M");
+        assert_eq!(e.what(), "Linux takes zones of a power of two, and these have 96M");
         assert!(e.what_to_try().unwrap().contains("po2@SPEC"));
     }
 
@@ -165,7 +165,7 @@ mod tests {
         let g = g.with_conventional((0..3).map(zoneplug_core::ZoneNo)).unwrap();
         assert!(params(&g, &limits()).is_ok());
         let e = params(&g.with_conventional_capacity(0x30000).unwrap(), &limits()).unwrap_err();
-        assert!(e.to_string().ends_with("usable as a whole, and of these 96M of 128M are"), "{e}");
+        assert!(e.what().ends_with("usable as a whole, and of these 96M of 128M are"), "{e}");
         assert!(e.what_to_try().unwrap().ends_with("po2@linear,first=3@SPEC"));
     }
 

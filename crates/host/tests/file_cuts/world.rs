@@ -217,7 +217,7 @@ impl World {
 
     /// Something for a zone that has nothing in flight, and its command.
     pub(crate) fn choose(&mut self, memory: IoBuf) -> Option<(Kind, Box<Command>)> {
-        let g = self.disk.geometry().clone();
+        let g = *self.disk.geometry();
         let (r, unit) = (&mut self.random, self.disk.limits().logical_block_sectors);
         if r.one_in(9) {
             return Some((Kind::Flush, Command::without_data(Op::Flush, Sector(0), 0)));

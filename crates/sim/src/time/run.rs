@@ -114,7 +114,7 @@ impl Run {
         let drive = || EmuDisk::timed_with(&self.profile, config.clone());
         let drives = (0..self.drives.max(1)).map(|_| drive()).collect::<Result<Vec<_>, _>>()?;
         let device = self.join(&drives)?;
-        let geometry = device.geometry().clone();
+        let geometry = *device.geometry();
         let nr = drives.len() as u32;
         for client in &mut *clients {
             for (zone, wp) in client.prepare(&geometry) {

@@ -168,7 +168,7 @@ impl World {
         };
         let grain = 1 << rng.range(0, 2);
         let layouts = layouts(&mut rng, grain);
-        let geometry = layouts[0].clone();
+        let geometry = layouts[0];
         let mut l = limits(&mut rng, grain);
         let below_layer = below(seed, &layouts, grain);
         let layered = below_layer.is_some();
@@ -178,8 +178,8 @@ impl World {
         let timeout =
             (mode == Mode::Plug && rng.one_in(4)).then(|| Nanos(u64::from(rng.range(2000, 6000))));
         let timeout = timeout.filter(|_| join.is_none());
-        let own = below_layer.unwrap_or_else(|| layouts[layouts.len() - 1].clone());
-        let mut emu = EmuConfig::new(EmuKind::Mem, own.clone());
+        let own = below_layer.unwrap_or_else(|| layouts[layouts.len() - 1]);
+        let mut emu = EmuConfig::new(EmuKind::Mem, own);
         emu.limits = l.clone();
         emu.latency = Nanos(if rng.one_in(2) { 0 } else { u64::from(rng.range(1, 1000)) });
         emu.reorder = rng.one_in(2).then(|| rng.draw());
@@ -222,8 +222,8 @@ impl World {
         let mut bare = shown(emu.clone(), layered);
         if let Some(join) = join {
             (under, bare) = (join.of(&under), join.of(&bare));
-            geometry = under.geometry().clone();
-            watched = vec![geometry.clone()];
+            geometry = *under.geometry();
+            watched = vec![geometry];
         }
         let spy = Spy::new(under, watched, mode == Mode::Plug, timeout);
         let device = shown(Arc::new(Spied(spy.clone())), around);

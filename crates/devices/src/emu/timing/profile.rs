@@ -150,7 +150,7 @@ impl Profile {
     /// let text = Profile::builtin_text("smr30").unwrap().replace("= 18M", "= 64M");
     /// assert_ne!(Profile::parse("mine", &text).unwrap(), Profile::builtin("smr30").unwrap());
     /// let e = Profile::parse("mine", "zones = 4").unwrap_err();
-    /// assert_eq!(e.to_string(), "profile mine, line 1: zones names no source");
+    /// assert_eq!(e.what(), "profile mine, line 1: zones names no source");
     /// ```
     pub fn parse(name: &str, text: &str) -> Result<Profile, Error> {
         let mut spec = Spec::parse(&format!("{PREFIX}{name}"))?;
@@ -171,7 +171,7 @@ impl Profile {
     pub fn from_text(spec: &mut Spec, name: &str, text: &str) -> Result<Profile, Error> {
         let in_file = |e: Error| {
             let hint = e.what_to_try().unwrap_or_default().to_owned();
-            Error::invalid(format!("profile {name}, {e}")).hint(hint)
+            Error::invalid(format!("profile {name}, {}", e.what())).hint(hint)
         };
         let lines = lines(text).map_err(in_file)?;
         let mut sources = Vec::with_capacity(lines.len());
@@ -450,7 +450,7 @@ mod tests {
             assert!(e.what_to_try().is_some_and(|h| !h.is_empty()), "{to}");
         }
         let e = Profile::parse("mine", &format!("{}\nx = 1 # y", smr30())).unwrap_err();
-        assert_eq!(e.to_string(), "sim-mine has no option x");
+        assert_eq!(e.what(), "sim-mine has no option x");
         assert!(Profile::builtin("smr31").unwrap_err().to_string().contains("smr31"));
     }
 

@@ -235,7 +235,7 @@ impl JoinDisk {
 }
 
 fn part(device: Arc<dyn Device>, zones: Range<u32>) -> Part {
-    let below = device.geometry().clone();
+    let below = *device.geometry();
     Part { device, below, first: zones.start, zones: zones.end - zones.start }
 }
 

@@ -68,7 +68,7 @@ impl fmt::Debug for Po2Disk {
 impl Po2Disk {
     /// The layer over `inner`. Where the zone size is a power of two already it does nothing, and costs nothing.
     pub fn new(inner: Arc<dyn Device>) -> Result<Arc<Po2Disk>, Error> {
-        let below = inner.geometry().clone();
+        let below = *inner.geometry();
         let size = below.zone_sectors();
         let above = emulate(&below).map_err(|e| {
             Error::invalid(format!("po2 has no layout for zones of {size} sectors: {e}"))

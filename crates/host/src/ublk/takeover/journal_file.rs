@@ -61,8 +61,8 @@ impl JournalFile {
         place(directory)?;
         let about = about(disk, info, served)?;
         // What is in a zone by now is somebody's.
-        let found = replay::find(disk, about.shown.clone()).map_err(|e| e.to_string())?;
-        let g = about.geometry.clone();
+        let found = replay::find(disk, about.shown.clone()).map_err(|e| e.what().to_owned())?;
+        let g = about.geometry;
         let hidden = (0..).zip(&found).map(|(zone, f)| {
             // Neither empty nor written: it died.
             let odd = f.written == 0 && !f.empty;

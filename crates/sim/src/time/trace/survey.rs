@@ -117,7 +117,7 @@ impl Fit {
     /// For a disk that nothing was written to yet.
     pub fn new(geometry: &Geometry, limits: &Limits) -> Fit {
         Fit {
-            geometry: geometry.clone(),
+            geometry: *geometry,
             granularity: limits.write_granularity_sectors.max(1),
             zones: BTreeMap::new(),
             misplaced: 0,
