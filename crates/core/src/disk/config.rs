@@ -109,7 +109,7 @@ pub struct DiskConfig {
     /// Most writes of a sequential zone at the device at a time, on one queue and in order. More than 1 only with plugs, on
     /// a device that declares [`Limits::keeps_write_order`](crate::zone::Limits), without a single writer, and with a
     /// scheduler that [`keeps_zone_order`](Scheduler::keeps_zone_order). Then a write that fails is tried again where that
-    /// is safe: see `docs/concurrency.md`.
+    /// is safe: see `docs/scheduling.md`.
     pub zone_write_depth: u16,
     /// What finds a zone's write pointer again after a write has failed with an unknown outcome, where one write of a zone
     /// is in flight. `None`: the layer where it emulates appends, otherwise the client. Only with plugs.
