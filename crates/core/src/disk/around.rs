@@ -53,7 +53,7 @@ impl Lane {
 
     /// The layout may have changed. The queue may have commands in flight.
     pub(crate) fn take_path(&mut self, special: bool) {
-        self.place_tags(special);
+        self.tags.place(special);
         self.path = match (special, self.has_layer) {
             (true, _) => Path::Special,
             (false, true) => Path::Around,

@@ -48,7 +48,7 @@ pub(crate) fn acknowledge(lane: &Lane, state: u32) -> bool {
         let version = state / VERSION;
         let busy = lane.is_busy() && !planted(Bug::AckBeforeIdle);
         let word = version << 1 | u32::from(busy);
-        if lane.late.is_some() {
+        if lane.outlook.is_watched() {
             lane.mailbox.acknowledge(word);
         } else {
             lane.mailbox.ack.store(word, Ordering::Release);

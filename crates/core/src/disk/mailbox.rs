@@ -1,9 +1,10 @@
 //! Where BIOs that another queue completed wait for their owner.
 
 use crate::bio::Bio;
-use crate::disk::queue::Ready;
+use crate::disk::dispatch::backlog::Work;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
+use crate::unit::ZoneNo;
 use std::collections::VecDeque;
 use std::task::Waker;
 
@@ -11,7 +12,7 @@ use std::task::Waker;
 struct Inner {
     bios: Vec<Box<Bio>>,
     /// What a queue whose device is gone has left to this one, and whether the scheduler is to be asked (`dispatch/handoff.rs`).
-    errands: Vec<Ready>,
+    errands: Vec<ZoneNo>,
     ask: bool,
     waker: Option<Waker>,
     closed: bool,
@@ -141,13 +142,13 @@ impl Mailbox {
         call(waker);
     }
 
-    /// Leaves `entries` to the owner, and wakes him. False: he has gone.
-    pub(crate) fn push_errands(&self, entries: &mut VecDeque<Ready>, ask: bool) -> bool {
+    /// Leaves `zones` to the owner and wakes it. False: it has gone.
+    pub(crate) fn push_errands(&self, zones: &mut Vec<ZoneNo>, ask: bool) -> bool {
         let mut inner = lock(&self.inner);
         if inner.closed {
             return false;
         }
-        inner.errands.extend(entries.drain(..));
+        inner.errands.append(zones);
         inner.ask |= ask;
         self.errands.store(true, Ordering::Release);
         // Whatever he said of a freeze before.
@@ -167,9 +168,9 @@ impl Mailbox {
     }
 
     /// Moves them to the end of `line`; returns whether the scheduler is to be asked.
-    pub(crate) fn take_errands(&self, line: &mut VecDeque<Ready>) -> bool {
+    pub(crate) fn take_errands(&self, line: &mut VecDeque<Work>) -> bool {
         let mut inner = lock(&self.inner);
-        line.extend(inner.errands.drain(..));
+        line.extend(inner.errands.drain(..).map(Work::Zone));
         self.errands.store(false, Ordering::Release);
         std::mem::take(&mut inner.ask)
     }

@@ -3,7 +3,7 @@
 
 use super::Shared;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits};
-use crate::disk::queue::{Lane, Ready};
+use crate::disk::queue::Lane;
 use crate::disk::snapshot::Layout;
 use crate::planted::{Bug, planted};
 use crate::plug::Then;
@@ -32,7 +32,7 @@ impl Lane {
             return self.reject(bio, status);
         }
         if planted(Bug::FlushSwallowed) && bio.op == Op::Flush {
-            return self.early.push(bio);
+            return self.intake.ended(bio);
         }
         #[cfg(feature = "trace")]
         if bio.op.is_zone_management() {
@@ -133,7 +133,7 @@ impl Lane {
         self.abort_waiting(shared, layout, Status::AbortedBehind, &mut done);
         for mut bio in done {
             bio.in_flight = true;
-            self.early.push(bio);
+            self.intake.ended(bio);
         }
     }
 
@@ -302,7 +302,7 @@ impl Lane {
             if cmd.waits == Waits::Recovery {
                 return self.zone_reported(shared, layout, cmd, done);
             }
-            self.answered = Some(cmd);
+            self.own_report.answered(cmd);
             return;
         }
         if cmd.op == Op::ZoneAppend && layout.plugs && !planted(Bug::NativeAppendTracked) {
@@ -348,7 +348,7 @@ impl Lane {
         self.settle_status(layout, &mut cmd);
         self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
         self.deliver(shared, &mut cmd, done);
-        self.free.push(cmd);
+        self.tags.put(cmd);
     }
 
     /// The effect of a management command that succeeded (M2, M3).
@@ -464,7 +464,7 @@ impl Lane {
             let aborted = &mut self.aborted;
             if let Some(then) = shard.reported_meanwhile(i, info, epoch, mask, &moves, aborted) {
                 if then == Then::InLine {
-                    self.ready.push_back(Ready::Zone(zone));
+                    self.backlog.zone(zone);
                 }
                 continue;
             }

@@ -33,6 +33,7 @@ pub use revalidate::Revalidation;
 pub use tunable::AttributeChange;
 
 use crate::device::Device;
+use crate::disk::guard::outlook::Outlook;
 use crate::error::{Error, ErrorKind};
 use crate::plug::Shard;
 use crate::sched::elevator::Elevator;
@@ -254,7 +255,7 @@ impl Disk {
         let places = config.tags + 1;
         let bell = orphans::Bell::new(config.waker.clone(), self.shared.queues.clone());
         let mut lower = self.shared.device.open_queue(places, Waker::from(bell.clone()))?;
-        let mut late = None;
+        let mut watched = None;
         let settings = self.config();
         if settings.timeout.is_some() || settings.survive_panics {
             let toll = Arc::new(guard::inflight::Toll::default());
@@ -266,7 +267,7 @@ impl Disk {
                 toll.clone(),
                 tickets,
             ));
-            late = Some(toll);
+            watched = Some(toll);
         }
         let depth = u64::from(config.depth);
         let depths = self.shared.depths.fetch_add(depth, Ordering::Relaxed) + depth;
@@ -277,7 +278,8 @@ impl Disk {
             lock(&self.shared.elevator.0).reserve(self.shared.usual_waiting());
         }
         let mut queue = DiskQueue::new(self.shared.clone(), lower, &config);
-        (queue.lane.late, queue.lane.bell) = (late, Some(bell));
+        queue.lane.outlook = Outlook::new(watched, u32::from(places), self.shared.late.clone());
+        queue.lane.bell = Some(bell);
         Ok(queue)
     }
 

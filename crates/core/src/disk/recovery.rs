@@ -8,7 +8,8 @@
 use super::Shared;
 use super::trace::trace;
 use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
-use crate::disk::queue::{Lane, Ready};
+use crate::disk::dispatch::backlog::TurnEvent;
+use crate::disk::queue::Lane;
 use crate::disk::snapshot::Layout;
 use crate::planted::{Bug, planted};
 use crate::plug::{Shard, Then};
@@ -57,7 +58,7 @@ impl Lane {
     ) {
         if layout.gated && !planted(Bug::GateLostWake) {
             // The single writer does not wait for the report: the zone is listed again with what parks meanwhile.
-            self.ready.push_back(Ready::Broken(ZoneNo(cmd.zone)));
+            self.backlog.event(TurnEvent::Broken(ZoneNo(cmd.zone)));
         }
         if layout.scheduled {
             lock(&shared.elevator.0).becomes(cmd.op, Op::ReportZones);
@@ -105,9 +106,9 @@ impl Lane {
     pub(super) fn then(&mut self, layout: &Layout, then: Then, cmd: Box<Command>) {
         match then {
             Then::Nothing => {}
-            Then::InLine => self.ready.push_back(Ready::Zone(ZoneNo(cmd.zone))),
+            Then::InLine => self.backlog.zone(ZoneNo(cmd.zone)),
             Then::Report(number) => return self.report_zone(layout, number, cmd),
         }
-        self.free.push(cmd);
+        self.tags.put(cmd);
     }
 }

@@ -63,7 +63,7 @@ impl Revalidation {
         let mut done = crate::Bios::new();
         queue.poll(now, &mut done);
         // BIOs of the queue that finished meanwhile are the client's.
-        queue.lane.keep(&mut done);
+        queue.lane.intake.keep(&mut done);
         match self.state {
             State::Draining => {
                 if self.freeze.as_ref().is_none_or(Freeze::poll)
@@ -93,9 +93,7 @@ impl Revalidation {
     }
 
     fn ask(&mut self, queue: &mut DiskQueue, now: Nanos) {
-        // An answer that nobody took is that of a revalidation that was dropped.
-        let idle = queue.lane.reserved.take().or_else(|| queue.lane.answered.take());
-        let Some(mut cmd) = idle else { return };
+        let Some(mut cmd) = queue.lane.own_report.take() else { return };
         let next = self.zones.last().map_or(Sector(0), |z| z.start.plus(z.len_sectors));
         cmd.set(Op::ReportZones, next, 0, Flags::NONE);
         cmd.report.clear();
@@ -106,11 +104,11 @@ impl Revalidation {
     }
 
     fn answer(&mut self, queue: &mut DiskQueue) -> Option<Result<(), Error>> {
-        let cmd = queue.lane.answered.take()?;
+        let cmd = queue.lane.own_report.take_answer()?;
         let status = cmd.status;
         let got = cmd.report.len();
         self.zones.extend_from_slice(&cmd.report);
-        queue.lane.reserved = Some(cmd);
+        queue.lane.own_report.put(cmd);
         if !status.is_ok() {
             let e = Error::new(ErrorKind::Io, format!("report zones failed: {status}"));
             return Some(Err(e.hint("the zones are as they were; try again")));

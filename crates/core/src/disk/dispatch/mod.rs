@@ -4,14 +4,16 @@
 //! without a free tag, so they put everything that is to be sent into `ready`, and no other disk pays for asking. From there
 //! it is taken here, at the end of each submit and poll.
 
+pub(crate) mod backlog;
 mod handoff;
 mod pipelined;
 mod scheduler;
 pub(crate) mod single_writer;
+pub(crate) mod waits;
 
 use crate::bio::{Bios, Command, Status};
 use crate::disk::Shared;
-use crate::disk::queue::{Lane, Ready};
+use crate::disk::queue::Lane;
 use crate::disk::snapshot::Layout;
 #[cfg(feature = "trace")]
 use crate::disk::trace;
@@ -19,29 +21,21 @@ use crate::planted::{Bug, planted};
 use crate::plug::Next;
 use crate::sync::lock;
 use crate::unit::{Nanos, ZoneNo};
+use backlog::{TurnEvent, Work};
 
 impl Lane {
-    /// Puts the free tags where the layout wants them. The queue may have commands in flight.
-    pub(crate) fn place_tags(&mut self, special: bool) {
-        if special {
-            self.held.append(&mut self.free);
-        } else {
-            self.free.append(&mut self.held);
-        }
-    }
-
     /// Looks at what has come in and what has ended, and sends what may be sent.
     #[cold]
     pub(crate) fn line_up(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
-        let ended = !self.free.is_empty();
+        let ended = self.tags.any_ended();
         let looked = planted(Bug::PlaceFreedLate) && lock(&shared.elevator.0).waiting() == 0;
         if layout.scheduled && ended {
             self.came_back(shared, layout);
         }
-        self.held.append(&mut self.free);
+        self.tags.hold();
         let mut may_take = ended && !looked && !planted(Bug::SchedulerAsleep);
         // Only a queue whose device is watched can be down.
-        let watched = self.late.is_some();
+        let watched = self.outlook.is_watched();
         if watched {
             may_take |= self.run_errands();
         }
@@ -49,20 +43,25 @@ impl Lane {
             self.check_waits(shared, layout, now);
         }
         loop {
-            while let Some(entry) = self.ready.pop_front() {
-                match entry {
-                    Ready::Zone(zone) if layout.gated => self.enlist(shared, layout, zone, now),
-                    Ready::Zone(zone) if layout.zone_depth > 1 => {
-                        self.queue_up(shared, layout, zone);
-                    }
-                    Ready::More(zone, end) => self.go_on(shared, layout, zone, end, now),
-                    Ready::Done(zone, end) => {
+            while let Some(event) = self.backlog.next_event() {
+                match event {
+                    TurnEvent::More(zone, end) => self.go_on(shared, layout, zone, end, now),
+                    TurnEvent::Done(zone, end) => {
                         self.turn_over(shared, layout, zone, Some(end), now);
                     }
-                    Ready::Broken(zone) => self.turn_over(shared, layout, zone, None, now),
-                    other => self.line.push_back(other),
+                    TurnEvent::Broken(zone) => self.turn_over(shared, layout, zone, None, now),
                 }
             }
+            while let Some(work) = self.backlog.ready.pop_front() {
+                match work {
+                    Work::Zone(zone) if layout.gated => self.enlist(shared, layout, zone, now),
+                    Work::Zone(zone) if layout.zone_depth > 1 => {
+                        self.queue_up(shared, layout, zone);
+                    }
+                    work => self.backlog.line.push_back(work),
+                }
+            }
+            self.backlog.line_up_turns();
             if layout.scheduled {
                 may_take |= self.feed(shared, layout, now);
                 if may_take && !(watched && self.leaves_to_another(shared, true)) {
@@ -75,7 +74,7 @@ impl Lane {
                 self.send_line(shared, layout);
             }
             // A zone whose turn it was may have had nothing to write any more.
-            if self.ready.is_empty() {
+            if !self.backlog.has_news() {
                 return;
             }
         }
@@ -83,19 +82,17 @@ impl Lane {
 
     /// Gives free tags to those who wait, in order.
     fn send_line(&mut self, shared: &Shared, layout: &Layout) {
-        while !self.line.is_empty() {
-            let Some(cmd) = self.held.pop() else { return };
-            match self.line.pop_front() {
-                Some(Ready::Bio(bio)) => self.launch_for(layout, bio, cmd),
-                Some(Ready::Zone(zone)) if layout.zone_depth > 1 => {
+        while !self.backlog.line.is_empty() {
+            let Some(cmd) = self.tags.take_held() else { return };
+            match self.backlog.line.pop_front() {
+                Some(Work::Bio(bio)) => self.launch_for(layout, bio, cmd),
+                Some(Work::Zone(zone)) if layout.zone_depth > 1 => {
                     self.send_in_order(shared, layout, zone, cmd);
                 }
-                Some(Ready::Zone(zone) | Ready::Turn(zone)) => {
+                Some(Work::Zone(zone)) => {
                     let _ = self.send_zone(shared, layout, zone, cmd);
                 }
-                Some(Ready::More(..) | Ready::Done(..) | Ready::Broken(_)) | None => {
-                    self.held.push(cmd);
-                }
+                None => self.tags.put_held(cmd),
             }
         }
     }
@@ -119,9 +116,9 @@ impl Lane {
         }
         drop(shard);
         // A reset took them all.
-        self.held.push(cmd);
+        self.tags.put_held(cmd);
         if layout.gated {
-            self.ready.push_back(Ready::Broken(zone));
+            self.backlog.event(TurnEvent::Broken(zone));
         }
         false
     }
@@ -139,12 +136,13 @@ impl Lane {
         let (zone, ok) = (ZoneNo(cmd.zone), cmd.status.is_ok());
         let end = cmd.sector.plus(u64::from(cmd.len_sectors));
         match next {
-            Next::Issue if layout.gated => self.ready.push_back(Ready::More(zone, end)),
-            Next::Issue => self.ready.push_back(Ready::Zone(zone)),
+            Next::Issue if layout.gated => self.backlog.event(TurnEvent::More(zone, end)),
+            Next::Issue => self.backlog.zone(zone),
             Next::Idle | Next::Aborted | Next::Lost if layout.gated => {
                 if ok || !planted(Bug::GateLostWake) {
-                    let over = if ok { Ready::Done(zone, end) } else { Ready::Broken(zone) };
-                    self.ready.push_back(over);
+                    let over =
+                        if ok { TurnEvent::Done(zone, end) } else { TurnEvent::Broken(zone) };
+                    self.backlog.event(over);
                 }
             }
             Next::Idle | Next::Aborted | Next::Lost => {}
@@ -153,6 +151,6 @@ impl Lane {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);
         }
         self.deliver(shared, &mut cmd, done);
-        self.free.push(cmd);
+        self.tags.put(cmd);
     }
 }

@@ -7,9 +7,10 @@
 //!
 //! The report after a failure is sent by `recovery.rs`.
 
+use super::backlog::Work;
 use crate::bio::{Bios, Command, Commands, Status, Waits};
 use crate::disk::Shared;
-use crate::disk::queue::{Lane, Ready};
+use crate::disk::queue::Lane;
 use crate::disk::snapshot::Layout;
 #[cfg(feature = "trace")]
 use crate::disk::trace;
@@ -25,7 +26,7 @@ impl Lane {
             shard.leave_line(i);
         } else {
             drop(shard);
-            self.line.push_back(Ready::Zone(zone));
+            self.backlog.line.push_back(Work::Zone(zone));
         }
     }
 
@@ -41,14 +42,14 @@ impl Lane {
         let sent = shard.fill_in_order(i, layout.merge, &mut cmd, self.id, layout.zone_depth);
         drop(shard);
         if sent == Sent::Nothing {
-            return self.held.push(cmd);
+            return self.tags.put_held(cmd);
         }
         cmd.zone = zone.0;
         #[cfg(feature = "trace")]
         trace::issued(&cmd);
         self.send_write(cmd);
         if sent == Sent::More {
-            self.line.push_back(Ready::Zone(zone));
+            self.backlog.line.push_back(Work::Zone(zone));
         }
     }
 

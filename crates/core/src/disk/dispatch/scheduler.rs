@@ -6,9 +6,10 @@
 //! stays idle, which is what a freeze relies on, and yet none is forgotten, for while one waits another is at the
 //! device, or the queue that put it in had a tag to take it with.
 
+use super::backlog::Work;
 use crate::bio::{Bio, Command, Flags, MIXED, Op};
 use crate::disk::config::Mode;
-use crate::disk::queue::{Lane, Ready};
+use crate::disk::queue::Lane;
 use crate::disk::snapshot::Layout;
 use crate::disk::{Disk, Shared};
 use crate::planted::{Bug, planted};
@@ -33,25 +34,23 @@ impl Lane {
     /// Commands that have come back: their tags, their places at the device and their zone locks are free.
     pub(crate) fn came_back(&mut self, shared: &Shared, layout: &Layout) {
         let locking = layout.config.mode == Mode::Lock;
-        let first = self.held.len();
         let mut elevator = lock(&shared.elevator.0);
-        for cmd in self.free.drain(..) {
+        for cmd in self.tags.ended() {
             let locked = if locking { Self::lock_of(layout, cmd.op, cmd.sector) } else { None };
             elevator.ended(cmd.op, locked);
-            self.held.push(cmd);
         }
         drop(elevator);
         if locking {
-            self.tags_back(first);
+            self.tags_back();
         }
     }
 
-    /// `lock` mode: the tags that the commands of `held` from `first` on were sent with are their owners' again.
-    fn tags_back(&mut self, first: usize) {
-        for cmd in &self.held[first..] {
+    /// `lock` mode: the places in the scheduler that commands which have ended had are free for their owners again.
+    fn tags_back(&mut self) {
+        let mut own = 0;
+        for cmd in self.tags.ended() {
             if cmd.owner == self.id {
-                debug_assert!(self.entered > 0, "what comes back has entered");
-                self.entered = self.entered.saturating_sub(1);
+                own += 1;
             } else if let Some(peer) = self.peers.get(cmd.owner as usize).and_then(Option::as_ref) {
                 peer.tags_back.fetch_add(1, Ordering::AcqRel);
                 if !planted(Bug::TagBackInSilence) {
@@ -60,31 +59,32 @@ impl Lane {
                 }
             }
         }
+        self.tags.leave(own);
     }
 
     /// Puts what is in line into the scheduler. Returns whether there was anything.
     pub(crate) fn feed(&mut self, shared: &Shared, layout: &Layout, now: Nanos) -> bool {
         let locking = layout.config.mode == Mode::Lock;
         if locking {
-            let back = self.mailbox.tags_back.swap(0, Ordering::AcqRel);
-            debug_assert!(self.entered >= back, "what comes back has entered");
-            self.entered = self.entered.saturating_sub(back);
+            self.tags.leave(self.mailbox.tags_back.swap(0, Ordering::AcqRel));
         }
         let mut any = false;
-        while !self.line.is_empty() {
-            if locking && self.entered >= u32::from(self.tags) {
+        loop {
+            if locking && !self.tags.may_enter() {
                 // C1: who has no tag waits outside, reads and all.
                 break;
             }
-            let merged = match self.line.pop_front() {
-                Some(Ready::Bio(bio)) => self.feed_bio(shared, layout, bio, now),
-                Some(Ready::Zone(zone) | Ready::Turn(zone)) => {
+            let merged = match self.backlog.line.pop_front() {
+                Some(Work::Bio(bio)) => self.feed_bio(shared, layout, bio, now),
+                Some(Work::Zone(zone)) => {
                     Self::feed_zone(shared, layout, zone, now);
                     false
                 }
-                Some(Ready::More(..) | Ready::Done(..) | Ready::Broken(_)) | None => true,
+                None => break,
             };
-            self.entered += u32::from(locking && !merged);
+            if locking && !merged {
+                self.tags.enter();
+            }
             any = true;
         }
         any
@@ -148,10 +148,10 @@ impl Lane {
 
     /// Sends what the scheduler says, as long as there are tags.
     pub(crate) fn take_turns(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
-        while let Some(mut cmd) = self.held.pop() {
+        while let Some(mut cmd) = self.tags.take_held() {
             let taken = lock(&shared.elevator.0).next(now, &mut cmd.bios);
             match taken {
-                None => return self.held.push(cmd),
+                None => return self.tags.put_held(cmd),
                 Some(Taken::First(bio)) => self.launch_for(layout, bio, cmd),
                 Some(Taken::Request(r)) => match r.what {
                     What::Zone(zone) => {

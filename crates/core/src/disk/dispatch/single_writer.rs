@@ -6,7 +6,9 @@
 //! token always has something in flight, in its line, or a wait with a deadline: it counts as busy, is polled by
 //! whoever polls for others, keeps a freeze waiting, and as an orphan is polled until the token is free (Q8, Q9).
 
-use crate::disk::queue::{Lane, Ready};
+use super::backlog::Work;
+use super::waits::Wait;
+use crate::disk::queue::Lane;
 use crate::disk::snapshot::Layout;
 use crate::disk::{Disk, FREEZES, Shared};
 use crate::planted::{Bug, planted};
@@ -16,15 +18,6 @@ use crate::sched::writer::{Gate, Listed};
 use crate::sync::{Mutex, MutexGuard, Ordering, Padded, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
 use crate::zone::{Geometry, Spindles};
-
-/// A single writer that waits with a queue for more from the zone of its turn.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wait {
-    spindle: usize,
-    /// The number of the wait.
-    number: u64,
-    pub(crate) until: Nanos,
-}
 
 /// A gate for each spindle of a device.
 pub(crate) fn gates(geometry: &Geometry, spindles: &Spindles) -> Box<[Padded<Mutex<Gate>>]> {
@@ -67,16 +60,8 @@ impl Lane {
         match listed {
             Listed::Queued(_) => {}
             Listed::Go(_) => self.next_turn(shared, layout, (gate, spindle), now),
-            Listed::Resume => self.ready.push_back(Ready::Turn(zone)),
-            Listed::Wait(_, number, until) => self.wait_for_more(Wait { spindle, number, until }),
-        }
-    }
-
-    /// The writer of a spindle waits with this queue from now on. If it has waited here before, another has gone on with it since.
-    fn wait_for_more(&mut self, wait: Wait) {
-        match self.waits.iter_mut().find(|w| w.spindle == wait.spindle) {
-            Some(w) => *w = wait,
-            None => self.waits.push(wait),
+            Listed::Resume => self.backlog.begin_turn(zone),
+            Listed::Wait(_, number, until) => self.waits.put(Wait { spindle, number, until }),
         }
     }
 
@@ -107,7 +92,7 @@ impl Lane {
             let waits = shard.extent(i, start).unwrap_or((start, start));
             gate.begin_turn(zone, waits, now);
             drop(shard);
-            return self.ready.push_back(Ready::Turn(zone));
+            return self.backlog.begin_turn(zone);
         }
     }
 
@@ -123,7 +108,7 @@ impl Lane {
         let (mut gate, spindle) = shared.writer(zone);
         gate.wrote(end);
         if !gate.cuts_off(end, now, &layout.manners) {
-            return self.line.push_back(Ready::Turn(zone));
+            return self.backlog.line.push_back(Work::Zone(zone));
         }
         let ticket = gate.list_again(zone, end, now);
         let (mut shard, i) = shared.shard(zone);
@@ -150,7 +135,7 @@ impl Lane {
             }
         }
         match gate.drained(end, now, frozen, &layout.manners) {
-            Some((number, until)) => self.wait_for_more(Wait { spindle, number, until }),
+            Some((number, until)) => self.waits.put(Wait { spindle, number, until }),
             None => self.next_turn(shared, layout, (gate, spindle), now),
         }
     }
@@ -160,7 +145,7 @@ impl Lane {
     pub(crate) fn check_waits(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         let frozen = shared.state.0.load(Ordering::Acquire) & FREEZES != 0;
         let mut i = 0;
-        while let Some(&Wait { spindle, number, until }) = self.waits.get(i) {
+        while let Some(Wait { spindle, number, until }) = self.waits.get(i) {
             let mut gate = lock(&shared.gates[spindle].0);
             if now >= until || frozen {
                 self.waits.remove(i);

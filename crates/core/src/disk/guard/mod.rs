@@ -3,4 +3,5 @@
 
 pub(crate) mod inflight;
 pub(crate) mod late;
+pub(crate) mod outlook;
 pub(crate) mod resets;

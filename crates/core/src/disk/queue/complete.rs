@@ -6,7 +6,8 @@
 
 use crate::bio::{Bio, Bios, Command, Flags, MIXED, NO_PARENT, Op, Status, Waits};
 use crate::disk::around::Path;
-use crate::disk::queue::{DiskQueue, Lane, Ready};
+use crate::disk::dispatch::backlog::Work;
+use crate::disk::queue::{DiskQueue, Lane};
 use crate::disk::snapshot::Layout;
 #[cfg(feature = "trace")]
 use crate::disk::trace;
@@ -77,8 +78,8 @@ impl DiskQueue {
             lane.line_up(shared, layout, now);
         }
         // One test for both: they are rare.
-        let waiting = if SPECIAL { 0 } else { lane.ready.len() };
-        if waiting | lane.early.len() != 0 {
+        let waiting = if SPECIAL { 0 } else { lane.backlog.ready.len() };
+        if waiting | lane.intake.nr_ended() != 0 {
             lane.look_after::<SPECIAL>(shared, layout, done);
         }
         if !lane.out.is_empty() {
@@ -94,7 +95,7 @@ impl DiskQueue {
             lane.deliver_own(&mut bios, done);
             lane.scratch = bios;
         }
-        lane.outstanding -= (done.len() - before) as u32;
+        lane.intake.gave_back((done.len() - before) as u32);
     }
 
     /// Polls for an owner who is not here: what has finished is kept for the owner's next poll, and an armed owner is
@@ -104,7 +105,7 @@ impl DiskQueue {
         self.poll(now, &mut done);
         let any = !done.is_empty();
         if any {
-            self.lane.keep(&mut done);
+            self.lane.intake.keep(&mut done);
             self.lane.mailbox.wake();
         }
         any
@@ -137,7 +138,7 @@ impl DiskQueue {
     /// False: another queue has just left something to this one.
     fn unregister(&mut self) -> bool {
         let id = self.lane.id;
-        debug_assert!(self.lane.early.is_empty(), "a rejected BIO is outstanding");
+        debug_assert!(self.lane.intake.nr_ended() == 0, "a rejected BIO is outstanding");
         let Some(left) = self.lane.mailbox.close() else { return false };
         for mut bio in left {
             bio.in_flight = false;
@@ -145,7 +146,7 @@ impl DiskQueue {
         self.lane.id = Lane::CLOSED;
         self.shared.past.add(&self.lane.mailbox.counts.0);
         lock(&self.shared.queues)[id as usize] = None;
-        let depth = std::mem::take(&mut self.lane.depth);
+        let depth = self.lane.intake.close();
         self.shared.depths.fetch_sub(u64::from(depth), Ordering::Relaxed);
         self.shared.bump();
         if self.shared.state.0.load(Ordering::Acquire) & ORPHANS != 0 {
@@ -179,7 +180,7 @@ impl Lane {
         if cmd.waits != Waits::Plug {
             if cmd.op == Op::Read && cmd.status.is_ok() {
                 self.deliver(shared, &mut cmd, done);
-                return self.free.push(cmd);
+                return self.tags.put(cmd);
             }
             return self.finished_other(shared, layout, cmd, done);
         }
@@ -223,14 +224,14 @@ impl Lane {
             drop(guard);
             return self.finished_special(shared, layout, next, cmd, done);
         }
-        if next == Next::Issue && !self.ready.is_empty() {
+        if next == Next::Issue && !self.backlog.ready.is_empty() {
             // Others wait for a tag, perhaps reads: a zone that is written without end keeps none from them (C3). It goes
             // to the end of the line, still plugged.
             guard.plugs[i].get_in_line();
             drop(guard);
-            self.ready.push_back(Ready::Zone(zone));
+            self.backlog.zone(zone);
             self.deliver(shared, &mut cmd, done);
-            return self.free.push(cmd);
+            return self.tags.put(cmd);
         }
         if next == Next::Issue {
             // The tag goes on to the next writes of the zone: they leave with the lock still warm.
@@ -251,7 +252,7 @@ impl Lane {
         drop(guard);
         if planted(Bug::OwnReport)
             && next == Next::Aborted
-            && let Some(mut report) = self.reserved.take()
+            && let Some(mut report) = self.own_report.take()
         {
             report.set(Op::ReportZones, Sector(0), 0, Flags::NONE);
             report.report.clear();
@@ -264,7 +265,7 @@ impl Lane {
         let failed = !cmd.status.is_ok();
         self.deliver(shared, &mut cmd, done);
         if !(failed && planted(Bug::TagLost)) {
-            self.free.push(cmd);
+            self.tags.put(cmd);
         }
     }
 
@@ -436,22 +437,20 @@ impl Lane {
         layout: &Layout,
         done: &mut Bios,
     ) {
-        if !SPECIAL && !self.ready.is_empty() {
+        if !SPECIAL && !self.backlog.ready.is_empty() {
             self.send_ready(shared, layout);
         }
-        let mut early = std::mem::take(&mut self.early);
-        self.deliver_own(&mut early, done);
-        // Only rejected parents can have come meanwhile: there are none, a part is never rejected early.
-        debug_assert!(self.early.is_empty());
-        self.early = early;
+        let mut ended = self.intake.take_ended();
+        self.deliver_own(&mut ended, done);
+        self.intake.put_list(ended);
     }
 
     /// Gives tags that have become free to those who wait, in order.
     pub(crate) fn send_ready(&mut self, shared: &Shared, layout: &Layout) {
-        while let Some(mut cmd) = self.free.pop() {
-            match self.ready.pop_front() {
-                Some(Ready::Bio(bio)) => self.launch(layout, bio, cmd),
-                Some(Ready::Zone(zone)) => {
+        while let Some(mut cmd) = self.tags.take() {
+            match self.backlog.ready.pop_front() {
+                Some(Work::Bio(bio)) => self.launch(layout, bio, cmd),
+                Some(Work::Zone(zone)) => {
                     let (mut shard, i) = shared.shard(zone);
                     if shard.fill_from_line(i, layout.merge, &mut cmd) {
                         cmd.zone = zone.0;
@@ -461,13 +460,11 @@ impl Lane {
                         self.send_write(cmd);
                     } else {
                         // A reset took them all.
-                        self.free.push(cmd);
+                        self.tags.put(cmd);
                     }
                 }
-                // A single writer's entries never come here.
-                Some(Ready::Turn(_) | Ready::More(..) | Ready::Done(..) | Ready::Broken(_))
-                | None => {
-                    self.free.push(cmd);
+                None => {
+                    self.tags.put(cmd);
                     break;
                 }
             }

@@ -1,48 +1,34 @@
 //! A client's queue: the way down. `poll` has the way up.
 
 mod complete;
+pub(crate) mod intake;
+pub(crate) mod own_report;
 mod split;
 mod split_table;
+pub(crate) mod tags;
 mod write;
 
 use crate::bio::{Bio, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
 use crate::device::{Gone, Queue};
 use crate::disk::around::Path;
 use crate::disk::config::QueueConfig;
-use crate::disk::dispatch::single_writer::Wait;
-use crate::disk::guard::inflight::Toll;
-use crate::disk::guard::late::LateTable;
+use crate::disk::dispatch::backlog::Backlog;
+use crate::disk::dispatch::waits::Waits;
+use crate::disk::guard::outlook::Outlook;
 use crate::disk::mailbox::Mailbox;
 use crate::disk::orphans::Bell;
 use crate::disk::snapshot::Layout;
 use crate::disk::{ORPHANS, Shared};
 use crate::planted::{Bug, planted};
 use crate::sync::{Ordering, lock};
-use crate::unit::{Nanos, Sector, ZoneNo};
+use crate::unit::{Nanos, ZoneNo};
 use crate::way::Way;
+use intake::Intake;
+use own_report::OwnReport;
 use split_table::SplitTable;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
-
-/// What waits for a tag, in the order in which it came.
-#[derive(Debug)]
-pub(crate) enum Ready {
-    /// A BIO that no plug orders.
-    Bio(Box<Bio>),
-    /// A busy zone whose next write has not been sent yet. Its BIOs are still parked and go on merging.
-    Zone(ZoneNo),
-    /// The same, of a disk with a single writer: it is the zone's turn.
-    Turn(ZoneNo),
-    /// A write of the turn that ended there is done, and the zone has more.
-    More(ZoneNo, Sector),
-    /// The zone of the turn has nothing to write any more; its last write ended there.
-    Done(ZoneNo, Sector),
-    /// The turn of that zone ends because a write failed, or because what waited was aborted.
-    Broken(ZoneNo),
-}
-
-const _: () = assert!(size_of::<Ready>() == 16);
+use tags::Tags;
 
 /// A queue of a [`Disk`](crate::disk::Disk): used by one owner at a time, who submits and polls.
 pub struct DiskQueue {
@@ -55,9 +41,9 @@ impl std::fmt::Debug for DiskQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DiskQueue")
             .field("id", &self.lane.id)
-            .field("outstanding", &self.lane.outstanding)
-            .field("free_tags", &(self.lane.free.len() + self.lane.held.len()))
-            .field("ready", &(self.lane.ready.len() + self.lane.line.len()))
+            .field("outstanding", &self.lane.intake.outstanding())
+            .field("free_tags", &self.lane.tags.nr_free())
+            .field("ready", &self.lane.backlog.len())
             .field("waits", &self.lane.waits)
             .finish_non_exhaustive()
     }
@@ -68,12 +54,8 @@ pub(crate) struct Lane {
     pub(crate) id: u32,
     /// `Shared::state` as it was when `layout` was taken.
     pub(crate) seen: u32,
-    pub(crate) depth: u32,
-    pub(crate) tags: u16,
-    /// BIOs taken from the client and not yet given back.
-    pub(crate) outstanding: u32,
-    /// The disk was frozen when BIOs were last submitted: the client waits for the thaw.
-    turned_away: bool,
+    /// What the client has submitted and not got back.
+    pub(crate) intake: Intake,
     pub(crate) lower: Box<dyn Queue>,
     /// What is between here and there.
     pub(crate) path: Path,
@@ -83,27 +65,16 @@ pub(crate) struct Lane {
     pub(crate) way: Way,
     /// Whether there is one that steps aside whenever it can.
     pub(crate) has_layer: bool,
-    /// Tags that are free: commands to use.
-    pub(crate) free: Vec<Box<Command>>,
-    /// The command of the disk's own reports.
-    pub(crate) reserved: Option<Box<Command>>,
-    /// An own report that has come back.
-    pub(crate) answered: Option<Box<Command>>,
+    pub(crate) tags: Tags,
+    pub(crate) own_report: OwnReport,
     /// On the way to the device.
     pub(crate) out: Commands,
     /// Back from it.
     pub(crate) fin: Commands,
-    /// Waiting for a tag.
-    pub(crate) ready: VecDeque<Ready>,
-    /// Where something else than tags decides who goes first (`dispatch/mod.rs`): tags that are free, and who waits for one.
-    pub(crate) held: Vec<Box<Command>>,
-    pub(crate) line: VecDeque<Ready>,
-    /// Single writers that wait with this queue, one entry for a spindle at most.
-    pub(crate) waits: Vec<Wait>,
-    /// `lock` mode: requests of this queue that are in the scheduler or at the device, at most as many as it has tags.
-    pub(crate) entered: u32,
-    /// Finished without the device.
-    pub(crate) early: Vec<Box<Bio>>,
+    /// What waits for a tag.
+    pub(crate) backlog: Backlog,
+    /// Single writers that wait with this queue.
+    pub(crate) waits: Waits,
     /// A run that is being submitted.
     pub(crate) run: Vec<Box<Bio>>,
     pub(crate) scratch: Vec<Box<Bio>>,
@@ -114,10 +85,8 @@ pub(crate) struct Lane {
     pub(crate) mailbox: Arc<Mailbox>,
     /// What its queue of the device wakes.
     pub(crate) bell: Option<Arc<Bell>>,
-    /// With a timeout: commands that were given up and are still at the device.
-    pub(crate) late: Option<Arc<Toll>>,
-    /// The disk's tickets.
-    pub(crate) tickets: Arc<LateTable>,
+    /// Commands that may come late.
+    pub(crate) outlook: Outlook,
     /// The mailboxes of the other queues, by id.
     pub(crate) peers: Vec<Option<Arc<Mailbox>>>,
 }
@@ -148,7 +117,6 @@ impl DiskQueue {
         shared.bump();
         let layout = lock(&shared.layout).clone();
         let mut lane = Lane::new(id as u32, lower, config.depth, config.tags, mailbox);
-        lane.tickets = shared.late.clone();
         lane.waits.reserve(shared.gates.len());
         lane.find_path();
         DiskQueue { shared, layout, lane }
@@ -163,12 +131,12 @@ impl DiskQueue {
             && !self.refresh(now)
             && !planted(Bug::FreezeTakesNew)
         {
-            self.lane.turned_away = !bios.is_empty();
+            self.lane.intake.turn_away(!bios.is_empty());
             return 0;
         }
         let DiskQueue { shared, layout, lane } = self;
-        let before = lane.outstanding;
-        while lane.outstanding < lane.depth {
+        let before = lane.intake.outstanding();
+        while lane.intake.has_room() {
             let Some(mut bio) = bios.pop_front() else { break };
             lane.take(&mut bio);
             match bio.op {
@@ -187,17 +155,17 @@ impl DiskQueue {
         } else if !lane.out.is_empty() {
             lane.lower.submit(now, &mut lane.out);
         }
-        (self.lane.outstanding - before) as usize
+        (self.lane.intake.outstanding() - before) as usize
     }
 
     /// BIOs that were taken and not given back yet.
     pub fn outstanding(&self) -> u32 {
-        self.lane.outstanding
+        self.lane.intake.outstanding()
     }
 
     /// How many BIOs can be submitted now.
     pub fn room(&self) -> u32 {
-        self.lane.depth - self.lane.outstanding
+        self.lane.intake.room()
     }
 
     /// Whether commands of this queue are at the device, or wait for a tag: whether polling it can make
@@ -208,7 +176,7 @@ impl DiskQueue {
 
     /// Whether [`DiskQueue::poll`] has something to give back at once.
     pub fn has_completions(&self) -> bool {
-        !self.lane.early.is_empty() || self.lane.mailbox.is_filled()
+        self.lane.intake.nr_ended() != 0 || self.lane.mailbox.is_filled()
     }
 
     /// Commands of this queue that were given up when their time was over
@@ -216,22 +184,20 @@ impl DiskQueue {
     /// and BIOs of this one may be late on others: [`Bio::late`] says which memory is still in use. A freeze does not
     /// wait for late commands; a queue that is dropped is kept until they are back, see [`DiskQueue::abandon`].
     pub fn late(&self) -> u32 {
-        self.lane.nr_late()
+        self.lane.outlook.nr_late()
     }
 
     /// Closes the queue as dropping it does, but waits for no late command: the device's queue is dropped with them, and
     /// BIOs that came back before them are late for ever. Returns how many there were. A queue that has other work becomes
     /// an orphan as usual, and 0 is returned.
     pub fn abandon(&mut self) -> u32 {
-        let late = self.lane.nr_late();
+        let late = self.lane.outlook.nr_late();
         if late == 0 || !self.lane.only_late() {
             self.close();
             return 0;
         }
         drop(std::mem::replace(&mut self.lane.lower, Box::new(Gone)));
-        if let Some(toll) = &self.lane.late {
-            toll.late.store(0, Ordering::Release);
-        }
+        self.lane.outlook.abandon();
         self.close();
         late
     }
@@ -267,7 +233,7 @@ impl DiskQueue {
     }
 
     fn arm_mailbox(&mut self, waker: &Waker) -> bool {
-        if !self.lane.early.is_empty() || !self.lane.mailbox.arm(waker) {
+        if self.lane.intake.nr_ended() != 0 || !self.lane.mailbox.arm(waker) {
             return false;
         }
         // The waker is in place: a thaw is seen here, or wakes.
@@ -276,9 +242,7 @@ impl DiskQueue {
             self.shared.arm_orphans();
         }
         let frozen = state & crate::disk::FREEZES != 0;
-        let thawed = self.lane.turned_away && !frozen && !planted(Bug::ThawNotSeen);
-        self.lane.turned_away &= frozen;
-        !thawed
+        !self.lane.intake.is_thawed(frozen) || planted(Bug::ThawNotSeen)
     }
 
     /// Something is not as it was last time: layout, freeze, queues or orphans. Returns false if the disk is frozen.
@@ -316,26 +280,18 @@ impl Lane {
             id,
             // Never equal to a real state, so that the first call looks.
             seen: u32::MAX,
-            depth,
-            tags,
-            outstanding: 0,
-            turned_away: false,
+            intake: Intake::new(depth, nr_bios),
             lower,
             path: Path::Straight,
             layer: None,
             way: Way::NONE,
             has_layer: false,
-            free: (0..nr_tags).map(|_| Command::new(nr_bios.min(64))).collect(),
-            reserved: Some(Command::new(0)),
-            answered: None,
+            tags: Tags::new(tags, nr_bios.min(64)),
+            own_report: OwnReport::new(),
             out: Commands::with_capacity(nr_tags + 1),
             fin: Commands::with_capacity(nr_tags + 1),
-            ready: VecDeque::with_capacity(nr_bios),
-            held: Vec::with_capacity(nr_tags),
-            line: VecDeque::with_capacity(nr_bios),
-            waits: Vec::new(),
-            entered: 0,
-            early: Vec::with_capacity(nr_bios),
+            backlog: Backlog::new(nr_bios),
+            waits: Waits::default(),
             run: Vec::with_capacity(nr_bios),
             scratch: Vec::with_capacity(nr_bios),
             owners: Vec::new(),
@@ -343,8 +299,7 @@ impl Lane {
             splits: SplitTable::default(),
             mailbox,
             bell: None,
-            late: None,
-            tickets: Arc::default(),
+            outlook: Outlook::default(),
             peers: Vec::new(),
         }
     }
@@ -358,64 +313,46 @@ impl Lane {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.free.len() + self.held.len() < usize::from(self.tags)
-            || !self.ready.is_empty()
-            || !self.line.is_empty()
+        self.tags.any_out()
+            || !self.backlog.is_empty()
             || !self.waits.is_empty()
-            || self.late.is_some() && self.mailbox.has_errands()
+            || self.outlook.is_watched() && self.mailbox.has_errands()
     }
 
     /// The next moment at which polling this queue does something by itself.
     fn next_deadline(&self) -> Option<Nanos> {
-        let waits = self.waits.iter().map(|w| w.until);
-        self.lower.next_deadline().into_iter().chain(waits).min()
+        self.lower.next_deadline().into_iter().chain(self.waits.next_deadline()).min()
     }
 
     /// How many BIOs can be sent now, beside those that wait already.
     pub(crate) fn idle_tags(&self) -> usize {
-        (self.free.len() + self.held.len())
-            .min(usize::from(self.tags).saturating_sub(self.entered as usize))
-            .saturating_sub(self.ready.len() + self.line.len())
+        self.tags.idle(self.backlog.len())
     }
 
     /// Whether the queue must go on being polled though its owner has gone.
     pub(crate) fn holds_commands(&self) -> bool {
-        !self.only_late() || self.nr_late() > 0
+        !self.only_late() || self.outlook.nr_late() > 0
     }
 
     /// Whether nothing is at the device but what was given up.
     fn only_late(&self) -> bool {
-        let reports = self.reserved.is_none() && self.answered.is_none();
-        self.outstanding == 0 && !self.is_busy() && !reports
-    }
-
-    fn nr_late(&self) -> u32 {
-        self.late.as_ref().map_or(0, |toll| toll.late.load(Ordering::Acquire))
+        self.intake.outstanding() == 0 && !self.is_busy() && !self.own_report.is_out()
     }
 
     #[inline]
     pub(crate) fn take(&mut self, bio: &mut Bio) {
-        self.outstanding += 1;
+        self.intake.took_one();
         bio.queue = self.id;
         (bio.parent, bio.late) = (NO_PARENT, 0);
         bio.in_flight = true;
         bio.status = Status::Ok;
     }
 
-    /// BIOs that finished while nobody was there to take them: the next poll gives them back.
-    pub(crate) fn keep(&mut self, done: &mut Bios) {
-        self.outstanding += done.len() as u32;
-        for mut bio in done.drain(..) {
-            bio.in_flight = true;
-            self.early.push(bio);
-        }
-    }
-
     /// Fails a BIO before a device has seen it.
     #[cold]
     pub(crate) fn reject(&mut self, mut bio: Box<Bio>, status: Status) {
         bio.status = status;
-        self.early.push(bio);
+        self.intake.ended(bio);
     }
 
     /// Refuses a BIO of a zone's plug, and counts it there.
@@ -445,7 +382,7 @@ impl Lane {
     /// Sends a BIO that no plug orders, or lets it wait for a tag.
     #[inline]
     pub(crate) fn pass(&mut self, layout: &Layout, bio: Box<Bio>) {
-        match self.free.pop() {
+        match self.tags.take() {
             Some(cmd) => self.launch(layout, bio, cmd),
             // W11: a tag would have to be waited for; nothing has been reserved.
             None if bio.flags.contains(Flags::NOWAIT)
@@ -454,7 +391,7 @@ impl Lane {
             {
                 self.reject(bio, Status::WouldBlock);
             }
-            None => self.ready.push_back(Ready::Bio(bio)),
+            None => self.backlog.bio(bio),
         }
     }
 

@@ -6,7 +6,7 @@
 //! other parts wrote stays written.
 
 use crate::bio::{Bio, Bios, Flags, Status};
-use crate::disk::queue::{Lane, Ready};
+use crate::disk::queue::Lane;
 use crate::disk::snapshot::Layout;
 use crate::disk::{MAX_SHARDS, Shared};
 use crate::planted::{Bug, planted};
@@ -115,7 +115,7 @@ impl Lane {
         let max = if planted(Bug::PartsPastLimit) { u32::MAX } else { max };
         self.each_part(layout, parent, max, |lane, zone, part| {
             if layout.geometry.is_conventional(zone) || planted(Bug::PartsSeparated) {
-                return lane.ready.push_back(Ready::Bio(part));
+                return lane.backlog.bio(part);
             }
             let (s, i) = shared.place(zone);
             let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
@@ -131,7 +131,7 @@ impl Lane {
             shard.park(i, &mut lane.run, len, lane.id, kind);
             if admit == Admit::Issue {
                 shard.plugs[i].get_in_line();
-                lane.ready.push_back(Ready::Zone(zone));
+                lane.backlog.zone(zone);
             }
         });
         drop(guards);
@@ -177,7 +177,7 @@ impl Lane {
     /// A part has come back: its parent with it, if it was the last one.
     #[cold]
     pub(crate) fn part_done(&mut self, part: Box<Bio>, done: &mut Bios) {
-        let tickets = &self.tickets;
-        done.extend(self.splits.part_done(part, |whole, part| tickets.join(whole, part)));
+        let outlook = &self.outlook;
+        done.extend(self.splits.part_done(part, |whole, part| outlook.join(whole, part)));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::bio::{Bio, Bios, Command, Op, Status, Waits};
 use crate::disk::Shared;
-use crate::disk::queue::{Lane, Ready};
+use crate::disk::queue::Lane;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace::trace;
 use crate::planted::{Bug, planted};
@@ -61,7 +61,7 @@ impl Lane {
         let append = op == Op::ZoneAppend;
         let max = if append { layout.append_max } else { layout.max_of(op) };
         let room = layout.geometry.zone_sectors() - offset;
-        while self.outstanding < self.depth {
+        while self.intake.has_room() {
             let next = if append { first } else { first.plus(u64::from(total)) };
             let Some(mut bio) = bios.pop_front_if(|b| {
                 b.op == op
@@ -118,7 +118,7 @@ impl Lane {
         }
         let nr = self.run.len() as u32;
         let whole = total <= layout.merge.max_of(kind) && nr <= layout.merge.max_bios;
-        let cmd = if admit == Admit::Issue { self.free.pop() } else { None };
+        let cmd = if admit == Admit::Issue { self.tags.take() } else { None };
         if planted(Bug::NowaitAfterReservation)
             && cmd.is_none()
             && self.run[0].flags.contains(crate::bio::Flags::NOWAIT)
@@ -145,7 +145,7 @@ impl Lane {
             trace!("add-to-plug", zone = zone.0, sector = sector, count = total, bios = nr);
             if admit == Admit::Issue && !planted(Bug::LostWake) {
                 // The zone waits for a tag, its BIOs hold none.
-                self.ready.push_back(Ready::Zone(zone));
+                self.backlog.zone(zone);
             }
             return;
         };

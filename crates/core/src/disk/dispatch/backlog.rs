@@ -1,0 +1,157 @@
+//! What one queue has to send and has no tag for yet, in the order in which it is sent.
+
+use crate::bio::Bio;
+use crate::unit::{Sector, ZoneNo};
+use std::collections::VecDeque;
+
+/// What waits for a tag.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// A BIO that no plug orders.
+    Bio(Box<Bio>),
+    /// A busy zone whose next write has not been sent. Its BIOs are parked in its plug and go on merging.
+    Zone(ZoneNo),
+}
+
+const _: () = assert!(size_of::<Work>() == 16);
+
+/// What has become of the turn of a zone, on a disk with a single writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnEvent {
+    /// A write of the turn that ended at this sector is done, and the zone has more.
+    More(ZoneNo, Sector),
+    /// The zone has nothing more to write; its last write ended at this sector.
+    Done(ZoneNo, Sector),
+    /// The turn ends because a write failed, or because what waited was aborted.
+    Broken(ZoneNo),
+}
+
+/// What one queue has to send and has no tag for yet.
+///
+/// Work comes to `ready`. Queues with the ordinary layout send it from there. With a special layout `dispatch` moves it to
+/// `line` when it may be sent.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    pub(crate) ready: VecDeque<Work>,
+    pub(crate) line: VecDeque<Work>,
+    /// Empty between two calls of the queue.
+    events: VecDeque<TurnEvent>,
+    /// Zones whose turn begins with this call. They go behind the work that came with them.
+    turns: Vec<ZoneNo>,
+}
+
+impl Backlog {
+    /// An empty one with room for `nr` entries.
+    pub(crate) fn new(nr: usize) -> Backlog {
+        Backlog {
+            ready: VecDeque::with_capacity(nr),
+            line: VecDeque::with_capacity(nr),
+            events: VecDeque::new(),
+            turns: Vec::new(),
+        }
+    }
+
+    /// How much waits.
+    pub(crate) fn len(&self) -> usize {
+        self.ready.len() + self.line.len()
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        debug_assert!(self.events.is_empty() && self.turns.is_empty(), "settled in each call");
+        self.ready.is_empty() && self.line.is_empty()
+    }
+
+    /// Whether there is something that `dispatch` has not looked at.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.ready.is_empty() || !self.events.is_empty()
+    }
+
+    /// A zone has a write to send.
+    #[inline]
+    pub(crate) fn zone(&mut self, zone: ZoneNo) {
+        self.ready.push_back(Work::Zone(zone));
+    }
+
+    /// A BIO that no plug orders is to be sent.
+    #[inline]
+    pub(crate) fn bio(&mut self, bio: Box<Bio>) {
+        self.ready.push_back(Work::Bio(bio));
+    }
+
+    /// Something has become of the turn of a zone.
+    pub(crate) fn event(&mut self, event: TurnEvent) {
+        self.events.push_back(event);
+    }
+
+    /// Takes the first event.
+    pub(crate) fn next_event(&mut self) -> Option<TurnEvent> {
+        self.events.pop_front()
+    }
+
+    /// The turn of a zone begins, or goes on after a wait.
+    pub(crate) fn begin_turn(&mut self, zone: ZoneNo) {
+        self.turns.push(zone);
+    }
+
+    /// Puts zones whose turn begins at the end of the line.
+    pub(crate) fn line_up_turns(&mut self) {
+        self.line.extend(self.turns.drain(..).map(Work::Zone));
+    }
+
+    /// Takes the zones out of the line, and leaves the BIOs.
+    pub(crate) fn take_zones(&mut self) -> Vec<ZoneNo> {
+        let mut zones = Vec::new();
+        self.line.retain(|work| match work {
+            Work::Zone(zone) => {
+                zones.push(*zone);
+                false
+            }
+            Work::Bio(_) => true,
+        });
+        zones
+    }
+
+    /// Puts zones back, in front of all BIOs.
+    pub(crate) fn put_zones(&mut self, zones: Vec<ZoneNo>) {
+        for zone in zones.into_iter().rev() {
+            self.line.push_front(Work::Zone(zone));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bio::Op;
+
+    fn line(backlog: &Backlog) -> Vec<Option<u32>> {
+        let name = |work: &Work| match work {
+            Work::Zone(zone) => Some(zone.0),
+            Work::Bio(_) => None,
+        };
+        backlog.line.iter().map(name).collect()
+    }
+
+    #[test]
+    fn zones_leave_the_line_in_order_and_come_back_in_front() {
+        let mut backlog = Backlog::new(4);
+        let bio = || Work::Bio(Bio::new(Op::Flush, Sector(0), 0));
+        backlog.line.extend([bio(), Work::Zone(ZoneNo(7)), bio(), Work::Zone(ZoneNo(3))]);
+        let zones = backlog.take_zones();
+        assert_eq!(zones, [ZoneNo(7), ZoneNo(3)]);
+        assert_eq!(line(&backlog), [None, None]);
+        backlog.put_zones(zones);
+        assert_eq!(line(&backlog), [Some(7), Some(3), None, None]);
+    }
+
+    #[test]
+    fn a_turn_begins_behind_what_is_in_line() {
+        let mut backlog = Backlog::new(4);
+        backlog.begin_turn(ZoneNo(1));
+        backlog.line.push_back(Work::Zone(ZoneNo(2)));
+        backlog.line_up_turns();
+        assert_eq!(line(&backlog), [Some(2), Some(1)]);
+        assert!(!backlog.has_news() && backlog.len() == 2);
+    }
+}

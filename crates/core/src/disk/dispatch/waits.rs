@@ -1,0 +1,71 @@
+//! The single writers that wait with one queue, each for more from the zone of its turn (anticipation).
+
+use crate::unit::Nanos;
+
+/// A single writer that waits with a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// The spindle that it writes to.
+    pub(crate) spindle: usize,
+    /// The number of the wait: see `sched/writer.rs`.
+    pub(crate) number: u64,
+    pub(crate) until: Nanos,
+}
+
+/// The waits of one queue, at most one for each spindle.
+#[derive(Debug, Default)]
+pub(crate) struct Waits(Vec<Wait>);
+
+impl Waits {
+    /// Makes room for `nr` spindles.
+    pub(crate) fn reserve(&mut self, nr: usize) {
+        self.0.reserve(nr);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The writer of a spindle waits with this queue from now on. If it has waited here before, another queue has gone on
+    /// with it since.
+    pub(crate) fn put(&mut self, wait: Wait) {
+        match self.0.iter_mut().find(|w| w.spindle == wait.spindle) {
+            Some(w) => *w = wait,
+            None => self.0.push(wait),
+        }
+    }
+
+    /// Wait number `i`.
+    pub(crate) fn get(&self, i: usize) -> Option<Wait> {
+        self.0.get(i).copied()
+    }
+
+    /// Ends wait number `i`; those behind it move up.
+    pub(crate) fn remove(&mut self, i: usize) {
+        self.0.remove(i);
+    }
+
+    /// When the first of them ends.
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        self.0.iter().map(|w| w.until).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spindle_waits_once() {
+        let mut waits = Waits::default();
+        let wait = |spindle, number, until| Wait { spindle, number, until: Nanos(until) };
+        assert_eq!(waits.next_deadline(), None);
+        waits.put(wait(0, 1, 50));
+        waits.put(wait(1, 1, 20));
+        waits.put(wait(0, 2, 10));
+        assert_eq!((waits.get(0), waits.get(1)), (Some(wait(0, 2, 10)), Some(wait(1, 1, 20))));
+        assert_eq!((waits.get(2), waits.next_deadline()), (None, Some(Nanos(10))));
+        waits.remove(0);
+        assert_eq!((waits.get(0), waits.next_deadline()), (Some(wait(1, 1, 20)), Some(Nanos(20))));
+    }
+}

@@ -1,0 +1,76 @@
+//! What a queue knows of its commands that may come late.
+
+use super::inflight::Toll;
+use super::late::LateTable;
+use crate::sync::Ordering;
+use std::sync::Arc;
+
+/// What a queue knows of its commands that may come late. On disks without a timeout that need not survive a device that
+/// panics there are none, and this says so.
+#[derive(Debug, Default)]
+pub(crate) struct Outlook {
+    toll: Option<Arc<Toll>>,
+    /// Commands that the device takes at a time.
+    places: u32,
+    /// The disk's tickets.
+    tickets: Arc<LateTable>,
+}
+
+impl Outlook {
+    pub(crate) fn new(toll: Option<Arc<Toll>>, places: u32, tickets: Arc<LateTable>) -> Outlook {
+        Outlook { toll, places, tickets }
+    }
+
+    /// Whether commands may come late at all.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.toll.is_some()
+    }
+
+    /// Commands that were given up and are not back.
+    pub(crate) fn nr_late(&self) -> u32 {
+        self.toll.as_ref().map_or(0, |toll| toll.late.load(Ordering::Acquire))
+    }
+
+    /// Whether the device takes nothing any more: its queue has died, or a late command is in its every place.
+    pub(crate) fn is_down(&self) -> bool {
+        self.toll.as_ref().is_some_and(|toll| {
+            toll.dead.load(Ordering::Acquire) || toll.late.load(Ordering::Acquire) >= self.places
+        })
+    }
+
+    /// The device's queue is gone, and late commands with it: nothing waits for them.
+    pub(crate) fn abandon(&self) {
+        if let Some(toll) = &self.toll {
+            toll.late.store(0, Ordering::Release);
+        }
+    }
+
+    /// The ticket that is open while one of these two is. 0 is none.
+    pub(crate) fn join(&self, whole: u32, part: u32) -> u32 {
+        self.tickets.join(whole, part)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_down_when_it_is_dead_or_full_of_late_commands() {
+        let toll = Arc::new(Toll::default());
+        let of = |toll: &Arc<Toll>| Outlook::new(Some(toll.clone()), 2, Arc::default());
+        let outlook = of(&toll);
+        assert!(outlook.is_watched() && !outlook.is_down());
+        toll.late.store(1, Ordering::Relaxed);
+        assert_eq!((outlook.nr_late(), outlook.is_down()), (1, false), "one place is left");
+        toll.late.store(2, Ordering::Relaxed);
+        assert!(outlook.is_down());
+        outlook.abandon();
+        assert_eq!((outlook.nr_late(), outlook.is_down()), (0, false));
+        toll.dead.store(true, Ordering::Relaxed);
+        assert!(outlook.is_down());
+        let none = Outlook::default();
+        assert!(!none.is_watched() && !none.is_down() && none.nr_late() == 0);
+    }
+}

@@ -1,0 +1,149 @@
+//! The tags of one queue: the commands that it sends, and which of them are free.
+//!
+//! A queue with the ordinary layout keeps its free tags in `free`, where every path finds them. Where a single writer, a
+//! scheduler or a depth of several writes decides which work goes first, `dispatch` moves them to `held`: the ordinary paths
+//! then find no tag and put their work into the backlog, and no ordinary queue pays for asking.
+
+use crate::bio::Command;
+
+/// The tags of one queue.
+#[derive(Debug)]
+pub(crate) struct Tags {
+    nr: u16,
+    /// Free, for any path to take.
+    free: Vec<Box<Command>>,
+    /// Free, for `dispatch` to hand out.
+    held: Vec<Box<Command>>,
+    /// `lock` mode: requests of this queue that are in the scheduler or at the device, at most as many as it has tags.
+    entered: u32,
+}
+
+impl Tags {
+    /// `nr` free tags, each with room for `bios` BIOs.
+    pub(crate) fn new(nr: u16, bios: usize) -> Tags {
+        Tags {
+            nr,
+            free: (0..nr).map(|_| Command::new(bios)).collect(),
+            held: Vec::with_capacity(usize::from(nr)),
+            entered: 0,
+        }
+    }
+
+    /// How many are free.
+    pub(crate) fn nr_free(&self) -> usize {
+        self.free.len() + self.held.len()
+    }
+
+    /// Whether a command of this queue is at the device or on its way there.
+    pub(crate) fn any_out(&self) -> bool {
+        self.nr_free() < usize::from(self.nr)
+    }
+
+    /// How many BIOs can be sent now, beside the `waiting` ones that have come before.
+    pub(crate) fn idle(&self, waiting: usize) -> usize {
+        self.nr_free()
+            .min(usize::from(self.nr).saturating_sub(self.entered as usize))
+            .saturating_sub(waiting)
+    }
+
+    /// Takes a free tag. Where `dispatch` holds them there is none.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<Box<Command>> {
+        self.free.pop()
+    }
+
+    /// The tag of a command that has ended is free.
+    #[inline]
+    pub(crate) fn put(&mut self, cmd: Box<Command>) {
+        self.free.push(cmd);
+    }
+
+    /// Takes a tag that `dispatch` holds.
+    pub(crate) fn take_held(&mut self) -> Option<Box<Command>> {
+        self.held.pop()
+    }
+
+    /// `dispatch` had no use for a tag that it took.
+    pub(crate) fn put_held(&mut self, cmd: Box<Command>) {
+        self.held.push(cmd);
+    }
+
+    /// Puts the free tags where the layout wants them. The queue may have commands in flight.
+    pub(crate) fn place(&mut self, special: bool) {
+        if special {
+            self.hold();
+        } else {
+            self.free.append(&mut self.held);
+        }
+    }
+
+    /// Whether a command has ended since the last [`Tags::hold`].
+    pub(crate) fn any_ended(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Moves the tags of commands that have ended to those that `dispatch` hands out.
+    pub(crate) fn hold(&mut self) {
+        self.held.append(&mut self.free);
+    }
+
+    /// The commands that have ended since the last [`Tags::hold`].
+    pub(crate) fn ended(&self) -> &[Box<Command>] {
+        &self.free
+    }
+
+    /// `lock` mode: whether one more request may enter the scheduler.
+    pub(crate) fn may_enter(&self) -> bool {
+        self.entered < u32::from(self.nr)
+    }
+
+    /// `lock` mode: a request of this queue has entered the scheduler.
+    pub(crate) fn enter(&mut self) {
+        self.entered += 1;
+    }
+
+    /// `lock` mode: `nr` requests of this queue have ended, on this queue or on others.
+    pub(crate) fn leave(&mut self, nr: u32) {
+        debug_assert!(self.entered >= nr, "what comes back has entered");
+        self.entered = self.entered.saturating_sub(nr);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C1. A request that has entered the scheduler takes a tag's place, whether or not it has a command.
+    #[test]
+    fn idle_tags_are_neither_taken_nor_entered_nor_waited_for() {
+        let mut tags = Tags::new(4, 1);
+        assert_eq!((tags.idle(0), tags.idle(3), tags.idle(9)), (4, 1, 0));
+        let cmd = tags.take().expect("four are free");
+        assert!(tags.any_out() && tags.idle(0) == 3);
+        for _ in 0..3 {
+            assert!(tags.may_enter());
+            tags.enter();
+        }
+        assert_eq!(tags.idle(0), 1, "the fewer of free tags and places");
+        tags.enter();
+        assert!(!tags.may_enter() && tags.idle(0) == 0);
+        tags.leave(4);
+        tags.put(cmd);
+        assert!(!tags.any_out() && tags.idle(0) == 4);
+    }
+
+    /// Tags change places with the layout; what is in flight comes back to `free`, and counts as ended there.
+    #[test]
+    fn a_special_layout_holds_every_free_tag() {
+        let mut tags = Tags::new(2, 1);
+        let cmd = tags.take().expect("two are free");
+        tags.place(true);
+        assert!(tags.take().is_none() && !tags.any_ended() && tags.nr_free() == 1);
+        tags.put(cmd);
+        assert_eq!(tags.ended().len(), 1);
+        tags.hold();
+        assert!(!tags.any_ended() && tags.take_held().is_some());
+        tags.place(false);
+        assert!(tags.take().is_some() && tags.take_held().is_none());
+    }
+}
