@@ -137,9 +137,9 @@ class Disk:
     def view(self):
         """Zones, and the data of all of them up to their capacity."""
         report = self.report()
-        total = sum(z["cap"] for z in report) << 9
+        total = sum(z["capacity_sectors"] for z in report) << 9
         data = self.run("read", self.spec(), "--offset", "0", "--len", str(total))
-        active = sum(z["zcond"] in (2, 3, 4) for z in report)
+        active = sum(z["condition_code"] in (2, 3, 4) for z in report)
         if self.active and active > self.active * len(self.paths):
             raise Failed(f"{active} zones are active, and {self.active} of each file may be")
         return report, data

@@ -94,10 +94,10 @@ def walk(zone, nr, data, end, full, known, ops, need):
 
 def sequential(zone, nr, info, data, ops, must, known):
     """Checks a sequential zone. Returns the zone as it was found."""
-    cond, full = info["zcond"], info["zcond"] == FULL
+    cond, full = info["condition_code"], info["condition_code"] == FULL
     if cond not in (EMPTY, CLOSED, FULL):
         raise Wrong(f"its condition is {info['cond']}, of a disk that nothing has open")
-    end = zone.capacity if full else info["wptr"]
+    end = zone.capacity if full else info["write_pointer_offset_sectors"]
     if not 0 <= end <= zone.capacity or (cond == EMPTY) != (end == 0) or (end == zone.capacity) != full:
         raise Wrong(f"its condition is {info['cond']} with the write pointer at {end} of {zone.capacity}")
     need = {op: n for op, at, n in zone.pieces}
@@ -153,7 +153,7 @@ def sequential(zone, nr, info, data, ops, must, known):
 
 def conventional(zone, nr, info, data, ops, must, known):
     """Checks a conventional zone, sector by sector: what is there may have been the last write."""
-    if info["zcond"] != CONVENTIONAL:
+    if info["condition_code"] != CONVENTIONAL:
         raise Wrong(f"its condition is {info['cond']}")
     touched = {}
     for o in ops:
@@ -195,7 +195,7 @@ class Model:
     """All zones of a disk, and every operation that may be on it."""
 
     def __init__(self, report):
-        self.zones = [Zone(z["start"], z["len"], z["cap"], z["zcond"] == CONVENTIONAL) for z in report]
+        self.zones = [Zone(z["start_sector"], z["len_sectors"], z["capacity_sectors"], z["condition_code"] == CONVENTIONAL) for z in report]
         self.known = {}
 
     def check(self, report, data, ops, power_cut):
@@ -211,20 +211,20 @@ class Model:
                     by_zone.setdefault(nr, []).append(o)
             elif o.zone < len(self.zones):
                 by_zone.setdefault(o.zone, []).append(o)
-        if [(z["start"], z["len"], z["cap"]) for z in report] != [(z.start, z.len, z.capacity) for z in self.zones]:
+        if [(z["start_sector"], z["len_sectors"], z["capacity_sectors"]) for z in report] != [(z.start, z.len, z.capacity) for z in self.zones]:
             return ["the zones have another layout"], None
         at = 0
         for nr, (zone, info) in enumerate(zip(self.zones, report)):
             here = data[at:at + (zone.capacity << 9)]
             at += zone.capacity << 9
             mine = by_zone.get(nr, [])
-            if not mine and here == zone.data and info["zcond"] == zone.cond:
+            if not mine and here == zone.data and info["condition_code"] == zone.cond:
                 found.append(zone)
                 continue
             try:
                 found.append((conventional if zone.conventional else sequential)(
                     zone, nr, info, here, mine, must, known))
-                found[-1].cond = info["zcond"]
+                found[-1].cond = info["condition_code"]
             except Wrong as e:
                 problems.append(f"zone {nr}: {e}")
         if at != len(data):

@@ -6,7 +6,9 @@ use crate::failure::Failure;
 use crate::live::{self, AttributeShown, Request, Server};
 use crate::modelled::never_waits;
 use crate::plain::plain;
+use crate::{csv, json, term};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -38,12 +40,22 @@ pub(crate) struct AttrArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+
+    /// Print a line of comma-separated values for each attribute
+    #[arg(long, conflicts_with_all = ["json", "name"])]
+    csv: bool,
 }
 
+/// An attribute, in JSON and CSV.
 #[derive(Debug, Serialize)]
 struct Shown {
-    value: String,
+    value: Value,
     writable: bool,
+}
+
+/// A value as data: a number if it is one, else text.
+pub(crate) fn value_of(text: &str) -> Value {
+    text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from)
 }
 
 /// Where the layer is that is looked at.
@@ -107,26 +119,39 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
     let all = target.attributes()?;
     let Some(name) = &args.name else {
         if args.json {
-            let map: BTreeMap<String, Shown> = all
-                .into_iter()
-                .map(|a| (a.name, Shown { value: a.value, writable: a.writable }))
-                .collect();
-            serde_json::to_writer_pretty(&mut *out, &map)?;
-            return Ok(writeln!(out)?);
+            #[derive(Serialize)]
+            struct Document<'a> {
+                disk: &'a str,
+                attributes: BTreeMap<String, Shown>,
+            }
+            let shown = |a: AttributeShown| {
+                (a.name, Shown { value: value_of(&a.value), writable: a.writable })
+            };
+            let attributes = all.into_iter().map(shown).collect();
+            return json::print(out, &Document { disk: &args.spec, attributes });
+        }
+        if args.csv {
+            out.write_all(csv::line(["name", "value", "writable"]).as_bytes())?;
         }
         for a in all {
             let rw = if a.writable { "rw" } else { "ro" };
-            writeln!(out, "{rw} {:<24} {}", plain(&a.name), plain(&a.value))?;
+            if args.csv {
+                let writable = u8::from(a.writable).to_string();
+                out.write_all(csv::line([&a.name, &a.value, &writable]).as_bytes())?;
+            } else {
+                let line = format!("{rw} {:<24} {}\n", plain(&a.name), plain(&a.value));
+                term::print(out, &line)?;
+            }
         }
         return Ok(());
     };
-    let value_of = |name: &str| all.iter().find(|a| a.name == name).map(|a| a.value.clone());
-    let was = value_of(name);
+    let found = |name: &str| all.iter().find(|a| a.name == name).map(|a| a.value.clone());
+    let was = found(name);
     if let Some(value) = &args.value {
         target.set(name, value)?;
         let is = |other: &str| match name == other {
             true => Some(value.clone()),
-            false => value_of(other),
+            false => found(other),
         };
         if [POLICY, WAIT].contains(&name.as_str())
             && is(WAIT).as_deref() == Some("0")
@@ -137,9 +162,7 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
         }
         let was = was.unwrap_or_default();
         if args.json {
-            let map = BTreeMap::from([("name", name.as_str()), ("was", &was), ("value", value)]);
-            serde_json::to_writer(&mut *out, &map)?;
-            return Ok(writeln!(out)?);
+            return json::print(out, &one(args, name, value, Some(&was)));
         }
         let key = match name.as_str() {
             "strict_management" => "strict".to_owned(),
@@ -151,22 +174,35 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
             Target::Own(_) => "this process has the disk",
             Target::Live(..) => "the disk is served",
         };
-        return Ok(writeln!(
-            out,
+        let line = format!(
             "{name}: {} -> {value}, for as long as {holder}; {key}={value} in a \
-             specification sets it for each use",
+             specification sets it for each use\n",
             plain(&was)
-        )?);
+        );
+        return term::print(out, &line);
     }
     let Some(value) = was else {
         // Its error names those that there are.
         return target.set(name, "");
     };
     if args.json {
-        serde_json::to_writer(&mut *out, &BTreeMap::from([("name", name), ("value", &value)]))?;
-        return Ok(writeln!(out)?);
+        return json::print(out, &one(args, name, &value, None));
     }
     Ok(writeln!(out, "{}", plain(&value))?)
+}
+
+/// The document of one attribute, which may have been set.
+#[derive(Serialize)]
+struct One<'a> {
+    disk: &'a str,
+    name: &'a str,
+    value: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    was: Option<Value>,
+}
+
+fn one<'a>(args: &'a AttrArgs, name: &'a str, value: &str, was: Option<&str>) -> One<'a> {
+    One { disk: &args.spec, name, value: value_of(value), was: was.map(value_of) }
 }
 
 /// Flags of `zoneplug zone-wplugs`.
@@ -190,14 +226,36 @@ pub(crate) fn zone_wplugs(args: &PlugArgs, out: &mut dyn Write) -> Result<(), Fa
     let text = Target::open(&args.spec, args.socket.as_deref())?.plugs()?;
     if !args.json {
         for line in text.lines() {
-            writeln!(out, "{}", plain(line))?;
+            term::print(out, &format!("{}\n", plain(line)))?;
         }
         return Ok(());
     }
-    let plugs: Vec<BTreeMap<&str, &str>> = text
-        .lines()
-        .map(|l| l.split(", ").filter_map(|field| field.split_once(": ")).collect())
-        .collect();
-    serde_json::to_writer(&mut *out, &plugs)?;
-    Ok(writeln!(out)?)
+    #[derive(Serialize)]
+    struct Document<'a> {
+        disk: &'a str,
+        plugs: Vec<BTreeMap<String, Value>>,
+    }
+    let plugs = text.lines().map(plug).collect();
+    json::print(out, &Document { disk: &args.spec, plugs })
+}
+
+/// A line of `zone_wplugs` as data: numbers are numbers, `0x` ones too; lengths are sectors.
+fn plug(line: &str) -> BTreeMap<String, Value> {
+    let fields = line.split(", ").filter_map(|field| field.split_once(": "));
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).map_or_else(|_| Value::from(text), Value::from),
+        None => match value_of(text) {
+            Value::String(word) => Value::from(json::key(&word)),
+            number => number,
+        },
+    };
+    let named = |name: &str| match json::key(name).as_str() {
+        "zone_no" => "zone".to_owned(),
+        "wp_ofst" => "write_pointer_offset_sectors".to_owned(),
+        "pending_bio" => "pending_bios".to_owned(),
+        "ref" => "references".to_owned(),
+        "cond" => "condition".to_owned(),
+        other => other.to_owned(),
+    };
+    fields.map(|(name, value)| (named(name), number(value))).collect()
 }

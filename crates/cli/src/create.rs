@@ -1,9 +1,9 @@
 //! `zoneplug create | check`: the file of a durable disk.
 
 use crate::failure::{Failure, Kind};
-use crate::live;
 use crate::plain::plain;
 use crate::zones::{parse_bytes, size};
+use crate::{json, live, term};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -132,12 +132,12 @@ pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failu
         zone_capacity_bytes: u64::from(g.zone_capacity_sectors()) << 9,
     };
     if args.json {
-        serde_json::to_writer(&mut *out, &created)?;
-        return Ok(writeln!(out)?);
+        return json::print(out, &created);
     }
     let Created { path, identity, zones, .. } = &created;
     let (all, zone) = (size(created.capacity_bytes), size(created.zone_bytes));
-    Ok(writeln!(out, "{path}: {all} in {zones} zones of {zone}, UUID {}", identity.uuid)?)
+    let uuid = &identity.uuid;
+    term::print(out, &format!("{path}: {all} in {zones} zones of {zone}, UUID {uuid}\n"))
 }
 
 /// Flags of `zoneplug check`.
@@ -176,25 +176,21 @@ pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), Failure
         let id = file::new_uuid(path)?;
         report.lines.push(format!("its UUID is {} from now on", id.uuid));
     }
-    if args.json {
-        serde_json::to_writer(&mut *out, &report)?;
-        writeln!(out)?;
-    } else {
-        // A label is the file's own word.
-        for line in report.to_string().lines() {
-            writeln!(out, "{}", plain(line))?;
-        }
-    }
     let left = report.problems.saturating_sub(report.repaired);
-    if left > 0 {
-        out.flush()?;
-        let what = format!("{left} of {} problems are left", report.problems);
-        let hint = if args.repair {
-            "a copy of the file, or zoneplug create"
-        } else {
-            "zoneplug check --repair"
+    let failure = (left > 0).then(|| {
+        let hint = match args.repair {
+            true => "a copy of the file, or zoneplug create",
+            false => "zoneplug check --repair",
         };
-        return Err(Failure::io(what).hint(hint));
+        Failure::io(format!("{left} of {} problems are left", report.problems)).hint(hint)
+    });
+    if args.json {
+        return json::end(out, &report, failure);
     }
-    Ok(())
+    // A label is the file's own word.
+    for line in report.to_string().lines() {
+        term::print(out, &format!("{}\n", plain(line)))?;
+    }
+    out.flush()?;
+    failure.map_or(Ok(()), Err)
 }

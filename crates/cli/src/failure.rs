@@ -4,7 +4,6 @@ use crate::plain::plain;
 use clap::error::{ContextKind, ContextValue};
 use std::fmt;
 use std::io;
-use std::process::ExitCode;
 use zoneplug_core::{Error, ErrorKind, Status};
 use zoneplug_devices::spec::nearest;
 use zoneplug_host::blocking::IoError;
@@ -15,6 +14,8 @@ pub(crate) struct Failure {
     kind: Kind,
     what: String,
     hint: Option<String>,
+    /// A document of JSON that was printed says it.
+    in_json: bool,
 }
 
 /// What an exit code stands for. The numbers are shown by `--help` and do not change.
@@ -29,7 +30,9 @@ pub(crate) enum Kind {
     Device = 3,
     /// This build, device or system cannot do it.
     NotSupported = 4,
-    /// Whoever read the output has gone. Said to nobody.
+    /// A signal asked for the end before the end. The exit code is 128 and the number of the signal.
+    Interrupted = 130,
+    /// The reader of the output has gone: nothing is said.
     BrokenPipe = 0,
 }
 
@@ -39,21 +42,35 @@ impl Kind {
         let all = [Kind::Usage, Kind::Device, Kind::NotSupported];
         all.into_iter().find(|k| *k as u8 == code).unwrap_or(Kind::Io)
     }
+
+    /// Its name in JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Io => "io",
+            Kind::Usage => "usage",
+            Kind::Device => "device",
+            Kind::NotSupported => "not_supported",
+            Kind::Interrupted => "interrupted",
+            Kind::BrokenPipe => "broken_pipe",
+        }
+    }
 }
 
 /// The exit codes, for the help.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  data read back was not what was written, I/O failed, or a figure is outside of its band
-  2  wrong usage, or an impossible device specification
+  1  I/O failed, data read back is not what was written, or a figure is outside
+     of its band
+  2  wrong usage, or an impossible specification of a disk
   3  a device is busy, or does not exist
-  4  not supported by this device or build";
+  4  not supported by this device or build
+  130  ended by Ctrl-C; 128 and the number of the signal, after another one";
 
 impl Failure {
     /// A failure of the given kind.
     pub(crate) fn new(kind: Kind, what: impl Into<String>) -> Failure {
-        Failure { kind, what: what.into(), hint: None }
+        Failure { kind, what: what.into(), hint: None, in_json: false }
     }
 
     /// The command line is wrong.
@@ -150,13 +167,15 @@ impl Failure {
         Failure::usage(what).hint(hint)
     }
 
-    /// Says it on stderr and gives the exit code.
-    pub(crate) fn report(&self) -> ExitCode {
-        if self.kind != Kind::BrokenPipe {
-            // Nobody to tell if stderr has gone too.
-            let _ = io::Write::write_all(&mut io::stderr(), self.to_string().as_bytes());
-        }
-        ExitCode::from(self.kind as u8)
+    /// The same, and a document of JSON says it already.
+    pub(crate) fn in_json(mut self) -> Failure {
+        self.in_json = true;
+        self
+    }
+
+    /// Whether a document of JSON says it already.
+    pub(crate) fn is_in_json(&self) -> bool {
+        self.in_json
     }
 }
 
@@ -228,7 +247,7 @@ impl From<Error> for Failure {
             _ => Kind::Io,
         };
         let hint = e.what_to_try().map(str::to_owned);
-        Failure { kind, what: e.what().to_owned(), hint }
+        Failure { kind, what: e.what().to_owned(), hint, in_json: false }
     }
 }
 
@@ -315,8 +334,9 @@ mod tests {
 
     #[test]
     fn every_kind_is_in_the_table_of_exit_codes() {
-        for k in [Kind::Io, Kind::Usage, Kind::Device, Kind::NotSupported] {
+        for k in [Kind::Io, Kind::Usage, Kind::Device, Kind::NotSupported, Kind::Interrupted] {
             assert!(EXIT_CODES.contains(&format!("\n  {}  ", k as u8)));
         }
+        assert!(EXIT_CODES.lines().all(|l| l.len() <= 80));
     }
 }

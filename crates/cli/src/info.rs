@@ -1,11 +1,14 @@
 //! `zoneplug info`: what a disk is, and a map of its zones.
 
+use crate::attr::value_of;
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;
+use crate::json;
 use crate::plain::plain;
 use crate::report::map::Map;
 use crate::term::{self, paint};
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
 use zoneplug_core::disk::Disk;
@@ -24,6 +27,10 @@ pub(crate) struct Args {
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
+}
+
+fn as_key<S: Serializer>(name: &&'static str, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(&json::key(name))
 }
 
 /// A level of a stack.
@@ -52,8 +59,9 @@ impl Layer {
 /// Zones next to each other that are alike.
 #[derive(Debug, Serialize)]
 struct Run {
-    first: u32,
+    first_zone: u32,
     zones: u32,
+    #[serde(serialize_with = "as_key")]
     condition: &'static str,
 }
 
@@ -73,17 +81,46 @@ struct Info {
     /// Layers and devices, topmost first; a device alone is left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<Layer>,
-    /// What the device declares, as it is shown.
-    #[serde(serialize_with = "as_map")]
-    limits: Vec<(&'static str, String)>,
+    limits: Declared,
     /// By the names that Linux gives them in sysfs.
-    attributes: BTreeMap<&'static str, String>,
-    conditions: BTreeMap<&'static str, u32>,
+    attributes: BTreeMap<&'static str, Value>,
+    /// Zones in each condition.
+    conditions: BTreeMap<String, u32>,
     map: Vec<Run>,
 }
 
-fn as_map<S: Serializer>(pairs: &[(&'static str, String)], s: S) -> Result<S::Ok, S::Error> {
-    s.collect_map(pairs.iter().map(|(k, v)| (k, v)))
+/// What the device declares. 0 is no limit.
+#[derive(Debug, Serialize)]
+struct Declared {
+    logical_block_bytes: u64,
+    write_granularity_bytes: u64,
+    max_transfer_bytes: u64,
+    max_bios: u32,
+    /// 0: the device has no zone append of its own.
+    native_append_max_bytes: u64,
+    max_open_zones: u32,
+    max_active_zones: u32,
+    write_cache: bool,
+    rotational: bool,
+    read_only: bool,
+}
+
+impl Declared {
+    fn of(l: &Limits, read_only: bool) -> Declared {
+        let bytes = |sectors: u32| u64::from(sectors) * 512;
+        Declared {
+            logical_block_bytes: bytes(l.logical_block_sectors),
+            write_granularity_bytes: bytes(l.write_granularity_sectors),
+            max_transfer_bytes: bytes(l.max_transfer_sectors),
+            max_bios: l.max_bios,
+            native_append_max_bytes: bytes(l.zone_append_max_sectors),
+            max_open_zones: l.max_open_zones,
+            max_active_zones: l.max_active_zones,
+            write_cache: l.write_cache,
+            rotational: l.rotational,
+            read_only,
+        }
+    }
 }
 
 /// Who a durable disk is.
@@ -103,10 +140,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let mut map: Vec<Run> = Vec::new();
     for (i, z) in zones.iter().enumerate() {
         let name = z.cond.name();
-        *conditions.entry(name).or_default() += 1;
+        *conditions.entry(json::key(name)).or_default() += 1;
         match map.last_mut() {
             Some(run) if run.condition == name => run.zones += 1,
-            _ => map.push(Run { first: i as u32, zones: 1, condition: name }),
+            _ => map.push(Run { first_zone: i as u32, zones: 1, condition: name }),
         }
     }
     let bytes = |sectors: u64| Sector(sectors).to_bytes().0;
@@ -125,20 +162,16 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             [_] => Vec::new(),
             levels => levels.iter().map(Layer::of).collect(),
         },
-        limits: limits(&Limits {
-            // This command opens files and drives to look at them.
-            read_only: disk.limits().read_only && !takes_writes(&args.spec),
-            ..disk.limits()
-        }),
-        attributes: disk.attributes().into_iter().map(|a| (a.name, a.value)).collect(),
+        // This command opens files and drives to look at them.
+        limits: Declared::of(&disk.limits(), disk.limits().read_only && !takes_writes(&args.spec)),
+        attributes: disk.attributes().iter().map(|a| (a.name, value_of(&a.value))).collect(),
         conditions,
         map,
     };
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &info)?;
-        return Ok(writeln!(out)?);
+        return json::print(out, &info);
     }
-    write!(out, "{}", text(&info, disk))?;
+    term::print(out, &text(&info, disk))?;
     let picture = Map { first: 0, zones: &zones, shown: &vec![true; zones.len()] };
     Ok(write!(out, "\nzones\n{}", picture.draw(term::columns(), term::colours()))?)
 }
@@ -193,8 +226,8 @@ fn text(info: &Info, disk: &Disk) -> String {
     }
     let mut line = |name: &str, value: &str| t += &format!("  {name:<26}{value}\n");
     line("limits of the device", "(0: none)");
-    for (name, value) in &info.limits {
-        line(&format!("  {name}"), value);
+    for (name, value) in limits(&info.limits) {
+        line(&format!("  {name}"), &value);
     }
     line("attributes of the disk", "(by their Linux names)");
     for a in disk.attributes() {
@@ -203,18 +236,18 @@ fn text(info: &Info, disk: &Disk) -> String {
     t
 }
 
-/// What the device declares. Lengths in bytes.
-fn limits(l: &Limits) -> Vec<(&'static str, String)> {
-    let bytes = |sectors: u32| Bytes(u64::from(sectors) * 512).to_string();
+/// What the device declares, for people.
+fn limits(l: &Declared) -> Vec<(&'static str, String)> {
+    let bytes = |n: u64| Bytes(n).to_string();
     let yes = |b: bool| if b { "yes" } else { "no" }.to_owned();
     vec![
-        ("logical block", bytes(l.logical_block_sectors)),
-        ("write granularity", bytes(l.write_granularity_sectors)),
-        ("longest command", bytes(l.max_transfer_sectors)),
+        ("logical block", bytes(l.logical_block_bytes)),
+        ("write granularity", bytes(l.write_granularity_bytes)),
+        ("longest command", bytes(l.max_transfer_bytes)),
         ("BIOs in a command", l.max_bios.to_string()),
         (
             "native append",
-            match l.zone_append_max_sectors {
+            match l.native_append_max_bytes {
                 0 => "no".to_owned(),
                 n => format!("up to {}", bytes(n)),
             },

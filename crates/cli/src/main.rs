@@ -3,11 +3,13 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `main.rs` | commands and the way out |
-//! | `failure.rs` | errors in two lines, exit codes |
+//! | `failure.rs`, `exit.rs` | errors in two lines, exit codes |
 //! | `disk.rs` | from a specification to a device, or to a disk in use |
 //! | `zones.rs`, `confirm.rs`, `window.rs` | ranges of zones; asking first; many operations at a time |
 //! | `plain.rs`, `threads.rs` | text from outside; threads that work together |
-//! | `term.rs` | colours, the width of the terminal |
+//! | `term.rs` | colours, the width of the terminal, lines that fit it |
+//! | `json.rs`, `csv.rs` | output for programs |
+//! | `interrupt.rs` | Ctrl-C |
 //! | `info.rs`, `report/` | `zoneplug info`, `report` |
 //! | `create.rs` | `zoneplug create`, `check` |
 //! | `manage.rs` | `zoneplug reset`, `open`, `close`, `finish`, `flush`, `resync` |
@@ -18,6 +20,7 @@
 //! | `output.rs` | files that commands make, and what they never overwrite |
 //! | `modelled.rs` | disks in virtual time: ways to open them, runs on all processors |
 //! | `bench/` | `zoneplug bench` |
+//! | `demo.rs` | `zoneplug demo` |
 //! | `reproduce/` | `zoneplug reproduce` |
 //! | `replay/` | `zoneplug replay` |
 //!
@@ -28,6 +31,7 @@
 //! | 2 | wrong usage, or an impossible device specification |
 //! | 3 | a device is busy, or does not exist |
 //! | 4 | not supported by this device or build |
+//! | 130 | ended by Ctrl-C; 128 and the number of the signal, after another one |
 
 #![forbid(unsafe_code)]
 
@@ -36,9 +40,14 @@ mod bench;
 mod confirm;
 mod copy;
 mod create;
+mod csv;
+mod demo;
 mod disk;
+mod exit;
 mod failure;
 mod info;
+mod interrupt;
+mod json;
 mod live;
 mod manage;
 mod modelled;
@@ -60,6 +69,7 @@ mod zones;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use failure::Failure;
+use interrupt::First;
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
@@ -67,21 +77,22 @@ use zoneplug_core::Op;
 
 const EXAMPLES: &str = "\
 Examples:
+  zoneplug demo
   zoneplug create disk.zbd --size 20G --zone-size 256M
   zoneplug write disk.zbd data.tar && zoneplug report --map disk.zbd
   zoneplug read disk.zbd | tar t
   zoneplug reset disk.zbd --offset 0x80000 --count 2
   zoneplug bench
-  zoneplug bench --disk mem,zones=64,zone-size=4M --rw randwrite --bs 128k --iodepth 16
-  zoneplug bench --disk sim-smr30 --rw randwrite --bs 1M --iodepth 64 --policy off,fifo,clook
-  zoneplug replay trace.txt --disk sim-smr30 --disk sim-zns1 --policy off,fifo,clook+300us
+  zoneplug bench --disk mem,zones=64 --rw randwrite --bs 128k --iodepth 16
+  zoneplug bench --disk sim-smr30 --rw randwrite --bs 1M --policy off,clook
+  zoneplug replay trace.txt --disk sim-smr30 --policy off,fifo,clook+300us
   zoneplug reproduce smr30 --html report.html
   zoneplug serve --ublk disk.zbd
   zoneplug info mem,zones=512,zone-size=64M,conv=16,max-open=14";
 
 /// Ordered writes at any queue depth for zoned disks, in user space.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{}", failure::EXIT_CODES))]
+#[command(name = "zoneplug", version, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{}", failure::EXIT_CODES))]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -94,6 +105,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show in ten seconds what zoneplug is for, on disks in memory
+    #[command(after_help = failure::EXIT_CODES)]
+    Demo(demo::Args),
     /// Make a zoned disk in a file
     #[command(after_help = failure::EXIT_CODES)]
     Create(create::CreateArgs),
@@ -198,6 +212,22 @@ enum Command {
     Man(pages::ManArgs),
 }
 
+impl Command {
+    /// What the first signal does, if it does not end the process as it ends any.
+    fn on_signal(&self) -> Option<First> {
+        match self {
+            Command::Demo(_)
+            | Command::Bench(_)
+            | Command::Sim(_)
+            | Command::Reproduce(_)
+            | Command::Replay(_) => Some(First::Asks),
+            // It has a file beside the one that it makes.
+            Command::Read(_) => Some(First::Ends),
+            _ => None,
+        }
+    }
+}
+
 /// Options that `zbd` writes with one dash.
 const ZBD: [&str; 4] = ["-ofst", "-len", "-csv", "-ro"];
 
@@ -221,8 +251,12 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         trace::start()?;
     }
     output::refuse_disk_as_stdout()?;
+    if let Some(first) = cli.command.on_signal() {
+        interrupt::listen(first);
+    }
     let mut out = BufWriter::new(std::io::stdout().lock());
     match &cli.command {
+        Command::Demo(args) => demo::run(args, &mut out)?,
         Command::Bench(args) => bench::run(args, &mut out)?,
         Command::Info(args) => info::run(args, &mut out)?,
         Command::Sim(args) => sim::main(args, &mut out)?,
@@ -251,7 +285,9 @@ fn run(cli: &Cli) -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments(std::env::args_os())) {
+    let given = arguments(std::env::args_os());
+    let json = json::is_wanted(&given);
+    let cli = match Cli::try_parse_from(given) {
         Ok(cli) => cli,
         Err(e) if e.exit_code() == 0 => {
             // Help or version. A reader that has gone is no error.
@@ -262,11 +298,11 @@ fn main() -> ExitCode {
             let _ = e.print();
             return ExitCode::from(failure::Kind::Usage as u8);
         }
-        Err(e) => return Failure::from_clap(&e, &Cli::command()).report(),
+        Err(e) => return exit::report(&Failure::from_clap(&e, &Cli::command()), json),
     };
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(f) => f.report(),
+        Err(f) => exit::report(&f, json),
     }
 }
 

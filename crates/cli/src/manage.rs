@@ -5,6 +5,7 @@ use crate::disk::{Opened, Use, forced, say_what_is_lost};
 use crate::failure::Failure;
 use crate::window::Window;
 use crate::zones::{self, RangeArgs, count, holds_data, number, numbers, size, written};
+use crate::{json, term};
 use serde::Serialize;
 use std::io::Write;
 use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
@@ -92,14 +93,15 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
     }
     say_what_is_lost(&args.spec);
     if args.json {
-        serde_json::to_writer(&mut *out, &done)?;
-        return Ok(writeln!(out)?);
+        return json::print(out, &done);
     }
     if args.verbose {
-        writeln!(out, "{name}: {} ({})", count(mine.len(), "zone"), numbers(&done.zones))?;
+        let zones = count(mine.len(), "zone");
+        term::print(out, &format!("{name}: {zones} ({})\n", numbers(&done.zones)))?;
         if !others.is_empty() {
             let text = numbers(&done.skipped);
-            writeln!(out, "skipped: {} ({text})", count(others.len(), "zone"))?;
+            let zones = count(others.len(), "zone");
+            term::print(out, &format!("skipped: {zones} ({text})\n"))?;
         }
     }
     Ok(())
@@ -179,11 +181,10 @@ pub(crate) fn resync(args: &ResyncArgs, out: &mut dyn Write) -> Result<(), Failu
     }
     let r = Resynced { zones: found.len(), corrected };
     if args.json {
-        serde_json::to_writer(&mut *out, &r)?;
-        return Ok(writeln!(out)?);
+        return json::print(out, &r);
     }
     let (all, fixed) = (count(r.zones, "zone"), count(r.corrected.len(), "write pointer"));
     let list = zones::numbers(&r.corrected);
     let list = if list.is_empty() { list } else { format!(" (zones {list})") };
-    Ok(writeln!(out, "{all} read, {fixed} corrected{list}")?)
+    term::print(out, &format!("{all} read, {fixed} corrected{list}\n"))
 }

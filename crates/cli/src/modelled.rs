@@ -2,6 +2,7 @@
 //! by side, and runs on all processors. Used by `bench`, `replay` and `reproduce`; measures nothing itself.
 
 use crate::failure::Failure;
+use crate::interrupt::is_asked;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zoneplug_core::disk::{DiskConfig, Mode};
@@ -217,7 +218,8 @@ impl Ways {
     }
 }
 
-/// Does `n` pieces of work on all processors; the results in their order, whoever did them.
+/// Does `n` pieces of work on all processors. The results are in the order of the work. If a signal asks for the end, no
+/// further piece is begun, and its result is missing.
 pub(crate) fn spread<T: Send>(
     n: usize,
     work: impl Fn(usize) -> Result<T, Failure> + Sync,
@@ -227,7 +229,7 @@ pub(crate) fn spread<T: Send>(
     let some = || -> Result<(), Failure> {
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
-            if i >= n || stop.load(Ordering::Relaxed) {
+            if i >= n || stop.load(Ordering::Relaxed) || is_asked() {
                 return Ok(());
             }
             let result = work(i).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;

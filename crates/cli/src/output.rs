@@ -7,7 +7,24 @@ use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use zoneplug_host::is_disk_file;
+
+/// Files that are not complete yet, for a signal that ends the process.
+static INCOMPLETE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn with_incomplete(f: impl FnOnce(&mut Vec<PathBuf>)) {
+    f(&mut INCOMPLETE.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Removes the files that are not complete. The process is about to end.
+pub(crate) fn remove_incomplete() {
+    with_incomplete(|all| {
+        for path in all.drain(..) {
+            let _ = std::fs::remove_file(path);
+        }
+    });
+}
 
 /// What may be overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +148,7 @@ impl Output {
                 .hint("a directory that can be written: a file is made beside and then renamed; or - for stdout")
         };
         let file = OpenOptions::new().write(true).create_new(true).open(&beside).map_err(fail)?;
+        with_incomplete(|all| all.push(beside.clone()));
         if let Some(there) = there {
             // The new file is the old one's to everybody, as far as this user may arrange it.
             let _ = std::os::unix::fs::fchown(&file, Some(there.uid()), Some(there.gid()));
@@ -159,6 +177,7 @@ impl Output {
         self.flush().map_err(|e| self.failed(&e))?;
         if let To::Beside { beside, place, .. } = &self.to {
             std::fs::rename(beside, place).map_err(|e| self.failed(&e))?;
+            with_incomplete(|all| all.retain(|p| p != beside));
             // It has its name: nothing is left to be removed.
             self.to = To::Stdout(io::stdout());
         }
@@ -222,6 +241,7 @@ impl Drop for Output {
     fn drop(&mut self) {
         if let To::Beside { beside, .. } = &self.to {
             let _ = std::fs::remove_file(beside);
+            with_incomplete(|all| all.retain(|p| p != beside));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! `zoneplug sim`: worlds by seed, in virtual time, until one breaks a promise.
 
 use crate::failure::{Failure, Kind};
+use crate::interrupt::{self, is_asked};
+use crate::{json, term};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -46,21 +48,44 @@ fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
 
 #[derive(Debug, Serialize)]
 struct Summary {
-    seeds: u64,
-    seconds: f64,
-    seeds_per_minute: u64,
+    /// A signal came before the last seed.
+    partial: bool,
+    /// One seed is one world.
+    worlds: u64,
+    elapsed_s: f64,
+    worlds_per_minute: u64,
     bios: u64,
-    bios_per_second: u64,
+    bios_per_s: u64,
     bios_per_world: u64,
     faults_per_world: f64,
-    /// Per cent of the worlds.
-    parked: u64,
-    merged: u64,
-    split: u64,
-    failed: u64,
-    recovered: u64,
-    classes: BTreeMap<&'static str, u64>,
+    /// Of the worlds: those in which a BIO waited in a plug, and so on.
+    parked_percent: u64,
+    merged_percent: u64,
+    split_percent: u64,
+    failed_percent: u64,
+    recovered_percent: u64,
+    /// Worlds that exercised each class.
+    classes: BTreeMap<String, u64>,
     failed_seed: Option<u64>,
+}
+
+/// What JSON says of a seed that was run with a trace.
+#[derive(Debug, Serialize)]
+struct OneWorld<'a> {
+    seed: u64,
+    bios: Option<u64>,
+    steps: Option<u32>,
+    /// What the simulation did until a promise was broken; nothing if none was.
+    trace: &'a [String],
+}
+
+/// What JSON says of a planted bug.
+#[derive(Debug, Serialize)]
+struct Hunted {
+    bug: String,
+    caught_worlds: u64,
+    worlds: u64,
+    first_seed: Option<u64>,
 }
 
 fn summary(t: &Tally, time: Duration, failed_seed: Option<u64>) -> Summary {
@@ -68,51 +93,52 @@ fn summary(t: &Tally, time: Duration, failed_seed: Option<u64>) -> Summary {
     let worlds = t.worlds.max(1);
     let share = |n: u64| n * 100 / worlds;
     Summary {
-        seeds: t.worlds,
-        seconds,
-        seeds_per_minute: (t.worlds as f64 * 60.0 / seconds) as u64,
+        partial: is_asked(),
+        worlds: t.worlds,
+        elapsed_s: seconds,
+        worlds_per_minute: (t.worlds as f64 * 60.0 / seconds) as u64,
         bios: t.bios,
-        bios_per_second: (t.bios as f64 / seconds) as u64,
+        bios_per_s: (t.bios as f64 / seconds) as u64,
         bios_per_world: t.bios / worlds,
         faults_per_world: (t.faults * 10 / worlds) as f64 / 10.0,
-        parked: share(t.parked),
-        merged: share(t.merged),
-        split: share(t.split),
-        failed: share(t.failed),
-        recovered: share(t.recovered),
-        classes: Class::ALL.iter().map(|&c| (c.name(), t.coverage.of(c))).collect(),
+        parked_percent: share(t.parked),
+        merged_percent: share(t.merged),
+        split_percent: share(t.split),
+        failed_percent: share(t.failed),
+        recovered_percent: share(t.recovered),
+        classes: Class::ALL.iter().map(|&c| (json::key(c.name()), t.coverage.of(c))).collect(),
         failed_seed,
     }
 }
 
-fn show(s: &Summary, t: &Tally, out: &mut dyn Write) -> std::io::Result<()> {
+fn show(s: &Summary, t: &Tally, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut text = String::new();
     for &c in Class::ALL {
-        writeln!(out, "{:>10}  {:<8} {}", t.coverage.of(c), c.name(), c.text())?;
+        text += &format!("{:>10}  {:<8} {}\n", t.coverage.of(c), c.name(), c.text());
     }
-    writeln!(
-        out,
-        "\n{} worlds in {:.1} s: {} worlds a minute, {} BIOs a second, {} BIOs and {} faults a world",
-        s.seeds,
-        s.seconds,
-        s.seeds_per_minute,
-        s.bios_per_second,
+    text += &format!(
+        "\n{} worlds in {:.1} s: {} worlds a minute, {} BIOs a second, {} BIOs and {} faults a world\n",
+        s.worlds,
+        s.elapsed_s,
+        s.worlds_per_minute,
+        s.bios_per_s,
         s.bios_per_world,
         s.faults_per_world
-    )?;
-    writeln!(
-        out,
-        "worlds that parked {} %, merged {} %, split {} %, failed {} %, recovered {} %",
-        s.parked, s.merged, s.split, s.failed, s.recovered
-    )
+    );
+    text += &format!(
+        "worlds that parked {} %, merged {} %, split {} %, failed {} %, recovered {} %\n",
+        s.parked_percent, s.merged_percent, s.split_percent, s.failed_percent, s.recovered_percent
+    );
+    term::print(out, &(text + interrupt::note(s.partial)))
 }
 
 /// Runs the command.
 pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(seed) = args.seed {
-        return replay(seed, &args.steps, out);
+        return replay(seed, args, out);
     }
     if let Some(name) = &args.planted {
-        return planted(name, &args.seeds, out);
+        return planted(name, args, out);
     }
     let (first, last) = (*args.seeds.start(), *args.seeds.end());
     // indicatif draws on stderr, and only if that is a terminal.
@@ -125,7 +151,7 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let limit = args.minutes.map(|m| Duration::from_secs_f64((m * 60.0).max(0.0)));
     let mut tally = Tally::default();
     let mut broken = None;
-    for seed in first..=last {
+    for seed in (first..=last).take_while(|_| !is_asked()) {
         match run(seed, &Steps::All, false) {
             Ok(o) => tally.add(&o),
             Err(f) => {
@@ -143,13 +169,14 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     bar.finish_and_clear();
     let time = start.elapsed();
     let s = summary(&tally, time, broken.as_ref().map(|f| f.seed));
-    if args.json {
-        serde_json::to_writer_pretty(&mut *out, &s).map_err(std::io::Error::from)?;
-        writeln!(out)?;
-    } else if broken.is_none() {
+    let Some(f) = broken else {
+        let failure = interrupt::or_partial(s.partial, missing(&tally));
+        if args.json {
+            return json::end(out, &s, failure);
+        }
         show(&s, &tally, out)?;
-    }
-    let Some(f) = broken else { return missing(&tally) };
+        return failure.map_or(Ok(()), Err);
+    };
     let mut command = format!("zoneplug sim --seed {}", f.seed);
     if let Some(small) = shrink(f.seed) {
         command = format!("{command} --steps {}", small.steps);
@@ -159,65 +186,89 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             writeln!(out, "{}", small.failure.what)?;
         }
     }
+    let failure = Failure::io(format!("seed {}: {}", f.seed, f.what))
+        .hint(format!("run it again: {command}"));
+    if args.json {
+        return json::end(out, &s, Some(failure));
+    }
     out.flush()?;
-    Err(Failure::io(format!("seed {}: {}", f.seed, f.what))
-        .hint(format!("run it again: {command}")))
+    Err(failure)
 }
 
-fn planted(name: &str, seeds: &RangeInclusive<u64>, out: &mut dyn Write) -> Result<(), Failure> {
+fn planted(name: &str, args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let all = bugs();
     let wanted: Vec<_> = all.iter().filter(|b| name == "all" || *b == name).collect();
     if wanted.is_empty() {
         return Err(Failure::usage(format!("no bug is called '{name}'")).hint(all.join(", ")));
     }
-    let mut missed = Vec::new();
-    for bug in wanted {
-        let Some(c) = hunt(bug, seeds.clone()) else {
+    #[derive(Serialize)]
+    struct Document {
+        partial: bool,
+        bugs: Vec<Hunted>,
+    }
+    let (mut missed, mut bugs) = (Vec::new(), Vec::new());
+    for bug in wanted.into_iter().take_while(|_| !is_asked()) {
+        let Some(c) = hunt(bug, args.seeds.clone()) else {
             return Err(Failure::new(Kind::NotSupported, "no bugs can be planted in this build")
                 .hint("scripts/planted builds one that can"));
         };
+        let first_seed = c.first.as_ref().map(|(seed, _)| *seed);
         let said = c.first.map_or(String::new(), |(seed, what)| {
             let what: String = what.chars().take(80).collect();
             format!("  first {seed}: {}", what.replace('\n', " "))
         });
-        writeln!(out, "{:>6} of {} worlds  {:<24}{said}", c.caught, c.seeds, c.name)?;
-        out.flush()?;
-        if c.caught == 0 {
-            missed.push(c.name);
+        if !args.json {
+            writeln!(out, "{:>6} of {} worlds  {:<24}{said}", c.caught, c.seeds, c.name)?;
+            out.flush()?;
         }
+        if c.caught == 0 {
+            missed.push(c.name.clone());
+        }
+        bugs.push(Hunted { bug: c.name, caught_worlds: c.caught, worlds: c.seeds, first_seed });
     }
-    if missed.is_empty() {
-        return Ok(writeln!(out, "every planted bug was caught")?);
+    let partial = is_asked();
+    let failure = (!missed.is_empty())
+        .then(|| Failure::io(format!("not caught: {}", missed.join(", "))).hint("run more seeds"));
+    let failure = interrupt::or_partial(partial, failure);
+    if args.json {
+        return json::end(out, &Document { partial, bugs }, failure);
     }
-    Err(Failure::io(format!("not caught: {}", missed.join(", "))).hint("run more seeds"))
+    if let Some(failure) = failure {
+        write!(out, "{}", interrupt::note(partial))?;
+        return Err(failure);
+    }
+    Ok(writeln!(out, "every planted bug was caught")?)
 }
 
 /// With enough worlds, a class that none of them exercised is a hole in the simulation.
-fn missing(t: &Tally) -> Result<(), Failure> {
+fn missing(t: &Tally) -> Option<Failure> {
     let names: Vec<_> = t.coverage.missing().map(Class::name).collect();
-    if t.worlds < 1000 || names.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::io(format!("no world exercised {}", names.join(", "))).hint("run more seeds"))
+    let what = || format!("no world exercised {}", names.join(", "));
+    (t.worlds >= 1000 && !names.is_empty()).then(|| Failure::io(what()).hint("run more seeds"))
 }
 
-fn replay(seed: u64, steps: &Steps, out: &mut dyn Write) -> Result<(), Failure> {
-    let (trace, what) = match run(seed, steps, true) {
+fn replay(seed: u64, args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let (trace, what) = match run(seed, &args.steps, true) {
         Ok(o) => (Vec::new(), Ok(o)),
         Err(f) => (f.trace, Err(f.what)),
     };
+    let failure = what.as_ref().err().map(|what| {
+        Failure::io(format!("seed {seed}: {what}"))
+            .hint(format!("the fewest steps: zoneplug sim --seeds {seed}..{seed}"))
+    });
+    if args.json {
+        let (bios, steps) =
+            (what.as_ref().ok().map(|o| o.bios), what.as_ref().ok().map(|o| o.steps));
+        return json::end(out, &OneWorld { seed, bios, steps, trace: &trace }, failure);
+    }
     trace.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     match what {
-        Ok(o) => Ok(writeln!(
-            out,
-            "seed {seed}: {} BIOs in {} steps, no promise broken",
-            o.bios, o.steps
-        )?),
-        Err(what) => {
-            writeln!(out, "{what}")?;
-            out.flush()?;
-            Err(Failure::io(format!("seed {seed}: {what}"))
-                .hint(format!("the fewest steps: zoneplug sim --seeds {seed}..{seed}")))
+        Ok(o) => {
+            let (bios, steps) = (o.bios, o.steps);
+            writeln!(out, "seed {seed}: {bios} BIOs in {steps} steps, no promise broken")?;
         }
+        Err(what) => writeln!(out, "{what}")?,
     }
+    out.flush()?;
+    failure.map_or(Ok(()), Err)
 }

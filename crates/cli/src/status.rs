@@ -3,6 +3,8 @@
 use crate::failure::Failure;
 use crate::live::{self, Shown};
 use crate::plain::plain;
+use crate::{json, term};
+use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 use zoneplug_core::Bytes;
@@ -37,11 +39,14 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         }
     }
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &all)?;
-        return Ok(writeln!(out)?);
+        #[derive(Serialize)]
+        struct Document {
+            disks: Vec<Shown>,
+        }
+        return json::print(out, &Document { disks: all });
     }
     if all.is_empty() {
-        return Ok(writeln!(out, "nothing is served; zoneplug serve --ublk SPEC serves a disk")?);
+        return term::print(out, "nothing is served; zoneplug serve --ublk SPEC serves a disk\n");
     }
     for d in &all {
         show(d, out)?;
@@ -60,25 +65,24 @@ fn about(bytes: u64) -> String {
 
 fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
     let (size, zone) = (Bytes(d.capacity_bytes), Bytes(d.zone_bytes));
-    writeln!(out, "/dev/{}  {}", plain(&d.name), plain(&d.spec))?;
+    let mut text = format!("/dev/{}  {}\n", plain(&d.name), plain(&d.spec));
     let taken = if d.recovered { ", taken over from a server that had died" } else { "" };
-    writeln!(out, "  {size}, {} zones of {zone}, process {}{taken}", d.zones, d.pid)?;
-    writeln!(
-        out,
-        "  {} reads ({}), {} writes ({}), {} others, {} errors",
+    text += &format!("  {size}, {} zones of {zone}, process {}{taken}\n", d.zones, d.pid);
+    text += &format!(
+        "  {} reads ({}), {} writes ({}), {} others, {} errors\n",
         d.reads,
         about(d.read_bytes),
         d.writes,
         about(d.written_bytes),
         d.others,
         d.errors
-    )?;
+    );
     let replayed = match d.replayed {
         0 => String::new(),
         n => format!(", {n} found done by the last server"),
     };
-    writeln!(out, "  {} plugs, {} BIOs wait in them{replayed}", d.live_plugs, d.waiting)?;
-    Ok(())
+    text += &format!("  {} plugs, {} BIOs wait in them{replayed}\n", d.live_plugs, d.waiting);
+    term::print(out, &text)
 }
 
 #[cfg(test)]

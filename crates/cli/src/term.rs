@@ -1,16 +1,35 @@
 //! What kind of thing stdout is: its width, and whether it shows colours.
 
-use std::io::IsTerminal;
+use crate::failure::Failure;
+use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 
-/// Width of output that goes somewhere else than to a terminal.
+/// Width of pictures that go somewhere else than to a terminal.
 const COLUMNS: usize = 100;
+/// What is taken for no width at all.
+const LEAST: usize = 20;
 
-/// Columns of the terminal.
+/// Columns of a terminal, or what the environment says in `COLUMNS`.
+fn known(of: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(of).ok().map(|s| usize::from(s.ws_col));
+    let told = || std::env::var("COLUMNS").ok().and_then(|c| c.trim().parse().ok());
+    size.filter(|n| *n > 0).or_else(told).filter(|n| *n >= LEAST)
+}
+
+/// Columns for pictures.
 pub(crate) fn columns() -> usize {
-    match rustix::termios::tcgetwinsize(std::io::stdout()) {
-        Ok(size) if size.ws_col >= 20 => usize::from(size.ws_col),
-        _ => COLUMNS,
-    }
+    known(std::io::stdout()).unwrap_or(COLUMNS)
+}
+
+/// Columns for text and tables: in a file or a pipe as many as it takes, unless `COLUMNS` says how many.
+pub(crate) fn width() -> usize {
+    known(std::io::stdout()).unwrap_or(usize::MAX)
+}
+
+/// Columns for what is said on stderr; in a file or a pipe a line stays a line.
+pub(crate) fn width_of_stderr() -> usize {
+    let stderr = std::io::stderr();
+    if stderr.is_terminal() { known(stderr).unwrap_or(usize::MAX) } else { usize::MAX }
 }
 
 /// Whether stdout is a terminal whose owner did not ask for plain text (no-color.org).
@@ -23,4 +42,89 @@ pub(crate) fn colours() -> bool {
 /// `text` in an SGR style such as `1` or `32`, where colours are shown.
 pub(crate) fn paint(text: &str, sgr: &str, colours: bool) -> String {
     if colours && !sgr.is_empty() { format!("\x1b[{sgr}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// Columns that a line takes, without what only sets colours.
+fn columns_of(line: &str) -> usize {
+    let (mut n, mut style) = (0, false);
+    for c in line.chars() {
+        match (style, c) {
+            (false, '\x1b') => style = true,
+            (true, 'm') => style = false,
+            (false, _) => n += 1,
+            (true, _) => {}
+        }
+    }
+    n
+}
+
+/// Breaks lines that are longer than `width` at blanks; what follows is indented by two more than the line itself. A word
+/// that is longer is broken after a comma, or where the line ends.
+pub(crate) fn fold(text: &str, width: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (line, end) = match line.strip_suffix('\n') {
+            Some(line) => (line, "\n"),
+            None => (line, ""),
+        };
+        if columns_of(line) <= width {
+            out += line;
+        } else {
+            fold_line(line, width, &mut out);
+        }
+        out += end;
+    }
+    out
+}
+
+fn fold_line(line: &str, width: usize, out: &mut String) {
+    let indent = line.chars().take_while(|c| *c == ' ').count();
+    let hang = if indent + 2 < width / 2 { indent + 2 } else { 0 };
+    let mut used = indent.min(width / 2);
+    *out += &" ".repeat(used);
+    let mut begun = false;
+    for word in line.split_ascii_whitespace() {
+        let mut word = word;
+        if begun && used + 1 + columns_of(word) <= width {
+            *out += " ";
+            used += 1;
+        } else if begun {
+            *out += &format!("\n{:hang$}", "");
+            used = hang;
+        }
+        begun = true;
+        while columns_of(word) > width - used {
+            let room = word.char_indices().nth(width - used).map_or(word.len(), |(i, _)| i);
+            let at = word[..room].rfind(',').map_or(room, |i| i + 1);
+            *out += &format!("{}\n{:hang$}", &word[..at], "");
+            (word, used) = (&word[at..], hang);
+        }
+        *out += word;
+        used += columns_of(word);
+    }
+}
+
+/// Prints text whose lines fit the terminal.
+pub(crate) fn print(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
+    Ok(out.write_all(fold(text, width()).as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_goes_on_in_the_next() {
+        let text = "  one two three four\nshort\n";
+        assert_eq!(fold(text, 80), text);
+        assert_eq!(fold(text, 14), "  one two\n    three four\nshort\n");
+        let long = "error: mem,zones=64,zone-size=4M,conv=4,max-open=8 is no disk";
+        let folded = fold(long, 24);
+        assert!(folded.lines().all(|l| l.chars().count() <= 24), "{folded}");
+        let plain = |s: &str| s.split_whitespace().collect::<String>();
+        assert_eq!(plain(&folded), plain(long));
+        assert_eq!(columns_of("\x1b[1mbold\x1b[0m"), 4);
+        let nothing = "x".repeat(50);
+        assert!(fold(&nothing, 20).lines().all(|l| l.len() <= 20));
+    }
 }

@@ -174,8 +174,8 @@ fn info_shows_the_disk_and_its_zones() {
     assert!(!text.contains('\x1b'), "no colours in a pipe");
     let v = json(&format!("info {spec} --json"));
     assert_eq!((v["zones"].as_u64(), v["conventional_zones"].as_u64()), (Some(100), Some(4)));
-    assert_eq!(v["attributes"]["max_open_zones"].as_str(), Some("7"));
-    assert_eq!(v["conditions"]["EMPTY"].as_u64(), Some(96));
+    assert_eq!(v["attributes"]["max_open_zones"].as_u64(), Some(7));
+    assert_eq!(v["conditions"]["empty"].as_u64(), Some(96));
     assert_eq!(v["map"].as_array().map(Vec::len), Some(2));
 }
 

@@ -4,6 +4,7 @@ use super::load::{self, Slice, Tally, Worker};
 use super::work::{Offsets, Rw, Work, max_open};
 use crate::disk::{Named, one};
 use crate::failure::Failure;
+use crate::json::by_status;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -214,7 +215,7 @@ pub(crate) struct Measure {
     /// BIOs that were completed, failed ones included.
     pub(crate) bios: u64,
     /// Time on the clock.
-    pub(crate) seconds: f64,
+    pub(crate) elapsed_s: f64,
     /// Median of the slices.
     pub(crate) ns_per_bio: f64,
     pub(crate) cpu_ns_per_bio: f64,
@@ -225,8 +226,10 @@ pub(crate) struct Measure {
     pub(crate) latency: Latency,
     /// BIOs that failed.
     pub(crate) refused: u64,
+    #[serde(serialize_with = "by_status")]
     pub(crate) refused_by_status: BTreeMap<&'static str, u64>,
     /// BIOs that failed before the measurement, by status. They are in no other figure.
+    #[serde(serialize_with = "by_status")]
     pub(crate) refused_before: BTreeMap<&'static str, u64>,
 }
 
@@ -266,7 +269,7 @@ impl Measure {
         let per_s = if ns > 0.0 { 1e9 / ns * ok } else { 0.0 };
         Measure {
             bios: all.bios,
-            seconds: slices.iter().map(|s| s.wall_ns).sum::<u64>() as f64 / 1e9,
+            elapsed_s: slices.iter().map(|s| s.wall_ns).sum::<u64>() as f64 / 1e9,
             ns_per_bio: ns,
             cpu_ns_per_bio: each(|s| s.cpu_ns),
             mb_per_s: per_s * f64::from(work.block_sectors) * 512.0 / 1e6,

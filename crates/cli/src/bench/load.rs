@@ -8,6 +8,7 @@
 
 use super::work::{Offsets, Rng, Work};
 use crate::failure::Failure;
+use crate::interrupt::is_asked;
 use crate::threads::together;
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
@@ -297,7 +298,8 @@ pub(crate) fn run<P: Port>(workers: &mut [Worker<P>], time: Duration) -> Result<
             looked = start;
         }
         let now = Instant::now();
-        if slice.wall_ns + (now - start).as_nanos() as u64 >= time.as_nanos() as u64 {
+        let all = slice.wall_ns + (now - start).as_nanos() as u64;
+        if all >= time.as_nanos() as u64 || is_asked() {
             break;
         }
         rounds = match now - looked {

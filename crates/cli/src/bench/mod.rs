@@ -16,17 +16,17 @@
 //!
 //! Nothing is typed in: every figure that is printed comes from the run that prints it.
 
-mod cases;
+pub(crate) mod cases;
 pub(crate) mod group;
 mod job;
 mod load;
 mod own;
 mod plan;
 pub(crate) mod progress;
-mod report;
+pub(crate) mod report;
 pub(crate) mod table;
 mod timed;
-mod verify;
+pub(crate) mod verify;
 pub(crate) mod work;
 
 use crate::failure::Failure;
@@ -43,7 +43,7 @@ use zoneplug_devices::spec;
 const OWN: &str = "A workload of your own (fio's words; any of these selects it)";
 
 /// The heading of the flags for disks that are modelled.
-const VIRTUAL: &str = "Virtual time: disks with the times of a drive (sim-smr30, sim-smr20, sim-smr14, sim-zns1, sim)";
+const VIRTUAL: &str = "Virtual time: disks with the times of a drive (sim-smr30 and others)";
 
 /// Flags of `zoneplug bench`.
 #[derive(Debug, clap::Args)]
@@ -51,6 +51,10 @@ pub(crate) struct Args {
     /// Print one JSON document instead of tables
     #[arg(long)]
     json: bool,
+
+    /// Print a line of comma-separated values for each row of the tables of workloads
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 
     /// The disk, as in mem,zones=64,zone-size=16M,latency=1ms,reorder=7 [default: null]
     #[arg(long, value_name = "SPEC", help_heading = OWN)]
@@ -149,7 +153,7 @@ fn duration(text: &str) -> Result<Duration, Error> {
         })
 }
 
-fn seconds(text: &str) -> Result<f64, Error> {
+pub(crate) fn seconds(text: &str) -> Result<f64, Error> {
     let n = text.parse().ok().filter(|n| (0.001..=3600.0).contains(n));
     n.ok_or_else(|| Error::invalid("not a number from 0.001 to 3600").hint("--seconds 0.5"))
 }

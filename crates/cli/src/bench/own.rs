@@ -9,8 +9,9 @@ use super::work::{Rw, Work};
 use crate::confirm::Yes;
 use crate::disk::{Named, forced};
 use crate::failure::{Failure, Kind};
+use crate::interrupt::{self, is_asked};
 use crate::modelled::say_what_never_waits;
-use crate::zones;
+use crate::{json, term, zones};
 use std::io::Write;
 use std::time::Duration;
 use zoneplug_core::disk::{DiskConfig, Mode};
@@ -54,12 +55,16 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let mut group = Group::new(&named, config.clone(), work, jobs, &mut arena)?;
     group.slice(time / SLICES / 4, false)?;
     for _ in 0..SLICES {
+        // A slice that was cut short counts too.
         group.slice(time / SLICES, true)?;
         progress.done(time / SLICES);
+        if is_asked() {
+            break;
+        }
     }
     let clients = group.kind();
     let measure = group.measure();
-    let verified = if args.verify {
+    let verified = if args.verify && !is_asked() {
         progress.say("verifying");
         let enough = Enough { bytes: 256 << 20, time: time.max(Duration::from_secs(1)) };
         Some(verify::pass(&named, config.clone(), work, jobs, enough, &mut arena)?)
@@ -69,6 +74,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     drop(progress);
     let own = Own {
         build: Build::this(),
+        partial: is_asked(),
         disk: named.spec,
         rw: work.rw,
         block_bytes: u64::from(work.block_sectors) * 512,
@@ -80,15 +86,19 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         measure,
         verified,
     };
-    if args.json {
-        serde_json::to_writer_pretty(&mut *out, &own)?;
-        writeln!(out)?;
-    } else {
-        write!(out, "{own}")?;
-    }
     let refused = own.measure.all_refused() + own.verified.map_or(0, |v| v.refused);
     let wrong = own.verified.map_or(0, |v| v.wrong);
-    failure_of(refused, wrong, config.mode == Mode::Plug).map_or(Ok(()), Err)
+    let failure = failure_of(refused, wrong, config.mode == Mode::Plug);
+    let failure = interrupt::or_partial(own.partial, failure);
+    if args.json {
+        return json::end(out, &own, failure);
+    }
+    if args.csv {
+        out.write_all(own.csv().as_bytes())?;
+    } else {
+        term::print(out, &own.to_string())?;
+    }
+    failure.map_or(Ok(()), Err)
 }
 
 /// What `args` ask for.

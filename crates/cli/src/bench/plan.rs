@@ -10,6 +10,8 @@ use super::verify::{self, Enough, Verified};
 use super::work::{Rw, Work};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::interrupt::{self, is_asked};
+use crate::{json, term};
 use std::hint::black_box;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -70,45 +72,58 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         each,
         arena: Arena::default(),
         progress: Progress::new(each * nr_figures),
-        text: !args.json,
+        text: !args.json && !args.csv,
         out,
     };
     let mut report = Report::new(Build::this(), args.seconds);
     run.print(&report.header())?;
-    for spec in [NULL, MEM] {
+    for spec in [NULL, MEM].into_iter().take_while(|_| !is_asked()) {
         let disk = run.disk(spec)?;
         run.print(&disk.to_string())?;
         report.disks.push(disk);
     }
-    for mode in [Mode::None, Mode::Plug] {
+    // CSV has no rows for the cases.
+    let more = || !args.csv && !is_asked();
+    for mode in [Mode::None, Mode::Plug].into_iter().take_while(|_| more()) {
         run.progress.say(format!("case 1, {mode}"));
         report.order.push(order::run(mode, each, &mut run.arena)?);
         run.progress.done(each);
     }
-    run.print(&report.order_text())?;
-    for (mode, waiting) in [(Mode::Plug, 0), (Mode::Plug, tags::WRITES), (Mode::Lock, tags::WRITES)]
-    {
+    if !report.order.is_empty() {
+        run.print(&report.order_text())?;
+    }
+    let cases = [(Mode::Plug, 0), (Mode::Plug, tags::WRITES), (Mode::Lock, tags::WRITES)];
+    for (mode, waiting) in cases.into_iter().take_while(|_| more()) {
         run.progress.say(format!("case 2, {mode}"));
         report.tags.push(tags::run(mode, waiting, each, &mut run.arena)?);
         run.progress.done(each);
     }
-    run.print(&report.tags_text())?;
-    for way in append::Way::ALL {
+    if !report.tags.is_empty() {
+        run.print(&report.tags_text())?;
+    }
+    for way in append::Way::ALL.into_iter().take_while(|_| more()) {
         run.progress.say(format!("case 3, {}", way.name()));
         report.append.push(append::run(way, each, &mut run.arena)?);
         run.progress.done(each);
     }
-    run.print(&report.append_text())?;
+    if !report.append.is_empty() {
+        run.print(&report.append_text())?;
+    }
+    report.partial = is_asked();
     report.elapsed_s = start.elapsed().as_secs_f64();
     run.print(&report.footer())?;
     let Run { progress, out, .. } = run;
     drop(progress);
-    if args.json {
-        serde_json::to_writer_pretty(&mut *out, &report)?;
-        writeln!(out)?;
-    }
     let (refused, wrong) = report.failures();
-    failure_of(refused, wrong, true).map_or(Ok(()), Err)
+    let failure = failure_of(refused, wrong, true);
+    let failure = interrupt::or_partial(report.partial, failure);
+    if args.json {
+        return json::end(out, &report, failure);
+    }
+    if args.csv {
+        out.write_all(report.csv().as_bytes())?;
+    }
+    failure.map_or(Ok(()), Err)
 }
 
 struct Run<'a> {
@@ -124,6 +139,7 @@ impl Run<'_> {
     fn print(&mut self, text: &str) -> Result<(), Failure> {
         let out = &mut *self.out;
         if self.text {
+            let text = term::fold(text, term::width());
             self.progress.aside(|| writeln!(out, "{text}").and_then(|()| out.flush()))?;
         }
         Ok(())
@@ -135,13 +151,13 @@ impl Run<'_> {
         let keeps_data = named.keeps_data;
         let fresh = if keeps_data { Some(self.fresh(&named)?) } else { None };
         let mut rows = Vec::new();
-        for w in &WORKLOADS {
+        for w in WORKLOADS.iter().take_while(|_| !is_asked()) {
             self.progress.say(format!("{} on {spec}", w.name));
             rows.push(self.row(w, &named)?);
         }
         let mut verified = [Verified::default(); 2];
         if keeps_data {
-            for w in &WORKLOADS {
+            for w in WORKLOADS.iter().take_while(|_| !is_asked()) {
                 self.progress.say(format!("verifying {} on {spec}", w.name));
                 for (mode, sum) in MODES.iter().zip(&mut verified) {
                     let enough = Enough { bytes: VERIFY_BYTES, time: self.each / 4 };
@@ -180,6 +196,9 @@ impl Run<'_> {
             if i > 0 {
                 self.progress.done(slice * 2);
             }
+            if is_asked() {
+                break;
+            }
         }
         let [plug, none] = groups.map(Group::measure);
         Ok(Row {
@@ -187,7 +206,7 @@ impl Run<'_> {
             rw: w.rw,
             block_bytes: u64::from(w.block_sectors) * 512,
             depth: w.depth,
-            unit: if w.rw.is_counted() { "KIOPS" } else { "MB/s" },
+            unit: if w.rw.is_counted() { "kiops" } else { "mb_per_s" },
             plug,
             none,
         })

@@ -10,6 +10,7 @@ use super::table::{Table, figure, thousands, time};
 use super::verify::Verified;
 use super::work::Rw;
 use crate::failure::Failure;
+use crate::{csv, interrupt};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,7 +50,7 @@ pub(crate) struct Row {
     pub(crate) rw: Rw,
     pub(crate) block_bytes: u64,
     pub(crate) depth: u32,
-    /// What the table shows as the rate.
+    /// The key of what the table shows as the rate.
     pub(crate) unit: &'static str,
     pub(crate) plug: Measure,
     pub(crate) none: Measure,
@@ -78,6 +79,8 @@ pub(crate) struct DiskReport {
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) build: Build,
+    /// A signal came before the end.
+    pub(crate) partial: bool,
     pub(crate) seconds_per_figure: f64,
     pub(crate) slices: u32,
     pub(crate) disks: Vec<DiskReport>,
@@ -91,6 +94,8 @@ pub(crate) struct Report {
 #[derive(Debug, Serialize)]
 pub(crate) struct Own {
     pub(crate) build: Build,
+    /// A signal came before the end.
+    pub(crate) partial: bool,
     pub(crate) disk: String,
     pub(crate) rw: Rw,
     pub(crate) block_bytes: u64,
@@ -190,7 +195,7 @@ impl fmt::Display for DiskReport {
             let (p, n) = (&r.plug, &r.none);
             t.row([
                 r.name.to_owned(),
-                r.unit.to_owned(),
+                if r.rw.is_counted() { "KIOPS" } else { "MB/s" }.to_owned(),
                 figure(p.rate(r.rw)),
                 figure(n.rate(r.rw)),
                 figure(p.ns_per_bio),
@@ -236,11 +241,115 @@ impl fmt::Display for DiskReport {
     }
 }
 
+/// What a line of CSV says of a workload in one mode.
+struct Line<'a> {
+    disk: &'a str,
+    workload: &'a str,
+    rw: Rw,
+    block_bytes: u64,
+    iodepth: u32,
+    tags: u16,
+    numjobs: u32,
+    mode: &'a str,
+    measure: &'a Measure,
+}
+
+/// The titles of CSV.
+fn titles() -> String {
+    csv::line([
+        "disk",
+        "workload",
+        "rw",
+        "block_bytes",
+        "iodepth",
+        "tags",
+        "numjobs",
+        "mode",
+        "elapsed_s",
+        "bios",
+        "mb_per_s",
+        "kiops",
+        "ns_per_bio",
+        "cpu_ns_per_bio",
+        "merged_percent",
+        "p50_ns",
+        "p99_ns",
+        "refused",
+    ])
+}
+
+impl Line<'_> {
+    fn csv(&self) -> String {
+        let m = self.measure;
+        csv::line([
+            self.disk.to_owned(),
+            self.workload.to_owned(),
+            self.rw.to_string(),
+            self.block_bytes.to_string(),
+            self.iodepth.to_string(),
+            self.tags.to_string(),
+            self.numjobs.to_string(),
+            self.mode.to_owned(),
+            m.elapsed_s.to_string(),
+            m.bios.to_string(),
+            m.mb_per_s.to_string(),
+            m.kiops.to_string(),
+            m.ns_per_bio.to_string(),
+            m.cpu_ns_per_bio.to_string(),
+            m.merged_percent.to_string(),
+            m.latency.p50_ns.to_string(),
+            m.latency.p99_ns.to_string(),
+            m.refused.to_string(),
+        ])
+    }
+}
+
+impl Own {
+    /// As CSV: one row.
+    pub(crate) fn csv(&self) -> String {
+        let line = Line {
+            disk: &self.disk,
+            workload: "",
+            rw: self.rw,
+            block_bytes: self.block_bytes,
+            iodepth: self.iodepth,
+            tags: self.tags,
+            numjobs: self.numjobs,
+            mode: self.mode,
+            measure: &self.measure,
+        };
+        titles() + &line.csv()
+    }
+}
+
 impl Report {
+    /// As CSV: a row for each workload, disk and mode.
+    pub(crate) fn csv(&self) -> String {
+        let mut text = titles();
+        for (disk, row) in self.disks.iter().flat_map(|d| d.rows.iter().map(move |r| (d, r))) {
+            for (mode, measure) in [("plug", &row.plug), ("none", &row.none)] {
+                let line = Line {
+                    disk: &disk.spec,
+                    workload: row.name,
+                    rw: row.rw,
+                    block_bytes: row.block_bytes,
+                    iodepth: row.depth,
+                    tags: row.depth as u16,
+                    numjobs: 1,
+                    mode,
+                    measure,
+                };
+                text += &line.csv();
+            }
+        }
+        text
+    }
+
     /// A run that has found nothing yet.
     pub(crate) fn new(build: Build, seconds_per_figure: f64) -> Report {
         Report {
             build,
+            partial: false,
             seconds_per_figure,
             slices: SLICES,
             disks: Vec::new(),
@@ -349,7 +458,7 @@ impl Report {
         } else {
             format!("{} BIOs failed, {} wrong", thousands(refused), thousands(wrong))
         };
-        format!("{:.0} s; {verdict}.", self.elapsed_s)
+        format!("{:.0} s; {verdict}.\n{}", self.elapsed_s, interrupt::note(self.partial))
     }
 
     /// BIOs that failed and should not have, and BIOs whose data was wrong. Writes that mode `none` loses on a disk
@@ -388,7 +497,7 @@ impl fmt::Display for Own {
             self.tags,
             self.numjobs,
             self.mode,
-            figure(m.seconds)
+            figure(m.elapsed_s)
         )?;
         let mut t = Table::new(&[
             "mode",
@@ -412,9 +521,9 @@ impl fmt::Display for Own {
         ]);
         write!(f, "{t}")?;
         refused(f, &self.rw.to_string(), self.mode, m)?;
-        match &self.verified {
-            Some(v) => writeln!(f, "  verified with a second run: {v}"),
-            None => Ok(()),
+        if let Some(v) = &self.verified {
+            writeln!(f, "  verified with a second run: {v}")?;
         }
+        f.write_str(interrupt::note(self.partial))
     }
 }

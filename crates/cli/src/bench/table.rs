@@ -1,9 +1,11 @@
-//! Tables of aligned columns: the first ones to the left, figures to the right.
+//! Tables of aligned columns: the first ones to the left, figures to the right. A table that is wider than the terminal is
+//! shown in parts, one below the other; each begins with the columns that say what a row is.
 
+use crate::term;
 use std::fmt;
 
 /// A table. A row may have fewer cells than there are columns.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
     /// Titles that stand over several columns: text, and over how many.
     groups: Vec<(String, usize)>,
@@ -12,6 +14,8 @@ pub(crate) struct Table {
     notes: Vec<String>,
     /// Columns after the first that are aligned to the left too.
     more_left: usize,
+    /// Columns after the first that say what a row is.
+    more_keys: usize,
 }
 
 const GAP: usize = 2;
@@ -32,6 +36,59 @@ impl Table {
     pub(crate) fn words(mut self, n: usize) -> Table {
         self.more_left = n.saturating_sub(1);
         self
+    }
+
+    /// So many columns say what a row is, and begin each part of a table that is shown in parts. One, unless this says
+    /// otherwise.
+    pub(crate) fn keys(mut self, n: usize) -> Table {
+        self.more_keys = n.saturating_sub(1);
+        self
+    }
+
+    /// The table with these of its columns, and without its notes.
+    fn of(&self, columns: &[usize]) -> Table {
+        let cells = |row: &[String]| -> Vec<String> {
+            columns.iter().map(|&c| row.get(c).cloned().unwrap_or_default()).collect()
+        };
+        let over = self.groups.iter().enumerate().flat_map(|(i, (_, n))| vec![i; *n]);
+        let over: Vec<usize> = over.collect();
+        let mut groups: Vec<(usize, usize)> = Vec::new();
+        for group in columns.iter().filter_map(|&c| over.get(c)) {
+            match groups.last_mut() {
+                Some((last, n)) if last == group => *n += 1,
+                _ => groups.push((*group, 1)),
+            }
+        }
+        Table {
+            groups: groups.into_iter().map(|(g, n)| (self.groups[g].0.clone(), n)).collect(),
+            titles: cells(&self.titles),
+            rows: self.rows.iter().map(|r| cells(r)).collect(),
+            more_left: columns.iter().filter(|&&c| c <= self.more_left).count().saturating_sub(1),
+            ..Table::default()
+        }
+    }
+
+    fn width(&self) -> usize {
+        let widths = self.widths();
+        widths.iter().sum::<usize>() + GAP * widths.len()
+    }
+
+    /// The table in parts that are at most so wide, if a column beside the keys can be.
+    fn parts(&self, width: usize) -> Vec<Table> {
+        let nr_columns = self.titles.len();
+        let keys: Vec<usize> = (0..nr_columns.min(1 + self.more_keys)).collect();
+        let mut parts = Vec::new();
+        let mut columns = keys.clone();
+        for c in keys.len()..nr_columns {
+            columns.push(c);
+            if columns.len() > keys.len() + 1 && self.of(&columns).width() > width {
+                columns.pop();
+                parts.push(self.of(&columns));
+                columns = [&keys[..], &[c]].concat();
+            }
+        }
+        parts.push(self.of(&columns));
+        parts
     }
 
     /// Adds a row.
@@ -85,6 +142,23 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = term::width();
+        if self.width() <= width {
+            self.draw(f)?;
+        } else {
+            for (i, part) in self.parts(width).iter().enumerate() {
+                if i > 0 {
+                    writeln!(f)?;
+                }
+                part.draw(f)?;
+            }
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "  {note}"))
+    }
+}
+
+impl Table {
+    fn draw(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths = self.widths();
         if !self.groups.is_empty() {
             let mut text = String::from("  ");
@@ -108,10 +182,7 @@ impl fmt::Display for Table {
             writeln!(f, "{}", text.trim_end())?;
         }
         self.line(f, &self.titles, &widths)?;
-        for row in &self.rows {
-            self.line(f, row, &widths)?;
-        }
-        self.notes.iter().try_for_each(|note| writeln!(f, "  {note}"))
+        self.rows.iter().try_for_each(|row| self.line(f, row, &widths))
     }
 }
 
@@ -152,6 +223,25 @@ pub(crate) fn time(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_that_is_too_wide_is_shown_in_parts_with_the_keys_in_each() {
+        let titles = ["name", "kind", "one", "two", "three", "four"];
+        let mut t = Table::new(&titles).groups(&[("", 2), ("a rate", 3), ("", 1)]).words(2).keys(2);
+        t.row(["seq", "write", "1,000", "2,000", "3,000", "4,000"].map(str::to_owned));
+        let parts = t.parts(30);
+        assert_eq!(parts.len(), 2);
+        assert!(parts.iter().all(|p| p.width() <= 30), "{parts:?}");
+        assert_eq!(parts[1].titles, ["name", "kind", "three", "four"]);
+        assert_eq!(
+            parts[1].groups,
+            [(String::new(), 2), ("a rate".to_owned(), 1), (String::new(), 1)]
+        );
+        assert_eq!(parts[1].rows[0], ["seq", "write", "3,000", "4,000"]);
+        // One column beside the keys is shown however wide it is.
+        assert_eq!(t.parts(5).len(), 4);
+        assert_eq!(t.parts(1000).len(), 1);
+    }
 
     #[test]
     fn columns_are_aligned_and_groups_stand_over_them() {

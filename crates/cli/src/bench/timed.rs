@@ -10,16 +10,22 @@ use super::table::{Table, figure, thousands, time};
 use super::work::{Offsets, Rw, Work, max_open};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::interrupt::{self, is_asked};
+use crate::json::by_status;
 use crate::modelled::{Modelled, layer_name, say_what_never_waits, spread};
 use crate::output::{Output, Over};
+use crate::{csv, json, term};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{DiskConfig, Mode};
-use zoneplug_core::{Bytes, Nanos};
-use zoneplug_sim::time::{Client, ClientReport, HostTimes, MAX_BYTES, Report, ZoneWriter};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Bytes, Nanos, ZoneNo};
+use zoneplug_sim::time::{
+    Client, ClientReport, Finished, HostTimes, Io, MAX_BYTES, Report, ZoneWriter,
+};
 
 /// From submission to the completion at the drive.
 #[derive(Debug, Serialize)]
@@ -44,12 +50,13 @@ struct Part {
     waiting: u32,
     oldest_waiting_ns: u64,
     refused: u64,
+    #[serde(serialize_with = "by_status")]
     refused_by_status: BTreeMap<&'static str, u64>,
 }
 
 impl Part {
     fn of(clients: &[ClientReport], length: Nanos) -> Part {
-        let seconds = length.0 as f64 / 1e9;
+        let seconds = (length.0 as f64 / 1e9).max(1e-9);
         let mut all = ClientReport::default();
         for c in clients {
             (all.bytes, all.bios) = (all.bytes + c.bytes, all.bios + c.bios);
@@ -92,6 +99,8 @@ struct Row {
     /// Of the time, in which the head or the data path of the drive was at work.
     drive_busy_percent: f64,
     mean_write_command_bytes: f64,
+    /// How long it was measured: less than was asked for if a signal came.
+    virtual_s: f64,
 }
 
 /// A whole run.
@@ -112,6 +121,8 @@ struct Timed {
     read_block_bytes: Option<u64>,
     warm_up_s: f64,
     virtual_s: f64,
+    /// A signal came before the end: the last rows are of a shorter time or missing.
+    partial: bool,
     rows: Vec<Row>,
     /// How long the run took here. All else in this document follows from the command line.
     real_s: f64,
@@ -200,7 +211,11 @@ impl Plan<'_> {
         for client in &mut clients {
             all.push(&mut **client);
         }
-        Ok(self.row(config, &run.go_with(&mut all)?))
+        let mut watch = Watch;
+        all.push(&mut watch);
+        let mut report = run.go_with(&mut all)?;
+        report.clients.pop();
+        Ok(self.row(config, &report))
     }
 
     fn row(&self, config: &DiskConfig, report: &Report) -> Row {
@@ -209,7 +224,8 @@ impl Plan<'_> {
             None => (&report.clients[..], &[][..]),
         };
         let turns = self.modelled.rotational();
-        let seconds = report.length.0 as f64 / 1e9;
+        let length = report.length.0.max(1) as f64;
+        let seconds = length / 1e9;
         Row {
             layer: layer_name(config, turns),
             mode: config.mode.name(),
@@ -217,8 +233,8 @@ impl Plan<'_> {
             reads: self.reads.map(|_| Part::of(reads, report.length)),
             head_moves_per_s: turns.then(|| report.drive.moves as f64 / seconds),
             // An access counts from its start.
-            drive_busy_percent: (report.drive.busy.0 as f64 * 100.0 / report.length.0 as f64)
-                .min(100.0),
+            drive_busy_percent: (report.drive.busy.0 as f64 * 100.0 / length).min(100.0),
+            virtual_s: seconds,
             mean_write_command_bytes: report.mean_command(),
         }
     }
@@ -277,18 +293,100 @@ pub(super) fn run(args: &Args, modelled: &Modelled, out: &mut dyn Write) -> Resu
         read_block_bytes: plan.reads.map(|w| u64::from(w.block_sectors) * 512),
         warm_up_s: plan.warm_up.0 as f64 / 1e9,
         virtual_s: plan.length.0 as f64 / 1e9,
+        partial: is_asked(),
         rows,
         real_s: start.elapsed().as_secs_f64(),
     };
-    if args.json {
-        serde_json::to_writer_pretty(&mut *out, &timed)?;
-        writeln!(out)?;
-    } else {
-        write!(out, "{timed}")?;
-    }
     let parts = |r: &Row| r.jobs.refused + r.reads.as_ref().map_or(0, |p| p.refused);
     let plugged = timed.rows.iter().all(|r| r.mode == Mode::Plug.name());
-    failure_of(timed.rows.iter().map(parts).sum(), 0, plugged).map_or(Ok(()), Err)
+    let failure = failure_of(timed.rows.iter().map(parts).sum(), 0, plugged);
+    let failure = interrupt::or_partial(timed.partial, failure);
+    if args.json {
+        return json::end(out, &timed, failure);
+    }
+    if args.csv {
+        out.write_all(timed.csv().as_bytes())?;
+    } else {
+        term::print(out, &timed.to_string())?;
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// A client that sends nothing, and ends the run when a signal asks for the end.
+struct Watch;
+
+impl Watch {
+    /// Virtual time between two looks.
+    const STEP: Nanos = Nanos(10_000_000);
+}
+
+impl Client for Watch {
+    fn prepare(&mut self, _: &Geometry) -> Vec<(ZoneNo, u32)> {
+        Vec::new()
+    }
+
+    fn start(&mut self, io: &mut Io) {
+        io.after(Self::STEP, 0);
+    }
+
+    fn finished(&mut self, _: &mut Io, _: Finished) {}
+
+    fn timer(&mut self, io: &mut Io, _: u32) {
+        match is_asked() {
+            true => io.end(Ok(())),
+            false => io.after(Self::STEP, 0),
+        }
+    }
+}
+
+impl Timed {
+    /// As CSV: a row for each way to open the disk, and one for the reads beside it.
+    fn csv(&self) -> String {
+        let mut text = csv::line([
+            "disk",
+            "opened_as",
+            "mode",
+            "client",
+            "virtual_s",
+            "bios",
+            "mb_per_s",
+            "iops",
+            "mean_ns",
+            "p50_ns",
+            "p99_ns",
+            "p999_ns",
+            "max_ns",
+            "drive_busy_percent",
+            "head_moves_per_s",
+            "mean_write_command_bytes",
+            "refused",
+        ]);
+        for r in &self.rows {
+            let reads = r.reads.iter().map(|p| ("reads", p));
+            for (client, p) in [("jobs", &r.jobs)].into_iter().chain(reads) {
+                text += &csv::line([
+                    self.disk.clone(),
+                    r.layer.clone(),
+                    r.mode.to_owned(),
+                    client.to_owned(),
+                    r.virtual_s.to_string(),
+                    p.bios.to_string(),
+                    p.mb_per_s.to_string(),
+                    p.iops.to_string(),
+                    p.latency.mean_ns.to_string(),
+                    p.latency.p50_ns.to_string(),
+                    p.latency.p99_ns.to_string(),
+                    p.latency.p999_ns.to_string(),
+                    p.latency.max_ns.to_string(),
+                    r.drive_busy_percent.to_string(),
+                    r.head_moves_per_s.map_or(String::new(), |n| n.to_string()),
+                    r.mean_write_command_bytes.to_string(),
+                    p.refused.to_string(),
+                ]);
+            }
+        }
+        text
+    }
 }
 
 /// Whether it makes sense in virtual time.
@@ -401,6 +499,7 @@ impl fmt::Display for Timed {
             figure(all),
             self.real_s,
             figure(times)
-        )
+        )?;
+        f.write_str(interrupt::note(self.partial))
     }
 }

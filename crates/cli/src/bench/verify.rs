@@ -8,6 +8,7 @@ use super::load::Port;
 use super::work::{Offsets, Rng, Rw, Work, max_open};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::interrupt::is_asked;
 use crate::threads::together;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -144,6 +145,7 @@ impl Writer<'_> {
         loop {
             while bytes < self.enough.bytes
                 && (written < 64 || start.elapsed() < self.enough.time)
+                && !is_asked()
                 && let Some(slot) = free.pop()
             {
                 let Some((op, sector, len)) = self.offsets.next() else {

@@ -5,6 +5,7 @@ use super::plan::{self, Extent};
 use super::{Buffers, Source};
 use crate::disk::{Opened, Use, say_what_is_lost};
 use crate::failure::Failure;
+use crate::json;
 use crate::window::Window;
 use crate::zones::{RangeArgs, parse_bytes, size};
 use serde::Serialize;
@@ -44,6 +45,7 @@ pub(crate) struct AppendArgs {
 #[derive(Debug, Default, Serialize)]
 struct Appended {
     bytes: u64,
+    #[serde(rename = "padding_bytes")]
     padding: u64,
     /// Where each append landed.
     pieces: Vec<Extent>,
@@ -72,11 +74,20 @@ pub(crate) fn append(args: &AppendArgs, out: &mut dyn Write) -> Result<(), Failu
     }
     let mut print = Printer { out, json: args.json, done: Appended::default() };
     let result = send(args, &disk, &mut source, &room, block as usize, unit as usize, &mut print);
+    let result = result.and_then(|()| Ok(disk.io.flush()?));
     // What landed is said, whatever happened to the rest.
-    let read = print.end()?;
-    result.map_err(|e| e.after(&format!("{read} bytes were appended before")))?;
-    disk.io.flush()?;
-    say_what_is_lost(&args.spec);
+    print.done.bytes -= print.done.padding;
+    let bytes = print.done.bytes;
+    let failure = result.err().map(|e| e.after(&format!("{bytes} bytes were appended before")));
+    let failed = failure.is_some();
+    if args.json {
+        json::end(print.out, &print.done, failure)?;
+    } else if let Some(failure) = failure {
+        return Err(failure);
+    }
+    if !failed {
+        say_what_is_lost(&args.spec);
+    }
     Ok(())
 }
 
@@ -152,15 +163,5 @@ impl Printer<'_> {
             return Ok(());
         }
         Ok(writeln!(self.out, "zone {} sector {} + {}", e.zone, e.sector, e.sectors)?)
-    }
-
-    /// Returns how many bytes there were.
-    fn end(&mut self) -> Result<u64, Failure> {
-        self.done.bytes -= self.done.padding;
-        if self.json {
-            serde_json::to_writer(&mut *self.out, &self.done)?;
-            writeln!(self.out)?;
-        }
-        Ok(self.done.bytes)
     }
 }

@@ -53,6 +53,7 @@ struct Copied {
     /// Of the stream, without padding.
     bytes: u64,
     /// Zeroes added to fill the last block.
+    #[serde(rename = "padding_bytes")]
     padding: u64,
     extents: Vec<Extent>,
 }

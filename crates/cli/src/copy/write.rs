@@ -8,6 +8,7 @@ use crate::disk::{Opened, Use, forced, say_what_is_lost};
 use crate::failure::Failure;
 use crate::window::{Window, block_on};
 use crate::zones::{RangeArgs, count, holds_data, numbers, size};
+use crate::{json, term};
 use std::io::Write;
 use std::path::PathBuf;
 use zoneplug_buf::AlignedBuf;
@@ -94,31 +95,33 @@ pub(crate) fn write(args: &WriteArgs, out: &mut dyn Write) -> Result<(), Failure
     let result = writer.copy(&mut source, &extents, block);
     let Writer { bar, bytes, padding, extents, window, .. } = writer;
     drop((bar, window));
+    let copied = Copied { bytes, padding, extents };
     if let Err(e) = result {
-        return Err(e.after(&format!("{bytes} bytes were written before")));
+        let failure = e.after(&format!("{bytes} bytes were written before"));
+        return if args.json { json::end(out, &copied, Some(failure)) } else { Err(failure) };
     }
     disk.io.flush()?;
-    say(&Copied { bytes, padding, extents }, args.json, out)?;
+    say(&copied, args.json, out)?;
     say_what_is_lost(&args.spec);
     Ok(())
 }
 
 fn say(copied: &Copied, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     if json {
-        serde_json::to_writer(&mut *out, copied)?;
-        return Ok(writeln!(out)?);
+        return json::print(out, copied);
     }
     let zones: Vec<u32> = copied.extents.iter().map(|e| e.zone).collect();
-    write!(out, "{} bytes written", copied.bytes)?;
+    let mut text = format!("{} bytes written", copied.bytes);
     if copied.padding > 0 {
-        write!(out, " and {} of padding", copied.padding)?;
+        text += &format!(" and {} of padding", copied.padding);
     }
     if let (Some(first), Some(last)) = (copied.extents.first(), copied.extents.last()) {
         let end = last.sector + last.sectors;
         let name = if zones.len() == 1 { "zone" } else { "zones" };
-        write!(out, ": {name} {}, from sector {} to {end}", numbers(&zones), first.sector)?;
+        let (zones, start) = (numbers(&zones), first.sector);
+        text += &format!(": {name} {zones}, from sector {start} to {end}");
     }
-    Ok(writeln!(out)?)
+    term::print(out, &(text + "\n"))
 }
 
 /// A copy under way.

@@ -12,13 +12,15 @@ mod run;
 mod text;
 
 use crate::failure::Failure;
+use crate::interrupt::{self, is_asked};
 use crate::modelled::{Modelled, Ways, say_what_never_waits, spread};
+use crate::{json, term};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use run::{Job, Row};
 use serde::Serialize;
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use text::Report;
 use zoneplug_core::Error;
@@ -72,6 +74,10 @@ pub(crate) struct Args {
     /// Print one JSON document instead of tables
     #[arg(long)]
     json: bool,
+
+    /// Print a line of comma-separated values for each row instead of tables
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
 }
 
 /// How fast.
@@ -122,13 +128,26 @@ struct Input<'a> {
 }
 
 /// How a trace is read here.
-type Trace = Reader<BufReader<indicatif::ProgressBarIter<File>>>;
+type Trace = Reader<BufReader<UntilAsked>>;
+
+/// A file that seems to end when a signal asks for the end, if it `stops`.
+struct UntilAsked {
+    file: indicatif::ProgressBarIter<File>,
+    stops: bool,
+}
+
+impl Read for UntilAsked {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.stops && is_asked() { Ok(0) } else { self.file.read(buf) }
+    }
+}
 
 impl Input<'_> {
-    /// Opens it, from its beginning.
-    fn open(&self) -> Result<Trace, Failure> {
+    /// Opens it, from its beginning. If it `stops`, it seems to end when a signal asks for the end.
+    fn open(&self, stops: bool) -> Result<Trace, Failure> {
         let file = open_regular(self.path).map_err(|e| self.unreadable(&e))?;
-        let file = BufReader::with_capacity(256 << 10, self.bar.wrap_read(file));
+        let file = UntilAsked { file: self.bar.wrap_read(file), stops };
+        let file = BufReader::with_capacity(256 << 10, file);
         Ok(Reader::new(file, self.events, self.device)?)
     }
 
@@ -181,7 +200,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     for d in &disks {
         fits.push(Fit::new(&d.profile.geometry()?, &d.profile.limits()));
     }
-    let survey = Survey::of(input.open()?, &mut fits)?;
+    let survey = Survey::of(input.open(true)?, &mut fits);
+    if is_asked() {
+        bar.finish_and_clear();
+        return Err(interrupt::failure("nothing was replayed yet"));
+    }
+    let survey = survey?;
     let pace = pace(args, survey.format);
     bar.set_message("in virtual time");
     let rows: Vec<Row> = spread(todo.len(), |i| {
@@ -195,14 +219,17 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     })?;
     bar.finish_and_clear();
     let report = Report::new(args, &survey, pace, &fits, rows);
+    let failure = interrupt::or_partial(report.partial, report.failure());
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &report)?;
-        writeln!(out)?;
+        return json::end(out, &report, failure);
+    }
+    if args.csv {
+        out.write_all(report.csv().as_bytes())?;
     } else {
-        write!(out, "{report}")?;
+        term::print(out, &report.to_string())?;
     }
     out.flush()?;
-    report.failure().map_or(Ok(()), Err)
+    failure.map_or(Ok(()), Err)
 }
 
 /// When operations are sent: a trace without times is one of a program that waits.

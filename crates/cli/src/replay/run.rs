@@ -2,6 +2,8 @@
 
 use super::{Input, Map};
 use crate::failure::Failure;
+use crate::interrupt::is_asked;
+use crate::json::by_status;
 use crate::modelled::{Modelled, layer_name};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -38,6 +40,7 @@ pub(super) struct Kind {
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Refused {
     pub(super) operations: u64,
+    #[serde(serialize_with = "by_status")]
     pub(super) by_status: BTreeMap<&'static str, u64>,
     pub(super) first: Option<First>,
 }
@@ -174,12 +177,13 @@ impl Job<'_> {
             Map::Log => Place::Log,
             Map::Exact | Map::Auto => Place::Exact { begin: self.fit.begin() },
         };
-        let mut trace = input.open()?;
+        let mut trace = input.open(false)?;
         let mut tally =
             Tally { writes: Sum::new(), reads: Sum::new(), refused: Refused::default() };
         let (report, makespan, busy, adapted) = {
             let limits = self.disk.profile.limits();
-            let source = Box::new(|| trace.next_event());
+            // What was sent before a signal asked for the end is what is replayed.
+            let source = Box::new(|| if is_asked() { Ok(None) } else { trace.next_event() });
             let seen = Box::new(|r: &Replayed| tally.note(r));
             let mut client = TraceClient::new(place, &limits, self.pace, source, seen);
             let report = run.go_with(&mut [&mut client])?;

@@ -3,7 +3,9 @@
 use super::run::{Kind, Row};
 use super::{Args, Map};
 use crate::bench::table::{Table, figure, thousands, time};
+use crate::csv;
 use crate::failure::Failure;
+use crate::interrupt::{self, is_asked};
 use serde::Serialize;
 use std::fmt;
 use zoneplug_sim::time::Pace;
@@ -51,6 +53,8 @@ pub(super) struct Report {
     /// `null`: as fast as the disk goes.
     speed: Option<f64>,
     outstanding: Option<u32>,
+    /// A signal came before the end: the last rows are of the first part of the trace or missing.
+    pub(super) partial: bool,
     misfits: Vec<Misfit>,
     rows: Vec<Row>,
 }
@@ -95,6 +99,7 @@ impl Report {
             },
             speed: pace.speed,
             outstanding: pace.window,
+            partial: is_asked(),
             misfits: misfits.collect(),
             rows,
         }
@@ -203,7 +208,7 @@ impl fmt::Display for Report {
         }
         titles.extend(["drive busy", "refused", "takes", "recorded"]);
         groups.push(("", 4));
-        let mut t = Table::new(&titles).groups(&groups).words(2);
+        let mut t = Table::new(&titles).groups(&groups).words(2).keys(2);
         for r in &self.rows {
             let mut cells = vec![r.disk.clone(), r.layer.clone(), figure(r.mb_per_s)];
             for (shown, kind) in [(writes, &r.writes), (reads, &r.reads)] {
@@ -234,11 +239,39 @@ impl fmt::Display for Report {
                 )?;
             }
         }
-        Ok(())
+        f.write_str(interrupt::note(self.partial))
     }
 }
 
 impl Report {
+    /// As CSV: a row for each disk and way to open it.
+    pub(super) fn csv(&self) -> String {
+        let kinds = ["writes", "reads"];
+        let of = ["", "_bytes", "_mb_per_s", "_mean_ns", "_p50_ns", "_p99_ns", "_max_ns"];
+        let figures = kinds.iter().flat_map(|k| of.map(|of| format!("{k}{of}")));
+        let ends = ["refused", "makespan_s", "busy_s", "drive_busy_percent", "head_moves"];
+        let titles = ["disk", "opened_as", "map", "mb_per_s"].map(str::to_owned).into_iter();
+        let mut text = csv::line(titles.chain(figures).chain(ends.map(str::to_owned)));
+        for r in &self.rows {
+            let map = match r.map {
+                Map::Log => "log",
+                Map::Exact | Map::Auto => "exact",
+            };
+            let mut cells =
+                vec![r.disk.clone(), r.layer.clone(), map.to_owned(), r.mb_per_s.to_string()];
+            for k in [&r.writes, &r.reads] {
+                cells.extend([k.operations, k.bytes].map(|n| n.to_string()));
+                cells.push(k.mb_per_s.to_string());
+                cells.extend([k.mean_ns, k.p50_ns, k.p99_ns, k.max_ns].map(|n| n.to_string()));
+            }
+            cells.push(r.refused.operations.to_string());
+            cells.extend([r.makespan_s, r.busy_s, r.drive_busy_percent].map(|n| n.to_string()));
+            cells.push(r.head_moves.map_or(String::new(), |n| n.to_string()));
+            text += &csv::line(cells);
+        }
+        text
+    }
+
     /// How the addresses of the trace became places on a disk.
     fn explain(&self, f: &mut fmt::Formatter<'_>, r: &Row) -> fmt::Result {
         let misfit = self.misfits.iter().find(|m| m.disk == r.disk);

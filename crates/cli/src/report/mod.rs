@@ -4,9 +4,10 @@ pub(crate) mod map;
 
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;
+use crate::json;
 use crate::term;
 use crate::zones::{RangeArgs, has_wp, number};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::io::Write;
 use zoneplug_core::ZoneNo;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo, ZoneType};
@@ -40,7 +41,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 struct Form {
-    /// Print one JSON document; addresses and lengths in sectors
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 
@@ -61,23 +62,31 @@ struct Form {
     number: bool,
 }
 
-/// A zone of the JSON form. Sectors throughout.
+/// A zone of the JSON form.
 #[derive(Debug, Serialize)]
 struct Row {
     zone: u32,
+    #[serde(rename = "start_sector")]
     start: u64,
+    #[serde(rename = "len_sectors")]
     len: u64,
+    #[serde(rename = "capacity_sectors")]
     cap: u64,
     /// The write pointer from the start of the zone, as in the table; null where there is none.
+    #[serde(rename = "write_pointer_offset_sectors")]
     wptr: Option<u64>,
     /// The same as a sector of the disk: the next one to write.
+    #[serde(rename = "write_pointer_sector")]
     wp: Option<u64>,
     reset: u8,
     non_seq: u8,
+    #[serde(rename = "condition_code")]
     zcond: u8,
+    /// The two letters of `blkzone`.
     cond: &'static str,
-    #[serde(rename = "type")]
+    #[serde(rename = "type_code")]
     zone_type: u8,
+    #[serde(rename = "type", serialize_with = "as_key")]
     type_name: &'static str,
 }
 
@@ -102,12 +111,19 @@ impl Row {
     }
 }
 
+fn as_key<S: Serializer>(name: &&'static str, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(&json::key(name))
+}
+
 fn type_name(t: ZoneType) -> &'static str {
     match t {
         ZoneType::Conventional => "CONVENTIONAL",
         ZoneType::SeqWriteRequired => "SEQ_WRITE_REQUIRED",
     }
 }
+
+/// Columns of the table with all that `blkzone` says. A narrower one leaves out what no disk here has.
+const ALL_COLUMNS: usize = 105;
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
@@ -130,22 +146,29 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             g.zone_start(ZoneNo(range.start)).0
         )?;
     }
-    let mut printer = Printer { form: &args.form, spec: &args.spec, rows: 0, out };
+    let narrow = term::width() < ALL_COLUMNS;
+    let mut printer = Printer { form: &args.form, spec: &args.spec, narrow, rows: 0, out };
     let mut start = range.start;
-    while start < range.end {
+    let mut failure = None;
+    while start < range.end && failure.is_none() {
         let end = range.end.min(start + AT_ONCE);
-        for z in disk.report(start..end)?.iter().filter(|z| wanted(z)) {
-            printer.zone(&Row::new(&g, z))?;
+        match disk.report(start..end) {
+            Ok(zones) => {
+                let mut zones = zones.iter().filter(|z| wanted(z));
+                zones.try_for_each(|z| printer.zone(&Row::new(&g, z)))?;
+            }
+            Err(f) => failure = Some(f),
         }
         start = end;
     }
-    printer.end()
+    printer.end(failure)
 }
 
 /// Prints zones as they come.
 struct Printer<'a> {
     form: &'a Form,
     spec: &'a str,
+    narrow: bool,
     rows: usize,
     out: &'a mut dyn Write,
 }
@@ -153,9 +176,16 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn head(&mut self) -> Result<(), Failure> {
         if self.form.json {
-            write!(self.out, "{{\"disk\":{},\"zones\":[", serde_json::to_string(self.spec)?)?;
+            let (schema, disk) = (json::SCHEMA, serde_json::to_string(self.spec)?);
+            write!(self.out, "{{\"schema\":{schema},\"disk\":{disk},\"zones\":[")?;
         } else if self.form.csv {
             writeln!(self.out, "zone num, type, ofst, len, cap, wp, cond, non_seq, reset")?;
+        } else if !self.form.blkzone && !self.form.number && self.narrow {
+            writeln!(
+                self.out,
+                "{:>6}  {:>12}  {:>10}  {:>10}  {:>10}  {:<6}  type",
+                "zone", "start", "len", "cap", "wptr", "zcond"
+            )?;
         } else if !self.form.blkzone && !self.form.number {
             writeln!(
                 self.out,
@@ -174,9 +204,8 @@ impl Printer<'_> {
         let out = &mut *self.out;
         let (cond, wptr) = (format!("{}({})", r.zcond, r.cond), r.wptr.unwrap_or(0));
         if self.form.json {
-            if self.rows > 1 {
-                write!(out, ",")?;
-            }
+            // A line for each zone.
+            writeln!(out, "{}", if self.rows > 1 { "," } else { "" })?;
             serde_json::to_writer(out, r)?;
         } else if self.form.csv {
             let wp = r.wp.map_or(String::new(), |w| (w << 9).to_string());
@@ -200,6 +229,13 @@ impl Printer<'_> {
                 r.zone_type,
                 r.type_name
             )?;
+        } else if !self.form.number && self.narrow {
+            let kind = if r.zone_type == 1 { "conv" } else { "seq" };
+            writeln!(
+                out,
+                "{:>6}  {:#012x}  {:#010x}  {:#010x}  {wptr:#010x}  {cond:<6}  {}({kind})",
+                r.zone, r.start, r.len, r.cap, r.zone_type
+            )?;
         } else if !self.form.number {
             writeln!(
                 out,
@@ -210,13 +246,23 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn end(mut self) -> Result<(), Failure> {
+    /// Ends, with the failure that kept the rest from being reported, if there was one.
+    fn end(mut self, failure: Option<Failure>) -> Result<(), Failure> {
         if self.rows == 0 {
             self.head()?;
         }
         if self.form.json {
-            writeln!(self.out, "]}}")?;
-        } else if self.form.number {
+            write!(self.out, "\n]")?;
+            if let Some(failure) = &failure {
+                write!(self.out, ",\"error\":{}", json::error_value(failure)?)?;
+            }
+            writeln!(self.out, "}}")?;
+            return failure.map_or(Ok(()), |f| Err(f.in_json()));
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        if self.form.number {
             writeln!(self.out, "{}", self.rows)?;
         }
         Ok(())

@@ -7,6 +7,7 @@ use super::outcome::{CellRuns, Run};
 use crate::bench::group::{Arena, Group};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::interrupt::is_asked;
 use crate::modelled::layer_name;
 use std::time::Duration;
 
@@ -36,12 +37,13 @@ pub(crate) fn table(
 ) -> Result<Vec<CellRuns>, Failure> {
     let mut all = Vec::new();
     for row in &table.rows {
+        let asked = is_asked();
         let mut groups = Vec::new();
         for (cell, column) in row.cells.iter().zip(&table.columns) {
             let (work, jobs) = measured(cell.client)?;
             let client = measured_name(work, jobs);
             let mut runs = CellRuns { client, ..CellRuns::default() };
-            if !matches!(cell.expect, Expect::Not(_)) {
+            if !matches!(cell.expect, Expect::Not(_)) && !asked {
                 let (named, config) = disk(table, column.options)?;
                 runs.layer = layer_name(&config, false);
                 let group = Group::new(&named, config, work, jobs, arena)?;
@@ -49,7 +51,7 @@ pub(crate) fn table(
             }
             all.push(runs);
         }
-        for i in 0..=SLICES {
+        for i in (0..=SLICES).take_while(|_| !is_asked()) {
             for (_, _, group) in &mut groups {
                 let slice = each / SLICES;
                 // The first one only warms up.
@@ -61,6 +63,10 @@ pub(crate) fn table(
         }
         for (cell, work, group) in groups {
             let m = group.measure();
+            if m.bios == 0 {
+                // A signal came before the first slice.
+                continue;
+            }
             if m.all_refused() > 0 {
                 return Err(Failure::io(format!(
                     "{} BIOs of {} were refused",

@@ -23,10 +23,13 @@ mod text;
 use crate::bench::group::Arena;
 use crate::bench::table::Table as Lines;
 use crate::failure::Failure;
+use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};
+use crate::{csv, json, term};
 use book::{How, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use outcome::{Report, TableReport};
+use serde::Serialize;
 use simulate::Plan;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -85,7 +88,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let all = tables(args)?;
     let tables = chosen(&all, args)?;
     if args.list {
-        return list(&tables, out);
+        return list(&tables, args, out);
     }
     // A file that cannot be made is no reason to compute for minutes first.
     let begin = |path: &Option<PathBuf>| -> Result<Option<Output>, Failure> {
@@ -99,23 +102,25 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(file) = picture {
         file.end_with(plot::picture(&report).as_bytes())?;
     }
+    let failure = (report.failed > 0).then(|| {
+        let what = format!("{} cells or claims are outside of what is expected", report.failed);
+        let hint = "look for FAIL in the tables; docs/models.md says where the bands come from";
+        Failure::io(what).hint(hint)
+    });
+    let failure = interrupt::or_partial(report.partial, failure);
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &report)?;
-        writeln!(out)?;
-    } else if args.csv {
+        return json::end(out, &report, failure);
+    }
+    if args.csv {
         write!(out, "{}", text::csv(&report))?;
     } else {
         for t in &report.tables {
-            writeln!(out, "{}", text::table(t, &text::how(&report, t)))?;
+            term::print(out, &(text::table(t, &text::how(&report, t)) + "\n"))?;
         }
-        writeln!(out, "{}", text::summary(&report))?;
+        term::print(out, &(text::summary(&report) + "\n" + interrupt::note(report.partial)))?;
     }
     out.flush()?;
-    match report.failed {
-        0 => Ok(()),
-        n => Err(Failure::io(format!("{n} cells or claims are outside of what is expected"))
-            .hint("look for FAIL in the tables; docs/models.md says where the bands come from")),
-    }
+    failure.map_or(Ok(()), Err)
 }
 
 /// The published tables, or those of a file of one's own. Its text lives as long as the program.
@@ -151,18 +156,45 @@ fn chosen<'a>(all: &'a [Table], args: &Args) -> Result<Vec<&'a Table>, Failure> 
     Ok(all.iter().filter(wanted).collect())
 }
 
-fn list(tables: &[&Table], out: &mut dyn Write) -> Result<(), Failure> {
-    let mut lines = Lines::new(&["table", "how", "device", "what", "cells"]).words(4);
-    for t in tables {
-        let how = match t.how {
+/// A table, as `--list --json` shows it.
+#[derive(Serialize)]
+struct Listed<'a> {
+    name: &'a str,
+    how: &'static str,
+    device: &'a str,
+    title: &'a str,
+    cells: usize,
+}
+
+fn list(tables: &[&Table], args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let listed = tables.iter().map(|t| Listed {
+        name: t.name,
+        how: match t.how {
             How::Model => "simulated",
             How::Measure => "measured",
-        };
-        let cells = (t.rows.len() * t.columns.len()).to_string();
-        let kind = t.drive.split(',').next().unwrap_or_default();
-        lines.row([t.name, how, kind, t.title, &cells].map(str::to_owned));
+        },
+        device: t.drive.split(',').next().unwrap_or_default(),
+        title: t.title,
+        cells: t.rows.len() * t.columns.len(),
+    });
+    let titles = ["name", "how", "device", "title", "cells"];
+    let cells = |t: &Listed<'_>| {
+        [t.name, t.how, t.device, t.title, &t.cells.to_string()].map(str::to_owned)
+    };
+    if args.json {
+        #[derive(Serialize)]
+        struct List<'a> {
+            tables: Vec<Listed<'a>>,
+        }
+        return json::print(out, &List { tables: listed.collect() });
     }
-    Ok(write!(out, "{lines}")?)
+    if args.csv {
+        let rows = listed.map(|t| csv::line(cells(&t))).collect::<String>();
+        return Ok(write!(out, "{}{rows}", csv::line(titles))?);
+    }
+    let mut lines = Lines::new(&["table", "how", "device", "what", "cells"]).words(4);
+    listed.for_each(|t| lines.row(cells(&t)));
+    term::print(out, &lines.to_string())
 }
 
 /// Runs the tables: first what is simulated, on all processors, then what is measured, alone.
@@ -187,17 +219,20 @@ fn reproduce(tables: &[&Table], args: &Args) -> Result<Report, Failure> {
             How::Model => simulated.next().unwrap_or_default(),
             How::Measure => {
                 bar.set_message(table.name);
+                // A table that was not reached has no figures.
                 measure::table(table, each, &mut arena, |d| bar.inc(steps(d)))?
             }
         };
         let report = TableReport::new(table, runs);
-        reports.push(if args.quick { report.without_judgement() } else { report });
+        let judged = !args.quick && !is_asked();
+        reports.push(if judged { report } else { report.without_judgement() });
     }
     bar.finish_and_clear();
     let (geometries, seeds) = if args.quick { (1, 1) } else { (GEOMETRIES.len(), SEEDS.len()) };
     Ok(Report {
         zoneplug: env!("CARGO_PKG_VERSION"),
         quick: args.quick,
+        partial: is_asked(),
         geometries,
         seeds,
         failed: reports.iter().map(TableReport::failed).sum(),

@@ -120,6 +120,8 @@ pub(crate) struct Report {
     pub(crate) zoneplug: &'static str,
     /// One geometry and one seed: nothing is judged.
     pub(crate) quick: bool,
+    /// A signal came before the end: some runs are missing, and nothing is judged.
+    pub(crate) partial: bool,
     pub(crate) geometries: usize,
     pub(crate) seeds: usize,
     pub(crate) tables: Vec<TableReport>,
@@ -219,8 +221,11 @@ impl TableReport {
         report
     }
 
-    /// One geometry and one seed are no mean: what is outside of its band is shown, and fails nothing.
+    /// Some of the runs are no mean: what is outside of its band is shown, and fails nothing. What was not run says so.
     pub(crate) fn without_judgement(mut self) -> TableReport {
+        for cell in self.cells.iter_mut().filter(|c| c.runs.is_empty()) {
+            cell.verdict = Verdict::NotRun;
+        }
         for cell in self.cells.iter_mut().filter(|c| c.verdict == Verdict::Outside) {
             cell.verdict = Verdict::Unjudged;
         }

@@ -167,7 +167,15 @@ mod tests {
 
     fn report() -> Report {
         let tables = vec![scaled(1.0)];
-        Report { zoneplug: "0", quick: false, geometries: 5, seeds: 4, tables, failed: 0 }
+        Report {
+            zoneplug: "0",
+            quick: false,
+            partial: false,
+            geometries: 5,
+            seeds: 4,
+            tables,
+            failed: 0,
+        }
     }
 
     /// One file: nothing is fetched, nothing is run, every tag that opens closes.

@@ -64,7 +64,8 @@ fn beside(t: &TableReport) -> String {
         "error",
         "verdict",
     ])
-    .words(4);
+    .words(4)
+    .keys(2);
     for c in &t.cells {
         out.row([
             c.row.to_owned(),
@@ -97,7 +98,8 @@ fn measured(t: &TableReport) -> String {
         "published ratio",
         "our ratio",
     ])
-    .words(4);
+    .words(4)
+    .keys(2);
     for c in &t.cells {
         let ns = |v: f64| match c.unit {
             "MB/s" => c.command_bytes.unwrap_or(0.0) / v * 1e3,

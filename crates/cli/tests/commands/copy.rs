@@ -19,7 +19,7 @@ fn read_takes_up_what_write_laid_down_across_zones_and_processes() {
     let v: Value =
         serde_json::from_slice(&ok_with(&["write", &disk, "-", "--bs", "64K", "--json"], &b))
             .unwrap();
-    assert_eq!((&v["bytes"], &v["padding"]), (&1_499_136.into(), &0.into()));
+    assert_eq!((&v["bytes"], &v["padding_bytes"]), (&1_499_136.into(), &0.into()));
     assert_eq!((&v["extents"][0]["zone"], &v["extents"][0]["sector"]), (&3.into(), &6160.into()));
     std::fs::write(&file, &c).unwrap();
     ok(&["write", &disk, &file]);
@@ -118,7 +118,7 @@ fn append_says_where_each_piece_landed() {
         &data[..5000],
     ))
     .unwrap();
-    assert_eq!((&v["bytes"], &v["padding"]), (&5000.into(), &3192.into()));
+    assert_eq!((&v["bytes"], &v["padding_bytes"]), (&5000.into(), &3192.into()));
     assert_eq!(v["pieces"], serde_json::json!([{"zone": 3, "sector": 384, "sectors": 16}]));
     let too_much = noise(300_000, 6);
     let out = feed(&["append", &disk], &too_much);

@@ -65,15 +65,16 @@ fn no_disk_is_made_that_no_specification_reaches() {
 fn info_says_whether_a_disk_takes_writes() {
     let dir = Dir::new("writable");
     let disk = dir.disk("--zones 4 --zone-size 1M");
-    let read_only = |spec: &str| json(&["info", "--json", spec])["limits"]["read-only"].clone();
-    assert_eq!(read_only(&disk), "no");
-    assert_eq!(read_only(&format!("po2@{disk}")), "no");
-    assert_eq!(read_only(&format!("{disk},read-only=1")), "yes");
-    assert_eq!(read_only("mem,read-only=1"), "yes");
-    assert_eq!(read_only("mem"), "no");
+    let read_only =
+        |spec: &str| json(&["info", "--json", spec])["limits"]["read_only"].as_bool().unwrap();
+    assert!(!read_only(&disk));
+    assert!(!read_only(&format!("po2@{disk}")));
+    assert!(read_only(&format!("{disk},read-only=1")));
+    assert!(read_only("mem,read-only=1"));
+    assert!(!read_only("mem"));
 }
 
-/// The document and the table have one meaning of `wptr`; `wp` is the sector.
+/// The document and the table agree about write pointers.
 #[test]
 fn a_write_pointer_is_the_same_in_every_form_of_a_report() {
     let dir = Dir::new("wptr");
@@ -84,11 +85,13 @@ fn a_write_pointer_is_the_same_in_every_form_of_a_report() {
     for (zone, row) in zones.as_array().unwrap().iter().zip(table.lines().skip(1)) {
         let shown = row.split_whitespace().nth(4).unwrap().strip_prefix("0x").unwrap();
         let shown = u64::from_str_radix(shown, 16).unwrap();
-        assert_eq!(zone["wptr"].as_u64().unwrap_or(0), shown, "{row}");
-        let start = zone["start"].as_u64().unwrap();
-        assert_eq!(zone["wp"].as_u64(), zone["wptr"].as_u64().map(|w| start + w), "{row}");
+        assert_eq!(zone["write_pointer_offset_sectors"].as_u64().unwrap_or(0), shown, "{row}");
+        let of = |key: &str| zone[key].as_u64();
+        let (start, wptr) = (of("start_sector").unwrap(), of("write_pointer_offset_sectors"));
+        assert_eq!(of("write_pointer_sector"), wptr.map(|w| start + w), "{row}");
     }
-    let of = |n: usize| (zones[n]["wptr"].as_u64(), zones[n]["wp"].as_u64());
+    let key = |n: usize, key: &str| zones[n][key].as_u64();
+    let of = |n: usize| (key(n, "write_pointer_offset_sectors"), key(n, "write_pointer_sector"));
     assert_eq!(
         (of(0), of(2), of(4)),
         ((None, None), (Some(176), Some(4272)), (Some(0), Some(8192)))
@@ -264,7 +267,7 @@ fn failures_before_the_measurement_fail_the_command() {
         let v: Value =
             serde_json::from_slice(&feed(&[&args[..], &["--json"]].concat(), b"").stdout).unwrap();
         assert_eq!(v["measure"]["refused"], 0, "{v}");
-        assert!(v["measure"]["refused_before"]["I/O error"].as_u64().unwrap() > 0, "{v}");
+        assert!(v["measure"]["refused_before"]["io_error"].as_u64().unwrap() > 0, "{v}");
     }
 }
 

@@ -4,8 +4,10 @@
 
 mod copy;
 mod files;
+mod forms;
 mod found;
 mod hostile;
+mod interrupt;
 mod serve;
 mod terminal;
 mod threads;
@@ -173,10 +175,13 @@ fn a_report_has_the_forms_of_blkzone_and_zbd() {
     assert!(ok(&["report", "-v", "-o", "0x800", spec]).starts_with("Found 5 zones from 0x800\n"));
     let v = json(&["report", "--json", "-l", "1", spec]);
     assert_eq!(v["zones"].as_array().unwrap().len(), 1);
-    assert_eq!((&v["zones"][0]["wptr"], &v["zones"][0]["cond"]), (&Value::Null, &"nw".into()));
+    assert_eq!(
+        (&v["zones"][0]["write_pointer_sector"], &v["zones"][0]["cond"]),
+        (&Value::Null, &"nw".into())
+    );
     assert_eq!(json(&["report", "--json", "--ro", "ol", spec])["zones"], Value::Array(vec![]));
     let many = json(&["report", "--json", "mem,zones=10000,zone-size=4K"]);
-    assert_eq!(many["zones"][9999]["start"], 9999 * 8);
+    assert_eq!(many["zones"][9999]["start_sector"], 9999 * 8);
 }
 
 #[test]
@@ -204,7 +209,9 @@ fn management_changes_zones_for_the_next_process() {
     let v = json(&["close", &disk, "--json"]);
     assert_eq!(
         v,
-        serde_json::json!({"command": "close", "zones": [2], "skipped": [0, 1, 3, 4, 5, 6, 7]})
+        serde_json::json!(
+            {"schema": 1, "command": "close", "zones": [2], "skipped": [0, 1, 3, 4, 5, 6, 7]}
+        )
     );
     fails(&["close", &disk, "-o", "12288"], 2, "no zone to close");
     fails(&["open", &disk, "-o", "8192", "-l", "100"], 2, "a multiple of 2048 sectors");
@@ -214,7 +221,7 @@ fn management_changes_zones_for_the_next_process() {
     let plugs = ok(&["zone-wplugs", &disk]);
     assert!(plugs.starts_with("Zone no: 2, flags: 0x"), "{plugs}");
     assert!(plugs.contains("cond: ACTIVE, wp ofst: ") && plugs.ends_with("pending BIO: 0\n"));
-    assert_eq!(json(&["zone-wplugs", &disk, "--json"])[0]["Zone no"], "2");
+    assert_eq!(json(&["zone-wplugs", &disk, "--json"])["plugs"][0]["zone"], 2);
     assert_eq!(ok(&["resync", &disk]), "8 zones read, 0 write pointers corrected\n");
     assert_eq!(json(&["resync", &disk, "-c", "3", "--json"])["zones"], 3);
     assert_eq!(ok(&["flush", &disk]), "");
@@ -342,9 +349,9 @@ fn attributes_have_their_linux_names() {
     assert!(set.contains("strict=1 in a specification"));
     assert_eq!(ok(&["attr", &format!("{spec},strict=1"), "strict_management"]), "1\n");
     let v = json(&["attr", spec, "--json"]);
-    assert_eq!(v["nomerges"], serde_json::json!({"value": "0", "writable": true}));
+    assert_eq!(v["attributes"]["nomerges"], serde_json::json!({"value": 0, "writable": true}));
     assert_eq!(json(&["attr", spec, "zoned", "--json"])["value"], "host-managed");
-    assert_eq!(json(&["attr", spec, "nomerges", "1", "--json"])["was"], "0");
+    assert_eq!(json(&["attr", spec, "nomerges", "1", "--json"])["was"], 0);
     fails(&["attr", spec, "nr_zones", "5"], 2, "cannot be changed");
     fails(&["attr", spec, "nr_zone"], 3, "nomerges");
     fails(&["attr", spec, "nomerges", "2"], 2, "0 or 1");

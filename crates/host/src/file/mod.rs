@@ -131,11 +131,14 @@ pub struct Identity {
     /// Its label.
     pub label: String,
     /// Version of the format.
+    #[serde(rename = "format_version")]
     pub version: u32,
     /// When it was made: seconds since 1970.
+    #[serde(rename = "created_unix_s")]
     pub created: u64,
     /// How often it was opened for writing, as its file says. A copy of the file goes on from the same number. 0 also if
     /// a version of zoneplug that does not count was the last that wrote.
+    #[serde(rename = "opened_for_writing")]
     pub opened: u64,
 }
 

@@ -4,6 +4,7 @@ use super::super::group::{Arena, Latency};
 use super::super::load::{histogram, nap};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::interrupt::is_asked;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{DiskConfig, DiskQueue};
@@ -68,7 +69,7 @@ pub(crate) fn run(way: Way, time: Duration, arena: &mut Arena) -> Result<Append,
     let mut seconds = None;
     while seconds.is_none() || idle.iter().any(Option::is_none) {
         let nanos = Nanos(now.as_nanos() as u64);
-        if now >= time && seconds.is_none() {
+        if (now >= time || is_asked()) && seconds.is_none() {
             seconds = Some(now.as_secs_f64());
         }
         for (queue, idle) in queues.iter_mut().zip(&mut idle) {

@@ -6,6 +6,7 @@ use super::super::verify::{self, Extent, Verified, pattern};
 use super::super::work::{Rw, Work};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::interrupt::is_asked;
 use crate::threads::together;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,7 +36,7 @@ pub(crate) struct Order {
     pub(crate) first_refused: Option<u64>,
     /// Zones that were left unfinished because of one.
     pub(crate) zones_given_up: u64,
-    pub(crate) seconds: f64,
+    pub(crate) elapsed_s: f64,
     pub(crate) verified: Verified,
 }
 
@@ -103,7 +104,7 @@ fn client(
         while !over && let Some(slot) = free.pop() {
             let mut bio = pool.get();
             let mut guard = lock(log);
-            let enough = guard.sent >= FEWEST && Instant::now() >= end;
+            let enough = guard.sent >= FEWEST && (Instant::now() >= end || is_asked());
             let next = if enough { None } else { guard.next() };
             let Some((number, sector)) = next else {
                 over = true;
@@ -183,7 +184,7 @@ pub(crate) fn run(mode: Mode, time: Duration, arena: &mut Arena) -> Result<Order
         refused,
         first_refused: log.first_refused,
         zones_given_up: log.given_up,
-        seconds,
+        elapsed_s: seconds,
         verified,
     })
 }

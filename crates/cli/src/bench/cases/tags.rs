@@ -6,6 +6,7 @@ use super::super::load::{histogram, thread_cpu};
 use super::super::work::{Offsets, Rw, Work};
 use crate::disk::Named;
 use crate::failure::Failure;
+use crate::interrupt::is_asked;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{DiskConfig, Mode};
@@ -54,7 +55,7 @@ pub(crate) fn run(
     let cpu = thread_cpu();
     let start = Instant::now();
     let mut now = start.elapsed();
-    while now < time {
+    while now < time && !is_asked() {
         for _ in 0..std::mem::take(&mut want_writes) {
             let Some((op, sector, len)) = writes.next() else { break };
             let mut bio = pool.get();
@@ -84,7 +85,7 @@ pub(crate) fn run(
             pool.put(bio);
         }
     }
-    let seconds = now.as_secs_f64();
+    let seconds = now.as_secs_f64().max(1e-9);
     let cpu_share = (thread_cpu() - cpu) as f64 / 1e9 / seconds;
     while queue.outstanding() > 0 {
         queue.poll(Nanos(start.elapsed().as_nanos() as u64), &mut done);

@@ -1,0 +1,26 @@
+//! The way out of a command that failed: two lines on stderr, a document on stdout if one is wanted, an exit code.
+
+use crate::failure::{Failure, Kind};
+use crate::{interrupt, json, term};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// The exit code of a kind of failure.
+pub(crate) fn code(kind: Kind) -> u8 {
+    if kind == Kind::Interrupted { interrupt::exit_code() } else { kind as u8 }
+}
+
+/// Says on stderr what failed, and on stdout too if `json` is wanted and no document has said it yet. A reader of the output
+/// that has gone is told nothing.
+pub(crate) fn report(failure: &Failure, json: bool) -> ExitCode {
+    let (kind, ..) = failure.parts();
+    if kind != Kind::BrokenPipe {
+        // An error of these can be told to nothing.
+        if json && !failure.is_in_json() {
+            let _ = io::stdout().write_all(json::of_failure(failure).as_bytes());
+        }
+        let text = term::fold(&failure.to_string(), term::width_of_stderr());
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+    ExitCode::from(code(kind))
+}

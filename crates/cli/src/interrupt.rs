@@ -1,0 +1,94 @@
+//! Ctrl-C, and the other signals that ask for the end: SIGTERM, SIGHUP.
+//!
+//! A command that measures prints what it knows so far when the first signal comes, and says that it is partial. A second
+//! signal ends the process at once. A command that copies ends at the first one. Either way a file that is not complete is
+//! removed, and the exit code is 128 and the number of the signal: 130 after Ctrl-C.
+
+use crate::failure::{Failure, Kind};
+use crate::{exit, output};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::mpsc::channel;
+use zoneplug_host::signals::{Event, Signals};
+
+/// Whether a signal has come.
+static ASKED: AtomicBool = AtomicBool::new(false);
+/// Which one.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// What the first signal does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum First {
+    /// [`is_asked`] is true from then on, and the command ends as soon as it can.
+    Asks,
+    /// The process ends.
+    Ends,
+}
+
+/// Listens from now on. Must be called before any other thread is started: threads inherit which signals are held back.
+/// Without a thread to listen (`ulimit -u`) signals keep their usual effect.
+pub(crate) fn listen(first: First) {
+    let (go, wait) = channel();
+    let listener = move || {
+        // Both threads hold the signals back; this one takes them.
+        let Ok(signals) = Signals::block() else { return };
+        if wait.recv().is_err() {
+            return;
+        }
+        while let Ok(event) = signals.wait() {
+            let Event::Signal(signal) = event else { continue };
+            SIGNAL.store(signal, Ordering::Relaxed);
+            if ASKED.swap(true, Ordering::Release) {
+                end(signal);
+            }
+            if first == First::Ends {
+                let _ = exit::report(&failure("nothing more was done"), false);
+                end(signal);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("zoneplug-signals".to_owned());
+    if thread.spawn(listener).is_ok() && Signals::block().is_ok() {
+        // The listener waits for this.
+        let _ = go.send(());
+    }
+}
+
+/// Whether a signal asked for the end.
+#[inline]
+pub(crate) fn is_asked() -> bool {
+    ASKED.load(Ordering::Acquire)
+}
+
+/// The exit code after a signal.
+pub(crate) fn exit_code() -> u8 {
+    128 + SIGNAL.load(Ordering::Relaxed).clamp(0, 127) as u8
+}
+
+/// The failure of a command that a signal ended.
+pub(crate) fn failure(what: &str) -> Failure {
+    let name = match SIGNAL.load(Ordering::Relaxed) {
+        1 => "SIGHUP",
+        15 => "SIGTERM",
+        _ => "Ctrl-C",
+    };
+    Failure::new(Kind::Interrupted, format!("{name} before the end: {what}"))
+        .hint("the same command again, for all of it")
+}
+
+/// The failure of a command whose figures are `partial`, because a signal came; otherwise the one that it has.
+pub(crate) fn or_partial(partial: bool, otherwise: Option<Failure>) -> Option<Failure> {
+    if partial { Some(failure("what was printed is partial")) } else { otherwise }
+}
+
+/// What a text says under figures that are `partial`.
+pub(crate) fn note(partial: bool) -> &'static str {
+    match partial {
+        true => "PARTIAL: a signal came before the end. These are the figures until then.\n",
+        false => "",
+    }
+}
+
+fn end(signal: i32) -> ! {
+    output::remove_incomplete();
+    std::process::exit(128 + signal)
+}

@@ -1,0 +1,128 @@
+//! `--json`: one document on stdout for each run of a command, whatever becomes of it. docs/json.md lists the keys.
+//!
+//! Each document is an object that begins with `"schema"`. If the command fails, the document has the key `"error"`: beside
+//! what the command had to say, or alone. stderr has the same two lines as without `--json`.
+
+use crate::exit;
+use crate::failure::Failure;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Write;
+
+/// The number of the documents' form. It grows when a key goes or changes its meaning, not when one is added.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// What a document says of a failure.
+#[derive(Debug, Serialize)]
+struct Wrong<'a> {
+    /// A word for the exit code.
+    kind: &'static str,
+    message: &'a str,
+    hint: &'a str,
+    exit: u8,
+}
+
+impl<'a> Wrong<'a> {
+    fn of(failure: &'a Failure) -> Wrong<'a> {
+        let (kind, message, hint) = failure.parts();
+        Wrong { kind: kind.name(), message, hint, exit: exit::code(kind) }
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a, T> {
+    schema: u32,
+    #[serde(flatten)]
+    body: T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Wrong<'a>>,
+}
+
+/// Prints the document of a command that succeeds. `body` is a struct or a map.
+pub(crate) fn print(out: &mut dyn Write, body: &impl Serialize) -> Result<(), Failure> {
+    end(out, body, None)
+}
+
+/// Prints the document of a command that ends with `failure`, if with any, and returns that failure.
+pub(crate) fn end(
+    out: &mut dyn Write,
+    body: &impl Serialize,
+    failure: Option<Failure>,
+) -> Result<(), Failure> {
+    let error = failure.as_ref().map(Wrong::of);
+    serde_json::to_writer_pretty(&mut *out, &Document { schema: SCHEMA, body, error })?;
+    writeln!(out)?;
+    failure.map_or(Ok(()), |f| Err(f.in_json()))
+}
+
+/// The document of a command that had nothing to say but that it failed.
+pub(crate) fn of_failure(failure: &Failure) -> String {
+    #[derive(Serialize)]
+    struct Nothing {}
+    let error = Some(Wrong::of(failure));
+    let document = Document { schema: SCHEMA, body: Nothing {}, error };
+    // Text and numbers: it does not fail.
+    serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
+}
+
+/// The value of `"error"` by itself, for a document that is printed in parts.
+pub(crate) fn error_value(failure: &Failure) -> Result<String, Failure> {
+    Ok(serde_json::to_string(&Wrong::of(failure))?)
+}
+
+/// Whether a command line asks for JSON. Asked of command lines that are wrong too.
+pub(crate) fn is_wanted(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|a| *a != "--").any(|a| a == "--json")
+}
+
+/// Numbers by the names of statuses, for `serialize_with`.
+pub(crate) fn by_status<S: Serializer>(
+    counts: &BTreeMap<&'static str, u64>,
+    s: S,
+) -> Result<S::Ok, S::Error> {
+    s.collect_map(counts.iter().map(|(name, n)| (key(name), n)))
+}
+
+/// The name of a status or a condition as a key: `not_at_the_write_pointer`, `io_error`.
+pub(crate) fn key(name: &str) -> String {
+    let key = |c: char| match c {
+        ' ' | '-' | '_' => Some('_'),
+        c => c.is_ascii_alphanumeric().then(|| c.to_ascii_lowercase()),
+    };
+    name.chars().filter_map(key).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Kind;
+
+    #[test]
+    fn a_failure_is_in_the_document_or_is_the_document() {
+        #[derive(Serialize)]
+        struct Body {
+            zones: u32,
+        }
+        let failure = || Failure::new(Kind::Device, "it is gone").hint("look");
+        let mut text = Vec::new();
+        let said = end(&mut text, &Body { zones: 3 }, Some(failure())).unwrap_err();
+        let v: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let error = serde_json::json!(
+            {"kind": "device", "message": "it is gone", "hint": "look", "exit": 3}
+        );
+        assert_eq!(v, serde_json::json!({"schema": 1, "zones": 3, "error": error}));
+        assert!(said.is_in_json() && !failure().is_in_json());
+        let alone: serde_json::Value = serde_json::from_str(&of_failure(&failure())).unwrap();
+        assert_eq!(alone, serde_json::json!({"schema": 1, "error": error}));
+    }
+
+    #[test]
+    fn json_is_wanted_before_the_end_of_the_options_only() {
+        let of = |line: &str| is_wanted(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert!(of("zoneplug frob --json") && !of("zoneplug write mem -- --json") && !of("x"));
+        assert_eq!(key("NOT_WP"), "not_wp");
+        assert_eq!(key("device refused the write"), "device_refused_the_write");
+        assert_eq!(key("I/O error"), "io_error");
+    }
+}

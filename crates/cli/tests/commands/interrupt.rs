@@ -1,0 +1,141 @@
+//! Ctrl-C: what is known is printed and called partial, a second one ends the process, nothing half made is left.
+
+use crate::*;
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::Child;
+
+fn start(args: &[&str]) -> Child {
+    let mut command = Command::new(ZONEPLUG);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// What a command says that was sent a signal and must end within a time.
+fn end(mut child: Child, within: Duration) -> Output {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > within {
+            child.kill().unwrap();
+            panic!("it goes on: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// Starts a command that takes long, and sends it a signal after a while. A replay looks at its trace first, and has nothing
+/// to show if the signal comes then.
+fn interrupted(args: &[&str], how: Signal) -> Output {
+    let mut after = Duration::from_millis(700);
+    loop {
+        let child = start(args);
+        std::thread::sleep(after);
+        signal(&child, how);
+        let out = end(child, Duration::from_secs(60));
+        if !text(&out.stderr).contains("nothing was replayed yet") || after.as_secs() > 30 {
+            return out;
+        }
+        after *= 2;
+    }
+}
+
+/// A trace that takes long to replay.
+fn trace(dir: &Dir) -> String {
+    let path = dir.path("trace");
+    let mut lines = String::from("fio version 2 iolog\nsda add\nsda open\n");
+    for i in 0..300_000u64 {
+        lines += &format!("sda write {} 4096\n", i * 4096);
+    }
+    std::fs::write(&path, lines).unwrap();
+    path
+}
+
+#[test]
+fn an_interrupted_command_prints_what_it_knows_and_calls_it_partial() {
+    let dir = Dir::new("partial");
+    let trace = trace(&dir);
+    let words = |line: &'static str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let mut replay = words("replay --disk sim-smr30 --policy off,fifo,clook,score");
+    replay.insert(1, trace);
+    for (args, key, says) in [
+        (words("demo --seconds 20"), "order", "1. Writes stay in order"),
+        (words("bench --seconds 20"), "disks", "ns/BIO"),
+        (words("bench --disk mem,zones=16 --runtime 1h"), "measure", "CPU ns per BIO"),
+        (words("bench --disk mem,zones=16 --runtime 1h --numjobs 2"), "measure", "a thread each"),
+        (words("bench --disk sim-smr30 --runtime 24h --policy off,fifo"), "rows", "head busy"),
+        (replay, "rows", "drive busy"),
+        (words("reproduce smr30"), "tables", "not run"),
+        (words("sim --seeds 1..10000000"), "worlds", "worlds a minute"),
+    ] {
+        let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let out = interrupted(&args, Signal::INT);
+        let (said, err) = (text(&out.stdout), text(&out.stderr));
+        assert_eq!(out.status.code(), Some(130), "{args:?}: {said}{err}");
+        assert!(err.starts_with("error: Ctrl-C before the end: ") && err.lines().count() == 2);
+        assert!(said.contains("PARTIAL: "), "{args:?}: {said}");
+        assert!(said.contains(says), "{args:?}: no {says} in {said}");
+        args.push("--json");
+        let out = interrupted(&args, Signal::TERM);
+        let v: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!((&v["partial"], out.status.code()), (&true.into(), Some(143)), "{args:?}");
+        assert_eq!(
+            (&v["error"]["kind"], &v["error"]["exit"]),
+            (&"interrupted".into(), &143.into())
+        );
+        let known = &v[key];
+        let some = known.as_array().map_or(!known.is_null(), |a| !a.is_empty());
+        assert!(some && *known != 0, "{args:?}: {v}");
+    }
+}
+
+/// Before its end a run is not partial.
+#[test]
+fn a_run_that_ends_is_not_partial() {
+    for line in ["bench --disk null --runtime 10ms --json", "sim --seeds 1..3 --json"] {
+        assert_eq!(json(&line.split(' ').collect::<Vec<_>>())["partial"], false, "{line}");
+    }
+}
+
+/// The disk takes minutes for what is in flight: the first signal waits for that, the second does not.
+#[test]
+fn a_second_signal_ends_at_once() {
+    let child = start(&["bench", "--disk", "mem,latency=5m", "--runtime", "1h", "--json"]);
+    std::thread::sleep(Duration::from_millis(500));
+    signal(&child, Signal::INT);
+    std::thread::sleep(Duration::from_millis(500));
+    let mut child = child;
+    assert!(child.try_wait().unwrap().is_none(), "the first signal waits");
+    signal(&child, Signal::INT);
+    let out = end(child, Duration::from_secs(5));
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(130), 0));
+}
+
+#[test]
+fn an_interrupted_read_leaves_no_file_behind() {
+    let dir = Dir::new("read");
+    let file = dir.path("file");
+    std::fs::write(&file, "old").unwrap();
+    let slow = "mem,latency=400ms,zones=16,zone-size=16M";
+    for (how, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let read = ["read", slow, &file, "--len", "200M", "--depth", "1"];
+        let child = start(&read);
+        let part = dir.path(&format!("file.{}.part", child.id()));
+        let begun = Instant::now();
+        while !std::path::Path::new(&part).exists() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{part} is not there");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(&child, how);
+        let out = end(child, Duration::from_secs(5));
+        assert_eq!(out.status.code(), Some(code), "{}", text(&out.stderr));
+        assert_eq!(text(&out.stderr).lines().count(), 2, "{}", text(&out.stderr));
+        let left: Vec<_> =
+            std::fs::read_dir(&dir.0).unwrap().map(|f| f.unwrap().file_name()).collect();
+        assert_eq!(left, ["file"]);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
+    }
+}
