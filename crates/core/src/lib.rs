@@ -20,8 +20,6 @@ pub mod sched;
 mod status;
 mod sync;
 pub mod unit;
-#[doc(hidden)]
-pub mod way;
 pub mod zone;
 
 pub use bio::{
