@@ -8,6 +8,8 @@
 //!
 //! This crate is the only `unsafe` below `zoneplug-host`.
 
+mod slice;
+
 use std::ptr;
 
 /// One piece of a scatter-gather list: an address and a length in bytes.
@@ -310,6 +312,7 @@ impl AlignedBuf {
     /// # Safety
     ///
     /// As [`IoBuf::new`]: `self` must be kept until the BIO has completed.
+    /// Meanwhile nobody takes a slice of it ([`AlignedBuf::as_slice`]).
     pub unsafe fn io(&self) -> IoBuf {
         // SAFETY: the caller keeps `self`, which owns the range.
         unsafe { IoBuf::new(self.ptr.as_ptr(), self.len) }
