@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use zoneplug_core::{Error, ErrorKind, Status};
 use zoneplug_devices::spec::nearest;
-use zoneplug_host::blocking::IoError;
+use zoneplug_host::IoError;
 
 /// Why a command failed.
 #[derive(Debug)]

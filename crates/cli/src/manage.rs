@@ -87,7 +87,7 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
         let mut window = Window::new(usize::from(DEPTH));
         for z in &mine {
             window.make_room()?;
-            window.push(io.manage(op, z.start, z.len_sectors as u32));
+            window.push(io.manage(op, z.start, z.len_sectors));
         }
         window.finish()?;
     }

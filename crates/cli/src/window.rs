@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use zoneplug_host::blocking::IoError;
+use zoneplug_host::IoError;
 
 struct Unpark(Thread);
 

@@ -9,25 +9,26 @@
 //! a look-up only. The client's waker may be called by a thread that has the state locked, so it takes the second one
 //! only.
 
-use crate::blocking::{IoError, whole_sectors};
+use crate::batch::{read_buf, whole_sectors};
+use crate::blocking::{ZONES_PER_REPORT, decode_zones, gather};
 use crate::client::Client;
 use crate::hosted::HostedDisk;
+use crate::io_error::IoError;
 use crate::lane::lock;
 use crate::wakers::{harmless, wake_all};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use zoneplug_buf::{AlignedBuf, IoBuf};
-use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
-use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status};
+use zoneplug_core::zone::{Geometry, ZONE_RECORD_LEN, ZoneInfo};
+use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status, ZoneNo};
 
-/// Zones asked for in one report.
-const ZONES_PER_REPORT: u32 = 1024;
-
-/// A client whose operations are futures. Clones share it.
+/// A client whose operations are futures. Clones share it. Addresses and lengths are in sectors of 512 bytes; those of data are
+/// multiples of the disk's block. A buffer comes back from an operation, also from one that fails: [`IoError::into_buf`].
 ///
 /// An operation is accepted with the call, not with the first poll: calls in a row are in that order, which is what
 /// writes to one zone want. A future that was polled must be polled on when it is woken, or dropped. One that is
@@ -84,20 +85,36 @@ impl AsyncDisk {
         Ok(AsyncDisk { inner: Arc::new(Inner { state: Mutex::new(state), signal, waker }) })
     }
 
-    /// Reads `len_sectors` at `sector`.
+    /// The layout of zones, as it is now.
+    pub fn geometry(&self) -> Geometry {
+        lock(&self.inner.state).client.geometry()
+    }
+
+    /// Reads `len_sectors` at `sector` into a new buffer.
     pub fn read(
         &self,
         sector: Sector,
-        len_sectors: u32,
+        len_sectors: u64,
     ) -> impl Future<Output = Result<AlignedBuf, IoError>> + Send + use<> {
-        let len = len_sectors.checked_mul(512);
-        let begun =
-            len.map(|len| self.with_buf(Op::Read, sector, Flags::NONE, AlignedBuf::zeroed(len)));
+        let begun = read_buf(len_sectors)
+            .map_err(|status| IoError::new(Op::Read, sector, status))
+            .map(|buf| self.with_buf(Op::Read, sector, Flags::NONE, buf));
+        async move { begun?.await.map(|(_, buf)| buf) }
+    }
+
+    /// Fills `bytes` with what is at `sector`. They are as they were if it fails, or the future is dropped.
+    pub fn read_into<'a>(
+        &self,
+        sector: Sector,
+        bytes: &'a mut [u8],
+    ) -> impl Future<Output = Result<(), IoError>> + Send + use<'a> {
+        let begun = u32::try_from(bytes.len())
+            .map_err(|_| IoError::new(Op::Read, sector, Status::OutOfRange))
+            .map(|len| self.with_buf(Op::Read, sector, Flags::NONE, AlignedBuf::zeroed(len)));
         async move {
-            match begun {
-                Some(begun) => begun.await.map(|(_, buf)| buf),
-                None => Err(IoError { op: Op::Read, sector, status: Status::OutOfRange }),
-            }
+            let (_, buf) = begun?.await?;
+            bytes.copy_from_slice(buf.as_slice());
+            Ok(())
         }
     }
 
@@ -110,6 +127,26 @@ impl AsyncDisk {
     ) -> impl Future<Output = Result<AlignedBuf, IoError>> + Send + use<> {
         let op = self.with_buf(Op::Write, sector, Flags::NONE, buf);
         async { op.await.map(|(_, buf)| buf) }
+    }
+
+    /// As [`AsyncDisk::write`], with a copy of `bytes` that is made now.
+    pub fn write_from(
+        &self,
+        sector: Sector,
+        bytes: &[u8],
+    ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
+        self.write_vectored(sector, &[IoSlice::new(bytes)])
+    }
+
+    /// As [`AsyncDisk::write`], with a copy of several pieces one behind the other that is made now. Together they are whole
+    /// blocks; each may have any length.
+    pub fn write_vectored(
+        &self,
+        sector: Sector,
+        pieces: &[IoSlice<'_>],
+    ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
+        let begun = gather(Op::Write, sector, pieces).map(|buf| self.write(sector, buf));
+        async move { begun?.await.map(drop) }
     }
 
     /// As [`AsyncDisk::write`], and durable when it is ready.
@@ -131,6 +168,26 @@ impl AsyncDisk {
         self.with_buf(Op::ZoneAppend, zone_start, Flags::NONE, buf)
     }
 
+    /// As [`AsyncDisk::append`], with a copy of `bytes` that is made now.
+    pub fn append_from(
+        &self,
+        zone_start: Sector,
+        bytes: &[u8],
+    ) -> impl Future<Output = Result<Sector, IoError>> + Send + use<> {
+        self.append_vectored(zone_start, &[IoSlice::new(bytes)])
+    }
+
+    /// As [`AsyncDisk::append`], with a copy of several pieces one behind the other that is made now.
+    pub fn append_vectored(
+        &self,
+        zone_start: Sector,
+        pieces: &[IoSlice<'_>],
+    ) -> impl Future<Output = Result<Sector, IoError>> + Send + use<> {
+        let begun =
+            gather(Op::ZoneAppend, zone_start, pieces).map(|buf| self.append(zone_start, buf));
+        async move { begun?.await.map(|(at, _)| at) }
+    }
+
     /// Makes durable what was acknowledged.
     pub fn flush(&self) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
         self.plain(Op::Flush, Sector(0), 0)
@@ -140,26 +197,59 @@ impl AsyncDisk {
     pub fn discard(
         &self,
         sector: Sector,
-        len_sectors: u32,
+        len_sectors: u64,
     ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
         self.plain(Op::Discard, sector, len_sectors)
     }
 
-    /// Management of the zones of a range: reset, finish, open or close.
+    /// Management of the zones of a range: `op` is reset, reset of all zones, finish, open or close.
     pub fn manage(
         &self,
         op: Op,
         sector: Sector,
-        len_sectors: u32,
+        len_sectors: u64,
     ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
-        let fits = op.is_zone_management();
-        let begun = fits.then(|| self.plain(op, sector, len_sectors));
-        async move {
-            match begun {
-                Some(begun) => begun.await,
-                None => Err(IoError { op, sector, status: Status::NotSupported }),
-            }
-        }
+        let begun = match op.is_zone_management() {
+            true => Ok(self.plain(op, sector, len_sectors)),
+            false => Err(IoError::new(op, sector, Status::NotSupported)),
+        };
+        async move { begun?.await }
+    }
+
+    /// Empties the zones of a range.
+    pub fn reset(
+        &self,
+        sector: Sector,
+        len_sectors: u64,
+    ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
+        self.plain(Op::ZoneReset, sector, len_sectors)
+    }
+
+    /// Makes the zones of a range full.
+    pub fn finish(
+        &self,
+        sector: Sector,
+        len_sectors: u64,
+    ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
+        self.plain(Op::ZoneFinish, sector, len_sectors)
+    }
+
+    /// Opens the zones of a range, which count against the limit of open zones until they are closed or full.
+    pub fn open_zones(
+        &self,
+        sector: Sector,
+        len_sectors: u64,
+    ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
+        self.plain(Op::ZoneOpen, sector, len_sectors)
+    }
+
+    /// Closes the open zones of a range.
+    pub fn close_zones(
+        &self,
+        sector: Sector,
+        len_sectors: u64,
+    ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
+        self.plain(Op::ZoneClose, sector, len_sectors)
     }
 
     /// Up to `nr` zones from the one that holds `sector`, as the device reports them.
@@ -168,7 +258,27 @@ impl AsyncDisk {
         sector: Sector,
         nr: u32,
     ) -> impl Future<Output = Result<Vec<ZoneInfo>, IoError>> + Send + use<> {
-        report(self.clone(), sector, nr)
+        report(self.clone(), sector, nr, Flags::NONE)
+    }
+
+    /// A report that also corrects what the layer knows of idle zones, after something else has changed them.
+    pub fn resync(
+        &self,
+        sector: Sector,
+        nr: u32,
+    ) -> impl Future<Output = Result<Vec<ZoneInfo>, IoError>> + Send + use<> {
+        report(self.clone(), sector, nr, Flags::RESYNC)
+    }
+
+    /// One zone, as the device reports it. A device that reports none is an error.
+    pub fn zone(
+        &self,
+        zone: ZoneNo,
+    ) -> impl Future<Output = Result<ZoneInfo, IoError>> + Send + use<> {
+        let sector = self.geometry().zone_start(zone);
+        let zones = self.report(sector, 1);
+        let none = IoError::new(Op::ReportZones, sector, Status::Io);
+        async move { zones.await?.first().copied().ok_or(none) }
     }
 
     /// Operations that were accepted and have not ended, those that were given up among them.
@@ -183,13 +293,17 @@ impl AsyncDisk {
         flags: Flags,
         buf: AlignedBuf,
     ) -> impl Future<Output = Result<(Sector, AlignedBuf), IoError>> + Send + use<> {
-        let begun = whole_sectors(&buf)
-            .map(|len_sectors| self.inner.begin(op, sector, len_sectors, flags, Some(buf)));
+        let begun = match whole_sectors(&buf) {
+            Ok(len) => Ok(self.inner.begin(op, sector, len, flags, Some(buf))),
+            Err(status) => Err(IoError::new(op, sector, status).with_buf(Some(buf))),
+        };
         async move {
-            let end = begun.map_err(|status| IoError { op, sector, status })?.await;
+            let end = begun?.await;
             match end.buf {
                 Some(buf) if end.status.is_ok() => Ok((end.sector, buf)),
-                _ => Err(IoError { op, sector, status: end.status }),
+                // Done, but without what was lent.
+                None if end.status.is_ok() => Err(IoError::new(op, sector, Status::Io)),
+                buf => Err(IoError::new(op, sector, end.status).with_buf(buf)),
             }
         }
     }
@@ -198,41 +312,41 @@ impl AsyncDisk {
         &self,
         op: Op,
         sector: Sector,
-        len_sectors: u32,
+        len_sectors: u64,
     ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
-        let pending = self.inner.begin(op, sector, len_sectors, Flags::NONE, None);
+        let begun = u32::try_from(len_sectors)
+            .map_err(|_| IoError::new(op, sector, Status::OutOfRange))
+            .map(|len| self.inner.begin(op, sector, len, Flags::NONE, None));
         async move {
-            match pending.await.status {
+            match begun?.await.status {
                 Status::Ok => Ok(()),
-                status => Err(IoError { op, sector, status }),
+                status => Err(IoError::new(op, sector, status)),
             }
         }
     }
 }
 
-async fn report(disk: AsyncDisk, mut sector: Sector, nr: u32) -> Result<Vec<ZoneInfo>, IoError> {
+async fn report(
+    disk: AsyncDisk,
+    mut sector: Sector,
+    nr: u32,
+    flags: Flags,
+) -> Result<Vec<ZoneInfo>, IoError> {
     let op = Op::ReportZones;
     let mut zones: Vec<ZoneInfo> = Vec::new();
     while (zones.len() as u32) < nr {
         let ask = (nr - zones.len() as u32).min(ZONES_PER_REPORT);
         let buf = AlignedBuf::zeroed(ask * ZONE_RECORD_LEN as u32);
-        let end = disk.inner.begin(op, sector, 0, Flags::NONE, Some(buf)).await;
-        if end.status == Status::OutOfRange && !zones.is_empty() {
-            break;
-        }
-        let (Status::Ok, Some(buf)) = (end.status, end.buf) else {
-            return Err(IoError { op, sector, status: end.status });
+        let end = disk.inner.begin(op, sector, 0, flags, Some(buf)).await;
+        let next = match end.status {
+            Status::Ok => decode_zones(end.buf, end.result, ask, &mut zones),
+            // The end of the disk.
+            Status::OutOfRange if !zones.is_empty() => break,
+            status => Err(status),
         };
-        for i in 0..end.result {
-            let mut record = [0; ZONE_RECORD_LEN];
-            buf.read(i * ZONE_RECORD_LEN as u32, &mut record);
-            let zone = ZoneInfo::decode(&record);
-            zones.push(zone.ok_or(IoError { op, sector, status: Status::Io })?);
-        }
-        let Some(last) = zones.last() else { break };
-        sector = last.start.plus(last.len_sectors);
-        if end.result < ask {
-            break;
+        match next.map_err(|status| IoError::new(op, sector, status))? {
+            Some(next) => sector = next,
+            None => break,
         }
     }
     Ok(zones)

@@ -122,6 +122,10 @@ impl Client {
         self.lane.lock().outstanding()
     }
 
+    pub(crate) fn geometry(&self) -> zoneplug_core::zone::Geometry {
+        self.shared.disk.geometry()
+    }
+
     /// How many BIOs the client can hold.
     pub fn depth(&self) -> u32 {
         self.depth

@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
-use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, QueueConfig};
+use zoneplug_core::disk::{Disk, DiskConfig, DiskCounters, DiskQueue, Freeze, QueueConfig};
+use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Error, Nanos};
 
 /// How long whoever drops the last handle of a disk waits for the reactor to have left.
@@ -210,7 +211,38 @@ impl HostedDisk {
         Self::open(spec.device, spec.config)
     }
 
-    /// The disk itself: attributes, counters, the plug dump.
+    /// The layout of zones, as it is now. It is copied: a [revalidation](HostedDisk::revalidate) may change it.
+    ///
+    /// ```
+    /// let disk = zoneplug_host::HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    /// let g = disk.geometry();
+    /// assert_eq!((g.nr_zones(), g.zone_sectors()), (4, 2048));
+    /// ```
+    pub fn geometry(&self) -> Geometry {
+        self.shared.disk.geometry()
+    }
+
+    /// What the device can do: block sizes, limits of open and active zones, each with its unit in its name.
+    pub fn limits(&self) -> Limits {
+        self.shared.disk.limits()
+    }
+
+    /// What the disk has counted since it was opened.
+    ///
+    /// ```
+    /// # use zoneplug_core::{Sector, Status};
+    /// let disk = zoneplug_host::HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    /// let mut io = zoneplug_host::BlockingDisk::new(&disk).unwrap();
+    /// assert!(io.write_from(Sector(8), &[0; 4096]).is_err());
+    /// let counters = disk.counters();
+    /// assert_eq!(counters.plugs.rejected.by(Status::NotAtWritePointer), 1);
+    /// assert_eq!(counters.plugs.issued, 0);
+    /// ```
+    pub fn counters(&self) -> DiskCounters {
+        self.shared.disk.counters()
+    }
+
+    /// The disk itself: attributes, the plug dump.
     pub fn disk(&self) -> &Disk {
         &self.shared.disk
     }

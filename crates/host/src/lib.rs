@@ -9,11 +9,12 @@
 
 #[cfg(not(all(feature = "file", feature = "drives", feature = "crypt")))]
 mod absent;
-pub mod asynchronous;
+mod asynchronous;
+mod batch;
 #[cfg(feature = "drives")]
 pub mod blk;
-pub mod blocking;
-pub mod client;
+mod blocking;
+mod client;
 mod clock;
 #[cfg(feature = "crypt")]
 mod crypt;
@@ -24,6 +25,7 @@ mod drive;
 #[cfg(feature = "file")]
 pub mod file;
 pub mod hosted;
+mod io_error;
 mod lane;
 #[cfg(feature = "drives")]
 pub mod nvme;
@@ -53,6 +55,7 @@ use absent::cuts;
 use absent::drive;
 
 pub use asynchronous::AsyncDisk;
+pub use batch::{Batch, Completion, Done, OpId};
 pub use blocking::BlockingDisk;
 pub use client::Client;
 pub use clock::Clock;
@@ -61,6 +64,7 @@ pub use crypt::CryptDisk;
 #[cfg(feature = "drives")]
 pub use drive::DriveOptions;
 pub use hosted::{Frozen, HostedDisk};
+pub use io_error::IoError;
 #[cfg(feature = "file")]
 pub use outside::is_disk_file;
 pub use outside::{is_foreign, open_regular, read_regular};

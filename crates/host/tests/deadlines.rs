@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf};
 use zoneplug_core::{Bio, Bios, Flags, Op, Sector, Status, ZoneNo, lost_bios};
-use zoneplug_host::blocking::IoError;
+use zoneplug_host::IoError;
 use zoneplug_host::{AsyncDisk, BlockingDisk, Client, DiskSpec, HostedDisk, leaked_buffers};
 
 const ZONE: u64 = 2048;
@@ -77,11 +77,7 @@ fn a_lost_completion_times_out_and_the_zone_recovers() {
         assert!(disk.disk().cached_zone(ZoneNo(0)).is_err(), "the write pointer is unknown");
         let e = io.write(Sector(16), AlignedBuf::zeroed(4096)).unwrap_err();
         assert_eq!(e.status, Status::StaleWritePointer);
-        assert_eq!(
-            io.zone(&disk, ZoneNo(0)).unwrap().wp,
-            Sector(16),
-            "it was carried out after all"
-        );
+        assert_eq!(io.zone(ZoneNo(0)).unwrap().wp, Sector(16), "it was carried out after all");
         io.write(Sector(16), AlignedBuf::zeroed(4096)).unwrap();
         let withheld = disk.withheld();
         assert_eq!((withheld.buffers, withheld.bytes), (1, 8192));
@@ -179,10 +175,10 @@ fn a_late_read_lands_in_no_one_elses_memory() {
             pattern.write(0, &vec![0xaa; LEN as usize]);
             drop(io.write(Sector(0), pattern).unwrap());
             dev.plan.slow_reads(Duration::from_millis(200));
-            let e = io.read(Sector(0), LEN >> 9).unwrap_err();
+            let e = io.read(Sector(0), u64::from(LEN >> 9)).unwrap_err();
             assert_eq!(e.status, Status::Timeout);
             let other = AsyncDisk::new(&disk, 4).unwrap();
-            let e = block_on(other.read(Sector(0), LEN >> 9)).unwrap_err();
+            let e = block_on(other.read(Sector(0), u64::from(LEN >> 9))).unwrap_err();
             assert_eq!(e.status, Status::Timeout);
             assert_eq!(disk.withheld().buffers, 2);
             let victims: Vec<_> = (0..4).map(|_| AlignedBuf::zeroed(LEN)).collect();
@@ -320,7 +316,7 @@ fn work(disk: &HostedDisk, id: u64, ops: u64) -> [u64; 2] {
     let mut landed: Vec<(Sector, u8)> = Vec::new();
     for n in 0..ops {
         let result = match rng.below(8) {
-            0 => io.reset(start, ZONE as u32).map(|()| landed.clear()),
+            0 => io.reset(start, ZONE).map(|()| landed.clear()),
             1 => io.report(start, 1).map(drop),
             2..5 => {
                 let stamp = n as u8 | 1;
@@ -354,7 +350,7 @@ fn work(disk: &HostedDisk, id: u64, ops: u64) -> [u64; 2] {
                 let _ = io.report(start, 1);
             }
             Status::ZoneFull | Status::PastCapacity => {
-                if io.reset(start, ZONE as u32).is_ok() {
+                if io.reset(start, ZONE).is_ok() {
                     landed.clear();
                 }
             }

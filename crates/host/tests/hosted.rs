@@ -185,7 +185,7 @@ fn what_a_dropped_client_left_is_finished() {
     drop(client);
     let mut io = BlockingDisk::new(&disk).unwrap();
     let end = Instant::now() + LONG;
-    while io.zone(&disk, ZoneNo(0)).unwrap().wp != Sector(128) {
+    while io.zone(ZoneNo(0)).unwrap().wp != Sector(128) {
         assert!(Instant::now() < end, "the appends of the dropped client are not on the disk");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -228,7 +228,7 @@ fn a_timeout_gives_up_and_the_buffer_outlives_it() {
     drop(io);
     let mut io = BlockingDisk::new(&disk).unwrap();
     std::thread::sleep(Duration::from_millis(400));
-    assert_eq!(io.zone(&disk, ZoneNo(0)).unwrap().wp, Sector(8));
+    assert_eq!(io.zone(ZoneNo(0)).unwrap().wp, Sector(8));
 }
 
 #[test]

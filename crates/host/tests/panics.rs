@@ -50,7 +50,7 @@ fn a_blocking_client_is_told_and_a_new_one_goes_on() {
             assert_eq!(disk.withheld().bytes, withheld, "{place:?}");
             assert_eq!(io.flush().unwrap_err().status, Status::NoDevice, "for good");
             let mut io = BlockingDisk::new(&disk).unwrap();
-            let wp = io.zone(&disk, ZoneNo(0)).unwrap().wp;
+            let wp = io.zone(ZoneNo(0)).unwrap().wp;
             assert_eq!(io.append(Sector(0), AlignedBuf::zeroed(4096)).unwrap().0, wp);
             assert_eq!((disk.disk().counters().dead_queues, lost_bios()), (1, 0));
         });
@@ -198,7 +198,7 @@ fn panics_under_load_stop_nobody() {
                             Ok(_) => ok += 1,
                             Err(Status::NoDevice) => io = BlockingDisk::new(&disk).unwrap(),
                             Err(Status::PastCapacity | Status::ZoneFull) => {
-                                let _ = io.reset(start, ZONE as u32);
+                                let _ = io.reset(start, ZONE);
                             }
                             Err(_) => {
                                 let _ = io.report(start, 1);
@@ -244,9 +244,9 @@ fn a_zone_of_a_device_that_reports_none_is_an_error() {
     let device = Bad::new("mem,zones=4,zone-size=1M");
     let disk = HostedDisk::open(device.clone(), DiskConfig::default()).unwrap();
     let mut io = BlockingDisk::new(&disk).unwrap();
-    assert_eq!(io.zone(&disk, ZoneNo(1)).unwrap().start, Sector(2048));
+    assert_eq!(io.zone(ZoneNo(1)).unwrap().start, Sector(2048));
     device.plan.mute.store(true, std::sync::atomic::Ordering::SeqCst);
-    let e = io.zone(&disk, ZoneNo(1)).unwrap_err();
+    let e = io.zone(ZoneNo(1)).unwrap_err();
     assert_eq!((e.op, e.sector, e.status), (Op::ReportZones, Sector(2048), Status::Io));
     assert!(io.report(Sector(0), 4).unwrap().is_empty());
 }

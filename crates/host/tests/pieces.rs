@@ -73,7 +73,7 @@ fn check(path: &Path, io: &str) {
         p.fill(|i| mark(seed, i));
         run(&mut client, Op::Write, at, &p);
         // In one piece: what is on the disk.
-        let read: AlignedBuf = BlockingDisk::new(&disk).unwrap().read(at, nr as u32).unwrap();
+        let read: AlignedBuf = BlockingDisk::new(&disk).unwrap().read(at, nr as u64).unwrap();
         for (i, sector) in read.to_vec().chunks(512).enumerate() {
             assert!(sector.iter().all(|b| *b == mark(seed, i)), "{io} {nr}: sector {i} written");
         }

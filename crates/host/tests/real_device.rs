@@ -77,7 +77,7 @@ fn what_another_program_did_is_found_and_resynced() {
         let at = start.plus(u64::from(i * unit));
         io.write(at, AlignedBuf::zeroed(unit << 9)).map(|_| ()).map_err(|e| e.status)
     };
-    io.manage(Op::ZoneReset, start, len).unwrap();
+    io.manage(Op::ZoneReset, start, u64::from(len)).unwrap();
     for i in 0..4 {
         write(&mut io, i).unwrap();
     }
@@ -85,7 +85,7 @@ fn what_another_program_did_is_found_and_resynced() {
     if let Ok(spoil) = var("ZONEPLUG_TEST_SPOIL") {
         sh(&spoil);
         write(&mut io, 4).unwrap();
-        io.manage(Op::ZoneReset, start, len).unwrap();
+        io.manage(Op::ZoneReset, start, u64::from(len)).unwrap();
         for i in 0..4 {
             write(&mut io, i).unwrap();
         }
@@ -105,7 +105,7 @@ fn what_another_program_did_is_found_and_resynced() {
     }
     // A reset through us, when the other was first, is nothing special.
     sh(&reset);
-    io.manage(Op::ZoneReset, start, len).unwrap();
+    io.manage(Op::ZoneReset, start, u64::from(len)).unwrap();
     write(&mut io, 0).unwrap();
 }
 

@@ -230,7 +230,7 @@ fn attempt(kill: bool, pause: u64) -> bool {
     let core = disk.disk().clone();
     let mut q = core.open_polled_queue(1, 1).unwrap();
     io.set_timeout(Some(Duration::from_millis(1)));
-    assert_eq!(io.read(Sector(0), LEN >> 9).unwrap_err().status, Status::Timeout);
+    assert_eq!(io.read(Sector(0), u64::from(LEN >> 9)).unwrap_err().status, Status::Timeout);
     std::thread::sleep(Duration::from_millis(pause));
     drop(disk);
     drop(io);

@@ -77,7 +77,7 @@ pub(crate) fn read(args: &ReadArgs, out: &mut dyn Write) -> Result<(), Failure> 
             // In whole blocks of the disk.
             let len = (end - at).min(block >> 9).next_multiple_of(unit >> 9);
             put(window.make_room()?)?;
-            window.push(io.read(Sector(at), len as u32));
+            window.push(io.read(Sector(at), len));
             at += len;
         }
     }

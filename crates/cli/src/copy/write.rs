@@ -196,7 +196,7 @@ impl Writer {
         if self.reset && !self.geometry.is_conventional(zone) {
             let (start, len) =
                 (self.geometry.zone_start(zone), self.geometry.zone_len_sectors(zone));
-            block_on(self.io.manage(Op::ZoneReset, start, len))?;
+            block_on(self.io.manage(Op::ZoneReset, start, u64::from(len)))?;
         }
         self.extents.push(Extent { sectors: 0, ..*extent });
         Ok(())

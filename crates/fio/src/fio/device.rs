@@ -9,7 +9,7 @@ use std::time::Duration;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Bytes, Error, Op, Sector, Status};
-use zoneplug_host::blocking::IoError;
+use zoneplug_host::IoError;
 use zoneplug_host::{BlockingDisk, Client, DiskSpec, HostedDisk};
 
 /// Most commands of one job at the device, where the specification does not say `tags=`.
@@ -109,7 +109,7 @@ impl Device {
     pub(super) fn complain(&self, op: Op, sector: Sector, status: Status) {
         let bit = 1 << (status as u32 % u64::BITS);
         if self.shown[op as usize].fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            let what = IoError { op, sector, status };
+            let what = IoError::new(op, sector, status);
             say(&format!("{what} (more of this kind are not shown)"));
         }
     }
@@ -141,8 +141,8 @@ impl Device {
         while at < end {
             let len = (end.0 - at.0).min(most);
             let done = match op {
-                Op::Discard => io.discard(at, len as u32),
-                _ => io.manage(op, at, len as u32),
+                Op::Discard => io.discard(at, len),
+                _ => io.manage(op, at, len),
             };
             done.map_err(|e| self.failed(e))?;
             at = at.plus(len);

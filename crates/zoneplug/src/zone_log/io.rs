@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Op, Sector};
-use zoneplug_host::blocking::IoError;
+use zoneplug_host::IoError;
 use zoneplug_host::{AsyncDisk, BlockingDisk, HostedDisk};
 
 /// Operations of a disk. Lengths in sectors.
@@ -97,7 +97,7 @@ impl Io for Blocking {
         sector: Sector,
         sectors: u32,
     ) -> impl Future<Output = Result<Vec<u8>, LogError>> + Send {
-        ready(self.with(|d| d.read(sector, sectors)).map(|b| b.to_vec()))
+        ready(self.with(|d| d.read(sector, sectors.into())).map(|b| b.to_vec()))
     }
 
     fn write(
@@ -118,7 +118,7 @@ impl Io for Blocking {
         sector: Sector,
         sectors: u32,
     ) -> impl Future<Output = Result<(), LogError>> + Send {
-        ready(self.with(|d| d.manage(op, sector, sectors)))
+        ready(self.with(|d| d.manage(op, sector, sectors.into())))
     }
 }
 
@@ -132,7 +132,7 @@ impl Io for AsyncDisk {
     }
 
     async fn read(&self, sector: Sector, sectors: u32) -> Result<Vec<u8>, LogError> {
-        Ok(AsyncDisk::read(self, sector, sectors).await.map_err(failed)?.to_vec())
+        Ok(AsyncDisk::read(self, sector, sectors.into()).await.map_err(failed)?.to_vec())
     }
 
     async fn write(&self, sector: Sector, buf: AlignedBuf) -> Result<(), LogError> {
@@ -144,7 +144,7 @@ impl Io for AsyncDisk {
     }
 
     async fn manage(&self, op: Op, sector: Sector, sectors: u32) -> Result<(), LogError> {
-        AsyncDisk::manage(self, op, sector, sectors).await.map_err(failed)
+        AsyncDisk::manage(self, op, sector, sectors.into()).await.map_err(failed)
     }
 }
 

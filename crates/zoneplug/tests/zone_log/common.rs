@@ -36,9 +36,9 @@ impl Memory {
         let info = self.0.zone_info(ZoneNo(zone));
         let full = info.cond == Condition::Full;
         let written = if full { info.capacity_sectors } else { info.wp.0 - info.start.0 };
-        let mut data = io.read(info.start, written as u32).unwrap().to_vec();
+        let mut data = io.read(info.start, written).unwrap().to_vec();
         f(&mut data);
-        io.reset(info.start, info.len_sectors as u32).unwrap();
+        io.reset(info.start, info.len_sectors).unwrap();
         let mut buf = AlignedBuf::zeroed(data.len() as u32);
         buf.write(0, &data);
         if !data.is_empty() {

@@ -8,7 +8,7 @@
 use super::journal::Journal;
 use super::journal::tests::{Place, about, request};
 use super::replay::{Replay, find};
-use crate::blocking::BlockingDisk;
+use crate::BlockingDisk;
 use crate::hosted::HostedDisk;
 use crate::ublk::abi;
 use proptest::prelude::*;
@@ -165,7 +165,7 @@ impl World {
     }
 
     fn look(&self, block: u64, blocks: u64) {
-        let found = self.io().read(Sector(block * 8), blocks as u32 * 8).unwrap().to_vec();
+        let found = self.io().read(Sector(block * 8), blocks * 8).unwrap().to_vec();
         for (i, bytes) in found.chunks(4096).enumerate() {
             let owner = self.owners[&(block + i as u64)];
             assert!(bytes.iter().all(|b| *b == owner), "block {block} + {i}");
@@ -233,7 +233,7 @@ impl World {
         let reset = request(abi::OP_ZONE_RESET, start, 0);
         self.journal.begin(&reset);
         if works {
-            self.io().reset(Sector(start), ZONE_SECTORS as u32).unwrap();
+            self.io().reset(Sector(start), ZONE_SECTORS).unwrap();
             self.owners.retain(|block, _| block * 8 / ZONE_SECTORS != zone);
             self.since[zone as usize] = self.acknowledged;
             self.hides[zone as usize] = false;

@@ -22,7 +22,7 @@
 
 use super::journal::{Found, Journal};
 use super::unacked::Unacked;
-use crate::blocking::BlockingDisk;
+use crate::BlockingDisk;
 use crate::hosted::HostedDisk;
 use crate::ublk::request::Request;
 use std::ops::Range;
@@ -164,7 +164,7 @@ pub(in crate::ublk) fn is_on(
     let mut at = 0;
     while at < len {
         let n = PIECE.min(len - at);
-        let Ok(found) = io.read(sector.plus(u64::from(at)), n) else { return false };
+        let Ok(found) = io.read(sector.plus(u64::from(at)), u64::from(n)) else { return false };
         let found = found.to_vec();
         let mut wanted = vec![0; found.len()];
         if let Some(buf) = buf {

@@ -14,7 +14,7 @@
 //! space is left, and when anything else is done to it. All other zones cost a load.
 
 use super::replay::{flushed, is_on};
-use crate::blocking::BlockingDisk;
+use crate::BlockingDisk;
 use crate::hosted::HostedDisk;
 use crate::lane::lock;
 use std::collections::BTreeMap;
@@ -179,7 +179,7 @@ impl Unacked {
             let mut at = piece.start;
             while piece.end - at >= self.block_sectors {
                 let n = (piece.end - at).min(step) / self.block_sectors * self.block_sectors;
-                let buf = io.read(start.plus(u64::from(at)), n).ok()?;
+                let buf = io.read(start.plus(u64::from(at)), u64::from(n)).ok()?;
                 blocks.extend(self.hashes_of(&buf, n));
                 at += n;
             }

@@ -1,0 +1,119 @@
+//! Why an operation of an adapter failed, with the buffer that was to be written or read.
+
+use std::fmt;
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::{Error, ErrorKind, Op, Sector, Status};
+
+/// Why an operation failed. The buffer of the operation comes back in it: [`IoError::into_buf`].
+///
+/// ```
+/// use zoneplug_host::{BlockingDisk, HostedDisk};
+/// use zoneplug_buf::AlignedBuf;
+/// use zoneplug_core::{Sector, Status};
+/// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+/// let mut io = BlockingDisk::new(&disk).unwrap();
+/// let e = io.write(Sector(800), AlignedBuf::from_slice(&[7; 4096])).unwrap_err();
+/// assert_eq!(e.status, Status::NotAtWritePointer);
+/// assert_eq!(e.to_string(), "write at sector 800: not at the write pointer");
+/// let again = e.into_buf().unwrap();
+/// assert_eq!(io.write(Sector(0), again).unwrap().as_slice(), [7; 4096]);
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct IoError {
+    /// What was asked for.
+    pub op: Op,
+    /// Where, in units of 512 bytes.
+    pub sector: Sector,
+    /// How it ended. [`Status::Timeout`] if it has not ended within the adapter's timeout.
+    pub status: Status,
+    buf: Option<AlignedBuf>,
+}
+
+impl IoError {
+    /// An error of an operation that has no buffer, or whose buffer is not given back.
+    pub fn new(op: Op, sector: Sector, status: Status) -> IoError {
+        IoError { op, sector, status, buf: None }
+    }
+
+    pub(crate) fn with_buf(self, buf: Option<AlignedBuf>) -> IoError {
+        IoError { buf, ..self }
+    }
+
+    /// The buffer that the operation was given, or the one that it was to read into. `None`: it had none, or the device may
+    /// still use it, as after a timeout. The disk keeps such a buffer and frees it when the device is done with it: see
+    /// [`HostedDisk::withheld`](crate::HostedDisk::withheld).
+    pub fn into_buf(self) -> Option<AlignedBuf> {
+        self.buf
+    }
+
+    /// What to try, if that does not depend on the program.
+    pub fn what_to_try(&self) -> Option<&'static str> {
+        Some(match self.status {
+            Status::Unaligned | Status::BadBuffer => {
+                "lengths and addresses of whole blocks: HostedDisk::limits has their size"
+            }
+            Status::OutOfRange => "a range of this disk: HostedDisk::geometry has its size",
+            Status::NotZoneStart => "the start of a zone: Geometry::zone_start",
+            Status::NotAtWritePointer => "append, or write where the zone's report says",
+            Status::PastCapacity | Status::ZoneFull => "another zone, or reset this one",
+            Status::ZoneReadOnly | Status::ZoneOffline => "another zone",
+            Status::ConventionalZone => "a sequential zone",
+            Status::StaleWritePointer => "resync the zone, or reset it",
+            Status::OpenLimit => "close a zone: the disk has a limit of open zones",
+            Status::ActiveLimit => "finish or reset a zone: the disk has a limit of active zones",
+            Status::ReadOnlyDisk => "open the disk for writing",
+            Status::UnalignedWrite => {
+                "look for what else writes to this disk, then resync the zone"
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}: ", self.op.name(), self.sector)?;
+        // The range of a management command may begin with a zone and not end with one.
+        match self.status {
+            Status::NotZoneStart if self.op.is_zone_management() => f.write_str("not whole zones"),
+            status => status.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for IoError {}
+
+/// For functions that also do other things than I/O. The buffer is dropped.
+///
+/// ```
+/// use zoneplug_host::{BlockingDisk, HostedDisk};
+/// use zoneplug_core::{Error, Sector};
+/// fn work() -> Result<(), Error> {
+///     let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M")?;
+///     let mut io = BlockingDisk::new(&disk)?;
+///     io.read_into(Sector(u64::MAX), &mut [0; 4096])?;
+///     Ok(())
+/// }
+/// let e = work().unwrap_err().to_string();
+/// assert!(e.contains("out of range; try: a range of this disk"), "{e}");
+/// ```
+impl From<IoError> for Error {
+    fn from(e: IoError) -> Error {
+        let kind = match e.status {
+            Status::NotSupported => ErrorKind::NotSupported,
+            Status::Busy | Status::ZoneBusy | Status::WouldBlock => ErrorKind::Busy,
+            Status::OutOfRange
+            | Status::Unaligned
+            | Status::BadBuffer
+            | Status::NotZoneStart
+            | Status::AppendTooLarge => ErrorKind::Invalid,
+            _ => ErrorKind::Io,
+        };
+        let error = Error::new(kind, e.to_string());
+        match e.what_to_try() {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    }
+}
