@@ -1,8 +1,8 @@
-//! What the kernel's block driver for user space (ublk_drv, `linux/ublk_cmd.h`) and this room say to each other: numbers,
-//! and structures as bytes. Whoever talks to the driver fills and reads these; nothing here makes a call.
+//! The interface of the kernel's ublk driver (`ublk_drv`, `linux/ublk_cmd.h`): command numbers, flags, and
+//! structures as bytes. This module makes no system call.
 //!
-//! Structures are encoded field by field, little endian as they are on every machine that this runs on, so that nothing
-//! depends on how a compiler lays them out; the tests hold sizes and numbers against the kernel's.
+//! Structures are encoded field by field in little endian, so that nothing depends on how a compiler lays
+//! them out. The tests compare sizes and numbers with the kernel's header.
 
 /// `_IOR('u', nr, size)` and `_IOWR`: how the driver numbers its commands.
 const fn ioc(write: bool, nr: u32, size: u32) -> u32 {
@@ -10,11 +10,11 @@ const fn ioc(write: bool, nr: u32, size: u32) -> u32 {
     dir << 30 | size << 16 | (b'u' as u32) << 8 | nr
 }
 
-/// Bytes of `struct ublksrv_ctrl_cmd`.
+/// Length of `struct ublksrv_ctrl_cmd`, in bytes.
 pub(super) const CTRL_CMD_LEN: usize = 32;
-/// Bytes of `struct ublksrv_io_cmd`.
+/// Length of `struct ublksrv_io_cmd`, in bytes.
 pub(super) const IO_CMD_LEN: usize = 16;
-/// Bytes of `struct ublksrv_io_desc`.
+/// Length of `struct ublksrv_io_desc`, in bytes.
 pub(super) const IO_DESC_LEN: usize = 24;
 
 const fn ctrl(write: bool, nr: u32) -> u32 {
@@ -63,17 +63,17 @@ pub(super) const OP_ZONE_APPEND: u8 = 13;
 pub(super) const OP_ZONE_RESET_ALL: u8 = 14;
 pub(super) const OP_ZONE_RESET: u8 = 15;
 pub(super) const OP_REPORT_ZONES: u8 = 18;
-/// In `op_flags`, where the driver leaves it unshifted.
+/// FUA in `op_flags`, where the driver leaves it unshifted.
 pub(super) const IO_F_FUA: u32 = 1 << 13;
 
 /// Most requests of a queue.
 pub(super) const MAX_QUEUE_DEPTH: u16 = 4096;
-/// Longest request whose data can be addressed: `UBLK_IO_BUF_BITS`.
+/// Longest request, in bytes, whose data can be addressed: `UBLK_IO_BUF_BITS`.
 pub(super) const MAX_IO_BYTES: u32 = 1 << 25;
-/// The descriptors of queue `q` are mapped at `q` times this.
+/// Distance in bytes between the mapped descriptors of two queues.
 pub(super) const DESCRIPTORS_STRIDE: u64 = MAX_QUEUE_DEPTH as u64 * IO_DESC_LEN as u64;
 
-/// Where in `/dev/ublkcN` the data of a request are read and written.
+/// Offset in `/dev/ublkcN` at which the data of a request is read and written.
 pub(super) const fn data_offset(queue: u16, tag: u16) -> u64 {
     0x8000_0000 + ((queue as u64) << 41 | (tag as u64) << 25)
 }
@@ -92,18 +92,18 @@ fn get<const N: usize>(b: &[u8], at: usize) -> [u8; N] {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CtrlCmd {
     pub(super) dev_id: u32,
-    /// Address and length of what the command reads or fills.
+    /// Address and length of the memory that the command reads or fills.
     pub(super) addr: u64,
     pub(super) len: u16,
     pub(super) data: u64,
 }
 
 impl CtrlCmd {
-    /// As the 80-byte command area of an SQE of 128 bytes.
+    /// The command as the 80-byte command area of a 128-byte SQE.
     pub(super) fn encode(&self) -> [u8; 80] {
         let mut b = [0; 80];
         put(&mut b, 0, self.dev_id.to_le_bytes());
-        // Of no queue.
+        // The command belongs to no queue.
         put(&mut b, 4, u16::MAX.to_le_bytes());
         put(&mut b, 6, self.len.to_le_bytes());
         put(&mut b, 8, self.addr.to_le_bytes());
@@ -122,9 +122,9 @@ pub(super) struct DevInfo {
     pub(super) dev_id: u32,
     pub(super) pid: i32,
     pub(super) flags: u64,
-    /// `ublksrv_flags`: the driver keeps it for the server and does not look at it.
+    /// `ublksrv_flags`: the driver keeps this word for the server and does not look at it.
     pub(super) identity: u64,
-    /// Two words that have no meaning yet. The driver keeps the structure as it was given, these too (6.6 to 7.2).
+    /// Two reserved words. The driver keeps them as they were given (Linux 6.6 to 7.2).
     pub(super) more: [u64; 2],
 }
 
@@ -167,10 +167,10 @@ pub(super) const ATTR_ROTATIONAL: u32 = 1 << 1;
 pub(super) const ATTR_VOLATILE_CACHE: u32 = 1 << 2;
 pub(super) const ATTR_FUA: u32 = 1 << 3;
 
-/// `types` of `struct ublk_params`: basic, discard and zoned are set.
+/// `types` of `struct ublk_params`: the basic, discard and zoned parts are set.
 const TYPES: u32 = 1 | 1 << 1 | 1 << 3;
 
-/// What is said of a disk in `struct ublk_params`, in its basic, discard and zoned parts.
+/// The basic, discard and zoned parts of `struct ublk_params`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Params {
     pub(super) attrs: u32,
@@ -178,7 +178,7 @@ pub(super) struct Params {
     pub(super) max_sectors: u32,
     pub(super) zone_sectors: u32,
     pub(super) dev_sectors: u64,
-    /// 0: no discard.
+    /// 0: the disk has no discard.
     pub(super) max_discard_sectors: u32,
     pub(super) max_write_zeroes_sectors: u32,
     pub(super) max_open_zones: u32,
@@ -187,15 +187,17 @@ pub(super) struct Params {
 }
 
 impl Params {
-    /// Up to the end of `struct ublk_param_zoned`: header 8, basic 32, discard 20, devt 16, zoned 32.
+    /// Length in bytes up to the end of `struct ublk_param_zoned`: header 8, basic 32, discard 20, devt 16,
+    /// zoned 32.
     pub(super) const LEN: usize = 108;
 
     pub(super) fn encode(&self) -> [u8; Self::LEN] {
         let mut b = Self::blank();
         put(&mut b, 4, TYPES.to_le_bytes());
         put(&mut b, 8, self.attrs.to_le_bytes());
-        // Logical, physical, optimal and least. There is no field for "no optimum": what is less than a block counts as none,
-        // and what is a block makes btrfs write each block by itself (seen with 7.2).
+        // Logical block, physical block, optimal I/O, minimum I/O. There is no value for "no optimum": the
+        // kernel takes less than a block as none, and with exactly one block btrfs writes each block by
+        // itself (seen with Linux 7.2).
         let shift = self.block_shift;
         put(&mut b, 12, [shift, shift, shift - 1, shift]);
         put(&mut b, 16, self.max_sectors.to_le_bytes());
@@ -212,7 +214,7 @@ impl Params {
         b
     }
 
-    /// What is to be filled in: it says only how long it is.
+    /// A buffer for the driver to fill: only the length is set.
     pub(super) fn blank() -> [u8; Self::LEN] {
         let mut b = [0; Self::LEN];
         put(&mut b, 0, (Self::LEN as u32).to_le_bytes());
@@ -236,12 +238,12 @@ impl Params {
     }
 }
 
-/// `struct ublksrv_io_desc`: a request, as the driver describes it in memory that it shares.
+/// `struct ublksrv_io_desc`: a request, as the driver describes it in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IoDesc {
     pub(super) op: u8,
     pub(super) fua: bool,
-    /// For a report the number of zones.
+    /// Length in sectors; for a report the number of zones.
     pub(super) len: u32,
     pub(super) sector: u64,
 }
@@ -258,8 +260,8 @@ impl IoDesc {
     }
 }
 
-/// `struct ublksrv_io_cmd`: fetches the next request of a tag, after the result of the last one. `append`: where a zone append
-/// landed, and 0 for everything else, which the driver insists on.
+/// `struct ublksrv_io_cmd`: answers the last request of a tag with `result`, and fetches the next one.
+/// `append` is the sector at which a zone append landed; the driver requires 0 for everything else.
 pub(super) fn io_cmd(queue: u16, tag: u16, result: i32, append: u64) -> [u8; IO_CMD_LEN] {
     let mut b = [0; IO_CMD_LEN];
     put(&mut b, 0, queue.to_le_bytes());
@@ -273,8 +275,7 @@ pub(super) fn io_cmd(queue: u16, tag: u16, result: i32, append: u64) -> [u8; IO_
 mod tests {
     use super::*;
 
-    /// Against what a C compiler makes of the header: `printf("%x", UBLK_U_CMD_ADD_DEV)` and its like.
-    /// U1.
+    /// Compares with what a C compiler makes of the header, such as `printf("%x", UBLK_U_CMD_ADD_DEV)`. U1.
     #[test]
     fn commands_have_the_kernels_numbers() {
         assert_eq!(GET_DEV_INFO, 0x8020_7502);

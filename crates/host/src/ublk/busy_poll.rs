@@ -1,35 +1,38 @@
-//! When a queue that has nothing to do looks for requests for a moment before it sleeps. `queue.rs` tells it of each request and
-//! asks it before each sleep; it reads no clock and makes no call.
+//! Busy polling: when a queue thread without work looks for requests for a moment before it sleeps.
+//! `queue.rs` reports each request and asks before each sleep. This module reads no clock and makes no
+//! call.
 //!
-//! Whoever uses less processor time than the others is owed time, and Linux gives it to him when he wakes. A server whose part of
-//! a request is cheaper than its client's therefore preempts the client at every request where they share a processor: requests
-//! that could come together come one by one, with two switches each, and writes that could have waited for one another and
-//! merged do not. Nothing ends that by itself, because so it is the client that pays for the switches. A moment without sleep
-//! uses up what the server is owed; the client goes on until its own depth stops it, and from then on the server is the one that
-//! uses more. On a processor of its own the moment is a look that may find the next request without a wake-up.
+//! Linux gives a process that used less processor time the processor when it wakes. If a request costs the
+//! server less than it costs the client, and both share a processor, the server preempts the client at
+//! every request. Requests that could come together then come one by one, with two switches each, and
+//! writes that could wait for each other do not merge. This state is stable, because the client pays for
+//! the switches. A moment without sleep uses up the time that Linux owes the server. The client then runs
+//! until its queue depth stops it, and from then on the server uses more time. On a processor of its own,
+//! the server may find the next request without a wake-up.
 //!
-//! A client that has one request at a time gains nothing by it, and looks the same from here. So a moment that brings nothing
-//! makes the next one twice as rare.
+//! A client with one request at a time gains nothing, and cannot be told apart here. So a moment that
+//! brings nothing makes the next one half as frequent.
 
 use std::time::Duration;
 
-/// How long is looked: a client can hand over some requests in that time.
+/// Length of a busy poll. A client can submit several requests in that time.
 pub(super) const MOMENT: Duration = Duration::from_micros(40);
-/// Sleeps in a row that ended with a single request, after which it is tried.
+/// Consecutive sleeps that ended with one request, before the first busy poll.
 const OFTEN: u32 = 64;
-/// As many where it has brought nothing: then it is less than a thousandth of the time.
+/// The same after busy polls that brought nothing: busy polling then takes less than a thousandth of the
+/// time.
 const SELDOM: u32 = 4096;
 
-/// What came between sleeps.
+/// The requests that came between sleeps.
 #[derive(Debug)]
 pub(super) struct BusyPoll {
     /// Requests since the last sleep.
     requests: u32,
-    /// Sleeps in a row that ended with one request.
+    /// Consecutive sleeps that ended with one request.
     alone: u32,
-    /// How many of them it takes.
+    /// Value of `alone` at which the next busy poll starts.
     every: u32,
-    /// Whether the last sleep came after a moment.
+    /// Whether a busy poll came before the last sleep.
     tried: bool,
 }
 
@@ -38,12 +41,12 @@ impl BusyPoll {
         BusyPoll { requests: 0, alone: 0, every: OFTEN, tried: false }
     }
 
-    /// A request has come.
+    /// Counts a request.
     pub(super) fn took(&mut self) {
         self.requests = self.requests.saturating_add(1);
     }
 
-    /// Asked before a sleep with nothing in hand: whether to look for requests for a [`MOMENT`] first.
+    /// Called before a sleep without work. Returns whether to poll for a [`MOMENT`] first.
     pub(super) fn before_sleep(&mut self) -> bool {
         let requests = std::mem::take(&mut self.requests);
         let tried = std::mem::take(&mut self.tried);
@@ -54,7 +57,7 @@ impl BusyPoll {
         if tried && requests > 0 {
             self.every = (self.every * 2).min(SELDOM);
         }
-        // A wake-up without a request says nothing.
+        // A wake-up without a request counts for nothing.
         self.alone += requests;
         self.tried = self.alone >= self.every;
         if self.tried {
@@ -68,7 +71,7 @@ impl BusyPoll {
 mod tests {
     use super::*;
 
-    /// After how many sleeps, each after `n` requests, a moment is tried.
+    /// The number of sleeps, each after `n` requests, until a busy poll is tried.
     fn sleeps_until_tried(busy_poll: &mut BusyPoll, n: u32, most: u32) -> Option<u32> {
         (1..=most).find(|_| {
             (0..n).for_each(|_| busy_poll.took());
@@ -88,7 +91,7 @@ mod tests {
     fn requests_that_come_together_are_not_lingered_for() {
         let mut busy_poll = BusyPoll::new();
         assert_eq!(sleeps_until_tried(&mut busy_poll, 2, 10_000), None);
-        // Nor for wake-ups that bring none.
+        // Wake-ups that bring no request start no busy poll either.
         assert_eq!(sleeps_until_tried(&mut busy_poll, 0, 10_000), None);
     }
 

@@ -1,4 +1,5 @@
-//! The control device `/dev/ublk-control`: makes, starts, stops and removes block devices, and says what the kernel lacks.
+//! The control device `/dev/ublk-control`: makes, starts, stops and removes block devices, and says which
+//! support the kernel lacks.
 
 use super::abi::{self, CtrlCmd, DevInfo, Params};
 use super::sys::ControlRing;
@@ -10,15 +11,15 @@ use std::time::{Duration, Instant};
 use zoneplug_core::{Error, ErrorKind};
 
 const PATH: &str = "/dev/ublk-control";
-/// The first Linux that has zoned ublk disks.
+/// The first Linux version with zoned ublk devices.
 const LINUX: (u32, u32) = (6, 6);
-/// How long a removed device usually has its number, and how often that is looked for.
+/// How long a removed device usually keeps its number.
 const MOMENT: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(5);
-/// What a zoned disk needs of the driver.
+/// Features of the driver that a zoned device needs.
 const NEEDED: u64 = abi::F_ZONED | abi::F_USER_COPY | abi::F_CMD_IOCTL_ENCODE;
 
-/// The control device, opened.
+/// The open control device.
 pub(super) struct Control {
     file: File,
     ring: Mutex<ControlRing>,
@@ -30,7 +31,7 @@ impl std::fmt::Debug for Control {
     }
 }
 
-/// Linux's version, as far as it can be read.
+/// The version of Linux, as far as it can be read.
 fn kernel() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     text.trim().to_owned()
@@ -41,7 +42,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// What to try where the driver is not there.
+/// The hint of an error where the driver is missing.
 fn how_to_get_it(release: &str) -> String {
     let (major, minor) = LINUX;
     match version(release) {
@@ -74,7 +75,7 @@ fn cannot_open(e: io::Error, release: &str) -> Error {
     .source(e)
 }
 
-/// The error of a command, in the words of whoever sent it.
+/// The error of a command, named by what was attempted.
 fn failed(what: &str, e: io::Error) -> Error {
     let (kind, hint) = match e.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
@@ -93,7 +94,7 @@ fn failed(what: &str, e: io::Error) -> Error {
 }
 
 impl Control {
-    /// Opens the control device; says what is missing where zoned disks cannot be served.
+    /// Opens the control device. The error says what is missing if zoned disks cannot be served.
     pub(super) fn open() -> Result<Control, Error> {
         let release = kernel();
         let file = File::options().read(true).write(true).open(PATH);
@@ -108,7 +109,7 @@ impl Control {
         })?;
         let control = Control { file, ring: Mutex::new(ring) };
         let mut features = [0; 8];
-        // Older drivers do not know the question.
+        // Older drivers do not have this command.
         let asked = control.call(abi::GET_FEATURES, CtrlCmd::default(), &mut features);
         let features = asked.map_or(0, |()| u64::from_le_bytes(features));
         if features & NEEDED != NEEDED {
@@ -127,7 +128,7 @@ impl Control {
         self.call(op, cmd, &mut []).map_err(|e| failed(&format!("ublk device {dev_id}: {what}"), e))
     }
 
-    /// Makes a device. The driver says what it made of the wishes.
+    /// Adds a device. Returns the parameters that the driver chose.
     pub(super) fn add(&self, wish: DevInfo) -> Result<DevInfo, Error> {
         let mut b = wish.encode();
         let cmd = CtrlCmd { dev_id: wish.dev_id, ..CtrlCmd::default() };
@@ -150,7 +151,7 @@ impl Control {
         Ok(DevInfo::decode(&b))
     }
 
-    /// What the driver has under a number, if anything.
+    /// The device with a number, if there is one.
     pub(super) fn info(&self, dev_id: u32) -> Result<Option<DevInfo>, Error> {
         let mut b = [0; DevInfo::LEN];
         let cmd = CtrlCmd { dev_id, ..CtrlCmd::default() };
@@ -176,22 +177,24 @@ impl Control {
         Ok(Params::decode(&b))
     }
 
-    /// Makes the block device appear: returns when the kernel has read its zones, which queues must serve meanwhile.
+    /// Makes the block device appear. Returns when the kernel has read its zones; the queues must serve
+    /// requests meanwhile.
     pub(super) fn start(&self, dev_id: u32) -> Result<(), Error> {
         self.plain(abi::START_DEV, dev_id, pid(), "it does not start")
     }
 
-    /// Takes the block device away; queues serve what the kernel still wants, and then end.
+    /// Removes the block device. The queues serve what the kernel still sends, and then end.
     pub(super) fn stop(&self, dev_id: u32) -> Result<(), Error> {
         self.plain(abi::STOP_DEV, dev_id, 0, "it does not stop")
     }
 
-    /// Frees the number: at once, unless somebody still has the block device, as a file system that is mounted does; then when
-    /// he has let go of it. Nobody waits for that here, but for the usual moment.
+    /// Frees the device number. If a program still has the block device open, such as a mounted file
+    /// system, the driver frees the number when that program closes it. This call waits for [`MOMENT`] at
+    /// most.
     pub(super) fn delete(&self, dev_id: u32) -> Result<(), Error> {
         let cmd = CtrlCmd { dev_id, ..CtrlCmd::default() };
         match self.call(abi::DEL_DEV_ASYNC, cmd, &mut []) {
-            // Before Linux 6.9 there is only the command that waits.
+            // Before Linux 6.9 only the command that waits exists.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
                 self.plain(abi::DEL_DEV, dev_id, 0, "it cannot be removed")
             }
@@ -210,7 +213,7 @@ impl Control {
         self.plain(abi::START_USER_RECOVERY, dev_id, 0, "it cannot be taken over")
     }
 
-    /// Has the block device go on: queues serve what waited.
+    /// Ends a recovery: the block device continues, and the queues serve the waiting requests.
     pub(super) fn end_recovery(&self, dev_id: u32) -> Result<(), Error> {
         self.plain(abi::END_USER_RECOVERY, dev_id, pid(), "it does not go on")
     }

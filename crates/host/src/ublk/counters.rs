@@ -1,10 +1,10 @@
-//! What a device has done: counted by the threads of its queues, read by whoever shows it.
+//! Counters of a device. Its queue threads write them, `zoneplug status` reads them.
 
 use super::request::Request;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_core::{Op, Status};
 
-/// What a device has done since this process serves it.
+/// Counters since this process started to serve the device.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) reads: AtomicU64,
@@ -47,21 +47,22 @@ impl Counters {
     }
 }
 
-/// Counts of a served device.
+/// Counters of a served device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UblkCounters {
     /// Reads that succeeded.
     pub reads: u64,
-    /// Their bytes.
+    /// Bytes of the reads that succeeded.
     pub read_bytes: u64,
     /// Writes and appends that succeeded.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes of the writes and appends that succeeded.
     pub written_bytes: u64,
     /// Other requests that succeeded: flush, zone management, reports.
     pub others: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Writes that the last server had done, wholly or in part, and appends that it had, before it died.
+    /// Writes and appends that Linux sent again after a takeover, and that the last server had carried out,
+    /// wholly or in part.
     pub replayed: u64,
 }

@@ -1,27 +1,25 @@
-//! ublk: a disk of the layer as a zoned block device `/dev/ublkbN` of this machine's Linux (6.6 or newer).
+//! ublk: serves a disk as a zoned block device `/dev/ublkbN` of this machine's Linux (6.6 or newer).
 //!
 //! | file | what it owns |
 //! | --- | --- |
-//! | `mod.rs` | devices from start to end: making, taking over, removing |
+//! | `mod.rs` | the life of a device: making, taking over, removing |
 //! | `control.rs` | `/dev/ublk-control` |
 //! | `queue.rs` | the thread of a queue |
-//! | `linger.rs` | when such a thread looks for requests before it sleeps |
-//! | `counters.rs` | what a device has done |
-//! | `request.rs`, `params.rs` | requests and BIOs; what Linux is told of a disk |
-//! | `mark.rs` | by what a device is known again after its server has died |
-//! | `replay.rs` | requests that Linux sends again after a server has died |
-//! | `told.rs`, `record.rs` | which appends were acknowledged, for the next server; the file of that |
-//! | `untold.rs` | what it finds of the other appends |
-//! | `settle.rs` | what is written before a device goes |
-//! | `model.rs` | a test: servers that are killed, one after the other, against who owns what |
+//! | `busy_poll.rs` | when such a thread polls before it sleeps |
+//! | `counters.rs` | counters of a device |
+//! | `request.rs`, `params.rs` | requests as BIOs; the parameters of a device |
+//! | `takeover/` | what a new server needs to continue a dead server's device |
+//! | `sync_before_stop.rs` | what is written before a device is removed |
 //! | `udev.rs` | whether udev watches a block device |
 //! | `abi.rs`, `sys.rs` | the driver's numbers and structures; system calls |
 //!
-//! Called by `zoneplug serve`. It never orders, merges or checks anything about zones: that is the disk's.
+//! `zoneplug serve` uses this module. It never orders, merges or checks anything about zones: the disk
+//! does.
 //!
-//! The driver is spoken to directly: each queue is a thread with a ring and a client of the disk, and sleeps in the ring for both,
-//! the kernel's requests and the disk's completions. (A crate for it would bring an executor and its own idea of who waits
-//! for what.) Data move by pread and pwrite on `/dev/ublkcN` (`UBLK_F_USER_COPY`, which zoned disks need: U1), once each.
+//! This module talks to the driver directly. Each queue is a thread with a ring and a client of the disk,
+//! and sleeps in the ring for both the kernel's requests and the disk's completions. (A crate for ublk
+//! would bring an executor, and rules of its own for sleeping.) Data is copied once, by pread and pwrite on
+//! `/dev/ublkcN` (`UBLK_F_USER_COPY`, which zoned devices need: U1).
 
 mod abi;
 mod busy_poll;
@@ -60,37 +58,38 @@ use takeover::replay::{self, Replay};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
-/// How long a dead server's device may take to be free, and a new one's files to appear.
+/// How long to wait for a dead server's device to become free, and for the files of a new device to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often that is looked for.
+/// Interval of these checks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How a disk is served.
+/// Options of a served disk.
 #[derive(Debug, Clone)]
 pub struct UblkOptions {
-    /// The number N of `/dev/ublkbN`; the next free one if not given.
+    /// The number N of `/dev/ublkbN`. `None`: the next free number.
     pub id: Option<u32>,
-    /// Queues, each with a thread. Linux makes no more of them than it has processors.
+    /// Number of queues, each with a thread. Linux makes at most as many as it has processors.
     pub queues: u16,
-    /// Requests of a queue.
+    /// Requests that a queue takes at a time.
     pub depth: u16,
-    /// Commands of a queue at the device, if they are to be fewer than `depth`.
+    /// Commands of a queue at the device below, if fewer than `depth`.
     pub tags: Option<u16>,
-    /// Whether Linux keeps the device when this process dies, for one that is started again.
+    /// Whether Linux keeps the device when this process dies, so that the next server can take it over.
     pub recovery: bool,
-    /// A directory in memory, such as one in `/run`, for what the next server is to know of zone appends if this one is killed:
-    /// a file for each device that can be taken over. Servers that follow each other must be given the same. Without it, and where
-    /// it is not in memory, appends that were in flight are appended again.
+    /// A directory in memory, such as one in `/run`, for the journals of zone appends: one file for each
+    /// device that can be taken over. The next server reads the journal if this one is killed, so it must
+    /// be given the same directory. Without a directory, or if it is not in memory, appends that were in
+    /// flight are appended again.
     pub records: Option<PathBuf>,
-    /// Take over a device whose disk was moved to another file since its server died, as to another file system. Only who moved it
-    /// knows that it is no copy.
+    /// Take over a device whose disk was moved to another file since its server died, such as to another
+    /// file system. Only the caller knows that the file is not a copy.
     pub moved: bool,
-    /// The zones that the device shows, which is one of [`slices`]; all of them if not given.
+    /// The zones that the device shows: one of [`slices`]. `None`: all zones.
     pub zones: Option<Range<u32>>,
 }
 
 impl Default for UblkOptions {
-    /// Four queues, or as many as there are processors, of 128 requests.
+    /// 128 requests in each of four queues, or of as many as there are processors if these are fewer.
     fn default() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         UblkOptions {
@@ -106,8 +105,8 @@ impl Default for UblkOptions {
     }
 }
 
-/// The zones of each device that a disk has to be served as: Linux takes no more than 16,384 in one of ublk. The device mapper joins
-/// several to one (`linear`).
+/// The zones of each device that a disk is served as. Linux takes at most 16,384 zones in a ublk device;
+/// the device mapper joins several (`linear`).
 ///
 /// ```
 /// use zoneplug_core::zone::Geometry;
@@ -132,18 +131,18 @@ pub struct Ublk {
 }
 
 impl Ublk {
-    /// Opens the control device, and says what is missing where that does not work. To be called before the disks are opened that
-    /// are to be served: this thread, and those that it starts from then on, no longer write out pages when memory is short.
+    /// Opens the control device. The error says what is missing. Call this before opening the disks to be
+    /// served: this thread, and those that it starts later, no longer write out pages when memory is short.
     pub fn open() -> Result<Ublk, Error> {
         let control = Arc::new(Control::open()?);
         sys::never_write_out_pages();
         Ok(Ublk { control })
     }
 
-    /// The numbers of the devices that a dead server of `spec` has left, of one device for each of its [`slices`], with numbers from
-    /// `options.id` on; an error if there is one that must not be taken over, because it waits for another copy of the disk or other
-    /// layers. To be asked before the disk is opened for
-    /// writing: each opening is counted in its file, and tells it from an older copy.
+    /// The numbers of the devices that a dead server of `spec` has left, one for each of its [`slices`],
+    /// with numbers from `options.id` on. Fails if a device waits for another copy of the disk, or for
+    /// other layers, and so must not be taken over. Call this before the disk is opened for writing: each
+    /// opening is counted in the disk's file and distinguishes it from an older copy.
     pub fn waiting(
         &self,
         spec: &str,
@@ -159,17 +158,18 @@ impl Ublk {
         for (part, nth) in parts.iter().zip(0..) {
             let options = UblkOptions { id: options.id.map(|id| id + nth), ..options.clone() };
             let identity = bases.identity(spec, part, &parts);
-            // One that is served still is left to the disk's lock, and to `serve`.
+            // A device that is still served is left to the disk's lock, and to `serve`.
             let info = self.abandoned(&identity, 0, &options, Duration::ZERO)?;
             found.extend(info.map(|info| info.dev_id));
         }
         Ok(found)
     }
 
-    /// Serves `disk`, which was opened from `spec`: returns when the block device is there. `ended` is called from a thread of
-    /// its own when the device is gone, however that came.
+    /// Serves `disk`, which was opened from `spec`. Returns when the block device exists. `ended` is called
+    /// from another thread when the device is gone, whatever the reason.
     ///
-    /// A device of the same specification whose server has died is taken over, if it may be: then Linux goes on with it.
+    /// If a dead server has left a device of the same specification, and it may be taken over, this takes
+    /// it over, and Linux continues with it.
     pub fn serve(
         &self,
         disk: &HostedDisk,
@@ -214,14 +214,14 @@ impl Ublk {
             Ok(disk)
         });
         if started.is_err() {
-            // Its threads have ended or end with this; what the error says is more than what this could say.
+            // The threads end with the device. The first error says more than one from here would.
             let _ = self.control.stop(id);
             let _ = self.control.delete(id);
         }
         started
     }
 
-    /// Whether the driver keeps by what a device is known again.
+    /// Checks that the driver keeps the words from which the device is recognised.
     fn keeps(&self, (identity, more): (u64, [u64; 2]), id: u32) -> Result<(), Error> {
         match self.control.info(id)? {
             Some(info) if (info.identity, info.more) == (identity, more) => Ok(()),
@@ -233,8 +233,9 @@ impl Ublk {
         }
     }
 
-    /// The device that a dead server of what `mark` says has left, if there is one. `own`: how often this process has opened its
-    /// files. `patience`: how long a device may take that has a server still.
+    /// The device that a dead server of `identity` has left, if there is one. `own` is the number of times
+    /// that this process has opened the disk's files. `patience` is how long to wait for a device that
+    /// still has a server.
     fn abandoned(
         &self,
         identity: &Identity,
@@ -270,7 +271,7 @@ impl Ublk {
                         against.get_or_insert(why);
                         break;
                     }
-                    // The kernel is about to find out that its server has died.
+                    // The kernel has not yet noticed that the server has died.
                     abi::S_DEV_LIVE if is == Match::Same && Instant::now() < end => {
                         std::thread::sleep(LOOK);
                     }
@@ -291,7 +292,7 @@ impl Ublk {
         against.map_or(Ok(None), Err)
     }
 
-    /// Goes on with a device that a dead server has left.
+    /// Takes over the device of a dead server.
     fn take_over(
         &self,
         disk: &HostedDisk,
@@ -317,7 +318,7 @@ impl Ublk {
             }
             std::thread::sleep(LOOK);
         }
-        // From here on nothing of the last server is there any more.
+        // From here on nothing of the last server is in flight.
         let found = replay::find(disk, served.shown.clone())?;
         let records = options.records.as_deref();
         let shown = served.shown.clone();
@@ -369,7 +370,7 @@ impl Ublk {
         for q in 0..info.nr_hw_queues {
             match queue::spawn(&shared, q, ended.clone()) {
                 Ok(thread) => device.threads.push(thread),
-                // What has started of a new one is stopped when `device` is dropped.
+                // Dropping `device` stops the threads that were started for a new device.
                 Err(e) => {
                     if recovered {
                         device.abandon();
@@ -381,8 +382,8 @@ impl Ublk {
         Ok(device)
     }
 
-    /// Removes a device, whoever made it: one that a dead server has left, and that nobody will serve again. Its record in the
-    /// directory of [`UblkOptions::records`] goes with it.
+    /// Removes a device that a dead server has left, whoever made it. Removes its journal in the directory
+    /// of [`UblkOptions::records`] too.
     pub fn remove(&self, id: u32, records: Option<&Path>) -> Result<(), Error> {
         let Some(info) = self.control.info(id)? else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no ublk device {id}"))
@@ -398,7 +399,7 @@ impl Ublk {
         if info.state != abi::S_DEV_DEAD {
             self.control.stop(id)?;
         }
-        // First: the next device may have this number, and its server a record.
+        // The journal goes first: the next device may get this number, and its server make a journal.
         if let Some(directory) = records {
             journal_file::remove(directory, id);
         }
@@ -406,20 +407,20 @@ impl Ublk {
     }
 }
 
-/// What is shown of a disk, and what it is known by.
+/// The identity of a device, and the zones that it shows.
 fn what_is_shown(spec: &str, g: &Geometry, options: &UblkOptions) -> (Identity, Range<u32>) {
     let shown = options.zones.clone().unwrap_or(0..params::whole_zones(g));
     (Bases::look(spec).identity(spec, &shown, &params::slices(g)), shown)
 }
 
-/// A device's zones as sectors.
+/// The zones of a device as sectors.
 fn slice(g: &Geometry, shown: Range<u32>) -> Slice {
     let start = g.zone_start(ZoneNo(shown.start)).0;
     let all = shown == (0..params::whole_zones(g));
     Slice { start, resets: (!all).then(|| params::resets(g, shown)) }
 }
 
-/// Opens `/dev/ublkcN`, which may take a moment to appear and to have its owner.
+/// Opens `/dev/ublkcN`, which may take a moment to appear and to get its owner.
 fn open_char_dev(id: u32) -> Result<File, Error> {
     let path = format!("/dev/ublkc{id}");
     let end = Instant::now() + PATIENCE;
@@ -438,16 +439,16 @@ fn open_char_dev(id: u32) -> Result<File, Error> {
     }
 }
 
-/// A block device that this process serves, until it is stopped or dropped.
+/// A block device that this process serves until it is stopped or dropped.
 #[derive(Debug)]
 pub struct UblkDisk {
     control: Arc<Control>,
     id: u32,
     recovered: bool,
-    /// Why appends of the last server are not known, or this one's will not be.
+    /// Why the last server's appends are unknown, or why this server's will be.
     unrecorded: Option<String>,
     threads: Vec<JoinHandle<()>>,
-    /// `None` once it is stopped.
+    /// `None` after the device was stopped.
     shared: Option<Arc<Shared>>,
 }
 
@@ -458,69 +459,70 @@ impl std::fmt::Debug for Shared {
 }
 
 impl UblkDisk {
-    /// Its number.
+    /// The number N of `/dev/ublkbN`.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// The block device.
+    /// The path of the block device.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/dev/ublkb{}", self.id))
     }
 
-    /// Whether it was taken over from a server that had died.
+    /// Whether the device was taken over from a dead server.
     pub fn recovered(&self) -> bool {
         self.recovered
     }
 
-    /// Why zone appends that were in flight when the last server died are appended again; of a new device, why those will be that
-    /// are in flight if this one dies. `None` if they are looked for, or no place for records was given.
+    /// Why zone appends that were in flight when the last server died are appended again; for a new device,
+    /// why those of this server would be. `None` if such appends are looked for, or if no directory for
+    /// journals was given.
     pub fn unrecorded(&self) -> Option<&str> {
         self.unrecorded.as_deref()
     }
 
-    /// Whether udev watches the block device: then writes of io_uring to it may fail, through no fault of theirs (docs/ublk.md).
-    /// Waits until udev has seen the device, for seconds at most.
+    /// Whether udev watches the block device. If so, correct io_uring writes to it may fail (docs/ublk.md).
+    /// Waits up to some seconds until udev has seen the device.
     pub fn is_watched(&self) -> bool {
         let dev = std::fs::metadata(self.path()).map_or(0, |m| m.rdev());
         udev::watches(Path::new(udev::RUN), (libc::major(dev), libc::minor(dev)))
     }
 
-    /// Queues.
+    /// Number of queues.
     pub fn queues(&self) -> usize {
         self.threads.len()
     }
 
-    /// Whether all of its threads run: one that ended tells `ended`.
+    /// Whether all queue threads run. `ended` is called when one ends.
     pub fn is_served(&self) -> bool {
         self.threads.iter().all(|t| !t.is_finished())
     }
 
-    /// Why a queue has ended though the device has not: what Linux has given it will not be answered any more. The process should
-    /// end then: Linux sees the device without a server.
+    /// Why a queue has ended although the device has not. Linux's requests to it will not be answered, so
+    /// the process should end; Linux then sees the device without a server.
     pub fn failure(&self) -> Option<String> {
         self.shared.as_ref().and_then(|s| lock(&s.failure).clone())
     }
 
-    /// What it has done.
+    /// The counters of the device.
     pub fn counters(&self) -> UblkCounters {
         self.shared.as_ref().map_or_else(UblkCounters::default, |s| s.counters.now())
     }
 
-    /// Has Linux write what it holds for the device: mounted file systems, the page cache. Returns where it is mounted. To be
-    /// called before [`UblkDisk::stop`], while it is served.
+    /// Makes Linux write out the file systems that are mounted on the device, and its page cache. Returns
+    /// the mount points. Call it before [`UblkDisk::stop`], while the device is served.
     pub fn sync_before_stop(&self) -> Vec<PathBuf> {
         sync_before_stop(&self.path())
     }
 
-    /// Removes the block device: what Linux has in flight is finished first. Nothing is flushed below; that is the disk's
-    /// ([`Op::Flush`](zoneplug_core::Op)).
+    /// Removes the block device after the requests in flight have ended. It does not flush the disk; a
+    /// client of the disk does that ([`Op::Flush`](zoneplug_core::Op)).
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
     }
 
-    /// Leaves the device to the next server. Its threads stay until this process ends, which it should soon: Linux then sees the
-    /// device without a server, and keeps it if it can be taken over.
+    /// Leaves the device to the next server. Its threads run until this process ends, which should be soon;
+    /// Linux then keeps the device if it can be taken over.
     pub fn abandon(mut self) {
         self.shared = None;
         self.threads.clear();
@@ -530,14 +532,14 @@ impl UblkDisk {
         let failure = self.failure();
         let Some(shared) = self.shared.take() else { return Ok(()) };
         if let Some(why) = failure {
-            // To stop it is to wait for answers that will not come.
+            // Stopping the device would wait for answers that never come.
             self.threads.clear();
             return Err(Error::new(ErrorKind::Io, format!("/dev/ublkb{}: {why}", self.id))
                 .hint("start it again; dmesg has what the kernel says of it"));
         }
         let stopped = self.control.stop(self.id);
         if stopped.is_err() && self.is_served() {
-            // Its threads would wait for ever.
+            // The threads would wait for ever.
             return stopped;
         }
         for thread in self.threads.drain(..) {
@@ -548,7 +550,7 @@ impl UblkDisk {
         {
             journal.remove();
         }
-        // The number is free when nobody has its character device.
+        // The number becomes free when the character device is closed.
         drop(shared);
         stopped.and_then(|()| self.control.delete(self.id))
     }

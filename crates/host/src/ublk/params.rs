@@ -1,35 +1,37 @@
-//! What the kernel is told of a disk (U2, U3, U5, U8), and why it cannot be told of some.
+//! The parameters of a device, as Linux gets them (U2, U3, U5, U8), and why some disks cannot be served.
 
 use super::abi::{self, Params};
 use std::ops::Range;
 use zoneplug_core::zone::{Geometry, Limits, ZONE_RECORD_LEN};
 use zoneplug_core::{Error, ErrorKind, Sector, ZoneNo};
 
-/// Longest request that the kernel is offered.
+/// Longest request that the kernel may send, in sectors.
 const USUAL_MAX_SECTORS: u32 = (1 << 20) >> 9;
-/// Longest report of zones. Linux numbers the zones of each report from 0 (CODE-3), so all must come in one; and one whose
-/// buffer has more than 256 pages, the most that a BIO has, ends in a BUG of the kernel (block/bio.c, seen with 7.2) unless
-/// the pages happen to be neighbours.
+/// Longest report of zones, in bytes. Linux numbers the zones of each report request from 0 (CODE-3), so
+/// all zones of a device must fit into one. A report whose buffer has more than 256 pages, the most that a
+/// BIO has, ends in a BUG of the kernel (block/bio.c, seen with 7.2) unless the pages happen to be
+/// neighbours.
 const MAX_REPORT_BYTES: u64 = 1 << 20;
-/// Most zones of a device, therefore.
+/// Most zones of a device, because of that.
 pub(super) const MAX_ZONES: u32 = (MAX_REPORT_BYTES / ZONE_RECORD_LEN as u64) as u32;
-/// Largest logical block: a page.
+/// Largest logical block, in sectors: a page.
 const MAX_BLOCK_SECTORS: u32 = 4096 >> 9;
 
-/// Zones that the kernel can address: whole ones (U3). A shorter last zone is left out, as fio's zoned mode does.
+/// The number of zones that the kernel can address: whole zones (U3). A shorter last zone is left out, as
+/// fio's zoned mode does.
 pub(super) fn whole_zones(g: &Geometry) -> u32 {
     (g.capacity().0 / u64::from(g.zone_sectors())) as u32
 }
 
-/// The zones of each device that a disk is shown as: one of all that the kernel can address, or several, each of as many as it
-/// takes of one device.
+/// The zones of each device that a disk is served as: one range of all zones, or several of at most
+/// [`MAX_ZONES`].
 pub(super) fn slices(g: &Geometry) -> Vec<Range<u32>> {
     let whole = whole_zones(g);
     let starts = (0..whole.max(1)).step_by(MAX_ZONES as usize);
     starts.map(|first| first..whole.min(first.saturating_add(MAX_ZONES))).collect()
 }
 
-/// Ranges of sectors whose resets are the reset of all `zones`: the kernel leaves out conventional ones.
+/// The ranges of sectors to reset for a reset of all `zones`: all but conventional zones.
 pub(super) fn resets(g: &Geometry, zones: Range<u32>) -> Vec<(Sector, u32)> {
     let most = u32::MAX / g.zone_sectors();
     let mut ranges: Vec<Range<u32>> = Vec::new();
@@ -44,7 +46,8 @@ pub(super) fn resets(g: &Geometry, zones: Range<u32>) -> Vec<(Sector, u32)> {
     ranges.into_iter().map(sectors).collect()
 }
 
-/// The parameters of some whole zones of a disk, or what stands against it. `append_sectors` is the longest append that a client sees.
+/// The parameters of `zones` of a disk, or the reason why they cannot be served. `append_sectors` is the
+/// longest append of a client.
 pub(super) fn of(
     g: &Geometry,
     shown: Range<u32>,
@@ -60,7 +63,8 @@ pub(super) fn of(
         )
         .hint("put the layer for that on the disk: po2@SPEC"));
     }
-    // The driver has no field for the write granularity: what is not told apart is one block size (B13).
+    // The driver has no field for the write granularity, so granularity and block are shown as one block
+    // size (B13).
     let block_sectors = limits.write_granularity_sectors.max(limits.logical_block_sectors);
     if block_sectors > MAX_BLOCK_SECTORS {
         let bytes = Sector(u64::from(block_sectors)).to_bytes();
@@ -77,7 +81,8 @@ pub(super) fn of(
         return Err(Error::new(ErrorKind::NotSupported, "no whole sequential zone")
             .hint("a disk with more zones; a shorter last one is not shown to Linux"));
     }
-    // Linux takes capacities below the size of sequential zones only, and does not start a device with others.
+    // Linux expects a capacity below the zone size in sequential zones only, and does not start a device
+    // with others.
     if conventional > 0 && g.conventional_capacity_sectors() < zone_sectors {
         let [cap, size] = [g.conventional_capacity_sectors(), zone_sectors]
             .map(|n| Sector(u64::from(n)).to_bytes());
@@ -100,7 +105,8 @@ pub(super) fn of(
     let report_sectors = (report_bytes.next_multiple_of(4096) >> 9) as u32;
     let own = limits.transfer_sectors().min(USUAL_MAX_SECTORS) / block_sectors * block_sectors;
     let max_sectors = own.max(8).max(report_sectors);
-    // O1: a limit that cannot be reached is none, and the driver refuses one above the number of zones.
+    // A limit that cannot be reached is shown as none (O1). The driver refuses a limit above the number of
+    // zones.
     let limit = |n: u32| if n >= zones - conventional { 0 } else { n };
     let attr = |on: bool, attr: u32| if on { attr } else { 0 };
     Ok(Params {
@@ -121,7 +127,7 @@ pub(super) fn of(
 
 #[cfg(test)]
 mod tests {
-    // A list of ranges that has one is a list of ranges.
+    // clippy takes a list of one range for a mistake.
     #![allow(clippy::single_range_in_vec_init)]
 
     use super::*;
@@ -143,7 +149,7 @@ mod tests {
         assert_eq!((p.dev_sectors, p.zone_sectors), (8 * 0x20000, 0x20000));
         assert_eq!((p.block_shift, p.max_sectors, p.max_append_sectors), (12, 256, 256));
         assert_eq!((p.max_open_zones, p.max_active_zones), (3, 0));
-        // U8: the host's own single writer is for turning disks.
+        // On rotational disks Linux uses its own single writer (U8).
         assert_eq!(p.attrs, abi::ATTR_ROTATIONAL | abi::ATTR_VOLATILE_CACHE | abi::ATTR_FUA);
         assert_eq!(
             p.max_discard_sectors, 0,
@@ -177,8 +183,7 @@ mod tests {
         assert_eq!((whole_zones(&g), p.dev_sectors), (7, 7 * 0x2000));
     }
 
-    /// U5, CODE-3: every zone in one report, or none at all.
-    /// R31.
+    /// Every zone fits into one report, or the disk is refused (U5, CODE-3). R31.
     #[test]
     fn u5_a_request_is_as_long_as_a_report_of_all_zones() {
         for zones in [1, 100, 8192, 8193, 16_384] {
@@ -192,7 +197,7 @@ mod tests {
         assert!(e.to_string().contains("up to 16384 zones, and this one has 16385"), "{e}");
     }
 
-    /// Issue 11, 8: a disk of more zones is several devices, which have each zone once.
+    /// A disk with more zones is served as several devices, which together show each zone once.
     #[test]
     fn more_zones_are_several_devices() {
         let g = |zones| Geometry::new(zones, 0x800, 0x800).unwrap();
@@ -219,7 +224,7 @@ mod tests {
         let at = |zone: u64| Sector(zone * 0x80000);
         assert_eq!(resets(&g, 0..9), [(at(2), 5 * 0x80000), (at(8), 0x80000)]);
         assert_eq!(resets(&g, 0..2), []);
-        // A length has 32 bits: 2 TiB.
+        // A length has 32 bits, so a range is at most 2 TiB.
         let all = resets(&g, 16_384..32_768);
         assert_eq!(all.iter().map(|r| u64::from(r.1)).sum::<u64>(), 16_384 * 0x80000);
         assert_eq!((all[0], all.len()), ((at(16_384), 8191 * 0x80000), 3));

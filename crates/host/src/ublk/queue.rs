@@ -1,5 +1,6 @@
-//! The thread of one queue: takes requests from the kernel's driver, hands them to the disk as BIOs, and gives back how they
-//! ended. It owns a ring, a client of the disk and a buffer for each tag; all queues of a device share nothing but the disk.
+//! The thread of one queue: takes requests from the driver, submits them to the disk as BIOs, and returns
+//! their results. It owns a ring, a client of the disk, and a buffer for each tag. The queues of a device
+//! share only the disk.
 //!
 //! It never decides anything about zones: order, merging and recovery are the disk's.
 
@@ -25,29 +26,29 @@ use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf};
 use zoneplug_core::{BioPool, Bios, Error, ErrorKind, Op, Sector, Status};
 
-/// `id` of the answers that are no request: a completion wakes, and the device's descriptor is readable.
+/// `id` of ring entries that are no request: a wake-up, or the device's descriptor is readable.
 const BELL: u64 = u64::MAX;
 const DEVICE: u64 = u64::MAX - 1;
-/// A buffer that is longer is not kept: a report of very many zones.
+/// A longer buffer is freed after its request, such as a report of very many zones.
 const KEEP_BYTES: u32 = 2 << 20;
 
-/// What the queues of a device have in common.
+/// State that the queues of a device share.
 pub(super) struct Shared {
     pub(super) char_dev: File,
     pub(super) disk: HostedDisk,
     pub(super) params: Params,
     /// The zones that the device shows.
     pub(super) slice: Slice,
-    /// Requests of a queue.
+    /// Requests that a queue takes at a time.
     pub(super) depth: u16,
     /// Commands of a queue at the device below.
     pub(super) tags: u16,
     pub(super) counters: Counters,
-    /// Why a queue ended though the device did not.
+    /// Why a queue ended although the device did not.
     pub(super) failure: Mutex<Option<String>>,
-    /// Of a device that was taken over.
+    /// For a device that was taken over.
     pub(super) replay: Option<Replay>,
-    /// Of a device that can be taken over.
+    /// For a device that can be taken over.
     pub(super) journal: Option<Journal>,
 }
 
@@ -56,12 +57,13 @@ struct Bell(File);
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // An error says that it is raised already.
+        // The write fails only if the counter is raised already.
         let _ = (&self.0).write(&1u64.to_ne_bytes());
     }
 }
 
-/// Starts the thread of queue `number`: returns when it has fetched its requests, so that the device can be started.
+/// Starts the thread of queue `number`. Returns when it has fetched its first requests, so that the device
+/// can be started.
 pub(super) fn spawn(
     shared: &Arc<Shared>,
     number: u16,
@@ -70,7 +72,7 @@ pub(super) fn spawn(
     let (ready, is_ready) = mpsc::channel();
     let (shared, failed) = (shared.clone(), shared.clone());
     let body = move || {
-        // Called however this ends: whoever waits for requests on this queue must be told.
+        // Called however this thread ends.
         let _ended = Ended(Some(ended));
         match Queue::new(shared, number) {
             Ok(mut queue) => {
@@ -108,12 +110,12 @@ impl<F: FnOnce()> Drop for Ended<F> {
     }
 }
 
-/// A request in the hands of this queue.
+/// A request that this queue works on.
 struct Slot {
     request: Request,
-    /// Commands of it that have been sent to the disk: one, unless it is a reset of all zones of a part.
+    /// Commands of the request that were sent to the disk: one, except for a reset of all zones of a slice.
     sent: usize,
-    /// Kept from request to request.
+    /// Reused for the next request.
     buf: Option<AlignedBuf>,
 }
 
@@ -132,10 +134,10 @@ struct Queue {
     /// Tags that the driver has taken back.
     gone: u16,
     busy_poll: BusyPoll,
-    /// Polls that the ring has.
+    /// Polls that the ring has under way.
     polls_bell: bool,
     polls_device: bool,
-    /// Appends whose answers are in the ring, and that are not on record yet.
+    /// Appends whose answers are in the ring, and that are not in the journal yet.
     to_tell: Vec<(Sector, u32)>,
 }
 
@@ -173,7 +175,8 @@ impl Queue {
             queue.command(abi::FETCH_REQ, tag, 0, 0).map_err(failed("a fetch"))?;
         }
         queue.ring.submit().map_err(failed("fetches"))?;
-        // One that was refused is answered at once; the others wait for requests, and there are none before the start.
+        // A refused fetch is answered at once. The others wait for requests, and none come before the
+        // device is started.
         if let Some((_, r)) = queue.ring.answer()
             && r < 0
         {
@@ -193,24 +196,24 @@ impl Queue {
         self.ring.poll(fd, id)
     }
 
-    /// For one more entry.
+    /// Makes room in the ring for one entry.
     fn make_room(&mut self) -> io::Result<()> {
         if self.ring.is_full() { self.submit() } else { Ok(()) }
     }
 
-    /// Hands the kernel what was answered.
+    /// Hands the answers to the kernel.
     fn submit(&mut self) -> io::Result<()> {
         self.tell();
         self.ring.submit()
     }
 
-    /// That, and waits.
+    /// Hands the answers to the kernel, and waits.
     fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
         self.tell();
         self.ring.wait(most)
     }
 
-    /// Answers an append that is at `at`.
+    /// Answers an append that landed at `at`.
     fn appended(&mut self, tag: u16, request: &Request, at: Sector) -> io::Result<()> {
         if self.shared.journal.is_some() {
             self.to_tell.push((at, request.len_sectors));
@@ -219,8 +222,10 @@ impl Queue {
         self.command(abi::COMMIT_AND_FETCH_REQ, tag, request.result(Status::Ok), at.0)
     }
 
-    /// Puts on record what the answers say that the kernel is handed next, and right before that: what is on record and was not
-    /// answered is not found when this process is killed in between. Nothing else may be there, and above all no call.
+    /// Writes the appends that are about to be acknowledged into the journal. It runs directly before the
+    /// call that hands the answers to the kernel: an append that is in the journal and was not acknowledged
+    /// is not found if this process is killed in between. So nothing else may be between the two, above all
+    /// no system call.
     fn tell(&mut self) {
         if let Some(journal) = &self.shared.journal {
             for (at, len_sectors) in self.to_tell.drain(..) {
@@ -246,7 +251,7 @@ impl Queue {
         }
     }
 
-    /// Looks at what came out of the ring.
+    /// Takes what came out of the ring.
     fn take_answers(&mut self) -> io::Result<bool> {
         let mut any = false;
         while let Some((id, result)) = self.ring.answer() {
@@ -254,25 +259,25 @@ impl Queue {
             match id {
                 BELL => {
                     self.polls_bell = false;
-                    // An error says that nobody raised it.
+                    // The read fails only if nothing has raised the counter.
                     let _ = (&self.bell.0).read(&mut [0; 8]);
                 }
                 DEVICE => self.polls_device = false,
-                // The tag, and a request in its descriptor.
+                // A request is in the descriptor of the tag.
                 tag if result == 0 => {
                     self.busy_poll.took();
                     self.begin(tag as u16)?;
                 }
                 // `UBLK_IO_RES_ABORT`: the device stops.
                 _ if result == -libc::ENODEV => self.gone += 1,
-                // It does not take an answer, so the request that it was for will never end.
+                // The kernel did not take the answer, so its request would never end.
                 _ => return Err(io::Error::from_raw_os_error(result.abs())),
             }
         }
         Ok(any)
     }
 
-    /// Makes a BIO of a request.
+    /// Submits a request as a BIO.
     fn begin(&mut self, tag: u16) -> io::Result<()> {
         let request = match Request::of(self.descriptors.get(tag), &self.shared.params) {
             Ok(request) => self.shared.slice.down(request),
@@ -313,14 +318,15 @@ impl Queue {
             journal.begin(&request);
         }
         let Some((op, sector, len_sectors)) = self.shared.slice.part(&request, 0) else {
-            // Nothing but conventional zones is shown, and nothing to reset.
+            // The slice has conventional zones only, so there is nothing to reset.
             self.slots[usize::from(tag)] = Some(slot);
             return self.command(abi::COMMIT_AND_FETCH_REQ, tag, 0, 0);
         };
         let mut bio = self.pool.get();
         let io = match &slot.buf {
-            // SAFETY: the buffer goes into its slot below, which keeps it until the BIO has come back, and `finish` asks then
-            // whether it is late; `drop` hands what is left to the lane.
+            // SAFETY: the buffer goes into its slot below, and stays there until the BIO has come back.
+            // `finish` then asks whether the BIO is late, and `drop` hands the remaining buffers to the
+            // lane.
             Some(buf) if request.bytes > 0 => unsafe { sys::lend(buf, request.bytes) },
             _ => IoBuf::empty(),
         };
@@ -347,7 +353,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives back what has finished.
+    /// Answers the requests whose BIOs have completed.
     fn take_done(&mut self) -> io::Result<bool> {
         if self.client.outstanding() == 0 {
             return Ok(false);
@@ -402,7 +408,7 @@ impl Queue {
         Ok(any)
     }
 
-    /// Hands over what was answered, and waits for requests and completions.
+    /// Hands the answers to the kernel, and sleeps until a request or a completion comes.
     fn sleep(&mut self) -> io::Result<()> {
         if self.client.outstanding() == 0 && self.list.is_empty() {
             if self.busy_poll.before_sleep() {
@@ -412,7 +418,7 @@ impl Queue {
         }
         let armed = self.client.arm_fd(&self.waker);
         let Some(fd) = armed else { return self.submit() };
-        // Once more, after arming: what finished before is seen here, what finishes later wakes.
+        // Poll once more after arming: an earlier completion is seen here, a later one wakes the thread.
         if !self.take_done()? {
             if !self.polls_bell {
                 self.poll(self.bell.0.as_raw_fd(), BELL)?;
@@ -430,7 +436,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Hands over what was answered, and looks for requests for a moment.
+    /// Hands the answers to the kernel, and polls for requests for a moment.
     #[cold]
     fn look(&mut self) -> io::Result<()> {
         self.submit()?;
@@ -443,7 +449,7 @@ impl Queue {
 }
 
 impl Drop for Queue {
-    /// Usually nothing is in flight: the driver ends a queue when all is answered.
+    /// Usually nothing is in flight here, because the driver ends a queue after all requests are answered.
     fn drop(&mut self) {
         let bufs = self.slots.drain(..).flatten().filter_map(|s| s.buf);
         self.client.keep_buffers(bufs);

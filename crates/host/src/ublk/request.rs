@@ -1,32 +1,33 @@
-//! A request of the kernel as a BIO, and the BIO's end as the answer (U4, U6). Plain values; no call is made here.
+//! A request of the kernel as a BIO, and the result of the BIO as the answer (U4, U6). Plain values; this
+//! module makes no call.
 
 use super::abi::{self, IoDesc, Params};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{Flags, Op, Sector, Status};
 
-/// What is to be done for a request.
+/// A request, in units of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) op: Op,
     pub(super) sector: Sector,
     pub(super) len_sectors: u32,
     pub(super) flags: Flags,
-    /// Bytes of its data.
+    /// Bytes of data.
     pub(super) bytes: u32,
 }
 
-/// Which zones of a disk a device shows, as sectors.
+/// The zones of a disk that a device shows, as sectors.
 #[derive(Debug, Default)]
 pub(super) struct Slice {
-    /// Where the first of them starts.
+    /// The first sector.
     pub(super) start: u64,
-    /// What is reset for a reset of all of them: `None` where they are all of the disk.
+    /// The ranges to reset for a reset of all zones. `None` if the device shows the whole disk.
     pub(super) resets: Option<Vec<(Sector, u32)>>,
 }
 
 impl Slice {
-    /// The request of a device as one of the disk.
+    /// Translates a request of the device to one of the disk.
     pub(super) fn down(&self, r: Request) -> Request {
         match r.op {
             Op::Flush | Op::ZoneResetAll => r,
@@ -34,12 +35,12 @@ impl Slice {
         }
     }
 
-    /// A sector of the disk as one of the device.
+    /// Translates a sector of the disk to one of the device.
     pub(super) fn up(&self, sector: Sector) -> Sector {
         Sector(sector.0.saturating_sub(self.start))
     }
 
-    /// The same for the zones of a report.
+    /// Translates the zones of a report.
     pub(super) fn up_zones(&self, buf: &mut AlignedBuf, bytes: u32) {
         if self.start == 0 {
             return;
@@ -47,12 +48,12 @@ impl Slice {
         let mut record = [0; ZONE_RECORD_LEN];
         for at in (0..bytes).step_by(ZONE_RECORD_LEN) {
             buf.read(at, &mut record);
-            // A record without zones is the end of the report.
+            // A record of length 0 ends the report.
             let Some(mut zone) = ZoneInfo::decode(&record).filter(|z| z.len_sectors > 0) else {
                 return;
             };
             zone.start = self.up(zone.start);
-            // Of a zone that has none it is no sector.
+            // A zone without a write pointer has no sector there.
             if zone.wp.0 != u64::MAX {
                 zone.wp = self.up(zone.wp);
             }
@@ -60,7 +61,7 @@ impl Slice {
         }
     }
 
-    /// The nth command that a request is to the disk, for those that are several.
+    /// The command number `nth` of a request that takes several commands.
     pub(super) fn part(&self, r: &Request, nth: usize) -> Option<(Op, Sector, u32)> {
         match &self.resets {
             Some(resets) if r.op == Op::ZoneResetAll => {
@@ -72,7 +73,7 @@ impl Slice {
 }
 
 impl Request {
-    /// Reads a descriptor, or says with which error number to answer it.
+    /// Reads a descriptor. The error is the error number to answer.
     pub(super) fn of(d: IoDesc, params: &Params) -> Result<Request, i32> {
         let op = match d.op {
             abi::OP_READ => Op::Read,
@@ -99,7 +100,7 @@ impl Request {
         let (sector, len_sectors) = match op {
             Op::Flush | Op::ZoneResetAll => (0, 0),
             Op::ReportZones => (d.sector, 0),
-            // Linux names one zone, by its start.
+            // Linux names one zone by its start.
             Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
                 (d.sector, params.zone_sectors)
             }
@@ -110,33 +111,35 @@ impl Request {
         Ok(Request { op, sector: Sector(sector), len_sectors, flags, bytes })
     }
 
-    /// Whether its data go from the kernel to the disk.
+    /// Whether data goes from the kernel to the disk.
     pub(super) fn brings_data(&self) -> bool {
         matches!(self.op, Op::Write | Op::ZoneAppend)
     }
 
-    /// Whether its data go from the disk to the kernel.
+    /// Whether data goes from the disk to the kernel.
     pub(super) fn wants_data(&self) -> bool {
         matches!(self.op, Op::Read | Op::ReportZones)
     }
 
-    /// What the kernel is told: bytes moved, 0, or a negative error number.
+    /// The answer to the kernel: bytes moved, 0, or a negative error number.
     pub(super) fn result(&self, status: Status) -> i32 {
         if !status.is_ok() {
             return -errno(status);
         }
         match self.op {
             Op::Read | Op::Write => self.bytes as i32,
-            // The buffer of a report may be longer than the zones that it asks for, and only the driver knows by how much; it
-            // takes what it is told at most for all of it. Less would have it ask for the rest of the buffer.
+            // The buffer of a report may be longer than the zones that were asked for, and only the driver
+            // knows its length. The driver limits the answer to that length; a smaller answer would make it
+            // ask for the rest of the buffer.
             Op::ReportZones => abi::MAX_IO_BYTES as i32,
             _ => 0,
         }
     }
 }
 
-/// Linux knows only some error numbers as something else than an I/O error; of the layer's own those that mean
-/// something else there, such as *try again* where nobody will, become plain I/O errors.
+/// The error number of a status. Linux treats most numbers as a plain I/O error and gives some a meaning of
+/// its own. Statuses whose number would mean something else there, such as *try again* where nothing tries
+/// again, become plain I/O errors.
 fn errno(status: Status) -> i32 {
     match status.errno() {
         libc::EAGAIN | libc::EBUSY | libc::ECANCELED => libc::EIO,
@@ -202,7 +205,7 @@ mod tests {
         assert_eq!(write.result(Status::Ok), 4096);
         assert_eq!(write.result(Status::Io), -libc::EIO);
         assert_eq!(write.result(Status::AbortedBehind), -libc::EIO);
-        // O3: what Linux has names for goes through as it is.
+        // Statuses that Linux has numbers for pass through unchanged (O3).
         assert_eq!(write.result(Status::OpenLimit), -libc::ETOOMANYREFS);
         assert_eq!(write.result(Status::ActiveLimit), -libc::EOVERFLOW);
         let reset = of(abi::OP_ZONE_RESET, 0, 0, false).unwrap();
@@ -212,7 +215,7 @@ mod tests {
         assert_eq!(report.result(Status::Ok), 1 << 25);
     }
 
-    /// A device that shows some zones of a disk.
+    /// A device that shows some zones of a disk starts at sector 0.
     #[test]
     fn a_part_of_a_disk_begins_at_0() {
         let resets = vec![(Sector(0x10000), 0x8000), (Sector(0x20000), 0x8000)];

@@ -1,11 +1,11 @@
-//! What is to be written before a block device goes: the kernel fails whatever comes once it has begun to remove a device that
-//! can be taken over, and with that what file systems and the page cache still hold.
+//! What is written before a block device is removed. Once the kernel begins to remove a device that can be
+//! taken over, it fails everything that file systems and the page cache still hold.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Has file systems on `device` and its page cache written. Returns where it is mounted.
+/// Makes Linux write out the file systems on `device` and its page cache. Returns the mount points.
 ///
 /// ```
 /// assert!(zoneplug_host::ublk::sync_before_stop(std::path::Path::new("/dev/mapper/none")).is_empty());
@@ -15,7 +15,7 @@ pub fn sync_before_stop(device: &Path) -> Vec<PathBuf> {
     let mounts = mounts_of(&table, &device.to_string_lossy());
     for mount in &mounts {
         if let Ok(dir) = File::open(mount) {
-            // SAFETY: a call without pointers. What it cannot write it could not be told otherwise either.
+            // SAFETY: the call has no pointers. Its error has no other receiver, so it is ignored.
             unsafe { libc::syncfs(dir.as_raw_fd()) };
         }
     }
@@ -25,7 +25,8 @@ pub fn sync_before_stop(device: &Path) -> Vec<PathBuf> {
     mounts
 }
 
-/// The mount points of `source` in the text of mountinfo (proc(5)): ID PARENT MAJ:MIN ROOT POINT OPTIONS ... - TYPE SOURCE OPTIONS.
+/// The mount points of `source` in the text of mountinfo (proc(5)): `ID PARENT MAJ:MIN ROOT POINT OPTIONS
+/// ... - TYPE SOURCE OPTIONS`.
 fn mounts_of(table: &str, source: &str) -> Vec<PathBuf> {
     let of = |line: &str| {
         let (left, right) = line.split_once(" - ")?;
@@ -36,7 +37,7 @@ fn mounts_of(table: &str, source: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Undoes the octal escapes of blanks and backslashes.
+/// Decodes the octal escapes of blanks and backslashes.
 fn unescape(text: &str) -> Option<PathBuf> {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();

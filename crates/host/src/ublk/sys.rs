@@ -1,5 +1,5 @@
-//! System calls of this room. All that is `unsafe` here is the call itself, and the promise to the kernel that what an entry of
-//! a ring points to outlives it.
+//! System calls for ublk. The `unsafe` code is the calls, and the promise that the memory of a ring entry
+//! outlives the entry.
 
 use super::abi::{self, IO_DESC_LEN, IoDesc};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -12,16 +12,17 @@ use zoneplug_buf::{AlignedBuf, IoBuf};
 
 type RingOfControl = IoUring<squeue::Entry128, cqueue::Entry>;
 
-/// The ring that control commands go through: they need the long entries. The kernel runs a command on a thread of its own, which
-/// goes on whatever becomes of the wait for it: so the memory that a command reads or fills is the ring's, and outlives it.
+/// The ring for control commands, which need 128-byte entries. The kernel runs a command in a thread of its
+/// own, which continues even if the wait for it fails. So the memory that a command reads or fills belongs
+/// to the ring and outlives the command.
 pub(super) struct ControlRing {
-    /// `None` after a wait that failed: the next command makes a new one.
+    /// `None` after a wait that failed. The next command makes a new ring.
     ring: Option<RingOfControl>,
-    /// The number of the last command. An answer with another one is not its answer.
+    /// The number of the last command. An answer with another number belongs to an earlier command.
     last: u64,
 }
 
-/// What hands entries to the kernel and waits for an answer; tests put errors in its place.
+/// Hands entries to the kernel and waits for an answer. Tests inject errors here.
 type Enter = fn(&RingOfControl) -> io::Result<usize>;
 
 fn enter(ring: &RingOfControl) -> io::Result<usize> {
@@ -37,7 +38,7 @@ impl ControlRing {
         RingOfControl::builder().build(4)
     }
 
-    /// Sends one command with the memory that it reads or fills, and waits for its answer.
+    /// Runs one command with the memory that it reads or fills.
     pub(super) fn call(
         &mut self,
         file: &File,
@@ -55,8 +56,8 @@ impl ControlRing {
         .map(|_| ())
     }
 
-    /// Sends the entry that `make` makes of memory with what is in `buf`, and waits for its answer: the memory is copied back then.
-    /// After any error but the command's own it is the kernel's for good, and so is the ring.
+    /// Runs the entry that `make` builds for a copy of `buf`, and copies the result back. After any error
+    /// other than the command's own, the kernel may keep using the memory and the ring, so both are leaked.
     fn run(
         &mut self,
         buf: &mut [u8],
@@ -68,12 +69,12 @@ impl ControlRing {
             None => Self::build()?,
         };
         self.last += 1;
-        // Never freed but below: a pointer, so that nothing that moves here invalidates it.
+        // Freed only below. It is a pointer, so that no move in here invalidates it.
         let (memory, len) = (Box::into_raw(Box::<[u8]>::from(&*buf)), buf.len());
         let entry = make(memory.cast(), len).user_data(self.last);
         let result = Self::wait(&mut ring, &entry, self.last, enter)?;
         self.ring = Some(ring);
-        // SAFETY: of `into_raw` above, and the kernel has answered: it is done with it.
+        // SAFETY: from `into_raw` above, and the kernel has answered, so it no longer uses the memory.
         let memory = unsafe { Box::from_raw(memory) };
         buf.copy_from_slice(&memory);
         if result < 0 {
@@ -82,14 +83,15 @@ impl ControlRing {
         Ok(result)
     }
 
-    /// Returns the result of the command, or what hindered the wait: then the command may still be under way.
+    /// Returns the result of the command, or the error of the wait. After such an error the command may
+    /// still be under way.
     fn wait(
         ring: &mut RingOfControl,
         entry: &squeue::Entry128,
         number: u64,
         enter: Enter,
     ) -> io::Result<i32> {
-        // SAFETY: what it points to is freed only when its answer has come.
+        // SAFETY: the memory that the entry points to is freed only after its answer.
         let pushed = unsafe { ring.submission().push(entry) };
         pushed.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))?;
         loop {
@@ -113,7 +115,7 @@ pub(super) struct Descriptors {
     depth: u16,
 }
 
-// SAFETY: shared memory of the process; only read, and by copying.
+// SAFETY: shared memory of the process that is only read, by copying.
 unsafe impl Send for Descriptors {}
 
 impl Descriptors {
@@ -134,8 +136,8 @@ impl Descriptors {
     pub(super) fn get(&self, tag: u16) -> IoDesc {
         assert!(tag < self.depth, "a tag of this queue");
         let mut b = [0; IO_DESC_LEN];
-        // SAFETY: inside the mapping, which is as long as `depth` descriptors; the driver writes one only before it hands the
-        // tag over.
+        // SAFETY: inside of the mapping, which has `depth` descriptors. The driver writes a descriptor only
+        // before it hands over the tag.
         unsafe {
             let from = self.ptr.cast::<u8>().add(usize::from(tag) * IO_DESC_LEN);
             std::ptr::copy_nonoverlapping(from, b.as_mut_ptr(), IO_DESC_LEN);
@@ -151,19 +153,19 @@ impl Drop for Descriptors {
     }
 }
 
-/// A file as words that whoever maps it next finds as they were last stored, however this process ends.
+/// A file as words in shared memory. The stores survive the end of this process, also by a SIGKILL.
 pub(super) struct SharedWords {
     ptr: *mut libc::c_void,
     words: usize,
 }
 
-// SAFETY: memory of the process for as long as this is there, and handed out as atomic words only.
+// SAFETY: the memory lives as long as this value, and is handed out as atomic words only.
 unsafe impl Send for SharedWords {}
 // SAFETY: as above.
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// Gives `file` a length, and the memory for it, so that no store finds that there is none left.
+    /// Gives `file` a length and allocates its memory, so that no store fails for lack of memory.
     pub(super) fn allocate(file: &File, words: usize) -> io::Result<()> {
         // SAFETY: a call without pointers.
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, (words * 8) as libc::off_t) } {
@@ -172,7 +174,7 @@ impl SharedWords {
         }
     }
 
-    /// Maps `file`, which must be as long as that.
+    /// Maps `file`, which must have that length.
     pub(super) fn map(file: &File, words: usize) -> io::Result<SharedWords> {
         let len = words * 8;
         if words == 0 || file.metadata()?.len() != len as u64 {
@@ -186,15 +188,15 @@ impl SharedWords {
         if ptr == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // Not to be swapped out and waited for. Where it may not be held it usually is there all the same.
-        // SAFETY: the mapping above.
+        // Keeps the pages from being swapped out. If the limit forbids that, the pages are usually in
+        // memory anyway. SAFETY: the mapping above.
         unsafe { libc::mlock(ptr, len) };
         Ok(SharedWords { ptr, words })
     }
 
     pub(super) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: a mapping of this length that begins at a page, borrowed for as long as it is there; other processes that have
-        // it store whole words too.
+        // SAFETY: a mapping of this length that begins at a page, borrowed while it exists. Other processes
+        // that map it store whole words too.
         unsafe { std::slice::from_raw_parts(self.ptr.cast::<AtomicU64>(), self.words) }
     }
 }
@@ -206,13 +208,13 @@ impl Drop for SharedWords {
     }
 }
 
-/// Who this process is to the file system.
+/// The user id that the file system checks.
 pub(super) fn user() -> u32 {
     // SAFETY: a call without pointers.
     unsafe { libc::geteuid() }
 }
 
-/// Whether a file is in memory, so that a page of it never waits for a disk (tmpfs, ramfs).
+/// Whether a file is in memory (tmpfs, ramfs), so that its pages never wait for a disk.
 pub(super) fn is_in_memory(file: &File) -> io::Result<bool> {
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
     let mut s = std::mem::MaybeUninit::<libc::statfs>::uninit();
@@ -220,16 +222,16 @@ pub(super) fn is_in_memory(file: &File) -> io::Result<bool> {
     if unsafe { libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: filled by the call, which did not fail.
+    // SAFETY: the call succeeded and filled the structure.
     let kind = unsafe { s.assume_init() }.f_type as u64;
     Ok(kind == libc::TMPFS_MAGIC as u64 || kind == RAMFS_MAGIC)
 }
 
-/// Keeps this thread, and those that it starts, from waiting for the I/O that they serve: when memory is short the kernel would
-/// have them write out pages, of their own block device too (`PR_SET_IO_FLUSHER`, prctl(2)). Without the capability for it
-/// nothing changes.
+/// Keeps this thread, and those that it starts, from waiting for the I/O that they serve. When memory is
+/// short the kernel would make them write out pages, also of their own block device (`PR_SET_IO_FLUSHER`,
+/// prctl(2)). Without the capability nothing changes.
 pub(super) fn never_write_out_pages() {
-    // linux/prctl.h; the libc crate has no name for it.
+    // From linux/prctl.h; the libc crate does not define it.
     const PR_SET_IO_FLUSHER: libc::c_int = 57;
     // SAFETY: a call without pointers.
     unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1 as libc::c_ulong, 0, 0, 0) };
@@ -245,13 +247,13 @@ pub(super) fn page_size() -> usize {
 ///
 /// # Safety
 ///
-/// The buffer is kept, and not looked at, until the BIO has come back and is not late.
+/// The caller keeps the buffer, and does not access it, until the BIO has come back and is not late.
 pub(super) unsafe fn lend(buf: &AlignedBuf, len: u32) -> IoBuf {
     // SAFETY: the caller's promise.
     unsafe { buf.io() }.slice(0, len)
 }
 
-/// Which way data of a request move.
+/// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// From the request into the buffer.
@@ -260,7 +262,7 @@ pub(super) enum Way {
     Store,
 }
 
-/// Copies the first `len` bytes between a buffer and the request whose data are at `at`.
+/// Copies the first `len` bytes between a buffer and the request whose data is at `at`.
 pub(super) fn copy(
     char_dev: &File,
     way: Way,
@@ -268,14 +270,14 @@ pub(super) fn copy(
     buf: &mut AlignedBuf,
     len: u32,
 ) -> io::Result<()> {
-    // SAFETY: the buffer is borrowed for longer than the list of its pieces is used.
+    // SAFETY: the buffer is borrowed for longer than this piece is used.
     let Some(piece) = unsafe { buf.io() }.slice(0, len).segments().next() else { return Ok(()) };
     let mut moved = 0;
     while moved < piece.len {
         let (fd, left) = (char_dev.as_raw_fd(), piece.len - moved);
         let at = (at + moved as u64) as libc::off_t;
         let ptr = piece.ptr.wrapping_add(moved).cast::<libc::c_void>();
-        // SAFETY: `left` bytes from `ptr` on are of the buffer.
+        // SAFETY: `left` bytes from `ptr` on belong to the buffer.
         let n = unsafe {
             match way {
                 Way::Fetch => libc::pread(fd, ptr, left, at),
@@ -294,22 +296,22 @@ pub(super) fn copy(
     Ok(())
 }
 
-/// The ring of a queue: what the driver hands over comes out of it, and so do wake-ups.
+/// The ring of a queue: requests of the driver and wake-ups come out of it.
 pub(super) struct QueueRing(IoUring);
 
 impl QueueRing {
-    /// For the thread that calls this. What the driver hands over reaches the ring when the thread asks for it or waits (deferred
-    /// task work), never in the middle of another call; that there is something stands in the ring meanwhile. Linux has all of
-    /// this since 6.1.
+    /// For the thread that calls this. A request reaches the ring only when the thread asks for it or waits
+    /// (deferred task work), never in the middle of another call; a flag in the ring says meanwhile that
+    /// there is one. Linux has this since 6.1.
     pub(super) fn new(depth: u16) -> io::Result<QueueRing> {
-        // A commit for each tag and two polls.
+        // One answer for each tag, and two polls.
         let entries = (u32::from(depth) + 2).next_power_of_two();
         let mut builder = IoUring::builder();
         builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
         builder.build(entries).map(QueueRing)
     }
 
-    /// Fetches the first request of a tag, or the next one after the result of the last.
+    /// Fetches a request of a tag: the first one, or the next after answering the last.
     pub(super) fn command(
         &mut self,
         char_dev: &File,
@@ -321,29 +323,29 @@ impl QueueRing {
         self.push(&opcode::UringCmd16::new(fd, op).cmd(cmd).build().user_data(id))
     }
 
-    /// Tells once when `fd` is readable.
+    /// Reports once when `fd` is readable.
     pub(super) fn poll(&mut self, fd: RawFd, id: u64) -> io::Result<()> {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
         self.push(&entry.user_data(id))
     }
 
-    /// Whether there is no room for an entry until those before it are handed to the kernel.
+    /// Whether the ring has no room until its entries are handed to the kernel.
     pub(super) fn is_full(&mut self) -> bool {
         self.0.submission().is_full()
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: the entries of this room point to no memory.
+        // SAFETY: the entries of this module point to no memory.
         unsafe { self.0.submission().push(entry) }
             .map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
     }
 
-    /// Hands what was pushed to the kernel, without waiting; takes what it has meanwhile.
+    /// Hands the pushed entries to the kernel without waiting, and takes what it has.
     pub(super) fn submit(&mut self) -> io::Result<()> {
         allowed(self.0.submit())
     }
 
-    /// Hands what was pushed to the kernel, and waits for an answer, at most `most`.
+    /// Hands the pushed entries to the kernel, and waits at most `most` for an answer.
     pub(super) fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
         let Some(most) = most else { return allowed(self.0.submit_and_wait(1)) };
         let time = types::Timespec::from(most);
@@ -351,7 +353,7 @@ impl QueueRing {
         allowed(self.0.submitter().submit_with_args(1, &args))
     }
 
-    /// Whether there is an answer, or will be as soon as the kernel is asked.
+    /// Whether there is an answer, or will be one as soon as the kernel is asked.
     pub(super) fn has_answers(&mut self) -> bool {
         !self.0.completion().is_empty() || self.0.submission().taskrun()
     }
@@ -362,7 +364,7 @@ impl QueueRing {
     }
 }
 
-/// Errors that only say that the wait is over.
+/// Ignores errors that only end the wait.
 fn allowed(r: io::Result<usize>) -> io::Result<()> {
     match r {
         Err(e) if !matches!(e.raw_os_error(), Some(libc::EINTR | libc::ETIME | libc::EBUSY)) => {
@@ -377,7 +379,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// Reads from a pipe as a control command would fill its memory, and says what came.
+    /// Reads from a pipe as a control command fills its memory, and returns the bytes.
     fn read(ring: &mut ControlRing, pipe: &impl AsRawFd, enter: Enter) -> io::Result<[u8; 4]> {
         let (fd, mut buf) = (types::Fd(pipe.as_raw_fd()), [0; 4]);
         let read = |at, len| opcode::Read::new(fd, at, len as u32).build().into();
@@ -385,13 +387,13 @@ mod tests {
         Ok(buf)
     }
 
-    /// The kernel has the command, and the wait for it fails: what the command fills is not anybody else's memory by then, and
-    /// its answer is not the next command's.
+    /// The kernel has the command and the wait fails. The memory that the command fills must not be reused,
+    /// and its answer must not be taken for the next command's.
     #[test]
     fn a_command_that_is_under_way_when_the_wait_fails_is_not_mixed_up_with_the_next() {
         let mut ring = match ControlRing::new() {
             Ok(ring) => ring,
-            // Sandboxes forbid rings.
+            // Sandboxes forbid io_uring.
             Err(e) => return println!("skipped: {e}"),
         };
         let (late, mut into_late) = io::pipe().unwrap();
@@ -406,7 +408,7 @@ mod tests {
             assert!(matches!(e.raw_os_error(), Some(libc::EBADR | libc::EAGAIN)), "{e}");
         }
         into_late.write_all(b"late").unwrap();
-        // The next command takes longer than the answer that is left over.
+        // The next command takes longer than the stale answer.
         let writer = std::thread::spawn(move || {
             for word in [b"next", b"more"] {
                 std::thread::sleep(Duration::from_millis(50));
@@ -418,7 +420,7 @@ mod tests {
         writer.join().unwrap();
     }
 
-    /// An error of the command itself leaves the ring as it is.
+    /// An error of the command itself leaves the ring intact.
     #[test]
     fn a_command_that_fails_is_told_by_its_own_error() {
         let Ok(mut ring) = ControlRing::new() else { return };

@@ -1,4 +1,5 @@
-//! What the kernel's driver hands over, and the record that a killed server leaves: for fuzzing. A program never uses it.
+//! For fuzzing: requests as the driver hands them over, and the journal of a killed server. No program uses
+//! this.
 
 use super::abi::{IO_DESC_LEN, IoDesc, Params};
 use super::request;
@@ -15,46 +16,46 @@ use zoneplug_core::{Flags, Op, Sector, Status, ZoneNo};
 pub struct Request(request::Request);
 
 impl Request {
-    /// From a descriptor; or the error number that the kernel is journal.
+    /// Reads a descriptor. The error is the number that the kernel gets.
     pub fn of(descriptor: &[u8; IO_DESC_LEN], zone_sectors: u32) -> Result<Request, i32> {
         let params = Params { zone_sectors, ..Params::default() };
         request::Request::of(IoDesc::decode(descriptor), &params).map(Request)
     }
 
-    /// What is asked for.
+    /// The operation.
     pub fn op(&self) -> Op {
         self.0.op
     }
 
-    /// Where.
+    /// The first sector and the length in sectors.
     pub fn range(&self) -> (Sector, u32) {
         (self.0.sector, self.0.len_sectors)
     }
 
-    /// How.
+    /// The flags.
     pub fn flags(&self) -> Flags {
         self.0.flags
     }
 
-    /// Bytes of its data.
+    /// Bytes of data.
     pub fn bytes(&self) -> u32 {
         self.0.bytes
     }
 
-    /// What the kernel is told when it ends so.
+    /// The answer to the kernel for a status.
     pub fn result(&self, status: Status) -> i32 {
         self.0.result(status)
     }
 }
 
-/// The shape of a device that a record is of.
+/// The shape of the device that a journal is about.
 #[derive(Debug, Clone)]
 pub struct Shape {
-    /// Its zones.
+    /// The zones.
     pub geometry: Geometry,
-    /// Its queues.
+    /// Number of queues.
     pub queues: u16,
-    /// Requests of a queue.
+    /// Requests that a queue takes at a time.
     pub depth: u16,
 }
 
@@ -67,7 +68,7 @@ impl Shape {
     }
 }
 
-/// A record of what clients were told of.
+/// A journal of acknowledged appends.
 pub struct Journal(journal::Journal);
 
 impl std::fmt::Debug for Journal {
@@ -81,12 +82,14 @@ fn found(zones: &[u32]) -> Vec<Found> {
 }
 
 impl Journal {
-    /// A new one, kept by `me`; `hidden` says from where on each zone may be looked at.
+    /// Makes a journal that `me` keeps. `hidden` says for each zone from which offset on it may be
+    /// searched.
     pub fn create(path: &Path, shape: &Shape, me: u64, hidden: &[u32]) -> io::Result<Journal> {
         journal::Journal::create(path, shape.about(), me, hidden.iter().copied()).map(Journal)
     }
 
-    /// The one that is at `path`, taken over from `last` by `me` with so much written in each zone; or why it cannot be believed.
+    /// Opens the journal at `path`, which `me` takes over from `last`. `written` is what each zone holds.
+    /// The error says why the journal cannot be believed.
     pub fn open(
         path: &Path,
         shape: &Shape,
@@ -99,22 +102,22 @@ impl Journal {
         Ok(Journal(journal))
     }
 
-    /// What the record of the server `last` at `path` says of the files that it served.
+    /// The files that the server `last` noted in its journal at `path`.
     pub fn paths(path: &Path, last: u64) -> Option<String> {
         journal::left(path, 0, 1, 2, last).map(|left| left.paths)
     }
 
-    /// A request is sent.
+    /// A request is about to be sent.
     pub fn begin(&self, r: &Request) {
         self.0.begin(&r.0);
     }
 
-    /// A request is back.
+    /// A request has come back.
     pub fn end(&self, r: &Request, succeeded: bool) {
         self.0.end(&r.0, succeeded);
     }
 
-    /// An append of `queue` is acknowledged.
+    /// An append of `queue` is about to be acknowledged.
     pub fn record(&self, queue: u16, sector: Sector, len_sectors: u32) {
         self.0.record(queue, sector, len_sectors);
     }
@@ -124,7 +127,7 @@ impl Journal {
         self.0.only_appends(zone)
     }
 
-    /// What no client was told of, with so much written in each zone.
+    /// The space that no client was told of, if each zone holds `written`.
     pub fn unacked(&self, written: &[u32]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
         self.0.unacked(&found(written))
     }

@@ -1,25 +1,26 @@
-//! Whether udev watches a block device: then each close of a writer has the device read through the page cache, which takes the order
-//! from direct writes of io_uring (docs/ublk.md). Reads what udev keeps in `/run/udev`; changes nothing, and needs no udev.
+//! Whether udev watches a block device. If it does, each close of a writer makes it read the device through
+//! the page cache, which may reorder direct io_uring writes (docs/ublk.md). This module reads udev's state
+//! in `/run/udev`; it changes nothing and does not need udev.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long udev may take over a new device, and how often that is looked for.
+/// How long udev may take to process a new device.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Where udev keeps what it knows.
+/// The directory of udev's state.
 pub(super) const RUN: &str = "/run/udev";
 
-/// Whether the udev whose state is in `run` watches the block device with the number `dev`, which is new: waits until udev has
-/// seen it.
+/// Whether the udev whose state is in `run` watches the new block device `dev`. Waits until udev has seen
+/// the device.
 pub(super) fn watches(run: &Path, dev: (u32, u32)) -> bool {
     if !run.join("control").exists() {
         return false;
     }
     let id = format!("b{}:{}", dev.0, dev.1);
     let end = Instant::now() + PATIENCE;
-    // `queue` is there while events wait.
+    // The file `queue` exists while events wait.
     let busy = || !run.join("data").join(&id).exists() || run.join("queue").exists();
     while busy() && Instant::now() < end {
         std::thread::sleep(LOOK);
@@ -27,7 +28,8 @@ pub(super) fn watches(run: &Path, dev: (u32, u32)) -> bool {
     is_watched(&run.join("watch"), &id)
 }
 
-/// A link for each watch, named by its number, to what is watched; newer versions have one back as well.
+/// A watch is a link with its number as name, to what is watched. Newer versions of udev have a link back
+/// as well.
 fn is_watched(watch: &Path, id: &str) -> bool {
     let links = std::fs::read_dir(watch).into_iter().flatten().flatten();
     links.filter_map(|e| std::fs::read_link(e.path()).ok()).any(|to| to == Path::new(id))
@@ -38,7 +40,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    /// As udev 252 and 262 leave it.
+    /// The files of udev 252 and 262.
     #[test]
     fn a_watch_is_a_link_to_the_device() {
         let run = std::env::temp_dir().join(format!("zoneplug-udev-{}", std::process::id()));

@@ -1,15 +1,16 @@
-//! By what a device is known again after its server has died: words that the driver keeps for it (`ublksrv_flags` and two more
-//! of the device's structure), made of what was served. `mod.rs` gives them to new devices and compares them when it starts. It opens
-//! disks in files for reading, and changes nothing.
+//! The identity of a device: how a new server recognises the device of a dead one. The driver keeps three
+//! words for each device (`ublksrv_flags` and two reserved ones), which are made of what was served. This
+//! module opens disks in files for reading, and changes nothing.
 //!
-//! | what | told by | if it differs |
+//! | what | word | if it differs |
 //! | --- | --- | --- |
 //! | which disks | 64 bits of a hash of their UUIDs, or paths | it is another device |
 //! | which layers | 32 bits of a hash | refused: the file system would find other zones, or other data |
-//! | where the disks are | 64 bits of a hash of device and inode of each file, or of the drive's own serial number | refused: a copy |
-//! | how often they were opened for writing | a number, which must not be less than when the last server had it | refused: an older copy in the same file |
+//! | where the disks are | 64 bits of a hash of the device and inode of each file, or of a drive's serial number | refused: a copy |
+//! | how often they were opened for writing | a number, at least what the last server had | refused: an older copy in the same file |
 //!
-//! The driver keeps what the first server of a device said. Later servers leave place and number in their record (`told.rs`).
+//! The driver keeps what the first server of a device gave it. Later servers note place and number in their
+//! journal (`journal.rs`).
 
 use crate::file::{Access, FileDisk};
 use crate::spec::{JOINER, bases, file_of, joins, split_layer};
@@ -19,8 +20,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zoneplug_core::{Error, ErrorKind};
 
-/// Whether all that a specification names outlives the process that has it open: only then is there anything for another server
-/// to take over.
+/// Whether everything that a specification names outlives the process that has it open. Only then can
+/// another server take it over.
 pub fn outlives_its_server(spec: &str) -> bool {
     bases(spec).iter().all(|base| {
         let kind = base.split(',').next().unwrap_or_default();
@@ -28,7 +29,8 @@ pub fn outlives_its_server(spec: &str) -> bool {
     })
 }
 
-/// What the last server of a device left in its record: where its disks were, and how often they had been opened.
+/// What the last server of a device noted in its journal: where its disks were, and how often they had been
+/// opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::ublk) struct Left {
     pub(in crate::ublk) place: u64,
@@ -37,30 +39,30 @@ pub(in crate::ublk) struct Left {
     pub(in crate::ublk) paths: String,
 }
 
-/// What a device that waits is to a server.
+/// How a waiting device relates to what a server is about to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::ublk) enum Match {
-    /// Another's.
+    /// Another disk.
     Other,
-    /// Of these disks, with other layers.
+    /// The same disks with other layers.
     OtherLayers,
-    /// Of disks with these UUIDs, in other files, or in other drives at the same paths.
+    /// Disks with the same UUIDs in other files, or other drives at the same paths.
     OtherPlace,
-    /// Of these files, which have been opened less often than the last server knew.
+    /// The same files, but opened less often than the last server knew.
     Older,
-    /// Of these disks; the version of zoneplug that made it did not say where they are.
+    /// The same disks; the version of zoneplug that made the device did not note where they are.
     Unsaid,
     Same,
 }
 
-/// What a server serves, as a device of it is known later.
+/// The identity of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::ublk) struct Identity {
-    /// Which disks, in the upper half, and with which layers, in the lower. Never 0, which other servers leave there.
+    /// The disks in the upper half, the layers in the lower. Never 0, which other servers leave there.
     pub(in crate::ublk) name: u64,
-    /// More of which disks.
+    /// More bits of the disks' hash.
     disks: u32,
-    /// The names of the devices that show the other zones of these disks, where there are several.
+    /// The names of the devices that show the other zones of these disks, if there are several.
     others: Vec<u64>,
     /// How many of the disks are in files, which count openings.
     pub(in crate::ublk) files: u64,
@@ -75,7 +77,8 @@ impl Bases {
         Bases(bases(spec).into_iter().map(Base::look).collect())
     }
 
-    /// Of the zones `shown` of what `spec` names, which is shown as the devices `parts`.
+    /// The identity of the device that shows the zones `shown` of `spec`. `parts` are the zones of all its
+    /// devices.
     pub(in crate::ublk) fn identity(
         &self,
         spec: &str,
@@ -110,14 +113,14 @@ impl Bases {
 }
 
 impl Identity {
-    /// The words that the driver keeps: of the name, of the place, and of the rest.
+    /// The words that the driver keeps: the name, the place, and the rest.
     pub(in crate::ublk) fn words(&self) -> (u64, [u64; 2]) {
         let opened = u32::try_from(self.left.opened).unwrap_or(u32::MAX);
         (self.name, [self.left.place, u64::from(self.disks) << 32 | u64::from(opened)])
     }
 
-    /// What a device is to a server of this. `left` is in the record of its last server, if there is one; `own` is how often this
-    /// process has opened the disks for writing.
+    /// Compares a device with this identity. `left` is in the journal of the device's last server, if there
+    /// is one. `own` is the number of times that this process has opened the disks for writing.
     pub(in crate::ublk) fn compare(&self, info: &DevInfo, left: Option<&Left>, own: u64) -> Match {
         let [place, rest] = info.more;
         if info.identity == 0 || info.identity >> 32 != self.name >> 32 {
@@ -139,13 +142,13 @@ impl Identity {
     }
 }
 
-/// A device waits for its server.
+/// The error for a device that waits for its server.
 pub(in crate::ublk) fn waits(id: u32) -> Error {
     let what = format!("Linux has this disk as /dev/ublkb{id}, which waits for its server");
     Error::new(ErrorKind::Busy, what)
 }
 
-/// Why a device that waits is not taken over: who has it mounted would find that somebody else has written, or other data.
+/// Why a waiting device is not taken over: a mounted file system would find other data.
 pub(in crate::ublk) fn refusal(
     is: Match,
     id: u32,
@@ -193,12 +196,12 @@ fn hash(text: &str) -> u64 {
     hash
 }
 
-/// To 32 bits.
+/// Folds a hash to 32 bits.
 fn fold(hash: u64) -> u64 {
     (hash >> 32 ^ hash) & 0xffff_ffff
 }
 
-/// The layers of a specification on its disks, of which `who` says the names in their order.
+/// The layers of a specification, with the names in `who` in place of its disks.
 fn layers_of<'a>(spec: &str, who: &mut impl Iterator<Item = &'a str>) -> String {
     let Some((layer, rest)) = split_layer(spec) else {
         return who.next().unwrap_or_default().to_owned();
@@ -212,10 +215,10 @@ fn layers_of<'a>(spec: &str, who: &mut impl Iterator<Item = &'a str>) -> String 
 
 /// A device at the bottom of a specification.
 struct Base {
-    /// The UUID of a disk in a file, the path of another, whatever it is called here.
+    /// The UUID of a disk in a file; the path of any other disk.
     who: String,
     path: String,
-    /// The file, or the serial number of a drive.
+    /// The device and inode of the file, or the serial number of the drive.
     place: String,
     counts: bool,
     opened: u64,
@@ -238,7 +241,8 @@ impl Base {
     }
 }
 
-/// What a drive says of itself, as far as the kernel shows it: another one at the same path says something else.
+/// The serial numbers of a drive, as far as the kernel shows them. Another drive at the same path has
+/// others.
 fn serial(path: &Path) -> String {
     let Ok(meta) = std::fs::metadata(path) else { return String::new() };
     let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
@@ -252,7 +256,7 @@ fn serial(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    // A list of ranges that has one is a list of ranges.
+    // clippy takes a list of one range for a mistake.
     #![allow(clippy::single_range_in_vec_init)]
 
     use super::*;
@@ -276,12 +280,12 @@ mod tests {
         }
     }
 
-    /// A place for a disk, gone with its test.
+    /// A directory for disks, removed with its test.
     struct Dir(std::path::PathBuf);
 
     impl Dir {
         fn new(name: &str) -> Dir {
-            let dir = format!("zoneplug-mark-{name}-{}", std::process::id());
+            let dir = format!("zoneplug-identity-{name}-{}", std::process::id());
             let dir = std::env::temp_dir().join(dir);
             std::fs::create_dir_all(&dir).unwrap();
             Dir(dir)
@@ -319,14 +323,15 @@ mod tests {
         DevInfo { identity, more, ..DevInfo::default() }
     }
 
-    /// What `device` is to who is about to serve `spec`.
+    /// How `device` relates to a server of `spec`.
     fn is(spec: &str, device: &DevInfo) -> Match {
         identity(spec).compare(device, None, 0)
     }
 
-    /// Two disks of the same name in different directories, and one that took another's place, are not each other.
+    /// Disks of the same name in different directories differ, and so do disks that were at the same path
+    /// one after the other.
     #[test]
-    fn a_mark_is_of_a_disk_and_the_layers_on_it() {
+    fn an_identity_is_of_a_disk_and_the_layers_on_it() {
         let dir = Dir::new("layers");
         let text = dir.create("a.zbd");
         let first = device(&text);
@@ -352,7 +357,7 @@ mod tests {
         assert_ne!(is(&text, &disk), Match::Same);
     }
 
-    /// Issue 11, 3: a copy has the UUID of what it is a copy of, and must not go on with its device.
+    /// A copy has the UUID of its original, and must not take over its device.
     #[test]
     fn a_copy_is_not_the_disk_and_a_moved_disk_is() {
         let dir = Dir::new("copy");
@@ -371,7 +376,7 @@ mod tests {
         assert_eq!(is(&moved, &device), Match::Same);
         std::fs::rename(&copy, &disk).unwrap();
         assert_eq!(is(&disk, &device), Match::OtherPlace, "nor is a copy at its path");
-        // Written over by a copy that is older: the same file.
+        // An older copy is written over the file: the same file, opened less often.
         std::fs::copy(&before, &moved).unwrap();
         assert_eq!(is(&moved, &device), Match::Older);
         let open = HostedDisk::open_spec(&moved).unwrap();
@@ -379,7 +384,7 @@ mod tests {
         drop(open);
     }
 
-    /// What a later server left counts, not what the first one said: an older copy of what it served is older.
+    /// The journal of a later server counts, not the words of the first one.
     #[test]
     fn the_record_of_the_last_server_is_newer_than_the_drivers_words() {
         let dir = Dir::new("record");
@@ -397,7 +402,7 @@ mod tests {
         assert_eq!(identity(&disk).compare(&first, Some(&elsewhere), 0), Match::OtherPlace);
     }
 
-    /// The devices of one disk are not each other, and not in each other's way.
+    /// The devices of one disk are different devices.
     #[test]
     fn devices_of_one_disk_are_told_apart() {
         let dir = Dir::new("parts");
@@ -415,7 +420,7 @@ mod tests {
         assert_eq!(fewer.compare(&device(0), None, 0), Match::OtherLayers, "or otherwise");
     }
 
-    /// A device of a version that kept 64 bits only: it is known, and not taken for sure.
+    /// A device of an older version, which kept 64 bits only, is recognised but not taken over.
     #[test]
     fn a_device_of_an_older_version_is_known() {
         let dir = Dir::new("unsaid");

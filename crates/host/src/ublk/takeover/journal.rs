@@ -1,26 +1,29 @@
-//! Which appended sectors the clients of a device were told of, so that the next server knows after this one was killed. A file in
-//! memory (tmpfs), mapped and shared: what was stored in it is there when nothing else of the process is. `queue.rs` stores,
-//! `record.rs` opens it, `replay.rs` asks what is left over; nothing here waits for a disk.
+//! The journal: which appends the clients of a device were told of, so that the next server knows after
+//! this one was killed. It is a file in memory (tmpfs), mapped and shared, so its stores survive the
+//! process. `queue.rs` stores, `journal_file.rs` opens it, `replay.rs` asks for the remaining space.
+//! Nothing here waits for a disk.
 //!
-//! It errs on one side only: what a client *may* have been told of is in it. So everything is stored before the answer that it is
-//! about is handed to the kernel, and whatever is not known hides space rather than shows it:
+//! It errs on one side only: everything that a client *may* have been told of is in it. So each store comes
+//! before the answer that it is about is handed to the kernel, and whatever is unknown hides space:
 //!
 //! | word | what it says |
 //! | --- | --- |
-//! | one for each zone | the offset from which on there may be space that nobody was told of, and the *generation* of the zone: how often it was reset |
-//! | a ring for each queue | the last appends that it acknowledged: sector, length, generation. What falls out of the ring hides the zone up to its end |
+//! | one for each zone | the offset from which on there may be space that no client was told of, and the *generation* of the zone, which counts its resets |
+//! | a ring for each queue | the last appends that it acknowledged: sector, length, generation. An entry that falls out of the ring hides its zone up to the entry's end |
 //!
-//! * A zone that is written by anything but appends is hidden as a whole, before such a command is sent and when it is back, until
-//!   it is reset. So is one that is finished: nobody knows what its end holds. Where it is *not* hidden nothing but appends has been
-//!   sent there.
-//! * A reset that is acknowledged shows all of its zone: entries of another generation say nothing. An append that is
-//!   acknowledged while a reset is in flight may be of either side, so then the zone stays hidden.
-//! * Stores are in program order, and a killed process has done all of them up to some instruction, so that no entry is half
-//!   believed: one is overwritten only after its zone is hidden up to its end, and counts for nothing before it is acknowledged.
+//! * A write other than an append hides its zone as a whole until a reset, when it is sent and again when
+//!   it comes back. A finish does the same, because the end of the zone is unknown. So a zone that is *not*
+//!   hidden has had nothing but appends.
+//! * An acknowledged reset shows all of its zone: entries of another generation count no more. An append
+//!   that is acknowledged while a reset is in flight may be from before or after it, so the zone stays
+//!   hidden.
+//! * Stores are in program order, and a killed process has done all stores up to some instruction. So no
+//!   entry is half written: it is overwritten only after its zone is hidden up to its end, and it counts
+//!   only after its append was acknowledged.
 //!
-//! The file is believed by the server that takes the device over if it is about this device (the kernel's object, not its
-//! number) since this boot, of this shape, and was kept by the very server that was the last one: each has a *stamp*, and leaves it
-//! at the device (`record.rs`). Otherwise nothing is looked for until each zone has been reset once.
+//! A server believes the file if it is about this device (the kernel's object, not its number), of this
+//! boot and this shape, and was kept by the last server. Each server leaves a *stamp* at the device to
+//! prove that (`journal_file.rs`). Otherwise the server searches a zone only after its next reset.
 
 use super::identity::Left;
 use crate::ublk::request::Request;
@@ -34,52 +37,54 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Op, Sector, ZoneNo};
 
-/// An offset in a zone from which on there is nothing: the zone is hidden as a whole.
+/// The offset of a zone that is hidden as a whole.
 pub(in crate::ublk) const HIDDEN: u32 = u32::MAX;
 
-/// "zptold", and the version of the layout.
+/// `zptold` and the version of the layout.
 const MAGIC: u64 = 0x0002_646c_6f74_707a;
-/// Words of the header: a page.
+/// Words of the header: one page.
 const HEADER: usize = 512;
-/// Words before the entries of a ring: how many there ever were. A line of the cache, for each queue has its thread.
+/// Words before the entries of a ring, of which the first counts all entries ever written. A cache line,
+/// because each queue has a thread.
 const RING_HEADER: usize = 8;
 /// Words of an entry.
 const ENTRY: usize = 2;
-/// Entries of a ring, for each request of the queue and at most: an append that is not answered while so many others of its
-/// queue are is not found.
+/// Entries of a ring: so many for each request of the queue, up to the limit. An append is not found if so
+/// many later appends of its queue were acknowledged before it.
 const ENTRIES_PER_REQUEST: usize = 16;
 const MAX_ENTRIES: usize = 16_384;
-/// Where in the header what is compared ends, and who keeps it stands: the stamps of the server and of the one before it.
+/// The first word of the header that is not compared, and the second: the stamps of the server that keeps
+/// the journal, and of the one before.
 const KEEPER: usize = 10;
 const KEEPER_BEFORE: usize = 11;
-/// What the keeper served, where, and since how many openings: the place of its disks, that number, and their paths as bytes that
-/// end with a 0.
+/// What that server serves: the place of its disks, how often they were opened, and their paths as bytes
+/// that end with a 0.
 const PLACE: usize = 12;
 const OPENED: usize = 13;
 const PATHS: usize = 14;
 const _: () = assert!(KEEPER_BEFORE < PLACE && PATHS < HEADER);
 
-/// What a record is about.
+/// What a journal is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::ublk) struct About {
     pub(in crate::ublk) dev_id: u32,
-    /// The kernel's object behind that number: another one has another.
+    /// The kernel's object behind the number. A new device has a new object.
     pub(in crate::ublk) instance: u64,
-    /// The boot that the kernel is of.
+    /// The boot id of the kernel.
     pub(in crate::ublk) boot: u128,
-    /// Which disk with which layers.
+    /// The disk and its layers.
     pub(in crate::ublk) identity: u64,
     pub(in crate::ublk) geometry: Geometry,
-    /// The zones that the device shows: a reset of all is of these. The mark says which.
+    /// The zones that the device shows: a reset of all zones resets these. The identity contains them.
     pub(in crate::ublk) shown: Range<u32>,
     pub(in crate::ublk) queues: u16,
     pub(in crate::ublk) depth: u16,
-    /// Where its disks are for the server that keeps it: not compared here.
+    /// Where the disks are, for the server that keeps the journal. Not compared here.
     pub(in crate::ublk) left: Left,
 }
 
 impl About {
-    /// The words of the header that must be the same.
+    /// The words of the header that must be equal.
     fn words(&self) -> [(u64, &'static str); KEEPER] {
         let g = &self.geometry;
         [
@@ -104,7 +109,7 @@ impl About {
         RING_HEADER + self.entries() * ENTRY
     }
 
-    /// Where the rings begin: at a line of the cache.
+    /// The first word of the rings, at a cache line.
     fn rings(&self) -> usize {
         HEADER + (self.geometry.nr_zones() as usize).next_multiple_of(RING_HEADER)
     }
@@ -117,13 +122,13 @@ impl About {
 /// The word of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ZoneWord {
-    /// Offset below which nothing is to be looked for.
+    /// The offset below which nothing is searched.
     hidden: u32,
-    /// Resets, counted around.
+    /// Counts resets, and wraps around.
     generation: u16,
-    /// Resets in flight; at `MAX_RESETS` nobody knows any more.
+    /// Resets in flight. At `MAX_RESETS` the number is unknown.
     resets: u16,
-    /// Something was acknowledged or begun meanwhile.
+    /// Something was acknowledged or sent while resets were in flight.
     mixed: bool,
 }
 
@@ -146,12 +151,12 @@ impl ZoneWord {
             | u64::from(self.mixed) << 63
     }
 
-    /// All of it may be looked at.
+    /// A reset is done: the whole zone may be searched.
     fn reset(self) -> ZoneWord {
         ZoneWord { hidden: 0, generation: self.generation.wrapping_add(1), ..self }
     }
 
-    /// One of those in flight has ended.
+    /// One of the resets in flight has ended.
     fn reset_ended(self, succeeded: bool) -> ZoneWord {
         let left = match self.resets {
             MAX_RESETS => MAX_RESETS,
@@ -165,26 +170,26 @@ impl ZoneWord {
         ZoneWord { resets: left, mixed: z.mixed && left > 0, ..z }
     }
 
-    /// Nothing of it may, also not when resets that are in flight have ended.
+    /// Hides the whole zone, also after resets that are in flight now.
     fn hide(self) -> ZoneWord {
         ZoneWord { hidden: HIDDEN, mixed: self.mixed || self.resets > 0, ..self }
     }
 }
 
 fn change(word: &AtomicU64, f: impl Fn(ZoneWord) -> ZoneWord) {
-    // The function always has an answer.
+    // The function always returns a value.
     let _ = word.fetch_update(Release, Relaxed, |w| Some(f(ZoneWord::of(w)).word()));
 }
 
-/// What a new server finds of a zone.
+/// The state in which a new server finds a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::ublk) struct Found {
-    /// Sectors that hold data, from its start.
+    /// Sectors that hold data, from the start of the zone.
     pub(in crate::ublk) written: u32,
     pub(in crate::ublk) empty: bool,
 }
 
-/// Removes what servers have left that were killed while they made a record for `path`.
+/// Removes files of servers that were killed while they made a journal for `path`.
 fn sweep(path: &Path) {
     let (Some(dir), Some(stem)) = (path.parent(), path.file_stem()) else { return };
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -196,7 +201,7 @@ fn sweep(path: &Path) {
     }
 }
 
-/// Whether nobody else can have changed a file.
+/// Whether no other user can have changed a file.
 fn is_own(file: &File) -> io::Result<bool> {
     let meta = file.metadata()?;
     let private = meta.uid() == sys::user() && meta.mode() & 0o077 == 0;
@@ -219,7 +224,8 @@ fn leave(words: &[AtomicU64], left: &Left) {
     words[OPENED].store(left.opened, Release);
 }
 
-/// What the last server of a device noted of what it served, if the record at `path` is its own: changes nothing.
+/// What the last server of a device noted of its disks, if the journal at `path` is that server's. Changes
+/// nothing.
 pub(in crate::ublk) fn left(
     path: &Path,
     dev_id: u32,
@@ -245,7 +251,7 @@ pub(in crate::ublk) fn left(
     Some(Left { place: words[PLACE], opened: words[OPENED], paths })
 }
 
-/// The record of one device.
+/// The journal of one device.
 pub(in crate::ublk) struct Journal {
     words: SharedWords,
     about: About,
@@ -254,8 +260,8 @@ pub(in crate::ublk) struct Journal {
 }
 
 impl Journal {
-    /// Makes a record for the server `me`; `hidden` says of each zone from where on anything can be found there, and of which it
-    /// does not there is nothing. What is at `path` is replaced, whatever it is.
+    /// Makes a journal for the server `me`. `hidden` has the offset of each zone from which on it may be
+    /// searched; zones that it does not list are hidden. Replaces whatever is at `path`.
     pub(in crate::ublk) fn create(
         path: &Path,
         about: About,
@@ -290,7 +296,8 @@ impl Journal {
         journal
     }
 
-    /// The record that `last` has left, whose stamp the device has, to be kept by `me` from now on; or why it cannot be believed.
+    /// Opens the journal of the server `last`, whose stamp the device has. `me` keeps it from now on. The
+    /// error says why the journal cannot be believed.
     pub(in crate::ublk) fn open(
         path: &Path,
         about: About,
@@ -317,7 +324,7 @@ impl Journal {
                 return Err(format!("it {wrong}"));
             }
         }
-        // Whoever is noted here and died before its stamp was at the device has served nothing.
+        // A server that is noted here, and died before it left its stamp at the device, has served nothing.
         let kept_by = |at: usize| all[at].load(Relaxed) == last;
         if !kept_by(KEEPER) && !kept_by(KEEPER_BEFORE) {
             return Err("the last server did not keep it".to_owned());
@@ -329,7 +336,7 @@ impl Journal {
         Ok(Journal { words, about, entries, path: path.to_owned() })
     }
 
-    /// The device is gone.
+    /// Removes the file: the device is gone.
     pub(in crate::ublk) fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -364,7 +371,7 @@ impl Journal {
         self.hide(first);
         let size = self.about.geometry.zone_sectors();
         if r.len_sectors > size - offset {
-            // Linux does not send that to sequential zones.
+            // Linux does not send such writes to sequential zones.
             let more = (u64::from(offset) + u64::from(r.len_sectors) - 1) / u64::from(size);
             (1..=more as u32).for_each(|n| self.hide(ZoneNo(first.0.saturating_add(n))));
         }
@@ -378,11 +385,12 @@ impl Journal {
         }
     }
 
-    /// A request has come back from the disk, and is about to be answered. Appends that succeeded are told to
-    /// [`record`](Journal::record).
+    /// A request has come back from the disk and is about to be answered. For appends that succeeded call
+    /// [`record`](Journal::record) too.
     pub(in crate::ublk) fn end(&self, r: &Request, succeeded: bool) {
         match r.op {
-            // Once more: it may have come after a reset that was sent later, and that showed the zone.
+            // Hide the zone again: the write may have been carried out after a reset that was sent later
+            // and has shown the zone.
             Op::Write | Op::WriteZeroes | Op::ZoneFinish => self.hide_zones_of(r),
             Op::ZoneReset | Op::ZoneResetAll => self.each_reset(r, |z| z.reset_ended(succeeded)),
             _ => {}
@@ -398,7 +406,8 @@ impl Journal {
         }
     }
 
-    /// An append of `queue` that has landed is about to be acknowledged. For the thread of that queue only.
+    /// An append of `queue` has landed and is about to be acknowledged. Only the thread of that queue calls
+    /// this.
     #[inline]
     pub(in crate::ublk) fn record(&self, queue: u16, sector: Sector, len_sectors: u32) {
         let Some(word) = self.zone(self.about.geometry.zone_of(sector).0) else { return };
@@ -416,7 +425,7 @@ impl Journal {
         ring[0].store(count.wrapping_add(1), Release);
     }
 
-    /// An entry is about to be overwritten: what it says is said by its zone from now on.
+    /// Moves an entry that is about to be overwritten into the word of its zone.
     fn fall_out(&self, sector: Sector, what: u64) {
         let (zone, offset) = self.about.geometry.zone_of(sector);
         let Some(word) = self.zone(zone).filter(|_| what as u32 > 0) else { return };
@@ -430,8 +439,8 @@ impl Journal {
         }
     }
 
-    /// Resets that the last server did not see end are not in flight any more: the kernel sends them again. To be called once
-    /// by a server that takes over, with what it finds of each zone.
+    /// Ends the resets that were in flight when the last server died; the kernel sends them again. A server
+    /// that takes over calls this once, with the state of each zone.
     pub(in crate::ublk) fn end_resets(&self, found: &[Found]) {
         for (word, found) in self.zones().iter().zip(found) {
             let z = ZoneWord::of(word.load(Relaxed));
@@ -442,12 +451,13 @@ impl Journal {
         }
     }
 
-    /// Whether nothing but appends was sent to a zone since its reset, or the start of the record.
+    /// Whether nothing but appends was sent to a zone since its reset, or since the journal was made.
     pub(in crate::ublk) fn only_appends(&self, zone: ZoneNo) -> bool {
         self.zone(zone).is_some_and(|w| ZoneWord::of(w.load(Relaxed)).hidden != HIDDEN)
     }
 
-    /// The space below the write pointer that nobody was told of, as offsets: of each zone that has any.
+    /// The space below the write pointer that no client was told of, as offsets, for each zone that has
+    /// any.
     pub(in crate::ublk) fn unacked(&self, found: &[Found]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
         let zones = self.zones();
         let mut journal: Vec<(u32, u32, u32)> = Vec::new();

@@ -1,11 +1,13 @@
-//! Where the record of a device is, and whether it is this device's: makes it for a new device, and takes it over with one whose
-//! server has died. What is in it is `told.rs`'s. A device is served without a record too: then it is said why.
+//! The file of a device's journal: where it is, and whether it is this device's. Makes one for a new
+//! device, and opens that of a dead server. `journal.rs` has the content. A device can be served without a
+//! journal; then the reason is reported.
 //!
-//! A server between two that keep a record, with another directory or none, would make it wrong. So each leaves its *stamp* at the
-//! device before it serves anything, and believes only a record of the one whose stamp it finds there. The kernel has no place for
-//! that but one: the time of the device's directory in sysfs, which nobody else sets; a stamp is one in the far future. A server that
-//! cannot leave its own where there is one takes the device over not at all. (The driver is told the number of the
-//! server's process, but what it gives back once that has died is not it: seen with Linux 7.2.)
+//! A server that keeps no journal, or one in another directory, would make the file wrong for later
+//! servers. So each server leaves a *stamp* at the device before it serves anything, and believes only a
+//! journal of the server whose stamp it finds there. The kernel has one place for it: the time of the
+//! device's directory in sysfs, which nothing else sets. A stamp is a time in the far future. If a stamp
+//! exists and cannot be replaced, the takeover fails. (The driver is told the number of the server's
+//! process, but does not give it back after that process has died; seen with Linux 7.2.)
 
 use super::identity::Left;
 use super::journal::{self, About, Found, HIDDEN, Journal};
@@ -21,17 +23,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
-/// What a device shows: these zones of disks that are there.
+/// The zones that a device shows, and where their disks are.
 pub(in crate::ublk) struct Served {
     pub(in crate::ublk) shown: Range<u32>,
     pub(in crate::ublk) left: Left,
 }
 
-/// The record of a device.
+/// The journal of a device, if it has one.
 #[derive(Default)]
 pub(in crate::ublk) struct JournalFile {
     pub(in crate::ublk) journal: Option<Journal>,
-    /// Why it has none, or does not know what the last server told.
+    /// Why the device has no journal, or does not know what the last server acknowledged.
     pub(in crate::ublk) unknown: Option<String>,
 }
 
@@ -40,7 +42,7 @@ impl JournalFile {
         JournalFile { journal: None, unknown: Some(why) }
     }
 
-    /// For a new device; without a directory there is none.
+    /// The journal of a new device. Without a directory there is none.
     pub(in crate::ublk) fn of_new(
         disk: &HostedDisk,
         directory: Option<&Path>,
@@ -60,11 +62,11 @@ impl JournalFile {
     ) -> Result<JournalFile, String> {
         place(directory)?;
         let about = about(disk, info, served)?;
-        // What is in a zone by now is somebody's.
+        // What a zone holds now belongs to a client.
         let found = replay::find(disk, about.shown.clone()).map_err(|e| e.what().to_owned())?;
         let g = about.geometry;
         let hidden = (0..).zip(&found).map(|(zone, f)| {
-            // Neither empty nor written: it died.
+            // A zone that is neither empty nor written is read-only or offline.
             let odd = f.written == 0 && !f.empty;
             if odd || g.is_conventional(ZoneNo(zone)) { HIDDEN } else { f.written }
         });
@@ -72,9 +74,9 @@ impl JournalFile {
         make(&path(directory, info.dev_id), about, me, hidden, None)
     }
 
-    /// Of a device whose last server has died, on a disk whose zones were `found` so. If what that has left cannot be believed,
-    /// one in which nothing can be found. An error: there may be a record that would be believed by the next server, and what
-    /// this one does would not be in it.
+    /// The journal of a device whose last server has died, on a disk whose zones were `found` so. If the
+    /// last server's journal cannot be believed, this makes one that hides everything. It fails if a stale
+    /// journal would remain that the next server believes.
     pub(in crate::ublk) fn of_last(
         disk: &HostedDisk,
         directory: Option<&Path>,
@@ -87,7 +89,7 @@ impl JournalFile {
             Some(directory) => Self::take(disk, directory, info, found, (me, served)),
             None => Ok(JournalFile::default()),
         };
-        // Whatever came of the record: another's is not the last server's any more.
+        // Whatever became of the journal, the one with another stamp is not the last server's any more.
         let Err(why) = leave(info.dev_id, me) else {
             return Ok(record.unwrap_or_else(JournalFile::none));
         };
@@ -99,10 +101,10 @@ impl JournalFile {
             .hint("serve it where /sys can be written, as it was served before"));
         }
         match record {
-            // None was asked for.
+            // No journal was asked for.
             Ok(record) if record.journal.is_none() => Ok(record),
             Ok(_) => {
-                // What this server does will not be in it.
+                // This server's appends would be missing in it.
                 directory.into_iter().for_each(|d| remove(d, info.dev_id));
                 Ok(JournalFile::none(why))
             }
@@ -133,7 +135,7 @@ impl JournalFile {
         }
     }
 
-    /// What the last server told, if that is known.
+    /// What the last server acknowledged, if that is known.
     pub(in crate::ublk) fn of_last_server(&self) -> Option<&Journal> {
         self.journal.as_ref().filter(|_| self.unknown.is_none())
     }
@@ -151,29 +153,29 @@ fn make(
     Ok(JournalFile { journal: Some(journal), unknown })
 }
 
-/// Where the record of a device is.
+/// The path of a device's journal.
 fn path(directory: &Path, dev_id: u32) -> PathBuf {
     directory.join(format!("ublkb{dev_id}.told"))
 }
 
-/// A device is gone; there may have been no record of it.
+/// Removes the journal of a device that is gone, if there is one.
 pub(in crate::ublk) fn remove(directory: &Path, dev_id: u32) {
     let _ = std::fs::remove_file(path(directory, dev_id));
 }
 
-/// Whether records may be in `directory`, which is made if there is none.
+/// Checks that journals may be in `directory`, and makes it if it does not exist.
 fn place(directory: &Path) -> Result<(), String> {
     let failed = |e: io::Error| format!("{}: {e}", directory.display());
     std::fs::create_dir_all(directory).map_err(failed)?;
     let dir = File::open(directory).map_err(failed)?;
-    // A page of another file system may have to wait for a disk: at worst for the one that is served here.
+    // A page of another file system may have to wait for a disk, even for the one that is served here.
     match sys::is_in_memory(&dir).map_err(failed)? {
         true => Ok(()),
         false => Err(format!("{} is not in memory (tmpfs)", directory.display())),
     }
 }
 
-/// What a record of this device is about.
+/// What the journal of this device is about.
 fn about(disk: &HostedDisk, info: &DevInfo, served: Served) -> Result<About, String> {
     let failed = |e: io::Error| format!("the kernel does not say which device this is: {e}");
     Ok(About {
@@ -189,14 +191,14 @@ fn about(disk: &HostedDisk, info: &DevInfo, served: Served) -> Result<About, Str
     })
 }
 
-/// What the last server of a device noted of what it served, if it kept a record in `directory`.
+/// What the last server of a device noted of its disks, if it kept a journal in `directory`.
 pub(in crate::ublk) fn left_by_last(directory: Option<&Path>, dev_id: u32) -> Option<Left> {
     let (instance, boot) = (instance(dev_id).ok()?, boot().ok()?);
     let last = stamp(dev_id).ok().filter(|s| is_stamp(*s))?;
     journal::left(&path(directory?, dev_id), dev_id, instance, boot, last)
 }
 
-/// The boot that this is.
+/// The boot id of this system.
 fn boot() -> io::Result<u128> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     u128::from_str_radix(&text.trim().replace('-', ""), 16)
@@ -208,21 +210,21 @@ fn sysfs(dev_id: u32) -> PathBuf {
     PathBuf::from(format!("/sys/class/ublk-char/ublkc{dev_id}"))
 }
 
-/// The kernel's object behind a number: sysfs gives each directory a number of its own, and none twice in a boot.
+/// The inode of that directory. sysfs uses each number once in a boot.
 fn instance(dev_id: u32) -> io::Result<u64> {
     std::fs::metadata(sysfs(dev_id)).map(|m| m.ino())
 }
 
-/// What makes a time a stamp: no other is so many nanoseconds off, some 270 years.
+/// The bit that makes a time a stamp: some 270 years.
 const OFF: u64 = 1 << 63;
 
-/// A stamp like no other: the time, off by so much.
+/// A new stamp: the time now, with that bit.
 fn new_stamp() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     OFF | now.map_or(0, |t| t.as_nanos() as u64)
 }
 
-/// Whether a server that keeps a record has left this.
+/// Whether a time is a stamp.
 fn is_stamp(time: u64) -> bool {
     time & OFF != 0
 }
@@ -232,7 +234,7 @@ fn stamp(dev_id: u32) -> Result<u64, String> {
     read_stamp(&sysfs(dev_id)).map_err(|e| format!("{}: {e}", sysfs(dev_id).display()))
 }
 
-/// Leaves a stamp at a device, and looks whether it is there.
+/// Leaves a stamp at a device, and checks that it is there.
 fn leave(dev_id: u32, stamp: u64) -> Result<(), String> {
     let dir = sysfs(dev_id);
     let left = write_stamp(&dir, stamp).and_then(|()| read_stamp(&dir));

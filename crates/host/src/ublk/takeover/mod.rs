@@ -1,12 +1,12 @@
-//! What a new server needs to go on with the device of a server that has died.
+//! What a new server needs to continue the device of a dead one.
 //!
 //! | file | what it owns |
 //! | --- | --- |
 //! | `identity.rs` | how a device is recognised: which disks, which layers, which copy of them |
-//! | `journal.rs`, `journal_file.rs` | which appends were acknowledged; the file that keeps it for the next server |
-//! | `unacked.rs` | the search for appends that were written and not acknowledged |
+//! | `journal.rs`, `journal_file.rs` | which appends were acknowledged; the file that keeps that for the next server |
+//! | `unacked.rs` | the search for appends that are on the disk and were not acknowledged |
 //! | `replay.rs` | requests that Linux sends again |
-//! | `model.rs` | a test: servers that are killed one after the other, against a list of who owns which block |
+//! | `model.rs` | a test: servers that are killed one after the other, against a list of the owner of each block |
 
 pub(super) mod identity;
 pub(super) mod journal;

@@ -1,9 +1,9 @@
-//! A test: random clients on servers that are killed, one after the other, with the record and the search of `told.rs`,
-//! `untold.rs` and `replay.rs` and a disk in memory. Beside them a list of who was told of which block.
+//! A test of `journal.rs`, `unacked.rs` and `replay.rs`: random clients on servers that are killed one
+//! after the other, on a disk in memory, against a list that says which client was told of which block.
 //!
-//! Checked at every answer: no block has two owners, and an owner finds his data. Checked at every start of a server: where the
-//! record has no reason to hide a zone it shows every append that is on the disk and was not answered, and as many are found as
-//! are shown.
+//! At every answer it checks that no block has two owners, and that an owner finds its data. At every start
+//! of a server it checks that the journal shows every append that is on the disk and was not answered,
+//! unless it has a reason to hide the zone, and that as many appends are found as are shown.
 
 use super::journal::Journal;
 use super::journal::tests::{Place, about, request};
@@ -19,31 +19,31 @@ use zoneplug_core::Sector;
 const ZONES: u64 = 3;
 const ZONE_SECTORS: u64 = 0x800;
 const QUEUES: u16 = 4;
-/// Acknowledged by one queue before an entry falls out.
+/// Appends that a queue acknowledges before an entry falls out of its ring.
 const RING: usize = 16;
 
-/// What can happen. Numbers are of what there is, around.
+/// One step. Numbers are taken modulo what exists.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A client appends: the content says how long it is.
+    /// A client sends an append. Its content says how long it is.
     Send {
         zone: u64,
         content: u8,
     },
-    /// It reaches the disk.
+    /// An append lands on the disk.
     Land {
         nth: usize,
     },
-    /// It is acknowledged, by that queue.
+    /// An append is acknowledged by that queue.
     Answer {
         nth: usize,
         queue: u16,
     },
-    /// It fails, wherever it is by now: nobody is told of its sector.
+    /// An append fails: its client is not told of a sector.
     Fail {
         nth: usize,
     },
-    /// An ordinary write.
+    /// A write that is no append.
     Write {
         zone: u64,
     },
@@ -51,7 +51,7 @@ enum Step {
         zone: u64,
         works: bool,
     },
-    /// The server is killed; before that it has put something on record, and not answered it.
+    /// The server is killed, after it has written some appends into the journal and not answered them.
     Kill {
         recorded: Option<usize>,
         order: u64,
@@ -97,15 +97,15 @@ struct World {
     journal: Journal,
     stamp: u64,
     in_flight: Vec<Append>,
-    /// The content of each block that somebody was told of.
+    /// The content of each block that a client was told of.
     owners: BTreeMap<u64, u8>,
-    /// Acknowledged by each queue, when each zone was reset: what may have fallen out since.
+    /// Appends that each queue had acknowledged when each zone was reset: later ones may have fallen out.
     acknowledged: [usize; QUEUES as usize],
     since: [[usize; QUEUES as usize]; ZONES as usize],
-    /// The record may hide something of a zone.
+    /// The journal may hide a part of the zone.
     hides: [bool; ZONES as usize],
     found: u64,
-    /// Copies of what is there already.
+    /// Copies of data that is on the disk already.
     copies: u64,
 }
 
@@ -140,7 +140,7 @@ impl World {
         (!self.in_flight.is_empty()).then(|| nth % self.in_flight.len())
     }
 
-    /// Appends it on the disk, if there is room.
+    /// Appends on the disk, if the zone has room.
     fn append(&self, a: &Append) -> Option<Sector> {
         self.io().append(Sector(a.zone * ZONE_SECTORS), a.data()).ok().map(|(at, _)| at)
     }
@@ -197,7 +197,7 @@ impl World {
                 }
             }
             Step::Write { zone } => self.write(zone),
-            // Who has appends in flight does not reset their zone.
+            // A client with appends in flight does not reset their zone.
             Step::Reset { zone, works } if self.in_flight.iter().all(|a| a.zone != zone) => {
                 self.reset(zone, works);
             }
@@ -241,7 +241,7 @@ impl World {
         self.journal.end(&reset, works);
     }
 
-    /// The next server: it is sent again what was in flight, in any order.
+    /// Starts the next server, which gets the requests that were in flight, in any order.
     fn kill(&mut self, mut order: u64) {
         let about = about(ZONES as u32, QUEUES);
         let journal = Journal::open(&self.place.record(), about, self.stamp, self.stamp + 1);
@@ -283,11 +283,11 @@ impl World {
                 self.found += 1;
             }
             self.copies += u64::from(there.is_none() && a.landed.is_some());
-            // Some are in flight yet when the next kill comes, at the disk or on their way to the client.
+            // Some are still in flight at the next kill, at the disk or on their way to the client.
             let at = there.or_else(|| self.append(&a));
             match at {
                 Some(at) if !order.is_multiple_of(3) => self.answer(&a, at, order as u16 % QUEUES),
-                // Nobody was told that it was found: it is on the disk, as before.
+                // It was found, and its client was not told: it is on the disk as before.
                 Some(at) => self.in_flight.push(Append { landed: Some(at), ..a }),
                 // The zone is full.
                 None => {}
@@ -323,7 +323,7 @@ proptest! {
     }
 }
 
-/// That the above is about something.
+/// The histories of the test above contain appends that are found and appends that are not.
 #[test]
 fn such_histories_have_appends_that_are_found_and_such_that_are_not() {
     use proptest::strategy::ValueTree;

@@ -1,24 +1,26 @@
-//! Requests that the kernel sends again after its server has died, and what the last server had done of them.
+//! Requests that the kernel sends again after a server has died, and what the dead server had done of them.
 //!
-//! The kernel sends again whatever was not answered (`UBLK_F_USER_RECOVERY_REISSUE`); the alternative, an I/O error for each,
-//! would end most file systems for a server that was only started again. But a write that reached the disk before its server died
-//! must not be written twice: it would fail at the write pointer, though its data are safe. Who decides is the disk:
+//! The kernel sends every unanswered request again (`UBLK_F_USER_RECOVERY_REISSUE`); an I/O error for each
+//! would end most file systems. But a write that reached the disk must not be written twice: it would fail
+//! at the write pointer although its data is safe. The disk decides:
 //!
-//! * Linux has one write in flight in a zone, so what lies between its start and the write pointer that the new server finds is
-//!   of this very write. It is read back and compared: what is there is not written again, the rest is.
-//! * If it is not the same the write goes down as it is, and the layer refuses it.
-//! * Only the first write of each zone after a start can be one of these; from then on nothing is compared.
-//! * Reads, flushes, reports and resets may be done twice; so may writes to conventional zones.
-//! * An append that is on the disk is answered with where it is, if nobody was told of that space: `told.rs` knows what was
-//!   told, `untold.rs` compares. Else it is appended again. What is there of the first copy is lost then until the zone is reset,
-//!   and a zone that has no room for the second refuses it.
-//! * A zone that got nothing but appends has no such write, and a zone that got anything else no such append: never is one space
-//!   taken for both.
-//! * What is to be durable when it is answered (FUA) is flushed first.
+//! * Linux has one write in flight in a zone, so what is between its start and the write pointer is this
+//!   write's. It is read and compared: what is there is not written again, the rest is.
+//! * If it differs, the write goes down as it is, and the layer refuses it.
+//! * Only the first write of each zone after the start can be such a write. From then on nothing is
+//!   compared.
+//! * Reads, flushes, reports, resets, and writes to conventional zones may be done twice.
+//! * An append that is on the disk, in space that no client was told of, is answered with its sector:
+//!   `journal.rs` knows the space, `unacked.rs` compares. Otherwise it is appended again. What is on the
+//!   disk of the first copy is lost until the zone is reset, and a zone without room refuses the second
+//!   copy.
+//! * A zone that got only appends has no such write, and a zone that got anything else has no such append.
+//!   So no space serves both.
+//! * Data that must be durable when it is answered (FUA) is flushed first.
 //!
-//! What the dead server sent is at rest when this looks: its I/O holds the device that it goes to, and that is opened as the only
-//! one who does (a lock, or `O_EXCL`), so that it cannot be opened before. If that were not so, what lands later would not be
-//! found, and be appended again: it is above the write pointers that are reported here.
+//! Nothing of the dead server is in flight here: its requests hold the device below, which this server can
+//! only open exclusively (by a lock, or `O_EXCL`). If something did land later, it would be above the write
+//! pointers that are read here; it would not be found, and would be appended again.
 
 use super::journal::{Found, Journal};
 use super::unacked::Unacked;
@@ -31,18 +33,18 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
 use zoneplug_core::{Error, ErrorKind, Flags, Op, Sector, ZoneNo};
 
-/// What may have been done by the last server.
+/// What the last server may have done.
 #[derive(Debug)]
 pub(in crate::ublk) struct Replay {
     geometry: Geometry,
-    /// The zones that the device shows: a reset of all is of these.
+    /// The zones that the device shows: a reset of all zones resets these.
     shown: Range<u32>,
-    /// Sectors of each zone that were written when this server started; 0 once its first write has come.
+    /// Sectors of each zone that were written when this server started; 0 after its first write has come.
     written: Vec<AtomicU32>,
     unacked: Unacked,
 }
 
-/// How far the zones of `disk` are written: those that are shown. Of the others it says nothing.
+/// The state of the zones of `disk` that the device shows. The others are left out.
 pub(in crate::ublk) fn find(disk: &HostedDisk, shown: Range<u32>) -> Result<Vec<Found>, Error> {
     let mut io = BlockingDisk::new(disk)?;
     let g = disk.disk().geometry();
@@ -58,8 +60,8 @@ pub(in crate::ublk) fn find(disk: &HostedDisk, shown: Range<u32>) -> Result<Vec<
 }
 
 impl Replay {
-    /// Of a disk whose zones were `found` so, with what the last server told of appends, if that is known. `most` are the
-    /// requests that it can have had.
+    /// For a disk whose zones were `found` so. `journal` is what the last server acknowledged, if that is
+    /// known. `most` is the number of requests that it can have had in flight.
     pub(in crate::ublk) fn new(
         disk: &HostedDisk,
         shown: Range<u32>,
@@ -77,8 +79,8 @@ impl Replay {
         Replay { unacked: Unacked::new(disk, unacked, most), written, geometry, shown }
     }
 
-    /// Where an append with the data `buf` is on the disk already, in space that nobody else has: it is this append's from now
-    /// on. Waits for the disk, in zones where there is such space.
+    /// Where an append with the data `buf` is on the disk already, in space that no client owns. The space
+    /// belongs to this append from now on. Waits for the disk in zones that have such space.
     pub(in crate::ublk) fn append_before(
         &self,
         r: &Request,
@@ -86,7 +88,7 @@ impl Replay {
         disk: &HostedDisk,
     ) -> Option<Sector> {
         let (zone, _) = self.geometry.zone_of(r.sector);
-        // An append is the first write of its zone too.
+        // An append counts as the first write of its zone, too.
         if let Some(written) = self.written.get(zone.0 as usize)
             && written.load(Ordering::Relaxed) > 0
         {
@@ -95,8 +97,8 @@ impl Replay {
         self.unacked.take(zone, buf?, r.len_sectors, r.flags.contains(Flags::FUA), disk)
     }
 
-    /// How many sectors of a request with the data `buf` were on the disk when this server started. Waits for the disk, for
-    /// the first write of a zone.
+    /// How many sectors of a request with the data `buf` were on the disk when this server started. Waits
+    /// for the disk at the first write of a zone.
     pub(in crate::ublk) fn done_before(
         &self,
         r: &Request,
@@ -113,7 +115,7 @@ impl Replay {
             return 0;
         }
         let (zone, offset) = self.geometry.zone_of(r.sector);
-        // These change no data, and do not say that the zone's first write was answered.
+        // These change no data, and do not mean that the zone's first write was answered.
         if matches!(r.op, Op::ZoneOpen | Op::ZoneClose) {
             return 0;
         }
@@ -147,12 +149,12 @@ fn written(z: &ZoneInfo) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Makes durable what is on `disk`.
+/// Makes the content of `disk` durable.
 pub(in crate::ublk) fn flushed(disk: &HostedDisk) -> bool {
     BlockingDisk::new(disk).is_ok_and(|mut io| io.flush().is_ok())
 }
 
-/// Whether `len` sectors at `sector` are what `buf` begins with, or zeroes without one.
+/// Whether `len` sectors at `sector` equal the start of `buf`, or are zeroes if there is no buffer.
 pub(in crate::ublk) fn is_on(
     disk: &HostedDisk,
     sector: Sector,
@@ -183,7 +185,7 @@ mod tests {
     use super::*;
     use crate::ublk::abi::{self, IoDesc, Params};
 
-    /// Four zones of 1M of which the first holds 8K of ones and the second is full of them.
+    /// Four zones of 1M. The first holds 8K of ones, the second is full of them.
     fn disk() -> HostedDisk {
         let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
         let mut io = BlockingDisk::new(&disk).unwrap();
@@ -264,7 +266,7 @@ mod tests {
         assert_eq!(replay.done_before(&zeroes, None, &disk), 16);
     }
 
-    /// A write that is to be durable is answered for what is on the disk only when that is.
+    /// A write with FUA that is on the disk is answered only after a flush.
     #[test]
     fn what_is_to_be_durable_is_flushed_before_it_counts_as_done() {
         let spec = |fault| format!("mem,zones=4,zone-size=1M,write-cache=1{fault}");
@@ -278,7 +280,7 @@ mod tests {
         }
     }
 
-    /// With what the last server told: one space is never looked at for writes and for appends.
+    /// With a journal: no space is searched for both writes and appends.
     #[test]
     fn a_zone_has_writes_that_were_done_or_appends() {
         use super::super::journal::tests::{Place, about};
@@ -327,9 +329,9 @@ mod tests {
         }
     }
 
-    /// Which zones a request ends the comparison of: of writes that were done, and of appends that nobody was told of. Each zone
-    /// is looked at by itself, on a server of its own: one that is forgotten too late serves a new append with old data, and
-    /// one that is forgotten without need writes twice what is there.
+    /// Which requests end the search of which zones, for writes that were done and for appends that no
+    /// client was told of. Each zone is tested on a server of its own. A zone that is forgotten too late
+    /// serves a new append with old data; one that is forgotten without need is written twice.
     #[test]
     fn what_changes_zones_ends_the_comparison_of_these_and_of_no_other() {
         use super::super::journal::tests::{Place, about};
@@ -356,7 +358,7 @@ mod tests {
             (abi::OP_REPORT_ZONES, 0, 5, none),
         ] {
             let change = |replay: &Replay| {
-                // Past what is written, so that a write is no copy of what is there.
+                // Behind the written part, so that a write is no copy of what is there.
                 let at = zone * 0x800 + if len > 0 { 16 } else { 0 };
                 replay.done_before(&request(op, at, len), None, &disk);
             };

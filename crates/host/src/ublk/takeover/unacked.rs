@@ -1,17 +1,20 @@
-//! Appended data that nobody was told of, and appends that come for them. `replay.rs` makes it from what `told.rs` has of a dead
-//! server, and asks it for each append until there can be none left that the kernel has sent again.
+//! The search for appends that are on the disk and that no client was told of. `replay.rs` makes it from
+//! the journal of a dead server, and asks it for each append until the kernel can have sent none again that
+//! is left.
 //!
-//! Whether an append was sent again or is a new one cannot be told, and makes no difference: space that belongs to nobody and
-//! holds an append's data serves that append, and is its own from then on. So an append is given such space once, whole, after its
-//! bytes were read back and compared, or none.
+//! Whether an append was sent again or is new cannot be known, and makes no difference: space that belongs
+//! to no client and holds the data of an append serves that append. An append gets such space once, whole,
+//! after its bytes were read and compared, or not at all.
 //!
-//! Where in such space appends begin is known only at its edges. Every block is tried: first where an append fills a piece of
-//! the space, then at an end of one, then inside. So an append whose data are there twice may be given the wrong copy, part of that of
-//! a longer one that repeats it: that one is appended again. (Data of one length, or that do not repeat each other, never are.)
+//! Appends may begin anywhere in such space; only its edges are known. Every block is tried: first where an
+//! append fills a piece of the space, then at an end of a piece, then inside. If the data of an append is
+//! there twice, it may get the wrong copy, a part of a longer append that repeats it. That longer append is
+//! then appended again. (This cannot happen to data of one length, or without repetition.)
 //!
-//! A zone is read once, when the first append comes to it, and kept as a hash for each block. Then a request reads no more than
-//! what it is given. What is kept goes when the zone has seen as many appends as the dead server can have had, when none of its
-//! space is left, and when anything else is done to it. All other zones cost a load.
+//! A zone is read once, at its first append, and kept as a hash for each block. Later requests read only
+//! what they are given. The hashes are dropped when the zone has seen as many appends as the dead server
+//! can have had, when none of its space is left, and when anything else is done to it. For all other zones
+//! the search costs one load.
 
 use super::replay::{flushed, is_on};
 use crate::BlockingDisk;
@@ -26,14 +29,14 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Sector, ZoneNo};
 
-/// Most that is read at a time, in sectors.
+/// Most sectors that are read at a time.
 const PIECE: u32 = 2048;
 
-/// What is left of a zone.
+/// The remaining space of a zone.
 #[derive(Debug)]
 struct Zone {
     pieces: Vec<Range<u32>>,
-    /// The same with a hash for each block, once it was read.
+    /// The same with a hash for each block, after the zone was read.
     hashes: Option<Vec<Piece>>,
 }
 
@@ -44,19 +47,20 @@ struct Piece {
     blocks: Vec<u64>,
 }
 
-/// All of a device.
+/// The search for all zones of a device.
 #[derive(Debug)]
 pub(in crate::ublk) struct Unacked {
     geometry: Geometry,
     block_sectors: u32,
-    /// Appends that each zone is looked up for; 0: not any more.
+    /// Appends for which each zone is still searched; 0: none.
     left: Vec<AtomicU32>,
-    /// Each with a lock of its own: it is held while the zone is read. An empty one was forgotten.
+    /// Each zone has a lock, which is held while it is read. `None`: the zone was forgotten.
     zones: Mutex<BTreeMap<u32, Arc<Mutex<Option<Zone>>>>>,
 }
 
 impl Unacked {
-    /// The `pieces` are what no one was told of, as offsets in zones; `most` is how many requests the dead server can have had.
+    /// `pieces` are the spaces that no client was told of, as offsets in zones. `most` is the number of
+    /// requests that the dead server can have had.
     pub(in crate::ublk) fn new(
         disk: &HostedDisk,
         pieces: Vec<(ZoneNo, Vec<Range<u32>>)>,
@@ -65,7 +69,7 @@ impl Unacked {
         let (geometry, limits) = (disk.disk().geometry(), disk.disk().limits());
         let left = if pieces.is_empty() { 0 } else { geometry.nr_zones() };
         let left: Vec<AtomicU32> = (0..left).map(|_| AtomicU32::new(0)).collect();
-        // More than that cannot have been in flight: what is below it was left over before.
+        // No more than that can have been in flight; anything below it was left over before.
         let longest = limits.visible_append_sectors(geometry.zone_sectors());
         let bound = u64::from(most) * u64::from(longest);
         let mut zones = BTreeMap::new();
@@ -83,7 +87,8 @@ impl Unacked {
         Unacked { geometry, block_sectors: block_sectors.max(1), left, zones: Mutex::new(zones) }
     }
 
-    /// Finds `len` sectors of `buf` in `zone`, and takes them; they are made durable first if they are to be.
+    /// Finds `len` sectors of `buf` in `zone` and takes the space. Makes it durable first if that is asked
+    /// for.
     pub(in crate::ublk) fn take(
         &self,
         zone: ZoneNo,
@@ -102,7 +107,7 @@ impl Unacked {
         let start = self.geometry.zone_start(zone);
         let found = self.look(start, z, buf, len, durable, disk);
         let used_up = z.hashes.as_ref().is_none_or(Vec::is_empty);
-        // Who forgets the zone meanwhile has made it 0.
+        // A concurrent `forget` has set it to 0.
         let count = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         if used_up || !matches!(count, Ok(2..)) {
             *place = None;
@@ -111,7 +116,7 @@ impl Unacked {
         found
     }
 
-    /// Something else is done to `zone`. Nothing of it is taken any more when this returns.
+    /// Something else is done to `zone`. Nothing of it is taken after this returns.
     pub(in crate::ublk) fn forget(&self, zone: ZoneNo) {
         if self.left.get(zone.0 as usize).is_some_and(|n| n.load(Ordering::Relaxed) > 0)
             && let Some(place) = self.remove(zone)
@@ -138,7 +143,7 @@ impl Unacked {
             return None;
         }
         if z.hashes.is_none() {
-            // A zone that cannot be read holds nothing that can be compared.
+            // A zone that cannot be read has nothing to compare.
             z.hashes = Some(self.read(start, &z.pieces, disk).unwrap_or_default());
             z.pieces = Vec::new();
         }
@@ -190,7 +195,7 @@ impl Unacked {
         Some(all)
     }
 
-    /// Of the first `len` sectors of a buffer, block by block.
+    /// The hashes of the blocks in the first `len` sectors of a buffer.
     fn hashes_of(&self, buf: &AlignedBuf, len: u32) -> Vec<u64> {
         let mut block = vec![0; (self.block_sectors << 9) as usize];
         let mut one = |i: u32| {
@@ -203,7 +208,7 @@ impl Unacked {
     }
 }
 
-/// Where `wanted` may be, as piece and block, the best first.
+/// The pieces and blocks at which `wanted` may be, the best first.
 fn places(pieces: &[Piece], wanted: &[u64]) -> Vec<(usize, usize)> {
     let mut all = Vec::new();
     for (i, piece) in pieces.iter().enumerate() {
@@ -225,7 +230,7 @@ fn places(pieces: &[Piece], wanted: &[u64]) -> Vec<(usize, usize)> {
 }
 
 #[cfg(test)]
-// A list of pieces that has one is a list of pieces.
+// clippy takes a list of one range for a mistake.
 #[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
@@ -233,7 +238,7 @@ mod tests {
     const ZONE: ZoneNo = ZoneNo(1);
     const START: u64 = 0x800;
 
-    /// A disk of zones of 1M, and blocks of 4K of these bytes in the second.
+    /// A disk with zones of 1M. The second zone has 4K blocks of these bytes.
     fn disk(spec: &str, blocks: &[u8]) -> HostedDisk {
         let disk = HostedDisk::open_spec(&format!("mem,zones=4,zone-size=1M{spec}")).unwrap();
         let mut io = BlockingDisk::new(&disk).unwrap();
@@ -249,13 +254,13 @@ mod tests {
         buf
     }
 
-    /// Of which nobody was told of these blocks.
+    /// A search in which no client was told of these blocks.
     fn unacked(disk: &HostedDisk, blocks: &[Range<u32>]) -> Unacked {
         let pieces = blocks.iter().map(|b| b.start * 8..b.end * 8).collect();
         Unacked::new(disk, vec![(ZONE, pieces)], 100)
     }
 
-    /// The block at which an append of these is.
+    /// The block at which an append of this content is found.
     fn take(unacked: &Unacked, disk: &HostedDisk, blocks: &[u8]) -> Option<u64> {
         let (buf, len) = (data(blocks), blocks.len() as u32 * 8);
         unacked.take(ZONE, &buf, len, false, disk).map(|s| (s.0 - START) / 8)

@@ -1,20 +1,20 @@
-//! Tests of the record, and what other tests need for one.
+//! Tests of the journal, and what other tests need for one.
 
-// A list of pieces that has one is a list of pieces.
+// clippy takes a list of one range for a mistake.
 #![allow(clippy::single_range_in_vec_init)]
 
 use super::*;
 use crate::ublk::abi::{self, IoDesc, Params};
 use std::sync::atomic::AtomicU32;
 
-/// A place for a record, gone with its test.
+/// A directory for journals, removed with its test.
 pub(in crate::ublk) struct Place(pub(in crate::ublk) PathBuf);
 
 impl Place {
     pub(in crate::ublk) fn new() -> Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Relaxed);
-        let name = format!("zoneplug-told-{}-{n}", std::process::id());
+        let name = format!("zoneplug-journal-{}-{n}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&dir).unwrap();
         Place(dir)
@@ -31,7 +31,7 @@ impl Drop for Place {
     }
 }
 
-/// Of a disk of some zones of 1M, with queues of one request: rings of 16 entries.
+/// A disk with zones of 1M and queues of one request, so rings have 16 entries.
 pub(in crate::ublk) fn about(zones: u32, queues: u16) -> About {
     About {
         dev_id: 0,
@@ -55,13 +55,13 @@ pub(in crate::ublk) fn request(op: u8, sector: u64, len: u32) -> Request {
     Request::of(IoDesc { op, fua: false, len, sector }, &params).unwrap()
 }
 
-/// Zone 1 with so much written; the others are empty.
+/// Zone 1 has so much written; the others are empty.
 fn found(written: u32) -> [Found; 4] {
     let of = |written| Found { written, empty: written == 0 };
     [0, written, 0, 0].map(of)
 }
 
-/// What is untold of zone 1.
+/// The space of zone 1 that no client was told of.
 fn unacked(journal: &Journal, written: u32) -> Vec<Range<u32>> {
     let mut all = journal.unacked(&found(written));
     assert!(all.len() <= 1 && all.iter().all(|z| z.0 == ZoneNo(1)), "{all:?}");
@@ -92,7 +92,7 @@ fn the_next_server_finds_what_this_one_stored() {
     let journal = empty(&place);
     journal.record(1, Sector(0x808), 8);
     journal.begin(&request(abi::OP_WRITE, 0x1000, 8));
-    // Not dropped: as after a kill.
+    // Not dropped, as after a kill.
     std::mem::forget(journal);
     let journal = Journal::open(&place.record(), about(4, 2), 1, 2).unwrap();
     assert_eq!(unacked(&journal, 24), [0..8, 16..24]);
@@ -106,7 +106,7 @@ fn what_falls_out_of_a_ring_hides_what_is_below_it() {
     let place = Place::new();
     let journal = empty(&place);
     journal.record(1, Sector(0x800), 8);
-    // One of 8 sectors is left out; 16 entries fit.
+    // 8 sectors are left out; 16 entries fit.
     let mut at = 16;
     for _ in 0..16 {
         journal.record(0, Sector(0x800 + at), 8);
@@ -115,7 +115,7 @@ fn what_falls_out_of_a_ring_hides_what_is_below_it() {
     assert_eq!(unacked(&journal, at as u32 + 8), [8..16, 144..152]);
     journal.record(0, Sector(0x1000), 8);
     assert_eq!(unacked(&journal, at as u32 + 8), [144..152], "hidden up to 24");
-    // Of a generation that is gone: nothing to hide.
+    // Entries of an old generation hide nothing.
     journal.begin(&request(RESET, 0x800, 0));
     journal.end(&request(RESET, 0x800, 0), true);
     journal.record(0, Sector(0x1008), 8);
@@ -150,7 +150,7 @@ fn what_is_told_beside_a_reset_hides_the_zone() {
     journal.record(0, Sector(0x800), 8);
     journal.end(&reset, true);
     assert_eq!(unacked(&journal, 16), []);
-    // Of two the first shows it, and what is told then may be gone with the second.
+    // The first of two resets shows the zone. What is acknowledged then may be gone with the second.
     journal.begin(&reset);
     journal.begin(&reset);
     journal.end(&reset, true);
@@ -257,7 +257,7 @@ fn a_server_that_died_before_it_served_does_not_count() {
     let place = Place::new();
     drop(empty(&place));
     drop(Journal::open(&place.record(), about(4, 2), 1, 2).unwrap());
-    // The device has the stamp of 1 still, and then that of 3.
+    // The device still has the stamp of 1, and then that of 3.
     drop(Journal::open(&place.record(), about(4, 2), 1, 3).unwrap());
     drop(Journal::open(&place.record(), about(4, 2), 3, 4).unwrap());
     assert_eq!(refusal(&place, about(4, 2), 1), "the last server did not keep it");
@@ -284,7 +284,7 @@ fn a_damaged_file_or_one_of_others_is_not_believed() {
     std::fs::rename(&path, place.0.join("elsewhere")).unwrap();
     std::os::unix::fs::symlink(place.0.join("elsewhere"), &path).unwrap();
     assert!(refusal(&place, about(4, 2), 1).starts_with("it cannot be read"));
-    // A new one takes its place, and leaves alone where it points to.
+    // A new journal replaces the link, and does not change the file it points to.
     drop(empty(&place));
     assert_eq!(std::fs::read(place.0.join("elsewhere")).unwrap(), good);
     let mode = std::fs::symlink_metadata(&path).unwrap().permissions().mode();
@@ -292,7 +292,7 @@ fn a_damaged_file_or_one_of_others_is_not_believed() {
     assert!(Journal::open(&path, about(4, 2), 1, 2).is_ok());
 }
 
-/// What was sent before a reset may be carried out after it: then the zone is not one of appends alone.
+/// A write that was sent before a reset may be carried out after it, so the zone has not only appends.
 #[test]
 fn what_is_in_flight_when_a_reset_is_sent_hides_its_zone_when_it_is_back() {
     for op in [abi::OP_WRITE, abi::OP_WRITE_ZEROES, abi::OP_ZONE_FINISH] {
@@ -328,7 +328,7 @@ fn what_a_killed_server_was_making_is_swept() {
     assert_eq!(left.map(|f| place.0.join(f).exists()), [false, true, true, true, true]);
 }
 
-/// What a server notes of what it serves is found by the next one before it does anything, if the record is of the last server.
+/// The next server finds what the last one noted of its disks, if the journal is the last server's.
 #[test]
 fn what_was_served_is_noted() {
     let place = Place::new();
@@ -349,7 +349,8 @@ fn what_was_served_is_noted() {
     assert!(found.paths.len() > 3000 && long.starts_with(&found.paths));
 }
 
-/// A device that shows some zones of a disk: a reset of all is of these, and says nothing of what other devices show.
+/// A device that shows some zones of a disk: a reset of all zones resets these, and changes nothing for
+/// other devices.
 #[test]
 fn a_reset_of_all_zones_is_of_those_that_are_shown() {
     let place = Place::new();
