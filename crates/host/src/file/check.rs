@@ -1,4 +1,5 @@
-//! Checks a disk that nobody writes, and repairs it: superblocks, table, notes, space that belongs to no data.
+//! Checks a disk that no process writes, and repairs it: superblocks, table, notes, and space that holds no
+//! data.
 
 use super::format::{GROUP, NOTE, Note, Record, SECTOR, SESSION_AT, Session, encode_table};
 use super::load::{self, Head, Zones, io_error};
@@ -14,13 +15,13 @@ use zoneplug_core::{Bytes, Error, ZoneNo};
 /// What a check found and did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CheckReport {
-    /// What was found, and with repair what was done: a line each.
+    /// What was found, and with repair what was done, one line each.
     pub lines: Vec<String>,
     /// Problems found.
     pub problems: u32,
     /// Problems repaired.
     pub repaired: u32,
-    /// Zones looked at.
+    /// Zones that were checked.
     pub zones: u32,
 }
 
@@ -33,7 +34,7 @@ impl std::fmt::Display for CheckReport {
     }
 }
 
-/// What opening steps over and a person should know.
+/// What a user should know although the disk opens.
 pub(super) fn notices(head: &Head, zones: &Zones) -> Vec<String> {
     let mut lines = Vec::new();
     for (good, name) in head.copies.into_iter().zip(["first", "second"]) {
@@ -74,8 +75,8 @@ pub(super) fn notices(head: &Head, zones: &Zones) -> Vec<String> {
     lines
 }
 
-/// Checks the disk in a file that no process writes; with `repair`, mends what it finds. What is beyond repair (both
-/// copies of the superblock, a truncated file) is an error.
+/// Checks the disk in a file that no process writes. With `repair`, repairs what it finds. What cannot be
+/// repaired (both copies of the superblock are damaged, the file is truncated) is an error.
 ///
 /// ```
 /// use zoneplug_host::file::{check, create, CreateOptions};
@@ -89,8 +90,9 @@ pub fn check(path: &Path, repair: bool) -> Result<CheckReport, Error> {
     check_in(&open_file(path, repair)?, &path.display().to_string(), repair)
 }
 
-/// Gives a disk that no process writes a UUID of its own: a copy of a file has that of the original. Also after a cut in
-/// the middle it has the one or the other. Returns who it is now.
+/// Gives a disk that no process writes a new UUID. A copy of a file needs one, because it has that of the
+/// original. After a power cut in the middle, the disk has the old or the new UUID. Returns the new
+/// identity.
 ///
 /// ```
 /// use zoneplug_host::file::{create, new_uuid, Access, CreateOptions, FileDisk};
@@ -108,10 +110,11 @@ pub fn new_uuid(path: &Path) -> Result<Identity, Error> {
     new_uuid_in(&open_file(path, true)?, &path.display().to_string())
 }
 
-/// Gives the disk in a storage a UUID of its own.
+/// Gives the disk in a storage a new UUID.
 pub(super) fn new_uuid_in(storage: &dyn Storage, what: &str) -> Result<Identity, Error> {
     let head = load::head(storage, what)?;
-    // Its syncs would hear what the next opening has to know.
+    // The syncs below would receive an error that the next opening must know about, so recovery comes
+    // first.
     let zones = recover::zones(storage, &head, what)?;
     let sup = create::renew(storage, &head).map_err(|e| {
         let _ = recover::void(storage, zones.session, recover::errno(&e));
@@ -129,7 +132,8 @@ pub(super) fn check_in(
     let failed = |e| io_error(format!("cannot check {what}"), e);
     let head = load::head(storage, what)?;
     let zones = match repair {
-        // Nothing is built on what may not be on the medium, and no space is given back that the medium's table needs.
+        // The repair must not build on data that may be missing from the medium, nor give back space that
+        // the table on the medium needs.
         true => recover::zones(storage, &head, what)?,
         false => load::zones(storage, &head).map_err(failed)?,
     };
@@ -155,7 +159,7 @@ pub(super) fn check_in(
         storage.sync()
     })();
     if let Err(e) = repaired {
-        // Nobody knows what of it is durable.
+        // It is unknown what of the disk is durable.
         let _ = recover::void(storage, zones.session, recover::errno(&e));
         return Err(failed(e));
     }
@@ -182,7 +186,7 @@ fn closed(storage: &dyn Storage, zones: &Zones) -> String {
     }
 }
 
-/// Mends superblocks and table. Returns how many problems are gone.
+/// Repairs superblocks and table. Returns the number of problems that are solved.
 fn mend(
     storage: &dyn Storage,
     head: &Head,
@@ -190,7 +194,7 @@ fn mend(
     lines: &mut Vec<String>,
 ) -> std::io::Result<u32> {
     let mut repaired = 0;
-    // A repair that is cut off or killed leaves no disk that says that it was closed.
+    // A repair that is interrupted must not leave a disk that says it was closed.
     let open =
         Session { closed: false, failure: 0, boot: [0; 16], ..zones.session.unwrap_or_default() };
     let session = |s: Session| storage.write_at(SESSION_AT, &s.encode());
@@ -217,14 +221,14 @@ fn mend(
         for (i, r) in records.iter_mut().enumerate() {
             let zone = (first + i) as u32;
             if (lost || zones.impossible.contains(&zone)) && r.cond == Condition::Offline {
-                // Nobody knows what it had, so its note is void too.
+                // The content of the zone is unknown, so its note becomes void too.
                 let generation = r.generation.wrapping_add(1);
                 *r = Record { generation, ..Record::new(false) };
                 storage.write_at(head.layout.note(zone), &[0; NOTE as usize])?;
                 lines.push(format!("repaired: zone {zone} is empty now, its data is lost"));
             }
         }
-        // The copy that is not used first, so that a cut leaves one.
+        // Writes the copy that does not count first, so that a power cut leaves one.
         let newest = zones.seqs[group as usize];
         for seq in [newest.wrapping_add(1), newest.wrapping_add(2)] {
             let sector: [u8; SECTOR] = encode_table(&head.sup.uuid, group, seq, &records);
@@ -255,8 +259,9 @@ fn mend(
     Ok((repaired + gone).min(notices(head, zones).len() as u32))
 }
 
-/// Looks for space that is taken past write pointers, which a crash between a reset and its hole leaves, or a write
-/// that was not acknowledged, or space that was found ahead of writes. No problem, but space.
+/// Finds space past write pointers that is in use. A crash between a reset and its hole leaves such space,
+/// as do writes that were not acknowledged and space that was allocated ahead. It costs space and is no
+/// problem.
 fn space(
     storage: &dyn Storage,
     head: &Head,

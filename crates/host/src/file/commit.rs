@@ -1,6 +1,6 @@
-//! What makes changes of the zones durable: the table, and the session that says whether notes count. Owns both in the
-//! file. A commit first makes a plan of what it changes; the records, the zones in memory and the space that is given
-//! back all follow that plan, and nothing else.
+//! Commits: make changes of zones durable. Owns the table, and the session that says whether notes count,
+//! in the file. A commit first makes a plan of its changes. The records, the zones in memory and the space
+//! to give back follow from that plan alone.
 
 use super::format::{GROUP, Record, SESSION_AT, Session, encode_table};
 use super::recover;
@@ -19,21 +19,22 @@ pub(super) struct Table {
 /// What is to become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
-    /// All that was acknowledged.
+    /// All acknowledged writes.
     Flush,
-    /// A zone that was finished.
+    /// A zone is finished.
     Finish(u32),
-    /// An empty zone.
+    /// A zone is reset.
     Reset(u32),
-    /// Every sequential zone that can be reset.
+    /// Every sequential zone that can be reset is reset.
     ResetAll,
 }
 
-/// What becomes of a zone when a commit ends. The zone is busy until then, so nothing else changes it.
+/// How a commit changes a zone at its end. The zone is busy until then, so nothing else changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Full,
-    /// Empty. The generation is that of the record that says so; a zone without data gets none and keeps its own.
+    /// Empty. The generation is that of the new record. A zone without data gets no record and keeps its
+    /// generation.
     Empty(Option<u64>),
 }
 
@@ -45,7 +46,7 @@ struct Plan {
     /// The zones whose records change, each once.
     records: Vec<(u32, Record)>,
     ends: Vec<(u32, End)>,
-    /// Zones whose space is given back, and from which sector on.
+    /// The zones whose space is given back, and from which sector on.
     holes: Vec<(u32, u32)>,
 }
 
@@ -73,7 +74,7 @@ impl Plan {
                 }
             }
         }
-        // A zone has one record: what is wanted of it comes after what it was.
+        // A zone has one record. The last change that is wanted of it counts.
         plan.records.reverse();
         plan.records.sort_by_key(|(zone, _)| *zone);
         plan.records.dedup_by_key(|(zone, _)| *zone);
@@ -92,7 +93,7 @@ impl Plan {
     fn reset(&mut self, s: &State, zone: u32) {
         let (now, meta) = (s.record(zone), s.meta[zone as usize]);
         if now.cond == Condition::Empty && !meta.touched {
-            // Nothing to forget. It may have been opened.
+            // The zone has no data, so no record changes. It may be open.
             return self.ends.push((zone, End::Empty(None)));
         }
         let generation = meta.generation.wrapping_add(1);
@@ -104,7 +105,7 @@ impl Plan {
         }
     }
 
-    /// The commit has ended: lets the zones go, changed if it succeeded.
+    /// Ends the commit: releases the zones, and changes them if it succeeded.
     fn end(&self, s: &mut State, done: bool) {
         s.committing = false;
         for &(zone, end) in &self.ends {
@@ -113,7 +114,7 @@ impl Plan {
             if !done {
                 continue;
             }
-            // Both succeed: a zone that is to be full is open or full, one that is to be empty can be reset.
+            // Both succeed: a zone to be finished is open or full, and a zone to be reset can be reset.
             let _ = match end {
                 End::Full => s.budget.finish(&mut s.zones, ZoneNo(zone)),
                 End::Empty(generation) => {
@@ -130,8 +131,8 @@ impl Plan {
 }
 
 impl Core {
-    /// Puts what was recovered into the table, then begins a session: from then on the notes of the last one are void.
-    /// What was recovered is durable (`recover.rs`).
+    /// Writes what was recovered into the table and begins a session. From then on the notes of the last
+    /// session are void. What was recovered is durable already (`recover.rs`).
     pub(super) fn take_over(&self, live: &[Record], last: Option<Session>) -> io::Result<()> {
         let mut table = lock(&self.table);
         let now = (0..).zip(live.iter().copied());
@@ -139,7 +140,8 @@ impl Core {
         let begun = (|| {
             self.write_table(&mut table, &changes)?;
             self.storage.write_at(SESSION_AT, &self.session.encode())?;
-            // Before anything of this session: memory could forget that there is one, and keep what it left.
+            // Before anything else of this session: the page cache could lose the new session and keep what
+            // the session wrote.
             self.storage.sync()
         })();
         begun.inspect_err(|e| {
@@ -147,20 +149,21 @@ impl Core {
         })
     }
 
-    /// Makes durable what is wanted, gives space back, and lets the zones go. One answer for all.
+    /// Makes durable what is wanted, gives space back, and releases the zones. All wants have one result.
     pub(super) fn commit(&self, wants: &[Want]) -> Status {
         let mut table = lock(&self.table);
         let (plan, failed) = {
             let mut s = self.state();
             if std::mem::replace(&mut s.committing, true) && s.failed.is_none() {
-                // One before panicked, and what it was to make durable is known to nobody. The notes still have it.
+                // An earlier commit panicked, and it is unknown what of it is durable. The notes still have
+                // everything.
                 s.failed = Some(Status::Io);
             }
             (Plan::new(&mut s, wants), s.failed)
         };
         let done = failed.map_or_else(|| self.carry_out(&mut table, &plan), Err);
         if done.is_ok() {
-            // Only now: before the table was durable, the old data was what the zone has.
+            // Only now, because the old data was the content of the zone until the table was durable.
             for &(zone, from) in &plan.holes {
                 self.give_back(zone, from);
             }
@@ -173,18 +176,18 @@ impl Core {
         let synced = if plan.unsynced { self.storage.sync() } else { Ok(()) };
         synced.and_then(|()| self.write_table(table, &plan.records)).map_err(|e| {
             let status = status_of(&e);
-            // First: nobody writes any more, so what is said below is the last that is said.
+            // First, so that nothing is written after what is said below.
             self.state().failed = Some(status);
-            // If this fails too, the next opening finds holes, or what the medium has.
+            // If this fails too, the next opening sees holes, or what the medium has.
             let _ = recover::void(&*self.storage, Some(self.session), recover::errno(&e));
             status
         })
     }
 
-    /// Makes zones that changed durable, each of which is there once.
+    /// Makes changed zones durable. Each is listed once.
     fn write_table(&self, table: &mut Table, changes: &[(u32, Record)]) -> io::Result<()> {
-        // A power cut may keep one sector and lose another. So a zone gives up its place among the active ones in the
-        // table before another takes it, or there could be more than the disk allows.
+        // A power cut may keep one sector and lose another. So a zone leaves the active zones in the table
+        // before another enters them; otherwise more zones could be active than the disk allows.
         let was = |zone: u32| table.records[zone as usize].cond.is_active();
         let gives = |(zone, r): &&(u32, Record)| was(*zone) && !r.cond.is_active();
         let takes = |(zone, r): &(u32, Record)| !was(*zone) && r.cond.is_active();
@@ -196,7 +199,7 @@ impl Core {
         self.write_sectors(table, &then)
     }
 
-    /// Writes and syncs the sectors of zones that changed, each to the copy that is not the newest.
+    /// Writes and syncs the table sectors of changed zones, each to the copy that is older.
     fn write_sectors(&self, table: &mut Table, changes: &[(u32, Record)]) -> io::Result<()> {
         if changes.is_empty() {
             return Ok(());
@@ -219,14 +222,14 @@ impl Core {
         self.storage.sync()
     }
 
-    /// Ends the session: all that was acknowledged becomes durable, and the notes void.
+    /// Ends the session: makes all acknowledged writes durable, and the notes void.
     pub(super) fn close(&self) {
         if self.limits.read_only {
             return;
         }
         if self.commit(&[Want::Flush]).is_ok() {
             let closed = Session { closed: true, ..self.session };
-            // Without it the next one reads the notes, which say the same.
+            // If this fails, the next opening reads the notes, which say the same.
             let _ = self.storage.write_at(SESSION_AT, &closed.encode());
         }
     }

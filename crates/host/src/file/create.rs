@@ -1,4 +1,4 @@
-//! Makes disks: a file with everything but data, the superblocks last.
+//! Makes disks: writes everything but the data, and the superblocks last.
 
 use super::format::{GROUP, Layout, NOTE, Record, SECTOR, SESSION_AT, Super, encode_table};
 use super::load::{Head, io_error};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
 
-/// Random bytes: identities and sessions, no secrets.
+/// Random bytes for identities and sessions. They are no secrets.
 pub(super) fn random<const N: usize>() -> [u8; N] {
     let mut b = [0; N];
     let read = File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut b));
@@ -38,14 +38,15 @@ pub(super) fn describe(o: &CreateOptions) -> Result<Super, Error> {
     Super::new(o, uuid, now().as_secs())
 }
 
-/// Gives a disk a UUID of its own. The first half stays: the table has it, and would have to change with the superblock.
+/// Gives a disk a new UUID. The first half stays, because the table contains it and would have to change
+/// with the superblock.
 pub(super) fn renew(storage: &dyn Storage, head: &Head) -> io::Result<Super> {
     let mut uuid = head.sup.uuid;
     uuid[8..].copy_from_slice(&random::<8>());
     uuid[8] = uuid[8] & 0x3f | 0x80;
     let sup = Super { uuid, ..head.sup.clone() };
     let [first, second] = head.layout.supers();
-    // A copy that is whole stays until the other one is durable, so a cut leaves one of them.
+    // One whole copy stays until the other is durable, so a power cut leaves one of them.
     let order = if head.copies[0] { [second, first] } else { [first, second] };
     for at in order {
         storage.write_at(at, &sup.encode())?;
@@ -58,7 +59,7 @@ pub(super) fn renew(storage: &dyn Storage, head: &Head) -> io::Result<Super> {
 pub(super) fn format(storage: &dyn Storage, sup: &Super) -> io::Result<()> {
     let layout = Layout::of(&sup.geometry);
     let nr = sup.geometry.nr_zones();
-    // Every byte before the data is written, so that no later write of the table needs space.
+    // Writes every byte before the data, so that later changes of the table need no space.
     let notes_end = layout.notes + u64::from(nr) * NOTE;
     let mut head = vec![0; (notes_end.next_multiple_of(4096) - SESSION_AT) as usize];
     for group in 0..layout.groups {
@@ -79,12 +80,12 @@ pub(super) fn format(storage: &dyn Storage, sup: &Super) -> io::Result<()> {
     storage.sync()
 }
 
-/// Opens the file for a new disk. True: it was not there before.
+/// Opens the file for a new disk. Returns true if it did not exist before.
 fn open(path: &Path, force: bool) -> Result<(File, bool), Error> {
     let shown = path.display();
     let failed = |e| io_error(format!("cannot create {shown}"), e);
     let mut new = OpenOptions::new();
-    // What is on a disk is its owner's business.
+    // Only the owner may read what is on a disk.
     new.read(true).write(true).create_new(true).mode(0o600);
     match new.open(path) {
         Ok(file) => return Ok((file, true)),

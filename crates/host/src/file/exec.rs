@@ -1,5 +1,5 @@
-//! One command against the rules: every check that a drive makes, before anything moves. Owns the order of checks; a
-//! command that fails one changes nothing.
+//! Checks one command as a drive does, before any data moves. Owns the order of the checks; a command that
+//! fails one changes nothing.
 
 use super::commit::Want;
 use super::load;
@@ -8,19 +8,19 @@ use zoneplug_core::zone::machine::{Advance, ZoneState};
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Command, Flags, Op, Status, ZoneNo};
 
-/// Space is found for a zone ahead of its writes in steps of so many sectors.
+/// Space is allocated ahead of writes in steps of so many sectors.
 const SPACE: u32 = (256 << 20) >> 9;
 
 /// What a command needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Nothing: it is done.
+    /// Nothing; the command is done.
     Done(Status),
-    /// Its zone is in use: later.
+    /// Its zone is in use; try again later.
     Wait,
-    /// Data moves.
+    /// Move data.
     Data(Data),
-    /// The table is written.
+    /// Write the table.
     Commit(Want),
 }
 
@@ -29,11 +29,11 @@ pub(super) enum Next {
 pub(super) struct Data {
     /// From the command to the file.
     pub(super) write: bool,
-    /// No data but zeroes.
+    /// Zeroes instead of data.
     pub(super) zeroes: bool,
-    /// A zone whose write pointer moves, or a conventional one.
+    /// The zone whose write pointer moves, or a conventional zone.
     pub(super) zone: u32,
-    /// Offset and length in sectors.
+    /// Offset in the zone and length, in sectors.
     pub(super) at: u32,
     pub(super) len: u32,
 }
@@ -57,13 +57,15 @@ impl Core {
         next.unwrap_or_else(Next::Done)
     }
 
-    /// Checks the range of a command against the disk. Returns the zone that holds all of it, and the offset there.
+    /// Checks the range of a command against the disk. Returns the zone that contains it, and the offset
+    /// there.
     fn range(&self, c: &Command, max: u32) -> Result<(ZoneNo, u32), Status> {
         let mask = self.limits.logical_block_sectors - 1;
         self.sup.geometry.range(c.sector, c.len_sectors, mask, max)
     }
 
-    /// Checks that the buffers of a command are as long as it is, and that what was merged is contiguous.
+    /// Checks that the buffers of a command are as long as the command, and that merged BIOs are
+    /// contiguous.
     fn buffers(&self, c: &Command) -> Result<(), Status> {
         let few = c.bios.len() <= self.limits.max_bios as usize;
         if few && c.has_whole_bios(false) { Ok(()) } else { Err(Status::InvalidField) }
@@ -113,7 +115,7 @@ impl Core {
         let mut after: ZoneState = s.zones[z];
         match after.advance(at, c.len_sectors, capacity) {
             Advance::Refused(status) => return Err(status),
-            // Opens the zone; it becomes full when its data is there.
+            // Opens the zone. It becomes full after its data is written.
             Advance::Transition if !s.zones[z].cond.is_open() => {
                 s.budget.write(&mut s.zones, zone, at, 0, capacity)?;
             }
@@ -134,7 +136,7 @@ impl Core {
             m.space = to;
             drop(guard);
             let at = self.layout.data(zone.0, from);
-            // An optimisation: an error is for the write itself to meet.
+            // An optimisation: the write itself reports errors.
             let _ = file.preallocate(at, self.layout.data(zone.0, to) - at);
         }
         Ok(Next::Data(data(at)))
@@ -179,7 +181,7 @@ impl Core {
         }))
     }
 
-    /// Open, close, finish and reset, of one zone.
+    /// Open, close, finish and reset of one zone.
     fn manage(&self, c: &Command) -> Result<Next, Status> {
         let g = &self.sup.geometry;
         if self.limits.read_only {
@@ -206,8 +208,8 @@ impl Core {
             Op::ZoneOpen => s.budget.open(&mut s.zones, zone)?,
             Op::ZoneClose => s.budget.close(&mut s.zones, zone)?,
             Op::ZoneFinish => {
-                // Until the table says that it is full, it keeps its place among the active zones: nobody else's write may
-                // become durable in that place before.
+                // Until the table says that the zone is full, it keeps its place among the active zones, so
+                // that no other zone becomes durable in that place.
                 if cond != Condition::Full && !cond.is_open() {
                     s.budget.open(&mut s.zones, zone)?;
                 }
@@ -255,7 +257,7 @@ impl Core {
             return Err(Status::InvalidField);
         }
         if self.limits.read_only {
-            // Somebody else may be writing: read again what it left.
+            // Another process may be writing, so the file is read again.
             self.refresh();
         }
         let first = g.zone_of(c.sector).0.0;
@@ -272,12 +274,12 @@ impl Core {
         }
     }
 
-    /// A write whose data never moved lets its zone go.
+    /// Releases the zone of a write whose data never moved.
     pub(super) fn give_up(&self, d: Data) {
         self.state().meta[d.zone as usize].busy = false;
     }
 
-    /// The data of a command has moved, or not.
+    /// Ends a command whose data has moved, or failed to move.
     pub(super) fn end(&self, c: &mut Command, d: Data, moved: std::io::Result<()>) -> Status {
         let status = match moved {
             Ok(()) => Status::Ok,

@@ -1,5 +1,5 @@
-//! The format on disk: `docs/disk-format.md` in code. Owns where everything is in the file, and how a structure
-//! becomes bytes and comes back from them; never touches a file.
+//! The format on disk: `docs/disk-format.md` in code. Owns the place of everything in the file, and the
+//! bytes of each structure. Never accesses a file.
 
 use super::{CreateOptions, Identity};
 use zoneplug_core::unit::SECTOR_SHIFT;
@@ -9,27 +9,27 @@ use zoneplug_devices::emu::{EmuConfig, EmuKind};
 
 /// The version that this code writes, and the newest that it reads.
 pub(super) const VERSION: u32 = 1;
-/// What a disk begins with. The line ends show what a text transfer did to it.
+/// The first bytes of a disk. The line ends show whether a text transfer changed it.
 pub(crate) const MAGIC: [u8; 16] = *b"zoneplug disk\r\n\x1a";
-/// A superblock, a table sector and the session are one sector each: what a power cut leaves whole.
+/// Length of a superblock, a table sector and the session: a power cut leaves a sector whole.
 pub(super) const SECTOR: usize = 512;
-/// Every region begins at a multiple.
+/// Alignment of every region.
 pub(crate) const PAGE: u64 = 4096;
-/// The data area begins at a multiple.
+/// Alignment of the data area.
 const DATA_ALIGN: u64 = 1 << 20;
-/// Where the session is.
+/// Offset of the session.
 pub(super) const SESSION_AT: u64 = PAGE;
-/// Where the first copy of the table is.
+/// Offset of the first copy of the table.
 const TABLE_AT: u64 = 2 * PAGE;
-/// Bytes of one zone in a table sector.
+/// Bytes of one zone's record in a table sector.
 const RECORD: usize = 32;
 /// Bytes before the records of a table sector.
 const TABLE_HEAD: usize = 32;
-/// Zones of a table sector.
+/// Zones in a table sector.
 pub(super) const GROUP: u32 = ((SECTOR - TABLE_HEAD) / RECORD) as u32;
 /// Bytes of a note.
 pub(super) const NOTE: u64 = 32;
-/// Longest label.
+/// Longest label, in bytes.
 pub(super) const LABEL: usize = 63;
 
 const TABLE_MAGIC: [u8; 4] = *b"ZPTB";
@@ -76,7 +76,7 @@ fn get64(b: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(n)
 }
 
-/// What a disk is: the superblock.
+/// The superblock: what a disk is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Super {
     pub(super) uuid: [u8; 16],
@@ -84,11 +84,11 @@ pub(super) struct Super {
     pub(super) label: String,
     pub(super) geometry: Geometry,
     pub(super) limits: Limits,
-    /// Space was found when the disk was made, and is kept when a zone is reset.
+    /// Space was allocated when the disk was made, and is kept when a zone is reset.
     pub(super) keeps_space: bool,
 }
 
-/// Where things are, in bytes of the file.
+/// The place of each region, in bytes of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Both copies of the table.
@@ -96,7 +96,7 @@ pub(super) struct Layout {
     pub(super) groups: u32,
     pub(super) notes: u64,
     pub(super) data: u64,
-    /// From one zone to the next.
+    /// Distance between two zones.
     pub(super) stride: u64,
     pub(super) len: u64,
 }
@@ -112,12 +112,12 @@ impl Layout {
         Layout { tables: [TABLE_AT, TABLE_AT + table], groups, notes, data, stride, len }
     }
 
-    /// Where both copies of the superblock are.
+    /// The offsets of both copies of the superblock.
     pub(super) fn supers(&self) -> [u64; 2] {
         [0, self.len - PAGE]
     }
 
-    /// Where the table sector of a group is whose number is `seq`: the copies take turns.
+    /// The offset of the table sector of a group with the number `seq`. The copies take turns.
     pub(super) fn table(&self, group: u32, seq: u64) -> u64 {
         self.tables[(seq & 1) as usize] + u64::from(group) * SECTOR as u64
     }
@@ -126,24 +126,25 @@ impl Layout {
         self.notes + u64::from(zone) * NOTE
     }
 
-    /// Where offset `sectors` of a zone is.
+    /// The offset in the file of a place in a zone.
     pub(super) fn data(&self, zone: u32, sectors: u32) -> u64 {
         self.data + u64::from(zone) * self.stride + (u64::from(sectors) << SECTOR_SHIFT)
     }
 }
 
-/// What bytes that should be a superblock are.
+/// What bytes at the place of a superblock are.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Good(Box<Super>, Layout),
-    /// Not even the magic.
+    /// Without the magic.
     Foreign,
     Damaged,
     Newer(u32),
 }
 
 impl Super {
-    /// The disk that options describe; limits and layout are those of an emulated disk with the same options.
+    /// The disk that options describe. Limits and layout are those of an emulated disk with the same
+    /// options.
     pub(super) fn new(o: &CreateOptions, uuid: [u8; 16], created: u64) -> Result<Super, Error> {
         let mut text = "mem".to_owned();
         let mut add = |key: &str, n: Option<u64>| {
@@ -230,7 +231,7 @@ impl Super {
         }
     }
 
-    /// The fields of a superblock whose checksum is right; `None` if they make no disk.
+    /// The fields of a superblock whose checksum is right. `None` if they describe no disk.
     fn fields(b: &[u8; SECTOR]) -> Option<Super> {
         let n = |i: usize| get32(b, 96 + 4 * i);
         let geometry = Geometry::new(u64::from(n(2)), n(0), n(1)).ok()?;
@@ -260,11 +261,11 @@ impl Super {
             limits: config.limits,
             keeps_space: get32(b, 208) == 1,
         };
-        // The places follow from the geometry; a file that says otherwise is not of this version.
+        // The places follow from the geometry. A file with other places is not of this version.
         (s.encode() == *b).then_some(s)
     }
 
-    /// Who the disk is; `opened` is in its session.
+    /// The identity of the disk. `opened` is from its session.
     pub(super) fn identity(&self, opened: u64) -> Identity {
         let hex: Vec<String> = self.uuid.iter().map(|b| format!("{b:02x}")).collect();
         let uuid = [&hex[..4], &hex[4..6], &hex[6..8], &hex[8..10], &hex[10..]]
@@ -280,12 +281,12 @@ impl Super {
     }
 }
 
-/// One zone in the table.
+/// The record of one zone in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Sectors below the write pointer.
+    /// The write pointer: sectors written.
     pub(super) wp: u32,
-    /// Never open: what is open here is closed after a restart.
+    /// Never open: a restart closes open zones.
     pub(super) cond: Condition,
     /// Counts resets.
     pub(super) generation: u64,
@@ -294,13 +295,13 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// A zone of a new disk.
+    /// The record of a zone of a new disk.
     pub(super) fn new(conventional: bool) -> Record {
         let cond = if conventional { Condition::NotWp } else { Condition::Empty };
         Record { wp: 0, cond, generation: 0, writes: 0 }
     }
 
-    /// Whether it can be one of a zone of this capacity that is written in multiples of `unit`.
+    /// Whether a zone of this capacity, written in multiples of `unit`, can have this record.
     pub(super) fn is_possible(&self, conventional: bool, capacity: u32, unit: u32) -> bool {
         if !self.wp.is_multiple_of(unit) {
             return false;
@@ -316,7 +317,7 @@ impl Record {
     }
 }
 
-/// The sector that holds the records of a group.
+/// Encodes the table sector of a group.
 pub(super) fn encode_table(
     uuid: &[u8; 16],
     group: u32,
@@ -340,7 +341,7 @@ pub(super) fn encode_table(
     b
 }
 
-/// A sector of one copy of the table: its number and records. `None`: it is none of this disk, group and copy.
+/// Decodes a table sector: its number and records. `None` if it is not of this disk, group and copy.
 pub(super) fn decode_table(
     b: &[u8],
     uuid: &[u8; 16],
@@ -364,12 +365,13 @@ pub(super) fn decode_table(
     Some((get64(b, 16), records))
 }
 
-/// Whether a table sector with number `a` is newer than one with `b`. Numbers come round (RFC 1982).
+/// Whether a table sector with number `a` is newer than one with `b`. Numbers wrap around (RFC 1982).
 pub(super) fn is_newer(a: u64, b: u64) -> bool {
     a.wrapping_sub(b) as i64 > 0
 }
 
-/// What a write leaves before it is acknowledged: valid while the system runs, until the table has caught up.
+/// What a write leaves in the file before it is acknowledged. It counts while the system runs, until the
+/// table has caught up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) wp: u32,
@@ -400,17 +402,17 @@ impl Note {
     }
 }
 
-/// Who had the disk open last, in which life of the system.
+/// The last opening for writing, and in which boot of the system it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Session {
     pub(super) id: u64,
     pub(super) boot: [u8; 16],
-    /// It was closed, so the table has everything.
+    /// The disk was closed, so the table has everything.
     pub(super) closed: bool,
-    /// The error (errno) of a sync or of the table after which nobody knows what is durable; 0: there was none. It goes
-    /// with a boot id of zeroes, so that no program believes the notes.
+    /// The error (errno) of a sync, or of writing the table, after which it is unknown what is durable; 0:
+    /// none. The boot id is then zero, so that no program believes the notes.
     pub(super) failure: u32,
-    /// How often the disk was opened for writing; 0 if a program that does not count was the last.
+    /// How often the disk was opened for writing; 0 if the last program does not count.
     pub(super) opened: u64,
 }
 
@@ -439,7 +441,7 @@ impl Session {
     }
 }
 
-/// The error for a file that is no disk, or none that can be opened.
+/// The error for a file that is no disk, or a disk that cannot be opened.
 pub(super) fn no_disk(what: &str, found: [&Found; 2]) -> Error {
     for f in found {
         if let Found::Newer(version) = f {

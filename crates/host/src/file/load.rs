@@ -1,5 +1,5 @@
-//! What is in a file: reads superblock, table, session and notes, and says what each zone is. Used by opening and
-//! by checking; writes nothing.
+//! Reads superblock, table, session and notes, and finds the state of each zone. Opening and checking use
+//! this; it writes nothing.
 
 use super::format::{
     Found, GROUP, Layout, NOTE, Note, PAGE, Record, SECTOR, SESSION_AT, Session, Super,
@@ -13,7 +13,7 @@ use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
 /// Bytes that are read at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// An error of the storage, with what was being done.
+/// The error of a failed access to the storage, with what was attempted.
 pub(super) fn io_error(what: String, e: io::Error) -> Error {
     let kind = match e.kind() {
         io::ErrorKind::NotFound => ErrorKind::NotFound,
@@ -34,7 +34,7 @@ pub(super) fn io_error(what: String, e: io::Error) -> Error {
     Error::new(kind, format!("{what}: {e}")).hint(hint).source(e)
 }
 
-/// The superblock of a disk, and what its two copies are.
+/// The superblock of a disk, and the state of its two copies.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) sup: Super,
@@ -58,7 +58,8 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
         false => Ok(Found::Foreign),
     };
     let first = read(0)?;
-    // The second copy is where the first says; without it, at the end of the file if that is where it says it is.
+    // The second copy is where the first says. Without the first it is at the end of the file, if its
+    // content says so.
     let at = match &first {
         Found::Good(_, l) => l.supers()[1],
         _ => len.saturating_sub(PAGE) / PAGE * PAGE,
@@ -68,7 +69,7 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
         found => found,
     };
     let (sup, layout, copies) = match (first, second) {
-        // A newer program may have got no further than one of them.
+        // A newer program may have written only one of them.
         (first, second) if [&first, &second].iter().any(|f| matches!(f, Found::Newer(_))) => {
             return Err(no_disk(what, [&first, &second]));
         }
@@ -93,30 +94,30 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
 /// Table and notes of a disk.
 #[derive(Debug)]
 pub(super) struct Zones {
-    /// The number of each group's newest sector.
+    /// The number of the newest sector of each group.
     pub(super) seqs: Vec<u64>,
-    /// What the table says: survives a power cut.
+    /// The state in the table, which survives a power cut.
     pub(super) table: Vec<Record>,
-    /// What is true: the table, and the notes where they hold.
+    /// The current state: the table, and the notes that count.
     pub(super) live: Vec<Record>,
-    /// Who wrote last.
+    /// The last session.
     pub(super) session: Option<Session>,
-    /// Groups of which one copy is damaged, or both are. A sector of zeroes was never written.
+    /// Groups with a damaged copy. A sector of zeroes was never written and is not damaged.
     pub(super) damaged: Vec<u32>,
     pub(super) lost: Vec<u32>,
-    /// Zones whose records cannot be.
+    /// Zones whose records are impossible.
     pub(super) impossible: Vec<u32>,
-    /// Zones of which a note says more than is there.
+    /// Zones whose note says more than the file has.
     pub(super) short: Vec<u32>,
 }
 
 impl Zones {
-    /// Whether the last writer died, and the power stayed on since.
+    /// Whether the last writer died and the system has not been restarted since.
     pub(super) fn process_died(&self, boot: Option<[u8; 16]>) -> bool {
         self.session.is_some_and(|s| !s.closed && boot == Some(s.boot))
     }
 
-    /// The error after which the last writer knew no longer what is durable.
+    /// The error after which the last writer did not know what is durable.
     pub(super) fn failure(&self) -> Option<u32> {
         self.session.filter(|s| !s.closed && s.failure != 0).map(|s| s.failure)
     }
@@ -210,7 +211,7 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
                 && note.wp <= capacity
                 && note.wp.is_multiple_of(unit)
             {
-                // What could not be written back is a hole, once memory has forgotten it.
+                // Data that could not be written back becomes a hole when the page cache forgets it.
                 let at = |sectors| layout.data(n as u32, sectors);
                 // A program that does not count openings wrote zeroes as holes.
                 let first = if session.opened == 0 { None } else { storage.next_hole(at(r.wp)) };

@@ -1,23 +1,23 @@
 //! Durable disks: a zoned disk in one sparse file, which survives restarts, crashes and power cuts.
 //!
-//! It behaves as a drive with a volatile write cache does. When a process dies, everything that it was told is
-//! written is there. When the power is cut, everything is there that a completed flush covers or that was written
-//! with FUA; of the rest some may be missing, but a write pointer never covers data that is not there. A reset or
-//! finish is durable when it is acknowledged.
+//! It behaves like a drive with a volatile write cache. If a process dies, every write that was
+//! acknowledged to it is there. After a power cut everything is there that a completed flush covers, or
+//! that was written with FUA. Some of the rest may be missing, but a write pointer never covers data that
+//! is not there. A reset or finish is durable when it is acknowledged.
 //!
-//! `docs/disk-format.md` describes the file, and why that is so. The rules of zones are those of
+//! `docs/disk-format.md` describes the file, and why that is so. The rules of zones are in
 //! [`zoneplug_core::zone::machine`].
 //!
-//! | file | state |
+//! | file | what it owns |
 //! | --- | --- |
 //! | `format.rs` | the bytes of each structure |
-//! | `create.rs`, `load.rs`, `check.rs` | a file becomes a disk, is read, is checked |
-//! | `recover.rs` | what the last writer left, made durable or void |
+//! | `create.rs`, `load.rs`, `check.rs` | making, reading and checking a disk |
+//! | `recover.rs` | what the last writer left: makes it durable, or void |
 //! | `state.rs` | the zones and the notes |
-//! | `commit.rs` | the table and the session: what makes a change durable |
-//! | `exec.rs` | one command against the rules |
-//! | `queue.rs` | commands on their way through |
-//! | `work.rs` | what its threads do; they and the kernel's ring are `crate::ring` |
+//! | `commit.rs` | the table and the session: makes changes durable |
+//! | `exec.rs` | the rules for one command |
+//! | `queue.rs` | commands on their way |
+//! | `work.rs` | work for threads; they and the kernel's ring are in `crate::ring` |
 //! | `storage.rs`, `sys.rs` | the file; system calls |
 //! | `testing/` | a storage whose power can be cut and whose syncs can fail |
 //!
@@ -67,14 +67,14 @@ use storage::Lock;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Error, ErrorKind, Queue, ZoneNo};
 
-/// Most BIOs of a command: its segments fit into one vectored call.
+/// Most BIOs of a command, so that its segments fit into one vectored call.
 const MAX_BIOS: u32 = 256;
 /// Longest command, in sectors.
 const MAX_TRANSFER: u32 = (4 << 20) >> 9;
 /// How long opening waits for the lock: the kernel may still be writing for a process that was killed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a new disk is. Sizes are in bytes; the rules are those of an emulated disk's specification.
+/// Options of a new disk. Sizes are in bytes; the rules are those of an emulated disk's specification.
 ///
 /// ```
 /// use zoneplug_host::file::CreateOptions;
@@ -83,13 +83,14 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CreateOptions {
-    /// Bytes of the whole disk; what remains after whole zones becomes a short last zone. `None`: `zones` of them.
+    /// Size of the whole disk in bytes. What remains after whole zones becomes a shorter last zone. `None`:
+    /// `zones` says the size.
     pub size: Option<u64>,
     /// Number of zones, instead of `size`.
     pub zones: Option<u64>,
     /// Bytes of a zone, any multiple of the block size. `None`: 256 MiB.
     pub zone_size: Option<u64>,
-    /// Bytes of a zone that can be written. `None`: all.
+    /// Capacity of a zone in bytes. `None`: the zone size.
     pub zone_capacity: Option<u64>,
     /// Bytes of the last zone (with `zones`).
     pub last_zone_size: Option<u64>,
@@ -109,40 +110,40 @@ pub struct CreateOptions {
     pub zone_append_max: Option<u64>,
     /// A name, up to 63 bytes.
     pub label: String,
-    /// Finds space for all data now and keeps it when a zone is reset: the file is not sparse, and no write fails for
-    /// want of space.
+    /// Allocates space for all data now, and keeps it when a zone is reset. The file is not sparse, and no
+    /// write fails for want of space.
     pub preallocate: bool,
 }
 
 /// How a disk is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// For writing: one process at a time.
+    /// For writing, by one process at a time.
     ReadWrite,
-    /// For reading, also while a process writes: reports look at the file again.
+    /// For reading, also while another process writes. A report reads the file again.
     ReadOnly,
 }
 
-/// Who a disk is.
+/// The identity of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Identity {
     /// Its UUID, as text.
     pub uuid: String,
-    /// Its label.
+    /// Its label; may be empty.
     pub label: String,
     /// Version of the format.
     #[serde(rename = "format_version")]
     pub version: u32,
-    /// When it was made: seconds since 1970.
+    /// When it was made, in seconds since 1970.
     #[serde(rename = "created_unix_s")]
     pub created: u64,
-    /// How often it was opened for writing, as its file says. A copy of the file goes on from the same number. 0 also if
-    /// a version of zoneplug that does not count was the last that wrote.
+    /// How often it was opened for writing. A copy of the file continues from the same number. 0 also if
+    /// the last program that wrote does not count.
     #[serde(rename = "opened_for_writing")]
     pub opened: u64,
 }
 
-/// Where a disk is: what tells a file from its copies, whatever they are called.
+/// The file that a disk is in. It distinguishes a file from its copies, whatever their names.
 ///
 /// ```
 /// use zoneplug_host::file::{create, Access, CreateOptions, FileDisk};
@@ -164,7 +165,8 @@ pub struct FilePlace {
     pub inode: u64,
 }
 
-/// Makes a disk in a file that does not exist, or, with `force`, in place of one that nobody has open.
+/// Makes a disk in a file that does not exist. With `force` also in place of a disk that no process has
+/// open.
 ///
 /// ```
 /// use zoneplug_host::file::{create, CreateOptions};
@@ -179,7 +181,7 @@ pub fn create(path: &Path, opts: &CreateOptions, force: bool) -> Result<Identity
     create::create(path, opts, force)
 }
 
-/// The error for a disk that somebody else has open for writing.
+/// The error for a disk that another process has open for writing.
 fn in_use(path: &Path) -> Error {
     Error::new(
         ErrorKind::Busy,
@@ -188,7 +190,7 @@ fn in_use(path: &Path) -> Error {
     .hint("one process at a time may write: end the other (fuser -v FILE names it), or open with read-only=1")
 }
 
-/// The error for a disk that somebody keeps from being opened for writing.
+/// The error for a disk on which another process holds a read lock.
 fn read_locked(path: &Path) -> Error {
     Error::new(
         ErrorKind::Busy,
@@ -200,7 +202,7 @@ fn read_locked(path: &Path) -> Error {
 /// How data moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Engine {
-    /// In `submit`: a file on tmpfs, where it is a copy of memory, and tests.
+    /// In `submit`: for files on tmpfs, where it is a copy of memory, and for tests.
     Inline,
     /// Threads.
     Threads,
@@ -208,13 +210,13 @@ enum Engine {
     Ring,
 }
 
-/// How data is to move: the `io=` of a specification.
+/// How data is to move: `io=` in a specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Io {
-    /// A copy on tmpfs, else io_uring, else threads.
+    /// A copy on tmpfs, otherwise io_uring, otherwise threads.
     #[default]
     Auto,
-    /// io_uring, or an error.
+    /// io_uring; an error if there is none.
     Ring,
     /// Threads.
     Threads,
@@ -245,12 +247,12 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// Opens the disk in a file: through io_uring and past the page cache where the system can.
+    /// Opens the disk in a file, with io_uring and past the page cache where the system can.
     pub fn open(path: &Path, access: Access) -> Result<Arc<FileDisk>, Error> {
         Self::open_with(path, access, Io::Auto, true)
     }
 
-    /// Opens the disk in a file; `direct`: past the page cache where the file system can.
+    /// Opens the disk in a file. `direct`: past the page cache where the file system can.
     pub fn open_with(
         path: &Path,
         access: Access,
@@ -270,8 +272,8 @@ impl FileDisk {
                 Err(e) => return Err(load::io_error("io_uring cannot be used".to_owned(), e)),
             },
         };
-        // Linux may keep up to that much in one piece of memory, and two zones must not share one that is both written and
-        // gone past.
+        // Linux may keep up to that much in one piece of memory. Two zones must not share a piece that is
+        // written through the page cache and past it.
         let apart = head.layout.stride.is_multiple_of(1 << 20);
         if direct && apart && engine == Engine::Ring {
             storage.make_direct(u64::from(head.sup.limits.logical_block_sectors) << 9);
@@ -279,7 +281,7 @@ impl FileDisk {
         Self::with(Arc::new(storage), head, write, engine, true, &what)
     }
 
-    /// The disk in a storage; `threads`: whether commits are given to threads.
+    /// The disk in a storage. `threads`: whether threads run the commits.
     fn with(
         storage: Arc<dyn Storage>,
         head: load::Head,
@@ -309,17 +311,17 @@ impl FileDisk {
         Ok(Arc::new(FileDisk { shared: Arc::new(Shared { pool, core, engine, bell }), notices }))
     }
 
-    /// Who it is.
+    /// The identity of the disk.
     pub fn identity(&self) -> Identity {
         self.shared.core.sup.identity(self.shared.core.opened())
     }
 
-    /// Which file it is in: the one that is open, whatever its path names by now. A disk that is in no file has none.
+    /// The file that is open, whatever its path names by now. All zeroes for a disk that is in no file.
     pub fn place(&self) -> FilePlace {
         self.shared.core.storage.file().map_or(FilePlace::default(), FileStorage::place)
     }
 
-    /// Writes that a zone has taken since the disk was made.
+    /// The number of writes of a zone since the disk was made.
     ///
     /// # Panics
     ///
@@ -328,7 +330,7 @@ impl FileDisk {
         self.shared.core.state().meta[zone.0 as usize].writes
     }
 
-    /// What opening found that a person should know: damage that was stepped over. A line each.
+    /// What opening found that a user should know, such as damage, one line each.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -345,7 +347,7 @@ impl FileDisk {
     }
 }
 
-/// Opens the file of a disk; for writing, with the lock.
+/// Opens the file of a disk, and takes the lock if it is for writing.
 fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
     let failed = |e| load::io_error(format!("cannot open {}", path.display()), e);
     crate::outside::refuse_special(path)?;

@@ -1,5 +1,5 @@
-//! One queue of a durable disk: commands that wait for their zone, that move data, that are being made durable, and
-//! that are done. Never blocks: what would goes to the ring or to the threads.
+//! One queue of a durable disk: its commands wait for their zone, move data, are being made durable, or are
+//! done. It never blocks: work that would block goes to the ring or to threads.
 
 use super::commit::Want;
 use super::exec::{Data, Next};
@@ -14,11 +14,11 @@ use zoneplug_core::{Command, Commands, Flags, IoBuf, Nanos, Op, Queue, Status};
 /// What a command is waiting for.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    /// A flush, before its data moves.
+    /// A flush before its data.
     Preflush(Data),
     /// Its data.
     Data(Data),
-    /// The table; then it has this status.
+    /// The table; then it ends with this status.
     Commit,
 }
 
@@ -27,7 +27,7 @@ enum Stage {
 struct Slot {
     command: Option<Box<Command>>,
     stage: Stage,
-    /// What the kernel moves: where to, and how many bytes are left.
+    /// What the kernel moves, and how many bytes are left.
     segments: Segments,
     at: u64,
     left: u64,
@@ -35,14 +35,14 @@ struct Slot {
 
 #[derive(Debug)]
 pub(super) struct FileQueue {
-    /// Before everything else that a drop ends: it waits until neither the kernel nor a thread uses the commands' memory.
+    /// First, because its drop waits until neither the kernel nor a thread uses the memory of commands.
     inbox: Inbox<Answer>,
     shared: Arc<Shared>,
     depth: usize,
-    /// Taken and not given back.
+    /// Commands that were taken and not given back.
     held: usize,
     done: Commands,
-    /// Those whose zone is in use, in order.
+    /// Commands whose zone is in use, in order.
     waiting: Commands,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -122,7 +122,7 @@ impl FileQueue {
         self.slots[i as usize].command.take().expect("a slot in use has a command")
     }
 
-    /// Begins a command. False, and gives it back: its zone is in use.
+    /// Begins a command, or gives it back because its zone is in use.
     fn start(&mut self, mut c: Box<Command>) -> Result<(), Box<Command>> {
         match self.shared.core.begin(&mut c) {
             Next::Done(status) => self.finish(c, status),
@@ -155,7 +155,7 @@ impl FileQueue {
         Ok(())
     }
 
-    /// Gives a slot's work to the threads; without threads does it.
+    /// Gives the work of a slot to the threads, or does it if there are none.
     fn work(&mut self, slot: u32, work: Work) {
         match &self.shared.pool {
             Some(pool) => pool.push(Job { work, mailbox: self.inbox.mailbox().clone(), slot }),
@@ -173,7 +173,8 @@ impl FileQueue {
         let slot = &mut self.slots[i as usize];
         let c = slot.command.as_ref().expect("a slot in use has a command");
         if data.zeroes {
-            // What is written to a sequential zone is never a hole: that is how what could not be written back is told.
+            // What is written to a sequential zone is never a hole, so that a hole shows data that could
+            // not be written back.
             let hole = self.shared.core.is_conventional(data.zone);
             return self.work(i, Work::Zero { at, len, hole });
         }
@@ -189,18 +190,18 @@ impl FileQueue {
         self.push(i, data.write);
     }
 
-    /// Puts what is left of a slot on the ring.
+    /// Puts the rest of a slot's transfer on the ring.
     fn push(&mut self, i: u32, write: bool) {
         let slot = &self.slots[i as usize];
         let (Some(ring), Some(file)) = (self.inbox.ring(), self.shared.core.storage.file()) else {
             return;
         };
         let Stage::Data(data) = slot.stage else { return };
-        // Commands that overlap may be in flight in a conventional zone, and Linux fails the next sync if one of them goes
-        // past the page cache and one through it.
+        // In a conventional zone overlapping commands may be in flight. If one goes past the page cache and
+        // another through it, Linux fails the next sync, so all go through it.
         let one_way = self.shared.core.is_conventional(data.zone);
         let fd = file.fd_for(&slot.segments, slot.left, one_way);
-        // SAFETY: the slot keeps command and list as they are until the answer; `drop` waits for it.
+        // SAFETY: the slot keeps command and list unchanged until the answer, and `drop` waits for it.
         let pushed = unsafe {
             ring.push(ring::transfer(fd, write, slot.at, &slot.segments, 0), u64::from(i))
         };
@@ -210,7 +211,7 @@ impl FileQueue {
         }
     }
 
-    /// The kernel has moved some bytes, or says why not.
+    /// The kernel has moved some bytes, or failed.
     fn ring_answer(&mut self, i: u32, result: i32) {
         let slot = &mut self.slots[i as usize];
         let Stage::Data(data) = slot.stage else { return };
@@ -220,10 +221,10 @@ impl FileQueue {
                 slot.left -= (result as u64).min(slot.left);
                 slot.segments.advance(result as usize);
             }
-            // The thread that sent it was interrupted, or has ended.
+            // The thread that submitted it was interrupted or has ended, so it is submitted again.
             _ if [libc::EINTR, libc::EAGAIN].contains(&-result) => {}
-            // So it may have. Or the kernel could not start a thread of its own for it (`ulimit -u`, a pids limit), and will
-            // not be able to when it is asked again.
+            // The submitter may have ended. Or the kernel could not start a worker thread (`ulimit -u`, a
+            // pids limit), and will not be able to at the next attempt.
             _ if result == -libc::ECANCELED => {
                 let (write, at, left) = (data.write, slot.at, slot.left);
                 let c = slot.command.as_ref().expect("a slot in use has a command");
@@ -243,7 +244,7 @@ impl FileQueue {
         }
     }
 
-    /// The data of a command has moved: it is done, or has to be made durable.
+    /// Continues a command after its data has moved: it is done, or is made durable.
     fn moved(&mut self, mut c: Box<Command>, data: Data, moved: io::Result<()>) {
         let status = self.shared.core.end(&mut c, data, moved);
         if status.is_ok() && data.write && c.flags.contains(Flags::FUA) {
@@ -275,7 +276,7 @@ impl FileQueue {
         }
     }
 
-    /// Takes every answer that is there, and begins what waited.
+    /// Takes all answers, and begins commands that waited.
     fn advance(&mut self) {
         loop {
             let mut some = false;
@@ -300,7 +301,7 @@ impl FileQueue {
         }
     }
 
-    /// Whether `poll` would find something.
+    /// Whether `poll` has anything to do.
     fn has_work(&self) -> bool {
         !self.done.is_empty()
             || self.inbox.is_full()
@@ -323,7 +324,7 @@ impl Queue for FileQueue {
         }
         self.inbox.send();
         if self.inbox.is_armed() {
-            // Whoever armed the queue before it had anything sleeps until this.
+            // A client that armed the queue before it had work sleeps until this.
             self.arm();
         }
     }
@@ -363,7 +364,7 @@ impl Queue for FileQueue {
 }
 
 impl Drop for FileQueue {
-    /// Waits for what is in flight: the kernel uses the memory of the commands.
+    /// Waits for the transfers in flight, because the kernel uses the memory of the commands.
     fn drop(&mut self) {
         self.waiting.clear();
         while self.in_flight() > 0 && !self.inbox.is_broken() {

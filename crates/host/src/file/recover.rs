@@ -1,9 +1,10 @@
-//! What the last writer left, before anything is built on it: durable and known to be, or void. Owns the session of a
-//! writer that did not close the disk; changes no zone.
+//! Recovery: what the last writer left is made durable or void before anything builds on it. Owns the
+//! session of a writer that did not close the disk. Changes no zone.
 //!
-//! Linux says once that writing back has failed, to each open file of that moment, and to one that is opened later only
-//! if it told nobody before. The pages are clean from then on: seen, not on the medium, and never written again. So
-//! nothing that memory shows of a disk that was not closed is believed to be on the medium.
+//! Linux reports once that writing back has failed: to each file that was open then, and to a file opened
+//! later only if it has told no other. The pages are clean from then on: they are shown, are not on the
+//! medium, and are never written again. So this module does not take anything in the page cache of a disk
+//! that was not closed to be on the medium.
 
 use super::create::random;
 use super::format::{NOTE, SECTOR, SESSION_AT, Session};
@@ -14,11 +15,11 @@ use zoneplug_core::Error;
 
 /// Bytes that are written again at a time.
 const CHUNK: usize = 1 << 20;
-/// How often a session is declared void before that is given up.
+/// Attempts to write a void session.
 const TRIES: usize = 4;
 
-/// Reads the zones of a disk that is opened for writing or repaired. What they say is on the medium, but for the notes
-/// of a process that died: these and their data are durable.
+/// Reads the zones of a disk that is opened for writing or repaired. What they say is on the medium. The
+/// notes of a process that died, and their data, are durable too.
 pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zones, Error> {
     let failed = |e| load::io_error(format!("cannot read {what}"), e);
     let zones = load::zones(storage, head).map_err(failed)?;
@@ -26,7 +27,7 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zo
         return Ok(zones);
     }
     if let Some(failure) = zones.failure() {
-        // It may be in memory alone, so it is written again before memory is forgotten.
+        // The mark may be in the page cache alone, so it is written again before the cache is dropped.
         void(storage, zones.session, failure).map_err(|e| unsettled(what, e))?;
         return medium(storage, head, zones.session).map_err(failed);
     }
@@ -37,7 +38,7 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zo
             write_again(storage, head, &zones).map_err(failed)?;
         }
         if let Err(e) = storage.sync() {
-            // The kernel says so once. The next opening would hear nothing and believe the notes.
+            // The kernel reports the error once. The next opening would not see it and believe the notes.
             let _ = void(storage, zones.session, errno(&e));
             return Err(unsettled(what, e));
         }
@@ -46,14 +47,15 @@ pub(super) fn zones(storage: &dyn Storage, head: &Head, what: &str) -> Result<Zo
         if now.table == zones.table && now.live == zones.live {
             return Ok(now);
         }
-        // Memory had a table that is not on the medium, such as one without the data of a zone that was being reset. So
-        // not all that counts was written again.
+        // The page cache had a table that is not on the medium, such as one without the data of a zone that
+        // was being reset. So not all that counts was written again.
         zones = now;
     }
     Err(unsettled(what, io::Error::other("it is never the same twice")))
 }
 
-/// What was a hole before anything was read is one, although what a read left in memory is none.
+/// What was a hole before anything was read counts as a hole, although reading has put its pages into the
+/// page cache.
 fn stay_short(before: &Zones, now: &mut Zones) {
     for &n in &before.short {
         let (was, is) = (before.live[n as usize], &mut now.live[n as usize]);
@@ -66,18 +68,18 @@ fn stay_short(before: &Zones, now: &mut Zones) {
     }
 }
 
-/// The error for what cannot be made durable.
+/// The error for state that cannot be made durable.
 fn unsettled(what: &str, e: io::Error) -> Error {
     load::io_error(format!("cannot make durable what the last writer of {what} left"), e).hint(
         "make room or mend the device below, then open it again: what was written after the last flush is lost",
     )
 }
 
-/// Reads table, session and notes from the medium, where everything is that was synced. A writer that failed is one
-/// although memory has forgotten it.
+/// Reads table, session and notes from the medium, which has everything that was synced. A failed session
+/// stays failed although the page cache has forgotten it.
 fn medium(storage: &dyn Storage, head: &Head, failed: Option<Session>) -> io::Result<Zones> {
     let end = match failed {
-        // Data that memory shows and the medium does not have would be seen until memory is short.
+        // Data that only the page cache has would be shown until memory is short.
         Some(_) => head.layout.len,
         None => head.layout.data,
     };
@@ -90,8 +92,9 @@ fn medium(storage: &dyn Storage, head: &Head, failed: Option<Session>) -> io::Re
     Ok(zones)
 }
 
-/// Writes again what memory has of notes that count and of their data, so that the next sync covers it, whatever became
-/// of an earlier one. The table is not: a sector of it that is torn must not be the one that counts.
+/// Writes again what the page cache has of notes that count and of their data, so that the next sync covers
+/// it, whatever an earlier sync did. It does not write the table: a torn sector of it must not be the one
+/// that counts.
 fn write_again(storage: &dyn Storage, head: &Head, zones: &Zones) -> io::Result<()> {
     let layout = &head.layout;
     let mut buf = vec![0; CHUNK];
@@ -114,7 +117,7 @@ fn again(storage: &dyn Storage, mut at: u64, end: u64, buf: &mut [u8]) -> io::Re
     while at < end {
         let len = (end - at).min(buf.len() as u64) as usize;
         match storage.read_cached(at, &mut buf[..len])? {
-            // On the medium, or lost: the rest of this page, and on with the next.
+            // On the medium, or lost: skip the rest of this page.
             0 => at = (at + 1).next_multiple_of(4096),
             n => {
                 storage.write_at(at, &buf[..n])?;
@@ -125,21 +128,21 @@ fn again(storage: &dyn Storage, mut at: u64, end: u64, buf: &mut [u8]) -> io::Re
     Ok(())
 }
 
-/// The number of an error, never 0.
+/// The number of an error; never 0.
 pub(super) fn errno(e: &io::Error) -> u32 {
     e.raw_os_error().filter(|n| *n > 0).unwrap_or(libc::EIO) as u32
 }
 
-/// Says in the file that nobody knows what of this session is durable: its notes are void, for every version of this
-/// program, as after a power cut. An error says that even this may not be durable.
+/// Marks this session in the file as unknown: its notes are void, for every version of zoneplug, as after a
+/// power cut. If this fails, even the mark may not be durable.
 pub(super) fn void(storage: &dyn Storage, of: Option<Session>, failure: u32) -> io::Result<()> {
     let id = u64::from_le_bytes(random());
     let of = of.unwrap_or(Session { id, boot: [0; 16], closed: false, failure, opened: 0 });
     let session = Session { boot: [0; 16], closed: false, failure, ..of };
     let mut done = Ok(());
     for _ in 0..TRIES {
-        // Written each time: a sync that failed has left it clean, and the next one would skip it. The error that a sync
-        // says may also be that of other pages, which is said once.
+        // Written each time, because a failed sync has left the page clean and the next sync would skip it.
+        // The error may also be that of other pages, which is reported once.
         done = storage.write_at(SESSION_AT, &session.encode()).and_then(|()| storage.sync());
         if done.is_ok() {
             break;

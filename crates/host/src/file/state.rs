@@ -1,8 +1,8 @@
-//! The zones of an open disk. Owns the condition machine's state and the notes; moves no data. What makes changes durable
-//! is in `commit.rs`.
+//! The zones of an open disk. Owns the state of the condition machine and the notes; moves no data.
+//! `commit.rs` makes changes durable.
 //!
-//! Locks, in the order in which they are taken: the table, the state. A write takes the second one twice, for a
-//! moment; nothing is written to the file under it, but for the notes of conventional zones.
+//! The table is locked before the state. A write locks the state twice, for a moment. Nothing is written to
+//! the file under that lock, except the notes of conventional zones.
 
 use super::commit::Table;
 use super::format::{Layout, Note, Record, Session, Super};
@@ -14,34 +14,34 @@ use zoneplug_core::zone::machine::{Advance, Budget, ZoneState};
 use zoneplug_core::zone::{Condition, Geometry, Limits};
 use zoneplug_core::{Status, ZoneNo};
 
-/// What a zone has beside its state.
+/// What a zone has besides its state.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Meta {
     pub(super) generation: u64,
     pub(super) writes: u64,
-    /// A write, reset or finish of this sequential zone is in progress: others wait.
+    /// A write, reset or finish of this sequential zone is in progress; others wait.
     pub(super) busy: bool,
-    /// In `State::dirty`: the table does not have it yet.
+    /// The zone is in `State::dirty`: the table is older.
     pub(super) dirty: bool,
-    /// There may be data past the write pointer, or below it.
+    /// There may be data in the zone.
     pub(super) touched: bool,
-    /// Space was found up to here, in sectors.
+    /// Space is allocated up to here, in sectors.
     pub(super) space: u32,
 }
 
-/// Everything that changes with a write.
+/// The state that changes with a write.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) zones: Vec<ZoneState>,
     pub(super) budget: Budget,
     pub(super) meta: Vec<Meta>,
-    /// Zones of which the table is older.
+    /// Zones whose records in the table are older.
     pub(super) dirty: Vec<u32>,
-    /// What was dirty is on its way: a flush waits for it.
+    /// A commit of dirty zones is under way; a flush waits for it.
     pub(super) committing: bool,
     /// Data was written since the last sync.
     pub(super) unsynced: bool,
-    /// The table could not be written: what is durable is unknown, so nothing more is promised.
+    /// The table could not be written. What is durable is unknown, so the disk promises nothing more.
     pub(super) failed: Option<Status>,
 }
 
@@ -63,7 +63,7 @@ impl State {
         }
     }
 
-    /// Whether a flush has anything to do, or to say.
+    /// Whether a flush has anything to do or to report.
     pub(super) fn is_dirty(&self) -> bool {
         self.failed.is_some() || self.unsynced || !self.dirty.is_empty() || self.committing
     }
@@ -76,19 +76,19 @@ pub(super) struct Core {
     pub(super) sup: Super,
     pub(super) layout: Layout,
     pub(super) limits: Limits,
-    /// Ours; of a disk that is read only the last writer's, as it was when it was opened.
+    /// This process's session. If the disk is read only, the last writer's, as it was at opening.
     pub(super) session: Session,
     state: Mutex<State>,
     pub(super) table: Mutex<Table>,
 }
 
-/// A panic elsewhere cannot leave these half changed, so a poisoned lock is as good as any. A commit that panicked is told by
-/// `committing`.
+/// A panic cannot leave these states half changed, so a poisoned lock is as good as any. `committing` shows
+/// that a commit panicked.
 pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What an error of the storage is to a client.
+/// The status of an error of the storage.
 pub(super) fn status_of(e: &io::Error) -> Status {
     match e.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => Status::NoSpace,
@@ -128,8 +128,8 @@ fn state(g: &Geometry, limits: &Limits, live: &[Record]) -> State {
 }
 
 impl Core {
-    /// The disk that was loaded. For writing, it becomes ours: what the last writer left is made durable, and our
-    /// session begins.
+    /// The disk that was loaded. For writing this makes durable what the last writer left, and begins a
+    /// session.
     pub(super) fn new(
         storage: Arc<dyn Storage>,
         sup: Super,
@@ -168,7 +168,7 @@ impl Core {
             layout,
             limits,
         };
-        // Notes are worth nothing where lives of the system cannot be told apart: then every write is durable.
+        // Where boots cannot be told apart, notes are worth nothing; every write is made durable.
         if boot.is_none() {
             core.limits.write_cache = false;
         }
@@ -178,7 +178,7 @@ impl Core {
         Ok(core)
     }
 
-    /// How often the disk was opened for writing, by this opening too.
+    /// How often the disk was opened for writing, including this opening.
     pub(super) fn opened(&self) -> u64 {
         self.session.opened
     }
@@ -192,8 +192,8 @@ impl Core {
         lock(&self.state)
     }
 
-    /// Gives the space of a zone from a sector on back. An error costs space, nothing else: what is past the write
-    /// pointer is never shown.
+    /// Gives back the space of a zone from a sector on. An error costs only space, because what is past the
+    /// write pointer is never shown.
     pub(super) fn give_back(&self, zone: u32, from: u32) {
         let at = self.layout.data(zone, from);
         let end = self.layout.data(zone, 0) + self.layout.stride;
@@ -202,7 +202,7 @@ impl Core {
         }
     }
 
-    /// Makes a range zeroes, by a hole (`hole`) if that can be, or by writing them.
+    /// Makes a range read as zeroes: as a hole if `hole` and the storage can, otherwise by writing.
     pub(super) fn zero(&self, at: u64, len: u64, hole: bool) -> io::Result<()> {
         match if hole && !self.sup.keeps_space {
             self.storage.punch(at, len)
@@ -222,8 +222,8 @@ impl Core {
         Ok(())
     }
 
-    /// The data of a write is in the file: moves the write pointer, leaves the note, lets the zone go. Returns the
-    /// offset of the write in sectors.
+    /// The data of a write is in the file: moves the write pointer, writes the note, releases the zone.
+    /// Returns the offset of the write in sectors.
     pub(super) fn written(&self, zone: u32, at: u32, len: u32, writes: u32) -> Result<u32, Status> {
         let capacity = self.sup.geometry.capacity_of(ZoneNo(zone));
         let mut guard = self.state();
@@ -241,7 +241,8 @@ impl Core {
             self.leave(zone, &note).map_err(|e| status_of(&e))?;
             return Ok(at);
         }
-        // Others may have closed the zone for theirs meanwhile, so the limits are asked again, before anything is said.
+        // Other writes may have closed the zone meanwhile, so the limits are checked again before the write
+        // is acknowledged.
         let done = match s.zones[z].advance(Some(at), len, capacity) {
             Advance::At(start) => Ok(start),
             Advance::Refused(status) => Err(status),
@@ -256,8 +257,8 @@ impl Core {
         m.writes = m.writes.saturating_add(u64::from(writes));
         let note = self.note(at + len, *m);
         s.touch(zone);
-        // The zone is still ours: its notes are written in order. A zone that has become full has given up its place
-        // among the active ones, which nobody may take before its note is there.
+        // The zone is still taken, so its notes are written in order. A zone that became full has given up
+        // its place among the active zones, and no zone may take that place before the note is written.
         let left = if s.zones[z].cond == Condition::Full {
             self.leave(zone, &note)
         } else {
@@ -284,13 +285,13 @@ impl Core {
         self.storage.write_at(self.layout.note(zone), &note.encode())
     }
 
-    /// Makes the zones what another process left (a disk that is read only).
+    /// Takes over the zones that another process has written, if the disk is read only.
     pub(super) fn replace(&self, live: &[Record]) {
         *self.state() = state(&self.sup.geometry, &self.limits, live);
     }
 }
 
-/// Whether a reset of all zones resets this one.
+/// Whether a reset of all zones resets a zone of this condition.
 pub(super) fn is_resettable(cond: Condition) -> bool {
     !matches!(cond, Condition::NotWp | Condition::ReadOnly | Condition::Offline)
 }

@@ -1,4 +1,4 @@
-//! What a disk is stored in: a small trait, so that tests can cut its power, and a file.
+//! The storage of a disk: a small trait, so that tests can cut its power, and its implementation for files.
 
 use super::FilePlace;
 use super::format::{PAGE, SECTOR, SESSION_AT, Session};
@@ -12,15 +12,15 @@ use std::path::Path;
 use std::sync::OnceLock;
 use zoneplug_buf::IoBuf;
 
-/// Shorter commands go through the page cache, although it could be passed. A sequential zone has one write in flight,
-/// so with direct I/O the latency of the device, not its bandwidth, would limit small writes; drives have a write
-/// cache for the same reason, and this one survives the process.
+/// Shorter commands go through the page cache. A sequential zone has one write in flight, so with direct
+/// I/O the latency of the device would limit small writes. Drives have a write cache for the same reason,
+/// and this one survives the process.
 const LONG: u64 = 256 << 10;
 
-/// Where the bytes of a disk are, and what it does with them.
+/// The bytes of a disk.
 ///
-/// A write that returned is seen by every later read, and survives the process. Only what [`Storage::sync`] covers
-/// survives the power: of what was written since, any subset may be there, in units of 512 bytes.
+/// A write that returned is seen by every later read, and survives the process. Only what [`Storage::sync`]
+/// covers survives a power cut: of later writes any subset may be there, in units of 512 bytes.
 pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Fills `buf` from `at`.
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()>;
@@ -28,40 +28,41 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Writes `buf` at `at`.
     fn write_at(&self, at: u64, buf: &[u8]) -> io::Result<()>;
 
-    /// Makes durable what was written and punched. After an error nobody knows what of it is durable: what was not
-    /// written then is not written by a later call either, unless it is given to `write_at` again.
+    /// Makes durable what was written and punched. After an error it is unknown what is durable, and a
+    /// later sync does not write what this one did not, unless it is given to `write_at` again.
     fn sync(&self) -> io::Result<()>;
 
-    /// Makes a range zeroes and gives its space back. An error of kind `Unsupported` says that it cannot.
+    /// Makes a range zeroes and gives back its space. Fails with `Unsupported` if the storage cannot.
     fn punch(&self, at: u64, len: u64) -> io::Result<()>;
 
-    /// The next byte from `at` on that is not in a hole. `None`: there are only holes, or it cannot be told.
+    /// The next byte from `at` on that is not in a hole. `None`: there are only holes, or it is unknown.
     fn next_data(&self, at: u64) -> Option<u64>;
 
-    /// The first byte from `at` on that is in a hole, so neither on the medium nor in memory, where data that was
-    /// written never is, zeroes neither. `None`: there is none, or it cannot be told.
+    /// The first byte from `at` on that is in a hole: neither on the medium nor in memory. Data that was
+    /// written is never in a hole, nor are zeroes. `None`: there is no hole, or it is unknown.
     fn next_hole(&self, _at: u64) -> Option<u64> {
         None
     }
 
-    /// Reads what is in memory from `at` on, and from the medium nothing; says how many bytes that is.
+    /// Reads what is in the page cache from `at` on, and nothing from the medium. Returns the number of
+    /// bytes.
     fn read_cached(&self, at: u64, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Forgets what memory has of a range that was synced: the next read is from the medium.
+    /// Drops a synced range from the page cache, so that the next read is from the medium.
     fn forget(&self, at: u64, len: u64) -> io::Result<()>;
 
-    /// Bytes.
+    /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether there is no byte.
+    /// Whether the length is 0.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// In which life of the system this is: the same number for as long as the power stays on. `None`: unknown.
+    /// The boot id, which is the same while the power stays on. `None`: unknown.
     fn boot_id(&self) -> Option<[u8; 16]>;
 
-    /// Moves the first `len` bytes that `bufs` name, all of one command, to or from `at`.
+    /// Moves the first `len` bytes of `bufs`, all of one command, to or from `at`.
     fn transfer(
         &self,
         write: bool,
@@ -83,23 +84,23 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
-    /// The file behind it, for I/O that goes past this trait.
+    /// The file, for I/O that does not go through this trait.
     fn file(&self) -> Option<&FileStorage> {
         None
     }
 }
 
-/// A file: two descriptions of it, one for the table and one for the data, which may be direct.
+/// A file with two open descriptions: one for the table, and one for the data, which may be direct.
 #[derive(Debug)]
 pub struct FileStorage {
-    /// Table, notes, everything small, and data whose memory direct I/O does not take.
+    /// The table, notes, everything small, and data whose memory direct I/O refuses.
     meta: File,
-    /// Data. The same file, opened through `meta`: its path may name another one by now.
+    /// Data. Opened through `meta`, because the path may name another file by now.
     data: File,
-    /// Direct: alignment of memory, of offsets and lengths.
+    /// For direct I/O: alignment of memory, and of offsets and lengths.
     direct: OnceLock<(usize, usize)>,
     tmpfs: bool,
-    /// A range that was written is no hole, whatever it was written with.
+    /// Whether a range that was written is never a hole.
     tells_holes: bool,
     place: FilePlace,
 }
@@ -107,13 +108,13 @@ pub struct FileStorage {
 impl FileStorage {
     /// Opens a file.
     pub(super) fn open(path: &Path, write: bool) -> io::Result<FileStorage> {
-        // A FIFO would keep the caller waiting. It is refused below.
+        // Opening a FIFO would block. It is refused below.
         let flags = libc::O_NONBLOCK;
         let meta = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)?;
         FileStorage::of(meta, path, write)
     }
 
-    /// The storage in an open file, which `path` named when it was opened.
+    /// The storage in an open file. `path` named it when it was opened.
     pub(super) fn of(meta: File, path: &Path, write: bool) -> io::Result<FileStorage> {
         let m = meta.metadata()?;
         if !m.is_file() {
@@ -123,7 +124,7 @@ impl FileStorage {
         let place = place_of(&m);
         let again = |path: &Path| OpenOptions::new().read(true).write(write).open(path);
         let data = again(Path::new(&format!("/proc/self/fd/{}", meta.as_raw_fd())))
-            // Where there is no /proc.
+            // For systems without /proc.
             .or_else(|_| again(path))?;
         if place_of(&data.metadata()?) != place {
             let what = "another file took its name while it was opened";
@@ -135,9 +136,9 @@ impl FileStorage {
         Ok(FileStorage { meta, data, direct: OnceLock::new(), tmpfs, tells_holes, place })
     }
 
-    /// Moves data past the page cache from now on, where the file system can and every offset and length is a
-    /// multiple of a page (`unit` bytes): then a command whose memory is not aligned may go through the page cache,
-    /// for no page ever belongs to two commands.
+    /// Moves data past the page cache from now on, if the file system can and every offset and length is a
+    /// multiple of a page (`unit`, in bytes). Then a command with unaligned memory may go through the page
+    /// cache, because no page belongs to two commands.
     pub(super) fn make_direct(&self, unit: u64) {
         if self.tmpfs || !unit.is_multiple_of(PAGE) {
             return;
@@ -151,8 +152,8 @@ impl FileStorage {
         }
     }
 
-    /// Takes the lock of a writer, on both descriptions: the kernel may write through either for a process that died.
-    /// `docs/disk-format.md` says why this lock.
+    /// Takes the writer's lock on both descriptions, because the kernel may write through either of them
+    /// for a process that died. `docs/disk-format.md` explains the choice.
     pub(super) fn lock(&self) -> io::Result<Lock> {
         for (file, at) in [(&self.meta, LOCK_AT), (&self.data, LOCK_AT + 1)] {
             match sys::lock_byte(file, at)? {
@@ -161,27 +162,27 @@ impl FileStorage {
                 Some(_) => return Ok(Lock::Writer),
             }
         }
-        // Programs before the byte lock knew only this one. Who may only read can have it, so it is not asked for more
-        // than it is worth.
+        // Programs before the byte lock know only this lock. Any reader can take it, so it counts only for
+        // a session of such a program.
         if self.data.try_lock().is_err() && self.is_of_older_writer() {
             return Ok(Lock::Writer);
         }
         Ok(Lock::Taken)
     }
 
-    /// Whether a program that does not take the byte lock may still have the disk open for writing.
+    /// Whether a program that does not take the byte lock may have the disk open for writing.
     fn is_of_older_writer(&self) -> bool {
         let mut b = [0; SECTOR];
         let session = self.read_at(SESSION_AT, &mut b).ok().and_then(|()| Session::decode(&b));
         session.is_some_and(|s| !s.closed && s.opened == 0)
     }
 
-    /// The length of the file.
+    /// Sets the length of the file.
     pub(super) fn set_len(&self, len: u64) -> io::Result<()> {
         self.meta.set_len(len)
     }
 
-    /// The description for data in such memory: past the page cache if it is long and aligned, and not `cached`.
+    /// The description for data in this memory: direct if it is long and aligned, and not `cached`.
     pub(super) fn fd_for(&self, s: &Segments, bytes: u64, cached: bool) -> RawFd {
         match self.direct.get() {
             Some(&(memory, length)) if cached || bytes < LONG || !s.is_aligned(memory, length) => {
@@ -204,7 +205,7 @@ impl FileStorage {
         self.tmpfs
     }
 
-    /// Finds space for a range ahead of its writes.
+    /// Allocates space for a range ahead of its writes.
     pub(super) fn preallocate(&self, at: u64, len: u64) -> io::Result<()> {
         sys::preallocate(&self.meta, at, len)
     }
@@ -212,43 +213,43 @@ impl FileStorage {
 
 /// `f_type` of tmpfs, where I/O is a copy of memory (statfs(2)).
 const TMPFS: i64 = 0x0102_1994;
-/// ext4, XFS, btrfs: what was written there never is a hole, and a range that could not be written stays one. Others
-/// make holes of zeroes (ZFS), or nobody has looked.
+/// ext4, XFS, btrfs: what was written there is never a hole, and a range that could not be written stays
+/// one. Others turn zeroes into holes (ZFS), or are untested.
 const TELL_HOLES: [i64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
-/// The bytes of the lock, far past the end of every disk: one for each description.
+/// The locked bytes, far past the end of every disk: one for each description.
 const LOCK_AT: i64 = 1 << 62;
 
-/// What came of an attempt to lock.
+/// The result of an attempt to lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lock {
     Taken,
-    /// Somebody has it open for writing.
+    /// Another process has it open for writing.
     Writer,
-    /// Somebody has a read lock on all of the file, which no zoneplug takes.
+    /// Another process has a read lock on the whole file, which zoneplug never takes.
     Reader,
 }
 
-/// Which file this is of.
+/// The identity of a file.
 pub(super) fn place_of(m: &Metadata) -> FilePlace {
     FilePlace { device: m.dev(), inode: m.ino() }
 }
 
-/// The number of this life of the system (random(4)).
+/// The boot id of the system (random(4)).
 fn boot_id() -> Option<[u8; 16]> {
     static ID: OnceLock<Option<[u8; 16]>> = OnceLock::new();
     *ID.get_or_init(|| {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
         let n = u128::from_str_radix(&hex, 16).ok()?;
-        // Zeroes say in a session that no note of it counts.
+        // Zeroes in a session mean that no note of it counts.
         (n != 0).then(|| n.to_be_bytes())
     })
 }
 
 impl Storage for FileStorage {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        // What is read ahead is in memory, where `next_hole` takes it for data.
+        // Readahead would put pages into memory, where `next_hole` takes them for data.
         sys::read_ahead(&self.meta, false);
         let read = self.meta.read_exact_at(buf, at);
         sys::read_ahead(&self.meta, true);
@@ -277,7 +278,7 @@ impl Storage for FileStorage {
 
     fn read_cached(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
         if self.tmpfs {
-            // Memory is the medium.
+            // On tmpfs memory is the medium.
             return Ok(0);
         }
         sys::read_ahead(&self.meta, false);
@@ -285,7 +286,7 @@ impl Storage for FileStorage {
         sys::read_ahead(&self.meta, true);
         match read {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            // It cannot be told, so all is taken to be there.
+            // The file system cannot tell, so everything counts as cached.
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => self.meta.read_at(buf, at),
             read => read,
         }
@@ -309,7 +310,7 @@ impl Storage for FileStorage {
         at: u64,
         bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
     ) -> io::Result<()> {
-        // Buffered: no descriptor that wants memory to be aligned.
+        // Through the page cache, so that memory need not be aligned.
         transfer_now(self.meta.as_raw_fd(), write, at, bufs)
     }
 
@@ -322,7 +323,7 @@ impl Storage for FileStorage {
 mod tests {
     use super::*;
 
-    /// The name goes to another file between the first open and the second.
+    /// The path is renamed to another file between the first open and the second.
     #[test]
     fn the_second_description_is_of_the_file_that_was_opened() {
         let dir = std::env::temp_dir().join(format!("zoneplug-storage-{}", std::process::id()));

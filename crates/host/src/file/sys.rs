@@ -1,5 +1,5 @@
-//! System calls that the standard library does not have. All that is `unsafe` here is the call itself: pointers come
-//! from slices and lent buffers.
+//! System calls that the standard library lacks. The `unsafe` code is the calls; pointers come from slices
+//! and lent buffers.
 
 use crate::ring::check;
 use std::fs::File;
@@ -16,7 +16,7 @@ pub(super) fn punch(file: &File, at: u64, len: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, at, len)
 }
 
-/// Finds space for a range, without a change that a reader sees.
+/// Allocates space for a range without changing what a reader sees.
 pub(super) fn preallocate(file: &File, at: u64, len: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_KEEP_SIZE, at, len)
 }
@@ -31,7 +31,7 @@ pub(super) fn file_system(file: &File) -> Option<i64> {
     }
 }
 
-/// What direct I/O wants: alignment of memory, and of offsets and lengths. `None`: not told.
+/// The alignment that direct I/O needs: of memory, and of offsets and lengths. `None`: unknown.
 pub(super) fn direct_alignment(file: &File) -> Option<(u32, u32)> {
     let mut s = std::mem::MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the path is an empty C string, `s` is room for one struct; all zeroes is a valid value of it.
@@ -61,7 +61,7 @@ pub(super) fn set_direct(file: &File) -> io::Result<()> {
     }
 }
 
-/// Makes I/O through this description wait where it has to.
+/// Makes I/O through this description block where it has to wait.
 pub(super) fn set_blocking(file: &File) -> io::Result<()> {
     // SAFETY: calls without pointers.
     unsafe {
@@ -70,8 +70,8 @@ pub(super) fn set_blocking(file: &File) -> io::Result<()> {
     }
 }
 
-/// Locks a byte for this description, which must be open for writing (`F_OFD_SETLK`, fcntl(2)). Says the type of the
-/// lock that is in the way.
+/// Locks a byte for this description, which must be open for writing (`F_OFD_SETLK`, fcntl(2)). Returns the
+/// type of a conflicting lock.
 pub(super) fn lock_byte(file: &File, at: i64) -> io::Result<Option<i32>> {
     // SAFETY: all zeroes is a valid value of this struct.
     let mut l: libc::flock = unsafe { std::mem::zeroed() };
@@ -92,20 +92,20 @@ pub(super) fn lock_byte(file: &File, at: i64) -> io::Result<Option<i32>> {
         if i32::from(other.l_type) != libc::F_UNLCK {
             return Ok(Some(i32::from(other.l_type)));
         }
-        // It went away meanwhile.
+        // The conflicting lock is gone.
     }
     Ok(Some(libc::F_WRLCK))
 }
 
-/// Reads what is in the page cache, up to the first page that is not (`RWF_NOWAIT`, preadv2(2)).
+/// Reads from the page cache, up to the first page that is not in it (`RWF_NOWAIT`, preadv2(2)).
 pub(super) fn read_cached(file: &File, at: u64, buf: &mut [u8]) -> io::Result<usize> {
     let v = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
-    // SAFETY: `v` is of `buf`, which is borrowed for the call.
+    // SAFETY: `v` describes `buf`, which is borrowed for the call.
     let r = unsafe { libc::preadv2(file.as_raw_fd(), &v, 1, at as i64, libc::RWF_NOWAIT) };
     usize::try_from(r).map_err(|_| io::Error::last_os_error())
 }
 
-/// Reads no more than it is asked for from now on, or ahead again (posix_fadvise(2)). Only a matter of speed to a reader.
+/// Switches readahead off or on (posix_fadvise(2)). It affects only the speed of readers.
 pub(super) fn read_ahead(file: &File, ahead: bool) {
     let advice = if ahead { libc::POSIX_FADV_NORMAL } else { libc::POSIX_FADV_RANDOM };
     // SAFETY: a call without pointers.
@@ -122,14 +122,14 @@ pub(super) fn forget(file: &File, at: u64, len: u64) -> io::Result<()> {
     }
 }
 
-/// The next byte in a hole, from `at` on; `None`: it cannot be told. The end of a file is a hole too.
+/// The next byte in a hole from `at` on. The end of a file counts as a hole. `None`: unknown.
 pub(super) fn next_hole(file: &File, at: u64) -> Option<u64> {
     // SAFETY: a call without pointers. The file position that it moves is not used.
     let r = unsafe { libc::lseek(file.as_raw_fd(), at as i64, libc::SEEK_HOLE) };
     u64::try_from(r).ok()
 }
 
-/// The next byte that is not in a hole, from `at` on; `None`: only holes, or it cannot be told.
+/// The next byte from `at` on that is not in a hole. `None`: there are only holes, or it is unknown.
 pub(super) fn next_data(file: &File, at: u64) -> Option<u64> {
     // SAFETY: a call without pointers. The file position that it moves is not used.
     let r = unsafe { libc::lseek(file.as_raw_fd(), at as i64, libc::SEEK_DATA) };

@@ -1,4 +1,4 @@
-//! What the threads of a durable disk do: syncs, the table, holes, and all data where there is no io_uring.
+//! Work for the threads of a durable disk: syncs, the table, holes, and all data if there is no io_uring.
 
 use super::commit::Want;
 use super::state::Core;
@@ -7,18 +7,18 @@ use std::collections::VecDeque;
 use std::io;
 use zoneplug_core::{IoBuf, Status};
 
-/// Threads without, and with, data to move.
+/// Number of threads without and with data to move.
 pub(super) const FEW: usize = 2;
 pub(super) const MANY: usize = 4;
 
-/// What a job found.
+/// The result of a job.
 #[derive(Debug)]
 pub(super) enum Answer {
     Committed(Status),
     Moved(io::Result<()>),
 }
 
-/// What is to be done.
+/// A job.
 #[derive(Debug)]
 pub(super) enum Work {
     Commit(Want),
@@ -30,7 +30,7 @@ impl Worker for Core {
     type Work = Work;
     type Answer = Answer;
 
-    /// With a commit all others that wait: they share the syncs.
+    /// Takes the next job; with a commit also all other waiting commits, which share its syncs.
     fn take(list: &mut VecDeque<Job<Core>>) -> Vec<Job<Core>> {
         let mut batch: Vec<_> = list.pop_front().into_iter().collect();
         if batch.first().is_some_and(|j| matches!(j.work, Work::Commit(_))) {
@@ -64,7 +64,7 @@ fn perform(core: &Core, work: Work, committed: Status) -> Answer {
     }
 }
 
-/// Does it here and now.
+/// Does the work in the calling thread.
 pub(super) fn inline(core: &Core, work: Work) -> Answer {
     let status = match work {
         Work::Commit(want) => core.commit(&[want]),

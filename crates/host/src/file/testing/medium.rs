@@ -1,11 +1,12 @@
-//! What a process sees of a storage, and what is on its medium: the page cache of Linux in small. Knows nothing of disks.
+//! What a process sees of a storage, and what is on its medium: a small model of Linux's page cache. It
+//! knows nothing of disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes that a power cut leaves whole or not at all.
 pub(super) const SECTOR: u64 = 512;
 
-/// A sector of a disk in memory.
+/// A sector of memory.
 type Sector = [u8; SECTOR as usize];
 
 /// What happened to the storage.
@@ -20,14 +21,13 @@ pub(super) enum Event {
         len: u64,
     },
     Sync,
-    /// A sync that failed, or writing back that did. These sectors are not on the medium and clean all the same: no
-    /// later sync writes them, and they are seen until they are evicted.
-    /// Silent: the next sync says so.
+    /// A sync or a write-back failed. These sectors are not on the medium, and clean: no later sync writes
+    /// them, and they are seen until they are evicted. If `silent`, the next sync reports the error.
     Failed {
         lost: BTreeSet<u64>,
         silent: bool,
     },
-    /// These sectors are read from the medium again, if they are clean.
+    /// These sectors are read from the medium again if they are clean.
     Evict {
         sectors: BTreeSet<u64>,
     },
@@ -38,7 +38,7 @@ fn sectors(at: u64, len: u64) -> std::ops::Range<u64> {
     at / SECTOR..(at + len).div_ceil(SECTOR)
 }
 
-/// Sectors that are not zeroes.
+/// The sectors that are not zeroes.
 #[derive(Clone, Default)]
 pub(super) struct Image(pub(super) BTreeMap<u64, Box<Sector>>);
 
@@ -67,7 +67,7 @@ impl Image {
         self.write_but(at, bytes, &BTreeSet::new());
     }
 
-    /// Writes all sectors but some.
+    /// Writes all sectors except some.
     fn write_but(&mut self, at: u64, bytes: &[u8], but: &BTreeSet<u64>) {
         let mut done = 0;
         while done < bytes.len() {
@@ -98,16 +98,16 @@ impl Image {
     }
 }
 
-/// The storage at one moment.
+/// The state of the storage at one moment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
     /// What a process sees.
     pub(super) seen: Image,
     /// What the last sync left on the medium.
     pub(super) medium: Image,
-    /// Writes and holes since then, any of which may be there too.
+    /// Writes and holes since the last sync. Any of them may be on the medium, too.
     pub(super) dirty: Vec<Event>,
-    /// Writing back has failed, and no sync has said so.
+    /// A write-back has failed, and no sync has reported it.
     pub(super) unreported: bool,
 }
 
@@ -152,7 +152,7 @@ impl Memory {
         each.collect()
     }
 
-    /// Sectors that are seen, not on the medium, and will never be written.
+    /// Sectors that are seen, are not on the medium, and will never be written.
     pub(super) fn phantoms(&self) -> BTreeSet<u64> {
         let (a, b) = (&self.seen.0, &self.medium.0);
         let differ = |n: &&u64| a.get(n) != b.get(n);
@@ -160,13 +160,13 @@ impl Memory {
         all.difference(&self.dirty_sectors()).copied().collect()
     }
 
-    /// Makes all of it durable.
+    /// Makes everything durable.
     pub(super) fn settle(&mut self) {
         self.medium = self.seen.clone();
         self.dirty.clear();
     }
 
-    /// Writes from outside, to memory and medium.
+    /// Changes bytes in memory and on the medium, as damage.
     pub(super) fn damage(&mut self, at: u64, bytes: &[u8]) {
         self.seen.write(at, bytes);
         self.medium.write(at, bytes);

@@ -1,8 +1,8 @@
-//! A storage whose power can be cut and whose syncs can fail: records every write, hole and sync, and makes what any cut,
-//! kill or failure could leave. For tests of this crate; a program never uses it.
+//! For tests: a storage whose power can be cut and whose syncs can fail. It records every write, hole and
+//! sync, and makes every state that a cut, a kill or a failure may leave. No program uses this.
 //!
-//! A sync that fails does what Linux does: pages that could not be written are clean from then on, and are seen as if
-//! nothing had happened until memory is short. `medium.rs` has that.
+//! A failed sync does what Linux does: pages that could not be written are clean from then on, and are seen
+//! until memory is short (`medium.rs`).
 
 mod medium;
 
@@ -14,47 +14,47 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use zoneplug_core::Error;
 
-/// What is left of a sector that was being written.
+/// The state of a sector that was being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// What was there before.
+    /// The old content.
     Nothing,
-    /// Something that is neither.
+    /// Neither the old nor the new content.
     Torn,
-    /// All.
+    /// The new content.
     All,
 }
 
 /// Which syncs fail, and what they lose.
 #[derive(Debug, Clone, Copy)]
 struct Failing {
-    /// Syncs that succeed before.
+    /// Syncs that succeed first.
     after: u64,
-    /// Syncs that then fail.
+    /// Syncs that fail after these.
     times: u64,
-    /// Draws the pages that they lose. 0: all.
+    /// Draws the pages that are lost. 0: all.
     seed: u64,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// When the log begins.
+    /// The state at the begin of the log.
     first: Memory,
     now: Memory,
     log: Vec<Event>,
     boot: u8,
-    /// Bytes that writes may still use; then they fail.
+    /// Bytes that writes may still allocate; then they fail.
     room: Option<u64>,
     failing: Option<Failing>,
     len: u64,
-    /// There is no number of the life of the system.
+    /// The boot id is unknown.
     no_boot_id: bool,
     /// The next sync panics.
     panics: bool,
 }
 
 impl Inner {
-    /// The storage after so many events.
+    /// The storage after the first `moment` events.
     fn at(&self, moment: usize) -> Memory {
         let mut m = self.first.clone();
         self.log[..moment].iter().for_each(|e| m.apply(e));
@@ -66,7 +66,7 @@ impl Inner {
         self.log.push(e);
     }
 
-    /// Writing back what is dirty fails: pages are lost as a seed draws them.
+    /// Writing back fails: loses the dirty pages that `seed` draws.
     fn lose(&mut self, seed: u64, silent: bool) {
         let lost = self.now.dirty_sectors().into_iter().filter(|n| drawn(seed, n / 8));
         let lost = lost.collect();
@@ -74,37 +74,37 @@ impl Inner {
     }
 }
 
-/// Whether a page is one of those that a seed draws; 0 draws all.
+/// Whether `seed` draws this page; 0 draws all.
 fn drawn(seed: u64, page: u64) -> bool {
     let mut z = seed.wrapping_add(page).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     seed == 0 || (z ^ (z >> 31)) & 1 == 1
 }
 
-/// Where a disk has what, in bytes of its storage: for tests that damage it.
+/// The places of a disk's structures, in bytes of its storage, for tests that damage them.
 #[derive(Debug, Clone, Copy)]
 pub struct Places {
     /// Both copies of the superblock.
     pub supers: [u64; 2],
-    /// How many zones there are.
+    /// Number of zones.
     pub nr_zones: u32,
     /// The session.
     pub session: u64,
-    /// Both copies of the table, and how many sectors each has.
+    /// Both copies of the table, and the sectors of each.
     pub tables: [u64; 2],
     /// See `tables`.
     pub groups: u32,
     /// The notes.
     pub notes: u64,
-    /// The zones, and from one to the next.
+    /// The data of the zones, and the distance between two zones.
     pub data: u64,
     /// See `data`.
     pub stride: u64,
-    /// The end.
+    /// The length of the storage.
     pub len: u64,
 }
 
-/// Memory that forgets like a disk.
+/// A storage in memory that loses data like a disk.
 #[derive(Debug)]
 pub struct CutStorage {
     layout: Layout,
@@ -112,7 +112,8 @@ pub struct CutStorage {
 }
 
 impl CutStorage {
-    /// A disk in memory, as `create` makes it, but for its UUID and time: the same options give the same bytes.
+    /// A disk in memory, as `create` makes it, except for its UUID and time: the same options give the same
+    /// bytes.
     pub fn create(o: &CreateOptions) -> Result<Arc<CutStorage>, Error> {
         let sup = format::Super::new(o, [0x55; 16], 0)?;
         let sup = format::Super { keeps_space: o.preallocate, ..sup };
@@ -126,14 +127,14 @@ impl CutStorage {
         Ok(s)
     }
 
-    /// Opens the disk in it; everything happens in the caller's thread.
+    /// Opens the disk. Everything runs in the caller's thread.
     pub fn open(self: &Arc<Self>, access: Access) -> Result<Arc<FileDisk>, Error> {
         let head = load::head(&**self, "memory")?;
         let write = access == Access::ReadWrite;
         FileDisk::with(self.clone(), head, write, Engine::Inline, false, "memory")
     }
 
-    /// Opens the disk in it with threads of its own, as a file without io_uring.
+    /// Opens the disk with threads, as a file without io_uring.
     pub fn open_with_threads(self: &Arc<Self>) -> Result<Arc<FileDisk>, Error> {
         let head = load::head(&**self, "memory")?;
         FileDisk::with(self.clone(), head, true, Engine::Threads, true, "memory")
@@ -143,7 +144,7 @@ impl CutStorage {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes all that was written durable, and forgets how it came about.
+    /// Makes everything durable, and clears the log.
     pub fn settle(&self) {
         let mut s = self.lock();
         s.now.settle();
@@ -151,47 +152,48 @@ impl CutStorage {
         s.log.clear();
     }
 
-    /// Forgets how it came about. What is not durable stays so.
+    /// Clears the log. What is not durable stays so.
     pub fn begin(&self) {
         let mut s = self.lock();
         s.first = s.now.clone();
         s.log.clear();
     }
 
-    /// How many events there are: moments at which the power can be cut.
+    /// The number of events in the log: the moments at which the power can be cut.
     pub fn moments(&self) -> usize {
         self.lock().log.len()
     }
 
-    /// From now on only so many bytes can be written to the data area.
+    /// Limits the bytes that can still be written to the data area.
     pub fn leave_room(&self, bytes: Option<u64>) {
         self.lock().room = bytes;
     }
 
-    /// From now on syncs fail, or no longer. They lose all that was written since the last one.
+    /// Makes syncs fail from now on, or succeed again. They lose everything that was written since the last
+    /// sync.
     pub fn fail_syncs(&self, failing: bool) {
         self.lock().failing = failing.then_some(Failing { after: 0, times: u64::MAX, seed: 0 });
     }
 
-    /// After so many syncs so many fail. What they lose is as `seed` draws; 0: everything.
+    /// After `after` syncs, `times` syncs fail. They lose the pages that `seed` draws; 0: all.
     pub fn fail_some_syncs(&self, after: u64, times: u64, seed: u64) {
         self.lock().failing = Some(Failing { after, times, seed });
     }
 
-    /// The kernel writes back by itself and fails: pages are lost as `seed` draws, 0: all. The next sync says so,
-    /// whoever asks for it.
+    /// The kernel writes back by itself and fails. The pages that `seed` draws are lost; 0: all. The next
+    /// sync of any file reports it.
     pub fn fail_writing_back(&self, seed: u64) {
         self.lock().lose(seed, true);
     }
 
-    /// Memory is short: clean pages are read from the medium from now on, as `seed` draws; 0: all.
+    /// Memory is short: the clean pages that `seed` draws are read from the medium from now on; 0: all.
     pub fn evict(&self, seed: u64) {
         let mut s = self.lock();
         let sectors = s.now.phantoms().into_iter().filter(|n| drawn(seed, n / 8)).collect();
         s.event(Event::Evict { sectors });
     }
 
-    /// The moment at which writing back failed first since the log began.
+    /// The moment of the first failed write-back in the log.
     pub fn first_failure(&self) -> Option<usize> {
         self.lock().log.iter().position(|e| matches!(e, Event::Failed { .. }))
     }
@@ -201,20 +203,20 @@ impl CutStorage {
         self.lock().panics = true;
     }
 
-    /// From now on lives of the system cannot be told apart.
+    /// Makes the boot id unknown from now on.
     pub fn without_boot_id(&self) {
         self.lock().no_boot_id = true;
     }
 
-    /// The storage as it was after the first `moment` events, for another process while the power stays on.
+    /// The storage after the first `moment` events, as another process sees it while the power stays on.
     pub fn after_kill(&self, moment: usize) -> Arc<CutStorage> {
         let s = self.lock();
         self.with(s.at(moment), s.boot, &s)
     }
 
-    /// What a power cut after the first `moment` events leaves. Everything before the last sync among these is there;
-    /// of each sector of a later event `pick` says what is. A torn sector is only ever one of the table and its
-    /// neighbours: they have checksums, data is the client's.
+    /// The storage that a power cut after the first `moment` events leaves. Everything before the last sync
+    /// among these is there; `pick` draws the state of each sector of a later event. Only sectors of the
+    /// table and its neighbours are ever torn: they have checksums, and data is the client's.
     pub fn after_cut(&self, moment: usize, pick: &mut dyn FnMut() -> Left) -> Arc<CutStorage> {
         let s = self.lock();
         let Memory { medium: mut image, dirty, .. } = s.at(moment);
@@ -233,7 +235,7 @@ impl CutStorage {
                         done += n;
                     }
                 }
-                // The file system's journal does it whole or not at all.
+                // The journal of the file system does it whole or not at all.
                 Event::Punch { at, len } if pick() != Left::Nothing => image.punch(*at, *len),
                 _ => {}
             }
@@ -242,7 +244,7 @@ impl CutStorage {
         self.with(m, s.boot.wrapping_add(1), &s)
     }
 
-    /// A power cut that leaves the holes, and nothing else that was not synced.
+    /// The storage after a power cut that keeps the holes and nothing else that was not synced.
     pub fn after_cut_with_holes(&self, moment: usize) -> Arc<CutStorage> {
         let s = self.lock();
         let Memory { medium: mut image, dirty, .. } = s.at(moment);
@@ -271,21 +273,21 @@ impl CutStorage {
         self.lock().event(e);
     }
 
-    /// Overwrites bytes, without a trace in the log.
+    /// Overwrites bytes without a log entry.
     pub fn damage(&self, at: u64, bytes: &[u8]) {
         let mut s = self.lock();
         s.now.damage(at, bytes);
         s.first.damage(at, bytes);
     }
 
-    /// Where the disk that was made has what.
+    /// The places of the disk's structures.
     pub fn places(&self) -> Places {
         let Layout { tables, groups, notes, data, stride, len } = self.layout;
         let (supers, nr_zones) = (self.layout.supers(), ((len - PAGE - data) / stride) as u32);
         Places { supers, nr_zones, session: SESSION_AT, tables, groups, notes, data, stride, len }
     }
 
-    /// Cuts off the end, or makes it longer by a hole, without a trace in the log.
+    /// Cuts off the end, or appends a hole, without a log entry.
     pub fn resize(&self, len: u64) {
         let mut s = self.lock();
         s.len = len;
@@ -293,10 +295,11 @@ impl CutStorage {
         s.first.truncate(len);
     }
 
-    /// Makes the checksum of the structure that has the byte at `at` right, without a trace in the log.
+    /// Corrects the checksum of the structure that contains the byte at `at`, without a log entry.
     pub fn seal(&self, at: u64) {
         let l = &self.layout;
-        // Where the structure is, its length, where its checksum is, and from where on that counts.
+        // The structure's start, its length, the place of its checksum, and the first byte that the
+        // checksum covers.
         let (start, len, sum, from) = if (l.notes..l.data).contains(&at) {
             (at / NOTE * NOTE, NOTE as usize, 0, 4)
         } else if at < PAGE || at >= l.supers()[1] {
