@@ -82,6 +82,14 @@ impl Chunks {
         }
     }
 
+    /// Puts `data` at offset `at`.
+    pub(super) fn put(&mut self, at_sectors: u32, data: &[u8]) {
+        for (i, from, n, skip) in pieces(bytes(at_sectors), data.len() as u64) {
+            let skip = skip as usize;
+            self.chunk(i)[from..from + n].copy_from_slice(&data[skip..skip + n]);
+        }
+    }
+
     /// Makes a range zeroes.
     pub(super) fn zero(&mut self, at_sectors: u32, len_sectors: u32) {
         for (i, from, n, _) in pieces(bytes(at_sectors), bytes(len_sectors)) {

@@ -7,7 +7,7 @@ use super::hooks::{Counters, Hooks};
 use super::table::Table;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use zoneplug_core::bio::{Command, Commands, Op, Status};
-use zoneplug_core::unit::ZoneNo;
+use zoneplug_core::unit::{SECTOR_SHIFT, Sector, ZoneNo};
 use zoneplug_core::zone::machine::ZoneStates;
 use zoneplug_core::zone::{Condition, ZoneInfo};
 
@@ -348,6 +348,16 @@ impl Shared {
             self.offline.fetch_sub(1, Relaxed);
         }
         done
+    }
+
+    pub(super) fn set_data(&self, at: Sector, data: &[u8]) {
+        let (zone, offset) = self.config.geometry.zone_of(at);
+        let sectors = data.len() as u64 >> SECTOR_SHIFT;
+        let room = u64::from(self.config.geometry.zone_len_sectors(zone)) - u64::from(offset);
+        assert!(sectors <= room, "{sectors} sectors at {at} are not inside of {zone}");
+        if let Some(mem) = &self.mem {
+            mem.write(zone).put(offset, data);
+        }
     }
 
     pub(super) fn set_write_pointer(&self, zone: ZoneNo, sectors: u32) {

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use timing::{Drive, DriveStats, Profile, TimedQueue};
 use zoneplug_core::device::{Device, Queue};
-use zoneplug_core::unit::ZoneNo;
+use zoneplug_core::unit::{Sector, ZoneNo};
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo};
 use zoneplug_core::{Error, ErrorKind};
 
@@ -123,6 +123,16 @@ impl EmuDisk {
     /// If there is no such zone, or it is conventional.
     pub fn set_write_pointer(&self, zone: ZoneNo, sectors: u32) {
         self.shared.set_write_pointer(zone, sectors);
+    }
+
+    /// Changes data from outside, as a medium does that decays: the write pointer stays where it is. A `null` disk has no
+    /// data to change.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not inside one zone of the disk.
+    pub fn set_data(&self, at: Sector, data: &[u8]) {
+        self.shared.set_data(at, data);
     }
 
     /// What its queues have carried out so far. Exact when they rest.
