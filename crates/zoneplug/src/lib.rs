@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod crash;
 pub mod zone_log;
 
 pub use zone_log::ZoneLog;

@@ -1,0 +1,285 @@
+//! What is on the medium when the power goes, and what of it a cut may leave.
+//!
+//! The rules are those of the fault layer (`FaultDisk::power_cut`): a sequential zone keeps some first part of what was
+//! written, at least what a flush or FUA covers; each block of a conventional zone that no flush covers holds what one of the
+//! writes since left there; resets and finishes are durable when they are acknowledged; a command in flight may have been carried
+//! out or not. Zones that were open are closed.
+
+use super::record::{Change, Event, Tape};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zoneplug_core::bio::{Flags, Op};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Error, Random, Sector, ZoneNo};
+use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+
+/// Bytes of a sector.
+const SECTOR: usize = 512;
+
+/// A cut: when, and what chance takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// After so many events.
+    pub(super) point: usize,
+    /// 0: all that may go goes. 1: all stays. Else by chance.
+    pub(super) draw: u64,
+    /// Sectors that these zones keep, whatever the draw says.
+    pub(super) keep: BTreeMap<u32, u32>,
+}
+
+/// A sequential zone.
+#[derive(Debug, Clone, Default)]
+struct Zone {
+    data: Vec<u8>,
+    /// In sectors.
+    acknowledged: u32,
+    durable: u32,
+    finished: bool,
+}
+
+impl Zone {
+    fn written(&self) -> u32 {
+        (self.data.len() / SECTOR) as u32
+    }
+}
+
+/// A write to a conventional zone that no flush covers.
+#[derive(Debug, Clone)]
+struct Loose {
+    sector: Sector,
+    data: Vec<u8>,
+    /// When it was acknowledged.
+    acknowledged: Option<usize>,
+}
+
+/// The medium.
+#[derive(Debug, Clone)]
+pub(super) struct Image {
+    zones: Vec<Zone>,
+    /// Conventional zones that were written: what is durable.
+    settled: BTreeMap<u32, Vec<u8>>,
+    loose: Vec<Loose>,
+}
+
+/// What a zone lost in a cut, in sectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Loss {
+    pub(super) zone: u32,
+    pub(super) written: u32,
+    pub(super) durable: u32,
+    pub(super) kept: u32,
+}
+
+/// What a flush on its way covers.
+struct Covered {
+    acknowledged: Vec<u32>,
+    at: usize,
+}
+
+impl Image {
+    /// A disk that nothing was written to.
+    pub(super) fn empty(g: &Geometry) -> Image {
+        let zones = vec![Zone::default(); g.nr_zones() as usize];
+        Image { zones, settled: BTreeMap::new(), loose: Vec::new() }
+    }
+
+    /// What is there after the first `cut.point` events of the tape, if what is in flight then was carried out as the draw
+    /// says.
+    pub(super) fn after(mut self, g: &Geometry, tape: &Tape, cut: &Cut) -> Image {
+        let mut chance = cut.chance(1);
+        let mut covers: BTreeMap<usize, Covered> = BTreeMap::new();
+        for (at, event) in tape.events.iter().take(cut.point).enumerate() {
+            match *event {
+                Event::Sent(nr) => {
+                    let change = &tape.changes[nr];
+                    // What the device refused has changed nothing.
+                    if change.done.is_some_and(|(_, status)| !status.is_ok()) {
+                        continue;
+                    }
+                    if change.op == Op::Flush || change.flags.contains(Flags::PREFLUSH) {
+                        let acknowledged = self.zones.iter().map(|z| z.acknowledged).collect();
+                        covers.insert(nr, Covered { acknowledged, at });
+                    }
+                    let known = change.done.is_some_and(|(done, _)| done < cut.point);
+                    let manages = change.op.is_zone_management();
+                    if known || !manages || chance.as_mut().map_or(cut.draw == 1, |c| c.one_in(2)) {
+                        self.carry_out(g, change);
+                    }
+                }
+                Event::Done(nr) => {
+                    if tape.changes[nr].done.is_some_and(|(_, status)| status.is_ok()) {
+                        self.acknowledge(g, &tape.changes[nr], at, covers.remove(&nr));
+                    }
+                }
+            }
+        }
+        self
+    }
+
+    fn carry_out(&mut self, g: &Geometry, c: &Change) {
+        let (zone, offset) = g.zone_of(c.sector);
+        let len = c.len_sectors as usize * SECTOR;
+        match c.op {
+            Op::ZoneResetAll => {
+                for n in (0..g.nr_zones()).filter(|n| !g.is_conventional(ZoneNo(*n))) {
+                    self.zones[n as usize] = Zone::default();
+                }
+            }
+            Op::ZoneReset | Op::ZoneFinish => {
+                let end = c.sector.plus(u64::from(c.len_sectors));
+                for n in zone.0..g.nr_zones() {
+                    if g.zone_start(ZoneNo(n)) >= end {
+                        break;
+                    }
+                    match c.op {
+                        Op::ZoneReset => self.zones[n as usize] = Zone::default(),
+                        _ => self.zones[n as usize].finished = true,
+                    }
+                }
+            }
+            Op::Write | Op::ZoneAppend | Op::WriteZeroes | Op::Discard => {
+                let mut data = c.data.clone();
+                data.resize(len, 0);
+                if g.is_conventional(zone) {
+                    self.loose.push(Loose { sector: c.sector, data, acknowledged: None });
+                    return;
+                }
+                let there = &mut self.zones[zone.0 as usize].data;
+                let from = offset as usize * SECTOR;
+                there.resize(there.len().max(from + len), 0);
+                there[from..from + len].copy_from_slice(&data);
+            }
+            _ => {}
+        }
+    }
+
+    fn acknowledge(&mut self, g: &Geometry, c: &Change, at: usize, covers: Option<Covered>) {
+        if let Some(covers) = covers {
+            for (zone, to) in self.zones.iter_mut().zip(covers.acknowledged) {
+                zone.durable = zone.durable.max(to.min(zone.written()));
+            }
+            self.settle(g, covers.at);
+        }
+        let (zone, offset) = g.zone_of(c.sector);
+        match c.op {
+            Op::Write | Op::ZoneAppend | Op::WriteZeroes | Op::Discard => {
+                let fua = c.flags.contains(Flags::FUA);
+                if g.is_conventional(zone) {
+                    let same = |l: &&mut Loose| l.sector == c.sector && l.acknowledged.is_none();
+                    if let Some(loose) = self.loose.iter_mut().find(same) {
+                        loose.acknowledged = Some(at);
+                    }
+                    if fua {
+                        self.settle(g, at + 1);
+                    }
+                } else {
+                    let zone = &mut self.zones[zone.0 as usize];
+                    zone.acknowledged = zone.acknowledged.max(offset + c.len_sectors);
+                    if fua {
+                        zone.durable = zone.durable.max(offset + c.len_sectors);
+                    }
+                }
+            }
+            Op::ZoneFinish => {
+                let zone = &mut self.zones[zone.0 as usize];
+                (zone.acknowledged, zone.durable) = (zone.written(), zone.written());
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes to conventional zones that were acknowledged before event `before` are durable.
+    fn settle(&mut self, g: &Geometry, before: usize) {
+        let durable = |l: &Loose| l.acknowledged.is_some_and(|at| at < before);
+        // Up to the last one: what stands before it is overwritten, or as old.
+        let last = self.loose.iter().rposition(durable).map_or(0, |i| i + 1);
+        let (settled, rest): (Vec<_>, Vec<_>) =
+            self.loose.drain(..).enumerate().partition(|(i, l)| *i < last && durable(l));
+        for (_, loose) in settled {
+            put(&mut self.settled, g, loose.sector, &loose.data);
+        }
+        self.loose = rest.into_iter().map(|(_, l)| l).collect();
+    }
+
+    /// What the cut leaves: all of it is durable. And what it took.
+    pub(super) fn cut(mut self, config: &EmuConfig, cut: &Cut) -> (Image, Vec<Loss>) {
+        let g = &config.geometry;
+        let unit = config.limits.write_granularity_sectors;
+        let mut chance = cut.chance(2);
+        let mut losses = Vec::new();
+        for (n, zone) in (0..).zip(&mut self.zones) {
+            let (written, durable) = (zone.written(), zone.durable);
+            let kept = match (&mut chance, cut.keep.get(&n)) {
+                (_, Some(keep)) => (*keep).clamp(durable, written),
+                (None, None) => {
+                    if cut.draw == 0 {
+                        durable
+                    } else {
+                        written
+                    }
+                }
+                (Some(chance), None) => {
+                    let keep = match chance.below(4) {
+                        0 => durable,
+                        1 => written,
+                        _ => chance.range(durable / unit, written / unit) * unit,
+                    };
+                    keep.clamp(durable, written)
+                }
+            };
+            // A full zone that is not full afterwards is one more that is active: where there is a limit, all or nothing.
+            let full = zone.finished || written == g.capacity_of(ZoneNo(n));
+            let limited = full && config.limits.max_active_zones != 0;
+            let kept = if limited && kept > 0 { written } else { kept };
+            if kept < written {
+                losses.push(Loss { zone: n, written, durable, kept });
+                zone.data.truncate(kept as usize * SECTOR);
+                zone.finished = false;
+            }
+            (zone.acknowledged, zone.durable) = (kept, kept);
+        }
+        let block = config.limits.logical_block_sectors as usize * SECTOR;
+        for loose in std::mem::take(&mut self.loose) {
+            for (i, part) in loose.data.chunks(block).enumerate() {
+                if chance.as_mut().map_or(cut.draw == 1, |c| c.one_in(2)) {
+                    let at = loose.sector.plus((i * block / SECTOR) as u64);
+                    put(&mut self.settled, g, at, part);
+                }
+            }
+        }
+        (self, losses)
+    }
+
+    /// A disk that holds it.
+    pub(super) fn disk(&self, config: &EmuConfig) -> Result<Arc<EmuDisk>, Error> {
+        let disk = EmuDisk::new(config.clone())?;
+        let g = &config.geometry;
+        for (n, zone) in (0..).map(ZoneNo).zip(&self.zones) {
+            let wp = if zone.finished { g.capacity_of(n) } else { zone.written() };
+            if wp > 0 {
+                disk.set_write_pointer(n, wp);
+                disk.set_data(g.zone_start(n), &zone.data);
+            }
+        }
+        for (n, data) in &self.settled {
+            disk.set_data(g.zone_start(ZoneNo(*n)), data);
+        }
+        Ok(disk)
+    }
+}
+
+fn put(settled: &mut BTreeMap<u32, Vec<u8>>, g: &Geometry, sector: Sector, data: &[u8]) {
+    let (zone, offset) = g.zone_of(sector);
+    let there = settled.entry(zone.0).or_default();
+    let from = offset as usize * SECTOR;
+    there.resize(there.len().max(from + data.len()), 0);
+    there[from..from + data.len()].copy_from_slice(data);
+}
+
+impl Cut {
+    /// The chances of one kind of decision.
+    fn chance(&self, kind: u64) -> Option<Random> {
+        let seed = self.draw.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (self.point as u64) << 8 ^ kind;
+        (self.draw > 1).then(|| Random::new(seed))
+    }
+}

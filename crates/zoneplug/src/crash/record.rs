@@ -1,0 +1,178 @@
+//! What the work did to the disk: a device that writes down every change on its way down and up.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use zoneplug_core::bio::{Command, Commands, Flags, Op, Status};
+use zoneplug_core::zone::{Geometry, Limits, Spindles};
+use zoneplug_core::{Device, Error, Nanos, Queue, Sector};
+
+/// A command that changes something.
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    pub(super) op: Op,
+    pub(super) flags: Flags,
+    /// Of an append that is done: where the data landed.
+    pub(super) sector: Sector,
+    pub(super) len_sectors: u32,
+    /// Of writes and appends.
+    pub(super) data: Vec<u8>,
+    /// When it was done, as a number of events, and how it ended.
+    pub(super) done: Option<(usize, Status)>,
+}
+
+/// What happens at the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The change with this number goes down.
+    Sent(usize),
+    /// It is acknowledged, or has failed.
+    Done(usize),
+}
+
+/// A run of the work.
+#[derive(Debug, Default)]
+pub(super) struct Tape {
+    pub(super) changes: Vec<Change>,
+    pub(super) events: Vec<Event>,
+}
+
+/// The tape of a device that is in use.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Recorder(Arc<Mutex<Tape>>);
+
+impl Recorder {
+    pub(super) fn tape(&self) -> MutexGuard<'_, Tape> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Events so far.
+    pub(super) fn now(&self) -> usize {
+        self.tape().events.len()
+    }
+
+    /// The tape; what happens from now on is not on it.
+    pub(super) fn take(&self) -> Tape {
+        std::mem::take(&mut *self.tape())
+    }
+}
+
+/// A device above `inner` that records.
+pub(super) struct Recorded {
+    inner: Arc<dyn Device>,
+    limits: Limits,
+    recorder: Recorder,
+}
+
+impl Recorded {
+    pub(super) fn new(inner: Arc<dyn Device>, recorder: Recorder) -> Arc<Recorded> {
+        let limits = Limits { write_cache: true, ..inner.limits().clone() };
+        Arc::new(Recorded { inner, limits, recorder })
+    }
+}
+
+impl Device for Recorded {
+    fn geometry(&self) -> &Geometry {
+        self.inner.geometry()
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn is_timed(&self) -> bool {
+        self.inner.is_timed()
+    }
+
+    fn never_panics(&self) -> bool {
+        self.inner.never_panics()
+    }
+
+    fn spindles(&self) -> Spindles {
+        self.inner.spindles()
+    }
+
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        Ok(Box::new(RecordedQueue {
+            inner: self.inner.open_queue(depth, waker)?,
+            recorder: self.recorder.clone(),
+            below: Vec::new(),
+        }))
+    }
+}
+
+struct RecordedQueue {
+    inner: Box<dyn Queue>,
+    recorder: Recorder,
+    /// Changes below: which command, by its address, and its number.
+    below: Vec<(usize, usize)>,
+}
+
+fn address(c: &Command) -> usize {
+    std::ptr::from_ref(c).addr()
+}
+
+/// `c`, if it changes something.
+fn change(c: &Command) -> Option<Change> {
+    if matches!(c.op, Op::Read | Op::ReportZones) {
+        return None;
+    }
+    let mut data = Vec::new();
+    if c.op.has_data() {
+        for bio in &c.bios {
+            let from = data.len();
+            data.resize(from + bio.data().len() as usize, 0);
+            bio.data().copy_to(0, &mut data[from..]);
+        }
+    }
+    let (op, flags) = (c.op, c.flags);
+    Some(Change { op, flags, sector: c.sector, len_sectors: c.len_sectors, data, done: None })
+}
+
+impl Queue for RecordedQueue {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        let going: Vec<_> = commands.iter().map(|c| (address(c), change(c))).collect();
+        // Locked while the device takes them: the tape has the order in which they are carried out.
+        let mut tape = self.recorder.tape();
+        self.inner.submit(now, commands);
+        let taken = going.len() - commands.len();
+        for (address, change) in going.into_iter().take(taken) {
+            let Some(change) = change else { continue };
+            let nr = tape.changes.len();
+            tape.changes.push(change);
+            tape.events.push(Event::Sent(nr));
+            self.below.push((address, nr));
+        }
+    }
+
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        let first = done.len();
+        self.inner.poll(now, done);
+        if done.len() == first {
+            return;
+        }
+        let mut tape = self.recorder.tape();
+        for c in done.range(first..) {
+            let Some(i) = self.below.iter().position(|(a, _)| *a == address(c)) else { continue };
+            let (_, nr) = self.below.swap_remove(i);
+            let at = tape.events.len();
+            let Some(change) = tape.changes.get_mut(nr) else { continue };
+            change.done = Some((at, c.status));
+            if c.op == Op::ZoneAppend {
+                change.sector = c.sector;
+            }
+            tape.events.push(Event::Done(nr));
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.inner.next_deadline()
+    }
+
+    fn arm(&mut self) {
+        self.inner.arm();
+    }
+
+    fn arm_fd(&mut self) -> Option<i32> {
+        self.inner.arm_fd()
+    }
+}
