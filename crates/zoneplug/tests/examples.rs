@@ -29,3 +29,19 @@ fn the_log_runs_on_a_disk_of_any_size_or_says_why_not() {
         assert!(said.contains(why), "{spec}: {said}");
     }
 }
+
+#[allow(dead_code, reason = "its main is for the command line")]
+#[path = "../../../examples/crash_log.rs"]
+mod crash_log;
+
+/// The example that looks for a missing sync finds it, early and small; without one it finds nothing.
+#[test]
+fn a_forgotten_sync_is_found_and_told_in_few_lines() {
+    let report = crash_log::run(500, false).unwrap();
+    assert_eq!((report.cuts, report.runs), (500, 100));
+    let found = crash_log::run(500, true).unwrap_err();
+    assert!(found.message.contains("is not in the log"), "{found}");
+    let text = found.to_string();
+    assert!(text.contains("repeat it: ZONEPLUG_CRASH="), "{text}");
+    assert!(text.lines().count() <= 15, "{text}");
+}

@@ -99,8 +99,7 @@ impl Revalidation {
         cmd.report.clear();
         cmd.report_max = ZONES_PER_REPORT;
         queue.lane.out.push_back(cmd);
-        let lane = &mut queue.lane;
-        lane.lower.submit(now, &mut lane.out);
+        queue.lane.send_out(now);
         self.state = State::Waiting;
     }
 

@@ -214,10 +214,10 @@ impl World {
             None => config,
         };
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
-        // In half of those worlds the spy is below the layer: then the disk's queue maps the addresses itself.
-        let mapped = layered && seed.is_multiple_of(2);
-        let mut watched = if mapped { vec![own] } else { layouts };
-        let mut under = shown(faults.clone(), layered && !mapped);
+        // In half of those worlds the spy is below the layer: then the disk is right above it, and goes around it.
+        let around = layered && seed.is_multiple_of(2);
+        let mut watched = if around { vec![own] } else { layouts };
+        let mut under = shown(faults.clone(), layered && !around);
         let mut geometry = geometry;
         let mut bare = shown(emu.clone(), layered);
         if let Some(join) = join {
@@ -226,7 +226,7 @@ impl World {
             watched = vec![geometry];
         }
         let spy = Spy::new(under, watched, mode == Mode::Plug, timeout);
-        let device = shown(Arc::new(Spied(spy.clone())), mapped);
+        let device = shown(Arc::new(Spied(spy.clone())), around);
         let disk = open(&device, &config);
         spy.set_gated(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
         spy.set_depth(usize::from(config.zone_write_depth));

@@ -20,6 +20,8 @@ pub(super) enum Use {
     Lost(Condition),
     /// It holds something that is no record of this log.
     Foreign,
+    /// It is being reset: its records are gone, and nothing can be written yet.
+    Going,
 }
 
 /// A zone that holds records.
@@ -165,11 +167,17 @@ impl Table {
         self.oldest().filter(|_| first <= before.sequence())
     }
 
-    pub(super) fn was_reset(&mut self, zone: usize) {
-        self.zones[zone].state = Use::Empty;
+    /// The zone is about to be reset. From now on a reader that finds no record there knows why.
+    pub(super) fn begin_reset(&mut self, zone: usize) -> Use {
         self.line.retain(|z| *z != zone);
-        if self.head == Some(zone) {
-            self.head = None;
+        std::mem::replace(&mut self.zones[zone].state, Use::Going)
+    }
+
+    /// The reset has ended, and this is what the zone is now. The zone was the oldest.
+    pub(super) fn end_reset(&mut self, zone: usize, state: Use) {
+        self.zones[zone].state = state;
+        if matches!(state, Use::Held(_)) {
+            self.line.push_front(zone);
         }
     }
 

@@ -301,18 +301,21 @@ async fn reset<I: Io>(shared: &Shared<I>, before: Option<LogAddress>) -> Result<
             // The newest zone carries the numbers on: it must not be the one that a crash takes.
             flush(shared).await?;
         }
-        match shared.io.manage(Op::ZoneReset, zone.sector(), zone.len_sectors).await {
-            Ok(()) => lock(&shared.table).was_reset(index),
-            Err(e) => {
-                let info = shared.io.zone(zone.sector()).await?;
-                if !matches!(info.cond, Condition::ReadOnly | Condition::Offline) {
-                    return Err(e);
-                }
-                // It cannot be used again.
-                let mut t = lock(&shared.table);
-                t.was_reset(index);
-                t.zones[index].state = Use::Lost(info.cond);
-            }
+        let was = lock(&shared.table).begin_reset(index);
+        let result = shared.io.manage(Op::ZoneReset, zone.sector(), zone.len_sectors).await;
+        let mut state = Use::Empty;
+        if result.is_err() {
+            // One that has died cannot be used again; of any other it is unknown whether it was reset.
+            let info = shared.io.zone(zone.sector()).await;
+            state = match info.map(|z| z.cond) {
+                Ok(cond @ (Condition::ReadOnly | Condition::Offline)) => Use::Lost(cond),
+                Ok(Condition::Empty) => Use::Empty,
+                _ => was,
+            };
+        }
+        lock(&shared.table).end_reset(index, state);
+        if state == was {
+            return result.map(|()| Answer::Zones(zones));
         }
         zones.push(zone.no);
     }

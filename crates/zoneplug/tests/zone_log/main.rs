@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+mod crashes;
 mod damage;
+mod model;
 mod sharing;
 
 use common::{Memory, data};

@@ -27,6 +27,29 @@ fn counted(spec: &str) -> (Memory, zoneplug::HostedDisk, Arc<[AtomicU64; 2]>) {
     (memory, disk, counts)
 }
 
+/// A record that does not fit ends its zone early: reading does not go on to where the zone would be full.
+#[test]
+fn the_rest_of_a_zone_that_ends_early_is_not_read() {
+    let memory = Memory::new("mem,zones=4,zone-size=4M");
+    let read = Arc::new(AtomicU64::new(0));
+    let heard = read.clone();
+    let listener = move |e: &zoneplug_devices::stack::TapEvent| {
+        if (e.op, e.status) == (Op::Read, None) {
+            heard.fetch_add(u64::from(e.len_sectors) * 512, Ordering::Relaxed);
+        }
+    };
+    let disk = open(TapDisk::new(memory.0, Arc::new(listener)));
+    let log = ZoneLog::open(&disk, LogOptions::new()).unwrap();
+    for n in 0..3 {
+        log.append(&data(n, 2_100_000)).unwrap();
+    }
+    let log = ZoneLog::open(&disk, LogOptions::new()).unwrap();
+    assert_eq!(log.iter().filter(Result::is_ok).count(), 3);
+    // Opening reads the newest zone, the iteration all three.
+    let read = read.load(Ordering::Relaxed);
+    assert!(read < 4 * (2_100_000 + (600 << 10)), "{read} bytes");
+}
+
 /// Eight threads append and sync; each record is there once, and the records of a thread are in its order.
 #[test]
 fn threads_share_a_log() {
