@@ -20,10 +20,12 @@ mod pipelined;
 mod recovery;
 mod shard;
 mod slots;
+mod track;
 
-pub(crate) use pipelined::{Sent, Then};
+pub(crate) use pipelined::Sent;
 pub use shard::{Counters, Rejections, Shard, ZoneCounters};
 pub(crate) use shard::{Merge, Next};
+pub(crate) use track::Then;
 
 use crate::bio::{Bio, Flags, Op, Status};
 use crate::planted::{Bug, planted};

@@ -17,17 +17,14 @@
 //!
 //! Plain state, as all of this room: `disk/recovery.rs` sends the report.
 
-use super::pipelined::{Then, Track};
 use super::shard::Shard;
 use super::state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
+use super::track::{MAX_ATTEMPTS, Then, Track};
 use super::{Kind, NONE, Recovery};
 use crate::bio::{Bio, Command, Op, Status};
 use crate::planted::{Bug, planted};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo, ZoneType};
-
-/// How often a zone goes on after a failure without any progress in between.
-pub(super) const MAX_ATTEMPTS: u8 = 3;
 
 impl Shard {
     /// The only write of zone `i` failed, and began at `offset`; it has made the write pointer unknown, and what waited behind

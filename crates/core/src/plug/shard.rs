@@ -1,8 +1,8 @@
 //! A shard: the plugs that share a lock, and the slots of what they parked.
 
-use super::pipelined::Track;
 use super::slots::Slots;
 use super::state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
+use super::track::Track;
 use super::{Kind, NONE, Plug};
 use crate::bio::{Bio, Command, Flags, Status, Waits, WritePointer};
 use crate::planted::{Bug, planted};

@@ -1,7 +1,7 @@
 //! The layout of a disk.
 
-use super::ZoneType;
-use crate::bio::Status;
+use super::condition::ZoneType;
+use crate::status::Status;
 use crate::unit::{Bytes, Sector, ZoneNo};
 use std::collections::BTreeSet;
 use std::fmt;

@@ -8,8 +8,8 @@
 //! through the [`Budget`], so a caller with threads puts the budget under one lock, takes it first, and keeps
 //! that lock out of the path of a write to an open zone.
 
-use super::Condition;
-use crate::bio::Status;
+use super::condition::Condition;
+use crate::status::Status;
 use crate::unit::ZoneNo;
 
 /// One zone: 8 bytes.

@@ -52,17 +52,20 @@ impl Backlog {
     }
 
     /// How much waits.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.ready.len() + self.line.len()
     }
 
     /// Whether nothing waits.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         debug_assert!(self.events.is_empty() && self.turns.is_empty(), "settled in each call");
         self.ready.is_empty() && self.line.is_empty()
     }
 
     /// Whether there is something that `dispatch` has not looked at.
+    #[inline]
     pub(crate) fn has_news(&self) -> bool {
         !self.ready.is_empty() || !self.events.is_empty()
     }
@@ -80,23 +83,29 @@ impl Backlog {
     }
 
     /// Something has become of the turn of a zone.
+    #[inline]
     pub(crate) fn event(&mut self, event: TurnEvent) {
         self.events.push_back(event);
     }
 
     /// Takes the first event.
+    #[inline]
     pub(crate) fn next_event(&mut self) -> Option<TurnEvent> {
         self.events.pop_front()
     }
 
     /// The turn of a zone begins, or goes on after a wait.
+    #[inline]
     pub(crate) fn begin_turn(&mut self, zone: ZoneNo) {
         self.turns.push(zone);
     }
 
     /// Puts zones whose turn begins at the end of the line.
+    #[inline]
     pub(crate) fn line_up_turns(&mut self) {
-        self.line.extend(self.turns.drain(..).map(Work::Zone));
+        if !self.turns.is_empty() {
+            self.line.extend(self.turns.drain(..).map(Work::Zone));
+        }
     }
 
     /// Takes the zones out of the line, and leaves the BIOs.

@@ -22,6 +22,7 @@ impl Waits {
         self.0.reserve(nr);
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -36,6 +37,7 @@ impl Waits {
     }
 
     /// Wait number `i`.
+    #[inline]
     pub(crate) fn get(&self, i: usize) -> Option<Wait> {
         self.0.get(i).copied()
     }
@@ -46,6 +48,7 @@ impl Waits {
     }
 
     /// When the first of them ends.
+    #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.0.iter().map(|w| w.until).min()
     }

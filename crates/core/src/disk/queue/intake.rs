@@ -27,6 +27,7 @@ impl Intake {
     }
 
     /// How many BIOs can be taken now.
+    #[inline]
     pub(crate) fn room(&self) -> u32 {
         self.depth - self.outstanding
     }
@@ -49,11 +50,13 @@ impl Intake {
     }
 
     /// The queue takes nothing any more. Returns the depth that it had.
+    #[inline]
     pub(crate) fn close(&mut self) -> u32 {
         std::mem::take(&mut self.depth)
     }
 
     /// A BIO has ended without the device.
+    #[inline]
     pub(crate) fn ended(&mut self, bio: Box<Bio>) {
         self.early.push(bio);
     }
@@ -74,11 +77,13 @@ impl Intake {
     }
 
     /// Takes the list of BIOs that have ended without the device.
+    #[inline]
     pub(crate) fn take_ended(&mut self) -> Vec<Box<Bio>> {
         std::mem::take(&mut self.early)
     }
 
     /// Gives back that list, emptied, so that nothing is allocated the next time.
+    #[inline]
     pub(crate) fn put_list(&mut self, list: Vec<Box<Bio>>) {
         // A part is never rejected, so nothing has ended while the list was away.
         debug_assert!(self.early.is_empty() && list.is_empty());
@@ -86,11 +91,13 @@ impl Intake {
     }
 
     /// The disk is frozen and takes nothing. `more`: whether the client had something to submit.
+    #[inline]
     pub(crate) fn turn_away(&mut self, more: bool) {
         self.turned_away = more;
     }
 
     /// Whether a client that was turned away can submit again. Says so once for each thaw.
+    #[inline]
     pub(crate) fn is_thawed(&mut self, frozen: bool) -> bool {
         let thawed = self.turned_away && !frozen;
         self.turned_away &= frozen;

@@ -30,16 +30,19 @@ impl Tags {
     }
 
     /// How many are free.
+    #[inline]
     pub(crate) fn nr_free(&self) -> usize {
         self.free.len() + self.held.len()
     }
 
     /// Whether a command of this queue is at the device or on its way there.
+    #[inline]
     pub(crate) fn any_out(&self) -> bool {
         self.nr_free() < usize::from(self.nr)
     }
 
     /// How many BIOs can be sent now, beside the `waiting` ones that have come before.
+    #[inline]
     pub(crate) fn idle(&self, waiting: usize) -> usize {
         self.nr_free()
             .min(usize::from(self.nr).saturating_sub(self.entered as usize))
@@ -59,16 +62,19 @@ impl Tags {
     }
 
     /// Takes a tag that `dispatch` holds.
+    #[inline]
     pub(crate) fn take_held(&mut self) -> Option<Box<Command>> {
         self.held.pop()
     }
 
     /// `dispatch` had no use for a tag that it took.
+    #[inline]
     pub(crate) fn put_held(&mut self, cmd: Box<Command>) {
         self.held.push(cmd);
     }
 
     /// Puts the free tags where the layout wants them. The queue may have commands in flight.
+    #[inline]
     pub(crate) fn place(&mut self, special: bool) {
         if special {
             self.hold();
@@ -78,31 +84,39 @@ impl Tags {
     }
 
     /// Whether a command has ended since the last [`Tags::hold`].
+    #[inline]
     pub(crate) fn any_ended(&self) -> bool {
         !self.free.is_empty()
     }
 
     /// Moves the tags of commands that have ended to those that `dispatch` hands out.
+    #[inline]
     pub(crate) fn hold(&mut self) {
-        self.held.append(&mut self.free);
+        if !self.free.is_empty() {
+            self.held.append(&mut self.free);
+        }
     }
 
     /// The commands that have ended since the last [`Tags::hold`].
+    #[inline]
     pub(crate) fn ended(&self) -> &[Box<Command>] {
         &self.free
     }
 
     /// `lock` mode: whether one more request may enter the scheduler.
+    #[inline]
     pub(crate) fn may_enter(&self) -> bool {
         self.entered < u32::from(self.nr)
     }
 
     /// `lock` mode: a request of this queue has entered the scheduler.
+    #[inline]
     pub(crate) fn enter(&mut self) {
         self.entered += 1;
     }
 
     /// `lock` mode: `nr` requests of this queue have ended, on this queue or on others.
+    #[inline]
     pub(crate) fn leave(&mut self, nr: u32) {
         debug_assert!(self.entered >= nr, "what comes back has entered");
         self.entered = self.entered.saturating_sub(nr);

@@ -3,7 +3,7 @@
 //! A zone whose first writes are done often has the next one a moment later, from a client that waited for them. That one is
 //! waited for, and no third: so a sweep over all zones stays about as long as it was.
 
-use super::View;
+use super::view::View;
 use crate::unit::{Bytes, Nanos};
 
 /// Waits only while the turn has written less than this: one write of 1 MiB and no more.

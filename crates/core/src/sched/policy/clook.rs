@@ -3,7 +3,7 @@
 //! A zone that gets new writes during its visit waits for the next sweep, so a sweep visits each zone once and no zone
 //! starves, whatever the others do.
 
-use super::View;
+use super::view::View;
 
 /// The zone with the lowest number above that of the last turn, or with the lowest of all.
 pub(super) fn pick(view: &View<'_>) -> usize {

@@ -1,6 +1,6 @@
 //! First listed, first served: the published order (Q3).
 
-use super::View;
+use super::view::View;
 
 /// The zone that has been listed longest.
 pub(super) fn pick(_: &View<'_>) -> usize {

@@ -3,7 +3,7 @@
 //! It may leave a zone with little aside for as long as others have more: use it with a deadline
 //! (`zone_deadline_ms`). The costs are those of a 3.5 inch disk of 7200 turns a minute; only their ratios matter.
 
-use super::{Candidate, View};
+use super::view::{Candidate, View};
 
 /// Shortest seek, and the two terms of a longer one, in microseconds: `1.0 + 11.5 sqrt(d) + 6.0 d` milliseconds for a
 /// part `d` of the full stroke. Fitted to a published measurement of a 30 TB disk (docs/models.md); its data sheet says

@@ -5,7 +5,8 @@
 //! of it there is hangs on how many they are: a sweep over many zones is long as it is. The limits come from a sweep of
 //! them on the model of a 30 TB disk with fio's workload, few seeds of it (docs/models.md): a hypothesis as much as that.
 
-use super::{View, clook};
+use super::clook;
+use super::view::View;
 use crate::unit::{Bytes, Nanos};
 
 /// Two zones: waits of one turn. A number, not a time: each wait lets one more client through, and zones that take turns
