@@ -1,5 +1,5 @@
-//! The regression classes that a world can exercise: the regressions (R) of `docs/requirements.md`, and what faults and deadlines add.
-//! A world counts what it has seen happen, not what it meant to do.
+//! The regression classes that a world can exercise: the regressions (R) of `docs/requirements.md`, and
+//! what faults and deadlines add. A world counts what happened, not what it intended.
 
 macro_rules! classes {
     ($($name:ident $text:literal,)*) => {
@@ -13,12 +13,12 @@ macro_rules! classes {
             /// Every class.
             pub const ALL: &[Class] = &[$(Class::$name),*];
 
-            /// Its number.
+            /// Its code.
             pub const fn name(self) -> &'static str {
                 match self { $(Class::$name => stringify!($name)),* }
             }
 
-            /// What was seen to happen.
+            /// What must happen to exercise it.
             pub const fn text(self) -> &'static str {
                 match self { $(Class::$name => $text),* }
             }
@@ -115,7 +115,7 @@ impl Coverage {
         self.0[class as usize]
     }
 
-    /// One more.
+    /// Counts an occurrence.
     pub(crate) fn hit(&mut self, class: Class) {
         self.0[class as usize] += 1;
     }

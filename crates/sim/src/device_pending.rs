@@ -1,8 +1,8 @@
-//! What stands between the faults and the device of a world: it counts the commands of each zone that the device
-//! has taken and not carried out.
+//! Counts the commands of each zone that the device has taken and not carried out. It stands between the
+//! faults and the device of a world.
 //!
-//! A command that the layer has given up is at the device still, and one that shuffles may carry it out when nobody
-//! expects it any more. Whoever wants to know what such a zone holds has to wait until there is none.
+//! A command that the layer has given up is still at the device, and a device that reorders may carry it
+//! out later. To know what such a zone holds, the world waits until the count is 0.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,15 +10,15 @@ use std::task::Waker;
 use zoneplug_core::zone::{Geometry, Limits, Spindles};
 use zoneplug_core::{Command, Commands, Device, Error, Nanos, Op, Queue};
 
-pub(crate) struct Ground {
+pub(crate) struct DevicePending {
     below: Arc<dyn Device>,
-    /// Changing commands at the device, by zone.
+    /// Commands at the device that change a zone, by zone.
     zones: Mutex<Vec<u32>>,
-    /// Those of all zones together, and resets of all zones.
+    /// The sum of these, and resets of all zones.
     all: AtomicU32,
 }
 
-/// What a command at the device may change.
+/// The zones that a command at the device may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Touches {
     Nothing,
@@ -26,22 +26,26 @@ enum Touches {
     All,
 }
 
-impl Ground {
-    pub(crate) fn new(below: Arc<dyn Device>) -> Arc<Ground> {
+impl DevicePending {
+    pub(crate) fn new(below: Arc<dyn Device>) -> Arc<DevicePending> {
         let nr_zones = below.geometry().nr_zones() as usize;
-        Arc::new(Ground { below, zones: Mutex::new(vec![0; nr_zones]), all: AtomicU32::new(0) })
+        Arc::new(DevicePending {
+            below,
+            zones: Mutex::new(vec![0; nr_zones]),
+            all: AtomicU32::new(0),
+        })
     }
 
     fn zones(&self) -> MutexGuard<'_, Vec<u32>> {
         self.zones.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the device may still change zone `z` by itself.
+    /// Whether the device may still change zone `z`.
     pub(crate) fn is_pending(&self, z: usize) -> bool {
         self.all.load(Relaxed) > 0 || self.zones()[z] > 0
     }
 
-    /// Whether it may change any.
+    /// Whether the device may still change any zone.
     pub(crate) fn is_any_pending(&self) -> bool {
         self.all.load(Relaxed) > 0 || self.zones().iter().any(|&n| n > 0)
     }
@@ -69,10 +73,10 @@ impl Ground {
     }
 }
 
-/// The device that the faults see.
-pub(crate) struct Grounded(pub(crate) Arc<Ground>);
+/// The device that the faults stand on.
+pub(crate) struct CountedDevice(pub(crate) Arc<DevicePending>);
 
-impl Device for Grounded {
+impl Device for CountedDevice {
     fn geometry(&self) -> &Geometry {
         self.0.below.geometry()
     }
@@ -91,23 +95,23 @@ impl Device for Grounded {
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
         let below = self.0.below.open_queue(depth, waker)?;
-        Ok(Box::new(GroundQueue { ground: self.0.clone(), below, held: Vec::new() }))
+        Ok(Box::new(CountedQueue { device_pending: self.0.clone(), below, held: Vec::new() }))
     }
 }
 
-struct GroundQueue {
-    ground: Arc<Ground>,
+struct CountedQueue {
+    device_pending: Arc<DevicePending>,
     below: Box<dyn Queue>,
-    /// What it counts in `ground`.
+    /// The commands of this queue that are counted.
     held: Vec<Touches>,
 }
 
-impl Queue for GroundQueue {
+impl Queue for CountedQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        let all: Vec<_> = commands.iter().map(|c| self.ground.touches(c)).collect();
+        let all: Vec<_> = commands.iter().map(|c| self.device_pending.touches(c)).collect();
         self.below.submit(now, commands);
         for &what in &all[..all.len() - commands.len()] {
-            self.ground.add(what, 1);
+            self.device_pending.add(what, 1);
             self.held.push(what);
         }
     }
@@ -116,10 +120,10 @@ impl Queue for GroundQueue {
         let before = done.len();
         self.below.poll(now, done);
         for c in done.iter().skip(before) {
-            let what = self.ground.touches(c);
+            let what = self.device_pending.touches(c);
             if let Some(i) = self.held.iter().position(|&h| h == what) {
                 self.held.swap_remove(i);
-                self.ground.add(what, -1);
+                self.device_pending.add(what, -1);
             }
         }
     }
@@ -133,10 +137,10 @@ impl Queue for GroundQueue {
     }
 }
 
-impl Drop for GroundQueue {
+impl Drop for CountedQueue {
     fn drop(&mut self) {
         for &what in &self.held {
-            self.ground.add(what, -1);
+            self.device_pending.add(what, -1);
         }
     }
 }

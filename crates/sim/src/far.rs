@@ -1,8 +1,9 @@
-//! Worlds of very large zones: nearly 2^32 sectors, or a power of two, with a short last zone, a conventional one, joins. Sums of
-//! offsets and lengths come to 2^32 there. Too large for stamps and shadows: the disk has no data, and the oracle is a
-//! model of write pointers in 64 bits, beside a device that refuses what is misplaced.
+//! Worlds with very large zones: nearly 2^32 sectors, or a power of two, with a short last zone, a
+//! conventional zone, and joins. Sums of offsets and lengths reach 2^32 there. The zones are too large for
+//! stamps and shadows, so the disk has no data. The oracle is a model of write pointers in 64 bits, and a
+//! device that refuses misplaced writes.
 //!
-//! One client, which waits for each list: order and faults are for the other worlds.
+//! There is one client, which waits for each list. Order and faults are tested in the other worlds.
 
 use std::sync::Arc;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
@@ -12,18 +13,18 @@ use zoneplug_core::{Bio, Bios, Device, IoBuf, Nanos, Op, Random, Sector, Status,
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::JoinDisk;
 
-/// What was seen to happen in worlds of large zones.
+/// What happened in worlds with large zones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Far {
-    /// BIOs.
+    /// BIOs that were submitted.
     pub bios: u64,
     /// Writes and appends that end in the last 4096 sectors of a zone.
     pub near: u64,
-    /// Those that were refused because a sum would not fit in 32 bits, or only there.
+    /// BIOs that were refused because a sum does not fit 32 bits.
     pub wrapped: u64,
     /// BIOs that span zones.
     pub spanning: u64,
-    /// Worlds with a shorter last zone, with a conventional one, with a join.
+    /// Worlds with a short last zone; with a conventional zone; with a join.
     pub short: u64,
     /// See `short`.
     pub conventional: u64,
@@ -35,7 +36,7 @@ pub struct Far {
 const MOST: u64 = 8192;
 
 thread_local! {
-    /// All BIOs have the same memory: a disk without data does not look at it.
+    /// Memory that all BIOs share, because the disk does not look at data.
     static DATA: IoBuf = IoBuf::leaked((MOST << 9) as u32);
 }
 
@@ -46,12 +47,12 @@ struct World {
     queue: DiskQueue,
     now: Nanos,
     g: Geometry,
-    /// The write pointer of each zone, as an offset; of a full one the capacity.
+    /// The write pointer of each zone as an offset; the capacity if the zone is full.
     wp: Vec<u64>,
     seen: Far,
 }
 
-/// A BIO, and what must become of it.
+/// A BIO, and the statuses that it may have.
 type Expected = (Box<Bio>, Vec<Status>);
 
 fn geometry(rng: &mut Random) -> Geometry {
@@ -147,7 +148,7 @@ impl World {
         self.g.is_conventional(ZoneNo(z as u32))
     }
 
-    /// A length that fits, or just does not.
+    /// A length that fits, or is just too long.
     fn length(&mut self, left: u64) -> u64 {
         let some = u64::from(8 * self.rng.range(1, 512));
         match self.rng.below(4) {
@@ -157,7 +158,7 @@ impl World {
         }
     }
 
-    /// What the layer says to a positional write: the model, zone by zone.
+    /// The status of a positional write by the model, which moves its write pointers.
     fn writes(&mut self, at: u64, len: u64) -> Status {
         if at + len > self.g.capacity().0 {
             return Status::OutOfRange;
@@ -189,7 +190,7 @@ impl World {
         Status::Ok
     }
 
-    /// The next BIO; `first`: nothing waits in front of it.
+    /// The next BIO. `first`: nothing is in front of it in the list.
     fn entry(&mut self, first: bool) -> Option<Expected> {
         let n = self.wp.len();
         let z = self.rng.below(n as u32) as usize;
@@ -252,7 +253,7 @@ impl World {
         u64::from(l.transfer_sectors())
     }
 
-    /// Zeroes as long as may be.
+    /// The longest possible write-zeroes.
     fn zeroes(&mut self, z: usize) -> Option<Expected> {
         let max = u64::from(self.disk.limits().max_write_zeroes_sectors);
         if max < 8 || self.is_conventional(z) {
@@ -269,7 +270,7 @@ impl World {
         Some((Bio::new(Op::WriteZeroes, Sector(at), sectors as u32), vec![status]))
     }
 
-    /// Another program brings a zone near its end, and the client looks.
+    /// Another program moves a write pointer to near the end of its zone, and the client resyncs.
     fn leap(&mut self, z: usize) -> Option<Expected> {
         let to = self.cap(z) as u32 - (8 * self.rng.below(600)).min(self.cap(z) as u32);
         self.emu.set_write_pointer(ZoneNo(z as u32), to);
@@ -279,9 +280,9 @@ impl World {
         Some((bio, vec![Status::Ok]))
     }
 
-    /// One list, or one BIO at a time; nothing is in flight after it.
+    /// Submits one list, or one BIO, and waits for it.
     fn step(&mut self) {
-        // A list of one, but for writes and appends that go on where the last one ends.
+        // The list has one BIO, or writes and appends that continue each other.
         let Some((bio, statuses)) = self.entry(true) else { return };
         let mut list = Bios::from([bio]);
         let mut expected = vec![statuses];
@@ -292,7 +293,7 @@ impl World {
                 _ => {
                     let Some((bio, statuses)) = self.entry(false) else { break };
                     if !matches!(bio.op, Op::ZoneAppend | Op::Write) {
-                        // Done after those in front of it.
+                        // Submitted after the BIOs in front of it are done.
                         self.run(list, &expected);
                         (list, expected) = (Bios::from([bio]), vec![statuses]);
                         break;
@@ -340,11 +341,11 @@ impl World {
     }
 }
 
-/// Runs the world of large zones of `seed`.
+/// Runs the world of large zones with this seed.
 ///
 /// # Panics
 ///
-/// If it breaks a promise.
+/// If the layer breaks a promise.
 pub fn far(seed: u64) -> Far {
     let mut world = World::new(seed);
     for _ in 0..60 {

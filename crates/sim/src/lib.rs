@@ -1,25 +1,27 @@
-//! The deterministic simulation of zoneplug: the very code that drives a disk, in virtual time.
+//! The deterministic simulation of zoneplug: the code that drives a real disk, in virtual time.
 //!
-//! A *world* is a disk of random shape with faults below it, a few queues above it, and clients that do everything they
-//! may and some things they may not. There is no thread and no clock, and everything follows from one number: a world
-//! that fails is run again by its seed, and shrunk to the fewest steps that still fail.
+//! A *world* is a disk of random shape with faults below it, a few queues above it, and clients that do
+//! everything they may and some things they may not. There is no thread and no clock, and everything
+//! follows from the seed. A world that fails is run again by its seed, and shrunk to the fewest steps that
+//! still fail.
 //!
-//! The oracles are outside the code under test: the strict emulated disk, a spy at the seam (one write in flight for each
-//! zone, in order, within limits), stamps on the medium, a shadow of what was acknowledged, exactly one completion
-//! for each BIO, no hang, and after a power cut the rules of durability.
+//! The oracles are outside of the code under test: the strict emulated disk; an oracle at the seam (one
+//! write in flight for each zone, in order, within limits); stamps on the medium; a shadow of what was
+//! acknowledged; one completion for each BIO; no hang; and the rules of durability after a power cut.
+//! `docs/simulation.md` lists what they check.
 //!
-//! | file | what |
+//! | file | what it owns |
 //! | --- | --- |
 //! | `world/` | one world |
 //! | `seam_oracle.rs` | the oracle at the seam |
-//! | `zone_history.rs` | what it has seen of each zone |
-//! | `queueing.rs` | the oracle for who goes first |
-//! | `device_pending.rs` | what the device below all faults has not carried out yet |
-//! | `class.rs` | regression classes and how often each was exercised |
-//! | `run.rs` | worlds by seed, what they did, how they failed |
+//! | `zone_history.rs` | what that oracle has seen of each zone |
+//! | `queueing.rs` | the oracle for the order of schedulers |
+//! | `device_pending.rs` | what the device has not carried out yet |
+//! | `class.rs` | regression classes, and how often each was exercised |
+//! | `run.rs` | worlds by seed, and their results |
 //! | `shrink.rs` | the fewest steps that still fail |
-//! | `far.rs` | worlds of zones of nearly 2^32 sectors |
-//! | `time/` | workloads on models of real drives, in virtual time |
+//! | `far.rs` | worlds with zones of nearly 2^32 sectors |
+//! | `time/` | workloads on models of real drives |
 
 #![forbid(unsafe_code)]
 #![allow(clippy::vec_box)] // a BIO moves by its box

@@ -1,10 +1,10 @@
-//! Buffers of a world, and stamps: what each sector that is written says of itself.
+//! The buffers of a world, and stamps: the number that each written sector carries.
 
 use std::cell::RefCell;
 use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{Bio, IoBuf, Op, Sector};
 
-/// A piece of memory that is never freed but used again by the next world of the same thread.
+/// Bytes of an arena: memory that is never freed, and that the next world of the same thread uses again.
 const ARENA: u32 = 1 << 20;
 
 #[derive(Default)]
@@ -12,7 +12,7 @@ struct Memory {
     arenas: Vec<IoBuf>,
     /// Arenas that are full.
     full: usize,
-    /// Bytes used of the next one.
+    /// Bytes that are used of the arena after these.
     at: u32,
 }
 
@@ -20,12 +20,12 @@ thread_local! {
     static MEMORY: RefCell<Memory> = RefCell::default();
 }
 
-/// All buffers of the last world are free again.
+/// Makes all buffers of the last world free again.
 pub(crate) fn recycle() {
     MEMORY.with_borrow_mut(|m| (m.full, m.at) = (0, 0));
 }
 
-/// A buffer of `len` bytes, its content undefined.
+/// A buffer of `len` bytes with undefined content.
 pub(crate) fn bytes(len: u32) -> IoBuf {
     assert!(len <= ARENA, "worlds are small");
     MEMORY.with_borrow_mut(|m| {
@@ -40,12 +40,12 @@ pub(crate) fn bytes(len: u32) -> IoBuf {
     })
 }
 
-/// A buffer of `sectors`, its content undefined.
+/// A buffer of so many sectors with undefined content.
 pub(crate) fn buf(sectors: u32) -> IoBuf {
     bytes(sectors << 9)
 }
 
-/// A buffer whose sector `i` says `stamp + i` in its first and in its last 8 bytes.
+/// A buffer whose sector `i` has the stamp `stamp + i` in its first and in its last 8 bytes.
 pub(crate) fn stamped(sectors: u32, stamp: u64) -> IoBuf {
     let b = buf(sectors);
     for i in 0..sectors {
@@ -56,7 +56,7 @@ pub(crate) fn stamped(sectors: u32, stamp: u64) -> IoBuf {
     b
 }
 
-/// What sector `i` of a buffer says.
+/// The stamp of sector `i` of a buffer.
 pub(crate) fn stamp_at(b: &IoBuf, i: u32) -> u64 {
     let (mut head, mut tail) = ([0; 8], [0; 8]);
     b.copy_to(i << 9, &mut head);

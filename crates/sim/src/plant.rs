@@ -1,18 +1,18 @@
-//! Planted bugs: in how many worlds each is caught, and how soon.
+//! Planted bugs: in how many worlds each is caught, and how early.
 
 use crate::run::{Steps, run};
 use zoneplug_core::planted::{Bug, plant};
 
-/// What became of one planted bug.
+/// The result of one planted bug.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caught {
     /// Its name.
     pub name: String,
-    /// Worlds that it lived in, and those that caught it.
+    /// Worlds that ran with the bug, and those that caught it.
     pub seeds: u64,
     /// See `seeds`.
     pub caught: u64,
-    /// The first that caught it, and what its oracle said.
+    /// The first seed that caught it, and the message of the oracle.
     pub first: Option<(u64, String)>,
 }
 
@@ -21,7 +21,8 @@ pub fn bugs() -> Vec<String> {
     Bug::ALL.iter().map(|b| b.name()).collect()
 }
 
-/// Plants the bug of that name and runs the worlds of `seeds`. `None`: there is no such bug, or this build has none.
+/// Plants the bug of that name and runs the worlds of `seeds`. `None`: there is no such bug, or this build
+/// has no planted bugs.
 pub fn hunt(name: &str, seeds: std::ops::RangeInclusive<u64>) -> Option<Caught> {
     let bug = Bug::from_name(name)?;
     if !plant(Some(bug)) {

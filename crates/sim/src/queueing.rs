@@ -1,54 +1,56 @@
-//! Who goes first, seen at the seam: an oracle for what a scheduler promises.
+//! The oracle for the order in which commands are sent:
 //!
-//! * No more commands at the device than `queue_depth` says.
-//! * `mq-deadline`: a read that has expired, and whose class has aged, waits for at most the rest of a batch and one batch of
-//!   the other direction, and for those of its class that came before it.
-//! * Nothing that may not wait waits (W11).
+//! * At most `queue_depth` commands are at the device.
+//! * In `mq-deadline` a read that has expired, and whose class has aged, waits for at most the rest of a
+//!   batch, one batch of the other direction, and the reads of its class that came before it.
+//! * A BIO that may not wait does not wait (W11).
 //!
-//! Owns what was asked and not sent; the spy tells it of commands, the world of BIOs. A device that was busy has held up
-//! commands that the scheduler had let go: what waits then is not judged.
+//! It keeps the reads that were submitted and not sent. The seam oracle reports commands to it, the world
+//! reports BIOs. A busy device holds up commands that the scheduler had let go; reads that wait then are
+//! not judged.
 
 use zoneplug_core::disk::{DiskConfig, Mode};
 use zoneplug_core::sched::Scheduler;
 use zoneplug_core::{Command, Nanos, Op};
 
-/// More than all queues of a world have tags.
+/// More than the tags of all queues of a world.
 const MOST_ON_THE_WAY: u32 = 32;
 
-/// A read that has not been sent.
+/// A read that was not sent yet.
 struct Waiting {
     token: u64,
     since: Nanos,
-    /// Its commands; more than one if it is not judged, but counts for those behind it.
+    /// Its commands. A read of several is not judged, but counts for the reads behind it.
     parts: u64,
-    /// Commands of any zone that were sent since it was late, and how many may be.
+    /// Commands of any zone that were sent since it was late, and the limit.
     passed: u64,
     most: Option<u64>,
 }
 
 #[derive(Default)]
 pub(crate) struct Queueing {
-    /// Most commands at the device. 0: any number.
+    /// Most commands at the device; 0: no limit.
     depth: u32,
     flying: u32,
-    /// From when on a read is late, and the length of a batch. `None`: nothing is promised.
+    /// The time after which a read is late, and the length of a batch. `None`: the scheduler promises
+    /// nothing.
     late: Option<(Nanos, u64)>,
     waiting: Vec<Waiting>,
-    /// So many commands may be on their way down that the scheduler had let go while the device was busy.
+    /// Commands that may still come down and that the scheduler had let go while the device was busy.
     disturbed: u32,
-    /// Most commands at the device while `depth` was the limit, and whether it was reached.
+    /// Most commands at the device while `depth` was the limit; how often the limit was reached.
     pub(crate) full: u64,
-    /// Reads that were late and went ahead of those that were not.
+    /// Late reads that went ahead of others.
     pub(crate) expired: u64,
-    /// How often the device took less than it was given.
+    /// How often the device took fewer commands than it was given.
     pub(crate) held_up: u64,
-    /// Reads that may not wait and have been sent at once.
+    /// Reads that may not wait and were sent at once.
     pub(crate) at_once: u64,
     nowait: Vec<u64>,
 }
 
 impl Queueing {
-    /// How the disk behaves from now on. What waits already is not judged.
+    /// Sets the rules from now on. Reads that wait already are not judged.
     pub(crate) fn configure(&mut self, c: &DiskConfig) {
         let scheduled = c.scheduler != Scheduler::None || c.mode == Mode::Lock;
         self.depth = if scheduled && c.timeout.is_none() { c.queue_depth } else { 0 };
@@ -62,28 +64,28 @@ impl Queueing {
         self.waiting.iter_mut().for_each(|w| w.parts = w.parts.max(2));
     }
 
-    /// All that was in flight is gone.
+    /// Everything in flight is gone.
     pub(crate) fn restart(&mut self) {
         self.flying = 0;
         self.waiting.clear();
         self.nowait.clear();
     }
 
-    /// A read of the ordinary class was taken, of `parts` commands.
+    /// A read of the ordinary class, of `parts` commands, was submitted.
     pub(crate) fn asked(&mut self, token: u64, now: Nanos, parts: u64) {
         let parts = parts.max(1 + u64::from(self.disturbed > 0));
         self.waiting.push(Waiting { token, since: now, parts, passed: 0, most: None });
     }
 
-    /// A BIO has come back, sent or not.
+    /// A BIO has come back, whether it was sent or not.
     pub(crate) fn completed(&mut self, token: u64) {
         self.waiting.retain(|w| w.token != token);
     }
 
-    /// The device has taken a command, or is asked to.
+    /// A command is sent to the device.
     pub(crate) fn down(&mut self, now: Nanos, c: &Command) {
         if c.bios.is_empty() {
-            // The layer's own reports are nobody's.
+            // Reports of the layer itself have no client.
             return;
         }
         self.flying += 1;
@@ -110,7 +112,7 @@ impl Queueing {
         let mut older = 0;
         for w in &mut self.waiting {
             older += w.parts;
-            // Of a read of several commands it is not known which was sent.
+            // It is unknown which command of a read of several was sent.
             if w.parts > 1 || now.0.saturating_sub(w.since.0) < after.0 {
                 continue;
             }
@@ -145,7 +147,7 @@ impl Queueing {
         self.nowait.push(token);
     }
 
-    /// Whether it has not been sent.
+    /// Whether that read was not sent.
     pub(crate) fn was_kept(&mut self, token: u64) -> bool {
         let kept = self.nowait.iter().position(|&t| t == token).map(|i| self.nowait.remove(i));
         self.at_once += u64::from(kept.is_none());

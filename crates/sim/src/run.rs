@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::Once;
 use zoneplug_core::{Random, Status, lost_bios};
 
-/// Which steps of a world are taken.
+/// The steps of a world that are run.
 ///
 /// ```
 /// use zoneplug_sim::Steps;
@@ -19,7 +19,7 @@ use zoneplug_core::{Random, Status, lost_bios};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Steps {
-    /// Every one.
+    /// All steps.
     #[default]
     All,
     /// These, in ascending order.
@@ -27,7 +27,7 @@ pub enum Steps {
 }
 
 impl Steps {
-    /// Whether step `n` is taken.
+    /// Whether step `n` is run.
     pub fn has(&self, n: u32) -> bool {
         match self {
             Steps::All => true,
@@ -56,7 +56,7 @@ impl fmt::Display for Steps {
     }
 }
 
-/// Most steps of a list: no world has so many.
+/// Limit for the numbers in a list of steps: no world has so many.
 const MOST_STEPS: u64 = 1 << 16;
 
 impl FromStr for Steps {
@@ -85,16 +85,16 @@ impl FromStr for Steps {
     }
 }
 
-/// What one world did.
+/// The result of one world.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// BIOs that its clients submitted.
     pub bios: u64,
-    /// Faults and other troubles that came over it.
+    /// Faults and other disturbances.
     pub faults: u64,
-    /// Steps that it has, taken or not.
+    /// Number of steps, run or not.
     pub steps: u32,
-    /// Writes waited; went out merged; were split; failed; and zones came back after an error.
+    /// Whether writes waited, were merged, were split, or failed, and whether zones recovered.
     pub parked: bool,
     /// See `parked`.
     pub merged: bool,
@@ -113,13 +113,13 @@ pub struct Outcome {
 pub struct Failure {
     /// Its seed.
     pub seed: u64,
-    /// What broke, and where the oracle stands.
+    /// What broke, and the place of the oracle.
     pub what: String,
-    /// What happened, if a trace was asked for.
+    /// The trace, if one was asked for.
     pub trace: Vec<String>,
 }
 
-/// What many worlds did.
+/// The sum of many worlds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Worlds.
@@ -128,7 +128,7 @@ pub struct Tally {
     pub bios: u64,
     /// Faults.
     pub faults: u64,
-    /// Worlds in which writes waited, merged, were split, failed, and zones recovered.
+    /// Worlds in which writes waited, were merged, were split, or failed, and in which zones recovered.
     pub parked: u64,
     /// See `parked`.
     pub merged: u64,
@@ -158,12 +158,12 @@ impl Tally {
 }
 
 thread_local! {
-    /// What the last panic of this thread said, while a world runs.
+    /// The message of the last panic of this thread while a world runs.
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
     static QUIET: RefCell<bool> = const { RefCell::new(false) };
 }
 
-/// While a world runs a panic is an oracle that speaks: it is kept, and not shown.
+/// While a world runs, a panic is the message of an oracle: it is kept and not printed.
 fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -180,13 +180,13 @@ fn listen() {
                 .unwrap_or("a panic");
             let place = info.location().map(|l| format!("{}:{}", l.file(), l.line()));
             let line = format!("{} ({})", said, place.unwrap_or_default());
-            // The first of several is the cause.
+            // The first panic is the cause.
             SAID.with_borrow_mut(|s| s.get_or_insert(line).len());
         }));
     });
 }
 
-/// Runs the world of `seed`, or those of its steps that are asked for.
+/// Runs the world of `seed`, or only some of its steps.
 pub fn run(seed: u64, steps: &Steps, tracing: bool) -> Result<Outcome, Failure> {
     listen();
     let lost_before = lost_bios();
@@ -197,7 +197,7 @@ pub fn run(seed: u64, steps: &Steps, tracing: bool) -> Result<Outcome, Failure> 
         let result = catch_unwind(AssertUnwindSafe(|| world.live(steps)));
         trace = std::mem::take(&mut world.trace);
         if result.is_err() {
-            // A disk whose state is broken may panic again on its way out.
+            // A disk with broken state may panic again when it is dropped.
             std::mem::forget(world);
         }
         result
@@ -228,7 +228,7 @@ impl World {
             if !steps.has(n) {
                 continue;
             }
-            // A sequence of its own for each step.
+            // Each step draws from a sequence of its own.
             self.rng =
                 Random::new(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(n) << 40);
             trace!(self, "step {n}");
@@ -246,7 +246,7 @@ impl World {
         if self.has_faults {
             self.hit(Class::R44);
         }
-        let (merged, ..) = self.spy.merged();
+        let (merged, ..) = self.seam.merged();
         let outcome = Outcome {
             bios: self.submitted,
             faults: self.troubles,

@@ -1,16 +1,20 @@
-//! What stands between the layer and its device and watches: an oracle at the seam.
+//! The oracle at the seam: it stands between the layer and its device and sees every command.
 //!
-//! It asserts what must hold for every command, whatever else went wrong: one write in flight for each sequential zone, or as
-//! many as the disk may have, all on one queue and each where the last one ends (I1), none after one that failed before
-//! all of them are back; in the order in which writes were accepted (I2: stamps grow), within the limits of the device, with the flags
-//! of its BIOs, none to a zone that fails fast (E2, R32), no report that nobody asked for (I9). It remembers what the
-//! device said to each BIO and how often writes to each zone failed, so that a BIO that fails must have a reason. It
-//! shows fewer zones than there are until it is told to grow.
+//! It asserts what must hold for every command, whatever else went wrong:
+//!
+//! * One write of a sequential zone is in flight, or as many as the disk may have, all on one queue and
+//!   each where the last one ends (I1). After a failure none is sent before all are back.
+//! * Writes are sent in the order in which they were accepted (I2): their stamps grow.
+//! * Commands keep to the limits of the device, and carry the flags of their BIOs.
+//! * No write is sent to a zone that fails fast (E2, R32), and no report that was not asked for (I9).
+//!
+//! It remembers what the device answered for each BIO, and how often writes to each zone failed, so that a
+//! BIO that fails must have a reason. It shows fewer zones than the device has until it is told to grow.
 
 use crate::memory::stamp_at;
 use crate::queueing::Queueing;
 pub(crate) use crate::zone_history::Failures;
-use crate::zone_history::{Flying, Last, Ordered, Seen, ZoneSeen, harmless};
+use crate::zone_history::{Flying, Last, Ordered, SeamHistory, ZoneHistory, harmless};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,54 +27,56 @@ use zoneplug_core::{
 /// Most reports of a zone by the layer itself without a success in between.
 const MOST_ATTEMPTS: u32 = 3;
 
-pub(crate) struct Spy {
+pub(crate) struct SeamOracle {
     pub(crate) below: Arc<dyn Device>,
-    /// What is shown, in turn.
+    /// The layouts that are shown one after the other.
     layouts: Vec<Geometry>,
     shown: AtomicUsize,
-    seen: Mutex<Seen>,
+    history: Mutex<SeamHistory>,
     queueing: Mutex<Queueing>,
-    /// Whether there are plugs: without them the client keeps order, and nothing fails fast.
+    /// Whether the disk has plugs. Without them the client keeps the order, and no zone fails fast.
     plugs: bool,
-    /// Commands older than this do not count as in flight: the layer has given them up.
+    /// Older commands do not count as in flight, because the layer has given them up.
     timeout: Option<Nanos>,
-    /// One write at a time for each head (Q1).
+    /// There is a single writer: one write at a time for each head (Q1).
     gated: AtomicBool,
     spindles: Spindles,
     /// Most writes of a zone at a time.
     depth: AtomicUsize,
-    /// After an error the layer may report the zone by itself (E12).
+    /// The layer may report a zone by itself after an error (E12).
     auto: AtomicBool,
     queues: AtomicUsize,
-    /// The longest command was merged from so many BIOs, writes and write-zeroes.
+    /// Most BIOs of one command, for writes and for write-zeroes.
     merged: AtomicU32,
     merged_zeroes: AtomicU32,
-    /// Commands of several BIOs that ended badly.
+    /// Commands of several BIOs that failed.
     partial: AtomicU64,
     busy: AtomicU64,
-    /// What the client knows to hold for all that is sent from now on: no merging, strict management, no reports
-    /// but its own.
+    /// What holds for everything that is sent from now on: no merging, strict management, no reports by the
+    /// layer itself.
     pub(crate) nomerges: AtomicBool,
     pub(crate) strict: AtomicBool,
     pub(crate) asked_only: AtomicBool,
 }
 
-impl Spy {
+impl SeamOracle {
     pub(crate) fn new(
         below: Arc<dyn Device>,
         layouts: Vec<Geometry>,
         plugs: bool,
         timeout: Option<Nanos>,
-    ) -> Arc<Spy> {
+    ) -> Arc<SeamOracle> {
         let nr_zones = layouts.last().map_or(0, Geometry::nr_zones);
-        let seen =
-            Seen { zones: (0..nr_zones).map(|_| ZoneSeen::default()).collect(), ..Seen::default() };
-        Arc::new(Spy {
+        let history = SeamHistory {
+            zones: (0..nr_zones).map(|_| ZoneHistory::default()).collect(),
+            ..SeamHistory::default()
+        };
+        Arc::new(SeamOracle {
             spindles: below.spindles(),
             below,
             layouts,
             shown: AtomicUsize::new(0),
-            seen: Mutex::new(seen),
+            history: Mutex::new(history),
             queueing: Mutex::default(),
             plugs,
             timeout,
@@ -88,56 +94,57 @@ impl Spy {
         })
     }
 
-    /// Whether there is a single writer from now on: nothing is in flight.
+    /// Sets whether there is a single writer. Nothing is in flight.
     pub(crate) fn set_gated(&self, on: bool) {
         self.gated.store(on, Relaxed);
     }
 
-    /// How many writes of a zone may be in flight from now on: nothing is.
+    /// Sets how many writes of a zone may be in flight. Nothing is in flight.
     pub(crate) fn set_depth(&self, n: usize) {
         self.depth.store(n, Relaxed);
     }
 
-    /// Whether the layer may report zones by itself.
+    /// Sets whether the layer may report zones by itself.
     pub(crate) fn set_auto(&self, on: bool) {
         self.auto.store(on, Relaxed);
     }
 
     /// What was seen of several writes in flight.
     pub(crate) fn ordered(&self) -> Ordered {
-        self.seen().ordered
+        self.history().ordered
     }
 
     /// How often writes to a zone failed at the device.
     pub(crate) fn failures_of(&self, zone: usize) -> Failures {
-        self.seen().zones[zone].failures
+        self.history().zones[zone].failures
     }
 
-    /// What the device said to the BIO of that token, if it went down as it was: one command, or a part of one.
+    /// The device's answer to the BIO with that token, if the BIO went down as one command or as a part of
+    /// one.
     pub(crate) fn result_of(&self, token: u64) -> Option<Status> {
-        self.seen().results.remove(&token)
+        self.history().results.remove(&token)
     }
 
-    /// Whether a write of a stamp from `first` on, `len` of them, was ever sent.
+    /// Whether a write with a stamp in this range was ever sent.
     pub(crate) fn was_sent(&self, first: u64, len: u64) -> bool {
-        self.seen().sent.range(first..first + len).next().is_some()
+        self.history().sent.range(first..first + len).next().is_some()
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn history(&self) -> MutexGuard<'_, SeamHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who goes first.
+    /// The oracle for the order of commands.
     pub(crate) fn queueing(&self) -> MutexGuard<'_, Queueing> {
         self.queueing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the device said last to writes of `len` stamps from `first` on, but for what it was too busy for.
+    /// The device's last answers to writes with stamps in this range, except *busy*.
     pub(crate) fn said_of(&self, first: u64, len: u64) -> Vec<Status> {
-        self.seen().said.range(first..first + len).map(|(_, s)| *s).collect()
+        self.history().said.range(first..first + len).map(|(_, s)| *s).collect()
     }
 
-    /// Shows the next layout. False if there is none.
+    /// Shows the next layout. Returns false if there is none.
     pub(crate) fn grow(&self) -> bool {
         let next = self.shown.load(Relaxed) + 1;
         if next < self.layouts.len() {
@@ -146,12 +153,13 @@ impl Spy {
         next < self.layouts.len()
     }
 
-    /// What commands failed with, and how often.
+    /// The statuses of failed commands, and how often each occurred.
     pub(crate) fn failures(&self) -> BTreeMap<Status, u64> {
-        self.seen().failed.clone()
+        self.history().failed.clone()
     }
 
-    /// Whether a write, a write-zeroes was merged from several BIOs, and whether such a command failed.
+    /// Whether a write was merged from several BIOs, whether a write-zeroes was, and whether such a command
+    /// failed.
     pub(crate) fn merged(&self) -> (bool, bool, bool) {
         let more = |n: &AtomicU32| n.load(Relaxed) > 1;
         (more(&self.merged), more(&self.merged_zeroes), self.partial.load(Relaxed) > 0)
@@ -162,25 +170,25 @@ impl Spy {
         self.busy.load(Relaxed)
     }
 
-    /// All that was in flight is gone, with whoever sent it.
+    /// Everything in flight is gone, and so are the queues that sent it.
     pub(crate) fn restart(&self) {
         self.queueing().restart();
-        let mut seen = self.seen();
-        seen.results.clear();
-        for z in &mut seen.zones {
+        let mut history = self.history();
+        history.results.clear();
+        for z in &mut history.zones {
             z.writes.clear();
-            z.looked();
+            z.pointer_known();
         }
     }
 
-    /// All zones were read again, with no write in flight.
+    /// All zones were read again while no write was in flight.
     pub(crate) fn revalidated(&self) {
-        self.seen().zones.iter_mut().for_each(ZoneSeen::looked);
+        self.history().zones.iter_mut().for_each(ZoneHistory::pointer_known);
     }
 
     /// Something else moves the write pointer of zone `z`.
     pub(crate) fn moved(&self, z: usize) {
-        self.seen().zones[z].foreign = true;
+        self.history().zones[z].moved_outside = true;
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -231,8 +239,8 @@ impl Spy {
         let Some(zone) = self.zone(c) else { return };
         let kind = if c.op == Op::Write { &self.merged } else { &self.merged_zeroes };
         kind.fetch_max(nr, Relaxed);
-        let mut seen = self.seen();
-        let Seen { zones, sent, failed_at, ordered, .. } = &mut *seen;
+        let mut history = self.history();
+        let SeamHistory { zones, sent, failed_at, ordered, .. } = &mut *history;
         if self.gated.load(Relaxed) {
             let shared =
                 |z: usize| self.spindles.of(ZoneNo(z as u32)) == self.spindles.of(ZoneNo(zone));
@@ -256,7 +264,7 @@ impl Spy {
         if others > 0 {
             let failed = &z.burst;
             assert!(failed.is_empty(), "zone {zone}: {failed:?}, and it is not drained: {c:?}");
-            // A zone that was reset may begin again while old writes are there (M4).
+            // A zone that was reset may start again while older writes are in flight (M4).
             let follows = z.sent_end == c.sector.0 || offset == 0;
             assert!(follows, "I2: zone {zone}: not behind what is at the device: {c:?}");
         } else if !z.burst.is_empty() {
@@ -276,8 +284,8 @@ impl Spy {
         );
         let at = std::ptr::from_ref(c).addr();
         z.sent_end = c.sector.0 + u64::from(c.len_sectors);
-        z.fresh &= offset != 0;
-        let generation = z.generation - u64::from(z.fresh);
+        z.just_reset &= offset != 0;
+        let generation = z.generation - u64::from(z.just_reset);
         z.writes.push(Flying { at, sent: now, queue, generation, given_up: false });
         ordered.most = ordered.most.max(others + 1);
         for b in c.bios.iter().filter(|b| b.token() != 0) {
@@ -293,7 +301,7 @@ impl Spy {
             sent.extend(c.bios.iter().map(|b| stamp_at(b.data(), 0)));
             let before = &mut z.last;
             assert!(
-                first > before.last || first == before.first || z.foreign,
+                first > before.last || first == before.first || z.moved_outside,
                 "I2: zone {zone}: the write of stamp {first} comes after {before:?}: {c:?}"
             );
             z.before = *before;
@@ -301,11 +309,11 @@ impl Spy {
         }
     }
 
-    /// A queue was polled: the layer has given up what it waits for too long.
+    /// A queue was polled: the layer has given up commands that are over their time.
     fn polled(&self, now: Nanos, queue: usize) {
         let Some(timeout) = self.timeout else { return };
-        let mut seen = self.seen();
-        for w in seen.zones.iter_mut().flat_map(|z| &mut z.writes).filter(|w| w.queue == queue) {
+        let mut history = self.history();
+        for w in history.zones.iter_mut().flat_map(|z| &mut z.writes).filter(|w| w.queue == queue) {
             w.given_up |= now.0 >= w.sent.0.saturating_add(timeout.0);
         }
     }
@@ -316,28 +324,29 @@ impl Spy {
         assert!(!own || recovers || !self.asked_only.load(Relaxed), "I9: who asked for {c:?}?");
         let strict = self.strict.load(Relaxed) && self.plugs && self.timeout.is_none();
         if strict && matches!(c.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneResetAll) {
-            let seen = self.seen();
+            let history = self.history();
             for z in self.zones_of(c) {
-                let busy = !seen.zones[z].writes.is_empty();
+                let busy = !history.zones[z].writes.is_empty();
                 assert!(!busy, "M5: strict, and zone {z} has a write at the device: {c:?}");
             }
         }
     }
 
-    /// Whether the layer reports a zone by itself as it may: a write of it failed, and none is at the device.
+    /// Checks that the layer may report this zone by itself: a write of it failed, and none is at the
+    /// device. Returns whether it does.
     fn recovers(&self, c: &Command) -> bool {
         let several = self.depth.load(Relaxed) > 1;
         if c.op != Op::ReportZones || c.report_max != 1 || !several && !self.auto.load(Relaxed) {
             return false;
         }
         let (zone, _) = self.geometry().zone_of(c.sector);
-        let mut seen = self.seen();
-        let Seen { zones, ordered, .. } = &mut *seen;
+        let mut history = self.history();
+        let SeamHistory { zones, ordered, .. } = &mut *history;
         let z = &mut zones[zone.0 as usize];
         if z.again.take_if(|at| *at == std::ptr::from_ref(c).addr()).is_some() {
             return true;
         }
-        // Where one write is in flight not even one that was given up may be left.
+        // With one write in flight, not even a write that was given up may be left.
         let flying = z.writes.iter().filter(|w| !several || !w.given_up).count();
         assert!(flying == 0, "{zone} is reported with {flying} writes at the device: {c:?}");
         if !std::mem::take(&mut z.failed) {
@@ -349,7 +358,7 @@ impl Spy {
             assert!(unknown && over, "E12: {zone} is reported after {said}: {c:?}");
         }
         ordered.asked += u64::from(!several);
-        // A reset that came back together with the failure has ended the recovery already.
+        // A reset that came back together with the failure has ended the recovery.
         let first = z.burst.iter().min_by_key(|b| b.0);
         let status = first.map_or(Status::Busy, |b| b.1);
         ordered.reports += 1;
@@ -361,7 +370,7 @@ impl Spy {
         true
     }
 
-    /// The zones that a management command is for.
+    /// The zones of a management command.
     fn zones_of(&self, c: &Command) -> std::ops::Range<usize> {
         let g = self.geometry();
         match c.op {
@@ -373,57 +382,57 @@ impl Spy {
         }
     }
 
-    /// The device has not taken `c` after all.
+    /// The device has not taken `c`.
     fn not_taken(&self, c: &Command) {
         let mut queueing = self.queueing();
         queueing.up(c);
         queueing.busy();
         drop(queueing);
         if let Some(zone) = self.zone(c) {
-            let mut seen = self.seen();
-            let z = &mut seen.zones[zone as usize];
+            let mut history = self.history();
+            let z = &mut history.zones[zone as usize];
             (z.sent_end, z.last) = (c.sector.0, z.before);
-            seen.unsend(c);
+            history.unsend(c);
         }
         self.not_down(c);
         self.not_reported(c);
     }
 
-    /// A report of the layer's own is sent again: it is the same attempt.
+    /// A report by the layer itself that will be sent again counts as the same attempt.
     fn not_reported(&self, c: &Command) {
         if c.op == Op::ReportZones && c.bios.is_empty() {
             let (zone, _) = self.geometry().zone_of(c.sector);
-            self.seen().zones[zone.0 as usize].again = Some(std::ptr::from_ref(c).addr());
+            self.history().zones[zone.0 as usize].again = Some(std::ptr::from_ref(c).addr());
         }
     }
 
-    /// The device has not taken `c`, or has given it back.
+    /// `c` is not at the device: it was not taken, or has come back.
     fn not_down(&self, c: &Command) {
         if let Some(zone) = self.zone(c) {
             let at = std::ptr::from_ref(c).addr();
-            self.seen().zones[zone as usize].writes.retain(|w| w.at != at);
+            self.history().zones[zone as usize].writes.retain(|w| w.at != at);
         }
     }
 
-    /// What the end of a command says of zones.
+    /// Updates the history of zones after a command.
     fn learn(&self, c: &Command) {
-        let mut seen = self.seen();
+        let mut history = self.history();
         if c.op == Op::Write {
             for b in &c.bios {
-                seen.said.insert(stamp_at(b.data(), 0), c.status);
+                history.said.insert(stamp_at(b.data(), 0), c.status);
             }
         }
         for b in c.bios.iter().filter(|b| b.token() != 0) {
-            seen.results.insert(b.token(), c.status);
+            history.results.insert(b.token(), c.status);
             if !c.status.is_ok() {
-                seen.failed_at.insert(b.token(), b.sector.0);
+                history.failed_at.insert(b.token(), b.sector.0);
             }
         }
         let fails = c.status.write_pointer();
         if let Some(zone) = self.zone(c) {
             let at = std::ptr::from_ref(c).addr();
-            let z = &mut seen.zones[zone as usize];
-            // What comes back after its deadline changes nothing.
+            let z = &mut history.zones[zone as usize];
+            // A command that comes back after its deadline changes nothing.
             let Some(w) = z.writes.iter().find(|w| w.at == at) else { return };
             if w.given_up {
                 return;
@@ -435,7 +444,8 @@ impl Spy {
                 }
                 return;
             }
-            // M4: one from before a reset that did nothing is nobody's business any more.
+            // A failure that changed nothing, of a write from before a reset, does not matter any more
+            // (M4).
             if own || fails == WritePointer::Unknown {
                 z.failed = true;
                 z.burst.push((c.sector.0, c.status));
@@ -448,38 +458,38 @@ impl Spy {
                 z.fails_fast = Some(c.status);
             }
         } else if matches!(c.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneResetAll) {
-            // A reset of all zones may have reset some.
+            // A reset of all zones that failed may have reset some.
             let some = c.op == Op::ZoneResetAll && !c.status.is_ok();
             let doubt = some || matches!(c.status, Status::Timeout | Status::NoDevice);
             for z in self.zones_of(c) {
-                let z = &mut seen.zones[z];
+                let z = &mut history.zones[z];
                 if doubt {
                     z.failures.any += 1;
                     z.failures.unknown += 1;
                 } else if c.status.is_ok() {
-                    z.looked();
+                    z.pointer_known();
                     z.generation += 1;
-                    (z.fresh, z.foreign) = (true, false);
+                    (z.just_reset, z.moved_outside) = (true, false);
                 }
             }
         } else if c.op == Op::ReportZones && c.bios.is_empty() && !c.status.is_ok() {
-            // What waited for a zone to be recovered fails with it.
+            // The writes that waited for the recovery fail too.
             for z in self.zones_of(c) {
-                seen.zones[z].failures.any += 1;
+                history.zones[z].failures.any += 1;
             }
         } else if c.op == Op::ReportZones && c.status.is_ok() {
             for info in &c.report {
                 let ZoneNo(zone) = self.geometry().zone_of(info.start).0;
-                if let Some(z) = seen.zones.get_mut(zone as usize) {
-                    z.fresh = false;
-                    // What was acknowledged is not there any more: the client has to look.
+                if let Some(z) = history.zones.get_mut(zone as usize) {
+                    z.just_reset = false;
+                    // Acknowledged data is missing, so the client must report the zone.
                     let lost = c.bios.is_empty() && z.head.is_some_and(|h| info.wp.0 < h);
                     if !lost || self.depth.load(Relaxed) > 1 {
                         z.fails_fast = None;
                     }
                     let head = z.burst.iter().map(|b| b.0).min();
                     let own = c.bios.is_empty();
-                    // A client that looks begins anew.
+                    // A client's report starts the count of attempts anew.
                     if !own && z.writes.is_empty() || own && head.is_some_and(|h| info.wp.0 > h) {
                         z.attempts = 0;
                     }
@@ -495,11 +505,10 @@ impl Spy {
         }
         self.not_down(c);
         if let (Status::Busy, Some(zone)) = (c.status, self.zone(c)) {
-            let mut seen = self.seen();
-            seen.unsend(c);
-            let z = &mut seen.zones[zone as usize];
-            // One that was alone is simply sent again.
-            // Others may be on their way, and not here.
+            let mut history = self.history();
+            history.unsend(c);
+            let z = &mut history.zones[zone as usize];
+            // A write that was alone is sent again. Others may still be on their way to the device.
             z.failed = true;
             if !z.writes.is_empty() || !z.burst.is_empty() {
                 z.burst.push((c.sector.0, c.status));
@@ -517,15 +526,15 @@ impl Spy {
             self.queueing().busy();
         } else if !c.status.is_ok() {
             self.partial.fetch_add(u64::from(c.bios.len() > 1), Relaxed);
-            *self.seen().failed.entry(c.status).or_default() += 1;
+            *self.history().failed.entry(c.status).or_default() += 1;
         }
     }
 }
 
-/// The device that the layer sees: its queues keep the spy.
-pub(crate) struct Spied(pub(crate) Arc<Spy>);
+/// The device that the layer sees. Its queues hold the oracle.
+pub(crate) struct ObservedDevice(pub(crate) Arc<SeamOracle>);
 
-impl Device for Spied {
+impl Device for ObservedDevice {
     fn geometry(&self) -> &Geometry {
         self.0.geometry()
     }
@@ -534,7 +543,7 @@ impl Device for Spied {
         self.0.limits()
     }
 
-    /// An oracle's panic is for the world to see.
+    /// A panic of the oracle must reach the world.
     fn never_panics(&self) -> bool {
         true
     }
@@ -546,26 +555,26 @@ impl Device for Spied {
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
         let below = self.0.below.open_queue(depth, waker)?;
         let id = self.0.queues.fetch_add(1, Relaxed);
-        Ok(Box::new(SpyQueue { spy: self.0.clone(), id, below }))
+        Ok(Box::new(ObservedQueue { seam: self.0.clone(), id, below }))
     }
 }
 
-struct SpyQueue {
-    spy: Arc<Spy>,
+struct ObservedQueue {
+    seam: Arc<SeamOracle>,
     id: usize,
     below: Box<dyn Queue>,
 }
 
-impl Queue for SpyQueue {
+impl Queue for ObservedQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        // One at a time: what is not taken has not gone.
+        // One at a time, because a command that is not taken was not sent.
         let mut list = Commands::new();
         while let Some(c) = commands.pop_front() {
-            self.spy.down(now, self.id, &c);
+            self.seam.down(now, self.id, &c);
             list.push_back(c);
             self.below.submit(now, &mut list);
             if let Some(c) = list.pop_front() {
-                self.spy.not_taken(&c);
+                self.seam.not_taken(&c);
                 commands.push_front(c);
                 return;
             }
@@ -576,9 +585,9 @@ impl Queue for SpyQueue {
         let before = done.len();
         self.below.poll(now, done);
         for c in done.iter_mut().skip(before) {
-            self.spy.up(c);
+            self.seam.up(c);
         }
-        self.spy.polled(now, self.id);
+        self.seam.polled(now, self.id);
     }
 
     fn next_deadline(&self) -> Option<Nanos> {

@@ -1,29 +1,29 @@
-//! The fewest steps of a world that still fail: ranges of steps are left out, ever smaller ones, as long as the world
-//! goes on failing. Steps draw from sequences of their own, so the others do what they did.
+//! Shrinks a failing world: leaves out ranges of steps, ever smaller ones, while the world still fails.
+//! Each step draws from a sequence of its own, so the remaining steps do what they did.
 
 use crate::run::{Failure, Steps, run};
 use crate::world::World;
 
-/// A world that fails, made small.
+/// A failing world, shrunk.
 #[derive(Debug, Clone)]
 pub struct Shrunk {
-    /// The steps that are left.
+    /// The remaining steps.
     pub steps: Steps,
-    /// How they fail, with a trace.
+    /// Their failure, with a trace.
     pub failure: Failure,
-    /// BIOs that were submitted in them.
+    /// BIOs that they submit.
     pub bios: usize,
 }
 
-/// Most worlds that are tried.
+/// Most worlds to try.
 const TRIES: u32 = 3000;
 
-/// Shrinks the world of `seed`, which fails. `None` if it does not.
+/// Shrinks the failing world of `seed`. `None` if it does not fail.
 pub fn shrink(seed: u64) -> Option<Shrunk> {
     let fails = |list: &[u32]| run(seed, &Steps::Only(list.to_vec()), false).is_err();
     run(seed, &Steps::All, false).err()?;
     let mut list: Vec<u32> = (0..World::STEPS.1).collect();
-    // What comes after the failure does not matter: the shortest prefix first.
+    // Steps after the failure do not matter, so the shortest prefix comes first.
     let (mut low, mut high) = (0, list.len());
     while low < high {
         let middle = (low + high) / 2;

@@ -1,11 +1,11 @@
-//! What the spy has seen of each zone: writes at the device, how they ended, and what that says of the next one. Owns no
-//! opinion: `seam_oracle.rs` asserts.
+//! What the seam oracle has seen of each zone: its writes at the device, how they ended, and what follows
+//! for the next one. This module asserts nothing; `seam_oracle.rs` does.
 
 use crate::memory::stamp_at;
 use std::collections::{BTreeMap, BTreeSet};
 use zoneplug_core::{Command, Nanos, Op, Status, WritePointer};
 
-/// The last write of a zone: stamps of its first and last sector.
+/// A write of a zone: the stamps of its first and last sector.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Last {
     pub(crate) first: u64,
@@ -14,55 +14,56 @@ pub(crate) struct Last {
 
 /// A write at the device.
 pub(crate) struct Flying {
-    /// Where the command is.
+    /// The address of the command.
     pub(crate) at: usize,
     pub(crate) sent: Nanos,
     pub(crate) queue: usize,
     pub(crate) generation: u64,
-    /// Its time was over when its queue was last polled: the layer does not wait for it.
+    /// Its time was over when its queue was last polled, so the layer does not wait for it.
     pub(crate) given_up: bool,
 }
 
-/// What was seen of one zone.
+/// The history of one zone.
 #[derive(Default)]
-pub(crate) struct ZoneSeen {
+pub(crate) struct ZoneHistory {
     pub(crate) writes: Vec<Flying>,
-    /// Where the last one that was sent ends.
+    /// The end of the last write that was sent.
     pub(crate) sent_end: u64,
-    /// Resets and finishes.
+    /// Counts resets and finishes.
     pub(crate) generation: u64,
-    /// One was the last that happened: what is sent to elsewhere than the start is of the generation before it, for the layer
-    /// has not seen it yet.
-    pub(crate) fresh: bool,
-    /// Something else has moved the write pointer since the last of them: of several appends in flight the first may miss it,
-    /// and the next be where it is by chance.
-    pub(crate) foreign: bool,
+    /// The last event was a reset or finish that the layer has not seen yet. A write to anywhere but the
+    /// start of the zone belongs to the generation before it.
+    pub(crate) just_reset: bool,
+    /// Something else has moved the write pointer since then. Of several appends in flight, the first may
+    /// miss the write pointer and the next may hit it by chance.
+    pub(crate) moved_outside: bool,
     pub(crate) last: Last,
-    /// The one before it.
+    /// The write before `last`.
     pub(crate) before: Last,
     /// The last write that succeeded.
     pub(crate) acked: Last,
-    /// Where it ended, if others have been in flight since.
+    /// The end of that write, if other writes have been in flight since.
     pub(crate) acked_end: u64,
-    /// Where writes failed, and how, since none was in flight or somebody looked.
+    /// The places and statuses of failed writes, since none was in flight or the write pointer was known.
     pub(crate) burst: Vec<(u64, Status)>,
-    /// Where the last one that failed began, if everything before it was acknowledged in this generation.
+    /// The start of the last failed write, if everything before it was acknowledged in this generation.
     pub(crate) head: Option<u64>,
-    /// One has since the layer last reported the zone by itself.
+    /// A write has failed since the layer last reported the zone by itself.
     pub(crate) failed: bool,
-    /// The layer's report that the device did not take or was too busy for: it is the same one when it comes again, also if
-    /// the zone has gone on meanwhile.
+    /// A report of the layer that the device did not take, or was too busy for. It counts as the same
+    /// report when it comes again, even if the zone has recovered meanwhile.
     pub(crate) again: Option<usize>,
-    /// Reports by the layer itself since a write succeeded, or a report found that the zone had been written to.
+    /// Reports by the layer itself since a write succeeded, or since a report showed progress.
     pub(crate) attempts: u32,
-    /// How often the device failed a write, or left a reset or finish in doubt.
+    /// Writes that failed at the device, and resets or finishes with an unknown outcome.
     pub(crate) failures: Failures,
-    /// Nobody knows the write pointer, or the zone refuses for good, and neither report, reset nor finish came since.
+    /// The write pointer is unknown, or the zone refuses writes for good, and no report, reset or finish
+    /// has come since.
     pub(crate) fails_fast: Option<Status>,
 }
 
-impl Seen {
-    /// The device has not taken it.
+impl SeamHistory {
+    /// The device has not taken a command.
     pub(crate) fn unsend(&mut self, c: &Command) {
         if c.op == Op::Write {
             for b in &c.bios {
@@ -72,9 +73,9 @@ impl Seen {
     }
 }
 
-impl ZoneSeen {
-    /// Somebody knows the write pointer again.
-    pub(crate) fn looked(&mut self) {
+impl ZoneHistory {
+    /// The write pointer is known again.
+    pub(crate) fn pointer_known(&mut self) {
         self.fails_fast = None;
         self.burst.clear();
         self.head = None;
@@ -96,8 +97,8 @@ impl ZoneSeen {
     }
 }
 
-/// Whether writes that failed so prove that none of them did anything: the first did nothing, those behind it were not
-/// at the write pointer, and none behind it succeeded.
+/// Whether these failures prove that none of the writes did anything: the first did nothing, the writes
+/// behind it were not at the write pointer, and none behind it succeeded.
 pub(crate) fn harmless(burst: &[(u64, Status)], acked_end: u64) -> bool {
     let kept = |s: Status| s.write_pointer() == WritePointer::Kept;
     let alive = |s: Status| !matches!(s, Status::ZoneReadOnly | Status::ZoneOffline);
@@ -115,16 +116,16 @@ pub(crate) struct Failures {
 }
 
 #[derive(Default)]
-pub(crate) struct Seen {
-    pub(crate) zones: Vec<ZoneSeen>,
+pub(crate) struct SeamHistory {
+    pub(crate) zones: Vec<ZoneHistory>,
     pub(crate) failed: BTreeMap<Status, u64>,
-    /// What the device said to BIOs that have not come back to their clients, by token.
+    /// The device's answers for BIOs that have not come back to their clients, by token.
     pub(crate) results: BTreeMap<u64, Status>,
     /// The first stamp of every write that was sent.
     pub(crate) sent: BTreeSet<u64>,
-    /// What the device said last to each write that has ended, by its first stamp.
+    /// The device's last answer to each write, by the first stamp.
     pub(crate) said: BTreeMap<u64, Status>,
-    /// Where BIOs were sent to that failed, by token.
+    /// The sectors of failed BIOs, by token.
     pub(crate) failed_at: BTreeMap<u64, u64>,
     pub(crate) ordered: Ordered,
 }
@@ -136,11 +137,11 @@ pub(crate) struct Ordered {
     pub(crate) most: usize,
     /// Reports by the layer itself.
     pub(crate) reports: u64,
-    /// Those of zones with one write in flight.
+    /// Those reports for zones with one write in flight.
     pub(crate) asked: u64,
-    /// BIOs that were sent again after they failed, and appends of these that went elsewhere.
+    /// BIOs that were sent again after a failure, and those of them that are appends and went elsewhere.
     pub(crate) retried: u64,
     pub(crate) placed: u64,
-    /// Zones that were tried again as often as they may.
+    /// Zones that were given up after the last attempt.
     pub(crate) given_up: u64,
 }

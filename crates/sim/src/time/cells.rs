@@ -1,8 +1,9 @@
-//! The cells of the published tables that a model can give: what was run, so far as it is known, as clients of a run, and
-//! what is to be expected of it. Tables of CPU cost (null_blk), of schedulers that do not exist here (bfq) and of file
-//! systems have no cells.
+//! The cells of the published tables that a model can give: the workload of each, as far as it is known,
+//! and what is expected of the model. Tables of CPU cost (null_blk), of schedulers that zoneplug lacks
+//! (bfq) and of file systems have no cells.
 //!
-//! The bands are those of `docs/models.md`. A cell that cannot be matched says why and has none: it is shown, never tuned.
+//! The bands are those of `docs/models.md`. A cell that cannot be matched says why and has no band: it is
+//! shown, never tuned.
 
 use super::client::{SeqWriter, ZoneWriter};
 use super::io::Client;
@@ -12,7 +13,8 @@ use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
 
-/// Rates of the medium, in millionths of the profile's: where the tracks lie is not known, so a figure is a mean over these.
+/// Rates of the medium, in millionths of the profile's. Where the tracks lie is unknown, so a figure is a
+/// mean over these.
 pub const GEOMETRIES: [u32; 5] = [985_000, 995_000, 1_000_000, 1_005_000, 1_015_000];
 /// Seeds of the clients.
 pub const SEEDS: [u64; 4] = [1, 2, 3, 4];
@@ -20,7 +22,7 @@ pub const SEEDS: [u64; 4] = [1, 2, 3, 4];
 const K: u32 = 1 << 10;
 const M: u32 = 1 << 20;
 
-/// Who writes, and how.
+/// The workload of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// One job, zone after zone.
@@ -41,7 +43,7 @@ pub enum Workload {
         /// Open zones.
         zones: u32,
     },
-    /// A full queue over open zones, with no lock on any.
+    /// A full queue over open zones, without a lock on any zone.
     FullQueue {
         /// Writes outstanding.
         outstanding: u32,
@@ -61,24 +63,24 @@ pub enum Workload {
     },
 }
 
-/// How long the host and its clients take.
+/// Times of the host and its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostTimes {
     /// See [`Run::work`].
     pub work: Nanos,
-    /// From a completion to its reaping.
+    /// From a completion until the client reaps it.
     pub reap: Nanos,
-    /// From the release of a lock to the job that slept on it.
+    /// From the release of a lock until the job that slept on it runs.
     pub wake: Nanos,
-    /// Of a sequential job: from a completion to the next write.
+    /// For a sequential job: from a completion to the next write.
     pub next: Nanos,
-    /// Of a sequential job: what a write takes of its processor.
+    /// For a sequential job: processor time of a write.
     pub cpu: Nanos,
 }
 
 impl HostTimes {
-    /// Above a hard disk: reaped after 20 us, woken after 50 us. What matters is their order (the next command leaves first),
-    /// not their size.
+    /// Above a hard disk. Only the order of these times matters (the next command leaves before the
+    /// client's next write arrives), not their size.
     pub const DISK: HostTimes = HostTimes {
         work: Nanos(5_000),
         reap: Nanos(20_000),
@@ -86,7 +88,7 @@ impl HostTimes {
         next: Nanos(10_000),
         cpu: Nanos(0),
     };
-    /// Above an NVMe drive, where they are part of the result.
+    /// Above an NVMe drive, where they are a part of the result.
     pub const NVME: HostTimes = HostTimes {
         work: Nanos(1_000),
         reap: Nanos(4_000),
@@ -95,7 +97,7 @@ impl HostTimes {
         cpu: Nanos(2_400),
     };
 
-    /// Of the host above such a drive.
+    /// The times of the host above such a drive.
     pub fn of(profile: &Profile) -> HostTimes {
         match profile.model {
             Model::Smr(_) => HostTimes::DISK,
@@ -105,13 +107,14 @@ impl HostTimes {
 }
 
 impl Workload {
-    /// Its clients.
+    /// The clients of this workload.
     pub fn clients(&self, times: &HostTimes, seed: u64) -> Vec<Box<dyn Client>> {
         let mut zones = match *self {
             Workload::Sequential { bs, depth } => {
                 let mut client = SeqWriter::new(depth, bs);
                 (client.reap, client.cpu) = (times.next, times.cpu);
-                // A place near the outer edge: the published rates are those of a new disk's first zones.
+                // A place near the outer edge, because the published rates are those of the first zones of
+                // a new disk.
                 client.first_zone = 1500;
                 return vec![Box::new(client)];
             }
@@ -130,25 +133,25 @@ impl Workload {
     }
 }
 
-/// Which writes wait for which.
+/// How writes wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// Zone write plugging, each zone by itself.
     Baseline,
-    /// One writer for the disk (Q1-Q12), as published: zones first in, first out.
+    /// One writer for the disk (Q1-Q12) with the published policy `fifo`.
     SingleWriter,
 }
 
 impl Layer {
-    /// How the disk is opened.
+    /// The configuration with which the disk is opened.
     pub fn config(self) -> DiskConfig {
-        // A rotational disk has a single writer unless it is told otherwise (Q10).
+        // A rotational disk has a single writer by default (Q10).
         let zoned_qd1_writes = Some(self == Layer::SingleWriter);
         DiskConfig { zoned_qd1_writes, ..DiskConfig::default() }
     }
 }
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// 10^6 bytes per second.
@@ -170,14 +173,14 @@ impl Unit {
     }
 }
 
-/// What a model is to give.
+/// What is expected of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Expect {
-    /// The published figure, to so many percent.
+    /// The published figure within so many percent.
     Within(f64),
-    /// The direction only, and why.
+    /// The direction only, with the reason.
     Shape(&'static str),
-    /// Nothing, and why.
+    /// Nothing, with the reason.
     Not(&'static str),
 }
 
@@ -227,21 +230,21 @@ impl Table {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
-    /// Where it is.
+    /// Its table.
     pub table: Table,
-    /// Its name there: the depth, the zones, the workload.
+    /// Its name in the table: the depth, the zones, or the workload.
     pub name: &'static str,
     /// Its column.
     pub layer: Layer,
     /// The workload, as far as it is known.
     pub workload: Workload,
-    /// What was published.
+    /// The published figure.
     pub published: f64,
-    /// In which unit.
+    /// Its unit.
     pub unit: Unit,
     /// What the model is to give.
     pub expect: Expect,
-    /// Whether it set a number of the profile.
+    /// Whether the cell was used to set a number of the profile.
     pub calibrates: bool,
 }
 
@@ -358,8 +361,8 @@ impl Cell {
             .collect()
     }
 
-    /// The run of this cell on a drive, and its clients. Whoever wants another layer, another client or another time
-    /// changes what this returns.
+    /// The run of this cell on a drive, and its clients. For another layer, client or time, change what
+    /// this returns.
     pub fn run(&self, profile: &Profile, seed: u64) -> (Run, Vec<Box<dyn Client>>) {
         let times = self.table.times();
         let mut run = Run::new(profile.clone());
@@ -377,21 +380,21 @@ impl Cell {
         (run, self.workload.clients(&times, seed))
     }
 
-    /// Runs the cell on a drive; the figure in its unit.
+    /// Runs the cell on a drive. Returns the figure in its unit.
     pub fn go(&self, profile: &Profile, seed: u64) -> Result<f64, Error> {
         let (run, clients) = self.run(profile, seed);
         Ok(self.unit.of(&run.go(clients)?))
     }
 
-    /// Runs the cell on a drive over all geometries, and all seeds if it draws from one. Figures of a drive whose medium is
-    /// faster by some are less by as much: what differs is where the tracks lie.
+    /// Runs the cell over all geometries, and over all seeds if the workload is random. Figures of a drive
+    /// with a faster medium are scaled down by as much, so that only the place of the tracks differs.
     pub fn sample(&self, profile: &Profile) -> Result<Sample, Error> {
         let turns = matches!(profile.model, Model::Smr(_));
         let geometries = if turns { &GEOMETRIES[..] } else { &[1_000_000] };
         self.sample_over(profile, geometries, &SEEDS)
     }
 
-    /// The same over other geometries and seeds, of which there is at least one each.
+    /// The same over other geometries and seeds, at least one of each.
     pub fn sample_over(
         &self,
         profile: &Profile,
@@ -421,7 +424,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A sample of figures of one geometry, of which there is at least one.
+    /// A sample of one geometry, with at least one figure.
     pub fn new(all: Vec<f64>) -> Sample {
         assert!(!all.is_empty(), "a mean of nothing");
         Sample { seeds: all.len(), all }
@@ -432,7 +435,8 @@ impl Sample {
         mean(&self.all)
     }
 
-    /// Standard error of the mean. The runs of one seed draw the same zones in each geometry: a seed counts as one.
+    /// Standard error of the mean. Runs of one seed draw the same zones in each geometry, so a seed counts
+    /// once.
     pub fn standard_error(&self) -> f64 {
         if self.seeds == 1 {
             return standard_error(&self.all);
@@ -442,7 +446,7 @@ impl Sample {
         standard_error(&seeds)
     }
 
-    /// The largest less the smallest.
+    /// The largest figure minus the smallest.
     pub fn spread(&self) -> f64 {
         let (mut min, mut max) = (self.all[0], self.all[0]);
         for &x in &self.all {

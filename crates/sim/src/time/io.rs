@@ -1,4 +1,4 @@
-//! What a client may do: submit, and be called later. Owns the BIOs, their times and the timers of a run.
+//! The client's side of a run: submit BIOs, set timers. Owns the BIOs, their times and the timers.
 
 use super::report::ClientReport;
 use std::cmp::Reverse;
@@ -7,12 +7,13 @@ use std::sync::OnceLock;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, IoBuf, Nanos, Op, Sector, Status, ZoneNo};
 
-/// A client of a run: a state machine that is told when its BIOs are done and when a timer is due.
+/// A client of a run: a state machine that is called when a BIO is done or a timer is due.
 pub trait Client {
-    /// The zones that it begins in, each with its write pointer in sectors; called once, before the disk is opened.
+    /// The zones that are partly written at the start, each with its write pointer in sectors. Called once,
+    /// before the disk is opened.
     fn prepare(&mut self, geometry: &Geometry) -> Vec<(ZoneNo, u32)>;
 
-    /// Time begins.
+    /// The run begins.
     fn start(&mut self, io: &mut Io);
 
     /// One of its BIOs is done.
@@ -21,8 +22,8 @@ pub trait Client {
     /// A timer that it set is due.
     fn timer(&mut self, io: &mut Io, token: u32);
 
-    /// One of its BIOs failed. `false`: that ends the run with an error, for a model never causes it. Who sends what others
-    /// recorded has to expect it.
+    /// One of its BIOs failed. `false` ends the run with an error, because client models cause no failures.
+    /// A client that replays a trace must expect failures.
     fn failed(&mut self, _io: &mut Io, _bio: Finished, _status: Status) -> bool {
         false
     }
@@ -31,20 +32,20 @@ pub trait Client {
 /// A BIO that is done.
 #[derive(Debug, Clone, Copy)]
 pub struct Finished {
-    /// What the client called it.
+    /// The token that the client gave it.
     pub token: u32,
-    /// What it did.
+    /// Its operation.
     pub op: Op,
-    /// Where it was, or where an append landed.
+    /// Its first sector; for an append where it landed.
     pub sector: Sector,
-    /// How long it was.
+    /// Its length in sectors.
     pub sectors: u32,
 }
 
-/// The longest BIO of a client with data.
+/// The longest BIO with data, in bytes.
 pub const MAX_BYTES: u32 = 16 << 20;
 
-/// Memory that every BIO of every run names and no timed disk touches.
+/// Memory that all BIOs of all runs share; a timed disk does not access it.
 fn memory() -> &'static IoBuf {
     static MEMORY: OnceLock<IoBuf> = OnceLock::new();
     MEMORY.get_or_init(|| IoBuf::leaked(MAX_BYTES))
@@ -63,7 +64,7 @@ struct Sent {
 #[derive(Debug)]
 pub struct Io {
     pub(super) now: Nanos,
-    /// When the completion that clients are being told of was.
+    /// The time of the completion that a client is being called for.
     pub(super) completed: Nanos,
     pub(super) out: Bios,
     pub(super) clients: Vec<ClientReport>,
@@ -99,7 +100,7 @@ impl Io {
         }
     }
 
-    /// The time.
+    /// The time now.
     pub fn now(&self) -> Nanos {
         self.now
     }
@@ -125,7 +126,8 @@ impl Io {
         self.submit(Op::Read, sector, sectors, token);
     }
 
-    /// Submits a BIO of at most 16 MiB. All share their memory: a disk of a run keeps no data.
+    /// Submits a BIO of at most 16 MiB. All BIOs share their memory, because the disk of a run keeps no
+    /// data.
     pub fn submit(&mut self, op: Op, sector: Sector, sectors: u32, token: u32) {
         self.submit_with(op, sector, sectors, Flags::NONE, token);
     }
@@ -146,29 +148,29 @@ impl Io {
         self.out.push_back(bio);
     }
 
-    /// Calls the client again so long after now.
+    /// Sets a timer that is due after `span`.
     pub fn after(&mut self, span: Nanos, token: u32) {
         self.at(self.now.plus(span), token);
     }
 
-    /// Calls the client again at a time; one that is over is now.
+    /// Sets a timer that is due at `time`; a time in the past means now.
     pub fn at(&mut self, time: Nanos, token: u32) {
         self.set += 1;
         self.timers.push(Reverse((time.max(self.now), self.set, self.current, token)));
     }
 
-    /// When the device completed what the client is being told of. The engine was polled only after the time that the
-    /// host's work takes; a client's latency counts from here.
+    /// When the device completed what the client is being called for. The engine is polled only after the
+    /// host's work; a client's latency counts from here.
     pub fn completed_at(&self) -> Nanos {
         self.completed
     }
 
-    /// Ends the run: its length is the time until now. With an error the run fails.
+    /// Ends the run at this moment. With an error the run fails.
     pub fn end(&mut self, result: Result<(), Error>) {
         self.ended.get_or_insert(result);
     }
 
-    /// Notes what is outstanding now in the clients' reports.
+    /// Notes in the clients' reports what is outstanding now.
     pub(super) fn note_waiting(&mut self) {
         for sent in self.sent.iter().filter(|s| s.out) {
             let client = &mut self.clients[usize::from(sent.client)];
@@ -181,12 +183,12 @@ impl Io {
         self.timers.peek().map(|Reverse(t)| t.0)
     }
 
-    /// Takes the next timer: whose it is, and its token.
+    /// Takes the next timer: its client and its token.
     pub(super) fn pop_timer(&mut self) -> Option<(u16, u32)> {
         self.timers.pop().map(|Reverse((_, _, client, token))| (client, token))
     }
 
-    /// A BIO is back: whose it is, what the client is told, and whether it failed.
+    /// A BIO has come back. Returns its client, what the client is told, and its status.
     pub(super) fn back(&mut self, bio: Box<Bio>) -> (u16, Finished, Status) {
         let slot = bio.token() as u32;
         let sent = self.sent[slot as usize];

@@ -1,7 +1,7 @@
 //! Workloads in virtual time: client models above a disk with the times of a drive.
 //!
-//! A [`Run`] opens the very engine that drives a disk on a timed device, lets clients work on it for so many seconds of
-//! virtual time, and says what they got. No clock is read and no thread is started; a run follows from its profile, its
+//! A [`Run`] opens the engine on a timed device, lets clients work for so many seconds of virtual time, and
+//! reports the results. It reads no clock and starts no thread. A run follows from its profile, its
 //! configuration, its clients and their seeds, and gives the same figures on every machine.
 //!
 //! ```
@@ -14,11 +14,11 @@
 //! assert!((230.0..260.0).contains(&report.mb_per_s()));
 //! ```
 //!
-//! | file | what |
+//! | file | what it owns |
 //! | --- | --- |
 //! | `run.rs` | the loop: time, polls, timers |
-//! | `io.rs` | what a client may do |
-//! | `report.rs` | what came of it |
+//! | `io.rs` | what a client can do |
+//! | `report.rs` | the results |
 //! | `client/` | fio's zoned mode, sequential writers, readers, traces |
 //! | `trace/` | block traces as text |
 //! | `cells.rs` | the workloads of the published tables |

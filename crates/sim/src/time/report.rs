@@ -1,26 +1,26 @@
-//! What came of a run.
+//! The results of a run.
 
 use std::collections::BTreeMap;
 use zoneplug_core::{Nanos, Status};
 use zoneplug_devices::emu::timing::DriveStats;
 
-/// What one client got in the time that was measured.
+/// The result of one client in the measured time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientReport {
-    /// Bytes that were done.
+    /// Bytes that completed.
     pub bytes: u64,
-    /// BIOs that were done.
+    /// BIOs that completed.
     pub bios: u64,
-    /// How long each took, in nanoseconds, from submission to the device's completion; ascending. Empty in a run that
-    /// does not keep them.
+    /// The latency of each BIO in nanoseconds, from submission to the device's completion, ascending. Empty
+    /// in a run that does not keep them.
     pub latencies: Vec<u64>,
     /// BIOs that were outstanding at the end.
     pub waiting: u32,
-    /// How long the oldest of them had waited. One that nobody served is in no latency, but here.
+    /// How long the oldest of them had waited. It is in no latency.
     pub oldest: Nanos,
     /// BIOs that failed, by status.
     pub refused: BTreeMap<Status, u64>,
-    /// Sum over submissions of the BIOs that were outstanding then, and their number.
+    /// The sum of the outstanding BIOs at each submission, and the number of submissions.
     outstanding: (u64, u64),
     in_flight: u32,
 }
@@ -47,7 +47,7 @@ impl ClientReport {
         *self.refused.entry(status).or_default() += 1;
     }
 
-    /// What was done until now is not measured.
+    /// Starts measuring: discards what was counted so far.
     pub(super) fn begin(&mut self) {
         self.bytes = 0;
         self.bios = 0;
@@ -55,7 +55,7 @@ impl ClientReport {
         self.refused.clear();
     }
 
-    /// The latency that so many of 1000 BIOs do not exceed.
+    /// The latency that `permille` of 1000 BIOs do not exceed.
     pub fn latency(&self, permille: usize) -> Nanos {
         let n = self.latencies.len();
         let i = (n * permille / 1000).min(n.saturating_sub(1));
@@ -68,16 +68,16 @@ impl ClientReport {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// How long was measured.
+    /// The measured time.
     pub length: Nanos,
-    /// Each client's part.
+    /// The result of each client.
     pub clients: Vec<ClientReport>,
-    /// What the drive did in that time.
+    /// What the drive did in the measured time.
     pub drive: DriveStats,
-    /// Write commands that the device got, from the start.
+    /// Write commands that the device got since the start.
     pub write_commands: u64,
     /// Sectors that they wrote.
     pub written_sectors: u64,

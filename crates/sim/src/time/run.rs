@@ -1,7 +1,7 @@
-//! A run: the engine on a timed device, clients on the engine, and time that goes on when nothing else does.
+//! A run: clients, the engine, a timed device, and virtual time, which advances when nothing else happens.
 //!
-//! Owns the order of events. Who polls does the host's work, so the work's time is a delay of the poll: a completion at
-//! the device is seen [`Run::work`] later, and that is when the next command of its zone leaves. Timers that are due at the
+//! It owns the order of events. The host's work is a delay of the poll: the engine sees a completion
+//! [`Run::work`] after it happened, and then sends the next command of the zone. Timers that are due at the
 //! moment of a poll come before it.
 
 use super::cells::HostTimes;
@@ -17,36 +17,36 @@ use zoneplug_devices::emu::timing::{DriveStats, Profile};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::JoinDisk;
 
-/// What is run: a drive or a shelf of them, how the disk on it is opened, and how long.
+/// What is run: one drive or several, the configuration of the disk, and the times.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// The drive.
     pub profile: Profile,
-    /// How many of them, joined zone by zone in turns.
+    /// Number of drives, joined zone by zone in turns.
     pub drives: u32,
-    /// What stands between the drives and the disk says nothing of spindles: one single writer for all drives.
+    /// Hides the spindles of the drives, so that all have one single writer.
     pub one_writer: bool,
     /// The layer: mode, schedulers, the single writer.
     pub disk: DiskConfig,
-    /// Commands at the drive at a time.
+    /// Most commands at the drive at a time.
     pub tags: u16,
-    /// From a completion at the device to the next command of the zone: the host's work.
+    /// The host's work: from a completion at the device to the next command of the zone.
     pub work: Nanos,
-    /// Time before measuring.
+    /// Time before measuring starts.
     pub warm_up: Nanos,
     /// Time measured.
     pub length: Nanos,
-    /// Whether reports have the latency of every BIO: 8 bytes each.
+    /// Whether to keep the latency of every BIO, 8 bytes each.
     pub keep_latencies: bool,
-    /// Also check at the device that no two writes of a zone are under way at a time (I1).
+    /// Also checks at the device that at most one write of a zone is in flight (I1).
     pub paranoid: bool,
 }
 
-/// BIOs that all clients together may have outstanding.
+/// Most BIOs that all clients together may have outstanding.
 const DEPTH: u32 = 1 << 16;
 
 impl Run {
-    /// A run on a drive, with its tags and the layer's defaults.
+    /// A run on a drive with its tags and the defaults of the engine.
     pub fn new(profile: Profile) -> Run {
         Run {
             tags: profile.queue_depth,
@@ -62,7 +62,7 @@ impl Run {
         }
     }
 
-    /// A run on a drive whose disk is opened in this way, above the host that goes with the drive.
+    /// A run on a drive with this configuration, and the host that goes with the drive.
     ///
     /// ```
     /// use zoneplug_core::{disk::DiskConfig, sched::Scheduler};
@@ -77,7 +77,7 @@ impl Run {
         run.work = HostTimes::of(&run.profile).work;
         run.disk = config;
         if run.disk.scheduler != Scheduler::None {
-            // Linux gives a scheduler twice the tags of the device, and 256 at most.
+            // Linux gives a scheduler twice the tags of the device, at most 256.
             let own = match run.disk.queue_depth {
                 0 => u32::MAX,
                 n => n,
@@ -88,7 +88,7 @@ impl Run {
         run
     }
 
-    /// Runs it. An error: the disk is not possible, or a BIO failed, which a client model never causes.
+    /// Runs it. Fails if the disk is not possible, or if a BIO failed, which a client model never causes.
     pub fn go(&self, mut clients: Vec<Box<dyn Client>>) -> Result<Report, Error> {
         let mut all: Vec<&mut dyn Client> = Vec::with_capacity(clients.len());
         for client in &mut clients {
@@ -106,7 +106,7 @@ impl Run {
         Ok(if self.one_writer { Arc::new(OneHead(device)) } else { device })
     }
 
-    /// The same with clients that are looked at afterwards.
+    /// The same with clients that the caller keeps.
     pub fn go_with(&self, clients: &mut [&mut dyn Client]) -> Result<Report, Error> {
         let mut config = EmuConfig::new(EmuKind::Null, self.profile.geometry()?);
         config.limits = self.profile.limits();
@@ -128,7 +128,7 @@ impl Run {
         })?;
         let mut queue = disk.open_polled_queue(DEPTH, self.tags)?;
         let mut io = Io::new(geometry, clients.len(), self.keep_latencies);
-        // The drive's clock went on while the disk was opened.
+        // The drive's clock advanced while the disk was opened.
         io.now = now;
         let begin = now.plus(self.warm_up);
         let end = begin.plus(self.length);
@@ -141,7 +141,7 @@ impl Run {
         let (mut one, mut done) = (Bios::new(), Bios::new());
         let mut poll_at: Option<Nanos> = None;
         while io.ended.is_none() {
-            // Each BIO by itself, as a program submits them.
+            // One BIO at a time, as a program submits them.
             while let Some(bio) = io.out.pop_front() {
                 one.push_back(bio);
                 if queue.submit(io.now, &mut one) != 1 {
@@ -226,7 +226,7 @@ impl Run {
     }
 }
 
-/// What all drives did together.
+/// The sum of what all drives did.
 fn drive_stats(drives: &[Arc<EmuDisk>]) -> DriveStats {
     drives.iter().filter_map(|d| d.drive_stats()).fold(DriveStats::default(), |a, b| DriveStats {
         moves: a.moves + b.moves,
@@ -235,7 +235,7 @@ fn drive_stats(drives: &[Arc<EmuDisk>]) -> DriveStats {
     })
 }
 
-/// A device that says nothing of the spindles below it.
+/// A device that hides the spindles below it.
 struct OneHead(Arc<dyn Device>);
 
 impl Device for OneHead {
@@ -260,7 +260,7 @@ impl Device for OneHead {
     }
 }
 
-/// What is in flight at the end is given up: the device goes with it.
+/// Ends the disk: what is in flight is dropped together with the device.
 fn disk_is_done(mut queue: zoneplug_core::disk::DiskQueue) {
     let mut done = Bios::new();
     while queue.outstanding() > 0 {

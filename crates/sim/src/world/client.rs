@@ -47,7 +47,7 @@ impl World {
             193 => self.reset_in_line(),
             _ => {
                 if self.config.timeout.is_some() && self.rng.one_in(2) {
-                    // Nobody looks for a while.
+                    // No queue is polled for a while.
                     self.now.0 += u64::from(self.rng.range(100, 8000));
                 }
                 self.poll_round();
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Changes an attribute of a disk in use.
+    /// Changes an attribute of the open disk.
     pub(super) fn attribute(&mut self, name: &str, on: &str) {
         trace!(self, "  {name}={on}");
         self.disk.set_attribute(name, on).expect("a writable attribute");
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Remembers who writes to a zone.
+    /// Notes that queue `q` writes to zone `z`.
     pub(super) fn note_writer(&mut self, z: usize, q: usize) {
         let zone = &mut self.zones[z];
         let others = zone.queues & !(1 << q) != 0;
@@ -94,11 +94,14 @@ impl World {
             let prefix = z.shadow.iter().take_while(|s| s.is_some()).count() as u32;
             match z.managed > 0 || z.fuzzy || z.unsure {
                 true => 0,
-                false if z.conventional => u32::from(z.writes == 0 && z.orphans == 0 && !z.ghost),
+                false if z.conventional => {
+                    u32::from(z.writes == 0 && z.orphans == 0 && !z.may_change)
+                }
                 false => prefix,
             }
         };
-        // An append that was acknowledged is covered, and so is what lies before it, whoever has been told of that.
+        // An acknowledged append is covered. So is everything in front of it, even if it is not
+        // acknowledged.
         let last =
             |z: &super::Zone| z.shadow.iter().rposition(|s| s.is_some()).map_or(0, |i| i + 1);
         let native = |i: usize, z: &super::Zone| self.native && i.is_multiple_of(2) && reach(z) > 0;
@@ -153,7 +156,7 @@ impl World {
         self.write_to(z);
     }
 
-    /// The zone of the client that fills one after the other.
+    /// The next zone of the client that fills one zone after the other.
     fn next_in_sequence(&mut self) -> usize {
         let n = self.zones.len();
         let zone = &self.zones[self.cursor % n];
@@ -176,12 +179,12 @@ impl World {
             return self.begin_again(z);
         }
         if self.zones[z].dead && self.spoiled_blocks {
-            // It may have died with its write pointer in the middle of a block.
+            // The zone may have become read-only with its write pointer in the middle of a block.
             return;
         }
         let zone = &self.zones[z];
         if zone.unsure {
-            // A zone that has died is tried again and again.
+            // A dead zone is tried a few times.
             let (tries, writes) = if zone.dead { (2, 1) } else { (4, 8) };
             if zone.quiet() && !self.rng.one_in(tries) {
                 return self.report_of(z);
@@ -230,7 +233,7 @@ impl World {
         if batch.is_empty() {
             return;
         }
-        // A report that the write overtakes, if it fails: its answer is old (E6).
+        // Sends a report first. If the write then fails, the answer of the report is old (E6).
         if self.rng.one_in(5) {
             self.report_of(z);
         }
@@ -243,7 +246,7 @@ impl World {
     pub(super) fn make_write(&mut self, z: usize, len: u32) -> (Box<Bio>, Asked) {
         let flags = self.flags();
         let zeroes = self.emu.config().limits.max_write_zeroes_sectors;
-        // Without an order, what has to be cut cannot be sent.
+        // Without plugs nothing may be split, because the parts would not be ordered.
         let fits = self.mode != Mode::None || len <= zeroes;
         let zeroes = zeroes >= self.grain && fits && self.rng.one_in(6);
         let stamp = self.stamp(len);
@@ -283,9 +286,9 @@ impl World {
         let mut at = z;
         while let Some(zone) = self.zones.get(at) {
             let offset = if at == z { zone.wp } else { 0 };
-            let ready = !zone.unsure && !zone.dead && !zone.ghost;
+            let ready = !zone.unsure && !zone.dead && !zone.may_change;
             let ready = ready && zone.managed == 0 && zone.orphans == 0;
-            // Zone locks keep the order of one queue, and each zone has its own.
+            // Zone locks keep the order within a queue only, so each zone has its own queue.
             let ready = ready && (self.mode != Mode::Lock || at == z || zone.writes == 0);
             let ready = ready && !self.is_torn(at);
             let at_wp = if zone.conventional { zone.writes == 0 } else { zone.wp == offset };
@@ -332,7 +335,7 @@ impl World {
     }
 
     pub(super) fn write_conventional(&mut self, z: usize) {
-        if self.zones[z].writes > 0 || self.zones[z].orphans > 0 || self.zones[z].ghost {
+        if self.zones[z].writes > 0 || self.zones[z].orphans > 0 || self.zones[z].may_change {
             return;
         }
         let Some(q) = self.queue_for(z, 1) else { return };
@@ -376,7 +379,7 @@ impl World {
             let zone = &self.zones[z];
             let changing =
                 zone.conventional && (zone.writes > 0 || zone.orphans > 0) || zone.managed > 0;
-            let changing = changing || zone.ghost;
+            let changing = changing || zone.may_change;
             let stamp = zone.shadow[(s - zone.start) as usize].filter(|_| !changing);
             expect.push((z, zone.generation, stamp));
         }

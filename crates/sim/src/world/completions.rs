@@ -1,4 +1,4 @@
-//! What a client makes of a BIO that has come back.
+//! What a client concludes from a BIO that has come back.
 
 use super::{Asked, World, trace};
 use crate::class::Class;
@@ -17,7 +17,7 @@ impl World {
         }
         if !bio.status.is_ok() {
             self.seen.insert(bio.status);
-            // Of several parts that fail, one says why.
+            // If several parts fail, one of them says why.
             let z = self.zones.iter().rposition(|z| z.start <= bio.sector.0).unwrap_or(0);
             let end = self.zones[z].start + u64::from(self.zones[z].len);
             self.hidden |= bio.len_sectors > self.grain
@@ -39,12 +39,13 @@ impl World {
                 }
                 self.was_read(&bio, &expect);
             }
-            Asked::Manage { op, zones, quiet, again, laid } => {
+            Asked::Manage { op, zones, quiet, again, late_ended } => {
                 assert_eq!(bio.op, op, "the engine never changes a BIO's operation");
-                let haunted = laid != zones.iter().map(|&z| self.zones[z].laid).sum::<u64>();
-                self.managed(&bio, &zones, quiet, haunted);
+                let late_between =
+                    late_ended != zones.iter().map(|&z| self.zones[z].late_ended).sum::<u64>();
+                self.managed(&bio, &zones, quiet, late_between);
                 if again && bio.status.is_ok() && zones.len() == 1 && !self.is_freezing() {
-                    // CODE-4: straight from the completion.
+                    // The client continues directly from the completion (CODE-4).
                     self.hit(Class::R45);
                     self.write_to(zones[0]);
                 }
@@ -87,7 +88,7 @@ impl World {
         }
     }
 
-    /// What a failed write shows.
+    /// Updates the zone after a failed write.
     fn note_failure(&mut self, z: usize, status: Status) {
         use Status as S;
         match status {
@@ -107,7 +108,7 @@ impl World {
         }
     }
 
-    /// What a write that succeeded shows.
+    /// Updates the zone after a write that succeeded.
     fn note_success(&mut self, z: usize, bio: &Bio) {
         let flags = bio.flags;
         if flags.contains(Flags::FUA) || flags.contains(Flags::PREFLUSH) {
@@ -123,7 +124,7 @@ impl World {
         }
     }
 
-    /// Whether a write to `z` has a reason to fail.
+    /// Whether a write to `z` may fail.
     fn excused(&self, z: usize) -> bool {
         let zone = &self.zones[z];
         self.has_faults || self.limited || zone.failed || zone.fuzzy || zone.dead
@@ -135,7 +136,7 @@ impl World {
             let zones: Vec<_> = parts.iter().map(|p| p.0).collect();
             let len = parts.iter().map(|p| u64::from(p.3)).sum();
             self.check_reason(bio, &zones, stamp.map(|s| (s, len)));
-            zones.iter().for_each(|&z| self.haunt(z, bio.late().is_some()));
+            zones.iter().for_each(|&z| self.note_late(z, bio.late().is_some()));
             self.check_failure(bio, parts.iter().any(|p| self.zones[p.0].dead));
             self.check_cause(bio, stamp);
             self.note_failure(parts[0].0, bio.status);
@@ -179,7 +180,7 @@ impl World {
         if !bio.status.is_ok() {
             assert!(self.excused(z), "{bio:?}");
             self.check_reason(bio, &[z], (!self.native).then_some((stamp, u64::from(len))));
-            self.haunt(z, bio.late().is_some());
+            self.note_late(z, bio.late().is_some());
             self.check_failure(bio, self.zones[z].dead);
             self.note_failure(z, bio.status);
             self.zones[z].append_failed = true;
@@ -223,7 +224,7 @@ impl World {
         }
     }
 
-    /// A status that makes sense for a write that failed.
+    /// Checks that the status of a failed write makes sense.
     fn check_failure(&self, bio: &Bio, dead: bool) {
         use Status as S;
         let s = bio.status;
@@ -243,8 +244,8 @@ impl World {
                 | S::InvalidTransition
         );
         let gone = matches!(s, S::ZoneReadOnly | S::ZoneOffline | S::AbortedByManagement);
-        // Behind a torn write that its client has not been told of yet an append begins in the middle of a block, and so does a
-        // write where a report has said that the write pointer is.
+        // After a torn write that its client has not been told of, an append starts in the middle of a
+        // block. So does a write at a write pointer that a report has named.
         let inside = !bio.sector.0.is_multiple_of(u64::from(self.grain));
         let torn = match s {
             S::InvalidField => bio.op == Op::ZoneAppend,
@@ -281,16 +282,16 @@ impl World {
         }
     }
 
-    /// `haunted`: what had been given up was carried out meanwhile.
-    fn managed(&mut self, bio: &Bio, zones: &[usize], quiet: bool, haunted: bool) {
+    /// `late_between`: a command that had been given up was carried out meanwhile.
+    fn managed(&mut self, bio: &Bio, zones: &[usize], quiet: bool, late_between: bool) {
         let ok = bio.status.is_ok();
         let changes = matches!(bio.op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish);
-        // One of all zones goes to the device as such, be it that only one is not conventional.
+        // A reset of all zones goes to the device as such, even if only one zone is sequential.
         let whole = bio.op == Op::ZoneResetAll
             || u64::from(bio.len_sectors) == self.disk.geometry().capacity().0;
         for &z in zones {
             if !ok {
-                self.haunt(z, bio.late().is_some());
+                self.note_late(z, bio.late().is_some());
             }
             let next_stamp = self.next_stamp;
             let zone = &mut self.zones[z];
@@ -298,9 +299,9 @@ impl World {
             if !changes {
                 continue;
             }
-            let haunted = haunted || zone.ghost;
-            if haunted {
-                // What came first, it or what had been given up, nobody knows.
+            let late_between = late_between || zone.may_change;
+            if late_between {
+                // It is unknown whether this command or the one that was given up came first.
                 zone.shadow.fill(None);
                 (zone.unsure, zone.failed, zone.moved, zone.mixed) = (true, true, true, true);
                 zone.durable = 0;
@@ -308,7 +309,7 @@ impl World {
             }
             let unknown = matches!(bio.status, Status::NoDevice | Status::Timeout);
             if !ok && (zones.len() > 1 || whole || unknown) {
-                // Some of them were, or it was after all.
+                // Some of them were carried out, or the whole command was, in spite of its status.
                 zone.shadow.fill(None);
                 zone.durable = 0;
                 (zone.unsure, zone.failed, zone.half) = (true, true, true);
@@ -316,7 +317,7 @@ impl World {
             if ok && bio.op != Op::ZoneFinish {
                 zone.durable = 0;
             }
-            if ok && quiet && zone.quiet() && !haunted {
+            if ok && quiet && zone.quiet() && !late_between {
                 let reset = bio.op != Op::ZoneFinish;
                 zone.wp = if reset { 0 } else { zone.cap };
                 (zone.unsure, zone.moved) = (false, false);
@@ -354,7 +355,7 @@ impl World {
         {
             self.cover.0[Class::R14 as usize] += 1;
         }
-        let changed = zone.activity != activity || zone.ghost;
+        let changed = zone.activity != activity || zone.may_change;
         if zone.conventional || !quiet || !zone.quiet() || changed || zone.dead {
             return;
         }

@@ -1,4 +1,4 @@
-//! What happens to a world: faults, power cuts, zones that die, queues that go, programs that meddle.
+//! What happens to a world: faults, power cuts, zones that die, queues that are closed, other programs.
 
 use super::setup::{DEPTHS, open};
 use super::{Asked, World, trace};
@@ -11,7 +11,7 @@ use zoneplug_core::{Nanos, Op, Status, ZoneNo};
 use zoneplug_devices::stack::{FaultAction, FaultRule, Kinds};
 
 impl World {
-    /// The next commands of some kind do not do what they should.
+    /// Makes the next commands of some kind fail.
     pub(super) fn fault(&mut self) {
         use FaultAction as A;
         if self.rng.one_in(12) && self.tear() {
@@ -43,7 +43,7 @@ impl World {
         rule.skip = u64::from(self.rng.below(3));
         rule.zone = self.rng.one_in(3).then(|| self.any_zone() as u32);
         if self.recovers() && self.rng.one_in(6) {
-            // What is sent again meets it again.
+            // A command that is sent again meets the fault again.
             rule.count = Some(u64::from(self.rng.range(2, 12)));
         }
         self.add_fault(rule);
@@ -56,7 +56,7 @@ impl World {
         self.faults.add(rule);
     }
 
-    /// Somebody changes an attribute, with whatever there is in flight.
+    /// Changes an attribute while commands are in flight.
     pub(super) fn change_attribute(&mut self) {
         let on = if self.rng.one_in(2) { "1" } else { "0" };
         let name = self.rng.pick(&["nomerges", "strict_management"]);
@@ -73,7 +73,7 @@ impl World {
                 ("zoned_qd1_policy", self.rng.pick(&Policy::ALL.map(Policy::name)))
             }
             3 => {
-                // Zone locks need one.
+                // Zone locks need a scheduler.
                 let least = usize::from(self.mode == Mode::Lock);
                 ("scheduler", self.rng.pick(&Scheduler::NAMES[least..]))
             }
@@ -82,7 +82,7 @@ impl World {
         self.change_drained(name, value);
     }
 
-    /// Somebody changes an attribute that may take a drained disk.
+    /// Changes an attribute that takes effect on a drained disk.
     fn change_drained(&mut self, name: &str, value: &str) {
         trace!(self, "  {name}={value}");
         if !self.outstanding.is_empty() {
@@ -105,29 +105,29 @@ impl World {
         self.poll_freeze();
     }
 
-    /// It has taken effect.
+    /// The change has taken effect.
     pub(super) fn attribute_changed(&mut self) {
         let gated = self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1");
         trace!(self, "  changed; single writer {gated}");
-        self.spy.set_gated(gated);
-        // What the disk is opened with after a power cut.
+        self.seam.set_gated(gated);
+        // The disk is opened with this after a power cut.
         let now = self.disk.config();
         self.config.zoned_qd1_writes = now.zoned_qd1_writes;
         self.config.zoned_qd1_policy = now.zoned_qd1_policy;
         self.config.scheduler = now.scheduler;
         self.config.zone_write_depth = now.zone_write_depth;
-        self.spy.set_depth(usize::from(now.zone_write_depth));
-        self.spy.queueing().configure(&now);
+        self.seam.set_depth(usize::from(now.zone_write_depth));
+        self.seam.queueing().configure(&now);
     }
 
-    /// The zone that has waited for the single writer past its deadline, if there is one, and since when; and how many
-    /// turns there were.
+    /// The zone that has waited for the single writer past its deadline, if there is one, and since when;
+    /// and the number of turns so far.
     pub(super) fn overdue(&self) -> Option<(ZoneNo, Nanos, u64)> {
         let deadline = self.config.zone_deadline;
         if deadline == Nanos(0) {
             return None;
         }
-        // The deadline is each writer's own: it looks at who waits for it.
+        // Each writer has its own deadline and looks only at the zones that wait for it.
         self.disk.writers().into_iter().find_map(|w| {
             let first = w.listed.first()?;
             let overdue = self.now.0.saturating_sub(first.since.0) > deadline.0;
@@ -135,7 +135,7 @@ impl World {
         })
     }
 
-    /// Nobody may be preferred to it.
+    /// Checks that no zone was preferred to it.
     pub(super) fn check_overdue(&mut self, before: Option<(ZoneNo, Nanos, u64)>) {
         let Some((zone, since, turns)) = before else { return };
         let WriterState { counters, turn, listed, .. } = self.disk.writer_of(zone);
@@ -147,11 +147,12 @@ impl World {
         assert!(!still, "R35: {zone} waits since {since:?}, and the turn is that of {turn:?}");
     }
 
-    /// The device is busy for a while.
+    /// Makes the device busy for a while.
     pub(super) fn storm(&mut self) {
         let n = self.rng.range(1, 4);
         self.troubles += 1;
-        // What waits between faults and device is counted nowhere: where it may be given up the device is busy otherwise.
+        // Commands between the faults and the device are not counted. Where commands may be given up, the
+        // device is made busy in another way.
         if self.rng.one_in(2) && self.config.timeout.is_none() {
             trace!(self, "  the device takes nothing {n} times");
             return self.emu.force_busy(u64::from(n));
@@ -161,16 +162,16 @@ impl World {
         self.add_fault(rule);
     }
 
-    /// The device has more zones than it had.
+    /// Gives the device more zones.
     pub(super) fn grow(&mut self) {
-        if self.spy.grow() {
+        if self.seam.grow() {
             trace!(self, "  the device grows");
             self.troubles += 1;
             self.revalidate();
         }
     }
 
-    /// A revalidation, or an opening, has shown a layout.
+    /// Adopts the layout that a revalidation or an opening has found.
     pub(super) fn adopt_layout(&mut self) {
         let g = self.disk.geometry();
         if g.nr_zones() as usize > self.zones.len() {
@@ -179,37 +180,37 @@ impl World {
         }
     }
 
-    /// Whether the layer reports a zone by itself after a failure where one write is in flight.
+    /// Whether the layer reports a zone by itself after a failure with one write in flight.
     pub(super) fn is_auto(&self) -> bool {
         self.disk.attribute("zone_recovery").as_deref() == Some("auto")
     }
 
-    /// Whether zones go on by themselves after a failure.
+    /// Whether zones recover by themselves.
     fn recovers(&self) -> bool {
         self.config.zone_write_depth > 1 || self.is_auto()
     }
 
-    /// Somebody changes who finds write pointers. A recovery that has begun goes on.
+    /// Changes which side finds write pointers. A recovery that has begun goes on.
     fn change_recovery(&mut self) {
         let value = self.rng.pick(&ZoneRecovery::ALL);
         trace!(self, "  zone_recovery={}", value.name());
         self.disk.set_attribute("zone_recovery", value.name()).expect("a writable attribute");
-        // What the disk is opened with after a power cut.
+        // The disk is opened with this after a power cut.
         self.config.zone_recovery = Some(value);
         if self.is_auto() {
-            self.spy.set_auto(true);
+            self.seam.set_auto(true);
         }
         if !self.outstanding.is_empty() {
             self.hit(Class::Attribute);
         }
     }
 
-    /// Now and then the power goes while a zone is reported to go on after a failure: by chance alone that is rare.
+    /// Sometimes cuts the power while a zone is being recovered, which is rare by chance.
     pub(super) fn has_cut_a_recovery(&mut self) -> bool {
         if !self.recovers() {
             return false;
         }
-        let reports = self.spy.ordered().reports;
+        let reports = self.seam.ordered().reports;
         let cut = reports > self.recoveries && self.rng.one_in(8);
         self.recoveries = reports;
         if cut {
@@ -218,7 +219,7 @@ impl World {
         cut
     }
 
-    /// The power goes and comes back, with the program or without it.
+    /// Cuts the power and restores it, with or without a restart of the program.
     pub(super) fn power_cut(&mut self) {
         if self.gone {
             return;
@@ -227,11 +228,11 @@ impl World {
         self.troubles += 1;
         (self.has_faults, self.spoiled, self.hidden) = (true, true, true);
         for z in &mut self.zones {
-            // Of a conventional zone only what is durable as a whole is looked for.
+            // Of a conventional zone only data that is durable as a whole is checked.
             if z.conventional && (z.firm != Some(z.generation) || z.writes > 0) {
                 z.shadow.fill(None);
             }
-            // A finish that is carried out afterwards covers what is not there any more.
+            // A finish that is carried out afterwards would cover data that is gone.
             if z.managed > 0 && !z.conventional {
                 z.shadow[z.durable as usize..].fill(None);
             }
@@ -251,7 +252,7 @@ impl World {
         self.settle_late();
         self.hit(Class::Cut);
         if self.rng.one_in(2) {
-            // The device may still be on its way up.
+            // The device may still be starting.
             for _ in 0..4 {
                 self.revalidate();
                 self.drain();
@@ -264,16 +265,16 @@ impl World {
             self.account();
             let n = self.queues.len();
             self.queues = (0..n).map(|_| None).collect();
-            self.spy.restart();
+            self.seam.restart();
             self.nomerges = self.config.nomerges;
             self.strict = self.config.strict_management;
             self.note_attributes();
-            self.spy.asked_only.store(false, Relaxed);
+            self.seam.asked_only.store(false, Relaxed);
             self.disk = open(&self.device, &self.config);
-            self.spy.set_gated(self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
-            self.spy.set_depth(usize::from(self.config.zone_write_depth));
-            self.spy.queueing().configure(&self.config);
-            self.spy.set_auto(self.is_auto());
+            self.seam.set_gated(self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
+            self.seam.set_depth(usize::from(self.config.zone_write_depth));
+            self.seam.queueing().configure(&self.config);
+            self.seam.set_auto(self.is_auto());
             for q in 0..n {
                 self.open_queue(q);
             }
@@ -283,20 +284,20 @@ impl World {
         self.after_cut();
     }
 
-    /// Until the device has nothing any more that was given up.
+    /// Runs until the device has carried out everything that was given up.
     fn settle_late(&mut self) {
-        let Some(ground) = self.ground.clone() else { return };
+        let Some(device_pending) = self.device_pending.clone() else { return };
         let mut rounds = 0;
         let late = |w: &World| w.queues.iter().flatten().any(|q| q.late() > 0);
-        while ground.is_any_pending() || late(self) {
+        while device_pending.is_any_pending() || late(self) {
             self.poll_round();
             rounds += 1;
-            let pending = ground.is_any_pending();
+            let pending = device_pending.is_any_pending();
             assert!(rounds < 20_000, "hang: what is late stays: {pending} {:?}", self.queues);
         }
     }
 
-    /// What a client finds when it looks again.
+    /// What a client finds when it looks after a cut.
     fn after_cut(&mut self) {
         for z in 0..self.zones.len() {
             let info = self.on_device(z);
@@ -325,7 +326,7 @@ impl World {
                 );
                 let other = |i: &usize| zone.shadow[*i].is_some_and(|s| medium[*i] != s);
                 let lost = (0..wp as usize).find(other).unwrap_or(wp as usize);
-                // Appends that were on their way go where there is room again.
+                // Appends that were on their way land where there is room again.
                 let appends = self.native && z.is_multiple_of(2);
                 assert!(
                     lost == wp as usize || appends && lost >= durable as usize,
@@ -346,10 +347,10 @@ impl World {
             }
             zone.durable = zone.durable.min(wp);
             zone.wp = wp;
-            // What is left of a zone that was written to past what is known stays a riddle.
+            // The content of a zone that was written past what is known stays unknown.
             zone.mixed |= zone.moved || zone.fuzzy;
             let torn = !wp.is_multiple_of(self.grain);
-            (zone.unsure, zone.moved, zone.fuzzy, zone.ghost) = (torn, false, false, false);
+            (zone.unsure, zone.moved, zone.fuzzy, zone.may_change) = (torn, false, false, false);
             self.settled(z);
             self.check_medium(z, &medium, wp);
             if self.mode == Mode::Plug && !self.native {
@@ -359,7 +360,7 @@ impl World {
         }
     }
 
-    /// The device goes away under load, for good.
+    /// Removes the device under load, for good.
     pub(crate) fn vanish(&mut self) {
         trace!(self, "  the device vanishes");
         (self.has_faults, self.spoiled, self.hidden, self.gone) = (true, true, true, true);
@@ -371,7 +372,7 @@ impl World {
         self.hit(Class::Gone);
     }
 
-    /// The owner of a queue goes away with work in flight; a freeze tells when it has finished.
+    /// Closes a queue with work in flight. A freeze shows when that work has finished.
     pub(super) fn drop_queue(&mut self) {
         let q = self.rng.below(self.queues.len() as u32) as usize;
         let open = self.queues.iter().flatten().count();
@@ -410,13 +411,13 @@ impl World {
             Asked::Append { zone, .. } => self.orphan_write(zone),
             Asked::Manage { zones, .. } => {
                 for z in zones {
-                    self.haunt(z, false);
+                    self.note_late(z, false);
                     let zone = &mut self.zones[z];
                     zone.managed -= 1;
                     zone.orphans += 1;
                     (zone.unsure, zone.failed, zone.fuzzy) = (true, true, true);
                     zone.shadow.fill(None);
-                    // A reset that nobody was told of.
+                    // A reset that its client was not told of.
                     zone.durable = 0;
                 }
                 self.spoiled = true;
@@ -427,7 +428,7 @@ impl World {
     }
 
     pub(super) fn orphan_write(&mut self, z: usize) {
-        self.haunt(z, false);
+        self.note_late(z, false);
         let zone = &mut self.zones[z];
         zone.writes -= 1;
         zone.orphans += 1;
@@ -437,7 +438,7 @@ impl World {
         }
     }
 
-    /// E10: somebody else moves a write pointer.
+    /// Another program moves a write pointer (E10).
     pub(super) fn out_of_band(&mut self) {
         let z = self.any_zone();
         let zone = &mut self.zones[z];
@@ -448,7 +449,7 @@ impl World {
         trace!(self, "  something else sets the write pointer of zone {z} to {wp}");
         let below = self.join.map_or(z, |j| j.below(z));
         self.emu.set_write_pointer(ZoneNo(below as u32), wp);
-        self.spy.moved(z);
+        self.seam.moved(z);
         zone.durable = zone.durable.min(wp);
         zone.shadow[wp as usize..].fill(None);
         (zone.unsure, zone.failed, zone.moved, zone.mixed) = (true, true, true, true);

@@ -1,5 +1,5 @@
-//! Worlds whose disk stands on a join: parts of one device end to end in another order, or in turns. Owns the mapping of zones,
-//! written down independently of the layer's.
+//! Worlds whose disk stands on a join: parts of one device one after the other in another order, or in
+//! turns. Owns the mapping of zones, written independently of the layer's.
 
 use std::sync::Arc;
 use zoneplug_core::zone::Geometry;
@@ -12,12 +12,12 @@ pub(crate) enum Join {
     Straight(u32),
     /// The zones from this one on, then those below it.
     Turned(u32, u32),
-    /// The first half and the second in turns: so many zones of each.
+    /// The first and the second half in turns, so many zones of each.
     Stripe(u32),
 }
 
 impl Join {
-    /// In some worlds; from a sequence of its own.
+    /// Draws a join in some worlds, from a sequence of its own.
     pub(super) fn draw(seed: u64, layouts: &[Geometry]) -> Option<Join> {
         let mut rng = Random::new(seed.wrapping_mul(0xa076_1d64_78bd_642f) ^ 0x101);
         let [g] = layouts else { return None };
@@ -34,13 +34,13 @@ impl Join {
             1 if uniform => Join::Turned(at, n),
             _ => Join::Straight(at),
         };
-        // No part has conventional zones alone.
+        // No part may consist of conventional zones alone.
         let (first, second) = join.cuts(n);
         let good = |mut zones: std::ops::Range<u32>| zones.any(|z| !g.is_conventional(ZoneNo(z)));
         (good(first) && good(second)).then_some(join)
     }
 
-    /// The zones of both parts, in the order in which they are joined.
+    /// The zones of both parts in the order of the join.
     fn cuts(self, n: u32) -> (std::ops::Range<u32>, std::ops::Range<u32>) {
         match self {
             Join::Straight(at) => (0..at, at..n),
@@ -62,7 +62,7 @@ impl Join {
         }
     }
 
-    /// The zone of the device that is zone `z` of the disk.
+    /// The zone of the device for zone `z` of the disk.
     pub(super) fn below(self, z: usize) -> usize {
         match self {
             Join::Straight(_) => z,

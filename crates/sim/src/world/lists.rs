@@ -1,5 +1,6 @@
-//! Lists that mix zones, operations and mistakes, and what is promised to a BIO besides its data: one that may not wait does not,
-//! one that was split says the cause, one that was finished for a client that looks elsewhere is there when it looks.
+//! Lists that mix zones, operations and mistakes, and the promises to a BIO besides its data: one that may
+//! not wait does not wait, a split one says the cause of its failure, and one that another queue has
+//! completed is there when its client looks.
 
 use super::{Asked, World, trace};
 use crate::class::Class;
@@ -14,7 +15,7 @@ use zoneplug_devices::emu::Fault;
 type Entry = (Box<Bio>, Asked);
 
 impl World {
-    /// One list for several zones, with BIOs in it that are none.
+    /// Submits one list for several zones, with invalid BIOs in it.
     pub(super) fn mixed(&mut self) {
         if self.mode == Mode::None {
             return;
@@ -27,7 +28,7 @@ impl World {
         for _ in 0..n {
             let full = self.zones[z].wp >= self.zones[z].cap;
             if full || self.rng.one_in(4) {
-                // What fills a zone often goes on in the next.
+                // A BIO behind one that fills a zone often continues in the next zone.
                 let next =
                     if self.rng.one_in(3) { self.any_zone() } else { (z + 1) % self.zones.len() };
                 z = if own(self, next) { next } else { z };
@@ -57,7 +58,7 @@ impl World {
         let left = (zone.cap - zone.wp.min(zone.cap)) / self.grain;
         let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.dead || zone.moved;
         let locked = self.mode == Mode::Lock && zone.spans > 0;
-        if odd || locked || left == 0 || zone.managed > 0 || zone.orphans > 0 || zone.ghost {
+        if odd || locked || left == 0 || zone.managed > 0 || zone.orphans > 0 || zone.may_change {
             return None;
         }
         let most = left.min(20);
@@ -75,7 +76,7 @@ impl World {
         writes.then(|| self.make_write(z, len))
     }
 
-    /// A BIO that no zone would take, where the next good one would go.
+    /// An invalid BIO at the place of the next valid one.
     fn malformed(&mut self, z: usize) -> Option<Entry> {
         let (zone, g) = (&self.zones[z], self.grain);
         let (at, left) = (zone.start + u64::from(zone.wp), zone.len - zone.wp.min(zone.len));
@@ -92,11 +93,11 @@ impl World {
         Some((bio, Asked::Bad { zone: z, first: false, statuses: vec![status] }))
     }
 
-    /// A write past where the next good one would go.
+    /// A write past the place of the next valid one.
     fn misplaced(&mut self, z: usize) -> Option<Entry> {
         use Status as S;
         let zone = &self.zones[z];
-        let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.dead || zone.ghost;
+        let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.dead || zone.may_change;
         if odd || self.mode != Mode::Plug || self.native || zone.wp + self.grain >= zone.cap {
             return None;
         }
@@ -112,49 +113,49 @@ impl World {
         Some((bio, Asked::Bad { zone: z, first: false, statuses }))
     }
 
-    /// Before BIOs are submitted: which of them are promised something.
+    /// Called before BIOs are submitted: notes which of them have a promise.
     pub(super) fn promise(&mut self, list: &Bios) -> Vec<u64> {
         let mut at_once = Vec::new();
         let direct = self.config.scheduler == Scheduler::None && self.mode != Mode::Lock;
         let direct = direct && self.config.timeout.is_none() && self.cover.of(Class::R41) == 0;
         for bio in list.iter().filter(|b| b.op == Op::Read) {
             if !matches!(self.outstanding[&bio.token()].asked, Asked::Read { .. }) {
-                // Refused.
+                // It was refused.
                 continue;
             }
             let nowait = bio.flags.contains(Flags::NOWAIT);
             if nowait && direct && !self.is_split(bio) {
-                self.spy.queueing().may_not_wait(bio.token());
+                self.seam.queueing().may_not_wait(bio.token());
                 at_once.push(bio.token());
             }
             let plain = !bio.flags.contains(Flags::RT);
             if plain && self.cover.of(Class::R41) == 0 {
-                // One that may be turned away is only counted, as one of several commands is.
+                // A BIO that may be refused is only counted, like one of several commands.
                 let parts = self.parts_of(bio).max(1 + u64::from(nowait));
-                self.spy.queueing().asked(bio.token(), self.now, parts);
+                self.seam.queueing().asked(bio.token(), self.now, parts);
             }
         }
         at_once
     }
 
-    /// They have been submitted: what may not wait has been sent, or is on its way back.
+    /// Called after they were submitted: a BIO that may not wait was sent, or is on its way back.
     pub(super) fn kept(&mut self, at_once: Vec<u64>, held_up: u64) {
-        let mut queueing = self.spy.queueing();
+        let mut queueing = self.seam.queueing();
         let busy = queueing.held_up != held_up;
         let kept: Vec<_> = at_once.into_iter().filter(|&t| queueing.was_kept(t)).collect();
         drop(queueing);
         self.not_sent.extend(kept.into_iter().filter(|_| !busy));
     }
 
-    /// A BIO has come back: whether it did what it may not do.
+    /// Checks the promises of a BIO that has come back.
     pub(super) fn check_promise(&mut self, bio: &Bio) {
-        self.spy.queueing().completed(bio.token());
+        self.seam.queueing().completed(bio.token());
         if self.not_sent.remove(&bio.token()) {
             assert_eq!(bio.status, Status::WouldBlock, "W11: it may not wait, and has: {bio:?}");
         }
     }
 
-    /// In how many commands it goes at least.
+    /// The least number of commands of a BIO.
     fn parts_of(&self, bio: &Bio) -> u64 {
         let (mut at, end) = (bio.sector.0, bio.sector.0 + u64::from(bio.len_sectors));
         let mut parts = 0;
@@ -167,15 +168,15 @@ impl World {
         parts
     }
 
-    /// W4: a split write that failed says what the device said to one of its parts, if that failed there: nobody learns from
-    /// *aborted behind* what to do.
+    /// If a part of a split write failed at the device, the write has that part's status, because *aborted
+    /// behind* would not tell the client what to do (W4).
     pub(super) fn check_cause(&mut self, bio: &Bio, stamp: Option<u64>) {
         let Some(first) = stamp.filter(|_| self.is_split(bio)) else { return };
-        // With deadlines, and where zones go on by themselves, a part has said several things.
-        if self.config.timeout.is_some() || self.spy.ordered().reports > 0 {
+        // With deadlines, and where zones recover, a part has several answers.
+        if self.config.timeout.is_some() || self.seam.ordered().reports > 0 {
             return;
         }
-        let mut said = self.spy.said_of(first, u64::from(bio.len_sectors));
+        let mut said = self.seam.said_of(first, u64::from(bio.len_sectors));
         said.retain(|s| !s.is_ok() && *s != Status::Busy);
         if said.is_empty() {
             return;
@@ -185,7 +186,7 @@ impl World {
         self.hit(Class::Cause);
     }
 
-    /// Polls a queue for its owner, who looks later. Whether anything finished.
+    /// Polls a queue for its owner, which looks later. Returns whether anything finished.
     pub(super) fn helped(&mut self, q: usize) -> bool {
         let Some(queue) = self.queues[q].as_mut() else { return false };
         let any = queue.poll_for_owner(self.now);
@@ -199,10 +200,14 @@ impl World {
         any
     }
 
-    /// The next write at the device leaves the write pointer anywhere, also in the middle of a block. Where a layer of the
-    /// world keeps account of what is written it would not know: not there.
+    /// The next write at the device leaves the write pointer anywhere, also in the middle of a block. Not
+    /// in worlds with a layer that keeps account of what is written, because the layer would not know.
     pub(super) fn tear(&mut self) -> bool {
-        if self.grain < 2 || self.cached || self.ground.is_some() || self.config.timeout.is_some() {
+        if self.grain < 2
+            || self.cached
+            || self.device_pending.is_some()
+            || self.config.timeout.is_some()
+        {
             return false;
         }
         let status = self.rng.pick(&[Status::Io, Status::Medium, Status::ShortTransfer]);
@@ -214,7 +219,7 @@ impl World {
         true
     }
 
-    /// Whether the write pointer of a zone is in the middle of a block: then nothing can be written there.
+    /// Whether the write pointer of a zone is in the middle of a block, where nothing can be written.
     pub(super) fn is_torn(&self, z: usize) -> bool {
         let zone = &self.zones[z];
         if !self.spoiled_blocks || zone.conventional || zone.dead {
@@ -226,7 +231,7 @@ impl World {
             && !(info.wp.0 - info.start.0).is_multiple_of(u64::from(self.grain))
     }
 
-    /// The client of such a zone begins it again.
+    /// The client of such a zone resets it.
     pub(super) fn begin_again(&mut self, z: usize) {
         self.hit(Class::Misaligned);
         self.zones[z].unsure = true;

@@ -1,4 +1,4 @@
-//! Zone management, reports, and what must be refused.
+//! Zone management, reports, and BIOs that must be refused.
 
 use super::{Asked, World, trace};
 use crate::class::Class;
@@ -60,8 +60,8 @@ impl World {
                 self.spoiled = true;
             }
         }
-        let laid = zones.iter().map(|&z| self.zones[z].laid).sum();
-        self.submit(q, vec![(bio, Asked::Manage { op: what, zones, quiet, again, laid })]);
+        let late_ended = zones.iter().map(|&z| self.zones[z].late_ended).sum();
+        self.submit(q, vec![(bio, Asked::Manage { op: what, zones, quiet, again, late_ended })]);
     }
 
     pub(super) fn manage_many(&mut self) {
@@ -174,11 +174,11 @@ impl World {
         let device = self.on_device(z);
         self.submit(q, vec![(bio, Asked::Bad { zone: z, first: wp == 0, statuses: vec![status] })]);
         assert_eq!(before, format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32))), "W9");
-        // Not the condition: a command that was held up may have gone out and closed the zone implicitly.
+        // The condition is not compared: a delayed command may have closed the zone implicitly.
         assert_eq!(device.wp, self.on_device(z).wp);
     }
 
-    /// W4: a write that fits in zone `z` and not in the next: none of it is written.
+    /// A write that fits into zone `z` and not into the next; no part of it is written (W4).
     fn spanning(&self, z: usize) -> Option<(Box<Bio>, Status)> {
         let (zone, next) = (&self.zones[z], self.zones.get(z + 1)?);
         let sure = !(next.unsure || next.fuzzy || next.dead || next.conventional) && next.quiet();
@@ -191,8 +191,8 @@ impl World {
         Some((write_as(zone.start + u64::from(zone.wp), len, 1), status))
     }
 
-    /// M5: a reset aborts a write that waits for a tag of a queue whose reads take long. When the write is back the zone is
-    /// free, whatever that queue has in line.
+    /// A reset aborts a write that waits for a tag, in a queue whose reads take long. After the write has
+    /// come back the zone is free, whatever that queue has in its line (M5).
     pub(super) fn reset_in_line(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
@@ -220,7 +220,7 @@ impl World {
         }
     }
 
-    /// E6: a report takes its time, and a write that was sent after it fails and leaves some of its data.
+    /// A report takes long, and a write that was sent after it fails and leaves some of its data (E6).
     pub(super) fn slow_report(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
@@ -239,7 +239,7 @@ impl World {
         self.write_to(z);
     }
 
-    /// A write that is misplaced behind writes in flight: it fails, they do not.
+    /// A misplaced write behind writes in flight: it fails, they do not.
     pub(super) fn bad_behind(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
@@ -250,7 +250,7 @@ impl World {
         }
         let Some(q) = self.queue_for(z, 1) else { return };
         let zone = &self.zones[z];
-        // After an error the zone may have been brought back to where it failed, but never further than here.
+        // After an error the zone may go on from where it failed, but never from further ahead.
         let fails = self.has_faults || self.limited;
         let offset = if zone.wp >= 2 * self.grain && !fails {
             zone.wp - 2 * self.grain
@@ -266,23 +266,24 @@ impl World {
             statuses.push(S::ZoneFull);
         }
         if fails {
-            // The zone may have been undone to there, or filled by what a report found.
+            // The write pointer may be back at that place, or a report may have found the zone full.
             statuses.extend([S::ZoneFull, S::PastCapacity]);
         }
         let bio = write_as(zone.start + u64::from(offset), self.grain, 1);
         self.submit(q, vec![(bio, Asked::Bad { zone: z, first: false, statuses })]);
     }
 
-    /// The zones are read again; and the layout, if it has changed.
+    /// Reads the zones again, and the layout if it has changed.
     pub(super) fn revalidate(&mut self) {
         let open: Vec<_> = (0..self.queues.len()).filter(|&q| self.queues[q].is_some()).collect();
         let q = self.rng.pick(&open);
         trace!(self, "  revalidate through queue {q}");
-        self.spy.asked_only.store(false, Relaxed);
+        self.seam.asked_only.store(false, Relaxed);
         self.revalidation = Some((self.disk.revalidate(), q, !self.outstanding.is_empty()));
     }
 
-    /// M4: a write that provably did nothing ends around a reset, before it or after: the reset's write pointer stands.
+    /// A write that provably did nothing ends before or after a reset. The write pointer of the reset
+    /// counts (M4).
     pub(super) fn undo_around_reset(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
@@ -320,7 +321,7 @@ impl World {
         let token = self.next_token;
         self.submit(m, vec![(op(Op::ZoneReset, start, len), bad(done))]);
         if self.rng.one_in(2) {
-            // The writer does not look before the reset is through.
+            // The writer does not look before the reset is done.
             for _ in 0..6 {
                 self.poll(m);
                 let next = self.queues[m].as_ref().and_then(DiskQueue::next_deadline);

@@ -1,21 +1,22 @@
-//! What may be on the medium: each stamp once, in the zone that it was written to, where it was written to, and none of
-//! an earlier generation. Owns the list of all stamps that were given out; `world/quiescence.rs` and `world/faults.rs` ask.
+//! The rules for the medium: each stamp is there at most once, in the zone and at the place that it was
+//! written to, and none is of an earlier generation. Owns the list of all stamps; `world/quiescence.rs` and
+//! `world/faults.rs` use it.
 
 use super::World;
 use crate::class::Class;
 
-/// A range of stamps and what it was given out for.
+/// A range of stamps, and where it belongs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stamped {
     pub(crate) first: u64,
     pub(crate) len: u32,
     pub(crate) zone: usize,
-    /// Where in the zone; an append is told later.
+    /// The offset in the zone; `None` for an append until its client is told.
     pub(crate) offset: Option<u32>,
 }
 
 impl World {
-    /// Stamps from `first` on are written to a zone, or appended.
+    /// Notes that stamps from `first` on are written, or appended, to a zone.
     pub(super) fn stamped(&mut self, first: u64, len: u32, zone: usize, offset: Option<u32>) {
         self.stamps.push(Stamped { first, len, zone, offset });
     }
@@ -25,10 +26,16 @@ impl World {
         self.stamps.get(i).filter(|s| stamp < s.first + u64::from(s.len))
     }
 
-    /// Looks at the first `wp` sectors of what zone `z` holds.
+    /// Checks the first `wp` sectors of zone `z`.
     pub(super) fn check_medium(&mut self, z: usize, medium: &[u64], wp: u32) {
         let zone = &self.zones[z];
-        if zone.mixed || zone.fuzzy || zone.moved || zone.ghost || zone.dead || zone.conventional {
+        if zone.mixed
+            || zone.fuzzy
+            || zone.moved
+            || zone.may_change
+            || zone.dead
+            || zone.conventional
+        {
             return;
         }
         let mut appended = false;
@@ -39,7 +46,7 @@ impl World {
                 if self.emu.config().limits.max_write_zeroes_sectors > 0 && !native {
                     continue;
                 }
-                // What a finish left out.
+                // The zone was finished: the rest is zeroes.
                 let finished = wp == zone.cap && medium[i..].iter().all(|&s| s == 0);
                 assert!(finished, "zone {z} has a hole at {i} of {wp}: {zone:?}");
                 break;
@@ -56,7 +63,7 @@ impl World {
                 ),
                 None => {
                     appended = true;
-                    // An append begins with its first sector, and its sectors follow each other.
+                    // An append begins with its first sector, and its sectors are contiguous.
                     let follows = i > 0 && medium[i - 1] + 1 == stamp;
                     assert!(stamp == s.first || follows, "zone {z}, {i}: a piece of {s:?}");
                     if stamp == s.first {

@@ -1,19 +1,20 @@
-//! A world: a device with faults, a disk, queues, what the client knows of each zone, and what is outstanding.
+//! A world: a device with faults, a disk, queues, what the client knows of each zone, and what is
+//! outstanding.
 //!
-//! | file | what |
+//! | file | what it owns |
 //! | --- | --- |
 //! | `setup.rs` | geometry, limits, attributes, queues: all from the seed |
 //! | `client.rs` | what a client does next: writes, appends, reads |
-//! | `lists.rs` | lists that mix zones and mistakes, and what a BIO is promised besides its data |
-//! | `join.rs` | what a disk on a join looks like below |
+//! | `lists.rs` | lists that mix zones and mistakes, and the promises to a BIO besides its data |
+//! | `join.rs` | the zones below a disk on a join |
 //! | `manage.rs` | management, reports, freezes, mistakes |
-//! | `world/faults.rs` | faults, power cuts, zones that die, queues that go |
-//! | `world/completions.rs` | what a client makes of a BIO that has come back |
-//! | `world/error_oracle.rs` | who fails must have a reason |
+//! | `faults.rs` | faults, power cuts, zones that die, queues that are closed |
+//! | `completions.rs` | what a client concludes from a BIO that has come back |
+//! | `error_oracle.rs` | a failure must have a reason |
 //! | `medium.rs` | what may be on the medium |
-//! | `world/quiescence.rs` | what must hold when everything rests |
+//! | `quiescence.rs` | what must hold at rest |
 //!
-//! Each step draws from a sequence of its own, so that leaving one out changes nothing of what the others want.
+//! Each step draws from a sequence of its own, so leaving one out does not change the others.
 
 mod client;
 mod completions;
@@ -27,8 +28,8 @@ mod quiescence;
 mod setup;
 
 use crate::class::{Class, Coverage};
-use crate::device_pending::Ground;
-use crate::seam_oracle::{Failures, Spy};
+use crate::device_pending::DevicePending;
+use crate::seam_oracle::{Failures, SeamOracle};
 use join::Join;
 use medium::Stamped;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,7 @@ use zoneplug_core::{Bio, Bios, Nanos, Op, Random, Status};
 use zoneplug_devices::emu::EmuDisk;
 use zoneplug_devices::stack::FaultDisk;
 
-/// Adds a line to the trace, if one is wanted.
+/// Adds a line to the trace, if there is one.
 macro_rules! trace {
     ($world:expr, $($arg:tt)*) => {
         if $world.tracing {
@@ -60,52 +61,53 @@ pub(crate) struct Zone {
     pub(crate) len: u32,
     pub(crate) cap: u32,
     pub(crate) conventional: bool,
-    /// Where the next write goes, if nothing that is in flight fails.
+    /// The place of the next write, if nothing in flight fails.
     pub(crate) wp: u32,
     /// Writes and appends in flight.
     pub(crate) writes: u32,
     /// Management commands in flight.
     pub(crate) managed: u32,
-    /// Orphans: writes of queues that were dropped. Nobody says when they finish, but a freeze.
+    /// Writes of queues that were dropped. Only a freeze says when they have finished.
     pub(crate) orphans: u32,
-    /// A write failed: the write pointer must be asked for.
+    /// A write failed: the client must ask for the write pointer.
     pub(crate) unsure: bool,
     /// A write failed at some time.
     pub(crate) failed: bool,
-    /// A reset or finish met writes in flight: nothing is promised until the next quiet reset (M4).
+    /// A reset or finish met writes in flight: nothing is promised until the next reset of the zone at rest
+    /// (M4).
     pub(crate) fuzzy: bool,
     /// The zone was made read-only or offline.
     pub(crate) dead: bool,
-    /// Something else than the disk moved the write pointer: only a resync tells (E10).
+    /// Another program moved the write pointer: only a resync finds it (E10).
     pub(crate) moved: bool,
-    /// Something that was given up may be carried out yet.
-    pub(crate) ghost: bool,
-    /// How often all of it had been carried out.
-    pub(crate) laid: u64,
-    /// Since the last reset, data of any time may lie past what was acknowledged.
+    /// A command that was given up may still change the zone.
+    pub(crate) may_change: bool,
+    /// How often all such commands had ended.
+    pub(crate) late_ended: u64,
+    /// Data of earlier generations may lie behind the acknowledged data.
     pub(crate) mixed: bool,
-    /// A reset or finish that is not strict met writes in flight: they may be aborted by it.
+    /// A reset or finish without `strict_management` met writes in flight, and may abort them.
     pub(crate) loose: bool,
-    /// A reset or finish of several zones failed, and may have been carried out here; or a write to several, which
-    /// moved nothing here.
+    /// A reset or finish of several zones failed and may have been carried out here, or a write to several
+    /// zones failed and moved nothing here.
     pub(crate) half: bool,
-    /// Writes to several zones in flight: another zone may be why they fail.
+    /// Writes to several zones in flight: they may fail because of another zone.
     pub(crate) spans: u32,
     /// The first stamp of this generation.
     pub(crate) born: u64,
-    /// Failures that the client has taken note of: what fails from now on has another reason.
+    /// Failures that the client knows of. Later failures have another reason.
     pub(crate) settled: Failures,
-    /// Counts what was submitted: a report that met none of it describes the zone as it is.
+    /// Counts submitted commands. A report that met none of them describes the zone as it is.
     pub(crate) activity: u64,
-    /// Changed by every reset and every conventional write: what a read compares with is of one generation.
+    /// Changed by every reset and every conventional write. A read compares data of one generation.
     pub(crate) generation: u64,
-    /// The stamps of what was acknowledged, by sector.
+    /// The stamps of the acknowledged data, by sector.
     pub(crate) shadow: Vec<Option<u64>>,
-    /// How far acknowledged writes are durable: a flush covers them, or FUA.
+    /// How far the acknowledged data is durable, by a flush or FUA.
     pub(crate) durable: u32,
     /// The generation of a conventional zone that is durable as a whole.
     pub(crate) firm: Option<u64>,
-    /// Who wrote or managed last, and the queues of the appends and writes in flight.
+    /// The queue of the last write or management, and the queues of the appends and writes in flight.
     pub(crate) last_queue: Option<usize>,
     pub(crate) queues: u64,
     pub(crate) append_failed: bool,
@@ -119,24 +121,24 @@ impl Zone {
     }
 }
 
-/// What was asked for with a BIO that is outstanding.
+/// What was asked for with an outstanding BIO.
 #[derive(Debug, Clone)]
 pub(crate) enum Asked {
-    /// A write or write-zeroes: (zone, generation, offset, length) of each zone, and the stamp of the first sector
-    /// (none: zeroes).
+    /// A write or write-zeroes: zone, generation, offset and length of each part, and the stamp of the
+    /// first sector (`None`: zeroes).
     Write { parts: Vec<(usize, u64, u32, u32)>, stamp: Option<u64> },
-    /// An append of `len` sectors; `at` is where it must land if nothing failed.
+    /// An append of `len` sectors; it lands at `at` if nothing failed.
     Append { zone: usize, generation: u64, at: u32, len: u32, stamp: u64 },
-    /// A read: what must be found where nothing changed meanwhile (zone, generation, stamp).
+    /// A read; `expect` is what it finds where nothing has changed meanwhile: zone, generation, stamp.
     Read { expect: Vec<(usize, u64, Option<u64>)>, crowded: bool },
-    /// Reset, finish, open or close of zones; whether all were quiet.
-    /// `laid`: how often ghosts of these zones had been laid by then.
-    Manage { op: Op, zones: Vec<usize>, quiet: bool, again: bool, laid: u64 },
-    /// A report; `quiet` if the zone was; `activity` as it was then.
+    /// A reset, finish, open or close of zones. `quiet`: all were at rest. `late_ended`: the sum of that
+    /// counter of the zones when it was sent.
+    Manage { op: Op, zones: Vec<usize>, quiet: bool, again: bool, late_ended: u64 },
+    /// A report. `quiet`: the zone was at rest. `activity`: the counter when it was sent.
     Report { zone: usize, quiet: bool, activity: u64 },
-    /// Flush: how far each zone had been acknowledged (zone, generation, sectors).
+    /// A flush, and how far each zone was acknowledged when it was sent: zone, generation, sectors.
     Flush { covers: Vec<(usize, u64, u32)> },
-    /// Something that must be refused, with one of these.
+    /// A BIO that must be refused with one of these statuses.
     Bad { zone: usize, first: bool, statuses: Vec<Status> },
 }
 
@@ -146,7 +148,7 @@ pub(crate) struct Outstanding {
     pub(crate) asked: Asked,
 }
 
-/// A disk that is read again: the revalidation, its queue, and whether there was load when it began.
+/// A revalidation, its queue, and whether there was load when it began.
 pub(crate) type Reading = (Revalidation, usize, bool);
 
 pub(crate) struct World {
@@ -155,14 +157,15 @@ pub(crate) struct World {
     pub(crate) mode: Mode,
     pub(crate) config: DiskConfig,
     pub(crate) emu: Arc<EmuDisk>,
-    /// The same in the addresses of the disk: with the layer that is between, if there is one, and without faults.
+    /// The device without faults, in the addresses of the disk: with the layer, if there is one.
     pub(crate) bare: Arc<dyn Device>,
     pub(crate) faults: Arc<FaultDisk>,
-    pub(crate) spy: Arc<Spy>,
-    /// What the disk is opened on: the spy, or the layer on it.
+    pub(crate) seam: Arc<SeamOracle>,
+    /// The device that the disk is opened on: the seam oracle, or the layer on it.
     pub(crate) device: Arc<dyn Device>,
-    /// If what was given up may be carried out later: what the device has not carried out.
-    pub(crate) ground: Option<Arc<Ground>>,
+    /// What the device has not carried out, in worlds where commands that were given up may be carried out
+    /// later.
+    pub(crate) device_pending: Option<Arc<DevicePending>>,
     pub(crate) disk: Disk,
     pub(crate) queues: Vec<Option<DiskQueue>>,
     pub(crate) tags: Vec<u16>,
@@ -173,9 +176,9 @@ pub(crate) struct World {
     pub(crate) next_token: u64,
     pub(crate) next_stamp: u64,
     pub(crate) stamps: Vec<Stamped>,
-    /// Where the sequential client is.
+    /// The zone of the sequential client.
     pub(crate) cursor: usize,
-    /// Attributes as they are now.
+    /// The attributes as they are now.
     pub(crate) nomerges: bool,
     pub(crate) strict: bool,
     pub(crate) max_transfer: u32,
@@ -184,22 +187,22 @@ pub(crate) struct World {
     pub(crate) freeze: Option<Freeze>,
     pub(crate) revalidation: Option<Reading>,
     pub(crate) change: Option<AttributeChange>,
-    /// Faults may have been injected, so that any BIO may fail.
+    /// Faults may have been injected, so any BIO may fail.
     pub(crate) has_faults: bool,
     pub(crate) gone: bool,
     /// Something happened after which the device may see a misplaced write.
     pub(crate) spoiled: bool,
-    /// Where appends landed and where they had to, unless something before them failed.
+    /// Where appends landed, and where they had to land unless something before them failed.
     pub(crate) appends: Vec<(usize, u64, u32, u32)>,
     pub(crate) limited: bool,
-    /// How BIOs failed; and whether some failures were not for the client to see.
+    /// The statuses of failed BIOs; and whether some failures were hidden from the client.
     pub(crate) seen: BTreeSet<Status>,
     pub(crate) hidden: bool,
     pub(crate) completions: u64,
     pub(crate) submitted: u64,
-    /// Steps in which something was done to the world rather than asked of it.
+    /// Steps that did something to the world instead of asking something of it.
     pub(crate) troubles: u64,
-    /// Reports that zones went on with after a failure, as far as they have been looked at.
+    /// Reports with which zones recovered, as far as they were checked.
     pub(crate) recoveries: u64,
     pub(crate) cover: Coverage,
     pub(crate) trace: Vec<String>,
@@ -211,13 +214,13 @@ pub(crate) struct World {
     pub(crate) busy_before: u64,
     /// Commands that were given up and are not back.
     pub(crate) late: u32,
-    /// Reports by the layer itself, of zones that it recovers.
+    /// Reports by the layer itself.
     pub(crate) own_reports: u64,
-    /// Whether the last revalidation went well.
+    /// Whether the last revalidation succeeded.
     pub(crate) is_read: bool,
-    /// How the zones of the disk lie on the device, if on a join.
+    /// The join that the disk stands on, if there is one.
     pub(crate) join: Option<Join>,
-    /// The layer of faults keeps account of what is durable.
+    /// The fault layer keeps account of what is durable.
     pub(crate) cached: bool,
     /// Writes may have been torn in the middle of a block.
     pub(crate) spoiled_blocks: bool,
@@ -230,7 +233,7 @@ impl World {
         self.cover.hit(class);
     }
 
-    /// Hands BIOs to a queue, which has room for them.
+    /// Submits BIOs to a queue that has room for them.
     pub(crate) fn submit(&mut self, q: usize, bios: Vec<(Box<Bio>, Asked)>) {
         let mut list = Bios::new();
         for (mut bio, asked) in bios {
@@ -251,14 +254,14 @@ impl World {
         let n = list.len();
         self.submitted += n as u64;
         let now = self.now;
-        let (at_once, held_up) = (self.promise(&list), self.spy.queueing().held_up);
+        let (at_once, held_up) = (self.promise(&list), self.seam.queueing().held_up);
         let queue = self.queues[q].as_mut().expect("an open queue");
         assert_eq!(queue.submit(now, &mut list), n, "a queue with room takes all");
         self.kept(at_once, held_up);
     }
 
-    /// Polls every queue once, in a random order, and lets time pass to the next deadline if nothing happened.
-    /// Whether something happened or is due.
+    /// Polls every queue once, in random order. If nothing happened, advances the time to the next
+    /// deadline. Returns whether anything happened or is due.
     pub(crate) fn poll_round(&mut self) -> bool {
         let before = self.completions;
         let n = self.queues.len() as u32;
@@ -274,7 +277,7 @@ impl World {
             self.now = next.unwrap_or(self.now).max(self.now);
         }
         self.poll_freeze();
-        self.lay_ghosts();
+        self.end_late();
         self.note_attributes();
         self.completions > before || next.is_some()
     }
@@ -298,7 +301,7 @@ impl World {
                         self.is_read = result.is_ok();
                         self.completions += 1;
                         if result.is_ok() {
-                            self.spy.revalidated();
+                            self.seam.revalidated();
                             let shown = self.device.geometry();
                             assert_eq!(
                                 self.disk.geometry(),
@@ -324,7 +327,7 @@ impl World {
         let mut done = Bios::new();
         queue.poll(self.now, &mut done);
         self.check_overdue(before);
-        let reports = self.spy.ordered().reports;
+        let reports = self.seam.ordered().reports;
         if reports > self.own_reports && self.is_freezing() {
             self.hit(Class::Thaw);
         }
@@ -344,7 +347,7 @@ impl World {
         if let Some(freeze) = &self.freeze
             && freeze.poll()
         {
-            // Drained: what queues left behind has finished.
+            // The disk is drained, so the work of dropped queues has finished.
             for z in &mut self.zones {
                 z.orphans = 0;
             }
@@ -358,36 +361,38 @@ impl World {
             self.attribute_changed();
         }
         if self.is_freezing() {
-            let busy = self.spy.busy();
+            let busy = self.seam.busy();
             if busy > self.busy_before {
                 self.hit(Class::R12);
             }
         }
-        self.busy_before = self.spy.busy();
+        self.busy_before = self.seam.busy();
     }
 
-    /// Zones in which nothing that was given up can be carried out any more: what a report says is true from now on.
-    fn lay_ghosts(&mut self) {
-        let Some(ground) = self.ground.clone() else { return };
+    /// Finds zones in which no command that was given up can be carried out any more. From now on a report
+    /// of them is true.
+    fn end_late(&mut self) {
+        let Some(device_pending) = self.device_pending.clone() else { return };
         for z in 0..self.zones.len() {
-            if self.zones[z].ghost && !ground.is_pending(z) {
+            if self.zones[z].may_change && !device_pending.is_pending(z) {
                 let zone = &mut self.zones[z];
-                zone.ghost = false;
+                zone.may_change = false;
                 zone.activity += 1;
-                zone.laid += 1;
+                zone.late_ended += 1;
                 self.hit(Class::Ghost);
             }
         }
     }
 
-    /// A BIO to zone `z` failed, or nobody will tell: the device may have it still. `given_up`: or may have had it after a report
-    /// that was sent when the layer gave it up, before the client heard of that.
-    pub(crate) fn haunt(&mut self, z: usize, given_up: bool) {
-        let pending = self.ground.as_ref().is_some_and(|g| g.is_pending(z));
+    /// A BIO to zone `z` failed, or its result will never be known: the device may still have it.
+    /// `given_up`: the device may also have had it after a report that was sent between the moment at which
+    /// the layer gave it up and the moment at which its client heard of that.
+    pub(crate) fn note_late(&mut self, z: usize, given_up: bool) {
+        let pending = self.device_pending.as_ref().is_some_and(|g| g.is_pending(z));
         if pending || given_up {
             let zone = &mut self.zones[z];
-            zone.ghost |= pending;
-            zone.laid += u64::from(!pending);
+            zone.may_change |= pending;
+            zone.late_ended += u64::from(!pending);
             (zone.mixed, zone.failed) = (true, true);
             zone.activity += 1;
             if !zone.conventional {
@@ -396,18 +401,19 @@ impl World {
         }
     }
 
-    /// What the client may count on for every command from now on, where nothing of before is left.
+    /// Notes what holds for every command from now on, if nothing older is left.
     fn note_attributes(&mut self) {
         let rests = self.outstanding.is_empty() && !self.is_freezing();
-        self.spy.asked_only.store(self.revalidation.is_none(), Relaxed);
-        for (known, now) in [(&self.spy.nomerges, self.nomerges), (&self.spy.strict, self.strict)] {
+        self.seam.asked_only.store(self.revalidation.is_none(), Relaxed);
+        for (known, now) in [(&self.seam.nomerges, self.nomerges), (&self.seam.strict, self.strict)]
+        {
             if rests || !now {
                 known.store(now, Relaxed);
             }
         }
     }
 
-    /// Until nothing is outstanding. A BIO that waits for ever is a hang.
+    /// Runs until nothing is outstanding. A BIO that never comes back is a hang.
     pub(crate) fn drain(&mut self) {
         let (mut idle, mut rounds) = (0, 0);
         while !self.outstanding.is_empty() || self.is_freezing() {

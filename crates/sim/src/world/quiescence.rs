@@ -1,4 +1,4 @@
-//! What must hold when everything rests.
+//! What must hold at rest.
 
 use super::World;
 use crate::class::Class;
@@ -14,8 +14,8 @@ impl World {
         self.account();
         let faults = self.faults.counts();
         let shuffles = u64::from(self.emu.config().reorder.is_some());
-        let ordered = self.spy.ordered();
-        let queueing = std::mem::take(&mut *self.spy.queueing());
+        let ordered = self.seam.ordered();
+        let queueing = std::mem::take(&mut *self.seam.queueing());
         for (class, n) in [
             (Class::Several, u64::from(ordered.most > 1)),
             (Class::Recovery, u64::from(ordered.retried > 0)),
@@ -24,7 +24,7 @@ impl World {
             (Class::GivenUp, ordered.given_up),
             (Class::Torn, faults.torn),
             (Class::Delay, faults.delayed),
-            (Class::Storm, self.spy.busy()),
+            (Class::Storm, self.seam.busy()),
             (Class::Shuffle, shuffles),
             (Class::Full, queueing.full),
             (Class::Expired, queueing.expired),
@@ -35,16 +35,16 @@ impl World {
         for q in self.queues.iter().flatten() {
             assert_eq!(q.outstanding(), 0);
         }
-        // What failed at the device failed for somebody.
+        // A failure at the device must be a failure of some BIO.
         let hidden = self.hidden || ordered.reports > 0;
-        for (status, n) in self.spy.failures().into_iter().filter(|_| !hidden) {
+        for (status, n) in self.seam.failures().into_iter().filter(|_| !hidden) {
             assert!(self.seen.contains(&status), "{n} commands: {status}, and no BIO");
         }
         if self.mode == Mode::Plug {
-            // A power cut makes the device forget by writing zones again.
-            let late = self.ground.is_some();
+            // The power cut makes the device lose data by writing zones again.
+            let late = self.device_pending.is_some();
             assert!(stats.overlaps == 0 || late || self.cover.of(Class::Cut) > 0, "I1");
-            // Those behind a failure fail at the device.
+            // Writes behind a failed one fail at the device.
             let behind = ordered.most > 1 && (self.has_faults || self.limited);
             if !self.spoiled && !behind {
                 assert_eq!(stats.failed(Status::UnalignedWrite), 0, "I2, I3");
@@ -70,7 +70,8 @@ impl World {
         }
     }
 
-    /// The end of a world: what its device has kept for ever comes back, and nothing keeps the disk. It tells nobody any more.
+    /// Ends the world: the commands that its device has kept come back, and nothing holds the disk. Nothing
+    /// is checked any more.
     pub(crate) fn let_go(&mut self) {
         self.faults.vanish();
         let mut done = Bios::new();
@@ -85,7 +86,7 @@ impl World {
     }
 
     pub(super) fn check_zone(&mut self, z: usize) {
-        self.lay_ghosts();
+        self.end_late();
         let zone = &self.zones[z];
         let info = self.on_device(z);
         if zone.dead {
@@ -93,7 +94,7 @@ impl World {
         }
         let medium = self.medium(z);
         let zone = &self.zones[z];
-        // What was acknowledged is there.
+        // Acknowledged data is there.
         for (i, expected) in zone.shadow.iter().enumerate() {
             if let Some(s) = expected {
                 assert_eq!(medium[i], *s, "zone {z}, offset {i} of {zone:?}");
@@ -102,7 +103,7 @@ impl World {
         if zone.conventional {
             return;
         }
-        // I2: what is there was submitted in the order in which it lies there.
+        // The order on the medium is the order of submission (I2).
         let written = match info.cond {
             Condition::Full => zone.cap,
             _ => (info.wp.0 - info.start.0) as u32,
@@ -114,16 +115,17 @@ impl World {
         }
         self.check_medium(z, &medium, written);
         let zone = &self.zones[z];
-        // What was acknowledged, and nothing else, has moved the write pointer.
+        // Only acknowledged writes have moved the write pointer.
         if !zone.failed && !zone.fuzzy && !zone.unsure {
             assert_eq!(written, zone.wp, "zone {z}: {zone:?}");
         }
-        // R29: what the layer believes is what the device has.
+        // The layer's zones equal the device's (R29).
         if self.mode == Mode::Plug && !zone.fuzzy && !zone.moved && !self.native {
             if let Ok(cached) = self.disk.cached_zone(ZoneNo(z as u32)) {
                 assert_eq!(cached.wp, info.wp, "zone {z}: {zone:?}");
                 let active = info.cond.is_active() && cached.cond == Condition::Active;
-                // ZBC: an empty zone that was opened explicitly is open; the layer keeps wp 0 as empty.
+                // In ZBC an empty zone that was opened explicitly is open. The layer takes a zone with
+                // write pointer 0 for empty.
                 let opened = info.cond.is_active() && cached.cond == Condition::Empty;
                 assert!(active || opened || cached.cond == info.cond, "{cached:?} {info:?}");
             } else {
@@ -132,14 +134,14 @@ impl World {
         }
     }
 
-    /// Keeps what the disk has counted: it may be closed.
+    /// Keeps the counters of the disk, because it may be closed.
     pub(super) fn account(&mut self) {
         let counters = self.disk.counters();
         self.parked += counters.plugs.parked;
         if self.inline && counters.plugs.parked > 0 {
             self.hit(Class::R3);
         }
-        let merged = self.spy.merged();
+        let merged = self.seam.merged();
         for (class, yes) in [(Class::R23, merged.0), (Class::R24, merged.1), (Class::R16, merged.2)]
         {
             if yes {
@@ -148,12 +150,12 @@ impl World {
         }
     }
 
-    /// The zone of the device that is zone `z` of the disk.
+    /// The zone of the device for zone `z` of the disk.
     pub(super) fn below_zone(&self, z: usize) -> usize {
         self.join.map_or(z, |j| j.below(z))
     }
 
-    /// What the device says of a zone, in the addresses of the disk.
+    /// The device's record of a zone, in the addresses of the disk.
     pub(super) fn on_device(&self, z: usize) -> ZoneInfo {
         let mut info = self.emu.zone_info(ZoneNo(self.below_zone(z) as u32));
         let zone = &self.zones[z];
@@ -167,7 +169,7 @@ impl World {
         info
     }
 
-    /// What is stamped on a zone, read past the layer and past all faults.
+    /// The stamps in a zone, read without the layer and without faults.
     pub(super) fn medium(&self, z: usize) -> Vec<u64> {
         let zone = &self.zones[z];
         let mut queue = self.bare.open_queue(1, Waker::noop().clone()).expect("a queue");
@@ -184,7 +186,7 @@ impl World {
                 queue.poll(now, &mut done);
             }
             if !done[0].status.is_ok() {
-                // An offline zone tells nothing.
+                // An offline zone cannot be read.
                 return vec![0; zone.len as usize];
             }
             all.extend(stamps(done[0].bios[0].data()));

@@ -1,11 +1,11 @@
-//! How a world begins: everything about it follows from its seed.
+//! The start of a world; everything follows from its seed.
 
 use super::join::Join;
 use super::{World, Zone};
 use crate::class::{Class, Coverage};
-use crate::device_pending::{Ground, Grounded};
+use crate::device_pending::{CountedDevice, DevicePending};
 use crate::memory;
-use crate::seam_oracle::{Spied, Spy};
+use crate::seam_oracle::{ObservedDevice, SeamOracle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zoneplug_core::disk::{Disk, DiskConfig, Mode, ZoneRecovery};
@@ -15,7 +15,7 @@ use zoneplug_core::{Device, Nanos, Random, ZoneNo};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::{FaultDisk, FaultPlan, Po2Disk};
 
-/// Layouts that are shown in turn: the last is the device's own.
+/// Layouts to show one after the other. The last is the device's own.
 fn layouts(rng: &mut Random, grain: u32) -> Vec<Geometry> {
     let zones = rng.range(2, 6);
     let size = grain * if rng.one_in(2) { 1 << rng.range(2, 6) } else { rng.range(3, 70) };
@@ -76,8 +76,8 @@ pub(super) fn open(device: &Arc<dyn Device>, config: &DiskConfig) -> Disk {
     .expect("the disk opens")
 }
 
-/// Who goes first: a single writer or not, with which manners. From a sequence of its own, so that what else a seed
-/// means stays what it was.
+/// Draws a single writer or a scheduler and its attributes, from a sequence of its own, so that the rest of
+/// the seed stays the same.
 fn queueing(seed: u64, config: DiskConfig) -> DiskConfig {
     let mut rng = Random::new(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ 0x51d1);
     let scheduler = match rng.below(4) {
@@ -107,13 +107,13 @@ fn queueing(seed: u64, config: DiskConfig) -> DiskConfig {
     }
 }
 
-/// In half of the worlds the device keeps the order of writes. Again from a sequence of its own.
+/// In half of the worlds the device keeps the order of writes. From a sequence of its own.
 fn keeps_order(seed: u64, mode: Mode) -> Option<Random> {
     let mut rng = Random::new(seed.wrapping_mul(0x9fb2_1c65_1e98_df25) ^ 0x0de2);
     (mode == Mode::Plug && rng.one_in(2)).then_some(rng)
 }
 
-/// On such a device several writes of a zone may be in flight, where it goes with the rest.
+/// On such a device several writes of a zone may be in flight, if the other attributes allow it.
 fn ordering(mut rng: Random, mut config: DiskConfig) -> DiskConfig {
     if rng.one_in(2) {
         (config.scheduler, config.zoned_qd1_writes) = (Scheduler::None, None);
@@ -125,15 +125,16 @@ fn ordering(mut rng: Random, mut config: DiskConfig) -> DiskConfig {
     config
 }
 
-/// Who finds a write pointer after an error: in most worlds the layer. Again from a sequence of its own.
+/// Draws which side finds a write pointer after an error, in most worlds the layer. From a sequence of its
+/// own.
 fn recovery(seed: u64) -> Option<ZoneRecovery> {
     let mut rng = Random::new(seed.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ 0xe12);
     let choices = [None, Some(ZoneRecovery::Auto), Some(ZoneRecovery::Client)];
     rng.pick(&choices)
 }
 
-/// Where zones have the size of a power of two and a smaller capacity, the device may have zones of another size under a layer
-/// that shows these (R41). From a sequence of its own.
+/// If zones have the size of a power of two and a smaller capacity, the device may have zones of another
+/// size, under the layer `po2` (R41). From a sequence of its own.
 fn below(seed: u64, layouts: &[Geometry], grain: u32) -> Option<Geometry> {
     let mut rng = Random::new(seed.wrapping_mul(0xc2b2_ae3d_27d4_eb4f) ^ 0x9002);
     let [g] = layouts else { return None };
@@ -154,7 +155,7 @@ fn shown(device: Arc<dyn Device>, layered: bool) -> Arc<dyn Device> {
     if layered { Po2Disk::new(device).expect("a layer") } else { device }
 }
 
-/// How many writes of a zone may be in flight.
+/// Possible numbers of writes of a zone in flight.
 pub(super) const DEPTHS: [u16; 5] = [1, 2, 3, 4, 16];
 
 impl World {
@@ -184,14 +185,14 @@ impl World {
         emu.latency = Nanos(if rng.one_in(2) { 0 } else { u64::from(rng.range(1, 1000)) });
         emu.reorder = rng.one_in(2).then(|| rng.draw());
         emu.paranoid = true;
-        // One that does not shuffle has carried out what is late: only the completion is missing.
+        // A device that does not reorder has carried out late commands; only their completions are missing.
         let late = timeout.is_some() && emu.reorder.is_some();
         let inline = emu.latency.0 == 0 && emu.reorder.is_none();
         let emu = EmuDisk::new(emu).expect("a device");
         let plan = FaultPlan { rules: Vec::new(), seed: rng.draw() };
-        let ground = late.then(|| Ground::new(emu.clone()));
-        let below: Arc<dyn Device> = match &ground {
-            Some(g) => Arc::new(Grounded(g.clone())),
+        let device_pending = late.then(|| DevicePending::new(emu.clone()));
+        let below: Arc<dyn Device> = match &device_pending {
+            Some(g) => Arc::new(CountedDevice(g.clone())),
             None => emu.clone(),
         };
         let faults = FaultDisk::new(below, &plan).expect("a layer");
@@ -214,7 +215,8 @@ impl World {
             None => config,
         };
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
-        // In half of those worlds the spy is below the layer: then the disk is right above it, and goes around it.
+        // In half of the worlds with the layer the seam oracle is below it. Then the disk is right above
+        // the layer, and does its sum itself.
         let around = layered && seed.is_multiple_of(2);
         let mut watched = if around { vec![own] } else { layouts };
         let mut under = shown(faults.clone(), layered && !around);
@@ -225,19 +227,19 @@ impl World {
             geometry = *under.geometry();
             watched = vec![geometry];
         }
-        let spy = Spy::new(under, watched, mode == Mode::Plug, timeout);
-        let device = shown(Arc::new(Spied(spy.clone())), around);
+        let seam = SeamOracle::new(under, watched, mode == Mode::Plug, timeout);
+        let device = shown(Arc::new(ObservedDevice(seam.clone())), around);
         let disk = open(&device, &config);
-        spy.set_gated(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
-        spy.set_depth(usize::from(config.zone_write_depth));
-        spy.queueing().configure(&config);
-        spy.set_auto(disk.attribute("zone_recovery").as_deref() == Some("auto"));
+        seam.set_gated(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
+        seam.set_depth(usize::from(config.zone_write_depth));
+        seam.queueing().configure(&config);
+        seam.set_auto(disk.attribute("zone_recovery").as_deref() == Some("auto"));
         let mut world = World {
             seed,
             nomerges: config.nomerges,
             strict: config.strict_management,
             mode,
-            ground,
+            device_pending,
             config,
             disk,
             queues: Vec::new(),
@@ -252,7 +254,7 @@ impl World {
             cursor: 0,
             max_transfer: l.transfer_sectors(),
             grain,
-            // A8: the cache of a disk with native appends is of no use.
+            // The cache of a disk with native appends is not used (A8).
             spoiled: native || timeout.is_some(),
             native,
             freeze: None,
@@ -285,7 +287,7 @@ impl World {
             not_sent: BTreeSet::new(),
             emu,
             faults,
-            spy,
+            seam,
             device,
             rng,
         };
@@ -311,14 +313,14 @@ impl World {
         world
     }
 
-    /// A new queue in place `q`.
+    /// Opens a new queue in place `q`.
     pub(super) fn open_queue(&mut self, q: usize) {
         let (depth, tags) = (self.rng.range(1, 32), self.rng.range(1, 5) as u16);
         self.tags[q] = tags;
         self.queues[q] = Some(self.disk.open_polled_queue(depth, tags).expect("a queue"));
     }
 
-    /// Zones that the disk has and the client does not know yet.
+    /// Adds zones that the disk has and the client does not know yet.
     pub(super) fn add_zones(&mut self, g: &Geometry) {
         for z in self.zones.len() as u32..g.nr_zones() {
             let len = g.zone_len_sectors(ZoneNo(z));

@@ -1,5 +1,5 @@
-//! Client models: who writes, how, and what it waits for. A table that was measured through fio's zoned mode is not one of
-//! a full queue: fio holds a lock on each zone, and that lock, not the disk, decides how much waits in the plugs.
+//! Client models: how writes are issued, and what they wait for. fio's zoned mode is not a full queue: fio
+//! holds a lock on each zone, and that lock decides how much waits in the plugs, not the disk.
 
 mod place;
 mod read;

@@ -1,12 +1,14 @@
-//! Where the parts of a recorded operation go on a zoned disk, and what each has to wait for. Owns a write pointer and a
-//! queue for each zone that is touched; sends nothing itself.
+//! The places of a recorded operation's parts on a zoned disk, and what each part waits for. Owns a write
+//! pointer and a queue for each zone that is used; sends nothing itself.
 //!
-//! Zone management that was recorded waits for the writes of its zone that are outstanding, and later writes of the zone
-//! wait for it: so it was when it was recorded, on a disk that may have been faster. Nothing else waits in
-//! [`Place::Exact`]. In [`Place::Log`] a write goes to the write pointer of the zone of its address; one that finds no room
-//! there waits until the zone is at rest, and has it reset; if a zone more would be active than may be, the one that was
-//! written least recently is finished first. A zone that was appended to natively is reset before it is written, for the
-//! layer then knows no write pointer (A8); appends to one that was written become writes.
+//! Recorded zone management waits for the outstanding writes of its zone, and later writes of the zone wait
+//! for it. That was the order when it was recorded, on a disk that may have been faster. Nothing else waits
+//! in [`Place::Exact`].
+//!
+//! In [`Place::Log`] a write goes to the write pointer of the zone of its address. A write that finds no
+//! room waits until the zone is at rest, and has it reset. If too many zones would be active, the zone that
+//! was written least recently is finished first. A zone with native appends is reset before it is written,
+//! because the layer knows no write pointer then (A8). Appends to a zone that was written become writes.
 
 use super::trace::Adapted;
 use crate::time::trace::TraceEvent;
@@ -14,25 +16,26 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Flags, Op, Sector, Status, ZoneNo};
 
-/// How addresses become places in zones.
+/// How addresses map to places in zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// As they are. What is not at a write pointer is refused.
+    /// Unchanged. What is not at a write pointer is refused.
     Exact {
-        /// Zones that were partly written before, and their write pointers.
+        /// Zones that were partly written at the start, with their write pointers.
         begin: Vec<(ZoneNo, u32)>,
     },
-    /// Writes go to the write pointer of the zone of their address. Reads go to their address, whatever is there.
+    /// A write goes to the write pointer of the zone of its address. A read goes to its address, whatever
+    /// is there.
     Log,
 }
 
-/// What one BIO does.
+/// One BIO.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     pub(super) op: Op,
     pub(super) sector: Sector,
     pub(super) sectors: u32,
-    /// The zone in which it waits for its turn; `None`: it does not.
+    /// The zone in which it waits. `None`: it does not wait.
     pub(super) zone: Option<ZoneNo>,
     pub(super) offset: u32,
     pub(super) flags: Flags,
@@ -47,49 +50,50 @@ struct Zone {
     len: u32,
     /// Writes outstanding.
     writes: u32,
-    /// The last of these was an append.
+    /// The last write was an append.
     appending: bool,
     /// Management is outstanding.
     managed: bool,
-    /// One of the active ones at the device, as far as that is known here.
+    /// Active at the device, as far as this module knows.
     active: bool,
-    /// Waits for a place among the active ones.
+    /// Waits until another zone may be active.
     wants_place: bool,
     waiting: VecDeque<Part>,
-    /// Counts writes to the disk: when it was written last.
+    /// The value of the counter of writes when it was last written.
     used: u64,
 }
 
-/// All zones that were touched.
+/// All zones that are used.
 #[derive(Debug)]
 pub(super) struct Placing {
     log: bool,
     begin: Vec<(ZoneNo, u32)>,
     zones: BTreeMap<u32, Zone>,
-    /// Zones whose queues may have something that can be sent.
+    /// Zones whose queues may have something to send.
     look: VecDeque<u32>,
-    /// What waits for nothing.
+    /// Parts that wait for nothing.
     ready: VecDeque<Part>,
-    /// Zones that wait for a place among the active ones.
+    /// Zones that wait until another zone may be active.
     crowd: VecDeque<u32>,
-    /// Active zones with when they were written last, and how many there may be; 0: any number, and they are not counted.
+    /// The active zones, ordered by their last write, and their limit. With a limit of 0 they are not
+    /// counted.
     active: BTreeSet<(u64, u32)>,
     max_active: u32,
     granularity: u32,
     append_max: u32,
     uses: u64,
-    /// Parts that wait in zones, or are outstanding there.
+    /// Parts that wait or are outstanding in zones.
     in_zones: u64,
-    /// A reset of all zones waits for what was before it, and this for that.
+    /// A reset of all zones waits for the parts before it; these parts wait for the reset.
     held: VecDeque<Part>,
-    /// It is outstanding.
+    /// That reset is outstanding.
     resetting_all: bool,
-    /// The token of management that nobody recorded.
+    /// The token of management that was not recorded.
     own: u32,
 }
 
 impl Placing {
-    /// For a disk with these limits. `own`: the token of management that nobody recorded.
+    /// For a disk with these limits. `own` is the token of management that was not recorded.
     pub(super) fn new(place: Place, limits: &Limits, own: u32) -> Placing {
         let (log, begin) = match place {
             Place::Exact { begin } => (false, begin),
@@ -103,7 +107,7 @@ impl Placing {
             ready: VecDeque::new(),
             crowd: VecDeque::new(),
             active: BTreeSet::new(),
-            // A device closes zones itself when too many are open.
+            // The device itself closes zones when too many are open.
             max_active: limits.max_active_zones,
             granularity: limits.write_granularity_sectors.max(1),
             append_max: limits.visible_append_sectors(u32::MAX),
@@ -115,12 +119,13 @@ impl Placing {
         }
     }
 
-    /// The zones that were partly written before.
+    /// The zones that were partly written at the start.
     pub(super) fn begin(&self) -> Vec<(ZoneNo, u32)> {
         self.begin.clone()
     }
 
-    /// Cuts an operation into parts: none crosses a zone where that would matter, none is longer than a BIO may be.
+    /// Splits an operation into parts that cross no zone where that matters and are no longer than a BIO
+    /// may be.
     pub(super) fn split(
         &mut self,
         g: &Geometry,
@@ -145,7 +150,7 @@ impl Placing {
         }
         if at + left > disk {
             if !self.log {
-                // The disk refuses it, whatever it is: one BIO says so.
+                // The disk refuses the operation, so one BIO is enough.
                 let one = left.min(u64::from(max)) as u32;
                 return parts.push(part(event.op, at, one));
             }
@@ -172,12 +177,13 @@ impl Placing {
             };
             match event.op {
                 Op::Discard if !conventional => {
-                    // A drive with zones forgets whole zones only.
+                    // Only whole zones can be discarded, by a reset.
                     if offset == 0 && len == g.zone_len_sectors(zone) {
                         put(Op::ZoneReset, 0, len, true);
                     }
                 }
-                // Places in zones are not those that were recorded: neither are the zones that should be open.
+                // In a log other places of the zones are written, so other zones are open than in the
+                // recording.
                 Op::ZoneOpen | Op::ZoneClose if self.log => {}
                 op if op.is_zone_management() => put(op, offset, len, !conventional),
                 Op::ZoneAppend if !conventional => {
@@ -198,7 +204,7 @@ impl Placing {
                     let op = if op == Op::ZoneAppend { Op::Write } else { op };
                     let (mut o, mut n) = (offset, len);
                     if self.log {
-                        // Reads stay inside of what can be written; writes are whole blocks.
+                        // Reads stay below the capacity; writes are whole blocks.
                         let capacity = g.capacity_of(zone);
                         let unit = self.granularity;
                         let blocks =
@@ -220,7 +226,7 @@ impl Placing {
         adapted.dropped_discards += u64::from(discards && parts.len() == begun);
     }
 
-    /// Takes a part to be sent.
+    /// Queues a part.
     pub(super) fn queue(&mut self, part: Part) {
         let all = part.op == Op::ZoneResetAll;
         if all || part.zone.is_some() && !self.held.is_empty() {
@@ -267,14 +273,15 @@ impl Placing {
             zone.managed = true;
             return zone.waiting.pop_front();
         }
-        // The layer knows no write pointer after a native append, so as a log a zone has the one or the other.
+        // After a native append the layer knows no write pointer, so a zone of a log has either appends or
+        // writes.
         if log && zone.wp > 0 && !zone.appending {
             part.op = if part.op == Op::ZoneAppend { Op::Write } else { part.op };
         }
         let appends = part.op == Op::ZoneAppend;
         let strange = log && zone.wp > 0 && zone.appending && !appends;
         if zone.writes > 0 && zone.appending != appends {
-            // Native appends are not plugged: nothing orders them and writes but who sends them.
+            // Native appends are not plugged, so only this module orders them and writes.
             return None;
         }
         if log {
@@ -293,7 +300,7 @@ impl Placing {
                 return self.make_place(adapted);
             }
             if self.max_active > 0 {
-                // Written last, from now on.
+                // It is now the zone that was written last.
                 self.active.remove(&(zone.used, number));
                 self.active.insert((self.uses + 1, number));
                 zone.active = true;
@@ -323,7 +330,7 @@ impl Placing {
         self.own(number, Op::ZoneFinish)
     }
 
-    /// Management that nobody recorded.
+    /// Management that was not recorded.
     fn own(&self, number: u32, op: Op) -> Option<Part> {
         let zone = self.zones.get(&number)?;
         Some(Part {
@@ -337,7 +344,7 @@ impl Placing {
         })
     }
 
-    /// The reset of all zones is back: what was behind it goes on.
+    /// The reset of all zones has ended: continues the parts behind it.
     fn all_reset(&mut self, status: Status) {
         if status.is_ok() {
             self.zones.values_mut().for_each(|z| (z.wp, z.active) = (0, false));
@@ -351,7 +358,7 @@ impl Placing {
         }
     }
 
-    /// A part is back. `own`: nobody recorded it.
+    /// A part has come back. `own`: it was not recorded.
     pub(super) fn done(&mut self, g: &Geometry, op: Op, sector: Sector, own: bool, status: Status) {
         if op == Op::ZoneResetAll {
             return self.all_reset(status);
@@ -367,7 +374,7 @@ impl Placing {
                 return;
             }
             zone.managed = false;
-            // What failed is not tried again: writes go on, and say why they cannot.
+            // A failure is not tried again. The writes behind it are sent and fail with their own status.
             match op {
                 Op::ZoneReset => zone.wp = 0,
                 Op::ZoneFinish => zone.wp = zone.capacity,
@@ -376,7 +383,7 @@ impl Placing {
         } else {
             zone.writes = zone.writes.saturating_sub(1);
         }
-        // A zone is full when its last write is done, not when that is sent.
+        // A zone is full when its last write is done, not when it is sent.
         let ends = op == Op::ZoneReset || zone.wp == zone.capacity;
         if ends && zone.writes == 0 && std::mem::take(&mut zone.active) {
             self.active.remove(&(zone.used, number));
@@ -384,7 +391,7 @@ impl Placing {
         if !zone.waiting.is_empty() {
             self.look.push_back(number);
         }
-        // There may be a place, or a zone that can make one.
+        // Another zone may be active now, or can be finished.
         if let Some(waits) = self.crowd.pop_front() {
             if let Some(zone) = self.zones.get_mut(&waits) {
                 zone.wants_place = false;

@@ -1,15 +1,15 @@
-//! Random reads, so many outstanding.
+//! Random reads with a fixed number outstanding.
 
 use crate::time::io::{Client, Finished, Io};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Random, ZoneNo};
 
-/// A reader of random places of the whole disk.
+/// A client that reads random places of the whole disk.
 #[derive(Debug, Clone)]
 pub struct RandomReader {
     /// BIOs outstanding.
     pub depth: u32,
-    /// Length of each.
+    /// Length of each BIO in sectors.
     pub bs_sectors: u32,
     /// From a completion to the next submission.
     pub reap: Nanos,
@@ -17,7 +17,7 @@ pub struct RandomReader {
 }
 
 impl RandomReader {
-    /// `depth` reads of `bs_bytes` outstanding; 20 us from a completion to the next.
+    /// `depth` reads of `bs_bytes` outstanding, 20 us from a completion to the next read.
     pub fn new(depth: u32, bs_bytes: u32, seed: u64) -> RandomReader {
         RandomReader {
             depth,

@@ -1,4 +1,4 @@
-//! One job that writes zone after zone, with so many BIOs outstanding: fio with `rw=write`.
+//! One job that writes zone after zone with a fixed number of BIOs outstanding: fio with `rw=write`.
 
 use crate::time::io::{Client, Finished, Io};
 use zoneplug_core::zone::Geometry;
@@ -9,13 +9,13 @@ use zoneplug_core::{Nanos, ZoneNo};
 pub struct SeqWriter {
     /// BIOs outstanding.
     pub depth: u32,
-    /// Length of each.
+    /// Length of each BIO in sectors.
     pub bs_sectors: u32,
-    /// Where it begins. How fast a disk is depends on it.
+    /// The first zone. The speed of the disk depends on it.
     pub first_zone: u32,
     /// From a completion to the next submission.
     pub reap: Nanos,
-    /// What a submission takes of the job's processor: two do not overlap.
+    /// Processor time of a submission. Submissions do not overlap.
     pub cpu: Nanos,
     /// When the processor is free again.
     free: Nanos,
@@ -24,7 +24,7 @@ pub struct SeqWriter {
 }
 
 impl SeqWriter {
-    /// `depth` writes of `bs_bytes` outstanding; 10 us from a completion to the next write.
+    /// `depth` writes of `bs_bytes` outstanding, 10 us from a completion to the next write.
     pub fn new(depth: u32, bs_bytes: u32) -> SeqWriter {
         SeqWriter {
             depth,

@@ -1,5 +1,5 @@
-//! A block trace, sent again: each operation at its time, or as soon as there is room. Owns the clock of the replay and
-//! which parts of an operation are under way; where a part goes is for `place.rs`.
+//! Replays a block trace: sends each operation at its time, or as soon as there is room. Owns the clock of
+//! the replay and the state of each operation; `place.rs` decides where its parts go.
 
 use super::place::{Part, Place, Placing};
 use crate::time::io::{Client, Finished, Io, MAX_BYTES};
@@ -11,39 +11,39 @@ use zoneplug_core::{Error, Flags, Nanos, Status, ZoneNo};
 /// When operations are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// So many times as fast as recorded; `None`: the times do not count.
+    /// How many times as fast as recorded. `None`: the recorded times do not count.
     pub speed: Option<f64>,
-    /// Most operations outstanding; `None`: any number, the next one does not wait for those before it.
+    /// Most operations outstanding. `None`: no limit, so no operation waits for those before it.
     pub window: Option<u32>,
 }
 
-/// An operation that is over.
+/// An operation that has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Replayed {
     /// As it was recorded.
     pub event: TraceEvent,
-    /// From when it was due to the last completion of its parts; with a bounded number outstanding, from when it was sent.
+    /// From its time to the last completion of its parts; with a window, from its submission.
     pub took: Nanos,
     /// The first failure of its parts.
     pub status: Status,
 }
 
-/// What a replay did beside sending operations as they were.
+/// How the replay differs from the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Adapted {
     /// Zones that were reset because a write found no room.
     pub resets: u64,
-    /// Zones that were finished because no more may be active.
+    /// Zones that were finished because too many would be active.
     pub finishes: u64,
-    /// Writes that did not stay where they were in their zone.
+    /// Writes that went to another place in their zone.
     pub moved: u64,
-    /// Operations beyond the end of the disk, which went on from its beginning.
+    /// Operations beyond the end of the disk, which were mapped to its beginning.
     pub wrapped: u64,
     /// Discards of less than a zone, which were not sent.
     pub dropped_discards: u64,
 }
 
-/// An operation of which something is outstanding.
+/// An operation with parts outstanding.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     event: TraceEvent,
@@ -52,16 +52,16 @@ struct Slot {
     status: Status,
 }
 
-/// BIOs outstanding, at most: what is due beyond these waits in the client. Its latency counts from when it was due.
+/// Most BIOs outstanding. Further operations wait in the client; their latency counts from their time.
 const MAX_BIOS: u32 = 32 << 10;
 
 /// The token of BIOs that belong to no operation.
 const OWN: u32 = u32::MAX;
 
-/// Where operations come from: one after the other, `None` at the end.
+/// The source of operations; `None` at the end.
 type Source<'a> = Box<dyn FnMut() -> Result<Option<TraceEvent>, Error> + 'a>;
 
-/// A client that sends a trace.
+/// A client that replays a trace.
 ///
 /// ```
 /// use zoneplug_core::{Nanos, Op};
@@ -92,7 +92,7 @@ pub struct TraceClient<'a> {
     pace: Pace,
     placing: Placing,
     begin: Nanos,
-    /// Read, and not sent yet.
+    /// The next operation, read and not sent yet.
     next: Option<TraceEvent>,
     exhausted: bool,
     timer: bool,
@@ -117,7 +117,8 @@ impl fmt::Debug for TraceClient<'_> {
 }
 
 impl<'a> TraceClient<'a> {
-    /// A client for a disk with these limits that sends what `source` gives, and tells `seen` of each operation when it is over.
+    /// A client for a disk with these limits that sends the operations of `source`, and calls `seen` when
+    /// an operation has ended.
     pub fn new(
         place: Place,
         limits: &Limits,
@@ -151,17 +152,17 @@ impl<'a> TraceClient<'a> {
         Nanos(self.last.0.saturating_sub(self.begin.0))
     }
 
-    /// How long something was outstanding.
+    /// How long any BIO was outstanding.
     pub fn busy(&self) -> Nanos {
         self.busy
     }
 
-    /// What was not done as it was recorded.
+    /// How the replay differed from the recording.
     pub fn adapted(&self) -> Adapted {
         self.adapted
     }
 
-    /// When an operation is due.
+    /// The time of an operation.
     fn due(&self, event: &TraceEvent) -> Nanos {
         match self.pace.speed {
             Some(speed) => self.begin.plus(Nanos((event.at.0 as f64 / speed) as u64)),
@@ -169,7 +170,7 @@ impl<'a> TraceClient<'a> {
         }
     }
 
-    /// Sends what is due, as far as there is room.
+    /// Sends the operations that are due, as far as there is room.
     fn pump(&mut self, io: &mut Io) {
         while self.bios < MAX_BIOS && self.pace.window.is_none_or(|w| self.outstanding < w) {
             if self.next.is_none() && !self.exhausted {
@@ -224,7 +225,7 @@ impl<'a> TraceClient<'a> {
             flags = flags.with(Flags::PREFLUSH);
         }
         if parts.is_empty() {
-            // Nothing to send: a discard of less than a zone.
+            // A discard of less than a zone is not sent.
             self.over(i, io.now());
         }
         for mut part in parts.drain(..) {
@@ -236,7 +237,7 @@ impl<'a> TraceClient<'a> {
         self.submit(io);
     }
 
-    /// Submits what may be sent now.
+    /// Submits the parts that may be sent now.
     fn submit(&mut self, io: &mut Io) {
         while self.bios < MAX_BIOS
             && let Some(part) = self.placing.next(&mut self.adapted)
@@ -265,7 +266,7 @@ impl<'a> TraceClient<'a> {
 
     fn over(&mut self, i: u32, at: Nanos) {
         let slot = self.slots[i as usize];
-        // A refusal comes at once, before the host's next look at the device.
+        // A refusal comes at once, before the host next polls the device.
         let at = at.max(slot.sent);
         self.free.push(i);
         self.outstanding -= 1;

@@ -1,11 +1,12 @@
-//! Jobs that write to random zones of a set of open ones: fio's `zonemode=zbd` with `rw=randwrite`, and the same without
-//! what makes fio wait.
+//! Jobs that write to random zones of a set of open zones: fio's `zonemode=zbd` with `rw=randwrite`, and
+//! the same without fio's locks.
 //!
-//! fio has a recursive lock on each zone. A job takes it for a write and gives it back when the write has been reaped; with
-//! several in flight it holds it several times. A job that wants a zone which another holds first waits until all its own
-//! writes are reaped, then sleeps on the lock. A zone leaves the set when its last write is reaped, and who next finds the
-//! set too small opens another zone anywhere on the disk. So 16 jobs with 32 writes each never have 512 outstanding: with
-//! one block for each of most zones the queue is nearly empty, whatever its depth.
+//! fio has a recursive lock on each zone. A job takes it for a write and releases it when the write has
+//! been reaped; with several writes in flight it holds the lock several times. A job that wants a zone
+//! which another job holds waits until all its own writes are reaped, and then sleeps on the lock. A zone
+//! leaves the set when its last write is reaped, and the next job that finds the set too small opens
+//! another zone anywhere on the disk. So 16 jobs with 32 writes each never have 512 writes outstanding:
+//! with one block in each of most zones the queue is nearly empty, whatever its depth.
 
 use crate::time::io::{Client, Finished, Io};
 use std::collections::{BTreeSet, VecDeque};
@@ -27,41 +28,41 @@ use zoneplug_core::{Nanos, Random, ZoneNo};
 pub struct ZoneWriter {
     /// Jobs.
     pub jobs: u32,
-    /// BIOs that each may have outstanding.
+    /// Most BIOs that a job has outstanding.
     pub depth: u32,
-    /// Length of each.
+    /// Length of each BIO in sectors.
     pub bs_sectors: u32,
     /// Zones that are written at a time.
     pub open_zones: u32,
-    /// Whether a zone is locked from a submission to its reaping, as fio does it.
+    /// Whether a zone is locked from a submission to its reaping, as in fio.
     pub zone_lock: bool,
     /// Zone append instead of writes at the job's own write pointer.
     pub append: bool,
-    /// From a completion to its reaping.
+    /// From a completion until the job reaps it.
     pub reap: Nanos,
-    /// From the release of a lock to the job that slept on it.
+    /// From the release of a lock until the job that slept on it runs.
     pub wake: Nanos,
     random: Random,
     zones: Vec<Zone>,
-    /// The open ones.
+    /// The open zones.
     open: Vec<u32>,
     job: Vec<Job>,
     /// Jobs that found every open zone full.
     asleep: Vec<u32>,
-    /// Zones that were written, ever.
+    /// All zones that were ever written.
     used: BTreeSet<u32>,
-    /// Sectors of a zone that are written.
+    /// Sectors of a zone that are written before it leaves the set.
     limit: u32,
     nr_zones: u32,
 }
 
-/// A zone that is or was open; its place in the table is its name.
+/// A zone that is or was open. Its index in the table is its name.
 #[derive(Debug, Clone)]
 struct Zone {
     zone: u32,
-    /// Submitted.
+    /// Sectors that were submitted.
     wp: u32,
-    /// Reaped.
+    /// Sectors that were reaped.
     done: u32,
     owner: Option<u32>,
     in_flight: u32,
@@ -73,9 +74,9 @@ struct Zone {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// As many outstanding as it may have.
+    /// Has as many BIOs outstanding as it may.
     Full,
-    /// Waits until its own are reaped.
+    /// Waits until its own BIOs are reaped.
     Quiescing,
     /// Sleeps on a zone's lock.
     Locking,
@@ -146,15 +147,15 @@ impl ZoneWriter {
         ZoneWriter { zone_lock: false, ..Self::fio_zbd(1, outstanding, bs_bytes, zones, seed) }
     }
 
-    /// As [`ZoneWriter::open_queue`], with zone append: who appends needs no lock on a zone.
+    /// As [`ZoneWriter::open_queue`] with zone append, which needs no lock on a zone.
     pub fn appender(outstanding: u32, bs_bytes: u32, zones: u32, seed: u64) -> ZoneWriter {
         ZoneWriter { append: true, ..Self::open_queue(outstanding, bs_bytes, zones, seed) }
     }
 
-    /// Another open zone, anywhere; one that nobody has written.
+    /// Opens another zone that was never written, anywhere on the disk.
     fn open_zone(&mut self) -> u32 {
         if self.used.len() as u32 == self.nr_zones {
-            // Nothing left: whoever runs so long writes full zones, and is told.
+            // No zone is left: a run that is so long writes to full zones, and fails.
             self.used.clear();
         }
         let zone = loop {
@@ -178,7 +179,7 @@ impl ZoneWriter {
         id
     }
 
-    /// A job goes on until it has to wait.
+    /// Lets a job run until it has to wait.
     fn step(&mut self, io: &mut Io, j: u32) {
         while self.job[j as usize].state == State::Running {
             let job = &self.job[j as usize];
@@ -260,7 +261,7 @@ impl ZoneWriter {
         }
     }
 
-    /// Wakes the first job that sleeps on a zone that is free.
+    /// Wakes the first job that sleeps on a zone that has become free.
     fn pass_on(&mut self, io: &mut Io, id: u32) {
         let zone = &mut self.zones[id as usize];
         if zone.owner.is_none()
@@ -279,7 +280,8 @@ impl Client for ZoneWriter {
         self.limit = capacity / self.bs_sectors * self.bs_sectors;
         self.nr_zones = geometry.nr_zones();
         let blocks = self.limit / self.bs_sectors;
-        // Not all zones at the same place: else all would be full at the same time. A single one begins empty.
+        // Zones begin at different places, otherwise all would be full at the same time. A single zone
+        // begins empty.
         (0..self.open_zones)
             .map(|_| {
                 let id = self.open_zone() as usize;

@@ -1,15 +1,16 @@
-//! A line of `blkparse`'s default output: `%D %2c %8s %5T.%9t %5p %2a %3d`, then what its action has to say.
+//! A line of `blkparse`'s default output: `%D %2c %8s %5T.%9t %5p %2a %3d`, then what belongs to its
+//! action.
 
 use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, shown, words};
 use zoneplug_core::{Nanos, Op};
 
-/// Actions that blkparse knows. `ZP` and `ZU` are plugging of zones; `m` is a message.
+/// The actions of blkparse. `ZP` and `ZU` are plugging of zones; `m` is a message.
 const ACTIONS: &[&[u8]] = &[
     b"Q", b"M", b"F", b"G", b"S", b"R", b"D", b"C", b"P", b"U", b"UT", b"T", b"I", b"X", b"B",
     b"A", b"m", b"ZP", b"ZU",
 ];
 
-/// How the tables begin that blkparse prints at its end.
+/// The beginnings of the tables that blkparse prints at its end.
 const TABLES: &[&[u8]] = &[
     b"CPU",
     b"Total",
@@ -23,7 +24,7 @@ const TABLES: &[&[u8]] = &[
     b"Writes",
 ];
 
-/// Reads a line; `wanted` is the action whose events are asked for: `Q` or `D`.
+/// Parses a line. `wanted` is the action whose events are taken: `Q` or `D`.
 pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
     let mut w = words(text);
     let Some(device) = w.next() else { return Ok(Line::Other) };
@@ -55,7 +56,7 @@ pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
     let flush = Raw { at, op: Op::Flush, fua: false, preflush: false, sector: 0, sectors: 0 };
     let (sector, plus, sectors) = (w.next(), w.next(), w.next());
     let (Some(sector), Some(b"+"), Some(sectors)) = (sector, plus, sectors) else {
-        // A flush moves nothing; a payload is a command of SCSI, not of a block device.
+        // A flush moves no data. A payload is a SCSI command, not one of a block device.
         let flushes = kind.preflush || kind.op == Some(Op::Flush);
         return Ok(if flushes { Line::Event(device, flush) } else { Line::Other });
     };
@@ -95,16 +96,16 @@ fn seconds(word: &[u8]) -> Option<Nanos> {
     (ns < MAX_TIME).then_some(Nanos(ns))
 }
 
-/// What the letters of the field RWBS say.
+/// The meaning of the letters in the field RWBS.
 struct Kind {
-    /// `None`: no operation that a disk carries out.
+    /// `None`: not an operation that a disk carries out.
     op: Option<Op>,
     preflush: bool,
     fua: bool,
 }
 
 impl Kind {
-    /// `F` before the operation is a flush, after it FUA. `None`: these are no such letters.
+    /// `F` before the operation is a flush, after it FUA. `None`: other letters.
     fn of(rwbs: &[u8]) -> Option<Kind> {
         let (preflush, rest) = match rwbs {
             [b'F', rest @ ..] => (true, rest),

@@ -1,10 +1,10 @@
-//! A line of fio's iologs: `FILE add|open|close`, `FILE ACTION OFFSET LENGTH` in bytes, and in version 3 a time in
-//! microseconds before each (fio 3.33 writes and reads microseconds).
+//! A line of fio's iologs: `FILE add|open|close`, or `FILE ACTION OFFSET LENGTH` in bytes. In version 3 a
+//! time in microseconds precedes each (fio 3.33 writes and reads microseconds).
 
 use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, shown, words};
 use zoneplug_core::{Nanos, Op};
 
-/// Reads a line below the first one.
+/// Parses a line other than the first.
 pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
     let mut w = words(text);
     let mut at = Nanos(0);
@@ -38,7 +38,7 @@ pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
             (what, "an offset and a length in bytes, as in 4096 65536")
         })?;
     if op == Op::ReportZones {
-        // A wait; version 3 has times instead.
+        // A wait. Version 3 has times instead.
         let ns = offset.checked_mul(1_000).filter(|ns| *ns < MAX_TIME && !timed);
         return ns.map(|ns| Line::Wait(Nanos(ns))).ok_or_else(|| {
             let what =
@@ -74,7 +74,7 @@ mod tests {
             (file.as_str(), raw.at, raw.sector, raw.sectors),
             ("/dev/sda", Nanos(78_000), 8, 128)
         );
-        // Bytes that are no sectors: all sectors that they touch.
+        // An unaligned range becomes all sectors that it touches.
         let (_, raw) = event("f read 511 2", false);
         assert_eq!((raw.op, raw.sector, raw.sectors), (Op::Read, 0, 2));
         assert_eq!(event("f trim 0 512", false).1.op, Op::Discard);

@@ -1,20 +1,20 @@
-//! Block traces as text: what was recorded, read line by line. Owns the formats; reads from whatever it is given, holds one
-//! line at a time, and knows neither disks nor zones, but for [`Survey`] and [`Fit`], which look at a whole trace once.
+//! Block traces as text, read line by line. Owns the formats. It keeps one line at a time and knows neither
+//! disks nor zones, except [`Survey`] and [`Fit`], which look at a whole trace once.
 //!
-//! | format | known by | times |
+//! | format | recognised by | times |
 //! | --- | --- | --- |
 //! | `blkparse`'s default output | a line `8,0 1 2 0.000000000 697 Q W 223490 + 8 [fio]` | of each event, in nanoseconds |
 //! | fio's iolog, version 2 | its first line | none but `wait` |
 //! | fio's iolog, version 3 | its first line | of each line, in microseconds |
 //!
-//! A line that is nothing of the format is counted; one that is, with numbers that are not possible, is an error with its
-//! number.
+//! A line that is not of the format is counted. A line of the format with impossible numbers is an error
+//! with its line number.
 //!
-//! | file | what |
+//! | file | what it owns |
 //! | --- | --- |
-//! | `blkparse.rs`, `iolog.rs` | a line of each |
+//! | `blkparse.rs`, `iolog.rs` | a line of each format |
 //! | `reader.rs` | lines to events |
-//! | `survey.rs` | what is in a trace, and whether it is one of a zoned disk |
+//! | `survey.rs` | what a trace contains, and whether it is of a zoned disk |
 
 mod blkparse;
 mod iolog;
@@ -27,7 +27,7 @@ pub use survey::{Fit, Misplaced, Survey};
 use std::fmt;
 use zoneplug_core::{Nanos, Op};
 
-/// How a trace is written.
+/// The format of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// `blkparse`'s default output.
@@ -58,28 +58,28 @@ impl fmt::Display for Format {
 /// An operation of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// Where it is in the file, from 1.
+    /// Its line in the file, from 1.
     pub line: u64,
-    /// When, from the first event on. Never before the one above it.
+    /// Its time after the first event. Never before that of the event above it.
     pub at: Nanos,
-    /// What. A trim is a discard.
+    /// The operation. A trim is a discard.
     pub op: Op,
-    /// Written through the cache.
+    /// With FUA.
     pub fua: bool,
-    /// After the cache was flushed.
+    /// With a flush before it.
     pub preflush: bool,
     /// First sector of 512 bytes.
     pub sector: u64,
-    /// Length; 0 of a flush.
+    /// Length in sectors; 0 for a flush.
     pub sectors: u64,
 }
 
-/// No disk has sectors beyond this: sums of two addresses do not overflow.
+/// Limit of a sector number, so that sums of two addresses do not overflow.
 const MAX_SECTOR: u64 = 1 << 54;
-/// No trace is longer than this.
+/// Longest trace, in nanoseconds.
 const MAX_TIME: u64 = 1 << 60;
 
-/// What a line says of an operation, before it is known when the trace began.
+/// An operation, with the time that its line has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Raw {
     at: Nanos,
@@ -90,22 +90,22 @@ struct Raw {
     sectors: u64,
 }
 
-/// What a line is.
+/// The meaning of a line.
 #[derive(Debug, PartialEq)]
 enum Line<'a> {
     /// An operation on a device or a file.
     Event(&'a [u8], Raw),
-    /// From here on `0` later: fio's `wait`.
+    /// Later lines are so much later: fio's `wait`.
     Wait(Nanos),
-    /// The completion of one, in blkparse.
+    /// A completion, in blkparse.
     Completion(&'a [u8], Nanos),
-    /// Of the format, and no operation that is asked for.
+    /// A line of the format that is not asked for.
     Other,
-    /// Not of the format.
+    /// A line of no known form.
     Unknown,
 }
 
-/// Why a line is wrong: what, and what to try.
+/// Why a line is wrong, and a hint.
 type Wrong = (String, &'static str);
 
 /// A number of decimal digits.
@@ -124,7 +124,7 @@ fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty())
 }
 
-/// A word for people.
+/// A word, made printable.
 fn shown(word: &[u8]) -> String {
     let text = String::from_utf8_lossy(word);
     let short: String = text.chars().filter(|c| !c.is_control()).take(40).collect();

@@ -1,16 +1,16 @@
-//! Lines to events. Owns the line that is read, the counts of what was passed over, and the clock of the trace.
+//! Turns lines into events. Owns the current line, counts of skipped lines, and the clock of the trace.
 
 use super::{Format, Line, MAX_TIME, Raw, TraceEvent, Wrong, blkparse, iolog, shown};
 use std::io::{BufRead, Read};
 use zoneplug_core::{Error, ErrorKind, Nanos};
 
-/// Which events of a trace of the block layer are taken.
+/// Which events of the block layer are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Events {
-    /// `Q`: what programs asked for, before anything was merged.
+    /// `Q`: requests of programs, before merging.
     #[default]
     Queued,
-    /// `D`: what was sent to the driver.
+    /// `D`: commands that were sent to the driver.
     Issued,
 }
 
@@ -23,31 +23,31 @@ impl Events {
     }
 }
 
-/// What was read so far, but for the events.
+/// What was read so far, besides the events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Lines.
     pub lines: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Lines that are nothing of the format.
+    /// Lines of no known form.
     pub unknown: u64,
     /// The first of them.
     pub first_unknown: Option<u64>,
-    /// Operations of other devices than the one that was asked for.
+    /// Operations of other devices.
     pub elsewhere: u64,
-    /// Events that were recorded with a time before the one above.
+    /// Events with a time before that of the event above them.
     pub backwards: u64,
-    /// The last completion, from the first event on.
+    /// The time of the last completion after the first event.
     pub last_completion: Option<Nanos>,
 }
 
-/// A longer line is none of a trace.
+/// Longest line of a trace, in bytes.
 const MAX_LINE: u64 = 64 << 10;
-/// So many lines without one of the format are no trace.
+/// A text with so many lines of no known form is no trace.
 const PATIENCE: u64 = 1000;
 
-/// A trace that is read.
+/// A reader of a trace.
 ///
 /// ```
 /// use zoneplug_core::Op;
@@ -65,23 +65,25 @@ pub struct Reader<R> {
     input: R,
     format: Format,
     events: Events,
-    /// The device or file whose operations are taken: the one that was asked for, or that of the first operation.
+    /// The device or file whose operations are taken: the one that was asked for, or that of the first
+    /// operation.
     device: Option<Vec<u8>>,
     asked: bool,
     line: Vec<u8>,
-    /// A line that was read to find out the format.
+    /// The current line was read to detect the format, and is used again.
     again: bool,
-    /// Time of the first event, sum of the waits, time of the last event.
+    /// The time of the first event, the sum of the waits, and the time of the last event.
     start: Option<Nanos>,
     waited: Nanos,
     last: Nanos,
-    /// Lines of the format.
+    /// Lines of the format so far.
     known: u64,
     seen: Seen,
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Finds out the format. `device`: whose operations are taken, as the trace calls it; needed where there are several.
+    /// Detects the format. `device` names the device whose operations are taken, as the trace does. It is
+    /// needed if there are several.
     pub fn new(input: R, events: Events, device: Option<&str>) -> Result<Reader<R>, Error> {
         let mut reader = Reader {
             input,
@@ -108,7 +110,7 @@ impl<R: BufRead> Reader<R> {
             [0x1f, 0x8b, ..] => {
                 return binary("the trace is compressed", "zcat FILE > FILE.txt, and that");
             }
-            // The magic number of a trace that blkparse has not read yet, in both orders.
+            // The magic number of a binary trace that blkparse has not read yet, in both byte orders.
             [_, b't', b'a', b'e', ..] | [b'e', b'a', b't', _, ..] => {
                 return binary(
                     "the trace is blktrace's own, and binary",
@@ -120,7 +122,7 @@ impl<R: BufRead> Reader<R> {
         Ok(reader)
     }
 
-    /// How it is written.
+    /// The format of the trace.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -231,7 +233,7 @@ fn in_line(line: u64, (what, hint): Wrong) -> Error {
     Error::invalid(format!("line {line} of the trace: {what}")).hint(hint)
 }
 
-/// Nothing in it is of a format that is known.
+/// The error for a text of no known format.
 pub(super) fn no_trace(seen: &Seen) -> Error {
     if seen.elsewhere > 0 {
         let what = format!("{} operations, and none of that device", seen.elsewhere);

@@ -1,5 +1,5 @@
-//! A trace, looked at once: what is in it, and whether it is one of a zoned disk. Owns counts, and a write pointer for
-//! each zone that the trace touches.
+//! Reads a whole trace once: what it contains, and whether it is of a zoned disk. Owns counts, and a write
+//! pointer for each zone that the trace uses.
 
 use super::reader::no_trace;
 use super::{Format, Reader, Seen, TraceEvent};
@@ -8,12 +8,12 @@ use std::io::BufRead;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, Nanos, Op, Sector, ZoneNo};
 
-/// What is in a trace.
+/// What a trace contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
-    /// How it is written.
+    /// Its format.
     pub format: Format,
-    /// Writes and zone appends, and their bytes.
+    /// Writes and zone appends.
     pub writes: u64,
     /// Their bytes.
     pub written: u64,
@@ -27,16 +27,16 @@ pub struct Survey {
     pub discards: u64,
     /// Zone management.
     pub management: u64,
-    /// The end of the last sector that is named.
+    /// The end of the last range.
     pub end_sector: u64,
     /// From the first event to the last.
     pub span: Nanos,
-    /// Lines, and what was passed over.
+    /// Counts of lines and of what was skipped.
     pub seen: Seen,
 }
 
 impl Survey {
-    /// Reads all of a trace. `fits` are told of each event. A trace without an operation is an error.
+    /// Reads a whole trace, and passes each event to `fits`. A trace without an operation is an error.
     pub fn of<R: BufRead>(mut trace: Reader<R>, fits: &mut [Fit]) -> Result<Survey, Error> {
         let mut s = Survey {
             format: trace.format(),
@@ -73,12 +73,13 @@ impl Survey {
         if s.operations() == 0 { Err(no_trace(&s.seen)) } else { Ok(s) }
     }
 
-    /// How many operations.
+    /// Number of operations.
     pub fn operations(&self) -> u64 {
         self.writes + self.reads + self.flushes + self.discards + self.management
     }
 
-    /// How long the recorded run took: to its last completion, if the trace has them, else to its last event.
+    /// The length of the recorded run: to its last completion if the trace has completions, otherwise to
+    /// its last event.
     pub fn makespan(&self) -> Nanos {
         self.seen.last_completion.unwrap_or(self.span).max(self.span)
     }
@@ -89,7 +90,7 @@ impl Survey {
 pub struct Misplaced {
     /// Its line.
     pub line: u64,
-    /// Where it is.
+    /// Its sector.
     pub sector: u64,
     /// Its zone.
     pub zone: u32,
@@ -97,15 +98,15 @@ pub struct Misplaced {
     pub write_pointer: u32,
 }
 
-/// Whether the writes of a trace are those of a zoned disk with these zones. The first write of a zone says where its
-/// write pointer was when the trace began.
+/// Whether the writes of a trace could be those of a disk with these zones. The first write of a zone says
+/// where its write pointer was when the trace began.
 #[derive(Debug, Clone)]
 pub struct Fit {
     geometry: Geometry,
     granularity: u32,
-    /// Of each zone that was touched: where it began, where its write pointer is.
+    /// For each zone that is used: where its write pointer was at the start, and where it is.
     zones: BTreeMap<u32, (u32, u32)>,
-    /// Writes that are at no write pointer.
+    /// Writes that are not at the write pointer.
     pub misplaced: u64,
     /// The first of them.
     pub first: Option<Misplaced>,
@@ -114,7 +115,7 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// For a disk that nothing was written to yet.
+    /// For a disk to which nothing was written yet.
     pub fn new(geometry: &Geometry, limits: &Limits) -> Fit {
         Fit {
             geometry: *geometry,
@@ -126,7 +127,7 @@ impl Fit {
         }
     }
 
-    /// Whether every operation can be sent to where it was.
+    /// Whether every operation can be sent to its own address.
     pub fn is_exact(&self) -> bool {
         self.misplaced == 0 && self.beyond == 0
     }
@@ -169,7 +170,7 @@ impl Fit {
                         continue;
                     }
                     if z.0 >= capacity || !aligned && z.0 == z.1 {
-                        // Nothing can begin there.
+                        // No zone begins there.
                         *z = (0, 0);
                     }
                     self.misplaced += 1;
