@@ -283,3 +283,78 @@ impl Cut {
         (self.draw > 1).then(|| Random::new(seed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::record::{Recorded, Recorder};
+    use super::*;
+    use zoneplug_buf::AlignedBuf;
+    use zoneplug_core::disk::DiskConfig;
+    use zoneplug_devices::stack::{FaultDisk, FaultPlan};
+    use zoneplug_host::{BlockingDisk, HostedDisk};
+
+    /// What the fault layer's power cut leaves is what this one may leave, and both get to both ends of it.
+    #[test]
+    fn a_cut_is_that_of_the_fault_layer() {
+        let config: EmuConfig = "mem,zones=5,zone-size=64K,conv=1".parse().unwrap();
+        let g = config.geometry;
+        let (mut least, mut most) = (0, 0);
+        for seed in 0..200 {
+            let mut r = Random::new(seed);
+            let emu = EmuDisk::new(config.clone()).unwrap();
+            let faults =
+                FaultDisk::new(emu.clone(), &FaultPlan { rules: Vec::new(), seed }).unwrap();
+            faults.watch_cache().unwrap();
+            let recorder = Recorder::default();
+            let device = Recorded::new(faults.clone(), recorder.clone());
+            let disk = HostedDisk::open(device, DiskConfig::default()).unwrap();
+            let mut io = BlockingDisk::new(&disk).unwrap();
+            for n in 0..20u8 {
+                let start = g.zone_start(ZoneNo(1 + r.below(4)));
+                match r.below(12) {
+                    0 => io.flush().unwrap(),
+                    1 => io.reset(start, 128).unwrap(),
+                    2 => io.finish(start, 128).unwrap(),
+                    _ => {
+                        let mut buf = AlignedBuf::zeroed(4096 * (1 + r.below(3)));
+                        buf.write(0, &[n + 1; 4096]);
+                        // A full zone refuses it: that changes nothing.
+                        let _ = io.append(start, buf);
+                    }
+                }
+            }
+            drop(io);
+            let tape = recorder.take();
+            faults.power_cut().unwrap();
+            let all = Cut { point: tape.events.len(), draw: 1, keep: BTreeMap::new() };
+            let image = Image::empty(&g).after(&g, &tape, &all);
+            let disk = HostedDisk::open(emu, DiskConfig::default()).unwrap();
+            let mut io = BlockingDisk::new(&disk).unwrap();
+            for (n, zone) in (0..).zip(&image.zones).skip(1) {
+                let start = g.zone_start(ZoneNo(n));
+                let info = io.report(start, 1).unwrap()[0];
+                let found = io.read(start, 128).unwrap().to_vec();
+                let wp = (info.wp.0 - start.0) as u32;
+                if zone.finished {
+                    assert_eq!(wp, 128, "seed {seed}, zone {n}");
+                    assert_eq!(found[..zone.data.len()], zone.data, "seed {seed}, zone {n}");
+                    continue;
+                }
+                let (durable, written) = (zone.durable, zone.written());
+                assert!(
+                    (durable..=written).contains(&wp),
+                    "seed {seed}, zone {n}: {wp} of {zone:?}"
+                );
+                let kept = wp as usize * SECTOR;
+                assert_eq!(found[..kept], zone.data[..kept], "seed {seed}, zone {n}");
+                if durable < written {
+                    (least, most) =
+                        (least + u32::from(wp == durable), most + u32::from(wp == written));
+                }
+            }
+        }
+        assert!(least > 20 && most > 20, "{least} times nothing, {most} times all");
+    }
+}

@@ -4,6 +4,7 @@ use super::cursor::Cursor;
 use super::turn::{Ask, Handle, Waiting};
 use super::{LogAddress, LogError, LogOptions, Record, Recovery};
 use super::{addresses, asked, cursor, lock, one, start, zones};
+use std::ops::Range;
 use std::sync::Arc;
 use zoneplug_core::ZoneNo;
 use zoneplug_host::{AsyncDisk, HostedDisk};
@@ -150,6 +151,11 @@ impl AsyncZoneLog {
     /// Bytes of the longest record that the log takes.
     pub fn max_record_len(&self) -> u64 {
         lock(&self.handle.0.table).max_len()
+    }
+
+    /// As [`ZoneLog::numbers`](super::ZoneLog::numbers).
+    pub fn numbers(&self) -> Range<u64> {
+        lock(&self.handle.0.table).numbers()
     }
 }
 

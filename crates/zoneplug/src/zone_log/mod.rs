@@ -88,7 +88,8 @@ pub struct Record {
     pub data: Vec<u8>,
 }
 
-/// A log for threads. Clones are the same log; any number of threads use them at a time.
+/// A log for threads. Clones are the same log; any number of threads use them at a time. A log is opened once at a time: two
+/// that are opened apart do not know of each other's records.
 ///
 /// ```
 /// use zoneplug::HostedDisk;
@@ -287,6 +288,11 @@ impl ZoneLog {
     /// Bytes of the longest record that the log takes.
     pub fn max_record_len(&self) -> u64 {
         lock(&self.handle.0.table).max_len()
+    }
+
+    /// The numbers of the records: from the oldest to the one that comes next. Empty before the first record.
+    pub fn numbers(&self) -> Range<u64> {
+        lock(&self.handle.0.table).numbers()
     }
 }
 

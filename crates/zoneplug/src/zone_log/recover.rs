@@ -1,6 +1,6 @@
 //! Opening a log: which zones hold what, where the end is, and what a crash has left behind it.
 
-use super::format::{HEADER_LEN, Header};
+use super::format::{ALIGN, Header};
 use super::io::Io;
 use super::table::{Held, Table, Use, Zone};
 use super::walk::{Found, Walk};
@@ -8,6 +8,11 @@ use super::{LogError, LogOptions};
 use std::collections::VecDeque;
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo};
 use zoneplug_core::{Op, Status, ZoneNo};
+
+/// Bytes at the start of each zone that are looked at for a header of the log.
+const FIRST: u64 = 4096;
+/// As many of a zone that has none there.
+const SEARCHED: u64 = 1 << 20;
 
 /// What opening a log has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,7 +30,8 @@ pub struct Recovery {
     /// Records that are missing or damaged in the newest zone. Older zones are not read on opening: an iteration finds
     /// what is wrong there.
     pub holes: Vec<LogError>,
-    /// Zones of the set that the log cannot write: read-only or offline.
+    /// Zones of the set that the log cannot write: read-only or offline. Records in a zone that went offline are gone; if it
+    /// was not the newest zone, an iteration finds a hole.
     pub lost: Vec<(ZoneNo, Condition)>,
     /// Zones of the set that hold something else. The log does not touch them.
     pub foreign: Vec<ZoneNo>,
@@ -98,15 +104,25 @@ async fn look<I: Io>(io: &I, log: u64, zone: &Zone, info: &ZoneInfo) -> Result<U
     if end <= zone.start {
         return Ok(Use::Empty);
     }
-    let block = (end - zone.start).min(4096) >> 9;
     let none = if info.cond == Condition::ReadOnly { Use::Lost(info.cond) } else { Use::Foreign };
-    let bytes = match io.read(zone.sector(), block as u32).await {
-        Ok(bytes) => bytes,
-        Err(LogError::Io { status: Status::Medium, .. }) => return Ok(none),
-        Err(e) => return Err(e),
-    };
-    let header = bytes.get(..HEADER_LEN).and_then(Header::decode);
-    let header = header.filter(|h| h.log == log && h.position == zone.start);
+    // Damage at the start of a zone must not cost the zone: any header of this log says what the zone is.
+    let mut header = None;
+    for len in [FIRST, SEARCHED] {
+        let sectors = (end - zone.start).min(len) >> 9;
+        let bytes = match io.read(zone.sector(), sectors as u32).await {
+            Ok(bytes) => bytes,
+            Err(LogError::Io { status: Status::Medium, .. }) => return Ok(none),
+            Err(e) => return Err(e),
+        };
+        header = (0..bytes.len()).step_by(ALIGN as usize).find_map(|at| {
+            let header = Header::decode(&bytes[at..])?;
+            let ours = header.log == log && header.position == zone.start + at as u64;
+            ours.then_some(header)
+        });
+        if header.is_some() {
+            break;
+        }
+    }
     Ok(header.map_or(none, |h| {
         let sealed = matches!(info.cond, Condition::Full | Condition::ReadOnly);
         Use::Held(Held { generation: h.generation, first: h.sequence, end, sealed })

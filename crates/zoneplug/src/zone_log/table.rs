@@ -6,6 +6,7 @@
 use super::format::{HEADER_LEN, taken};
 use super::{LogAddress, LogError};
 use std::collections::VecDeque;
+use std::ops::Range;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Sector, ZoneNo};
 
@@ -98,6 +99,12 @@ impl Table {
     pub(super) fn max_len(&self) -> u64 {
         let capacity = self.zones.iter().map(|z| z.capacity).max().unwrap_or(0);
         capacity.saturating_sub(HEADER_LEN as u64).min(u64::from(u32::MAX) - 4096)
+    }
+
+    /// The numbers of its records.
+    pub(super) fn numbers(&self) -> Range<u64> {
+        let oldest = self.line.front().and_then(|z| self.held(*z));
+        oldest.map_or(self.next_sequence, |h| h.first)..self.next_sequence
     }
 
     /// Where a record with `len` bytes of data goes.

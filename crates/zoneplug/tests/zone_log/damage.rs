@@ -2,9 +2,10 @@
 
 use super::common::{Memory, data, open};
 use std::sync::Arc;
+use zoneplug::crash::Random;
 use zoneplug::zone::Condition;
 use zoneplug::zone_log::{LogAddress, LogError, LogOptions, ZoneLog};
-use zoneplug::{Sector, Status, ZoneNo};
+use zoneplug::{AlignedBuf, BlockingDisk, Sector, Status, ZoneNo};
 use zoneplug_core::Op;
 use zoneplug_devices::stack::{FaultDisk, FaultPlan};
 
@@ -61,6 +62,22 @@ fn records_that_are_missing_between_zones_are_a_hole() {
     let log = open_log(&memory);
     assert_eq!(log.recovery().lost, [(ZoneNo(1), Condition::Offline)]);
     assert_eq!(walk(&log)[8], Err(LogError::Hole { first: 9, next: 17 }));
+}
+
+/// Damage at the start of a zone costs the record there, not the zone.
+#[test]
+fn a_zone_whose_first_header_is_damaged_is_known_by_the_next() {
+    let memory = Memory::new("mem,zones=4,zone-size=64K");
+    let log = open_log(&memory);
+    (0..20).for_each(|n| assert!(log.append(&data(n, 8000)).is_ok()));
+    for zone in 0..3 {
+        memory.0.set_data(Sector(zone * 128), &[0xa5; 512]);
+    }
+    let log = open_log(&memory);
+    assert_eq!((log.recovery().foreign.len(), log.numbers()), (0, 2..21));
+    let hole = |n| Err(LogError::Hole { first: n, next: n + 1 });
+    let told = (2..=20).map(|n| if n % 8 == 1 { hole(n) } else { Ok(n) });
+    assert_eq!(walk(&log), told.collect::<Vec<_>>());
 }
 
 /// What a crash tore at the end is dropped and counted; the log goes on behind it, and nothing is told of it later.
@@ -177,4 +194,83 @@ fn records_that_vanish_under_a_log_stop_it() {
     assert_eq!(log.append(b"lost"), Err(LogError::Failed));
     let log = open_log(&memory);
     assert_eq!((log.recovery().last, log.read(at[0]).is_ok()), (Some(1), true));
+}
+
+/// Damage anywhere: what is read is what was written, what is missing is told, and the log goes on.
+#[test]
+fn any_damage_is_told_and_never_read_as_data() {
+    let (mut holes, mut found) = (0, 0);
+    for seed in 0..150 {
+        let mut r = Random::new(seed);
+        let memory = Memory::new("mem,zones=5,zone-size=64K");
+        let mut at = Vec::new();
+        let log = open_log(&memory);
+        for n in 0..24 {
+            let len = r.below(9000) as usize;
+            at.push((log.append(&data(n, len)).unwrap(), data(n, len)));
+        }
+        drop(log);
+        for _ in 0..=r.below(3) {
+            let zone = u64::from(r.below(3));
+            let longest = if r.one_in(3) { 40 } else { 1 };
+            let (from, len) = (r.below(127), 1 + r.below(longest));
+            let bytes: Vec<u8> = (0..len.min(128 - from) * 512).map(|_| r.draw() as u8).collect();
+            memory.0.set_data(Sector(zone * 128 + u64::from(from)), &bytes);
+        }
+        let log = match ZoneLog::open(&memory.open(), LogOptions::new()) {
+            Ok(log) => log,
+            Err(e) => panic!("seed {seed}: {e}"),
+        };
+        let mut next = 1;
+        for item in log.iter() {
+            match item {
+                Ok(record) => {
+                    let n = record.address.sequence();
+                    assert!(
+                        n == next || next == 1,
+                        "seed {seed}: {n} after {next}, and nothing told"
+                    );
+                    assert_eq!(
+                        (record.address, &record.data),
+                        (at[n as usize - 1].0, &at[n as usize - 1].1)
+                    );
+                    (next, found) = (n + 1, found + 1);
+                }
+                Err(LogError::Hole { first, next: behind }) => {
+                    assert_eq!((first, behind > first), (next, true), "seed {seed}");
+                    (next, holes) = (behind, holes + 1);
+                }
+                Err(LogError::Corrupted { .. }) => {}
+                Err(e) => panic!("seed {seed}: {e}"),
+            }
+        }
+        // At the end damage looks like what a crash tears; it is counted. A zone of which no header is left is named.
+        let told = log.recovery().torn_bytes > 0 || !log.recovery().foreign.is_empty();
+        assert!(next == 25 || told, "seed {seed}: the end is {next}");
+        for (at, data) in &at {
+            match log.read(*at) {
+                Ok(found) => assert_eq!(found, *data, "seed {seed}"),
+                Err(LogError::Corrupted { .. } | LogError::Stale(_)) => {}
+                Err(e) => panic!("seed {seed}: {e}"),
+            }
+        }
+        let more = log.append(b"more").unwrap();
+        assert_eq!(open_log(&memory).read(more).unwrap(), b"more", "seed {seed}");
+    }
+    assert!(holes > 50 && found > 2000, "{holes} holes, {found} records");
+}
+
+/// Others hold the only zone that may be active: the log says which limit that is, and goes on when there is room.
+#[test]
+fn a_limit_that_others_use_up_is_told() {
+    let memory = Memory::new("mem,zones=4,zone-size=64K,max-open=1,max-active=1");
+    let disk = memory.open();
+    let log = ZoneLog::open(&disk, LogOptions::new().zones(0..2)).unwrap();
+    let mut other = BlockingDisk::new(&disk).unwrap();
+    other.write(Sector(384), AlignedBuf::zeroed(4096)).unwrap();
+    let e = log.append(b"first").unwrap_err();
+    assert!(matches!(e, LogError::Io { status: Status::ActiveLimit, .. }), "{e}");
+    other.finish(Sector(384), 128).unwrap();
+    let at = log.append(b"first").unwrap();
+    assert_eq!((log.numbers(), log.read(at).unwrap()), (1..2, b"first".to_vec()));
 }
