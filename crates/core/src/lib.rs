@@ -12,6 +12,7 @@ pub mod bio;
 pub mod device;
 pub mod disk;
 mod error;
+pub mod form;
 #[doc(hidden)]
 pub mod planted;
 pub mod plug;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::task::Waker;
 
 /// Most tags of one queue.
-pub(super) const MAX_TAGS: u16 = 4096;
+pub const MAX_TAGS: u16 = 4096;
 
 /// Most writes of a zone in flight.
 pub(super) const MAX_ZONE_WRITES: u16 = 1024;
@@ -28,6 +28,8 @@ pub enum Mode {
 impl Mode {
     /// Every mode.
     pub const ALL: [Mode; 3] = [Mode::Plug, Mode::None, Mode::Lock];
+    /// The name of each.
+    pub const NAMES: [&'static str; 3] = [Mode::Plug.name(), Mode::None.name(), Mode::Lock.name()];
 
     /// The name that specifications and tables use.
     pub const fn name(self) -> &'static str {
@@ -67,6 +69,8 @@ pub enum ZoneRecovery {
 impl ZoneRecovery {
     /// Both.
     pub const ALL: [ZoneRecovery; 2] = [ZoneRecovery::Auto, ZoneRecovery::Client];
+    /// The name of each.
+    pub const NAMES: [&'static str; 2] = [ZoneRecovery::Auto.name(), ZoneRecovery::Client.name()];
 
     /// The name that specifications and attributes use.
     pub const fn name(self) -> &'static str {

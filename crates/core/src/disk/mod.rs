@@ -8,8 +8,9 @@
 //! that make a disk *Hosted*.
 
 mod around;
-mod attr;
+mod attributes;
 mod config;
+mod counters;
 mod dispatch;
 mod freeze;
 mod guard;
@@ -21,16 +22,17 @@ mod recovery;
 mod revalidate;
 mod snapshot;
 mod trace;
-mod tunable;
 
 pub use crate::bio::Late;
-pub use attr::{Attribute, DiskCounters};
-pub use config::{DiskConfig, Mode, QueueConfig, ZoneRecovery};
+pub use attributes::{
+    ATTRIBUTES, Attribute, AttributeChange, AttributeInfo, Change, TAGS, find_attribute,
+};
+pub use config::{DiskConfig, MAX_TAGS, Mode, QueueConfig, ZoneRecovery};
+pub use counters::DiskCounters;
 pub use dispatch::single_writer::WriterState;
 pub use freeze::Freeze;
 pub use queue::DiskQueue;
 pub use revalidate::Revalidation;
-pub use tunable::AttributeChange;
 
 use crate::device::Device;
 use crate::disk::guard::outlook::Outlook;
@@ -198,7 +200,7 @@ impl Disk {
         let geometry = *device.geometry();
         let limits = device.limits().clone();
         check_limits(&limits)?;
-        tunable::check_zone_depth(&limits, &config)?;
+        config.check(&limits)?;
         let shard_bits = (MAX_SHARDS as u32)
             .min(geometry.nr_zones().next_power_of_two())
             .min(config.shards.max(1).next_power_of_two())

@@ -75,7 +75,7 @@ impl Layout {
         // C1: zone locks are a scheduler's.
         let scheduled = config.scheduler != Scheduler::None || config.mode == Mode::Lock;
         let gated = plugs && config.zoned_qd1_writes.unwrap_or(limits.rotational);
-        // An attribute that does not go with others is refused (`tunable.rs`); a device may still change its mind.
+        // An attribute that does not go with others is refused (`attributes/`); a device may still change its mind.
         let zone_depth = match no_zone_depth(&limits, &config) {
             None => config.zone_write_depth.max(1),
             Some(_) => 1,

@@ -305,10 +305,10 @@ fn q9_the_attribute_is_there_where_it_does_something() {
 fn q9_attributes_say_what_they_take() {
     let r = make(4, 64, 64).rig();
     for (name, value, hint) in [
-        ("zoned_qd1_writes", "2", "0 or to 1"),
+        ("zoned_qd1_writes", "2", "0 or 1"),
         ("zoned_qd1_policy", "lifo", "fifo, clook, score"),
-        ("anticipation_us", "-1", "0 switches it off"),
-        ("zone_deadline_ms", "99999999999", "0 to 86400000"),
+        ("anticipation_us", "-1", "from 0 to 1000000"),
+        ("zone_deadline_ms", "99999999999", "from 0 to 3600000"),
     ] {
         let e = r.disk.set_attribute(name, value).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Invalid);

@@ -299,7 +299,7 @@ fn anticipation_goes_on_with_whichever_queue_the_write_comes_from() {
 /// Q9.
 #[test]
 fn anticipation_does_not_wait_when_the_disk_is_frozen() {
-    let (mut r, log) = rig(|c| c.anticipation = Nanos(1 << 40), &[(64, 8), (64, 8)]);
+    let (mut r, log) = rig(|c| c.anticipation = Nanos(1_000_000_000), &[(64, 8), (64, 8)]);
     r.submit(0, [write(at(1, 0), 4)]);
     r.submit(1, [write(at(2, 0), 4)]);
     r.now = Nanos(100);

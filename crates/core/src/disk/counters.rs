@@ -1,23 +1,11 @@
-//! What can be seen of a disk: attributes by their Linux names (T1), the plug dump (T2), counters (T5).
+//! What a disk has done and what it holds now: counters (T5) and the plug dump (T2).
 
 use super::Disk;
-use crate::disk::snapshot::Layout;
 use crate::plug::{Counters, ZoneCounters};
 use crate::sched::WriterCounters;
 use crate::sync::{Ordering, lock};
-use crate::unit::{Sector, ZoneNo};
+use crate::unit::ZoneNo;
 use std::fmt::{self, Write};
-
-/// One attribute of a disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attribute {
-    /// Its name, Linux's where Linux has one.
-    pub name: &'static str,
-    /// Its value as text.
-    pub value: String,
-    /// Whether [`Disk::change_attribute`] takes it.
-    pub writable: bool,
-}
 
 /// Counts of a disk since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,49 +28,6 @@ pub struct DiskCounters {
 }
 
 impl Disk {
-    /// All attributes, in the order of their names' importance.
-    pub fn attributes(&self) -> Vec<Attribute> {
-        let l = self.layout();
-        let (g, lim, c) = (&l.geometry, &l.limits, &l.config);
-        let bytes = |sectors: u32| Sector(u64::from(sectors)).to_bytes().0.to_string();
-        let flag = |b: bool| u8::from(b).to_string();
-        let ro = |name, value| Attribute { name, value, writable: false };
-        let seq = g.nr_zones() - g.nr_conventional();
-        // O1: a limit that cannot be reached is none.
-        let limit = |n: u32| if n >= seq { "0".to_owned() } else { n.to_string() };
-        // Without plugs nothing emulates an append.
-        let append = match (l.native_append, l.plugs) {
-            (true, _) => ("native", l.append_max),
-            (false, true) => ("emulated", l.append_max),
-            (false, false) => ("none", 0),
-        };
-        let mut all = vec![
-            ro("zoned", "host-managed".to_owned()),
-            ro("nr_zones", g.nr_zones().to_string()),
-            ro("chunk_sectors", g.zone_sectors().to_string()),
-            ro("zone_write_granularity", bytes(lim.write_granularity_sectors)),
-            ro("zone_append_max_bytes", bytes(append.1)),
-            ro("max_open_zones", limit(fake_max_open(&l))),
-            ro("max_active_zones", limit(lim.max_active_zones)),
-            ro("logical_block_size", bytes(lim.logical_block_sectors)),
-            ro("max_transfer_bytes", (u64::from(lim.max_transfer_sectors) << 9).to_string()),
-            ro("rotational", flag(lim.rotational)),
-            ro("zone_append", append.0.to_owned()),
-            ro("mode", c.mode.to_string()),
-        ];
-        // One spindle needs no number, and a disk without a single writer none of them.
-        if l.gated && self.shared.spindles.count() > 1 {
-            all.push(ro("spindles", self.shared.spindles.count().to_string()));
-        }
-        all.extend(super::tunable::all(&l));
-        all
-    }
-
-    /// The value of one attribute.
-    pub fn attribute(&self, name: &str) -> Option<String> {
-        self.attributes().into_iter().find(|a| a.name == name).map(|a| a.value)
-    }
-
     /// Writes the plug dump, in the form of Linux's `zone_wplugs`: a line for each zone that is busy, stale or partly
     /// written. `ref` is what Linux would count: one for the zone, one for each BIO. A disk with several single writers says
     /// whose each zone is.
@@ -162,16 +107,5 @@ impl Disk {
     /// The error epoch: grows with every write pointer that is lost, and with every resync.
     pub fn error_epoch(&self) -> u32 {
         self.shared.epoch.load(Ordering::Acquire)
-    }
-}
-
-/// O2: a disk without limits shows 128 open zones, a hint that may be exceeded; conventional zones do not count.
-fn fake_max_open(l: &Layout) -> u32 {
-    const POOL: u32 = 128;
-    if l.limits.max_open_zones == 0 && l.limits.max_active_zones == 0 {
-        let seq = l.geometry.nr_zones() - l.geometry.nr_conventional();
-        if seq > POOL { POOL } else { 0 }
-    } else {
-        l.limits.max_open_zones
     }
 }

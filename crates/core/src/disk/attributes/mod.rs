@@ -1,0 +1,294 @@
+//! Attributes of a disk: their values, and how a change takes effect.
+//!
+//! The table in `table.rs` says what each is called, what it takes, and when it can be changed. Specifications,
+//! [`Disk::change_attribute`] and [`Disk::open`] all read that table.
+//!
+//! Most changes hold from each queue's next call on. Those that decide who sends what are made while the disk is
+//! drained (Q9): [`Disk::change_attribute`] freezes it for as long as that takes.
+
+mod table;
+
+pub use table::{ATTRIBUTES, TAGS};
+
+use super::Disk;
+use super::config::{DiskConfig, Mode};
+use super::freeze::Freeze;
+use super::snapshot::{Layout, no_zone_depth};
+use crate::error::{Error, ErrorKind};
+use crate::form::{Key, Value};
+use crate::planted::{Bug, planted};
+use crate::sched::Scheduler;
+use crate::sync::lock;
+use crate::zone::Limits;
+use std::sync::Arc;
+use table::View;
+
+/// An attribute as the table has it.
+#[derive(Debug)]
+pub struct AttributeInfo {
+    /// Its name, its aliases, what it takes and what it is.
+    pub key: Key,
+    /// When it can be changed.
+    pub change: Change,
+    /// Reads it from a configuration and puts it there; `None` if the device decides it.
+    config: Option<(Get, Set)>,
+    /// Its value where that is not what the configuration says.
+    shown: Option<fn(&View<'_>) -> Value>,
+    /// Whether a disk has it.
+    when: fn(&View<'_>) -> bool,
+}
+
+/// Reads an attribute from a configuration; `None` where the configuration leaves it to the layer.
+type Get = fn(&DiskConfig) -> Option<Value>;
+/// Puts a value of the attribute's form into a configuration.
+type Set = fn(&mut DiskConfig, Value);
+
+/// When an attribute can be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Never: the device decides it.
+    Never,
+    /// When the disk is opened, by a specification or a [`DiskConfig`].
+    AtOpen,
+    /// Also while the disk is in use; it takes effect with each queue's next call.
+    InUse,
+    /// Also while the disk is in use, which is drained for that.
+    Drained,
+}
+
+impl AttributeInfo {
+    /// Whether a specification takes it.
+    pub fn is_key(&self) -> bool {
+        self.config.is_some()
+    }
+
+    /// Whether [`Disk::change_attribute`] takes it.
+    pub fn is_writable(&self) -> bool {
+        matches!(self.change, Change::InUse | Change::Drained)
+    }
+
+    /// Its value on a disk, as text; empty where it has none.
+    fn text(&self, view: &View<'_>) -> String {
+        let value = match (self.shown, self.config) {
+            (Some(shown), _) => Some(shown(view)),
+            (None, Some((get, _))) => get(&view.layout.config),
+            (None, None) => None,
+        };
+        value.map_or_else(|| "none".to_owned(), |v| self.key.form.show(&v))
+    }
+
+    /// The value that a text stands for, or an error that says what it takes.
+    fn read(&self, text: &str) -> Result<Value, Error> {
+        self.key.form.read(text).ok_or_else(|| self.out_of_range(text))
+    }
+
+    fn out_of_range(&self, value: &str) -> Error {
+        let (name, form) = (self.key.name, &self.key.form);
+        Error::invalid(format!("{name} is {}, not {value}", form.allowed()))
+            .hint("zoneplug help spec has every attribute with its range")
+    }
+
+    /// Puts a value of its form into a configuration. An attribute that the device decides stays as it is.
+    ///
+    /// ```
+    /// use zoneplug_core::disk::{DiskConfig, find_attribute};
+    /// let attribute = find_attribute("anticipation_us").unwrap();
+    /// let mut config = DiskConfig::default();
+    /// attribute.set(&mut config, attribute.key.form.read("300").unwrap());
+    /// assert_eq!(config.anticipation.0, 300_000);
+    /// ```
+    pub fn set(&self, config: &mut DiskConfig, value: Value) {
+        if let Some((_, set)) = self.config {
+            set(config, value);
+        }
+    }
+}
+
+/// The attribute of that name or alias.
+///
+/// ```
+/// use zoneplug_core::disk::find_attribute;
+/// assert_eq!(find_attribute("qd1").unwrap().key.name, "zoned_qd1_writes");
+/// assert!(find_attribute("qd2").is_none());
+/// ```
+pub fn find_attribute(name: &str) -> Option<&'static AttributeInfo> {
+    ATTRIBUTES.iter().find(|a| a.key.is(name))
+}
+
+/// One attribute of a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attribute {
+    /// Its name, Linux's where Linux has one.
+    pub name: &'static str,
+    /// Its value as text.
+    pub value: String,
+    /// Whether [`Disk::change_attribute`] takes it.
+    pub writable: bool,
+}
+
+impl DiskConfig {
+    /// Whether every attribute is within the bounds of the table, and goes with the device.
+    pub(super) fn check(&self, limits: &Limits) -> Result<(), Error> {
+        for a in &ATTRIBUTES {
+            let value = a.config.and_then(|(get, _)| get(self));
+            if let Some(value) = value.filter(|v| !a.key.form.has(v)) {
+                return Err(a.out_of_range(&a.key.form.show(&value)));
+            }
+        }
+        check_zone_depth(limits, self)
+    }
+}
+
+/// A change of an attribute under way: [`poll`](AttributeChange::poll) it until it has taken effect, and every queue
+/// of the disk meanwhile, for they may have to drain. Dropping it earlier leaves the attribute as it was.
+#[derive(Debug)]
+pub struct AttributeChange {
+    disk: Disk,
+    attribute: &'static AttributeInfo,
+    value: Value,
+    freeze: Option<Freeze>,
+    done: bool,
+}
+
+impl AttributeChange {
+    /// Whether the new value is in effect.
+    pub fn poll(&mut self) -> bool {
+        if !self.done && self.freeze.as_ref().is_none_or(Freeze::poll) {
+            if planted(Bug::ThawBeforeChange) {
+                self.freeze = None;
+            }
+            // It has been checked, and nothing that could make it invalid changes.
+            self.disk.commit(self.attribute, self.value.clone());
+            self.done = true;
+            self.freeze = None;
+        }
+        self.done
+    }
+}
+
+impl Disk {
+    /// All attributes, in the order of the table.
+    pub fn attributes(&self) -> Vec<Attribute> {
+        let layout = self.layout();
+        let view = View { layout: &layout, spindles: self.shared.spindles.count() };
+        let here = ATTRIBUTES.iter().filter(|a| (a.when)(&view));
+        here.map(|a| Attribute {
+            name: a.key.name,
+            value: a.text(&view),
+            writable: a.is_writable(),
+        })
+        .collect()
+    }
+
+    /// The value of one attribute, by its name or an alias. `None` if the disk has no such attribute.
+    pub fn attribute(&self, name: &str) -> Option<String> {
+        let name = find_attribute(name)?.key.name;
+        self.attributes().into_iter().find(|a| a.name == name).map(|a| a.value)
+    }
+
+    /// Starts to change an attribute of a disk in use.
+    ///
+    /// ```
+    /// # use zoneplug_core::disk::{Disk, DiskConfig};
+    /// # use zoneplug_core::{Bios, Nanos};
+    /// # use zoneplug_devices::{emu::{EmuConfig, EmuDisk}, spec::Spec};
+    /// # let config = EmuConfig::from_spec(&mut Spec::parse("null,zones=4,zone-size=1M").unwrap()).unwrap();
+    /// # let disk = Disk::open(EmuDisk::new(config).unwrap(), DiskConfig::default(), &mut |_| Nanos(0)).unwrap();
+    /// let mut queue = disk.open_polled_queue(16, 4).unwrap();
+    /// let mut change = disk.change_attribute("zoned_qd1_writes", "1").unwrap();
+    /// while !change.poll() {
+    ///     queue.poll(Nanos(0), &mut Bios::new()); // and every other queue of the disk
+    /// }
+    /// assert_eq!(disk.attribute("zoned_qd1_writes").unwrap(), "1");
+    /// ```
+    pub fn change_attribute(&self, name: &str, value: &str) -> Result<AttributeChange, Error> {
+        let (attribute, value) = self.check_attribute(name, value)?;
+        let drained = attribute.change == Change::Drained && !planted(Bug::ToggleAtOnce);
+        Ok(AttributeChange {
+            disk: self.clone(),
+            attribute,
+            value,
+            freeze: drained.then(|| self.begin_freeze()),
+            done: false,
+        })
+    }
+
+    /// Changes an attribute at once. One that needs a drained disk is refused as busy unless no queue is open, or it
+    /// has that value: see [`Disk::change_attribute`].
+    pub fn set_attribute(&self, name: &str, value: &str) -> Result<(), Error> {
+        let mut change = self.change_attribute(name, value)?;
+        if self.attribute(name).as_deref() == Some(value) || change.poll() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Busy, format!("{name} is changed while the disk is drained"))
+            .hint("use change_attribute and poll every queue, or close the queues"))
+    }
+
+    /// The attribute and the value, if it can be given that value now.
+    fn check_attribute(
+        &self,
+        name: &str,
+        value: &str,
+    ) -> Result<(&'static AttributeInfo, Value), Error> {
+        let known = self.attributes();
+        let here = |a: &&AttributeInfo| known.iter().any(|k| k.name == a.key.name);
+        let Some(attribute) = find_attribute(name).filter(here) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no attribute {name}"))
+                .hint(format!("attributes: {}", names(known.iter()))));
+        };
+        if !attribute.is_writable() {
+            return Err(Error::invalid(format!("the attribute {name} cannot be changed")).hint(
+                format!("writable attributes: {}", names(known.iter().filter(|a| a.writable))),
+            ));
+        }
+        let layout = self.layout();
+        let mut config = layout.config.clone();
+        let value = attribute.read(value)?;
+        attribute.set(&mut config, value.clone());
+        match attribute.key.name {
+            "zone_write_depth" => check_zone_depth(&layout.limits, &config)?,
+            "scheduler" if config.mode == Mode::Lock && config.scheduler == Scheduler::None => {
+                return Err(Error::invalid("zone locks need a scheduler".to_owned())
+                    .hint("use mq-deadline, or open the disk with mode=plug"));
+            }
+            "scheduler" | "zoned_qd1_writes" => check_zone_depth(&layout.limits, &config)
+                .map_err(|e| e.hint("set zone_write_depth to 1 first"))?,
+            _ => {}
+        }
+        Ok((attribute, value))
+    }
+
+    fn commit(&self, attribute: &AttributeInfo, value: Value) {
+        let mut layout = lock(&self.shared.layout);
+        let mut config = layout.config.clone();
+        attribute.set(&mut config, value);
+        debug_assert!(
+            attribute.change != Change::Drained
+                || planted(Bug::ToggleAtOnce)
+                || planted(Bug::ThawBeforeChange)
+                || self.shared.gates.iter().all(|g| lock(&g.0).is_idle()) && self.scheduled() == 0,
+            "Q9: nothing waits on a disk that is drained"
+        );
+        let new = Layout::new(layout.geometry, layout.limits.clone(), config);
+        self.shared.note(&new);
+        *layout = Arc::new(new);
+        drop(layout);
+        self.shared.bump();
+    }
+}
+
+/// Several writes of a zone in flight do not go with everything.
+fn check_zone_depth(limits: &Limits, config: &DiskConfig) -> Result<(), Error> {
+    let n = config.zone_write_depth;
+    match no_zone_depth(limits, config) {
+        Some((why, what)) if n > 1 => {
+            let text = format!("zone_write_depth={n} does not go with {why}");
+            Err(Error::new(ErrorKind::NotSupported, text).hint(what))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn names<'a>(attributes: impl Iterator<Item = &'a Attribute>) -> String {
+    attributes.map(|a| a.name).collect::<Vec<_>>().join(", ")
+}
