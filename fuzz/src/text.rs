@@ -3,11 +3,13 @@
 
 use crate::explained;
 use zoneplug_core::Op;
+use zoneplug_core::disk::TAGS;
 use zoneplug_devices::emu::EmuConfig;
-use zoneplug_devices::spec::{Spec, Time, parse_size, parse_time};
+use zoneplug_core::form::{Form, Time, parse_size, parse_time};
+use zoneplug_devices::spec::Spec;
 use zoneplug_devices::stack::FaultPlan;
 use zoneplug_core::{Bytes, Error, Nanos};
-use zoneplug_host::DiskSpec;
+use zoneplug_host::{DiskSpec, take_config};
 use zoneplug_sim::Steps;
 use zoneplug_sim::time::trace::{Events, Reader};
 
@@ -32,10 +34,10 @@ pub fn device_spec(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let device = |text: &str| -> Result<EmuConfig, Error> {
         let mut spec = Spec::parse(text)?;
-        // The layer's keys, which `DiskSpec` reads.
-        for key in ["mode", "nomerges", "strict", "fault", "tags"] {
-            spec.take_text(key);
-        }
+        // The keys of the disk, which `DiskSpec` reads.
+        take_config(&mut spec)?;
+        spec.take(&TAGS)?;
+        spec.take_as("fault", &Form::Text("faults"))?;
         let config = EmuConfig::from_spec(&mut spec)?;
         spec.finish()?;
         Ok(config)

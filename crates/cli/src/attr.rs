@@ -12,6 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use zoneplug_core::disk::find_attribute;
 use zoneplug_core::sched::Policy;
 
 /// The single writer's policy, and how long it may wait: some policies do nothing without a wait.
@@ -25,7 +26,7 @@ pub(crate) struct AttrArgs {
     #[arg(value_name = "DISK")]
     spec: String,
 
-    /// An attribute, by the name of its file in Linux's sysfs; all of them without one
+    /// An attribute, by the name of its file in Linux's sysfs, or a shorter alias; all of them without one
     #[arg(value_name = "NAME")]
     name: Option<String>,
 
@@ -51,6 +52,28 @@ pub(crate) struct AttrArgs {
 struct Shown {
     value: Value,
     writable: bool,
+    /// The unit of the value; empty where it has none.
+    unit: &'static str,
+    /// What it can be set to, and what it is unless it is set; of an attribute that a specification takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    range: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    default: Option<Value>,
+}
+
+impl Shown {
+    /// With what the table says of it. A server of another version may have attributes that are in no table here.
+    fn new(a: AttributeShown) -> Shown {
+        let info = find_attribute(&a.name);
+        let key = info.filter(|i| i.is_key()).map(|i| &i.key);
+        Shown {
+            value: value_of(&a.value),
+            writable: a.writable,
+            unit: info.map_or("", |i| i.key.form.unit()),
+            range: key.map(|k| k.form.range()),
+            default: key.map(|k| value_of(&k.default.to_string())),
+        }
+    }
 }
 
 /// A value as data: a number if it is one, else text.
@@ -117,34 +140,35 @@ impl Target {
 pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let mut target = Target::open(&args.spec, args.socket.as_deref())?;
     let all = target.attributes()?;
-    let Some(name) = &args.name else {
+    let Some(given) = &args.name else {
         if args.json {
             #[derive(Serialize)]
             struct Document<'a> {
                 disk: &'a str,
                 attributes: BTreeMap<String, Shown>,
             }
-            let shown = |a: AttributeShown| {
-                (a.name, Shown { value: value_of(&a.value), writable: a.writable })
-            };
-            let attributes = all.into_iter().map(shown).collect();
+            let attributes = all.into_iter().map(|a| (a.name.clone(), Shown::new(a))).collect();
             return json::print(out, &Document { disk: &args.spec, attributes });
         }
         if args.csv {
             out.write_all(csv::line(["name", "value", "writable"]).as_bytes())?;
         }
         for a in all {
-            let rw = if a.writable { "rw" } else { "ro" };
             if args.csv {
                 let writable = u8::from(a.writable).to_string();
                 out.write_all(csv::line([&a.name, &a.value, &writable]).as_bytes())?;
-            } else {
-                let line = format!("{rw} {:<24} {}\n", plain(&a.name), plain(&a.value));
-                term::print(out, &line)?;
+                continue;
             }
+            let (name, value) = (plain(&a.name), plain(&a.value));
+            let line = match find_attribute(&a.name).filter(|_| a.writable) {
+                Some(info) => format!("rw {name:<24} {value:<11}  {}\n", info.key.form.range()),
+                None => format!("{} {name:<24} {value}\n", if a.writable { "rw" } else { "ro" }),
+            };
+            term::print(out, &line)?;
         }
         return Ok(());
     };
+    let name = find_attribute(given).map_or(given.as_str(), |a| a.key.name);
     let found = |name: &str| all.iter().find(|a| a.name == name).map(|a| a.value.clone());
     let was = found(name);
     if let Some(value) = &args.value {
@@ -153,7 +177,7 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
             true => Some(value.clone()),
             false => found(other),
         };
-        if [POLICY, WAIT].contains(&name.as_str())
+        if [POLICY, WAIT].contains(&name)
             && is(WAIT).as_deref() == Some("0")
             && let Some(policy) = is(POLICY).and_then(|p| Policy::from_name(&p))
             && let Some(text) = never_waits(policy)
@@ -164,18 +188,12 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
         if args.json {
             return json::print(out, &one(args, name, value, Some(&was)));
         }
-        let key = match name.as_str() {
-            "strict_management" => "strict".to_owned(),
-            "zoned_qd1_writes" => "qd1".to_owned(),
-            "zoned_qd1_policy" => "policy".to_owned(),
-            other => other.replace('_', "-"),
-        };
         let holder = match target {
             Target::Own(_) => "this process has the disk",
             Target::Live(..) => "the disk is served",
         };
         let line = format!(
-            "{name}: {} -> {value}, for as long as {holder}; {key}={value} in a \
+            "{name}: {} -> {value}, for as long as {holder}; {name}={value} in a \
              specification sets it for each use\n",
             plain(&was)
         );

@@ -5,13 +5,16 @@ use crate::failure::Failure;
 use crate::interrupt::is_asked;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use zoneplug_core::disk::{DiskConfig, Mode};
+use zoneplug_core::disk::{DiskConfig, Mode, TAGS, find_attribute};
+use zoneplug_core::form::{Form, Value, parse_time};
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
-use zoneplug_devices::spec::{Spec, parse_time};
+use zoneplug_devices::spec::Spec;
 use zoneplug_host::{base_of, take_config, take_profile};
 use zoneplug_sim::time::Run;
+
+const TEXT: Form = Form::Text("faults");
 
 /// A drive that is modelled, and how its disk is opened.
 #[derive(Debug, Clone)]
@@ -36,13 +39,15 @@ impl Modelled {
         }
         let mut spec = Spec::parse(text)?;
         let config = take_config(&mut spec)?;
-        let tags = spec.take_number("tags", 1..=4096)?.map(|n| n as u16);
-        let (fault, data) = (spec.take_text("fault"), spec.take_text("data"));
+        let tags = spec.number(&TAGS)?.map(|n| n as u16);
+        // Faults and data are for real time; they are named below.
+        let (fault, data) = (spec.take_as("fault", &TEXT)?, spec.take_as("data", &Form::Flag)?);
         let Some(profile) = take_profile(&mut spec) else { return Ok(None) };
         let profile = profile?;
         spec.finish()?;
-        for (key, given) in [("fault", fault), ("data", data.filter(|d| d != "0"))] {
-            if given.is_some() {
+        let data = data.is_some_and(|d| d.number() == 1);
+        for (key, given) in [("fault", fault.is_some()), ("data", data)] {
+            if given {
                 return Err(Failure::usage(format!("{key}= in virtual time"))
                     .hint(format!("leave {key}= out, or zoneplug bench --real-time")));
             }
@@ -99,9 +104,14 @@ impl Writer {
         if text == "off" {
             return Ok(Writer::Off);
         }
-        let time = |t: Option<&str>, max: u64| match t {
+        // The bounds are those of the attributes.
+        let time = |t: Option<&str>, attribute: &str| match t {
             None => Ok(Nanos(0)),
-            Some(t) => parse_time(t).filter(|n| *n <= max).map(Nanos).ok_or_else(wrong),
+            Some(t) => {
+                let form = find_attribute(attribute).map(|a| a.key.form);
+                let fits = |n: &u64| form.is_some_and(|f| f.has(&Value::Number(*n)));
+                parse_time(t).filter(fits).map(Nanos).ok_or_else(wrong)
+            }
         };
         let (rest, deadline) = match text.split_once('/') {
             Some((rest, deadline)) => (rest, Some(deadline)),
@@ -113,8 +123,8 @@ impl Writer {
         };
         Ok(Writer::Single {
             policy: Policy::from_name(name).ok_or_else(wrong)?,
-            anticipation: time(anticipation, 1_000_000_000)?,
-            deadline: time(deadline, 3_600_000_000_000)?,
+            anticipation: time(anticipation, "anticipation_us")?,
+            deadline: time(deadline, "zone_deadline_ms")?,
         })
     }
 

@@ -2,9 +2,9 @@
 
 use crate::failure::Failure;
 use std::ops::Range;
+use zoneplug_core::form;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
 use zoneplug_core::{Bytes, Sector, ZoneNo};
-use zoneplug_devices::spec;
 
 /// Where help shows the flags below.
 const RANGE: &str = "Range";
@@ -48,7 +48,7 @@ fn parse_sectors(text: &str) -> Result<u64, zoneplug_core::Error> {
 
 /// Bytes, with a unit or without.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, zoneplug_core::Error> {
-    spec::parse_size(text).ok_or_else(|| {
+    form::parse_size(text).ok_or_else(|| {
         zoneplug_core::Error::invalid(format!("'{text}' is no size"))
             .hint("a number of bytes, such as 4096, 128K, 64MiB, 1G or 2T")
     })

@@ -1,7 +1,7 @@
 //! Durable disks that one specification names several times. Each is opened once, and every cut of it is a cut of that one device.
 
 use crate::file::{Access, FileDisk, Io};
-use crate::spec::Purpose;
+use crate::spec::{Purpose, keys};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,18 +31,16 @@ struct One {
 }
 
 impl Opened {
-    /// Opens the durable disk at the path that a specification names, with the keys `read-only=0|1`,
-    /// `io=auto|ring|threads` and `direct=0|1`.
+    /// Opens the durable disk at the path that a specification names.
     pub(crate) fn open(
         &mut self,
         spec: &mut Spec,
         purpose: Purpose,
     ) -> Result<Arc<dyn Device>, Error> {
-        let read_only = spec.take_flag("read-only")?.unwrap_or(purpose == Purpose::Look);
+        let read_only = spec.flag(&keys::READ_ONLY)?.unwrap_or(purpose == Purpose::Look);
         let ways = [Io::Auto, Io::Ring, Io::Threads];
-        let io =
-            spec.take_choice("io", &["auto", "ring", "threads"])?.map_or(Io::Auto, |i| ways[i]);
-        let direct = spec.take_flag("direct")?.unwrap_or(true);
+        let io = spec.number(&keys::IO)?.map_or(Io::Auto, |i| ways[i as usize]);
+        let direct = spec.flag(&keys::DIRECT)?.unwrap_or(true);
         spec.finish()?;
         let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
         let path = Path::new(spec.kind());

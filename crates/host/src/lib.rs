@@ -70,6 +70,6 @@ pub use outside::is_disk_file;
 pub use outside::{is_foreign, open_regular, read_regular};
 pub use shelf::{Withheld, leaked_buffers};
 pub use spec::{
-    DiskSpec, Level, base_of, check_name, drive_of, file_of, files_of, is_volatile, keeps_data,
-    open_device, take_config, take_profile, takes_writes,
+    DiskSpec, KINDS, Kind, LAYERS, Level, base_of, check_name, disk_keys, drive_of, file_of,
+    files_of, is_volatile, keeps_data, open_device, take_config, take_profile, takes_writes,
 };

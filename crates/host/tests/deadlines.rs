@@ -56,8 +56,13 @@ fn a_timeout_key_is_a_time_above_zero() {
         DiskSpec::parse("null,timeout=2s").unwrap().config.timeout.unwrap().0,
         2_000_000_000
     );
+    // Under Linux's name, in Linux's unit.
+    assert_eq!(
+        DiskSpec::parse("null,io_timeout=30000").unwrap().config,
+        DiskSpec::parse("null,timeout=30s").unwrap().config
+    );
     assert_eq!(DiskSpec::parse("null").unwrap().config.timeout, None);
-    for bad in ["0", "0s", "5", "soon"] {
+    for bad in ["0", "0s", "86400001", "soon"] {
         let e = DiskSpec::parse(&format!("null,timeout={bad}")).unwrap_err();
         assert_eq!(e.what(), format!("timeout={bad} is not possible"));
         assert!(e.what_to_try().unwrap().contains("a time above 0, such as 500ms"));

@@ -37,7 +37,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use zoneplug_core::Error;
 use zoneplug_core::disk::Mode;
-use zoneplug_devices::spec;
+use zoneplug_core::form;
 
 /// The heading of the flags that name a workload.
 const OWN: &str = "A workload of your own (fio's words; any of these selects it)";
@@ -134,7 +134,7 @@ pub(crate) fn mode_parser() -> impl TypedValueParser<Value = Mode> {
 }
 
 fn block_sectors(text: &str) -> Result<u32, Error> {
-    spec::parse_size(text)
+    form::parse_size(text)
         .filter(|n| *n > 0 && n % 512 == 0 && *n <= 1 << 30)
         .map(|n| (n / 512) as u32)
         .ok_or_else(|| {
@@ -144,7 +144,7 @@ fn block_sectors(text: &str) -> Result<u32, Error> {
 }
 
 fn duration(text: &str) -> Result<Duration, Error> {
-    spec::parse_time(text)
+    form::parse_time(text)
         .filter(|n| (1_000_000..=86_400_000_000_000).contains(n))
         .map(Duration::from_nanos)
         .ok_or_else(|| {

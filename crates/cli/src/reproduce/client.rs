@@ -2,6 +2,7 @@
 //! table. Runs nothing.
 
 use crate::bench::work::{Rw, Work};
+use zoneplug_core::form::Form;
 use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::spec::Spec;
 use zoneplug_sim::time::{Client, HostTimes, RandomReader, Workload};
@@ -27,16 +28,26 @@ pub(crate) struct Modelled {
     pub(crate) length: Option<Nanos>,
 }
 
+/// What is counted: at least one.
+const COUNT: Form = Form::Number { min: 1, max: u32::MAX as u64, unit: "" };
+
+/// What is counted, or 0.
+const ANY: Form = Form::Number { min: 0, max: u32::MAX as u64, unit: "" };
+
+/// The page that errors of a client name.
+const PAGE: &str = "docs/models.md";
+
 fn number(spec: &mut Spec, key: &'static str) -> Result<u32, Error> {
-    spec.take_u32(key)?.filter(|n| *n > 0).ok_or_else(|| {
+    let n = spec.take_as(key, &COUNT)?.map(|v| v.number() as u32);
+    n.ok_or_else(|| {
         Error::invalid(format!("a client {} without {key}", spec.kind()))
             .hint(format!("{key}=1 or more"))
     })
 }
 
 fn size(spec: &mut Spec, key: &'static str) -> Result<u32, Error> {
-    let sectors = spec.take_sectors(key, 32 << 10)?.filter(|n| *n > 0);
-    sectors.map(|n| (n as u32) << 9).ok_or_else(|| {
+    let sectors = spec.take_as(key, &Form::Size { min: 1, max: 32 << 10 })?;
+    sectors.map(|n| (n.number() as u32) << 9).ok_or_else(|| {
         Error::invalid(format!("a client {} without {key}", spec.kind()))
             .hint(format!("{key}=1M: up to 16M"))
     })
@@ -45,7 +56,7 @@ fn size(spec: &mut Spec, key: &'static str) -> Result<u32, Error> {
 impl Modelled {
     /// Reads the text.
     pub(crate) fn parse(text: &str) -> Result<Modelled, Error> {
-        let mut spec = Spec::parse(text)?;
+        let mut spec = Spec::parse(text)?.explained_by(PAGE);
         let s = &mut spec;
         let workload = match s.kind() {
             "seq" => Workload::Sequential { bs: size(s, "bs")?, depth: number(s, "depth")? },
@@ -67,12 +78,16 @@ impl Modelled {
             },
             _ => return Err(s.unknown_kind(&["seq", "fio", "full", "append"])),
         };
-        let reads = match s.take_u32("reads")? {
-            Some(n) => Some((n, size(s, "read-bs")?)),
+        let reads = match s.take_as("reads", &ANY)? {
+            Some(n) => Some((n.number() as u32, size(s, "read-bs")?)),
             None => None,
         };
-        let drives = s.take_u32("drives")?.unwrap_or(1).max(1);
-        let (warm_up, length) = (s.take_time("warm-up")?, s.take_time("length")?);
+        let drives = s.take_as("drives", &ANY)?.map_or(1, |v| v.number() as u32).max(1);
+        let mut time = |key| -> Result<Option<Nanos>, Error> {
+            let form = Form::Time { min: 0, max: u64::MAX };
+            Ok(s.take_as(key, &form)?.map(|v| Nanos(v.number())))
+        };
+        let (warm_up, length) = (time("warm-up")?, time("length")?);
         spec.finish()?;
         Ok(Modelled { workload, reads, drives, warm_up, length })
     }
@@ -116,14 +131,14 @@ impl Modelled {
 
 /// A client on this machine: `write,bs=4K,depth=16`, with `jobs` if there is more than one.
 pub(crate) fn measured(text: &str) -> Result<(Work, u32), Error> {
-    let mut spec = Spec::parse(text)?;
+    let mut spec = Spec::parse(text)?.explained_by(PAGE);
     let all = [Rw::Write, Rw::Randwrite, Rw::Append, Rw::Read, Rw::Randread];
     let Some(rw) = all.into_iter().find(|rw| rw.to_string() == spec.kind()) else {
         return Err(spec.unknown_kind(&["write", "randwrite", "append", "read", "randread"]));
     };
     let block_sectors = size(&mut spec, "bs")? >> 9;
     let depth = number(&mut spec, "depth")?;
-    let jobs = spec.take_u32("jobs")?.unwrap_or(1).max(1);
+    let jobs = spec.take_as("jobs", &ANY)?.map_or(1, |v| v.number() as u32).max(1);
     spec.finish()?;
     Ok((Work { rw, block_sectors, depth, tags: depth.min(4096) as u16 }, jobs))
 }
@@ -180,7 +195,7 @@ mod tests {
     fn a_client_that_is_none_says_why() {
         for (text, says) in [
             ("seq,bs=1M", "without depth"),
-            ("seq,bs=1M,depth=0", "without depth"),
+            ("seq,bs=1M,depth=0", "depth=0 is not possible"),
             ("tape,bs=1M", "tape"),
             ("fio,jobs=1,depth=1,bs=1M,zones=1,zone=2", "zone"),
         ] {

@@ -7,6 +7,7 @@ use super::outcome::{CellRuns, Run};
 use crate::failure::Failure;
 use crate::modelled::{layer_name, spread};
 use zoneplug_core::disk::DiskConfig;
+use zoneplug_core::form::Form;
 use zoneplug_core::sched::Scheduler;
 use zoneplug_core::{Error, ErrorKind};
 use zoneplug_devices::emu::timing::{Model, Profile};
@@ -71,7 +72,7 @@ fn ready(
     })??;
     let config = take_config(&mut spec)?;
     // Of several drives: as if nothing said which zones share a head.
-    let one_writer = spec.take_flag("one-writer")?.unwrap_or(false);
+    let one_writer = spec.take_as("one-writer", &Form::Flag)?.is_some_and(|v| v.number() == 1);
     spec.finish()?;
     let cell = time::Cell {
         table: kind(&profile, &client)?,

@@ -346,10 +346,14 @@ fn attributes_have_their_linux_names() {
     assert_eq!(ok(&["attr", spec, "nr_zones"]), "16\n");
     let set = ok(&["attr", spec, "strict_management", "1"]);
     assert!(set.starts_with("strict_management: 0 -> 1, for as long as this process"), "{set}");
-    assert!(set.contains("strict=1 in a specification"));
+    assert!(set.contains("strict_management=1 in a specification"));
     assert_eq!(ok(&["attr", &format!("{spec},strict=1"), "strict_management"]), "1\n");
     let v = json(&["attr", spec, "--json"]);
-    assert_eq!(v["attributes"]["nomerges"], serde_json::json!({"value": 0, "writable": true}));
+    let nomerges = serde_json::json!(
+        {"value": 0, "writable": true, "unit": "", "range": "0 or 1", "default": 0}
+    );
+    assert_eq!(v["attributes"]["nomerges"], nomerges);
+    assert_eq!(v["attributes"]["nr_zones"]["unit"], "zones");
     assert_eq!(json(&["attr", spec, "zoned", "--json"])["value"], "host-managed");
     assert_eq!(json(&["attr", spec, "nomerges", "1", "--json"])["was"], 0);
     fails(&["attr", spec, "nr_zones", "5"], 2, "cannot be changed");

@@ -1,11 +1,13 @@
 //! What an emulated disk is: its kind, layout, limits and timing.
 
-use crate::spec::{Spec, Time};
+use super::keys;
+use crate::spec::Spec;
 use std::fmt;
 use std::str::FromStr;
 use zoneplug_core::Error;
+use zoneplug_core::form::Time;
 use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, Sector, ZoneNo};
-use zoneplug_core::zone::{Geometry, Limits, MAX_ZONES};
+use zoneplug_core::zone::{Geometry, Limits};
 
 /// Where the data of an emulated disk goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,8 +113,6 @@ impl EmuConfig {
 
 /// Zones without `zones=`.
 const ZONES: u64 = 64;
-/// Sectors of the longest zone.
-const MAX_ZONE: u64 = u32::MAX as u64;
 
 impl EmuKind {
     /// Every kind.
@@ -128,11 +128,7 @@ impl EmuKind {
 }
 
 impl EmuConfig {
-    /// The disk that a specification describes, taking the keys that an emulated disk has: `zones` or `size`,
-    /// `zone-size`, `zone-capacity`, `conv`, `last-zone-size`, `last-zone-capacity`, `lba-size`, `granularity`,
-    /// `max-transfer`, `max-bios`, `append` (`native` or `emulated`), `append-max`, `max-open`, `max-active`,
-    /// `max-write-zeroes`, `discard`, `write-cache`, `rotational`, `read-only`, `ordered` (writes of a zone that one
-    /// queue has are carried out in their order, whatever `reorder` does), `latency`, `reorder`, `paranoid`.
+    /// The disk that a specification describes. It takes the keys of an emulated disk: [`KEYS`](super::KEYS).
     ///
     /// ```
     /// use zoneplug_devices::emu::EmuConfig;
@@ -146,45 +142,38 @@ impl EmuConfig {
             return Err(spec.unknown_kind(&EmuKind::ALL.map(EmuKind::name)));
         };
         let geometry = take_geometry(spec, kind)?;
-        let block = spec.take_sectors("lba-size", 1 << 20)?.unwrap_or(8) as u32;
-        let max = u64::from(u32::MAX);
+        let block = spec.number(&keys::LBA_SIZE)?.unwrap_or(8) as u32;
         let limits = Limits {
             logical_block_sectors: block,
-            write_granularity_sectors: spec
-                .take_sectors("granularity", 1 << 20)?
-                .map_or(block, |n| n as u32),
-            max_transfer_sectors: spec.take_sectors("max-transfer", max)?.unwrap_or(0) as u32,
-            max_bios: spec.take_u32("max-bios")?.unwrap_or(0),
+            write_granularity_sectors: spec.number(&keys::GRANULARITY)?.map_or(block, |n| n as u32),
+            max_transfer_sectors: spec.number(&keys::MAX_TRANSFER)?.unwrap_or(0) as u32,
+            max_bios: spec.number(&keys::MAX_BIOS)?.unwrap_or(0) as u32,
             zone_append_max_sectors: 0,
-            max_open_zones: spec.take_u32("max-open")?.unwrap_or(0),
-            max_active_zones: spec.take_u32("max-active")?.unwrap_or(0),
-            max_write_zeroes_sectors: match spec.take_sectors("max-write-zeroes", max)? {
+            max_open_zones: spec.number(&keys::MAX_OPEN)?.unwrap_or(0) as u32,
+            max_active_zones: spec.number(&keys::MAX_ACTIVE)?.unwrap_or(0) as u32,
+            max_write_zeroes_sectors: match spec.number(&keys::MAX_WRITE_ZEROES)? {
                 Some(n) => n as u32,
                 None => u32::MAX,
             },
-            discard: spec.take_flag("discard")?.unwrap_or(true),
-            write_cache: spec.take_flag("write-cache")?.unwrap_or(false),
-            rotational: spec.take_flag("rotational")?.unwrap_or(false),
-            read_only: spec.take_flag("read-only")?.unwrap_or(false),
-            keeps_write_order: spec.take_flag("ordered")?.unwrap_or(false),
+            discard: spec.flag(&keys::DISCARD)?.unwrap_or(true),
+            write_cache: spec.flag(&keys::WRITE_CACHE)?.unwrap_or(false),
+            rotational: spec.flag(&keys::ROTATIONAL)?.unwrap_or(false),
+            read_only: spec.flag(&keys::READ_ONLY)?.unwrap_or(false),
+            keeps_write_order: spec.flag(&keys::ORDERED)?.unwrap_or(false),
         };
         let mut config = EmuConfig {
-            latency: spec.take_time("latency")?.unwrap_or_default(),
-            reorder: spec.take_number("reorder", 0..=u64::MAX)?,
-            paranoid: spec.take_flag("paranoid")?.unwrap_or(false),
+            latency: Nanos(spec.number(&keys::LATENCY)?.unwrap_or(0)),
+            reorder: spec.number(&keys::REORDER)?,
+            paranoid: spec.flag(&keys::PARANOID)?.unwrap_or(false),
             limits,
             ..EmuConfig::new(kind, geometry)
         };
-        let append = spec.take_choice("append", &["emulated", "native"])?;
-        let append_max = spec.take_sectors("append-max", max)?.map(|n| n as u32);
+        let append = spec.number(&keys::APPEND)?;
+        let append_max = spec.number(&keys::APPEND_MAX)?.map(|n| n as u32);
         config.limits.zone_append_max_sectors = match (append, append_max) {
             (Some(0), Some(_)) => {
                 return Err(Error::invalid("append=emulated and append-max exclude each other")
                     .hint("append-max is the limit of a native append: say append=native"));
-            }
-            (_, Some(0)) => {
-                return Err(Error::invalid("append-max=0 is not possible")
-                    .hint("say append=emulated for a disk without append"));
             }
             (_, Some(n)) => n,
             (Some(1), None) => {
@@ -200,19 +189,16 @@ impl EmuConfig {
 
 fn take_geometry(spec: &mut Spec, kind: EmuKind) -> Result<Geometry, Error> {
     let bytes = |sectors: u32| Sector(u64::from(sectors)).to_bytes();
-    let zone = match spec.take_sectors("zone-size", MAX_ZONE)? {
-        Some(0) => {
-            return Err(Error::invalid("zone-size=0 is not possible").hint("a zone has data"));
-        }
+    let zone = match spec.number(&keys::ZONE_SIZE)? {
         Some(n) => n as u32,
         None => kind.zone_sectors(),
     };
-    let capacity = spec.take_sectors("zone-capacity", MAX_ZONE)?.map_or(zone, |n| n as u32);
-    let zones = spec.take_number("zones", 1..=MAX_ZONES)?;
-    let size = spec.take_sectors("size", u64::MAX)?;
-    let mut last = spec.take_sectors("last-zone-size", MAX_ZONE)?.map(|n| n as u32);
-    let last_capacity = spec.take_sectors("last-zone-capacity", MAX_ZONE)?.map(|n| n as u32);
-    let conv = spec.take_number("conv", 0..=MAX_ZONES - 1)?.unwrap_or(0) as u32;
+    let capacity = spec.number(&keys::ZONE_CAPACITY)?.map_or(zone, |n| n as u32);
+    let zones = spec.number(&keys::ZONES)?;
+    let size = spec.number(&keys::SIZE)?;
+    let mut last = spec.number(&keys::LAST_ZONE_SIZE)?.map(|n| n as u32);
+    let last_capacity = spec.number(&keys::LAST_ZONE_CAPACITY)?.map(|n| n as u32);
+    let conv = spec.number(&keys::CONV)?.unwrap_or(0) as u32;
 
     let nr_zones = match (zones, size) {
         (Some(_), Some(_)) => {
@@ -381,7 +367,7 @@ mod tests {
             ("mem,zone-capacity=17M", "zone-capacity=17M"),
             ("mem,zone-capacity=0", "zone-capacity=0"),
             ("mem,zone-size=0", "zone-size=0"),
-            ("mem,size=0", "0 zones"),
+            ("mem,size=0", "size=0 is not possible"),
             ("mem,zone-size=2T", "zone-size=2T"),
             ("mem,zones=4,size=64M", "zones and size"),
             ("mem,size=100M,last-zone-size=4M", "size and last-zone-size"),
@@ -391,7 +377,7 @@ mod tests {
             ("mem,max-open=9,max-active=8", "max-open 9 is more than max-active 8"),
             ("mem,lba-size=3K", "a logical block of 6 sectors"),
             ("mem,granularity=512", "a write granularity of 1 sectors"),
-            ("mem,append=native,granularity=0", "a write granularity of 0 sectors"),
+            ("mem,granularity=0", "granularity=0 is not possible"),
             ("mem,zone-size=1030K", "the zone size of 1030K is not a multiple of 4K"),
             ("mem,size=16386K", "the size of the last zone of 2K is not a multiple"),
             ("mem,max-transfer=2K", "max-transfer of 2K is less than one block"),

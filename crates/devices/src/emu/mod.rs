@@ -7,7 +7,7 @@
 //!
 //! | file | state |
 //! | --- | --- |
-//! | `config.rs` | what a disk is |
+//! | `config.rs`, `keys.rs` | what a disk is, and the keys of its specification |
 //! | `table.rs` | the zones, a word each, and the budget of open zones |
 //! | `data.rs` | the data of a `mem` disk |
 //! | `exec.rs` | one command against all of these |
@@ -22,12 +22,14 @@ mod config;
 mod data;
 mod exec;
 mod hooks;
+mod keys;
 mod queue;
 mod table;
 pub mod timing;
 
 pub use config::{EmuConfig, EmuKind};
 pub use hooks::{Fault, Stats};
+pub use keys::KEYS;
 
 use exec::Shared;
 use std::sync::Arc;

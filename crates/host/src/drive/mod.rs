@@ -31,7 +31,7 @@ pub(crate) use layout::geometry_of;
 pub(crate) use memory::{Memory, Rules, memory_rules};
 pub(crate) use queue::{Drive, Event, Outcome, Shared, Slot, Step};
 
-use crate::spec::Purpose;
+use crate::spec::{Purpose, keys};
 use std::path::Path;
 use std::sync::Arc;
 use zoneplug_core::{Device, Error, ErrorKind};
@@ -70,15 +70,15 @@ pub(crate) fn is_protected(path: &Path) -> bool {
     }
 }
 
-/// Opens the drive at the path that a specification names, with the keys `read-only=0|1`, `force=0|1` and `direct=1`.
+/// Opens the drive at the path that a specification names.
 pub(crate) fn open(spec: &mut Spec, purpose: Purpose) -> Result<Arc<dyn Device>, Error> {
     use std::os::unix::fs::FileTypeExt;
     let options = DriveOptions {
-        read_only: spec.take_flag("read-only")?.unwrap_or(purpose == Purpose::Look),
-        force: spec.take_flag("force")?.unwrap_or(false),
+        read_only: spec.flag(&keys::READ_ONLY)?.unwrap_or(purpose == Purpose::Look),
+        force: spec.flag(&keys::FORCE)?.unwrap_or(false),
         serve: purpose == Purpose::Serve,
     };
-    let buffered = spec.take_flag("direct")? == Some(false);
+    let buffered = spec.flag(&keys::DRIVE_DIRECT)? == Some(false);
     spec.finish()?;
     if buffered {
         return Err(Error::invalid("direct=0 is not possible with a drive").hint(

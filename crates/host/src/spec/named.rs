@@ -1,7 +1,8 @@
 //! What the text of a specification says of its devices before any of them is opened: what lasts, what takes writes, which names of
 //! files it can hold; and the error for a name that is none.
 
-use super::{KINDS, LAYERS, bases, is_path, split_layer};
+use super::keys::{is_kind, is_layer, kind_names, layer_names};
+use super::{bases, is_path, split_layer};
 use crate::drive::is_protected;
 use crate::outside::{is_drive, may_write};
 use std::path::Path;
@@ -63,7 +64,7 @@ pub fn check_name(path: &Path) -> Result<(), Error> {
     if let Some((layer, _)) = split_layer(text) {
         return wrong(format!("a path that does not begin with {layer}@, as in ./{text}"));
     }
-    if KINDS.contains(&text) {
+    if is_kind(text) {
         return wrong(format!("./{text} or {text}.zbd: {text} alone is another kind of device"));
     }
     Ok(())
@@ -76,25 +77,25 @@ pub(super) fn neither(spec: &Spec) -> Error {
         return Error::invalid(format!("{kind} is a directory")).hint("the file of a disk in it");
     }
     let not_found = |what: String, hint: String| Error::new(ErrorKind::NotFound, what).hint(hint);
-    if LAYERS.contains(&kind) {
+    if is_layer(kind) {
         return not_found(
             format!("{kind} is a layer, and on no device"),
             format!("the device behind an @, as in {kind}@mem,zones=8"),
         );
     }
     if let Some((layer, _)) = kind.split_once('@') {
-        let hint = match nearest(layer, &LAYERS) {
-            Some(k) => format!("did you mean {k}@? There are: {}", LAYERS.join(", ")),
-            None => format!("check the path; layers are {}", LAYERS.join(", ")),
+        let hint = match nearest(layer, &layer_names()) {
+            Some(k) => format!("did you mean {k}@? There are: {}", layer_names().join(", ")),
+            None => format!("check the path; layers are {}", layer_names().join(", ")),
         };
         let what = format!("there is no file '{kind}', and no layer is called '{layer}'");
         return not_found(what, hint);
     }
-    let hint = match nearest(kind, &KINDS) {
-        Some(k) => format!("did you mean {k}? There are: {}", KINDS.join(", ")),
+    let hint = match nearest(kind, &kind_names()) {
+        Some(k) => format!("did you mean {k}? There are: {}", kind_names().join(", ")),
         None => format!(
             "check the path; zoneplug create makes a disk. Kinds of device are {}",
-            KINDS.join(", ")
+            kind_names().join(", ")
         ),
     };
     let what = format!("there is no file '{kind}', and no kind of device of that name");

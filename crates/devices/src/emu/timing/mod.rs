@@ -10,7 +10,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `profile.rs` | the numbers of a drive, from a data file |
+//! | `profile.rs`, `keys.rs` | the numbers of a drive, from a data file, and their keys |
 //! | `platter.rs` | radius, rate, angle and seeks of a disk |
 //! | `cached.rs` | what waits in a disk's write cache, and which of it is nearest |
 //! | `smr.rs` | the disk |
@@ -18,12 +18,14 @@
 //! | `queue.rs` | one queue of either |
 
 mod cached;
+mod keys;
 mod platter;
 mod profile;
 mod queue;
 mod smr;
 mod zns;
 
+pub use keys::{PROFILE_KEYS, SMR_KEYS, ZNS_KEYS};
 pub use profile::{Destage, Model, Profile, SmrParams, ZnsParams};
 pub(super) use queue::TimedQueue;
 

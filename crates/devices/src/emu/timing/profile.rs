@@ -5,9 +5,11 @@
 //! The keys are also options of a device specification, so that `sim-smr30,cache=128M` is a hypothesis about a drive in
 //! one line.
 
+use super::keys;
 use crate::spec::Spec;
+use zoneplug_core::form::Key;
 use zoneplug_core::unit::Nanos;
-use zoneplug_core::zone::{Geometry, Limits, MAX_ZONES};
+use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, ErrorKind};
 
 /// A drive: its zones and the model that times them.
@@ -290,29 +292,23 @@ fn take(spec: &mut Spec, name: &str, sources: Vec<(String, String)>) -> Result<P
         Error::invalid(format!("profile {name} has no {key}"))
             .hint("every number of the model is needed: copy the file of a built-in profile")
     };
-    let zone = u64::from(u32::MAX);
-    let zone_sectors =
-        spec.take_sectors("zone-size", zone)?.ok_or_else(|| missing("zone-size"))? as u32;
-    let model = spec.take_choice("model", &["smr", "zns"])?.ok_or_else(|| missing("model"))?;
+    let mut required =
+        |spec: &mut Spec, key: &Key| spec.number(key)?.ok_or_else(|| missing(key.name));
+    let zone_sectors = required(spec, &keys::ZONE_SIZE)? as u32;
+    let model = required(spec, &keys::MODEL)?;
     let profile = Profile {
         name: name.to_owned(),
-        zones: spec.take_number("zones", 1..=MAX_ZONES)?.ok_or_else(|| missing("zones"))? as u32,
+        zones: required(spec, &keys::ZONES)? as u32,
         zone_sectors,
-        capacity_sectors: spec
-            .take_sectors("zone-capacity", zone)?
-            .map_or(zone_sectors, |n| n as u32),
-        max_open_zones: spec.take_u32("max-open")?.unwrap_or(0),
-        max_active_zones: spec.take_u32("max-active")?.unwrap_or(0),
-        max_transfer_sectors: spec
-            .take_sectors("max-transfer", zone)?
-            .ok_or_else(|| missing("max-transfer"))? as u32,
-        append_max_sectors: spec.take_sectors("append-max", zone)?.unwrap_or(0) as u32,
-        queue_depth: spec
-            .take_number("queue-depth", 1..=4096)?
-            .ok_or_else(|| missing("queue-depth"))? as u16,
+        capacity_sectors: spec.number(&keys::ZONE_CAPACITY)?.map_or(zone_sectors, |n| n as u32),
+        max_open_zones: spec.number(&keys::MAX_OPEN)?.unwrap_or(0) as u32,
+        max_active_zones: spec.number(&keys::MAX_ACTIVE)?.unwrap_or(0) as u32,
+        max_transfer_sectors: required(spec, &keys::MAX_TRANSFER)? as u32,
+        append_max_sectors: spec.number(&keys::APPEND_MAX)?.unwrap_or(0) as u32,
+        queue_depth: required(spec, &keys::QUEUE_DEPTH)? as u16,
         model: match model {
-            0 => Model::Smr(take_smr(spec, &missing)?),
-            _ => Model::Zns(take_zns(spec, &missing)?),
+            0 => Model::Smr(take_smr(spec, &mut required)?),
+            _ => Model::Zns(take_zns(spec, &mut required)?),
         },
         sources,
     };
@@ -320,92 +316,37 @@ fn take(spec: &mut Spec, name: &str, sources: Vec<(String, String)>) -> Result<P
     Ok(profile)
 }
 
-fn take_smr(spec: &mut Spec, missing: &dyn Fn(&str) -> Error) -> Result<SmrParams, Error> {
-    let max = u64::from(u32::MAX);
-    let rpm = spec.take_number("rpm", 1..=1_000_000)?.ok_or_else(|| missing("rpm"))?;
-    let p = SmrParams {
-        turn: Nanos((60_000_000_000 + rpm / 2) / rpm),
-        outer_rate: take_rate(spec, "outer-rate", missing)?,
-        inner_radius_ppm: spec
-            .take_with(
-                "inner-radius",
-                |t| parse_ppm(t).filter(|n| (1..1_000_000).contains(n)),
-                || "the radius of the inner edge, between 0 and 1, such as 0.55".to_owned(),
-            )?
-            .ok_or_else(|| missing("inner-radius"))?,
-        seek_settle: take_span(spec, "seek-settle", missing)?,
-        seek_sqrt: take_span(spec, "seek-sqrt", missing)?,
-        seek_linear: take_span(spec, "seek-linear", missing)?,
-        link_rate: take_rate(spec, "link-rate", missing)?,
-        command_time: take_span(spec, "command-time", missing)?,
-        cache_sectors: spec.take_sectors("cache", 1 << 40)?.ok_or_else(|| missing("cache"))?,
-        cache_entries: spec.take_u32("cache-entries")?.unwrap_or(0),
-        max_run_sectors: spec.take_sectors("max-run", max)?.unwrap_or(0) as u32,
-        destage: [Destage::Satf, Destage::Fifo]
-            [spec.take_choice("destage", &["satf", "fifo"])?.unwrap_or(0)],
-        queued_fifo: spec.take_u32("queued-fifo")?.unwrap_or(0),
-        read_burst: spec.take_number("read-burst", 1..=max)?.unwrap_or(8) as u32,
-        write_burst_sectors: spec.take_sectors("write-burst", max)?.unwrap_or(8 << 10) as u32,
-    };
-    Ok(p)
-}
+/// Takes a key that a profile must have.
+type Required<'a> = dyn FnMut(&mut Spec, &Key) -> Result<u64, Error> + 'a;
 
-fn take_zns(spec: &mut Spec, missing: &dyn Fn(&str) -> Error) -> Result<ZnsParams, Error> {
-    Ok(ZnsParams {
-        latency: take_span(spec, "latency", missing)?,
-        zone_rate: take_rate(spec, "zone-rate", missing)?,
-        drive_rate: take_rate(spec, "drive-rate", missing)?,
-        read_latency: take_span(spec, "read-latency", missing)?,
+fn take_smr(spec: &mut Spec, required: &mut Required<'_>) -> Result<SmrParams, Error> {
+    let rpm = required(spec, &keys::RPM)?;
+    Ok(SmrParams {
+        turn: Nanos((60_000_000_000 + rpm / 2) / rpm),
+        outer_rate: required(spec, &keys::OUTER_RATE)?,
+        inner_radius_ppm: required(spec, &keys::INNER_RADIUS)? as u32,
+        seek_settle: Nanos(required(spec, &keys::SEEK_SETTLE)?),
+        seek_sqrt: Nanos(required(spec, &keys::SEEK_SQRT)?),
+        seek_linear: Nanos(required(spec, &keys::SEEK_LINEAR)?),
+        link_rate: required(spec, &keys::LINK_RATE)?,
+        command_time: Nanos(required(spec, &keys::COMMAND_TIME)?),
+        cache_sectors: required(spec, &keys::CACHE)?,
+        cache_entries: spec.number(&keys::CACHE_ENTRIES)?.unwrap_or(0) as u32,
+        max_run_sectors: spec.number(&keys::MAX_RUN)?.unwrap_or(0) as u32,
+        destage: [Destage::Satf, Destage::Fifo][spec.number(&keys::DESTAGE)?.unwrap_or(0) as usize],
+        queued_fifo: spec.number(&keys::QUEUED_FIFO)?.unwrap_or(0) as u32,
+        read_burst: spec.number(&keys::READ_BURST)?.unwrap_or(8) as u32,
+        write_burst_sectors: spec.number(&keys::WRITE_BURST)?.unwrap_or(8 << 10) as u32,
     })
 }
 
-/// The longest span of a model: with `u32` nanoseconds an access is added up without overflow.
-const MAX_SPAN: u64 = 1_000_000_000;
-
-fn take_span(
-    spec: &mut Spec,
-    key: &'static str,
-    missing: &dyn Fn(&str) -> Error,
-) -> Result<Nanos, Error> {
-    let span = spec.take_time(key)?.ok_or_else(|| missing(key))?;
-    if span.0 > MAX_SPAN {
-        return Err(Error::invalid(format!("{key} of {} ns is not possible", span.0))
-            .hint("the times of a drive are at most 1s"));
-    }
-    Ok(span)
-}
-
-fn take_rate(
-    spec: &mut Spec,
-    key: &'static str,
-    missing: &dyn Fn(&str) -> Error,
-) -> Result<u64, Error> {
-    spec.take_with(key, parse_rate, || "a rate from 1kB/s to 100GB/s, such as 246MB/s".to_owned())?
-        .ok_or_else(|| missing(key))
-}
-
-/// A rate in bytes per second, as drives' makers count: `246MB/s`, `1108MB/s`.
-fn parse_rate(text: &str) -> Option<u64> {
-    let number = text.strip_suffix("B/s")?;
-    let (digits, unit) = match number.char_indices().next_back()? {
-        (i, 'k') => (&number[..i], 1_000),
-        (i, 'M') => (&number[..i], 1_000_000),
-        (i, 'G') => (&number[..i], 1_000_000_000),
-        _ => (number, 1),
-    };
-    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    let n = plain.then(|| digits.parse::<u64>().ok()?.checked_mul(unit)).flatten()?;
-    (1_000..=100_000_000_000).contains(&n).then_some(n)
-}
-
-/// A number below 10 with at most six digits after the point, in millionths.
-fn parse_ppm(text: &str) -> Option<u32> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
-    if whole.len() != 1 || part.len() > 6 || !digits(whole) || !digits(part) {
-        return None;
-    }
-    format!("{whole}{part:0<6}").parse().ok()
+fn take_zns(spec: &mut Spec, required: &mut Required<'_>) -> Result<ZnsParams, Error> {
+    Ok(ZnsParams {
+        latency: Nanos(required(spec, &keys::LATENCY)?),
+        zone_rate: required(spec, &keys::ZONE_RATE)?,
+        drive_rate: required(spec, &keys::DRIVE_RATE)?,
+        read_latency: Nanos(required(spec, &keys::READ_LATENCY)?),
+    })
 }
 
 #[cfg(test)]
@@ -438,7 +379,7 @@ mod tests {
             ("model = smr", "model = cmr", "model=cmr is not possible"),
             ("inner-radius = 0.59", "inner-radius = 1.0", "inner-radius=1.0 is not possible"),
             ("outer-rate = 245MB/s", "outer-rate = 246", "outer-rate=246 is not possible"),
-            ("seek-settle = 1ms", "seek-settle = 2s", "seek-settle of 2000000000 ns"),
+            ("seek-settle = 1ms", "seek-settle = 2s", "seek-settle=2s is not possible"),
             ("cache = 18M", "cahce = 18M", "profile mine has no cache"),
             ("rpm = 7200", "rpm = 7200 # x\nrpm = 5400", "rpm is given twice"),
             ("rpm = 7200", "rpm = 7200 #\nx", "rpm names no source"),
@@ -466,28 +407,11 @@ mod tests {
         assert!(Profile::from_spec(&mut Spec::parse("sim-smr31").unwrap()).is_none());
     }
 
-    #[test]
-    fn rates_and_fractions_are_read() {
-        for (text, n) in [("246MB/s", 246_000_000), ("1GB/s", 1_000_000_000), ("2000B/s", 2000)] {
-            assert_eq!(parse_rate(text), Some(n), "{text}");
-        }
-        for text in ["", "B/s", "MB/s", "246", "246M", "1.5GB/s", "999B/s", "101GB/s", "+1MB/s"] {
-            assert_eq!(parse_rate(text), None, "{text}");
-        }
-        for (text, n) in [("0.59", 590_000), ("0.1", 100_000), ("0", 0), ("0.000001", 1)] {
-            assert_eq!(parse_ppm(text), Some(n), "{text}");
-        }
-        for text in ["", ".5", "0.1234567", "-0.5", "0,5", "10"] {
-            assert_eq!(parse_ppm(text), None, "{text}");
-        }
-    }
-
     proptest! {
         #[test]
         fn any_text_is_read_without_a_panic(text in "\\PC*", line in "[a-z-]{0,12} ?=? ?[0-9a-zA-Z/.]{0,9} ?#?[ a-z]{0,4}\n?") {
             let _ = Profile::parse("x", &text);
             let _ = Profile::parse("x", &format!("{}{line}", smr30()));
-            let _ = (parse_rate(&text), parse_ppm(&text));
         }
     }
 }

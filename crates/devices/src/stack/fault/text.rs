@@ -3,11 +3,11 @@
 //! `write/io/zone=3/count=2+read/delay=5ms/p=0.01` is two rules. A rule is an operation, what happens to it, and which
 //! ones; `+` separates rules and `/` their parts, because specifications own the comma and fio the colon.
 
-use crate::spec::{Time, parse_size, parse_time};
 use std::fmt;
 use std::str::FromStr;
 use zoneplug_core::Error;
 use zoneplug_core::bio::{Op, Status};
+use zoneplug_core::form::{Time, parse_size, parse_time};
 use zoneplug_core::unit::{Nanos, SECTOR_SIZE};
 
 /// A set of operations.

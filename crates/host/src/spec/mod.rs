@@ -1,43 +1,38 @@
 //! From a specification to a disk: the device, and the attributes that the layer takes from the same text.
 
+pub(crate) mod keys;
 mod named;
 
+pub use keys::{KINDS, Kind, LAYERS, disk_keys};
 pub use named::{check_name, is_volatile, takes_writes};
 
 use crate::crypt::CryptDisk;
 use crate::cuts::Opened;
 use crate::outside::{is_drive, is_foreign, read_regular};
 use crate::trace::trace;
+use keys::{is_kind, is_layer, layer_names};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use zoneplug_core::disk::{DiskConfig, Mode, ZoneRecovery};
-use zoneplug_core::sched::{Policy, Scheduler};
+use zoneplug_core::disk::{ATTRIBUTES, DiskConfig, TAGS};
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Device, Error, ErrorKind, Nanos};
+use zoneplug_core::{Device, Error, ErrorKind};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
-use zoneplug_devices::spec::{Spec, parse_time};
+use zoneplug_devices::spec::Spec;
 use zoneplug_devices::stack::{FaultDisk, FaultPlan, JoinDisk, Po2Disk};
 
-/// Kinds of device that this build knows.
-const KINDS: [&str; 7] = ["null", "mem", "sim-smr30", "sim-smr20", "sim-smr14", "sim-zns1", "sim"];
-/// Layers that can be put on a device.
-const LAYERS: [&str; 6] = ["po2", "linear", "stripe", "crypt", "delay", "trace"];
 /// Most layers of a stack.
 const MAX_LEVELS: usize = 16;
 /// Between devices that are joined.
 pub(crate) const JOINER: char = '%';
 /// Longest profile. Those that come with zoneplug have less than 4 KiB.
 const MAX_PROFILE: u64 = 64 << 10;
-/// Most tags of a queue.
-const MAX_TAGS: u64 = 4096;
 
 /// Whether a kind is the path of a durable disk.
 fn is_path(kind: &str) -> bool {
-    let path = kind.contains('/')
-        || kind.ends_with(".zbd")
-        || !KINDS.contains(&kind) && Path::new(kind).is_file();
+    let path =
+        kind.contains('/') || kind.ends_with(".zbd") || !is_kind(kind) && Path::new(kind).is_file();
     path && !is_drive(kind)
 }
 
@@ -46,7 +41,7 @@ pub(crate) fn split_layer(text: &str) -> Option<(&str, &str)> {
     let (layer, rest) = text.split_once('@')?;
     let kind = layer.split(',').next().unwrap_or_default();
     // A path may have an @ too.
-    LAYERS.contains(&kind).then_some((layer, rest))
+    is_layer(kind).then_some((layer, rest))
 }
 
 /// The device of a specification, without the layers on it.
@@ -154,8 +149,8 @@ pub(crate) enum Purpose {
 /// `ordered=0|1`: whether it declares that it keeps the order of writes, which all of these do.
 /// Its tags are those of the drive, unless `tags` says otherwise.
 fn open_timed(spec: &mut Spec) -> Result<(Arc<EmuDisk>, u16), Error> {
-    let kind = if spec.take_flag("data")? == Some(true) { EmuKind::Mem } else { EmuKind::Null };
-    let ordered = spec.take_flag("ordered")?.unwrap_or(false);
+    let kind = if spec.flag(&keys::DATA)? == Some(true) { EmuKind::Mem } else { EmuKind::Null };
+    let ordered = spec.flag(&keys::ORDERED)?.unwrap_or(false);
     let profile = take_profile(spec).unwrap_or_else(|| Err(named::neither(spec)))?;
     spec.finish()?;
     let mut config = EmuConfig::new(kind, profile.geometry()?);
@@ -181,7 +176,7 @@ pub fn take_profile(spec: &mut Spec) -> Option<Result<Profile, Error>> {
 }
 
 fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
-    let Some(path) = spec.take_text("profile") else {
+    let Some(path) = spec.text(&keys::PROFILE)? else {
         return Err(Error::invalid("sim without a profile").hint(
             "say sim,profile=FILE with the numbers of a drive, or sim-smr30 for a known one",
         ));
@@ -203,17 +198,8 @@ fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
     })
 }
 
-/// The deadline of commands. 0 would give them none, so it is not one.
-fn take_timeout(spec: &mut Spec) -> Result<Option<Nanos>, Error> {
-    spec.take_with(
-        "timeout",
-        |v| parse_time(v).filter(|n| *n > 0).map(Nanos),
-        || "a time above 0, such as 500ms or 30s; leave it out for none".to_owned(),
-    )
-}
-
 fn take_fault(spec: &mut Spec) -> Result<Option<FaultPlan>, Error> {
-    spec.take_text("fault").map(|t| t.parse()).transpose()
+    spec.text(&keys::FAULT)?.map(|t| t.parse()).transpose()
 }
 
 /// `device` with the faults of a plan, if there is one.
@@ -238,8 +224,8 @@ fn put_on(
         _ => (None, rest),
     };
     let linear = spec.kind() == "linear";
-    let first = if linear { spec.take_u32("first")? } else { None };
-    let zones = if linear { spec.take_u32("zones")? } else { None };
+    let first = if linear { spec.number(&keys::FIRST)?.map(|n| n as u32) } else { None };
+    let zones = if linear { spec.number(&keys::CUT_ZONES)?.map(|n| n as u32) } else { None };
     // Whoever is above does not see what is found on a drive below these, and so cannot know it.
     let hides = spec.kind() == "crypt" || first.is_some_and(|n| n > 0);
     let purpose = if hides && purpose == Purpose::Serve { Purpose::Change } else { purpose };
@@ -289,7 +275,7 @@ fn put_on(
             JoinDisk::stripe(devices)?
         }
         "crypt" => {
-            let Some(path) = spec.take_text("key-file") else {
+            let Some(path) = spec.text(&keys::KEY_FILE)? else {
                 return Err(Error::invalid("crypt without a key").hint(
                     "crypt,key-file=PATH@... names a file of 64 bytes: head -c 64 /dev/urandom > PATH",
                 ));
@@ -299,10 +285,10 @@ fn put_on(
         }
         "delay" => {
             let mut plan = FaultPlan::default();
-            for kinds in ["read", "write", "append", "flush", "reset", "any"] {
-                if let Some(time) = spec.take_time(kinds)? {
+            for key in &keys::DELAYS {
+                if let Some(time) = spec.number(key)? {
                     let rule: FaultPlan =
-                        format!("{kinds}/delay={}ns/count=all", time.0).parse()?;
+                        format!("{}/delay={time}ns/count=all", key.name).parse()?;
                     plan.rules.extend(rule.rules);
                 }
             }
@@ -314,14 +300,14 @@ fn put_on(
             FaultDisk::new(device, &plan)?
         }
         "trace" => {
-            let Some(path) = spec.take_text("file") else {
+            let Some(path) = spec.text(&keys::TRACE_FILE)? else {
                 return Err(Error::invalid("trace without a file")
                     .hint("trace,file=PATH@... names the file that is made"));
             };
             finish(&spec)?;
             if purpose == Purpose::Look { device } else { trace(device, Path::new(&path))? }
         }
-        _ => return Err(spec.unknown_kind(&LAYERS)),
+        _ => return Err(spec.unknown_kind(&layer_names())),
     };
     below.device = inject(layer, fault)?;
     stack.iter_mut().for_each(|level| level.depth += 1);
@@ -339,7 +325,7 @@ fn open_bare(
     opened: &mut Opened,
 ) -> Result<DiskSpec, Error> {
     let below = DiskSpec::open(text, purpose, depth, opened)?;
-    let tags = Spec::parse(base_of(text))?.take_text("tags");
+    let tags = Spec::parse(base_of(text))?.take(&TAGS)?;
     if below.config != DiskConfig::default() || tags.is_some() {
         return Err(Error::invalid(format!("{text} has options of the disk"))
             .hint("they are written once, at the end of the last device"));
@@ -350,20 +336,12 @@ fn open_bare(
 /// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`, or a stack of layers on a device, the
 /// topmost first: `po2@mem,zones=64,zone-size=96M,tags=32`.
 ///
-/// The layer's own keys are `mode=plug|none|lock`, `tags=1..4096`, `nomerges=0|1`, `strict=0|1` (management of a
-/// busy zone fails), `scheduler=none|mq-deadline|shuffle`, `queue-depth=` (commands at the device, where a scheduler is on), `qd1=0|1` (a single writer), `policy=fifo|clook|score|brief|steady`, `anticipation-us=`, `zone-deadline-ms=`, `zone-write-depth=` (writes of a zone in flight, on a device that keeps their order), `zone-recovery=auto|client` (what finds a zone's write pointer after an error), `emulate-append=0|1` (also where the device has zone append), `timeout=TIME` (a command that takes longer ends with status *timeout*), `fault=` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). All others are the device's.
+/// [`KINDS`] has the kinds of device and their keys, [`LAYERS`] the layers and theirs. [`disk_keys`] are those of the disk
+/// itself: its attributes ([`ATTRIBUTES`]) under their Linux names or shorter aliases, `tags` for each queue, and `fault`
+/// ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). `zoneplug help spec` prints all of them.
 ///
 /// A kind that is the path of a block device or of an NVMe generic character device is that drive (`/dev/sda`,
-/// `/dev/ng0n1`), with the keys `read-only=0|1` and `force=0|1` ([`DriveOptions`](crate::DriveOptions)).
-///
-/// | layer | what |
-/// | --- | --- |
-/// | `po2@` | zones of a power of two over zones of any size ([`Po2Disk`]) |
-/// | `linear@A%B` | devices end to end; `linear,first=8,zones=16@A`: some zones of one ([`JoinDisk`]). A durable disk may be named several times by cuts without a zone in common |
-/// | `stripe@A%B%C` | devices zone by zone in turns |
-/// | `crypt,key-file=PATH@` | AES-XTS by sector ([`CryptDisk`]) |
-/// | `delay,read=1ms,write=2ms@` | every command of that kind comes back so much later; commands in flight together are late together |
-/// | `trace,file=PATH@` | a trace of all commands, as blkparse prints them |
+/// `/dev/ng0n1`). A durable disk may be named several times by cuts (`linear,first=8,zones=16@A`) without a zone in common.
 ///
 /// What follows the name of a layer up to the `@` is the layer's own; `fault=` there is a fault injector on top of it. Attributes
 /// of the disk stay at the very end. A path in a stack has no `@`, and below `linear` and `stripe` no `%`.
@@ -445,7 +423,7 @@ impl DiskSpec {
         let mut spec = Spec::parse(text)?;
         let config = take_config(&mut spec)?;
         let fault = take_fault(&mut spec)?;
-        let mut tags = spec.take_number("tags", 1..=MAX_TAGS)?.map(|n| n as u16);
+        let mut tags = spec.number(&TAGS)?.map(|n| n as u16);
         let device: Arc<dyn Device> = match spec.kind() {
             "null" | "mem" => {
                 let emu = EmuConfig::from_spec(&mut spec)?;
@@ -478,46 +456,11 @@ impl DiskSpec {
 /// ```
 pub fn take_config(spec: &mut Spec) -> Result<DiskConfig, Error> {
     let mut config = DiskConfig::default();
-    let modes = Mode::ALL.map(Mode::name);
-    if let Some(i) = spec.take_choice("mode", &modes)? {
-        config.mode = Mode::ALL[i];
+    for attribute in ATTRIBUTES.iter().filter(|a| a.is_key()) {
+        if let Some(value) = spec.take(&attribute.key)? {
+            attribute.set(&mut config, value);
+        }
     }
-    if let Some(on) = spec.take_flag("nomerges")? {
-        config.nomerges = on;
-    }
-    if let Some(on) = spec.take_flag("strict")? {
-        config.strict_management = on;
-    }
-    if let Some(i) = spec.take_choice("scheduler", &Scheduler::NAMES)? {
-        // All of these are names.
-        config.scheduler = Scheduler::from_name(Scheduler::NAMES[i]).unwrap_or_default();
-    }
-    if let Some(n) = spec.take_number("queue-depth", 0..=65_535)? {
-        config.queue_depth = n as u32;
-    }
-    config.zoned_qd1_writes = spec.take_flag("qd1")?;
-    let policies = Policy::ALL.map(Policy::name);
-    if let Some(i) = spec.take_choice("policy", &policies)? {
-        config.zoned_qd1_policy = Policy::ALL[i];
-    }
-    if let Some(us) = spec.take_number("anticipation-us", 0..=1_000_000)? {
-        config.anticipation = Nanos(us * 1_000);
-    }
-    if let Some(ms) = spec.take_number("zone-deadline-ms", 0..=3_600_000)? {
-        config.zone_deadline = Nanos(ms * 1_000_000);
-    }
-    if let Some(n) = spec.take_number("zone-write-depth", 1..=1024)? {
-        config.zone_write_depth = n as u16;
-    }
-    if let Some(i) =
-        spec.take_choice("zone-recovery", &ZoneRecovery::ALL.map(ZoneRecovery::name))?
-    {
-        config.zone_recovery = Some(ZoneRecovery::ALL[i]);
-    }
-    if let Some(on) = spec.take_flag("emulate-append")? {
-        config.emulate_append = on;
-    }
-    config.timeout = take_timeout(spec)?;
     Ok(config)
 }
 
