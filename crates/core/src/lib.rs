@@ -21,8 +21,6 @@ pub mod sched;
 mod status;
 mod sync;
 pub mod unit;
-#[doc(hidden)]
-pub mod way;
 pub mod zone;
 
 pub use bio::{

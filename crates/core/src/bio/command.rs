@@ -36,9 +36,8 @@ pub struct Command {
     pub(crate) owners: Vec<(u32, u32)>,
     /// Where `disk/guard/inflight.rs` has its note of it while the device has the command, or [`NO_SLOT`] or [`UNSENT`].
     pub(crate) slot: u32,
-    /// What `stack/po2` has added to `sector` while the command is below it: at most 0. Elsewhere it is 0.
-    #[doc(hidden)]
-    pub moved: i64,
+    /// What an [`AddressMap`](crate::device::AddressMap) added to `sector`, while the command is below it: at most 0. Elsewhere 0.
+    pub(crate) moved: i64,
     /// For the device: anything, kept while it holds the command.
     pub tag: u32,
     /// For the device: when it completes. Not looked at by the engine.

@@ -7,7 +7,6 @@
 //! Opened like this a disk is *Driven*: somebody polls every queue that has work. `zoneplug-host` adds the threads
 //! that make a disk *Hosted*.
 
-mod around;
 mod attributes;
 mod config;
 mod counters;
@@ -34,7 +33,7 @@ pub use freeze::Freeze;
 pub use queue::DiskQueue;
 pub use revalidate::Revalidation;
 
-use crate::device::Device;
+use crate::device::{Device, MappedQueue, Queue};
 use crate::disk::guard::outlook::Outlook;
 use crate::error::{Error, ErrorKind};
 use crate::plug::Shard;
@@ -256,21 +255,18 @@ impl Disk {
         // One more for the disk's own reports: nothing that a freeze waits for needs a tag (I9).
         let places = config.tags + 1;
         let bell = orphans::Bell::new(config.waker.clone(), self.shared.queues.clone());
-        let mut lower = self.shared.device.open_queue(places, Waker::from(bell.clone()))?;
-        let mut watched = None;
+        let waker = Waker::from(bell.clone());
         let settings = self.config();
-        if settings.timeout.is_some() || settings.survive_panics {
+        let (lower, watched) = if settings.timeout.is_some() || settings.survive_panics {
+            // The notes are of commands as the disk sends them.
+            let device = self.shared.device.open_queue(places, waker)?;
             let toll = Arc::new(guard::inflight::Toll::default());
             let (timeout, tickets) = (settings.timeout, self.shared.late.clone());
-            lower = Box::new(guard::inflight::Watch::new(
-                lower,
-                timeout,
-                places,
-                toll.clone(),
-                tickets,
-            ));
-            watched = Some(toll);
-        }
+            let watch = guard::inflight::Watch::new(device, timeout, places, toll.clone(), tickets);
+            (MappedQueue::from(Box::new(watch) as Box<dyn Queue>), Some(toll))
+        } else {
+            (self.shared.device.open_mapped_queue(places, waker)?, None)
+        };
         let depth = u64::from(config.depth);
         let depths = self.shared.depths.fetch_add(depth, Ordering::Relaxed) + depth;
         for s in &self.shared.shards {

@@ -68,7 +68,7 @@ impl DiskQueue {
             let state = orphan.shared.state.0.load(Ordering::Acquire);
             orphan.lane.seen = state;
             orphan.layout = lock(&orphan.shared.layout).clone();
-            orphan.lane.take_path(orphan.layout.special);
+            orphan.lane.follow(&orphan.layout);
             orphan.lane.peers.clone_from(&lock(&orphan.shared.queues));
             orphan.poll(now, &mut dropped);
             super::freeze::acknowledge(&orphan.lane, state);
@@ -84,7 +84,7 @@ impl Shared {
     pub(crate) fn arm_orphans(&self) {
         if !planted(Bug::OrphanUnarmed) {
             self.visit_orphans(|orphan| {
-                orphan.lane.arm_lower();
+                orphan.lane.lower.arm();
                 true
             });
         }

@@ -99,7 +99,8 @@ impl Revalidation {
         cmd.report.clear();
         cmd.report_max = ZONES_PER_REPORT;
         queue.lane.out.push_back(cmd);
-        queue.lane.send_out(now);
+        let lane = &mut queue.lane;
+        lane.lower.submit(now, &mut lane.out);
         self.state = State::Waiting;
     }
 

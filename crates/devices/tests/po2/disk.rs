@@ -1,4 +1,4 @@
-//! A disk on the layer: beside one with such zones of its own, around the layer, and its waking.
+//! A disk on the layer: compared with a disk that has such zones itself, and its waking.
 
 use super::*;
 use proptest::prelude::*;
@@ -92,11 +92,11 @@ impl Seen {
 }
 
 proptest! {
-    /// N1-N12: a disk on the layer, whose queue goes around it while it can, and one on a device made with the power of two answer
+    /// N1-N12: a disk on the layer, whose queue maps addresses itself, and one on a device made with the power of two answer
     /// alike, also with commands of all kinds in flight at a time.
     /// R41.
     #[test]
-    fn a_disk_goes_around_the_layer_unseen(
+    fn a_disk_on_the_map_answers_as_one_without(
         size in 2u32..80,
         cap in 1u32..80,
         native in 0u32..2,

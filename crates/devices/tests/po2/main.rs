@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod around;
 mod disk;
+mod mapped;
 
 use std::sync::Arc;
 use std::task::Waker;

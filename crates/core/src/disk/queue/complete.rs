@@ -5,7 +5,6 @@
 //! pays with B7, B32c and CODE-4).
 
 use crate::bio::{Bio, Bios, Command, Flags, MIXED, NO_PARENT, Op, Status, Waits};
-use crate::disk::around::Path;
 use crate::disk::dispatch::backlog::Work;
 use crate::disk::queue::{DiskQueue, Lane};
 use crate::disk::snapshot::Layout;
@@ -16,7 +15,6 @@ use crate::planted::{Bug, planted};
 use crate::plug::Next;
 use crate::sync::{Ordering, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
-use crate::way::raise;
 
 impl DiskQueue {
     /// Does what there is to do, and appends the BIOs that have finished to `done`.
@@ -26,66 +24,56 @@ impl DiskQueue {
         if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen {
             return self.poll_changed(now, done);
         }
-        self.poll_by_path(now, done);
+        self.poll_seen(now, done);
     }
 
     #[cold]
     #[inline(never)]
     fn poll_changed(&mut self, now: Nanos, done: &mut Bios) {
         self.refresh(now);
-        self.poll_by_path(now, done);
+        self.poll_seen(now, done);
     }
 
-    /// Each path has a function of its own, so that none pays for what another keeps in registers.
+    /// A special layout has its own copy of the code, so that the ordinary one keeps its registers.
     #[inline(always)]
-    fn poll_by_path(&mut self, now: Nanos, done: &mut Bios) {
-        match self.lane.path {
-            Path::Straight => self.poll_straight(now, done),
-            Path::Around => self.poll_around(now, done),
-            Path::Special => self.poll_special(now, done),
+    fn poll_seen(&mut self, now: Nanos, done: &mut Bios) {
+        if self.lane.special {
+            self.poll_special(now, done);
+        } else {
+            self.poll_plain(now, done);
         }
     }
 
     #[inline(never)]
-    fn poll_straight(&mut self, now: Nanos, done: &mut Bios) {
-        self.poll_as::<false, false>(now, done);
+    fn poll_plain(&mut self, now: Nanos, done: &mut Bios) {
+        self.poll_as::<false>(now, done);
     }
 
     #[cold]
     #[inline(never)]
     fn poll_special(&mut self, now: Nanos, done: &mut Bios) {
-        self.poll_as::<true, false>(now, done);
+        self.poll_as::<true>(now, done);
     }
 
-    #[inline(never)]
-    fn poll_around(&mut self, now: Nanos, done: &mut Bios) {
-        self.poll_as::<false, true>(now, done);
-    }
-
-    /// `SPECIAL`: the layout is; `AROUND`: commands come back that went around a layer. The ordinary path does not ask.
+    /// `SPECIAL`: a scheduler, a single writer or several writes of a zone decide what is sent.
     #[inline(always)]
-    fn poll_as<const SPECIAL: bool, const AROUND: bool>(&mut self, now: Nanos, done: &mut Bios) {
+    fn poll_as<const SPECIAL: bool>(&mut self, now: Nanos, done: &mut Bios) {
         let DiskQueue { shared, layout, lane } = self;
         let before = done.len();
-        lane.lower.poll(now, &mut lane.fin);
-        while let Some(mut cmd) = lane.fin.pop_front() {
-            if AROUND {
-                raise(&mut cmd);
-            }
+        lane.lower.poll_lowered(now, &mut lane.fin);
+        while let Some(cmd) = lane.lower.pop(&mut lane.fin) {
             lane.finished::<SPECIAL>(shared, layout, cmd, done);
         }
         if SPECIAL {
             lane.line_up(shared, layout, now);
         }
-        // One test for both: they are rare.
-        let waiting = if SPECIAL { 0 } else { lane.backlog.ready.len() };
-        if waiting | lane.intake.nr_ended() != 0 {
-            lane.look_after::<SPECIAL>(shared, layout, done);
-        }
-        if !lane.out.is_empty() {
-            if AROUND {
-                lane.send_around(now);
-            } else {
+        // One test for all three: at depth 1 there is none of them.
+        let waiting = if SPECIAL { 0 } else { lane.backlog.ready.len() } | lane.intake.nr_ended();
+        if waiting | lane.out.len() != 0 {
+            if waiting != 0 {
+                lane.look_after::<SPECIAL>(shared, layout, done);
+            }
+            if !lane.out.is_empty() {
                 lane.lower.submit(now, &mut lane.out);
             }
         }

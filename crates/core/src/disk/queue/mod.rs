@@ -9,8 +9,7 @@ pub(crate) mod tags;
 mod write;
 
 use crate::bio::{Bio, Bios, Command, Commands, Flags, NO_PARENT, Op, Status};
-use crate::device::{Gone, Queue};
-use crate::disk::around::Path;
+use crate::device::MappedQueue;
 use crate::disk::config::QueueConfig;
 use crate::disk::dispatch::backlog::Backlog;
 use crate::disk::dispatch::waits::Waits;
@@ -22,7 +21,6 @@ use crate::disk::{ORPHANS, Shared};
 use crate::planted::{Bug, planted};
 use crate::sync::{Ordering, lock};
 use crate::unit::{Nanos, ZoneNo};
-use crate::way::Way;
 use intake::Intake;
 use own_report::OwnReport;
 use split_table::SplitTable;
@@ -56,15 +54,10 @@ pub(crate) struct Lane {
     pub(crate) seen: u32,
     /// What the client has submitted and not got back.
     pub(crate) intake: Intake,
-    pub(crate) lower: Box<dyn Queue>,
-    /// What is between here and there.
-    pub(crate) path: Path,
-    /// The layer that has stepped aside, if one has: `lower` is the queue below it.
-    pub(crate) layer: Option<Box<dyn Queue>>,
-    /// What is to be done in its place, or nothing that a command can take.
-    pub(crate) way: Way,
-    /// Whether there is one that steps aside whenever it can.
-    pub(crate) has_layer: bool,
+    /// The queue of the device.
+    pub(crate) lower: MappedQueue,
+    /// `Layout::special`, here because each call asks for it.
+    pub(crate) special: bool,
     pub(crate) tags: Tags,
     pub(crate) own_report: OwnReport,
     /// On the way to the device.
@@ -92,11 +85,7 @@ pub(crate) struct Lane {
 }
 
 impl DiskQueue {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        lower: Box<dyn Queue>,
-        config: &QueueConfig,
-    ) -> DiskQueue {
+    pub(crate) fn new(shared: Arc<Shared>, lower: MappedQueue, config: &QueueConfig) -> DiskQueue {
         let mailbox = Arc::new(Mailbox::default());
         mailbox.reserve(config.depth.min(4096) as usize);
         let id = {
@@ -118,7 +107,6 @@ impl DiskQueue {
         let layout = lock(&shared.layout).clone();
         let mut lane = Lane::new(id as u32, lower, config.depth, config.tags, mailbox);
         lane.waits.reserve(shared.gates.len());
-        lane.find_path();
         DiskQueue { shared, layout, lane }
     }
 
@@ -150,11 +138,10 @@ impl DiskQueue {
                 _ => lane.other(shared, layout, bio),
             }
         }
-        if lane.path != Path::Straight {
-            self.send_by_path(now);
-        } else if !lane.out.is_empty() {
-            lane.lower.submit(now, &mut lane.out);
+        if lane.special {
+            lane.line_up(shared, layout, now);
         }
+        lane.lower.submit(now, &mut lane.out);
         (self.lane.intake.outstanding() - before) as usize
     }
 
@@ -196,7 +183,7 @@ impl DiskQueue {
             self.close();
             return 0;
         }
-        drop(std::mem::replace(&mut self.lane.lower, Box::new(Gone)));
+        drop(std::mem::replace(&mut self.lane.lower, MappedQueue::gone()));
         self.lane.outlook.abandon();
         self.close();
         late
@@ -221,14 +208,14 @@ impl DiskQueue {
     /// the device's waker (see [`QueueConfig::waker`]) when a command of this queue finishes. False: there is
     /// something to poll for already. Arm, poll once more, then sleep.
     pub fn arm(&mut self, waker: &Waker) -> bool {
-        self.lane.arm_lower();
+        self.lane.lower.arm();
         self.arm_mailbox(waker)
     }
 
     /// [`DiskQueue::arm`], for an owner who sleeps in poll(2): with a descriptor, completions of this queue's commands
-    /// make it readable, and nobody is woken for them (see [`Queue::arm_fd`]).
+    /// make it readable, and nobody is woken for them (see [`Queue::arm_fd`](crate::Queue::arm_fd)).
     pub fn arm_fd(&mut self, waker: &Waker) -> (bool, Option<i32>) {
-        let fd = self.lane.arm_lower_fd();
+        let fd = self.lane.lower.arm_fd();
         (self.arm_mailbox(waker), fd)
     }
 
@@ -253,7 +240,7 @@ impl DiskQueue {
             self.poll_orphans(now);
         }
         self.layout = lock(&self.shared.layout).clone();
-        self.lane.take_path(self.layout.special);
+        self.lane.follow(&self.layout);
         self.lane.peers.clone_from(&lock(&self.shared.queues));
         let frozen = crate::disk::freeze::acknowledge(&self.lane, state);
         // An orphan or a freeze keeps this path: `seen` must not match.
@@ -273,7 +260,7 @@ impl Lane {
     /// The id of a lane that has been given away.
     pub(crate) const CLOSED: u32 = u32::MAX - 1;
 
-    fn new(id: u32, lower: Box<dyn Queue>, depth: u32, tags: u16, mailbox: Arc<Mailbox>) -> Lane {
+    fn new(id: u32, lower: MappedQueue, depth: u32, tags: u16, mailbox: Arc<Mailbox>) -> Lane {
         // Lists that grow to their high-water mark start with what is usual.
         let (nr_tags, nr_bios) = (usize::from(tags), depth.min(4096) as usize);
         Lane {
@@ -282,10 +269,7 @@ impl Lane {
             seen: u32::MAX,
             intake: Intake::new(depth, nr_bios),
             lower,
-            path: Path::Straight,
-            layer: None,
-            way: Way::NONE,
-            has_layer: false,
+            special: false,
             tags: Tags::new(tags, nr_bios.min(64)),
             own_report: OwnReport::new(),
             out: Commands::with_capacity(nr_tags + 1),
@@ -305,7 +289,13 @@ impl Lane {
     }
 
     pub(crate) fn closed() -> Lane {
-        Lane::new(Self::CLOSED, Box::new(Gone), 0, 0, Arc::default())
+        Lane::new(Self::CLOSED, MappedQueue::gone(), 0, 0, Arc::default())
+    }
+
+    /// Goes by a layout that may be new. The queue may have commands in flight.
+    pub(crate) fn follow(&mut self, layout: &Layout) {
+        self.special = layout.special;
+        self.tags.place(layout.special);
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -1,37 +1,37 @@
-//! Zones of a power of two over zones of any size (N1-N18): each zone of the device starts at a multiple of the next power
-//! of two, and what is between its end and the next start is a *gap* that nobody can write. Linux refuses drives
-//! whose zone size is not a power of two; above this layer it need not.
+//! Zones of a power of two over zones of any size (N1-N18). Each zone of the device starts at a multiple of the next power
+//! of two. What is between its end and the next start is a *gap* that cannot be written. Linux refuses drives whose zone
+//! size is not a power of two; it takes a disk with this layer.
 //!
-//! Owns the layouts (this file), the mapping of addresses ([`Way`], which the engine applies itself), and the commands that cannot pass as they are (`queue.rs`): those
-//! that touch a gap. Right below a disk it steps aside for all others ([`Queue::step_aside`]).
-//! It is below the plug, so that the plug's arithmetic stays shifts and masks (N14), and holds nothing of any zone: a
-//! write pointer, a condition and a limit are the device's.
+//! This file has the two layouts. Most commands need an addition to their sector: an [`AddressMap`] does it, in the queue of
+//! the disk above. `fallback.rs` handles the others: those that touch a gap, reports and zone management.
+//! The layer is below the plug, so that the plug's arithmetic stays shifts and masks (N14). It keeps no state of any zone: write
+//! pointer, condition and limits are the device's.
 
-mod queue;
+mod fallback;
 
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 use zoneplug_core::Error;
-use zoneplug_core::device::{Device, Queue};
+use zoneplug_core::device::{AddressMap, Device, MappedQueue, Queue};
 use zoneplug_core::unit::ZoneNo;
-use zoneplug_core::way::Way;
 use zoneplug_core::zone::{Geometry, GeometryError, Limits, Spindles, ZoneInfo};
 
-/// Both sides.
+/// The layouts of both sides, and the map between them.
 #[derive(Debug)]
 struct Map {
-    /// The device's layout.
+    /// The layout of the device below.
     below: Geometry,
-    /// Ours.
+    /// The layout that the layer shows.
     above: Geometry,
+    /// The limits that the layer shows.
     limits: Limits,
-    way: Way,
+    sectors: AddressMap,
 }
 
 impl Map {
-    /// What a report says of a zone, in our addresses. The zone is that of its start: the write pointer of a full one is
-    /// the next one's (N4).
+    /// Translates a zone of a report up. The start names the zone: the write pointer of a full zone is the start of the
+    /// next one (N4).
     fn translate(&self, info: &mut ZoneInfo) {
         let (zone, _) = self.below.zone_of(info.start);
         let start = self.above.zone_start(zone);
@@ -78,13 +78,9 @@ impl Po2Disk {
         // A native append is at most a zone's capacity long (N10).
         limits.zone_append_max_sectors =
             limits.zone_append_max_sectors.min(below.zone_capacity_sectors());
-        let way = Way {
-            mask: u64::from(above.zone_sectors()) - 1,
-            size: u64::from(size),
-            minus_gap: i64::from(size) - i64::from(above.zone_sectors()),
-            shift: above.zone_sectors().trailing_zeros(),
-        };
-        let map = Map { below, above, limits, way };
+        let sectors = AddressMap::new(above.zone_sectors(), size)
+            .ok_or_else(|| Error::invalid(format!("po2 has no map for zones of {size} sectors")))?;
+        let map = Map { below, above, limits, sectors };
         Ok(Arc::new(Po2Disk { inner, map: Arc::new(map) }))
     }
 
@@ -134,17 +130,17 @@ impl Device for Po2Disk {
     }
 
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        let inner = self.inner.open_queue(depth, waker.clone())?;
-        // N13: nothing between where nothing is to be done.
-        if self.map.way.minus_gap == 0 {
-            return Ok(inner);
+        Ok(self.open_mapped_queue(depth, waker)?.boxed())
+    }
+
+    fn open_mapped_queue(&self, depth: u16, waker: Waker) -> Result<MappedQueue, Error> {
+        // N13: a map that changes no address costs nothing, since there is none.
+        if self.map.sectors.is_identity() {
+            return self.inner.open_mapped_queue(depth, waker);
         }
-        Ok(Box::new(queue::Po2Queue::new(
-            Arc::clone(&self.map),
-            inner,
-            depth,
-            !self.inner.never_panics(),
-            waker,
-        )))
+        let inner = self.inner.open_queue(depth, waker.clone())?;
+        let may_panic = !self.inner.never_panics();
+        let fallback = fallback::Po2Fallback::new(self.map.clone(), depth, may_panic, waker);
+        Ok(MappedQueue::new(inner, self.map.sectors, Box::new(fallback)))
     }
 }

@@ -1,0 +1,243 @@
+//! A queue with an [`AddressMap`] between its owner and the device below.
+
+use super::{AddressMap, Gone, Queue};
+use crate::bio::{Command, Commands};
+use crate::unit::Nanos;
+
+/// What the layer with the [`AddressMap`] does for commands that the map cannot translate.
+///
+/// A layer implements this beside its map. The methods that send or take back commands get the queue of the device below: it
+/// belongs to the [`MappedQueue`]. As in a [`Queue`], no method blocks or asks the time.
+pub trait MapFallback: Send {
+    /// [`Queue::submit`] for a list with a command that the map cannot translate, and for all lists while the fallback is
+    /// not [idle](MapFallback::is_idle).
+    fn submit(&mut self, below: &mut dyn Queue, now: Nanos, commands: &mut Commands);
+
+    /// [`Queue::poll`] while the fallback is not idle. Also undoes the translation of commands that were sent past it.
+    fn poll(&mut self, below: &mut dyn Queue, now: Nanos, done: &mut Commands);
+
+    /// Whether all commands may go past the fallback: it has none, and must not see the next one. Asked before the first
+    /// list and after each poll.
+    fn is_idle(&self) -> bool;
+
+    /// The time at which a command ended here that nobody has polled, if there is one.
+    fn next_deadline(&self) -> Option<Nanos>;
+
+    /// Asks that the waker of the queue be woken for the next command that ends here. If one has ended, wakes it at once and
+    /// returns true.
+    fn arm(&mut self) -> bool;
+}
+
+/// Which way commands take through a [`MappedQueue`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// There is no map.
+    Direct,
+    /// The map translates.
+    Map,
+    /// The fallback has commands: all others pass through it.
+    Fallback,
+}
+
+/// A queue of a device: the queue of the device below, and the map to its sectors.
+///
+/// Its owner holds it by value, so a command that the map translates costs no call between the owner and the device below.
+/// Without a map it is a [`Queue`] in a box, and costs a comparison for each call and command.
+pub struct MappedQueue {
+    below: Box<dyn Queue>,
+    /// [`AddressMap::NONE`] unless `way` is [`Way::Map`], so that one comparison says both.
+    map: AddressMap,
+    way: Way,
+    layer: Option<Layer>,
+}
+
+struct Layer {
+    map: AddressMap,
+    fallback: Box<dyn MapFallback>,
+}
+
+impl std::fmt::Debug for MappedQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let map = self.layer.as_ref().map(|l| l.map);
+        f.debug_struct("MappedQueue")
+            .field("map", &map)
+            .field("way", &self.way)
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<Box<dyn Queue>> for MappedQueue {
+    /// A queue without a map.
+    fn from(queue: Box<dyn Queue>) -> MappedQueue {
+        MappedQueue { below: queue, map: AddressMap::NONE, way: Way::Direct, layer: None }
+    }
+}
+
+impl MappedQueue {
+    /// A queue that translates by `map` for `below`. `fallback` takes commands that the map cannot translate.
+    pub fn new(
+        below: Box<dyn Queue>,
+        map: AddressMap,
+        fallback: Box<dyn MapFallback>,
+    ) -> MappedQueue {
+        let layer = Some(Layer { map, fallback });
+        let mut queue = MappedQueue { below, map: AddressMap::NONE, way: Way::Fallback, layer };
+        queue.choose_way();
+        queue
+    }
+
+    /// Whether the map translates the next command, if it can. If not, there is no map, or the fallback has commands.
+    pub fn is_mapping(&self) -> bool {
+        self.way == Way::Map
+    }
+
+    /// The queue for a caller that knows no maps. Without a map: the queue itself.
+    pub fn boxed(self) -> Box<dyn Queue> {
+        if self.way == Way::Direct { self.below } else { Box::new(self) }
+    }
+
+    /// A queue that takes nothing: stands in the place of one that is gone.
+    pub(crate) fn gone() -> MappedQueue {
+        MappedQueue::from(Box::new(Gone) as Box<dyn Queue>)
+    }
+
+    /// [`Queue::submit`]. An empty list is not passed on.
+    #[inline(always)]
+    pub fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        if self.way == Way::Direct {
+            if !commands.is_empty() {
+                self.below.submit(now, commands);
+            }
+            return;
+        }
+        // A list of one command has its own code: to find the slices of a list costs as much as a translation.
+        if commands.len() != 1 || !self.map.lower(&mut commands[0]) {
+            return self.submit_list(now, commands);
+        }
+        self.below.submit(now, commands);
+        if !commands.is_empty() {
+            AddressMap::raise_all(commands);
+        }
+    }
+
+    #[inline(never)]
+    fn submit_list(&mut self, now: Nanos, commands: &mut Commands) {
+        if commands.is_empty() {
+            return;
+        }
+        if !self.map.lower_all(commands) {
+            return self.submit_to_fallback(now, commands);
+        }
+        self.below.submit(now, commands);
+        if !commands.is_empty() {
+            return AddressMap::raise_all(commands);
+        }
+        // The next list begins where the buffer begins, and so is one slice.
+        commands.clear();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn submit_to_fallback(&mut self, now: Nanos, commands: &mut Commands) {
+        let Some(layer) = &mut self.layer else { return };
+        (self.way, self.map) = (Way::Fallback, AddressMap::NONE);
+        layer.fallback.submit(&mut *self.below, now, commands);
+    }
+
+    /// [`Queue::poll`], but the commands must be taken from `done` with [`MappedQueue::pop`], which has each at hand anyway. `done`
+    /// is empty before.
+    #[inline(always)]
+    pub fn poll_lowered(&mut self, now: Nanos, done: &mut Commands) {
+        debug_assert!(done.is_empty(), "the list is of this queue only");
+        if self.way == Way::Fallback {
+            return self.poll_fallback(now, done);
+        }
+        self.below.poll(now, done);
+    }
+
+    /// Takes the next command from a list that [`MappedQueue::poll_lowered`] has filled.
+    #[inline(always)]
+    pub fn pop(&self, done: &mut Commands) -> Option<Box<Command>> {
+        let mut c = done.pop_front()?;
+        if self.way != Way::Direct {
+            AddressMap::raise(&mut c);
+        }
+        Some(c)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_fallback(&mut self, now: Nanos, done: &mut Commands) {
+        let Some(layer) = &mut self.layer else { return self.below.poll(now, done) };
+        layer.fallback.poll(&mut *self.below, now, done);
+        self.choose_way();
+    }
+
+    /// Opens the map while the fallback is idle.
+    fn choose_way(&mut self) {
+        if let Some(layer) = &self.layer
+            && layer.fallback.is_idle()
+        {
+            (self.way, self.map) = (Way::Map, layer.map);
+        }
+    }
+
+    /// [`Queue::next_deadline`].
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let ended = self.layer.as_ref().and_then(|l| l.fallback.next_deadline());
+        ended.or_else(|| self.below.next_deadline())
+    }
+
+    /// [`Queue::arm`].
+    pub fn arm(&mut self) {
+        // The fallback may be idle now and used before the owner is back: it wakes the owner then.
+        if let Some(layer) = &mut self.layer {
+            layer.fallback.arm();
+        }
+        self.below.arm();
+    }
+
+    /// [`Queue::arm_fd`].
+    pub fn arm_fd(&mut self) -> Option<i32> {
+        if let Some(layer) = &mut self.layer
+            && layer.fallback.arm()
+        {
+            self.below.arm();
+            return None;
+        }
+        self.below.arm_fd()
+    }
+}
+
+/// For layers and owners that know no maps.
+impl Queue for MappedQueue {
+    #[inline]
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.submit(now, commands);
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        // The fallback looks at the commands that it appends, and at no others.
+        if self.way == Way::Fallback || !done.is_empty() {
+            return self.poll_fallback(now, done);
+        }
+        self.below.poll(now, done);
+        if done.len() != 1 {
+            return AddressMap::raise_all(done);
+        }
+        AddressMap::raise(&mut done[0]);
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.next_deadline()
+    }
+
+    fn arm(&mut self) {
+        self.arm();
+    }
+
+    fn arm_fd(&mut self) -> Option<i32> {
+        self.arm_fd()
+    }
+}
