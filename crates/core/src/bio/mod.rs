@@ -48,7 +48,7 @@ pub struct Bio {
     pub status: Status,
     /// In the engine's hands. One that is dropped there is a bug (see [`lost_bios`]).
     pub(crate) in_flight: bool,
-    /// Zones that a report described.
+    /// How many zones a report described. 0 after an error, except *zone busy* of a resync.
     pub result: u32,
     /// The queue that it was submitted to.
     pub(crate) queue: u32,
@@ -56,6 +56,21 @@ pub struct Bio {
     pub(crate) parent: u32,
     /// Came back before the device was done with it: a ticket (see `disk/guard/late.rs`), or 0.
     pub(crate) late: u32,
+    /// Of a report: the disk's error epoch when it was submitted (E6).
+    pub(crate) epoch: u32,
+    /// Of a reset or finish.
+    pub(crate) claim: ZoneClaim,
+}
+
+/// What a reset or finish has claimed of its zones until it is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ZoneClaim {
+    /// Nothing: it is not on its way, or the disk has no plugs.
+    None,
+    /// Its zones are listed: no zone recovers by itself meanwhile (`disk/guard/resets.rs`).
+    Listed,
+    /// The same, and its zones take no writes: strict management.
+    Exclusive,
 }
 
 const _: () = assert!(size_of::<Bio>() == 64);
@@ -100,6 +115,8 @@ impl Bio {
             queue: 0,
             parent: NO_PARENT,
             late: 0,
+            epoch: 0,
+            claim: ZoneClaim::None,
         })
     }
 
@@ -155,7 +172,7 @@ impl Bio {
             len_sectors: self.len_sectors,
             op: self.op,
             flags: self.flags,
-            result: self.result,
+            claim: self.claim,
             queue: self.queue,
             parent: self.parent,
         }
@@ -176,7 +193,7 @@ pub(crate) struct BioNote {
     len_sectors: u32,
     op: Op,
     flags: Flags,
-    result: u32,
+    claim: ZoneClaim,
     queue: u32,
     parent: u32,
 }
@@ -185,7 +202,7 @@ impl BioNote {
     /// A BIO that says the same.
     pub(crate) fn bio(self) -> Box<Bio> {
         let mut bio = Bio::with_buf(self.op, self.sector, self.len_sectors, self.buf);
-        (bio.token, bio.flags, bio.result) = (self.token, self.flags, self.result);
+        (bio.token, bio.flags, bio.claim) = (self.token, self.flags, self.claim);
         (bio.queue, bio.parent) = (self.queue, self.parent);
         bio
     }

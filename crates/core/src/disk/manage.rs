@@ -1,8 +1,12 @@
-//! Everything that is neither a read nor a plugged write: zone management, reports, flush, discard, native append,
-//! and the writes of a disk without plugs.
+//! The rare kinds of BIOs: zone management, reports, flush, discard, native append, and the writes of a disk without plugs.
+//!
+//! `validate.rs` checks such a BIO and changes nothing. `begin`, here, notes what is about to be sent. After the command has
+//! come back, its effect on plugs is noted and what `begin` claimed is given up.
+
+mod validate;
 
 use super::Shared;
-use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits};
+use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits, ZoneClaim};
 use crate::disk::queue::Lane;
 use crate::disk::snapshot::Layout;
 use crate::planted::{Bug, planted};
@@ -10,24 +14,14 @@ use crate::plug::Then;
 use crate::sync::{Ordering, lock};
 use crate::unit::{Sector, ZoneNo};
 use crate::zone::ZONE_RECORD_LEN;
-
-/// In [`Bio::result`] of a reset or finish on its way: strict mode has marked its zones, and it is listed (`guard/resets.rs`).
-const MARKED: u32 = 1;
-const LISTED: u32 = 2;
+use std::ops::Range;
+use validate::{resets_all, validate, zones_of};
 
 impl Lane {
     /// Checks a BIO of the rare kinds and sends it.
     pub(crate) fn other(&mut self, shared: &Shared, layout: &Layout, mut bio: Box<Bio>) {
-        let checked = match bio.op {
-            Op::Flush => Ok(()),
-            Op::Read | Op::Write | Op::WriteZeroes => layout.check_write(&bio),
-            Op::Discard => Self::check_discard(layout, &bio),
-            Op::ZoneAppend => self.check_native_append(shared, layout, &bio),
-            Op::ReportZones => self.check_report(shared, layout, &mut bio),
-            Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset | Op::ZoneResetAll => {
-                Self::check_management(shared, layout, &mut bio)
-            }
-        };
+        let checked = validate(layout, &bio, || self.idle_tags())
+            .and_then(|()| self.begin(shared, layout, &mut bio));
         if let Err(status) = checked {
             return self.reject(bio, status);
         }
@@ -36,7 +30,7 @@ impl Lane {
         }
         #[cfg(feature = "trace")]
         if bio.op.is_zone_management() {
-            let all = Self::resets_all(layout, &bio);
+            let all = resets_all(layout, &bio);
             let (sector, count) = match all {
                 true => (0, layout.geometry.capacity().0),
                 false => (bio.sector.0, u64::from(bio.len_sectors)),
@@ -59,61 +53,134 @@ impl Lane {
         self.pass(layout, bio);
     }
 
-    fn check_discard(layout: &Layout, bio: &Bio) -> Result<(), Status> {
-        layout.check_write(bio)?;
-        let (first, _) = layout.geometry.zone_of(bio.sector);
-        let last = bio.sector.plus(u64::from(bio.len_sectors) - 1);
-        let (last, _) = layout.geometry.zone_of(last);
-        let conventional = (first.0..=last.0).all(|z| layout.geometry.is_conventional(ZoneNo(z)));
-        if layout.limits.discard && conventional { Ok(()) } else { Err(Status::NotSupported) }
+    /// Notes in the disk and the BIO what a valid BIO is about to do. An error means that nothing was noted.
+    fn begin(&mut self, shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
+        match bio.op {
+            Op::ZoneAppend => self.begin_native_append(shared, layout, bio),
+            Op::ReportZones => {
+                Self::begin_report(shared, layout, bio);
+                Ok(())
+            }
+            op if op.is_zone_management() => Self::begin_management(shared, layout, bio),
+            _ => Ok(()),
+        }
     }
 
-    /// A native append is not plugged; from now on the layer does not know the zone's write pointer (A7, A8).
-    fn check_native_append(
+    /// A native append is not plugged: from now on the layer does not know the zone's write pointer (A7, A8).
+    fn begin_native_append(
         &mut self,
         shared: &Shared,
         layout: &Layout,
         bio: &Bio,
     ) -> Result<(), Status> {
-        if !layout.native_append {
-            return Err(Status::NotSupported);
+        if !layout.plugs || planted(Bug::NativeAppendTracked) {
+            return Ok(());
         }
-        layout.check_write(bio)?;
-        let (zone, offset) = layout.geometry.zone_of(bio.sector);
-        if layout.geometry.is_conventional(zone) {
-            return Err(Status::ConventionalZone);
+        let (zone, _) = layout.geometry.zone_of(bio.sector);
+        let (shard, i) = shared.shard(zone);
+        if shard.plugs[i].is_managed() {
+            return Err(Status::ZoneBusy);
         }
-        if offset != 0 {
-            return Err(Status::NotZoneStart);
+        drop(shard);
+        // A report that was sent before this append does not say where the write pointer is after it (E6).
+        let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let (mut shard, i) = shared.shard(zone);
+        shard.forget_write_pointer(i, epoch, &mut self.aborted);
+        drop(shard);
+        if !self.aborted.is_empty() {
+            self.abort_early(shared, layout);
         }
-        if bio.len_sectors > layout.append_max {
-            return Err(Status::AppendTooLarge);
+        if !shared.append_used.load(Ordering::Relaxed) {
+            shared.append_used.store(true, Ordering::Relaxed);
         }
-        if bio.flags.contains(Flags::NOWAIT) && self.idle_tags() == 0 {
-            return Err(Status::WouldBlock);
+        Ok(())
+    }
+
+    /// Notes the error epoch that the answer will be compared with (E6). A resync also tells the plugs of its zones.
+    fn begin_report(shared: &Shared, layout: &Layout, bio: &mut Bio) {
+        bio.result = 0;
+        if !bio.flags.contains(Flags::RESYNC) || !layout.plugs {
+            bio.epoch = shared.epoch.load(Ordering::Acquire);
+            return;
         }
-        if layout.plugs && !planted(Bug::NativeAppendTracked) {
-            let (shard, i) = shared.shard(zone);
-            if shard.plugs[i].is_managed() {
+        // An epoch of its own: the answer to an earlier resync may still be on its way.
+        bio.epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let records = bio.data().len() / ZONE_RECORD_LEN as u32;
+        let (first, _) = layout.geometry.zone_of(bio.sector);
+        let last = layout.geometry.nr_zones().min(first.0.saturating_add(records));
+        for z in first.0..last {
+            let (mut shard, i) = shared.shard(ZoneNo(z));
+            shard.plugs[i].begin_resync(bio.epoch);
+        }
+    }
+
+    /// Lists the zones of a reset or finish. In strict mode the zones must be idle (M5), and take no write until it is over.
+    fn begin_management(shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
+        (bio.result, bio.claim) = (0, ZoneClaim::None);
+        let zones = zones_of(layout, bio);
+        if planted(Bug::ResetAtSubmission) && layout.plugs && bio.op == Op::ZoneReset {
+            for z in zones.clone() {
+                let (mut shard, i) = shared.shard(ZoneNo(z));
+                shard.plugs[i].reset_write_pointer();
+            }
+        }
+        if !layout.plugs || !Self::aborts(bio.op) {
+            return Ok(());
+        }
+        if layout.config.strict_management {
+            Self::claim_idle(shared, zones.clone())?;
+            bio.claim = ZoneClaim::Exclusive;
+        } else {
+            bio.claim = ZoneClaim::Listed;
+        }
+        shared.resets.begin(zones);
+        Ok(())
+    }
+
+    /// Whether a management operation aborts the writes that wait for its zones.
+    fn aborts(op: Op) -> bool {
+        matches!(op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish)
+    }
+
+    /// Strict mode: keeps writes from all of these zones, or from none if one of them has a write.
+    fn claim_idle(shared: &Shared, zones: Range<u32>) -> Result<(), Status> {
+        for z in zones.clone() {
+            let (mut shard, i) = shared.shard(ZoneNo(z));
+            if !shard.plugs[i].begin_management() {
+                drop(shard);
+                Self::release(shared, zones.start..z);
                 return Err(Status::ZoneBusy);
-            }
-            drop(shard);
-            // No report that was sent before this append says where the write pointer is after it (E6).
-            let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-            let (mut shard, i) = shared.shard(zone);
-            shard.forget_write_pointer(i, epoch, &mut self.aborted);
-            drop(shard);
-            if !self.aborted.is_empty() {
-                self.abort_early(shared, layout);
-            }
-            if !shared.append_used.load(Ordering::Relaxed) {
-                shared.append_used.store(true, Ordering::Relaxed);
             }
         }
         Ok(())
     }
 
-    /// A native append has ended: a report that was carried out while it was at the device says nothing of it (E6).
+    /// Strict mode: writes may come again.
+    fn release(shared: &Shared, zones: Range<u32>) {
+        for z in zones {
+            let (mut shard, i) = shared.shard(ZoneNo(z));
+            shard.plugs[i].end_management();
+        }
+    }
+
+    /// A reset or finish is over: gives up what [`Lane::begin_management`] claimed.
+    fn end_management(shared: &Shared, layout: &Layout, cmd: &mut Command) {
+        let bio = &mut cmd.bios[0];
+        let (claim, ticket) = (std::mem::replace(&mut bio.claim, ZoneClaim::None), bio.late);
+        if claim == ZoneClaim::None {
+            return;
+        }
+        let zones = zones_of(layout, bio);
+        let all = cmd.op == Op::ZoneResetAll;
+        let left = if all { zones.clone() } else { cmd.zone..zones.end };
+        let sent = if all { zones.clone() } else { cmd.zone..cmd.zone + 1 };
+        shared.resets.end(&left, (ticket != 0).then_some((sent, ticket)), &shared.late);
+        if claim == ZoneClaim::Exclusive {
+            Self::release(shared, zones);
+        }
+    }
+
+    /// A native append has ended. A report that the device carried out meanwhile may not include it (E6).
     fn forget_write_pointer(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
         let (zone, _) = layout.geometry.zone_of(cmd.bios[0].sector);
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
@@ -126,7 +193,7 @@ impl Lane {
         }
     }
 
-    /// Completes what the abort list holds while there is no list of done BIOs at hand.
+    /// Completes the BIOs of the abort list where the caller has no list of done BIOs.
     #[cold]
     fn abort_early(&mut self, shared: &Shared, layout: &Layout) {
         let mut done = Bios::new();
@@ -137,129 +204,6 @@ impl Lane {
         }
     }
 
-    fn check_report(&self, shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
-        if bio.sector.0 >= layout.geometry.capacity().0 {
-            return Err(Status::OutOfRange);
-        }
-        if bio.flags.contains(Flags::NOWAIT) && self.idle_tags() == 0 {
-            return Err(Status::WouldBlock);
-        }
-        let records = bio.data().len() as usize / ZONE_RECORD_LEN;
-        if records == 0 || !(bio.data().len() as usize).is_multiple_of(ZONE_RECORD_LEN) {
-            return Err(Status::BadBuffer);
-        }
-        // What the report will be compared with (E6): taken before it is sent.
-        bio.result = shared.epoch.load(Ordering::Acquire);
-        if bio.flags.contains(Flags::RESYNC) && layout.plugs {
-            // An epoch of its own: the answer to an earlier resync may still be on its way.
-            bio.result = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-            let (first, _) = layout.geometry.zone_of(bio.sector);
-            let last =
-                u64::from(layout.geometry.nr_zones()).min(u64::from(first.0) + records as u64);
-            for z in first.0..last as u32 {
-                let (mut shard, i) = shared.shard(ZoneNo(z));
-                shard.plugs[i].begin_resync(bio.result);
-            }
-        }
-        Ok(())
-    }
-
-    /// M1, M5, M6: whole zones, none of them conventional, and in strict mode none busy.
-    fn check_management(shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
-        bio.result = 0;
-        if layout.limits.read_only {
-            return Err(Status::ReadOnlyDisk);
-        }
-        let g = &layout.geometry;
-        let all = Self::resets_all(layout, bio);
-        if !all {
-            if !g.contains(bio.sector, bio.len_sectors) {
-                return Err(Status::OutOfRange);
-            }
-            let (_, offset) = g.zone_of(bio.sector);
-            let end = bio.sector.plus(u64::from(bio.len_sectors));
-            if offset != 0 || (g.zone_of(end).1 != 0 && end != g.capacity()) {
-                return Err(Status::NotZoneStart);
-            }
-        }
-        let zones = Self::zones_of(layout, bio);
-        if !all && zones.clone().any(|z| g.is_conventional(ZoneNo(z))) {
-            return Err(Status::ConventionalZone);
-        }
-        if planted(Bug::ResetAtSubmission) && layout.plugs && bio.op == Op::ZoneReset {
-            for z in zones.clone() {
-                let (mut shard, i) = shared.shard(ZoneNo(z));
-                shard.plugs[i].reset_write_pointer();
-            }
-        }
-        if !layout.plugs || !Self::aborts(bio.op) {
-            return Ok(());
-        }
-        if layout.config.strict_management {
-            for z in zones.clone() {
-                let (mut shard, i) = shared.shard(ZoneNo(z));
-                if !shard.plugs[i].begin_management() {
-                    drop(shard);
-                    Self::unmark(shared, zones.start..z);
-                    return Err(Status::ZoneBusy);
-                }
-            }
-            bio.result = MARKED;
-        }
-        shared.resets.begin(zones);
-        bio.result |= LISTED;
-        Ok(())
-    }
-
-    /// Whether a management operation aborts the writes that wait for its zones.
-    fn aborts(op: Op) -> bool {
-        matches!(op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish)
-    }
-
-    /// The zones of a management BIO that has been checked.
-    fn zones_of(layout: &Layout, bio: &Bio) -> std::ops::Range<u32> {
-        let g = &layout.geometry;
-        if Self::resets_all(layout, bio) {
-            return 0..g.nr_zones();
-        }
-        let (first, _) = g.zone_of(bio.sector);
-        let (last, _) = g.zone_of(bio.sector.plus(u64::from(bio.len_sectors) - 1));
-        first.0..last.0 + 1
-    }
-
-    /// A reset or finish is over: takes its marks away.
-    fn end_management(shared: &Shared, layout: &Layout, cmd: &mut Command) {
-        let bio = &mut cmd.bios[0];
-        let (marks, ticket) = (std::mem::take(&mut bio.result), bio.late);
-        if marks == 0 {
-            return;
-        }
-        let zones = Self::zones_of(layout, bio);
-        let all = cmd.op == Op::ZoneResetAll;
-        let left = if all { zones.clone() } else { cmd.zone..zones.end };
-        let sent = if all { zones.clone() } else { cmd.zone..cmd.zone + 1 };
-        shared.resets.end(&left, (ticket != 0).then_some((sent, ticket)), &shared.late);
-        if marks & MARKED != 0 {
-            Self::unmark(shared, zones);
-        }
-    }
-
-    /// Strict mode: writes may come again.
-    fn unmark(shared: &Shared, zones: std::ops::Range<u32>) {
-        for z in zones {
-            let (mut shard, i) = shared.shard(ZoneNo(z));
-            shard.plugs[i].end_management();
-        }
-    }
-
-    /// A reset of exactly the whole disk is a reset of all zones (M1).
-    fn resets_all(layout: &Layout, bio: &Bio) -> bool {
-        bio.op == Op::ZoneResetAll
-            || bio.op == Op::ZoneReset
-                && bio.sector == Sector(0)
-                && u64::from(bio.len_sectors) == layout.geometry.capacity().0
-    }
-
     /// Shapes the command of a BIO that is not a read.
     pub(crate) fn prepare(layout: &Layout, bio: &Bio, cmd: &mut Command) {
         let g = &layout.geometry;
@@ -268,7 +212,7 @@ impl Lane {
                 let (zone, _) = g.zone_of(bio.sector);
                 cmd.zone = zone.0;
             }
-            Op::ZoneReset | Op::ZoneResetAll if Self::resets_all(layout, bio) => {
+            Op::ZoneReset | Op::ZoneResetAll if resets_all(layout, bio) => {
                 // The BIO's own operation stays what it is.
                 cmd.op = Op::ZoneResetAll;
                 cmd.sector = Sector(0);
@@ -282,7 +226,7 @@ impl Lane {
             Op::ReportZones => {
                 cmd.report.clear();
                 cmd.report_max = bio.data().len() / ZONE_RECORD_LEN as u32;
-                cmd.epoch = bio.result;
+                cmd.epoch = bio.epoch;
                 cmd.len_sectors = 0;
             }
             Op::Read | Op::Flush | Op::Discard | Op::ZoneAppend => {}
@@ -321,8 +265,8 @@ impl Lane {
                 op if op.is_zone_management() => {
                     self.managed(shared, layout, &cmd);
                     if self.next_zone(layout, &mut cmd) {
-                        if cmd.bios[0].result & LISTED != 0 {
-                            let end = Self::zones_of(layout, &cmd.bios[0]).end;
+                        if cmd.bios[0].claim != ZoneClaim::None {
+                            let end = zones_of(layout, &cmd.bios[0]).end;
                             shared.resets.go_on(cmd.zone..end);
                         }
                         self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
@@ -332,7 +276,7 @@ impl Lane {
                 _ => {}
             }
         }
-        // Devices reset all zones one by one: one that failed may have been preceded by others.
+        // Devices reset all zones one by one. Some may be reset when one fails.
         let some = cmd.op == Op::ZoneResetAll && !cmd.status.is_ok();
         let unknown = matches!(cmd.status, Status::Timeout | Status::NoDevice);
         if (some || unknown) && cmd.slot != UNSENT {
@@ -340,10 +284,6 @@ impl Lane {
         }
         if Self::aborts(cmd.op) {
             Self::end_management(shared, layout, &mut cmd);
-        }
-        if !cmd.status.is_ok() && cmd.op == Op::ReportZones && cmd.status != Status::ZoneBusy {
-            // The epoch was there.
-            cmd.bios[0].result = 0;
         }
         self.settle_status(layout, &mut cmd);
         self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
@@ -382,8 +322,8 @@ impl Lane {
         }
     }
 
-    /// A reset or finish that may or may not have happened, or may happen yet, perhaps of some zones only: the write pointer is
-    /// where a report says.
+    /// A reset or finish has an unknown outcome: it may have happened, or may happen yet, perhaps for some of its zones. Only a
+    /// report can say where their write pointers are.
     #[cold]
     fn in_doubt(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
         if !layout.plugs || !Self::aborts(cmd.op) {
@@ -420,7 +360,7 @@ impl Lane {
         true
     }
 
-    /// A report has come back: correct what it may correct, and give it to the client.
+    /// A report has come back: corrects the plugs, and gives the records to the client.
     fn reported(&mut self, shared: &Shared, layout: &Layout, cmd: &mut Command) {
         let resync = cmd.bios[0].flags.contains(Flags::RESYNC);
         let mut busy = false;
@@ -439,8 +379,8 @@ impl Lane {
         }
     }
 
-    /// Lets the plugs see a report. The zone is found by its start, never by its place in the report (V9). Returns
-    /// whether a resync met a busy zone.
+    /// Shows a report to the plugs. Finds each zone by its start, not by its place in the report (V9). Returns whether a resync
+    /// met a busy zone.
     pub(crate) fn apply_report(
         &mut self,
         shared: &Shared,
