@@ -182,7 +182,7 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
             && let Some(policy) = is(POLICY).and_then(|p| Policy::from_name(&p))
             && let Some(text) = never_waits(policy)
         {
-            eprintln!("zoneplug: {text}");
+            term::note(&text);
         }
         let was = was.unwrap_or_default();
         if args.json {

@@ -1,6 +1,7 @@
 //! Asking before something is destroyed.
 
 use crate::failure::Failure;
+use crate::{interrupt, term};
 use std::io::{IsTerminal, Write};
 
 /// The flag that answers the question.
@@ -31,11 +32,12 @@ impl Yes {
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Err(refused(format!("not without --yes: this {what}")));
         }
-        eprint!("This {what}. Go on? [y/N] ");
+        let question = format!("This {what}. Go on? [y/N] ");
+        eprint!("{}", term::fold(&question, term::width_of_stderr()));
         // A prompt that cannot be shown is answered by nobody.
         let _ = std::io::stderr().flush();
         let mut answer = String::new();
-        let read = std::io::stdin().read_line(&mut answer);
+        let read = interrupt::while_waiting(|| std::io::stdin().read_line(&mut answer));
         match (read, answer.trim()) {
             (Ok(_), "y" | "Y" | "yes") => Ok(()),
             _ => Err(refused("not done: nobody said yes, and nothing was changed".to_owned())),

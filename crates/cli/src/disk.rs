@@ -4,6 +4,7 @@ use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
 use crate::modelled::say_what_never_waits;
 use crate::plain::plain;
+use crate::term;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
@@ -64,17 +65,15 @@ fn tell(spec: &str) {
     // What keeps it from being opened is said by the opening itself.
     let disk = FileDisk::open(path, Access::ReadOnly);
     for line in disk.iter().flat_map(|d| d.notices()) {
-        eprintln!("zoneplug: {}", plain(&format!("{}: {line}", path.display())));
+        term::note(&plain(&format!("{}: {line}", path.display())));
     }
 }
 
 /// Says at the end of a command that changed a disk that the change is lost: a disk in memory lives as long as its process.
 pub(crate) fn say_what_is_lost(spec: &str) {
     if is_volatile(spec) {
-        eprintln!(
-            "zoneplug: the disk {} ends with this command, and its data with it",
-            plain(spec)
-        );
+        let spec = plain(spec);
+        term::note(&format!("the disk {spec} ends with this command, and its data with it"));
     }
 }
 

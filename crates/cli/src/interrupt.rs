@@ -1,8 +1,8 @@
 //! Ctrl-C, and the other signals that ask for the end: SIGTERM, SIGHUP.
 //!
 //! A command that measures prints what it knows so far when the first signal comes, and says that it is partial. A second
-//! signal ends the process at once. A command that copies ends at the first one. Either way a file that is not complete is
-//! removed, and the exit code is 128 and the number of the signal: 130 after Ctrl-C.
+//! signal ends the process at once. A command that copies, and one that waits for an answer, ends at the first one. Either way
+//! a file that is not complete is removed, and the exit code is 128 and the number of the signal: 130 after Ctrl-C.
 
 use crate::failure::{Failure, Kind};
 use crate::{exit, output};
@@ -14,6 +14,9 @@ use zoneplug_host::signals::{Event, Signals};
 static ASKED: AtomicBool = AtomicBool::new(false);
 /// Which one.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// Whether the process waits for a person, and has nothing to show.
+static WAITS: AtomicBool = AtomicBool::new(false);
 
 /// What the first signal does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +43,7 @@ pub(crate) fn listen(first: First) {
             if ASKED.swap(true, Ordering::Release) {
                 end(signal);
             }
-            if first == First::Ends {
+            if first == First::Ends || WAITS.load(Ordering::Acquire) {
                 let _ = exit::report(&failure("nothing more was done"), false);
                 end(signal);
             }
@@ -51,6 +54,14 @@ pub(crate) fn listen(first: First) {
         // The listener waits for this.
         let _ = go.send(());
     }
+}
+
+/// Waits for a person in `f`: until it returns, the first signal ends the process.
+pub(crate) fn while_waiting<T>(f: impl FnOnce() -> T) -> T {
+    WAITS.store(true, Ordering::Release);
+    let answer = f();
+    WAITS.store(false, Ordering::Release);
+    answer
 }
 
 /// Whether a signal asked for the end.

@@ -3,6 +3,7 @@
 
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
+use crate::term;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zoneplug_core::disk::{DiskConfig, Mode, TAGS, find_attribute};
@@ -172,7 +173,7 @@ pub(crate) fn say_what_never_waits(ways: &[DiskConfig], rotational: bool) {
     };
     for policy in Policy::ALL.into_iter().filter(|p| idle(*p)) {
         if let Some(text) = never_waits(policy) {
-            eprintln!("zoneplug: {text}");
+            term::note(&text);
         }
     }
 }

@@ -80,21 +80,23 @@ pub(crate) fn fold(text: &str, width: usize) -> String {
 fn fold_line(line: &str, width: usize, out: &mut String) {
     let indent = line.chars().take_while(|c| *c == ' ').count();
     let hang = if indent + 2 < width / 2 { indent + 2 } else { 0 };
-    let mut used = indent.min(width / 2);
-    *out += &" ".repeat(used);
-    let mut begun = false;
-    for word in line.split_ascii_whitespace() {
-        let mut word = word;
-        if begun && used + 1 + columns_of(word) <= width {
-            *out += " ";
-            used += 1;
-        } else if begun {
+    let mut used = 0;
+    let mut rest = line;
+    while !rest.is_empty() {
+        let gap = rest.len() - rest.trim_start_matches(' ').len();
+        let (blanks, after) = rest.split_at(gap);
+        let (mut word, more) = after.split_at(after.find(' ').unwrap_or(after.len()));
+        rest = more;
+        if word.is_empty() || used == 0 || used + gap + columns_of(word) <= width {
+            *out += &blanks[..gap.min(width / 2)];
+            used += gap.min(width / 2);
+        } else {
             *out += &format!("\n{:hang$}", "");
             used = hang;
         }
-        begun = true;
-        while columns_of(word) > width - used {
-            let room = word.char_indices().nth(width - used).map_or(word.len(), |(i, _)| i);
+        while columns_of(word) > width.saturating_sub(used) {
+            let room = width.saturating_sub(used);
+            let room = word.char_indices().nth(room).map_or(word.len(), |(i, _)| i);
             let at = word[..room].rfind(',').map_or(room, |i| i + 1);
             *out += &format!("{}\n{:hang$}", &word[..at], "");
             (word, used) = (&word[at..], hang);
@@ -102,6 +104,11 @@ fn fold_line(line: &str, width: usize, out: &mut String) {
         *out += word;
         used += columns_of(word);
     }
+}
+
+/// Says something on stderr beside the output.
+pub(crate) fn note(text: &str) {
+    eprint!("{}", fold(&format!("zoneplug: {text}\n"), width_of_stderr()));
 }
 
 /// Prints text whose lines fit the terminal.
@@ -118,6 +125,8 @@ mod tests {
         let text = "  one two three four\nshort\n";
         assert_eq!(fold(text, 80), text);
         assert_eq!(fold(text, 14), "  one two\n    three four\nshort\n");
+        // What stands in columns stays in them.
+        assert_eq!(fold("  name  what it is\n", 14), "  name  what\n    it is\n");
         let long = "error: mem,zones=64,zone-size=4M,conv=4,max-open=8 is no disk";
         let folded = fold(long, 24);
         assert!(folded.lines().all(|l| l.chars().count() <= 24), "{folded}");

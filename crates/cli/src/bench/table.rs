@@ -160,7 +160,7 @@ impl fmt::Display for Table {
 impl Table {
     fn draw(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths = self.widths();
-        if !self.groups.is_empty() {
+        if self.groups.iter().any(|(title, _)| !title.is_empty()) {
             let mut text = String::from("  ");
             let mut first = 0;
             for (title, n) in &self.groups {

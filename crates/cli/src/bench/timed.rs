@@ -446,7 +446,8 @@ impl fmt::Display for Timed {
             "a command",
             "refused",
         ])
-        .words(2);
+        .words(2)
+        .keys(2);
         for r in &self.rows {
             let what = if self.rw.is_read() { "reads" } else { "writes" };
             let beside = r.reads.iter().map(|p| ("reads", p, false));

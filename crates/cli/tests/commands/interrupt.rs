@@ -139,3 +139,21 @@ fn an_interrupted_read_leaves_no_file_behind() {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
     }
 }
+
+/// A question is no measurement: the first signal ends the command, which has changed nothing.
+#[test]
+fn a_signal_ends_a_command_that_asks() {
+    let dir = Dir::new("asks");
+    let disk = dir.disk("--zones 4 --zone-size 1M");
+    ok_with(&["write", &disk], &noise(8192, 3));
+    let args = ["bench", "--disk", &disk, "--runtime", "20ms"];
+    let (child, mut terminal) = crate::terminal::start_on_a_terminal(&args, 80);
+    let (mut seen, mut some) = (Vec::new(), [0; 4096]);
+    while !text(&seen).contains("[y/N]") {
+        let n = terminal.read(&mut some).unwrap();
+        seen.extend(&some[..n]);
+    }
+    signal(&child, Signal::INT);
+    assert_eq!(end(child, Duration::from_secs(5)).status.code(), Some(130));
+    assert_eq!(conditions(&disk), "cl em em em");
+}

@@ -1,9 +1,11 @@
 //! What a person at a terminal sees and is asked.
 
 use crate::*;
+use std::fs::File;
+use std::process::Child;
 
-/// Runs the command on a terminal of `columns`, types `keys`, and returns what the terminal was sent.
-fn on_a_terminal(args: &[&str], columns: u16, keys: &str) -> (Option<i32>, String) {
+/// Starts the command on a terminal of `columns`, of which it returns the other side.
+pub(crate) fn start_on_a_terminal(args: &[&str], columns: u16) -> (Child, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&pty).unwrap();
@@ -12,8 +14,7 @@ fn on_a_terminal(args: &[&str], columns: u16, keys: &str) -> (Option<i32>, Strin
     let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(&pty, size).unwrap();
     let side = || std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
-    let mut master = std::fs::File::from(pty);
-    let mut child = Command::new(ZONEPLUG)
+    let child = Command::new(ZONEPLUG)
         .args(args)
         .env("TERM", "xterm-256color")
         .env_remove("NO_COLOR")
@@ -22,6 +23,12 @@ fn on_a_terminal(args: &[&str], columns: u16, keys: &str) -> (Option<i32>, Strin
         .stderr(side())
         .spawn()
         .unwrap();
+    (child, File::from(pty))
+}
+
+/// Runs the command on a terminal of `columns`, types `keys`, and returns what the terminal was sent.
+fn on_a_terminal(args: &[&str], columns: u16, keys: &str) -> (Option<i32>, String) {
+    let (mut child, mut master) = start_on_a_terminal(args, columns);
     master.write_all(keys.as_bytes()).unwrap();
     // Reading ends with an error once the child's ends are closed.
     let mut seen = Vec::new();
@@ -63,6 +70,43 @@ fn a_terminal_is_asked_and_sees_bars_and_colours() {
     assert!(code == Some(2) && seen.contains("fill the terminal"), "{seen}");
     let (code, seen) = on_a_terminal(&["write", &disk], 100, "");
     assert!(code == Some(2) && seen.contains("standard input is a terminal"), "{seen}");
+}
+
+/// What a terminal shows at the end: without the escapes, and without what was drawn and erased on the way.
+fn shown(seen: &str) -> Vec<String> {
+    let line = |l: &str| {
+        let last = l.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default();
+        let mut parts = last.split('\x1b');
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let end = part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |i| i + 1);
+            text += &part[end..];
+        }
+        text
+    };
+    seen.split('\n').map(line).collect()
+}
+
+#[test]
+fn nothing_wraps_on_a_terminal_of_80_columns() {
+    let runs: [&[&str]; 5] = [
+        &["demo", "--seconds", "0.02"],
+        &["info", "mem,zone=64"],
+        &["reproduce", "zns", "--quick"],
+        &["report", "mem,zones=5"],
+        &["bench", "--disk", "sim-zns1", "--runtime", "50ms", "--mode", "plug,lock"],
+    ];
+    for args in runs {
+        let (_, seen) = on_a_terminal(args, 80, "");
+        let lines = shown(&seen);
+        assert!(lines.len() > 3, "{args:?}: {seen}");
+        for line in lines {
+            assert!(line.chars().count() <= 80, "{args:?}: {line:?}");
+        }
+    }
+    let (code, seen) = on_a_terminal(&["demo", "--seconds", "0.02"], 80, "");
+    assert_eq!(code, Some(0), "{seen}");
+    assert!(seen.contains("1. writes stay in order") && seen.contains("\x1b[32m"), "{seen}");
 }
 
 #[test]
