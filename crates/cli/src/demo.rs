@@ -95,8 +95,7 @@ fn order_text(all: &[Order]) -> String {
         }
     });
     let says = format!(
-        "   {} clients write one log, each with {} writes in flight, to a disk that\n   \
-         executes them in any order. It refuses a write that arrives too early.\n",
+        "   {} clients write one log, {} writes in flight each; the disk reorders them.\n",
         order::CLIENTS,
         order::DEPTH
     );
