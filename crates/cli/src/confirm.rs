@@ -33,11 +33,13 @@ impl Yes {
             return Err(refused(format!("not without --yes: this {what}")));
         }
         let question = format!("This {what}. Go on? [y/N] ");
-        eprint!("{}", term::fold(&question, term::width_of_stderr()));
-        // A prompt that cannot be shown is answered by nobody.
-        let _ = std::io::stderr().flush();
         let mut answer = String::new();
-        let read = interrupt::while_waiting(|| std::io::stdin().read_line(&mut answer));
+        let read = interrupt::while_waiting(|| {
+            eprint!("{}", term::fold(&question, term::width_of_stderr()));
+            // A prompt that cannot be shown is answered by nobody.
+            let _ = std::io::stderr().flush();
+            std::io::stdin().read_line(&mut answer)
+        });
         match (read, answer.trim()) {
             (Ok(_), "y" | "Y" | "yes") => Ok(()),
             _ => Err(refused("not done: nobody said yes, and nothing was changed".to_owned())),

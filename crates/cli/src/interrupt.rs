@@ -40,12 +40,11 @@ pub(crate) fn listen(first: First) {
         while let Ok(event) = signals.wait() {
             let Event::Signal(signal) = event else { continue };
             SIGNAL.store(signal, Ordering::Relaxed);
-            if ASKED.swap(true, Ordering::Release) {
+            if ASKED.swap(true, Ordering::SeqCst) {
                 end(signal);
             }
-            if first == First::Ends || WAITS.load(Ordering::Acquire) {
-                let _ = exit::report(&failure("nothing more was done"), false);
-                end(signal);
+            if first == First::Ends || WAITS.load(Ordering::SeqCst) {
+                end_with_a_word();
             }
         }
     };
@@ -56,11 +55,15 @@ pub(crate) fn listen(first: First) {
     }
 }
 
-/// Waits for a person in `f`: until it returns, the first signal ends the process.
+/// Asks a person in `f`: until it returns, the first signal ends the process, and so does one that came before.
 pub(crate) fn while_waiting<T>(f: impl FnOnce() -> T) -> T {
-    WAITS.store(true, Ordering::Release);
+    // Either this sees the signal, or the listener sees that something waits.
+    WAITS.store(true, Ordering::SeqCst);
+    if ASKED.load(Ordering::SeqCst) {
+        end_with_a_word();
+    }
     let answer = f();
-    WAITS.store(false, Ordering::Release);
+    WAITS.store(false, Ordering::SeqCst);
     answer
 }
 
@@ -97,6 +100,11 @@ pub(crate) fn note(partial: bool) -> &'static str {
         true => "PARTIAL: a signal came before the end. These are the figures until then.\n",
         false => "",
     }
+}
+
+fn end_with_a_word() -> ! {
+    let _ = exit::report(&failure("nothing more was done"), false);
+    end(SIGNAL.load(Ordering::Relaxed))
 }
 
 fn end(signal: i32) -> ! {
