@@ -15,7 +15,7 @@ fn block(n: u8, blocks: u32) -> AlignedBuf {
     buf
 }
 
-/// A log of blocks in zone 0, as somebody might write it. Each bug is a way to forget something.
+/// A log of blocks in zone 0, in a few lines. Each bug is something that it forgets.
 #[derive(Clone, Copy, PartialEq)]
 enum Bug {
     None,

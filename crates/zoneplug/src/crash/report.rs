@@ -106,9 +106,8 @@ pub struct CrashFailure {
 
 impl CrashFailure {
     pub(super) fn setup(e: &Error) -> CrashFailure {
-        let hint = e.what_to_try().map(|h| format!(" ({h})")).unwrap_or_default();
         CrashFailure {
-            message: format!("{e}{hint}"),
+            message: e.to_string(),
             seed: 0,
             point: None,
             nr: 0,

@@ -5,8 +5,9 @@ use std::fmt;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Op, Sector, Status, ZoneNo};
 
-/// Why an operation on a [`ZoneLog`](super::ZoneLog) failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why an operation on a [`ZoneLog`](super::ZoneLog) failed. `Display` and `Debug` are one line, with what to try where there is
+/// something.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogError {
     /// No zone is left for the record. Nothing was written; [`trim`](super::ZoneLog::trim) or
@@ -64,27 +65,19 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// What to try, in one line.
-    pub fn hint(&self) -> &'static str {
-        match self {
+    /// What to try, if there is something.
+    pub fn what_to_try(&self) -> Option<&'static str> {
+        Some(match self {
             LogError::Full => "trim the log, or reset its oldest zone",
             LogError::TooLong { .. } => "split the record",
-            LogError::Stale(_) => "keep no address of a record that was trimmed or never synced",
-            LogError::Corrupted { .. } | LogError::Hole { .. } => {
-                "restore the missing records from another copy"
-            }
             LogError::ZoneLost { .. } => "append again: the log goes on in the next zone",
-            LogError::NotALog { .. } => "give other zones, or the id that the log was made with",
-            LogError::Io { .. } => "append again; if it goes on, look at the disk",
+            LogError::NotALog { .. } => "other zones, or the id that the log was made with",
             LogError::Failed => "open the log again: it then shows what is durable",
-            LogError::Aborted => "read the log's end to see whether the record is there",
-            LogError::Setup(_) => "give other zones, or another disk",
-        }
+            _ => return None,
+        })
     }
-}
 
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn what(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LogError::Full => f.write_str("the log is full"),
             LogError::TooLong { len, max } => {
@@ -107,6 +100,19 @@ impl fmt::Display for LogError {
             LogError::Aborted => f.write_str("the operation was dropped before it was done"),
             LogError::Setup(what) => f.write_str(what),
         }
+    }
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.what(f)?;
+        self.what_to_try().map_or(Ok(()), |hint| write!(f, "; try: {hint}"))
+    }
+}
+
+impl fmt::Debug for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

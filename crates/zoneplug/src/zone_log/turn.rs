@@ -1,8 +1,9 @@
-//! Who writes: clients put what they want into a list, and whichever of them is polled writes for all of them.
+//! Which client writes: clients put requests into a list, and any of them that is polled works for all.
 //!
 //! One group of requests is worked on at a time, as a future that the log owns. A client that is polled works on it; one
-//! that goes away in the middle leaves it to the next. So a client that is dropped or forgotten holds up nobody, and
-//! requests that come in meanwhile are the next group: one write, one flush.
+//! that goes away in the middle leaves it to the next. When its I/O gets on, all clients that sleep are woken: a client that
+//! is dropped, or not polled any more, delays no other. Requests that come in meanwhile are the next group: one write, one
+//! flush.
 
 use super::io::Io;
 use super::table::Table;
@@ -10,7 +11,7 @@ use super::{LogAddress, LogError, lock, writer};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use zoneplug_core::ZoneNo;
 
@@ -60,17 +61,15 @@ impl Sleepers {
         }
     }
 
-    fn wake_first(&self) {
-        let waker = lock(&self.0).values().next().cloned();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+    fn wake_all(&self) {
+        let wakers: Vec<Waker> = lock(&self.0).values().cloned().collect();
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Wake for Sleepers {
     fn wake(self: Arc<Self>) {
-        self.wake_first();
+        self.wake_all();
     }
 }
 
@@ -83,7 +82,7 @@ pub(super) struct Shared<I> {
     work: Mutex<Option<Work>>,
 }
 
-/// The handles of a log. When the last one goes, so does work that nobody waits for.
+/// The handles of a log. When the last one goes, so does work in the middle: no client waits for it.
 pub(super) struct Handle<I>(pub(super) Arc<Shared<I>>);
 
 impl<I> Drop for Handle<I> {
@@ -177,6 +176,19 @@ impl<I: Io> Shared<I> {
         }
     }
 
+    /// Wakes the clients of requests that no work has taken: the one that could have begun it has its own answer.
+    fn hand_on(&self) {
+        // A client that is at work hands on itself.
+        let idle = match self.work.try_lock() {
+            Ok(work) => work.is_none(),
+            Err(TryLockError::Poisoned(work)) => work.into_inner().is_none(),
+            Err(TryLockError::WouldBlock) => false,
+        };
+        if idle && !lock(&self.requests).list.is_empty() {
+            self.sleepers.wake_all();
+        }
+    }
+
     fn is_answered(&self, id: u64) -> bool {
         lock(&self.requests).answers.get(&id).is_some_and(Option::is_some)
     }
@@ -205,13 +217,16 @@ impl<I: Io> Future for Waiting<I> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let shared = &self.handle.0;
-        // First, so that whoever answers finds it.
+        // First: an answer that comes from now on wakes this task.
         let old = lock(&shared.sleepers.0).insert(self.id, cx.waker().clone());
         drop(old);
         shared.run(self.id);
         let answer = lock(&shared.requests).answers.get_mut(&self.id).and_then(Option::take);
         match answer {
-            Some(outcome) => Poll::Ready(outcome),
+            Some(outcome) => {
+                shared.hand_on();
+                Poll::Ready(outcome)
+            }
             None => Poll::Pending,
         }
     }
@@ -226,7 +241,5 @@ impl<I: Io> Drop for Waiting<I> {
         drop(requests);
         let old = lock(&shared.sleepers.0).remove(&self.id);
         drop(old);
-        // This may have been the one that was woken: the others must not wait for it.
-        shared.sleepers.wake_first();
     }
 }

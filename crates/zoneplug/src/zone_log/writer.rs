@@ -163,7 +163,7 @@ async fn write_some<I: Io>(
 
 /// Writes at the end of the head. After an error the log knows where that is, or that it has to ask.
 async fn put<I: Io>(shared: &Shared<I>, position: u64, buf: AlignedBuf) -> Result<(), LogError> {
-    // As long as it is on its way, in case nobody waits for it any more.
+    // As long as it is on its way: this future may be dropped in the middle.
     lock(&shared.table).suspect = true;
     let result = shared.io.write(Sector(position >> 9), buf).await;
     match result {

@@ -29,7 +29,7 @@ impl Memory {
         (0..nr).filter(|z| self.cond(*z).is_active()).count()
     }
 
-    /// Changes the data of a zone behind everybody's back.
+    /// Changes the data of a zone from outside of the log.
     pub(crate) fn change(&self, zone: u32, f: impl FnOnce(&mut Vec<u8>)) {
         let disk = self.open();
         let mut io = BlockingDisk::new(&disk).unwrap();
@@ -56,7 +56,7 @@ pub(crate) fn data(n: u64, len: usize) -> Vec<u8> {
     (0..len).map(|i| (n as usize * 31 + i) as u8).collect()
 }
 
-/// Drives a future whose I/O needs nobody else.
+/// Runs a future to its end in this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     use std::task::{Context, Poll, Wake, Waker};
     struct Unpark(std::thread::Thread);

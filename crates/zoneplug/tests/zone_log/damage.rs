@@ -171,7 +171,7 @@ fn a_log_goes_on_after_a_write_that_failed() {
     }
 }
 
-/// After a flush that failed nobody knows what is durable: the log says so and takes nothing until it is opened again.
+/// After a flush that failed it is unknown what is durable: the log says so and takes nothing until it is opened again.
 #[test]
 fn a_log_stops_after_a_sync_that_failed() {
     let (memory, _, log) = with_faults("flush/io/count=1");

@@ -121,7 +121,7 @@ fn poll<F: Future>(f: &mut Pin<Box<F>>) -> Poll<F::Output> {
     f.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A task that goes away in the middle of the write that it does for all takes nobody with it.
+/// A task that goes away in the middle of the write that it does for all leaves the write to the others.
 #[test]
 fn a_task_that_is_dropped_holds_up_nobody() {
     let spec = "mem,zones=8,zone-size=1M,latency=2ms";
@@ -149,6 +149,46 @@ fn a_task_that_is_dropped_holds_up_nobody() {
             assert_eq!(nr, 4, "it was in the group already");
         });
     }
+}
+
+/// A task that began the write for all and is not polled any more (a `select` that goes on elsewhere) delays no other task.
+#[test]
+fn a_task_that_is_not_polled_on_holds_up_no_other() {
+    let memory = Memory::new("mem,zones=8,zone-size=1M,latency=2ms");
+    block_on(async {
+        let log = AsyncZoneLog::open(&memory.open(), LogOptions::new()).await.unwrap();
+        let mut first = Box::pin(log.append(b"first"));
+        assert!(poll(&mut first).is_pending());
+        // In the same group as the first, in the next, and in one after that.
+        let second = Box::pin(log.append(b"second"));
+        let (third, fourth) = (Box::pin(log.sync()), Box::pin(log.reset_oldest()));
+        second.await.unwrap();
+        third.await.unwrap();
+        assert_eq!(fourth.await, Ok(None));
+        assert_eq!(poll(&mut first).map(|r| r.unwrap().sequence()), Poll::Ready(1));
+    });
+}
+
+/// Tasks that wait for the group after the one that another task works on are not forgotten when that task has its answer.
+#[test]
+fn tasks_of_later_groups_are_not_forgotten() {
+    let memory = Memory::new("mem,zones=8,zone-size=1M,latency=1ms");
+    let log = block_on(AsyncZoneLog::open(&memory.open(), LogOptions::new())).unwrap();
+    std::thread::scope(|s| {
+        for t in 0..4u64 {
+            let log = log.clone();
+            s.spawn(move || {
+                for n in 0..40 {
+                    match n % 4 {
+                        0 => drop(block_on(log.reset_oldest()).unwrap()),
+                        1 => block_on(log.sync()).unwrap(),
+                        _ => assert!(block_on(log.append(&data(t, 100))).is_ok()),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(log.numbers(), 1..81);
 }
 
 /// A request that is dropped before its turn is not carried out; a log whose handles have all gone is closed.
