@@ -215,11 +215,10 @@ impl World {
             None => config,
         };
         let native = l.zone_append_max_sectors != 0 && !config.emulate_append;
-        // In half of the worlds with the layer the seam oracle is below it. Then the disk is right above
-        // the layer, and does its sum itself.
-        let around = layered && seed.is_multiple_of(2);
-        let mut watched = if around { vec![own] } else { layouts };
-        let mut under = shown(faults.clone(), layered && !around);
+        // In half of those worlds the seam oracle is below the layer: then the disk's queue maps the addresses itself.
+        let mapped = layered && seed.is_multiple_of(2);
+        let mut watched = if mapped { vec![own] } else { layouts };
+        let mut under = shown(faults.clone(), layered && !mapped);
         let mut geometry = geometry;
         let mut bare = shown(emu.clone(), layered);
         if let Some(join) = join {
@@ -228,7 +227,7 @@ impl World {
             watched = vec![geometry];
         }
         let seam = SeamOracle::new(under, watched, mode == Mode::Plug, timeout);
-        let device = shown(Arc::new(ObservedDevice(seam.clone())), around);
+        let device = shown(Arc::new(ObservedDevice(seam.clone())), mapped);
         let disk = open(&device, &config);
         seam.set_gated(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
         seam.set_depth(usize::from(config.zone_write_depth));
