@@ -1,6 +1,7 @@
 //! A queue with an [`AddressMap`] between its owner and the device below.
 
-use super::{AddressMap, Gone, Queue};
+use super::address_map::AddressMap;
+use super::queue::{Gone, Queue};
 use crate::bio::{Command, Commands};
 use crate::unit::Nanos;
 

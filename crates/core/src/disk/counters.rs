@@ -1,6 +1,6 @@
 //! What a disk has done and what it holds now: counters (T5) and the plug dump (T2).
 
-use super::Disk;
+use super::handle::Disk;
 use crate::plug::{Counters, ZoneCounters};
 use crate::sched::WriterCounters;
 use crate::sync::{Ordering, lock};

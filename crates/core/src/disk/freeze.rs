@@ -5,8 +5,9 @@
 //! work; since nothing new comes in, a queue that was idle once stays idle. So nobody waits for anybody under a
 //! lock, and the submission path pays nothing.
 
-use super::{Disk, FREEZES, Shared, VERSION};
-use crate::disk::queue::Lane;
+use super::handle::Disk;
+use super::shared::Shared;
+use super::state::{self, FREEZES, VERSION};
 use crate::planted::{Bug, planted};
 use crate::sync::{Ordering, lock};
 use std::sync::Arc;
@@ -31,32 +32,6 @@ pub struct Freeze {
     version: u32,
 }
 
-/// The word of a queue that has work, or has not been asked yet.
-fn busy(version: u32) -> u32 {
-    version << 1 | 1
-}
-
-/// The word of a queue that is opened while `state` is.
-pub(crate) fn first_word(state: u32) -> u32 {
-    busy(state / VERSION)
-}
-
-/// Says in the mailbox of `lane` what it knows of a freeze. Returns whether the disk is frozen.
-pub(crate) fn acknowledge(lane: &Lane, state: u32) -> bool {
-    let frozen = state & FREEZES != 0;
-    if frozen {
-        let version = state / VERSION;
-        let busy = lane.is_busy() && !planted(Bug::AckBeforeIdle);
-        let word = version << 1 | u32::from(busy);
-        if lane.outlook.is_watched() {
-            lane.mailbox.acknowledge(word);
-        } else {
-            lane.mailbox.ack.store(word, Ordering::Release);
-        }
-    }
-    frozen
-}
-
 impl Disk {
     /// Starts to freeze the disk. Several freezes may overlap; the disk goes on when all have been dropped.
     ///
@@ -70,7 +45,7 @@ impl Disk {
         let version = before.wrapping_add(VERSION + 1) / VERSION;
         // Whatever a queue said before says nothing of this freeze, however often the version has wrapped.
         for q in queues.iter().flatten() {
-            q.ack.store(busy(version), Ordering::Release);
+            q.ack.store(state::word(version, true), Ordering::Release);
         }
         Freeze { shared: self.shared.clone(), version }
     }
@@ -83,12 +58,10 @@ impl Freeze {
             return true;
         }
         // Locked to the end: see `errands`.
-        lock(&self.shared.queues).iter().flatten().all(|q| {
-            let ack = q.ack.load(Ordering::Acquire);
-            // 23 bits of version, wrapping.
-            let newer = (ack >> 1).wrapping_sub(self.version) & (u32::MAX / VERSION);
-            newer < u32::MAX / VERSION / 2 && ack & 1 == 0
-        })
+        lock(&self.shared.queues)
+            .iter()
+            .flatten()
+            .all(|q| state::is_idle_since(q.ack.load(Ordering::Acquire), self.version))
     }
 }
 

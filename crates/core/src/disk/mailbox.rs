@@ -1,11 +1,10 @@
 //! Where BIOs that another queue completed wait for their owner.
 
 use crate::bio::Bio;
-use crate::disk::dispatch::backlog::Work;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
 use crate::unit::ZoneNo;
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Waker;
 
 #[derive(Debug, Default)]
@@ -167,10 +166,10 @@ impl Mailbox {
         self.errands.load(Ordering::Acquire)
     }
 
-    /// Moves them to the end of `line`; returns whether the scheduler is to be asked.
-    pub(crate) fn take_errands(&self, line: &mut VecDeque<Work>) -> bool {
+    /// Gives each of them to `take`; returns whether the scheduler is to be asked.
+    pub(crate) fn take_errands(&self, take: impl FnMut(ZoneNo)) -> bool {
         let mut inner = lock(&self.inner);
-        line.extend(inner.errands.drain(..).map(Work::Zone));
+        inner.errands.drain(..).for_each(take);
         self.errands.store(false, Ordering::Release);
         std::mem::take(&mut inner.ask)
     }
@@ -190,6 +189,17 @@ impl Mailbox {
         }
         inner.closed = true;
         Some(std::mem::take(&mut inner.bios))
+    }
+}
+
+/// The mailboxes of the open queues of a disk, by id.
+pub(crate) type Queues = Mutex<Vec<Option<Arc<Mailbox>>>>;
+
+/// Wakes all sleeping queues with no lock held, since a waker may use the disk (I8).
+pub(crate) fn wake_all(queues: &Queues) {
+    let all: Vec<_> = lock(queues).iter().flatten().cloned().collect();
+    for q in all {
+        q.wake();
     }
 }
 

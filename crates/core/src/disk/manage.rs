@@ -5,9 +5,9 @@
 
 mod validate;
 
-use super::Shared;
+use super::shared::Shared;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits, ZoneClaim};
-use crate::disk::queue::Lane;
+use crate::disk::lane::Lane;
 use crate::disk::snapshot::Layout;
 use crate::planted::{Bug, planted};
 use crate::plug::Then;

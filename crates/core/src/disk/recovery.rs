@@ -5,11 +5,11 @@
 //! hold (I9), several zones recover at a time, and a queue with a report under way is busy, so that freezes wait for it and
 //! an orphan is polled until it is back. Everything here is off the path of a write that succeeds.
 
-use super::Shared;
+use super::shared::Shared;
 use super::trace::trace;
 use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
-use crate::disk::dispatch::backlog::TurnEvent;
-use crate::disk::queue::Lane;
+use crate::disk::lane::Lane;
+use crate::disk::lane::backlog::TurnEvent;
 use crate::disk::snapshot::Layout;
 use crate::planted::{Bug, planted};
 use crate::plug::{Shard, Then};

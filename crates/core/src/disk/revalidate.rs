@@ -3,8 +3,8 @@
 //! The disk is frozen first and the report is sent with a command that no freeze waits for, so that what is
 //! committed is what the device has (V5, I9). If anything is wrong the old state stays (V6).
 
-use super::Disk;
 use super::freeze::Freeze;
+use super::handle::Disk;
 use crate::bio::{Flags, Op};
 use crate::disk::queue::DiskQueue;
 use crate::disk::snapshot::Layout;
@@ -138,7 +138,7 @@ impl Revalidation {
     fn commit(&mut self, queue: &mut DiskQueue) -> Result<(), Error> {
         let shared = &self.disk.shared;
         let limits = shared.device.limits().clone();
-        super::check_limits(&limits)?;
+        limits.check()?;
         // Held to the end: two that commit at a time would mix their plugs, and who looks at plugs by number holds it.
         let mut current = lock(&shared.layout);
         let config = current.config.clone();

@@ -1,6 +1,6 @@
 //! What the hot path needs to know of a disk, computed once: replaced as a whole, under freeze.
 
-use super::{DiskConfig, Mode, ZoneRecovery};
+use super::config::{DiskConfig, Mode, ZoneRecovery};
 use crate::bio::{Bio, Op, Status};
 use crate::planted::{Bug, planted};
 use crate::plug::Merge;

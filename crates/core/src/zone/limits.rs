@@ -1,5 +1,7 @@
 //! What a device can do.
 
+use crate::error::Error;
+
 /// The limits that a device declares. 0 means no limit, unless said otherwise. Units are in the names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -75,5 +77,27 @@ impl Limits {
     pub fn visible_append_sectors(&self, zone_sectors: u32) -> u32 {
         let own = zone_sectors.min(self.transfer_sectors());
         if self.zone_append_max_sectors == 0 { own } else { own.min(self.zone_append_max_sectors) }
+    }
+
+    /// Whether a disk can work with these limits. [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if not.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let ok = self.logical_block_sectors.is_power_of_two()
+            && self.write_granularity_sectors.is_power_of_two()
+            && self.write_granularity_sectors >= self.logical_block_sectors;
+        if !ok {
+            return Err(Error::invalid(format!(
+                "a device with blocks of {} sectors and a write granularity of {} sectors",
+                self.logical_block_sectors, self.write_granularity_sectors
+            ))
+            .hint("both are powers of two, and the granularity is at least one block"));
+        }
+        if self.max_active_zones != 0 && self.max_open_zones > self.max_active_zones {
+            return Err(Error::invalid(format!(
+                "a device with {} open zones of {} active zones",
+                self.max_open_zones, self.max_active_zones
+            ))
+            .hint("max_open_zones is at most max_active_zones"));
+        }
+        Ok(())
     }
 }

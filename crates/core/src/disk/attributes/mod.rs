@@ -10,9 +10,9 @@ mod table;
 
 pub use table::{ATTRIBUTES, TAGS};
 
-use super::Disk;
 use super::config::{DiskConfig, Mode};
 use super::freeze::Freeze;
+use super::handle::Disk;
 use super::snapshot::{Layout, no_zone_depth};
 use crate::error::{Error, ErrorKind};
 use crate::form::{Key, Value};

@@ -8,9 +8,10 @@
 //! *busy*, under the mailbox's lock. A look at all words cannot miss it and see its sender idle: the look has the list of
 //! queues locked, and who says that he is idle has had that lock since he left the errand (`DiskQueue::refresh`).
 
-use crate::disk::Shared;
+use crate::disk::lane::Lane;
+use crate::disk::lane::backlog::Work;
 use crate::disk::mailbox::Mailbox;
-use crate::disk::queue::Lane;
+use crate::disk::shared::Shared;
 use crate::sync::{Ordering, lock};
 use std::sync::Arc;
 
@@ -19,7 +20,9 @@ impl Lane {
     #[cold]
     pub(crate) fn run_errands(&mut self) -> bool {
         self.mailbox.down.store(self.outlook.is_down(), Ordering::Release);
-        self.mailbox.has_errands() && self.mailbox.take_errands(&mut self.backlog.line)
+        let line = &mut self.backlog.line;
+        self.mailbox.has_errands()
+            && self.mailbox.take_errands(|zone| line.push_back(Work::Zone(zone)))
     }
 
     /// If this queue is down: leaves the turns that it has in line to another, and `ask`, that the scheduler is asked. False:

@@ -4,16 +4,16 @@
 //! without a free tag, so they put everything that is to be sent into `ready`, and no other disk pays for asking. From there
 //! it is taken here, at the end of each submit and poll.
 
-pub(crate) mod backlog;
+mod direct;
 mod handoff;
 mod pipelined;
 mod scheduler;
 pub(crate) mod single_writer;
-pub(crate) mod waits;
 
 use crate::bio::{Bios, Command, Status};
-use crate::disk::Shared;
-use crate::disk::queue::Lane;
+use crate::disk::lane::Lane;
+use crate::disk::lane::backlog::{TurnEvent, Work};
+use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 #[cfg(feature = "trace")]
 use crate::disk::trace;
@@ -21,7 +21,6 @@ use crate::planted::{Bug, planted};
 use crate::plug::Next;
 use crate::sync::lock;
 use crate::unit::{Nanos, ZoneNo};
-use backlog::{TurnEvent, Work};
 
 impl Lane {
     /// Looks at what has come in and what has ended, and sends what may be sent.

@@ -7,10 +7,10 @@
 //!
 //! The report after a failure is sent by `recovery.rs`.
 
-use super::backlog::Work;
 use crate::bio::{Bios, Command, Commands, Status, Waits};
-use crate::disk::Shared;
-use crate::disk::queue::Lane;
+use crate::disk::lane::Lane;
+use crate::disk::lane::backlog::Work;
+use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 #[cfg(feature = "trace")]
 use crate::disk::trace;

@@ -6,15 +6,15 @@
 //! stays idle, which is what a freeze relies on, and yet none is forgotten, for while one waits another is at the
 //! device, or the queue that put it in had a tag to take it with.
 
-use super::backlog::Work;
 use crate::bio::{Bio, Command, Flags, MIXED, Op};
 use crate::disk::config::Mode;
-use crate::disk::queue::Lane;
+use crate::disk::lane::Lane;
+use crate::disk::lane::backlog::Work;
+use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-use crate::disk::{Disk, Shared};
 use crate::planted::{Bug, planted};
 use crate::plug::Kind;
-use crate::sched::elevator::{Elevator, Taken};
+use crate::sched::elevator::Taken;
 use crate::sched::table::{Dir, Request, What};
 use crate::sync::{Ordering, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
@@ -186,27 +186,5 @@ impl Lane {
         cmd.set(r.op, r.sector, r.len_sectors, r.kind.flags());
         cmd.begin_owners(r.owner);
         self.out.push_back(cmd);
-    }
-}
-
-impl Shared {
-    /// How many requests usually wait at most: a queue that is opened makes room for its own.
-    pub(crate) fn usual_waiting(&self) -> usize {
-        self.depths.load(Ordering::Relaxed).min(4096) as usize
-    }
-
-    /// The scheduler behaves as the layout says from now on.
-    pub(crate) fn configure_elevator(&self, layout: &Layout) {
-        let mut elevator = lock(&self.elevator.0);
-        elevator.configure(layout.elevator_setup());
-        elevator.reserve(if layout.scheduled { self.usual_waiting() } else { 0 });
-    }
-}
-
-impl Disk {
-    /// How many requests wait in the scheduler.
-    pub fn scheduled(&self) -> u32 {
-        let elevator: &Elevator = &lock(&self.shared.elevator.0);
-        elevator.waiting()
     }
 }

@@ -6,14 +6,13 @@
 //! token always has something in flight, in its line, or a wait with a deadline: it counts as busy, is polled by
 //! whoever polls for others, keeps a freeze waiting, and as an orphan is polled until the token is free (Q8, Q9).
 
-use super::backlog::Work;
-use super::waits::Wait;
-use crate::disk::queue::Lane;
+use crate::disk::lane::Lane;
+use crate::disk::lane::backlog::Work;
+use crate::disk::lane::waits::Wait;
+use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-use crate::disk::{Disk, FREEZES, Shared};
+use crate::disk::state;
 use crate::planted::{Bug, planted};
-use crate::sched::WriterCounters;
-use crate::sched::policy::Candidate;
 use crate::sched::writer::{Gate, Listed};
 use crate::sync::{Mutex, MutexGuard, Ordering, Padded, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
@@ -126,7 +125,7 @@ impl Lane {
         end: Option<Sector>,
         now: Nanos,
     ) {
-        let frozen = shared.state.0.load(Ordering::Acquire) & FREEZES != 0;
+        let frozen = state::is_frozen(shared.state.0.load(Ordering::Acquire));
         let (mut gate, spindle) = shared.writer(zone);
         if let Some(end) = end {
             gate.wrote(end);
@@ -143,7 +142,7 @@ impl Lane {
     /// This queue waits with a token, or did: another may have gone on with it.
     #[cold]
     pub(crate) fn check_waits(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
-        let frozen = shared.state.0.load(Ordering::Acquire) & FREEZES != 0;
+        let frozen = state::is_frozen(shared.state.0.load(Ordering::Acquire));
         let mut i = 0;
         while let Some(Wait { spindle, number, until }) = self.waits.get(i) {
             let mut gate = lock(&shared.gates[spindle].0);
@@ -182,57 +181,5 @@ impl Lane {
                 shard.plugs[i].ticket == ticket
             });
         }
-    }
-}
-
-/// The single writer of one spindle: what it did, and who waits for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WriterState {
-    /// The number of the spindle: see [`Device::spindles`](crate::Device::spindles).
-    pub spindle: usize,
-    /// What it did.
-    pub counters: WriterCounters,
-    /// The zone of the turn.
-    pub turn: Option<ZoneNo>,
-    /// The zones that are listed, first listed first.
-    pub listed: Vec<Candidate>,
-}
-
-impl Disk {
-    /// What the single writers did, and who waits for each: one for every spindle of the device.
-    ///
-    /// ```
-    /// use zoneplug_core::disk::{Disk, DiskConfig};
-    /// use zoneplug_devices::stack::JoinDisk;
-    /// use zoneplug_core::{Nanos, ZoneNo};
-    /// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
-    /// let drive = || EmuDisk::new("null,zones=4,zone-size=1M".parse::<EmuConfig>().unwrap()).unwrap();
-    /// let two = JoinDisk::linear(vec![drive(), drive()]).unwrap();
-    /// let config = DiskConfig { zoned_qd1_writes: Some(true), ..DiskConfig::default() };
-    /// let disk = Disk::open(two, config, &mut |_| Nanos(0)).unwrap();
-    /// let writers = disk.writers();
-    /// assert_eq!((writers.len(), writers[1].turn, writers[1].listed.len()), (2, None, 0));
-    /// assert_eq!((disk.writer_of(ZoneNo(3)).spindle, disk.writer_of(ZoneNo(4)).spindle), (0, 1));
-    /// ```
-    pub fn writers(&self) -> Vec<WriterState> {
-        (0..self.shared.gates.len()).map(|spindle| self.writer(spindle)).collect()
-    }
-
-    /// The single writer that `zone` waits for.
-    pub fn writer_of(&self, zone: ZoneNo) -> WriterState {
-        self.writer(self.shared.spindles.of(zone))
-    }
-
-    fn writer(&self, spindle: usize) -> WriterState {
-        let gate = lock(&self.shared.gates[spindle].0);
-        let (turn, listed) = gate.state();
-        WriterState { spindle, counters: gate.counters, turn, listed: listed.to_vec() }
-    }
-
-    /// [`Disk::writers`] of a device with one spindle: counters, the zone of the turn, and those that are listed. Of several
-    /// it is the first.
-    pub fn single_writer(&self) -> (WriterCounters, Option<ZoneNo>, Vec<Candidate>) {
-        let WriterState { counters, turn, listed, .. } = self.writer(0);
-        (counters, turn, listed)
     }
 }

@@ -5,7 +5,6 @@
 //! has never seen. `watch` opens and closes tickets; clients ask for them. All of this is off the usual path.
 
 use crate::bio::Late;
-use crate::disk::Disk;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,21 +94,6 @@ impl LateTable {
     /// Commands that are late now.
     pub(crate) fn len(&self) -> u64 {
         lock(&self.inner).open.len() as u64
-    }
-}
-
-impl Disk {
-    /// Whether a device may still use the memory of a BIO that came back with this ticket. Once false it stays so.
-    /// Somebody must poll the queue that has the command; what never comes back is late for ever.
-    ///
-    /// ```
-    /// # use zoneplug_core::{disk::Disk, Bio};
-    /// # fn f(disk: &Disk, bio: &Bio) {
-    /// let free = bio.late().is_none_or(|late| !disk.is_late(late));
-    /// # }
-    /// ```
-    pub fn is_late(&self, late: Late) -> bool {
-        self.shared.late.is_open(late)
     }
 }
 

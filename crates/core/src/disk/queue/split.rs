@@ -6,9 +6,9 @@
 //! other parts wrote stays written.
 
 use crate::bio::{Bio, Bios, Flags, Status};
-use crate::disk::queue::Lane;
+use crate::disk::lane::Lane;
+use crate::disk::shared::{MAX_SHARDS, Shared};
 use crate::disk::snapshot::Layout;
-use crate::disk::{MAX_SHARDS, Shared};
 use crate::planted::{Bug, planted};
 use crate::plug::{Admit, Kind};
 use crate::sync::lock;

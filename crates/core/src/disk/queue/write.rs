@@ -1,8 +1,8 @@
 //! Plugged writes on their way down: forming runs, admitting them, parking what has to wait.
 
 use crate::bio::{Bio, Bios, Command, Op, Status, Waits};
-use crate::disk::Shared;
-use crate::disk::queue::Lane;
+use crate::disk::lane::Lane;
+use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace::trace;
 use crate::planted::{Bug, planted};

@@ -1,0 +1,40 @@
+//! What a device's queue wakes.
+
+use super::mailbox::{Queues, wake_all};
+use crate::sync::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+/// The waker that a device's queue gets: it wakes the owner of the disk's queue, or all queues once the owner has left. It does
+/// not hold the disk, since a device's thread must not be the last that does.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    owner: Waker,
+    left: AtomicBool,
+    queues: Arc<Queues>,
+}
+
+impl Bell {
+    pub(crate) fn new(owner: Waker, queues: Arc<Queues>) -> Arc<Bell> {
+        Arc::new(Bell { owner, left: AtomicBool::new(false), queues })
+    }
+
+    /// The queue becomes an orphan. Said before everybody is told of that.
+    pub(crate) fn owner_leaves(&self) {
+        self.left.store(true, Ordering::Release);
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.left.load(Ordering::Acquire) {
+            wake_all(&self.queues);
+        } else {
+            self.owner.wake_by_ref();
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The ordinary layout: work is sent in the order in which it came, as soon as a tag is free.
+
+use crate::disk::lane::Lane;
+use crate::disk::lane::backlog::Work;
+use crate::disk::shared::Shared;
+use crate::disk::snapshot::Layout;
+#[cfg(feature = "trace")]
+use crate::disk::trace;
+
+impl Lane {
+    /// Gives tags that have become free to those who wait, in order.
+    pub(crate) fn send_ready(&mut self, shared: &Shared, layout: &Layout) {
+        while let Some(mut cmd) = self.tags.take() {
+            match self.backlog.ready.pop_front() {
+                Some(Work::Bio(bio)) => self.launch(layout, bio, cmd),
+                Some(Work::Zone(zone)) => {
+                    let (mut shard, i) = shared.shard(zone);
+                    if shard.fill_from_line(i, layout.merge, &mut cmd) {
+                        cmd.zone = zone.0;
+                        drop(shard);
+                        #[cfg(feature = "trace")]
+                        trace::issued(&cmd);
+                        self.send_write(cmd);
+                    } else {
+                        // A reset took them all.
+                        self.tags.put(cmd);
+                    }
+                }
+                None => {
+                    self.tags.put(cmd);
+                    break;
+                }
+            }
+        }
+    }
+}

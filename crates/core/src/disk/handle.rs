@@ -1,0 +1,59 @@
+//! The handle of a disk.
+
+use super::config::DiskConfig;
+use super::shared::Shared;
+use super::snapshot::Layout;
+use crate::sync::{Ordering, lock};
+use crate::zone::{Geometry, Limits};
+use std::sync::Arc;
+
+/// A disk. Clones are the same disk.
+///
+/// ```
+/// use zoneplug_core::disk::{Disk, DiskConfig, QueueConfig};
+/// use zoneplug_core::{Bio, Bios, Nanos, Op, Sector};
+/// use zoneplug_devices::{emu::{EmuConfig, EmuDisk}, spec::Spec};
+///
+/// let config = EmuConfig::from_spec(&mut Spec::parse("null,zones=4,zone-size=1M").unwrap()).unwrap();
+/// let device = EmuDisk::new(config).unwrap();
+/// let disk = Disk::open(device, DiskConfig::default(), &mut |_| Nanos(0)).unwrap();
+/// let mut queue = disk.open_queue(QueueConfig::default()).unwrap();
+///
+/// let mut list = Bios::from([Bio::new(Op::WriteZeroes, Sector(0), 8)]);
+/// assert_eq!(queue.submit(Nanos(0), &mut list), 1);
+/// let mut done = Bios::new();
+/// queue.poll(Nanos(0), &mut done);
+/// assert!(done[0].status.is_ok());
+/// ```
+#[derive(Debug, Clone)]
+pub struct Disk {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Disk {
+    /// The layout of zones.
+    pub fn geometry(&self) -> Geometry {
+        self.layout().geometry
+    }
+
+    /// The limits of the device below.
+    pub fn limits(&self) -> Limits {
+        self.layout().limits.clone()
+    }
+
+    /// How the disk was opened, with attributes as they are now.
+    pub fn config(&self) -> DiskConfig {
+        self.layout().config.clone()
+    }
+
+    /// Whether the device or the layer looks at the time that queues are given. A driver may pass an old time to a disk
+    /// that does not. It changes with attributes.
+    #[inline]
+    pub fn is_timed(&self) -> bool {
+        self.shared.timed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        lock(&self.shared.layout).clone()
+    }
+}

@@ -1,0 +1,130 @@
+//! What can be seen of a disk without asking the device: cached zones, single writers, the scheduler, late commands.
+
+use super::handle::Disk;
+use crate::bio::Late;
+use crate::error::{Error, ErrorKind};
+use crate::sched::WriterCounters;
+use crate::sched::elevator::Elevator;
+use crate::sched::policy::Candidate;
+use crate::sync::{Ordering, lock};
+use crate::unit::ZoneNo;
+use crate::zone::{ZoneInfo, ZoneType};
+
+impl Disk {
+    /// What the layer knows of `zone` without asking the device (M10, M11): open and closed are both *active*.
+    /// `Err` if the write pointer is unknown, or if native appends have made the cache unusable (A8).
+    pub fn cached_zone(&self, zone: ZoneNo) -> Result<ZoneInfo, Error> {
+        // Held: a revalidation that commits rebuilds the plugs.
+        let layout = lock(&self.shared.layout);
+        let g = &layout.geometry;
+        if zone.0 >= g.nr_zones() {
+            return Err(Error::invalid(format!("{zone} of a disk of {} zones", g.nr_zones())));
+        }
+        if !layout.plugs {
+            return Err(Error::new(ErrorKind::NotSupported, "a disk without plugs caches nothing")
+                .hint("send a report"));
+        }
+        if self.shared.append_used.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::NotSupported, "native appends were used")
+                .hint("send a report, or reset all zones"));
+        }
+        let (shard, i) = self.shared.shard(zone);
+        let plug = &shard.plugs[i];
+        if plug.is_stale() {
+            return Err(Error::new(ErrorKind::Busy, format!("{zone}: stale write pointer"))
+                .hint("send a report of the zone"));
+        }
+        let start = g.zone_start(zone);
+        let len = u64::from(g.zone_len_sectors(zone));
+        use crate::zone::Condition as C;
+        let cond = plug.condition();
+        let wp = match cond {
+            C::NotWp | C::ReadOnly | C::Offline => u64::MAX,
+            C::Full => start.0 + len,
+            _ => start.0 + u64::from(plug.write_pointer()),
+        };
+        Ok(ZoneInfo {
+            start,
+            len_sectors: len,
+            capacity_sectors: u64::from(g.capacity_of(zone)),
+            wp: crate::Sector(wp),
+            zone_type: if cond == C::NotWp {
+                ZoneType::Conventional
+            } else {
+                ZoneType::SeqWriteRequired
+            },
+            cond,
+        })
+    }
+
+    /// How many requests wait in the scheduler.
+    pub fn scheduled(&self) -> u32 {
+        let elevator: &Elevator = &lock(&self.shared.elevator.0);
+        elevator.waiting()
+    }
+
+    /// Whether a device may still use the memory of a BIO that came back with this ticket. Once false it stays so.
+    /// Somebody must poll the queue that has the command; what never comes back is late for ever.
+    ///
+    /// ```
+    /// # use zoneplug_core::{disk::Disk, Bio};
+    /// # fn f(disk: &Disk, bio: &Bio) {
+    /// let free = bio.late().is_none_or(|late| !disk.is_late(late));
+    /// # }
+    /// ```
+    pub fn is_late(&self, late: Late) -> bool {
+        self.shared.late.is_open(late)
+    }
+}
+
+/// The single writer of one spindle: what it did, and who waits for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriterState {
+    /// The number of the spindle: see [`Device::spindles`](crate::Device::spindles).
+    pub spindle: usize,
+    /// What it did.
+    pub counters: WriterCounters,
+    /// The zone of the turn.
+    pub turn: Option<ZoneNo>,
+    /// The zones that are listed, first listed first.
+    pub listed: Vec<Candidate>,
+}
+
+impl Disk {
+    /// What the single writers did, and who waits for each: one for every spindle of the device.
+    ///
+    /// ```
+    /// use zoneplug_core::disk::{Disk, DiskConfig};
+    /// use zoneplug_devices::stack::JoinDisk;
+    /// use zoneplug_core::{Nanos, ZoneNo};
+    /// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+    /// let drive = || EmuDisk::new("null,zones=4,zone-size=1M".parse::<EmuConfig>().unwrap()).unwrap();
+    /// let two = JoinDisk::linear(vec![drive(), drive()]).unwrap();
+    /// let config = DiskConfig { zoned_qd1_writes: Some(true), ..DiskConfig::default() };
+    /// let disk = Disk::open(two, config, &mut |_| Nanos(0)).unwrap();
+    /// let writers = disk.writers();
+    /// assert_eq!((writers.len(), writers[1].turn, writers[1].listed.len()), (2, None, 0));
+    /// assert_eq!((disk.writer_of(ZoneNo(3)).spindle, disk.writer_of(ZoneNo(4)).spindle), (0, 1));
+    /// ```
+    pub fn writers(&self) -> Vec<WriterState> {
+        (0..self.shared.gates.len()).map(|spindle| self.writer(spindle)).collect()
+    }
+
+    /// The single writer that `zone` waits for.
+    pub fn writer_of(&self, zone: ZoneNo) -> WriterState {
+        self.writer(self.shared.spindles.of(zone))
+    }
+
+    fn writer(&self, spindle: usize) -> WriterState {
+        let gate = lock(&self.shared.gates[spindle].0);
+        let (turn, listed) = gate.state();
+        WriterState { spindle, counters: gate.counters, turn, listed: listed.to_vec() }
+    }
+
+    /// [`Disk::writers`] of a device with one spindle: counters, the zone of the turn, and those that are listed. Of several
+    /// it is the first.
+    pub fn single_writer(&self) -> (WriterCounters, Option<ZoneNo>, Vec<Candidate>) {
+        let WriterState { counters, turn, listed, .. } = self.writer(0);
+        (counters, turn, listed)
+    }
+}

@@ -1,0 +1,177 @@
+//! The state of one queue of a disk: a [`Lane`], made of parts that own their fields.
+//!
+//! The lane belongs to the owner of the queue; other queues reach it through its mailbox only. A part knows no device and no
+//! disk, and has tests of its own. The rooms `queue` and `dispatch` do the work on it.
+
+pub(crate) mod backlog;
+pub(crate) mod intake;
+pub(crate) mod own_report;
+pub(crate) mod split_table;
+pub(crate) mod tags;
+pub(crate) mod waits;
+
+use super::bell::Bell;
+use super::guard::outlook::Outlook;
+use super::mailbox::Mailbox;
+use super::snapshot::Layout;
+use super::state;
+use crate::bio::{Bio, Commands, NO_PARENT, Status};
+use crate::device::MappedQueue;
+use crate::planted::{Bug, planted};
+use crate::sync::Ordering;
+use crate::unit::Nanos;
+use backlog::Backlog;
+use intake::Intake;
+use own_report::OwnReport;
+use split_table::SplitTable;
+use std::sync::Arc;
+use tags::Tags;
+use waits::Waits;
+
+/// The state of one queue.
+pub(crate) struct Lane {
+    pub(crate) id: u32,
+    /// `Shared::state` as it was when `layout` was taken.
+    pub(crate) seen: u32,
+    /// What the client has submitted and not got back.
+    pub(crate) intake: Intake,
+    /// The queue of the device.
+    pub(crate) lower: MappedQueue,
+    /// `Layout::special`, here because each call asks for it.
+    pub(crate) special: bool,
+    pub(crate) tags: Tags,
+    pub(crate) own_report: OwnReport,
+    /// On the way to the device.
+    pub(crate) out: Commands,
+    /// Back from it.
+    pub(crate) fin: Commands,
+    /// What waits for a tag.
+    pub(crate) backlog: Backlog,
+    /// Single writers that wait with this queue.
+    pub(crate) waits: Waits,
+    /// A run that is being submitted.
+    pub(crate) run: Vec<Box<Bio>>,
+    pub(crate) scratch: Vec<Box<Bio>>,
+    pub(crate) owners: Vec<(u32, u32)>,
+    pub(crate) aborted: Vec<Box<Bio>>,
+    /// Split BIOs whose parts are on their way.
+    pub(crate) splits: SplitTable,
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// What its queue of the device wakes.
+    pub(crate) bell: Option<Arc<Bell>>,
+    /// Commands that may come late.
+    pub(crate) outlook: Outlook,
+    /// The mailboxes of the other queues, by id.
+    pub(crate) peers: Vec<Option<Arc<Mailbox>>>,
+}
+
+impl Lane {
+    /// The id of a lane that has been given away.
+    pub(crate) const CLOSED: u32 = u32::MAX - 1;
+
+    pub(crate) fn new(
+        id: u32,
+        lower: MappedQueue,
+        depth: u32,
+        tags: u16,
+        mailbox: Arc<Mailbox>,
+    ) -> Lane {
+        // Lists that grow to their high-water mark start with what is usual.
+        let (nr_tags, nr_bios) = (usize::from(tags), depth.min(4096) as usize);
+        Lane {
+            id,
+            // Never equal to a real state, so that the first call looks.
+            seen: u32::MAX,
+            intake: Intake::new(depth, nr_bios),
+            lower,
+            special: false,
+            tags: Tags::new(tags, nr_bios.min(64)),
+            own_report: OwnReport::new(),
+            out: Commands::with_capacity(nr_tags + 1),
+            fin: Commands::with_capacity(nr_tags + 1),
+            backlog: Backlog::new(nr_bios),
+            waits: Waits::default(),
+            run: Vec::with_capacity(nr_bios),
+            scratch: Vec::with_capacity(nr_bios),
+            owners: Vec::new(),
+            aborted: Vec::new(),
+            splits: SplitTable::default(),
+            mailbox,
+            bell: None,
+            outlook: Outlook::default(),
+            peers: Vec::new(),
+        }
+    }
+
+    pub(crate) fn closed() -> Lane {
+        Lane::new(Self::CLOSED, MappedQueue::gone(), 0, 0, Arc::default())
+    }
+
+    /// Goes by a layout that may be new. The queue may have commands in flight.
+    pub(crate) fn follow(&mut self, layout: &Layout) {
+        self.special = layout.special;
+        self.tags.place(layout.special);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.id == Self::CLOSED
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.tags.any_out()
+            || !self.backlog.is_empty()
+            || !self.waits.is_empty()
+            || self.outlook.is_watched() && self.mailbox.has_errands()
+    }
+
+    /// The next moment at which polling this queue does something by itself.
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        self.lower.next_deadline().into_iter().chain(self.waits.next_deadline()).min()
+    }
+
+    /// How many BIOs can be sent now, beside those that wait already.
+    pub(crate) fn idle_tags(&self) -> usize {
+        self.tags.idle(self.backlog.len())
+    }
+
+    /// Whether the queue must go on being polled though its owner has gone.
+    pub(crate) fn holds_commands(&self) -> bool {
+        !self.only_late() || self.outlook.nr_late() > 0
+    }
+
+    /// Whether nothing is at the device but what was given up.
+    pub(crate) fn only_late(&self) -> bool {
+        self.intake.outstanding() == 0 && !self.is_busy() && !self.own_report.is_out()
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, bio: &mut Bio) {
+        self.intake.took_one();
+        bio.queue = self.id;
+        (bio.parent, bio.late) = (NO_PARENT, 0);
+        bio.in_flight = true;
+        bio.status = Status::Ok;
+    }
+
+    /// Fails a BIO before a device has seen it.
+    #[cold]
+    pub(crate) fn reject(&mut self, mut bio: Box<Bio>, status: Status) {
+        bio.status = status;
+        self.intake.ended(bio);
+    }
+
+    /// Says in the mailbox what the queue knows of a freeze. Returns whether the disk is frozen.
+    pub(crate) fn acknowledge(&self, state: u32) -> bool {
+        let frozen = state::is_frozen(state);
+        if frozen {
+            let busy = self.is_busy() && !planted(Bug::AckBeforeIdle);
+            let word = state::word(state::version(state), busy);
+            if self.outlook.is_watched() {
+                self.mailbox.acknowledge(word);
+            } else {
+                self.mailbox.ack.store(word, Ordering::Release);
+            }
+        }
+        frozen
+    }
+}

@@ -1,0 +1,120 @@
+//! Opening a disk and its queues.
+
+use super::bell::Bell;
+use super::config::{self, DiskConfig, QueueConfig};
+use super::dispatch::single_writer;
+use super::guard::inflight::{Toll, Watch};
+use super::guard::outlook::Outlook;
+use super::guard::resets::Resets;
+use super::handle::Disk;
+use super::mailbox::Counts;
+use super::queue::DiskQueue;
+use super::shared::{MAX_SHARDS, Shared};
+use super::snapshot::Layout;
+use crate::device::{Device, MappedQueue, Queue};
+use crate::error::Error;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
+use crate::unit::Nanos;
+use std::sync::Arc;
+use std::task::Waker;
+
+impl Disk {
+    /// Opens `device` as a disk: reads its zones and makes their plugs (V1-V4).
+    ///
+    /// `clock` is asked for the time while the first report is under way; its argument is the next moment at which
+    /// something can happen, if that is known: virtual time returns it.
+    pub fn open(
+        device: Arc<dyn Device>,
+        config: DiskConfig,
+        clock: &mut dyn FnMut(Option<Nanos>) -> Nanos,
+    ) -> Result<Disk, Error> {
+        let geometry = *device.geometry();
+        let limits = device.limits().clone();
+        limits.check()?;
+        config.check(&limits)?;
+        let shard_bits = (MAX_SHARDS as u32)
+            .min(geometry.nr_zones().next_power_of_two())
+            .min(config.shards.max(1).next_power_of_two())
+            .trailing_zeros();
+        let spindles = device.spindles();
+        let gates = single_writer::gates(&geometry, &spindles);
+        let layout = Layout::new(geometry, limits, config);
+        let disk = Disk {
+            shared: Arc::new(Shared {
+                timed: AtomicBool::new(layout.timed || device.is_timed()),
+                device,
+                state: Padded(AtomicU32::new(0)),
+                layout: Mutex::new(Arc::new(layout)),
+                shards: (0..1usize << shard_bits).map(|_| Padded::default()).collect(),
+                shard_bits,
+                queues: Arc::default(),
+                depths: AtomicU64::new(0),
+                epoch: AtomicU32::new(0),
+                orphans: Mutex::default(),
+                past: Counts::default(),
+                late: Arc::default(),
+                resets: Resets::default(),
+                append_used: AtomicBool::new(false),
+                gates,
+                spindles,
+                elevator: Padded::default(),
+            }),
+        };
+        disk.shared.note(&disk.layout());
+        let mut queue =
+            disk.open_queue(QueueConfig { depth: 1, tags: 1, ..QueueConfig::default() })?;
+        let mut revalidation = disk.revalidate();
+        let mut now = clock(None);
+        loop {
+            if let Some(result) = revalidation.poll(&mut queue, now) {
+                result?;
+                break;
+            }
+            now = clock(queue.next_deadline());
+        }
+        Ok(disk)
+    }
+
+    /// A new queue.
+    pub fn open_queue(&self, config: QueueConfig) -> Result<DiskQueue, Error> {
+        if config.depth == 0 || config.tags == 0 || config.tags > config::MAX_TAGS {
+            return Err(Error::invalid(format!(
+                "a queue of depth {} with {} tags",
+                config.depth, config.tags
+            ))
+            .hint(format!("depth is at least 1, tags are 1 to {}", config::MAX_TAGS)));
+        }
+        // One more for the disk's own reports: nothing that a freeze waits for needs a tag (I9).
+        let places = config.tags + 1;
+        let bell = Bell::new(config.waker.clone(), self.shared.queues.clone());
+        let waker = Waker::from(bell.clone());
+        let settings = self.config();
+        let (lower, watched) = if settings.timeout.is_some() || settings.survive_panics {
+            // The notes are of commands as the disk sends them.
+            let device = self.shared.device.open_queue(places, waker)?;
+            let toll = Arc::new(Toll::default());
+            let (timeout, tickets) = (settings.timeout, self.shared.late.clone());
+            let watch = Watch::new(device, timeout, places, toll.clone(), tickets);
+            (MappedQueue::from(Box::new(watch) as Box<dyn Queue>), Some(toll))
+        } else {
+            (self.shared.device.open_mapped_queue(places, waker)?, None)
+        };
+        let depth = u64::from(config.depth);
+        let depths = self.shared.depths.fetch_add(depth, Ordering::Relaxed) + depth;
+        for s in &self.shared.shards {
+            lock(&s.0).reserve(depths as usize);
+        }
+        if self.layout().scheduled {
+            lock(&self.shared.elevator.0).reserve(self.shared.usual_waiting());
+        }
+        let mut queue = DiskQueue::new(self.shared.clone(), lower, &config);
+        queue.lane.outlook = Outlook::new(watched, u32::from(places), self.shared.late.clone());
+        queue.lane.bell = Some(bell);
+        Ok(queue)
+    }
+
+    /// A queue whose waker does nothing: for owners that poll.
+    pub fn open_polled_queue(&self, depth: u32, tags: u16) -> Result<DiskQueue, Error> {
+        self.open_queue(QueueConfig { depth, tags, waker: Waker::noop().clone() })
+    }
+}

@@ -1,0 +1,170 @@
+//! The end of the way up: BIOs get their status and go to their owners, in `done` or in the mailbox of another queue.
+
+use crate::bio::{Bio, Bios, Command, MIXED, NO_PARENT, Op, Status};
+use crate::disk::lane::Lane;
+use crate::disk::shared::Shared;
+use crate::disk::snapshot::Layout;
+use crate::planted::{Bug, planted};
+use crate::sync::lock;
+
+impl Lane {
+    /// One result for all BIOs of a command; after an error none reports a sector.
+    pub(crate) fn settle_status(&mut self, layout: &Layout, cmd: &mut Command) {
+        if cmd.status.is_ok() {
+            return;
+        }
+        let skip = usize::from(planted(Bug::PartlyOk) && cmd.bios.len() > 1);
+        for bio in cmd.bios.iter_mut().skip(skip) {
+            bio.status = cmd.status;
+            Self::forget_sector(layout, bio);
+        }
+    }
+
+    fn forget_sector(layout: &Layout, bio: &mut Bio) {
+        if bio.op == Op::ZoneAppend && !planted(Bug::FailedAppendHasSector) {
+            bio.sector = layout.geometry.zone_start(layout.geometry.zone_of(bio.sector).0);
+        }
+    }
+
+    /// Completes what the abort list holds.
+    #[cold]
+    pub(crate) fn abort_waiting(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        status: Status,
+        done: &mut Bios,
+    ) {
+        let mut bios = std::mem::take(&mut self.aborted);
+        if planted(Bug::AbortForgotten)
+            && let Some(mut bio) = bios.pop()
+        {
+            bio.in_flight = false;
+        }
+        for bio in &mut bios {
+            if planted(Bug::AbortAsOk) {
+                bio.status = Status::Ok;
+            } else if bio.status.is_ok() {
+                // One that was sent and failed says so itself.
+                bio.status = status;
+            }
+            Self::forget_sector(layout, bio);
+        }
+        if layout.gated && !bios.is_empty() {
+            Self::sweep(shared);
+        }
+        self.sort_out(shared, &mut bios, done);
+        self.aborted = bios;
+    }
+
+    /// Delivers the BIOs of a command, which keeps its list for the next time.
+    #[inline]
+    pub(crate) fn deliver(&mut self, shared: &Shared, cmd: &mut Command, done: &mut Bios) {
+        if cmd.owner == self.id {
+            if cmd.bios.len() == 1 {
+                if let Some(bio) = cmd.bios.pop() {
+                    self.give_back(bio, done);
+                }
+                return;
+            }
+            return self.deliver_own(&mut cmd.bios, done);
+        }
+        let owners = std::mem::take(&mut cmd.owners);
+        let mut bios = std::mem::take(&mut cmd.bios);
+        self.hand_over(shared, cmd.owner, &owners, &mut bios, done);
+        cmd.bios = bios;
+        cmd.owners = owners;
+    }
+
+    #[inline]
+    pub(crate) fn hand_over(
+        &mut self,
+        shared: &Shared,
+        owner: u32,
+        owners: &[(u32, u32)],
+        bios: &mut Vec<Box<Bio>>,
+        done: &mut Bios,
+    ) {
+        if owner == self.id {
+            self.deliver_own(bios, done);
+        } else if owner != MIXED {
+            self.deliver_to(shared, owner, bios.drain(..));
+        } else {
+            self.hand_over_mixed(shared, owners, bios, done);
+        }
+    }
+
+    fn hand_over_mixed(
+        &mut self,
+        shared: &Shared,
+        owners: &[(u32, u32)],
+        bios: &mut Vec<Box<Bio>>,
+        done: &mut Bios,
+    ) {
+        let mut all = bios.drain(..);
+        for &(owner, n) in owners {
+            let run = all.by_ref().take(n as usize);
+            if owner == self.id {
+                for bio in run {
+                    self.give_back(bio, done);
+                }
+            } else {
+                self.deliver_to(shared, owner, run);
+            }
+        }
+        debug_assert!(all.next().is_none(), "the owners of a command cover its BIOs");
+    }
+
+    /// Delivers BIOs of any owners.
+    #[cold]
+    pub(crate) fn sort_out(&mut self, shared: &Shared, bios: &mut Vec<Box<Bio>>, done: &mut Bios) {
+        for bio in bios.drain(..) {
+            if bio.queue == self.id || planted(Bug::AbortToWrongQueue) {
+                self.give_back(bio, done);
+            } else {
+                self.deliver_to(shared, bio.queue, std::iter::once(bio));
+            }
+        }
+    }
+
+    fn deliver_to(&mut self, shared: &Shared, queue: u32, bios: impl Iterator<Item = Box<Bio>>) {
+        let mut rest = match self.peers.get(queue as usize).and_then(Option::as_ref) {
+            Some(peer) => match peer.push(bios) {
+                Ok(()) => return,
+                Err(rest) => rest,
+            },
+            None => bios.collect(),
+        };
+        // A queue that was opened after this one last looked. `peers` itself stays as it is until the next call: by it the tags
+        // of commands that this call has delivered go back to their queues (`tags_back`), and once delivered a command keeps its
+        // queue no longer from closing and leaving its id to another.
+        let peer = lock(&shared.queues).get(queue as usize).cloned().flatten();
+        if let Some(peer) = peer {
+            match peer.push(rest.drain(..)) {
+                Ok(()) => return,
+                Err(still) => rest = still,
+            }
+        }
+        debug_assert!(rest.is_empty(), "a queue is open until its last BIO has come back");
+        for mut bio in rest {
+            bio.in_flight = false;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn deliver_own(&mut self, bios: &mut Vec<Box<Bio>>, done: &mut Bios) {
+        for bio in bios.drain(..) {
+            self.give_back(bio, done);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn give_back(&mut self, mut bio: Box<Bio>, done: &mut Bios) {
+        bio.in_flight = false;
+        if bio.parent == NO_PARENT {
+            done.push_back(bio);
+        } else {
+            self.part_done(bio, done);
+        }
+    }
+}

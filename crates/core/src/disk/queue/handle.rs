@@ -1,0 +1,229 @@
+//! The handle of a queue: opening, sleeping, closing.
+
+use crate::bio::Bios;
+use crate::device::MappedQueue;
+use crate::disk::config::QueueConfig;
+use crate::disk::lane::Lane;
+use crate::disk::mailbox::Mailbox;
+use crate::disk::shared::Shared;
+use crate::disk::snapshot::Layout;
+use crate::disk::state::{self, ORPHANS};
+use crate::planted::{Bug, planted};
+use crate::sync::{Ordering, lock};
+use crate::unit::Nanos;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// A queue of a [`Disk`](crate::disk::Disk): used by one owner at a time, who submits and polls.
+pub struct DiskQueue {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) lane: Lane,
+}
+
+impl std::fmt::Debug for DiskQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DiskQueue")
+            .field("id", &self.lane.id)
+            .field("outstanding", &self.lane.intake.outstanding())
+            .field("free_tags", &self.lane.tags.nr_free())
+            .field("ready", &self.lane.backlog.len())
+            .field("waits", &self.lane.waits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DiskQueue {
+    pub(crate) fn new(shared: Arc<Shared>, lower: MappedQueue, config: &QueueConfig) -> DiskQueue {
+        let mailbox = Arc::new(Mailbox::default());
+        mailbox.reserve(config.depth.min(4096) as usize);
+        let id = {
+            let mut queues = lock(&shared.queues);
+            let word = state::first_word(shared.state.0.load(Ordering::Acquire));
+            mailbox.ack.store(word, Ordering::Release);
+            match queues.iter().position(Option::is_none) {
+                Some(free) => {
+                    queues[free] = Some(mailbox.clone());
+                    free
+                }
+                None => {
+                    queues.push(Some(mailbox.clone()));
+                    queues.len() - 1
+                }
+            }
+        };
+        shared.bump();
+        let layout = lock(&shared.layout).clone();
+        let mut lane = Lane::new(id as u32, lower, config.depth, config.tags, mailbox);
+        lane.waits.reserve(shared.gates.len());
+        DiskQueue { shared, layout, lane }
+    }
+
+    /// BIOs that were taken and not given back yet.
+    pub fn outstanding(&self) -> u32 {
+        self.lane.intake.outstanding()
+    }
+
+    /// How many BIOs can be submitted now.
+    pub fn room(&self) -> u32 {
+        self.lane.intake.room()
+    }
+
+    /// Whether commands of this queue are at the device, or wait for a tag: whether polling it can make
+    /// progress for anybody. BIOs that are parked behind another queue's write do not count.
+    pub fn is_busy(&self) -> bool {
+        self.lane.is_busy()
+    }
+
+    /// Whether [`DiskQueue::poll`] has something to give back at once.
+    pub fn has_completions(&self) -> bool {
+        self.lane.intake.nr_ended() != 0 || self.lane.mailbox.is_filled()
+    }
+
+    /// Commands of this queue that were given up when their time was over
+    /// ([`DiskConfig::timeout`](crate::disk::DiskConfig::timeout)) and are still at the device. Their BIOs may be other queues',
+    /// and BIOs of this one may be late on others: [`Bio::late`](crate::Bio::late) says which memory is still in use. A freeze does not
+    /// wait for late commands; a queue that is dropped is kept until they are back, see [`DiskQueue::abandon`].
+    pub fn late(&self) -> u32 {
+        self.lane.outlook.nr_late()
+    }
+
+    /// Closes the queue as dropping it does, but waits for no late command: the device's queue is dropped with them, and
+    /// BIOs that came back before them are late for ever. Returns how many there were. A queue that has other work becomes
+    /// an orphan as usual, and 0 is returned.
+    pub fn abandon(&mut self) -> u32 {
+        let late = self.lane.outlook.nr_late();
+        if late == 0 || !self.lane.only_late() {
+            self.close();
+            return 0;
+        }
+        drop(std::mem::replace(&mut self.lane.lower, MappedQueue::gone()));
+        self.lane.outlook.abandon();
+        self.close();
+        late
+    }
+
+    /// The next moment at which `poll` has work of its own, or of queues that were dropped with work in flight.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let own = self.lane.next_deadline();
+        if self.shared.state.0.load(Ordering::Acquire) & ORPHANS == 0 {
+            return own;
+        }
+        // Nobody else asks for them: what this queue waits for may be behind one of theirs.
+        let orphans = lock(&self.shared.orphans);
+        if orphans.is_empty() && !planted(Bug::OrphanLookUnseen) {
+            // Somebody has them out to poll them. He sees this when he brings them back, and wakes who sleeps.
+            self.shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
+        }
+        orphans.iter().filter_map(|o| o.own_deadline()).chain(own).min()
+    }
+
+    /// Prepares for sleep: `waker` is woken when another queue delivers a BIO of this one or when the disk is thawed;
+    /// the device's waker (see [`QueueConfig::waker`]) when a command of this queue finishes. False: there is
+    /// something to poll for already. Arm, poll once more, then sleep.
+    pub fn arm(&mut self, waker: &Waker) -> bool {
+        self.lane.lower.arm();
+        self.arm_mailbox(waker)
+    }
+
+    /// [`DiskQueue::arm`], for an owner who sleeps in poll(2): with a descriptor, completions of this queue's commands
+    /// make it readable, and nobody is woken for them (see [`Queue::arm_fd`](crate::Queue::arm_fd)).
+    pub fn arm_fd(&mut self, waker: &Waker) -> (bool, Option<i32>) {
+        let fd = self.lane.lower.arm_fd();
+        (self.arm_mailbox(waker), fd)
+    }
+
+    fn arm_mailbox(&mut self, waker: &Waker) -> bool {
+        if self.lane.intake.nr_ended() != 0 || !self.lane.mailbox.arm(waker) {
+            return false;
+        }
+        // The waker is in place: a thaw is seen here, or wakes.
+        let state = self.shared.state.0.load(Ordering::Acquire);
+        if state & ORPHANS != 0 {
+            self.shared.arm_orphans();
+        }
+        let frozen = state::is_frozen(state);
+        !self.lane.intake.is_thawed(frozen) || planted(Bug::ThawNotSeen)
+    }
+
+    /// Something is not as it was last time: layout, freeze, queues or orphans. Returns false if the disk is frozen.
+    #[cold]
+    pub(crate) fn refresh(&mut self, now: Nanos) -> bool {
+        let state = self.shared.state.0.load(Ordering::Acquire);
+        if state & ORPHANS != 0 {
+            self.shared.poll_orphans(now);
+        }
+        self.layout = lock(&self.shared.layout).clone();
+        self.lane.follow(&self.layout);
+        self.lane.peers.clone_from(&lock(&self.shared.queues));
+        let frozen = self.lane.acknowledge(state);
+        // An orphan or a freeze keeps this path: `seen` must not match.
+        self.lane.seen = if frozen || state & ORPHANS != 0 { u32::MAX } else { state };
+        !frozen
+    }
+
+    /// Polls for an owner who is not here: what has finished is kept for the owner's next poll, and an armed owner is
+    /// woken. Returns whether anything finished.
+    pub fn poll_for_owner(&mut self, now: Nanos) -> bool {
+        let mut done = Bios::new();
+        self.poll(now, &mut done);
+        let any = !done.is_empty();
+        if any {
+            self.lane.intake.keep(&mut done);
+            self.lane.mailbox.wake();
+        }
+        any
+    }
+
+    /// Gives up the queue, as dropping it does: it takes nothing any more, and no freeze waits for it. With work in flight
+    /// it becomes an orphan that other queues of the disk poll.
+    pub fn close(&mut self) {
+        if self.lane.is_closed() {
+            return;
+        }
+        if !self.lane.holds_commands() && self.unregister() {
+            return;
+        }
+        let lane = std::mem::replace(&mut self.lane, Lane::closed());
+        if let Some(bell) = &lane.bell {
+            bell.owner_leaves();
+        }
+        let orphan = DiskQueue { shared: self.shared.clone(), layout: self.layout.clone(), lane };
+        lock(&self.shared.orphans).push(Box::new(orphan));
+        if !planted(Bug::OrphanForgotten) {
+            self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
+        }
+        // Somebody who sleeps may be the only one left to poll it.
+        if !planted(Bug::OrphanWakesNobody) {
+            self.shared.wake_all();
+        }
+    }
+
+    /// False: another queue has just left something to this one.
+    fn unregister(&mut self) -> bool {
+        let id = self.lane.id;
+        debug_assert!(self.lane.intake.nr_ended() == 0, "a rejected BIO is outstanding");
+        let Some(left) = self.lane.mailbox.close() else { return false };
+        for mut bio in left {
+            bio.in_flight = false;
+        }
+        self.lane.id = Lane::CLOSED;
+        self.shared.past.add(&self.lane.mailbox.counts.0);
+        lock(&self.shared.queues)[id as usize] = None;
+        let depth = self.lane.intake.close();
+        self.shared.depths.fetch_sub(u64::from(depth), Ordering::Relaxed);
+        self.shared.bump();
+        if self.shared.state.0.load(Ordering::Acquire) & ORPHANS != 0 {
+            // Somebody who sleeps may be the only one left to poll them.
+            self.shared.wake_all();
+        }
+        true
+    }
+}
+
+impl Drop for DiskQueue {
+    /// Never blocks. What is in flight is finished by whoever polls another queue of the disk.
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,102 @@
+//! The way down: BIOs are checked and become commands. `write.rs` has the writes that plugs order, `split.rs` those that become
+//! several commands, and `manage.rs` the rare operations.
+
+use super::handle::DiskQueue;
+use crate::bio::{Bio, Bios, Command, Flags, Op, Status};
+use crate::disk::lane::Lane;
+use crate::disk::shared::Shared;
+use crate::disk::snapshot::Layout;
+use crate::planted::{Bug, planted};
+use crate::sync::Ordering;
+use crate::unit::{Nanos, ZoneNo};
+
+impl DiskQueue {
+    /// Takes BIOs from the front of `bios`, as many as the depth allows, and returns how many. What is left was not
+    /// looked at: the queue is full, or the disk is frozen.
+    ///
+    /// Whatever becomes of a BIO that was taken, it comes back through [`DiskQueue::poll`], exactly once.
+    pub fn submit(&mut self, now: Nanos, bios: &mut Bios) -> usize {
+        if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen
+            && !self.refresh(now)
+            && !planted(Bug::FreezeTakesNew)
+        {
+            self.lane.intake.turn_away(!bios.is_empty());
+            return 0;
+        }
+        let DiskQueue { shared, layout, lane } = self;
+        let before = lane.intake.outstanding();
+        while lane.intake.has_room() {
+            let Some(mut bio) = bios.pop_front() else { break };
+            lane.take(&mut bio);
+            match bio.op {
+                Op::Read => lane.read(layout, bio),
+                Op::Write | Op::WriteZeroes if layout.plugs => {
+                    lane.write(shared, layout, bio, bios);
+                }
+                Op::ZoneAppend if layout.plugs && !layout.native_append => {
+                    lane.write(shared, layout, bio, bios);
+                }
+                _ => lane.other(shared, layout, bio),
+            }
+        }
+        if lane.special {
+            lane.line_up(shared, layout, now);
+        }
+        lane.lower.submit(now, &mut lane.out);
+        (self.lane.intake.outstanding() - before) as usize
+    }
+}
+
+impl Lane {
+    /// Refuses a BIO of a zone's plug, and counts it there.
+    #[cold]
+    pub(crate) fn refuse(&mut self, shared: &Shared, bio: Box<Bio>, zone: ZoneNo, status: Status) {
+        let (mut shard, i) = shared.shard(zone);
+        shard.rejected(i, status);
+        drop(shard);
+        self.reject(bio, status);
+    }
+
+    #[inline]
+    fn read(&mut self, layout: &Layout, bio: Box<Bio>) {
+        if let Err(status) = layout.check_read(&bio) {
+            return self.reject(bio, status);
+        }
+        let (_, offset) = layout.geometry.zone_of(bio.sector);
+        // The last zone may be shorter, but a read that passed the check does not cross its end.
+        let fits = u64::from(offset) + u64::from(bio.len_sectors)
+            <= u64::from(layout.geometry.zone_sectors());
+        if !fits || bio.len_sectors > layout.max_transfer {
+            return self.split_unordered(layout, bio);
+        }
+        self.pass(layout, bio);
+    }
+
+    /// Sends a BIO that no plug orders, or lets it wait for a tag.
+    #[inline]
+    pub(crate) fn pass(&mut self, layout: &Layout, bio: Box<Bio>) {
+        match self.tags.take() {
+            Some(cmd) => self.launch(layout, bio, cmd),
+            // W11: a tag would have to be waited for; nothing has been reserved.
+            None if bio.flags.contains(Flags::NOWAIT)
+                && !bio.op.is_zone_management()
+                && self.idle_tags() == 0 =>
+            {
+                self.reject(bio, Status::WouldBlock);
+            }
+            None => self.backlog.bio(bio),
+        }
+    }
+
+    /// Makes the command of one BIO and puts it on the way.
+    #[inline]
+    pub(crate) fn launch(&mut self, layout: &Layout, bio: Box<Bio>, mut cmd: Box<Command>) {
+        cmd.set(bio.op, bio.sector, bio.len_sectors, bio.flags);
+        cmd.begin_owners(self.id);
+        if bio.op != Op::Read {
+            Self::prepare(layout, &bio, &mut cmd);
+        }
+        cmd.bios.push(bio);
+        self.out.push_back(cmd);
+    }
+}

@@ -1,0 +1,52 @@
+//! The word that all queues of a disk compare with what they saw last, and the words by which they answer a freeze.
+
+/// How many freezes hold the disk.
+pub(crate) const FREEZES: u32 = 0xff;
+/// Queues that were dropped with work in flight wait to be polled.
+pub(crate) const ORPHANS: u32 = 0x100;
+/// The version of layout, freezes and queues counts up from here.
+pub(crate) const VERSION: u32 = 0x200;
+
+/// Whether the disk is frozen.
+pub(crate) fn is_frozen(state: u32) -> bool {
+    state & FREEZES != 0
+}
+
+/// The version in a state: 23 bits, which wrap.
+pub(crate) fn version(state: u32) -> u32 {
+    state / VERSION
+}
+
+/// What a queue says of the freeze that began with `version`: whether it has work.
+pub(crate) fn word(version: u32, busy: bool) -> u32 {
+    version << 1 | u32::from(busy)
+}
+
+/// The word of a queue that is opened while the disk has this state: nothing has asked it yet.
+pub(crate) fn first_word(state: u32) -> u32 {
+    word(version(state), true)
+}
+
+/// Whether a word says that the queue is idle, and was said of the freeze that began with `version` or of a later one.
+pub(crate) fn is_idle_since(said: u32, began: u32) -> bool {
+    let newer = (said >> 1).wrapping_sub(began) & (u32::MAX / VERSION);
+    newer < u32::MAX / VERSION / 2 && said & 1 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_from_before_the_freeze_says_nothing_of_it() {
+        let most = u32::MAX / VERSION;
+        for began in [0, 1, 7, most / 2, most - 1, most] {
+            assert!(is_idle_since(word(began, false), began));
+            assert!(!is_idle_since(word(began, true), began));
+            let next = version((began.wrapping_mul(VERSION)).wrapping_add(VERSION));
+            assert!(is_idle_since(word(next, false), began), "the version wraps");
+            assert!(!is_idle_since(word(began, false), next));
+        }
+        assert!(!is_idle_since(first_word(3 * VERSION), 3), "a new queue has not answered");
+    }
+}
