@@ -3,6 +3,7 @@
 use super::format::{HEADER_LEN, Header, Kind, taken};
 use super::io::Io;
 use super::recover::Follow;
+use super::table::Held;
 use super::turn::Shared;
 use super::walk::{Found, Walk};
 use super::{LogAddress, LogError, Record, lock};
@@ -24,34 +25,68 @@ pub(super) async fn read<I: Io>(shared: &Shared<I>, at: LogAddress) -> Result<Ve
         let to = (at.position() + len).next_multiple_of(block).min(held.end);
         shared.io.read(Sector(from >> 9), ((to - from) >> 9) as u32)
     };
-    let check = |bytes: &[u8]| -> Result<Header, LogError> {
+    let mut bytes = some(FIRST).await?;
+    let header = bytes.get(skip..).and_then(Header::decode);
+    let header = header.filter(|h| h.log == log && h.position == at.position());
+    if let Some(h) = header
+        && h.kind == Kind::Record
+        && (h.sequence, h.session) == (at.sequence(), at.session())
+        && h.taken() <= held.end - at.position()
+    {
+        let all = skip + HEADER_LEN + h.len as usize;
+        if bytes.len() < all {
+            bytes = some(taken(u64::from(h.len))).await?;
+        }
+        let data = bytes.get(skip + HEADER_LEN..all);
+        if let Some(data) = data.filter(|d| crc32fast::hash(d) == h.data_sum) {
+            let still = lock(&shared.table).still(zone, held.generation).is_some();
+            return if still { Ok(data.to_vec()) } else { Err(LogError::Stale(at)) };
+        }
+    }
+    Err(missing(shared, at, zone, held).await?)
+}
+
+/// Why there is no record at `at`: its place has another one, or what a crash tore, or it is damaged.
+async fn missing<I: Io>(
+    shared: &Shared<I>,
+    at: LogAddress,
+    zone: usize,
+    held: Held,
+) -> Result<LogError, LogError> {
+    let mut walk = {
+        let t = lock(&shared.table);
+        // Its number is in a later zone.
+        if t.after(held.generation).is_some_and(|(_, later)| later.first <= at.sequence()) {
+            return Ok(LogError::Stale(at));
+        }
+        Walk::new(t.log, t.block, held.generation, t.zones[zone].start, held.end)
+    };
+    let mut taken = false;
+    loop {
+        let found = walk.next(&shared.io).await?;
         // A zone that was reset meanwhile holds anything.
         let still = lock(&shared.table).still(zone, held.generation).is_some();
-        let header = bytes.get(skip..).and_then(Header::decode);
-        let ours = |h: &Header| h.log == log && h.position == at.position();
-        match header.filter(ours) {
-            _ if !still => Err(LogError::Stale(at)),
-            None => Err(LogError::Corrupted { sector: at.sector() }),
-            Some(h)
-                if h.kind == Kind::Record
-                    && (h.sequence, h.session) == (at.sequence(), at.session())
-                    && h.taken() <= held.end - at.position() =>
-            {
-                Ok(h)
+        match found {
+            Found::Record { header, .. } if still => {
+                let (begin, end) = (header.position, header.position + header.taken());
+                // Numbers grow from record to record: its number is at another place, or its place is inside of a record.
+                taken = if end <= at.position() {
+                    header.sequence >= at.sequence()
+                } else {
+                    begin <= at.position() || header.sequence <= at.sequence()
+                };
+                if taken || end > at.position() {
+                    break;
+                }
             }
-            Some(_) => Err(LogError::Stale(at)),
+            Found::End { .. } if still => break,
+            _ => {
+                taken = true;
+                break;
+            }
         }
-    };
-    let mut bytes = some(FIRST).await?;
-    let header = check(&bytes)?;
-    let all = skip + HEADER_LEN + header.len as usize;
-    if bytes.len() < all {
-        bytes = some(taken(u64::from(header.len))).await?;
-        check(&bytes)?;
     }
-    let data = bytes.get(skip + HEADER_LEN..all);
-    let whole = data.filter(|d| crc32fast::hash(d) == header.data_sum);
-    whole.map(<[u8]>::to_vec).ok_or(LogError::Corrupted { sector: at.sector() })
+    Ok(if taken { LogError::Stale(at) } else { LogError::Corrupted { sector: at.sector() } })
 }
 
 /// A place between two records.
