@@ -15,6 +15,7 @@ mod error;
 pub mod form;
 #[doc(hidden)]
 pub mod planted;
+#[doc(hidden)]
 pub mod plug;
 mod random;
 pub mod sched;

@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::hosted::HostedDisk;
 use crate::io_error::IoError;
 use crate::lane::lock;
+use crate::latency::{Begun, Recorder};
 use crate::wakers::{harmless, wake_all};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -75,6 +76,7 @@ impl AsyncDisk {
             slots: HashMap::new(),
             pending: 0,
             next_token: 0,
+            recorder: Recorder::default(),
         };
         let signal = Arc::new(Signal {
             kicked: AtomicBool::new(false),
@@ -83,6 +85,18 @@ impl AsyncDisk {
         });
         let waker = Waker::from(signal.clone());
         Ok(AsyncDisk { inner: Arc::new(Inner { state: Mutex::new(state), signal, waker }) })
+    }
+
+    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was submitted.
+    #[cfg(feature = "latency")]
+    pub fn record_latency(&self, on: bool) {
+        lock(&self.inner.state).recorder.switch(on);
+    }
+
+    /// How long operations took while [`record_latency`](AsyncDisk::record_latency) was on.
+    #[cfg(feature = "latency")]
+    pub fn latencies(&self) -> crate::Latencies {
+        lock(&self.inner.state).recorder.latencies.clone()
     }
 
     /// The layout of zones, as it is now.
@@ -370,6 +384,7 @@ struct Slot {
     end: Option<End>,
     /// Its future has gone: nobody will look.
     given_up: bool,
+    begun: Begun,
 }
 
 /// What is used under the state lock.
@@ -384,6 +399,7 @@ struct State {
     /// Slots without an end.
     pending: usize,
     next_token: u64,
+    recorder: Recorder,
 }
 
 /// What the client's waker reaches.
@@ -436,7 +452,7 @@ impl Inner {
             Some(buf) => unsafe { buf.io() },
             None => IoBuf::empty(),
         };
-        state.slots.insert(token, Slot { buf, ..Slot::default() });
+        state.slots.insert(token, Slot { buf, begun: state.recorder.begin(), ..Slot::default() });
         state.pending += 1;
         let mut bio = state.pool.get();
         bio.set(op, sector, len_sectors, io);
@@ -485,6 +501,9 @@ impl Inner {
         if let Some(slot) = state.slots.get_mut(&token) {
             let buf = state.client.reclaim(&bio, slot.buf.take());
             state.pending -= 1;
+            if bio.status.is_ok() && !slot.given_up {
+                state.recorder.end(bio.op, slot.begun);
+            }
             slot.end =
                 Some(End { status: bio.status, sector: bio.sector, result: bio.result, buf });
             if slot.given_up {

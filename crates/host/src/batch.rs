@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::hosted::HostedDisk;
 use crate::io_error::IoError;
+use crate::latency::{Begun, Recorder};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf};
@@ -76,6 +77,7 @@ pub struct Batch {
     /// Operations in `sent` that somebody waits for.
     open: usize,
     ended: VecDeque<Completion>,
+    recorder: Recorder,
 }
 
 /// An operation that has not ended.
@@ -87,6 +89,7 @@ struct Sent {
     buf: Option<AlignedBuf>,
     /// Nobody waits for it any more.
     given_up: bool,
+    begun: Begun,
 }
 
 impl Batch {
@@ -102,6 +105,7 @@ impl Batch {
             sent: HashMap::new(),
             open: 0,
             ended: VecDeque::new(),
+            recorder: Recorder::default(),
         })
     }
 
@@ -171,6 +175,18 @@ impl Batch {
         self.open + self.ended.len()
     }
 
+    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was submitted.
+    #[cfg(feature = "latency")]
+    pub fn record_latency(&mut self, on: bool) {
+        self.recorder.switch(on);
+    }
+
+    /// How long operations took while [`record_latency`](Batch::record_latency) was on.
+    #[cfg(feature = "latency")]
+    pub fn latencies(&self) -> &crate::Latencies {
+        &self.recorder.latencies
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         self.client.geometry()
     }
@@ -219,13 +235,14 @@ impl Batch {
         buf: Option<AlignedBuf>,
     ) -> OpId {
         let id = self.next_id();
+        let begun = self.recorder.begin();
         let io = match &buf {
             // SAFETY: the buffer goes into `sent`, and from there to the program only when its BIO has come back or was never
             // sent; `drop` hands what is left to the lane, which outlives everything in flight. A forgotten batch leaks it.
             Some(buf) => unsafe { buf.io() },
             None => IoBuf::empty(),
         };
-        self.sent.insert(id.0, Sent { op, sector, buf, given_up: false });
+        self.sent.insert(id.0, Sent { op, sector, buf, given_up: false, begun });
         self.open += 1;
         let mut bio = self.pool.get();
         bio.set(op, sector, len_sectors, io);
@@ -260,6 +277,9 @@ impl Batch {
         if let Some(sent) = self.sent.remove(&id.0) {
             let buf = self.client.reclaim(&bio, sent.buf);
             let result = if bio.status.is_ok() {
+                if !sent.given_up {
+                    self.recorder.end(sent.op, sent.begun);
+                }
                 Ok(Done { sector: bio.sector, buf, count: bio.result })
             } else {
                 Err(IoError::new(sent.op, sent.sector, bio.status).with_buf(buf))

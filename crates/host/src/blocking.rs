@@ -54,6 +54,18 @@ impl BlockingDisk {
         self.timeout = timeout;
     }
 
+    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was submitted.
+    #[cfg(feature = "latency")]
+    pub fn record_latency(&mut self, on: bool) {
+        self.batch.record_latency(on);
+    }
+
+    /// How long operations took while [`record_latency`](BlockingDisk::record_latency) was on.
+    #[cfg(feature = "latency")]
+    pub fn latencies(&self) -> &crate::Latencies {
+        self.batch.latencies()
+    }
+
     /// The layout of zones, as it is now.
     pub fn geometry(&self) -> Geometry {
         self.batch.geometry()

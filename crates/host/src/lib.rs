@@ -27,6 +27,7 @@ pub mod file;
 pub mod hosted;
 mod io_error;
 mod lane;
+mod latency;
 #[cfg(feature = "drives")]
 pub mod nvme;
 mod outside;
@@ -65,6 +66,8 @@ pub use crypt::CryptDisk;
 pub use drive::DriveOptions;
 pub use hosted::{Frozen, HostedDisk};
 pub use io_error::IoError;
+#[cfg(feature = "latency")]
+pub use latency::Latencies;
 #[cfg(feature = "file")]
 pub use outside::is_disk_file;
 pub use outside::{is_foreign, open_regular, read_regular};

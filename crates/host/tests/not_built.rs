@@ -1,4 +1,4 @@
-//! What a build without features says of a specification that needs one: `scripts/check-features` runs this.
+//! What a build without features says of a specification that needs one: `scripts/features` runs this.
 
 #![cfg(not(any(feature = "file", feature = "drives", feature = "crypt", feature = "ublk")))]
 #![allow(clippy::unwrap_used)]

@@ -1,24 +1,118 @@
 //! Ordered writes at any queue depth for zoned disks (SMR hard disks, ZNS SSDs), in user space.
 //!
 //! ```
-//! use zoneplug::{AlignedBuf, BlockingDisk, HostedDisk, Sector};
+//! use zoneplug::{BlockingDisk, HostedDisk, ZoneNo};
 //!
-//! let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M")?;
-//! let mut io = BlockingDisk::new(&disk)?;
-//! let mut record = AlignedBuf::zeroed(4096);
-//! record.write(0, b"zoned");
-//! let (at, _) = io.append(Sector(0), record)?;
-//! assert_eq!(&io.read(at, 8)?.to_vec()[..5], b"zoned");
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! fn main() -> Result<(), zoneplug::Error> {
+//!     let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M")?;
+//!     let mut io = BlockingDisk::new(&disk)?;
+//!     let zone = io.zone(ZoneNo(0))?;
+//!     let at = io.append_from(zone.start, &[7; 4096])?;
+//!     let mut back = [0; 4096];
+//!     io.read_into(at, &mut back)?;
+//!     assert_eq!(back, [7; 4096]);
+//!     Ok(())
+//! }
 //! ```
+//!
+//! A zone of such a disk is written from its start to its end, and a write that comes out of order fails. zoneplug puts a *plug*
+//! before each zone: any number of threads write and append to it at a time, and the disk sees one write after the other.
+//!
+//! # What is here
+//!
+//! | for | take |
+//! | --- | --- |
+//! | a disk that threads share, from a specification such as `mem,zones=4` or the path of a drive | [`HostedDisk`] |
+//! | one operation after the other | [`BlockingDisk`] |
+//! | many operations at a time, without futures | [`Batch`] |
+//! | many operations at a time, with futures on any executor | [`AsyncDisk`] |
+//! | a log that goes from zone to zone and survives power cuts | [`ZoneLog`] |
+//! | a device of your own, or layers on one | [`device`], [`layers`] |
+//!
+//! # Units
+//!
+//! Addresses on a disk are [`Sector`]s, and lengths in them are numbers whose names end in `_sectors`: 512 bytes each, whatever
+//! the disk's block is. Data is read and written in whole blocks ([`zone::Limits`] has their size); a part of one is refused
+//! with [`Status::Unaligned`]. A buffer is shorter than 4 GiB.
+//!
+//! # Errors
+//!
+//! What opens and configures returns [`Error`]: what is wrong, and what to try. What reads and writes returns [`IoError`]: the
+//! operation, where, the [`Status`] of it, and the buffer. `?` makes an [`Error`] of it. A status says whether the layer refused
+//! an operation before the device saw it, or the device answered so.
+//!
+//! # Features
+//!
+//! | feature | brings |
+//! | --- | --- |
+//! | (none) | disks in memory, modelled drives, layers |
+//! | `file` (default) | durable disks in files: [`file`] |
+//! | `drives` | block devices and NVMe character devices of Linux |
+//! | `crypt` | the layer that encrypts |
+//! | `ublk` | block devices of Linux that a program serves |
+//! | `latency` | histograms of how long operations take |
+//!
+//! A specification that names what was not built gets an error that says which feature has it.
 
 #![forbid(unsafe_code)]
 
 pub mod crash;
 pub mod zone_log;
 
+/// Zones: where they are, what a report says of them, what a device can do with them.
+pub mod zone {
+    pub use zoneplug_core::zone::{
+        Condition, Geometry, GeometryError, Limits, MAX_ZONES, ZoneInfo, ZoneType,
+    };
+}
+
+/// How a disk is opened, and what can be seen of it while it is open.
+pub mod disk {
+    pub use zoneplug_core::disk::{
+        Attribute, Counters, Disk, DiskConfig, DiskCounters, Mode, Rejections, ZoneCounters,
+        ZoneRecovery,
+    };
+    pub use zoneplug_core::sched::{Policy, Scheduler, WriterCounters};
+    pub use zoneplug_host::{DiskSpec, Frozen, Level, Withheld, leaked_buffers, open_device};
+}
+
+/// What a device is: for a program that brings one of its own, or a layer.
+pub mod device {
+    pub use zoneplug_core::{
+        Bio, BioPool, Bios, Command, Commands, Device, Flags, IoBuf, Queue, Sense, WritePointer,
+    };
+    pub use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+}
+
+/// Layers: devices on devices. A specification names them too, as in `po2@mem,zones=8`.
+pub mod layers {
+    pub use zoneplug_devices::stack::{
+        FaultAction, FaultCounts, FaultDisk, FaultPlan, FaultRule, JoinDisk, Listener, Po2Disk,
+        TapDisk, TapEvent,
+    };
+    #[cfg(feature = "crypt")]
+    pub use zoneplug_host::CryptDisk;
+}
+
+/// Block devices and NVMe character devices of Linux.
+#[cfg(feature = "drives")]
+pub mod drives {
+    pub use zoneplug_host::DriveOptions;
+    pub use zoneplug_host::blk::BlkDisk;
+    pub use zoneplug_host::nvme::NvmeDisk;
+}
+
 pub use zone_log::ZoneLog;
 pub use zoneplug_buf::AlignedBuf;
-pub use zoneplug_core::zone;
-pub use zoneplug_core::{Bytes, Error, ErrorKind, Lba, Nanos, Sector, Status, ZoneNo, ZoneOffset};
-pub use zoneplug_host::{AsyncDisk, BlockingDisk, HostedDisk};
+pub use zoneplug_core::{
+    Bytes, Error, ErrorKind, Lba, Nanos, Op, Sector, Status, ZoneNo, ZoneOffset,
+};
+#[cfg(feature = "latency")]
+pub use zoneplug_host::Latencies;
+#[cfg(feature = "file")]
+pub use zoneplug_host::file;
+#[cfg(feature = "ublk")]
+pub use zoneplug_host::ublk;
+pub use zoneplug_host::{
+    AsyncDisk, Batch, BlockingDisk, Completion, Done, HostedDisk, IoError, OpId,
+};

@@ -29,6 +29,7 @@ mod state;
 mod trace;
 
 pub use crate::bio::Late;
+pub use crate::plug::{Counters, Rejections, ZoneCounters};
 pub use attributes::{
     ATTRIBUTES, Attribute, AttributeChange, AttributeInfo, Change, TAGS, find_attribute,
 };

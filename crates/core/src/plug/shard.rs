@@ -38,7 +38,7 @@ pub struct Counters {
 ///
 /// ```
 /// use zoneplug_core::Status;
-/// let rejected = zoneplug_core::plug::Counters::default().rejected;
+/// let rejected = zoneplug_core::disk::Counters::default().rejected;
 /// assert_eq!((rejected.by(Status::ZoneFull), rejected.total(), rejected.iter().count()), (0, 0, 0));
 /// ```
 #[derive(Clone, PartialEq, Eq)]
