@@ -1,5 +1,5 @@
 //! The locks and atomics of the engine: the standard library's, or one of the model checkers' (`scripts/loom`,
-//! `scripts/shuttle`). Every word that threads share goes through here; a test in `tests/model/` cannot see what
+//! `scripts/shuttle`). Every word that threads share goes through here; a test in `tests/models/` cannot see what
 //! does not. Never adds a lock or an atomic of its own.
 
 #[cfg(not(any(loom, shuttle)))]

@@ -203,7 +203,7 @@ pub(crate) fn wake_all(queues: &Queues) {
     }
 }
 
-/// `scripts/loom`: every interleaving of two threads. The models of whole disks are in `tests/loom_disk.rs`.
+/// `scripts/loom`: every interleaving of two threads. The models of whole disks are in `tests/models/loom_disk.rs`.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
