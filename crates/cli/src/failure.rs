@@ -132,7 +132,7 @@ impl Failure {
         match (e.kind(), command) {
             (clap::error::ErrorKind::InvalidSubcommand, _) => {
                 if let Some(given) = given(ContextKind::InvalidSubcommand) {
-                    return no_command(given, cli);
+                    return no_command(given, cli, &[]);
                 }
             }
             (clap::error::ErrorKind::UnknownArgument, Some(command)) if tips.is_empty() => {
@@ -186,8 +186,10 @@ fn no_trace() -> Failure {
         .hint("cargo install --path crates/cli --features trace")
 }
 
-fn no_command(given: &str, cli: &clap::Command) -> Failure {
-    let names: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
+/// There is no such command, nor another of the `more` words that may stand for one.
+pub(crate) fn no_command(given: &str, cli: &clap::Command, more: &[&str]) -> Failure {
+    let names = cli.get_subcommands().map(clap::Command::get_name);
+    let names: Vec<&str> = names.chain(more.iter().copied()).collect();
     let hint = match nearest(given, &names) {
         Some(name) => format!("zoneplug {name}; zoneplug --help lists all commands"),
         None => "zoneplug --help lists the commands".to_owned(),

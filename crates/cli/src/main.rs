@@ -16,7 +16,7 @@
 //! | `copy/` | `zoneplug write`, `read`, `append` |
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
 //! | `serve/`, `status.rs`, `live.rs` | `zoneplug serve`, `status`; disks that another process serves |
-//! | `pages.rs`, `trace.rs` | `zoneplug completions`, `man`; `--trace`, in builds that have it |
+//! | `pages/`, `trace.rs` | `zoneplug help`, `completions`, `man`; `--trace`, in builds that have it |
 //! | `output.rs` | files that commands make, and what they never overwrite |
 //! | `modelled.rs` | disks in virtual time: ways to open them, runs on all processors |
 //! | `bench/` | `zoneplug bench` |
@@ -88,11 +88,12 @@ Examples:
   zoneplug replay trace.txt --disk sim-smr30 --policy off,fifo,clook+300us
   zoneplug reproduce smr30 --html report.html
   zoneplug serve --ublk disk.zbd
-  zoneplug info mem,zones=512,zone-size=64M,conv=16,max-open=14";
+  zoneplug info mem,zones=512,zone-size=64M,conv=16,max-open=14
+  zoneplug help spec";
 
 /// Ordered writes at any queue depth for zoned disks, in user space.
 #[derive(Debug, Parser)]
-#[command(name = "zoneplug", version, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{}", failure::EXIT_CODES))]
+#[command(name = "zoneplug", version, disable_help_subcommand = true, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{}", failure::EXIT_CODES))]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -210,6 +211,8 @@ enum Command {
     Completions(pages::CompletionArgs),
     /// Write the man pages
     Man(pages::ManArgs),
+    /// Print this help, the help of a command, or how disks are written (spec)
+    Help(pages::HelpArgs),
 }
 
 impl Command {
@@ -280,6 +283,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::ZoneWplugs(args) => attr::zone_wplugs(args, &mut out)?,
         Command::Completions(args) => pages::completions(args, Cli::command(), &mut out)?,
         Command::Man(args) => pages::man(args, Cli::command(), &mut out)?,
+        Command::Help(args) => pages::help(args, Cli::command(), &mut out)?,
     }
     Ok(out.flush()?)
 }

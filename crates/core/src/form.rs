@@ -249,10 +249,17 @@ impl Form {
         match *self {
             Form::Flag => "0 or 1".to_owned(),
             Form::Choice(names) => names.join(", "),
-            Form::Number { min, max: u64::MAX, unit } => format!("{min} or more {unit}"),
+            Form::Number { min, max, unit } if max >= u64::from(u32::MAX) => {
+                format!("{min} or more {unit}")
+            }
             Form::Number { unit: "", .. } => format!("{min}..{max}"),
             Form::Number { unit, .. } => format!("{min}..{max} {unit}"),
             Form::Size { max: u64::MAX, .. } => format!("{} or more", shown(min)),
+            // All but a sector of a round size.
+            Form::Size { max, .. } if (max + 1).is_power_of_two() => {
+                format!("{} to below {}", shown(min), shown(max + 1))
+            }
+            Form::Time { min: 0, max: u64::MAX } => "0 or a time".to_owned(),
             Form::Size { .. } | Form::Time { .. } | Form::Rate => {
                 format!("{}..{}", shown(min), shown(max))
             }

@@ -9,6 +9,7 @@ mod found;
 mod hostile;
 mod interrupt;
 mod serve;
+mod spec_page;
 mod terminal;
 mod threads;
 mod timed;
@@ -463,7 +464,8 @@ fn completions_and_man_pages_know_every_command() {
     assert!(commands.len() >= 18 && commands.contains(&"zone-wplugs"), "{commands:?}");
     let dir = Dir::new("man");
     let pages = ok(&["man", &dir.path("man1")]);
-    assert_eq!(pages.lines().count(), commands.len() + 1);
+    // One of each command, zoneplug.1, zoneplug-spec.5.
+    assert_eq!(pages.lines().count(), commands.len() + 2);
     for shell in ["bash", "zsh", "fish"] {
         let script = ok(&["completions", shell]);
         for c in &commands {

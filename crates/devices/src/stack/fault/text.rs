@@ -151,7 +151,59 @@ pub struct FaultPlan {
     pub seed: u64,
 }
 
-const FORM: &str = "a fault is operation/what/which, such as write/io/zone=3/count=2 or read/delay=5ms/p=0.01; + separates faults";
+const FORM: &str =
+    "a fault is OPERATION/WHAT/WHICH, such as write/io/zone=3/count=2; see zoneplug help spec";
+
+/// What a rule may do beside failing with a status: the form, and what happens.
+const ACTIONS: [(&str, &str); 10] = [
+    ("torn", "Some of its sectors are written, then it fails with io."),
+    ("torn=SIZE", "So much of it is written, then it fails with io."),
+    ("partial", "Some of its sectors are written, then it fails with short."),
+    ("short=SIZE", "So much of it is written, then it fails with short."),
+    ("delay=TIME", "It is carried out and completes so much later."),
+    ("lost", "It is carried out and never completes."),
+    ("readonly", "Its zone becomes read-only."),
+    ("offline", "Its zone goes offline."),
+    ("gone", "The device goes away for ever."),
+    ("cut", "The power goes and comes back; what no flush covers may be lost."),
+];
+
+/// What a rule may say of the commands that it hits.
+const FILTERS: [(&str, &str); 6] = [
+    ("zone=N", "Only commands that touch this zone."),
+    ("from=BYTES", "Only commands that touch the disk from here on."),
+    ("to=BYTES", "Only commands that touch the disk before this."),
+    ("skip=N", "So many that match are not hit first."),
+    ("count=N", "So many are hit; count=all: all. Without it one, and all with p=."),
+    ("p=CHANCE", "Each that matches is hit with this probability, 0.000001 to 1."),
+];
+
+impl FaultPlan {
+    /// The operations that a rule may name.
+    ///
+    /// ```
+    /// use zoneplug_devices::stack::FaultPlan;
+    /// assert!(FaultPlan::operations().any(|o| o == "append"));
+    /// ```
+    pub fn operations() -> impl Iterator<Item = &'static str> {
+        KINDS.iter().map(|k| k.0)
+    }
+
+    /// The statuses with which a rule may fail a command, and what each means.
+    pub fn statuses() -> impl Iterator<Item = (&'static str, Status)> {
+        STATUSES.into_iter()
+    }
+
+    /// What else may happen to a command: the form, and a sentence.
+    pub fn actions() -> impl Iterator<Item = (&'static str, &'static str)> {
+        ACTIONS.into_iter()
+    }
+
+    /// What may limit a rule to some commands: the form, and a sentence.
+    pub fn filters() -> impl Iterator<Item = (&'static str, &'static str)> {
+        FILTERS.into_iter()
+    }
+}
 
 fn names<T>(table: &[(&'static str, T)]) -> String {
     table.iter().map(|t| t.0).collect::<Vec<_>>().join(", ")
@@ -357,6 +409,46 @@ impl fmt::Display for FaultPlan {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// What the manual says is what the parser takes.
+    #[test]
+    fn every_word_of_the_manual_is_read() {
+        let value = |form: &str| {
+            let values = [("SIZE", "4K"), ("TIME", "5ms"), ("BYTES", "1M"), ("N", "3")];
+            let text = form.replace("CHANCE", "0.5");
+            values.iter().fold(text, |t, (name, value)| t.replace(name, value))
+        };
+        let read = |text: String| {
+            text.parse::<FaultPlan>().unwrap_or_else(|e| panic!("{text}: {e}")).rules.len()
+        };
+        for operation in FaultPlan::operations() {
+            assert_eq!(read(format!("{operation}/io")), 1);
+        }
+        for (status, _) in FaultPlan::statuses() {
+            assert_eq!(read(format!("write/{status}")), 1);
+        }
+        for (form, about) in FaultPlan::actions() {
+            assert_eq!(read(format!("write/{}", value(form))), 1);
+            assert!(about.ends_with('.'));
+        }
+        for (form, about) in FaultPlan::filters() {
+            assert_eq!(read(format!("write/io/{}", value(form))), 1);
+            assert!(about.ends_with('.'));
+        }
+        // An action or a filter that is new in the parser is named by the parser's error, and has to be in the manual.
+        let hint = |text: &str| {
+            let e = text.parse::<FaultPlan>().unwrap_err();
+            e.what_to_try().unwrap().to_owned()
+        };
+        let words = hint("write/x").split_once("), or ").unwrap().1.replace("[=SIZE]", "");
+        for word in words.split(", ") {
+            assert!(FaultPlan::actions().any(|(form, _)| form == word), "{word}");
+        }
+        for word in hint("write/io/x").split(", ") {
+            let word = word.split('=').next().unwrap();
+            assert!(FaultPlan::filters().any(|(form, _)| form.split('=').next() == Some(word)));
+        }
+    }
 
     #[test]
     fn what_is_no_fault_says_why() {

@@ -1,6 +1,8 @@
-//! `zoneplug completions | man`: made from the same definitions as the parser and the help.
+//! `zoneplug help | completions | man`: made from the same definitions as the parser and the help.
 
-use crate::failure::Failure;
+mod spec;
+
+use crate::failure::{Failure, no_command};
 use crate::output::{Output, Over};
 use clap::Command;
 use clap_complete::Shell;
@@ -26,12 +28,49 @@ pub(crate) fn completions(
     Ok(out.write_all(&text)?)
 }
 
+/// Flags of `zoneplug help`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HelpArgs {
+    /// A command, or spec: how disks are written as text
+    #[arg(value_name = "COMMAND|spec")]
+    topic: Option<String>,
+}
+
+/// The topic of the help that is no command.
+const SPEC: &str = "spec";
+
+/// Prints the help of a command, of zoneplug, or the manual of specifications.
+pub(crate) fn help(
+    args: &HelpArgs,
+    mut command: Command,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let name = match args.topic.as_deref() {
+        None => None,
+        Some(SPEC) => return Ok(out.write_all(spec::text().as_bytes())?),
+        Some(name) if command.find_subcommand(name).is_none() => {
+            return Err(no_command(name, &command, &[SPEC]));
+        }
+        Some(name) => Some(name),
+    };
+    // What `zoneplug COMMAND --help` prints; clap gives it as an error.
+    let given = std::iter::once("zoneplug").chain(name).chain(["--help"]);
+    match command.try_get_matches_from_mut(given) {
+        Err(e) if e.exit_code() == 0 => Ok(e.print()?),
+        _ => Err(Failure::usage("no help").hint("zoneplug --help")),
+    }
+}
+
 /// Flags of `zoneplug man`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArgs {
-    /// Write zoneplug.1 and a page for each command into this directory; without it, zoneplug.1 goes to stdout
+    /// Write zoneplug.1, zoneplug-spec.5 and a page for each command into this directory; without it, zoneplug.1 goes to stdout
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
+
+    /// Print zoneplug-spec(5), the manual of specifications
+    #[arg(long, conflicts_with = "dir")]
+    spec: bool,
 }
 
 /// Writes the man pages.
@@ -41,6 +80,9 @@ pub(crate) fn man(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     command.build();
+    if args.spec {
+        return Ok(out.write_all(&spec::roff())?);
+    }
     let Some(dir) = &args.dir else { return page(command, out) };
     let fail = |path: &Path, e: std::io::Error| {
         Failure::io(format!("{}: {e}", path.display())).hint("a directory that can be written")
@@ -48,6 +90,9 @@ pub(crate) fn man(
     std::fs::create_dir_all(dir).map_err(|e| fail(dir, e))?;
     let commands: Vec<Command> =
         command.get_subcommands().filter(|c| c.get_name() != "help").cloned().collect();
+    let path = dir.join("zoneplug-spec.5");
+    Output::create(&path, Over::Files, [])?.end_with(&spec::roff())?;
+    writeln!(out, "{}", path.display())?;
     for c in commands.into_iter().chain([command]) {
         // `build` has named them `zoneplug-reset` and so on.
         let path = dir.join(format!("{}.1", c.get_display_name().unwrap_or(c.get_name())));
