@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn single_requests_are_lingered_for_more_and_more_seldom() {
+    fn single_requests_are_polled_for_more_and_more_seldom() {
         let mut busy_poll = BusyPoll::new();
         let mut after = || sleeps_until_tried(&mut busy_poll, 1, 10_000);
         let found: Vec<_> = (0..9).map(|_| after().unwrap()).collect();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_come_together_are_not_lingered_for() {
+    fn requests_that_come_together_are_not_polled_for() {
         let mut busy_poll = BusyPoll::new();
         assert_eq!(sleeps_until_tried(&mut busy_poll, 2, 10_000), None);
         // Wake-ups that bring no request start no busy poll either.

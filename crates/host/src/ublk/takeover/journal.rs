@@ -88,7 +88,7 @@ impl About {
     fn words(&self) -> [(u64, &'static str); KEEPER] {
         let g = &self.geometry;
         [
-            (MAGIC, "is none, or of another version"),
+            (MAGIC, "is no journal, or of another version"),
             (self.boot as u64, "is of another boot"),
             ((self.boot >> 64) as u64, "is of another boot"),
             (u64::from(self.dev_id), "is of another device"),
