@@ -14,7 +14,7 @@ pub(crate) struct DevicePending {
     below: Arc<dyn Device>,
     /// Commands at the device that change a zone, by zone.
     zones: Mutex<Vec<u32>>,
-    /// The sum of these, and resets of all zones.
+    /// Resets of all zones at the device.
     all: AtomicU32,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Queueing {
     waiting: Vec<Waiting>,
     /// Commands that may still come down and that the scheduler had let go while the device was busy.
     disturbed: u32,
-    /// Most commands at the device while `depth` was the limit; how often the limit was reached.
+    /// How often `depth` commands were at the device.
     pub(crate) full: u64,
     /// Late reads that went ahead of others.
     pub(crate) expired: u64,
