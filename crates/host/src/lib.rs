@@ -4,7 +4,7 @@
 //! the adapter for programs that do one thing at a time, with buffers that they own. [`open_device`] turns a
 //! specification into a device.
 //!
-//! Disks in memory are always built. Durable disks ([`file`]), drives of Linux ([`blk`], [`nvme`]), encryption
+//! Disks in memory are always built. Durable disks ([`mod@file`]), drives of Linux ([`blk`], [`nvme`]), encryption
 //! ([`CryptDisk`]) and block devices served to the kernel ([`ublk`]) are the features `file`, `drives`, `crypt` and `ublk`.
 
 #[cfg(not(all(feature = "file", feature = "drives", feature = "crypt")))]
