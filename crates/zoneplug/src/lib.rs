@@ -26,7 +26,8 @@
 //! | one operation after the other | [`BlockingDisk`] |
 //! | many operations at a time, without futures | [`Batch`] |
 //! | many operations at a time, with futures on any executor | [`AsyncDisk`] |
-//! | a log that goes from zone to zone and survives power cuts | [`ZoneLog`] |
+//! | a log that goes from zone to zone and survives power cuts | [`ZoneLog`], and with futures [`AsyncZoneLog`](zone_log::AsyncZoneLog) |
+//! | power cuts for storage code of your own | [`crash`] |
 //! | a device of your own, or layers on one | [`device`], [`layers`] |
 //!
 //! # Units
@@ -46,7 +47,7 @@
 //! | feature | brings |
 //! | --- | --- |
 //! | (none) | disks in memory, modelled drives, layers |
-//! | `file` (default) | durable disks in files: [`file`] |
+//! | `file` (default) | durable disks in files: [`mod@file`] |
 //! | `drives` | block devices and NVMe character devices of Linux |
 //! | `crypt` | the layer that encrypts |
 //! | `ublk` | block devices of Linux that a program serves |

@@ -3,7 +3,7 @@
 use super::LogAddress;
 use std::fmt;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Error, ErrorKind, Op, Sector, Status, ZoneNo};
 
 /// Why an operation on a [`ZoneLog`](super::ZoneLog) failed. `Display` and `Debug` are one line, with what to try where there is
 /// something.
@@ -117,3 +117,56 @@ impl fmt::Debug for LogError {
 }
 
 impl std::error::Error for LogError {}
+
+/// For functions that also do other things than keeping a log.
+///
+/// ```
+/// use zoneplug::{HostedDisk, ZoneLog, zone_log::LogOptions};
+/// fn first() -> Result<u64, zoneplug::Error> {
+///     let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M")?;
+///     let log = ZoneLog::open(&disk, LogOptions::new())?;
+///     Ok(log.append_sync(b"first")?.sequence())
+/// }
+/// assert_eq!(first().unwrap(), 1);
+/// ```
+impl From<LogError> for Error {
+    fn from(e: LogError) -> Error {
+        let kind = match &e {
+            LogError::TooLong { .. } | LogError::NotALog { .. } | LogError::Setup(_) => {
+                ErrorKind::Invalid
+            }
+            LogError::Stale(_) => ErrorKind::NotFound,
+            LogError::Full | LogError::Failed | LogError::Aborted => ErrorKind::Busy,
+            _ => ErrorKind::Io,
+        };
+        let error = Error::new(kind, What(&e).to_string());
+        let error = match e.what_to_try() {
+            Some(hint) => error.hint(hint),
+            None => error,
+        };
+        error.source(e)
+    }
+}
+
+/// What is wrong, without what to try.
+struct What<'a>(&'a LogError);
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.what(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_log_is_one_of_the_library_with_its_hint() {
+        let e = Error::from(LogError::Full);
+        assert_eq!((e.kind(), e.what_to_try()), (ErrorKind::Busy, LogError::Full.what_to_try()));
+        assert_eq!(e.to_string(), LogError::Full.to_string());
+        let zone = LogError::ZoneLost { zone: ZoneNo(3), condition: Condition::Offline };
+        assert_eq!(Error::from(zone).kind(), ErrorKind::Io);
+    }
+}

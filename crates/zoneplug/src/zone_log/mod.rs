@@ -100,7 +100,7 @@ pub struct Record {
 /// let at = log.append(b"hello")?;
 /// log.sync()?;
 /// assert_eq!(log.read(at)?, b"hello");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), zoneplug::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct ZoneLog {
