@@ -1,4 +1,5 @@
-//! What the kernel's driver hands to a server of ublk devices, and the record of told appends that a killed server leaves.
+//! Requests as the ublk driver hands them to a server, and the journal of acknowledged appends that a
+//! killed server leaves.
 
 use crate::input::Input;
 use std::cell::RefCell;
@@ -12,7 +13,7 @@ use zoneplug_core::{Bio, Bios, IoBuf, Nanos, Op, Sector, Status, ZoneNo};
 use zoneplug_host::ublk::testing::{Journal, Request, Shape};
 
 const ZONE: u32 = 64;
-/// Longest data of a request.
+/// Longest data of a request, in bytes.
 const MOST: u32 = 1 << 25;
 
 thread_local! {
@@ -24,7 +25,8 @@ thread_local! {
     };
 }
 
-/// Requests as descriptors: each is answered, with as many bytes as it was of or an error that Linux knows.
+/// Requests as descriptors. Each is answered with as many bytes as it has, or with an error that Linux
+/// knows.
 pub fn ublk_requests(data: &[u8]) {
     let config = "null,zones=8,zone-size=32K,zone-capacity=24K,conv=1,max-active=3";
     let device = EmuDisk::new(config.parse().expect("a device")).expect("a device");
@@ -71,17 +73,18 @@ pub fn ublk_requests(data: &[u8]) {
     }
 }
 
-/// What a client was told of: by zone, and when.
+/// The ranges that a client was told of, by zone, each with its moment.
 #[derive(Default)]
 struct Told {
-    /// Moment, from, to.
+    /// Moment, start and end.
     ranges: BTreeMap<u32, Vec<(u32, u32, u32)>>,
-    /// Moments at which resets of a zone that are in flight began.
+    /// The moments at which the resets in flight of a zone began.
     resets: BTreeMap<u32, Vec<u32>>,
     now: u32,
 }
 
-/// A record of any content, and requests after it: what a client was told of since is never taken for space that nobody knows of.
+/// A journal of any content, and requests after it. A range that a client was told of is never taken for
+/// space that no client knows.
 pub fn append_journal(data: &[u8]) {
     let mut s = Input::new(data);
     let flags = s.byte();
@@ -95,7 +98,7 @@ pub fn append_journal(data: &[u8]) {
         let mut file = std::fs::OpenOptions::new().write(true).open(path).expect("the record");
         let len = file.metadata().expect("a length").len();
         for _ in 0..s.byte() % 16 {
-            // The header, the zones, the rings, or anything.
+            // Damages the header, the zones, the rings, or anything.
             let at = match s.byte() % 8 {
                 0 => u64::from(s.byte() % 16),
                 1..=3 => 512 + u64::from(s.byte()) % u64::from(zones),
@@ -155,7 +158,7 @@ fn serve(journal: &Journal, shape: &Shape, s: &mut Input<'_>, written: &[u32]) {
                 journal.begin(&r);
                 told.resets.entry(zone).or_default().push(told.now);
             }
-            // The oldest of a zone ends.
+            // The oldest reset of a zone ends.
             3 => {
                 let Some(r) = request(15, start, 0) else { continue };
                 let resets = told.resets.entry(zone).or_default();
@@ -168,7 +171,7 @@ fn serve(journal: &Journal, shape: &Shape, s: &mut Input<'_>, written: &[u32]) {
                     told.ranges.entry(zone).or_default().retain(|r| r.0 > begun);
                 }
             }
-            // Anything else that there is, wherever.
+            // Any other operation, anywhere.
             4 => {
                 let (op, sector, len) = (s.byte() % 20, s.number(), s.number() as u32);
                 if (14..=15).contains(&op) {

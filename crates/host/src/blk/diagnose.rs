@@ -1,19 +1,19 @@
-//! Why a command failed. The kernel has one errno, `EIO`, for nearly everything that a zone may refuse; what it was is told by
-//! the zone as it is now. Pure: a report goes in, a status comes out.
+//! Finds out why a command failed. The kernel answers `EIO` to nearly everything that a zone may refuse, so
+//! the state of the zone has to tell. A pure function: a report goes in, a status comes out.
 
 use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
 use zoneplug_core::{Op, Sector, Status};
 
-/// What the report of a zone says of a command there that failed.
+/// The result of comparing a failed command with the report of its zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
     Is(Status),
-    /// The zone would take it, and nothing of it has been written: the kernel itself had lost the write pointer, after
-    /// an error of somebody else's, and has it again since this report (E4).
+    /// The zone would take the command, and nothing of it was written. The kernel had lost the write
+    /// pointer after the error of another command; this report has given it back (E4).
     Again,
 }
 
-/// Why `op` of `len` sectors at `sector` failed with `status`, in a zone that is `z` now.
+/// Why `op` of `len` sectors at `sector` failed with `status`. `z` is the zone as it is now.
 pub(super) fn reason(op: Op, sector: Sector, len: u32, status: Status, z: &ZoneInfo) -> Reason {
     let is = Reason::Is;
     let writes = matches!(op, Op::Write | Op::WriteZeroes);
@@ -22,7 +22,7 @@ pub(super) fn reason(op: Op, sector: Sector, len: u32, status: Status, z: &ZoneI
         Condition::ReadOnly if op != Op::Read => return is(Status::ZoneReadOnly),
         _ => {}
     }
-    // Everything but EIO, and an errno that the zone contradicts, has said what it was.
+    // Any other status names the reason itself.
     if status != Status::Io || z.zone_type == ZoneType::Conventional {
         return is(status);
     }
@@ -32,8 +32,8 @@ pub(super) fn reason(op: Op, sector: Sector, len: u32, status: Status, z: &ZoneI
         _ if !writes => is(Status::Io),
         (_, Condition::Full) => is(Status::ZoneFull),
         _ if z.wp == sector => Reason::Again,
-        // A part of it is there: an error on the way, not a wrong place (E8). All of it: nobody can tell it from a write that
-        // somebody else sent first.
+        // If a part of the write is there, the error was on the way, and the place was right (E8). If all
+        // of it is there, it cannot be told from the same write of another program.
         _ if z.wp > sector && z.wp < sector.plus(u64::from(len)) => is(Status::Io),
         _ => is(Status::UnalignedWrite),
     }
@@ -54,7 +54,7 @@ mod tests {
         }
     }
 
-    /// E1, E8, E10: a failed write is told by what the zone is.
+    /// The state of the zone says why a write failed (E1, E8, E10).
     #[test]
     fn writes_that_failed() {
         let why = |status, z: &ZoneInfo| reason(Op::Write, Sector(1100), 50, status, z);
@@ -83,7 +83,7 @@ mod tests {
             why(Status::Medium, &zone(Condition::Offline, 0)),
             Reason::Is(Status::ZoneOffline)
         );
-        // O3: limits say so themselves.
+        // Errors of limits have statuses of their own (O3).
         for s in [Status::OpenLimit, Status::ActiveLimit, Status::Medium, Status::NoSpace] {
             assert_eq!(why(s, &open(1100)), Reason::Is(s));
         }
