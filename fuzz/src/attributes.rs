@@ -2,7 +2,6 @@
 //! not is explained and has changed nothing.
 
 use crate::explained;
-use std::cell::RefCell;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
 use zoneplug_devices::emu::EmuDisk;
 use zoneplug_core::{Bio, Bios, IoBuf, Nanos, Op, Sector};
@@ -61,8 +60,7 @@ impl World {
     /// A write to each of some zones, an append and a read: all come back.
     fn work(&mut self) {
         let reset = Bio::new(Op::ZoneResetAll, Sector(0), 0);
-        let buf = BUF.with_borrow(|b| *b);
-        let bio = |op, sector| Bio::with_buf(op, Sector(sector), 8, buf);
+        let bio = |op, sector| Bio::with_buf(op, Sector(sector), 8, IoBuf::from_static(&BLOCK));
         let mut list = Bios::from([reset]);
         self.all(&mut list);
         list.extend([
@@ -90,9 +88,8 @@ impl World {
     }
 }
 
-thread_local! {
-    static BUF: RefCell<IoBuf> = RefCell::new(IoBuf::leaked(4096));
-}
+/// What every BIO moves: the disks keep no data.
+static BLOCK: [u8; 4096] = [0; 4096];
 
 /// Lines of `name=value`, the first byte says of which disk.
 pub fn attributes(data: &[u8]) {

@@ -2,7 +2,6 @@
 //! killed server leaves.
 
 use crate::input::Input;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
@@ -16,8 +15,10 @@ const ZONE: u32 = 64;
 /// Longest data of a request, in bytes.
 const MOST: u32 = 1 << 25;
 
+/// What all requests move: the disk keeps no data.
+static MEMORY: [u8; MOST as usize] = [0; MOST as usize];
+
 thread_local! {
-    static BUF: RefCell<Option<IoBuf>> = const { RefCell::new(None) };
     static DIR: PathBuf = {
         let shm = PathBuf::from("/dev/shm");
         let dir = if shm.is_dir() { shm } else { std::env::temp_dir() };
@@ -32,7 +33,6 @@ pub fn ublk_requests(data: &[u8]) {
     let device = EmuDisk::new(config.parse().expect("a device")).expect("a device");
     let disk = Disk::open(device, DiskConfig::default(), &mut |_| Nanos(0)).expect("a disk");
     let mut queue = disk.open_polled_queue(4, 4).expect("a queue");
-    let whole = BUF.with_borrow_mut(|b| *b.get_or_insert_with(|| IoBuf::leaked(MOST)));
     for (n, d) in data.chunks(24).take(64).enumerate() {
         let mut descriptor = [0; 24];
         descriptor[..d.len()].copy_from_slice(d);
@@ -45,7 +45,12 @@ pub fn ublk_requests(data: &[u8]) {
         };
         let (sector, len) = r.range();
         assert!(r.bytes() <= MOST, "{r:?}");
-        let buf = if r.bytes() > 0 { whole.slice(0, r.bytes()) } else { IoBuf::empty() };
+        let buf = match r.bytes() {
+            0 => IoBuf::empty(),
+            // The answer to a report is written.
+            n if r.op() == Op::ReportZones => IoBuf::leaked(n),
+            n => IoBuf::from_static(&MEMORY[..n as usize]),
+        };
         let mut bio = Bio::with_buf(r.op(), sector, len, buf);
         bio.flags = r.flags();
         let (mut list, mut done) = (Bios::from([bio]), Bios::new());

@@ -31,7 +31,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
-use zoneplug_buf::AlignedBuf;
+use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Bio, Bios, Flags, Op, Sector, Status, ZoneNo};
 use zoneplug_host::{Client, HostedDisk};
@@ -158,7 +158,7 @@ struct Thread<'a> {
 }
 
 /// An operation that is about to be submitted.
-type Planned = (Frame, Box<Bio>, Option<AlignedBuf>);
+type Planned = (Frame, Box<Bio>, Option<Lent>);
 
 impl Thread<'_> {
     fn zone(&self, zone: u32) -> &ZoneInfo {
@@ -167,34 +167,35 @@ impl Thread<'_> {
 
     fn plan(&self, kind: Kind, op: Op, zone: u32, sector: u64, len: u32, flags: Flags) -> Planned {
         let id = self.world.id();
-        let buf = op.has_data().then(|| stamped(id, len));
-        let mut bio = match &buf {
-            // SAFETY: `run` keeps the buffer until the BIO is back; if the process ends before, so does everything.
-            Some(buf) => Bio::with_buf(op, Sector(sector), len, unsafe { buf.io() }),
-            None => Bio::new(op, Sector(sector), len),
+        let (lent, mut bio) = match op.has_data().then(|| stamped(id, len).lend()) {
+            Some((lent, buf)) => (Some(lent), Bio::with_buf(op, Sector(sector), len, buf)),
+            None => (None, Bio::new(op, Sector(sector), len)),
         };
         bio.flags = flags;
-        (Frame { kind, flags, id, zone, len, sector }, bio, buf)
+        (Frame { kind, flags, id, zone, len, sector }, bio, lent)
     }
 
     /// Submits all of it at once and waits for all of it. False: something failed.
     fn run(&mut self, planned: Vec<Planned>) -> bool {
         let mut list = Bios::new();
         let mut frames = Vec::new();
-        let mut bufs = Vec::new();
-        for (i, (frame, mut bio, buf)) in planned.into_iter().enumerate() {
+        let mut loans = Vec::new();
+        for (i, (frame, mut bio, lent)) in planned.into_iter().enumerate() {
             bio.set_token(i as u64);
             self.world.submitted(&frame);
             list.push_back(bio);
             frames.push(frame);
-            bufs.push(buf);
+            loans.push(lent);
         }
         let (mut done, mut left, mut good) = (Bios::new(), frames.len(), true);
         while left > 0 {
             self.client.submit(&mut list);
             self.client.wait(&mut done, 1, None);
-            for bio in done.drain(..) {
+            for mut bio in done.drain(..) {
                 let frame = &frames[bio.token() as usize];
+                if let Some(lent) = loans[bio.token() as usize].take() {
+                    drop(lent.take_back(bio.take_buf()).expect("its own memory"));
+                }
                 self.world.acknowledged(frame, bio.status, bio.sector.0);
                 good &= bio.status.is_ok();
                 left -= 1;
@@ -214,10 +215,9 @@ impl Thread<'_> {
 
     /// Asks the disk where a zone goes on; it also learns then, should it not know.
     fn report(&mut self, zone: u32) -> u32 {
-        let buf = AlignedBuf::zeroed(64);
+        let (lent, buf) = AlignedBuf::zeroed(64).lend();
         let start = self.zone(zone).start;
-        // SAFETY: the buffer is kept until the BIO is back.
-        let bio = Bio::with_buf(Op::ReportZones, start, 0, unsafe { buf.io() });
+        let bio = Bio::with_buf(Op::ReportZones, start, 0, buf);
         let (mut list, mut done) = (Bios::from([bio]), Bios::new());
         while done.is_empty() {
             self.client.submit(&mut list);
@@ -227,8 +227,8 @@ impl Thread<'_> {
             *self.world.failed.lock().unwrap() = Some(format!("{:?}", done[0]));
         }
         let mut record = [0; 64];
-        buf.read(0, &mut record);
-        done.drain(..).for_each(drop);
+        done[0].data().copy_to(0, &mut record);
+        drop(lent.take_back(done[0].take_buf()).expect("its own memory"));
         ZoneInfo::decode(&record).unwrap().wp.0.saturating_sub(start.0) as u32
     }
 

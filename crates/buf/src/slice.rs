@@ -1,11 +1,10 @@
 //! Owned memory as slices of bytes.
 
-use super::AlignedBuf;
+use crate::AlignedBuf;
 use std::io::IoSlice;
 
-/// The bytes themselves. A buffer is no `Deref<Target = [u8]>`: memory that is lent to a device may be looked at by copy, and
-/// must not be looked at through a reference, so a reference is taken by name only. The adapters of `zoneplug-host` hold a
-/// buffer as long as it is lent; whoever lends one with [`AlignedBuf::io`] takes no slice of it meanwhile.
+/// The bytes themselves. A buffer that is lent is no [`AlignedBuf`] meanwhile ([`AlignedBuf::lend`]), so nobody
+/// has a slice of memory that a device may write.
 ///
 /// ```
 /// use zoneplug_buf::AlignedBuf;
@@ -67,14 +66,14 @@ impl AlignedBuf {
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the buffer owns so many initialised bytes; no device writes them: see the contract of `io`.
-        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len as usize) }
+        // SAFETY: the buffer owns so many initialised bytes, and no device has them: lending one takes it away.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len() as usize) }
     }
 
     /// The bytes, to be changed.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`; no device reads them either, and the borrow is the only one.
-        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len as usize) }
+        // SAFETY: as in `as_slice`, and the borrow is the only one.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.len() as usize) }
     }
 }
 

@@ -137,7 +137,6 @@ struct Client {
     work: Work,
     depth: usize,
     block: u32,
-    buf: IoBuf,
     sectors: u64,
     zone_sectors: u64,
     zones: u64,
@@ -151,15 +150,20 @@ impl Client {
     fn new(disk: &Disk, c: &Case, first_zone: u64, zones: u64) -> Client {
         let g = disk.geometry();
         let zone_sectors = u64::from(g.zone_sectors());
+        // Each BIO has memory of its own, and keeps it.
+        let mut pool = BioPool::new(0);
+        for _ in 0..c.depth {
+            let buf = IoBuf::leaked(c.block << 9);
+            pool.put(Bio::with_buf(Op::Write, Sector(0), c.block, buf));
+        }
         Client {
             queue: disk.open_polled_queue(c.depth as u32, c.depth as u16).expect("a queue opens"),
-            pool: BioPool::new(c.depth),
+            pool,
             list: Bios::with_capacity(c.depth),
             done: Bios::with_capacity(c.depth),
             work: c.work,
             depth: c.depth,
             block: c.block,
-            buf: IoBuf::leaked(c.block << 9),
             sectors: g.capacity().0,
             zone_sectors,
             zones,
@@ -187,22 +191,22 @@ impl Client {
                 if self.at == self.sectors {
                     self.at = 0;
                 }
-                bio.set(Op::Write, Sector(self.at), self.block, self.buf);
+                bio.renew(Op::Write, Sector(self.at), self.block);
                 self.at += n;
             }
             Work::Append => {
                 let zone = self.at & !(self.zone_sectors - 1);
-                bio.set(Op::ZoneAppend, Sector(zone), self.block, self.buf);
+                bio.renew(Op::ZoneAppend, Sector(zone), self.block);
                 self.at += n;
             }
             Work::Random => {
                 let z = (self.random() % self.zones) as usize;
-                bio.set(Op::Write, Sector(self.wps[z]), self.block, self.buf);
+                bio.renew(Op::Write, Sector(self.wps[z]), self.block);
                 self.wps[z] += n;
             }
             Work::Read => {
                 let block = self.random() % (self.sectors / n);
-                bio.set(Op::Read, Sector(block * n), self.block, self.buf);
+                bio.renew(Op::Read, Sector(block * n), self.block);
             }
         }
         bio
@@ -245,9 +249,8 @@ fn raw(depth: usize, n: u64) {
     let (device, _disk) = disk(&CASES[0]);
     let mut queue =
         device.open_queue(depth as u16, std::task::Waker::noop().clone()).expect("opens");
-    let buf = IoBuf::leaked(4096);
-    let mut pool: Vec<_> =
-        (0..depth).map(|_| Command::of(Bio::with_buf(Op::Write, Sector(0), 8, buf))).collect();
+    let bio = || Bio::with_buf(Op::Write, Sector(0), 8, IoBuf::leaked(4096));
+    let mut pool: Vec<_> = (0..depth).map(|_| Command::of(bio())).collect();
     let (mut list, mut done) = (Commands::new(), Commands::new());
     let (mut at, mut left) = (0, n);
     while left > 0 {

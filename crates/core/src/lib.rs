@@ -31,4 +31,4 @@ pub use device::{Device, Queue};
 pub use error::{Error, ErrorKind};
 pub use random::Random;
 pub use unit::{Bytes, Lba, Nanos, Sector, ZoneNo, ZoneOffset};
-pub use zoneplug_buf::IoBuf;
+pub use zoneplug_buf::{IoBuf, IoRange, Parts};

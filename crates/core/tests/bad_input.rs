@@ -220,7 +220,8 @@ fn a_malformed_follower_fails_alone() {
         for (list, expected) in &lists {
             let mut r = make(4, 64, 64).limits(limits).queues(&[(64, 8), (8, 8)]).rig();
             let copies = list.iter().map(|b| {
-                zoneplug_core::Bio::with_buf(b.op, b.sector.plus(64), b.len_sectors, *b.data())
+                let buf = IoBuf::leaked(b.data().len());
+                zoneplug_core::Bio::with_buf(b.op, b.sector.plus(64), b.len_sectors, buf)
             });
             // Behind a write in flight they wait in the plug, and merge there.
             let copies: Vec<_> = copies.collect();

@@ -128,35 +128,44 @@ fn a_dropped_queue_waits_for_its_late_commands() {
 fn memory_is_in_use_until_the_queue_that_has_the_command_has_it_back() {
     let (mut r, _) = rig("write/delay=5ms/skip=1", &[(64, 2), (64, 2)]);
     r.submit(0, [token(write(0, 8), 0)]);
-    r.submit(1, [flags(token(write(8, 8), 1), Flags::NOMERGE)]);
+    let second = write(8, 8);
+    let lent = second.data().range();
+    r.submit(1, [flags(token(second, 1), Flags::NOMERGE)]);
     // The first comes back on queue 0, which sends the second in the name of queue 1.
     let done = r.finish();
     let statuses: Vec<_> = done.iter().map(|b| b.status).collect();
     assert_eq!(statuses, [Status::Ok, Status::Timeout]);
     assert_eq!((r.queues[0].late(), r.queues[1].late()), (1, 0), "on the other's queue");
-    assert_eq!(done[0].late(), None);
+    assert_eq!((done[0].late(), done[0].data().len()), (None, 4096));
+    assert!(done[1].data().is_empty(), "it comes back without its memory");
     let late = done[1].late().expect("the device may still read it");
     r.now = Nanos(9_000_000);
     r.poll(1);
     assert!(r.disk.is_late(late), "queue 1 does not have it");
+    assert!(r.disk.reclaim(lent).is_none());
     r.poll(0);
     assert!(!r.disk.is_late(late));
+    assert_eq!(r.disk.reclaim(lent).map(|buf| buf.range()), Some(lent));
+    assert!(r.disk.reclaim(lent).is_none(), "once");
 }
 
 /// A split BIO is late while any of its parts is, whatever its own status.
 #[test]
 fn a_split_bio_is_late_while_a_part_is() {
     let (mut r, _) = rig("read/io/zone=0+read/delay=3ms/zone=1+read/delay=5ms/zone=2", &[(64, 8)]);
-    let bio = r.one(read(0, 192));
+    let bio = read(0, 192);
+    let lent = bio.data().range();
+    let mut bio = r.one(bio);
     assert_eq!(bio.status, Status::Io, "the first part failed first");
     let late = bio.late().expect("two of its parts are still at the device");
     r.now = Nanos(4_000_000);
     r.poll(0);
     assert_eq!(r.queues[0].late(), 1);
-    assert!(r.disk.is_late(late));
+    assert!(r.disk.is_late(late) && r.disk.reclaim(lent).is_none(), "not even a part of it");
     r.now = Nanos(6_000_000);
     r.poll(0);
     assert!(!r.disk.is_late(late));
+    bio.set_buf(r.disk.reclaim(lent).expect("all of it"));
     let again = r.one(bio);
     assert_eq!((again.status, again.late()), (Status::Ok, None), "a BIO that is used again");
     assert_eq!((r.disk.counters().timeouts, r.disk.counters().late), (2, 0));

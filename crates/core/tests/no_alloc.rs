@@ -37,6 +37,9 @@ static ALLOCATOR: Counting = Counting;
 const ZONE_SECTORS: u32 = 64 << 11;
 const ZONES: u64 = 256;
 
+/// What every BIO moves: the device keeps no data.
+static BLOCK: [u8; 4096] = [0; 4096];
+
 /// Clients with a queue each, driven in turn, that share what they work on.
 struct World {
     queues: Vec<DiskQueue>,
@@ -46,7 +49,6 @@ struct World {
     wps: Vec<u64>,
     rng: u64,
     now: Nanos,
-    buf: IoBuf,
 }
 
 impl World {
@@ -90,7 +92,6 @@ impl World {
             wps: (0..ZONES).map(|z| z * u64::from(ZONE_SECTORS)).collect(),
             rng: 1,
             now,
-            buf: IoBuf::leaked(4096),
         }
     }
 
@@ -136,24 +137,24 @@ impl World {
 }
 
 fn sequential(w: &mut World, bio: &mut Bio) {
-    bio.set(Op::Write, Sector(w.wps[0]), 8, w.buf);
+    bio.set(Op::Write, Sector(w.wps[0]), 8, IoBuf::from_static(&BLOCK));
     w.wps[0] += 8;
 }
 
 fn random_write(w: &mut World, bio: &mut Bio) {
     let z = w.random(64);
-    bio.set(Op::Write, Sector(w.wps[z]), 8, w.buf);
+    bio.set(Op::Write, Sector(w.wps[z]), 8, IoBuf::from_static(&BLOCK));
     w.wps[z] += 8;
 }
 
 fn append(w: &mut World, bio: &mut Bio) {
     let z = w.random(64) as u64;
-    bio.set(Op::ZoneAppend, Sector(z * u64::from(ZONE_SECTORS)), 8, w.buf);
+    bio.set(Op::ZoneAppend, Sector(z * u64::from(ZONE_SECTORS)), 8, IoBuf::from_static(&BLOCK));
 }
 
 fn read(w: &mut World, bio: &mut Bio) {
     let at = w.random(1 << 20) as u64 * 8;
-    bio.set(Op::Read, Sector(at), 8, w.buf);
+    bio.set(Op::Read, Sector(at), 8, IoBuf::from_static(&BLOCK));
 }
 
 /// One test, because the count is the process's.

@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::{Wake, Waker};
-use zoneplug_buf::IoBuf;
+use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::bio::{Bio, Command, Commands, Op, Status};
 use zoneplug_core::device::{Device, Queue};
 use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, SECTOR_SIZE, Sector, ZoneNo};
@@ -30,16 +30,13 @@ pub struct Target<'a> {
     make: &'a mut dyn FnMut() -> Arc<dyn Device>,
     keeps_data: bool,
     drive: bool,
-    /// Lent to one check after the other: each has its commands back before it ends.
-    memory: IoBuf,
 }
 
 impl<'a> Target<'a> {
     /// The devices that `make` makes: a new one for each check, or the same one again, for each check empties it.
-    /// `keeps_data`: whether a read returns what was written. Leaks half a MiB, because a device that fails a
-    /// check may hold on to its memory.
+    /// `keeps_data`: whether a read returns what was written.
     pub fn new(make: &'a mut dyn FnMut() -> Arc<dyn Device>, keeps_data: bool) -> Target<'a> {
-        Target { make, keeps_data, drive: false, memory: IoBuf::leaked(2 * HALF) }
+        Target { make, keeps_data, drive: false }
     }
 
     /// The device is a drive, or an emulation of one that is not ours: where the standards leave a choice, or known drives
@@ -114,9 +111,9 @@ pub struct Ctx {
     bell: Arc<Bell>,
     now: Nanos,
     name: &'static str,
-    /// Memory for writes, and memory for reads.
-    out: IoBuf,
-    back: IoBuf,
+    /// Memory that commands have, and memory that they had. What a check drops with its command is leaked.
+    lent: Vec<Lent>,
+    free: Vec<AlignedBuf>,
     keeps_data: bool,
     /// See [`Target::of_a_drive`].
     drive: bool,
@@ -126,9 +123,9 @@ impl Ctx {
     fn new(device: Arc<dyn Device>, name: &'static str, target: &Target<'_>) -> Ctx {
         let bell = Arc::new(Bell::default());
         let queue = device.open_queue(16, Waker::from(Arc::clone(&bell))).expect("a queue opens");
-        let (out, back) = (target.memory.slice(0, HALF), target.memory.slice(HALF, HALF));
         let (keeps_data, drive) = (target.keeps_data, target.drive);
-        Ctx { device, queue, bell, now: Nanos(1), name, out, back, keeps_data, drive }
+        let (lent, free) = (Vec::new(), Vec::new());
+        Ctx { device, queue, bell, now: Nanos(1), name, lent, free, keeps_data, drive }
     }
 
     fn geometry(&self) -> &Geometry {
@@ -225,9 +222,32 @@ impl Ctx {
         c
     }
 
+    /// Memory of `sectors`, its content undefined.
+    fn memory(&mut self, sectors: u32) -> IoBuf {
+        let len = sectors * SECTOR_SIZE;
+        let free = self.free.iter().position(|b| b.len() == len);
+        let (lent, buf) = match free {
+            Some(i) => self.free.swap_remove(i).lend(),
+            None => AlignedBuf::zeroed(len).lend(),
+        };
+        self.lent.push(lent);
+        buf
+    }
+
+    /// A command that is not looked at any more: its memory is used again.
+    fn retire(&mut self, mut c: Command) {
+        for bio in &mut c.bios {
+            let buf = bio.take_buf();
+            let lent = self.lent.iter().position(|l| l.range() == buf.range());
+            let i =
+                lent.unwrap_or_else(|| panic!("{}: a BIO is back without its memory", self.name));
+            self.free.extend(self.lent.swap_remove(i).take_back(buf).ok());
+        }
+    }
+
     /// A write, or append, of `len` sectors whose data is [`stamp`]ed with `seed`.
-    fn data_out(&self, op: Op, sector: Sector, len: u32, seed: u64) -> Box<Command> {
-        let buf = self.out.slice(0, len * SECTOR_SIZE);
+    fn data_out(&mut self, op: Op, sector: Sector, len: u32, seed: u64) -> Box<Command> {
+        let mut buf = self.memory(len);
         for i in 0..len {
             buf.copy_from(i * SECTOR_SIZE, &stamp(seed, i));
         }
@@ -237,12 +257,15 @@ impl Ctx {
     #[track_caller]
     fn write(&mut self, sector: Sector, len: u32, seed: u64, allowed: &[Status]) -> Status {
         let c = self.data_out(Op::Write, sector, len, seed);
-        self.expect(c, allowed).status
+        let c = self.expect(c, allowed);
+        let status = c.status;
+        self.retire(*c);
+        status
     }
 
     /// A read into memory full of ones.
-    fn data_in(&self, sector: Sector, len: u32) -> Box<Command> {
-        let buf = self.back.slice(0, len * SECTOR_SIZE);
+    fn data_in(&mut self, sector: Sector, len: u32) -> Box<Command> {
+        let mut buf = self.memory(len);
         for i in 0..len {
             buf.copy_from(i * SECTOR_SIZE, &[0xff; SECTOR_SIZE as usize]);
         }
@@ -253,13 +276,13 @@ impl Ctx {
     #[track_caller]
     fn verify(&mut self, sector: Sector, len: u32, data: Option<(u64, u32)>) {
         let c = self.data_in(sector, len);
-        self.expect(c, &[Status::Ok]);
+        let c = self.expect(c, &[Status::Ok]);
         if !self.keeps_data {
-            return;
+            return self.retire(*c);
         }
         let mut got = [0; SECTOR_SIZE as usize];
         for i in 0..len {
-            self.back.copy_to(i * SECTOR_SIZE, &mut got);
+            c.bios[0].data().copy_to(i * SECTOR_SIZE, &mut got);
             // ZBC leaves it to the drive what is read where nothing was written: not what was written before.
             if self.drive && data.is_none() && got.iter().all(|&b| b == got[0]) {
                 continue;
@@ -270,6 +293,7 @@ impl Ctx {
             };
             assert!(got == want, "{}: wrong data {i} sectors after {sector}: {data:?}", self.name);
         }
+        self.retire(*c);
     }
 
     /// A management command for one zone.

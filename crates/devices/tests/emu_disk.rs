@@ -26,7 +26,7 @@ fn queue(d: &EmuDisk) -> Box<dyn Queue> {
 
 /// Memory that is never freed, filled with `byte`.
 fn lend(len: u32, byte: u8) -> IoBuf {
-    let buf = IoBuf::leaked(len);
+    let mut buf = IoBuf::leaked(len);
     buf.copy_from(0, &vec![byte; len as usize]);
     buf
 }

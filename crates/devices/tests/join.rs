@@ -34,7 +34,7 @@ fn run_one(queue: &mut dyn Queue, c: Box<Command>) -> Box<Command> {
 }
 
 fn write(queue: &mut dyn Queue, at: u64, fill: u8) -> Status {
-    let buf = IoBuf::leaked(8 * SECTOR_SIZE);
+    let mut buf = IoBuf::leaked(8 * SECTOR_SIZE);
     buf.copy_from(0, &[fill; 8 * SECTOR_SIZE as usize]);
     let c = run_one(queue, Command::of(Bio::with_buf(Op::Write, Sector(at), 8, buf)));
     assert_eq!(c.sector, Sector(at));
@@ -46,7 +46,7 @@ fn read(queue: &mut dyn Queue, at: u64) -> u8 {
     let c = run_one(queue, Command::of(Bio::with_buf(Op::Read, Sector(at), 8, buf)));
     assert_eq!((c.status, c.sector), (Status::Ok, Sector(at)));
     let mut got = [0];
-    buf.copy_to(0, &mut got);
+    c.bios[0].data().copy_to(0, &mut got);
     got[0]
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
+use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{
     Bio, Command, Commands, Device, Error, Flags, IoBuf, Nanos, Op, Queue, Sector,
@@ -138,7 +139,7 @@ fn play(seed: u64) {
     let mut open: BTreeMap<u64, (Op, u64, u32)> = BTreeMap::new();
     let mut list = Commands::new();
     let mut idle = 0;
-    let mem = IoBuf::leaked(256 * 512);
+    let memory: &'static [u8] = AlignedBuf::zeroed(256 * 512).leak();
     while back < 300 {
         while sent < 300 && list.len() < 3 && sent - back < u64::from(depth) {
             let len = 1 + r.n(16) as u32;
@@ -156,7 +157,12 @@ fn play(seed: u64) {
                 _ => (Op::Read, at, len),
             };
             let mut c = if op.has_data() {
-                Command::of(Bio::with_buf(op, Sector(at), len, mem.slice(0, len << 9)))
+                Command::of(Bio::with_buf(
+                    op,
+                    Sector(at),
+                    len,
+                    IoBuf::from_static(&memory[..(len as usize) << 9]),
+                ))
             } else {
                 Command::without_data(op, Sector(at), len)
             };

@@ -75,8 +75,10 @@ struct Load<P> {
     run: u64,
     count: u64,
     rng: u64,
-    buf: IoBuf,
 }
+
+/// What every append moves.
+static BLOCK: [u8; 4096] = [0; 4096];
 
 impl<P: Port> Load<P> {
     fn new(port: P, depth: usize, zones: Zones) -> Self {
@@ -91,7 +93,6 @@ impl<P: Port> Load<P> {
             run: 0,
             count: 0,
             rng: seed,
-            buf: IoBuf::leaked(4096),
         }
     }
 
@@ -108,7 +109,12 @@ impl<P: Port> Load<P> {
                 self.run * 64 + self.rng % 64
             }
         };
-        bio.set(Op::ZoneAppend, Sector(zone * u64::from(ZONE_SECTORS)), 8, self.buf);
+        bio.set(
+            Op::ZoneAppend,
+            Sector(zone * u64::from(ZONE_SECTORS)),
+            8,
+            IoBuf::from_static(&BLOCK),
+        );
         self.count += 1;
         bio
     }

@@ -24,7 +24,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use zoneplug_buf::{AlignedBuf, IoBuf};
+use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::zone::{Geometry, ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status, ZoneNo};
 
@@ -378,8 +378,8 @@ struct End {
 /// An operation that was accepted.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Lent to the device until `end` is there.
-    buf: Option<AlignedBuf>,
+    /// What the device has until `end` is there.
+    lent: Option<Lent>,
     /// It has ended, and its future has not looked yet.
     end: Option<End>,
     /// Its future has gone: nobody will look.
@@ -445,14 +445,11 @@ impl Inner {
         let state = &mut *state;
         let token = state.next_token;
         state.next_token += 1;
-        let io = match &buf {
-            // SAFETY: the buffer goes into a slot, and from there to the client only when its BIO has come back or has
-            // never been sent; `drop` hands what is left to the lane, which outlives everything in flight. A
-            // forgotten future keeps the adapter, and so the slot.
-            Some(buf) => unsafe { buf.io() },
-            None => IoBuf::empty(),
+        let (lent, io) = match buf.map(AlignedBuf::lend) {
+            Some((lent, io)) => (Some(lent), io),
+            None => (None, IoBuf::empty()),
         };
-        state.slots.insert(token, Slot { buf, begun: state.recorder.begin(), ..Slot::default() });
+        state.slots.insert(token, Slot { lent, begun: state.recorder.begin(), ..Slot::default() });
         state.pending += 1;
         let mut bio = state.pool.get();
         bio.set(op, sector, len_sectors, io);
@@ -496,16 +493,23 @@ impl Inner {
         changed
     }
 
-    fn ended(&self, state: &mut State, bio: Box<Bio>, wake: &mut Vec<Waker>) {
+    fn ended(&self, state: &mut State, mut bio: Box<Bio>, wake: &mut Vec<Waker>) {
         let token = bio.token();
-        if let Some(slot) = state.slots.get_mut(&token) {
-            let buf = state.client.reclaim(&bio, slot.buf.take());
+        // One that has ended already did so by a BIO that a faulty device made up.
+        if let Some(slot) = state.slots.get_mut(&token).filter(|s| s.end.is_none()) {
+            let lent = slot.lent.take();
+            let moves = lent.is_some();
+            let buf = state.client.reclaim(&mut bio, lent);
             state.pending -= 1;
-            if bio.status.is_ok() && !slot.given_up {
+            let status = match bio.status {
+                // Without its memory it is not that operation: the device made up the BIO, or kept the memory.
+                Status::Ok if moves && buf.is_none() => Status::Io,
+                status => status,
+            };
+            if status.is_ok() && !slot.given_up {
                 state.recorder.end(bio.op, slot.begun);
             }
-            slot.end =
-                Some(End { status: bio.status, sector: bio.sector, result: bio.result, buf });
+            slot.end = Some(End { status, sector: bio.sector, result: bio.result, buf });
             if slot.given_up {
                 state.slots.remove(&token);
             }
@@ -517,16 +521,14 @@ impl Inner {
 
 impl Drop for State {
     fn drop(&mut self) {
-        while let Some(bio) = self.done.pop_front() {
-            let buf = self.slots.get_mut(&bio.token()).and_then(|s| s.buf.take());
-            drop(self.client.reclaim(&bio, buf));
-        }
-        // What was never sent needs no keeping.
-        while let Some(bio) = self.list.pop_front() {
-            self.slots.remove(&bio.token());
+        // What was never sent is back too.
+        let back = self.done.drain(..).chain(self.list.drain(..));
+        for mut bio in back {
+            let lent = self.slots.get_mut(&bio.token()).and_then(|s| s.lent.take());
+            drop(self.client.reclaim(&mut bio, lent));
         }
         let lent = std::mem::take(&mut self.slots);
-        self.client.keep_buffers(lent.into_values().filter_map(|s| s.buf));
+        self.client.keep_lent(lent.into_values().filter_map(|s| s.lent));
     }
 }
 
@@ -586,10 +588,11 @@ impl Drop for Pending {
         let state = &mut *guard;
         if let Some(i) = state.list.iter().position(|b| b.token() == self.token) {
             // Never sent.
-            if let Some(bio) = state.list.remove(i) {
+            let lent = state.slots.remove(&self.token).and_then(|s| s.lent);
+            if let Some(mut bio) = state.list.remove(i) {
+                drop(state.client.reclaim(&mut bio, lent));
                 state.pool.put(bio);
             }
-            state.slots.remove(&self.token);
             state.pending -= 1;
         } else if let Some(slot) = state.slots.get_mut(&self.token) {
             if slot.end.is_some() {

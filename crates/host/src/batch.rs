@@ -6,7 +6,7 @@ use crate::io_error::IoError;
 use crate::latency::{Begun, Recorder};
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
-use zoneplug_buf::{AlignedBuf, IoBuf};
+use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status};
 
@@ -85,8 +85,8 @@ pub struct Batch {
 struct Sent {
     op: Op,
     sector: Sector,
-    /// Lent to the device.
-    buf: Option<AlignedBuf>,
+    /// What the device has.
+    lent: Option<Lent>,
     /// Nobody waits for it any more.
     given_up: bool,
     begun: Begun,
@@ -236,13 +236,11 @@ impl Batch {
     ) -> OpId {
         let id = self.next_id();
         let begun = self.recorder.begin();
-        let io = match &buf {
-            // SAFETY: the buffer goes into `sent`, and from there to the program only when its BIO has come back or was never
-            // sent; `drop` hands what is left to the lane, which outlives everything in flight. A forgotten batch leaks it.
-            Some(buf) => unsafe { buf.io() },
-            None => IoBuf::empty(),
+        let (lent, io) = match buf.map(AlignedBuf::lend) {
+            Some((lent, io)) => (Some(lent), io),
+            None => (None, IoBuf::empty()),
         };
-        self.sent.insert(id.0, Sent { op, sector, buf, given_up: false, begun });
+        self.sent.insert(id.0, Sent { op, sector, lent, given_up: false, begun });
         self.open += 1;
         let mut bio = self.pool.get();
         bio.set(op, sector, len_sectors, io);
@@ -272,17 +270,23 @@ impl Batch {
     }
 
     /// Takes an operation that is back.
-    fn end(&mut self, bio: Box<Bio>) {
+    fn end(&mut self, mut bio: Box<Bio>) {
         let id = OpId(bio.token());
         if let Some(sent) = self.sent.remove(&id.0) {
-            let buf = self.client.reclaim(&bio, sent.buf);
-            let result = if bio.status.is_ok() {
+            let moves = sent.lent.is_some();
+            let buf = self.client.reclaim(&mut bio, sent.lent);
+            let status = match bio.status {
+                // Without its memory it is not that operation: a faulty device made up the BIO, or kept the memory.
+                Status::Ok if moves && buf.is_none() => Status::Io,
+                status => status,
+            };
+            let result = if status.is_ok() {
                 if !sent.given_up {
                     self.recorder.end(sent.op, sent.begun);
                 }
                 Ok(Done { sector: bio.sector, buf, count: bio.result })
             } else {
-                Err(IoError::new(sent.op, sent.sector, bio.status).with_buf(buf))
+                Err(IoError::new(sent.op, sent.sector, status).with_buf(buf))
             };
             if !sent.given_up {
                 self.open -= 1;
@@ -318,11 +322,10 @@ impl Batch {
         self.open -= 1;
         if let Some(i) = self.list.iter().position(|bio| bio.token() == id.0) {
             // Not even taken: the disk is frozen, or full of operations that were given up.
-            if let Some(bio) = self.list.remove(i) {
+            if let (Some(mut bio), Some(sent)) = (self.list.remove(i), self.sent.remove(&id.0)) {
+                let buf = self.client.reclaim(&mut bio, sent.lent);
                 self.pool.put(bio);
-            }
-            if let Some(sent) = self.sent.remove(&id.0) {
-                return IoError::new(sent.op, sent.sector, Status::Timeout).with_buf(sent.buf);
+                return IoError::new(sent.op, sent.sector, Status::Timeout).with_buf(buf);
             }
         }
         match self.sent.get_mut(&id.0) {
@@ -341,11 +344,12 @@ impl Drop for Batch {
         while let Some(bio) = self.done.pop_front() {
             self.end(bio);
         }
-        while let Some(bio) = self.list.pop_front() {
-            self.sent.remove(&bio.token());
+        while let Some(mut bio) = self.list.pop_front() {
+            let lent = self.sent.remove(&bio.token()).and_then(|s| s.lent);
+            drop(self.client.reclaim(&mut bio, lent));
         }
         let sent = std::mem::take(&mut self.sent);
-        self.client.keep_buffers(sent.into_values().filter_map(|s| s.buf));
+        self.client.keep_lent(sent.into_values().filter_map(|s| s.lent));
     }
 }
 

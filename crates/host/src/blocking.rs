@@ -268,7 +268,7 @@ pub(crate) fn decode_zones(
     ask: u32,
     zones: &mut Vec<ZoneInfo>,
 ) -> Result<Option<Sector>, Status> {
-    let Some(buf) = buf else { return Ok(None) };
+    let buf = buf.ok_or(Status::Io)?;
     for record in buf.as_slice().chunks_exact(ZONE_RECORD_LEN).take(count as usize) {
         let record = record.try_into().map_err(|_| Status::Io)?;
         zones.push(ZoneInfo::decode(record).ok_or(Status::Io)?);

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
-use zoneplug_buf::AlignedBuf;
-use zoneplug_core::disk::Late;
+use zoneplug_buf::{AlignedBuf, IoBuf, IoRange, Lent};
 use zoneplug_core::{Bio, Bios, Error, ErrorKind};
 
 /// Polls in vain after which a client runs the lanes of others.
@@ -21,9 +20,9 @@ const SPINS: u32 = 256;
 
 /// A client of a hosted disk: one thread at a time submits and polls.
 ///
-/// A BIO may come back before the device is done with its memory, where the disk has command deadlines or its device has
-/// panicked: see [`Client::is_late`]. [`BlockingDisk`](crate::BlockingDisk) and [`AsyncDisk`](crate::AsyncDisk) see to that
-/// themselves.
+/// A BIO may come back before the device is done with its memory, where the disk has command deadlines or its
+/// device has panicked: see [`Client::is_late`]. [`BlockingDisk`](crate::BlockingDisk) and
+/// [`AsyncDisk`](crate::AsyncDisk) see to that themselves.
 #[derive(Debug)]
 pub struct Client {
     shared: Handle,
@@ -158,9 +157,9 @@ impl Client {
                 self.poll(done);
                 // With nothing outstanding nothing would wake it.
                 if done.len() - before < min && self.outstanding() > 0 {
-                    // The descriptor tells of what was at the device when it was asked for. The poll above, or somebody
-                    // else who runs this lane, may have begun something that it does not tell of (a commit, the next
-                    // command of a device that panics), so nobody sleeps on it alone for long.
+                    // The descriptor tells of what was at the device when it was asked for. The poll above, or
+                    // somebody else who runs this lane, may have begun something that it does not tell of (a
+                    // commit, the next command of a device that panics), so nobody sleeps on it alone for long.
                     let most =
                         if fd.is_some() { Some(left.map_or(TICK, |l| l.min(TICK))) } else { left };
                     alarm.sleep(fd, most);
@@ -174,8 +173,9 @@ impl Client {
         self.alarm.get_or_insert_with(Alarm::new).clone()
     }
 
-    /// [`Client::arm`], for a thread that sleeps on descriptors. `None`: poll again instead. With a descriptor, and without
-    /// other clients, the reactor need not do anything; nobody sleeps on it for longer than [`TICK`], see `wait`.
+    /// [`Client::arm`], for a thread that sleeps on descriptors. `None`: poll again instead. With a descriptor,
+    /// and without other clients, the reactor need not do anything; nobody sleeps on it for longer than
+    /// [`TICK`], see `wait`.
     pub(crate) fn arm_fd(&mut self, waker: &Waker) -> Option<Option<i32>> {
         self.deferred.set(waker);
         let mut queue = self.lane.lock();
@@ -236,9 +236,10 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the device may still use the memory of a BIO that came back. Then the BIO was given up (status *timeout*, or
-    /// that of another part of it), or its device has panicked, and its memory must stay as it is until this is false:
-    /// that may be never.
+    /// Whether the device may still use the memory of a BIO that came back without it. Then the BIO was given
+    /// up (status
+    /// *timeout*, or that of another part of it), or its device has panicked. Once this is false, [`Client::reclaim_late`] has the
+    /// memory: that may be never.
     ///
     /// ```
     /// # use zoneplug_host::HostedDisk;
@@ -254,30 +255,37 @@ impl Client {
         bio.late().is_some_and(|late| self.shared.disk.is_late(late))
     }
 
-    /// Keeps `bufs` until what is in flight has finished, though the client goes.
-    pub(crate) fn keep_buffers(&self, bufs: impl Iterator<Item = AlignedBuf>) {
-        self.lane.keep(bufs);
+    /// The memory of a BIO that came back without it, once the device has given it back. `lent` is what the BIO
+    /// had when it was submitted.
+    pub fn reclaim_late(&self, lent: IoRange) -> Option<IoBuf> {
+        self.shared.disk.reclaim(lent)
     }
 
-    /// The buffer of a BIO that is back, or `None` if the device may still use it: the disk has it then.
+    /// Keeps what was lent until it is back, though the client goes.
+    pub(crate) fn keep_lent(&self, lent: impl Iterator<Item = Lent>) {
+        self.lane.keep(lent);
+    }
+
+    /// The buffer that was lent to a BIO that is back. `None`: the BIO came back without it, and the disk keeps
+    /// it until it is back too. That the token is right says nothing: a faulty device may have made up the BIO.
     #[inline]
-    pub(crate) fn reclaim(&self, bio: &Bio, buf: Option<AlignedBuf>) -> Option<AlignedBuf> {
-        match bio.late() {
-            None => buf,
-            Some(late) => self.withhold(late, buf),
+    pub(crate) fn reclaim(&self, bio: &mut Bio, lent: Option<Lent>) -> Option<AlignedBuf> {
+        match lent?.take_back(bio.take_buf()) {
+            Ok(buf) => Some(buf),
+            Err((lent, _)) => self.withhold(lent),
         }
     }
 
     #[cold]
-    fn withhold(&self, late: Late, buf: Option<AlignedBuf>) -> Option<AlignedBuf> {
-        self.shared.shelf.put(&self.shared.disk, vec![late], buf.into_iter().collect());
+    fn withhold(&self, lent: Lent) -> Option<AlignedBuf> {
+        self.shared.shelf.put(&self.shared.disk, [lent]);
         None
     }
 }
 
 impl Drop for Client {
-    /// Never blocks, unless it is the last that has the disk (see [`HostedDisk`](crate::HostedDisk)): what is in flight is
-    /// finished by the reactor.
+    /// Never blocks, unless it is the last that has the disk (see [`HostedDisk`](crate::HostedDisk)): what is
+    /// in flight is finished by the reactor.
     fn drop(&mut self) {
         self.lane.orphan.store(true, Ordering::Release);
         let work = Work::of(&self.lane.lock());

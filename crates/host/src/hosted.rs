@@ -12,7 +12,7 @@
 
 use crate::client::Client;
 use crate::clock::Clock;
-use crate::lane::{Lane, Legacy, Work, lock};
+use crate::lane::{Lane, Work, lock};
 use crate::reactor::Reactor;
 use crate::shelf::{Shelf, Withheld};
 use crate::wakers::{Kick, Wakers};
@@ -82,8 +82,7 @@ impl Shared {
         if work == Work::Busy {
             return false;
         }
-        let Legacy { bufs, late } = lane.take_legacy();
-        self.shelf.put(&self.disk, late, bufs);
+        self.shelf.put(&self.disk, lane.take_legacy());
         if work == Work::Late {
             lane.lingers.store(true, Ordering::Release);
             return false;

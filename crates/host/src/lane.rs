@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use zoneplug_buf::AlignedBuf;
-use zoneplug_core::disk::{DiskQueue, Late};
-use zoneplug_core::{Bio, Bios};
+use zoneplug_buf::Lent;
+use zoneplug_core::Bios;
+use zoneplug_core::disk::DiskQueue;
 
 /// Locks, whatever happened: no client code runs under these locks.
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -35,15 +35,6 @@ impl Work {
     }
 }
 
-/// What a client that has gone leaves behind.
-#[derive(Debug, Default)]
-pub(crate) struct Legacy {
-    /// Buffers that a device may use.
-    pub(crate) bufs: Vec<AlignedBuf>,
-    /// Tickets of BIOs that came back before the device was done with them.
-    pub(crate) late: Vec<Late>,
-}
-
 #[derive(Debug)]
 pub(crate) struct Lane {
     queue: Mutex<DiskQueue>,
@@ -53,7 +44,8 @@ pub(crate) struct Lane {
     pub(crate) orphan: AtomicBool,
     /// An orphan that has nothing but late commands: it is looked at now and then.
     pub(crate) lingers: AtomicBool,
-    legacy: Mutex<Legacy>,
+    /// Memory that a client has left which has gone: a device may use it.
+    legacy: Mutex<Vec<Lent>>,
 }
 
 impl Lane {
@@ -95,22 +87,24 @@ impl Lane {
         self.lingers.load(Ordering::Acquire) || self.try_lock().is_none_or(|q| q.late() > 0)
     }
 
-    /// Keeps `bufs` until what is in flight has finished, though the client goes.
-    pub(crate) fn keep(&self, bufs: impl Iterator<Item = AlignedBuf>) {
-        lock(&self.legacy).bufs.extend(bufs);
+    /// Keeps what was lent until it is back, though the client goes.
+    pub(crate) fn keep(&self, lent: impl Iterator<Item = Lent>) {
+        lock(&self.legacy).extend(lent);
     }
 
-    /// BIOs of a client that has gone have finished.
+    /// BIOs of a client that has gone have finished: frees the memory that came back with them.
     pub(crate) fn dropped(&self, bios: &mut Bios) {
-        if bios.iter().any(|b| b.late().is_some()) {
-            let late = bios.iter().filter_map(|b| Bio::late(b));
-            lock(&self.legacy).late.extend(late);
+        let mut legacy = lock(&self.legacy);
+        for mut bio in bios.drain(..) {
+            let buf = bio.take_buf();
+            if let Some(i) = legacy.iter().position(|l| l.range() == buf.range()) {
+                drop(legacy.swap_remove(i).take_back(buf));
+            }
         }
-        bios.clear();
     }
 
-    /// All BIOs of the client that has gone are back: what of it is still in use, its tickets tell.
-    pub(crate) fn take_legacy(&self) -> Legacy {
+    /// All BIOs of the client that has gone are back: this is what came back without memory.
+    pub(crate) fn take_legacy(&self) -> Vec<Lent> {
         std::mem::take(&mut lock(&self.legacy))
     }
 }
@@ -118,6 +112,6 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         // A device may still use them, and nobody is left to ask: rather lose the memory.
-        crate::shelf::leak(self.take_legacy().bufs);
+        crate::shelf::leak(self.take_legacy());
     }
 }

@@ -187,7 +187,7 @@ fn a_rename_while_a_disk_is_opened_joins_no_two_disks() {
         });
         for turn in 0..200u32 {
             let disk = FileDisk::open_with(&a, Access::ReadWrite, Io::Threads, false).unwrap();
-            let buf = IoBuf::leaked(4096);
+            let mut buf = IoBuf::leaked(4096);
             buf.copy_from(0, &[turn as u8 | 1; 4096]);
             let reset = Command::without_data(Op::ZoneReset, Sector(0), 2048);
             assert_eq!(run(&disk, reset).status, Status::Ok);

@@ -68,7 +68,7 @@ impl Open {
 
     /// Writes a block at an offset in blocks.
     fn write(&mut self, zone: u32, block: u32, byte: u8) -> Status {
-        let buf = IoBuf::leaked(4096);
+        let mut buf = IoBuf::leaked(4096);
         buf.copy_from(0, &[byte; 4096]);
         let at = self.disk.geometry().zone_start(ZoneNo(zone)).plus(u64::from(block * 8));
         self.run(Command::of(Bio::with_buf(Op::Write, at, 8, buf))).status
@@ -85,7 +85,7 @@ impl Open {
         assert_eq!(c.status, Status::Ok);
         let blocks = [0, 1, 2, 3].map(|i| {
             let mut b = [0; 4096];
-            buf.copy_to(i * 4096, &mut b);
+            c.bios[0].data().copy_to(i * 4096, &mut b);
             assert!(b.iter().all(|x| *x == b[0]), "block {i} is torn");
             b[0]
         });
@@ -327,7 +327,7 @@ fn a_panic_in_a_commit_closes_no_session() {
         }
         done[0].status
     };
-    let buf = IoBuf::leaked(4096);
+    let mut buf = IoBuf::leaked(4096);
     buf.copy_from(0, &[7; 4096]);
     let at = d.disk.geometry().zone_start(ZoneNo(2));
     assert_eq!(wait(&mut d, Command::of(Bio::with_buf(Op::Write, at, 8, buf))), Status::Ok);

@@ -65,7 +65,7 @@ fn run(disk: &FileDisk, c: Box<Command>) -> Box<Command> {
 }
 
 fn write(disk: &FileDisk, zone: u32, at: u32, len: u32, byte: u8) -> Status {
-    let buf = IoBuf::leaked(len * 512);
+    let mut buf = IoBuf::leaked(len * 512);
     buf.copy_from(0, &vec![byte; len as usize * 512]);
     let sector = disk.geometry().zone_start(ZoneNo(zone)).plus(u64::from(at));
     run(disk, Command::of(Bio::with_buf(Op::Write, sector, len, buf))).status
@@ -77,7 +77,7 @@ fn read(disk: &FileDisk, zone: u32, at: u32) -> u8 {
     let c = run(disk, Command::of(Bio::with_buf(Op::Read, sector, 8, buf)));
     assert_eq!(c.status, Status::Ok);
     let mut b = [0; 4096];
-    buf.copy_to(0, &mut b);
+    c.bios[0].data().copy_to(0, &mut b);
     assert!(b.iter().all(|x| *x == b[0]));
     b[0]
 }
@@ -347,18 +347,19 @@ fn a_transfer_that_ends_early_goes_on_where_it_ended() {
         let zone = 4 + turn as u32;
         let start = disk.geometry().zone_start(ZoneNo(zone));
         // Every second sector of this memory, so that no piece joins the next.
-        let memory = IoBuf::leaked((PIECES * 1024) as u32);
-        let base = memory.segments().next().unwrap().ptr;
+        let mut memory = IoBuf::leaked((PIECES * 1024) as u32);
+        // SAFETY: addresses for the list below.
+        let base = unsafe { memory.segments(0, 512) }.next().unwrap().ptr;
         let list: Vec<Segment> =
             (0..PIECES).map(|i| Segment { ptr: base.wrapping_add(i * 1024), len: 512 }).collect();
-        // SAFETY: memory and list outlive both commands.
-        let buf = unsafe { IoBuf::from_segments(list.as_ptr(), (PIECES * 512) as u32) };
+        // SAFETY: memory and list outlive both commands, and each is over before anybody looks.
+        let buf = || unsafe { IoBuf::from_segments(list.as_ptr(), (PIECES * 512) as u32) };
         let stamp = |i: usize| [(i % 251) as u8 + 1; 512];
         (0..PIECES).for_each(|i| memory.copy_from((i * 1024) as u32, &stamp(i)));
-        let write = Command::of(Bio::with_buf(Op::Write, start, PIECES as u32, buf));
+        let write = Command::of(Bio::with_buf(Op::Write, start, PIECES as u32, buf()));
         assert_eq!(run(&disk, write).status, Status::Ok);
         (0..PIECES).for_each(|i| memory.copy_from((i * 1024) as u32, &[0; 512]));
-        let read = Command::of(Bio::with_buf(Op::Read, start, PIECES as u32, buf));
+        let read = Command::of(Bio::with_buf(Op::Read, start, PIECES as u32, buf()));
         assert_eq!(run(&disk, read).status, Status::Ok);
         for i in 0..PIECES {
             let mut sector = [0; 512];

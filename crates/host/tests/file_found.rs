@@ -73,7 +73,7 @@ fn seen(s: &Arc<CutStorage>, zone: usize) -> (Condition, u64) {
 
 /// Writes a block at the write pointer of a zone.
 fn write(disk: &FileDisk, zone: usize, byte: u8) -> Status {
-    let buf = IoBuf::leaked(4096);
+    let mut buf = IoBuf::leaked(4096);
     buf.copy_from(0, &[byte; 4096]);
     let at = report(disk)[zone].wp;
     run(disk, Command::of(Bio::with_buf(Op::Write, at, 8, buf))).status

@@ -42,12 +42,6 @@ fn stamp(zone: u32, generation: u32, block: u32) -> Vec<u8> {
     v
 }
 
-/// The memory of a BIO; the child ends before it goes.
-fn lend(buf: &AlignedBuf) -> IoBuf {
-    // SAFETY: every buffer of this test is kept until its BIO is back, or the process has ended.
-    unsafe { buf.io() }
-}
-
 fn open(path: &Path, way: &str) -> std::sync::Arc<FileDisk> {
     let io = if way == "threads" { Io::Threads } else { Io::Auto };
     FileDisk::open_with(path, Access::ReadWrite, io, true).unwrap()
@@ -61,8 +55,7 @@ fn writer(disk: &HostedDisk, first: u32, seed: u64, generations: &[u32], wps: &[
     let mut state = seed;
     let depth = 16;
     let mut client = disk.open_client(depth, 8).unwrap();
-    let bufs: Vec<_> = (0..depth).map(|_| AlignedBuf::zeroed(4096)).collect();
-    let mut bufs: Vec<AlignedBuf> = bufs.into_iter().collect();
+    let mut bufs: Vec<_> = (0..depth).map(|_| IoBuf::leaked(4096)).collect();
     // Generation and next block of each zone.
     let mut zones: Vec<(u32, u32)> = generations.iter().copied().zip(wps.iter().copied()).collect();
     let mut out = String::new();
@@ -107,9 +100,10 @@ fn writer(disk: &HostedDisk, first: u32, seed: u64, generations: &[u32], wps: &[
         }
         let n = (1 + random(&mut state) as u32 % depth).min(blocks - *next);
         for j in 0..n {
-            bufs[j as usize].write(0, &stamp(zone, *generation, *next + j));
+            let mut buf = bufs.pop().unwrap();
+            buf.copy_from(0, &stamp(zone, *generation, *next + j));
             let sector = start.plus(u64::from((*next + j) * BLOCK));
-            let mut bio = Bio::with_buf(Op::Write, sector, BLOCK, lend(&bufs[j as usize]));
+            let mut bio = Bio::with_buf(Op::Write, sector, BLOCK, buf);
             bio.set_token(u64::from(*next + j));
             if random(&mut state).is_multiple_of(50) {
                 bio.flags = Flags::FUA;
@@ -121,8 +115,9 @@ fn writer(disk: &HostedDisk, first: u32, seed: u64, generations: &[u32], wps: &[
         while left > 0 {
             client.wait(&mut done, 1, None);
             out.clear();
-            for bio in done.drain(..) {
+            for mut bio in done.drain(..) {
                 assert!(bio.status.is_ok(), "{bio:?}");
+                bufs.push(bio.take_buf());
                 out += &format!("w {zone} {generation} {}\n", bio.token());
                 left -= 1;
             }
@@ -173,13 +168,13 @@ struct Said {
 
 fn read(disk: &HostedDisk, sector: Sector, blocks: u32) -> Vec<u8> {
     let mut client = disk.open_client(1, 1).unwrap();
-    let buf = AlignedBuf::zeroed(blocks * 4096);
-    let mut list = Bios::from([Bio::with_buf(Op::Read, sector, blocks * BLOCK, lend(&buf))]);
+    let (lent, buf) = AlignedBuf::zeroed(blocks * 4096).lend();
+    let mut list = Bios::from([Bio::with_buf(Op::Read, sector, blocks * BLOCK, buf)]);
     client.submit(&mut list);
     let mut done = Bios::new();
     client.wait(&mut done, 1, None);
     assert!(done[0].status.is_ok(), "{:?}", done[0]);
-    buf.to_vec()
+    lent.take_back(done[0].take_buf()).unwrap().to_vec()
 }
 
 /// Checks a disk against what was said, and says what is there now.
@@ -239,14 +234,14 @@ fn zone_info(disk: &HostedDisk, zone: u32) -> (Condition, u32) {
     let g = disk.disk().geometry();
     let start = g.zone_start(ZoneNo(zone));
     let mut client = disk.open_client(1, 1).unwrap();
-    let buf = AlignedBuf::zeroed(64);
-    let mut list = Bios::from([Bio::with_buf(Op::ReportZones, start, 0, lend(&buf))]);
+    let buf = IoBuf::leaked(64);
+    let mut list = Bios::from([Bio::with_buf(Op::ReportZones, start, 0, buf)]);
     client.submit(&mut list);
     let mut done = Bios::new();
     client.wait(&mut done, 1, None);
     assert_eq!((done[0].status.is_ok(), done[0].result), (true, 1), "{:?}", done[0]);
     let mut record = [0; 64];
-    buf.read(0, &mut record);
+    done[0].data().copy_to(0, &mut record);
     let info = zoneplug_core::zone::ZoneInfo::decode(&record).unwrap();
     (info.cond, info.wp.0.wrapping_sub(start.0) as u32)
 }

@@ -90,7 +90,7 @@ fn flush(disk: &FileDisk) -> Status {
 /// Writes blocks of zone 1, one by one, as small writes go.
 fn write(disk: &FileDisk, from: u32, nr: u32) {
     for block in from..from + nr {
-        let buf = IoBuf::leaked(4096);
+        let mut buf = IoBuf::leaked(4096);
         buf.copy_from(0, &[block as u8 | 1; 4096]);
         let bio = Bio::with_buf(Op::Write, Sector(u64::from(2048 + block * 8)), 8, buf);
         assert_eq!(run(disk, Command::of(bio)).status, Status::Ok, "block {block}");
@@ -107,9 +107,10 @@ fn look(disk: &FileDisk) -> (u32, u32) {
     let wrong = (0..blocks).filter(|block| {
         let buf = IoBuf::leaked(4096);
         let bio = Bio::with_buf(Op::Read, Sector(u64::from(2048 + block * 8)), 8, buf);
-        assert_eq!(run(disk, Command::of(bio)).status, Status::Ok);
+        let c = run(disk, Command::of(bio));
+        assert_eq!(c.status, Status::Ok);
         let mut b = [0; 4096];
-        buf.copy_to(0, &mut b);
+        c.bios[0].data().copy_to(0, &mut b);
         b != [*block as u8 | 1; 4096]
     });
     (blocks, wrong.count() as u32)

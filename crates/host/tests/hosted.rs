@@ -12,19 +12,20 @@ use zoneplug_host::{BlockingDisk, Client, HostedDisk};
 
 const LONG: Duration = Duration::from_secs(20);
 
+static BLOCK: [u8; 4096] = [0; 4096];
+
 fn append(buf: IoBuf) -> Box<Bio> {
     Bio::with_buf(Op::ZoneAppend, Sector(0), 8, buf)
 }
 
 /// Submits `n` appends to zone 0 and waits for all of them, by polling or by sleeping.
 fn append_all(disk: &HostedDisk, client: &mut Client, n: usize, sleep: bool) -> Vec<u64> {
-    let buf = IoBuf::leaked(4096);
     let (mut list, mut done) = (Bios::new(), Bios::new());
     let (mut sent, mut sectors) = (0, Vec::new());
     let end = Instant::now() + LONG;
     while sectors.len() < n {
         while sent < n && list.len() < 4 {
-            list.push_back(append(buf));
+            list.push_back(append(IoBuf::from_static(&BLOCK)));
             sent += 1;
         }
         client.submit(&mut list);
@@ -68,11 +69,10 @@ fn others_finish(fate: Fate, spec: &str, sleep: bool) {
         let (block, blocked) = (block.clone(), blocked.clone());
         std::thread::spawn(move || {
             let mut client = disk.open_client(64, 1).unwrap();
-            let buf = IoBuf::leaked(4096);
             let (mut list, mut done) = (Bios::new(), Bios::new());
             start.wait();
             for _ in 0..200 {
-                list.extend((0..8).map(|_| append(buf)));
+                list.extend((0..8).map(|_| append(IoBuf::from_static(&BLOCK))));
                 client.submit(&mut list);
                 client.poll(&mut done);
             }

@@ -32,7 +32,7 @@ fn run(queue: &mut dyn Queue, now: u64, commands: Vec<Box<Command>>) -> Vec<(Box
 }
 
 fn data(op: Op, at: u64, fill: u8) -> Box<Command> {
-    let buf = IoBuf::leaked(8 * SECTOR_SIZE);
+    let mut buf = IoBuf::leaked(8 * SECTOR_SIZE);
     buf.copy_from(0, &[fill; 8 * SECTOR_SIZE as usize]);
     Command::of(Bio::with_buf(op, Sector(at), 8, buf))
 }

@@ -21,16 +21,18 @@ struct Pieces {
 impl Pieces {
     fn new(nr: usize) -> Pieces {
         let whole = IoBuf::leaked(nr as u32 * 1024);
-        let piece = |i: usize| whole.slice(i as u32 * 1024, 512).segments().next().unwrap();
-        Pieces { whole, list: (0..nr).map(piece).collect::<Vec<_>>().leak() }
+        // SAFETY: addresses for the list; see `buf`.
+        let piece = |i| unsafe { whole.segments(i as u32 * 1024, 512) }.next().unwrap();
+        let list = (0..nr).map(piece).collect::<Vec<_>>().leak();
+        Pieces { whole, list }
     }
 
     fn buf(&self) -> IoBuf {
-        // SAFETY: the list and the memory are never freed.
+        // SAFETY: the list and the memory are never freed, and `run` has the BIO back before anybody looks at them.
         unsafe { IoBuf::from_segments(self.list.as_ptr(), self.list.len() as u32 * 512) }
     }
 
-    fn fill(&self, of: impl Fn(usize) -> u8) {
+    fn fill(&mut self, of: impl Fn(usize) -> u8) {
         (0..self.list.len()).for_each(|i| self.whole.copy_from(i as u32 * 1024, &[of(i); 512]));
     }
 
@@ -69,7 +71,7 @@ fn check(path: &Path, io: &str) {
     let mut client = disk.open_client(4, 4).unwrap();
     let mut at = Sector(0);
     for (seed, nr) in [MOST, MOST + 1, 3 * MOST - 1, 2 * MOST].into_iter().enumerate() {
-        let p = Pieces::new(nr);
+        let mut p = Pieces::new(nr);
         p.fill(|i| mark(seed, i));
         run(&mut client, Op::Write, at, &p);
         // In one piece: what is on the disk.

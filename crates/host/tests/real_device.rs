@@ -123,7 +123,6 @@ fn a_drive_that_goes_away_ends_everything() {
     let (g, unit) = (disk.geometry(), disk.limits().write_granularity_sectors);
     let config = QueueConfig { depth: DEPTH, tags: 32, ..QueueConfig::default() };
     let mut queue = disk.open_queue(config).unwrap();
-    let memory = IoBuf::leaked(DEPTH * (unit << 9));
     let sequential: Vec<ZoneNo> =
         (0..g.nr_zones()).map(ZoneNo).filter(|&z| !g.is_conventional(z)).take(4).collect();
     let one = |queue: &mut DiskQueue, bio| {
@@ -140,8 +139,7 @@ fn a_drive_that_goes_away_ends_everything() {
     }
     // Writes in four zones, sixteen parked or in flight in each, and reads between them.
     let mut at = vec![0u32; sequential.len()];
-    let mut next = |slot: u64, n: u64| {
-        let buf = memory.slice(slot as u32 * (unit << 9), unit << 9);
+    let mut next = |slot: u64, n: u64, buf: IoBuf| {
         let z = slot as usize % sequential.len();
         let start = g.zone_start(sequential[z]);
         let mut bio = if slot.is_multiple_of(8) || at[z] + unit > g.capacity_of(sequential[z]) {
@@ -153,7 +151,8 @@ fn a_drive_that_goes_away_ends_everything() {
         bio.set_token(slot);
         bio
     };
-    let mut list: Bios = (0..u64::from(DEPTH)).map(|slot| next(slot, 0)).collect();
+    let mut list: Bios =
+        (0..u64::from(DEPTH)).map(|slot| next(slot, 0, IoBuf::leaked(unit << 9))).collect();
     let (mut out, mut good, mut bad, mut n) = (0, 0u64, std::collections::BTreeMap::new(), 0);
     let start = Instant::now();
     let mut pulled: Option<std::thread::JoinHandle<()>> = None;
@@ -165,7 +164,7 @@ fn a_drive_that_goes_away_ends_everything() {
         let mut done = Bios::new();
         queue.poll(Nanos(0), &mut done);
         out -= done.len();
-        for bio in done {
+        for mut bio in done {
             n += 1;
             if bio.status.is_ok() {
                 good += 1;
@@ -175,7 +174,7 @@ fn a_drive_that_goes_away_ends_everything() {
             }
             // Load goes on until there was an error, as an application would.
             if bad.is_empty() {
-                list.push_back(next(bio.token(), n));
+                list.push_back(next(bio.token(), n, bio.take_buf()));
             }
         }
         if pulled.is_none() && good > 500 {
@@ -197,12 +196,12 @@ fn a_drive_that_goes_away_ends_everything() {
     pulled.expect("it was pulled").join().unwrap();
     println!("{good} good, then {bad:?}, the last after {last_word:?}");
     // What comes now fails at once, whatever it is.
-    let buf = memory.slice(0, unit << 9);
+    let buf = IoBuf::leaked(unit << 9);
     let z = *sequential.last().unwrap();
     let (s, len) = (g.zone_start(z), g.zone_len_sectors(z));
     assert_eq!(one(&mut queue, Bio::with_buf(Op::Read, s, unit, buf)), Status::NoDevice);
     assert_eq!(one(&mut queue, Bio::new(Op::ZoneReset, s, len)), Status::NoDevice);
-    let report = Bio::with_buf(Op::ReportZones, s, 0, memory.slice(0, 64));
+    let report = Bio::with_buf(Op::ReportZones, s, 0, IoBuf::leaked(64));
     assert_eq!(one(&mut queue, report), Status::NoDevice);
     drop(queue);
     assert_eq!(lost_bios(), 0);

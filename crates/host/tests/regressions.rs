@@ -276,13 +276,14 @@ fn a_wait_for_more_than_is_outstanding_ends() {
     let disk = HostedDisk::open_spec(&format!("{},io=threads", path.display())).unwrap();
     let mut client = disk.open_client(4, 4).unwrap();
     within(60, "a wait for nine of one", move || {
-        let buf = IoBuf::leaked(4096);
+        let mut buf = IoBuf::leaked(4096);
         let mut done = Bios::new();
         for n in 0..20_000u64 {
             let at = Sector(n % 100 * 8);
             client.submit(&mut Bios::from([Bio::with_buf(Op::Read, at, 8, buf)]));
             client.wait(&mut done, 9, None);
-            assert_eq!(done.drain(..).map(|b| b.status).collect::<Vec<_>>(), [Status::Ok]);
+            assert_eq!(done.iter().map(|b| b.status).collect::<Vec<_>>(), [Status::Ok]);
+            buf = done.pop_front().unwrap().take_buf();
         }
     });
     std::fs::remove_file(path).unwrap();
@@ -305,11 +306,11 @@ fn long_and_short_writes_of_a_conventional_zone_do_not_fail_a_flush() {
     create(&path, &o, true).unwrap();
     let disk = HostedDisk::open_spec(&path.display().to_string()).unwrap();
     let mut client = disk.open_client(8, 8).unwrap();
-    let (long, short) = (IoBuf::leaked(256 << 10), IoBuf::leaked(4096));
+    let (long, short) = (|| IoBuf::leaked(256 << 10), || IoBuf::leaked(4096));
     for round in 0..4 {
         let mut list = Bios::from([
-            Bio::with_buf(Op::Write, Sector(0), 512, long),
-            Bio::with_buf(Op::Write, Sector(64), 8, short),
+            Bio::with_buf(Op::Write, Sector(0), 512, long()),
+            Bio::with_buf(Op::Write, Sector(64), 8, short()),
         ]);
         let mut done = Bios::new();
         while done.len() < 2 {

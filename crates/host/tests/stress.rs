@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use zoneplug_buf::IoBuf;
+use zoneplug_buf::{IoBuf, Parts};
 use zoneplug_core::{Bio, Bios, Op, Sector, Status, lost_bios};
 use zoneplug_host::{Client, HostedDisk};
 
@@ -21,7 +21,7 @@ const DEPTH: usize = 24;
 const SPEC: &str = "mem,zones=24,zone-size=256K,max-transfer=24K,max-bios=9,paranoid=1";
 
 /// Fills `buf` so that each 512 bytes say what they are.
-fn stamp(buf: &IoBuf, sectors: u32, what: u64) {
+fn stamp(buf: &mut IoBuf, sectors: u32, what: u64) {
     for s in 0..sectors {
         buf.copy_from(s * 512, &(what + u64::from(s)).to_le_bytes());
     }
@@ -43,6 +43,8 @@ struct Worker {
     id: u64,
     rng: u64,
     bufs: Vec<IoBuf>,
+    /// Of those that BIOs have.
+    lent: Vec<Option<Parts>>,
     /// Indexes of `bufs` that no BIO has.
     free: Vec<usize>,
     /// What the append with that buffer is stamped with.
@@ -62,6 +64,7 @@ impl Worker {
             id,
             rng: 0x9e37_79b9 ^ (id + 1),
             bufs: (0..DEPTH).map(|_| IoBuf::leaked(128 * 512)).collect(),
+            lent: (0..DEPTH).map(|_| None).collect(),
             free: (0..DEPTH).collect(),
             what: vec![0; DEPTH],
             back: IoBuf::leaked(128 * 512),
@@ -95,28 +98,34 @@ impl Worker {
         let mut list = Bios::new();
         while at < end || self.free.len() < DEPTH {
             while let Some(i) = (at < end).then(|| self.free.pop()).flatten() {
-                let buf = self.bufs[i];
+                let mut parts = Parts::new(std::mem::take(&mut self.bufs[i]));
                 let mut bio = if self.random(5) == 0 {
                     let what = (self.id << 40 | round << 32 | self.landed.len() as u64) << 8;
-                    stamp(&buf, 8, what);
+                    let mut buf = parts.take_front(4096);
+                    stamp(&mut buf, 8, what);
                     self.what[i] = what;
                     let zone = THREADS * OWN + self.random(SHARED);
-                    Bio::with_buf(Op::ZoneAppend, Sector(zone * ZONE), 8, buf.slice(0, 4096))
+                    Bio::with_buf(Op::ZoneAppend, Sector(zone * ZONE), 8, buf)
                 } else {
                     // Up to 64 KiB: often over the transfer limit, sometimes over a zone's end.
                     let n = (8 * (1 + self.random(16))).min(end - at) as u32;
-                    stamp(&buf, n, at << 12 | round << 8);
-                    let bio = Bio::with_buf(Op::Write, Sector(at), n, buf.slice(0, n * 512));
+                    let mut buf = parts.take_front(n * 512);
+                    stamp(&mut buf, n, at << 12 | round << 8);
+                    let bio = Bio::with_buf(Op::Write, Sector(at), n, buf);
                     at += u64::from(n);
                     bio
                 };
+                self.lent[i] = Some(parts);
                 bio.set_token(i as u64);
                 list.push_back(bio);
             }
             self.client.submit(&mut list);
             self.reap();
-            for bio in std::mem::take(&mut self.done) {
+            for mut bio in std::mem::take(&mut self.done) {
                 let i = bio.token() as usize;
+                let mut parts = self.lent[i].take().expect("it was lent");
+                parts.put_back(bio.take_buf()).expect("its own memory");
+                self.bufs[i] = parts.join().expect("all of it");
                 match (bio.op, bio.status) {
                     (Op::ZoneAppend, Status::Ok) => self.landed.push((bio.sector.0, self.what[i])),
                     (Op::ZoneAppend, Status::ZoneFull | Status::PastCapacity) | (_, Status::Ok) => {
@@ -134,9 +143,7 @@ impl Worker {
         let n = 128;
         for at in (base..base + OWN * ZONE - 64).step_by(96) {
             let n = n.min((base + OWN * ZONE - at) as u32);
-            let buf = self.back.slice(0, n * 512);
-            self.one(Bio::with_buf(Op::Read, Sector(at), n, buf));
-            let found = stamps(&buf, n);
+            let found = self.read(at, n);
             for (s, found) in (at..).zip(found) {
                 // A stamp is its BIO's first sector and round, plus the distance from there.
                 let (sector, of, distance) = (found >> 12, found >> 8 & 15, found & 0xff);
@@ -145,7 +152,16 @@ impl Worker {
         }
     }
 
-    fn one(&mut self, bio: Box<Bio>) {
+    /// What `n` sectors say.
+    fn read(&mut self, at: u64, n: u32) -> Vec<u64> {
+        let mut parts = Parts::new(std::mem::take(&mut self.back));
+        let mut bio = self.one(Bio::with_buf(Op::Read, Sector(at), n, parts.take_front(n * 512)));
+        parts.put_back(bio.take_buf()).expect("its own memory");
+        self.back = parts.join().expect("all of it");
+        stamps(&self.back, n)
+    }
+
+    fn one(&mut self, bio: Box<Bio>) -> Box<Bio> {
         let mut list = Bios::from([bio]);
         let mut done = Bios::new();
         while done.is_empty() {
@@ -153,13 +169,13 @@ impl Worker {
             self.client.wait(&mut done, 1, Some(Duration::from_millis(50)));
         }
         assert!(done[0].status.is_ok(), "{:?}: {}", done[0].op, done[0].status);
+        done.pop_front().expect("it is back")
     }
 }
 
 /// Freezes, revalidates, changes attributes, and drops clients with work in flight, until `stop`.
 fn disturb(disk: &HostedDisk, stop: &AtomicBool) -> u32 {
     let mut n = 0;
-    let back = IoBuf::leaked(100 * 512);
     let ordered = disk.disk().limits().keeps_write_order;
     while !stop.load(Ordering::Relaxed) {
         n += 1;
@@ -198,7 +214,7 @@ fn disturb(disk: &HostedDisk, stop: &AtomicBool) -> u32 {
                             Op::Read,
                             Sector(shared - 40 + i * 8),
                             96,
-                            back.slice(0, 96 * 512),
+                            IoBuf::leaked(96 * 512),
                         )
                     })
                     .collect();
@@ -240,9 +256,7 @@ fn run(spec: &str, length: Duration) {
         for (mut w, _) in workers {
             for (at, what) in w.landed.clone() {
                 assert!(places.insert(at), "two appends at sector {at}");
-                let buf = w.back.slice(0, 4096);
-                w.one(Bio::with_buf(Op::Read, Sector(at), 8, buf));
-                assert_eq!(stamps(&buf, 8), (what..what + 8).collect::<Vec<_>>());
+                assert_eq!(w.read(at, 8), (what..what + 8).collect::<Vec<_>>());
             }
             assert_eq!(w.disk.disk().counters().waiting, 0);
         }

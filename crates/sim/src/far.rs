@@ -35,10 +35,8 @@ pub struct Far {
 /// Most sectors of a BIO with data.
 const MOST: u64 = 8192;
 
-thread_local! {
-    /// Memory that all BIOs share, because the disk does not look at data.
-    static DATA: IoBuf = IoBuf::leaked((MOST << 9) as u32);
-}
+/// Memory that all BIOs share, because the disk does not look at data.
+static DATA: [u8; (MOST << 9) as usize] = [0; (MOST << 9) as usize];
 
 struct World {
     rng: Random,
@@ -195,7 +193,7 @@ impl World {
         let n = self.wp.len();
         let z = self.rng.below(n as u32) as usize;
         let (start, cap, len) = (self.start(z), self.cap(z), self.len(z));
-        let data = |sectors: u64| DATA.with(|d| d.slice(0, (sectors << 9) as u32));
+        let data = |sectors: u64| IoBuf::from_static(&DATA[..(sectors << 9) as usize]);
         Some(match self.rng.below(12) {
             0..=4 => {
                 let offset = if self.is_conventional(z) {

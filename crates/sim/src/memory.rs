@@ -1,43 +1,32 @@
 //! The buffers of a world, and stamps: the number that each written sector carries.
 
 use std::cell::RefCell;
+use zoneplug_buf::Arena;
 use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{Bio, IoBuf, Op, Sector};
 
-/// Bytes of an arena: memory that is never freed, and that the next world of the same thread uses again.
-const ARENA: u32 = 1 << 20;
-
-#[derive(Default)]
-struct Memory {
-    arenas: Vec<IoBuf>,
-    /// Arenas that are full.
-    full: usize,
-    /// Bytes that are used of the arena after these.
-    at: u32,
-}
+/// Most bytes of a buffer, and bytes of a piece of memory.
+const MOST: u32 = 1 << 20;
 
 thread_local! {
-    static MEMORY: RefCell<Memory> = RefCell::default();
+    /// Memory that is never freed but used again by the next world of the same thread.
+    static MEMORY: RefCell<Arena> = const { RefCell::new(Arena::new(MOST)) };
 }
 
 /// Makes all buffers of the last world free again.
+#[allow(
+    unsafe_code,
+    reason = "worlds would leak their memory, or keep account of what devices lose"
+)]
 pub(crate) fn recycle() {
-    MEMORY.with_borrow_mut(|m| (m.full, m.at) = (0, 0));
+    // SAFETY: the last world of this thread is over: its disks, queues and BIOs are dropped, or leaked and never run again.
+    MEMORY.with_borrow_mut(|m| unsafe { m.reset() });
 }
 
 /// A buffer of `len` bytes with undefined content.
 pub(crate) fn bytes(len: u32) -> IoBuf {
-    assert!(len <= ARENA, "worlds are small");
-    MEMORY.with_borrow_mut(|m| {
-        if m.at + len > ARENA {
-            (m.full, m.at) = (m.full + 1, 0);
-        }
-        if m.full == m.arenas.len() {
-            m.arenas.push(IoBuf::leaked(ARENA));
-        }
-        m.at += len;
-        m.arenas[m.full].slice(m.at - len, len)
-    })
+    assert!(len <= MOST, "worlds are small");
+    MEMORY.with_borrow_mut(|m| m.take(len))
 }
 
 /// A buffer of so many sectors with undefined content.
@@ -47,7 +36,7 @@ pub(crate) fn buf(sectors: u32) -> IoBuf {
 
 /// A buffer whose sector `i` has the stamp `stamp + i` in its first and in its last 8 bytes.
 pub(crate) fn stamped(sectors: u32, stamp: u64) -> IoBuf {
-    let b = buf(sectors);
+    let mut b = buf(sectors);
     for i in 0..sectors {
         let s = (stamp + u64::from(i)).to_le_bytes();
         b.copy_from(i << 9, &s);

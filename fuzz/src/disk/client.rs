@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo};
 use zoneplug_core::{
-    Bio, Command, Commands, Device, Error, Flags, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
+    Bio, Command, Commands, Device, Error, Flags, IoBuf, Nanos, Op, Parts, Queue, Sector, Status, ZoneNo,
 };
 use zoneplug_host::file::testing::CutStorage;
 use zoneplug_host::file::{Access, FileDisk};
@@ -19,15 +19,22 @@ const ZONES: u32 = 48;
 
 thread_local! {
     /// Memory for all commands, so that it is not leaked anew by each.
-    static MEMORY: Cell<Option<IoBuf>> = const { Cell::new(None) };
+    static MEMORY: Cell<IoBuf> = const { Cell::new(IoBuf::empty()) };
 }
 
-fn memory() -> IoBuf {
-    MEMORY.with(|m| {
-        let buf = m.take().unwrap_or_else(|| IoBuf::leaked(CHUNK * 512));
-        m.set(Some(buf));
-        buf
-    })
+/// Memory of a command, and all of which it is a part.
+fn memory(sectors: u32) -> (Parts, IoBuf) {
+    let whole = MEMORY.take();
+    let whole = if whole.is_empty() { IoBuf::leaked(CHUNK * 512) } else { whole };
+    let mut parts = Parts::new(whole);
+    let buf = parts.take_front(sectors * 512);
+    (parts, buf)
+}
+
+/// The command is back.
+fn give_back(mut parts: Parts, c: &mut Command) {
+    assert!(parts.put_back(c.bios[0].take_buf()).is_ok(), "a command has other memory");
+    MEMORY.set(parts.join().expect("all of it is back"));
 }
 
 /// What a disk shows of one zone.
@@ -115,19 +122,25 @@ impl Client {
             return Status::InvalidField;
         }
         let len = len as u32;
-        let buf = memory().slice(0, len * 512);
+        let (parts, mut buf) = memory(len);
         buf.copy_from(0, &vec![stamp; len as usize * 512]);
         let mut c = Command::of(Bio::with_buf(Op::Write, at, len, buf));
         if fua {
             c.flags = c.flags.with(Flags::FUA);
         }
-        self.run(c).status
+        let mut c = self.run(c);
+        give_back(parts, &mut c);
+        c.status
     }
 
-    /// Reads a range; the bytes are in the memory of all commands.
-    fn read(&mut self, at: Sector, len: u32) -> (Status, IoBuf) {
-        let buf = memory().slice(0, len * 512);
-        (self.run(Command::of(Bio::with_buf(Op::Read, at, len, buf))).status, buf)
+    /// Reads a range.
+    fn read(&mut self, at: Sector, len: u32) -> (Status, Vec<u8>) {
+        let (parts, buf) = memory(len);
+        let mut c = self.run(Command::of(Bio::with_buf(Op::Read, at, len, buf)));
+        let mut bytes = vec![0; len as usize * 512];
+        c.bios[0].data().copy_to(0, &mut bytes);
+        give_back(parts, &mut c);
+        (c.status, bytes)
     }
 
     /// What all zones show; the data of a large zone only at its ends and around its write pointer, and of many zones
@@ -150,13 +163,11 @@ impl Client {
             let read = n < ZONES && block <= CHUNK;
             for from in starts.into_iter().filter(|from| read && *from < len) {
                 let count = (len - from).min(CHUNK);
-                let (s, buf) = self.read(info.start.plus(u64::from(from)), count);
+                let (s, bytes) = self.read(info.start.plus(u64::from(from)), count);
                 if !s.is_ok() {
                     status = s;
                     break;
                 }
-                let mut bytes = vec![0; count as usize * 512];
-                buf.copy_to(0, &mut bytes);
                 if matches!(info.cond, Condition::Empty | Condition::Closed) {
                     let past = wp.saturating_sub(from).min(count) as usize * 512;
                     // Slices are compared without a counter in the loop.

@@ -557,8 +557,8 @@ fn with_token(mut bio: Box<Bio>, token: u64) -> Box<Bio> {
 
 fn one_block() -> IoBuf {
     // The device never looks: every BIO may use the same memory.
-    static MEMORY: OnceLock<IoBuf> = OnceLock::new();
-    *MEMORY.get_or_init(|| IoBuf::leaked(BLOCK << 9))
+    static MEMORY: [u8; (BLOCK as usize) << 9] = [0; (BLOCK as usize) << 9];
+    IoBuf::from_static(&MEMORY)
 }
 
 /// An append of one block to the zone that starts at `start`.

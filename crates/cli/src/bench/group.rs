@@ -8,28 +8,94 @@ use crate::json::by_status;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use zoneplug_buf::{AlignedBuf, Parts};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::{Bio, IoBuf, Op, Sector, Status};
 use zoneplug_host::{Client, HostedDisk};
 
 /// Memory for I/O, used again by every measurement: its addresses are never given back to the allocator.
-#[derive(Debug, Default)]
-pub(crate) struct Arena(Option<IoBuf>);
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Arena {
+    /// What writes share.
+    zeroes: &'static [u8],
+    /// What nobody has at the moment.
+    free: Arc<Mutex<Vec<IoBuf>>>,
+}
 
 impl Arena {
-    /// `n` buffers of `sectors` each. They are the same memory as those of the last call.
-    pub(crate) fn buffers(&mut self, n: u32, sectors: u32) -> Result<Vec<IoBuf>, Failure> {
+    fn len(n: u32, sectors: u32) -> Result<u32, Failure> {
         let len = sectors.checked_mul(512);
         let all = len.and_then(|len| len.checked_mul(n)).filter(|all| *all <= 1 << 30);
-        let (Some(len), Some(all)) = (len, all) else {
-            return Err(Failure::usage("more than 1G of buffers").hint("a smaller bs or iodepth"));
+        len.filter(|_| all.is_some()).ok_or_else(|| {
+            Failure::usage("more than 1G of buffers").hint("a smaller bs or iodepth")
+        })
+    }
+
+    /// Zeroes, for any number of writes of `sectors` at a time.
+    pub(crate) fn zeroes(&mut self, sectors: u32) -> Result<&'static [u8], Failure> {
+        let len = Self::len(1, sectors)?;
+        if self.zeroes.len() < len as usize {
+            self.zeroes = AlignedBuf::zeroed(len).leak();
+        }
+        Ok(&self.zeroes[..len as usize])
+    }
+
+    /// `n` buffers of `sectors` each.
+    pub(crate) fn buffers(&mut self, n: u32, sectors: u32) -> Result<Vec<Buffer>, Failure> {
+        let len = Self::len(n, sectors)?;
+        let mut free = lock(&self.free);
+        let mut take = || match free.iter().position(|b| b.len() == len) {
+            Some(i) => free.swap_remove(i),
+            None => IoBuf::leaked(len),
         };
-        let arena = match self.0 {
-            Some(a) if a.len() >= all => a,
-            _ => *self.0.insert(IoBuf::leaked(all)),
+        Ok((0..n).map(|_| Buffer { whole: take(), cut: None, home: self.free.clone() }).collect())
+    }
+}
+
+fn lock(free: &Mutex<Vec<IoBuf>>) -> MutexGuard<'_, Vec<IoBuf>> {
+    free.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory of one BIO at a time.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    /// Empty while a BIO has it.
+    pub(crate) whole: IoBuf,
+    /// While a BIO has a part.
+    cut: Option<Parts>,
+    home: Arc<Mutex<Vec<IoBuf>>>,
+}
+
+impl Buffer {
+    /// The first `len` bytes, for a BIO.
+    pub(crate) fn lend(&mut self, len: u32) -> IoBuf {
+        let whole = std::mem::take(&mut self.whole);
+        if whole.len() == len {
+            return whole;
+        }
+        self.cut.insert(Parts::new(whole)).take_front(len)
+    }
+
+    /// The BIO is back.
+    pub(crate) fn take_back(&mut self, buf: IoBuf) {
+        self.whole = match self.cut.take() {
+            None => buf,
+            Some(mut parts) => match parts.put_back(buf) {
+                Ok(()) => parts.join().unwrap_or_default(),
+                Err(_) => IoBuf::empty(),
+            },
         };
-        Ok((0..n).map(|i| arena.slice(i * len, len)).collect())
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let whole = std::mem::take(&mut self.whole);
+        if !whole.is_empty() {
+            lock(&self.home).push(whole);
+        }
     }
 }
 
@@ -77,7 +143,6 @@ impl Group {
         let timed = named.device.is_timed();
         let (g, l) = (named.device.geometry(), named.device.limits());
         let max_open = max_open(l);
-        let mut bufs = arena.buffers(jobs, work.block_sectors)?.into_iter();
         let mut offsets = Vec::new();
         for i in 0..jobs {
             let mut o = Offsets::new(g, work, i, jobs, max_open);
@@ -111,15 +176,14 @@ impl Group {
         }
         let (depth, tags) = (work.depth, work.tags);
         for o in offsets {
-            let Some(buf) = bufs.next() else { break };
             match &mut group.clients {
                 Clients::Driven(disk, workers) => {
                     let queue = disk.open_polled_queue(depth, tags)?;
-                    workers.push(Worker::new(queue, o, work, buf, timed));
+                    workers.push(Worker::new(queue, o, work, arena, timed)?);
                 }
                 Clients::Hosted(disk, workers) => {
                     let client = disk.open_client(depth, tags)?;
-                    workers.push(Worker::new(client, o, work, buf, false));
+                    workers.push(Worker::new(client, o, work, arena, false)?);
                 }
             }
         }
@@ -138,8 +202,7 @@ impl Group {
         let mut o = Offsets::new(named.device.geometry(), work, 0, 1, max_open);
         o.limit(sectors);
         let queue = self.disk().open_polled_queue(work.depth, work.tags)?;
-        let buf = arena.buffers(1, block)?[0];
-        let mut worker = Worker::new(queue, o, work, buf, named.device.is_timed());
+        let mut worker = Worker::new(queue, o, work, arena, named.device.is_timed())?;
         load::fill(&mut worker);
         match worker.tally.refused.first_key_value() {
             None => Ok(()),
@@ -344,14 +407,21 @@ mod tests {
     #[test]
     fn buffers_are_the_same_memory_again_and_have_a_limit() {
         let mut arena = Arena::default();
-        let a = arena.buffers(4, 8).unwrap();
+        let mut a = arena.buffers(2, 8).unwrap();
+        let ranges: Vec<_> = a.iter().map(|b| b.whole.range()).collect();
+        let part = a[1].lend(512);
+        assert_eq!((part.len(), a[1].whole.len()), (512, 0));
+        a[1].take_back(part);
+        drop(a);
         let b = arena.buffers(2, 8).unwrap();
-        assert_eq!((a.len(), b[1].len()), (4, 4096));
-        b[1].copy_from(0, &[7; 4096]);
-        let mut seen = [0; 1];
-        a[1].copy_to(4095, &mut seen);
-        assert_eq!(seen, [7]);
+        assert!(b.iter().all(|b| ranges.contains(&b.whole.range())));
+        assert!(
+            !ranges.contains(&arena.buffers(1, 8).unwrap()[0].whole.range()),
+            "they are in use"
+        );
+        assert_eq!(arena.zeroes(8).unwrap().as_ptr(), arena.zeroes(4).unwrap().as_ptr());
         assert!(arena.buffers(1 << 12, 1 << 12).is_err());
+        assert!(arena.zeroes(1 << 22).is_err());
     }
 
     #[test]

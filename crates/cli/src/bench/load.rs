@@ -6,6 +6,7 @@
 //! A client talks to a [`Port`]: a queue of a Driven disk, which the thread that measures polls itself, or a client
 //! of a Hosted one, with a thread of its own.
 
+use super::group::{Arena, Buffer};
 use super::work::{Offsets, Rng, Work};
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
@@ -14,6 +15,7 @@ use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use zoneplug_buf::Parts;
 use zoneplug_core::disk::DiskQueue;
 use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector, Status};
 use zoneplug_host::Client;
@@ -131,7 +133,12 @@ pub(crate) struct Worker<P> {
     port: P,
     pub(crate) offsets: Offsets,
     depth: usize,
-    buf: IoBuf,
+    /// What writes move: one BIO long.
+    zeroes: &'static [u8],
+    /// Reads: each BIO has memory of its own, and keeps it.
+    buffers: Vec<Buffer>,
+    /// Reads that are shorter, and so have a part of it.
+    cuts: Vec<Parts>,
     pool: BioPool,
     list: Bios,
     done: Bios,
@@ -149,15 +156,32 @@ pub(crate) struct Worker<P> {
 }
 
 impl<P: Port> Worker<P> {
-    /// A client that does `work` at `offsets` with `buf`, which is one BIO long.
-    pub(crate) fn new(port: P, offsets: Offsets, work: Work, buf: IoBuf, timed: bool) -> Self {
+    /// A client that does `work` at `offsets` with memory of `arena`.
+    pub(crate) fn new(
+        port: P,
+        offsets: Offsets,
+        work: Work,
+        arena: &mut Arena,
+        timed: bool,
+    ) -> Result<Self, Failure> {
         let depth = work.depth as usize;
-        Worker {
+        let mut pool = BioPool::new(0);
+        let mut buffers = Vec::new();
+        if offsets.rw().is_read() {
+            buffers = arena.buffers(work.depth, work.block_sectors)?;
+            for buffer in &mut buffers {
+                let buf = buffer.lend(work.block_sectors << 9);
+                pool.put(Bio::with_buf(Op::Read, Sector(0), work.block_sectors, buf));
+            }
+        }
+        Ok(Worker {
             port,
             offsets,
             depth,
-            buf,
-            pool: BioPool::new(depth),
+            zeroes: arena.zeroes(work.block_sectors)?,
+            buffers,
+            cuts: Vec::new(),
+            pool,
             list: Bios::with_capacity(depth),
             done: Bios::with_capacity(depth),
             in_flight: 0,
@@ -168,7 +192,7 @@ impl<P: Port> Worker<P> {
             start: Instant::now(),
             timed,
             tally: Tally::new(),
-        }
+        })
     }
 
     #[inline]
@@ -189,9 +213,14 @@ impl<P: Port> Worker<P> {
                 break;
             };
             let mut bio = self.pool.get();
-            let buf =
-                if len << 9 == self.buf.len() { self.buf } else { self.buf.slice(0, len << 9) };
-            bio.set(op, sector, len, buf);
+            if op == Op::Read {
+                bio.renew(op, sector, len);
+                if len << 9 != bio.data().len() {
+                    self.cut(&mut bio);
+                }
+            } else {
+                bio.set(op, sector, len, IoBuf::from_static(&self.zeroes[..(len as usize) << 9]));
+            }
             self.countdown -= 1;
             bio.set_token(0);
             if self.countdown == 0 {
@@ -211,7 +240,7 @@ impl<P: Port> Worker<P> {
         }
         self.in_flight -= self.done.len();
         self.tally.bios += self.done.len() as u64;
-        while let Some(bio) = self.done.pop_front() {
+        while let Some(mut bio) = self.done.pop_front() {
             if bio.status.is_ok() {
                 self.tally.bytes += u64::from(bio.len_sectors) << 9;
             } else {
@@ -221,8 +250,34 @@ impl<P: Port> Worker<P> {
                 let ns = self.elapsed().0 - bio.token();
                 self.tally.latency.saturating_record(ns);
             }
+            if !self.cuts.is_empty() {
+                self.join(&mut bio);
+            }
             self.pool.put(bio);
         }
+    }
+
+    /// Leaves a BIO as much of its memory as it reads.
+    #[cold]
+    fn cut(&mut self, bio: &mut Bio) {
+        let mut parts = Parts::new(bio.take_buf());
+        bio.set_buf(parts.take_front(bio.len_sectors << 9));
+        self.cuts.push(parts);
+    }
+
+    /// Gives a BIO that was cut all of its memory again.
+    #[cold]
+    fn join(&mut self, bio: &mut Bio) {
+        let mut buf = bio.take_buf();
+        for i in 0..self.cuts.len() {
+            match self.cuts[i].put_back(buf) {
+                Err(other) => buf = other,
+                Ok(()) => {
+                    return bio.set_buf(self.cuts.swap_remove(i).join().unwrap_or_default());
+                }
+            }
+        }
+        bio.set_buf(buf);
     }
 
     #[cold]
@@ -262,6 +317,18 @@ impl<P: Port> Worker<P> {
         }
         self.offsets.rewind();
         Ok(())
+    }
+}
+
+impl<P> Drop for Worker<P> {
+    fn drop(&mut self) {
+        // What is still in flight is not used again.
+        while !self.pool.is_empty()
+            && let Some(buffer) = self.buffers.pop()
+        {
+            let mut buffer = buffer;
+            buffer.take_back(self.pool.get().take_buf());
+        }
     }
 }
 

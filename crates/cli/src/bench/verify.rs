@@ -3,7 +3,7 @@
 //! Every BIO carries a pattern of its own. What the disk acknowledged is read back from where it said it is, and
 //! compared to the last byte.
 
-use super::group::{Arena, reset_all};
+use super::group::{Arena, Buffer, reset_all};
 use super::load::Port;
 use super::work::{Offsets, Rng, Rw, Work, max_open};
 use crate::disk::Named;
@@ -13,7 +13,7 @@ use crate::threads::together;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{Disk, DiskConfig};
-use zoneplug_core::{BioPool, Bios, IoBuf, Nanos, Op, Sector};
+use zoneplug_core::{BioPool, Bios, Nanos, Op, Sector};
 use zoneplug_host::HostedDisk;
 
 /// What a verification found.
@@ -82,10 +82,10 @@ pub(crate) fn pass(
     reset_all(&disk)?;
     let rw = if work.rw.is_read() { Rw::Write } else { work.rw };
     let (g, max_open) = (named.device.geometry(), max_open(named.device.limits()));
-    let bufs = arena.buffers(jobs * work.depth, work.block_sectors)?;
+    let mut bufs = arena.buffers(jobs * work.depth, work.block_sectors)?;
     let timed = named.device.is_timed();
     let mut writers = (0..jobs)
-        .zip(bufs.chunks(work.depth as usize))
+        .zip(bufs.chunks_mut(work.depth as usize))
         .map(|(i, bufs)| Writer {
             offsets: Offsets::new(g, Work { rw, ..work }, i, jobs, max_open),
             bufs,
@@ -115,7 +115,7 @@ pub(crate) fn pass(
             extents.swap(i, rng.below(i as u64 + 1) as usize);
         }
     }
-    let mut found = compare(&disk, &extents, work, &bufs[..work.depth as usize], timed)?;
+    let mut found = compare(&disk, &extents, work, &mut bufs[..work.depth as usize], timed)?;
     found.refused = refused;
     Ok(found)
 }
@@ -124,7 +124,7 @@ pub(crate) fn pass(
 struct Writer<'a> {
     offsets: Offsets,
     /// One for each BIO in flight.
-    bufs: &'a [IoBuf],
+    bufs: &'a mut [Buffer],
     block_sectors: u32,
     first_key: u64,
     timed: bool,
@@ -157,9 +157,9 @@ impl Writer<'_> {
                 let key = self.first_key + written;
                 let data = &mut data[..len as usize * 512];
                 pattern(key, data);
-                self.bufs[slot].copy_from(0, data);
+                self.bufs[slot].whole.copy_from(0, data);
                 let mut bio = pool.get();
-                bio.set(op, sector, len, self.bufs[slot].slice(0, len << 9));
+                bio.set(op, sector, len, self.bufs[slot].lend(len << 9));
                 bio.set_token(key << 16 | slot as u64);
                 list.push_back(bio);
             }
@@ -169,8 +169,10 @@ impl Writer<'_> {
             let now = if self.timed { Nanos(start.elapsed().as_nanos() as u64) } else { Nanos(0) };
             port.submit(now, &mut list);
             port.poll(now, &mut done);
-            while let Some(bio) = done.pop_front() {
-                free.push((bio.token() & 0xffff) as usize);
+            while let Some(mut bio) = done.pop_front() {
+                let slot = (bio.token() & 0xffff) as usize;
+                self.bufs[slot].take_back(bio.take_buf());
+                free.push(slot);
                 if bio.status.is_ok() {
                     let (sector, len_sectors) = (bio.sector, bio.len_sectors);
                     self.extents.push(Extent { sector, len_sectors, key: bio.token() >> 16 });
@@ -189,7 +191,7 @@ pub(crate) fn compare(
     disk: &Disk,
     extents: &[Extent],
     work: Work,
-    bufs: &[IoBuf],
+    bufs: &mut [Buffer],
     timed: bool,
 ) -> Result<Verified, Failure> {
     let mut queue = disk.open_polled_queue(work.depth, work.tags)?;
@@ -206,8 +208,8 @@ pub(crate) fn compare(
             && let Some(slot) = free.pop()
         {
             let mut bio = pool.get();
-            bufs[slot].fill_zero(0, e.len_sectors << 9);
-            bio.set(Op::Read, e.sector, e.len_sectors, bufs[slot].slice(0, e.len_sectors << 9));
+            bufs[slot].whole.fill_zero(0, e.len_sectors << 9);
+            bio.set(Op::Read, e.sector, e.len_sectors, bufs[slot].lend(e.len_sectors << 9));
             bio.set_token((next as u64) << 16 | slot as u64);
             list.push_back(bio);
             next += 1;
@@ -218,12 +220,13 @@ pub(crate) fn compare(
         let now = if timed { Nanos(start.elapsed().as_nanos() as u64) } else { Nanos(0) };
         queue.submit(now, &mut list);
         queue.poll(now, &mut done);
-        while let Some(bio) = done.pop_front() {
+        while let Some(mut bio) = done.pop_front() {
             let slot = (bio.token() & 0xffff) as usize;
             let e = extents[(bio.token() >> 16) as usize];
             let len = e.len_sectors as usize * 512;
             pattern(e.key, &mut want[..len]);
-            bufs[slot].copy_to(0, &mut got[..len]);
+            bio.data().copy_to(0, &mut got[..len]);
+            bufs[slot].take_back(bio.take_buf());
             found.bytes += len as u64;
             found.wrong += u64::from(!bio.status.is_ok() || want[..len] != got[..len]);
             free.push(slot);

@@ -154,14 +154,19 @@ impl Command {
 
     /// Checks that the BIOs of a command are as long as it is, have memory for their data, and are contiguous: what
     /// every device asks that walks them. `dataless`: it keeps no data, so BIOs may have no memory, and a command may
-    /// have no BIOs; whoever gives it memory gives it all.
+    /// have no BIOs; whoever gives it memory gives it all. A read into memory that was lent to be read only is refused where data
+    /// moves.
     pub fn has_whole_bios(&self, dataless: bool) -> bool {
         let data = self.op.has_data();
+        let fills = self.op == Op::Read && !dataless;
         let mut sum = 0;
         for bio in &self.bios {
             let len = u64::from(bio.len_sectors);
             let matches = u64::from(bio.data().len()) == len << SECTOR_SHIFT;
             if len == 0 || data && !(matches || dataless && bio.data().is_empty()) {
+                return false;
+            }
+            if fills && bio.data().is_shared() {
                 return false;
             }
             sum += len;

@@ -16,7 +16,7 @@ pub use op::{Flags, Op};
 use crate::unit::Sector;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zoneplug_buf::IoBuf;
+use zoneplug_buf::{IoBuf, IoRange};
 
 /// `parent` of a BIO that is not a part of another.
 pub(crate) const NO_PARENT: u32 = u32::MAX;
@@ -131,19 +131,83 @@ impl Bio {
         self.status = Status::Ok;
     }
 
-    /// The memory that it moves: empty for operations without data.
+    /// Makes this a new BIO that keeps its memory.
+    #[inline]
+    pub fn renew(&mut self, op: Op, sector: Sector, len_sectors: u32) {
+        self.sector = sector;
+        self.len_sectors = len_sectors;
+        self.op = op;
+        self.flags = Flags::NONE;
+        self.status = Status::Ok;
+    }
+
+    /// The memory that it moves, to be read: a device's side of a write. Empty for operations without data, and
+    /// in a BIO that was given up (see [`Bio::late`]).
+    ///
+    /// Nothing that was reached by it outlives the moment at which the BIO is handed on:
+    ///
+    /// ```compile_fail,E0505
+    /// # use zoneplug_core::{Bio, Commands};
+    /// fn poll(bio: Box<Bio>, done: &mut Vec<Box<Bio>>) {
+    ///     let data = bio.data();
+    ///     done.push(bio);
+    ///     data.copy_to(0, &mut [0; 512]);
+    /// }
+    /// ```
+    ///
+    /// ```compile_fail,E0507
+    /// # use zoneplug_core::{Bio, IoBuf};
+    /// fn keep(bio: &Bio) -> IoBuf {
+    ///     *bio.data()
+    /// }
+    /// ```
     #[inline]
     pub fn data(&self) -> &IoBuf {
         &self.buf
     }
 
-    /// Gives it other memory.
+    /// The memory that it moves, to be written: a device's side of a read. Memory that was lent for a write may
+    /// be *shared*, and writing to it panics.
+    ///
+    /// Whoever has only `&Bio` cannot write, so two threads cannot race:
+    ///
+    /// ```compile_fail,E0596
+    /// # use zoneplug_core::Bio;
+    /// fn both(bio: &Bio) {
+    ///     std::thread::scope(|s| {
+    ///         s.spawn(|| bio.data_mut().copy_from(0, b"one"));
+    ///         s.spawn(|| bio.data().copy_to(0, &mut [0; 3]));
+    ///     });
+    /// }
+    /// ```
+    #[inline]
+    pub fn data_mut(&mut self) -> &mut IoBuf {
+        &mut self.buf
+    }
+
+    /// Takes the memory out: a client does so when the BIO is back, and compares it with what it lent. A layer
+    /// may do so to cut it, and puts it together again before it hands the BIO back: a client never frees
+    /// memory that did not come back.
+    #[inline]
+    pub fn take_buf(&mut self) -> IoBuf {
+        std::mem::take(&mut self.buf)
+    }
+
+    /// Gives it this memory. What it had is lost to its lender.
     #[inline]
     pub fn set_buf(&mut self, buf: IoBuf) {
         self.buf = buf;
     }
 
-    /// What its client has set, to know it by when it is back.
+    /// What its client has set, to know it by when it is back. A faulty device may give back another BIO with
+    /// this token; so a client frees memory by what comes back in [`Bio::take_buf`], not by the token.
+    ///
+    /// ```compile_fail,E0616
+    /// # use zoneplug_core::Bio;
+    /// fn mix_up(a: &mut Bio, b: &mut Bio) {
+    ///     std::mem::swap(&mut a.token, &mut b.token);
+    /// }
+    /// ```
     #[inline]
     pub fn token(&self) -> u64 {
         self.token
@@ -155,19 +219,19 @@ impl Bio {
         self.token = token;
     }
 
-    /// Whether this BIO came back before the device was done with it: then its memory must be kept as it is until
-    /// [`Disk::is_late`](crate::disk::Disk::is_late) says no. Only on disks with command deadlines, and where a device has
-    /// panicked.
+    /// Whether this BIO came back before the device was done with it: then it comes without its memory, which
+    /// [`Disk::reclaim`](crate::disk::Disk::reclaim) gives back once the device has. Only on disks with command
+    /// deadlines, and where a device has panicked.
     pub fn late(&self) -> Option<Late> {
         Late::of(self.late)
     }
 
-    /// What it says, without being it.
+    /// What it says, without being it: the right to use its memory stays with it.
     #[inline]
     pub(crate) fn note(&self) -> BioNote {
         BioNote {
             sector: self.sector,
-            buf: self.buf,
+            memory: self.buf.range(),
             token: self.token,
             len_sectors: self.len_sectors,
             op: self.op,
@@ -188,7 +252,7 @@ impl Bio {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BioNote {
     sector: Sector,
-    buf: IoBuf,
+    memory: IoRange,
     token: u64,
     len_sectors: u32,
     op: Op,
@@ -199,12 +263,17 @@ pub(crate) struct BioNote {
 }
 
 impl BioNote {
-    /// A BIO that says the same.
-    pub(crate) fn bio(self) -> Box<Bio> {
-        let mut bio = Bio::with_buf(self.op, self.sector, self.len_sectors, self.buf);
+    /// A BIO that says the same, without memory.
+    pub(crate) fn bio(&self) -> Box<Bio> {
+        let mut bio = Bio::new(self.op, self.sector, self.len_sectors);
         (bio.token, bio.flags, bio.claim) = (self.token, self.flags, self.claim);
         (bio.queue, bio.parent) = (self.queue, self.parent);
         bio
+    }
+
+    /// Whether `bio` has the memory of the one that this is of.
+    pub(crate) fn has_memory_of(&self, bio: &Bio) -> bool {
+        bio.buf.range() == self.memory
     }
 }
 

@@ -9,6 +9,7 @@ use crate::sched::policy::Candidate;
 use crate::sync::{Ordering, lock};
 use crate::unit::ZoneNo;
 use crate::zone::{ZoneInfo, ZoneType};
+use zoneplug_buf::{IoBuf, IoRange};
 
 impl Disk {
     /// What the layer knows of `zone` without asking the device (M10, M11): open and closed are both *active*.
@@ -63,8 +64,9 @@ impl Disk {
         elevator.waiting()
     }
 
-    /// Whether a device may still use the memory of a BIO that came back with this ticket. Once false it stays so.
-    /// Somebody must poll the queue that has the command; what never comes back is late for ever.
+    /// Whether a device may still use the memory of a BIO that came back with this ticket. Once false it stays
+    /// so, and [`Disk::reclaim`] has the memory. Somebody must poll the queue that has the command. What never
+    /// comes back, or comes back without the memory that it had, is late for ever.
     ///
     /// ```
     /// # use zoneplug_core::{disk::Disk, Bio};
@@ -74,6 +76,23 @@ impl Disk {
     /// ```
     pub fn is_late(&self, late: Late) -> bool {
         self.shared.late.is_open(late)
+    }
+
+    /// The memory of a BIO that came back without it, once the device has given it back: `lent` is what it had
+    /// when it was submitted. `None`: not yet, or it was asked for before.
+    ///
+    /// ```
+    /// # use zoneplug_core::{disk::Disk, Bio, Bios, IoRange};
+    /// // `lent` is of the buffer that the BIO was submitted with.
+    /// fn memory(disk: &Disk, bio: &mut Bio, lent: IoRange) -> Option<zoneplug_core::IoBuf> {
+    ///     match bio.late() {
+    ///         None => Some(bio.take_buf()).filter(|buf| buf.range() == lent),
+    ///         Some(_) => disk.reclaim(lent),
+    ///     }
+    /// }
+    /// ```
+    pub fn reclaim(&self, lent: IoRange) -> Option<IoBuf> {
+        self.shared.late.reclaim(lent)
     }
 }
 

@@ -369,9 +369,12 @@ impl Lane {
         }
         let Command { bios, report, report_max, .. } = cmd;
         let bio = &mut bios[0];
-        let nr = (*report_max).min(report.len() as u32);
+        // A device that keeps the client's memory, or changes what it was asked, gets no further than it.
+        let room =
+            if bio.data().is_shared() { 0 } else { bio.data().len() / ZONE_RECORD_LEN as u32 };
+        let nr = (*report_max).min(report.len() as u32).min(room);
         for (n, zone) in (0..nr).zip(report.iter()) {
-            bio.data().copy_from(n * ZONE_RECORD_LEN as u32, &zone.encode());
+            bio.data_mut().copy_from(n * ZONE_RECORD_LEN as u32, &zone.encode());
         }
         bio.result = nr;
         if busy {

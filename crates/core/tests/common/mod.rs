@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
+use zoneplug_buf::Arena;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode, ZoneRecovery};
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{
@@ -48,48 +49,25 @@ impl Rng {
     }
 }
 
-/// A piece of memory that is never freed but used again by the next world of the same thread.
-const ARENA: u32 = 1 << 20;
-
-#[derive(Default)]
-struct Memory {
-    arenas: Vec<IoBuf>,
-    /// Arenas that are full.
-    full: usize,
-    /// Bytes used of the next one.
-    at: u32,
-}
-
 thread_local! {
-    static MEMORY: RefCell<Memory> = RefCell::default();
+    /// Memory that is never freed but used again by the next world of the same thread.
+    static MEMORY: RefCell<Arena> = const { RefCell::new(Arena::new(1 << 20)) };
 }
 
 /// All buffers of the last world are free again.
 pub(crate) fn recycle_buffers() {
-    MEMORY.with_borrow_mut(|m| (m.full, m.at) = (0, 0));
+    // SAFETY: the last world of this thread is over: its disks, queues and BIOs are dropped, or leaked and never run again.
+    MEMORY.with_borrow_mut(|m| unsafe { m.reset() });
 }
 
 /// A buffer of `sectors`, its content undefined.
 pub(crate) fn buf(sectors: u32) -> IoBuf {
-    let len = sectors << 9;
-    if len > ARENA {
-        return IoBuf::leaked(len);
-    }
-    MEMORY.with_borrow_mut(|m| {
-        if m.at + len > ARENA {
-            (m.full, m.at) = (m.full + 1, 0);
-        }
-        if m.full == m.arenas.len() {
-            m.arenas.push(IoBuf::leaked(ARENA));
-        }
-        m.at += len;
-        m.arenas[m.full].slice(m.at - len, len)
-    })
+    MEMORY.with_borrow_mut(|m| m.take(sectors << 9))
 }
 
 /// A buffer whose sector `i` says `stamp + i` in its first and in its last 8 bytes.
 pub(crate) fn stamped(sectors: u32, stamp: u64) -> IoBuf {
-    let b = buf(sectors);
+    let mut b = buf(sectors);
     for i in 0..sectors {
         let s = (stamp + u64::from(i)).to_le_bytes();
         b.copy_from(i << 9, &s);
@@ -138,10 +116,10 @@ pub(crate) fn on_medium(dev: &EmuDisk, from: Sector, sectors: u32) -> Vec<u64> {
 
 fn read_medium(dev: &EmuDisk, from: Sector, sectors: u32) -> Vec<u64> {
     let mut queue = dev.open_queue(1, Waker::noop().clone()).expect("a queue");
-    let b = buf(sectors);
     let mut now = Nanos(0);
     for _ in 0..100 {
-        let mut list = Commands::from([Command::of(Bio::with_buf(Op::Read, from, sectors, b))]);
+        let read = Bio::with_buf(Op::Read, from, sectors, buf(sectors));
+        let mut list = Commands::from([Command::of(read)]);
         let mut done = Commands::new();
         while done.is_empty() {
             queue.submit(now, &mut list);
@@ -149,7 +127,7 @@ fn read_medium(dev: &EmuDisk, from: Sector, sectors: u32) -> Vec<u64> {
             queue.poll(now, &mut done);
         }
         if done[0].status == Status::Ok {
-            return stamps(&b);
+            return stamps(done[0].bios[0].data());
         }
     }
     panic!("{from}+{sectors} cannot be read");

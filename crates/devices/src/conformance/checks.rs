@@ -124,13 +124,13 @@ fn a_merged_command_moves_all_its_buffers(x: &mut Ctx) {
     if n < 2 || (max_bios != 0 && max_bios < n) {
         return;
     }
-    let build = |x: &Ctx, lens: &[u32]| {
+    let build = |x: &mut Ctx, lens: &[u32]| {
         let mut c = x.data_out(Op::Write, start, n * u, 7);
-        let mem = x.out;
+        let mut mem = c.bios[0].take_buf();
         c.bios.clear();
         let mut at = 0;
         for len in lens {
-            let buf = mem.slice(at * SECTOR_SIZE, len * SECTOR_SIZE);
+            let buf = mem.split_to(len * SECTOR_SIZE);
             c.bios.push(Bio::with_buf(Op::Write, start.plus(u64::from(at)), *len, buf));
             at += len;
         }
@@ -388,10 +388,10 @@ fn reads_do_not_leak_over_the_end_of_a_zone(x: &mut Ctx) {
     let next = x.geometry().zone_start(w[1]);
     x.write(next, u, 11, OK);
     let c = x.data_in(Sector(next.0 - u64::from(u)), 2 * u);
-    let status = x.expect(c, &[Status::Ok, Status::Boundary, Status::InvalidField]).status;
-    if status.is_ok() && x.keeps_data {
+    let c = x.expect(c, &[Status::Ok, Status::Boundary, Status::InvalidField]);
+    if c.status.is_ok() && x.keeps_data {
         let mut got = vec![1; (2 * u * SECTOR_SIZE) as usize];
-        x.back.copy_to(0, &mut got);
+        c.bios[0].data().copy_to(0, &mut got);
         let (end, begin) = got.split_at((u * SECTOR_SIZE) as usize);
         assert!(end.iter().all(|&b| b == 0), "the end of an empty zone is not zeroes");
         assert_eq!(begin[..8], stamp(11, 0)[..8], "not the start of the next zone");
@@ -542,7 +542,8 @@ fn a_command_that_is_wrong_is_refused(x: &mut Ctx) {
         }
         // A buffer that is shorter than the command.
         let mut c = x.data_out(op, start, u, 0);
-        c.bios[0].set_buf(x.out.slice(0, u * SECTOR_SIZE / 2));
+        let short = c.bios[0].take_buf().split_to(u * SECTOR_SIZE / 2);
+        c.bios[0].set_buf(short);
         if x.keeps_data {
             x.expect(c, INVALID);
         } else {

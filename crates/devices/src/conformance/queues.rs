@@ -8,7 +8,7 @@ use zoneplug_core::bio::{Commands, Status};
 use zoneplug_core::unit::Nanos;
 
 /// `n` reads of one block each.
-fn reads(x: &Ctx, n: u64) -> Commands {
+fn reads(x: &mut Ctx, n: u64) -> Commands {
     let (b, start) = (x.limits().logical_block_sectors, x.zone().1);
     let len = u64::from(x.geometry().zone_len_sectors(x.zone().0) / b);
     (0..n).map(|i| x.data_in(start.plus(i % len * u64::from(b)), b)).collect()

@@ -66,18 +66,18 @@ impl Chunks {
     }
 
     /// Fills the buffers of `bios` from offset `at`. What is at or past offset `valid` is zeroes.
-    pub(super) fn read(&self, at_sectors: u32, valid_sectors: u32, bios: &[Box<Bio>]) {
+    pub(super) fn read(&self, at_sectors: u32, valid_sectors: u32, bios: &mut [Box<Bio>]) {
         let (mut at, valid) = (bytes(at_sectors), bytes(valid_sectors));
         for bio in bios {
             let len = bytes(bio.len_sectors);
             let data = valid.saturating_sub(at).min(len);
             for (i, from, n, skip) in pieces(at, data) {
                 match self.0.get(i).and_then(Option::as_deref) {
-                    Some(chunk) => bio.data().copy_from(skip, &chunk[from..from + n]),
-                    None => bio.data().fill_zero(skip, n as u32),
+                    Some(chunk) => bio.data_mut().copy_from(skip, &chunk[from..from + n]),
+                    None => bio.data_mut().fill_zero(skip, n as u32),
                 }
             }
-            bio.data().fill_zero(data as u32, (len - data) as u32);
+            bio.data_mut().fill_zero(data as u32, (len - data) as u32);
             at += len;
         }
     }

@@ -249,7 +249,7 @@ impl Shared {
     }
 
     #[inline]
-    fn read(&self, c: &Command) -> Result<(), Status> {
+    fn read(&self, c: &mut Command) -> Result<(), Status> {
         let (zone, offset) = self.range(c, self.max_transfer)?;
         self.buffers(c)?;
         let Some(mem) = &self.mem else {
@@ -265,7 +265,7 @@ impl Shared {
             Condition::NotWp => self.config.geometry.zone_len_sectors(zone),
             _ => state.wp,
         };
-        data.read(offset, valid, &c.bios);
+        data.read(offset, valid, &mut c.bios);
         Ok(())
     }
 

@@ -138,7 +138,7 @@ proptest! {
                 _ => (Op::Flush, 0, 0, 0),
             };
             for seen in &mut both {
-                let buf = IoBuf::leaked(memory);
+                let mut buf = IoBuf::leaked(memory);
                 buf.copy_from(0, &vec![fill; memory as usize]);
                 let mut bio = Bio::with_buf(op, Sector(at), len, buf);
                 bio.set_token(token);

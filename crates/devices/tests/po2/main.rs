@@ -41,7 +41,7 @@ fn bios(op: Op, sector: u64, lens: &[u32], fill: u8) -> Box<Command> {
     let mut c = Command::without_data(op, Sector(sector), sum);
     let mut at = sector;
     for &len in lens {
-        let buf = IoBuf::leaked(len * SECTOR_SIZE);
+        let mut buf = IoBuf::leaked(len * SECTOR_SIZE);
         buf.copy_from(0, &vec![fill; (len * SECTOR_SIZE) as usize]);
         c.bios.push(Bio::with_buf(op, Sector(at), len, buf));
         at += u64::from(len);

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use zoneplug_core::{BioPool, Bios, Bytes, IoBuf, Op, Status};
+use zoneplug_core::{Bio, BioPool, Bios, Bytes, IoBuf, IoRange, Op, Sector, Status};
 use zoneplug_host::Client;
 
 /// How long a job may take to get its units back when it ends.
@@ -31,6 +31,15 @@ struct Lane {
     done: Bios,
     /// Queued and not yet reported: `batch`, what the client has, and `done`.
     in_flight: usize,
+    /// fio's units by the token of their BIOs, and the memory that each has lent. `None`: the token is free.
+    units: Vec<Option<(usize, IoRange)>>,
+    free: Vec<u32>,
+}
+
+/// Why fio cannot go on: it is about to use memory that the device has.
+fn end(op: Op, sector: Sector, why: &str) -> ! {
+    say(&format!("{} at sector {}: {why}; ending fio", op.name(), sector.0));
+    std::process::abort()
 }
 
 /// What belongs to one fio job. Used by the job's thread only.
@@ -186,14 +195,20 @@ impl Job {
     fn settle(&mut self) {
         for lane in &mut self.lanes {
             while let Some(bio) = lane.batch.pop_front() {
-                lane.pool.put(bio);
+                lane.take_unit(bio);
             }
             if let Err(e) = lane.client.drain(&mut lane.done, DRAIN) {
                 // fio is about to free memory that a device may write to, and there is no way to tell it not to.
                 say(&format!("{e} {DRAIN:?} after their job has ended; ending fio"));
                 std::process::abort();
             }
-            lane.done.clear();
+            while let Some(bio) = lane.done.pop_front() {
+                lane.take_unit(bio);
+            }
+            if lane.units.iter().any(Option::is_some) {
+                say("a device has kept memory of a job that has ended; ending fio");
+                std::process::abort();
+            }
             lane.in_flight = 0;
         }
     }
@@ -220,6 +235,8 @@ impl Lane {
             fresh: 0,
             done: Bios::with_capacity(depth),
             in_flight: 0,
+            units: Vec::new(),
+            free: Vec::new(),
         })
     }
 
@@ -227,18 +244,29 @@ impl Lane {
     fn note_submission(&mut self, e: &Engine, td: *mut c_void) {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let old = self.batch.len() - self.fresh;
-        // SAFETY: fio's own functions, called as its engines do: the token of a BIO is the unit it was made for,
-        // which is ours until it is reported.
+        // SAFETY: fio's own functions, called as its engines do: a BIO that has not been submitted has the token of the unit
+        // that it was made for, which is ours until it is reported.
         unsafe {
             (e.fio.gettime)(&mut now, core::ptr::null_mut());
             for bio in self.batch.iter().skip(old) {
-                let u = bio.token() as *mut c_void;
+                let Some(Some((u, _))) = self.units.get(bio.token() as usize) else { continue };
+                let u = *u as *mut c_void;
                 IoU::new(e.abi, u).issue_time().write_unaligned(now);
                 (e.fio.io_u_queued)(td, u);
             }
             (e.fio.mark_submit)(td, self.fresh as u32);
         }
         self.fresh = 0;
+    }
+
+    /// The unit of a BIO that is back with its memory. `None`: a device has made up the BIO, or has kept its memory.
+    fn take_unit(&mut self, mut bio: Box<Bio>) -> Option<usize> {
+        let (token, buf) = (bio.token(), bio.take_buf());
+        self.pool.put(bio);
+        let unit = self.units.get_mut(token as usize)?;
+        let (u, _) = unit.take_if(|(_, lent)| buf.range() == *lent)?;
+        self.free.push(token as u32);
+        Some(u)
     }
 
     /// Reports up to `room` finished units; waits for `need` of them, at most `wait`.
@@ -258,23 +286,21 @@ impl Lane {
         }
         for _ in 0..room {
             let Some(bio) = self.done.pop_front() else { break };
+            let (op, sector) = (bio.op, bio.sector);
             if self.client.is_late(&bio) {
-                // The device has panicked with this request in its hands, and fio is about to use the memory again.
-                say(&format!(
-                    "{} at sector {}: the device has panicked; ending fio",
-                    bio.op.name(),
-                    bio.sector.0
-                ));
-                std::process::abort();
+                end(op, sector, "the device has panicked");
             }
-            if !bio.status.is_ok() {
-                self.device.complain(bio.op, bio.sector, bio.status);
-                // SAFETY: the token is the unit the BIO was made for, which fio keeps until it is reported.
-                note(unsafe { IoU::new(e.abi, bio.token() as *mut c_void) }, bio.status.errno());
+            let status = bio.status;
+            let Some(u) = self.take_unit(bio) else {
+                end(op, sector, "the device gave back another request");
+            };
+            if !status.is_ok() {
+                self.device.complain(op, sector, status);
+                // SAFETY: a unit whose memory is back, and which fio keeps until it is reported.
+                note(unsafe { IoU::new(e.abi, u as *mut c_void) }, status.errno());
             }
-            events.push(bio.token() as usize);
+            events.push(u);
             self.in_flight -= 1;
-            self.pool.put(bio);
         }
     }
 }
@@ -356,13 +382,23 @@ fn enqueue(
     let buf = if len == 0 {
         IoBuf::empty()
     } else {
-        // SAFETY: fio keeps the buffer, and does not look at it, until it got the event; `settle` waits for what it
-        // did not ask for.
-        unsafe { IoBuf::new(unit.xfer_buf(), len) }
+        // SAFETY: fio keeps the buffer until it got the event, which it gets only for what came back with it; `settle` waits
+        // for what fio did not ask for. It may look at what it writes, and does not look at what it reads.
+        unsafe {
+            match op {
+                Op::Read => IoBuf::new(unit.xfer_buf(), len),
+                _ => IoBuf::new_shared(unit.xfer_buf(), len),
+            }
+        }
     };
+    let token = lane.free.pop().unwrap_or_else(|| {
+        lane.units.push(None);
+        lane.units.len() as u32 - 1
+    });
+    lane.units[token as usize] = Some((u as usize, buf.range()));
     let mut bio = lane.pool.get();
     bio.set(op, Bytes(offset).to_sectors(), len_sectors, buf);
-    bio.set_token(u as u64);
+    bio.set_token(u64::from(token));
     lane.batch.push_back(bio);
     lane.fresh += 1;
     lane.in_flight += 1;
@@ -485,7 +521,6 @@ pub(super) unsafe extern "C" fn event(td: *mut c_void, nth: c_int) -> *mut c_voi
 mod tests {
     use super::*;
     use zoneplug_buf::AlignedBuf;
-    use zoneplug_core::{Bio, Sector};
 
     /// `init` drops the job that it finds in the place of the new one, and `cleanup` its own: either way the device is done with
     /// fio's memory afterwards.
@@ -493,9 +528,8 @@ mod tests {
     fn a_job_that_is_dropped_waits_for_what_is_in_flight() {
         let device = Arc::new(Device::open("mem,zones=4,zone-size=1M,latency=100ms").unwrap());
         let mut lane = Lane::new(device, 4).unwrap();
-        let buf = AlignedBuf::zeroed(4096);
-        // SAFETY: the buffer outlives the job, which is what is tested.
-        let bio = Bio::with_buf(Op::Read, Sector(0), 8, unsafe { buf.io() });
+        let (_lent, buf) = AlignedBuf::zeroed(4096).lend();
+        let bio = Bio::with_buf(Op::Read, Sector(0), 8, buf);
         lane.client.submit(&mut Bios::from([bio]));
         let mut job = Job::default();
         job.lanes.push(lane);

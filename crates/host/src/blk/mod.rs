@@ -148,11 +148,11 @@ fn limits_of(q: &QueueAttributes, rules: &Rules, g: &Geometry, read_only: bool) 
 
 /// 4096 bytes of a file that is open past the page cache.
 fn read_block(file: &File, at: u64) -> std::io::Result<Vec<u8>> {
-    let buf = AlignedBuf::zeroed(4096);
-    // SAFETY: the buffer outlives the call that uses what it lends.
-    let lent = unsafe { buf.io() };
-    transfer_now(file.as_raw_fd(), false, at, &mut [(lent, lent.len())].into_iter())?;
-    Ok(buf.to_vec())
+    let (lent, io) = AlignedBuf::zeroed(4096).lend();
+    // SAFETY: the second one is gone when the call returns.
+    let alias = unsafe { io.alias() };
+    transfer_now(file.as_raw_fd(), false, at, &mut [(alias, 4096)].into_iter())?;
+    Ok(lent.take_back(io).map_or_else(|_| Vec::new(), |buf| buf.to_vec()))
 }
 
 impl Device for BlkDisk {

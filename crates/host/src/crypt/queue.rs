@@ -4,7 +4,7 @@
 use super::{Key, SECTOR};
 use std::sync::Arc;
 use std::task::Waker;
-use zoneplug_buf::{AlignedBuf, IoBuf};
+use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::unit::{SECTOR_SHIFT, Sector};
 use zoneplug_core::{Bio, Command, Commands, Nanos, Op, Queue, Status};
 
@@ -17,8 +17,11 @@ struct Slot {
     /// The command's own BIOs; of a free slot, the one that stands in for them, if there is one.
     #[allow(clippy::vec_box, reason = "it changes places with a command's")]
     bios: Vec<Box<Bio>>,
+    /// Ours, here or below.
     memory: Option<AlignedBuf>,
-    busy: bool,
+    lent: Option<Lent>,
+    /// Where the command is, which does not move while it is below; 0: the slot is free.
+    command: usize,
 }
 
 /// Writes under way, and the key.
@@ -37,12 +40,10 @@ impl Slots {
         });
         let slot = &mut self.slots[id];
         let len = c.len_sectors << SECTOR_SHIFT;
-        let memory = match slot.memory.take() {
+        let mut memory = match slot.memory.take() {
             Some(m) if m.len() >= len => m,
             _ => AlignedBuf::zeroed(len.next_power_of_two()),
         };
-        // SAFETY: the slot keeps the memory until its command is back from below; a queue that goes before that leaks it.
-        let buf = unsafe { memory.io() }.slice(0, len);
         let mut at = 0;
         let mut chunk = [0; CHUNK];
         for bio in &c.bios {
@@ -53,46 +54,60 @@ impl Slots {
                 let part = &mut chunk[..n as usize];
                 bio.data().copy_to(from, part);
                 self.key.encrypt(part, sector(c, at));
-                buf.copy_from(at, part);
+                memory.write(at, part);
                 (from, at) = (from + n, at + n);
             }
         }
-        slot.memory = Some(memory);
-        slot.busy = true;
+        let (lent, buf) = memory.lend_part(0, len);
+        slot.lent = Some(lent);
+        slot.command = address(c);
         if slot.bios.is_empty() {
             slot.bios.push(Bio::new(Op::Write, c.sector, 0));
         }
         slot.bios[0].set(c.op, c.sector, c.len_sectors, buf);
-        slot.bios[0].set_token(id as u64);
         slot.bios[0].flags = c.flags;
         std::mem::swap(&mut slot.bios, &mut c.bios);
     }
 
-    /// Undoes [`Slots::seal`].
-    fn unseal(&mut self, c: &mut Command) {
-        let id = c.bios[0].token() as usize;
+    /// Undoes [`Slots::seal`]. False: the command was not sealed.
+    fn unseal(&mut self, c: &mut Command) -> bool {
+        let at = address(c);
+        let Some(id) = self.slots.iter().position(|s| s.command == at) else { return false };
         let slot = &mut self.slots[id];
-        c.bios[0].set_buf(IoBuf::empty());
         std::mem::swap(&mut slot.bios, &mut c.bios);
-        slot.busy = false;
+        // What a device has kept or exchanged is lost, and with it what the slot has lent.
+        slot.bios.truncate(1);
+        let buf = slot.bios.first_mut().map(|bio| bio.take_buf()).unwrap_or_default();
+        slot.memory = slot.lent.take().and_then(|lent| lent.take_back(buf).ok());
+        if slot.memory.is_none() && c.status.is_ok() {
+            c.status = Status::Io;
+        }
+        slot.command = 0;
         self.free.push(id);
+        true
     }
 
-    fn decrypt(&self, c: &Command) {
+    fn decrypt(&self, c: &mut Command) {
         let mut at = 0;
         let mut chunk = [0; CHUNK];
-        for bio in &c.bios {
+        let start = c.sector;
+        for bio in c.bios.iter_mut().filter(|bio| !bio.data().is_shared()) {
             let (mut from, end) = (0, bio.data().len());
             while from < end {
                 let n = (end - from).min(CHUNK as u32);
                 let part = &mut chunk[..n as usize];
                 bio.data().copy_to(from, part);
-                self.key.decrypt(part, sector(c, at));
-                bio.data().copy_from(from, part);
+                self.key.decrypt(part, start.plus(u64::from(at >> SECTOR_SHIFT)));
+                bio.data_mut().copy_from(from, part);
                 (from, at) = (from + n, at + n);
             }
         }
     }
+}
+
+/// A command is known by where it is: a box does not move while somebody below holds it.
+fn address(c: &Command) -> usize {
+    std::ptr::from_ref(c).addr()
 }
 
 /// A list that the device has: in the end its commands from `first` on are the client's again, also if the device panics.
@@ -107,10 +122,8 @@ struct GivenBack<'a> {
 impl Drop for GivenBack<'_> {
     fn drop(&mut self) {
         for c in self.list.range_mut(self.first..) {
-            match c.op {
-                Op::Write => self.slots.unseal(c),
-                Op::Read if self.up && c.status.is_ok() => self.slots.decrypt(c),
-                _ => {}
+            if !self.slots.unseal(c) && c.op == Op::Read && self.up && c.status.is_ok() {
+                self.slots.decrypt(c);
             }
         }
     }
@@ -243,14 +256,5 @@ impl Queue for CryptQueue {
         }
         self.arm();
         None
-    }
-}
-
-impl Drop for CryptQueue {
-    fn drop(&mut self) {
-        for slot in self.slots.slots.iter_mut().filter(|s| s.busy) {
-            // The device may still read it.
-            std::mem::forget(slot.memory.take());
-        }
     }
 }

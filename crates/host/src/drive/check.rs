@@ -72,12 +72,11 @@ mod tests {
             discard: true,
             ..Limits::default()
         };
-        let memory = IoBuf::leaked(512 << 9);
         let said = |l: &Limits, op: Op, sector, len| {
             let sector = Sector(sector);
             let c = match op {
                 Read | Write | ZoneAppend => {
-                    Command::of(Bio::with_buf(op, sector, len, memory.slice(0, len << 9)))
+                    Command::of(Bio::with_buf(op, sector, len, IoBuf::leaked(len << 9)))
                 }
                 WriteZeroes => Command::of(Bio::new(op, sector, len)),
                 _ => Command::without_data(op, sector, len),

@@ -6,7 +6,7 @@
 
 use super::sysfs::QueueAttributes;
 use crate::ring::Segments;
-use zoneplug_buf::AlignedBuf;
+use zoneplug_buf::{AlignedBuf, Segment};
 use zoneplug_core::Command;
 
 /// A page, as far as the alignment of memory goes; larger pages only make fewer of them.
@@ -77,7 +77,9 @@ impl Memory {
     /// Takes up the memory of `c` from its byte `from` on, `len` bytes; `out`: its data goes to the drive.
     pub(crate) fn gather(&mut self, c: &Command, from: u32, len: u32, rules: &Rules, out: bool) {
         self.segments.clear();
-        parts(c, from, len, |buf, _| self.segments.push(&buf, buf.len()));
+        for p in parts(c, from, len) {
+            self.segments.push(c.bios[p.bio].data(), p.skip, p.len);
+        }
         self.copied = !rules.allow(&self.segments);
         if !self.copied {
             return;
@@ -85,13 +87,13 @@ impl Memory {
         let copy = self.room(len);
         if out {
             let mut chunk = [0; PAGE];
-            parts(c, from, len, |buf, at| {
-                for o in (0..buf.len()).step_by(PAGE) {
-                    let n = (buf.len() - o).min(PAGE as u32);
-                    buf.copy_to(o, &mut chunk[..n as usize]);
-                    copy.write(at + o, &chunk[..n as usize]);
+            for p in parts(c, from, len) {
+                for o in (0..p.len).step_by(PAGE) {
+                    let n = (p.len - o).min(PAGE as u32);
+                    c.bios[p.bio].data().copy_to(p.skip + o, &mut chunk[..n as usize]);
+                    copy.write(p.at + o, &chunk[..n as usize]);
                 }
-            });
+            }
         }
         self.use_copy(len);
     }
@@ -121,16 +123,16 @@ impl Memory {
     }
 
     /// Gives the client what was read.
-    pub(crate) fn scatter(&self, c: &Command, from: u32, len: u32) {
+    pub(crate) fn scatter(&self, c: &mut Command, from: u32, len: u32) {
         let Some(copy) = self.copy.as_ref().filter(|_| self.copied) else { return };
         let mut chunk = [0; PAGE];
-        parts(c, from, len, |buf, at| {
-            for o in (0..buf.len()).step_by(PAGE) {
-                let n = (buf.len() - o).min(PAGE as u32);
-                copy.read(at + o, &mut chunk[..n as usize]);
-                buf.copy_from(o, &chunk[..n as usize]);
+        for p in parts(c, from, len).collect::<Vec<_>>() {
+            for o in (0..p.len).step_by(PAGE) {
+                let n = (p.len - o).min(PAGE as u32);
+                copy.read(p.at + o, &mut chunk[..n as usize]);
+                c.bios[p.bio].data_mut().copy_from(p.skip + o, &chunk[..n as usize]);
             }
-        });
+        }
     }
 
     /// The list for the kernel. It stays where it is until the next call of a method that takes `&mut self`.
@@ -147,32 +149,39 @@ impl Memory {
 
     fn use_copy(&mut self, len: u32) {
         self.segments.clear();
-        if let Some(copy) = &self.copy {
-            // SAFETY: the buffer is this slot's and is neither freed nor replaced before the command is back: its slot takes
-            // the next command only then.
-            let io = unsafe { copy.io() };
-            self.segments.push(&io, len);
+        if let Some(copy) = &mut self.copy {
+            // The buffer is this slot's and is neither freed nor replaced before the command is back: its slot takes the next
+            // command only then.
+            self.segments.push_piece(Segment { ptr: copy.as_mut_ptr(), len: len as usize });
         }
         self.copied = true;
     }
 }
 
-/// The pieces of the memory of `c` between bytes `from` and `from + len`, and where each is, from `from` on.
-fn parts(c: &Command, from: u32, len: u32, mut f: impl FnMut(zoneplug_core::IoBuf, u32)) {
+/// A piece of the memory of a command.
+struct Part {
+    bio: usize,
+    /// Bytes of the BIO before it.
+    skip: u32,
+    len: u32,
+    /// Bytes of what was asked for before it.
+    at: u32,
+}
+
+/// The pieces of the memory of `c` between bytes `from` and `from + len`.
+fn parts(c: &Command, from: u32, len: u32) -> impl Iterator<Item = Part> + '_ {
     let (mut skip, mut at) = (from, 0);
-    for bio in &c.bios {
-        let bytes = bio.len_sectors << 9;
+    c.bios.iter().enumerate().filter_map(move |(bio, b)| {
+        let bytes = b.len_sectors << 9;
         if skip >= bytes {
             skip -= bytes;
-            continue;
+            return None;
         }
         let n = (bytes - skip).min(len - at);
-        if n == 0 {
-            return;
-        }
-        f(bio.data().slice(skip, n), at);
+        let part = Part { bio, skip, len: n, at };
         (skip, at) = (0, at + n);
-    }
+        (n > 0).then_some(part)
+    })
 }
 
 #[cfg(test)]
@@ -185,26 +194,28 @@ mod tests {
         Rules { address_mask: 511, length_mask: 511, boundary_mask: 4095, pages: 4 };
 
     /// A command of BIOs of so many sectors each, `gap` bytes apart in memory that begins `shift` bytes after a page.
-    fn command(lens: &[u32], shift: u32, gap: u32) -> (Box<Command>, IoBuf) {
+    fn command(lens: &[u32], shift: u32, gap: u32) -> Box<Command> {
         let total: u32 = lens.iter().map(|l| (l << 9) + gap).sum();
-        let mem = IoBuf::leaked(total + shift);
+        let mut mem = IoBuf::leaked(total + shift);
+        let _before = mem.split_to(shift);
         let mut c = Command::of(Bio::new(Op::Write, Sector(0), 1));
         c.bios.clear();
-        let (mut at, mut sector) = (shift, Sector(0));
+        let mut sector = Sector(0);
         for &len in lens {
-            c.bios.push(Bio::with_buf(Op::Write, sector, len, mem.slice(at, len << 9)));
-            at += (len << 9) + gap;
+            let mut buf = mem.split_to(len << 9);
+            for at in (0..len << 9).step_by(256) {
+                buf.copy_from(at, &[(sector.0 * 2) as u8 + (at / 256) as u8; 256]);
+            }
+            c.bios.push(Bio::with_buf(Op::Write, sector, len, buf));
+            let _gap = mem.split_to(gap);
             sector = sector.plus(u64::from(len));
         }
         c.len_sectors = lens.iter().sum();
-        (c, mem)
+        c
     }
 
     fn gathered(lens: &[u32], shift: u32, gap: u32) -> bool {
-        let (c, mem) = command(lens, shift, gap);
-        for i in 0..mem.len() / 256 {
-            mem.copy_from(i * 256, &[i as u8; 256]);
-        }
+        let mut c = command(lens, shift, gap);
         let len = c.len_sectors << 9;
         let mut m = Memory::default();
         m.gather(&c, 0, len, &RULES, true);
@@ -224,7 +235,7 @@ mod tests {
         m.gather(&c, 0, len, &RULES, false);
         if m.copied {
             m.copy.as_mut().unwrap().write(0, &vec![7; len as usize]);
-            m.scatter(&c, 0, len);
+            m.scatter(&mut c, 0, len);
             let mut v = vec![0; 512];
             c.bios.last().unwrap().data().copy_to(0, &mut v);
             assert!(v.iter().all(|&b| b == 7));
@@ -246,9 +257,9 @@ mod tests {
 
     #[test]
     fn a_part_of_a_command_is_what_it_says() {
-        let (c, _) = command(&[2, 2, 2], 0, 512);
-        for (i, bio) in c.bios.iter().enumerate() {
-            bio.data().copy_from(0, &[i as u8 + 1; 1024]);
+        let mut c = command(&[2, 2, 2], 0, 512);
+        for (i, bio) in c.bios.iter_mut().enumerate() {
+            bio.data_mut().copy_from(0, &[i as u8 + 1; 1024]);
         }
         let mut m = Memory::default();
         m.gather(&c, 512, 2048, &Rules { boundary_mask: 511, ..RULES }, true);

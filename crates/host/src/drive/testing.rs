@@ -72,7 +72,10 @@ pub(crate) fn pieces(addr: u64, nr: u32, at: &dyn Fn(u64) -> String) -> String {
 pub(crate) struct Case<'a, D: Show> {
     drive: &'a D,
     pub(crate) slot: Slot<D::State>,
-    memory: IoBuf,
+    /// Where its memory is,
+    memory: (u64, u64),
+    /// and what of it no BIO has.
+    gaps: Vec<IoBuf>,
 }
 
 /// An answer of the ring.
@@ -90,21 +93,25 @@ impl<'a, D: Show> Case<'a, D> {
     pub(crate) fn new(drive: &'a D, op: Op, flags: Flags, sector: u64, parts: &[u32]) -> Self {
         let len: u32 = parts.iter().sum();
         let room = |n: u32| n.next_multiple_of(PAGE) + PAGE;
-        let memory = IoBuf::leaked(parts.iter().map(|n| room(*n)).sum::<u32>() << 9);
+        let mut rest = IoBuf::leaked(parts.iter().map(|n| room(*n)).sum::<u32>() << 9);
+        // SAFETY: nothing is done with the address.
+        let first = unsafe { rest.segments(0, rest.len()) }.next().map_or(0, |s| s.ptr as u64);
+        let (memory, mut gaps) = ((first, u64::from(rest.len())), Vec::new());
         let mut c = if op == Op::WriteZeroes {
             Command::of(Bio::new(op, Sector(sector), len))
         } else {
             Command::without_data(op, Sector(sector), len)
         };
         if matches!(op, Op::Read | Op::Write | Op::ZoneAppend) {
-            let (mut at, mut s) = (0, sector);
+            let mut s = sector;
             for &n in parts {
-                c.bios.push(Bio::with_buf(op, Sector(s), n, memory.slice(at << 9, n << 9)));
-                (at, s) = (at + room(n), s + u64::from(n));
+                c.bios.push(Bio::with_buf(op, Sector(s), n, rest.split_to(n << 9)));
+                gaps.push(rest.split_to((room(n) - n) << 9));
+                s += u64::from(n);
             }
         }
         c.flags = flags;
-        Case { drive, slot: Slot::of_test(c), memory }
+        Case { drive, slot: Slot::of_test(c), memory, gaps }
     }
 
     /// The command comes to the drive: what it needs first.
@@ -118,8 +125,7 @@ impl<'a, D: Show> Case<'a, D> {
             Step::Done(status) => format!("done {status:?}"),
             Step::Work(work) => format!("thread {work:?}"),
             Step::Ring(entry) => {
-                let first = self.memory.segments().next().map_or(0, |s| s.ptr as u64);
-                let len = u64::from(self.memory.len());
+                let (first, len) = self.memory;
                 D::show(&entry, &|at| match at.checked_sub(first) {
                     Some(offset) if offset < len => format!("m+{offset}"),
                     _ => "own".to_owned(),
@@ -129,9 +135,19 @@ impl<'a, D: Show> Case<'a, D> {
     }
 
     /// Whether memory of the command is all zeroes.
-    pub(crate) fn is_zero(&self, from: u32, len: u32) -> bool {
-        let mut v = vec![1; len as usize];
-        self.memory.copy_to(from, &mut v);
-        v.iter().all(|&b| b == 0)
+    pub(crate) fn is_zero(&mut self, from: u32, len: u32) -> bool {
+        let (first, _) = self.memory;
+        let c = self.slot.command();
+        c.bios.iter().map(|bio| bio.data()).chain(&self.gaps).any(|buf| {
+            // SAFETY: nothing is done with the address.
+            let at = unsafe { buf.segments(0, buf.len()) }.next().map_or(0, |s| s.ptr as u64);
+            let Some(skip) = (first + u64::from(from)).checked_sub(at) else { return false };
+            if skip + u64::from(len) > u64::from(buf.len()) {
+                return false;
+            }
+            let mut v = vec![1; len as usize];
+            buf.copy_to(skip as u32, &mut v);
+            v.iter().all(|&b| b == 0)
+        })
     }
 }

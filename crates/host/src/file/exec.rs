@@ -142,7 +142,7 @@ impl Core {
         Ok(Next::Data(data(at)))
     }
 
-    fn begin_read(&self, c: &Command) -> Result<Next, Status> {
+    fn begin_read(&self, c: &mut Command) -> Result<Next, Status> {
         let (zone, offset) = self.range(c, self.limits.max_transfer_sectors)?;
         self.buffers(c)?;
         let state = self.state().zones[zone.0 as usize];
@@ -153,9 +153,10 @@ impl Core {
         };
         let len = valid.saturating_sub(offset).min(c.len_sectors);
         let mut skip = len;
-        for bio in &c.bios {
+        for bio in &mut c.bios {
             let data = skip.min(bio.len_sectors);
-            bio.data().fill_zero(data << 9, (bio.len_sectors - data) << 9);
+            let rest = bio.len_sectors - data;
+            bio.data_mut().fill_zero(data << 9, rest << 9);
             skip -= data;
         }
         if len == 0 {

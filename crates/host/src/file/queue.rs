@@ -3,6 +3,7 @@
 
 use super::commit::Want;
 use super::exec::{Data, Next};
+use super::storage::transfer;
 use super::work::{Answer, Work, inline};
 use super::{Engine, Shared};
 use crate::ring::{self, Inbox, Job, Reply, Ring, Segments};
@@ -50,22 +51,34 @@ pub(super) struct FileQueue {
 }
 
 /// The memory of the first `sectors` of a command.
-fn memory(c: &Command, sectors: u32) -> impl Iterator<Item = (IoBuf, u32)> + '_ {
+///
+/// # Safety
+///
+/// What is returned is gone before the command goes back, and the command's BIOs are left alone meanwhile. A read has memory that
+/// may be written (`Command::has_whole_bios`).
+unsafe fn memory(c: &Command, sectors: u32) -> impl Iterator<Item = (IoBuf, u32)> + '_ {
     let mut left = sectors;
     c.bios.iter().map_while(move |bio| {
         let n = left.min(bio.len_sectors);
         left -= n;
-        (n > 0).then_some((*bio.data(), n << 9))
+        // SAFETY: the caller's promise.
+        (n > 0).then(|| (unsafe { bio.data().alias() }, n << 9))
     })
 }
 
 /// The same, without its first `bytes`.
-fn memory_after(c: &Command, sectors: u32, bytes: u64) -> Vec<(IoBuf, u32)> {
+///
+/// # Safety
+///
+/// As [`memory`].
+unsafe fn memory_after(c: &Command, sectors: u32, bytes: u64) -> Vec<(IoBuf, u32)> {
     let mut skip = bytes;
-    let rest = memory(c, sectors).filter_map(|(buf, n)| {
+    // SAFETY: the caller's promise.
+    let rest = unsafe { memory(c, sectors) }.filter_map(|(mut buf, n)| {
         let gone = skip.min(n.into()) as u32;
         skip -= u64::from(gone);
-        (gone < n).then(|| (buf.slice(gone, n - gone), n - gone))
+        let _gone = buf.split_to(gone);
+        (gone < n).then_some((buf, n - gone))
     });
     rest.collect()
 }
@@ -140,11 +153,11 @@ impl FileQueue {
                     self.work(i, Work::Commit(Want::Flush));
                 } else if self.shared.engine == Engine::Inline && !data.zeroes {
                     let at = self.shared.core.layout.data(data.zone, data.at);
-                    let moved = self.shared.core.storage.transfer(
-                        data.write,
-                        at,
-                        &mut memory(&c, data.len),
-                    );
+                    // SAFETY: the call is over before the command goes on.
+                    let mut bufs = unsafe { memory(&c, data.len) };
+                    let storage = &*self.shared.core.storage;
+                    let moved = transfer(storage, data.write, at, &mut bufs);
+                    drop(bufs);
                     self.moved(c, data, moved);
                 } else {
                     let i = self.slot(c, Stage::Data(data));
@@ -179,12 +192,14 @@ impl FileQueue {
             return self.work(i, Work::Zero { at, len, hole });
         }
         if self.inbox.ring().is_none() {
-            let bufs = memory(c, data.len).collect();
+            // SAFETY: the slot keeps the command as it is until the answer, and the worker drops them before that.
+            let bufs = unsafe { memory(c, data.len) }.collect();
             return self.work(i, Work::Data { write: data.write, at, bufs });
         }
         slot.segments.clear();
-        for (buf, n) in memory(c, data.len) {
-            slot.segments.push(&buf, n);
+        // SAFETY: used in this loop only; of the addresses, see `push`.
+        for (buf, n) in unsafe { memory(c, data.len) } {
+            slot.segments.push(&buf, 0, n);
         }
         (slot.at, slot.left) = (at, len);
         self.push(i, data.write);
@@ -228,7 +243,8 @@ impl FileQueue {
             _ if result == -libc::ECANCELED => {
                 let (write, at, left) = (data.write, slot.at, slot.left);
                 let c = slot.command.as_ref().expect("a slot in use has a command");
-                let bufs = memory_after(c, data.len, (u64::from(data.len) << 9) - left);
+                // SAFETY: as in `transfer`; the kernel has given its part back.
+                let bufs = unsafe { memory_after(c, data.len, (u64::from(data.len) << 9) - left) };
                 return self.work(i, Work::Data { write, at, bufs });
             }
             0 => return self.data_done(i, Err(io::ErrorKind::UnexpectedEof.into())),

@@ -62,32 +62,36 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// The boot id, which is the same while the power stays on. `None`: unknown.
     fn boot_id(&self) -> Option<[u8; 16]>;
 
-    /// Moves the first `len` bytes of `bufs`, all of one command, to or from `at`.
-    fn transfer(
-        &self,
-        write: bool,
-        at: u64,
-        bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
-    ) -> io::Result<()> {
-        let mut at = at;
-        for (buf, len) in bufs {
-            let mut bytes = vec![0; len as usize];
-            if write {
-                buf.copy_to(0, &mut bytes);
-                self.write_at(at, &bytes)?;
-            } else {
-                self.read_at(at, &mut bytes)?;
-                buf.copy_from(0, &bytes);
-            }
-            at += u64::from(len);
-        }
-        Ok(())
-    }
-
     /// The file, for I/O that does not go through this trait.
     fn file(&self) -> Option<&FileStorage> {
         None
     }
+}
+
+/// Moves the first `len` bytes of `bufs`, all of one command, to or from `at`. A storage that is not a file sees bytes only,
+/// never the memory of a command.
+pub(super) fn transfer(
+    storage: &dyn Storage,
+    write: bool,
+    mut at: u64,
+    bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
+) -> io::Result<()> {
+    if let Some(file) = storage.file() {
+        // Buffered: no descriptor that requires aligned memory.
+        return transfer_now(file.meta.as_raw_fd(), write, at, bufs);
+    }
+    for (mut buf, len) in bufs {
+        let mut bytes = vec![0; len as usize];
+        if write {
+            buf.copy_to(0, &mut bytes);
+            storage.write_at(at, &bytes)?;
+        } else {
+            storage.read_at(at, &mut bytes)?;
+            buf.copy_from(0, &bytes);
+        }
+        at += u64::from(len);
+    }
+    Ok(())
 }
 
 /// A file with two open descriptions: one for the table, and one for the data, which may be direct.
@@ -302,16 +306,6 @@ impl Storage for FileStorage {
 
     fn boot_id(&self) -> Option<[u8; 16]> {
         boot_id()
-    }
-
-    fn transfer(
-        &self,
-        write: bool,
-        at: u64,
-        bufs: &mut dyn Iterator<Item = (IoBuf, u32)>,
-    ) -> io::Result<()> {
-        // Through the page cache, so that memory need not be aligned.
-        transfer_now(self.meta.as_raw_fd(), write, at, bufs)
     }
 
     fn file(&self) -> Option<&FileStorage> {

@@ -2,6 +2,7 @@
 
 use super::commit::Want;
 use super::state::Core;
+use super::storage::transfer;
 use crate::ring::{Job, Worker};
 use std::collections::VecDeque;
 use std::io;
@@ -22,8 +23,17 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) enum Work {
     Commit(Want),
-    Zero { at: u64, len: u64, hole: bool },
-    Data { write: bool, at: u64, bufs: Vec<(IoBuf, u32)> },
+    Zero {
+        at: u64,
+        len: u64,
+        hole: bool,
+    },
+    /// The memory is that of a command which its queue keeps until the answer.
+    Data {
+        write: bool,
+        at: u64,
+        bufs: Vec<(IoBuf, u32)>,
+    },
 }
 
 impl Worker for Core {
@@ -59,7 +69,7 @@ fn perform(core: &Core, work: Work, committed: Status) -> Answer {
         Work::Commit(_) => Answer::Committed(committed),
         Work::Zero { at, len, hole } => Answer::Moved(core.zero(at, len, hole)),
         Work::Data { write, at, bufs } => {
-            Answer::Moved(core.storage.transfer(write, at, &mut bufs.into_iter()))
+            Answer::Moved(transfer(&*core.storage, write, at, &mut bufs.into_iter()))
         }
     }
 }

@@ -72,10 +72,8 @@ pub(super) fn namespace(file: &File) -> io::Result<u32> {
 
 /// Sends one command that reads `len` bytes, and waits. An error of the drive has its NVMe status in its text.
 pub(super) fn fetch(file: &File, to: To, mut cmd: Passthru, len: u32) -> io::Result<Vec<u8>> {
-    let buf = AlignedBuf::zeroed(len);
-    // SAFETY: the buffer outlives the call below.
-    let lent = unsafe { buf.io() };
-    cmd.addr = lent.segments().next().map_or(0, |s| s.ptr as u64);
+    let mut buf = AlignedBuf::zeroed(len);
+    cmd.addr = buf.as_mut_ptr() as u64;
     cmd.data_len = len;
     let request = if to == To::Admin { NVME_IOCTL_ADMIN_CMD } else { NVME_IOCTL_IO_CMD };
     // SAFETY: the request reads and writes one `Passthru`; the drive writes `len` bytes at most to the buffer that it names.

@@ -27,13 +27,20 @@ impl Segments {
         self.0.clear();
     }
 
-    /// Appends the first `len` bytes of `buf`; neighbours in memory become one.
-    pub(crate) fn push(&mut self, buf: &IoBuf, len: u32) {
-        for s in buf.slice(0, len).segments() {
+    /// Appends `len` bytes of `buf` from `offset` on; neighbours in memory become one. Who makes a system call with the list has
+    /// the buffer.
+    pub(crate) fn push(&mut self, buf: &IoBuf, offset: u32, len: u32) {
+        // SAFETY: addresses for a list, which nothing here looks behind.
+        for s in unsafe { buf.segments(offset, len) } {
             if !self.0.last_mut().is_some_and(|last| joins(last, s)) {
                 self.0.push(s);
             }
         }
+    }
+
+    /// Appends a piece.
+    pub(crate) fn push_piece(&mut self, s: Segment) {
+        self.0.push(s);
     }
 
     /// Forgets the first `n` bytes: they have moved.
@@ -84,7 +91,8 @@ pub(crate) fn transfer_now(
     let mut list: Vec<Segment> = Vec::new();
     let mut last: Option<Segment> = None;
     for (buf, len) in bufs {
-        for s in buf.slice(0, len).segments() {
+        // SAFETY: `bufs` are lent for this call, to be written where `write` is false.
+        for s in unsafe { buf.segments(0, len) } {
             if !last.as_mut().is_some_and(|last| joins(last, s)) {
                 list.extend(last.replace(s));
             }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use zoneplug_buf::{AlignedBuf, IoBuf};
+use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::{BioPool, Bios, Error, ErrorKind, Op, Sector, Status};
 
 /// `id` of ring entries that are no request: a wake-up, or the device's descriptor is readable.
@@ -117,6 +117,8 @@ struct Slot {
     sent: usize,
     /// Reused for the next request.
     buf: Option<AlignedBuf>,
+    /// The same buffer while a BIO has its memory.
+    lent: Option<Lent>,
 }
 
 struct Queue {
@@ -284,7 +286,7 @@ impl Queue {
             Err(errno) => return self.command(abi::COMMIT_AND_FETCH_REQ, tag, -errno, 0),
         };
         let old = self.slots[usize::from(tag)].take().and_then(|s| s.buf);
-        let mut slot = Slot { request, sent: 1, buf: old };
+        let mut slot = Slot { request, sent: 1, buf: old, lent: None };
         if request.bytes > 0 {
             let fits = |b: &AlignedBuf| b.len() >= request.bytes;
             let buf = slot.buf.take().filter(fits);
@@ -322,33 +324,35 @@ impl Queue {
             self.slots[usize::from(tag)] = Some(slot);
             return self.command(abi::COMMIT_AND_FETCH_REQ, tag, 0, 0);
         };
-        let mut bio = self.pool.get();
-        let io = match &slot.buf {
-            // SAFETY: the buffer goes into its slot below, and stays there until the BIO has come back.
-            // `finish` then asks whether the BIO is late, and `drop` hands the remaining buffers to the
-            // lane.
-            Some(buf) if request.bytes > 0 => unsafe { sys::lend(buf, request.bytes) },
-            _ => IoBuf::empty(),
-        };
-        bio.set(op, sector, len_sectors, io);
-        bio.flags = request.flags;
-        bio.set_token(u64::from(tag));
-        self.slots[usize::from(tag)] = Some(slot);
         if done_sectors > 0 {
             self.shared.counters.replayed.fetch_add(1, Ordering::Relaxed);
             if done_sectors == request.len_sectors {
                 let answer = request.result(Status::Ok);
-                self.pool.put(bio);
+                self.slots[usize::from(tag)] = Some(slot);
                 return self.command(abi::COMMIT_AND_FETCH_REQ, tag, answer, 0);
             }
+        }
+        let mut bio = self.pool.get();
+        let io = match slot.buf.take() {
+            Some(buf) if request.bytes > 0 => {
+                let done = done_sectors << 9;
+                let (lent, io) = buf.lend_part(done, request.bytes - done);
+                slot.lent = Some(lent);
+                io
+            }
+            other => {
+                slot.buf = other;
+                IoBuf::empty()
+            }
+        };
+        bio.set(op, sector, len_sectors, io);
+        if done_sectors > 0 {
             bio.sector = request.sector.plus(u64::from(done_sectors));
             bio.len_sectors -= done_sectors;
-            if request.bytes > 0 {
-                bio.set_buf(
-                    bio.data().slice(done_sectors << 9, request.bytes - (done_sectors << 9)),
-                );
-            }
         }
+        bio.flags = request.flags;
+        bio.set_token(u64::from(tag));
+        self.slots[usize::from(tag)] = Some(slot);
         self.list.push_back(bio);
         Ok(())
     }
@@ -360,11 +364,18 @@ impl Queue {
         }
         self.client.poll(&mut self.done);
         let any = !self.done.is_empty();
-        while let Some(bio) = self.done.pop_front() {
+        while let Some(mut bio) = self.done.pop_front() {
             let (tag, mut status, landed) = (bio.token() as u16, bio.status, bio.sector);
-            let Some(slot) = &mut self.slots[usize::from(tag)] else { continue };
+            // A token of no request: a faulty device made up the BIO.
+            let Some(Some(slot)) = self.slots.get_mut(usize::from(tag)) else { continue };
             let request = slot.request;
-            slot.buf = self.client.reclaim(&bio, slot.buf.take());
+            if let Some(lent) = slot.lent.take() {
+                slot.buf = self.client.reclaim(&mut bio, Some(lent));
+                if slot.buf.is_none() && status.is_ok() {
+                    // A BIO without its memory does not answer the request.
+                    status = Status::Io;
+                }
+            }
             if status.is_ok()
                 && let Some((op, sector, len)) = self.shared.slice.part(&request, slot.sent)
             {
@@ -451,7 +462,7 @@ impl Queue {
 impl Drop for Queue {
     /// Usually nothing is in flight here, because the driver ends a queue after all requests are answered.
     fn drop(&mut self) {
-        let bufs = self.slots.drain(..).flatten().filter_map(|s| s.buf);
-        self.client.keep_buffers(bufs);
+        let lent = self.slots.drain(..).flatten().filter_map(|s| s.lent);
+        self.client.keep_lent(lent);
     }
 }

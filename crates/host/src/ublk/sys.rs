@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use zoneplug_buf::{AlignedBuf, IoBuf};
+use zoneplug_buf::AlignedBuf;
 
 type RingOfControl = IoUring<squeue::Entry128, cqueue::Entry>;
 
@@ -243,16 +243,6 @@ pub(super) fn page_size() -> usize {
     usize::try_from(n).unwrap_or(4096)
 }
 
-/// Lends a buffer to a BIO.
-///
-/// # Safety
-///
-/// The caller keeps the buffer, and does not access it, until the BIO has come back and is not late.
-pub(super) unsafe fn lend(buf: &AlignedBuf, len: u32) -> IoBuf {
-    // SAFETY: the caller's promise.
-    unsafe { buf.io() }.slice(0, len)
-}
-
 /// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
@@ -270,13 +260,12 @@ pub(super) fn copy(
     buf: &mut AlignedBuf,
     len: u32,
 ) -> io::Result<()> {
-    // SAFETY: the buffer is borrowed for longer than this piece is used.
-    let Some(piece) = unsafe { buf.io() }.slice(0, len).segments().next() else { return Ok(()) };
+    let len = len.min(buf.len()) as usize;
     let mut moved = 0;
-    while moved < piece.len {
-        let (fd, left) = (char_dev.as_raw_fd(), piece.len - moved);
+    while moved < len {
+        let (fd, left) = (char_dev.as_raw_fd(), len - moved);
         let at = (at + moved as u64) as libc::off_t;
-        let ptr = piece.ptr.wrapping_add(moved).cast::<libc::c_void>();
+        let ptr = buf.as_mut_ptr().wrapping_add(moved).cast::<libc::c_void>();
         // SAFETY: `left` bytes from `ptr` on belong to the buffer.
         let n = unsafe {
             match way {

@@ -11,15 +11,17 @@
 mod oracle;
 mod world;
 
+use std::cell::RefCell;
 use std::task::Waker;
 use world::*;
-use zoneplug_core::{Bio, Command, Commands, Device, IoBuf, Op, ZoneNo};
+use zoneplug_core::{Device, IoBuf, ZoneNo};
 use zoneplug_host::file::testing::Left;
 
 /// One seed: work, cuts and kills at random moments, work again on what one of them left. Returns cuts and kills.
 fn seed(seed: u64, threads: bool, limited: bool) -> (u64, u64) {
-    thread_local!(static MEMORY: Vec<IoBuf> = (0..9).map(|_| IoBuf::leaked(160 << 10)).collect());
-    let memory = MEMORY.with(Clone::clone);
+    thread_local!(static MEMORY: RefCell<Vec<IoBuf>> = const { RefCell::new(Vec::new()) });
+    let mut memory = MEMORY.take();
+    memory.resize_with(9, || IoBuf::leaked(160 << 10));
     let mut world = World::new(seed, threads, limited);
     let (mut cuts, mut kills) = (0, 0);
     for round in 0..3 {
@@ -30,12 +32,12 @@ fn seed(seed: u64, threads: bool, limited: bool) -> (u64, u64) {
             world.storage.fail_some_syncs(after, times, draw);
         }
         if world.random.one_in(6) {
-            world.work(steps / 2, if threads { 6 } else { 1 }, &memory);
+            world.work(steps / 2, if threads { 6 } else { 1 }, &mut memory);
             let draw = world.random.next();
             world.storage.fail_writing_back(draw);
         }
-        world.work(steps, if threads { 6 } else { 1 }, &memory);
-        world.look(memory[8]);
+        world.work(steps, if threads { 6 } else { 1 }, &mut memory);
+        world.look(&mut memory[8]);
         world.storage.fail_syncs(false);
         let moments = world.storage.moments();
         let mut next = None;
@@ -66,14 +68,14 @@ fn seed(seed: u64, threads: bool, limited: bool) -> (u64, u64) {
                 let disk = World::open(storage.clone(), false);
                 storage.begin();
                 // What is shown is on the medium: a power cut and memory that forgets change nothing.
-                let same = |(zones, shown): (_, oracle::Shown)| {
+                let same = |memory: &mut IoBuf, (zones, shown): (_, oracle::Shown)| {
                     if what != "first" {
                         return Ok(zones);
                     }
                     let cut = storage.after_cut(0, &mut || Left::Nothing);
                     storage.evict(0);
                     for disk in [&World::open(cut, false), &disk] {
-                        let again = world.check(disk, moment, kill, memory[8])?.1;
+                        let again = world.check(disk, moment, kill, memory)?.1;
                         if again != shown {
                             return Err(format!(
                                 "what was shown does not stay: {shown:?}, {again:?}"
@@ -82,7 +84,8 @@ fn seed(seed: u64, threads: bool, limited: bool) -> (u64, u64) {
                     }
                     Ok(zones)
                 };
-                let zones = match world.check(&disk, moment, kill, memory[8]).and_then(same) {
+                let found = world.check(&disk, moment, kill, &mut memory[8]);
+                let zones = match found.and_then(|found| same(&mut memory[8], found)) {
                     Ok(zones) => zones,
                     Err(e) => panic!(
                         "after {} at {moment} of {moments} in round {round}, {what} opening: {e}\n\
@@ -109,8 +112,7 @@ fn seed(seed: u64, threads: bool, limited: bool) -> (u64, u64) {
                 disk.geometry().zone_start(ZoneNo(n)),
                 disk.geometry().zone_len_sectors(ZoneNo(n)),
             );
-            let c = Command::of(Bio::with_buf(Op::Read, start, len, memory[8].slice(0, len * 512)));
-            run(&mut *queue, Commands::from([c]));
+            read(&mut *queue, &mut memory[8], start, len);
             for i in 0..len {
                 let mut s = [0; 512];
                 memory[8].copy_to(i * 512, &mut s);
@@ -125,6 +127,7 @@ fn seed(seed: u64, threads: bool, limited: bool) -> (u64, u64) {
         world.asked.clear();
         world.failed = false;
     }
+    MEMORY.set(memory);
     (cuts, kills)
 }
 

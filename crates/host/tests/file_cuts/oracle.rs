@@ -4,7 +4,7 @@ use crate::world::*;
 use std::fmt::Write as _;
 use std::task::Waker;
 use zoneplug_core::zone::{Condition, ZoneInfo};
-use zoneplug_core::{Bio, Command, Commands, Device, IoBuf, Op, Sector, ZoneNo};
+use zoneplug_core::{Command, Commands, Device, IoBuf, Op, Sector, ZoneNo};
 use zoneplug_host::file::FileDisk;
 
 /// The report of all zones, and the numbers of their sectors.
@@ -17,7 +17,7 @@ impl World {
         disk: &FileDisk,
         moment: usize,
         kill: bool,
-        memory: IoBuf,
+        memory: &mut IoBuf,
     ) -> Result<(Vec<Zone>, Shown), String> {
         // After a failure nothing is promised but what was flushed.
         let kill = kill && self.storage.first_failure().is_none_or(|f| moment <= f);
@@ -35,11 +35,9 @@ impl World {
         let mut shown = Vec::new();
         for (n, info) in (0..).zip(&report) {
             let len = g.zone_len_sectors(ZoneNo(n));
-            let c =
-                Command::of(Bio::with_buf(Op::Read, info.start, len, memory.slice(0, len * 512)));
-            let c = run(&mut *queue, Commands::from([c])).pop_front().unwrap();
-            if !c.status.is_ok() {
-                return Err(format!("zone {n} cannot be read: {}", c.status));
+            let status = read(&mut *queue, memory, info.start, len);
+            if !status.is_ok() {
+                return Err(format!("zone {n} cannot be read: {status}"));
             }
             let mut sectors = Vec::new();
             for i in 0..len {

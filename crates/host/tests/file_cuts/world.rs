@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
+use zoneplug_buf::Parts;
 use zoneplug_core::{
     Bio, Command, Commands, Device, Flags, IoBuf, Nanos, Op, Queue, Sector, Status, ZoneNo,
 };
@@ -176,6 +177,16 @@ pub(crate) fn run(queue: &mut dyn Queue, mut list: Commands) -> Commands {
     done
 }
 
+/// Reads into the first bytes of `memory`.
+pub(crate) fn read(queue: &mut dyn Queue, memory: &mut IoBuf, start: Sector, len: u32) -> Status {
+    let mut parts = Parts::new(std::mem::take(memory));
+    let c = Command::of(Bio::with_buf(Op::Read, start, len, parts.take_front(len * 512)));
+    let mut c = run(queue, Commands::from([c])).pop_front().unwrap();
+    parts.put_back(c.bios[0].take_buf()).unwrap();
+    *memory = parts.join().unwrap();
+    c.status
+}
+
 impl World {
     pub(crate) fn open(storage: Arc<CutStorage>, threads: bool) -> Arc<FileDisk> {
         let open = || match threads {
@@ -216,7 +227,7 @@ impl World {
     }
 
     /// Something for a zone that has nothing in flight, and its command.
-    pub(crate) fn choose(&mut self, memory: IoBuf) -> Option<(Kind, Box<Command>)> {
+    pub(crate) fn choose(&mut self, memory: &mut Parts) -> Option<(Kind, Box<Command>)> {
         let g = *self.disk.geometry();
         let (r, unit) = (&mut self.random, self.disk.limits().logical_block_sectors);
         if r.one_in(9) {
@@ -252,9 +263,9 @@ impl World {
             let fua = fua || self.uncached;
             let first = self.next_number;
             self.next_number += n;
-            (0..n).for_each(|i| memory.copy_from(i * 512, &stamp(first + i)));
-            let bio =
-                Bio::with_buf(Op::Write, start.plus(u64::from(at)), n, memory.slice(0, n * 512));
+            let mut buf = memory.take_front(n * 512);
+            (0..n).for_each(|i| buf.copy_from(i * 512, &stamp(first + i)));
+            let bio = Bio::with_buf(Op::Write, start.plus(u64::from(at)), n, buf);
             let mut c = Command::of(bio);
             c.flags = flags;
             z.busy = true;
@@ -295,10 +306,11 @@ impl World {
                 let mut c = if zeroes {
                     Command::without_data(Op::WriteZeroes, sector, len)
                 } else {
-                    (0..len).for_each(|i| memory.copy_from(i * 512, &stamp(first + i)));
+                    let mut buf = memory.take_front(len * 512);
+                    (0..len).for_each(|i| buf.copy_from(i * 512, &stamp(first + i)));
                     let (op, sector) =
                         if append { (Op::ZoneAppend, start) } else { (Op::Write, sector) };
-                    Command::of(Bio::with_buf(op, sector, len, memory.slice(0, len * 512)))
+                    Command::of(Bio::with_buf(op, sector, len, buf))
                 };
                 c.flags = flags;
                 z.busy = true;
@@ -327,13 +339,12 @@ impl World {
 
     /// What the client that wrote sees, after a failure too: all that it was told of, in zones of which nothing is in
     /// flight or unknown, and in others what was there before.
-    pub(crate) fn look(&self, memory: IoBuf) {
+    pub(crate) fn look(&self, memory: &mut IoBuf) {
         let g = self.disk.geometry();
         let mut queue = self.disk.open_queue(1, Waker::noop().clone()).unwrap();
         for (n, z) in (0..).zip(&self.zones).filter(|(n, _)| !g.is_conventional(ZoneNo(*n))) {
             let (start, len) = (g.zone_start(ZoneNo(n)), g.zone_len_sectors(ZoneNo(n)));
-            let c = Command::of(Bio::with_buf(Op::Read, start, len, memory.slice(0, len * 512)));
-            assert!(run(&mut *queue, Commands::from([c]))[0].status.is_ok());
+            assert!(read(&mut *queue, memory, start, len).is_ok());
             let none = Vec::new();
             let want = self.numbers.get(&(n, z.generation)).unwrap_or(&none);
             for i in 0..z.wp.min(want.len() as u32) {
@@ -345,9 +356,10 @@ impl World {
     }
 
     /// Random work, several commands at a time.
-    pub(crate) fn work(&mut self, steps: usize, depth: usize, memory: &[IoBuf]) {
+    pub(crate) fn work(&mut self, steps: usize, depth: usize, memory: &mut [IoBuf]) {
         let mut queue = self.disk.open_queue(depth as u16, Waker::noop().clone()).unwrap();
         let mut free: Vec<usize> = (0..depth).collect();
+        let mut lent: Vec<Option<Parts>> = (0..depth).map(|_| None).collect();
         let mut begun = 0;
         while begun < steps && !self.failed || free.len() < depth {
             if begun < steps
@@ -355,9 +367,14 @@ impl World {
                 && let Some(slot) = free.pop()
             {
                 begun += 1;
-                match self.choose(memory[slot]) {
-                    None => free.push(slot),
+                let mut parts = Parts::new(std::mem::take(&mut memory[slot]));
+                match self.choose(&mut parts) {
+                    None => {
+                        memory[slot] = parts.join().unwrap();
+                        free.push(slot);
+                    }
                     Some((kind, mut c)) => {
+                        lent[slot] = Some(parts);
                         let index = self.asked.len() as u64;
                         if c.bios.is_empty() {
                             c.bios.push(Bio::new(c.op, c.sector, c.len_sectors));
@@ -373,9 +390,15 @@ impl World {
             let mut done = Commands::new();
             queue.poll(Nanos(0), &mut done);
             let now = self.storage.moments();
-            for c in done {
+            for mut c in done {
                 let token = c.bios[0].token();
-                free.push((token & 0xff) as usize);
+                let slot = (token & 0xff) as usize;
+                let mut parts = lent[slot].take().unwrap();
+                if !c.bios[0].data().is_empty() {
+                    parts.put_back(c.bios[0].take_buf()).unwrap();
+                }
+                memory[slot] = parts.join().unwrap();
+                free.push(slot);
                 if let (Op::ZoneAppend, Kind::Write { zone, at, .. }, Status::Ok) =
                     (c.op, &self.asked[(token >> 8) as usize].kind, c.status)
                 {

@@ -3,7 +3,6 @@
 use super::report::ClientReport;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::OnceLock;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, IoBuf, Nanos, Op, Sector, Status, ZoneNo};
 
@@ -46,10 +45,7 @@ pub struct Finished {
 pub const MAX_BYTES: u32 = 16 << 20;
 
 /// Memory that all BIOs of all runs share; a timed disk does not access it.
-fn memory() -> &'static IoBuf {
-    static MEMORY: OnceLock<IoBuf> = OnceLock::new();
-    MEMORY.get_or_init(|| IoBuf::leaked(MAX_BYTES))
-}
+static MEMORY: [u8; MAX_BYTES as usize] = [0; MAX_BYTES as usize];
 
 /// A BIO that was submitted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -141,7 +137,7 @@ impl Io {
         self.sent[slot as usize] = Sent { client: self.current, token, at: self.now, out: true };
         let mut bio = self.pool.get();
         let bytes = if op.has_data() { sectors << 9 } else { 0 };
-        bio.set(op, sector, sectors, memory().slice(0, bytes));
+        bio.set(op, sector, sectors, IoBuf::from_static(&MEMORY[..bytes as usize]));
         bio.set_token(u64::from(slot));
         bio.flags = flags;
         self.clients[usize::from(self.current)].submitted();

@@ -8,7 +8,7 @@ use crate::interrupt::is_asked;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{DiskConfig, DiskQueue};
-use zoneplug_core::{Bio, Bios, Nanos, Op, ZoneNo};
+use zoneplug_core::{Bio, Bios, IoBuf, Nanos, Op, ZoneNo};
 
 pub(crate) const SPEC: &str = "null,zones=64,zone-size=256M,latency=1ms,append=native";
 pub(crate) const CLIENTS: u32 = 8;
@@ -56,7 +56,7 @@ pub(crate) fn run(way: Way, time: Duration, arena: &mut Arena) -> Result<Append,
         ..DiskConfig::default()
     })?;
     let g = disk.geometry();
-    let buf = arena.buffers(1, BLOCK_SECTORS)?[0];
+    let zeroes = arena.zeroes(BLOCK_SECTORS)?;
     let mut queues =
         (0..CLIENTS).map(|_| disk.open_polled_queue(1, 1)).collect::<Result<Vec<_>, _>>()?;
     let mut idle: Vec<Option<Box<Bio>>> =
@@ -80,7 +80,12 @@ pub(crate) fn run(way: Way, time: Duration, arena: &mut Arena) -> Result<Append,
                     (zone, used) = ((zone + 1) % g.nr_zones(), 0);
                 }
                 used += BLOCK_SECTORS;
-                bio.set(Op::ZoneAppend, g.zone_start(ZoneNo(zone)), BLOCK_SECTORS, buf);
+                bio.set(
+                    Op::ZoneAppend,
+                    g.zone_start(ZoneNo(zone)),
+                    BLOCK_SECTORS,
+                    IoBuf::from_static(zeroes),
+                );
                 bio.set_token(nanos.0);
                 list.push_back(bio);
                 queue.submit(nanos, &mut list);

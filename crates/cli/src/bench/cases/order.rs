@@ -1,7 +1,7 @@
 //! Case 1: why it exists. Several clients append to one log: each chooses the offset and submits under one lock,
 //! so what the disk is sent is in order. The disk reorders what is in flight, as real ones do.
 
-use super::super::group::{Arena, config};
+use super::super::group::{Arena, Buffer, config};
 use super::super::verify::{self, Extent, Verified, pattern};
 use super::super::work::{Rw, Work};
 use crate::disk::Named;
@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{DiskQueue, Mode};
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{BioPool, Bios, IoBuf, Nanos, Op, Sector, ZoneNo};
+use zoneplug_core::{BioPool, Bios, Nanos, Op, Sector, ZoneNo};
 
 pub(crate) const SPEC: &str = "mem,zones=4096,zone-size=1M,reorder=1";
 pub(crate) const CLIENTS: u32 = 4;
@@ -90,7 +90,7 @@ fn client(
     queue: &mut DiskQueue,
     log: &Mutex<Log>,
     working: &AtomicU32,
-    bufs: &[IoBuf],
+    bufs: &mut [Buffer],
     end: Instant,
 ) -> (Vec<Extent>, u64) {
     let now = Nanos(0);
@@ -112,16 +112,18 @@ fn client(
                 break;
             };
             pattern(number, &mut data);
-            bufs[slot].copy_from(0, &data);
-            bio.set(Op::Write, sector, BLOCK_SECTORS, bufs[slot]);
+            bufs[slot].whole.copy_from(0, &data);
+            bio.set(Op::Write, sector, BLOCK_SECTORS, bufs[slot].lend(BLOCK_SECTORS << 9));
             bio.set_token(number << 16 | slot as u64);
             list.push_back(bio);
             queue.submit(now, &mut list);
             drop(guard);
         }
         queue.poll(now, &mut done);
-        while let Some(bio) = done.pop_front() {
-            free.push((bio.token() & 0xffff) as usize);
+        while let Some(mut bio) = done.pop_front() {
+            let slot = (bio.token() & 0xffff) as usize;
+            bufs[slot].take_back(bio.take_buf());
+            free.push(slot);
             let key = bio.token() >> 16;
             if bio.status.is_ok() {
                 let (sector, len_sectors) = (bio.sector, bio.len_sectors);
@@ -149,7 +151,7 @@ fn client(
 pub(crate) fn run(mode: Mode, time: Duration, arena: &mut Arena) -> Result<Order, Failure> {
     let named = Named::open(SPEC)?;
     let disk = named.driven(config(mode))?;
-    let bufs = arena.buffers(CLIENTS * DEPTH, BLOCK_SECTORS)?;
+    let mut bufs = arena.buffers(CLIENTS * DEPTH, BLOCK_SECTORS)?;
     let log = Mutex::new(Log {
         geometry: disk.geometry(),
         zone: 0,
@@ -164,7 +166,7 @@ pub(crate) fn run(mode: Mode, time: Duration, arena: &mut Arena) -> Result<Order
         .map(|_| disk.open_polled_queue(DEPTH, DEPTH as u16))
         .collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
-    let clients = queues.iter_mut().zip(bufs.chunks(DEPTH as usize));
+    let clients = queues.iter_mut().zip(bufs.chunks_mut(DEPTH as usize));
     let results = together(clients.map(|(queue, bufs)| {
         let (log, working) = (&log, &working);
         move || client(queue, log, working, bufs, start + time)
@@ -175,7 +177,7 @@ pub(crate) fn run(mode: Mode, time: Duration, arena: &mut Arena) -> Result<Order
     let extents: Vec<Extent> = results.into_iter().flat_map(|r| r.0).collect();
     let work =
         Work { rw: Rw::Read, block_sectors: BLOCK_SECTORS, depth: DEPTH, tags: DEPTH as u16 };
-    let mut verified = verify::compare(&disk, &extents, work, &bufs[..DEPTH as usize], false)?;
+    let mut verified = verify::compare(&disk, &extents, work, &mut bufs[..DEPTH as usize], false)?;
     verified.refused = refused;
     let log = log.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(Order {

@@ -10,7 +10,7 @@ use crate::interrupt::is_asked;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{DiskConfig, Mode};
-use zoneplug_core::{BioPool, Bios, Nanos, Op};
+use zoneplug_core::{BioPool, Bios, IoBuf, Nanos, Op};
 
 pub(crate) const SPEC: &str = "null,zones=64,zone-size=256M,latency=100us";
 pub(crate) const TAGS: u16 = 32;
@@ -46,7 +46,7 @@ pub(crate) fn run(
     let mut writes = Offsets::new(&g, work(Rw::Write), 0, 1, 0);
     let mut reads = Offsets::new(&g, work(Rw::Randread), 1, 2, 0);
     let mut queue = disk.open_polled_queue(depth, TAGS)?;
-    let buf = arena.buffers(1, BLOCK_SECTORS)?[0];
+    let zeroes = arena.zeroes(BLOCK_SECTORS)?;
     let mut pool = BioPool::new(depth as usize);
     let (mut list, mut done) = (Bios::new(), Bios::new());
     let mut latency = histogram();
@@ -59,13 +59,13 @@ pub(crate) fn run(
         for _ in 0..std::mem::take(&mut want_writes) {
             let Some((op, sector, len)) = writes.next() else { break };
             let mut bio = pool.get();
-            bio.set(op, sector, len, buf);
+            bio.set(op, sector, len, IoBuf::from_static(&zeroes[..(len as usize) << 9]));
             list.push_back(bio);
         }
         for _ in 0..std::mem::take(&mut want_reads) {
             let Some((op, sector, len)) = reads.next() else { break };
             let mut bio = pool.get();
-            bio.set(op, sector, len, buf);
+            bio.set(op, sector, len, IoBuf::from_static(&zeroes[..(len as usize) << 9]));
             bio.set_token(now.as_nanos() as u64);
             list.push_back(bio);
         }

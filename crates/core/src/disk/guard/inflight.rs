@@ -1,16 +1,18 @@
 //! What a queue remembers of its commands while the device has them: between the two, if the disk was opened with a
 //! timeout or is to survive a device that panics, and not there at all if neither.
 //!
-//! A command that goes down leaves a note here of what it and its BIOs say. If its time is over before it is back, BIOs made
-//! from the note go up in its place with status *timeout*, and the engine deals with it as with every outcome that nobody
-//! knows. The command itself and its place at the device stay taken until it comes back after all, which changes
-//! nothing else. A device of which every place is taken like this is offline: what is sent to it fails at once, and leaves
-//! write pointers as they are.
+//! A command that goes down leaves a note here of what it and its BIOs say. If its time is over before it is
+//! back, BIOs made from the note go up in its place with status *timeout*, and the engine deals with it as with
+//! every outcome that nobody knows. The command itself and its place at the device stay taken until it comes
+//! back after all, which changes nothing else. A device of which every place is taken like this is offline:
+//! what is sent to it fails at once, and leaves write pointers as they are.
 //!
-//! A device's queue that panics is dead: it is called no more, and not dropped either, for something may go on in it. All that
-//! it had goes up with status *no device*, and so does what is sent from then on.
+//! A device's queue that panics is dead: it is called no more, and not dropped either, for something may go on
+//! in it. All that it had goes up with status *no device*, and so does what is sent from then on.
 //!
-//! The memory of BIOs that go up like this may still be read or written by the device: they carry a ticket (see `late`).
+//! The memory of BIOs that go up like this may still be read or written by the device: they go up without it,
+//! and carry a ticket (see `late`). When the command is back its memory is compared with the note and kept for
+//! its lenders.
 
 use crate::bio::{BioNote, Command, Commands, MIXED, NO_SLOT, Status, UNSENT};
 use crate::device::{Gone, Queue};
@@ -177,7 +179,13 @@ impl Watch {
                 slot.state = State::Free;
                 self.free.push(i);
                 self.toll.late.fetch_sub(1, Ordering::AcqRel);
-                self.table.close(ticket);
+                let whole = slot.bios.len() == c.bios.len()
+                    && slot.bios.iter().zip(&c.bios).all(|(note, bio)| note.has_memory_of(bio));
+                slot.bios.clear();
+                c.bios.iter_mut().for_each(|bio| self.table.give_back(bio.take_buf()));
+                if whole {
+                    self.table.close(ticket);
+                }
                 c.slot = NO_SLOT;
                 if !planted(Bug::LateCountedTwice) {
                     continue;
@@ -192,7 +200,7 @@ impl Watch {
     fn replace(&mut self, i: u32, status: Status, ticket: u32, done: &mut Commands) {
         let slot = &mut self.slots[i as usize];
         let mut twin = std::mem::replace(&mut slot.twin, Command::new(0));
-        for note in slot.bios.drain(..) {
+        for note in &slot.bios {
             let mut bio = note.bio();
             (bio.in_flight, bio.late) = (true, ticket);
             twin.bios.push(bio);

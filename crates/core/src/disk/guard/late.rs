@@ -1,12 +1,14 @@
 //! Which commands that were given up are still at a device: what tells when the memory of their BIOs is free again.
 //!
-//! A BIO that comes back before the device is done with it carries a ticket ([`Bio::late`](crate::Bio::late)). Tickets are of the disk, not
-//! of a queue: a parked write is sent by whoever completes the one before it, and may be late on a lane that its owner
-//! has never seen. `watch` opens and closes tickets; clients ask for them. All of this is off the usual path.
+//! A BIO that comes back before the device is done with it carries a ticket ([`Bio::late`](crate::Bio::late)).
+//! Tickets are of the disk, not of a queue: a parked write is sent by whoever completes the one before it, and
+//! may be late on a lane that its owner has never seen. `watch` opens and closes tickets; clients ask for them.
+//! All of this is off the usual path.
 
 use crate::bio::Late;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use std::collections::{BTreeMap, BTreeSet};
+use zoneplug_buf::{IoBuf, IoRange, Parts};
 
 /// The ticket of what never comes back: the queue that had it has panicked.
 pub(crate) const FOREVER: u32 = u32::MAX;
@@ -18,11 +20,32 @@ struct Inner {
     open: BTreeSet<u32>,
     /// Of split BIOs of which several parts are late: those of the parts.
     joined: BTreeMap<u32, Vec<u32>>,
+    /// Memory that devices have given back late, for its lenders.
+    back: Vec<IoBuf>,
+    /// Memory of split BIOs that have completed, of which parts are late.
+    split: Vec<Parts>,
 }
 
 impl Inner {
     fn is_open(&self, ticket: u32) -> bool {
         ticket == FOREVER || self.open.contains(&ticket) || self.joined.contains_key(&ticket)
+    }
+
+    /// Memory has come back: it is its lender's, or a part of what a split BIO had.
+    fn came_back(&mut self, mut buf: IoBuf) {
+        for i in 0..self.split.len() {
+            match self.split[i].put_back(buf) {
+                Err(other) => buf = other,
+                Ok(()) => {
+                    match self.split.swap_remove(i).join() {
+                        Ok(whole) => self.back.push(whole),
+                        Err(parts) => self.split.push(parts),
+                    }
+                    return;
+                }
+            }
+        }
+        self.back.push(buf);
     }
 
     /// A number that nobody has who could be answered with it.
@@ -56,7 +79,38 @@ impl LateTable {
         ticket
     }
 
-    /// It has come back.
+    /// Takes memory of a command that has come back after it was given up.
+    pub(crate) fn give_back(&self, buf: IoBuf) {
+        if !buf.is_empty() {
+            lock(&self.inner).came_back(buf);
+        }
+    }
+
+    /// Takes memory of a split BIO that completes while parts of it are late. `Some`: these are back by now.
+    pub(crate) fn expect(&self, mut parts: Parts) -> Option<IoBuf> {
+        let mut inner = lock(&self.inner);
+        let mut others = Vec::new();
+        for buf in inner.back.drain(..) {
+            others.extend(parts.put_back(buf).err());
+        }
+        inner.back = others;
+        match parts.join() {
+            Ok(whole) => Some(whole),
+            Err(parts) => {
+                inner.split.push(parts);
+                None
+            }
+        }
+    }
+
+    /// Memory of this range that has come back, once.
+    pub(crate) fn reclaim(&self, lent: IoRange) -> Option<IoBuf> {
+        let back = &mut lock(&self.inner).back;
+        let i = back.iter().position(|b| b.range() == lent)?;
+        Some(back.swap_remove(i))
+    }
+
+    /// A command has come back with all of its memory.
     pub(crate) fn close(&self, ticket: u32) {
         let mut inner = lock(&self.inner);
         inner.open.remove(&ticket);

@@ -4,6 +4,7 @@ use super::inflight::Toll;
 use super::late::LateTable;
 use crate::sync::Ordering;
 use std::sync::Arc;
+use zoneplug_buf::{IoBuf, Parts};
 
 /// What a queue knows of its commands that may come late. On disks without a timeout that need not survive a device that
 /// panics there are none, and this says so.
@@ -49,6 +50,11 @@ impl Outlook {
     /// The ticket that is open while one of these two is. 0 is none.
     pub(crate) fn join(&self, whole: u32, part: u32) -> u32 {
         self.tickets.join(whole, part)
+    }
+
+    /// Keeps the memory of a split BIO that completes while parts of it are late. `Some`: these are back by now.
+    pub(crate) fn expect(&self, parts: Parts) -> Option<IoBuf> {
+        self.tickets.expect(parts)
     }
 }
 

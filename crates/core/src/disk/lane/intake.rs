@@ -43,10 +43,10 @@ impl Intake {
         self.outstanding += 1;
     }
 
-    /// `nr` BIOs are back with the client.
+    /// `nr` BIOs are back with the client. A faulty device may have made up some of them.
     #[inline]
     pub(crate) fn gave_back(&mut self, nr: u32) {
-        self.outstanding -= nr;
+        self.outstanding = self.outstanding.saturating_sub(nr);
     }
 
     /// The queue takes nothing any more. Returns the depth that it had.

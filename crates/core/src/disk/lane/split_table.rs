@@ -1,22 +1,26 @@
 //! The split BIOs of one queue: each waits here until all of its parts are back.
 //!
-//! A part is a BIO of its own that names its parent. The table knows neither zones nor devices: `split.rs` cuts the range
-//! and sends the parts.
+//! A part is a BIO of its own that names its parent. The table knows neither zones nor devices: `split.rs` cuts
+//! the range and sends the parts.
 
 use crate::bio::{Bio, BioPool, NO_PARENT, Status};
 use crate::planted::{Bug, planted};
 use crate::unit::Sector;
-use zoneplug_buf::IoBuf;
+use zoneplug_buf::{IoBuf, Parts};
 
 /// A BIO whose parts are on their way.
 #[derive(Debug)]
 struct Parent {
     bio: Option<Box<Bio>>,
+    /// Its memory, of which each part has its own.
+    memory: Option<Parts>,
     /// Parts that are not back, and one more until all parts have been made.
     parts: u32,
     status: Status,
     /// The ticket of parts that are late.
     late: u32,
+    /// Parts have come back without their memory, which comes later.
+    was_late: bool,
 }
 
 /// The split BIOs of one queue.
@@ -30,8 +34,10 @@ pub(crate) struct SplitTable {
 
 impl SplitTable {
     /// Takes a BIO that is to be split, and returns the number by which its parts name it.
-    pub(crate) fn begin(&mut self, bio: Box<Bio>) -> u32 {
-        let parent = Parent { bio: Some(bio), parts: 1, status: Status::Ok, late: 0 };
+    pub(crate) fn begin(&mut self, mut bio: Box<Bio>) -> u32 {
+        let memory = bio.op.has_data().then(|| Parts::new(bio.take_buf()));
+        let (bio, status) = (Some(bio), Status::Ok);
+        let parent = Parent { bio, memory, parts: 1, status, late: 0, was_late: false };
         match self.free.pop() {
             Some(id) => {
                 self.parents[id as usize] = parent;
@@ -49,16 +55,15 @@ impl SplitTable {
         self.parents[id as usize].bio.as_ref().expect("the parent is being split")
     }
 
-    /// Makes the part of `len` sectors at `sector`.
+    /// Makes the part of `len` sectors at `sector`, where the part before it ends.
     pub(crate) fn part(&mut self, id: u32, sector: Sector, len: u32) -> Box<Bio> {
         let mut part = self.spare.get();
-        let whole = self.whole(id);
-        let buf = if whole.op.has_data() {
-            let skip = if planted(Bug::PartsShareBuffer) { 0 } else { sector.0 - whole.sector.0 };
-            whole.data().slice((skip << 9) as u32, len << 9)
-        } else {
-            IoBuf::empty()
+        let buf = match &mut self.parents[id as usize].memory {
+            Some(memory) if planted(Bug::PartsFromTheEnd) => memory.take_back(len << 9),
+            Some(memory) => memory.take_front(len << 9),
+            None => IoBuf::empty(),
         };
+        let whole = self.whole(id);
         part.set(whole.op, sector, len, buf);
         part.flags = whole.flags;
         part.queue = whole.queue;
@@ -75,14 +80,16 @@ impl SplitTable {
         debug_assert!(p.parts > 0, "a part that is on its way has not been polled for");
     }
 
-    /// A part has come back. Returns the parent if it was the last one: the parent fails if a part failed. `join` returns the
-    /// ticket that is open while one of two tickets is.
+    /// A part has come back. Returns the parent if it was the last one: the parent fails if a part failed.
+    /// `join` returns the ticket that is open while one of two tickets is. With the parent comes its memory,
+    /// or, if parts of that are late, what is to be put together. If a device has kept a part, none of the
+    /// memory comes back.
     #[cold]
     pub(crate) fn part_done(
         &mut self,
         mut part: Box<Bio>,
         join: impl FnOnce(u32, u32) -> u32,
-    ) -> Option<Box<Bio>> {
+    ) -> Option<(Box<Bio>, Option<Parts>)> {
         let id = part.parent;
         let p = &mut self.parents[id as usize];
         // The cause rather than a consequence: parts behind a failed part say *aborted behind*.
@@ -92,6 +99,11 @@ impl SplitTable {
         if part.late != 0 {
             // Whatever the status, the memory of that part is in use.
             p.late = join(p.late, part.late);
+            p.was_late = true;
+        }
+        if let Some(memory) = &mut p.memory {
+            // Other memory than that of the parent is its lender's loss.
+            let _ = memory.put_back(part.take_buf());
         }
         p.parts -= 1;
         let mut whole = None;
@@ -99,8 +111,14 @@ impl SplitTable {
             let mut bio = p.bio.take().expect("a parent completes once");
             (bio.status, bio.late) = (p.status, p.late);
             bio.in_flight = false;
+            let mut missing = None;
+            match p.memory.take().map(Parts::join) {
+                Some(Ok(buf)) => bio.set_buf(buf),
+                Some(Err(parts)) => missing = Some(parts).filter(|_| p.was_late),
+                None => {}
+            }
             self.free.push(id);
-            whole = Some(bio);
+            whole = Some((bio, missing));
         }
         part.parent = NO_PARENT;
         self.spare.put(part);
@@ -125,7 +143,7 @@ mod tests {
             (part.status, part.late, part.in_flight) = (status, late, false);
             whole = table.part_done(part, |whole, part| whole | part);
         }
-        let whole = whole.expect("all parts are back");
+        let (whole, _) = whole.expect("all parts are back");
         assert_eq!((whole.sector, whole.len_sectors), (Sector(8), 4 * ends.len() as u32));
         (whole.status, whole.late)
     }
@@ -146,6 +164,32 @@ mod tests {
             assert_eq!(split(&mut table, &ends).0, want);
         }
         assert_eq!((table.parents.len(), table.free.len()), (1, 1), "its place is used again");
+    }
+
+    /// The memory is back with the last part, and only if it came with the parts.
+    #[test]
+    fn a_parent_has_its_memory_again_when_all_parts_have_theirs() {
+        // What becomes of the first of two parts: it keeps its memory, loses it, or is late.
+        for (kept, late) in [(true, 0), (false, 0), (false, 1)] {
+            let mut table = SplitTable::default();
+            let memory = IoBuf::leaked(8 << 9);
+            let range = memory.range();
+            let id = table.begin(Bio::with_buf(Op::Read, Sector(0), 8, memory));
+            let (mut a, mut b) = (table.part(id, Sector(0), 3), table.part(id, Sector(3), 5));
+            table.end(id);
+            assert_eq!((a.data().len(), b.data().len()), (3 << 9, 5 << 9));
+            let lost = if kept { IoBuf::empty() } else { a.take_buf() };
+            a.late = late;
+            (a.in_flight, b.in_flight) = (false, false);
+            assert!(table.part_done(b, |_, _| 0).is_none());
+            let (whole, missing) = table.part_done(a, |_, late| late).expect("both are back");
+            assert_eq!(whole.data().range() == range, kept);
+            assert_eq!(missing.is_some(), late != 0);
+            if let Some(mut parts) = missing {
+                parts.put_back(lost).unwrap();
+                assert_eq!(parts.join().unwrap().range(), range);
+            }
+        }
     }
 
     /// A parent is late while one of its parts is, also if that part succeeded.

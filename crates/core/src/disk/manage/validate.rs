@@ -58,7 +58,7 @@ fn report(layout: &Layout, bio: &Bio, idle_tags: impl Fn() -> usize) -> Result<(
     }
     would_not_wait(bio, idle_tags)?;
     let len = bio.data().len() as usize;
-    if len == 0 || !len.is_multiple_of(ZONE_RECORD_LEN) {
+    if len == 0 || !len.is_multiple_of(ZONE_RECORD_LEN) || bio.data().is_shared() {
         return Err(Status::BadBuffer);
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Splitting: a BIO that spans zones, or is longer than the device takes.
 //!
-//! It is admitted whole or not at all. Its parts are BIOs of their own that share its buffer; in a zone they are
+//! It is admitted whole or not at all. Its parts are BIOs of their own, each with its part of the buffer; in a zone they are
 //! parked one behind the other under the zone's lock, so that nothing comes between them (W6). Parts in
 //! different zones finish in any order (W4). If a part fails, the BIO fails with that part's status, and what the
 //! other parts wrote stays written.
@@ -178,6 +178,11 @@ impl Lane {
     #[cold]
     pub(crate) fn part_done(&mut self, part: Box<Bio>, done: &mut Bios) {
         let outlook = &self.outlook;
-        done.extend(self.splits.part_done(part, |whole, part| outlook.join(whole, part)));
+        let back = self.splits.part_done(part, |whole, part| outlook.join(whole, part));
+        let Some((mut whole, missing)) = back else { return };
+        if let Some(buf) = missing.and_then(|parts| outlook.expect(parts)) {
+            whole.set_buf(buf);
+        }
+        done.push_back(whole);
     }
 }

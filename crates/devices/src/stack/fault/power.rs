@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
-use zoneplug_buf::IoBuf;
+use zoneplug_buf::{IoBuf, Parts};
 use zoneplug_core::Random;
 use zoneplug_core::bio::{Bio, Command, Commands, Flags, Op, Status};
 use zoneplug_core::device::{Device, Queue};
@@ -19,7 +19,7 @@ use zoneplug_core::{Error, ErrorKind};
 /// Bytes moved at a time.
 const CHUNK: u32 = 64 << 10;
 
-/// Memory that cuts use one after the other. Never freed, because a device may be holding on to it.
+/// Memory that cuts use one after the other. What a device keeps is lost.
 static MEMORY: Mutex<Vec<IoBuf>> = Mutex::new(Vec::new());
 
 /// How far a zone has been written, in sectors.
@@ -111,8 +111,16 @@ impl<'a> Line<'a> {
     }
 
     fn data(&mut self, op: Op, at: Sector, len: u32) -> Result<(), Error> {
-        let bio = Bio::with_buf(op, at, len, self.buf.slice(0, len << SECTOR_SHIFT));
-        match self.run(Command::of(bio))?.status {
+        let mut parts = Parts::new(std::mem::take(&mut self.buf));
+        let bio = Bio::with_buf(op, at, len, parts.take_front(len << SECTOR_SHIFT));
+        let mut c = self.run(Command::of(bio))?;
+        let back = c.bios.first_mut().map(|bio| parts.put_back(bio.take_buf()));
+        let Some((Ok(()), Ok(buf))) = back.map(|b| (b, parts.join())) else {
+            return Err(Error::new(ErrorKind::Io, "the device kept memory of a command")
+                .hint("power cuts are for emulated disks"));
+        };
+        self.buf = buf;
+        match c.status {
             Status::Ok => Ok(()),
             status => {
                 let what = format!("{} at {at} after a power cut: {status}", op.name());
@@ -149,7 +157,11 @@ impl<'a> Line<'a> {
 
 impl Drop for Line<'_> {
     fn drop(&mut self) {
-        MEMORY.lock().unwrap_or_else(PoisonError::into_inner).push(self.buf);
+        // Without memory: the device kept it.
+        let buf = std::mem::take(&mut self.buf);
+        if !buf.is_empty() {
+            MEMORY.lock().unwrap_or_else(PoisonError::into_inner).push(buf);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! One queue of a fault injector: what is held back, and what went down in another's place.
 
 use super::{Fate, Shared};
-use crate::stack::part::{address, first_part};
+use crate::stack::part::{Cut, address, cut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -12,7 +12,7 @@ use zoneplug_core::unit::Nanos;
 /// What is to be done with a command when it comes back from below.
 enum Mark {
     /// It is the first part of this one, which ends with this status.
-    InsteadOf(Box<Command>, Status),
+    InsteadOf(Cut, Status),
     /// It comes back this much later than from below.
     Late(Nanos),
     /// It never comes back.
@@ -101,7 +101,7 @@ impl FaultQueue {
             let mut whole = c;
             while let Some(i) = self.marks.iter().position(|(a, _)| *a == address(&whole)) {
                 if let Mark::InsteadOf(c, _) = self.marks.swap_remove(i).1 {
-                    whole = c;
+                    whole = c.rejoin(&mut whole);
                 }
             }
             self.done.push_back(whole);
@@ -149,8 +149,8 @@ impl FaultQueue {
                 return self.done.push_back(c);
             }
             Fate::Torn(status, take) => {
-                let part = first_part(&c, take);
-                self.marks.push((address(&part), Mark::InsteadOf(c, status)));
+                let (part, whole) = cut(c, take);
+                self.marks.push((address(&part), Mark::InsteadOf(whole, status)));
                 return self.out.push_back(part);
             }
             Fate::Delay(t) => {
@@ -182,7 +182,7 @@ impl FaultQueue {
         while let Some(i) = self.marks.iter().position(|(a, _)| *a == address(&c)) {
             match self.marks.swap_remove(i).1 {
                 Mark::InsteadOf(whole, status) => {
-                    c = whole;
+                    c = whole.rejoin(&mut c);
                     c.status = if struck { Status::NoDevice } else { status };
                 }
                 Mark::Late(t) => late = Some(Nanos(now.0.saturating_add(t.0))),

@@ -3,7 +3,7 @@
 //! The queue calls it while it has such a command, and with a device that may panic. It goes through each list one by one then.
 
 use super::Map;
-use crate::stack::part::{address, first_part};
+use crate::stack::part::{Cut, address, cut};
 use std::sync::Arc;
 use std::task::Waker;
 use zoneplug_core::bio::{Command, Commands, Op, Status};
@@ -13,7 +13,7 @@ use zoneplug_core::unit::{Nanos, Sector};
 /// What a command at the device was before, where [`AddressMap::raise`] does not restore it.
 enum Mark {
     /// This read, whose end is in the gap (N6): the command at the device is its first part.
-    PartOf(Box<Command>),
+    PartOf(Cut),
     /// A report from this sector.
     Report(Sector),
     /// Zone management of this range: the length of the zone differs too.
@@ -132,13 +132,14 @@ impl Po2Fallback {
             Err(status) => c.status = status,
             // All of it is gap (N5).
             Ok(offset) if offset >= size => {
-                zero_from(&c, 0);
+                zero_from(&mut c, 0);
                 c.status = Status::Ok;
             }
             Ok(offset) => {
-                let mut part = first_part(&c, size - offset);
-                part.sector = map.sectors.below(c.sector);
-                self.upward.marks.push((address(&part), Mark::PartOf(c)));
+                let below = map.sectors.below(c.sector);
+                let (mut part, whole) = cut(c, size - offset);
+                part.sector = below;
+                self.upward.marks.push((address(&part), Mark::PartOf(whole)));
                 return self.out.push_back(part);
             }
         }
@@ -171,7 +172,7 @@ impl Upward {
                 (c.sector, c.len_sectors) = (sector, len_sectors);
             }
             Mark::Twice(before) => AddressMap::raise_again(&mut c, before),
-            Mark::PartOf(whole) => return whole,
+            Mark::PartOf(whole) => return whole.rejoin(&mut c),
         }
         c
     }
@@ -190,10 +191,11 @@ impl Upward {
                 (c.sector, c.len_sectors) = (sector, len_sectors);
             }
             Mark::Twice(before) => AddressMap::raise_again(c, before),
-            Mark::PartOf(mut whole) => {
+            Mark::PartOf(whole) => {
+                let mut whole = whole.rejoin(c);
                 whole.status = c.status;
                 if c.status.is_ok() {
-                    zero_from(&whole, c.len_sectors);
+                    zero_from(&mut whole, c.len_sectors);
                 }
                 *c = whole;
             }
@@ -233,12 +235,15 @@ fn check(map: &Map, c: &Command) -> Result<u32, Status> {
 }
 
 /// Zeroes the memory of a read from its sector `from` on, in all of its BIOs and their segments (N8).
-fn zero_from(c: &Command, from: u32) {
+fn zero_from(c: &mut Command, from: u32) {
     let mut at = 0;
-    for bio in &c.bios {
+    for bio in &mut c.bios {
         let skip = from.saturating_sub(at).min(bio.len_sectors);
-        if skip < bio.len_sectors && !bio.data().is_empty() {
-            bio.data().fill_zero(skip << 9, (bio.len_sectors - skip) << 9);
+        // Without memory, or with other memory, it is not the client's.
+        let memory = bio.data().len() == bio.len_sectors << 9 && !bio.data().is_shared();
+        if skip < bio.len_sectors && memory {
+            let len = (bio.len_sectors - skip) << 9;
+            bio.data_mut().fill_zero(skip << 9, len);
         }
         at += bio.len_sectors;
     }

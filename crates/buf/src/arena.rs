@@ -1,0 +1,74 @@
+//! [`Arena`]: buffers for simulations and tests, used again all at once.
+
+use crate::IoBuf;
+
+/// Hands out buffers of large pieces of memory that are never freed.
+///
+/// ```
+/// let mut arena = zoneplug_buf::Arena::new(1 << 20);
+/// let (a, b) = (arena.take(4096), arena.take(4096));
+/// assert_ne!(a.range(), b.range());
+/// ```
+#[derive(Debug)]
+pub struct Arena {
+    /// Length of a piece.
+    piece: u32,
+    /// Each covers a whole piece, and is used by nobody but through what was taken of it.
+    pieces: Vec<IoBuf>,
+    /// What is left of the piece in use.
+    rest: IoBuf,
+    /// Pieces that are used up or in use.
+    used: usize,
+}
+
+impl Arena {
+    /// An arena that grows by pieces of `piece` bytes.
+    pub const fn new(piece: u32) -> Arena {
+        Arena { piece, pieces: Vec::new(), rest: IoBuf::empty(), used: 0 }
+    }
+
+    /// A buffer of `len` bytes, zero or what was left in them. One that is longer than a piece is leaked.
+    pub fn take(&mut self, len: u32) -> IoBuf {
+        if len > self.piece {
+            return IoBuf::leaked(len);
+        }
+        if len > self.rest.len() {
+            if self.used == self.pieces.len() {
+                self.pieces.push(IoBuf::leaked(self.piece));
+            }
+            // SAFETY: the piece itself is not used, see `pieces`; `reset` says what of its parts.
+            self.rest = unsafe { self.pieces[self.used].alias() };
+            self.used += 1;
+        }
+        self.rest.split_to(len)
+    }
+
+    /// Hands out the same memory again from now on.
+    ///
+    /// # Safety
+    ///
+    /// Nothing uses a buffer that was taken before: a device, queue or BIO that has one is dropped, or was
+    /// leaked and never runs again.
+    pub unsafe fn reset(&mut self) {
+        (self.rest, self.used) = (IoBuf::empty(), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_byte_is_handed_out_twice_before_a_reset() {
+        let mut arena = Arena::new(64);
+        let lens = [64, 1, 30, 33, 0, 65, 64];
+        let mut take = || -> Vec<_> { lens.iter().map(|&n| arena.take(n).range()).collect() };
+        let first = take();
+        let second = take();
+        assert_eq!(first.iter().chain(&second).collect::<HashSet<_>>().len(), 14);
+        // SAFETY: all of them were dropped.
+        unsafe { arena.reset() };
+        assert_eq!(arena.take(64).range(), first[0]);
+    }
+}

@@ -1,0 +1,180 @@
+//! A buffer in parts: each part moves on its own, and the whole is there again when all bytes are back.
+
+use crate::{IoBuf, IoRange};
+
+/// A buffer that is handed out in parts, from the front.
+///
+/// ```
+/// use zoneplug_buf::{IoBuf, Parts};
+/// let whole = IoBuf::leaked(4096);
+/// let range = whole.range();
+/// let mut parts = Parts::new(whole);
+/// let (a, b) = (parts.take_front(1024), parts.take_front(3072));
+/// parts.put_back(b).unwrap();
+/// let mut parts = parts.join().unwrap_err(); // 1024 bytes are missing
+/// parts.put_back(a).unwrap();
+/// assert_eq!(parts.join().unwrap().range(), range);
+/// ```
+#[derive(Debug)]
+pub struct Parts {
+    /// What is given back in the end. Nobody uses it before.
+    whole: IoBuf,
+    /// Not handed out yet.
+    rest: IoBuf,
+    /// Bytes that are back, as starts and ends, in order, no two of them adjacent.
+    back: Vec<(u32, u32)>,
+}
+
+impl Parts {
+    /// Of `whole`, all of which can be taken.
+    pub fn new(whole: IoBuf) -> Parts {
+        // SAFETY: `whole` is kept from everybody until all of `rest` is back.
+        let rest = unsafe { whole.alias() };
+        Parts { whole, rest, back: Vec::new() }
+    }
+
+    /// Which memory the whole is.
+    pub fn range(&self) -> IoRange {
+        self.whole.range()
+    }
+
+    /// The next `len` bytes.
+    ///
+    /// # Panics
+    ///
+    /// If fewer are left.
+    pub fn take_front(&mut self, len: u32) -> IoBuf {
+        self.rest.split_to(len)
+    }
+
+    /// The last `len` bytes of those that are left.
+    ///
+    /// # Panics
+    ///
+    /// If fewer are left.
+    pub fn take_back(&mut self, len: u32) -> IoBuf {
+        self.rest.split_off(self.rest.len().checked_sub(len).expect("fewer bytes are left"))
+    }
+
+    /// Takes a part back, in any order and cut further if need be. What is not of this buffer, or is back
+    /// already, is returned: the second can only be memory that was lent shared, of another loan.
+    pub fn put_back(&mut self, part: IoBuf) -> Result<(), IoBuf> {
+        let Some(start) = self.whole.range().offset_of(part.range()) else { return Err(part) };
+        let end = start + part.len();
+        if start == end {
+            return Ok(());
+        }
+        // The first piece that does not end before `start`.
+        let i = self.back.partition_point(|&(_, e)| e < start);
+        let joins_before = self.back.get(i).is_some_and(|&(_, e)| e == start);
+        let next = if joins_before { i + 1 } else { i };
+        if self.back.get(next).is_some_and(|&(s, _)| s < end) {
+            return Err(part);
+        }
+        let joins_after = self.back.get(next).is_some_and(|&(s, _)| s == end);
+        match (joins_before, joins_after) {
+            (true, true) => self.back[i].1 = self.back.remove(next).1,
+            (true, false) => self.back[i].1 = end,
+            (false, true) => self.back[next].0 = start,
+            (false, false) => self.back.insert(i, (start, end)),
+        }
+        Ok(())
+    }
+
+    /// The whole, if all that was taken is back; else the parts again, of which no more is taken.
+    pub fn join(mut self) -> Result<IoBuf, Parts> {
+        let rest = std::mem::take(&mut self.rest);
+        if !rest.is_empty()
+            && let Err(rest) = self.put_back(rest)
+        {
+            self.rest = rest;
+            return Err(self);
+        }
+        let all = self.whole.len();
+        match self.back[..] {
+            [] if all == 0 => Ok(self.whole),
+            [(0, end)] if end == all => Ok(self.whole),
+            _ => Err(self),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(lens: &[u32]) -> (Parts, Vec<IoBuf>) {
+        let mut p = Parts::new(IoBuf::leaked(lens.iter().sum()));
+        let all = lens.iter().map(|&n| p.take_front(n)).collect();
+        (p, all)
+    }
+
+    #[test]
+    fn in_every_order_the_whole_is_back_with_the_last_part() {
+        let lens = [1, 2, 3, 4];
+        for order in 0..256usize {
+            let order = [order & 3, order >> 2 & 3, order >> 4 & 3, order >> 6];
+            if (0..4).any(|i| !order.contains(&i)) {
+                continue;
+            }
+            let (mut p, all) = parts(&lens);
+            let mut all: Vec<_> = all.into_iter().map(Some).collect();
+            for (nr, i) in order.into_iter().enumerate() {
+                p = p.join().expect_err("a part is missing");
+                p.put_back(all[i].take().unwrap()).unwrap();
+                assert!(nr == 3 || p.back.len() <= 2);
+            }
+            assert_eq!(p.join().unwrap().len(), 10, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_further_counts_when_all_of_it_is_back() {
+        let (mut p, mut all) = parts(&[8, 8]);
+        let second = all[1].split_off(3);
+        for part in all.into_iter().rev() {
+            p.put_back(part).unwrap();
+        }
+        p = p.join().unwrap_err();
+        p.put_back(second).unwrap();
+        assert!(p.join().is_ok());
+    }
+
+    #[test]
+    fn other_memory_is_not_taken() {
+        let (mut p, all) = parts(&[8, 8]);
+        let (_, others) = parts(&[8, 8]);
+        for other in others {
+            assert!(p.put_back(other).is_err());
+        }
+        for part in all {
+            p.put_back(part).unwrap();
+        }
+        assert!(p.join().is_ok());
+    }
+
+    /// The same memory lent twice: a part of the other loan does not stand for one that is missing.
+    #[test]
+    fn no_byte_of_shared_memory_counts_twice() {
+        static MEMORY: [u8; 16] = [0; 16];
+        let mut a = Parts::new(IoBuf::from_static(&MEMORY));
+        let mut b = Parts::new(IoBuf::from_static(&MEMORY));
+        let first = [a.take_front(8), b.take_front(8)];
+        let _missing = a.take_front(8);
+        let [x, y] = first;
+        a.put_back(x).unwrap();
+        assert!(a.put_back(y).is_err());
+        assert!(a.join().is_err());
+    }
+
+    #[test]
+    fn nothing_taken_is_the_whole() {
+        assert_eq!(parts(&[]).0.join().unwrap().len(), 0);
+        assert_eq!(Parts::new(IoBuf::leaked(9)).join().unwrap().len(), 9);
+        let mut p = Parts::new(IoBuf::leaked(9));
+        let back = p.take_back(4);
+        assert_eq!(p.range().offset_of(back.range()), Some(5));
+        p.put_back(back).unwrap();
+        assert_eq!(p.join().unwrap().len(), 9);
+    }
+}
