@@ -3,7 +3,7 @@
 use crate::bench::cases::append::{self, Append, Way};
 use crate::bench::cases::order::{self, Order};
 use crate::bench::cases::tags::{self, Tags};
-use crate::bench::group::Arena;
+use crate::bench::group::{Arena, Latency};
 use crate::bench::progress::Progress;
 use crate::bench::report::{Build, failure_of};
 use crate::bench::table::{thousands, time};
@@ -82,6 +82,10 @@ fn bars(title: &str, lines: &[Line<'_>], says: &str) -> String {
     text + says
 }
 
+fn p99(latency: &Latency) -> String {
+    if latency.samples == 0 { "-".to_owned() } else { time(latency.p99_ns) }
+}
+
 fn order_text(all: &[Order]) -> String {
     let lines = all.iter().map(|o| {
         let share = o.verified.written as f64 * 100.0 / o.writes.max(1) as f64;
@@ -105,7 +109,7 @@ fn order_text(all: &[Order]) -> String {
 fn tags_text(all: &[Tags]) -> String {
     let lines = all.iter().map(|t| {
         let reads = thousands(t.reads_per_s.round() as u64);
-        let p99 = time(t.read_latency.p99_ns);
+        let p99 = p99(&t.read_latency);
         Line {
             name: match (t.waiting, t.mode) {
                 (0, _) => "no writes",
@@ -128,7 +132,7 @@ fn tags_text(all: &[Tags]) -> String {
 
 fn append_text(all: &[Append]) -> String {
     let lines = all.iter().map(|a| {
-        let (rate, p99) = (thousands(a.appends_per_s.round() as u64), time(a.latency.p99_ns));
+        let (rate, p99) = (thousands(a.appends_per_s.round() as u64), p99(&a.latency));
         Line {
             name: match a.way {
                 Way::OneByOne => "one by one",

@@ -337,6 +337,15 @@ fn what_the_demo_says_to_try_next_works() {
         assert!(said.contains(part), "{part} in\n{said}");
     }
     let (_, next) = said.split_once("Try next:\n").unwrap();
+    // The README shows the same, but for the figures.
+    let readme = include_str!("../../../../README.md");
+    assert!(readme.lines().count() <= 250, "the README has {} lines", readme.lines().count());
+    assert!(readme.contains("    cargo run --release -- demo "), "its first command");
+    let is_bar = |l: &&str| l.contains("% written") || l.contains("s/s, p99");
+    for line in said.lines().filter(|l| !is_bar(l) && !l.contains("debug build")) {
+        let line = line.replace(ZONEPLUG, "target/release/zoneplug");
+        assert!(readme.contains(&line), "the README does not show: {line}");
+    }
     let dir = Dir::new("demo");
     let commands: Vec<&str> = next.lines().map(str::trim).filter(|l| !l.starts_with('#')).collect();
     assert_eq!(commands.len(), 3, "{next}");
