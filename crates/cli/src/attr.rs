@@ -6,7 +6,9 @@ use crate::failure::Failure;
 use crate::live::{self, AttributeShown, Request, Server};
 use crate::modelled::never_waits;
 use crate::plain::plain;
+use crate::suggest::{self, Suggest};
 use crate::{csv, json, term};
+use clap::builder::StringValueParser;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -27,7 +29,7 @@ pub(crate) struct AttrArgs {
     spec: String,
 
     /// An attribute, by the name of its file in Linux's sysfs, or a shorter alias; all of them without one
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = Suggest::new(StringValueParser::new(), suggest::attributes), hide_possible_values = true)]
     name: Option<String>,
 
     /// A new value

@@ -17,6 +17,7 @@
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
 //! | `serve/`, `status.rs`, `live.rs` | `zoneplug serve`, `status`; disks that another process serves |
 //! | `pages/`, `trace.rs` | `zoneplug help`, `completions`, `man`; `--trace`, in builds that have it |
+//! | `suggest.rs` | what the completions of a shell offer |
 //! | `output.rs` | files that commands make, and what they never overwrite |
 //! | `modelled.rs` | disks in virtual time: ways to open them, runs on all processors |
 //! | `bench/` | `zoneplug bench` |
@@ -60,6 +61,7 @@ mod reproduce;
 mod serve;
 mod sim;
 mod status;
+mod suggest;
 mod term;
 mod threads;
 #[cfg(feature = "trace")]

@@ -3,6 +3,7 @@
 
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
+use crate::suggest::Suggest;
 use crate::term;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -145,11 +146,16 @@ impl Writer {
 /// Ways to open a disk, to be compared: every policy with every scheduler.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Ways {
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Writer::parse, help = policy_help())]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Suggest::new(Writer::parse, policies), hide_possible_values = true, help = policy_help())]
     policy: Vec<Writer>,
 
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = scheduler, help = scheduler_help())]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Suggest::new(scheduler, || Scheduler::NAMES.to_vec()), hide_possible_values = true, help = scheduler_help())]
     scheduler: Vec<Scheduler>,
+}
+
+/// What a policy begins with.
+fn policies() -> Vec<&'static str> {
+    Policy::NAMES.into_iter().chain(["off"]).collect()
 }
 
 fn policy_help() -> String {

@@ -31,6 +31,8 @@ pub(crate) mod work;
 
 use crate::failure::Failure;
 use crate::modelled::{Modelled, Ways};
+use crate::suggest::{self, Suggest};
+use clap::builder::StringValueParser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::io::Write;
 use std::path::PathBuf;
@@ -57,7 +59,7 @@ pub(crate) struct Args {
     csv: bool,
 
     /// The disk, as in mem,zones=64,zone-size=16M,latency=1ms,reorder=7 [default: null]
-    #[arg(long, value_name = "SPEC", help_heading = OWN)]
+    #[arg(long, value_name = "SPEC", help_heading = OWN, value_parser = Suggest::new(StringValueParser::new(), suggest::disks), hide_possible_values = true)]
     disk: Option<String>,
 
     /// What to do [default: write]

@@ -4,7 +4,9 @@ mod spec;
 
 use crate::failure::{Failure, no_command};
 use crate::output::{Output, Over};
-use clap::Command;
+use crate::suggest::Suggest;
+use clap::builder::StringValueParser;
+use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -32,12 +34,19 @@ pub(crate) fn completions(
 #[derive(Debug, clap::Args)]
 pub(crate) struct HelpArgs {
     /// A command, or spec: how disks are written as text
-    #[arg(value_name = "COMMAND|spec")]
+    #[arg(value_name = "COMMAND|spec", value_parser = Suggest::new(StringValueParser::new(), topics), hide_possible_values = true)]
     topic: Option<String>,
 }
 
 /// The topic of the help that is no command.
 const SPEC: &str = "spec";
+
+/// What help there is. The names are made once, for the completions.
+fn topics() -> Vec<&'static str> {
+    let commands = crate::Cli::command();
+    let names = commands.get_subcommands().map(|c| &*c.get_name().to_owned().leak());
+    names.chain([SPEC]).collect()
+}
 
 /// Prints the help of a command, of zoneplug, or the manual of specifications.
 pub(crate) fn help(

@@ -14,8 +14,10 @@ mod text;
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::modelled::{Modelled, Ways, say_what_never_waits, spread};
+use crate::suggest::{self, Suggest};
 use crate::{json, term};
 use clap::ValueEnum;
+use clap::builder::StringValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use run::{Job, Row};
 use serde::Serialize;
@@ -40,7 +42,7 @@ pub(crate) struct Args {
     file: PathBuf,
 
     /// A disk with the times of a drive, as in sim-smr30,cache=64M. More than one: rows for each
-    #[arg(long = "disk", value_name = "SPEC", required = true)]
+    #[arg(long = "disk", value_name = "SPEC", required = true, value_parser = Suggest::new(StringValueParser::new(), suggest::drives), hide_possible_values = true)]
     disks: Vec<String>,
 
     #[command(flatten)]

@@ -25,8 +25,10 @@ use crate::bench::table::Table as Lines;
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};
+use crate::suggest::Suggest;
 use crate::{csv, json, term};
 use book::{How, Table};
+use clap::builder::StringValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use outcome::{Report, TableReport};
 use serde::Serialize;
@@ -41,7 +43,7 @@ use zoneplug_sim::time::{GEOMETRIES, SEEDS};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Tables, or what their names begin with; all of them if none is given
-    #[arg(value_name = "TABLE")]
+    #[arg(value_name = "TABLE", value_parser = Suggest::new(StringValueParser::new(), names), hide_possible_values = true)]
     tables: Vec<String>,
 
     /// List the tables and do nothing
@@ -75,6 +77,11 @@ pub(crate) struct Args {
     /// Also write a picture of one table, as the README shows it
     #[arg(long, value_name = "FILE", hide = true)]
     picture: Option<PathBuf>,
+}
+
+/// The names of the published tables.
+fn names() -> Vec<&'static str> {
+    book::tables().map_or_else(|_| Vec::new(), |tables| tables.iter().map(|t| t.name).collect())
 }
 
 /// Longest file of tables.

@@ -23,6 +23,11 @@ pub struct Kind {
 }
 
 impl Kind {
+    /// Whether it stands for a path: a disk in a file, or a drive.
+    pub fn is_path(&self) -> bool {
+        self.path
+    }
+
     /// All of its own keys. Those of the disk, [`disk_keys`], come in addition for a device. An attribute of the disk hides
     /// a key of a profile with the same name: `queue-depth` is the attribute, and `tags` says what a drive takes.
     pub fn keys(&self) -> impl Iterator<Item = &'static Key> {
