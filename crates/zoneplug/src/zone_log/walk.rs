@@ -87,7 +87,7 @@ impl Walk {
         self.chunk.get(offset..offset + len as usize).ok_or(short)
     }
 
-    /// The record at `position`, if there is a whole one, and whether a seal is there.
+    /// The record or seal at `position`, if there is a whole one.
     async fn here<I: Io>(&mut self, io: &I) -> Result<Option<(Header, Vec<u8>)>, LogError> {
         let (at, end) = (self.position, self.end);
         let (log, generation) = (self.log, self.generation);

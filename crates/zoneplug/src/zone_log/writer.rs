@@ -182,7 +182,7 @@ async fn put<I: Io>(shared: &Shared<I>, position: u64, buf: AlignedBuf) -> Resul
 async fn find_end<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
     let (zone, held, mut walk) = {
         let mut t = lock(&shared.table);
-        // What is torn behind the end is passed over in this session's records only if they are of another one.
+        // What is torn is passed over only in front of a record of a later session.
         t.session += 1;
         t.session_durable = false;
         let Some(head) = t.head else {

@@ -254,3 +254,27 @@ fn readers_and_a_reset_do_not_mix() {
         stop.store(true, Ordering::Relaxed);
     });
 }
+
+/// Tasks may go from thread to thread: every future of a log is `Send`, and holds no reference to its record.
+#[test]
+fn futures_of_a_log_can_be_spawned() {
+    fn spawned<T>(future: impl Future<Output = T> + Send) -> T {
+        block_on(future)
+    }
+    let memory = Memory::new("mem,zones=4,zone-size=64K");
+    let disk = memory.open();
+    let log = spawned(AsyncZoneLog::create(&disk, LogOptions::new())).unwrap();
+    let append = |n: u8| log.append(&[n; 10]);
+    let (second, first) = (append(1), append(2));
+    let at = spawned(first).unwrap();
+    assert_eq!(
+        (at.sequence(), spawned(second).unwrap().sequence()),
+        (2, 1),
+        "the order of the calls"
+    );
+    spawned(log.sync()).unwrap();
+    let mut cursor = spawned(log.cursor_from(at)).unwrap();
+    assert_eq!(spawned(cursor.next()).unwrap().unwrap().data, spawned(log.read(at)).unwrap());
+    assert_eq!(spawned(log.append_batch([b"x"])).unwrap().len(), 1);
+    assert_eq!(spawned(log.trim(at)), Ok(vec![]));
+}
