@@ -295,6 +295,46 @@ mod tests {
     use zoneplug_devices::stack::{FaultDisk, FaultPlan};
     use zoneplug_host::{BlockingDisk, HostedDisk};
 
+    /// A flush covers what was acknowledged when it was sent, a write with FUA itself, and only once they are acknowledged.
+    #[test]
+    fn a_flush_covers_what_was_acknowledged_before_it() {
+        use Event::{Done, Sent};
+        let config: EmuConfig = "mem,zones=4,zone-size=64K".parse().unwrap();
+        let change = |op, flags, sector| Change {
+            op,
+            flags,
+            sector: Sector(sector),
+            len_sectors: 8,
+            data: if op == Op::Write { vec![1; 4096] } else { Vec::new() },
+            done: None,
+        };
+        let durable = |flags, events: &[Event]| {
+            let writes = [change(Op::Write, flags, 0), change(Op::Write, Flags::NONE, 128)];
+            let mut changes = writes.to_vec();
+            changes.push(change(Op::Flush, Flags::NONE, 0));
+            for (at, event) in events.iter().enumerate() {
+                if let Done(nr) = event {
+                    changes[*nr].done = Some((at, zoneplug_core::Status::Ok));
+                }
+            }
+            let tape = Tape { changes, events: events.to_vec() };
+            let cut = Cut { point: events.len(), draw: 0, keep: BTreeMap::new() };
+            let image = Image::empty(&config.geometry).after(&config.geometry, &tape, &cut);
+            let kept =
+                image.cut(&config, &cut).0.zones.iter().map(Zone::written).collect::<Vec<_>>();
+            (kept[0], kept[1])
+        };
+        let none = Flags::NONE;
+        assert_eq!(durable(none, &[Sent(0), Done(0), Sent(2), Done(2)]), (8, 0));
+        assert_eq!(durable(none, &[Sent(0), Done(0), Sent(2)]), (0, 0));
+        assert_eq!(durable(none, &[Sent(0), Sent(2), Done(0), Done(2)]), (0, 0));
+        assert_eq!(durable(none, &[Sent(0), Done(0), Sent(2), Sent(1), Done(1), Done(2)]), (8, 0));
+        assert_eq!(durable(Flags::FUA, &[Sent(0), Sent(1), Done(0), Done(1)]), (8, 0));
+        assert_eq!(durable(Flags::FUA, &[Sent(0), Sent(1), Done(1)]), (0, 0));
+        // The write has a flush in front: what was acknowledged before it, not itself.
+        assert_eq!(durable(Flags::PREFLUSH, &[Sent(1), Done(1), Sent(0), Done(0)]), (0, 8));
+    }
+
     /// What the fault layer's power cut leaves is what this one may leave, and both get to both ends of it.
     #[test]
     fn a_cut_is_that_of_the_fault_layer() {

@@ -154,19 +154,24 @@ fn a_task_that_is_dropped_holds_up_nobody() {
 /// A task that began the write for all and is not polled any more (a `select` that goes on elsewhere) delays no other task.
 #[test]
 fn a_task_that_is_not_polled_on_holds_up_no_other() {
-    let memory = Memory::new("mem,zones=8,zone-size=1M,latency=2ms");
-    block_on(async {
-        let log = AsyncZoneLog::open(&memory.open(), LogOptions::new()).await.unwrap();
-        let mut first = Box::pin(log.append(b"first"));
-        assert!(poll(&mut first).is_pending());
-        // In the same group as the first, in the next, and in one after that.
-        let second = Box::pin(log.append(b"second"));
-        let (third, fourth) = (Box::pin(log.sync()), Box::pin(log.reset_oldest()));
-        second.await.unwrap();
-        third.await.unwrap();
-        assert_eq!(fourth.await, Ok(None));
-        assert_eq!(poll(&mut first).map(|r| r.unwrap().sequence()), Poll::Ready(1));
+    let (done, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let memory = Memory::new("mem,zones=8,zone-size=1M,latency=2ms");
+        block_on(async {
+            let log = AsyncZoneLog::open(&memory.open(), LogOptions::new()).await.unwrap();
+            let mut first = Box::pin(log.append(b"first"));
+            assert!(poll(&mut first).is_pending());
+            // In the same group as the first, in the next, and in one after that.
+            let second = Box::pin(log.append(b"second"));
+            let (third, fourth) = (Box::pin(log.sync()), Box::pin(log.reset_oldest()));
+            second.await.unwrap();
+            third.await.unwrap();
+            assert_eq!(fourth.await, Ok(None));
+            assert_eq!(poll(&mut first).map(|r| r.unwrap().sequence()), Poll::Ready(1));
+        });
+        done.send(()).unwrap();
     });
+    told.recv_timeout(std::time::Duration::from_secs(30)).expect("the others are done");
 }
 
 /// Tasks that wait for the group after the one that another task works on are not forgotten when that task has its answer.
