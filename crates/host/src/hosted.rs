@@ -287,7 +287,7 @@ impl HostedDisk {
         Frozen { freeze: Some(freeze), shared: self.shared.clone() }
     }
 
-    /// Reads the zones of the device again (V1-V9). The disk is frozen meanwhile.
+    /// Reads the zones of the device again. The disk is frozen meanwhile.
     pub fn revalidate(&self) -> Result<(), Error> {
         // For the queue of a report that does not come back.
         Reactor::start(&self.shared)?;

@@ -30,6 +30,7 @@ pub(crate) fn leak(lent: Vec<Lent>) {
 /// What the adapters of a disk have withheld from their clients: see
 /// [`HostedDisk::withheld`](crate::HostedDisk::withheld).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Withheld {
     /// Buffers of operations that ended without them: the device may still use them.
     pub buffers: usize,

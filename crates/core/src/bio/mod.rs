@@ -40,7 +40,7 @@ pub struct Bio {
     token: u64,
     /// Length of the range in sectors.
     pub len_sectors: u32,
-    /// What to do. Never changed by the engine: an emulated append stays an append (A3, B20a).
+    /// What to do. Never changed by the engine: an emulated append stays an append.
     pub op: Op,
     /// How.
     pub flags: Flags,
@@ -56,7 +56,7 @@ pub struct Bio {
     pub(crate) parent: u32,
     /// Came back before the device was done with it: a ticket (see `disk/guard/late.rs`), or 0.
     pub(crate) late: u32,
-    /// Of a report: the disk's error epoch when it was submitted (E6).
+    /// Of a report: the disk's error epoch when it was submitted.
     pub(crate) epoch: u32,
     /// Of a reset or finish.
     pub(crate) claim: ZoneClaim,

@@ -47,7 +47,7 @@ impl Op {
         Op::ReportZones,
     ];
 
-    /// Whether it changes zones rather than data. Reset-all is one (B23c).
+    /// Whether it changes zones rather than data. Reset-all is one.
     pub const fn is_zone_management(self) -> bool {
         matches!(
             self,
@@ -55,7 +55,7 @@ impl Op {
         )
     }
 
-    /// Whether it needs permission to write: all zone management does (M7).
+    /// Whether it needs permission to write: all zone management does.
     pub const fn is_write(self) -> bool {
         !matches!(self, Op::Read | Op::Flush | Op::ReportZones)
     }
@@ -97,16 +97,16 @@ impl Flags {
     /// Everything acknowledged before is durable first.
     pub const PREFLUSH: Flags = Flags(2);
     /// Rather fail with [`Status::WouldBlock`](crate::Status::WouldBlock) than wait. Only ever before a write
-    /// pointer was reserved (W11).
+    /// pointer was reserved.
     pub const NOWAIT: Flags = Flags(4);
     /// Do not merge this BIO with others.
     pub const NOMERGE: Flags = Flags(8);
 
     /// On a report: correct the write pointers of idle zones too, after something else than this disk has changed
-    /// them (E10). The status is *zone busy* if a zone of the range had writes in flight.
+    /// them. The status is *zone busy* if a zone of the range had writes in flight.
     pub const RESYNC: Flags = Flags(16);
 
-    /// Ahead of the others, where a scheduler is on. Writes to one zone stay in order whatever their class (W19).
+    /// Ahead of the others, where a scheduler is on. Writes to one zone stay in order whatever their class.
     pub const RT: Flags = Flags(32);
     /// When the others have nothing to send, where a scheduler is on.
     pub const IDLE: Flags = Flags(64);

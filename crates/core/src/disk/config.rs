@@ -18,10 +18,10 @@ pub enum Mode {
     #[default]
     Plug,
     /// Not at all: what a program that sends writes as they come gets, and what a stacked device that
-    /// needs no order uses (P15).
+    /// needs no order uses.
     None,
     /// Zone write locking: a scheduler that takes a lock on the zone when it sends a write; requests wait in it with a
-    /// tag in their hands. What Linux did before plugging, for comparison (C1, C3).
+    /// tag in their hands. What Linux did before plugging, for comparison.
     Lock,
 }
 
@@ -91,16 +91,16 @@ impl ZoneRecovery {
 pub struct DiskConfig {
     /// Ordering.
     pub mode: Mode,
-    /// One BIO for each command (W15e).
+    /// One BIO for each command.
     pub nomerges: bool,
     /// Emulate zone append even where the device has it.
     pub emulate_append: bool,
     /// Reset and finish fail with *zone busy* while writes of the zone are in flight, so that one client cannot
-    /// abort another's (M5).
+    /// abort another's.
     pub strict_management: bool,
     /// Count per zone too: [`Disk::zone_counters`](super::Disk::zone_counters).
     pub zone_counters: bool,
-    /// One write to sequential zones at a time on the whole disk, zone after zone (Q1). `None`: on rotational devices.
+    /// One write to sequential zones at a time on the whole disk, zone after zone. `None`: on rotational devices.
     /// Only with plugs.
     pub zoned_qd1_writes: Option<bool>,
     /// Which zone the single writer goes to next.
@@ -118,7 +118,7 @@ pub struct DiskConfig {
     /// What finds a zone's write pointer again after a write has failed with an unknown outcome, where one write of a zone
     /// is in flight. `None`: the layer where it emulates appends, otherwise the client. Only with plugs.
     pub zone_recovery: Option<ZoneRecovery>,
-    /// Who gets a tag first. In `lock` mode `mq-deadline` if none is named: zone locks are a scheduler's (C1).
+    /// Who gets a tag first. In `lock` mode `mq-deadline` if none is named: zone locks are a scheduler's.
     pub scheduler: Scheduler,
     /// How `mq-deadline` behaves.
     pub deadline: DeadlineConfig,

@@ -94,7 +94,7 @@ impl Counters {
     }
 }
 
-/// What one zone's plug did (T5), where the side table is kept.
+/// What one zone's plug did, where the side table is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZoneCounters {

@@ -17,7 +17,7 @@ use crate::unit::{Bytes, Nanos, Sector, ZoneNo};
 /// Classes of the histogram of turns.
 const CLASSES: usize = 16;
 
-/// What the single writer did (T5).
+/// What the single writer did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriterCounters {

@@ -32,7 +32,7 @@ pub enum Condition {
     Full = 0xe,
     /// Can be neither read nor written.
     Offline = 0xf,
-    /// Partly written, open or closed: what a cached report says (M10). No device does (M12).
+    /// Partly written, open or closed: what a cached report says. No device does.
     Active = 0xff,
 }
 
@@ -53,12 +53,12 @@ impl Condition {
         })
     }
 
-    /// Whether it counts against the limit of open zones (O1).
+    /// Whether it counts against the limit of open zones.
     pub const fn is_open(self) -> bool {
         matches!(self, Condition::ImpOpen | Condition::ExpOpen)
     }
 
-    /// Whether it counts against the limit of active zones (O1).
+    /// Whether it counts against the limit of active zones.
     pub const fn is_active(self) -> bool {
         self.is_open() || matches!(self, Condition::Closed)
     }

@@ -59,6 +59,7 @@ fn kept(bits: Vec<u64>) -> &'static [u64] {
 
 /// Why a layout is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum GeometryError {
     /// No zone, or more than [`MAX_ZONES`].
     Zones(u64),
@@ -147,7 +148,7 @@ impl Geometry {
         })
     }
 
-    /// Makes the last zone `len_sectors` long, with a capacity of its own (W18).
+    /// Makes the last zone `len_sectors` long, with a capacity of its own.
     pub fn with_last_zone(
         mut self,
         len_sectors: u32,

@@ -5,7 +5,7 @@ use super::geometry::Geometry;
 use super::machine::ZoneState;
 use crate::unit::{Sector, ZoneNo};
 
-/// Bytes of one zone in a report (`struct blk_zone`, T4).
+/// Bytes of one zone in a report (`struct blk_zone`).
 pub const ZONE_RECORD_LEN: usize = 64;
 
 /// One zone of a report. Sectors throughout.
@@ -17,7 +17,7 @@ pub struct ZoneInfo {
     pub len_sectors: u64,
     /// Sectors that can be written, from `start`.
     pub capacity_sectors: u64,
-    /// Next sector to write. Full: `start + len` (O6). Conventional, read-only, offline: `u64::MAX`.
+    /// Next sector to write. Full: `start + len`. Conventional, read-only, offline: `u64::MAX`.
     pub wp: Sector,
     /// Type.
     pub zone_type: ZoneType,
@@ -45,7 +45,7 @@ impl ZoneInfo {
     }
 
     /// Describes the same zone at another place, as a layer on the device shows it. A full one's write pointer is at its
-    /// end (O6).
+    /// end.
     pub fn move_to(&mut self, start: Sector, len_sectors: u64) {
         self.wp = match self.wp {
             Sector(u64::MAX) => self.wp,

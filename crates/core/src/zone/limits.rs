@@ -7,20 +7,20 @@ use crate::error::Error;
 pub struct Limits {
     /// Logical block: every address and length is a multiple. A power of two, at least 1 sector.
     pub logical_block_sectors: u32,
-    /// Writes to sequential zones are multiples of this (B13: a physical block on SMR). A power of two, at least
+    /// Writes to sequential zones are multiples of this (a physical block on SMR). A power of two, at least
     /// the logical block.
     pub write_granularity_sectors: u32,
     /// Longest command with data.
     pub max_transfer_sectors: u32,
     /// Most BIOs in one command (segments, for a device that takes one each).
     pub max_bios: u32,
-    /// Longest native zone append; 0: the device has none and the layer emulates it (A2).
+    /// Longest native zone append; 0: the device has none and the layer emulates it.
     pub zone_append_max_sectors: u32,
     /// Most open zones.
     pub max_open_zones: u32,
     /// Most active zones.
     pub max_active_zones: u32,
-    /// Longest write-zeroes command; 0: the device has none (W26).
+    /// Longest write-zeroes command; 0: the device has none.
     pub max_write_zeroes_sectors: u32,
     /// Whether discard of conventional zones does anything.
     pub discard: bool,
@@ -59,21 +59,21 @@ impl Default for Limits {
 
 impl Limits {
     /// `max_transfer_sectors` with "no limit" as the largest number, rounded down to the write granularity so
-    /// that no part of a split is unaligned (W5, B13).
+    /// that no part of a split is unaligned.
     pub fn transfer_sectors(&self) -> u32 {
         let max = if self.max_transfer_sectors == 0 { u32::MAX } else { self.max_transfer_sectors };
         (max / self.write_granularity_sectors * self.write_granularity_sectors)
             .max(self.write_granularity_sectors)
     }
 
-    /// Longest write-zeroes command, rounded down to the write granularity so that no part of a split is unaligned
-    /// (W5, B13); 0: none.
+    /// Longest write-zeroes command, rounded down to the write granularity so that no part of a split is unaligned.
+    /// 0: the device has none.
     pub fn write_zeroes_sectors(&self) -> u32 {
         self.max_write_zeroes_sectors / self.write_granularity_sectors
             * self.write_granularity_sectors
     }
 
-    /// The append limit that a client sees: never 0 on a zoned disk, whether native or emulated (A2).
+    /// The append limit that a client sees: never 0 on a zoned disk, whether native or emulated.
     pub fn visible_append_sectors(&self, zone_sectors: u32) -> u32 {
         let own = zone_sectors.min(self.transfer_sectors());
         if self.zone_append_max_sectors == 0 { own } else { own.min(self.zone_append_max_sectors) }

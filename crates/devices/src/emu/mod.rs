@@ -91,7 +91,7 @@ impl EmuDisk {
         Ok(Arc::new(EmuDisk { shared: Arc::new(Shared::new(config)), drive }))
     }
 
-    /// What it was made from. Limits of open and active zones that no workload can reach are 0 here (O1).
+    /// What it was made from. Limits of open and active zones that no workload can reach are 0 here.
     pub fn config(&self) -> &EmuConfig {
         &self.shared.config
     }
@@ -117,7 +117,7 @@ impl EmuDisk {
     }
 
     /// Moves the write pointer of a sequential zone to `sectors` (at most the capacity) from outside, as another
-    /// program does that shares the disk (E10). What it skips reads as zeroes. 0 is a reset, the capacity makes
+    /// program does that shares the disk. What it skips reads as zeroes. 0 is a reset, the capacity makes
     /// the zone full, and a zone that was empty or full becomes closed; otherwise the condition stays.
     ///
     /// # Panics

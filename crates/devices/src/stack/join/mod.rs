@@ -37,7 +37,7 @@ impl Part {
         (self.below.nr_conventional() > 0).then_some(n)
     }
 
-    /// Whether no sequential zone of the device is left out (M9).
+    /// Whether no sequential zone of the device is left out.
     fn is_whole(&self) -> bool {
         let ours = self.first..self.first + self.zones;
         (0..self.below.nr_zones())

@@ -31,7 +31,7 @@ struct Map {
 
 impl Map {
     /// Translates a zone of a report up. The start names the zone: the write pointer of a full zone is the start of the
-    /// next one (N4).
+    /// next one.
     fn translate(&self, info: &mut ZoneInfo) {
         let (zone, _) = self.below.zone_of(info.start);
         let start = self.above.zone_start(zone);
@@ -43,7 +43,7 @@ impl Map {
 /// A device whose zones have the size of a power of two, over one whose zones have any.
 ///
 /// The capacity of a zone is the device's, so the gap at its end is never written: reads of it give zeroes, everything else
-/// fails before the device sees it. A last zone that is shorter than the others keeps its length (N3).
+/// fails before the device sees it. A last zone that is shorter than the others keeps its length.
 ///
 /// ```
 /// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
