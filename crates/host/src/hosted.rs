@@ -278,13 +278,24 @@ impl HostedDisk {
 
     /// Freezes the disk: returns when nothing is in flight, and keeps it so until the result is dropped. BIOs that
     /// are submitted meanwhile stay with their clients.
-    pub fn freeze(&self) -> Frozen {
-        let freeze = self.shared.disk.begin_freeze();
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](zoneplug_core::ErrorKind::Busy) if no command ends for the drain limit, 30 s unless
+    /// [`Disk::set_drain_limit`] says otherwise: the device has lost a command. The disk then goes on. The same holds for
+    /// [`HostedDisk::revalidate`] and [`HostedDisk::set_attribute`].
+    pub fn freeze(&self) -> Result<Frozen, Error> {
+        let mut freeze = self.shared.disk.begin_freeze();
         while !freeze.poll() {
             self.run_all();
+            if let Some(e) = freeze.overdue(self.shared.clock.now()) {
+                drop(freeze);
+                self.shared.wakers.call();
+                return Err(e);
+            }
             std::thread::yield_now();
         }
-        Frozen { freeze: Some(freeze), shared: self.shared.clone() }
+        Ok(Frozen { freeze: Some(freeze), shared: self.shared.clone() })
     }
 
     /// Reads the zones of the device again. The disk is frozen meanwhile.
@@ -294,7 +305,7 @@ impl HostedDisk {
         let mut queue = self.shared.disk.open_polled_queue(1, 1)?;
         let mut revalidation = self.shared.disk.revalidate();
         loop {
-            if let Some(result) = revalidation.poll(&mut queue, self.shared.now()) {
+            if let Some(result) = revalidation.poll(&mut queue, self.shared.clock.now()) {
                 drop(revalidation);
                 if queue.late() > 0 {
                     // Its report has not come back: an orphan of the disk would slow down everybody.
@@ -318,13 +329,18 @@ impl HostedDisk {
     /// ```
     pub fn set_attribute(&self, name: &str, value: &str) -> Result<(), Error> {
         let mut change = self.shared.disk.change_attribute(name, value)?;
+        let mut result = Ok(());
         while !change.poll() {
             self.run_all();
+            if let Some(e) = change.overdue(self.shared.clock.now()) {
+                result = Err(e);
+                break;
+            }
             std::thread::yield_now();
         }
         drop(change);
         self.shared.wakers.call();
-        Ok(())
+        result
     }
 
     fn run_all(&self) {

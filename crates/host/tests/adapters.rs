@@ -81,7 +81,7 @@ fn a_buffer_that_the_device_may_still_use_is_not_given_back() {
     let disk = open("");
     let mut io = BlockingDisk::new(&disk).unwrap();
     io.set_timeout(Some(Duration::from_millis(10)));
-    let frozen = disk.freeze();
+    let frozen = disk.freeze().unwrap();
     given_back_after(io.write(Sector(0), block(9)).unwrap_err());
     drop(frozen);
     io.set_timeout(None);
@@ -216,7 +216,7 @@ fn a_batch_waits_no_longer_than_it_may_and_goes_on() {
     assert_eq!(batch.outstanding(), 1);
     assert!(batch.wait_any(None).unwrap().result.is_ok());
 
-    let frozen = disk.freeze();
+    let frozen = disk.freeze().unwrap();
     batch.append(Sector(0), block(1));
     assert!(batch.wait_any(Some(Duration::from_millis(10))).is_none());
     drop(frozen);

@@ -160,7 +160,7 @@ fn a_frozen_disk_holds_operations_back_and_wakes_them_when_it_thaws() {
     let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
     let io = AsyncDisk::new(&disk, 4).unwrap();
     for _ in 0..20 {
-        let frozen = disk.freeze();
+        let frozen = disk.freeze().unwrap();
         let op = io.append(Sector(0), filled(4096, 1));
         let waiter = std::thread::spawn(move || block_on(op).map(|_| ()));
         std::thread::sleep(Duration::from_millis(2));

@@ -54,7 +54,7 @@ fn the_device_is_closed_when_the_last_handle_has_gone() {
                 0 => drop((client, disk)),
                 1 => drop((disk, client)),
                 2 => {
-                    let frozen = disk.freeze();
+                    let frozen = disk.freeze().unwrap();
                     drop((client, disk, frozen));
                 }
                 _ => {

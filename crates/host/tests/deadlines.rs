@@ -143,7 +143,7 @@ fn memory_is_in_use_while_another_clients_lane_has_the_command() {
         // Nobody polls any more; the reactor looks.
         until("the late command is back", || !b.is_late(&done[1]));
         assert_eq!(disk.disk().counters().late, 0);
-        drop(disk.freeze());
+        drop(disk.freeze().unwrap());
         assert_eq!(lost_bios(), 0);
     });
 }
@@ -252,13 +252,38 @@ fn freezing_and_revalidating_with_late_commands() {
         let mut io = BlockingDisk::new(&disk).unwrap();
         io.append(Sector(ZONE), AlignedBuf::zeroed(4096)).unwrap();
         assert_eq!(io.read(Sector(0), 8).unwrap_err().status, Status::Timeout);
-        drop(disk.freeze());
+        drop(disk.freeze().unwrap());
         let e = disk.revalidate().unwrap_err().to_string();
         assert!(e.contains("report zones failed: timeout"), "{e}");
         assert_eq!(disk.disk().counters().late, 2);
         assert_eq!(io.append(Sector(ZONE), AlignedBuf::zeroed(4096)).unwrap().0, Sector(ZONE + 8));
         disk.revalidate().unwrap();
-        drop(disk.freeze());
+        drop(disk.freeze().unwrap());
+    });
+}
+
+/// Without deadlines a lost command keeps the disk from draining. Whoever waits for that gets an error, and the disk goes on.
+#[test]
+fn draining_with_a_lost_command_ends_without_deadlines_too() {
+    within("draining", || {
+        let disk = open("fault=read/lost/count=1");
+        disk.disk().set_drain_limit(zoneplug_core::Nanos(50_000_000));
+        let mut client = disk.open_client(4, 4).unwrap();
+        let read = Bio::with_buf(Op::Read, Sector(0), 8, IoBuf::leaked(4096));
+        client.submit(&mut Bios::from([read]));
+        let waits: [&dyn Fn() -> Result<(), zoneplug_core::Error>; 3] = [
+            &|| disk.freeze().map(drop),
+            &|| disk.set_attribute("scheduler", "mq-deadline"),
+            &|| disk.revalidate(),
+        ];
+        for wait in waits {
+            let e = wait().unwrap_err();
+            assert_eq!(e.kind(), zoneplug_core::ErrorKind::Busy);
+            assert!(e.to_string().contains("does not drain"), "{e}");
+        }
+        assert_eq!(disk.disk().attribute("scheduler").unwrap(), "none");
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        io.append(Sector(ZONE), AlignedBuf::zeroed(4096)).unwrap();
     });
 }
 

@@ -205,7 +205,7 @@ fn freezing_under_load_drains_and_goes_on() {
         })
         .into();
     for _ in 0..50 {
-        let frozen = disk.freeze();
+        let frozen = disk.freeze().unwrap();
         assert_eq!(disk.disk().counters().waiting, 0);
         drop(frozen);
         std::thread::sleep(Duration::from_micros(300));

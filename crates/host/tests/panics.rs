@@ -151,7 +151,7 @@ fn a_dead_queue_of_a_client_that_has_gone_is_buried() {
         dev.plan.panic_at(Place::Poll);
         drop(a);
         until("it has met the panic", || disk.disk().counters().dead_queues == 1);
-        drop(disk.freeze());
+        drop(disk.freeze().unwrap());
         disk.revalidate().unwrap();
         drop(disk);
         until("the device is closed", || Arc::strong_count(&dev) == 1);

@@ -30,7 +30,7 @@ fn freeze_hangs_on_a_buried_lane() {
         a.poll(&mut done); // in vain: help() caches b's lane
     }
     drop(b); // idle: buried
-    within(5, "freeze", move || drop(disk.freeze()));
+    within(5, "freeze", move || drop(disk.freeze().unwrap()));
     drop(a);
 }
 
@@ -159,7 +159,7 @@ fn a_thaw_before_arm_is_lost() {
     let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M").unwrap();
     let mut a = disk.open_client(4, 2).unwrap();
     let mut list = Bios::from([Bio::new(Op::WriteZeroes, Sector(0), 8)]);
-    let f = disk.freeze();
+    let f = disk.freeze().unwrap();
     assert_eq!(a.submit(&mut list), 0);
     drop(f);
     let flag = Arc::new(Flag(AtomicBool::new(false)));
@@ -182,7 +182,7 @@ fn blocking_spins_while_frozen() {
     let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M").unwrap();
     let mut io = BlockingDisk::new(&disk).unwrap();
     io.set_timeout(Some(Duration::from_millis(500)));
-    let _f = disk.freeze();
+    let _f = disk.freeze().unwrap();
     let before = cpu();
     let e = io.flush().unwrap_err();
     assert_eq!(e.status, Status::Timeout);

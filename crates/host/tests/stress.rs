@@ -180,7 +180,7 @@ fn disturb(disk: &HostedDisk, stop: &AtomicBool) -> u32 {
     while !stop.load(Ordering::Relaxed) {
         n += 1;
         match n % 6 {
-            0 => drop(disk.freeze()),
+            0 => drop(disk.freeze().unwrap()),
             // Neither a single writer nor a scheduler goes with it; with one in flight a failure would be told.
             3 | 4 if ordered => {
                 let depth = ["3", "8", "2", "16"][(n / 6 % 4) as usize];

@@ -68,6 +68,8 @@ pub(crate) struct Mailbox {
     filled: AtomicBool,
     /// The freeze that the owner has seen, with the lowest bit set while it still had work (see `freeze`).
     pub(crate) ack: AtomicU32,
+    /// How much work the owner had when it last answered a freeze. A change means progress.
+    pub(crate) work_left: AtomicU32,
     /// There are errands.
     errands: AtomicBool,
     /// The owner's queue of the device takes nothing any more: no errands for it.

@@ -9,6 +9,7 @@
 
 mod attributes;
 mod bell;
+mod changes;
 mod config;
 mod counters;
 mod dispatch;

@@ -9,7 +9,7 @@ use super::guard::resets::Resets;
 use super::handle::Disk;
 use super::mailbox::Counts;
 use super::queue::DiskQueue;
-use super::shared::{MAX_SHARDS, Shared};
+use super::shared::{DRAIN_LIMIT, MAX_SHARDS, Shared};
 use super::snapshot::Layout;
 use crate::device::{Device, MappedQueue, Queue};
 use crate::error::Error;
@@ -57,6 +57,8 @@ impl Disk {
                 append_used: AtomicBool::new(false),
                 gates,
                 spindles,
+                changes: Mutex::default(),
+                drain_limit: AtomicU64::new(DRAIN_LIMIT.0),
                 elevator: Padded::default(),
             }),
         };

@@ -31,6 +31,8 @@ pub struct Revalidation {
     geometry: Geometry,
     retries: u32,
     state: State,
+    /// When the report under way was first waited for.
+    asked: Option<Nanos>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -51,14 +53,16 @@ impl Disk {
             geometry: *self.shared.device.geometry(),
             retries: 0,
             state: State::Draining,
+            asked: None,
             disk: self.clone(),
         }
     }
 }
 
 impl Revalidation {
-    /// Goes one step on, through `queue` (any queue of the disk, but always the same one, and one revalidation at a time). The disk goes on, with the
-    /// new state or after an error with the old one, as soon as this has returned a result.
+    /// Goes one step on, through `queue`: any queue of the disk, but always the same one, and one revalidation at a time. The disk
+    /// goes on as soon as this has returned a result: with the new state, or after an error with the old one. A device that does
+    /// not answer for the drain limit ([`Disk::set_drain_limit`]) is an error.
     pub fn poll(&mut self, queue: &mut DiskQueue, now: Nanos) -> Option<Result<(), Error>> {
         let mut done = crate::Bios::new();
         queue.poll(now, &mut done);
@@ -70,15 +74,17 @@ impl Revalidation {
                     || planted(Bug::RevalidationDoesNotWait)
                 {
                     self.state = State::Asking;
+                    return None;
                 }
-                None
+                let e = self.freeze.as_mut()?.overdue(now)?;
+                Some(self.give_up(e))
             }
             State::Asking => {
                 self.ask(queue, now);
-                None
+                self.overdue(now)
             }
             State::Waiting => {
-                let result = self.answer(queue)?;
+                let Some(result) = self.answer(queue) else { return self.overdue(now) };
                 let result = result.and_then(|()| self.commit(queue));
                 self.state = if result.is_ok() { State::Finished } else { State::Failed };
                 self.freeze = None;
@@ -90,6 +96,22 @@ impl Revalidation {
                 Some(Err(e.hint("the zones are as they were; start another")))
             }
         }
+    }
+
+    /// Ends with an error if the device has not answered for the drain limit ([`Disk::set_drain_limit`]).
+    fn overdue(&mut self, now: Nanos) -> Option<Result<(), Error>> {
+        let waited = Nanos(now.0.saturating_sub(self.asked.get_or_insert(now).0));
+        if waited < self.disk.shared.drain_limit() {
+            return None;
+        }
+        let e = self.disk.shared.not_drained(waited);
+        Some(self.give_up(e))
+    }
+
+    fn give_up(&mut self, e: Error) -> Result<(), Error> {
+        self.state = State::Failed;
+        self.freeze = None;
+        Err(e)
     }
 
     fn ask(&mut self, queue: &mut DiskQueue, now: Nanos) {
@@ -106,6 +128,7 @@ impl Revalidation {
 
     fn answer(&mut self, queue: &mut DiskQueue) -> Option<Result<(), Error>> {
         let cmd = queue.lane.own_report.take_answer()?;
+        self.asked = None;
         let status = cmd.status;
         let got = cmd.report.len();
         self.zones.extend_from_slice(&cmd.report);

@@ -1,5 +1,6 @@
 //! What all queues of a disk share: the plugs in their shards, the layout, the mailboxes, the single writers, the scheduler.
 
+use super::changes::PendingChange;
 use super::guard::late::LateTable;
 use super::guard::resets::Resets;
 use super::mailbox::{self, Counts, Queues};
@@ -14,6 +15,10 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering,
 use crate::unit::{Nanos, ZoneNo};
 use crate::zone::{Spindles, ZoneInfo};
 use std::sync::Arc;
+
+/// How long a freeze waits without progress, unless [`Disk::set_drain_limit`](super::Disk::set_drain_limit) says otherwise: 30 s, as
+/// long as Linux gives a SCSI command.
+pub(crate) const DRAIN_LIMIT: Nanos = Nanos(30_000_000_000);
 
 /// Most shards of a disk.
 pub(crate) const MAX_SHARDS: usize = 64;
@@ -58,6 +63,10 @@ pub(crate) struct Shared {
     pub(crate) gates: Box<[Padded<Mutex<Gate>>]>,
     /// Which of them is a zone's. As the device said when the disk was opened.
     pub(crate) spindles: Spindles,
+    /// Changes of attributes that wait for the disk to drain. The layout's lock may be taken under it.
+    pub(crate) changes: Mutex<Vec<PendingChange>>,
+    /// How long a freeze waits without progress, in nanoseconds: see [`Disk::set_drain_limit`](super::Disk::set_drain_limit).
+    pub(crate) drain_limit: AtomicU64,
     /// What waits where a scheduler is on. No other lock is taken under it.
     pub(crate) elevator: Padded<Mutex<Elevator>>,
 }

@@ -92,6 +92,8 @@ impl World {
                 _ => {}
             }
         }
+        // One that is under way might contradict it.
+        self.change = None;
         match self.disk.change_attribute(name, value) {
             Ok(change) => self.change = Some(change),
             Err(e) => {

@@ -10,6 +10,7 @@ mod table;
 
 pub use table::{ATTRIBUTES, TAGS};
 
+use super::changes::PendingChange;
 use super::config::{DiskConfig, Mode};
 use super::freeze::Freeze;
 use super::handle::Disk;
@@ -19,6 +20,7 @@ use crate::form::{Key, Value};
 use crate::planted::{Bug, planted};
 use crate::sched::Scheduler;
 use crate::sync::lock;
+use crate::unit::Nanos;
 use crate::zone::Limits;
 use std::sync::Arc;
 use table::View;
@@ -102,6 +104,13 @@ impl AttributeInfo {
             set(config, value);
         }
     }
+
+    /// The note of a change to `value`, if the disk must drain for it.
+    fn pending(&self, value: &Value) -> Option<PendingChange> {
+        let (_, set) = self.config.filter(|_| self.change == Change::Drained)?;
+        let text = format!("{}={}", self.key.name, self.key.form.show(value));
+        Some(PendingChange { name: self.key.name, value: value.clone(), text, set })
+    }
 }
 
 /// The attribute of that name or alias.
@@ -157,12 +166,36 @@ impl AttributeChange {
             if planted(Bug::ThawBeforeChange) {
                 self.freeze = None;
             }
-            // It has been checked, and nothing that could make it invalid changes.
+            // It was checked, also against the other changes under way.
             self.disk.commit(self.attribute, self.value.clone());
             self.done = true;
-            self.freeze = None;
+            self.end();
         }
         self.done
+    }
+
+    /// The error with which to give up, once the disk has not drained for too long: see [`Freeze::overdue`].
+    pub fn overdue(&mut self, now: Nanos) -> Option<Error> {
+        self.freeze.as_mut()?.overdue(now)
+    }
+
+    /// The change is no longer under way.
+    fn end(&mut self) {
+        self.freeze = None;
+        if let Some(this) = self.attribute.pending(&self.value) {
+            let mut all = lock(&self.disk.shared.changes);
+            if let Some(at) = all.iter().position(|c| c.is(&this)) {
+                all.swap_remove(at);
+            }
+        }
+    }
+}
+
+impl Drop for AttributeChange {
+    fn drop(&mut self) {
+        if !self.done {
+            self.end();
+        }
     }
 }
 
@@ -203,6 +236,9 @@ impl Disk {
     /// ```
     pub fn change_attribute(&self, name: &str, value: &str) -> Result<AttributeChange, Error> {
         let (attribute, value) = self.check_attribute(name, value)?;
+        if let Some(change) = attribute.pending(&value) {
+            self.note_change(change)?;
+        }
         let drained = attribute.change == Change::Drained && !planted(Bug::ToggleAtOnce);
         Ok(AttributeChange {
             disk: self.clone(),
@@ -256,6 +292,26 @@ impl Disk {
             _ => {}
         }
         Ok((attribute, value))
+    }
+
+    /// Notes a change that waits for the disk to drain, unless it contradicts another one. When that one was checked the disk had
+    /// neither value yet.
+    fn note_change(&self, change: PendingChange) -> Result<(), Error> {
+        let mut all = lock(&self.shared.changes);
+        let layout = self.layout();
+        let contradicts = |other: &&PendingChange| {
+            let both = change.apply(other.apply(layout.config.clone()));
+            other.name == change.name && other.value != change.value
+                || check_zone_depth(&layout.limits, &both).is_err()
+        };
+        if let Some(other) = all.iter().find(contradicts) {
+            let what =
+                format!("{} does not go with {}, which is being set", change.text, other.text);
+            return Err(Error::new(ErrorKind::Busy, what)
+                .hint("wait until that change has taken effect, then decide for one"));
+        }
+        all.push(change);
+        Ok(())
     }
 
     fn commit(&self, attribute: &AttributeInfo, value: Value) {

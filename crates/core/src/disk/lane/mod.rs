@@ -124,6 +124,11 @@ impl Lane {
             || self.outlook.is_watched() && self.mailbox.has_errands()
     }
 
+    /// A number that goes down with each command that ends and each entry of the backlog that is sent, while no BIO is taken.
+    fn work_left(&self) -> u32 {
+        (self.tags.nr_out() + self.backlog.len()) as u32
+    }
+
     /// The next moment at which polling this queue does something by itself.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.lower.next_deadline().into_iter().chain(self.waits.next_deadline()).min()
@@ -166,6 +171,7 @@ impl Lane {
         if frozen {
             let busy = self.is_busy() && !planted(Bug::AckBeforeIdle);
             let word = state::word(state::version(state), busy);
+            self.mailbox.work_left.store(self.work_left(), Ordering::Relaxed);
             if self.outlook.is_watched() {
                 self.mailbox.acknowledge(word);
             } else {

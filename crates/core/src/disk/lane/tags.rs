@@ -41,6 +41,11 @@ impl Tags {
         self.nr_free() < usize::from(self.nr)
     }
 
+    /// How many commands of this queue are. With zone locks a queue may also hold tags of another.
+    pub(crate) fn nr_out(&self) -> usize {
+        usize::from(self.nr).saturating_sub(self.nr_free())
+    }
+
     /// How many BIOs can be sent now, beside the `waiting` ones that have come before.
     #[inline]
     pub(crate) fn idle(&self, waiting: usize) -> usize {

@@ -203,10 +203,9 @@ impl DiskQueue {
     fn unregister(&mut self) -> bool {
         let id = self.lane.id;
         debug_assert!(self.lane.intake.nr_ended() == 0, "a rejected BIO is outstanding");
+        // A BIO in the mailbox is outstanding, so there is none. One that is there all the same counts as lost.
         let Some(left) = self.lane.mailbox.close() else { return false };
-        for mut bio in left {
-            bio.in_flight = false;
-        }
+        drop(left);
         self.lane.id = Lane::CLOSED;
         self.shared.past.add(&self.lane.mailbox.counts.0);
         lock(&self.shared.queues)[id as usize] = None;
