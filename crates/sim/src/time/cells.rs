@@ -6,6 +6,7 @@
 //! shown, never tuned.
 
 use super::client::{SeqWriter, ZoneWriter};
+use super::host_times::HostTimes;
 use super::io::Client;
 use super::report::Report;
 use super::run::Run;
@@ -61,49 +62,6 @@ pub enum Workload {
         /// Open zones.
         zones: u32,
     },
-}
-
-/// Times of the host and its clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostTimes {
-    /// See [`Run::work`].
-    pub work: Nanos,
-    /// From a completion until the client reaps it.
-    pub reap: Nanos,
-    /// From the release of a lock until the job that slept on it runs.
-    pub wake: Nanos,
-    /// For a sequential job: from a completion to the next write.
-    pub next: Nanos,
-    /// For a sequential job: processor time of a write.
-    pub cpu: Nanos,
-}
-
-impl HostTimes {
-    /// Above a hard disk. Only the order of these times matters (the next command leaves before the
-    /// client's next write arrives), not their size.
-    pub const DISK: HostTimes = HostTimes {
-        work: Nanos(5_000),
-        reap: Nanos(20_000),
-        wake: Nanos(50_000),
-        next: Nanos(10_000),
-        cpu: Nanos(0),
-    };
-    /// Above an NVMe drive, where they are a part of the result.
-    pub const NVME: HostTimes = HostTimes {
-        work: Nanos(1_000),
-        reap: Nanos(4_000),
-        wake: Nanos(30_000),
-        next: Nanos(0),
-        cpu: Nanos(2_400),
-    };
-
-    /// The times of the host above such a drive.
-    pub fn of(profile: &Profile) -> HostTimes {
-        match profile.model {
-            Model::Smr(_) => HostTimes::DISK,
-            Model::Zns(_) => HostTimes::NVME,
-        }
-    }
 }
 
 impl Workload {

@@ -21,19 +21,22 @@
 //! | `report.rs` | the results |
 //! | `client/` | fio's zoned mode, sequential writers, readers, traces |
 //! | `trace/` | block traces as text |
+//! | `host_times.rs` | the times of the host |
 //! | `cells.rs` | the workloads of the published tables |
 
 mod cells;
 mod client;
+mod host_times;
 mod io;
 mod report;
 mod run;
 pub mod trace;
 
-pub use cells::{Cell, Expect, GEOMETRIES, HostTimes, Layer, SEEDS, Sample, Table, Unit, Workload};
+pub use cells::{Cell, Expect, GEOMETRIES, Layer, SEEDS, Sample, Table, Unit, Workload};
 pub use client::{
     Adapted, Pace, Place, RandomReader, Replayed, SeqWriter, TraceClient, ZoneWriter,
 };
+pub use host_times::HostTimes;
 pub use io::{Client, Finished, Io, MAX_BYTES};
 pub use report::{ClientReport, Report};
 pub use run::Run;

@@ -4,7 +4,7 @@
 //! [`Run::work`] after it happened, and then sends the next command of the zone. Timers that are due at the
 //! moment of a poll come before it.
 
-use super::cells::HostTimes;
+use super::host_times::HostTimes;
 use super::io::{Client, Finished, Io};
 use super::report::Report;
 use std::sync::Arc;

@@ -6,8 +6,10 @@
 //! | `journal.rs`, `journal_file.rs` | which appends were acknowledged; the file that keeps that for the next server |
 //! | `unacked.rs` | the search for appends that are on the disk and were not acknowledged |
 //! | `replay.rs` | requests that Linux sends again |
+//! | `compare.rs` | whether data is on the disk |
 //! | `model.rs` | a test: servers that are killed one after the other, against a list of the owner of each block |
 
+mod compare;
 pub(super) mod identity;
 pub(super) mod journal;
 pub(super) mod journal_file;

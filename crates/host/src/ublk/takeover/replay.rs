@@ -22,6 +22,7 @@
 //! only open exclusively (by a lock, or `O_EXCL`). If something did land later, it would be above the write
 //! pointers that are read here; it would not be found, and would be appended again.
 
+use super::compare::{flushed, is_on};
 use super::journal::{Found, Journal};
 use super::unacked::Unacked;
 use crate::BlockingDisk;
@@ -147,37 +148,6 @@ fn written(z: &ZoneInfo) -> u32 {
         _ => z.wp.0.saturating_sub(z.start.0).min(z.capacity_sectors),
     };
     u32::try_from(n).unwrap_or(u32::MAX)
-}
-
-/// Makes the content of `disk` durable.
-pub(in crate::ublk) fn flushed(disk: &HostedDisk) -> bool {
-    BlockingDisk::new(disk).is_ok_and(|mut io| io.flush().is_ok())
-}
-
-/// Whether `len` sectors at `sector` equal the start of `buf`, or are zeroes if there is no buffer.
-pub(in crate::ublk) fn is_on(
-    disk: &HostedDisk,
-    sector: Sector,
-    len: u32,
-    buf: Option<&AlignedBuf>,
-) -> bool {
-    const PIECE: u32 = 2048;
-    let Ok(mut io) = BlockingDisk::new(disk) else { return false };
-    let mut at = 0;
-    while at < len {
-        let n = PIECE.min(len - at);
-        let Ok(found) = io.read(sector.plus(u64::from(at)), u64::from(n)) else { return false };
-        let found = found.to_vec();
-        let mut wanted = vec![0; found.len()];
-        if let Some(buf) = buf {
-            buf.read(at << 9, &mut wanted);
-        }
-        if found != wanted {
-            return false;
-        }
-        at += n;
-    }
-    true
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@
 //! can have had, when none of its space is left, and when anything else is done to it. For all other zones
 //! the search costs one load.
 
-use super::replay::{flushed, is_on};
+use super::compare::{flushed, is_on};
 use crate::BlockingDisk;
 use crate::hosted::HostedDisk;
 use crate::lane::lock;

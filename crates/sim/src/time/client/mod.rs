@@ -7,8 +7,8 @@ mod seq;
 mod trace;
 mod zones;
 
-pub use place::Place;
+pub use place::{Adapted, Place};
 pub use read::RandomReader;
 pub use seq::SeqWriter;
-pub use trace::{Adapted, Pace, Replayed, TraceClient};
+pub use trace::{Pace, Replayed, TraceClient};
 pub use zones::ZoneWriter;

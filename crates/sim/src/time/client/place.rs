@@ -10,11 +10,25 @@
 //! was written least recently is finished first. A zone with native appends is reset before it is written,
 //! because the layer knows no write pointer then (A8). Appends to a zone that was written become writes.
 
-use super::trace::Adapted;
 use crate::time::trace::TraceEvent;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Flags, Op, Sector, Status, ZoneNo};
+
+/// How the replay differs from the recording.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Adapted {
+    /// Zones that were reset because a write found no room.
+    pub resets: u64,
+    /// Zones that were finished because too many would be active.
+    pub finishes: u64,
+    /// Writes that went to another place in their zone.
+    pub moved: u64,
+    /// Operations beyond the end of the disk, which were mapped to its beginning.
+    pub wrapped: u64,
+    /// Discards of less than a zone, which were not sent.
+    pub dropped_discards: u64,
+}
 
 /// How addresses map to places in zones.
 #[derive(Debug, Clone, PartialEq, Eq)]

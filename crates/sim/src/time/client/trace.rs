@@ -1,7 +1,7 @@
 //! Replays a block trace: sends each operation at its time, or as soon as there is room. Owns the clock of
 //! the replay and the state of each operation; `place.rs` decides where its parts go.
 
-use super::place::{Part, Place, Placing};
+use super::place::{Adapted, Part, Place, Placing};
 use crate::time::io::{Client, Finished, Io, MAX_BYTES};
 use crate::time::trace::TraceEvent;
 use std::fmt;
@@ -26,21 +26,6 @@ pub struct Replayed {
     pub took: Nanos,
     /// The first failure of its parts.
     pub status: Status,
-}
-
-/// How the replay differs from the recording.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Adapted {
-    /// Zones that were reset because a write found no room.
-    pub resets: u64,
-    /// Zones that were finished because too many would be active.
-    pub finishes: u64,
-    /// Writes that went to another place in their zone.
-    pub moved: u64,
-    /// Operations beyond the end of the disk, which were mapped to its beginning.
-    pub wrapped: u64,
-    /// Discards of less than a zone, which were not sent.
-    pub dropped_discards: u64,
 }
 
 /// An operation with parts outstanding.
