@@ -18,6 +18,7 @@ use zoneplug_core::{
     Bio, Bios, Command, Commands, Device, Error, Nanos, Op, Queue, Sector, Status,
 };
 use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+use zoneplug_devices::stack::FaultDisk;
 use zoneplug_host::{AsyncDisk, BlockingDisk, HostedDisk};
 
 /// What a device does with the commands that it gives back.
@@ -89,7 +90,7 @@ impl Loot {
 }
 
 struct Hostile {
-    emu: Arc<EmuDisk>,
+    inner: Arc<dyn Device>,
     crime: Crime,
     /// Nothing is kept beside its queues then.
     trusted: bool,
@@ -98,16 +99,16 @@ struct Hostile {
 
 impl Device for Hostile {
     fn geometry(&self) -> &Geometry {
-        self.emu.geometry()
+        self.inner.geometry()
     }
     fn limits(&self) -> &Limits {
-        self.emu.limits()
+        self.inner.limits()
     }
     fn never_panics(&self) -> bool {
         self.trusted
     }
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        let inner = self.emu.open_queue(depth, waker)?;
+        let inner = self.inner.open_queue(depth, waker)?;
         let (crime, loot) = (self.crime, self.loot.clone());
         Ok(Box::new(HostileQueue { inner, crime, loot, held: Commands::new() }))
     }
@@ -209,18 +210,27 @@ impl Queue for HostileQueue {
     }
 }
 
-fn open(crime: Crime, trusted: bool) -> (HostedDisk, Arc<Mutex<Loot>>) {
-    let emu: EmuConfig = "mem,zones=4,zone-size=1M".parse().unwrap();
+fn emu() -> Arc<EmuDisk> {
+    let config: EmuConfig = "mem,zones=4,zone-size=1M".parse().unwrap();
+    EmuDisk::new(config).unwrap()
+}
+
+fn open(
+    inner: Arc<dyn Device>,
+    crime: Crime,
+    trusted: bool,
+    config: DiskConfig,
+) -> (HostedDisk, Arc<Mutex<Loot>>) {
     let loot = Arc::new(Mutex::new(Loot::default()));
-    let device = Hostile { emu: EmuDisk::new(emu).unwrap(), crime, trusted, loot: loot.clone() };
-    (HostedDisk::open(Arc::new(device), DiskConfig::default()).unwrap(), loot)
+    let device = Hostile { inner, crime, trusted, loot: loot.clone() };
+    (HostedDisk::open(Arc::new(device), config).unwrap(), loot)
 }
 
 /// Runs `f` for each crime, with a watch between the disk and its device and without.
 fn for_all(mut f: impl FnMut(Crime, HostedDisk, &Mutex<Loot>)) {
     for crime in ALL {
         for trusted in [false, true] {
-            let (disk, loot) = open(crime, trusted);
+            let (disk, loot) = open(emu(), crime, trusted, DiskConfig::default());
             f(crime, disk, &loot);
         }
     }
@@ -367,4 +377,30 @@ fn a_split_bio_comes_back_whole_or_without_memory() {
         drop((io, disk));
         nobody_writes_here(crime, kept);
     });
+}
+
+/// A command that was given up comes back after all: its memory is free if it came with it, and stays withheld if not.
+#[test]
+fn memory_that_comes_back_late_is_compared_too() {
+    for (crime, comes) in [(Crime::AddsMemory, true), (Crime::KeepsTheMemory, false)] {
+        let config = DiskConfig { timeout: Some(Nanos(5_000_000)), ..DiskConfig::default() };
+        let slow = FaultDisk::new(emu(), &"write/delay=60ms".parse().unwrap()).unwrap();
+        let (disk, kept) = open(slow, crime, false, config);
+        let mut io = BlockingDisk::new(&disk).unwrap();
+        let e = io.write(Sector(0), stamped()).unwrap_err();
+        assert_eq!((e.status, disk.withheld().buffers), (Status::Timeout, 1));
+        nobody_writes_here(crime, &kept);
+        let end = Instant::now() + Duration::from_secs(20);
+        let back = || loot(&kept).memory.len() + usize::from(disk.withheld().buffers == 0) > 0;
+        while !back() {
+            assert!(Instant::now() < end, "{crime:?}: the command does not come back");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The reactor has looked by then.
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(disk.withheld().buffers == 0, comes, "{crime:?}");
+        // A command that came back with other memory than it had is late for ever.
+        assert_eq!(disk.disk().counters().late, 1, "{crime:?}");
+        nobody_writes_here(crime, &kept);
+    }
 }
