@@ -48,6 +48,18 @@ fn the_page_has_every_kind_key_and_layer_in_80_columns() {
     }
 }
 
+/// The document for users has every key of the disk and of the emulated disks that a newcomer looks for.
+#[test]
+fn the_document_has_every_key_of_the_disk() {
+    let document = include_str!("../../../../docs/commands.md");
+    for key in disk_keys() {
+        assert!(document.contains(&format!("`{}=", key.name)), "{}=", key.name);
+    }
+    for kind in KINDS.iter().chain(&LAYERS).filter(|k| !k.is_path()) {
+        assert!(document.contains(&format!("`{}", kind.name)), "{}", kind.name);
+    }
+}
+
 #[test]
 fn the_manual_of_specifications_is_in_section_5() {
     let dir = Dir::new("spec5");
