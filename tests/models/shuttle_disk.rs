@@ -260,7 +260,7 @@ fn appender(disk: &Disk, n: u64, base: u64) -> Client {
 fn check_appends(floor: &Floor, answers: &[Answer]) {
     let mut at: Vec<_> = answers
         .iter()
-        .filter(|a| a.token() < 1000)
+        .filter(|a| a.token < 1000)
         .map(|a| {
             assert_eq!(a.status, Status::Ok, "{a:?}");
             a.sector.0

@@ -24,7 +24,7 @@ pub(crate) use shuttle::{
     thread,
 };
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Wake, Waker};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Freeze, Mode, QueueConfig, ZoneRecovery};
 use zoneplug_core::sched::Scheduler;
