@@ -3,8 +3,9 @@
 use crate::AlignedBuf;
 use std::io::IoSlice;
 
-/// The bytes themselves. A buffer that is lent is no [`AlignedBuf`] meanwhile ([`AlignedBuf::lend`]), so nobody
-/// has a slice of memory that a device may write.
+/// The bytes themselves. A buffer that is lent is no [`AlignedBuf`] meanwhile ([`AlignedBuf::lend`]), so no
+/// slice of memory exists that a device may write. There is no `Deref`: the length of a buffer is a `u32`, as that of a BIO, and a
+/// method of the same name would hide that of the slice.
 ///
 /// ```
 /// use zoneplug_buf::AlignedBuf;
