@@ -1,14 +1,17 @@
-//! One queue of a drive: commands on the ring or with a thread, and those that are done. The [`Drive`] says what each command
-//! needs next; the queue sees that it gets it, and that a command comes back once. Never blocks.
+//! Commands of a drive: the [`Drive`] says what each needs next, and [`DriveSteps`] sees that it gets it, on the ring or from a
+//! thread.
 
 use super::{Memory, no_ring};
-use crate::ring::{Bell, Completion, Inbox, Job, Pool, Reply, Ring, Worker, check_depth};
+use crate::ring::{
+    self, Bell, Completion, Inbox, Job, Pool, Reply, Ring, SlotQueue, Slots, Steps, Worker,
+    check_depth,
+};
 use io_uring::squeue;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::task::Waker;
 use zoneplug_core::zone::ZoneInfo;
-use zoneplug_core::{Command, Commands, Error, Nanos, Queue, Status};
+use zoneplug_core::{Command, Error, Queue, Status};
 
 /// What a thread found.
 #[derive(Debug)]
@@ -45,7 +48,7 @@ pub(crate) enum Step<S, W> {
 }
 
 /// A command in flight.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Slot<T> {
     command: Option<Box<Command>>,
     /// What the kernel moves.
@@ -71,6 +74,12 @@ impl<T> Slot<T> {
     /// The command, and the memory for it.
     pub(crate) fn parts(&mut self) -> (&mut Command, &mut Memory) {
         (self.command.as_mut().expect("a slot in use has a command"), &mut self.memory)
+    }
+}
+
+impl<T: Default + Send> ring::Slot for Slot<T> {
+    fn place(&mut self) -> &mut Option<Box<Command>> {
+        &mut self.command
     }
 }
 
@@ -122,165 +131,66 @@ impl<D: Drive> Shared<D> {
     ) -> Result<Box<dyn Queue>, Error> {
         check_depth(depth)?;
         self.pool.start()?;
-        Ok(Box::new(DriveQueue::new(self.clone(), depth, waker).map_err(no_ring)?))
+        let inbox = self.inbox(depth, waker).map_err(no_ring)?;
+        Ok(Box::new(SlotQueue::new(DriveSteps(self.clone()), inbox, depth)))
     }
-}
 
-#[derive(Debug)]
-pub(crate) struct DriveQueue<D: Drive> {
-    /// Before everything else that a drop ends: it waits until neither the kernel nor a thread uses the commands' memory.
-    inbox: Inbox<Outcome, D::Sqe, D::Cqe>,
-    shared: Arc<Shared<D>>,
-    depth: usize,
-    /// Taken and not given back.
-    held: usize,
-    done: Commands,
-    slots: Vec<Slot<D::State>>,
-    free: Vec<u32>,
-    seen: Nanos,
-}
-
-impl<D: Drive> DriveQueue<D> {
-    fn new(shared: Arc<Shared<D>>, depth: u16, waker: Waker) -> std::io::Result<DriveQueue<D>> {
+    fn inbox(&self, depth: u16, waker: Waker) -> std::io::Result<Inbox<Outcome, D::Sqe, D::Cqe>> {
         let ring = Ring::new(depth)?;
-        // Without it the entries' fixed file would be nobody's.
-        if !ring.register(shared.drive.fd()) {
+        // The entries name the file by its number in the ring.
+        if !ring.register(self.drive.fd()) {
             return Err(std::io::Error::last_os_error());
         }
-        let nr = usize::from(depth);
-        Ok(DriveQueue {
-            inbox: Inbox::new(waker).with_ring(ring, &shared.bell)?,
-            shared,
-            depth: nr,
-            held: 0,
-            done: Commands::with_capacity(nr),
-            slots: Vec::with_capacity(nr),
-            free: Vec::with_capacity(nr),
-            seen: Nanos(0),
-        })
+        Inbox::new(waker).with_ring(ring, &self.bell)
     }
+}
 
-    fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
+/// What the queues of a drive do for each command.
+struct DriveSteps<D: Drive>(Arc<Shared<D>>);
 
-    fn begin(&mut self, c: Box<Command>) {
-        let i = self.free.pop().unwrap_or_else(|| {
-            let state = D::State::default();
-            self.slots.push(Slot { command: None, memory: Memory::default(), state });
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[i as usize];
-        slot.command = Some(c);
-        slot.state = D::State::default();
-        self.go_on(i, Event::Begin);
-    }
-
+impl<D: Drive> DriveSteps<D> {
     /// Tells the drive, and does what it says.
-    fn go_on(&mut self, i: u32, event: Event) {
-        let slot = &mut self.slots[i as usize];
-        match self.shared.drive.step(slot, event) {
-            Step::Done(status) => self.finish(i, status),
+    fn go_on(&self, slots: &mut Slots<Self>, i: u32, event: Event) {
+        let (slot, inbox) = slots.parts(i);
+        match self.0.drive.step(slot, event) {
+            Step::Done(status) => {
+                let c = slots.release(i);
+                slots.finish(c, status);
+            }
             Step::Ring(entry) => {
-                let pushed = self.inbox.ring().is_some_and(|ring| {
-                    // SAFETY: the entry's memory is the slot's and its command's (contract of `Drive`), and both stay until
-                    // the answer: a slot is free only when its command is done, and `drop` waits for that.
+                let pushed = inbox.ring().is_some_and(|ring| {
+                    // SAFETY: the entry's memory is the slot's and its command's (contract of `Drive`). Both stay until the
+                    // answer: a slot is free only when its command is done, and the queue's drop waits for that.
                     unsafe { ring.push(entry, u64::from(i)) }
                 });
                 if !pushed {
-                    // Never sent: it may be tried again.
-                    self.finish(i, Status::Busy);
+                    // It was never sent, so it may be tried again.
+                    let c = slots.release(i);
+                    slots.finish(c, Status::Busy);
                 }
             }
             Step::Work(work) => {
-                self.shared.pool.push(Job { work, mailbox: self.inbox.mailbox().clone(), slot: i });
+                self.0.pool.push(Job { work, mailbox: inbox.mailbox().clone(), slot: i });
             }
         }
-    }
-
-    fn finish(&mut self, i: u32, status: Status) {
-        let taken = self.slots[i as usize].command.take();
-        let mut c = taken.expect("a slot in use has a command");
-        self.free.push(i);
-        c.status = status;
-        self.done.push_back(c);
-    }
-
-    /// Takes every answer that is there.
-    fn advance(&mut self) {
-        loop {
-            let mut some = false;
-            while let Some((i, reply)) = self.inbox.next() {
-                self.go_on(i, Event::Reply(reply));
-                some = true;
-            }
-            self.inbox.send();
-            if !some {
-                return;
-            }
-        }
-    }
-
-    /// Whether `poll` would find something.
-    fn has_work(&self) -> bool {
-        !self.done.is_empty() || self.inbox.is_full()
     }
 }
 
-impl<D: Drive> Queue for DriveQueue<D> {
-    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        self.seen = now;
-        while self.held < self.depth {
-            let Some(c) = commands.pop_front() else { break };
-            self.held += 1;
-            self.begin(c);
-        }
-        self.inbox.send();
-        if self.inbox.is_armed() {
-            // Whoever armed the queue before it had anything sleeps until this.
-            self.arm();
-        }
+impl<D: Drive> Steps for DriveSteps<D> {
+    type Slot = Slot<D::State>;
+    type Answer = Outcome;
+    type Sqe = D::Sqe;
+    type Cqe = D::Cqe;
+
+    fn begin(&mut self, slots: &mut Slots<Self>, c: Box<Command>) -> Result<(), Box<Command>> {
+        let i = slots.take(c);
+        slots.get(i).state = D::State::default();
+        self.go_on(slots, i, Event::Begin);
+        Ok(())
     }
 
-    fn poll(&mut self, now: Nanos, done: &mut Commands) {
-        self.seen = now;
-        self.advance();
-        assert!(!self.inbox.is_broken(), "a thread of the device has panicked");
-        self.held -= self.done.len();
-        if done.is_empty() {
-            std::mem::swap(&mut self.done, done);
-        } else {
-            done.append(&mut self.done);
-        }
-    }
-
-    fn next_deadline(&self) -> Option<Nanos> {
-        self.has_work().then_some(self.seen)
-    }
-
-    fn arm_fd(&mut self) -> Option<i32> {
-        let in_flight = self.in_flight();
-        if self.done.is_empty()
-            && let Some(fd) = self.inbox.arm_fd(in_flight)
-        {
-            return Some(fd);
-        }
-        self.arm();
-        None
-    }
-
-    fn arm(&mut self) {
-        self.inbox.arm(!self.done.is_empty());
-    }
-}
-
-impl<D: Drive> Drop for DriveQueue<D> {
-    /// Waits for what is in flight: the kernel uses the memory of the commands.
-    fn drop(&mut self) {
-        while self.in_flight() > 0 && !self.inbox.is_broken() {
-            self.inbox.wait();
-            self.advance();
-        }
+    fn reply(&mut self, slots: &mut Slots<Self>, i: u32, reply: Reply<Outcome>) {
+        self.go_on(slots, i, Event::Reply(reply));
     }
 }
 
@@ -293,7 +203,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
-    use zoneplug_core::{Op, Sector};
+    use zoneplug_core::{Commands, Nanos, Op, Sector};
 
     const WHILE: Duration = Duration::from_millis(200);
 

@@ -382,6 +382,6 @@ impl Device for FileDisk {
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
         crate::ring::check_depth(depth)?;
         self.shared.pool.as_ref().map_or(Ok(()), Pool::start)?;
-        Ok(Box::new(queue::FileQueue::new(self.shared.clone(), depth, waker)))
+        Ok(Box::new(queue::open(self.shared.clone(), depth, waker)))
     }
 }

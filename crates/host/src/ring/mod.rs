@@ -1,16 +1,18 @@
 //! io_uring for every device of this crate: rings, the thread that wakes sleeping queues, and threads for what would block.
 //!
-//! Owns the ring, whatever the size of its entries; what is in flight belongs to the queue, which keeps memory and segment
-//! lists until the kernel has answered. Knows nothing of disks or zones.
+//! Owns the rings, whatever the size of their entries, and the queue that drives and durable files share (`slots.rs`). That
+//! queue keeps memory and segment lists until the kernel has answered. Knows nothing of disks or zones.
 
 mod bell;
 mod inbox;
 mod pool;
+mod slots;
 mod sys;
 
 pub(crate) use bell::Bell;
 pub(crate) use inbox::{Inbox, Reply};
 pub(crate) use pool::{Job, Mailbox, Pool, Worker};
+pub(crate) use slots::{Slot, SlotQueue, Slots, Steps};
 use sys::MAX_SEGMENTS;
 pub(crate) use sys::{Segments, check, transfer_now};
 

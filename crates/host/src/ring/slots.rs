@@ -1,0 +1,208 @@
+//! One queue of a device: commands in slots, while the ring or a thread works for them, and those that are done. Drives and
+//! durable files use it. What a command needs next is the device's: see [`Steps`]. Never blocks.
+
+use super::{Completion, Inbox, Reply};
+use io_uring::squeue::EntryMarker;
+use zoneplug_core::{Command, Commands, Nanos, Op, Queue, Status};
+
+/// A command in flight, and what the device keeps for it.
+pub(crate) trait Slot: Default + Send {
+    /// Where the command is.
+    fn place(&mut self) -> &mut Option<Box<Command>>;
+}
+
+/// How a device carries out commands.
+pub(crate) trait Steps: Send + Sized {
+    /// Its slots.
+    type Slot: Slot;
+    /// What its threads answer.
+    type Answer: Send + 'static;
+    /// Entries of its ring.
+    type Sqe: EntryMarker + Send;
+    /// And their answers.
+    type Cqe: Completion;
+
+    /// Begins a command: finishes it, or takes a slot for it. Returns it if another command must end first.
+    fn begin(&mut self, slots: &mut Slots<Self>, c: Box<Command>) -> Result<(), Box<Command>>;
+
+    /// The ring or a thread has answered for the command in slot `i`.
+    fn reply(&mut self, slots: &mut Slots<Self>, i: u32, reply: Reply<Self::Answer>);
+}
+
+/// Where the answers of a device come from.
+pub(crate) type SlotInbox<S> = Inbox<<S as Steps>::Answer, <S as Steps>::Sqe, <S as Steps>::Cqe>;
+
+/// The slots of a queue, where their answers come from, and the commands that are done.
+pub(crate) struct Slots<S: Steps> {
+    /// First, because its drop waits until neither the kernel nor a thread uses the memory of commands.
+    pub(crate) inbox: SlotInbox<S>,
+    slots: Vec<S::Slot>,
+    free: Vec<u32>,
+    done: Commands,
+}
+
+impl<S: Steps> Slots<S> {
+    /// Takes a slot for a command. The rest of the slot is as its last command left it.
+    pub(crate) fn take(&mut self, c: Box<Command>) -> u32 {
+        let i = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(S::Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        *self.slots[i as usize].place() = Some(c);
+        i
+    }
+
+    pub(crate) fn get(&mut self, i: u32) -> &mut S::Slot {
+        &mut self.slots[i as usize]
+    }
+
+    /// A slot, and where to send what it needs.
+    pub(crate) fn parts(&mut self, i: u32) -> (&mut S::Slot, &mut SlotInbox<S>) {
+        (&mut self.slots[i as usize], &mut self.inbox)
+    }
+
+    /// Takes the command out of its slot, which is free then.
+    pub(crate) fn release(&mut self, i: u32) -> Box<Command> {
+        let c = self.get(i).place().take().expect("a slot in use has a command");
+        self.free.push(i);
+        c
+    }
+
+    /// A command is done.
+    pub(crate) fn finish(&mut self, mut c: Box<Command>, status: Status) {
+        c.status = status;
+        self.done.push_back(c);
+    }
+
+    /// How many slots are in use.
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+/// A queue of slots.
+pub(crate) struct SlotQueue<S: Steps> {
+    /// Before `steps`: see [`Slots::inbox`].
+    slots: Slots<S>,
+    steps: S,
+    depth: usize,
+    /// Commands that were taken and not given back.
+    held: usize,
+    /// Commands that could not begin, in order.
+    waiting: Commands,
+    seen: Nanos,
+}
+
+impl<S: Steps> SlotQueue<S> {
+    pub(crate) fn new(steps: S, inbox: SlotInbox<S>, depth: u16) -> SlotQueue<S> {
+        let nr = usize::from(depth);
+        SlotQueue {
+            slots: Slots {
+                inbox,
+                slots: Vec::new(),
+                free: Vec::new(),
+                done: Commands::with_capacity(nr),
+            },
+            steps,
+            depth: nr,
+            held: 0,
+            waiting: Commands::new(),
+            seen: Nanos(0),
+        }
+    }
+
+    /// Takes all answers, and begins commands that waited.
+    fn advance(&mut self) {
+        loop {
+            let mut some = false;
+            while let Some((i, reply)) = self.slots.inbox.next() {
+                self.steps.reply(&mut self.slots, i, reply);
+                some = true;
+            }
+            while let Some(c) = self.waiting.pop_front() {
+                if let Err(c) = self.steps.begin(&mut self.slots, c) {
+                    self.waiting.push_front(c);
+                    break;
+                }
+                some = true;
+            }
+            self.slots.inbox.send();
+            if !some {
+                return;
+            }
+        }
+    }
+
+    /// Whether `poll` has anything to do.
+    fn has_work(&self) -> bool {
+        !self.slots.done.is_empty()
+            || self.slots.inbox.is_full()
+            || (!self.waiting.is_empty() && self.slots.in_flight() == 0)
+    }
+}
+
+impl<S: Steps> Queue for SlotQueue<S> {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.seen = now;
+        while self.held < self.depth {
+            let Some(c) = commands.pop_front() else { break };
+            self.held += 1;
+            let ordered = !matches!(c.op, Op::Read | Op::Flush | Op::ReportZones);
+            if ordered && !self.waiting.is_empty() {
+                self.waiting.push_back(c);
+            } else if let Err(c) = self.steps.begin(&mut self.slots, c) {
+                self.waiting.push_back(c);
+            }
+        }
+        self.slots.inbox.send();
+        if self.slots.inbox.is_armed() {
+            // An owner that armed the queue before it had work sleeps until this.
+            self.arm();
+        }
+    }
+
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        self.seen = now;
+        self.advance();
+        assert!(!self.slots.inbox.is_broken(), "a thread of the device has panicked");
+        let ended = &mut self.slots.done;
+        self.held -= ended.len();
+        if done.is_empty() {
+            std::mem::swap(ended, done);
+        } else {
+            done.append(ended);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.has_work().then_some(self.seen)
+    }
+
+    fn arm_fd(&mut self) -> Option<i32> {
+        let in_flight = self.slots.in_flight();
+        if self.waiting.is_empty()
+            && self.slots.done.is_empty()
+            && let Some(fd) = self.slots.inbox.arm_fd(in_flight)
+        {
+            return Some(fd);
+        }
+        self.arm();
+        None
+    }
+
+    fn arm(&mut self) {
+        let ready = self.has_work();
+        self.slots.inbox.arm(ready);
+    }
+}
+
+impl<S: Steps> Drop for SlotQueue<S> {
+    /// Waits for the commands in flight, because the kernel and the threads use their memory.
+    fn drop(&mut self) {
+        self.waiting.clear();
+        while self.slots.in_flight() > 0 && !self.slots.inbox.is_broken() {
+            self.slots.inbox.wait();
+            self.advance();
+        }
+    }
+}
