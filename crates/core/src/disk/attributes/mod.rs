@@ -6,8 +6,10 @@
 //! Most changes hold from each queue's next call on. Those that decide who sends what are made while the disk is
 //! drained (Q9): [`Disk::change_attribute`] freezes it for as long as that takes.
 
+mod info;
 mod table;
 
+pub use info::{AttributeInfo, Change};
 pub use table::{ATTRIBUTES, TAGS};
 
 use super::changes::PendingChange;
@@ -16,95 +18,16 @@ use super::freeze::Freeze;
 use super::handle::Disk;
 use super::snapshot::{Layout, no_zone_depth};
 use crate::error::{Error, ErrorKind};
-use crate::form::{Key, Value};
+use crate::form::Value;
 use crate::planted::{Bug, planted};
 use crate::sched::Scheduler;
 use crate::sync::lock;
 use crate::unit::Nanos;
 use crate::zone::Limits;
+use info::View;
 use std::sync::Arc;
-use table::View;
-
-/// An attribute as the table has it.
-#[derive(Debug)]
-pub struct AttributeInfo {
-    /// Its name, its aliases, what it takes and what it is.
-    pub key: Key,
-    /// When it can be changed.
-    pub change: Change,
-    /// Reads it from a configuration and puts it there; `None` if the device decides it.
-    config: Option<(Get, Set)>,
-    /// Its value where that is not what the configuration says.
-    shown: Option<fn(&View<'_>) -> Value>,
-    /// Whether a disk has it.
-    when: fn(&View<'_>) -> bool,
-}
-
-/// Reads an attribute from a configuration; `None` where the configuration leaves it to the layer.
-type Get = fn(&DiskConfig) -> Option<Value>;
-/// Puts a value of the attribute's form into a configuration.
-type Set = fn(&mut DiskConfig, Value);
-
-/// When an attribute can be changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// Never: the device decides it.
-    Never,
-    /// When the disk is opened, by a specification or a [`DiskConfig`].
-    AtOpen,
-    /// Also while the disk is in use; it takes effect with each queue's next call.
-    InUse,
-    /// Also while the disk is in use, which is drained for that.
-    Drained,
-}
 
 impl AttributeInfo {
-    /// Whether a specification takes it.
-    pub fn is_key(&self) -> bool {
-        self.config.is_some()
-    }
-
-    /// Whether [`Disk::change_attribute`] takes it.
-    pub fn is_writable(&self) -> bool {
-        matches!(self.change, Change::InUse | Change::Drained)
-    }
-
-    /// Its value on a disk, as text; empty where it has none.
-    fn text(&self, view: &View<'_>) -> String {
-        let value = match (self.shown, self.config) {
-            (Some(shown), _) => Some(shown(view)),
-            (None, Some((get, _))) => get(&view.layout.config),
-            (None, None) => None,
-        };
-        value.map_or_else(|| "none".to_owned(), |v| self.key.form.show(&v))
-    }
-
-    /// The value that a text stands for, or an error that says what it takes.
-    fn read(&self, text: &str) -> Result<Value, Error> {
-        self.key.form.read(text).ok_or_else(|| self.out_of_range(text))
-    }
-
-    fn out_of_range(&self, value: &str) -> Error {
-        let (name, form) = (self.key.name, &self.key.form);
-        Error::invalid(format!("{name} is {}, not {value}", form.allowed()))
-            .hint("zoneplug help spec has every attribute with its range")
-    }
-
-    /// Puts a value of its form into a configuration. An attribute that the device decides stays as it is.
-    ///
-    /// ```
-    /// use zoneplug_core::disk::{DiskConfig, find_attribute};
-    /// let attribute = find_attribute("anticipation_us").unwrap();
-    /// let mut config = DiskConfig::default();
-    /// attribute.set(&mut config, attribute.key.form.read("300").unwrap());
-    /// assert_eq!(config.anticipation.0, 300_000);
-    /// ```
-    pub fn set(&self, config: &mut DiskConfig, value: Value) {
-        if let Some((_, set)) = self.config {
-            set(config, value);
-        }
-    }
-
     /// The note of a change to `value`, if the disk must drain for it.
     fn pending(&self, value: &Value) -> Option<PendingChange> {
         let (_, set) = self.config.filter(|_| self.change == Change::Drained)?;

@@ -1,18 +1,12 @@
 //! The table of attributes: the only place for their names, ranges, units and defaults.
 
-use super::{AttributeInfo, Change, Get, Set};
+use super::info::{AttributeInfo, Change, Get, Set, View};
 use crate::disk::config::{MAX_TAGS, MAX_ZONE_WRITES, Mode, ZoneRecovery};
 use crate::disk::snapshot::Layout;
 use crate::form::{DefaultValue, Form, Key, MS, US, Value};
 use crate::sched::{Balance, Policy, Scheduler};
 use crate::unit::{Nanos, SECTOR_SHIFT};
 use DefaultValue::{Is, Means};
-
-/// What an attribute's value is computed from.
-pub(super) struct View<'a> {
-    pub(super) layout: &'a Layout,
-    pub(super) spindles: usize,
-}
 
 /// The longest span that an attribute takes: a day.
 const DAY: u64 = 86_400_000 * MS;
