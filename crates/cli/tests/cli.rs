@@ -139,7 +139,7 @@ fn bad_input_is_one_line_for_what_and_one_for_what_to_try() {
         ("bench --disk mem,zone-szie=1M", 2, "zone-szie"),
         ("bench --disk null,zones=2 --numjobs 3", 2, "client"),
         ("bench --disk mem,read-only=1", 2, "read-only"),
-        ("bench --bs 1G --iodepth 2 --numjobs 2", 2, "1G"),
+        ("bench --disk null,zones=8,zone-size=2G --rw randread --bs 1G --iodepth 2", 2, "1G"),
         ("bench --rw append --mode none", 4, "mode none has no zone append"),
         ("info", 2, "SPEC"),
         ("info mem,zones", 2, "zones"),
