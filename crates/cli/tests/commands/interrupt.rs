@@ -154,6 +154,7 @@ fn a_signal_ends_a_command_that_asks() {
         seen.extend(&some[..n]);
     }
     signal(&child, Signal::INT);
-    assert_eq!(end(child, Duration::from_secs(5)).status.code(), Some(130));
+    let status = end(child, Duration::from_secs(5)).status;
+    assert_eq!(status.code(), Some(130), "{status}");
     assert_eq!(conditions(&disk), "cl em em em");
 }
