@@ -250,7 +250,7 @@ pub(crate) fn spread<T: Send>(
                 return Ok(());
             }
             let result = work(i).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
-            found.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((i, result));
+            zoneplug_core::poison::lock(&found).push((i, result));
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(n);
@@ -266,7 +266,7 @@ pub(crate) fn spread<T: Send>(
             Err(_) => Err(Failure::io("a run panicked").hint("this is a bug")),
         })
     })?;
-    let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut found = zoneplug_core::poison::unpoisoned(found.into_inner());
     found.sort_by_key(|(i, _)| *i);
     Ok(found.into_iter().map(|(_, result)| result).collect())
 }

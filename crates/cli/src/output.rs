@@ -7,14 +7,14 @@ use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use zoneplug_host::is_disk_file;
 
 /// Files that are not complete yet, for a signal that ends the process.
 static INCOMPLETE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn with_incomplete(f: impl FnOnce(&mut Vec<PathBuf>)) {
-    f(&mut INCOMPLETE.lock().unwrap_or_else(PoisonError::into_inner));
+    f(&mut zoneplug_core::poison::lock(&INCOMPLETE));
 }
 
 /// Removes the files that are not complete. The process is about to end.

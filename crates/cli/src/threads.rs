@@ -1,7 +1,7 @@
 //! Threads of clients that measure together. A thread that the system refuses is a failure, not a panic, and none waits for it.
 
 use crate::failure::{Failure, Kind};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
 /// Holds threads until all are there.
 #[derive(Default)]
@@ -13,14 +13,14 @@ struct Gate {
 
 impl Gate {
     fn open(&self, go: bool) {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(go);
+        *zoneplug_core::poison::lock(&self.open) = Some(go);
         self.changed.notify_all();
     }
 
     fn pass(&self) -> bool {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = zoneplug_core::poison::lock(&self.open);
         let open = self.changed.wait_while(open, |open| open.is_none());
-        open.unwrap_or_else(PoisonError::into_inner).unwrap_or(false)
+        zoneplug_core::poison::unpoisoned(open).unwrap_or(false)
     }
 }
 

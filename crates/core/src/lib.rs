@@ -17,6 +17,8 @@ pub mod form;
 pub mod planted;
 #[doc(hidden)]
 pub mod plug;
+#[doc(hidden)]
+pub mod poison;
 mod random;
 pub mod sched;
 mod status;

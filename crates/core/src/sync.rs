@@ -20,14 +20,13 @@ pub(crate) use shuttle::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
-/// Locks, whatever a client that panicked left behind: the engine's own code does not panic under a lock, and
-/// a client's code never runs under one (I8).
-#[inline]
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    match m.lock() {
-        Ok(g) => g,
-        Err(poisoned) => poisoned.into_inner(),
-    }
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) use crate::poison::lock;
+
+/// Locks a mutex of the model checker.
+#[cfg(any(loom, shuttle))]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    crate::poison::unpoisoned(mutex.lock())
 }
 
 /// Keeps neighbours off each other's cache lines (two, because they are fetched in pairs).

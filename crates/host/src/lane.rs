@@ -6,11 +6,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use zoneplug_buf::Lent;
 use zoneplug_core::Bios;
 use zoneplug_core::disk::DiskQueue;
-
-/// Locks, whatever happened: no client code runs under these locks.
-pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
+pub(crate) use zoneplug_core::poison::lock;
 
 /// What a lane is needed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use crate::hosted::Shared;
 use crate::lane::lock;
 use crate::threads::spawn;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use zoneplug_core::{Bios, Error, Nanos};
@@ -83,7 +83,7 @@ impl Reactor {
     pub(crate) fn wait_left(&self, patience: Duration) {
         let state = lock(&self.state);
         let waited = self.left.wait_timeout_while(state, patience, |s| !s.left);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        drop(zoneplug_core::poison::unpoisoned(waited));
     }
 
     fn is_closing(&self) -> bool {
@@ -94,14 +94,14 @@ impl Reactor {
     fn nap(&self, sleep: Duration) {
         let state = lock(&self.state);
         let woken = self.wake.wait_timeout_while(state, sleep, |s| !s.kicked);
-        woken.unwrap_or_else(PoisonError::into_inner).0.kicked = false;
+        zoneplug_core::poison::unpoisoned(woken).0.kicked = false;
     }
 
     /// Sleeps until a kick or until the disk is closing.
     fn rest(&self) {
         let state = lock(&self.state);
         let woken = self.wake.wait_while(state, |s| !s.kicked && !s.closing);
-        woken.unwrap_or_else(PoisonError::into_inner).kicked = false;
+        zoneplug_core::poison::unpoisoned(woken).kicked = false;
     }
 }
 

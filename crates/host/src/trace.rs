@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use zoneplug_core::{Device, Error, ErrorKind, Flags, Op};
 use zoneplug_devices::stack::{TapDisk, TapEvent};
 
@@ -29,7 +29,7 @@ struct State {
 impl Trace {
     fn event(&self, e: &TapEvent) {
         let Some(rwbs) = rwbs(e) else { return };
-        let mut guard = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = zoneplug_core::poison::lock(&self.state);
         let state = &mut *guard;
         if state.over {
             return;

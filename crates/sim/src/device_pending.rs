@@ -5,7 +5,7 @@
 //! out later. To know what such a zone holds, the world waits until the count is 0.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use zoneplug_core::zone::{Geometry, Limits, Spindles};
 use zoneplug_core::{Command, Commands, Device, Error, Nanos, Op, Queue};
@@ -37,7 +37,7 @@ impl DevicePending {
     }
 
     fn zones(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.zones.lock().unwrap_or_else(PoisonError::into_inner)
+        zoneplug_core::poison::lock(&self.zones)
     }
 
     /// Whether the device may still change zone `z`.

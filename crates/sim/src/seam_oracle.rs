@@ -17,7 +17,7 @@ pub(crate) use crate::zone_history::Failures;
 use crate::zone_history::{Flying, Last, Ordered, SeamHistory, ZoneHistory, harmless};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use zoneplug_core::zone::{Geometry, Limits, Spindles};
 use zoneplug_core::{
@@ -131,12 +131,12 @@ impl SeamOracle {
     }
 
     fn history(&self) -> MutexGuard<'_, SeamHistory> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        zoneplug_core::poison::lock(&self.history)
     }
 
     /// The oracle for the order of commands.
     pub(crate) fn queueing(&self) -> MutexGuard<'_, Queueing> {
-        self.queueing.lock().unwrap_or_else(PoisonError::into_inner)
+        zoneplug_core::poison::lock(&self.queueing)
     }
 
     /// The device's last answers to writes with stamps in this range, except *busy*.

@@ -8,7 +8,7 @@ use crate::json::by_status;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use zoneplug_buf::{AlignedBuf, Parts};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
@@ -55,7 +55,7 @@ impl Arena {
 }
 
 fn lock(free: &Mutex<Vec<IoBuf>>) -> MutexGuard<'_, Vec<IoBuf>> {
-    free.lock().unwrap_or_else(PoisonError::into_inner)
+    zoneplug_core::poison::lock(free)
 }
 
 /// Memory of one BIO at a time.

@@ -7,7 +7,7 @@ use crate::live::Timed;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 /// Longest question.
@@ -66,7 +66,7 @@ struct Seat {
 
 impl Clients {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        zoneplug_core::poison::lock(&self.state)
     }
 
     /// A place for a new connection. If there is none, the client that has kept us waiting longest loses its place; one whose

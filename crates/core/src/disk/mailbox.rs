@@ -10,7 +10,7 @@ use std::task::Waker;
 #[derive(Debug, Default)]
 struct Inner {
     bios: Vec<Box<Bio>>,
-    /// What a queue whose device is gone has left to this one, and whether the scheduler is to be asked (`dispatch/handoff.rs`).
+    /// Zones that a queue which is down has left to this one, and whether to ask the scheduler (`dispatch/handoff.rs`).
     errands: Vec<ZoneNo>,
     ask: bool,
     waker: Option<Waker>,

@@ -403,7 +403,7 @@ impl Lane {
             }
             let (mut shard, i) = shared.shard(zone);
             let (epoch, mask) = (cmd.epoch, layout.write_mask());
-            let moves = || shared.resets.move_zone(zone, &shared.late);
+            let moves = || shared.resets.may_move(zone, &shared.late);
             let aborted = &mut self.aborted;
             if let Some(then) = shard.reported_meanwhile(i, info, epoch, mask, &moves, aborted) {
                 if then == Then::InLine {

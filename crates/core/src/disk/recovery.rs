@@ -1,9 +1,9 @@
 //! The layer's own report of a zone whose write has failed: when it is sent, and what follows its answer.
 //!
-//! `plug/recovery.rs` says whether a zone is reported and what the answer means; this room holds the shard's lock around it,
-//! and the tag. The report goes out with the tag of the command that failed last: it needs nothing that anything else could
-//! hold (I9), several zones recover at a time, and a queue with a report under way is busy, so that freezes wait for it and
-//! an orphan is polled until it is back. Everything here is off the path of a write that succeeds.
+//! `plug/recovery.rs` decides whether a zone is reported and what the answer means. This file takes the shard's lock for it
+//! and sends the report with the tag of the command that failed last. So a report waits for no tag (I9), and several zones
+//! recover at a time. A queue with a report under way is busy: freezes wait for it, and an orphan is polled until the report
+//! is back. A write that succeeds does not come here.
 
 use super::shared::Shared;
 use super::trace::trace;
@@ -17,8 +17,8 @@ use crate::sync::{Ordering, lock};
 use crate::unit::ZoneNo;
 
 impl Lane {
-    /// The only write of a zone has failed, and those behind it were aborted. Whether the layer reports the zone by itself now:
-    /// if the disk does that and this failure allows it (E12).
+    /// The only write of a zone has failed, and the writes behind it were aborted. Returns whether the layer reports the zone
+    /// by itself now: the attribute `zone_recovery` and the kind of failure decide (E12).
     #[cold]
     pub(super) fn begin_recovery(
         shared: &Shared,
@@ -31,13 +31,14 @@ impl Lane {
         let start = layout.geometry.zone_start(ZoneNo(cmd.zone));
         let offset = (cmd.sector.0 - start.0) as u32;
         let join = |whole, part| shared.late.join(whole, part);
-        // Its ticket may close before the answer is seen, and nothing would tell that it was carried out in between.
+        // The ticket of a late reset may close before the answer is seen: then nothing would show that the device carried
+        // out the reset in between.
         let auto = layout.zone_recovery && !shared.resets.is_late(ZoneNo(cmd.zone), &shared.late);
         shard.ask(i, cmd, offset, epoch, auto, join)
     }
 
-    /// A command of a zone was given up and may still be at the device, whatever else is known of the zone: while it is, the
-    /// layer does not ask where the write pointer is.
+    /// Notes that a command of a zone was given up and may still be at the device. Until it is back, the layer does not
+    /// report the zone.
     #[cold]
     pub(super) fn note_given_up(shared: &Shared, shard: &mut Shard, i: usize, cmd: &Command) {
         let ticket = cmd.bios.first().map_or(0, |b| b.late);
@@ -92,7 +93,7 @@ impl Lane {
         let start = layout.geometry.zone_start(zone);
         let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let (mut shard, i) = shared.shard(zone);
-        let moves = || shared.resets.move_zone(zone, &shared.late);
+        let moves = || shared.resets.may_move(zone, &shared.late);
         let (mask, aborted) = (layout.write_mask(), &mut self.aborted);
         let then = shard.go_on(i, &cmd, start, mask, &moves, &epoch, aborted);
         drop(shard);

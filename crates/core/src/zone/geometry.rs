@@ -5,7 +5,7 @@ use crate::status::Status;
 use crate::unit::{Bytes, Sector, ZoneNo};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Most zones of a disk.
 pub const MAX_ZONES: u64 = 200_000;
@@ -48,7 +48,7 @@ const NOT_PO2: u32 = 64;
 /// The one copy of a set of zones.
 fn kept(bits: Vec<u64>) -> &'static [u64] {
     static SETS: Mutex<BTreeSet<&'static [u64]>> = Mutex::new(BTreeSet::new());
-    let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut sets = crate::poison::lock(&SETS);
     if let Some(known) = sets.get(&bits[..]) {
         return known;
     }

@@ -2,7 +2,7 @@
 //! on, across resets too. Owns the bytes and a lock for each zone; knows nothing of write pointers, so its
 //! caller says how much of a zone is valid, and holds the zone's lock while it finds out.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use zoneplug_core::bio::Bio;
 use zoneplug_core::unit::{SECTOR_SHIFT, ZoneNo};
 use zoneplug_core::zone::Geometry;
@@ -26,11 +26,11 @@ impl Mem {
     }
 
     pub(super) fn read(&self, zone: ZoneNo) -> RwLockReadGuard<'_, Chunks> {
-        self.zones[zone.0 as usize].read().unwrap_or_else(PoisonError::into_inner)
+        zoneplug_core::poison::unpoisoned(self.zones[zone.0 as usize].read())
     }
 
     pub(super) fn write(&self, zone: ZoneNo) -> RwLockWriteGuard<'_, Chunks> {
-        self.zones[zone.0 as usize].write().unwrap_or_else(PoisonError::into_inner)
+        zoneplug_core::poison::unpoisoned(self.zones[zone.0 as usize].write())
     }
 }
 

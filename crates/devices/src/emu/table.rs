@@ -4,8 +4,9 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use zoneplug_core::bio::Status;
+pub(super) use zoneplug_core::poison::lock;
 use zoneplug_core::unit::ZoneNo;
 use zoneplug_core::zone::machine::{Advance, Budget, ZoneState, ZoneStates};
 use zoneplug_core::zone::{Condition, Geometry};
@@ -34,11 +35,6 @@ pub(super) struct Table {
     stride: usize,
     nr_zones: u32,
     budget: Mutex<Budget>,
-}
-
-/// A panic elsewhere cannot leave a zone half changed, so a poisoned lock is as good as any.
-pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ZoneStates for &Table {

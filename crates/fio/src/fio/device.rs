@@ -3,10 +3,11 @@
 use super::abi::{self, ZbdZone};
 use super::program::{Errno, say};
 use core::ffi::c_int;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use zoneplug_buf::AlignedBuf;
+pub(super) use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Bytes, Error, Op, Sector, Status};
 use zoneplug_host::IoError;
@@ -36,10 +37,6 @@ pub(super) struct Device {
     pub(super) told: AtomicBool,
     /// Failures that were shown: a bit for each status, by operation.
     shown: [AtomicU64; Op::ALL.len()],
-}
-
-pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is wrong on one line, what to try on the next.

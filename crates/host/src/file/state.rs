@@ -9,7 +9,8 @@ use super::format::{Layout, Note, Record, Session, Super};
 use super::load::Zones;
 use super::storage::Storage;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+pub(super) use zoneplug_core::poison::lock;
 use zoneplug_core::zone::machine::{Advance, Budget, ZoneState};
 use zoneplug_core::zone::{Condition, Geometry, Limits};
 use zoneplug_core::{Status, ZoneNo};
@@ -80,12 +81,6 @@ pub(super) struct Core {
     pub(super) session: Session,
     state: Mutex<State>,
     pub(super) table: Mutex<Table>,
-}
-
-/// A panic cannot leave these states half changed, so a poisoned lock is as good as any. `committing` shows
-/// that a commit panicked.
-pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The status of an error of the storage.

@@ -6,15 +6,11 @@ use crate::threads::spawn;
 use crate::wakers::harmless;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::task::Waker;
 use std::thread::JoinHandle;
 use zoneplug_core::Error;
-
-/// A panic elsewhere is no reason to stop: what is behind these locks is whole at every step.
-pub(super) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub(super) use zoneplug_core::poison::lock;
 
 /// Where a queue gets the answers of its jobs.
 #[derive(Debug)]
@@ -216,7 +212,7 @@ fn work<W: Worker>(bench: &Bench<W>, worker: &W) {
                 if jobs.closing {
                     return;
                 }
-                jobs = bench.some.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+                jobs = zoneplug_core::poison::unpoisoned(bench.some.wait(jobs));
             }
         };
         let mailboxes: Vec<_> = batch.iter().map(|job| job.mailbox.clone()).collect();

@@ -66,7 +66,7 @@ pub use zoneplug_core::Random;
 use record::Recorder;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use zoneplug_host::HostedDisk;
 
 /// Power cuts to be made. Without more: 1000 cuts of the runs of ten seeds.
@@ -170,7 +170,7 @@ impl<P> Work<P> {
     /// A promise can be anything that the check has to know, such as that a record is about to be deleted and may be
     /// missing from now on.
     pub fn promise(&self, promise: P) {
-        let mut promises = self.promises.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut promises = zoneplug_core::poison::lock(&self.promises);
         promises.push((self.recorder.now(), promise));
     }
 }

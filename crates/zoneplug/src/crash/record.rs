@@ -1,6 +1,6 @@
 //! What the work did to the disk: a device that writes down every change on its way down and up.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use zoneplug_core::bio::{Command, Commands, Flags, Op, Status};
 use zoneplug_core::zone::{Geometry, Limits, Spindles};
@@ -42,7 +42,7 @@ pub(super) struct Recorder(Arc<Mutex<Tape>>);
 
 impl Recorder {
     pub(super) fn tape(&self) -> MutexGuard<'_, Tape> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        zoneplug_core::poison::lock(&self.0)
     }
 
     /// Events so far.

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once};
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::{Error, Random};
 use zoneplug_devices::emu::{EmuConfig, EmuKind};
@@ -178,7 +178,7 @@ impl<P: Clone> Search<'_, P> {
             Ok(Err(e)) => return Err(CrashFailure::work(seed, &e.to_string())),
             Err(payload) => return Err(CrashFailure::work(seed, &panicked(&*payload))),
         }
-        let promises = work_of.promises.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let promises = zoneplug_core::poison::unpoisoned(work_of.promises.into_inner());
         let tape = recorder.take();
         self.report.runs += 1;
         self.report.commands += tape.changes.len() as u64;

@@ -38,18 +38,15 @@ pub use address::LogAddress;
 pub use asynchronous::{AsyncLogCursor, AsyncZoneLog};
 pub use error::LogError;
 pub use recover::Recovery;
+use zoneplug_core::poison::lock;
 
 use cursor::Cursor;
 use io::{Blocking, Io, block_on};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use turn::{Answer, Ask, Handle, Shared, Waiting};
 use zoneplug_core::ZoneNo;
 use zoneplug_host::HostedDisk;
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Where a log is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

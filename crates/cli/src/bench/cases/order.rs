@@ -10,7 +10,7 @@ use crate::interrupt::is_asked;
 use crate::threads::together;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{DiskQueue, Mode};
 use zoneplug_core::zone::Geometry;
@@ -82,7 +82,7 @@ impl Log {
 }
 
 fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
-    log.lock().unwrap_or_else(PoisonError::into_inner)
+    zoneplug_core::poison::lock(log)
 }
 
 /// One client: the acknowledged writes, and how many were not.
@@ -179,7 +179,7 @@ pub(crate) fn run(mode: Mode, time: Duration, arena: &mut Arena) -> Result<Order
         Work { rw: Rw::Read, block_sectors: BLOCK_SECTORS, depth: DEPTH, tags: DEPTH as u16 };
     let mut verified = verify::compare(&disk, &extents, work, &mut bufs[..DEPTH as usize], false)?;
     verified.refused = refused;
-    let log = log.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let log = zoneplug_core::poison::unpoisoned(log.into_inner());
     Ok(Order {
         mode: mode.name(),
         writes: log.sent,

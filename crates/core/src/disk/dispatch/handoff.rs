@@ -1,12 +1,13 @@
-//! What a queue whose device is gone leaves to another.
+//! The hand-off: work that a queue leaves to another because its device's queue takes nothing any more.
 //!
-//! Where a scheduler or a single writer decides who goes first, the queue that has a tag back sends what is next, whoever's it
-//! is. One that has died, or whose every place at the device is late, would be the first that has room each time, and fail
-//! everybody's work: so it asks another to go on in its place. Only disks whose queues are watched (`guard/inflight.rs`) come here.
+//! With a scheduler or a single writer, a queue that has a free tag sends the next work of any queue. A queue that is down (its
+//! device's queue has died, or late commands fill it) has a free tag at once each time, and would fail the work of all
+//! queues. So it leaves its zones to another queue as an *errand*. Only watched queues (`guard/inflight.rs`) come here.
 //!
-//! An errand moves work from a queue that is busy to one that may have told a freeze that it is idle: it makes that one's word
-//! *busy*, under the mailbox's lock. A look at all words cannot miss it and see its sender idle: the look has the list of
-//! queues locked, and who says that he is idle has had that lock since he left the errand (`DiskQueue::refresh`).
+//! An errand moves work from a busy queue to a queue that may have told a freeze that it is idle, so it sets that queue's word
+//! to *busy* under the mailbox's lock. A freeze that reads all words cannot miss the errand and find the sender idle: it
+//! reads them under the lock of the list of queues, and a sender takes that lock after it has left an errand and before it
+//! says that it is idle (`DiskQueue::refresh`).
 
 use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::Work;
@@ -16,7 +17,8 @@ use crate::sync::{Ordering, lock};
 use std::sync::Arc;
 
 impl Lane {
-    /// Takes what another has left to this queue, and says whether others may leave something. Returns whether it has to ask the scheduler who is next.
+    /// Takes the errands that other queues have left, and publishes whether this queue is down. Returns whether it has to ask
+    /// the scheduler.
     #[cold]
     pub(crate) fn run_errands(&mut self) -> bool {
         self.mailbox.down.store(self.outlook.is_down(), Ordering::Release);
@@ -25,8 +27,8 @@ impl Lane {
             && self.mailbox.take_errands(|zone| line.push_back(Work::Zone(zone)))
     }
 
-    /// If this queue is down: leaves the turns that it has in line to another, and `ask`, that the scheduler is asked. False:
-    /// it is not, or it has to do so itself, and fail, for there is no other.
+    /// If this queue is down, leaves the zones in its line to another queue, and with `ask` also the question to the
+    /// scheduler. False: the queue is not down, or there is no other queue, so it goes on by itself and fails the work.
     #[cold]
     pub(crate) fn leaves_to_another(&mut self, shared: &Shared, ask: bool) -> bool {
         if !self.outlook.is_down() {

@@ -1,8 +1,8 @@
-//! Queues of a disk on which more than tags decides who goes first: a single writer, or a scheduler.
+//! Which queue sends what. `direct.rs` is the ordinary layout: work is sent in the order in which it came. The rest is for
+//! special layouts, with a single writer, a scheduler, or several writes of a zone in flight.
 //!
-//! Such a queue keeps its free tags in `held`, where the ordinary paths do not find them: to them it is a queue
-//! without a free tag, so they put everything that is to be sent into `ready`, and no other disk pays for asking. From there
-//! it is taken here, at the end of each submit and poll.
+//! A queue with a special layout holds its free tags where the ordinary paths find none (`lane/tags.rs`). They put their work
+//! into the backlog, and this room sends it at the end of each submit and poll.
 
 mod direct;
 mod handoff;

@@ -1,9 +1,8 @@
 //! Queues of a disk that has several writes of a zone in flight, because its device keeps their order.
 //!
-//! `plug/pipelined.rs` says what may be sent and what becomes of a failure; this room holds the shard's lock around it, and the
-//! tags. Such a disk is special: what is to be sent goes through `ready` and the line (`dispatch/mod.rs`). A zone is in at most one
-//! queue's line, and whoever has it there sees to it; while writes of it are in flight their queue, its home, goes on with
-//! it at each completion. So a zone is always with a queue that is busy.
+//! `plug/pipelined.rs` decides what may be sent and what follows a failure. This file takes the shard's lock for it, and the
+//! tags. A zone is in the line of at most one queue. While writes of a zone are in flight, their queue (its *home*) sends
+//! the next ones at each completion. So a zone with work is always with a busy queue.
 //!
 //! The report after a failure is sent by `recovery.rs`.
 

@@ -1,10 +1,9 @@
 //! The single writers' seam, one writer for each spindle: a queue that holds a token, and how it passes it on.
 //!
-//! `sched/writer.rs` says whose turn it is; this room holds the locks around it, the gate's before a plug's and never two gates'.
-//! A queue may hold the tokens of several spindles. Whoever
-//! completes the write of a turn goes on from there, with a tag of its own: there is no thread. A queue that has the
-//! token always has something in flight, in its line, or a wait with a deadline: it counts as busy, is polled by
-//! whoever polls for others, keeps a freeze waiting, and as an orphan is polled until the token is free (Q8, Q9).
+//! `sched/writer.rs` decides whose turn it is. This file takes the locks for it: a gate's before a plug's, and never two gates'.
+//! A queue may hold the tokens of several spindles. There is no thread: the queue that completes the write of a turn goes on
+//! with a tag of its own. A queue with a token has a command in flight, work in its line, or a wait with a deadline. So it
+//! counts as busy, a freeze waits for it, and an orphan is polled until its tokens are free (Q8, Q9).
 
 use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::Work;

@@ -1,9 +1,9 @@
-//! Which zones a reset or a finish is on its way to: while one is, a report of such a zone does not say what will hold.
+//! The zones of each reset and finish that is not over. A report of such a zone does not say what will hold.
 //!
-//! A device may have carried out the reset, and its completion not be seen yet. The layer's own report then says *empty*, and
+//! A device may have carried out a reset whose completion has not been seen. A report by the layer then says *empty*, and
 //! writes that failed before the reset would go out again into the emptied zone. So a zone does not go on by itself
-//! (`recovery.rs`) while it is listed here. Commands of zone management write the list, recoveries read it; of locks only
-//! that of the tickets is taken under its own.
+//! (`recovery.rs`) while it is listed here. Zone management writes the list, and recoveries read it. The only lock taken
+//! under the list's lock is that of the tickets.
 
 use crate::bio::Late;
 use crate::disk::guard::late::LateTable;
@@ -18,21 +18,21 @@ pub(crate) struct Resets(Mutex<Vec<Entry>>);
 #[derive(Debug)]
 struct Entry {
     zones: Range<u32>,
-    /// 0: it is on its way. Otherwise it was given up, and may be carried out as long as this is open.
+    /// 0: the command is on its way. Otherwise it was given up, and may be carried out while this ticket is open.
     ticket: u32,
 }
 
 impl Resets {
-    /// One is about to be sent.
+    /// A reset or finish of `zones` is about to be sent.
     pub(crate) fn begin(&self, zones: Range<u32>) {
         lock(&self.0).push(Entry { zones, ticket: 0 });
     }
 
-    /// Of one for a range of zones: those before `left` are done.
+    /// A reset or finish of a range has done the zones before `left`.
     pub(crate) fn go_on(&self, left: Range<u32>) {
         let mut all = lock(&self.0);
         let before = left.start - 1..left.end;
-        // Those of equal zones are alike.
+        // Two entries with the same zones are interchangeable.
         let entry = all.iter_mut().find(|e| e.ticket == 0 && e.zones == before);
         debug_assert!(entry.is_some(), "zones that are not listed are done");
         if let Some(entry) = entry {
@@ -40,8 +40,8 @@ impl Resets {
         }
     }
 
-    /// One is over, of whose zones `left` were still to be done. If it was given up, `late` has the zones that the device may
-    /// change yet, and the ticket of its BIO.
+    /// A reset or finish is over, with `left` of its zones not done. If it was given up, `late` has the zones that the device
+    /// may still change, and the ticket of its BIO.
     pub(crate) fn end(
         &self,
         left: &Range<u32>,
@@ -60,20 +60,23 @@ impl Resets {
         }
     }
 
-    /// Whether one that was given up may empty or fill `zone` at any moment.
+    /// Whether a command that was given up may still empty or fill `zone`.
     pub(crate) fn is_late(&self, zone: ZoneNo, table: &LateTable) -> bool {
-        let mut all = lock(&self.0);
-        Self::forget_closed(&mut all, table);
-        all.iter().any(|e| e.ticket != 0 && e.zones.contains(&zone.0))
+        self.any(table, |e| e.ticket != 0 && e.zones.contains(&zone.0))
     }
 
-    /// Whether one may, given up or not.
-    pub(crate) fn move_zone(&self, zone: ZoneNo, table: &LateTable) -> bool {
-        let mut all = lock(&self.0);
-        Self::forget_closed(&mut all, table);
-        all.iter().any(|e| e.zones.contains(&zone.0))
+    /// Whether any command may empty or fill `zone`, given up or not.
+    pub(crate) fn may_move(&self, zone: ZoneNo, table: &LateTable) -> bool {
+        self.any(table, |e| e.zones.contains(&zone.0))
     }
 
+    fn any(&self, table: &LateTable, wanted: impl FnMut(&Entry) -> bool) -> bool {
+        let mut all = lock(&self.0);
+        Self::forget_closed(&mut all, table);
+        all.iter().any(wanted)
+    }
+
+    /// Removes commands that were given up and have come back.
     fn forget_closed(all: &mut Vec<Entry>, table: &LateTable) {
         all.retain(|e| Late::of(e.ticket).is_none_or(|ticket| table.is_open(ticket)));
     }

@@ -29,7 +29,7 @@ pub use keys::{PROFILE_KEYS, SMR_KEYS, ZNS_KEYS};
 pub use profile::{Destage, Model, Profile, SmrParams, ZnsParams};
 pub(super) use queue::TimedQueue;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use zoneplug_core::bio::{Command, Commands};
 use zoneplug_core::unit::Nanos;
 
@@ -159,7 +159,7 @@ impl Drive {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        zoneplug_core::poison::lock(&self.0)
     }
 }
 

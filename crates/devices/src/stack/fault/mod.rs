@@ -20,7 +20,7 @@ use power::Cache;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use zoneplug_core::Error;
 use zoneplug_core::Random;
@@ -95,7 +95,7 @@ struct Shared {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        zoneplug_core::poison::lock(&self.state)
     }
 
     fn settle(&self, state: &State) {

@@ -6,7 +6,7 @@
 //! after a reset. Resets and finishes are durable when they are acknowledged.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::task::Waker;
 use zoneplug_buf::{IoBuf, Parts};
 use zoneplug_core::Random;
@@ -71,7 +71,7 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     fn open(device: &'a dyn Device) -> Result<Line<'a>, Error> {
         let queue = device.open_queue(1, Waker::noop().clone())?;
-        let free = MEMORY.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let free = zoneplug_core::poison::lock(&MEMORY).pop();
         Ok(Line { device, queue, buf: free.unwrap_or_else(|| IoBuf::leaked(CHUNK)) })
     }
 
@@ -160,7 +160,7 @@ impl Drop for Line<'_> {
         // Without memory: the device kept it.
         let buf = std::mem::take(&mut self.buf);
         if !buf.is_empty() {
-            MEMORY.lock().unwrap_or_else(PoisonError::into_inner).push(buf);
+            zoneplug_core::poison::lock(&MEMORY).push(buf);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::format::{self, Layout, NOTE, PAGE, SESSION_AT};
 use super::{Access, CreateOptions, Engine, FileDisk, Identity, Storage, create, load};
 use medium::{Event, Memory, SECTOR};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use zoneplug_core::Error;
 
 /// The state of a sector that was being written.
@@ -141,7 +141,7 @@ impl CutStorage {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        zoneplug_core::poison::lock(&self.inner)
     }
 
     /// Makes everything durable, and clears the log.
