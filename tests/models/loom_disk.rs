@@ -28,7 +28,6 @@ fn bound(own: usize) -> Option<usize> {
 }
 
 fn check(name: &str, interruptions: usize, case: fn()) {
-    zoneplug_core::planted::plant_from_env();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = bound(interruptions);
     builder.max_branches = 20_000;

@@ -23,7 +23,6 @@ const ZONE: u32 = 32;
 const SECOND: u64 = ZONE as u64 * B;
 
 fn check(name: &str, case: fn()) {
-    zoneplug_core::planted::plant_from_env();
     let schedules = std::env::var("ZONEPLUG_SCHEDULES").map_or(500, |n| n.parse().unwrap());
     shuttle::check_random(case, schedules);
     shuttle::check_pct(case, schedules, 3);

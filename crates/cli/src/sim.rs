@@ -1,6 +1,6 @@
 //! `zoneplug sim`: worlds by seed, in virtual time, until one breaks a promise.
 
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::{json, term};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
-use zoneplug_sim::{Class, Steps, Tally, bugs, hunt, run, shrink};
+use zoneplug_sim::{Class, Steps, Tally, run, shrink};
 
 /// Flags of `zoneplug sim`.
 #[derive(Debug, clap::Args)]
@@ -29,10 +29,6 @@ pub(crate) struct Args {
     /// Stop after so many minutes, wherever that is
     #[arg(long, value_name = "M")]
     minutes: Option<f64>,
-
-    /// Plant a bug, or all one after the other, and say in how many worlds each is caught (in builds of scripts/planted)
-    #[arg(long, value_name = "NAME|all", conflicts_with = "seed")]
-    planted: Option<String>,
 
     /// Print one JSON document instead of text
     #[arg(long)]
@@ -77,15 +73,6 @@ struct OneWorld<'a> {
     steps: Option<u32>,
     /// What the simulation did until a promise was broken; nothing if none was.
     trace: &'a [String],
-}
-
-/// What JSON says of a planted bug.
-#[derive(Debug, Serialize)]
-struct Hunted {
-    bug: String,
-    caught_worlds: u64,
-    worlds: u64,
-    first_seed: Option<u64>,
 }
 
 fn summary(t: &Tally, time: Duration, failed_seed: Option<u64>) -> Summary {
@@ -136,9 +123,6 @@ fn show(s: &Summary, t: &Tally, out: &mut dyn Write) -> Result<(), Failure> {
 pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(seed) = args.seed {
         return replay(seed, args, out);
-    }
-    if let Some(name) = &args.planted {
-        return planted(name, args, out);
     }
     let (first, last) = (*args.seeds.start(), *args.seeds.end());
     // indicatif draws on stderr, and only if that is a terminal.
@@ -193,51 +177,6 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
     out.flush()?;
     Err(failure)
-}
-
-fn planted(name: &str, args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let all = bugs();
-    let wanted: Vec<_> = all.iter().filter(|b| name == "all" || *b == name).collect();
-    if wanted.is_empty() {
-        return Err(Failure::usage(format!("no bug is called '{name}'")).hint(all.join(", ")));
-    }
-    #[derive(Serialize)]
-    struct Document {
-        partial: bool,
-        bugs: Vec<Hunted>,
-    }
-    let (mut missed, mut bugs) = (Vec::new(), Vec::new());
-    for bug in wanted.into_iter().take_while(|_| !is_asked()) {
-        let Some(c) = hunt(bug, args.seeds.clone()) else {
-            return Err(Failure::new(Kind::NotSupported, "no bugs can be planted in this build")
-                .hint("scripts/planted builds one that can"));
-        };
-        let first_seed = c.first.as_ref().map(|(seed, _)| *seed);
-        let said = c.first.map_or(String::new(), |(seed, what)| {
-            let what: String = what.chars().take(80).collect();
-            format!("  first {seed}: {}", what.replace('\n', " "))
-        });
-        if !args.json {
-            writeln!(out, "{:>6} of {} worlds  {:<24}{said}", c.caught, c.seeds, c.name)?;
-            out.flush()?;
-        }
-        if c.caught == 0 {
-            missed.push(c.name.clone());
-        }
-        bugs.push(Hunted { bug: c.name, caught_worlds: c.caught, worlds: c.seeds, first_seed });
-    }
-    let partial = is_asked();
-    let failure = (!missed.is_empty())
-        .then(|| Failure::io(format!("not caught: {}", missed.join(", "))).hint("run more seeds"));
-    let failure = interrupt::or_partial(partial, failure);
-    if args.json {
-        return json::end(out, &Document { partial, bugs }, failure);
-    }
-    if let Some(failure) = failure {
-        write!(out, "{}", interrupt::note(partial))?;
-        return Err(failure);
-    }
-    Ok(writeln!(out, "every planted bug was caught")?)
 }
 
 /// With enough worlds, a class that none of them exercised is a hole in the simulation.

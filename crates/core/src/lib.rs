@@ -14,8 +14,6 @@ pub mod disk;
 mod error;
 pub mod form;
 #[doc(hidden)]
-pub mod planted;
-#[doc(hidden)]
 pub mod plug;
 #[doc(hidden)]
 pub mod poison;

@@ -30,7 +30,6 @@ mod class;
 mod device_pending;
 mod far;
 mod memory;
-mod plant;
 mod queueing;
 mod run;
 mod seam_oracle;
@@ -41,6 +40,5 @@ mod zone_history;
 
 pub use class::{Class, Coverage};
 pub use far::{Far, far};
-pub use plant::{Caught, bugs, hunt};
 pub use run::{Failure, Outcome, Steps, Tally, run};
 pub use shrink::{Shrunk, shrink};

@@ -92,8 +92,7 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
         reproduce --list
         reproduce --quick smr30-seq zns append-zns null-zwp
         sim --seeds 1..40
-        sim --seed 7
-        sim --seeds 1..2 --planted all"
+        sim --seed 7"
     );
     let joined = lines.replace("\\\n", " ");
     joined.lines().map(|l| l.split_whitespace().map(str::to_owned).collect()).collect()

@@ -1,7 +1,6 @@
 //! Where BIOs that another queue completed wait for their owner.
 
 use crate::bio::Bio;
-use crate::planted::{Bug, planted};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
 use crate::unit::ZoneNo;
 use std::sync::Arc;
@@ -84,18 +83,12 @@ impl Mailbox {
     /// Delivers. The owner is woken if it armed. Gives the BIOs back if the owner has gone.
     pub(crate) fn push(&self, bios: impl Iterator<Item = Box<Bio>>) -> Result<(), Vec<Box<Bio>>> {
         let mut inner = lock(&self.inner);
-        if inner.closed && !planted(Bug::ClosedTakesMore) {
+        if inner.closed {
             return Err(bios.collect());
-        }
-        if planted(Bug::WakeBeforePush) {
-            let waker = inner.waker.take();
-            drop(inner);
-            call(waker);
-            inner = lock(&self.inner);
         }
         inner.bios.extend(bios);
         self.filled.store(true, Ordering::Release);
-        let waker = if planted(Bug::WakeBeforePush) { None } else { inner.waker.take() };
+        let waker = inner.waker.take();
         drop(inner);
         call(waker);
         Ok(())
@@ -117,9 +110,6 @@ impl Mailbox {
         debug_assert!(into.is_empty());
         let mut inner = lock(&self.inner);
         std::mem::swap(&mut inner.bios, into);
-        if planted(Bug::HintWithdrawnLate) {
-            drop(inner);
-        }
         self.filled.store(false, Ordering::Release);
     }
 
@@ -153,10 +143,8 @@ impl Mailbox {
         inner.ask |= ask;
         self.errands.store(true, Ordering::Release);
         // Whatever he said of a freeze before.
-        if !planted(Bug::ErrandKeepsIdle) {
-            self.ack.fetch_or(1, Ordering::AcqRel);
-        }
-        let waker = if planted(Bug::ErrandInSilence) { None } else { inner.waker.take() };
+        self.ack.fetch_or(1, Ordering::AcqRel);
+        let waker = inner.waker.take();
         drop(inner);
         call(waker);
         true
@@ -237,7 +225,6 @@ mod loom_tests {
     /// R6.
     #[test]
     fn loom_arm_against_push() {
-        crate::planted::plant_from_env();
         loom::model(|| {
             let mailbox = Arc::new(Mailbox::default());
             let flag = Arc::new(Flag(AtomicUsize::new(0)));
@@ -268,7 +255,6 @@ mod loom_tests {
     /// R6.
     #[test]
     fn loom_close_against_push() {
-        crate::planted::plant_from_env();
         loom::model(|| {
             let mailbox = Arc::new(Mailbox::default());
             let pusher = {

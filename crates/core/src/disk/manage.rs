@@ -9,7 +9,6 @@ use super::shared::Shared;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits, ZoneClaim};
 use crate::disk::lane::Lane;
 use crate::disk::snapshot::Layout;
-use crate::planted::{Bug, planted};
 use crate::plug::Then;
 use crate::sync::{Ordering, lock};
 use crate::unit::{Sector, ZoneNo};
@@ -24,9 +23,6 @@ impl Lane {
             .and_then(|()| self.begin(shared, layout, &mut bio));
         if let Err(status) = checked {
             return self.reject(bio, status);
-        }
-        if planted(Bug::FlushSwallowed) && bio.op == Op::Flush {
-            return self.intake.ended(bio);
         }
         #[cfg(feature = "trace")]
         if bio.op.is_zone_management() {
@@ -73,7 +69,7 @@ impl Lane {
         layout: &Layout,
         bio: &Bio,
     ) -> Result<(), Status> {
-        if !layout.plugs || planted(Bug::NativeAppendTracked) {
+        if !layout.plugs {
             return Ok(());
         }
         let (zone, _) = layout.geometry.zone_of(bio.sector);
@@ -118,12 +114,6 @@ impl Lane {
     fn begin_management(shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
         (bio.result, bio.claim) = (0, ZoneClaim::None);
         let zones = zones_of(layout, bio);
-        if planted(Bug::ResetAtSubmission) && layout.plugs && bio.op == Op::ZoneReset {
-            for z in zones.clone() {
-                let (mut shard, i) = shared.shard(ZoneNo(z));
-                shard.plugs[i].reset_write_pointer();
-            }
-        }
         if !layout.plugs || !Self::aborts(bio.op) {
             return Ok(());
         }
@@ -249,7 +239,7 @@ impl Lane {
             self.own_report.answered(cmd);
             return;
         }
-        if cmd.op == Op::ZoneAppend && layout.plugs && !planted(Bug::NativeAppendTracked) {
+        if cmd.op == Op::ZoneAppend && layout.plugs {
             self.forget_write_pointer(shared, layout, &cmd);
         }
         if cmd.status.is_ok() {
@@ -307,7 +297,6 @@ impl Lane {
                 let (mut shard, i) = shared.shard(zone);
                 shard.finish(i, len, &mut self.aborted);
             }
-            Op::ZoneResetAll if planted(Bug::ResetAllKeepsPlugs) => {}
             Op::ZoneResetAll => {
                 // Before the plugs: an append that comes meanwhile sets it again.
                 shared.append_used.store(false, Ordering::Relaxed);
@@ -351,9 +340,6 @@ impl Lane {
             return false;
         }
         let len = layout.geometry.zone_len_sectors(ZoneNo(cmd.zone + 1));
-        if planted(Bug::RangeStopsShort) && next.plus(u64::from(len)) >= end {
-            return false;
-        }
         cmd.sector = next;
         cmd.zone += 1;
         cmd.len_sectors = len;
@@ -392,9 +378,8 @@ impl Lane {
         resync: bool,
     ) -> bool {
         let mut busy = false;
-        for (n, info) in cmd.report.iter().enumerate() {
+        for info in &cmd.report {
             let (zone, offset) = layout.geometry.zone_of(info.start);
-            let zone = if planted(Bug::ReportByIndex) { ZoneNo(n as u32) } else { zone };
             if offset != 0
                 || zone.0 >= layout.geometry.nr_zones()
                 || info.zone_type != layout.geometry.zone_type(zone)

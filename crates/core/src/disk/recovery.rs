@@ -11,7 +11,6 @@ use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
 use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::TurnEvent;
 use crate::disk::snapshot::Layout;
-use crate::planted::{Bug, planted};
 use crate::plug::{Shard, Then};
 use crate::sync::{Ordering, lock};
 use crate::unit::ZoneNo;
@@ -57,7 +56,7 @@ impl Lane {
         epoch: u32,
         done: &mut Bios,
     ) {
-        if layout.gated && !planted(Bug::GateLostWake) {
+        if layout.gated {
             // The single writer does not wait for the report: the zone is listed again with what parks meanwhile.
             self.backlog.event(TurnEvent::Broken(ZoneNo(cmd.zone)));
         }

@@ -9,7 +9,6 @@ use crate::bio::{Flags, Op};
 use crate::disk::queue::DiskQueue;
 use crate::disk::snapshot::Layout;
 use crate::error::{Error, ErrorKind};
-use crate::planted::{Bug, planted};
 use crate::sync::lock;
 use crate::unit::{Nanos, Sector};
 use crate::zone::{Condition, Geometry, ZoneInfo, ZoneType};
@@ -70,9 +69,7 @@ impl Revalidation {
         queue.lane.intake.keep(&mut done);
         match self.state {
             State::Draining => {
-                if self.freeze.as_ref().is_none_or(Freeze::poll)
-                    || planted(Bug::RevalidationDoesNotWait)
-                {
+                if self.freeze.as_ref().is_none_or(Freeze::poll) {
                     self.state = State::Asking;
                     return None;
                 }
@@ -167,16 +164,10 @@ impl Revalidation {
         let config = current.config.clone();
         let per_zone = config.zone_counters;
         let layout = Arc::new(Layout::new(self.geometry, limits, config));
-        if !planted(Bug::RevalidationKeepsPlugs)
-            || shared.shards.iter().all(|s| lock(&s.0).plugs.is_empty())
-        {
-            shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
-        }
+        shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
         debug_assert!(queue.lane.aborted.is_empty(), "a drained disk has nothing parked");
         shared.note(&layout);
-        if !planted(Bug::OldLayoutKept) {
-            *current = layout;
-        }
+        *current = layout;
         drop(current);
         shared.bump();
         Ok(())

@@ -7,7 +7,6 @@ use super::mailbox::{self, Counts, Queues};
 use super::snapshot::Layout;
 use super::state::{ORPHANS, VERSION};
 use crate::device::Device;
-use crate::planted::{Bug, planted};
 use crate::plug::Shard;
 use crate::sched::elevator::Elevator;
 use crate::sched::writer::Gate;
@@ -166,12 +165,10 @@ impl Shared {
     /// command. Called with the caller's waker in place, so that nothing that happens from here on is missed.
     #[cold]
     pub(crate) fn arm_orphans(&self) {
-        if !planted(Bug::OrphanUnarmed) {
-            self.visit_orphans(|orphan| {
-                orphan.arm_orphan();
-                true
-            });
-        }
+        self.visit_orphans(|orphan| {
+            orphan.arm_orphan();
+            true
+        });
     }
 
     /// Lets `visit` see each of them; it answers whether the orphan stays.
@@ -179,18 +176,17 @@ impl Shared {
         // Taken out meanwhile: their own refresh comes by here too.
         let mut orphans = std::mem::take(&mut *lock(&self.orphans));
         orphans.retain_mut(|orphan| visit(&mut **orphan));
-        let none_left = orphans.is_empty();
         let mut list = lock(&self.orphans);
         list.append(&mut orphans);
         // Under the list's lock: another visitor may have found it empty meanwhile, and cleared the bit.
         let mut missed = false;
-        if list.is_empty() || planted(Bug::OrphanBitLost) && none_left {
+        if list.is_empty() {
             self.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
         } else {
             missed = self.state.0.fetch_or(ORPHANS, Ordering::AcqRel) & ORPHANS == 0;
         }
         drop(list);
-        if missed && !planted(Bug::OrphansBackInSilence) {
+        if missed {
             // He sleeps by now, and this owner may have nothing more to come back for.
             self.wake_all();
         }

@@ -2,7 +2,6 @@
 
 use super::config::{DiskConfig, Mode, ZoneRecovery};
 use crate::bio::{Bio, Op, Status};
-use crate::planted::{Bug, planted};
 use crate::plug::Merge;
 use crate::sched::Scheduler;
 use crate::sched::elevator::Setup;
@@ -104,8 +103,7 @@ impl Layout {
             merge: Merge {
                 max_sectors: max_transfer,
                 max_zeroes_sectors: limits.write_zeroes_sectors(),
-                max_bios: match (config.nomerges && !planted(Bug::NomergesIgnored), limits.max_bios)
-                {
+                max_bios: match (config.nomerges, limits.max_bios) {
                     (true, _) => 1,
                     (false, 0) => u32::MAX,
                     (false, n) => n,

@@ -28,7 +28,6 @@ pub(crate) use shard::{Merge, Next};
 pub(crate) use track::Then;
 
 use crate::bio::{Bio, Flags, Op, Status};
-use crate::planted::{Bug, planted};
 use crate::zone::{Condition, ZoneInfo};
 
 /// State bits of a plug.
@@ -166,7 +165,7 @@ impl Plug {
 
     /// Whether a write is at the device or waits. A zone that is in line for a tag has neither if all were aborted.
     fn has_writes(&self) -> bool {
-        let sent = !self.in_line || planted(Bug::LineCountsAsBusy);
+        let sent = !self.in_line;
         // A zone that is only asked where its write pointer is has no write at the device.
         let sent = sent && self.recovery != Recovery::Asked;
         let several = self.in_flight > 0 || self.recovery == Recovery::Held;
@@ -204,7 +203,7 @@ impl Plug {
             Condition::ReadOnly
         } else if self.state & OFFLINE != 0 {
             Condition::Offline
-        } else if self.wp >= self.capacity && !planted(Bug::FullLooksActive) {
+        } else if self.wp >= self.capacity {
             Condition::Full
         } else if self.wp == 0 && !self.is_stale() {
             Condition::Empty
@@ -225,19 +224,14 @@ impl Plug {
     #[inline]
     fn fits(&self, offset: u32, len: u32) -> bool {
         // A finished zone has its write pointer past the capacity: no subtraction here.
-        let spurious = planted(Bug::SpuriousRefusal) && offset != 0 && offset * 2 == self.capacity;
-        offset == self.wp
-            && u64::from(offset) + u64::from(len) <= u64::from(self.capacity)
-            && !spurious
+        offset == self.wp && u64::from(offset) + u64::from(len) <= u64::from(self.capacity)
     }
 
     /// Reserves `len` sectors at `offset`, or says why not (W8). Nothing changes unless it is admitted.
     #[inline]
     pub fn admit(&mut self, offset: u32, len: u32) -> Admit {
         if self.state & !(PLUGGED | RESYNC) == 0 && self.fits(offset, len) {
-            if !planted(Bug::WpAtCompletion) {
-                self.wp += len;
-            }
+            self.wp += len;
             // A write has come: what a resync is about to say is older than it (E6).
             let was = self.state;
             self.state = PLUGGED;
@@ -290,7 +284,7 @@ impl Plug {
 
     /// A reset or finish of strict mode begins; false if the zone has writes in flight, or another one.
     pub(crate) fn begin_management(&mut self) -> bool {
-        let busy = self.has_writes() && !planted(Bug::StrictIgnoresBusy);
+        let busy = self.has_writes();
         let free = self.state & MANAGED == 0 && !busy;
         if free {
             self.state |= MANAGED;
@@ -303,11 +297,6 @@ impl Plug {
         self.state & MANAGED != 0
     }
 
-    /// What a reset does, for the bug that does it too early.
-    pub(crate) fn reset_write_pointer(&mut self) {
-        self.wp = 0;
-    }
-
     /// It has ended.
     pub(crate) fn end_management(&mut self) {
         self.state &= !MANAGED;
@@ -317,7 +306,6 @@ impl Plug {
     /// otherwise. Whether it has.
     pub(crate) fn refused_for_good(&mut self, status: Status, epoch: u32) -> bool {
         match status {
-            _ if planted(Bug::RefusalForgotten) => return false,
             Status::ZoneReadOnly => self.state |= READONLY,
             Status::ZoneOffline => self.state |= OFFLINE,
             _ => return false,
@@ -376,12 +364,12 @@ impl Kind {
 
     #[inline]
     pub(crate) fn flags(self) -> Flags {
-        if planted(Bug::FlagsDropped) { Flags::NONE } else { Flags(self.0 & Flags::DEVICE) }
+        Flags(self.0 & Flags::DEVICE)
     }
 
     #[inline]
     pub(crate) fn merges(self, other: Kind) -> bool {
-        (self.0 == other.0 || planted(Bug::MergeMixesKinds)) && self.0 & Self::ALONE == 0
+        self.0 == other.0 && self.0 & Self::ALONE == 0
     }
 }
 

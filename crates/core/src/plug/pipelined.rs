@@ -17,7 +17,6 @@ use super::shard::{Merge, Shard};
 use super::state::{NEED_WP, OFFLINE, PLUGGED, READONLY};
 use super::track::{Held, MAX_ATTEMPTS, Then, Track};
 use crate::bio::{Bio, Command, Status, WritePointer};
-use crate::planted::{Bug, planted};
 use crate::unit::Sector;
 
 /// What has been sent of a zone that was in line.
@@ -51,9 +50,7 @@ impl Shard {
     pub(crate) fn must_wait(&self, i: usize, queue: u32, depth: u16) -> bool {
         let (plug, track) = (&self.plugs[i], &self.tracks[i]);
         let elsewhere = plug.in_flight > 0 && track.home != queue;
-        plug.recovery != Recovery::None
-            || plug.in_flight >= depth
-            || elsewhere && !planted(Bug::HomeForgotten)
+        plug.recovery != Recovery::None || plug.in_flight >= depth || elsewhere
     }
 
     /// The zone leaves the line without a tag.
@@ -154,7 +151,7 @@ impl Shard {
             plug.error_epoch = epoch();
         }
         if plug.recovery == Recovery::Held {
-            if plug.in_flight > 0 && !planted(Bug::RetryBeforeDrained) {
+            if plug.in_flight > 0 {
                 return Then::Nothing;
             }
             return self.decide(i, start, epoch, is_late, aborted);
@@ -193,10 +190,10 @@ impl Shard {
         let status = head.status;
         // What nobody knows the outcome of may be carried out yet, be it of these or from before.
         let unknown = |h: &Held| matches!(h.status, Status::Timeout | Status::NoDevice);
-        let late = is_late(track.late) && !planted(Bug::LateRecovered);
+        let late = is_late(track.late);
         // W23: one that was busy is asked again, however often.
         let busy = status == Status::Busy;
-        let again = busy || track.attempts < MAX_ATTEMPTS || planted(Bug::RetryUnbounded);
+        let again = busy || track.attempts < MAX_ATTEMPTS;
         if status.is_retryable() && !late && !track.held.iter().any(unknown) && again {
             track.attempts = track.attempts.saturating_add(u8::from(!busy));
             track.asked = epoch();

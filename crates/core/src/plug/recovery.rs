@@ -22,7 +22,6 @@ use super::state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::track::{MAX_ATTEMPTS, Then, Track};
 use super::{Kind, NONE, Recovery};
 use crate::bio::{Bio, Command, Op, Status};
-use crate::planted::{Bug, planted};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo, ZoneType};
 
@@ -51,7 +50,7 @@ impl Shard {
         }
         self.given_up(i, ticket, late);
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
-        let rests = track.late == 0 && !unknown || planted(Bug::LateRecovered);
+        let rests = track.late == 0 && !unknown;
         if !auto || !rests || plug.state & (CONVENTIONAL | READONLY | OFFLINE) != 0 {
             return false;
         }
@@ -61,7 +60,7 @@ impl Shard {
         if track.generation != plug.generation || done > track.found {
             track.attempts = 0;
         }
-        if track.attempts >= MAX_ATTEMPTS && !planted(Bug::RetryUnbounded) {
+        if track.attempts >= MAX_ATTEMPTS {
             track.attempts = 0;
             return false;
         }
@@ -102,11 +101,9 @@ impl Shard {
         let plug = &self.plugs[i];
         let current = self.tracks.get(i).is_some_and(|t| t.asked == cmd.epoch);
         // While a failure waits for the writes behind it nothing has been asked for it: the number is still that of the last one.
-        let drains = plug.in_flight > 0 && !planted(Bug::RetryBeforeDrained);
+        let drains = plug.in_flight > 0;
         let ended = plug.recovery == Recovery::None || drains || !current;
-        let (Some(track), false) =
-            (self.tracks.get_mut(i), ended && !planted(Bug::RecoveryNotEnded))
-        else {
+        let (Some(track), false) = (self.tracks.get_mut(i), ended) else {
             // A reset, a finish or a report of the client's has ended it.
             return Then::Nothing;
         };
@@ -125,8 +122,7 @@ impl Shard {
         };
         // The answer may be that of the reset or finish, whose completion ends this recovery, or that of before it.
         let moves = moves();
-        let is_missing =
-            info.as_ref().is_some_and(missing) && !moves && !planted(Bug::LossUnnoticed);
+        let is_missing = info.as_ref().is_some_and(missing) && !moves;
         let Some(info) = info.filter(|_| !is_missing && !moves) else {
             // What the device was too busy for has no other reason to fail.
             let why = match cmd.status {
@@ -165,7 +161,7 @@ impl Shard {
         }
         let newer = epoch.wrapping_sub(self.tracks[i].asked) as i32 >= 0;
         let gone = matches!(info.cond, Condition::ReadOnly | Condition::Offline);
-        if gone || !newer && !planted(Bug::StaleReport) {
+        if gone || !newer {
             return None;
         }
         let first = aborted.len();
@@ -237,7 +233,7 @@ impl Shard {
             let fits = u64::from(place) + u64::from(bio.len_sectors) <= self.capacity(i);
             // Past its start some of it may be there: a second copy would be one too many (E9).
             let absent = !sent || found <= offset;
-            let there = append || offset == place || planted(Bug::PositionalPlacedAnew);
+            let there = append || offset == place;
             if !(fits && absent && there) {
                 aborted.push(bio);
                 continue;

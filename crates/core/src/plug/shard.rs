@@ -5,7 +5,6 @@ use super::state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, R
 use super::track::Track;
 use super::{Kind, NONE, Plug};
 use crate::bio::{Bio, Command, Flags, Status, Waits, WritePointer};
-use crate::planted::{Bug, planted};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo};
 
@@ -198,9 +197,6 @@ impl Shard {
     #[cold]
     pub(crate) fn rejected(&mut self, i: usize, status: Status) -> Status {
         self.counters.rejected.count(status);
-        if planted(Bug::RefusalPoisons) {
-            self.plugs[i].state |= NEED_WP;
-        }
         self.count(i, |c| c.rejected += 1);
         status
     }
@@ -223,12 +219,6 @@ impl Shard {
         if plug.parked == 0 {
             plug.head = slot;
         } else {
-            if planted(Bug::ParkedInFront) {
-                self.slots.link(slot, plug.head);
-                plug.head = slot;
-                plug.parked += nr;
-                return;
-            }
             self.slots.link(plug.tail, slot);
         }
         plug.tail = slot;
@@ -256,16 +246,16 @@ impl Shard {
         cmd.waits = Waits::Plug;
         cmd.begin_owners(owner);
         let max = merge.max_of(kind);
-        let max_bios = if planted(Bug::MergePastBios) { u32::MAX } else { merge.max_bios };
+        let max_bios = merge.max_bios;
         while next != NONE && (cmd.bios.len() as u32) < max_bios {
             let s = self.slots.get(next);
             if !s.kind.merges(kind)
-                || s.len_sectors > max.saturating_sub(total) && !planted(Bug::MergePastLimit)
+                || s.len_sectors > max.saturating_sub(total)
                 || s.nr() > max_bios - cmd.bios.len() as u32
             {
                 break;
             }
-            total += if planted(Bug::MergedLengthWrong) { 0 } else { s.len_sectors };
+            total += s.len_sectors;
             cmd.add_owner(s.queue, s.nr());
             next = self.slots.take(next, &mut cmd.bios);
         }
@@ -314,31 +304,22 @@ impl Shard {
             WritePointer::Kept => {
                 // If a reset came between its write pointer stands, and who parked since is not concerned (M4), but for
                 // a zone that refuses for good.
-                let own = plug.generation == cmd.generation || planted(Bug::UndoAfterReset);
-                if own && !planted(Bug::ReservationNotUndone) {
+                let own = plug.generation == cmd.generation;
+                if own {
                     plug.wp = offset;
                 }
                 plug.refused_for_good(cmd.status, epoch) || own
             }
             WritePointer::Unknown => {
-                let kept = planted(Bug::ErrorKeepsWp)
-                    || planted(Bug::TimeoutKeepsWp) && cmd.status == Status::Timeout;
-                plug.state |= if kept { 0 } else { NEED_WP };
+                plug.state |= NEED_WP;
                 plug.error_epoch = epoch;
                 self.counters.lost += 1;
-                if planted(Bug::ErrorSpreads)
-                    && let Some(next) = self.plugs.get_mut(i + 1)
-                {
-                    next.state |= NEED_WP;
-                }
                 true
             }
         };
         if undo {
             self.abort(i, aborted);
-            if !planted(Bug::PluggedAfterAbort) {
-                self.plugs[i].state &= !PLUGGED;
-            }
+            self.plugs[i].state &= !PLUGGED;
             let plug = &self.plugs[i];
             let lost = known && plug.state & NEED_WP != 0;
             return if lost { Next::Lost } else { Next::Aborted };
@@ -348,9 +329,6 @@ impl Shard {
             plug.state &= !PLUGGED;
             Next::Idle
         } else {
-            if planted(Bug::PluggedClearedEarly) {
-                plug.state &= !PLUGGED;
-            }
             Next::Issue
         }
     }
@@ -367,7 +345,7 @@ impl Shard {
             at = self.slots.take(at, aborted);
         }
         (plug.head, plug.tail, plug.parked) = (NONE, NONE, 0);
-        if std::mem::take(&mut plug.ticket) != 0 && !planted(Bug::AbortKeepsListed) {
+        if std::mem::take(&mut plug.ticket) != 0 {
             // Listed, so nothing is in flight, and now nothing waits either: who comes next lists the zone again (Q7), or,
             // if there is no single writer any more, sends at once.
             plug.state &= !PLUGGED;
@@ -384,7 +362,7 @@ impl Shard {
 
     /// A finish of zone `i`, `zone_sectors` long, succeeded (M3).
     pub(crate) fn finish(&mut self, i: usize, zone_sectors: u32, aborted: &mut Vec<Box<Bio>>) {
-        let wp = if planted(Bug::FinishAsReset) { 0 } else { zone_sectors };
+        let wp = zone_sectors;
         self.restart(i, wp, aborted);
     }
 
@@ -415,13 +393,13 @@ impl Shard {
         }
         let gone = matches!(zone.cond, Condition::ReadOnly | Condition::Offline);
         // Wrapping: the epochs in use at one time are close together.
-        let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0 || planted(Bug::StaleReport);
+        let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0;
         // With writes still in flight, which only a zone that may have several has here, nothing it says will stay true.
         let rests = plug.in_flight == 0;
         let back = plug.state & (READONLY | OFFLINE) != 0 && !gone && newer && rests;
-        let lost = plug.state & NEED_WP != 0 || planted(Bug::ReportOverridesHealthy);
-        let fresh = lost && newer && rests && !planted(Bug::ReportIgnored);
-        let marked = plug.state & RESYNC != 0 || planted(Bug::ResyncWhileBusy);
+        let lost = plug.state & NEED_WP != 0;
+        let fresh = lost && newer && rests;
+        let marked = plug.state & RESYNC != 0;
         let asked = resync && marked && newer;
         if gone {
             plug.set_from(zone);

@@ -12,7 +12,6 @@ use super::shuffle::Shuffle;
 use super::table::{Dir, Request, Table};
 use super::{DeadlineConfig, Scheduler};
 use crate::bio::{Bio, Bios, Op};
-use crate::planted::{Bug, planted};
 use crate::plug::Merge;
 use crate::unit::{Nanos, ZoneNo};
 
@@ -176,9 +175,7 @@ impl Elevator {
         let request = table.take(i, bios);
         self.queued[request.dir as usize] -= 1;
         self.flying[request.dir as usize] += 1;
-        if let Some(z) = request.lock
-            && !planted(Bug::ZoneLockForgotten)
-        {
+        if let Some(z) = request.lock {
             self.locked[(z.0 / 64) as usize] |= 1 << (z.0 % 64);
         }
         Some(Taken::Request(request))

@@ -19,7 +19,6 @@ use super::handle::Disk;
 use super::snapshot::{Layout, no_zone_depth};
 use crate::error::{Error, ErrorKind};
 use crate::form::Value;
-use crate::planted::{Bug, planted};
 use crate::sched::Scheduler;
 use crate::sync::lock;
 use crate::unit::Nanos;
@@ -86,9 +85,6 @@ impl AttributeChange {
     /// Whether the new value is in effect.
     pub fn poll(&mut self) -> bool {
         if !self.done && self.freeze.as_ref().is_none_or(Freeze::poll) {
-            if planted(Bug::ThawBeforeChange) {
-                self.freeze = None;
-            }
             // It was checked, also against the other changes under way.
             self.disk.commit(self.attribute, self.value.clone());
             self.done = true;
@@ -162,7 +158,7 @@ impl Disk {
         if let Some(change) = attribute.pending(&value) {
             self.note_change(change)?;
         }
-        let drained = attribute.change == Change::Drained && !planted(Bug::ToggleAtOnce);
+        let drained = attribute.change == Change::Drained;
         Ok(AttributeChange {
             disk: self.clone(),
             attribute,
@@ -243,8 +239,6 @@ impl Disk {
         attribute.set(&mut config, value);
         debug_assert!(
             attribute.change != Change::Drained
-                || planted(Bug::ToggleAtOnce)
-                || planted(Bug::ThawBeforeChange)
                 || self.shared.gates.iter().all(|g| lock(&g.0).is_idle()) && self.scheduled() == 0,
             "Q9: nothing waits on a disk that is drained"
         );

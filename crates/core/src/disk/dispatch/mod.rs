@@ -17,9 +17,7 @@ use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 #[cfg(feature = "trace")]
 use crate::disk::trace;
-use crate::planted::{Bug, planted};
 use crate::plug::Next;
-use crate::sync::lock;
 use crate::unit::{Nanos, ZoneNo};
 
 impl Lane {
@@ -27,12 +25,11 @@ impl Lane {
     #[cold]
     pub(crate) fn line_up(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         let ended = self.tags.any_ended();
-        let looked = planted(Bug::PlaceFreedLate) && lock(&shared.elevator.0).waiting() == 0;
         if layout.scheduled && ended {
             self.came_back(shared, layout);
         }
         self.tags.hold();
-        let mut may_take = ended && !looked && !planted(Bug::SchedulerAsleep);
+        let mut may_take = ended;
         // Only a queue whose device is watched can be down.
         let watched = self.outlook.is_watched();
         if watched {
@@ -138,11 +135,8 @@ impl Lane {
             Next::Issue if layout.gated => self.backlog.event(TurnEvent::More(zone, end)),
             Next::Issue => self.backlog.zone(zone),
             Next::Idle | Next::Aborted | Next::Lost if layout.gated => {
-                if ok || !planted(Bug::GateLostWake) {
-                    let over =
-                        if ok { TurnEvent::Done(zone, end) } else { TurnEvent::Broken(zone) };
-                    self.backlog.event(over);
-                }
+                let over = if ok { TurnEvent::Done(zone, end) } else { TurnEvent::Broken(zone) };
+                self.backlog.event(over);
             }
             Next::Idle | Next::Aborted | Next::Lost => {}
         }

@@ -12,7 +12,6 @@ use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::Work;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-use crate::planted::{Bug, planted};
 use crate::plug::Kind;
 use crate::sched::elevator::Taken;
 use crate::sched::table::{Dir, Request, What};
@@ -53,10 +52,8 @@ impl Lane {
                 own += 1;
             } else if let Some(peer) = self.peers.get(cmd.owner as usize).and_then(Option::as_ref) {
                 peer.tags_back.fetch_add(1, Ordering::AcqRel);
-                if !planted(Bug::TagBackInSilence) {
-                    // Its BIO is delivered already, and its owner may have found no tag for what is next, and sleep.
-                    peer.wake();
-                }
+                // Its BIO is delivered already, and its owner may have found no tag for what is next, and sleep.
+                peer.wake();
             }
         }
         self.tags.leave(own);

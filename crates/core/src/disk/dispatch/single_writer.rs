@@ -11,7 +11,6 @@ use crate::disk::lane::waits::Wait;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::state;
-use crate::planted::{Bug, planted};
 use crate::sched::writer::{Gate, Listed};
 use crate::sync::{Mutex, MutexGuard, Ordering, Padded, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
@@ -47,10 +46,6 @@ impl Lane {
     pub(crate) fn enlist(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
         let (mut gate, spindle) = shared.writer(zone);
         let listed = gate.list(zone, now, &layout.manners);
-        if planted(Bug::TicketLate) {
-            drop(gate);
-            gate = shared.writer(zone).0;
-        }
         if let Listed::Queued(ticket) | Listed::Go(ticket) | Listed::Wait(ticket, ..) = listed {
             let (mut shard, i) = shared.shard(zone);
             shard.plugs[i].ticket = ticket;
@@ -71,10 +66,6 @@ impl Lane {
         (mut gate, spindle): (MutexGuard<'_, Gate>, usize),
         now: Nanos,
     ) {
-        if planted(Bug::TokenFreedLate) && gate.state().1.is_empty() {
-            drop(gate);
-            return lock(&shared.gates[spindle].0).rest();
-        }
         if layout.manners.policy.wants_bytes() {
             Self::review(shared, layout, &mut gate);
         }
@@ -147,7 +138,7 @@ impl Lane {
             let mut gate = lock(&shared.gates[spindle].0);
             if now >= until || frozen {
                 self.waits.remove(i);
-                if gate.end_wait(number) || planted(Bug::WaitGoesOn) {
+                if gate.end_wait(number) {
                     self.next_turn(shared, layout, (gate, spindle), now);
                 }
             } else if !gate.is_waiting(number) {

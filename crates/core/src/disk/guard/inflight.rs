@@ -17,7 +17,6 @@
 use crate::bio::{BioNote, Command, Commands, MIXED, NO_SLOT, Status, UNSENT};
 use crate::device::{Gone, Queue};
 use crate::disk::guard::late::{FOREVER, LateTable};
-use crate::planted::{Bug, planted};
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::unit::Nanos;
 use std::cell::Cell;
@@ -187,9 +186,7 @@ impl Watch {
                     self.table.close(ticket);
                 }
                 c.slot = NO_SLOT;
-                if !planted(Bug::LateCountedTwice) {
-                    continue;
-                }
+                continue;
             }
             done.push_back(c);
         }
@@ -225,9 +222,6 @@ impl Watch {
 
     #[cold]
     fn give_up(&mut self, now: Nanos, done: &mut Commands) {
-        if planted(Bug::DeadlineForgotten) {
-            return;
-        }
         for i in self.due(now) {
             let ticket = self.table.open();
             self.toll.late.fetch_add(1, Ordering::AcqRel);

@@ -17,7 +17,6 @@ use super::snapshot::Layout;
 use super::state;
 use crate::bio::{Bio, Commands, NO_PARENT, Status};
 use crate::device::MappedQueue;
-use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 use crate::unit::Nanos;
 use backlog::Backlog;
@@ -169,7 +168,7 @@ impl Lane {
     pub(crate) fn acknowledge(&self, state: u32) -> bool {
         let frozen = state::is_frozen(state);
         if frozen {
-            let busy = self.is_busy() && !planted(Bug::AckBeforeIdle);
+            let busy = self.is_busy();
             let word = state::word(state::version(state), busy);
             self.mailbox.work_left.store(self.work_left(), Ordering::Relaxed);
             if self.outlook.is_watched() {

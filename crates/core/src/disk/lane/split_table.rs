@@ -4,7 +4,6 @@
 //! the range and sends the parts.
 
 use crate::bio::{Bio, BioPool, NO_PARENT, Status};
-use crate::planted::{Bug, planted};
 use crate::unit::Sector;
 use zoneplug_buf::{IoBuf, Parts};
 
@@ -59,7 +58,6 @@ impl SplitTable {
     pub(crate) fn part(&mut self, id: u32, sector: Sector, len: u32) -> Box<Bio> {
         let mut part = self.spare.get();
         let buf = match &mut self.parents[id as usize].memory {
-            Some(memory) if planted(Bug::PartsFromTheEnd) => memory.take_back(len << 9),
             Some(memory) => memory.take_front(len << 9),
             None => IoBuf::empty(),
         };
@@ -107,7 +105,7 @@ impl SplitTable {
         }
         p.parts -= 1;
         let mut whole = None;
-        if p.parts == 0 || planted(Bug::ParentCompletesEarly) && p.bio.is_some() {
+        if p.parts == 0 {
             let mut bio = p.bio.take().expect("a parent completes once");
             (bio.status, bio.late) = (p.status, p.late);
             bio.in_flight = false;

@@ -5,16 +5,15 @@
 //! pays with B7, B32c and CODE-4).
 
 use super::handle::DiskQueue;
-use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
+use crate::bio::{Bios, Command, Op, Status, Waits};
 use crate::disk::lane::Lane;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 #[cfg(feature = "trace")]
 use crate::disk::trace;
-use crate::planted::{Bug, planted};
 use crate::plug::Next;
 use crate::sync::Ordering;
-use crate::unit::{Nanos, Sector, ZoneNo};
+use crate::unit::{Nanos, ZoneNo};
 
 impl DiskQueue {
     /// Does what there is to do, and appends the BIOs that have finished to `done`.
@@ -99,10 +98,7 @@ impl Lane {
         if SPECIAL && layout.zone_depth > 1 && cmd.waits == Waits::Plug {
             return self.finished_in_order(shared, layout, cmd, done);
         }
-        let again = planted(Bug::AppendRetried)
-            && cmd.op == Op::ZoneAppend
-            && matches!(cmd.status, Status::Io | Status::Medium);
-        if cmd.status == Status::Busy && !planted(Bug::BusyNotRetried) || again {
+        if cmd.status == Status::Busy {
             // W23: the same command again; nothing else of the zone was sent meanwhile.
             cmd.status = Status::Ok;
             return self.out.push_back(cmd);
@@ -122,10 +118,6 @@ impl Lane {
         let (mut guard, i) = shared.shard(zone);
         let (mut next, mut epoch) = (Next::Idle, 0);
         if cmd.status.is_ok() && guard.plugs[i].parked() == 0 {
-            if planted(Bug::UnlockBeforeIdle) {
-                drop(guard);
-                guard = shared.shard(zone).0;
-            }
             guard.plugs[i].unlock_zone();
         } else {
             if !cmd.status.is_ok() {
@@ -180,23 +172,11 @@ impl Lane {
             return self.send_write(cmd);
         }
         drop(guard);
-        if planted(Bug::OwnReport)
-            && next == Next::Aborted
-            && let Some(mut report) = self.own_report.take()
-        {
-            report.set(Op::ReportZones, Sector(0), 0, Flags::NONE);
-            report.report.clear();
-            report.report_max = 1;
-            self.out.push_back(report);
-        }
         if next == Next::Aborted {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);
         }
-        let failed = !cmd.status.is_ok();
         self.deliver(shared, &mut cmd, done);
-        if !(failed && planted(Bug::TagLost)) {
-            self.tags.put(cmd);
-        }
+        self.tags.put(cmd);
     }
 
     /// What is rare at the end of a poll: somebody waits for a tag, or BIOs have finished without the device.

@@ -4,7 +4,6 @@ use crate::bio::{Bio, Bios, Command, MIXED, NO_PARENT, Op, Status};
 use crate::disk::lane::Lane;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-use crate::planted::{Bug, planted};
 use crate::sync::lock;
 
 impl Lane {
@@ -13,15 +12,14 @@ impl Lane {
         if cmd.status.is_ok() {
             return;
         }
-        let skip = usize::from(planted(Bug::PartlyOk) && cmd.bios.len() > 1);
-        for bio in cmd.bios.iter_mut().skip(skip) {
+        for bio in &mut cmd.bios {
             bio.status = cmd.status;
             Self::forget_sector(layout, bio);
         }
     }
 
     fn forget_sector(layout: &Layout, bio: &mut Bio) {
-        if bio.op == Op::ZoneAppend && !planted(Bug::FailedAppendHasSector) {
+        if bio.op == Op::ZoneAppend {
             bio.sector = layout.geometry.zone_start(layout.geometry.zone_of(bio.sector).0);
         }
     }
@@ -36,15 +34,8 @@ impl Lane {
         done: &mut Bios,
     ) {
         let mut bios = std::mem::take(&mut self.aborted);
-        if planted(Bug::AbortForgotten)
-            && let Some(mut bio) = bios.pop()
-        {
-            bio.in_flight = false;
-        }
         for bio in &mut bios {
-            if planted(Bug::AbortAsOk) {
-                bio.status = Status::Ok;
-            } else if bio.status.is_ok() {
+            if bio.status.is_ok() {
                 // One that was sent and failed says so itself.
                 bio.status = status;
             }
@@ -119,7 +110,7 @@ impl Lane {
     #[cold]
     pub(crate) fn sort_out(&mut self, shared: &Shared, bios: &mut Vec<Box<Bio>>, done: &mut Bios) {
         for bio in bios.drain(..) {
-            if bio.queue == self.id || planted(Bug::AbortToWrongQueue) {
+            if bio.queue == self.id {
                 self.give_back(bio, done);
             } else {
                 self.deliver_to(shared, bio.queue, std::iter::once(bio));

@@ -8,7 +8,6 @@ use crate::disk::mailbox::Mailbox;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::state::{self, ORPHANS};
-use crate::planted::{Bug, planted};
 use crate::sync::{Ordering, lock};
 use crate::unit::Nanos;
 use std::sync::Arc;
@@ -111,7 +110,7 @@ impl DiskQueue {
         }
         // Nobody else asks for them: what this queue waits for may be behind one of theirs.
         let orphans = lock(&self.shared.orphans);
-        if orphans.is_empty() && !planted(Bug::OrphanLookUnseen) {
+        if orphans.is_empty() {
             // Somebody has them out to poll them. He sees this when he brings them back, and wakes who sleeps.
             self.shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
         }
@@ -143,7 +142,7 @@ impl DiskQueue {
             self.shared.arm_orphans();
         }
         let frozen = state::is_frozen(state);
-        !self.lane.intake.is_thawed(frozen) || planted(Bug::ThawNotSeen)
+        !self.lane.intake.is_thawed(frozen)
     }
 
     /// Something is not as it was last time: layout, freeze, queues or orphans. Returns false if the disk is frozen.
@@ -190,13 +189,9 @@ impl DiskQueue {
         }
         let orphan = DiskQueue { shared: self.shared.clone(), layout: self.layout.clone(), lane };
         lock(&self.shared.orphans).push(Box::new(orphan));
-        if !planted(Bug::OrphanForgotten) {
-            self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
-        }
+        self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
         // Somebody who sleeps may be the only one left to poll it.
-        if !planted(Bug::OrphanWakesNobody) {
-            self.shared.wake_all();
-        }
+        self.shared.wake_all();
     }
 
     /// False: another queue has just left something to this one.

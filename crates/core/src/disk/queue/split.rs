@@ -9,7 +9,6 @@ use crate::bio::{Bio, Bios, Flags, Status};
 use crate::disk::lane::Lane;
 use crate::disk::shared::{MAX_SHARDS, Shared};
 use crate::disk::snapshot::Layout;
-use crate::planted::{Bug, planted};
 use crate::plug::{Admit, Kind};
 use crate::sync::lock;
 use crate::unit::{Sector, ZoneNo};
@@ -83,12 +82,9 @@ impl Lane {
         }
         // In ascending order, as everybody who takes two.
         let mut guards: [Option<_>; MAX_SHARDS] = [const { None }; MAX_SHARDS];
-        let nr = shared.shards.len();
-        for n in 0..nr {
-            let down = planted(Bug::ShardsInAnyOrder) && self.id & 1 != 0;
-            let s = if down { nr - 1 - n } else { n };
+        for (s, shard) in shared.shards.iter().enumerate() {
             if wanted >> s & 1 != 0 {
-                guards[s] = Some(lock(&shared.shards[s].0));
+                guards[s] = Some(lock(&shard.0));
             }
         }
         let mut refusal = None;
@@ -99,10 +95,7 @@ impl Lane {
                 continue;
             }
             let (_, offset) = layout.geometry.zone_of(p.sector);
-            let later = planted(Bug::SplitInHalves) && p.sector != bio.sector;
-            if let Err(status) = shard.plugs[i].check(offset, p.len_sectors)
-                && !later
-            {
+            if let Err(status) = shard.plugs[i].check(offset, p.len_sectors) {
                 refusal = Some(shard.rejected(i, status));
                 break;
             }
@@ -112,9 +105,8 @@ impl Lane {
             return self.reject(bio, status);
         }
         let parent = self.splits.begin(bio);
-        let max = if planted(Bug::PartsPastLimit) { u32::MAX } else { max };
         self.each_part(layout, parent, max, |lane, zone, part| {
-            if layout.geometry.is_conventional(zone) || planted(Bug::PartsSeparated) {
+            if layout.geometry.is_conventional(zone) {
                 return lane.backlog.bio(part);
             }
             let (s, i) = shared.place(zone);
@@ -122,7 +114,7 @@ impl Lane {
             let (_, offset) = layout.geometry.zone_of(part.sector);
             let admit = shard.plugs[i].admit(offset, part.len_sectors);
             if let Admit::Reject(status) = admit {
-                debug_assert!(planted(Bug::SplitInHalves), "checked above, under the same locks");
+                debug_assert!(false, "checked above, under the same locks");
                 return lane.reject(part, status);
             }
             let (kind, len) = (Kind::of(&part), part.len_sectors);

@@ -6,7 +6,6 @@ use crate::bio::{Bio, Bios, Command, Flags, Op, Status};
 use crate::disk::lane::Lane;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-use crate::planted::{Bug, planted};
 use crate::sync::Ordering;
 use crate::unit::{Nanos, ZoneNo};
 
@@ -16,10 +15,7 @@ impl DiskQueue {
     ///
     /// Whatever becomes of a BIO that was taken, it comes back through [`DiskQueue::poll`], exactly once.
     pub fn submit(&mut self, now: Nanos, bios: &mut Bios) -> usize {
-        if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen
-            && !self.refresh(now)
-            && !planted(Bug::FreezeTakesNew)
-        {
+        if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen && !self.refresh(now) {
             self.lane.intake.turn_away(!bios.is_empty());
             return 0;
         }

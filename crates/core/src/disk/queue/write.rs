@@ -5,7 +5,6 @@ use crate::disk::lane::Lane;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace::trace;
-use crate::planted::{Bug, planted};
 use crate::plug::{Admit, Kind, Shard};
 use crate::unit::{Sector, ZoneNo};
 
@@ -105,30 +104,16 @@ impl Lane {
             return self.run_refused(shared, layout, zone, kind, status);
         }
         let generation = plug.generation();
-        if planted(Bug::UnlockBeforePark) && admit == Admit::Park {
-            drop(guard);
-            guard = shared.shard(zone).0;
-        }
         let shard = &mut *guard;
         if append {
             for bio in &mut self.run {
                 bio.sector = zone_start.plus(u64::from(at));
-                at += if planted(Bug::AppendSectorWrong) { 0 } else { bio.len_sectors };
+                at += bio.len_sectors;
             }
         }
         let nr = self.run.len() as u32;
         let whole = total <= layout.merge.max_of(kind) && nr <= layout.merge.max_bios;
         let cmd = if admit == Admit::Issue { self.tags.take() } else { None };
-        if planted(Bug::NowaitAfterReservation)
-            && cmd.is_none()
-            && self.run[0].flags.contains(crate::bio::Flags::NOWAIT)
-        {
-            drop(guard);
-            for bio in std::mem::take(&mut self.run) {
-                self.reject(bio, Status::WouldBlock);
-            }
-            return;
-        }
         let Some(mut cmd) = cmd else {
             self.mailbox.counts.0.parked(self.run.len());
             #[cfg(feature = "trace")]
@@ -143,7 +128,7 @@ impl Lane {
             }
             drop(guard);
             trace!("add-to-plug", zone = zone.0, sector = sector, count = total, bios = nr);
-            if admit == Admit::Issue && !planted(Bug::LostWake) {
+            if admit == Admit::Issue {
                 // The zone waits for a tag, its BIOs hold none.
                 self.backlog.zone(zone);
             }

@@ -1,7 +1,7 @@
-//! Bugs to plant: what proves that the tests would find them.
-//!
-//! A build with `--cfg zoneplug_planted` can switch on one of them at a time, and the simulation must catch each
-//! (`scripts/planted`), the model checkers those of threads (`scripts/loom`, `scripts/shuttle`). In every other build `planted` is the constant `false` and nothing of this is left.
+//! Bugs of the engine, to prove that its tests would find them. `scripts/plant` copies this file to `crates/core/src/planted.rs` of a
+//! work tree of its own; the patches beside it put the bugs where they belong. A process has one of them switched on at a time.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A bug of one of the classes that the original had, or that its tests look for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +85,8 @@ pub enum Bug {
     FreezeTakesNew,
     /// A write that spans zones is admitted where it can be, and refused elsewhere (W4).
     SplitInHalves,
-    /// The parts of a split BIO use its buffer from the end.
-    PartsFromTheEnd,
+    /// Every part of a split BIO uses the start of its buffer.
+    PartsShareBuffer,
     /// Management of several zones leaves out the last (M1).
     RangeStopsShort,
     /// A reset of all zones leaves the write pointers (M3).
@@ -237,7 +237,7 @@ impl Bug {
         Bug::StrictIgnoresBusy,
         Bug::FreezeTakesNew,
         Bug::SplitInHalves,
-        Bug::PartsFromTheEnd,
+        Bug::PartsShareBuffer,
         Bug::RangeStopsShort,
         Bug::ResetAllKeepsPlugs,
         Bug::ReportIgnored,
@@ -307,41 +307,30 @@ impl Bug {
     }
 }
 
-#[cfg(zoneplug_planted)]
-static PLANTED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+/// Number of the bug that is switched on; 0: none. `UNSET`: `ZONEPLUG_PLANT` was not read yet.
+static PLANTED: AtomicU32 = AtomicU32::new(UNSET);
+const UNSET: u32 = u32::MAX;
 
-/// Plants the bug that the variable `ZONEPLUG_PLANT` names, if it is there: the model checkers run one bug a process.
-///
-/// # Panics
-///
-/// If there is no such bug, or this build cannot.
-#[cfg(any(loom, shuttle))]
-pub fn plant_from_env() {
-    if let Ok(name) = std::env::var("ZONEPLUG_PLANT") {
-        let bug = Bug::from_name(&name);
-        assert!(bug.is_some(), "ZONEPLUG_PLANT: there is no bug {name}");
-        assert!(plant(bug), "ZONEPLUG_PLANT: a build with --cfg zoneplug_planted can");
-    }
+/// Switches a bug on, or the one off that is on.
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.store(bug.map_or(0, |b| b as u32), Relaxed);
 }
 
-/// Plants a bug, or takes the one away that is there. False: this build cannot.
-pub fn plant(bug: Option<Bug>) -> bool {
-    #[cfg(zoneplug_planted)]
-    PLANTED.store(bug.map_or(0, |b| b as u32), std::sync::atomic::Ordering::SeqCst);
-    let _ = bug;
-    cfg!(zoneplug_planted)
-}
-
-/// Whether `bug` is planted.
-#[cfg(zoneplug_planted)]
+/// Whether `bug` is switched on: by [`plant`], or by its name in the variable `ZONEPLUG_PLANT`.
 #[inline]
 pub(crate) fn planted(bug: Bug) -> bool {
-    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == bug as u32
+    let mut on = PLANTED.load(Relaxed);
+    if on == UNSET {
+        on = from_env();
+    }
+    on == bug as u32
 }
 
-/// No bug is planted in this build.
-#[cfg(not(zoneplug_planted))]
-#[inline(always)]
-pub(crate) const fn planted(_: Bug) -> bool {
-    false
+#[cold]
+fn from_env() -> u32 {
+    let bug = std::env::var("ZONEPLUG_PLANT").ok().map(|name| {
+        Bug::from_name(&name).unwrap_or_else(|| panic!("ZONEPLUG_PLANT: no bug is called {name}"))
+    });
+    plant(bug);
+    bug.map_or(0, |b| b as u32)
 }

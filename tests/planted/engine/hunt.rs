@@ -1,0 +1,32 @@
+//! In how many worlds of the simulation a planted bug is caught. `scripts/plant` copies this file to
+//! `crates/sim/examples/hunt.rs` of its work tree; `scripts/planted` runs it.
+//!
+//!     hunt                  the names of the bugs that the simulation must catch
+//!     hunt NAME FIRST LAST  exit status 1 if no world of these seeds catches the bug
+
+use zoneplug_core::planted::{Bug, plant};
+use zoneplug_sim::{Steps, run};
+
+fn main() -> std::process::ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [name, first, last] = &args[..] else {
+        Bug::ALL.iter().for_each(|b| println!("{}", b.name()));
+        return 0.into();
+    };
+    let bug = Bug::from_name(name).unwrap_or_else(|| panic!("no bug is called {name}"));
+    let seed = |text: &str| text.parse::<u64>().expect("a seed is a number");
+    plant(Some(bug));
+    let (mut worlds, mut caught, mut said) = (0, 0, String::new());
+    for seed in seed(first)..=seed(last) {
+        worlds += 1;
+        if let Err(f) = run(seed, &Steps::All, false) {
+            caught += 1;
+            if said.is_empty() {
+                let what: String = f.what.chars().take(80).collect();
+                said = format!("  first {seed}: {}", what.replace('\n', " "));
+            }
+        }
+    }
+    println!("{caught:>6} of {worlds} worlds  {name:<24}{said}");
+    u8::from(caught == 0).into()
+}
