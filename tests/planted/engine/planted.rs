@@ -85,8 +85,8 @@ pub enum Bug {
     FreezeTakesNew,
     /// A write that spans zones is admitted where it can be, and refused elsewhere (W4).
     SplitInHalves,
-    /// Every part of a split BIO uses the start of its buffer.
-    PartsShareBuffer,
+    /// The parts of a split BIO use its buffer from the end.
+    PartsFromTheEnd,
     /// Management of several zones leaves out the last (M1).
     RangeStopsShort,
     /// A reset of all zones leaves the write pointers (M3).
@@ -237,7 +237,7 @@ impl Bug {
         Bug::StrictIgnoresBusy,
         Bug::FreezeTakesNew,
         Bug::SplitInHalves,
-        Bug::PartsShareBuffer,
+        Bug::PartsFromTheEnd,
         Bug::RangeStopsShort,
         Bug::ResetAllKeepsPlugs,
         Bug::ReportIgnored,
