@@ -41,7 +41,7 @@ fn data(g: &Geometry, l: &Limits, c: &Command) -> Result<(), Status> {
     }
     fits(!append || offset == 0 && c.bios.len() == 1)?;
     fits((offset | c.len_sectors) & (l.write_granularity_sectors - 1) == 0)?;
-    // The kernel would send it and the drive refuse it; where a zone ends needs nobody's word (W10).
+    // The kernel would send this command, and the drive refuse it. The geometry is enough to refuse it here (W10).
     if u64::from(offset) + u64::from(c.len_sectors) > u64::from(g.capacity_of(zone)) {
         return Err(Status::PastCapacity);
     }

@@ -2,7 +2,8 @@
 
 use zoneplug_core::Status;
 
-/// The status that an errno stands for. `EIO` is what most of them end as: who can, asks the zone then.
+/// The status that an errno stands for. The kernel reports most errors as `EIO`. A caller that can then asks for the
+/// condition of the zone.
 pub(crate) fn status_of(errno: i32) -> Status {
     match errno {
         0 => Status::Ok,

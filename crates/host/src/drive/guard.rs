@@ -1,5 +1,5 @@
-//! Who uses a device: mounts, devices built on it, other programs. A drive is taken for writing only when nobody does; with
-//! `force`, also when it is mounted or holds data. For reading none of this matters.
+//! How a device is in use: mounts, devices built on it, other programs. A drive is opened for writing only if it is not
+//! in use; with `force`, also if it is mounted or holds data. Opening it for reading checks none of this.
 
 use super::DriveOptions;
 use super::signature;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Error, ErrorKind};
 
-/// A device that somebody named.
+/// A device, found by its path.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) path: PathBuf,
@@ -133,7 +133,7 @@ fn usage_now(disk: &SysDisk) -> Usage {
 #[derive(Debug)]
 pub(crate) struct Claim(pub(crate) File);
 
-/// Opens a block device past the page cache; for writing, as the only one who does.
+/// Opens a block device past the page cache; for writing, exclusively, unless `force` opens one that is mounted.
 pub(crate) fn claim(path: &Path, disk: &SysDisk, o: DriveOptions) -> Result<Claim, Error> {
     let open = |exclusive: bool| {
         let flags = libc::O_DIRECT | if exclusive { libc::O_EXCL } else { 0 };

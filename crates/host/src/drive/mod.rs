@@ -9,7 +9,7 @@
 //! | `sysfs.rs` | a disk's attributes as the kernel shows them |
 //! | `errno.rs` | what an errno says |
 //! | `layout.rs` | from a report to a geometry |
-//! | `guard.rs`, `signature.rs` | who uses a device, and what is on it |
+//! | `guard.rs`, `signature.rs` | how a device is in use, and what is on it |
 //!
 //! Called by `blk` and `nvme`, which know commands; never issues one itself.
 
@@ -45,12 +45,12 @@ use zoneplug_devices::spec::Spec;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DriveOptions {
-    /// Only reads and reports: then it does not matter what is on the drive and who uses it.
+    /// Only reads and reports. The drive may then hold any data and be in use.
     pub read_only: bool,
     /// Write although the drive holds a file system or a partition table, or is mounted.
     pub force: bool,
-    /// Write for others, who know what the drive holds: a file system or a partition table on it is theirs. That it is
-    /// mounted, or in use, matters all the same.
+    /// Write for the clients of a server, which own the data on the drive: a file system or a partition table on it is
+    /// no reason to refuse it. A drive that is mounted or in use is refused all the same.
     pub serve: bool,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn no_ring(e: std::io::Error) -> Error {
         .source(e)
 }
 
-/// Whether a drive takes no writes, whoever opens it. One that cannot be asked is taken for one that does.
+/// Whether a drive is write-protected. False if the drive cannot be asked.
 pub(crate) fn is_protected(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     match std::fs::metadata(path) {

@@ -293,8 +293,8 @@ mod tests {
         assert!(shared.drive.thread_done.load(Ordering::SeqCst), "the drop has waited for it");
     }
 
-    /// What a thread panics with is never answered: the queue panics in its turn, which those who watch it know how to handle, and
-    /// the thread goes on.
+    /// A command whose thread panics is never answered. The queue panics instead, which its caller handles, and the
+    /// thread goes on.
     #[test]
     fn a_thread_that_panics_is_a_queue_that_panics() {
         let (mut q, shared, _pipes) = queue(&[3]);

@@ -1,4 +1,4 @@
-//! The thread that wakes sleeping queues whose rings have answers, for owners who cannot sleep in poll(2) themselves.
+//! The thread that wakes sleeping queues whose rings have answers, for owners that cannot sleep in poll(2) themselves.
 
 use super::pool::lock;
 use super::sys::Epoll;

@@ -74,7 +74,7 @@ impl<A> Mailbox<A> {
         full
     }
 
-    /// Whether somebody sleeps until the next answer.
+    /// Whether the next answer calls the waker.
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::SeqCst)
     }
@@ -117,7 +117,7 @@ pub(crate) trait Worker: Send + Sync + 'static {
     fn run(&self, jobs: Vec<Job<Self>>);
 }
 
-/// Work, and who waits for it.
+/// Work, and the mailbox and slot that its answer goes to.
 #[derive(Debug)]
 pub(crate) struct Job<W: Worker + ?Sized> {
     pub(crate) work: W::Work,
