@@ -48,7 +48,7 @@ pub struct BlkDisk {
 }
 
 impl BlkDisk {
-    /// Opens the block device at `path`, for writing as the only one who does. Refuses one that is mounted, that holds a
+    /// Opens the block device at `path`; for writing, exclusively. Refuses one that is mounted, that holds a
     /// file system or a partition table, and one without zones.
     ///
     /// ```

@@ -37,7 +37,7 @@ const BLKDISCARD: libc::Ioctl = libc::_IO(0x12, 119);
 
 /// Bytes of the device: 0 once it is being removed.
 pub(super) fn size(file: &File) -> u64 {
-    // SAFETY: a call without pointers; nobody uses the file's position.
+    // SAFETY: a call without pointers; no code uses the file's position.
     let end = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_END) };
     u64::try_from(end).unwrap_or(0)
 }

@@ -4,8 +4,9 @@
 //! Owns the key and, while writes are under way, memory for what goes down in their place (`queue.rs`). Knows nothing of
 //! zones. The tweak depends on where a sector lies, so there is no native append: the disk above emulates it (A12).
 //!
-//! What was never written, or was with write-zeroes, is zeroes below and above: who has the device sees which sectors these
-//! are. As with any XTS, who can write to the device can put old sectors back unnoticed.
+//! A sector that was never written, or was written with write-zeroes, is zeroes below and above. An attacker that reads
+//! the device sees which sectors these are. As with any XTS, an attacker that writes to it can put old sectors back
+//! unnoticed.
 
 mod queue;
 

@@ -105,7 +105,7 @@ impl Slots {
     }
 }
 
-/// A command is known by where it is: a box does not move while somebody below holds it.
+/// Commands are told apart by their addresses: a box does not move while the device below holds it.
 fn address(c: &Command) -> usize {
     std::ptr::from_ref(c).addr()
 }

@@ -18,7 +18,7 @@ use zoneplug_core::{Command, Flags, Op, Sector, Status};
 #[derive(Debug)]
 pub(super) struct Nvme {
     pub(super) file: File,
-    /// Taken, so that nobody mounts or opens it meanwhile; where the kernel shows it.
+    /// The block device of the namespace, if the kernel shows one. Held open so that no other program mounts it.
     pub(super) _sibling: Option<File>,
     pub(super) node: Node,
     pub(super) blocks: Blocks,
@@ -148,7 +148,7 @@ impl Nvme {
         let lost = status == Status::NoDevice || result < 0 && is_gone_errno(-result);
         match status {
             _ if lost && self.look_for_it() => Status::NoDevice,
-            // The controller was reset under it, and is there again: nobody knows what became of it.
+            // The controller was reset under the command, and is there again: the outcome of the command is unknown.
             Status::NoDevice => Status::Timeout,
             s => s,
         }

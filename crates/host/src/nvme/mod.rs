@@ -127,8 +127,8 @@ fn no_namespace(name: &str, e: &std::io::Error) -> Error {
     )
 }
 
-/// Takes the namespace: its block device where the kernel shows one, so that nobody mounts it, and the lock of its
-/// character device, for which there is no exclusive opening.
+/// Takes the namespace for writing. Opens its block device where the kernel shows one, so that no other program mounts
+/// it, and locks its character device, which cannot be opened exclusively.
 fn lock(node: &Node, file: &File, o: DriveOptions) -> Result<Option<File>, Error> {
     if o.read_only {
         return Ok(None);
@@ -246,7 +246,7 @@ mod tests {
             ..Default::default()
         };
         let rules = memory_rules(&crate::drive::sysfs::QueueAttributes::default(), 4096);
-        // The block device that the kernel hides has the limits of a queue that nobody set up.
+        // The block device that the kernel hides has the limits of a queue that was never set up.
         let (l, zeroes) = limits_of(&id, &rules, 127 << 10, false, false);
         let want = Limits {
             logical_block_sectors: 8,

@@ -140,7 +140,7 @@ pub(crate) enum Purpose {
     Change,
     /// To read and report, while others may use it.
     Look,
-    /// To pass on what others write, who know what it holds.
+    /// To pass on the writes of a server's clients, which own the data on it.
     Serve,
 }
 
@@ -226,7 +226,7 @@ fn put_on(
     let linear = spec.kind() == "linear";
     let first = if linear { spec.number(&keys::FIRST)?.map(|n| n as u32) } else { None };
     let zones = if linear { spec.number(&keys::CUT_ZONES)?.map(|n| n as u32) } else { None };
-    // Whoever is above does not see what is found on a drive below these, and so cannot know it.
+    // These layers hide a file system or a partition table of the drive below, so the server's clients cannot own it.
     let hides = spec.kind() == "crypt" || first.is_some_and(|n| n > 0);
     let purpose = if hides && purpose == Purpose::Serve { Purpose::Change } else { purpose };
     let mut below = DiskSpec::open(last, purpose, depth + 1, opened)?;
@@ -390,12 +390,13 @@ impl DiskSpec {
         Self::open_all(text, Purpose::Change)
     }
 
-    /// The same, for who only looks: durable disks are opened for reading, and no trace is made.
+    /// [`DiskSpec::parse`] for a program that only inspects: opens durable disks for reading, and makes no trace.
     pub fn parse_to_look(text: &str) -> Result<DiskSpec, Error> {
         Self::open_all(text, Purpose::Look)
     }
 
-    /// The same, for who serves the disk to others: what a drive holds is theirs, so a file system on it is no reason to refuse it.
+    /// [`DiskSpec::parse`] for a server. Its clients own the data on a drive, so a file system on it is no reason to
+    /// refuse it.
     pub fn parse_to_serve(text: &str) -> Result<DiskSpec, Error> {
         Self::open_all(text, Purpose::Serve)
     }
@@ -444,8 +445,8 @@ impl DiskSpec {
     }
 }
 
-/// Takes the layer's own attributes from a specification; the defaults where it names none. For who opens the device in
-/// another way than [`DiskSpec::parse`], as a run in virtual time does.
+/// Takes the layer's own attributes from a specification; the defaults where it names none. For a program that opens
+/// the device in another way than [`DiskSpec::parse`], as a run in virtual time does.
 ///
 /// ```
 /// use zoneplug_devices::spec::Spec;

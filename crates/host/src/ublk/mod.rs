@@ -382,7 +382,7 @@ impl Ublk {
         Ok(device)
     }
 
-    /// Removes a device that a dead server has left, whoever made it. Removes its journal in the directory
+    /// Removes a device that a dead server has left, also another program's. Removes its journal in the directory
     /// of [`UblkOptions::records`] too.
     pub fn remove(&self, id: u32, records: Option<&Path>) -> Result<(), Error> {
         let Some(info) = self.control.info(id)? else {
