@@ -1,9 +1,9 @@
 //! The async adapter: any number of operations at a time as futures, buffers by value.
 //!
 //! It needs no particular executor: std's wakers are all it knows. The futures of an [`AsyncDisk`] share one
-//! [`Client`]. Whichever of them is polled does the work for all (*pumps*): it submits what waits, takes what has
-//! finished, wakes whom that concerns and arms the client again. A completion that nobody polled for wakes the futures
-//! of what is in flight, not of all that wait for room.
+//! [`Client`]. The one that is polled does the work for all (*pumps*): it submits the operations that wait, takes
+//! completions, wakes their futures and arms the client again. A completion outside a poll wakes the futures of the
+//! operations in flight, not those of the operations that wait for room.
 //!
 //! Two locks, never one inside the other's callbacks: the state, held while the client works, and the wakers, held for
 //! a look-up only. The client's waker may be called by a thread that has the state locked, so it takes the second one
@@ -382,7 +382,7 @@ struct Slot {
     lent: Option<Lent>,
     /// It has ended, and its future has not looked yet.
     end: Option<End>,
-    /// Its future has gone: nobody will look.
+    /// Its future was dropped: its result is discarded.
     given_up: bool,
     begun: Begun,
 }
@@ -460,8 +460,8 @@ impl Inner {
         Pending { inner: self.clone(), token, ended: false }
     }
 
-    /// Does what there is to do, and leaves the client armed if something is pending. Returns whom to wake, without
-    /// the lock.
+    /// Does what there is to do, and leaves the client armed if something is pending. Returns the wakers that the
+    /// caller calls after it has released the lock.
     fn pump(&self, state: &mut State) -> Vec<Waker> {
         let mut wake = Vec::new();
         loop {

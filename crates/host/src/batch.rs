@@ -74,7 +74,7 @@ pub struct Batch {
     done: Bios,
     next: u64,
     sent: HashMap<u64, Sent>,
-    /// Operations in `sent` that somebody waits for.
+    /// Operations in `sent` that were not given up.
     open: usize,
     ended: VecDeque<Completion>,
     recorder: Recorder,
@@ -87,7 +87,7 @@ struct Sent {
     sector: Sector,
     /// What the device has.
     lent: Option<Lent>,
-    /// Nobody waits for it any more.
+    /// The caller no longer waits for it.
     given_up: bool,
     begun: Begun,
 }

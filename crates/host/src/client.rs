@@ -75,7 +75,7 @@ impl Client {
         }
         self.shared.wakers.call();
         if self.shared.deadlines && done.iter().skip(before).any(|b| b.late().is_some()) {
-            // From now on somebody looks whether it has come back.
+            // A command is late. The reactor looks from now on whether it has come back.
             self.shared.kick();
         }
         if done.len() == before {
@@ -85,7 +85,8 @@ impl Client {
         }
     }
 
-    /// What this client waits for may be on the lane of another, who may never run it.
+    /// The work that this client waits for may be on another client's lane, and that client may never run it. Runs
+    /// the other lanes after a number of polls in vain.
     #[cold]
     fn nothing_done(&mut self, own_work: bool) {
         self.in_vain = self.in_vain.wrapping_add(1);
@@ -157,9 +158,9 @@ impl Client {
                 self.poll(done);
                 // With nothing outstanding nothing would wake it.
                 if done.len() - before < min && self.outstanding() > 0 {
-                    // The descriptor tells of what was at the device when it was asked for. The poll above, or
-                    // somebody else who runs this lane, may have begun something that it does not tell of (a
-                    // commit, the next command of a device that panics), so nobody sleeps on it alone for long.
+                    // The descriptor reports the commands that were at the device when it was requested. The poll
+                    // above, or another thread that runs this lane, may have begun work that it does not report (a
+                    // commit, the next command of a device that panics). So the sleep is limited to TICK.
                     let most =
                         if fd.is_some() { Some(left.map_or(TICK, |l| l.min(TICK))) } else { left };
                     alarm.sleep(fd, most);
@@ -174,8 +175,8 @@ impl Client {
     }
 
     /// [`Client::arm`], for a thread that sleeps on descriptors. `None`: poll again instead. With a descriptor,
-    /// and without other clients, the reactor need not do anything; nobody sleeps on it for longer than
-    /// [`TICK`], see `wait`.
+    /// and without other clients, the reactor has nothing to do. The caller sleeps on the descriptor for [`TICK`] at
+    /// most; `wait` says why.
     pub(crate) fn arm_fd(&mut self, waker: &Waker) -> Option<Option<i32>> {
         self.deferred.set(waker);
         let mut queue = self.lane.lock();
@@ -185,7 +186,7 @@ impl Client {
         if !armed {
             return None;
         }
-        // With others, what this client waits for may be on a lane that nobody runs.
+        // With other clients, the work that this one waits for may be on a lane that no thread runs.
         if fd.is_none() || timer || lock(&self.shared.lanes).len() > 1 {
             self.lane.armed.store(true, Ordering::Release);
             self.shared.kick();
@@ -292,7 +293,7 @@ impl Drop for Client {
         if work == Work::None {
             self.shared.bury();
         }
-        // Somebody may have been running it, so that it could not be buried: nobody else would come back for it.
+        // `bury` leaves a lane that another thread is running. Only the reactor can remove it then.
         let left = || lock(&self.shared.lanes).iter().any(|l| Arc::ptr_eq(l, &self.lane));
         if work != Work::None || left() {
             self.shared.kick();

@@ -4,7 +4,7 @@ use std::time::Instant;
 use zoneplug_core::Nanos;
 
 /// Nanoseconds since it was made. Reading it costs a few tens of nanoseconds, so it is read once for a batch, and not
-/// at all where nobody looks at the time.
+/// at all where the time is not used.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,

@@ -1,8 +1,8 @@
 //! Hosted disks: many clients on many threads, none of which can hold up another.
 //!
-//! The context that completes a write sends the next one of the zone, and that may be another client's: from then
-//! on the other's write is in flight on this client's *lane*, its queue of the device. So a lane belongs to the
-//! disk, not to the client, and whoever needs progress can run it:
+//! The context that completes a write sends the next one of the zone, which may be another client's. That write is
+//! then in flight on the *lane* of the client that completed the first one: its queue of the device. So a lane belongs
+//! to the disk, not to the client, and any thread that needs progress can run it:
 //!
 //! * a client that polls runs its own lane, and after some polls in vain those of the others too;
 //! * for a client that sleeps the reactor thread runs every lane that has work (see `reactor`).
@@ -24,7 +24,7 @@ use zoneplug_core::disk::{Disk, DiskConfig, DiskCounters, DiskQueue, Freeze, Que
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Error, Nanos};
 
-/// How long whoever drops the last handle of a disk waits for the reactor to have left.
+/// How long the drop of a disk's last handle waits until the reactor has left.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the clients of a disk share.
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The time for the disk: none is read where nobody looks at it.
+    /// The time for the disk. Reads the clock only if the disk is timed.
     #[inline]
     pub(crate) fn now(&self) -> Nanos {
         if self.disk.is_timed() { self.clock.now() } else { Nanos(0) }
@@ -74,8 +74,9 @@ impl Shared {
         drop(gone);
     }
 
-    /// Whether nothing of a client that has gone is in flight, and nothing of others on its lane either: only then may the
-    /// lane go, for a client that is blocked may hold on to it, and nobody would run it.
+    /// Whether nothing is in flight on the lane of a client that has gone, neither BIOs of its own nor commands of
+    /// others. Only then may the lane be removed: the reactor does not run a removed lane, even if a blocked client holds
+    /// on to it.
     fn is_dead(&self, lane: &Lane) -> bool {
         let Some(mut queue) = lane.try_lock() else { return false };
         let work = Work::of(&queue);
@@ -92,7 +93,7 @@ impl Shared {
         true
     }
 
-    /// Gives up what is late: nobody has the disk, and it had its time.
+    /// Gives up late commands. No handle of the disk is left, and the commands had their time.
     #[cold]
     pub(crate) fn abandon(&self) {
         for lane in std::mem::take(&mut *lock(&self.lanes)) {
@@ -100,7 +101,7 @@ impl Shared {
         }
     }
 
-    /// Keeps a queue with nobody behind it until its commands are back.
+    /// Keeps a queue without a client until its commands are back.
     fn adopt(&self, queue: DiskQueue) {
         let lane = Lane::new(queue);
         lane.orphan.store(true, Ordering::Release);
@@ -116,7 +117,7 @@ impl Drop for Shared {
     }
 }
 
-/// One who has the disk: a [`HostedDisk`], a client, a freeze. The reactor is none.
+/// A reference that keeps the disk open. A [`HostedDisk`], a client and a freeze hold one; the reactor does not.
 #[derive(Debug)]
 pub(crate) struct Handle(Arc<Shared>);
 
@@ -180,9 +181,10 @@ pub struct HostedDisk {
 }
 
 impl HostedDisk {
-    /// Opens `device` as a disk. With [`DiskConfig::timeout`] commands have deadlines: whoever waits, awake or asleep, is told
-    /// when one is over. A queue of the device that panics is dead, and takes nobody with it, whatever
-    /// [`DiskConfig::survive_panics`] says; but for a device that says that it [never does](Device::never_panics).
+    /// Opens `device` as a disk. With [`DiskConfig::timeout`] commands have deadlines: a client that waits, awake or
+    /// asleep, is told when one is over. If a queue of the device panics, that queue is dead and the rest of the disk goes
+    /// on, whatever [`DiskConfig::survive_panics`] says. The setting counts only for a device that
+    /// [never panics](Device::never_panics).
     pub fn open(device: Arc<dyn Device>, config: DiskConfig) -> Result<HostedDisk, Error> {
         let survive_panics = config.survive_panics || !device.never_panics();
         let config = DiskConfig { survive_panics, ..config };

@@ -1,5 +1,5 @@
-//! A lane: the queue of one client, to be run by anybody. Owns the queue's lock, who may run it, and the buffers of a
-//! client that has gone; never a thread or a waker.
+//! A lane: the queue of one client, which any thread may run. Owns the queue's lock, the flags that say whether the
+//! reactor must run it, and the buffers of a client that has gone. Owns no thread and no waker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -11,9 +11,9 @@ pub(crate) use zoneplug_core::poison::lock;
 /// What a lane is needed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// BIOs of its client are not back, or commands of anybody are at the device: it must be run.
+    /// BIOs of its client are not back, or commands of any client are at the device: it must be run.
     Busy,
-    /// Only commands that were given up: somebody should look now and then.
+    /// Only commands that were given up: the reactor looks at it now and then.
     Late,
     /// Nothing.
     None,
@@ -59,7 +59,7 @@ impl Lane {
         lock(&self.queue)
     }
 
-    /// The queue, unless somebody is running it.
+    /// The queue, unless another thread is running it.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, DiskQueue>> {
         match self.queue.try_lock() {
             Ok(q) => Some(q),
@@ -107,7 +107,7 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // A device may still use them, and nobody is left to ask: rather lose the memory.
+        // The device may still use these buffers, and nothing is left that could tell when it is done: leak them.
         crate::shelf::leak(self.take_legacy());
     }
 }

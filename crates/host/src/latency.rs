@@ -1,5 +1,5 @@
-//! How long operations of an adapter take, if somebody wants to know: the feature `latency`. Without it a [`Recorder`] and a
-//! [`Begun`] have no bytes and their methods no code.
+//! Measures how long operations of an adapter take, with the feature `latency`. Without the feature a [`Recorder`] and
+//! a [`Begun`] have no bytes and their methods no code.
 
 #[cfg(not(feature = "latency"))]
 pub(crate) use absent::{Begun, Recorder};

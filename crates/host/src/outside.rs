@@ -81,7 +81,8 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether a file is not this user's: what it holds is then not shown, for the one who named it may have no right to read it.
+/// Whether a file belongs to another user, or cannot be examined. Its contents are then not shown: the user of this
+/// process may name a file without the right to read it.
 pub fn is_foreign(path: &Path) -> bool {
     // SAFETY: a call without pointers that does not fail.
     let me = unsafe { libc::geteuid() };

@@ -1,8 +1,9 @@
-//! The reactor: the thread that runs lanes for clients that sleep or have gone, and for deadlines that nobody polls for.
+//! The reactor: the thread that runs the lanes of clients that sleep or have gone, and ends commands at their deadlines
+//! if no client polls.
 //!
 //! It exists once the disk has a client, so that no client ever sleeps without it. It rests while no client sleeps or has gone, and
-//! leaves as soon as nobody has the disk and nothing is in flight: whoever drops the last handle then waits for that, so that the
-//! device is closed when the drop returns.
+//! leaves as soon as no handle of the disk is left and nothing is in flight. The drop of the last handle waits for
+//! that, so that the device is closed when the drop returns.
 
 use crate::hosted::Shared;
 use crate::lane::lock;
@@ -12,21 +13,21 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 use zoneplug_core::{Bios, Error, Nanos};
 
-/// How long the reactor sleeps at most while somebody waits: work that it was not told of (a lane that a poller left
-/// in mid-work) is found after this.
+/// How long the reactor sleeps at most while a client waits. It finds work that it was not told of (a lane that a
+/// poller left in mid-work) after this time.
 const TICK: Duration = Duration::from_micros(500);
-/// How often it looks, while nobody waits, whether late commands have come back.
+/// How often it looks, while no client waits, whether late commands have come back.
 const LOOK: Duration = Duration::from_millis(50);
 /// A deadline nearer than this is spun for: sleeping would miss it.
 const NEAR: Nanos = Nanos(60_000);
-/// How long a disk that nobody has any more waits for late commands: as long as a command may take, within these bounds.
+/// How long a disk without handles waits for late commands: as long as a command may take, within these bounds.
 const LATE_PATIENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 
 #[derive(Debug, Default)]
 struct State {
     started: bool,
     kicked: bool,
-    /// Nobody has the disk any more.
+    /// No handle of the disk is left.
     closing: bool,
     /// The thread has given up the disk.
     left: bool,
@@ -137,12 +138,12 @@ fn round(shared: &Shared, now: Nanos) -> (bool, Option<Nanos>) {
     (progress, next)
 }
 
-/// Runs until nobody else has the disk and nothing is in flight.
+/// Runs until no handle of the disk is left and nothing is in flight.
 fn run(shared: &Shared) {
     let reactor = &shared.reactor;
     let mut end = None;
     loop {
-        // Before the lanes are looked at: once nobody has the disk, no lane comes.
+        // Read before the lanes are: without a handle of the disk, no lane is added.
         let closing = reactor.is_closing();
         let now = shared.now();
         let (wanted, late) = {

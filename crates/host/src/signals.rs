@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub enum Event {
     /// SIGINT, SIGTERM or SIGHUP has come.
     Signal(i32),
-    /// Somebody called [`Notifier::notify`].
+    /// [`Notifier::notify`] was called.
     Notified,
 }
 
@@ -78,7 +78,7 @@ impl Signals {
         Notifier(self.event.clone())
     }
 
-    /// Sleeps until a signal comes or somebody notifies. A signal goes first.
+    /// Sleeps until a signal comes or [`Notifier::notify`] is called. If both happened, returns the signal.
     pub fn wait(&self) -> io::Result<Event> {
         loop {
             let of =

@@ -1,5 +1,5 @@
 //! How a client's thread sleeps: until it is woken, or until a descriptor of its device is readable. With a
-//! descriptor nobody stands between the kernel and the sleeper; a thread in between costs some microseconds each time.
+//! descriptor the kernel wakes the sleeper directly; a thread in between costs some microseconds each time.
 //! Owns the two system calls; knows nothing of disks.
 
 use std::fs::File;

@@ -58,7 +58,7 @@ impl Trace {
         }
     }
 
-    /// Nobody else could: whoever drives the disk has nothing to do with its trace.
+    /// Reports on standard error that the trace ends: the disk's clients get no result that could carry this error.
     fn complain(&self, error: &std::io::Error) {
         eprintln!("zoneplug: the trace {} ends here: {error}", self.path.display());
     }

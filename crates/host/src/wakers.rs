@@ -80,7 +80,7 @@ impl Wake for Deferred {
     }
 }
 
-/// Wakes the reactor: a device has finished something that somebody waits for.
+/// Wakes the reactor when a device has finished something that a client waits for.
 pub(crate) struct Kick(pub(crate) Arc<Reactor>);
 
 impl Wake for Kick {
