@@ -75,8 +75,8 @@ impl Shared {
     }
 
     /// Whether nothing is in flight on the lane of a client that has gone, neither BIOs of its own nor commands of
-    /// others. Only then may the lane be removed: the reactor does not run a removed lane, even if a blocked client holds
-    /// on to it.
+    /// others. Only then may the lane be removed: the reactor does not run a removed lane, even if a blocked client
+    /// holds on to it.
     fn is_dead(&self, lane: &Lane) -> bool {
         let Some(mut queue) = lane.try_lock() else { return false };
         let work = Work::of(&queue);
@@ -182,8 +182,8 @@ pub struct HostedDisk {
 
 impl HostedDisk {
     /// Opens `device` as a disk. With [`DiskConfig::timeout`] commands have deadlines: a client that waits, awake or
-    /// asleep, is told when one is over. If a queue of the device panics, that queue is dead and the rest of the disk goes
-    /// on, whatever [`DiskConfig::survive_panics`] says. The setting counts only for a device that
+    /// asleep, is told when one is over. If a queue of the device panics, that queue is dead and the rest of the disk
+    /// goes on, whatever [`DiskConfig::survive_panics`] says. The setting counts only for a device that
     /// [never panics](Device::never_panics).
     pub fn open(device: Arc<dyn Device>, config: DiskConfig) -> Result<HostedDisk, Error> {
         let survive_panics = config.survive_panics || !device.never_panics();
