@@ -1,5 +1,6 @@
-//! Who is connected to a server's socket. A thread for each connection, for a change of an attribute waits for the disk. Clients
-//! are this user's or root's; there are places for some of them, and one that is silent gives its place to a new one.
+//! The clients that are connected to a server's socket. Each connection has a thread, because a change of an attribute
+//! waits for the disk. Clients are this user's or root's. Their number is limited, and a silent one gives its place to a
+//! new one.
 
 use super::answer::{self, Served};
 use crate::failure::{Failure, Kind};
@@ -52,7 +53,7 @@ struct State {
     next: u64,
 }
 
-/// Those who are connected.
+/// The clients that are connected.
 struct Clients {
     state: Mutex<State>,
     bounds: Bounds,
@@ -123,7 +124,7 @@ pub(super) fn listen(listener: &UnixListener, disks: &Weak<Vec<Served>>, bounds:
 }
 
 fn welcome(stream: UnixStream, clients: &Arc<Clients>, disks: &Weak<Vec<Served>>) {
-    // The socket is empty, and a refusal shorter than what it takes: this waits for nobody.
+    // The socket is empty, and its buffer longer than a refusal: this does not wait for the client.
     let refuse = |stream: &UnixStream, why: &str, hint: &str| {
         let failure = Failure::new(Kind::Device, why).hint(hint);
         let _ = stream.set_nonblocking(true);

@@ -1,4 +1,4 @@
-//! What a server may still do, should somebody take it over from within. Before its first thread it gives up every capability
+//! Limits what an attacker that controls a server can do. Before its first thread the server gives up every capability
 //! that serving does not need, for itself and all that it starts, and can never gain another (`no_new_privs`). When all is open, a
 //! filter takes the system calls away that a server has no use for, from all of its threads.
 //!
@@ -118,7 +118,7 @@ pub(super) fn drop_rights() -> Result<(), Failure> {
     thread::set_no_new_privs(true).map_err(|e| failed("no_new_privs", e))?;
     let _ = thread::clear_ambient_capability_set();
     for capability in CapabilitySet::all().difference(NEEDED).iter() {
-        // Who may not change this set has no capabilities either; a kernel may know fewer of them.
+        // Errors are ignored: the call fails without CAP_SETPCAP, and for a capability that the kernel does not know.
         let _ = thread::remove_capability_from_bounding_set(capability);
     }
     let has = thread::capabilities(None).map_err(|e| failed("capget", e))?;

@@ -70,14 +70,15 @@ impl Parts {
     }
 }
 
-/// Devices that are joined, and who removes what joins them: a process of its own, because this one may start none once it serves.
+/// Devices that are joined, and the child process that takes them apart. The server starts the child in advance, because
+/// it may start no process once it serves.
 pub(super) struct Joined {
     pub(super) path: PathBuf,
     remover: Child,
 }
 
 impl Joined {
-    /// Removes what joins them, now or when nobody has it any more.
+    /// Takes the joined device apart: now, or when its last user closes it.
     pub(super) fn part(mut self) -> Result<(), Failure> {
         if let Some(mut stdin) = self.remover.stdin.take() {
             // If it is gone, its status says so.

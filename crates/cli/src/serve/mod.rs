@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
     confine::drop_rights()?;
     let ublk = Ublk::open()?;
-    // All or none: whoever starts this again starts all of them. What is wrong with a disk shows before any is served.
+    // All disks or none: a restart starts all of them. What is wrong with a disk shows before any is served.
     let (mut disks, mut nth) = (Vec::new(), 0);
     for spec in &args.ublk {
         if outlives_its_server(spec) {
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         return Err(give_up(devices, f));
     }
     for d in &devices {
-        // Nobody may read it.
+        // A closed standard output is no reason to stop serving.
         let _ = writeln!(out, "{}", d.line());
         if let Some(line) = d.watched() {
             let _ = writeln!(out, "{line}");
@@ -212,7 +212,7 @@ fn options(args: &Args, nth: u32, tags: Option<u16>, zones: Option<Range<u32>>) 
         depth: args.depth,
         tags,
         recovery: !args.no_recovery,
-        // Not beside --socket: whoever is started again with another one must find it, and it must be in memory.
+        // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
         records: Some(PathBuf::from(live::DIRECTORY)),
         moved: args.moved,
         zones,
@@ -234,7 +234,8 @@ fn start(
     Ok(Device { disk, spec, device: Arc::new(Mutex::new(Some(device))), path, zones })
 }
 
-/// Removes what was served when a further step failed; what was taken over is left as it was found, for somebody uses it.
+/// Removes what was served when a further step failed. Leaves a device that was taken over as it was found, since it may
+/// be in use.
 fn give_up(devices: Vec<Device>, failure: Failure) -> Failure {
     for d in &devices {
         if d.recovered()
@@ -367,7 +368,7 @@ fn flush(disk: &HostedDisk) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes a device that nobody serves.
+/// Removes a device that has no server.
 fn remove(device: &str, out: &mut dyn Write) -> Result<(), Failure> {
     let name = Path::new(device).file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let number = name.strip_prefix("ublkb").unwrap_or(name).parse().map_err(|_| {

@@ -1,6 +1,6 @@
-//! The place of a socket in the file system. The socket is made in a directory that nobody else may enter, so that it is never
-//! there with other rights than its last ones, and is then moved to its place. What is there already is removed only if it is a
-//! socket that no server listens on.
+//! The place of a socket in the file system. The socket is made in a directory that no other user may enter, so that it
+//! never has other rights than its last ones, and is then moved to its place. If something is there already, it is removed
+//! only if it is a socket that no server listens on.
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -73,7 +73,7 @@ impl Drop for Private {
 
 /// Listens at `path`, for this user only.
 pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, Id)> {
-    // Whoever asks has to name the place in the kernel's 108 bytes.
+    // A client has to name the place in the kernel's 108 bytes.
     SocketAddr::from_pathname(path)?;
     let private = Private::beside(path)?;
     let here = private.socket();
