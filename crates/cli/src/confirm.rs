@@ -22,8 +22,8 @@ impl Yes {
         self.force
     }
 
-    /// Asks whether `what` shall be done, which concerns the data of `zones` zones; one is not worth a question. In a
-    /// pipe nobody answers, so it is refused.
+    /// Asks whether `what` shall be done, which concerns the data of `zones` zones. One zone is not worth a question. If
+    /// input or standard error is no terminal, no answer can come, so the change is refused.
     pub(crate) fn ask(self, what: &str, zones: usize) -> Result<(), Failure> {
         if self.yes || self.force || zones <= 1 {
             return Ok(());
@@ -36,7 +36,7 @@ impl Yes {
         let mut answer = String::new();
         let read = interrupt::while_waiting(|| {
             eprint!("{}", term::fold(&question, term::width_of_stderr()));
-            // A prompt that cannot be shown is answered by nobody.
+            // If the prompt cannot be shown, no answer comes, and the change is refused.
             let _ = std::io::stderr().flush();
             std::io::stdin().read_line(&mut answer)
         });

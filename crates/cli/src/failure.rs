@@ -114,7 +114,7 @@ impl Failure {
                 break;
             }
             match line.strip_prefix("tip: ") {
-                // Nobody who mistypes an option means it as a value.
+                // clap suggests passing the mistyped option as a value. Users do not mean that.
                 Some(tip) if tip.starts_with("to pass") => {}
                 Some(tip) => tips.push(tip.to_owned()),
                 None => what.push(line.strip_prefix("error: ").unwrap_or(line).to_owned()),

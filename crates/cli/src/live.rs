@@ -152,7 +152,7 @@ impl Server {
     pub(crate) fn connect(path: &Path) -> io::Result<Server> {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // A server that accepts nobody is not waited for longer than one that does not answer.
+        // The wait for a server that does not accept is limited as for one that does not answer.
         set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
         net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Server { stream: BufReader::new(Timed::new(socket.into(), PATIENCE)) })
@@ -233,7 +233,7 @@ pub(crate) fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, 
         }
     }
     if !is_name(disk) || Path::new("/dev").join(name_of(disk)).exists() && socket.is_none() {
-        // A block device that somebody else serves is one like any other.
+        // A block device that another program serves is opened like any other.
         return Ok(None);
     }
     Err(nobody(disk))

@@ -83,7 +83,7 @@ pub(crate) fn run(op: Op, args: &Args, out: &mut dyn Write) -> Result<(), Failur
         disk.io.manage(Op::ZoneResetAll, Sector(0), 0)?;
     } else {
         let io = AsyncDisk::new(&disk.disk, DEPTH)?;
-        // Without a limit the zones of a device are independent; order matters to nobody.
+        // Without a limit the zones of a device are independent, so the order does not matter.
         let mut window = Window::new(usize::from(DEPTH));
         for z in &mine {
             window.make_room()?;

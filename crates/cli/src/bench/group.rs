@@ -20,7 +20,7 @@ use zoneplug_host::{Client, HostedDisk};
 pub(crate) struct Arena {
     /// What writes share.
     zeroes: &'static [u8],
-    /// What nobody has at the moment.
+    /// Buffers that are not in use.
     free: Arc<Mutex<Vec<IoBuf>>>,
 }
 

@@ -9,7 +9,7 @@
 //! | `work.rs` | workloads: where the next BIO goes |
 //! | `load.rs` | the load generator |
 //! | `group.rs` | the clients of one measurement, and its figures |
-//! | `verify.rs` | data that says who wrote it, read back |
+//! | `verify.rs` | data that identifies the BIO that wrote it, read back |
 //! | `report.rs` | what a run found: as text, as JSON |
 //! | `table.rs` | aligned columns |
 //! | `progress.rs` | a bar on a terminal |

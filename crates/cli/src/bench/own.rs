@@ -30,7 +30,7 @@ fn spare_data(named: &Named, yes: Yes) -> Result<(), Failure> {
         return Ok(());
     }
     let what = format!("destroys the data of {} of {}", zones::count(lost, "zone"), named.spec);
-    // One zone is worth the question here: nobody expects it of a benchmark.
+    // Asks even for one zone: users do not expect a benchmark to destroy data.
     yes.ask(&what, lost.max(2))
 }
 

@@ -1,4 +1,4 @@
-//! Verification: the same workload once more, off the clock, with data that says who wrote it.
+//! Verification: the same workload once more, off the clock, with data that identifies the BIO that wrote it.
 //!
 //! Every BIO carries a pattern of its own. What the disk acknowledged is read back from where it said it is, and
 //! compared to the last byte.

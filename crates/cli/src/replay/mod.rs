@@ -31,7 +31,7 @@ use zoneplug_host::open_regular;
 use zoneplug_sim::time::Pace;
 use zoneplug_sim::time::trace::{Events, Fit, Format, Reader, Survey};
 
-/// Outstanding operations, where the times of a trace do not count and nobody says how many.
+/// Outstanding operations, where the times of a trace do not count and no flag gives a number.
 const DEPTH: u32 = 32;
 
 /// Flags of `zoneplug replay`.

@@ -1,5 +1,5 @@
 //! Runs the cells of modelled tables, in virtual time: each over geometries and seeds, spread over the processors. A
-//! figure follows from its cell, geometry and seed alone, so who runs it and when makes no difference.
+//! figure follows from its cell, geometry and seed alone, so the thread and the time of a run make no difference.
 
 use super::book::{Expect, How, Table};
 use super::client::Modelled;
@@ -152,7 +152,7 @@ impl Plan {
             Ok(run.map(|run| (t.cell, run)))
         })?;
         let mut found: Vec<(usize, Run)> = found.into_iter().flatten().collect();
-        // In the order of the plan, whoever ran them.
+        // In the order of the plan, whichever thread ran them.
         found.sort_by_key(|(cell, r)| (*cell, r.geometry_ppm, r.seed));
         for (cell, run) in found {
             self.runs[cell].runs.push(run);

@@ -138,7 +138,7 @@ fn client(
             break;
         }
     }
-    // What another client waits for may be in this one's queue: who polls a Driven disk polls until all are done.
+    // This client's queue may hold work that another client waits for. So each client polls until all are done.
     working.fetch_sub(1, Ordering::AcqRel);
     while working.load(Ordering::Acquire) > 0 {
         queue.poll(now, &mut done);
