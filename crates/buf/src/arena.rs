@@ -13,7 +13,7 @@ use crate::IoBuf;
 pub struct Arena {
     /// Length of a piece.
     piece: u32,
-    /// Each covers a whole piece, and is used by nobody but through what was taken of it.
+    /// Each covers a whole piece. The memory is used only through the buffers that were taken from it.
     pieces: Vec<IoBuf>,
     /// What is left of the piece in use.
     rest: IoBuf,

@@ -1,5 +1,5 @@
-//! [`IoBuf`]: the right to use memory that somebody has lent. Owns the rules of what a range, a list and a part
-//! of either are.
+//! [`IoBuf`]: the right to use memory that its owner has lent. Defines what a range, a list and a part of either
+//! are.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -113,11 +113,11 @@ impl Iterator for Pieces {
     }
 }
 
-/// The right to use memory that somebody has lent for an I/O: 16 bytes, a range or a scatter-gather list.
+/// The right to use memory that its owner has lent for an I/O: 16 bytes, a range or a scatter-gather list.
 ///
 /// There is one `IoBuf` for each byte that was lent. It moves with the [`Bio`] that carries it, it cannot be
 /// copied, and while it exists the memory stays lent. The lender frees or uses the memory again only when an
-/// `IoBuf` of the same [range](IoBuf::range) is back in its hands. So a device that keeps an `IoBuf`, loses it
+/// `IoBuf` of the same [range](IoBuf::range) is back with it. So a device that keeps an `IoBuf`, loses it
 /// or gives it to another client makes memory leak, and nothing worse: an `IoBuf` that is dropped never comes
 /// back.
 ///
@@ -174,7 +174,7 @@ impl Iterator for Pieces {
 #[must_use = "memory whose IoBuf is dropped is never freed"]
 pub struct IoBuf(Raw);
 
-// SAFETY: an IoBuf is an address and the right to use it. Whoever creates one promises (see `new` and
+// SAFETY: an IoBuf is an address and the right to use it. The code that creates one promises (see `new` and
 // `from_segments`) that any thread may use the memory.
 unsafe impl Send for IoBuf {}
 // SAFETY: as above; the methods that take `&self` only read.
@@ -238,8 +238,8 @@ impl IoBuf {
     /// # Safety
     ///
     /// Until this `IoBuf`, or all parts that it was cut into, came back, the range stays allocated, any thread
-    /// may read and write it through them, and nobody accesses it otherwise: no second `IoBuf` covers any of
-    /// it. To have come back is to be in the hands of the caller, who compares its [`IoBuf::range`] with that
+    /// may read and write it through them, and no code accesses it otherwise: no second `IoBuf` covers any of
+    /// it. An `IoBuf` has come back when the caller holds it and has found its [`IoBuf::range`] equal to that
     /// of the one that was lent. A completion is not enough: a device may complete a BIO and keep its memory.
     /// An `IoBuf` that was dropped never comes back.
     #[inline]
@@ -280,7 +280,7 @@ impl IoBuf {
 
     /// `len` zero bytes, aligned to 4096, of which this is the only `IoBuf`, and which are never freed: for tests.
     pub fn leaked(len: u32) -> Self {
-        // The loan is dropped: nobody ends it.
+        // The loan is dropped, so the memory is never freed.
         crate::AlignedBuf::zeroed(len).lend().1
     }
 
@@ -368,7 +368,7 @@ impl IoBuf {
     /// # Safety
     ///
     /// The addresses are used only while the caller has this `IoBuf`, for writing only if it is not
-    /// [shared](IoBuf::is_shared), and not while somebody else accesses it.
+    /// [shared](IoBuf::is_shared), and not while any other code accesses it.
     ///
     /// # Panics
     ///
@@ -388,7 +388,7 @@ impl IoBuf {
         let mut at = 0;
         part.each(|p, n| {
             // SAFETY: `p` covers `n` bytes lent to us to write (contract of `new`), `part` checked the length, and
-            // `src` cannot overlap memory that nobody else may access.
+            // `src` cannot overlap memory that only this `IoBuf` may access.
             unsafe { ptr::copy(src.as_ptr().add(at), p, n) };
             at += n;
         });

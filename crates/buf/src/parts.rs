@@ -17,7 +17,7 @@ use crate::{IoBuf, IoRange};
 /// ```
 #[derive(Debug)]
 pub struct Parts {
-    /// What is given back in the end. Nobody uses it before.
+    /// The buffer that is given back in the end. It is not used before.
     whole: IoBuf,
     /// Not handed out yet.
     rest: IoBuf,
@@ -28,7 +28,7 @@ pub struct Parts {
 impl Parts {
     /// Of `whole`, all of which can be taken.
     pub fn new(whole: IoBuf) -> Parts {
-        // SAFETY: `whole` is kept from everybody until all of `rest` is back.
+        // SAFETY: `whole` is not used until all of `rest` is back.
         let rest = unsafe { whole.alias() };
         Parts { whole, rest, back: Vec::new() }
     }
