@@ -222,7 +222,7 @@ impl Shared {
         if !conventional && (at.unwrap_or(0) | c.len_sectors) & self.write_mask != 0 {
             return Err(Status::InvalidField);
         }
-        // Held across both: who sees the write pointer past this write sees its data (O7).
+        // Locked until the data is copied: a reader that sees the write pointer past this write sees its data (O7).
         let mut data = self.mem.as_ref().map(|m| m.write(zone));
         let start = match at {
             Some(offset) if conventional => offset,

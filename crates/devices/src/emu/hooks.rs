@@ -68,7 +68,7 @@ impl Stats {
 const STATUSES: usize = 64;
 const _: () = assert!((Status::NoDevice as usize) < STATUSES);
 
-/// What one queue has carried out. Written by the thread that has the queue, read by whoever asks.
+/// What one queue has carried out. Written by the thread that has the queue, read by any thread.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Counters {

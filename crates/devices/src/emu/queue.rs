@@ -4,7 +4,7 @@
 //! Without a latency or a reordering a command is carried out in `submit` and waits in `done`, and a whole list
 //! moves by exchanging it with an empty one. With a latency it is carried out in `submit` and waits in `pending`
 //! until its time. With a reordering it waits in `pending` first, then in `ready`, and is carried out when it is
-//! picked from there at random: whoever relies on order in between finds out. Where the disk declares that it keeps the
+//! picked from there at random, so a program that relies on the order fails. Where the disk declares that it keeps the
 //! order of writes, the first write of the same zone is picked instead.
 
 use super::exec::Shared;
@@ -92,7 +92,7 @@ impl EmuQueue {
 
     /// Takes the first `n` commands, to finish later.
     fn submit_later(&mut self, now: Nanos, commands: &mut Commands, n: usize) {
-        // Without a latency the device is not timed, and nobody promises that `now` advances.
+        // Without a latency the device is not timed, and callers need not advance `now`.
         let due = match self.shared.config.latency {
             Nanos(0) => Nanos(0),
             Nanos(latency) => Nanos(now.0.saturating_add(latency)),

@@ -6,7 +6,7 @@
 //! | `fault/` | [`FaultDisk`]: errors, torn writes, delays, lost completions, zones that die, a device that goes, power cuts |
 //! | `join/` | [`JoinDisk`]: several devices as one, end to end or in stripes; a cut of one |
 //! | `po2/` | [`Po2Disk`]: zones of a power of two over zones of any size |
-//! | `tap.rs` | [`TapDisk`]: somebody is told of every command |
+//! | `tap.rs` | [`TapDisk`]: a listener is called for every command |
 
 mod fault;
 mod join;

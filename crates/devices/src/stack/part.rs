@@ -4,7 +4,7 @@
 use zoneplug_buf::Parts;
 use zoneplug_core::bio::{Bio, Command};
 
-/// A command is known by where it is: a box does not move while somebody below holds it.
+/// Identifies a command by its address: its box does not move while a device below holds it.
 pub(super) fn address(c: &Command) -> usize {
     std::ptr::from_ref(c).addr()
 }

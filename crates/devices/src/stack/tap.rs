@@ -1,6 +1,6 @@
-//! A device that tells somebody of every command on its way down and up, and changes none: blktrace's *D* and *C*.
+//! A device that calls a listener for every command on its way down and up, and changes none: blktrace's *D* and *C*.
 //!
-//! Owns the order of what it tells; what becomes of it is the listener's. Costs two calls a command.
+//! The device decides the order of the events; the listener decides what to do with them. Costs two calls a command.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use zoneplug_core::zone::{Geometry, Limits, Spindles};
 /// One command at the seam.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TapEvent {
-    /// When, on the clock of whoever drives the disk.
+    /// The time of the event, on the clock of the program that drives the disk.
     pub at: Nanos,
     /// Which queue, counted in the order in which they were opened.
     pub queue: u32,
@@ -38,10 +38,10 @@ impl TapEvent {
     }
 }
 
-/// Who is told: any thread that drives the disk, never two at once for one queue.
+/// The function that gets the events. Any thread that drives the disk calls it, never two at once for one queue.
 pub type Listener = dyn Fn(&TapEvent) + Send + Sync;
 
-/// A device whose commands somebody listens to.
+/// A device that reports every command to a [`Listener`].
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

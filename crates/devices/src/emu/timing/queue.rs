@@ -76,7 +76,7 @@ impl TimedQueue {
             || state.next().is_some_and(|at| at <= self.seen)
     }
 
-    /// Wakes whoever sleeps, with no lock held.
+    /// Wakes an armed owner if there is `work`. Called with no lock held.
     fn wake_if(&mut self, work: bool) {
         if self.armed && work {
             self.armed = false;

@@ -221,7 +221,7 @@ impl Cache {
         self.next_flush
     }
 
-    /// `c` ended well, and whoever sent it is told now.
+    /// `c` succeeded, and its sender gets the completion now.
     pub(super) fn acknowledged(&mut self, g: &Geometry, c: &Command, covers: Option<u64>) {
         if let Some((zones, undo)) = covers.and_then(|n| self.flushes.remove(&n)) {
             for (reach, to) in self.zones.iter_mut().zip(zones) {
@@ -288,7 +288,7 @@ impl Cache {
                 continue;
             }
             let (low, all) = (reach.durable.min(has) / unit, has / unit);
-            // Full, and nobody has been told: perhaps a finish, of which there is no half.
+            // A full zone may be the result of a finish that was not acknowledged, and no finish is half done.
             let high = match z.cond {
                 Condition::Full => (reach.acknowledged.min(has) / unit).max(low),
                 _ => all,

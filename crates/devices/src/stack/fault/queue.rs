@@ -194,7 +194,7 @@ impl FaultQueue {
         if c.op == Op::ReportZones {
             state.edit_report(self.shared.inner.geometry(), &mut c.report);
         }
-        // What nobody has been told is not acknowledged.
+        // A command whose completion is lost or delayed is not acknowledged yet.
         if let Some(cache) = &mut state.cache
             && c.status.is_ok()
             && !lost

@@ -5,7 +5,8 @@
 //! and so may be overtaken by another of its zone; plugs have one under way.
 //! Devices need the same zone size and capacity; limits are the strictest of all.
 //!
-//! Limits of open and active zones are each device's own. What is shown is the smallest: who keeps to it never meets one.
+//! Each device has its own limits of open and active zones. The joined disk shows the smallest, so a client that keeps
+//! to it exceeds no device's limit.
 
 mod fan;
 mod queue;
