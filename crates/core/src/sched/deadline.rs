@@ -1,4 +1,4 @@
-//! `mq-deadline`: in the order of sectors, in batches, and nobody too late.
+//! `mq-deadline`: requests in the order of sectors, in batches, with a time after which the oldest goes first.
 //!
 //! The rules are those of Linux's scheduler of that name. Of each priority class, reads and writes wait in the order
 //! of their sectors and in that of their arrival. A batch goes upward from where the last request of its direction

@@ -1,9 +1,11 @@
-//! What stands between plugs and tags where a scheduler is on: who waits, what is at the device, and who is next.
+//! The state between plugs and tags where a scheduler is on: the requests that wait, the number at the device, and the
+//! choice of the next.
 //!
-//! One for the whole disk, because a scheduler sorts across clients. Nobody in it holds a tag of the device: whoever
-//! has one free asks for the next request, and sends it, whoever it came from. Plugs are above: of a sequential zone at most
-//! one write is here (C2), as the number of its zone, and its BIOs go on merging in the plug. In `lock` mode there are
-//! no plugs: writes wait here themselves, in a queue's number of tags (C1), until their zone is not locked.
+//! There is one for the whole disk, because a scheduler sorts across clients. A request that waits here holds no tag of
+//! the device. A queue that has a free tag asks for the next request and sends it, whichever queue put it in. Plugs are
+//! above: at most one write of a sequential zone is here (C2), as the number of its zone, and its BIOs go on merging in
+//! the plug. In `lock` mode there are no plugs: the writes themselves wait here until their zone is not locked, at most
+//! as many of a queue as it has tags (C1).
 //!
 //! `disk/dispatch/scheduler.rs` calls this under its lock.
 
@@ -75,7 +77,7 @@ const READ: usize = Dir::Read as usize;
 const WRITE: usize = Dir::Write as usize;
 
 impl Elevator {
-    /// Sets it up. The scheduler itself changes only while nobody waits.
+    /// Sets it up. The scheduler itself changes only while no request waits.
     pub(crate) fn configure(&mut self, setup: Setup) {
         let empty = self.table.len() == 0 && self.first.is_empty();
         if setup.scheduler != self.setup.scheduler && empty {
@@ -202,7 +204,7 @@ impl Elevator {
         if self.queued[other] > 0 && (idle || now.0.saturating_sub(since.0) >= time.0) {
             self.phase = (other, now);
         } else if self.queued[other] == 0 && self.flying[other] == 0 {
-            // Nobody waits for the time to be over: it begins when somebody does.
+            // The other direction has no request here or at the device, so this direction's time starts again.
             self.phase = (dir, now);
         }
         [self.phase.0 == READ, self.phase.0 == WRITE]

@@ -1,4 +1,4 @@
-//! Who goes first: the single writer of SMR disks with its policies, and the I/O schedulers.
+//! The order in which requests are sent: the single writer of SMR disks with its policies, and the I/O schedulers.
 //!
 //! Everything here is a plain `&mut` state machine that is told the time and answers what is next. `disk` owns the
 //! locks around them and calls them (`disk/dispatch/single_writer.rs`, `disk/dispatch/scheduler.rs`); nothing here calls a device, reads a
@@ -7,9 +7,9 @@
 //!
 //! | file | state |
 //! | --- | --- |
-//! | `writer.rs` | the single writer: which zones wait, whose turn it is |
+//! | `writer.rs` | the single writer: which zones wait, which zone has the turn |
 //! | `policy/` | which zone is next: plain functions over a view |
-//! | `elevator.rs` | a scheduler's requests: who waits, what is at the device, zone locks |
+//! | `elevator.rs` | a scheduler's requests: which wait, how many are at the device, zone locks |
 //! | `table.rs` | the requests, by number |
 //! | `deadline.rs`, `shuffle.rs` | which of them is next |
 

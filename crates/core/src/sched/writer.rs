@@ -1,11 +1,11 @@
 //! The single writer of a spindle (Q1-Q12): at most one write to sequential zones under one head, zone after zone. A device of
 //! several disks has a gate for each of them, and none of them knows of the others.
 //!
-//! Linux has a thread that takes the first zone of a list and writes until the zone has nothing left. Here is no
-//! thread but a *token*: whoever completes the write of a turn has it, and passes it on from there. It is always in
-//! one of three places: with a queue that has a write of the turn at the device or on its way there; with a queue
-//! that waits a bounded moment for the zone's next write (anticipation); or here, and then nobody is listed. So there is
-//! no wake-up to lose (Q8).
+//! Linux has a thread that takes the first zone of a list and writes until the zone has nothing left. This module has a
+//! *token* in place of the thread: the queue that completes the write of a turn has it, and passes it on. The token is
+//! always in one of three places: with a queue that has a write of the turn at the device or on its way there; with a
+//! queue that waits a bounded moment for the zone's next write (anticipation); or here, and then no zone is listed. So
+//! no wake-up can be lost (Q8).
 //!
 //! `disk/dispatch/single_writer.rs` calls this under the gate's lock. An entry is valid as long as the plug has its ticket: an
 //! abort takes the ticket away under the plug's own lock, and the entry is swept up afterwards (Q7).
@@ -48,7 +48,7 @@ impl WriterCounters {
 /// Where the token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Token {
-    /// Here. Nobody is listed.
+    /// Here. No zone is listed.
     #[default]
     Free,
     /// With a queue that writes.
@@ -68,7 +68,7 @@ pub(crate) struct Manners {
     pub(crate) capacity: Sector,
 }
 
-/// Who waits, and whose turn it is.
+/// The zones that wait, and the zone that has the turn.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     /// In the order in which they were listed. What a policy sees.
@@ -173,8 +173,8 @@ impl Gate {
         self.waits
     }
 
-    /// The one that is next, with its ticket: it is taken off the list. `None`: the token is free again. Called by who
-    /// has the token.
+    /// Takes the next zone off the list, and returns it with its ticket. `None`: the token is free again. The caller
+    /// must have the token.
     pub(crate) fn next(&mut self, now: Nanos, manners: &Manners) -> Option<(ZoneNo, u16)> {
         debug_assert!(self.token == Token::Taken, "only who has the token passes it on");
         if self.commands > 0 {
@@ -243,15 +243,16 @@ impl Gate {
         self.turn.written = Sector(end.0.saturating_sub(self.start.0)).to_bytes();
     }
 
-    /// The write of the turn that ended at `end` is done, and the zone has more: whether the turn ends all the same.
-    /// Earliest deadline first: somebody is late, and what the zone had when the turn began is written, or is later still.
+    /// The write of the turn that ended at `end` is done, and the zone has more. Returns whether the turn ends all the
+    /// same: the zone that was listed first is past its deadline, and either this turn has written what its zone had
+    /// when the turn began, or that zone was listed before this one (earliest deadline first).
     pub(crate) fn cuts_off(&self, end: Sector, now: Nanos, manners: &Manners) -> bool {
         self.is_overdue(now, manners)
             && (end >= self.until || self.listed.first().is_some_and(|c| c.since < self.since))
     }
 
-    /// The zone has nothing more to write; its last write ended at `end`, if that is known. Whether to wait for more, and
-    /// until when: only if somebody else would go on.
+    /// The zone has nothing more to write; its last write ended at `end`, if that is known. Returns the number of a
+    /// wait for more and the time at which it ends. `None`: no wait, as always if no other zone is listed.
     pub(crate) fn drained(
         &mut self,
         end: Option<Sector>,
@@ -314,17 +315,17 @@ impl Gate {
         }
     }
 
-    /// Those who wait, first listed first, and the zone of the turn, if there is one.
+    /// The zone of the turn, if there is one, and the zones that wait, first listed first.
     pub(crate) fn state(&self) -> (Option<ZoneNo>, &[Candidate]) {
         (self.last.filter(|_| self.token != Token::Free), &self.listed)
     }
 
-    /// Whether nobody waits and nobody has a turn.
+    /// Whether no zone waits and none has a turn.
     pub(crate) fn is_idle(&self) -> bool {
         self.listed.is_empty() && self.token == Token::Free
     }
 
-    /// Forgets who waited: their plugs are made anew.
+    /// Forgets the zones that waited: their plugs are made anew.
     pub(crate) fn clear(&mut self) {
         self.listed.clear();
         self.tickets.clear();

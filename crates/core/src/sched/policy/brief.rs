@@ -1,15 +1,15 @@
 //! First in, first out, and a short wait at the beginning of a turn: most of a gain for little of a tail.
 //!
-//! A zone whose first writes are done often has the next one a moment later, from a client that waited for them. That one is
-//! waited for, and no third: so a sweep over all zones stays about as long as it was.
+//! When the first writes of a zone are done, a client that waited for them often sends the next one a moment later. The
+//! writer waits for that one only, so a sweep over all zones stays about as long as without the wait.
 
 use super::view::View;
 use crate::unit::{Bytes, Nanos};
 
 /// Waits only while the turn has written less than this: one write of 1 MiB and no more.
 const LONG: Bytes = Bytes(2 << 20);
-/// Waits only while nobody else has waited longer than this, and the second for each zone that is listed: a sweep of
-/// `fifo` over as many takes about that (docs/models.md).
+/// Waits only while no listed zone has waited longer than the first of these plus the second for each listed zone. A
+/// sweep of `fifo` over as many zones takes about that long (docs/models.md).
 const PATIENCE: [Nanos; 2] = [Nanos(55_000_000), Nanos(16_000_000)];
 
 /// The zone that has been listed longest.

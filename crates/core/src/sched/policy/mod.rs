@@ -13,7 +13,7 @@ use std::fmt;
 pub type Pick = fn(&View<'_>) -> usize;
 
 /// Whether to wait for more from the zone of the turn, which has nothing to write just now, while those listed wait. Asked
-/// only if waiting is allowed at all (`anticipation_us`), and nobody is past the deadline.
+/// only if waiting is allowed at all (`anticipation_us`), and no listed zone is past the deadline.
 pub type Stay = fn(&View<'_>) -> bool;
 
 /// Defines [`Policy`]: a line for each, with its variant, its file, its name, when it waits, whether it looks at bytes, whether waiting is what it is about.

@@ -1,9 +1,9 @@
-//! Turns as long as they are worth it: few zones have long ones, many zones short ones, and nobody much longer ones than
-//! the others.
+//! Few zones have long turns, many zones have short ones, and no zone has much longer turns than the others.
 //!
-//! To go to another zone costs a seek, whatever is written there; to stay costs nothing but the others' patience. How much
-//! of it there is hangs on how many they are: a sweep over many zones is long as it is. The limits come from a sweep of
-//! them on the model of a 30 TB disk with fio's workload, few seeds of it (docs/models.md): a hypothesis as much as that.
+//! A move to another zone costs a seek, however much is written there. Waiting in a zone costs no seek, but it delays
+//! the other zones. A sweep over many zones takes long already, so turns are shorter there. The limits were found by
+//! trying many of them on the model of a 30 TB disk, with fio's workload and few seeds (docs/models.md): treat them as
+//! a hypothesis.
 
 use super::clook;
 use super::view::View;

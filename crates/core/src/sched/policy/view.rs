@@ -31,13 +31,13 @@ pub struct Turn {
 pub struct View<'a> {
     /// The time.
     pub now: Nanos,
-    /// Those who wait, first listed first. Never empty.
+    /// The zones that wait, first listed first. Never empty.
     pub listed: &'a [Candidate],
     /// The zone of the last turn.
     pub last: Option<ZoneNo>,
     /// That turn.
     pub turn: Turn,
-    /// Where the last write of that turn ended: the place of the head, as far as anybody knows.
+    /// Where the last write of that turn ended: the best estimate of where the head is.
     pub head: Sector,
     /// The size of the disk; of one of several, what lies from its first zone to its last.
     pub capacity: Sector,
