@@ -12,7 +12,7 @@
 //! * The first write of an idle plug is issued; later ones park, in order (I2). `PLUGGED` says that one is in
 //!   flight, or about to be (I1, I4).
 //! * `Shard::complete` answers what comes next: nothing, the next parked writes as one command (`Shard::fill`),
-//!   or, after an error, that all who waited are aborted (E1).
+//!   or, after an error, that all parked writes are aborted (E1).
 //! * Where a device keeps the order of writes, several may be in flight: `pipelined.rs`.
 //! * After an error the layer may find the write pointer by itself: `recovery.rs`.
 
@@ -32,7 +32,7 @@ use crate::zone::{Condition, ZoneInfo};
 
 /// State bits of a plug.
 pub(crate) mod state {
-    /// A write is in flight or about to be issued: who comes parks. The only bit of a healthy zone.
+    /// A write is in flight or about to be issued, so a new write parks. The only bit of a healthy zone.
     pub(crate) const PLUGGED: u8 = 1;
     /// The write pointer is unknown (Linux: `NEED_WP_UPDATE`).
     pub(crate) const NEED_WP: u8 = 2;

@@ -1,10 +1,10 @@
 //! Several writes of a zone in flight, on a device that keeps their order, and what becomes of them when one fails.
 //!
-//! A plug alone has one write in flight, and its `PLUGGED` bit says so. Where several may be, beside each plug stands a
-//! `Track`, and the bit says more generally that *who comes parks, for somebody sees to it*: the zone is in a queue's line,
-//! has as many writes in flight as it may, has another home, or is being recovered. It is clear while the next write may
-//! be sent at once. So neither admitting nor parking knows of any of this, and a disk with one write in flight pays
-//! nothing. Only `disk/dispatch/pipelined.rs` calls in here, on disks whose depth is more than one.
+//! A plug alone has one write in flight, and its `PLUGGED` bit says so. Where several may be in flight, each plug has a
+//! `Track` beside it. The bit then means that *a new write parks*: the zone is in a queue's line, has as many writes in
+//! flight as it may, has another home, or is being recovered. The bit is clear while the next write may be sent at
+//! once. The code that admits and parks writes tests only this bit, and a disk with one write in flight pays nothing.
+//! Only `disk/dispatch/pipelined.rs` calls in here, on disks whose depth is more than one.
 //!
 //! * Writes of a zone are in flight on one queue, its *home*; that changes only when none is.
 //! * After a failure nothing is sent. What failed is held; when nothing is in flight any more the zone is reported, and goes on
@@ -22,7 +22,7 @@ use crate::unit::Sector;
 /// What has been sent of a zone that was in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Nothing: nobody waits, or they have to.
+    /// Nothing: no write waits, or those that wait cannot be sent yet.
     Nothing,
     /// A command.
     One,
@@ -46,7 +46,8 @@ impl Shard {
         }
     }
 
-    /// Whether `queue` cannot send the next write of zone `i` now, whatever tags it has: who ends the last one sees to it.
+    /// Whether `queue` cannot send the next write of zone `i` now, even with a free tag. A later completion in the zone
+    /// decides what follows.
     pub(crate) fn must_wait(&self, i: usize, queue: u32, depth: u16) -> bool {
         let (plug, track) = (&self.plugs[i], &self.tracks[i]);
         let elsewhere = plug.in_flight > 0 && track.home != queue;
@@ -163,7 +164,7 @@ impl Shard {
     pub(super) fn next_in_order(&mut self, i: usize) -> Then {
         let plug = &mut self.plugs[i];
         if plug.in_line {
-            // Somebody has it in his line, and sees to it.
+            // The zone is in a queue's line already, and that queue sends its next write.
             Then::Nothing
         } else if plug.parked > 0 {
             plug.get_in_line();
@@ -188,7 +189,7 @@ impl Shard {
         let Some(head) = track.held.first() else { return self.next_in_order(i) };
         // Those behind it failed because of it; its own status says what happened.
         let status = head.status;
-        // What nobody knows the outcome of may be carried out yet, be it of these or from before.
+        // A write with an unknown outcome, one of these or an earlier one, may still be carried out.
         let unknown = |h: &Held| matches!(h.status, Status::Timeout | Status::NoDevice);
         let late = is_late(track.late);
         // W23: one that was busy is asked again, however often.

@@ -114,11 +114,11 @@ pub struct ZoneCounters {
 /// What follows the completion of a zone's write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Nobody waits: the plug is idle.
+    /// No write waits: the plug is idle.
     Idle,
     /// The plug stays busy: [`Shard::fill`] a command and send it.
     Issue,
-    /// Those who waited were appended to the abort list; the plug is idle.
+    /// The writes that waited were appended to the abort list; the plug is idle.
     Aborted,
     /// The same, and the write pointer has become unknown by this.
     Lost,
@@ -302,8 +302,8 @@ impl Shard {
         let undo = match cmd.write_pointer() {
             WritePointer::Advanced => false,
             WritePointer::Kept => {
-                // If a reset came between its write pointer stands, and who parked since is not concerned (M4), but for
-                // a zone that refuses for good.
+                // If a reset came in between, its write pointer stands, and the parked writes are not aborted (M4),
+                // unless the zone refuses for good.
                 let own = plug.generation == cmd.generation;
                 if own {
                     plug.wp = offset;
@@ -346,8 +346,8 @@ impl Shard {
         }
         (plug.head, plug.tail, plug.parked) = (NONE, NONE, 0);
         if std::mem::take(&mut plug.ticket) != 0 {
-            // Listed, so nothing is in flight, and now nothing waits either: who comes next lists the zone again (Q7), or,
-            // if there is no single writer any more, sends at once.
+            // The zone was listed, so nothing is in flight, and now nothing waits either. The next write lists the zone
+            // again (Q7), or is sent at once if there is no single writer any more.
             plug.state &= !PLUGGED;
             plug.in_line = false;
         }
@@ -415,8 +415,8 @@ impl Shard {
         resync && !gone && !fresh && !back && !asked
     }
 
-    /// From now on nobody here knows the write pointer of zone `i`: a native append was sent (A7), or a reset or finish
-    /// ended so that nobody can say whether it happened.
+    /// Marks the write pointer of zone `i` as unknown: a native append was sent (A7), or a reset or finish ended with
+    /// an unknown outcome.
     pub(crate) fn forget_write_pointer(
         &mut self,
         i: usize,

@@ -378,14 +378,14 @@ fn check(real: &Real, model: &Model) {
         ]
     );
     assert_eq!(plug.generation(), model.generation);
-    // I4: plugged is in flight or in line; whoever waits has somebody to wait for.
+    // I4: a plugged zone has a write in flight or is in line. Writes wait only in a plugged zone.
     let busy = model.flight.is_some() || model.line || model.asked.is_some();
     assert_eq!(plug.is_plugged(), busy);
     assert_eq!(plug.is_plugged() && plug.in_line, model.line);
     let busy = model.flight.is_some() || !model.waiting.is_empty();
     assert_eq!(plug.linux_flags() & 1 != 0, busy, "T2");
     assert!(plug.parked() == 0 || plug.is_plugged());
-    // I2: who waits, in order.
+    // I2: the writes that wait, in order.
     let waiting = model.waiting.iter().map(|w| (u64::from(w.1), w.2, w.3, w.4));
     assert!(real.shard.waiting(0).into_iter().eq(waiting), "{:?}", real.shard);
     assert_eq!(plug.parked(), model.waiting.iter().map(|w| w.3).sum());

@@ -154,7 +154,7 @@ impl Budget {
         len_sectors: u32,
         capacity_sectors: u32,
     ) -> Result<u32, Status> {
-        // Not open: nobody without the budget changes it until it is.
+        // While a zone is not open, only a holder of the budget, such as this call, changes it.
         let before = zones.update(zone, |s| *s);
         match { before }.advance(at, len_sectors, capacity_sectors) {
             Advance::Refused(status) if !before.cond.is_open() => return Err(status),
