@@ -244,8 +244,8 @@ impl Status {
     }
 
     /// Whether a write that a device has answered so may well succeed when it is sent again, once it is known that nothing
-    /// of it is there. Not what a limit, the medium or the command itself is the reason of, nor what nobody knows the
-    /// outcome of.
+    /// of it is there. Excludes failures caused by a limit, the medium or the command, and failures with an unknown
+    /// outcome.
     pub const fn is_retryable(self) -> bool {
         matches!(self, Status::Busy | Status::Io | Status::ShortTransfer | Status::UnalignedWrite)
     }

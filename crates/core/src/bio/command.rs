@@ -152,10 +152,10 @@ impl Command {
         c
     }
 
-    /// Checks that the BIOs of a command are as long as it is, have memory for their data, and are contiguous: what
-    /// every device asks that walks them. `dataless`: it keeps no data, so BIOs may have no memory, and a command may
-    /// have no BIOs; whoever gives it memory gives it all. A read into memory that was lent to be read only is refused where data
-    /// moves.
+    /// Checks that the BIOs of a command are together as long as the command, have memory for their data, and are
+    /// contiguous. Every device that walks the BIOs calls this. `dataless`: the device keeps no data, so a BIO may have
+    /// no memory and a command may have no BIOs; a BIO that has memory must have all of it. Unless `dataless`, a read
+    /// into memory that was lent to be read only is refused.
     pub fn has_whole_bios(&self, dataless: bool) -> bool {
         let data = self.op.has_data();
         let fills = self.op == Op::Read && !dataless;

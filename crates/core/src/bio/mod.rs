@@ -46,7 +46,7 @@ pub struct Bio {
     pub flags: Flags,
     /// How it ended; set before the BIO comes back.
     pub status: Status,
-    /// In the engine's hands. One that is dropped there is a bug (see [`lost_bios`]).
+    /// With the engine. One that is dropped there is a bug (see [`lost_bios`]).
     pub(crate) in_flight: bool,
     /// How many zones a report described. 0 after an error, except *zone busy* of a resync.
     pub result: u32,
@@ -169,7 +169,7 @@ impl Bio {
     /// The memory that it moves, to be written: a device's side of a read. Memory that was lent for a write may
     /// be *shared*, and writing to it panics.
     ///
-    /// Whoever has only `&Bio` cannot write, so two threads cannot race:
+    /// Code that has only `&Bio` cannot write, so two threads cannot race:
     ///
     /// ```compile_fail,E0596
     /// # use zoneplug_core::Bio;

@@ -21,7 +21,7 @@ pub trait MapFallback: Send {
     /// list and after each poll.
     fn is_idle(&self) -> bool;
 
-    /// The time at which a command ended here that nobody has polled, if there is one.
+    /// The time at which a command ended here that has not been polled yet, if there is one.
     fn next_deadline(&self) -> Option<Nanos>;
 
     /// Asks that the waker of the queue be woken for the next command that ends here. If one has ended, wakes it at once and

@@ -19,7 +19,7 @@ impl Bell {
         Arc::new(Bell { owner, left: AtomicBool::new(false), queues })
     }
 
-    /// The queue becomes an orphan. Said before everybody is told of that.
+    /// Records that the queue becomes an orphan. Called before the other queues are woken to poll it.
     pub(crate) fn owner_leaves(&self) {
         self.left.store(true, Ordering::Release);
     }

@@ -21,7 +21,7 @@ pub enum Mode {
     /// needs no order uses.
     None,
     /// Zone write locking: a scheduler that takes a lock on the zone when it sends a write; requests wait in it with a
-    /// tag in their hands. What Linux did before plugging, for comparison.
+    /// tag. What Linux did before plugging, for comparison.
     Lock,
 }
 
@@ -118,7 +118,8 @@ pub struct DiskConfig {
     /// What finds a zone's write pointer again after a write has failed with an unknown outcome, where one write of a zone
     /// is in flight. `None`: the layer where it emulates appends, otherwise the client. Only with plugs.
     pub zone_recovery: Option<ZoneRecovery>,
-    /// Who gets a tag first. In `lock` mode `mq-deadline` if none is named: zone locks are a scheduler's.
+    /// The scheduler that decides which request gets a tag first. In `lock` mode it is `mq-deadline` if none is named,
+    /// since only a scheduler locks zones.
     pub scheduler: Scheduler,
     /// How `mq-deadline` behaves.
     pub deadline: DeadlineConfig,
@@ -129,9 +130,9 @@ pub struct DiskConfig {
     /// How long a command may take. One that is not back by then ends with [`Status::Timeout`](crate::Status::Timeout),
     /// its outcome unknown; see [`Bio::late`](crate::Bio::late) for what becomes of its memory. `None`: for ever.
     pub timeout: Option<Nanos>,
-    /// A queue of the device that panics ends with [`Status::NoDevice`](crate::Status::NoDevice) for everything that it had and
-    /// gets, instead of taking down who polls it. Memory: as with a timeout, and never free again. Costs a note of each
-    /// command.
+    /// If a queue of the device panics, the panic does not reach the thread that polls. All commands that the queue
+    /// had, and all that are sent to it later, end with [`Status::NoDevice`](crate::Status::NoDevice). Memory of those
+    /// that it had: as with a timeout, and never free again. Costs a note of each command.
     pub survive_panics: bool,
     /// Shards of plugs; rounded to a power of two, at most 64.
     pub shards: u32,

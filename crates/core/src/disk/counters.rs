@@ -29,8 +29,8 @@ pub struct DiskCounters {
 
 impl Disk {
     /// Writes the plug dump, in the form of Linux's `zone_wplugs`: a line for each zone that is busy, stale or partly
-    /// written. `ref` is what Linux would count: one for the zone, one for each BIO. A disk with several single writers says
-    /// whose each zone is.
+    /// written. `ref` is what Linux would count: one for the zone, one for each BIO. On a disk with several single
+    /// writers a line also names the writer of its zone.
     pub fn zone_wplugs(&self, out: &mut dyn Write) -> fmt::Result {
         for z in 0..self.layout().geometry.nr_zones() {
             // Held while plugs are looked at by number: a revalidation that commits rebuilds them.

@@ -65,8 +65,8 @@ impl Disk {
     }
 
     /// Whether a device may still use the memory of a BIO that came back with this ticket. Once false it stays
-    /// so, and [`Disk::reclaim`] has the memory. Somebody must poll the queue that has the command. What never
-    /// comes back, or comes back without the memory that it had, is late for ever.
+    /// so, and [`Disk::reclaim`] has the memory. The answer changes only if the queue that has the command is polled. A
+    /// command that never comes back, or comes back without the memory that it had, is late for ever.
     ///
     /// ```
     /// # use zoneplug_core::{disk::Disk, Bio};
@@ -96,7 +96,7 @@ impl Disk {
     }
 }
 
-/// The single writer of one spindle: what it did, and who waits for it.
+/// The single writer of one spindle: what it did, and which zones wait for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterState {
     /// The number of the spindle: see [`Device::spindles`](crate::Device::spindles).
@@ -110,7 +110,7 @@ pub struct WriterState {
 }
 
 impl Disk {
-    /// What the single writers did, and who waits for each: one for every spindle of the device.
+    /// What the single writers did, and which zones wait for each: one for every spindle of the device.
     ///
     /// ```
     /// use zoneplug_core::disk::{Disk, DiskConfig};

@@ -25,7 +25,7 @@ fn call(waker: Option<Waker>) {
 }
 
 /// What a queue's writes did. Written by the queue's owner alone, so that counting is a load and a store, and read by
-/// anybody.
+/// any thread.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) issued: AtomicU64,
@@ -59,7 +59,7 @@ impl Counts {
     }
 }
 
-/// One for each queue: shared by the owner, who collects, and by every other queue, which delivers.
+/// One for each queue: shared by the owner, which collects, and by every other queue, which delivers.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     inner: Mutex<Inner>,
@@ -142,7 +142,7 @@ impl Mailbox {
         inner.errands.append(zones);
         inner.ask |= ask;
         self.errands.store(true, Ordering::Release);
-        // Whatever he said of a freeze before.
+        // The owner has work again, even if it has acknowledged a freeze before.
         self.ack.fetch_or(1, Ordering::AcqRel);
         let waker = inner.waker.take();
         drop(inner);

@@ -159,7 +159,8 @@ impl Revalidation {
         let shared = &self.disk.shared;
         let limits = shared.device.limits().clone();
         limits.check()?;
-        // Held to the end: two that commit at a time would mix their plugs, and who looks at plugs by number holds it.
+        // Held until the layout is in place: two concurrent commits would mix their plugs. Code that looks up plugs by
+        // number holds this lock too.
         let mut current = lock(&shared.layout);
         let config = current.config.clone();
         let per_zone = config.zone_counters;

@@ -161,8 +161,9 @@ impl Shared {
         self.visit_orphans(|orphan| orphan.poll_orphan(now));
     }
 
-    /// Has the orphans' queues of the device wake those who sleep: what one of them waits for may be behind an orphan's
-    /// command. Called with the caller's waker in place, so that nothing that happens from here on is missed.
+    /// Arms the orphans' queues of the device, so that they wake the owners that sleep: a BIO of one of these may wait
+    /// behind an orphan's command. Called with the caller's waker in place, so that no completion from here on is
+    /// missed.
     #[cold]
     pub(crate) fn arm_orphans(&self) {
         self.visit_orphans(|orphan| {
@@ -187,7 +188,7 @@ impl Shared {
         }
         drop(list);
         if missed {
-            // He sleeps by now, and this owner may have nothing more to come back for.
+            // The other visitor may sleep by now, and this queue's owner may have no reason to poll again.
             self.wake_all();
         }
     }

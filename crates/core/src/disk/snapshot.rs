@@ -19,8 +19,8 @@ pub(crate) struct Layout {
     pub(crate) plugs: bool,
     /// Whether appends go to the device as they are.
     pub(crate) native_append: bool,
-    /// Whether something else than tags decides who goes first: a queue's tags are in `held` then, so that the paths of
-    /// all other disks need not ask.
+    /// Whether something other than free tags decides what is sent next. A queue's tags are in `held` then, so that the
+    /// paths of all other disks need not test for it.
     pub(crate) special: bool,
     /// Whether a scheduler is on.
     pub(crate) scheduled: bool,

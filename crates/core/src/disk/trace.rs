@@ -1,4 +1,4 @@
-//! Trace events (T3), for whoever wants to see what the plugs do.
+//! Trace events that show what the plugs do (T3).
 //!
 //! With the cargo feature `trace` they go through the `tracing` crate, target `zoneplug`, level TRACE; without it,
 //! which is the default, neither they nor what they show is compiled.

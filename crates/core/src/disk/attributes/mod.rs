@@ -3,8 +3,8 @@
 //! The table in `table.rs` says what each is called, what it takes, and when it can be changed. Specifications,
 //! [`Disk::change_attribute`] and [`Disk::open`] all read that table.
 //!
-//! Most changes hold from each queue's next call on. Those that decide who sends what are made while the disk is
-//! drained (Q9): [`Disk::change_attribute`] freezes it for as long as that takes.
+//! Most changes take effect at each queue's next call. A change of how commands are dispatched is made while the disk
+//! is drained (Q9): [`Disk::change_attribute`] freezes the disk for as long as that takes.
 
 mod info;
 mod table;

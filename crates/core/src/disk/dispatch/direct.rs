@@ -8,7 +8,7 @@ use crate::disk::snapshot::Layout;
 use crate::disk::trace;
 
 impl Lane {
-    /// Gives tags that have become free to those who wait, in order.
+    /// Gives tags that have become free to the work that waits, in order.
     pub(crate) fn send_ready(&mut self, shared: &Shared, layout: &Layout) {
         while let Some(mut cmd) = self.tags.take() {
             match self.backlog.ready.pop_front() {

@@ -76,7 +76,7 @@ impl Lane {
         }
     }
 
-    /// Gives free tags to those who wait, in order.
+    /// Gives free tags to the work in line, in order.
     fn send_line(&mut self, shared: &Shared, layout: &Layout) {
         while !self.backlog.line.is_empty() {
             let Some(cmd) = self.tags.take_held() else { return };

@@ -1,10 +1,10 @@
-//! A scheduler's seam: who puts what into it, and who takes it out again.
+//! How queues put requests into a scheduler, and take them out again.
 //!
-//! A scheduler sorts across clients, so it is state of the disk under one lock. Whoever has a free tag takes the next
-//! request from it and sends it on its own queue of the device, whoever it came from; BIOs find their way home by their
-//! owner. A queue takes requests only when it has put one in, or when one of its own has ended: so one that was idle
-//! stays idle, which is what a freeze relies on, and yet none is forgotten, for while one waits another is at the
-//! device, or the queue that put it in had a tag to take it with.
+//! A scheduler sorts across clients, so it is state of the disk under one lock. A queue with a free tag takes the next
+//! request and sends it on its own queue of the device, whichever queue put the request in. Each BIO names its owner
+//! and is delivered there. A queue takes requests only when it has put one in, or when one of its own commands has
+//! ended. So a queue that was idle stays idle, which a freeze relies on. No request is forgotten: while one waits,
+//! another is at the device, or the queue that put it in had a tag to take it with.
 
 use crate::bio::{Bio, Command, Flags, MIXED, Op};
 use crate::disk::config::Mode;
@@ -68,7 +68,7 @@ impl Lane {
         let mut any = false;
         loop {
             if locking && !self.tags.may_enter() {
-                // C1: who has no tag waits outside, reads and all.
+                // A request needs a tag to enter. Until one is free it stays in line, and so do reads (C1).
                 break;
             }
             let merged = match self.backlog.line.pop_front() {

@@ -73,7 +73,7 @@ impl Lane {
             debug_assert_eq!(shared.spindles.of(zone), spindle, "a token is for its own spindle");
             let (mut shard, i) = shared.shard(zone);
             if shard.plugs[i].ticket != ticket {
-                // Its writes were aborted a moment ago, and nobody has swept yet.
+                // The zone's writes have been aborted, and this stale entry has not been swept up yet.
                 continue;
             }
             shard.plugs[i].ticket = 0;

@@ -3,7 +3,7 @@
 //!
 //! A command that goes down leaves a note here of what it and its BIOs say. If its time is over before it is
 //! back, BIOs made from the note go up in its place with status *timeout*, and the engine deals with it as with
-//! every outcome that nobody knows. The command itself and its place at the device stay taken until it comes
+//! every unknown outcome. The command itself and its place at the device stay taken until it comes
 //! back after all, which changes nothing else. A device of which every place is taken like this is offline:
 //! what is sent to it fails at once, and leaves write pointers as they are.
 //!
@@ -165,7 +165,7 @@ impl Watch {
         }
     }
 
-    /// Commands that were given up are back: nobody is told.
+    /// Takes back commands that were given up. Their BIOs have completed already, so nothing is delivered.
     #[cold]
     fn came_back_late(&mut self, first: usize, done: &mut Commands) {
         let mut rest = done.split_off(first);

@@ -1,8 +1,8 @@
 //! Which commands that were given up are still at a device: what tells when the memory of their BIOs is free again.
 //!
 //! A BIO that comes back before the device is done with it carries a ticket ([`Bio::late`](crate::Bio::late)).
-//! Tickets are of the disk, not of a queue: a parked write is sent by whoever completes the one before it, and
-//! may be late on a lane that its owner has never seen. `watch` opens and closes tickets; clients ask for them.
+//! Tickets belong to the disk, not to a queue: the queue that completes a write sends the next parked one, so a BIO may
+//! be late on a lane that its owner has never used. `inflight.rs` opens and closes tickets; clients ask for them.
 //! All of this is off the usual path.
 
 use crate::bio::Late;
@@ -48,7 +48,7 @@ impl Inner {
         self.back.push(buf);
     }
 
-    /// A number that nobody has who could be answered with it.
+    /// Returns an id that no open ticket uses.
     fn fresh(&mut self) -> u32 {
         loop {
             self.last = self.last.wrapping_add(1);

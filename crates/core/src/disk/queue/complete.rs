@@ -179,7 +179,8 @@ impl Lane {
         self.tags.put(cmd);
     }
 
-    /// What is rare at the end of a poll: somebody waits for a tag, or BIOs have finished without the device.
+    /// Does the rare work at the end of a poll: sends work that waited for a tag, and delivers BIOs that have finished
+    /// without the device.
     #[inline(never)]
     fn look_after<const SPECIAL: bool>(
         &mut self,

@@ -13,7 +13,7 @@ use crate::unit::Nanos;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// A queue of a [`Disk`](crate::disk::Disk): used by one owner at a time, who submits and polls.
+/// A queue of a [`Disk`](crate::disk::Disk): used by one owner at a time, which submits and polls.
 pub struct DiskQueue {
     pub(crate) shared: Arc<Shared>,
     pub(crate) layout: Arc<Layout>,
@@ -69,7 +69,7 @@ impl DiskQueue {
     }
 
     /// Whether commands of this queue are at the device, or wait for a tag: whether polling it can make
-    /// progress for anybody. BIOs that are parked behind another queue's write do not count.
+    /// progress for any queue. BIOs that are parked behind another queue's write do not count.
     pub fn is_busy(&self) -> bool {
         self.lane.is_busy()
     }
@@ -108,10 +108,10 @@ impl DiskQueue {
         if self.shared.state.0.load(Ordering::Acquire) & ORPHANS == 0 {
             return own;
         }
-        // Nobody else asks for them: what this queue waits for may be behind one of theirs.
+        // An orphan has no owner that asks for its deadline, and a BIO of this queue may wait behind its command.
         let orphans = lock(&self.shared.orphans);
         if orphans.is_empty() {
-            // Somebody has them out to poll them. He sees this when he brings them back, and wakes who sleeps.
+            // A poller has taken the orphans out. If it brings any back it finds the bit clear, and wakes every queue.
             self.shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
         }
         orphans.iter().filter_map(|o| o.own_deadline()).chain(own).min()
@@ -125,8 +125,8 @@ impl DiskQueue {
         self.arm_mailbox(waker)
     }
 
-    /// [`DiskQueue::arm`], for an owner who sleeps in poll(2): with a descriptor, completions of this queue's commands
-    /// make it readable, and nobody is woken for them (see [`Queue::arm_fd`](crate::Queue::arm_fd)).
+    /// [`DiskQueue::arm`], for an owner that sleeps in poll(2): with a descriptor, completions of this queue's commands
+    /// make it readable, and wake no waker (see [`Queue::arm_fd`](crate::Queue::arm_fd)).
     pub fn arm_fd(&mut self, waker: &Waker) -> (bool, Option<i32>) {
         let fd = self.lane.lower.arm_fd();
         (self.arm_mailbox(waker), fd)
@@ -161,8 +161,8 @@ impl DiskQueue {
         !frozen
     }
 
-    /// Polls for an owner who is not here: what has finished is kept for the owner's next poll, and an armed owner is
-    /// woken. Returns whether anything finished.
+    /// Polls on behalf of the owner: keeps what has finished for the owner's next poll, and wakes an armed owner.
+    /// Returns whether anything finished.
     pub fn poll_for_owner(&mut self, now: Nanos) -> bool {
         let mut done = Bios::new();
         self.poll(now, &mut done);
@@ -190,7 +190,7 @@ impl DiskQueue {
         let orphan = DiskQueue { shared: self.shared.clone(), layout: self.layout.clone(), lane };
         lock(&self.shared.orphans).push(Box::new(orphan));
         self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
-        // Somebody who sleeps may be the only one left to poll it.
+        // Every other owner may be asleep, and one of them has to poll the orphan.
         self.shared.wake_all();
     }
 
@@ -208,7 +208,7 @@ impl DiskQueue {
         self.shared.depths.fetch_sub(u64::from(depth), Ordering::Relaxed);
         self.shared.bump();
         if self.shared.state.0.load(Ordering::Acquire) & ORPHANS != 0 {
-            // Somebody who sleeps may be the only one left to poll them.
+            // Every other owner may be asleep, and one of them has to poll the orphans.
             self.shared.wake_all();
         }
         true
@@ -216,7 +216,7 @@ impl DiskQueue {
 }
 
 impl Drop for DiskQueue {
-    /// Never blocks. What is in flight is finished by whoever polls another queue of the disk.
+    /// Never blocks. Polls of the disk's other queues finish what is in flight.
     fn drop(&mut self) {
         self.close();
     }

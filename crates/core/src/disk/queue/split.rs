@@ -80,7 +80,7 @@ impl Lane {
         for p in pieces(layout, &bio) {
             wanted |= 1 << shared.place(p.zone).0;
         }
-        // In ascending order, as everybody who takes two.
+        // In ascending order, as all code that locks several shards does.
         let mut guards: [Option<_>; MAX_SHARDS] = [const { None }; MAX_SHARDS];
         for (s, shard) in shared.shards.iter().enumerate() {
             if wanted >> s & 1 != 0 {
