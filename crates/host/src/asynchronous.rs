@@ -378,7 +378,7 @@ struct End {
 /// An operation that was accepted.
 #[derive(Debug, Default)]
 struct Slot {
-    /// What the device has until `end` is there.
+    /// The memory that the device uses until `end` is there.
     lent: Option<Lent>,
     /// It has ended, and its future has not looked yet.
     end: Option<End>,

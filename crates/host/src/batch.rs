@@ -321,7 +321,7 @@ impl Batch {
     fn give_up(&mut self, id: OpId) -> IoError {
         self.open -= 1;
         if let Some(i) = self.list.iter().position(|bio| bio.token() == id.0) {
-            // Not even taken: the disk is frozen, or full of operations that were given up.
+            // The client has not taken it: the disk is frozen, or full of operations that were given up.
             if let (Some(mut bio), Some(sent)) = (self.list.remove(i), self.sent.remove(&id.0)) {
                 let buf = self.client.reclaim(&mut bio, sent.lent);
                 self.pool.put(bio);

@@ -310,7 +310,8 @@ impl HostedDisk {
             if let Some(result) = revalidation.poll(&mut queue, self.shared.clock.now()) {
                 drop(revalidation);
                 if queue.late() > 0 {
-                    // Its report has not come back: an orphan of the disk would slow down everybody.
+                    // Its report has not come back. A queue dropped now would be the disk's orphan and slow down
+                    // all clients.
                     self.shared.adopt(queue);
                 }
                 self.shared.wakers.call();

@@ -70,7 +70,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Nobody has the disk any more. Returns whether there is a thread to wait for, which is not this one.
+    /// Asks the reactor to end, since no handle of the disk is left. Returns whether there is a thread to wait for,
+    /// which is not this one.
     pub(crate) fn close(&self) -> bool {
         let mut state = lock(&self.state);
         state.closing = true;

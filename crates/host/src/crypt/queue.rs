@@ -75,7 +75,7 @@ impl Slots {
         let Some(id) = self.slots.iter().position(|s| s.command == at) else { return false };
         let slot = &mut self.slots[id];
         std::mem::swap(&mut slot.bios, &mut c.bios);
-        // What a device has kept or exchanged is lost, and with it what the slot has lent.
+        // If the device has kept or exchanged the BIO, the memory that the slot has lent is lost.
         slot.bios.truncate(1);
         let buf = slot.bios.first_mut().map(|bio| bio.take_buf()).unwrap_or_default();
         slot.memory = slot.lent.take().and_then(|lent| lent.take_back(buf).ok());
@@ -110,12 +110,13 @@ fn address(c: &Command) -> usize {
     std::ptr::from_ref(c).addr()
 }
 
-/// A list that the device has: in the end its commands from `first` on are the client's again, also if the device panics.
+/// A list lent to the device. On drop its commands from `first` on get the client's memory back, also if the device
+/// panics.
 struct GivenBack<'a> {
     slots: &'a mut Slots,
     list: &'a mut Commands,
     first: usize,
-    /// Whether they are back, rather than not taken.
+    /// True: the commands are completed. False: the device has not taken them.
     up: bool,
 }
 

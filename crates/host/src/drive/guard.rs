@@ -129,7 +129,7 @@ fn usage_now(disk: &SysDisk) -> Usage {
     usage(&mounts, disk, &|path| Some(numbers(std::fs::metadata(path).ok()?.rdev())))
 }
 
-/// The block device of a drive, taken for ourselves.
+/// The open block device of a drive.
 #[derive(Debug)]
 pub(crate) struct Claim(pub(crate) File);
 

@@ -56,8 +56,9 @@ pub(crate) fn is_protected(path: &Path) -> bool {
 }
 
 impl NvmeDisk {
-    /// Opens the namespace at `path`; for writing, with a lock that excludes other zoneplug processes. Refuses one whose
-    /// block device is mounted or in use, one that holds a file system or a partition table, and one without zones.
+    /// Opens the namespace at `path`; for writing, with a lock that excludes other zoneplug processes. Refuses one
+    /// whose block device is mounted or in use, one that holds a file system or a partition table, and one without
+    /// zones.
     ///
     /// ```
     /// use zoneplug_host::{DriveOptions, nvme::NvmeDisk};

@@ -118,7 +118,7 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Inbox<A, S, C> {
             return None;
         }
         ring.send();
-        // What the kernel has not taken has no completion to come.
+        // An entry that the kernel has not taken will have no completion, so the descriptor would not report it.
         ring.is_sent().then(|| ring.fd())
     }
 
