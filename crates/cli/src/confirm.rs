@@ -22,8 +22,8 @@ impl Yes {
         self.force
     }
 
-    /// Asks whether `what` shall be done, which concerns the data of `zones` zones. One zone is not worth a question. If
-    /// input or standard error is no terminal, no answer can come, so the change is refused.
+    /// Asks whether `what` shall be done, which concerns the data of `zones` zones. One zone is not worth a question.
+    /// If input or standard error is no terminal, no answer can come, so the change is refused.
     pub(crate) fn ask(self, what: &str, zones: usize) -> Result<(), Failure> {
         if self.yes || self.force || zones <= 1 {
             return Ok(());

@@ -236,7 +236,7 @@ impl Command {
 /// Options that `zbd` writes with one dash.
 const ZBD: [&str; 4] = ["-ofst", "-len", "-csv", "-ro"];
 
-/// The arguments, with `zbd`'s long options as everybody else writes them.
+/// The arguments, with `zbd`'s long options in the usual form with two dashes.
 fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut options = true;
     given

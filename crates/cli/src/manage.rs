@@ -143,7 +143,7 @@ pub(crate) struct FlushArgs {
 
 /// Makes durable what was acknowledged.
 pub(crate) fn flush(args: &FlushArgs) -> Result<(), Failure> {
-    // A drive's cache is everybody's; it may be in use.
+    // A flush of a drive's cache changes no data, so a drive that is in use may be flushed.
     let usage = if drive_of(&args.spec).is_some() { Use::Look } else { Use::Change };
     Ok(Opened::new(&args.spec, usage)?.io.flush()?)
 }

@@ -24,7 +24,7 @@ pub(crate) struct Modelled {
     pub(crate) spec: String,
     pub(crate) profile: Profile,
     pub(crate) config: DiskConfig,
-    /// Commands at the drive, if anybody says so.
+    /// Commands at the drive, if the specification gives a number.
     pub(crate) tags: Option<u16>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum Over {
     Files,
     /// The same, and the command has `--force`.
     FilesUnlessForced,
-    /// Also a disk that nobody uses (`--force`).
+    /// Also a disk that is not in use (`--force`).
     Disks,
 }
 
@@ -150,7 +150,7 @@ impl Output {
         let file = OpenOptions::new().write(true).create_new(true).open(&beside).map_err(fail)?;
         with_incomplete(|all| all.push(beside.clone()));
         if let Some(there) = there {
-            // The new file is the old one's to everybody, as far as this user may arrange it.
+            // The new file gets the owner and the permissions of the old one, as far as this user may set them.
             let _ = std::os::unix::fs::fchown(&file, Some(there.uid()), Some(there.gid()));
             file.set_permissions(Permissions::from_mode(there.mode() & 0o7777)).map_err(fail)?;
         }

@@ -1,6 +1,6 @@
 //! The clients that are connected to a server's socket. Each connection has a thread, because a change of an attribute
-//! waits for the disk. Clients are this user's or root's. Their number is limited, and a silent one gives its place to a
-//! new one.
+//! waits for the disk. Clients are this user's or root's. Their number is limited, and a silent one gives its place to
+//! a new one.
 
 use super::answer::{self, Served};
 use crate::failure::{Failure, Kind};

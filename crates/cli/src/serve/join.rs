@@ -70,8 +70,8 @@ impl Parts {
     }
 }
 
-/// Devices that are joined, and the child process that takes them apart. The server starts the child in advance, because
-/// it may start no process once it serves.
+/// Devices that are joined, and the child process that takes them apart. The server starts the child in advance,
+/// because it may start no process once it serves.
 pub(super) struct Joined {
     pub(super) path: PathBuf,
     remover: Child,

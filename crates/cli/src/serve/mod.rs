@@ -165,7 +165,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     });
     drop(socket);
     let parted = to_part.into_iter().try_for_each(part);
-    // What ended it is told rather than what came of that.
+    // An error that ended the server is reported before an error of its stop.
     let stopped = stop(devices);
     ended.and(stopped).and(parted)
 }
@@ -234,8 +234,8 @@ fn start(
     Ok(Device { disk, spec, device: Arc::new(Mutex::new(Some(device))), path, zones })
 }
 
-/// Removes what was served when a further step failed. Leaves a device that was taken over as it was found, since it may
-/// be in use.
+/// Removes what was served when a further step failed. Leaves a device that was taken over as it was found, since it
+/// may be in use.
 fn give_up(devices: Vec<Device>, failure: Failure) -> Failure {
     for d in &devices {
         if d.recovered()

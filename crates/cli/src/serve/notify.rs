@@ -10,7 +10,7 @@ fn tell(text: &str) {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(&path),
     };
-    // Whoever does not listen is not told.
+    // An error is ignored: a supervisor that does not listen gets no notice.
     if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
         let _ = socket.send_to_addr(text.as_bytes(), &address);
     }

@@ -1,6 +1,6 @@
 //! The place of a socket in the file system. The socket is made in a directory that no other user may enter, so that it
-//! never has other rights than its last ones, and is then moved to its place. If something is there already, it is removed
-//! only if it is a socket that no server listens on.
+//! never has other rights than its last ones, and is then moved to its place. If something is there already, it is
+//! removed only if it is a socket that no server listens on.
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;

@@ -209,7 +209,7 @@ mod tests {
         let e = Socket::open(Some(&socket.path), Vec::new()).err().unwrap();
         assert!(e.to_string().contains("in use"), "{e}");
         let path = socket.path.clone();
-        // Somebody stays connected, and the thread that listens stays too.
+        // A client stays connected, and the listening thread stays too.
         let client = UnixStream::connect(&path).unwrap();
         let disks = Arc::downgrade(socket.disks.as_ref().unwrap());
         drop(socket);
@@ -222,7 +222,7 @@ mod tests {
         drop(Socket::open(Some(&path), Vec::new()).unwrap());
     }
 
-    /// 32 of them locked everybody else out for a minute.
+    /// Silent clients must not keep other clients out.
     #[test]
     fn silent_clients_give_their_places_to_others() {
         let socket = server_with(Bounds { most: 4, ..Bounds::default() });
@@ -278,7 +278,7 @@ mod tests {
         assert!(start.elapsed() < LAST_ANSWERS, "a handler that panicked holds the disks");
     }
 
-    /// Also where the socket has become anybody's.
+    /// Also if every user may connect to the socket.
     #[test]
     fn another_user_is_refused() {
         use std::os::unix::process::CommandExt;
