@@ -38,7 +38,7 @@ impl Parts {
         table
     }
 
-    /// What joins them, for a shell.
+    /// The shell command that joins the devices.
     pub(super) fn command(&self) -> String {
         format!("dmsetup create {} <<'END'\n{}END", self.name(), self.table())
     }

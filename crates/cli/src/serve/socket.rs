@@ -63,7 +63,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.id.remove(&self.path);
-        // Who is being answered has the disks too, for a moment.
+        // A thread that still answers a client holds the disks too, for a moment.
         let end = Instant::now() + LAST_ANSWERS;
         while let Some(disks) = self.disks.take() {
             match Arc::try_unwrap(disks) {
@@ -248,7 +248,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert!(start.elapsed() >= patience);
-        // Nor may the taking of an answer last for ever.
+        // A client that never reads its answers is cut off too.
         let mut stream = UnixStream::connect(&socket.path).unwrap();
         let start = Instant::now();
         while stream.write_all(b"{\"cmd\":\"status\"}\n").is_ok() {
