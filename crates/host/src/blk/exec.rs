@@ -26,7 +26,7 @@ pub(super) struct Blk {
     pub(super) rules: Rules,
     /// Zeroes are a command of the drive, not data.
     pub(super) zero_command: bool,
-    /// It was found to be gone: nothing is sent any more.
+    /// The device was found to be gone: no command is sent to it from then on.
     pub(super) gone: AtomicBool,
 }
 
@@ -148,7 +148,7 @@ impl Blk {
             Op::WriteZeroes => memory.zeroes(len),
             op => memory.gather(c, 0, len, &self.rules, op == Op::Write),
         }
-        // The kernel makes it a write with FUA, or a flush after it where the drive has none.
+        // The kernel sends a write with FUA. For a drive without FUA it sends a flush after the write.
         let flags = if c.flags.contains(Flags::FUA) && c.op != Op::Read && self.limits.write_cache {
             libc::RWF_DSYNC
         } else {
@@ -164,7 +164,7 @@ impl Blk {
         let bytes = c.len_sectors << 9;
         if result >= 0 {
             if result as u32 != bytes {
-                // A device that has gone has no sectors to read, nor to write.
+                // A device that has gone has no sectors, so its transfers are short too.
                 let gone = self.look_for_it();
                 return Step::Done(if gone { Status::NoDevice } else { Status::ShortTransfer });
             }

@@ -11,7 +11,7 @@
 //! | `diagnose.rs` | what a failed command was told by its zone |
 //! | `sys.rs` | the ioctls |
 //!
-//! What is on its way is in `drive`'s queue. Never keeps a write pointer: that is the layer's.
+//! The queue of `drive` holds the commands in flight. This module keeps no write pointer: the layer above does.
 
 mod diagnose;
 mod exec;

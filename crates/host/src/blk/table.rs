@@ -55,7 +55,7 @@ impl Show for Blk {
     }
 }
 
-/// A file in memory, which is as long as a device, or, for one that goes, empty.
+/// A file in memory with the length of a device. It is empty for a device that has gone.
 fn file(len: u64) -> File {
     // SAFETY: a name that ends with a zero; the descriptor is new.
     let file = unsafe { File::from_raw_fd(libc::memfd_create(c"blk".as_ptr(), libc::MFD_CLOEXEC)) };
@@ -139,7 +139,8 @@ fn the_bios_of_a_command_are_pieces_of_one_operation() {
     assert!(!c.is_zero(0, 512) && c.is_zero(512, 512) && !c.is_zero(8192, 1024));
 }
 
-/// A transfer that is too short is never taken for a whole one, nor its rest sent somewhere. A device that goes says so.
+/// A short transfer never counts as complete, and its rest is not sent again. A device that has gone
+/// is reported as such.
 #[test]
 fn a_short_transfer_ends_the_command() {
     for block in [1, 8] {
@@ -201,7 +202,7 @@ fn errors_of_data() {
     }
 }
 
-/// E4: a write of which nothing is there, at the write pointer, is sent again, once, as it was.
+/// A write at the write pointer of which nothing was written is sent again unchanged, once (E4).
 #[test]
 fn a_write_that_the_kernel_lost_the_pointer_of_is_sent_again_once() {
     for (flags, dsync) in [(Flags::NONE, ""), (BOTH, " dsync")] {
@@ -313,7 +314,7 @@ fn what_threads_are_given() {
     assert_eq!(c.then(worked(Status::Ok)), "done Ok");
 }
 
-/// What is refused here has changed nothing and is not sent.
+/// A command that is refused here changes nothing and is not sent.
 #[test]
 fn what_is_refused() {
     let d = drive(8, true);
@@ -331,7 +332,7 @@ fn what_is_refused() {
     }
 }
 
-/// What a thread says of a file that is no zoned device: its calls' own errnos, and never "again" of zeroes.
+/// A thread on a file that is not a zoned device reports the errno of its call.
 #[test]
 fn threads_answer_with_the_errno_of_their_call() {
     let d = drive(8, true);

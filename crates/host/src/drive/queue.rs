@@ -207,8 +207,8 @@ mod tests {
 
     const WHILE: Duration = Duration::from_millis(200);
 
-    /// A drive that panics when the command at sector 0 is answered. That one reads a pipe, the one at 1 another; the one at 2 is
-    /// a thread's, for a while; the thread panics with the one at 3.
+    /// A drive that panics when the command at sector 0 is answered. The commands at 0 and 1 each read a pipe. A thread
+    /// runs the one at 2 for a while, and panics on the one at 3.
     #[derive(Debug)]
     struct Pipes {
         pipes: [PipeReader; 2],

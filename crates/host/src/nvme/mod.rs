@@ -10,7 +10,7 @@
 //! | `identify.rs` | what the drive says of itself |
 //! | `sys.rs` | the ioctls, the layout of a ring command |
 //!
-//! What is on its way is in `drive`'s queue. Never keeps a write pointer: that is the layer's.
+//! The queue of `drive` holds the commands in flight. This module keeps no write pointer: the layer above does.
 
 mod command;
 mod exec;
@@ -121,7 +121,7 @@ impl NvmeDisk {
     }
 }
 
-/// The error of a device that is none.
+/// The error of a path that is not an NVMe namespace.
 fn no_namespace(name: &str, e: &std::io::Error) -> Error {
     Error::new(ErrorKind::NotSupported, format!("{name} is not an NVMe namespace: {e}")).hint(
         "the generic device of a namespace, such as /dev/ng0n1 (not the controller /dev/nvme0)",
@@ -176,12 +176,12 @@ fn limits_of(
         max_open_zones: id.max_open,
         max_active_zones: id.max_active,
         max_write_zeroes_sectors: id.max_zeroes.map_or(transfer, |n| whole(sectors(bytes(n)))),
-        // Only conventional zones are discarded, and there are none.
+        // The layer discards conventional zones only, and the drive has none.
         discard: false,
         write_cache: id.write_cache,
         rotational,
         read_only,
-        // Neither the ring nor the drive does.
+        // Neither the ring nor the drive keeps the order of writes.
         keeps_write_order: false,
     };
     (limits, id.max_zeroes.is_some())

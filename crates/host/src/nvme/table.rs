@@ -132,7 +132,7 @@ fn an_append_is_where_the_drive_says() {
             assert_eq!(c.then(landed(at / b)), "done Ok");
             assert_eq!(c.slot.command().sector, Sector(at));
         }
-        // Of another command the result says nothing, nor that of an append that has failed.
+        // The result counts only for an append that succeeded: not for other commands, nor for an append that failed.
         let mut c = Case::new(&d, Op::Write, Flags::NONE, ZONE, &[block]);
         c.begin();
         assert_eq!(c.then(landed(99)), "done Ok");

@@ -89,7 +89,7 @@ impl JournalFile {
             Some(directory) => Self::take(disk, directory, info, found, (me, served)),
             None => Ok(JournalFile::default()),
         };
-        // Whatever became of the journal, the one with another stamp is not the last server's any more.
+        // Replaces the stamp of the device, also without a journal. Makes a journal with the old stamp invalid.
         let Err(why) = leave(info.dev_id, me) else {
             return Ok(record.unwrap_or_else(JournalFile::none));
         };
