@@ -72,7 +72,7 @@ impl fmt::Debug for TapDisk {
 }
 
 impl TapDisk {
-    /// `inner`, and `listener` is told of all that goes through.
+    /// Wraps `inner`, and calls `listener` for every command that goes through.
     pub fn new(inner: Arc<dyn Device>, listener: Arc<Listener>) -> Arc<TapDisk> {
         Arc::new(TapDisk { inner, listener, queues: AtomicU32::new(0) })
     }
@@ -92,7 +92,7 @@ impl Device for TapDisk {
         self.inner.limits()
     }
 
-    /// What is told has a time.
+    /// True, because every event carries a time.
     fn is_timed(&self) -> bool {
         true
     }

@@ -29,7 +29,8 @@ struct Reach {
     durable: u32,
     /// Writes that were acknowledged.
     acks: u64,
-    /// `acks` when the last reset was sent: one that is told of later, after writes to the empty zone, says nothing.
+    /// `acks` when the last reset was sent. If writes were acknowledged since, the completion of the reset does not clear
+    /// `acknowledged` and `durable`.
     at_reset: u64,
 }
 
