@@ -56,7 +56,7 @@ impl Disk {
         let before = self.shared.state.0.fetch_add(VERSION + 1, Ordering::AcqRel);
         assert!(before & FREEZES != FREEZES, "255 freezes overlap");
         let version = before.wrapping_add(VERSION + 1) / VERSION;
-        // Whatever a queue said before says nothing of this freeze, however often the version has wrapped.
+        // An earlier acknowledgement must not count for this freeze, even if the version has wrapped.
         for q in queues.iter().flatten() {
             q.ack.store(state::word(version, true), Ordering::Release);
         }

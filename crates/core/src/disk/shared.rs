@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     pub(crate) timed: AtomicBool,
     /// The single writer of each spindle. Taken before a shard's lock, never after it, and never two.
     pub(crate) gates: Box<[Padded<Mutex<Gate>>]>,
-    /// Which of them is a zone's. As the device said when the disk was opened.
+    /// The spindle of each zone, as the device reported it when the disk was opened.
     pub(crate) spindles: Spindles,
     /// Changes of attributes that wait for the disk to drain. The layout's lock may be taken under it.
     pub(crate) changes: Mutex<Vec<PendingChange>>,
@@ -102,7 +102,7 @@ impl Shared {
 
     /// Publishes the state derived from a new layout for readers that hold no copy of it.
     pub(crate) fn note(&self, layout: &Layout) {
-        // Once it has looked at the time it goes on: what it remembers is compared with what comes.
+        // Never cleared: times that were stored are compared with later ones.
         if layout.timed || self.device.is_timed() {
             self.timed.store(true, Ordering::Relaxed);
         }

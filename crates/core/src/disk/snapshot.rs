@@ -27,7 +27,7 @@ pub(crate) struct Layout {
     /// Whether there is a single writer (Q1), and how it behaves.
     pub(crate) gated: bool,
     pub(crate) manners: Manners,
-    /// Most writes of a zone in flight. More than one is special too, for the others need not count them.
+    /// Most writes of a zone in flight. With more than one, `special` is set, so that other disks need not count them.
     pub(crate) zone_depth: u16,
     /// Whether the layer reports a zone by itself after a failure (E12).
     pub(crate) zone_recovery: bool,
@@ -71,7 +71,7 @@ impl Layout {
         let max_transfer = limits.transfer_sectors();
         let native = limits.zone_append_max_sectors != 0 && !config.emulate_append;
         let plugs = config.mode == Mode::Plug;
-        // C1: zone locks are a scheduler's.
+        // Only a scheduler locks zones (C1).
         let scheduled = config.scheduler != Scheduler::None || config.mode == Mode::Lock;
         let gated = plugs && config.zoned_qd1_writes.unwrap_or(limits.rotational);
         // An attribute that does not go with others is refused (`attributes/`); a device may still change its mind.

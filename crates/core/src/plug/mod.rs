@@ -70,7 +70,7 @@ pub(crate) enum Recovery {
     None,
     /// Several writes were in flight. What failed is held, and is sent again where that is safe.
     Held,
-    /// One write was in flight. Its client has been told; the zone is reported, and goes on from there.
+    /// One write was in flight, and its client has its error. The layer reports the zone, and goes on from the answer.
     Asked,
 }
 

@@ -1,7 +1,7 @@
-//! How a zone goes on by itself after a failure: the layer reports it, and believes only that report (E12, E7).
+//! Recovery of a zone after a failed write: the layer reports the zone, and trusts only that report (E12, E7).
 //!
 //! Two paths lead here. Where several writes of a zone are in flight, `pipelined.rs` holds what failed and asks when the rest
-//! has drained. Where one is in flight, its client has been told of the failure and those behind it were aborted (E1);
+//! has drained. Where one is in flight, its client has its error, and the writes behind it were aborted (E1);
 //! [`Shard::ask`] begins, if the attribute `zone_recovery` is `auto`. From there on both are the same:
 //!
 //! * While the report is on its way the plug is busy, and nothing is sent. What is admitted parks: an append, and a
@@ -144,9 +144,10 @@ impl Shard {
         self.settle(i, info, cmd.epoch, head, mask, aborted)
     }
 
-    /// A report of the client, sent at error epoch `epoch`, describes a zone of which the layer's own is still on its way.
-    /// Sent after the failure it says as much, and its client may write where it says at once: so it counts, and the other
-    /// does not any more. `None`: it says nothing of that. `moves`: as in [`Shard::go_on`].
+    /// Takes a client's report of a zone, sent at error epoch `epoch`, while the layer's own report of that zone is on
+    /// its way. If the client's report was sent after the failure, it ends the recovery in place of the layer's report:
+    /// the client may write at once where it says. `None`: the report does not end the recovery. `moves`: as in
+    /// [`Shard::go_on`].
     pub(crate) fn reported_meanwhile(
         &mut self,
         i: usize,

@@ -497,8 +497,8 @@ fn states_stand_for_sequences() {
     }
 }
 
-/// M5, Q7: found by the simulation (seed 148794). A zone whose writes were aborted while it was listed with the single writer
-/// counted as in line for ever, so that strict management did not see the next write of it.
+/// A zone whose writes were aborted while it was listed with the single writer does not stay in line, so that strict
+/// management sees its next write (M5, Q7).
 #[test]
 fn a_zone_that_is_not_listed_any_more_is_busy_with_its_next_write() {
     let mut real = Real::new();

@@ -1,6 +1,6 @@
 //! The order in which requests are sent: the single writer of SMR disks with its policies, and the I/O schedulers.
 //!
-//! Everything here is a plain `&mut` state machine that is told the time and answers what is next. `disk` owns the
+//! Everything here is a plain `&mut` state machine that is given the time and returns what is next. `disk` owns the
 //! locks around them and calls them (`disk/dispatch/single_writer.rs`, `disk/dispatch/scheduler.rs`); nothing here calls a device, reads a
 //! clock or knows of queues and tags. That any answer is safe, and only its timing matters, is what the plugs above
 //! guarantee: the scheduler sees at most one write of each sequential zone.

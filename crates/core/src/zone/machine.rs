@@ -16,8 +16,8 @@ use crate::unit::ZoneNo;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZoneState {
     /// The write pointer as an offset in sectors: how much was written since the zone was empty. A zone that was
-    /// finished early or became read-only keeps it, so that what was never written can be told (O7); a report
-    /// shows neither. 0 for a conventional zone.
+    /// finished early or became read-only keeps it, so that sectors that were never written can be told from those
+    /// that were (O7); a report does not show it. 0 for a conventional zone.
     pub wp: u32,
     /// The condition. Changed by a [`Budget`] only.
     pub cond: Condition,

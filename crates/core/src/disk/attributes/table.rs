@@ -425,7 +425,7 @@ impl AttributeInfo {
         AttributeInfo { when, ..self }
     }
 
-    /// Its value is what the layer does, not what it was told.
+    /// The attribute shows what the layer does, not the value that was set.
     const fn shown(self, shown: fn(&View<'_>) -> Value) -> AttributeInfo {
         AttributeInfo { shown: Some(shown), ..self }
     }

@@ -1,5 +1,5 @@
-//! What a queue remembers of its commands while the device has them: between the two, if the disk was opened with a
-//! timeout or is to survive a device that panics, and not there at all if neither.
+//! What a queue remembers of its commands while the device has them. A queue has this layer only if the disk was
+//! opened with a timeout or with `survive_panics`.
 //!
 //! A command that goes down leaves a note here of what it and its BIOs say. If its time is over before it is
 //! back, BIOs made from the note go up in its place with status *timeout*, and the engine deals with it as with

@@ -106,7 +106,7 @@ impl Lane {
         Lane::new(Self::CLOSED, MappedQueue::gone(), 0, 0, Arc::default())
     }
 
-    /// Goes by a layout that may be new. The queue may have commands in flight.
+    /// Adopts a layout that may be new. The queue may have commands in flight.
     pub(crate) fn follow(&mut self, layout: &Layout) {
         self.special = layout.special;
         self.tags.place(layout.special);

@@ -126,9 +126,9 @@ impl Lane {
             },
             None => bios.collect(),
         };
-        // A queue that was opened after this one last looked. `peers` itself stays as it is until the next call: by it the tags
-        // of commands that this call has delivered go back to their queues (`tags_back`), and once delivered a command keeps its
-        // queue no longer from closing and leaving its id to another.
+        // The owner may be a queue that was opened after this one last updated `peers`, which stays as it is until the
+        // next call, because `tags_back` uses it to return the tags of commands that this call has delivered. Such a
+        // command does not keep its queue from closing, so the id of that queue may belong to another by then.
         let peer = lock(&shared.queues).get(queue as usize).cloned().flatten();
         if let Some(peer) = peer {
             match peer.push(rest.drain(..)) {

@@ -70,7 +70,7 @@ impl Lane {
     pub(crate) fn split_write(&mut self, shared: &Shared, layout: &Layout, bio: Box<Bio>) {
         let max = layout.max_of(bio.op);
         if max == 0 {
-            // W26: said before the write pointer moves.
+            // Refused before the write pointer moves (W26).
             return self.reject(bio, Status::NotSupported);
         }
         if bio.len_sectors / max > MAX_PARTS {

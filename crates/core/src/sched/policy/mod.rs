@@ -16,7 +16,8 @@ pub type Pick = fn(&View<'_>) -> usize;
 /// only if waiting is allowed at all (`anticipation_us`), and no listed zone is past the deadline.
 pub type Stay = fn(&View<'_>) -> bool;
 
-/// Defines [`Policy`]: a line for each, with its variant, its file, its name, when it waits, whether it looks at bytes, whether waiting is what it is about.
+/// Defines [`Policy`]: a line for each, with its variant, its file, its name, when it waits,
+/// whether it looks at bytes, and whether it is designed around waits.
 macro_rules! policies {
     ($($(#[$doc:meta])* $variant:ident: $file:ident, $stay:path, bytes: $bytes:literal, waits: $waits:literal;)*) => {
         $(mod $file;)*
@@ -91,7 +92,7 @@ policies! {
     Steady: steady, steady::stay, bytes: true, waits: true;
 }
 
-/// As often as the zone has more in time.
+/// Waits whenever the zone has nothing to write.
 fn always(_: &View<'_>) -> bool {
     true
 }
