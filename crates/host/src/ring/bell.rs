@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Who sleeps.
+/// A queue that may sleep.
 pub(crate) trait Sleeper: Send + Sync {
     /// Wakes it, if it asked for that.
     fn ring(&self);

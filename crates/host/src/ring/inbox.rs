@@ -31,7 +31,7 @@ where
     C: Completion,
 {
     ring: Option<Ring<S, C>>,
-    /// Who watches the ring while the owner sleeps, and this queue's number there.
+    /// The thread that watches the ring while the owner sleeps, and this queue's number there.
     bell: Option<(Arc<Bell>, u64)>,
     mailbox: Arc<Mailbox<A>>,
     /// Taken from the mailbox.
