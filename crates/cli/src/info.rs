@@ -123,7 +123,7 @@ impl Declared {
     }
 }
 
-/// Who a durable disk is.
+/// The identity of a durable disk; `None` for another device.
 fn identity(spec: &str) -> Result<Option<Identity>, Failure> {
     let Some(path) = file_of(spec) else { return Ok(None) };
     Ok(Some(FileDisk::open(path, Access::ReadOnly)?.identity()))
