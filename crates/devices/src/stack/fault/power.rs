@@ -29,8 +29,8 @@ struct Reach {
     durable: u32,
     /// Writes that were acknowledged.
     acks: u64,
-    /// `acks` when the last reset was sent. If writes were acknowledged since, the completion of the reset does not clear
-    /// `acknowledged` and `durable`.
+    /// `acks` when the last reset was sent. If writes were acknowledged since, the completion of the reset does not
+    /// clear `acknowledged` and `durable`.
     at_reset: u64,
 }
 
