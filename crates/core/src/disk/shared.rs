@@ -174,7 +174,7 @@ impl Shared {
 
     /// Lets `visit` see each of them; it answers whether the orphan stays.
     fn visit_orphans(&self, mut visit: impl FnMut(&mut dyn Orphan) -> bool) {
-        // Taken out meanwhile: their own refresh comes by here too.
+        // Off the list during the visit, because an orphan's own refresh visits the list as well.
         let mut orphans = std::mem::take(&mut *lock(&self.orphans));
         orphans.retain_mut(|orphan| visit(&mut **orphan));
         let mut list = lock(&self.orphans);
