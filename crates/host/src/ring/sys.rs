@@ -27,8 +27,8 @@ impl Segments {
         self.0.clear();
     }
 
-    /// Appends `len` bytes of `buf` from `offset` on. Pieces that are neighbours in memory become one. The caller keeps the
-    /// buffer for every system call that is made with the list.
+    /// Appends `len` bytes of `buf` from `offset` on. Pieces that are neighbours in memory become one. The caller keeps
+    /// the buffer for every system call that is made with the list.
     pub(crate) fn push(&mut self, buf: &IoBuf, offset: u32, len: u32) {
         // SAFETY: addresses for a list, which nothing here looks behind.
         for s in unsafe { buf.segments(offset, len) } {
