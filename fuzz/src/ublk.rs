@@ -5,6 +5,7 @@ use crate::input::Input;
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::PathBuf;
+use zoneplug_buf::AlignedBuf;
 use zoneplug_core::disk::{Disk, DiskConfig};
 use zoneplug_devices::emu::EmuDisk;
 use zoneplug_core::zone::Geometry;
@@ -45,11 +46,14 @@ pub fn ublk_requests(data: &[u8]) {
         };
         let (sector, len) = r.range();
         assert!(r.bytes() <= MOST, "{r:?}");
-        let buf = match r.bytes() {
-            0 => IoBuf::empty(),
+        let (lent, buf) = match r.bytes() {
+            0 => (None, IoBuf::empty()),
             // The answer to a report is written.
-            n if r.op() == Op::ReportZones => IoBuf::leaked(n),
-            n => IoBuf::from_static(&MEMORY[..n as usize]),
+            n if r.op() == Op::ReportZones => {
+                let (lent, buf) = AlignedBuf::zeroed(n).lend();
+                (Some(lent), buf)
+            }
+            n => (None, IoBuf::from_static(&MEMORY[..n as usize])),
         };
         let mut bio = Bio::with_buf(r.op(), sector, len, buf);
         bio.flags = r.flags();
@@ -60,6 +64,10 @@ pub fn ublk_requests(data: &[u8]) {
             assert!(now < 10_000, "{r:?} is never done");
             queue.submit(Nanos(now), &mut list);
             queue.poll(Nanos(now), &mut done);
+        }
+        if let Some(lent) = lent {
+            let back = lent.take_back(done[0].take_buf());
+            assert!(back.is_ok(), "the memory of a report comes back: {r:?}");
         }
         let result = r.result(done[0].status);
         match done[0].status {
