@@ -17,8 +17,8 @@ mod answer;
 #[path = "../../crates/cli/src/failure.rs"]
 mod failure;
 #[allow(dead_code)]
-#[path = "../../crates/cli/src/live.rs"]
-mod live;
+#[path = "../../crates/cli/src/server_client.rs"]
+mod server_client;
 #[path = "../../crates/cli/src/plain.rs"]
 mod plain;
 

@@ -2,7 +2,7 @@
 
 use crate::answer::{Served, respond};
 use crate::failure::Kind;
-use crate::live::{Answer, AttributeShown, Request, Shown};
+use crate::server_client::{Answer, AttributeShown, Request, Shown};
 use crate::plain::plain;
 use zoneplug_host::HostedDisk;
 use zoneplug_host::ublk::UblkCounters;

@@ -3,10 +3,10 @@
 
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;
-use crate::live::{self, AttributeShown, Request, Server};
-use crate::modelled::never_waits;
 use crate::plain::plain;
+use crate::server_client::{self, AttributeShown, Request, Server};
 use crate::suggest::{self, Suggest};
+use crate::virtual_disk::never_waits;
 use crate::{csv, json, term};
 use clap::builder::StringValueParser;
 use serde::Serialize;
@@ -93,8 +93,8 @@ enum Target {
 
 impl Target {
     fn open(disk: &str, socket: Option<&Path>) -> Result<Target, Failure> {
-        Ok(match live::find(disk, socket)? {
-            Some(server) => Target::Live(server, live::name_of(disk).to_owned()),
+        Ok(match server_client::find(disk, socket)? {
+            Some(server) => Target::Live(server, server_client::name_of(disk).to_owned()),
             None => Target::Own(Box::new(Opened::new(disk, Use::Look)?)),
         })
     }

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
 use crate::zones::{parse_bytes, size};
-use crate::{json, live, term};
+use crate::{json, server_client, term};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -98,7 +98,7 @@ struct Created {
 /// Makes a disk.
 pub(crate) fn create(args: &CreateArgs, out: &mut dyn Write) -> Result<(), Failure> {
     check_name(&args.path)?;
-    if args.path.to_str().is_some_and(live::is_name) {
+    if args.path.to_str().is_some_and(server_client::is_name) {
         let name = args.path.display();
         return Err(Failure::usage(format!("{name} is the name of a served disk"))
             .hint(format!("{name}.zbd")));

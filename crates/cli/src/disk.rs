@@ -2,9 +2,9 @@
 
 use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
-use crate::modelled::say_what_never_waits;
 use crate::plain::plain;
 use crate::term;
+use crate::virtual_disk::say_what_never_waits;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;

@@ -15,11 +15,11 @@
 //! | `manage.rs` | `zoneplug reset`, `open`, `close`, `finish`, `flush`, `resync` |
 //! | `copy/` | `zoneplug write`, `read`, `append` |
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
-//! | `serve/`, `status.rs`, `live.rs` | `zoneplug serve`, `status`; disks that another process serves |
+//! | `serve/`, `status.rs`, `server_client.rs` | `zoneplug serve`, `status`; disks that another process serves |
 //! | `pages/`, `trace.rs` | `zoneplug help`, `completions`, `man`; `--trace`, in builds that have it |
 //! | `suggest.rs` | what the completions of a shell offer |
 //! | `output.rs` | files that commands make, and what they never overwrite |
-//! | `modelled.rs` | disks in virtual time: ways to open them, runs on all processors |
+//! | `virtual_disk.rs` | disks in virtual time: ways to open them, runs on all processors |
 //! | `bench/` | `zoneplug bench` |
 //! | `demo.rs` | `zoneplug demo` |
 //! | `reproduce/` | `zoneplug reproduce` |
@@ -49,9 +49,7 @@ mod failure;
 mod info;
 mod interrupt;
 mod json;
-mod live;
 mod manage;
-mod modelled;
 mod output;
 mod pages;
 mod plain;
@@ -59,6 +57,7 @@ mod replay;
 mod report;
 mod reproduce;
 mod serve;
+mod server_client;
 mod sim;
 mod status;
 mod suggest;
@@ -66,6 +65,7 @@ mod term;
 mod threads;
 #[cfg(feature = "trace")]
 mod trace;
+mod virtual_disk;
 mod window;
 mod zones;
 

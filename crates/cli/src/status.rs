@@ -1,8 +1,8 @@
 //! `zoneplug status`: what the servers of this machine serve.
 
 use crate::failure::Failure;
-use crate::live::{self, Shown};
 use crate::plain::plain;
+use crate::server_client::{self, Shown};
 use crate::{json, term};
 use serde::Serialize;
 use std::io::Write;
@@ -28,14 +28,14 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let mut all: Vec<Shown> = Vec::new();
-    for mut server in live::servers(args.socket.as_deref())? {
+    for mut server in server_client::servers(args.socket.as_deref())? {
         all.extend(server.disks()?);
     }
     all.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
     if let Some(disk) = &args.disk {
-        all.retain(|d| d.name == live::name_of(disk));
+        all.retain(|d| d.name == server_client::name_of(disk));
         if all.is_empty() {
-            return Err(live::nobody(disk));
+            return Err(server_client::nobody(disk));
         }
     }
     if args.json {

@@ -2,10 +2,10 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `plan.rs` | the published workloads on two disks, in mode `plug` beside `none` |
+//! | `suite.rs` | the published workloads on two disks, in mode `plug` beside `none` |
 //! | `cases.rs`, `cases/` | three cases where the difference is plain |
-//! | `own.rs` | one's own workload |
-//! | `timed.rs`, `job.rs` | the same in virtual time, on a disk with the times of a drive |
+//! | `workload.rs` | one's own workload |
+//! | `virtual_time.rs`, `job.rs` | the same in virtual time, on a disk with the times of a drive |
 //! | `work.rs` | workloads: where the next BIO goes |
 //! | `load.rs` | the load generator |
 //! | `group.rs` | the clients of one measurement, and its figures |
@@ -20,18 +20,18 @@ pub(crate) mod cases;
 pub(crate) mod group;
 mod job;
 mod load;
-mod own;
-mod plan;
 pub(crate) mod progress;
 pub(crate) mod report;
+mod suite;
 pub(crate) mod table;
-mod timed;
 pub(crate) mod verify;
+mod virtual_time;
 pub(crate) mod work;
+mod workload;
 
 use crate::failure::Failure;
-use crate::modelled::{Modelled, Ways};
 use crate::suggest::{self, Suggest};
+use crate::virtual_disk::{Modelled, Ways};
 use clap::builder::StringValueParser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::io::Write;
@@ -191,17 +191,17 @@ impl Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if !args.is_own() {
-        return plan::run(args, out);
+        return suite::run(args, out);
     }
     let spec = args.disk.as_deref().unwrap_or("null");
     let modelled = if args.real_time { None } else { Modelled::parse(spec)? };
     if let Some(mut modelled) = modelled {
         modelled.tags = args.tags.or(modelled.tags);
-        return timed::run(args, &modelled, out);
+        return virtual_time::run(args, &modelled, out);
     }
     if let Some(flag) = args.only_virtual() {
         return Err(Failure::usage(format!("{flag} needs a disk in virtual time"))
             .hint("--disk sim-smr30, sim-smr20, sim-smr14, sim-zns1 or sim,profile=FILE, without --real-time"));
     }
-    own::run(args, out)
+    workload::run(args, out)
 }

@@ -5,7 +5,7 @@ use super::cases::order::{self, Order};
 use super::cases::tags::{self, Tags};
 use super::group::{Latency, Measure};
 use super::load::SAMPLE;
-use super::plan::SLICES;
+use super::suite::SLICES;
 use super::table::{Table, figure, thousands, time};
 use super::verify::Verified;
 use super::work::Rw;

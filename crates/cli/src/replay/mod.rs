@@ -13,8 +13,8 @@ mod text;
 
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
-use crate::modelled::{Modelled, Ways, say_what_never_waits, spread};
 use crate::suggest::{self, Suggest};
+use crate::virtual_disk::{Modelled, Ways, say_what_never_waits, spread};
 use crate::{json, term};
 use clap::ValueEnum;
 use clap::builder::StringValueParser;

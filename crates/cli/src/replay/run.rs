@@ -4,7 +4,7 @@ use super::{Input, Map};
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
 use crate::json::by_status;
-use crate::modelled::{Modelled, layer_name};
+use crate::virtual_disk::{Modelled, layer_name};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -162,7 +162,7 @@ fn count(zones: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::book::{Expect, How, tables};
+    use super::super::published::{Expect, How, tables};
     use super::*;
 
     #[test]

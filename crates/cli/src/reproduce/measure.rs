@@ -1,14 +1,14 @@
 //! Measures the cells of tables that are about the processor, on a disk that does nothing: each row's columns by turns in
 //! short slices, so that all see the same moods of a shared machine. Rates are of processor time. What comes out is of this machine and this build.
 
-use super::book::{Expect, Table};
 use super::client::{measured, measured_name};
 use super::outcome::{CellRuns, Run};
+use super::published::{Expect, Table};
 use crate::bench::group::{Arena, Group};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
-use crate::modelled::layer_name;
+use crate::virtual_disk::layer_name;
 use std::time::Duration;
 
 /// Slices of a figure, columns by turns.

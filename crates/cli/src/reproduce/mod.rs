@@ -3,7 +3,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `published.txt`, `book.rs` | the published figures, what is run beside each, what is expected |
+//! | `published.txt`, `published.rs` | the published figures, what is run beside each, what is expected |
 //! | `client.rs` | clients as text |
 //! | `simulate.rs` | cells in virtual time, on all processors |
 //! | `measure.rs` | cells on this machine |
@@ -11,12 +11,12 @@
 //! | `text.rs` | tables as text and as CSV |
 //! | `page.rs`, `plot.rs`, `style.css` | one page of HTML with plots |
 
-mod book;
 mod client;
 mod measure;
 mod outcome;
 mod page;
 mod plot;
+mod published;
 mod simulate;
 mod text;
 
@@ -27,10 +27,10 @@ use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};
 use crate::suggest::Suggest;
 use crate::{csv, json, term};
-use book::{How, Table};
 use clap::builder::StringValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use outcome::{Report, TableReport};
+use published::{How, Table};
 use serde::Serialize;
 use simulate::Plan;
 use std::io::{self, Write};
@@ -81,7 +81,8 @@ pub(crate) struct Args {
 
 /// The names of the published tables.
 fn names() -> Vec<&'static str> {
-    book::tables().map_or_else(|_| Vec::new(), |tables| tables.iter().map(|t| t.name).collect())
+    published::tables()
+        .map_or_else(|_| Vec::new(), |tables| tables.iter().map(|t| t.name).collect())
 }
 
 /// Longest file of tables.
@@ -132,7 +133,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 
 /// The published tables, or those of a file of one's own. Its text lives as long as the program.
 fn tables(args: &Args) -> Result<Vec<Table>, Failure> {
-    let Some(path) = &args.book else { return Ok(book::tables()?) };
+    let Some(path) = &args.book else { return Ok(published::tables()?) };
     let form = "a file in the form of crates/cli/src/reproduce/published.txt";
     let read = read_regular(path, MAX_BOOK).and_then(|bytes| {
         String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no text"))
@@ -140,7 +141,7 @@ fn tables(args: &Args) -> Result<Vec<Table>, Failure> {
     let text =
         read.map_err(|e| Failure::usage(format!("reading {}: {e}", path.display())).hint(form))?;
     // The lines of another user's file are not shown.
-    book::parse(text.leak()).map_err(|e| match is_foreign(path) {
+    published::parse(text.leak()).map_err(|e| match is_foreign(path) {
         true => Failure::usage(format!("{} makes no sense", path.display())).hint(form),
         false => e.into(),
     })

@@ -1,7 +1,7 @@
 //! What came of a run: figures of each cell, what they say of the published one, and whether claims hold. Plain data and
 //! arithmetic; the forms in which it is shown are elsewhere.
 
-use super::book::{Claim, Column, Expect, How, Layout, Metric, Side, Source, Table};
+use super::published::{Claim, Column, Expect, How, Layout, Metric, Side, Source, Table};
 use serde::Serialize;
 
 /// One run of a cell.
@@ -296,7 +296,7 @@ pub(crate) struct CellRuns {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::book::tables;
+    use super::super::published::tables;
     use super::*;
 
     fn run(seed: u64, value: f64) -> Run {

@@ -1,9 +1,9 @@
 //! The page of `--html`: every table with its plots, in one file that needs no other and no script. It is light or dark
 //! as its reader is, and fits a narrow window: plots stand below each other there, and tables scroll by themselves.
 
-use super::book::{How, Layout};
 use super::outcome::{CellReport, Report, TableReport, Verdict};
 use super::plot::{STYLE, escape, plots};
+use super::published::{How, Layout};
 use super::text::{self, figure};
 use std::fmt::Write;
 

@@ -2,8 +2,8 @@
 //! are classes of `style.css`, so that a plot is light or dark as its reader is; that, and sizes that fit a narrow page,
 //! are why no plotting library draws them, for those fix both when they draw.
 
-use super::book::{How, Layout};
 use super::outcome::{CellReport, Report, TableReport, Verdict};
+use super::published::{How, Layout};
 use super::text::figure;
 use std::fmt::Write;
 

@@ -1,11 +1,11 @@
 //! Runs the cells of modelled tables, in virtual time: each over geometries and seeds, spread over the processors. A
 //! figure follows from its cell, geometry and seed alone, so the thread and the time of a run make no difference.
 
-use super::book::{Expect, How, Table};
 use super::client::Modelled;
 use super::outcome::{CellRuns, Run};
+use super::published::{Expect, How, Table};
 use crate::failure::Failure;
-use crate::modelled::{layer_name, spread};
+use crate::virtual_disk::{layer_name, spread};
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::form::Form;
 use zoneplug_core::sched::Scheduler;
@@ -212,7 +212,7 @@ fn figure(report: &Report, client: usize, unit: &str) -> Result<f64, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::book::tables;
+    use super::super::published::tables;
     use super::*;
 
     /// What the cells of the models say of a published table is what is printed here.

@@ -1,7 +1,7 @@
 //! The tables as text: what is printed, and what the golden files keep.
 
-use super::book::{How, Layout};
 use super::outcome::{CellReport, ClaimReport, Report, TableReport, Verdict};
+use super::published::{How, Layout};
 use crate::bench::table::Table;
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
 //! What a server answers: one line of JSON for one line of JSON, whatever is in it. Reads no socket, and knows nothing of time.
 
 use crate::failure::{Failure, Kind};
-use crate::live::{self, Answer, AttributeShown, Request, Shown, Wrong};
+use crate::server_client::{self, Answer, AttributeShown, Request, Shown, Wrong};
 use serde_json::{Value, json};
 use zoneplug_core::{Error, Sector};
 use zoneplug_host::HostedDisk;
@@ -70,7 +70,7 @@ pub(crate) fn respond(question: &[u8], disks: &[Served]) -> Vec<u8> {
 }
 
 fn named<'a>(disks: &'a [Served], disk: &str) -> Result<&'a Served, Failure> {
-    disks.iter().find(|d| d.name == live::name_of(disk)).ok_or_else(|| {
+    disks.iter().find(|d| d.name == server_client::name_of(disk)).ok_or_else(|| {
         let all: Vec<&str> = disks.iter().map(|d| &*d.name).collect();
         Failure::new(Kind::Device, format!("{disk} is not served here"))
             .hint(format!("served: {}", all.join(", ")))

@@ -4,7 +4,7 @@
 
 use super::answer::{self, Served};
 use crate::failure::{Failure, Kind};
-use crate::live::Timed;
+use crate::server_client::Timed;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -10,8 +10,8 @@ mod socket;
 
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};
-use crate::live;
 use crate::plain::plain;
+use crate::server_client;
 use answer::Served;
 use join::{Joined, Parts};
 use socket::Socket;
@@ -213,7 +213,7 @@ fn options(args: &Args, nth: u32, tags: Option<u16>, zones: Option<Range<u32>>) 
         tags,
         recovery: !args.no_recovery,
         // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
-        records: Some(PathBuf::from(live::DIRECTORY)),
+        records: Some(PathBuf::from(server_client::DIRECTORY)),
         moved: args.moved,
         zones,
     }
@@ -374,6 +374,6 @@ fn remove(device: &str, out: &mut dyn Write) -> Result<(), Failure> {
     let number = name.strip_prefix("ublkb").unwrap_or(name).parse().map_err(|_| {
         Failure::usage(format!("{device} is not a ublk device")).hint("--remove /dev/ublkb0")
     })?;
-    Ublk::open()?.remove(number, Some(Path::new(live::DIRECTORY)))?;
+    Ublk::open()?.remove(number, Some(Path::new(server_client::DIRECTORY)))?;
     Ok(writeln!(out, "/dev/ublkb{number} is removed")?)
 }

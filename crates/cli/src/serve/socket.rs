@@ -4,7 +4,7 @@ use super::answer::Served;
 use super::clients::{self, Bounds};
 use super::place;
 use crate::failure::{Failure, Kind};
-use crate::live;
+use crate::server_client;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +33,8 @@ impl Socket {
         disks: Vec<Served>,
         bounds: Bounds,
     ) -> Result<Socket, Failure> {
-        let usual = || PathBuf::from(format!("{}/{}.sock", live::DIRECTORY, std::process::id()));
+        let usual =
+            || PathBuf::from(format!("{}/{}.sock", server_client::DIRECTORY, std::process::id()));
         let path = path.map_or_else(usual, Path::to_owned);
         let failed = |e: io::Error| {
             Failure::new(Kind::Device, format!("no socket at {}: {e}", path.display()))
@@ -42,7 +43,7 @@ impl Socket {
         if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }
-        if path.parent() == Some(Path::new(live::DIRECTORY)) {
+        if path.parent() == Some(Path::new(server_client::DIRECTORY)) {
             sweep();
         }
         let (listener, id) = place::listen(&path).map_err(failed)?;
@@ -79,7 +80,7 @@ impl Drop for Socket {
 
 /// Removes the sockets that servers left in the usual place when they were killed.
 fn sweep() {
-    for path in live::sockets(None) {
+    for path in server_client::sockets(None) {
         if let Some(id) = place::left_behind(&path) {
             id.remove(&path);
         }
@@ -89,7 +90,7 @@ fn sweep() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::{AttributeShown, Request, Server};
+    use crate::server_client::{AttributeShown, Request, Server};
     use serde_json::{Value, json};
     use std::io::{BufRead, BufReader, Read, Write};
     use std::os::unix::fs::PermissionsExt;

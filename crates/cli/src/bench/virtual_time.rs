@@ -3,17 +3,17 @@
 
 use super::Args;
 use super::job::{Job, Trace};
-use super::own::{check, work};
 use super::progress::Progress;
 use super::report::failure_of;
 use super::table::{Table, figure, thousands, time};
 use super::work::{Offsets, Rw, Work, max_open};
+use super::workload::{check, work};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::json::by_status;
-use crate::modelled::{Modelled, layer_name, say_what_never_waits, spread};
 use crate::output::{Output, Over};
+use crate::virtual_disk::{Modelled, layer_name, say_what_never_waits, spread};
 use crate::{csv, json, term};
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use crate::confirm::Yes;
 use crate::disk::{Named, forced};
 use crate::failure::{Failure, Kind};
 use crate::interrupt::{self, is_asked};
-use crate::modelled::say_what_never_waits;
+use crate::virtual_disk::say_what_never_waits;
 use crate::{json, term, zones};
 use std::io::Write;
 use std::time::Duration;
