@@ -1,7 +1,7 @@
 //! Signals that ask a server to end, as something that one thread waits for. Owns a signalfd(2) and an event counter; runs
 //! nothing in signal context.
 
-use crate::sleep::eventfd;
+use crate::eventfd::eventfd;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};

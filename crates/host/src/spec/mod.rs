@@ -1,15 +1,28 @@
 //! From a specification to a disk: the device, and the attributes that the layer takes from the same text.
 
+#[cfg(not(all(feature = "file", feature = "drives", feature = "crypt")))]
+mod absent;
+#[cfg(feature = "file")]
+mod cuts;
 pub(crate) mod keys;
 mod named;
 
 pub use keys::{KINDS, Kind, LAYERS, disk_keys};
 pub use named::{check_name, is_volatile, takes_writes};
 
-use crate::crypt::CryptDisk;
-use crate::cuts::Opened;
-use crate::outside::{is_drive, is_foreign, read_regular};
-use crate::trace::trace;
+#[cfg(feature = "crypt")]
+use crate::backend::crypt::CryptDisk;
+#[cfg(feature = "drives")]
+use crate::backend::drive;
+use crate::backend::trace::trace;
+use crate::paths::{is_drive, is_foreign, read_regular};
+#[cfg(not(feature = "crypt"))]
+use absent::crypt::CryptDisk;
+#[cfg(not(feature = "file"))]
+use absent::cuts;
+#[cfg(not(feature = "drives"))]
+use absent::drive;
+use cuts::Opened;
 use keys::{is_kind, is_layer, layer_names};
 use std::io;
 use std::path::Path;
@@ -431,7 +444,7 @@ impl DiskSpec {
                 spec.finish()?;
                 EmuDisk::new(emu)?
             }
-            kind if is_drive(kind) => crate::drive::open(&mut spec, purpose)?,
+            kind if is_drive(kind) => drive::open(&mut spec, purpose)?,
             kind if is_path(kind) => opened.open(&mut spec, purpose)?,
             _ => {
                 let (disk, depth) = open_timed(&mut spec)?;

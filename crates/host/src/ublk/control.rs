@@ -3,7 +3,7 @@
 
 use super::abi::{self, CtrlCmd, DevInfo, Params};
 use super::sys::ControlRing;
-use crate::lane::lock;
+use crate::runtime::shared_queue::lock;
 use std::fs::File;
 use std::io;
 use std::sync::Mutex;

@@ -35,8 +35,8 @@ mod takeover;
 pub mod testing;
 mod udev;
 
-use crate::hosted::HostedDisk;
-use crate::lane::lock;
+use crate::runtime::hosted::HostedDisk;
+use crate::runtime::shared_queue::lock;
 use abi::DevInfo;
 use control::Control;
 pub use counters::UblkCounters;

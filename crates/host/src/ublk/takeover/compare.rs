@@ -1,7 +1,7 @@
 //! Compares data with what is on a disk, and makes it durable. Each call opens a client of the disk and waits for it.
 
 use crate::BlockingDisk;
-use crate::hosted::HostedDisk;
+use crate::runtime::hosted::HostedDisk;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Sector;
 

@@ -12,7 +12,7 @@
 //! The driver keeps what the first server of a device gave it. Later servers note place and number in their
 //! journal (`journal.rs`).
 
-use crate::file::{Access, FileDisk};
+use crate::backend::file::{Access, FileDisk};
 use crate::spec::{JOINER, bases, file_of, joins, split_layer};
 use crate::ublk::abi::DevInfo;
 use std::ops::Range;
@@ -261,7 +261,7 @@ mod tests {
 
     use super::*;
     use crate::HostedDisk;
-    use crate::file::CreateOptions;
+    use crate::backend::file::CreateOptions;
 
     #[test]
     fn only_what_outlives_its_server_is_taken_over() {
@@ -302,7 +302,7 @@ mod tests {
                 zone_size: Some(1 << 20),
                 ..CreateOptions::default()
             };
-            crate::file::create(Path::new(&path), &opts, true).unwrap();
+            crate::backend::file::create(Path::new(&path), &opts, true).unwrap();
             path
         }
     }

@@ -12,7 +12,7 @@
 use super::identity::Left;
 use super::journal::{self, About, Found, HIDDEN, Journal};
 use super::replay;
-use crate::hosted::HostedDisk;
+use crate::runtime::hosted::HostedDisk;
 use crate::ublk::abi::DevInfo;
 use crate::ublk::sys;
 use std::fs::{File, FileTimes};

@@ -9,7 +9,7 @@ use super::journal::Journal;
 use super::journal::tests::{Place, about, request};
 use super::replay::{Replay, find};
 use crate::BlockingDisk;
-use crate::hosted::HostedDisk;
+use crate::runtime::hosted::HostedDisk;
 use crate::ublk::abi;
 use proptest::prelude::*;
 use std::collections::BTreeMap;

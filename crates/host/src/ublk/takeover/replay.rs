@@ -26,7 +26,7 @@ use super::compare::{flushed, is_on};
 use super::journal::{Found, Journal};
 use super::unacked::Unacked;
 use crate::BlockingDisk;
-use crate::hosted::HostedDisk;
+use crate::runtime::hosted::HostedDisk;
 use crate::ublk::request::Request;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};

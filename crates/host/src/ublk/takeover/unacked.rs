@@ -18,8 +18,8 @@
 
 use super::compare::{flushed, is_on};
 use crate::BlockingDisk;
-use crate::hosted::HostedDisk;
-use crate::lane::lock;
+use crate::runtime::hosted::HostedDisk;
+use crate::runtime::shared_queue::lock;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;

@@ -1,0 +1,342 @@
+//! One command and the block device: the checks that need no device, the entry for the ring, what a thread does, and what the
+//! answer means. A command that fails a check has changed nothing.
+
+use super::diagnose::{Reason, reason};
+use super::sys;
+use crate::backend::drive::{Drive, Event, Node, Outcome, Rules, Slot, Step, check, status_of};
+use crate::backend::ring::{Job, Reply, Worker, transfer};
+use io_uring::{cqueue, opcode, squeue, types};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use zoneplug_core::zone::{Geometry, Limits, ZoneInfo};
+use zoneplug_core::{Flags, Op, Sector, Status};
+
+/// Zones of one `BLKREPORTZONE`: 256 KiB.
+const ZONES_PER_REPORT: u32 = 4096;
+
+/// An open block device.
+#[derive(Debug)]
+pub(super) struct Blk {
+    pub(super) file: File,
+    pub(super) node: Node,
+    pub(super) geometry: Geometry,
+    pub(super) limits: Limits,
+    pub(super) rules: Rules,
+    /// Zeroes are a command of the drive, not data.
+    pub(super) zero_command: bool,
+    /// The device was found to be gone: no command is sent to it from then on.
+    pub(super) gone: AtomicBool,
+}
+
+/// What a command is waiting for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Stage {
+    #[default]
+    New,
+    /// A flush, before its data moves.
+    Preflush,
+    /// Its data, on the ring.
+    Data,
+    /// A flush: its own, or the one that makes its zeroes durable.
+    Flush,
+    /// A thread, which says how it ended.
+    Thread,
+}
+
+/// What is remembered of a command.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    stage: Stage,
+    /// It was sent again once ([`Reason::Again`]).
+    again: bool,
+}
+
+/// What a thread does.
+#[derive(Debug)]
+pub(super) enum Work {
+    Report {
+        sector: Sector,
+        max: u32,
+    },
+    Manage {
+        op: Op,
+        sector: Sector,
+        len: u64,
+    },
+    Discard {
+        sector: Sector,
+        len: u32,
+    },
+    Zero {
+        sector: Sector,
+        len: u32,
+    },
+    /// Finds out why this failed.
+    Why {
+        op: Op,
+        sector: Sector,
+        len: u32,
+        errno: i32,
+    },
+}
+
+/// A thread's word that the command shall be sent again: no command of ours ends so.
+const AGAIN: Status = Status::WouldBlock;
+
+type Next = Step<squeue::Entry, Work>;
+
+impl Blk {
+    /// Whether the device has gone, asked anew. One that goes has no size first, and leaves sysfs last.
+    fn look_for_it(&self) -> bool {
+        if sys::size(&self.file) == 0 || self.node.is_gone() {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Checks a command and says what it needs first.
+    fn begin(&self, slot: &mut Slot<State>) -> Result<Next, Status> {
+        if self.gone.load(Ordering::Relaxed) {
+            return Err(Status::NoDevice);
+        }
+        let c = slot.command();
+        check(&self.geometry, &self.limits, c)?;
+        let work = match c.op {
+            Op::Read | Op::Write | Op::WriteZeroes => {
+                let preflush = c.op != Op::Read && c.flags.contains(Flags::PREFLUSH);
+                return Ok(if preflush && self.limits.write_cache {
+                    slot.state.stage = Stage::Preflush;
+                    Step::Ring(flush())
+                } else {
+                    self.data(slot)
+                });
+            }
+            Op::Flush if !self.limits.write_cache => {
+                return Ok(Step::Done(Status::Ok));
+            }
+            Op::Flush => {
+                slot.state.stage = Stage::Flush;
+                return Ok(Step::Ring(flush()));
+            }
+            Op::Discard => Work::Discard { sector: c.sector, len: c.len_sectors },
+            Op::ZoneAppend => return Err(Status::NotSupported),
+            Op::ZoneResetAll => {
+                Work::Manage { op: c.op, sector: Sector(0), len: self.geometry.capacity().0 }
+            }
+            Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
+                Work::Manage { op: c.op, sector: c.sector, len: u64::from(c.len_sectors) }
+            }
+            Op::ReportZones => Work::Report { sector: c.sector, max: c.report_max },
+        };
+        slot.state.stage = Stage::Thread;
+        Ok(Step::Work(work))
+    }
+
+    /// Moves the data of a command.
+    fn data(&self, slot: &mut Slot<State>) -> Next {
+        slot.state.stage = Stage::Data;
+        let (c, memory) = slot.parts();
+        let (at, len) = (c.sector.0 << 9, c.len_sectors << 9);
+        match c.op {
+            Op::WriteZeroes if self.zero_command => {
+                let work = Work::Zero { sector: c.sector, len: c.len_sectors };
+                slot.state.stage = Stage::Thread;
+                return Step::Work(work);
+            }
+            Op::WriteZeroes => memory.zeroes(len),
+            op => memory.gather(c, 0, len, &self.rules, op == Op::Write),
+        }
+        // The kernel sends a write with FUA. For a drive without FUA it sends a flush after the write.
+        let flags = if c.flags.contains(Flags::FUA) && c.op != Op::Read && self.limits.write_cache {
+            libc::RWF_DSYNC
+        } else {
+            0
+        };
+        let entry = transfer(0, c.op != Op::Read, at, memory.segments(), flags);
+        Step::Ring(entry.flags(squeue::Flags::FIXED_FILE))
+    }
+
+    /// The ring has answered for the data of a command.
+    fn moved(&self, slot: &mut Slot<State>, result: i32) -> Next {
+        let (c, memory) = slot.parts();
+        let bytes = c.len_sectors << 9;
+        if result >= 0 {
+            if result as u32 != bytes {
+                // A device that has gone has no sectors, so its transfers are short too.
+                let gone = self.look_for_it();
+                return Step::Done(if gone { Status::NoDevice } else { Status::ShortTransfer });
+            }
+            if c.op == Op::Read {
+                memory.scatter(c, 0, bytes);
+            }
+            return Step::Done(Status::Ok);
+        }
+        self.failed(slot, -result)
+    }
+
+    /// A command failed with this errno. What the kernel says of a zone is little: a thread asks the zone. It does so after
+    /// every write that failed, whatever the errno: a kernel with plugs has lost its own write pointer then, and a report
+    /// is what gives it back (E4).
+    fn failed(&self, slot: &mut Slot<State>, errno: i32) -> Next {
+        let c = slot.command();
+        let status = status_of(errno);
+        if status == Status::Busy {
+            return Step::Done(status);
+        }
+        // It is not asked: what is left of it in the kernel may answer anything. (A write past the end of nothing is ENOSPC.)
+        if self.look_for_it() {
+            return Step::Done(Status::NoDevice);
+        }
+        if c.op == Op::Read && status != Status::Io {
+            return Step::Done(status);
+        }
+        let work = Work::Why { op: c.op, sector: c.sector, len: c.len_sectors, errno };
+        slot.state.stage = Stage::Thread;
+        Step::Work(work)
+    }
+
+    /// A thread has answered.
+    fn worked(&self, slot: &mut Slot<State>, outcome: Outcome) -> Next {
+        if outcome.status == AGAIN {
+            if std::mem::replace(&mut slot.state.again, true) {
+                return Step::Done(Status::Io);
+            }
+            return self.data(slot);
+        }
+        let c = slot.command();
+        c.report.extend_from_slice(&outcome.zones);
+        let forced = c.op == Op::WriteZeroes && c.flags.contains(Flags::FUA);
+        if outcome.status.is_ok() && forced && self.limits.write_cache {
+            slot.state.stage = Stage::Flush;
+            return Step::Ring(flush());
+        }
+        Step::Done(outcome.status)
+    }
+
+    /// Reports up to `max` zones, in as many calls as that takes.
+    pub(super) fn report(&self, sector: Sector, max: u32) -> io::Result<Vec<ZoneInfo>> {
+        report_all(&self.file, sector, max, self.geometry.capacity())
+    }
+
+    /// What a thread does.
+    fn perform(&self, work: &Work) -> Outcome {
+        let ended = |r: io::Result<()>, op, sector, len| match r {
+            Ok(()) => Status::Ok.into(),
+            Err(e) => self.why(op, sector, len, errno_of(&e)).into(),
+        };
+        match *work {
+            Work::Report { max: 0, .. } => Status::Ok.into(),
+            Work::Report { sector, max } => match self.report(sector, max) {
+                Ok(zones) => Outcome { status: Status::Ok, zones },
+                Err(_) if self.look_for_it() => Status::NoDevice.into(),
+                Err(e) => status_of(errno_of(&e)).into(),
+            },
+            Work::Manage { op, sector, len } => {
+                let short = u32::try_from(len).unwrap_or(u32::MAX);
+                ended(sys::manage(&self.file, op, sector, len), op, sector, short)
+            }
+            Work::Discard { sector, len } => {
+                ended(sys::discard(&self.file, sector, len.into()), Op::Discard, sector, len)
+            }
+            Work::Zero { sector, len } => {
+                match ended(sys::zero(&self.file, sector, len.into()), Op::WriteZeroes, sector, len)
+                {
+                    // It is not sent again as data, which `data` would do.
+                    o if o.status == AGAIN => Status::Io.into(),
+                    o => o,
+                }
+            }
+            Work::Why { op, sector, len, errno } => self.why(op, sector, len, errno).into(),
+        }
+    }
+
+    fn why(&self, op: Op, sector: Sector, len: u32, errno: i32) -> Status {
+        if self.look_for_it() {
+            return Status::NoDevice;
+        }
+        let status = status_of(errno);
+        if op == Op::ZoneResetAll {
+            return status;
+        }
+        let start = self.geometry.zone_start(self.geometry.zone_of(sector).0);
+        match sys::report(&self.file, start, 1) {
+            Ok(z) => match z.first().map(|z| reason(op, sector, len, status, z)) {
+                Some(Reason::Is(status)) => status,
+                Some(Reason::Again) => AGAIN,
+                None => status,
+            },
+            Err(_) if self.look_for_it() => Status::NoDevice,
+            Err(_) => status,
+        }
+    }
+}
+
+/// Reports up to `max` zones from `sector` on a device that ends at `capacity`.
+pub(super) fn report_all(
+    file: &File,
+    sector: Sector,
+    max: u32,
+    capacity: Sector,
+) -> io::Result<Vec<ZoneInfo>> {
+    let (mut zones, mut at) = (Vec::new(), sector);
+    while zones.len() < max as usize && at < capacity {
+        let left = max - zones.len() as u32;
+        let got = sys::report(file, at, left.min(ZONES_PER_REPORT))?;
+        let Some(last) = got.last() else { break };
+        let end = last.start.0.checked_add(last.len_sectors).filter(|end| *end > at.0);
+        at = Sector(end.ok_or_else(|| io::Error::other(format!("no report at {at}")))?);
+        zones.extend(got);
+    }
+    Ok(zones)
+}
+
+/// `fdatasync` of the registered file, which flushes the drive.
+fn flush() -> squeue::Entry {
+    opcode::Fsync::new(types::Fixed(0)).flags(types::FsyncFlags::DATASYNC).build()
+}
+
+/// An error without a number is one of ours: of a report that cannot be.
+fn errno_of(e: &io::Error) -> i32 {
+    e.raw_os_error().unwrap_or(libc::EIO)
+}
+
+impl Worker for Blk {
+    type Work = Work;
+    type Answer = Outcome;
+
+    fn run(&self, jobs: Vec<Job<Blk>>) {
+        for job in jobs {
+            job.mailbox.push(job.slot, self.perform(&job.work));
+        }
+    }
+}
+
+// SAFETY: the entries are of `transfer` over the slot's memory, and flushes, which have none.
+unsafe impl Drive for Blk {
+    type Sqe = squeue::Entry;
+    type Cqe = cqueue::Entry;
+    type State = State;
+
+    fn step(&self, slot: &mut Slot<State>, event: Event) -> Next {
+        match (event, slot.state.stage) {
+            (Event::Begin, _) => self.begin(slot).unwrap_or_else(Step::Done),
+            (Event::Reply(Reply::Worked(outcome)), _) => self.worked(slot, outcome),
+            (Event::Reply(Reply::Ring { result, .. }), Stage::Preflush) if result >= 0 => {
+                self.data(slot)
+            }
+            (Event::Reply(Reply::Ring { result, .. }), Stage::Preflush | Stage::Flush) => {
+                match status_of(-result.min(0)) {
+                    Status::Io if self.look_for_it() => Step::Done(Status::NoDevice),
+                    status => Step::Done(status),
+                }
+            }
+            (Event::Reply(Reply::Ring { result, .. }), _) => self.moved(slot, result),
+        }
+    }
+
+    fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}

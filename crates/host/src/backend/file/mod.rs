@@ -1,0 +1,387 @@
+//! Durable disks: a zoned disk in one sparse file, which survives restarts, crashes and power cuts.
+//!
+//! It behaves like a drive with a volatile write cache. If a process dies, every write that was
+//! acknowledged to it is there. After a power cut everything is there that a completed flush covers, or
+//! that was written with FUA. Some of the rest may be missing, but a write pointer never covers data that
+//! is not there. A reset or finish is durable when it is acknowledged.
+//!
+//! `docs/disk-format.md` describes the file, and why that is so. The rules of zones are in
+//! [`zoneplug_core::zone::machine`].
+//!
+//! | file | what it owns |
+//! | --- | --- |
+//! | `format.rs` | the bytes of each structure |
+//! | `create.rs`, `load.rs`, `check.rs` | making, reading and checking a disk |
+//! | `recover.rs` | what the last writer left: makes it durable, or void |
+//! | `state.rs` | the zones and the notes |
+//! | `commit.rs` | the table and the session: makes changes durable |
+//! | `exec.rs` | the rules for one command |
+//! | `queue.rs` | commands on their way |
+//! | `work.rs` | work for threads; they and the kernel's ring are in `crate::backend::ring` |
+//! | `storage.rs`, `sys.rs` | the file; system calls |
+//! | `testing/` | a storage whose power can be cut and whose syncs can fail |
+//!
+//! ```
+//! use zoneplug_host::file::{self, Access, CreateOptions, FileDisk};
+//! use zoneplug_host::HostedDisk;
+//! use zoneplug_core::disk::DiskConfig;
+//! # let dir = std::env::temp_dir().join(format!("zoneplug-doc-{}", std::process::id()));
+//! # std::fs::create_dir_all(&dir).unwrap();
+//! let path = dir.join("disk.zbd");
+//! let opts = CreateOptions { size: Some(1 << 30), zone_size: Some(96 << 20), ..Default::default() };
+//! file::create(&path, &opts, false).unwrap();
+//! let disk = FileDisk::open(&path, Access::ReadWrite).unwrap();
+//! assert_eq!(disk.identity().version, 1);
+//! let disk = HostedDisk::open(disk, DiskConfig::default()).unwrap();
+//! # drop(disk);
+//! # std::fs::remove_dir_all(&dir).unwrap();
+//! ```
+
+mod check;
+mod commit;
+mod create;
+mod exec;
+mod format;
+mod load;
+mod queue;
+mod recover;
+mod state;
+mod storage;
+mod sys;
+#[doc(hidden)]
+pub mod testing;
+mod work;
+
+pub use check::{CheckReport, check, new_uuid};
+pub(crate) use format::{MAGIC, PAGE};
+pub use storage::{FileStorage, Storage};
+
+use crate::backend::ring::{Bell, Pool, Ring};
+use io_uring::squeue::Entry;
+use state::Core;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+use storage::Lock;
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Device, Error, ErrorKind, Queue, ZoneNo};
+
+/// Most BIOs of a command, so that its segments fit into one vectored call.
+const MAX_BIOS: u32 = 256;
+/// Longest command, in sectors.
+const MAX_TRANSFER: u32 = (4 << 20) >> 9;
+/// How long opening waits for the lock: the kernel may still be writing for a process that was killed.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Options of a new disk. Sizes are in bytes; the rules are those of an emulated disk's specification.
+///
+/// ```
+/// use zoneplug_host::file::CreateOptions;
+/// let o = CreateOptions { size: Some(20 << 30), zone_size: Some(256 << 20), conv: 4, ..Default::default() };
+/// assert_eq!(o.zone_capacity, None);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CreateOptions {
+    /// Size of the whole disk in bytes. What remains after whole zones becomes a shorter last zone. `None`:
+    /// `zones` says the size.
+    pub size: Option<u64>,
+    /// Number of zones, instead of `size`.
+    pub zones: Option<u64>,
+    /// Bytes of a zone, any multiple of the block size. `None`: 256 MiB.
+    pub zone_size: Option<u64>,
+    /// Capacity of a zone in bytes. `None`: the zone size.
+    pub zone_capacity: Option<u64>,
+    /// Bytes of the last zone (with `zones`).
+    pub last_zone_size: Option<u64>,
+    /// Bytes of the last zone that can be written.
+    pub last_zone_capacity: Option<u64>,
+    /// Conventional zones at the start of the disk.
+    pub conv: u32,
+    /// Most open zones; 0: no limit.
+    pub max_open: u32,
+    /// Most active zones; 0: no limit.
+    pub max_active: u32,
+    /// Bytes of a logical block. `None`: 4096.
+    pub lba_size: Option<u64>,
+    /// Write granularity in bytes. `None`: a logical block.
+    pub granularity: Option<u64>,
+    /// Longest native append in bytes; `None`: no native append, the layer emulates it.
+    pub zone_append_max: Option<u64>,
+    /// A name, up to 63 bytes.
+    pub label: String,
+    /// Allocates space for all data now, and keeps it when a zone is reset. The file is not sparse, and no
+    /// write fails for want of space.
+    pub preallocate: bool,
+}
+
+/// How a disk is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// For writing, by one process at a time.
+    ReadWrite,
+    /// For reading, also while another process writes. A report reads the file again.
+    ReadOnly,
+}
+
+/// The identity of a disk.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Identity {
+    /// Its UUID, as text.
+    pub uuid: String,
+    /// Its label; may be empty.
+    pub label: String,
+    /// Version of the format.
+    #[serde(rename = "format_version")]
+    pub version: u32,
+    /// When it was made, in seconds since 1970.
+    #[serde(rename = "created_unix_s")]
+    pub created: u64,
+    /// How often it was opened for writing. A copy of the file continues from the same number. 0 also if
+    /// the last program that wrote does not count.
+    #[serde(rename = "opened_for_writing")]
+    pub opened: u64,
+}
+
+/// The file that a disk is in. It distinguishes a file from its copies, whatever their names.
+///
+/// ```
+/// use zoneplug_host::file::{create, Access, CreateOptions, FileDisk};
+/// # let dir = std::env::temp_dir().join(format!("zoneplug-place-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir).unwrap();
+/// let (path, copy) = (dir.join("disk.zbd"), dir.join("copy.zbd"));
+/// create(&path, &CreateOptions { size: Some(1 << 30), ..Default::default() }, false).unwrap();
+/// std::fs::copy(&path, &copy).unwrap();
+/// let [a, b] = [path, copy].map(|p| FileDisk::open(&p, Access::ReadOnly).unwrap());
+/// assert_eq!(a.identity(), b.identity());
+/// assert_ne!(a.place(), b.place());
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct FilePlace {
+    /// The file system (`st_dev`).
+    pub device: u64,
+    /// The file in it (`st_ino`).
+    pub inode: u64,
+}
+
+/// Makes a disk in a file that does not exist. With `force` also in place of a disk that no process has
+/// open.
+///
+/// ```
+/// use zoneplug_host::file::{create, CreateOptions};
+/// # let path = std::env::temp_dir().join(format!("zoneplug-create-{}.zbd", std::process::id()));
+/// let o = CreateOptions { size: Some(20 << 30), label: "scratch".into(), ..Default::default() };
+/// let id = create(&path, &o, false).unwrap();
+/// assert_eq!(id.label, "scratch");
+/// assert!(create(&path, &o, false).unwrap_err().to_string().contains("exists"));
+/// # std::fs::remove_file(&path).unwrap();
+/// ```
+pub fn create(path: &Path, opts: &CreateOptions, force: bool) -> Result<Identity, Error> {
+    create::create(path, opts, force)
+}
+
+/// The error for a disk that another process has open for writing.
+fn in_use(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        format!("{} is open for writing in another process", path.display()),
+    )
+    .hint("one process at a time may write: end the other (fuser -v FILE names it), or open with read-only=1")
+}
+
+/// The error for a disk on which another process holds a read lock.
+fn read_locked(path: &Path) -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        format!("{} is kept from writers by another process, which has a read lock", path.display()),
+    )
+    .hint("zoneplug takes no such lock: lslocks or fuser -v FILE names the process; chmod 600 keeps others from it")
+}
+
+/// How data moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    /// In `submit`: for files on tmpfs, where it is a copy of memory, and for tests.
+    Inline,
+    /// Threads.
+    Threads,
+    /// io_uring.
+    Ring,
+}
+
+/// How data is to move: `io=` in a specification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Io {
+    /// A copy on tmpfs, otherwise io_uring, otherwise threads.
+    #[default]
+    Auto,
+    /// io_uring; an error if there is none.
+    Ring,
+    /// Threads.
+    Threads,
+}
+
+/// What the queues of a disk share.
+#[derive(Debug)]
+struct Shared {
+    pool: Option<Pool<Core>>,
+    core: Arc<Core>,
+    engine: Engine,
+    bell: Option<Arc<Bell>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Ends the threads.
+        self.pool = None;
+        self.core.close();
+    }
+}
+
+/// A durable disk: a [`Device`].
+#[derive(Debug)]
+pub struct FileDisk {
+    shared: Arc<Shared>,
+    notices: Vec<String>,
+}
+
+impl FileDisk {
+    /// Opens the disk in a file, with io_uring and past the page cache where the system can.
+    pub fn open(path: &Path, access: Access) -> Result<Arc<FileDisk>, Error> {
+        Self::open_with(path, access, Io::Auto, true)
+    }
+
+    /// Opens the disk in a file. `direct`: past the page cache where the file system can.
+    pub fn open_with(
+        path: &Path,
+        access: Access,
+        io: Io,
+        direct: bool,
+    ) -> Result<Arc<FileDisk>, Error> {
+        let write = access == Access::ReadWrite;
+        let storage = open_file(path, write)?;
+        let what = path.display().to_string();
+        let head = load::head(&storage, &what)?;
+        let engine = match io {
+            Io::Auto if storage.is_tmpfs() => Engine::Inline,
+            Io::Threads => Engine::Threads,
+            Io::Auto | Io::Ring => match Ring::<Entry>::new(2) {
+                Ok(_) => Engine::Ring,
+                Err(_) if io == Io::Auto => Engine::Threads,
+                Err(e) => return Err(load::io_error("io_uring cannot be used".to_owned(), e)),
+            },
+        };
+        // Linux may keep up to that much in one piece of memory. Two zones must not share a piece that is
+        // written through the page cache and past it.
+        let apart = head.layout.stride.is_multiple_of(1 << 20);
+        if direct && apart && engine == Engine::Ring {
+            storage.make_direct(u64::from(head.sup.limits.logical_block_sectors) << 9);
+        }
+        Self::with(Arc::new(storage), head, write, engine, true, &what)
+    }
+
+    /// The disk in a storage. `threads`: whether threads run the commits.
+    fn with(
+        storage: Arc<dyn Storage>,
+        head: load::Head,
+        write: bool,
+        engine: Engine,
+        threads: bool,
+        what: &str,
+    ) -> Result<Arc<FileDisk>, Error> {
+        let failed = |e| load::io_error(format!("cannot read {what}"), e);
+        let zones = match write {
+            true => recover::zones(&*storage, &head, what)?,
+            false => load::zones(&*storage, &head).map_err(failed)?,
+        };
+        let notices = check::notices(&head, &zones);
+        let id = u64::from_le_bytes(create::random());
+        let core = Core::new(storage, head.sup, head.layout, zones, write, id)
+            .map_err(|e| load::io_error(format!("cannot open {what}"), e))?;
+        let core = Arc::new(core);
+        let bell = match engine {
+            Engine::Ring => Bell::new().ok().map(Arc::new),
+            _ => None,
+        };
+        let pool = threads.then(|| {
+            let nr = if engine == Engine::Threads { work::MANY } else { work::FEW };
+            Pool::new(core.clone(), "zoneplug-file", nr)
+        });
+        Ok(Arc::new(FileDisk { shared: Arc::new(Shared { pool, core, engine, bell }), notices }))
+    }
+
+    /// The identity of the disk.
+    pub fn identity(&self) -> Identity {
+        self.shared.core.sup.identity(self.shared.core.opened())
+    }
+
+    /// The file that is open, whatever its path names by now. All zeroes for a disk that is in no file.
+    pub fn place(&self) -> FilePlace {
+        self.shared.core.storage.file().map_or(FilePlace::default(), FileStorage::place)
+    }
+
+    /// The number of writes of a zone since the disk was made.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such zone.
+    pub fn write_count(&self, zone: ZoneNo) -> u64 {
+        self.shared.core.state().meta[zone.0 as usize].writes
+    }
+
+    /// What opening found that a user should know, such as damage, one line each.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// How data moves, in a few words.
+    pub fn io(&self) -> &'static str {
+        let direct = self.shared.core.storage.file().is_some_and(FileStorage::is_direct);
+        match (self.shared.engine, direct) {
+            (Engine::Inline, _) => "copied in submit",
+            (Engine::Threads, _) => "threads, buffered",
+            (Engine::Ring, true) => "io_uring, direct",
+            (Engine::Ring, false) => "io_uring, buffered",
+        }
+    }
+}
+
+/// Opens the file of a disk, and takes the lock if it is for writing.
+fn open_file(path: &Path, write: bool) -> Result<FileStorage, Error> {
+    let failed = |e| load::io_error(format!("cannot open {}", path.display()), e);
+    crate::paths::refuse_special(path)?;
+    let storage = FileStorage::open(path, write).map_err(failed)?;
+    let end = Instant::now() + LOCK_PATIENCE;
+    if !write {
+        return Ok(storage);
+    }
+    loop {
+        match storage.lock().map_err(failed)? {
+            Lock::Taken => return Ok(storage),
+            _ if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+            Lock::Writer => return Err(in_use(path)),
+            Lock::Reader => return Err(read_locked(path)),
+        }
+    }
+}
+
+impl Device for FileDisk {
+    fn geometry(&self) -> &Geometry {
+        &self.shared.core.sup.geometry
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.shared.core.limits
+    }
+
+    fn is_timed(&self) -> bool {
+        false
+    }
+
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        crate::backend::ring::check_depth(depth)?;
+        self.shared.pool.as_ref().map_or(Ok(()), Pool::start)?;
+        Ok(Box::new(queue::open(self.shared.clone(), depth, waker)))
+    }
+}

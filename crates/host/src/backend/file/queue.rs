@@ -1,0 +1,288 @@
+//! Commands of a durable disk: they wait for their zone, move data, are made durable, and end. Work that would block goes to
+//! the ring or to threads.
+
+use super::commit::Want;
+use super::exec::{Data, Next};
+use super::storage::transfer;
+use super::work::{Answer, Work, inline};
+use super::{Engine, Shared};
+use crate::backend::ring::{self, Inbox, Job, Reply, Ring, Segments, SlotQueue, Slots, Steps};
+use io_uring::{cqueue, squeue};
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+use zoneplug_core::{Command, Flags, IoBuf};
+
+/// What a command is waiting for.
+#[derive(Debug, Clone, Copy, Default)]
+enum Stage {
+    /// A flush before its data.
+    Preflush(Data),
+    /// Its data.
+    Data(Data),
+    /// The table; then it ends with that status.
+    #[default]
+    Commit,
+}
+
+/// A command in flight.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    command: Option<Box<Command>>,
+    stage: Stage,
+    /// What the kernel moves, and how many bytes are left.
+    segments: Segments,
+    at: u64,
+    left: u64,
+}
+
+impl ring::Slot for Slot {
+    fn place(&mut self) -> &mut Option<Box<Command>> {
+        &mut self.command
+    }
+}
+
+/// What the queues of a durable disk do for each command.
+#[derive(Debug)]
+pub(super) struct FileSteps {
+    shared: Arc<Shared>,
+}
+
+/// Opens a queue.
+pub(super) fn open(shared: Arc<Shared>, depth: u16, waker: Waker) -> SlotQueue<FileSteps> {
+    let with_ring = || match (&shared.engine, &shared.bell) {
+        (Engine::Ring, Some(bell)) => {
+            Inbox::new(waker.clone()).with_ring(Ring::new(depth).ok()?, bell).ok()
+        }
+        _ => None,
+    };
+    let inbox = with_ring().unwrap_or_else(|| Inbox::new(waker));
+    SlotQueue::new(FileSteps { shared }, inbox, depth)
+}
+
+/// The memory of the first `sectors` of a command.
+///
+/// # Safety
+///
+/// What is returned is gone before the command goes back, and the command's BIOs are left alone meanwhile. A read has memory that
+/// may be written (`Command::has_whole_bios`).
+unsafe fn memory(c: &Command, sectors: u32) -> impl Iterator<Item = (IoBuf, u32)> + '_ {
+    let mut left = sectors;
+    c.bios.iter().map_while(move |bio| {
+        let n = left.min(bio.len_sectors);
+        left -= n;
+        // SAFETY: the caller's promise.
+        (n > 0).then(|| (unsafe { bio.data().alias() }, n << 9))
+    })
+}
+
+/// The same, without its first `bytes`.
+///
+/// # Safety
+///
+/// As [`memory`].
+unsafe fn memory_after(c: &Command, sectors: u32, bytes: u64) -> Vec<(IoBuf, u32)> {
+    let mut skip = bytes;
+    // SAFETY: the caller's promise.
+    let rest = unsafe { memory(c, sectors) }.filter_map(|(mut buf, n)| {
+        let gone = skip.min(n.into()) as u32;
+        skip -= u64::from(gone);
+        let _gone = buf.split_to(gone);
+        (gone < n).then_some((buf, n - gone))
+    });
+    rest.collect()
+}
+
+impl FileSteps {
+    /// Takes a slot for a command that waits for `stage`.
+    fn slot(slots: &mut Slots<Self>, c: Box<Command>, stage: Stage) -> u32 {
+        let i = slots.take(c);
+        slots.get(i).stage = stage;
+        i
+    }
+
+    /// Begins a command, or gives it back because its zone is in use.
+    fn start(&self, slots: &mut Slots<Self>, mut c: Box<Command>) -> Result<(), Box<Command>> {
+        match self.shared.core.begin(&mut c) {
+            Next::Done(status) => slots.finish(c, status),
+            Next::Wait => return Err(c),
+            Next::Commit(want) => {
+                let i = Self::slot(slots, c, Stage::Commit);
+                self.work(slots, i, Work::Commit(want));
+            }
+            Next::Data(data) => {
+                let pre = data.write
+                    && c.flags.contains(Flags::PREFLUSH)
+                    && self.shared.core.state().is_dirty();
+                if pre {
+                    let i = Self::slot(slots, c, Stage::Preflush(data));
+                    self.work(slots, i, Work::Commit(Want::Flush));
+                } else if self.shared.engine == Engine::Inline && !data.zeroes {
+                    let at = self.shared.core.layout.data(data.zone, data.at);
+                    // SAFETY: the call is over before the command goes on.
+                    let mut bufs = unsafe { memory(&c, data.len) };
+                    let storage = &*self.shared.core.storage;
+                    let moved = transfer(storage, data.write, at, &mut bufs);
+                    drop(bufs);
+                    self.moved(slots, c, data, moved);
+                } else {
+                    let i = Self::slot(slots, c, Stage::Data(data));
+                    self.transfer(slots, i, data);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the work of a slot to the threads, or does it if there are none.
+    fn work(&self, slots: &mut Slots<Self>, slot: u32, work: Work) {
+        match &self.shared.pool {
+            Some(pool) => pool.push(Job { work, mailbox: slots.inbox.mailbox().clone(), slot }),
+            None => {
+                let answer = inline(&self.shared.core, work);
+                slots.inbox.mailbox().push(slot, answer);
+            }
+        }
+    }
+
+    /// Moves the data of a slot.
+    fn transfer(&self, slots: &mut Slots<Self>, i: u32, data: Data) {
+        let at = self.shared.core.layout.data(data.zone, data.at);
+        let len = u64::from(data.len) << 9;
+        if data.zeroes {
+            // What is written to a sequential zone is never a hole, so that a hole shows data that could
+            // not be written back.
+            let hole = self.shared.core.is_conventional(data.zone);
+            return self.work(slots, i, Work::Zero { at, len, hole });
+        }
+        let (slot, inbox) = slots.parts(i);
+        let c = slot.command.as_ref().expect("a slot in use has a command");
+        if inbox.ring().is_none() {
+            // SAFETY: the slot keeps the command as it is until the answer, and the worker drops them before that.
+            let bufs = unsafe { memory(c, data.len) }.collect();
+            return self.work(slots, i, Work::Data { write: data.write, at, bufs });
+        }
+        slot.segments.clear();
+        // SAFETY: used in this loop only; of the addresses, see `push`.
+        for (buf, n) in unsafe { memory(c, data.len) } {
+            slot.segments.push(&buf, 0, n);
+        }
+        (slot.at, slot.left) = (at, len);
+        self.push(slots, i, data.write);
+    }
+
+    /// Puts the rest of a slot's transfer on the ring.
+    fn push(&self, slots: &mut Slots<Self>, i: u32, write: bool) {
+        let (slot, inbox) = slots.parts(i);
+        let (Some(ring), Some(file)) = (inbox.ring(), self.shared.core.storage.file()) else {
+            return;
+        };
+        let Stage::Data(data) = slot.stage else { return };
+        // In a conventional zone overlapping commands may be in flight. If one goes past the page cache and
+        // another through it, Linux fails the next sync, so all go through it.
+        let one_way = self.shared.core.is_conventional(data.zone);
+        let fd = file.fd_for(&slot.segments, slot.left, one_way);
+        // SAFETY: the slot keeps command and list unchanged until the answer, and `drop` waits for it.
+        let pushed = unsafe {
+            ring.push(ring::transfer(fd, write, slot.at, &slot.segments, 0), u64::from(i))
+        };
+        if !pushed {
+            let full = io::Error::from_raw_os_error(libc::EBUSY);
+            slots.inbox.mailbox().push(i, Answer::Moved(Err(full)));
+        }
+    }
+
+    /// The kernel has moved some bytes, or failed.
+    fn ring_answer(&self, slots: &mut Slots<Self>, i: u32, result: i32) {
+        let slot = slots.get(i);
+        let Stage::Data(data) = slot.stage else { return };
+        match result {
+            1.. => {
+                slot.at += result as u64;
+                slot.left -= (result as u64).min(slot.left);
+                slot.segments.advance(result as usize);
+            }
+            // The thread that submitted it was interrupted or has ended, so it is submitted again.
+            _ if [libc::EINTR, libc::EAGAIN].contains(&-result) => {}
+            // The submitter may have ended. Or the kernel could not start a worker thread (`ulimit -u`, a
+            // pids limit), and will not be able to at the next attempt.
+            _ if result == -libc::ECANCELED => {
+                let (write, at, left) = (data.write, slot.at, slot.left);
+                let c = slot.command.as_ref().expect("a slot in use has a command");
+                // SAFETY: as in `transfer`; the kernel has given its part back.
+                let bufs = unsafe { memory_after(c, data.len, (u64::from(data.len) << 9) - left) };
+                return self.work(slots, i, Work::Data { write, at, bufs });
+            }
+            0 => return self.data_done(slots, i, Err(io::ErrorKind::UnexpectedEof.into())),
+            _ => return self.data_done(slots, i, Err(io::Error::from_raw_os_error(-result))),
+        }
+        if slot.left > 0 {
+            self.push(slots, i, data.write);
+        } else {
+            self.data_done(slots, i, Ok(()));
+        }
+    }
+
+    fn data_done(&self, slots: &mut Slots<Self>, i: u32, moved: io::Result<()>) {
+        if let Stage::Data(data) = slots.get(i).stage {
+            let c = slots.release(i);
+            self.moved(slots, c, data, moved);
+        }
+    }
+
+    /// Continues a command after its data has moved: it is done, or is made durable.
+    fn moved(
+        &self,
+        slots: &mut Slots<Self>,
+        mut c: Box<Command>,
+        data: Data,
+        moved: io::Result<()>,
+    ) {
+        let status = self.shared.core.end(&mut c, data, moved);
+        if status.is_ok() && data.write && c.flags.contains(Flags::FUA) {
+            let i = Self::slot(slots, c, Stage::Commit);
+            self.work(slots, i, Work::Commit(Want::Flush));
+        } else {
+            slots.finish(c, status);
+        }
+    }
+
+    fn answer(&self, slots: &mut Slots<Self>, i: u32, answer: Answer) {
+        match (slots.get(i).stage, answer) {
+            (Stage::Commit, Answer::Committed(status)) => {
+                let c = slots.release(i);
+                slots.finish(c, status);
+            }
+            (Stage::Preflush(data), Answer::Committed(status)) => {
+                if status.is_ok() {
+                    slots.get(i).stage = Stage::Data(data);
+                    self.transfer(slots, i, data);
+                } else {
+                    self.shared.core.give_up(data);
+                    let c = slots.release(i);
+                    slots.finish(c, status);
+                }
+            }
+            (Stage::Data(_), Answer::Moved(moved)) => self.data_done(slots, i, moved),
+            (stage, answer) => unreachable!("{answer:?} for {stage:?}"),
+        }
+    }
+}
+
+impl Steps for FileSteps {
+    type Slot = Slot;
+    type Answer = Answer;
+    type Sqe = squeue::Entry;
+    type Cqe = cqueue::Entry;
+
+    fn begin(&mut self, slots: &mut Slots<Self>, c: Box<Command>) -> Result<(), Box<Command>> {
+        self.start(slots, c)
+    }
+
+    fn reply(&mut self, slots: &mut Slots<Self>, i: u32, reply: Reply<Answer>) {
+        match reply {
+            Reply::Ring { result, .. } => self.ring_answer(slots, i, result),
+            Reply::Worked(answer) => self.answer(slots, i, answer),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! One command and the drive: the checks that need no drive, its NVMe command, and what the drive's answer means. A command that
+//! fails a check has changed nothing.
+
+use super::command::{Blocks, report_bytes, zones_in};
+use super::sys::{Passthru, URING_CMD_IO, URING_CMD_IO_VEC};
+use crate::backend::drive::{
+    Drive, Event, Memory, Node, Outcome, Rules, Slot, Step, check, is_gone_errno, status_of,
+};
+use crate::backend::ring::{Job, Reply, Worker};
+use io_uring::{cqueue, opcode, squeue, types};
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Command, Flags, Op, Sector, Status};
+
+/// An open namespace.
+#[derive(Debug)]
+pub(super) struct Nvme {
+    pub(super) file: File,
+    /// The block device of the namespace, if the kernel shows one. Held open so that no other program mounts it.
+    pub(super) _sibling: Option<File>,
+    pub(super) node: Node,
+    pub(super) blocks: Blocks,
+    pub(super) geometry: Geometry,
+    pub(super) limits: Limits,
+    pub(super) rules: Rules,
+    /// The drive has the command; else zeroes are data.
+    pub(super) zero_command: bool,
+    /// Bytes of a report.
+    pub(super) report_bytes: u32,
+    pub(super) gone: AtomicBool,
+}
+
+/// What a command is waiting for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Stage {
+    /// A flush, before its data moves.
+    Preflush,
+    /// A part of a report: so many bytes.
+    Report(u32),
+    /// All that it needs.
+    #[default]
+    Last,
+}
+
+/// What is remembered of a command.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    stage: Stage,
+}
+
+/// Nothing is left to threads.
+#[derive(Debug)]
+pub(super) enum Never {}
+
+type Next = Step<squeue::Entry128, Never>;
+
+impl Nvme {
+    fn look_for_it(&self) -> bool {
+        if self.node.is_gone() {
+            self.gone.store(true, Ordering::Relaxed);
+        }
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    fn begin(&self, slot: &mut Slot<State>) -> Result<Next, Status> {
+        if self.gone.load(Ordering::Relaxed) {
+            return Err(Status::NoDevice);
+        }
+        let c = slot.command();
+        check(&self.geometry, &self.limits, c)?;
+        match c.op {
+            Op::Read | Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
+                let preflush = c.op != Op::Read && c.flags.contains(Flags::PREFLUSH);
+                if preflush && self.limits.write_cache {
+                    slot.state.stage = Stage::Preflush;
+                    return Ok(entry(self.blocks.flush(), None));
+                }
+                Ok(self.data(slot))
+            }
+            Op::Flush if !self.limits.write_cache => Ok(Step::Done(Status::Ok)),
+            Op::Flush => Ok(entry(self.blocks.flush(), None)),
+            // ZNS has no conventional zones, and only those are discarded.
+            Op::Discard => Err(Status::InvalidField),
+            Op::ZoneResetAll => Ok(entry(self.blocks.manage(c.op, Sector(0)), None)),
+            Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
+                Ok(entry(self.blocks.manage(c.op, c.sector), None))
+            }
+            Op::ReportZones => {
+                c.report.clear();
+                Ok(self.report(slot))
+            }
+        }
+    }
+
+    /// The command that moves a command's data.
+    fn data(&self, slot: &mut Slot<State>) -> Next {
+        slot.state.stage = Stage::Last;
+        let (c, memory) = slot.parts();
+        let len = c.len_sectors << 9;
+        let fua = c.op != Op::Read && c.flags.contains(Flags::FUA) && self.limits.write_cache;
+        match c.op {
+            Op::WriteZeroes if self.zero_command => {
+                let cmd = self.blocks.data(c.op, c.sector, c.len_sectors, fua);
+                return entry(cmd, None);
+            }
+            Op::WriteZeroes => memory.zeroes(len),
+            op => memory.gather(c, 0, len, &self.rules, op != Op::Read),
+        }
+        let op = if c.op == Op::WriteZeroes { Op::Write } else { c.op };
+        entry(self.blocks.data(op, c.sector, c.len_sectors, fua), Some(memory))
+    }
+
+    /// The first zone that a report lacks.
+    fn next_zone(&self, c: &Command) -> Sector {
+        let g = &self.geometry;
+        match c.report.last() {
+            Some(z) => z.start.plus(z.len_sectors),
+            None => g.zone_start(g.zone_of(c.sector).0),
+        }
+    }
+
+    /// The next part of a report, or its end.
+    fn report(&self, slot: &mut Slot<State>) -> Next {
+        let (c, memory) = slot.parts();
+        let at = self.next_zone(c);
+        let left = c.report_max.saturating_sub(c.report.len() as u32);
+        if left == 0 || at >= self.geometry.capacity() {
+            return Step::Done(Status::Ok);
+        }
+        let bytes = report_bytes(left.min(zones_in(self.report_bytes)));
+        memory.own(bytes);
+        let next = entry(self.blocks.report(at, bytes), Some(memory));
+        slot.state.stage = Stage::Report(bytes);
+        next
+    }
+
+    /// What an answer says: of the drive if it is positive, else of the kernel.
+    fn status(&self, result: i32) -> Status {
+        let status = match result {
+            0 => return Status::Ok,
+            1.. => Status::from_nvme(result as u16),
+            // It was at the drive, and the kernel gave it up.
+            e if -e == libc::EINTR => Status::Timeout,
+            e => status_of(-e),
+        };
+        let lost = status == Status::NoDevice || result < 0 && is_gone_errno(-result);
+        match status {
+            _ if lost && self.look_for_it() => Status::NoDevice,
+            // The controller was reset under the command, and is there again: the outcome of the command is unknown.
+            Status::NoDevice => Status::Timeout,
+            s => s,
+        }
+    }
+
+    fn answered(&self, slot: &mut Slot<State>, result: i32, extra: u64) -> Next {
+        let status = self.status(result);
+        if !status.is_ok() {
+            return Step::Done(status);
+        }
+        match slot.state.stage {
+            Stage::Preflush => self.data(slot),
+            Stage::Report(bytes) => {
+                let (c, memory) = slot.parts();
+                let size = u64::from(self.geometry.zone_sectors());
+                match self.blocks.zones(&memory.bytes(bytes), self.next_zone(c), size) {
+                    Some(zones) if !zones.is_empty() => c.report.extend(zones),
+                    _ => return Step::Done(Status::Io),
+                }
+                self.report(slot)
+            }
+            Stage::Last => {
+                let (c, memory) = slot.parts();
+                match c.op {
+                    Op::Read => memory.scatter(c, 0, c.len_sectors << 9),
+                    // Y5: the first block of the data.
+                    Op::ZoneAppend => c.sector = Sector(extra << self.blocks.shift),
+                    _ => {}
+                }
+                Step::Done(Status::Ok)
+            }
+        }
+    }
+}
+
+/// The ring's entry for a command, which moves `memory`.
+fn entry(mut cmd: Passthru, memory: Option<&mut Memory>) -> Next {
+    let mut op = URING_CMD_IO;
+    if let Some(memory) = memory {
+        match memory.segments().as_slice() {
+            [one] => (cmd.addr, cmd.data_len) = (one.ptr as u64, one.len as u32),
+            list => {
+                op = URING_CMD_IO_VEC;
+                (cmd.addr, cmd.data_len) = (list.as_ptr() as u64, list.len() as u32);
+            }
+        }
+    }
+    Step::Ring(opcode::UringCmd80::new(types::Fixed(0), op).cmd(cmd.bytes()).build())
+}
+
+impl Worker for Nvme {
+    type Work = Never;
+    type Answer = Outcome;
+
+    fn run(&self, _: Vec<Job<Nvme>>) {
+        // There is no value of `Never`, hence no job.
+    }
+}
+
+// SAFETY: the only addresses in entries are those that `entry` takes from the slot's memory.
+unsafe impl Drive for Nvme {
+    type Sqe = squeue::Entry128;
+    type Cqe = cqueue::Entry32;
+    type State = State;
+
+    fn step(&self, slot: &mut Slot<State>, event: Event) -> Next {
+        match event {
+            Event::Begin => self.begin(slot).unwrap_or_else(Step::Done),
+            Event::Reply(Reply::Ring { result, extra }) => self.answered(slot, result, extra),
+            Event::Reply(Reply::Worked(outcome)) => Step::Done(outcome.status),
+        }
+    }
+
+    fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}

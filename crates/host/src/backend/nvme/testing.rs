@@ -1,0 +1,62 @@
+//! What a drive says of itself and of its zones, from bytes to numbers: for fuzzing. A program never uses it.
+
+use super::command::{Blocks, report_bytes, zones_in};
+use super::identify::{Identity, Unfit};
+use super::limits_of;
+use crate::backend::drive::sysfs::QueueAttributes;
+use crate::backend::drive::{geometry_of, memory_rules};
+use zoneplug_core::Error;
+use zoneplug_core::zone::{Geometry, Limits, ZoneInfo};
+use zoneplug_core::{Op, Sector};
+
+/// A namespace as its identify structures say that it is.
+#[derive(Debug)]
+pub struct Namespace {
+    id: Identity,
+    blocks: Blocks,
+}
+
+impl Namespace {
+    /// From the five structures, of 4096 bytes each: controller, namespace, zoned namespace, and the limits of the two command
+    /// sets, which a drive may lack; or why it cannot be used.
+    pub fn of(all: [&[u8; 4096]; 5], has_limits: [bool; 2]) -> Result<Namespace, String> {
+        let [ctrl, ns, zns, nvm, zoned] = all.map(|b| &b[..]);
+        let (nvm, zoned) = (has_limits[0].then_some(nvm), has_limits[1].then_some(zoned));
+        let id = Identity::of(1, ctrl, ns, zns, nvm, zoned).map_err(|Unfit(why)| why)?;
+        let blocks = Blocks { nsid: 1, shift: id.lba_shift - 9 };
+        Ok(Namespace { id, blocks })
+    }
+
+    /// What the layer may send, if the kernel passes `kernel` bytes through.
+    pub fn limits(&self, kernel: u64) -> Limits {
+        let rules = memory_rules(&QueueAttributes::default(), 1 << self.id.lba_shift);
+        limits_of(&self.id, &rules, kernel, false, false).0
+    }
+
+    /// Sectors of the namespace.
+    pub fn sectors(&self) -> u64 {
+        self.id.blocks << self.blocks.shift
+    }
+
+    /// Sectors of a zone.
+    pub fn zone_sectors(&self) -> u64 {
+        self.id.zone_blocks << self.blocks.shift
+    }
+
+    /// The zones of a report that begins at sector `from`.
+    pub fn zones(&self, report: &[u8], from: u64) -> Option<Vec<ZoneInfo>> {
+        self.blocks.zones(report, Sector(from), self.zone_sectors())
+    }
+
+    /// The disk that these zones are.
+    pub fn geometry(&self, zones: &[ZoneInfo]) -> Result<Geometry, Error> {
+        geometry_of("the drive", zones, self.zone_sectors())
+    }
+
+    /// Blocks of a write of so many sectors, as its command has them, and bytes of a report of so many zones.
+    pub fn sizes(&self, sectors: u32, zones: u32) -> (u32, u32) {
+        let c = self.blocks.data(Op::Write, Sector(0), sectors, false);
+        assert_eq!(zones_in(report_bytes(zones)), zones);
+        ((c.cdw[2] & 0xffff) + 1, report_bytes(zones))
+    }
+}

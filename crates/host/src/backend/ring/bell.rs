@@ -1,0 +1,94 @@
+//! The thread that wakes sleeping queues whose rings have answers, for owners that cannot sleep in poll(2) themselves.
+
+use super::pool::lock;
+use super::sys::Epoll;
+use crate::eventfd::eventfd;
+use crate::threads::spawn;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, Weak};
+
+/// A queue that may sleep.
+pub(crate) trait Sleeper: Send + Sync {
+    /// Wakes it, if it asked for that.
+    fn ring(&self);
+}
+
+/// The thread that wakes queues whose rings have answers. It exists once a queue was armed.
+pub(crate) struct Bell {
+    epoll: Arc<Epoll>,
+    queues: Arc<Mutex<BTreeMap<u64, Weak<dyn Sleeper>>>>,
+    /// Rung to end the thread.
+    end: File,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Bell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bell").finish_non_exhaustive()
+    }
+}
+
+/// The id of `end`.
+const END: u64 = u64::MAX;
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Bell> {
+        let (epoll, end) = (Arc::new(Epoll::new()?), eventfd()?);
+        epoll.once(end.as_raw_fd(), END, true)?;
+        Ok(Bell { epoll, queues: Arc::default(), end, thread: Mutex::default() })
+    }
+
+    /// A number for a queue.
+    pub(crate) fn join<T: Sleeper + 'static>(&self, who: &Arc<T>, ring: RawFd) -> io::Result<u64> {
+        let mut queues = lock(&self.queues);
+        let id = queues.keys().next_back().map_or(0, |id| id + 1);
+        let who: Weak<T> = Arc::downgrade(who);
+        queues.insert(id, who);
+        drop(queues);
+        self.epoll.once(ring, id, true)?;
+        Ok(id)
+    }
+
+    pub(crate) fn leave(&self, id: u64) {
+        lock(&self.queues).remove(&id);
+    }
+
+    /// Wakes the queue once its ring has an answer.
+    pub(crate) fn arm(&self, ring: RawFd, id: u64) -> bool {
+        let mut thread = lock(&self.thread);
+        if thread.is_none() {
+            let (epoll, queues) = (self.epoll.clone(), self.queues.clone());
+            let run = move || {
+                loop {
+                    match epoll.wait() {
+                        Some(END) => return,
+                        Some(id) => {
+                            let mailbox = lock(&queues).get(&id).and_then(Weak::upgrade);
+                            if let Some(m) = mailbox {
+                                m.ring();
+                            }
+                        }
+                        None => {}
+                    }
+                }
+            };
+            // Without it the queue says that it has something to do, and is polled instead.
+            *thread = spawn("zoneplug-bell", run).ok();
+        }
+        let runs = thread.is_some();
+        drop(thread);
+        runs && self.epoll.once(ring, id, false).is_ok()
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        let _ = (&self.end).write(&1u64.to_ne_bytes());
+        if let Some(t) = lock(&self.thread).take() {
+            let _ = t.join();
+        }
+    }
+}

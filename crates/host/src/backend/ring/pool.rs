@@ -1,0 +1,270 @@
+//! Threads for what would block. Owns the list of jobs and the mailboxes through which they answer; knows what a job is,
+//! not why.
+
+use super::bell::Sleeper;
+use crate::runtime::deferred_wake::harmless;
+use crate::threads::spawn;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::Waker;
+use std::thread::JoinHandle;
+use zoneplug_core::Error;
+pub(super) use zoneplug_core::poison::lock;
+
+/// Where a queue gets the answers of its jobs.
+#[derive(Debug)]
+pub(crate) struct Mailbox<A> {
+    answers: Mutex<VecDeque<(u32, A)>>,
+    /// Answers are there; saves the lock.
+    full: AtomicBool,
+    /// The next answer wakes.
+    armed: AtomicBool,
+    /// A thread has panicked: an answer will never be there.
+    broken: AtomicBool,
+    waker: Waker,
+}
+
+impl<A> Mailbox<A> {
+    pub(crate) fn new(waker: Waker) -> Arc<Mailbox<A>> {
+        Arc::new(Mailbox {
+            answers: Mutex::new(VecDeque::new()),
+            full: AtomicBool::new(false),
+            armed: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            waker,
+        })
+    }
+
+    /// A queue's owner may be a client whose waker panics: the threads that call it go on.
+    fn wake(&self) {
+        harmless(|| self.waker.wake_by_ref());
+    }
+
+    pub(crate) fn push(&self, slot: u32, answer: A) {
+        lock(&self.answers).push_back((slot, answer));
+        self.full.store(true, Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// Tells the queue, as its next answer, that it will lack one.
+    #[cold]
+    fn spoil(&self) {
+        self.broken.store(true, Ordering::SeqCst);
+        self.full.store(true, Ordering::SeqCst);
+        self.ring();
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
+    }
+
+    /// Takes the answers. False: there was nothing to take.
+    pub(crate) fn take(&self, into: &mut VecDeque<(u32, A)>) -> bool {
+        let full = self.is_full();
+        if full {
+            let mut answers = lock(&self.answers);
+            self.full.store(false, Ordering::SeqCst);
+            into.append(&mut answers);
+        }
+        full
+    }
+
+    /// Whether the next answer calls the waker.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::SeqCst)
+    }
+
+    /// Wakes at the next answer, or now if `ready` or one is there.
+    pub(crate) fn arm(&self, ready: bool) {
+        self.armed.store(true, Ordering::SeqCst);
+        if (ready || self.is_full()) && self.armed.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Wakes if it is armed.
+    pub(crate) fn ring(&self) {
+        if self.armed.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+}
+
+impl<A: Send> Sleeper for Mailbox<A> {
+    fn ring(&self) {
+        Mailbox::ring(self);
+    }
+}
+
+/// What the threads of a disk do.
+pub(crate) trait Worker: Send + Sync + 'static {
+    /// What is to be done.
+    type Work: Send + std::fmt::Debug;
+    /// What came of it.
+    type Answer: Send + std::fmt::Debug;
+
+    /// Takes the next job, and those that may be done with it.
+    fn take(list: &mut VecDeque<Job<Self>>) -> Vec<Job<Self>> {
+        list.pop_front().into_iter().collect()
+    }
+
+    /// Does them and answers each. May block.
+    fn run(&self, jobs: Vec<Job<Self>>);
+}
+
+/// Work, and the mailbox and slot that its answer goes to.
+#[derive(Debug)]
+pub(crate) struct Job<W: Worker + ?Sized> {
+    pub(crate) work: W::Work,
+    pub(crate) mailbox: Arc<Mailbox<W::Answer>>,
+    pub(crate) slot: u32,
+}
+
+#[derive(Debug)]
+struct Jobs<W: Worker> {
+    list: VecDeque<Job<W>>,
+    closing: bool,
+}
+
+#[derive(Debug)]
+struct Bench<W: Worker> {
+    jobs: Mutex<Jobs<W>>,
+    some: Condvar,
+}
+
+/// The threads of a disk. One exists once a queue of it was opened, so that no job waits in vain.
+pub(crate) struct Pool<W: Worker> {
+    bench: Arc<Bench<W>>,
+    worker: Arc<W>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// There was a job.
+    grown: AtomicBool,
+    nr: usize,
+    name: &'static str,
+}
+
+impl<W: Worker> std::fmt::Debug for Pool<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool")
+            .field("name", &self.name)
+            .field("nr", &self.nr)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: Worker> Pool<W> {
+    /// At most `nr` threads of that name.
+    pub(crate) fn new(worker: Arc<W>, name: &'static str, nr: usize) -> Pool<W> {
+        let jobs = Mutex::new(Jobs { list: VecDeque::new(), closing: false });
+        let bench = Arc::new(Bench { jobs, some: Condvar::new() });
+        Pool { bench, worker, threads: Mutex::default(), grown: AtomicBool::new(false), nr, name }
+    }
+
+    /// Gives a job to the threads: [`Pool::start`] has succeeded.
+    pub(crate) fn push(&self, job: Job<W>) {
+        lock(&self.bench.jobs).list.push_back(job);
+        self.bench.some.notify_one();
+        if !self.grown.swap(true, Ordering::Relaxed) {
+            // The others come with the first job. One that is refused is done without.
+            let _ = self.grow(self.nr);
+        }
+    }
+
+    /// Starts the first thread, if it does not exist yet.
+    pub(crate) fn start(&self) -> Result<(), Error> {
+        self.grow(self.nr.min(1))
+    }
+
+    fn grow(&self, nr: usize) -> Result<(), Error> {
+        let mut threads = lock(&self.threads);
+        while threads.len() < nr {
+            let (bench, worker) = (self.bench.clone(), self.worker.clone());
+            threads.push(spawn(self.name, move || work(&bench, &*worker))?);
+        }
+        Ok(())
+    }
+}
+
+impl<W: Worker> Drop for Pool<W> {
+    fn drop(&mut self) {
+        lock(&self.bench.jobs).closing = true;
+        self.bench.some.notify_all();
+        for t in lock(&self.threads).drain(..) {
+            let _ = t.join();
+        }
+    }
+}
+
+fn work<W: Worker>(bench: &Bench<W>, worker: &W) {
+    loop {
+        let batch = {
+            let mut jobs = lock(&bench.jobs);
+            loop {
+                let batch = W::take(&mut jobs.list);
+                if !batch.is_empty() {
+                    break batch;
+                }
+                if jobs.closing {
+                    return;
+                }
+                jobs = zoneplug_core::poison::unpoisoned(bench.some.wait(jobs));
+            }
+        };
+        let mailboxes: Vec<_> = batch.iter().map(|job| job.mailbox.clone()).collect();
+        if harmless(|| worker.run(batch)).is_none() {
+            mailboxes.iter().for_each(|m| m.spoil());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Wake;
+    use std::time::{Duration, Instant};
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+
+    #[derive(Debug)]
+    struct Echo;
+
+    impl Worker for Echo {
+        type Work = u32;
+        type Answer = u32;
+
+        fn run(&self, jobs: Vec<Job<Echo>>) {
+            for job in jobs {
+                job.mailbox.push(job.slot, job.work);
+            }
+        }
+    }
+
+    /// The only thread calls a waker that panics, and does the next job all the same.
+    #[test]
+    fn a_waker_that_panics_ends_no_thread() {
+        let pool = Pool::new(Arc::new(Echo), "zoneplug-echo", 1);
+        pool.start().unwrap();
+        let mailbox = Mailbox::new(Waker::from(Arc::new(Panics)));
+        for work in 0..3 {
+            mailbox.arm(false);
+            pool.push(Job { work, mailbox: mailbox.clone(), slot: 7 });
+            let (mut answers, start) = (VecDeque::new(), Instant::now());
+            while answers.is_empty() {
+                assert!(start.elapsed() < Duration::from_secs(20), "job {work} is never done");
+                mailbox.take(&mut answers);
+            }
+            assert_eq!(answers, [(7, work)]);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Files that a command line or a specification names, and that may be anything: pipes, devices, directories, files without an
+//! end. Says what something is before any call that could wait for it. Owns no disk; the formats of files are elsewhere.
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// What something other than a regular file is called.
+fn name_of(t: FileType) -> &'static str {
+    if t.is_dir() {
+        "a directory"
+    } else if t.is_fifo() {
+        "a pipe"
+    } else if t.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
+
+fn refused(t: FileType) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, not a file", name_of(t)))
+}
+
+fn is_special(path: &Path) -> Option<io::Error> {
+    std::fs::metadata(path).ok().filter(|m| !m.is_file()).map(|m| refused(m.file_type()))
+}
+
+/// Whether a path is a device of the kernel: one that a drive is opened as.
+pub(crate) fn is_drive(path: &str) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| {
+        let t = m.file_type();
+        t.is_block_device() || t.is_char_device()
+    })
+}
+
+/// An error if `path`, which is to be the file of a disk, leads to something that is not a file.
+#[cfg(feature = "file")]
+pub(crate) fn refuse_special(path: &Path) -> Result<(), zoneplug_core::Error> {
+    is_special(path).map_or(Ok(()), |e| {
+        Err(zoneplug_core::Error::invalid(format!("{} is no disk: {e}", path.display()))
+            .hint("a file that zoneplug create made, a drive, or a kind such as mem,zones=64")
+            .source(e))
+    })
+}
+
+/// Opens a regular file for reading. Anything else is refused at once: opening a pipe does not wait for its writer.
+///
+/// ```
+/// let e = zoneplug_host::open_regular(std::path::Path::new("/dev/zero")).unwrap_err();
+/// assert!(e.to_string().contains("a device"));
+/// ```
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    // O_NONBLOCK has no effect on the reading of a regular file.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)
+        .map_err(|e| is_special(path).unwrap_or(e))?;
+    let t = file.metadata()?.file_type();
+    if t.is_file() { Ok(file) } else { Err(refused(t)) }
+}
+
+/// Reads a regular file of at most `most` bytes.
+///
+/// ```
+/// let here = std::path::Path::new("Cargo.toml");
+/// assert!(zoneplug_host::read_regular(here, 1 << 20).is_ok());
+/// assert!(zoneplug_host::read_regular(here, 3).unwrap_err().to_string().contains("more than 3 bytes"));
+/// ```
+pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("it has more than {most} bytes"),
+        ));
+    }
+    Ok(bytes)
+}
+
+/// Whether a file belongs to another user, or cannot be examined. Its contents are then not shown: the user of this
+/// process may name a file without the right to read it.
+pub fn is_foreign(path: &Path) -> bool {
+    // SAFETY: a call without pointers that does not fail.
+    let me = unsafe { libc::geteuid() };
+    std::fs::metadata(path).map_or(true, |m| m.uid() != me)
+}
+
+/// Whether a file is a durable disk, as far as its beginning or its last page says: also one that is damaged, or of a version
+/// that is not known here. What is not a regular file is none.
+///
+/// ```
+/// assert!(!zoneplug_host::is_disk_file(std::path::Path::new("Cargo.toml")).unwrap());
+/// ```
+#[cfg(feature = "file")]
+pub fn is_disk_file(path: &Path) -> io::Result<bool> {
+    use crate::backend::file::{MAGIC, PAGE};
+    use std::os::unix::fs::FileExt;
+    let file = match open_regular(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    let mut head = [0; MAGIC.len()];
+    let mut is_magic = |at: u64| file.read_exact_at(&mut head, at).is_ok() && head == MAGIC;
+    let last = (file.metadata()?.len() / PAGE).saturating_sub(1) * PAGE;
+    Ok(is_magic(0) || is_magic(last))
+}
+
+/// Whether this user may write to a file. Opens it and changes nothing.
+pub(crate) fn may_write(path: &Path) -> bool {
+    OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path).is_ok()
+}
+
+#[cfg(all(test, feature = "file"))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let dir = std::env::temp_dir().join(format!("zoneplug-outside-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let pipe = dir.join("pipe");
+        let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+        // SAFETY: a string that ends with zero and lives across the call.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let socket = dir.join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, what) in [
+            (&pipe, "a pipe"),
+            (&dir, "a directory"),
+            (&socket, "a socket"),
+            (&Path::new("/dev/zero").to_owned(), "a device"),
+        ] {
+            let e = read_regular(path, 10).unwrap_err().to_string();
+            assert_eq!(e, format!("it is {what}, not a file"));
+            assert!(refuse_special(path).is_err() && !is_disk_file(path).unwrap());
+        }
+        let file = dir.join("file");
+        std::fs::write(&file, "0123456789").unwrap();
+        assert_eq!(read_regular(&file, 10).unwrap(), b"0123456789");
+        assert!(read_regular(&file, 9).is_err());
+        assert!(
+            !is_disk_file(&file).unwrap() && !is_foreign(&file) && is_foreign(&dir.join("none"))
+        );
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_disk_is_known_by_either_of_its_superblocks() {
+        let path = std::env::temp_dir().join(format!("zoneplug-known-{}.zbd", std::process::id()));
+        let o = crate::backend::file::CreateOptions { zones: Some(2), ..Default::default() };
+        crate::backend::file::create(&path, &o, true).unwrap();
+        assert!(is_disk_file(&path).unwrap());
+        OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[0; 512], 0).unwrap();
+        assert!(is_disk_file(&path).unwrap());
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,365 @@
+//! Many operations at a time for a program without futures: submit them, then wait for whichever ends first.
+
+use crate::runtime::client::Client;
+use crate::runtime::hosted::HostedDisk;
+use crate::runtime::io_error::IoError;
+use crate::runtime::latency::{Begun, Recorder};
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status};
+
+/// How long a batch waits at most before it looks whether a full or frozen disk takes more.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Which operation of a [`Batch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(u64);
+
+/// An operation of a [`Batch`] has ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Completion {
+    /// Which one: what the call that submitted it returned.
+    pub id: OpId,
+    /// What it was.
+    pub op: Op,
+    /// What it did, or why it failed.
+    pub result: Result<Done, IoError>,
+}
+
+/// What an operation did.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Done {
+    /// Where, in units of 512 bytes: of an append, where the data landed.
+    pub sector: Sector,
+    /// The buffer that was written or read; operations that move no data have none.
+    pub buf: Option<AlignedBuf>,
+    /// What the device counted: the zones of a report.
+    pub(crate) count: u32,
+}
+
+/// A client that has many operations at the disk at a time. Each call submits one and returns at once; [`Batch::wait_any`] waits
+/// for the next that ends, in any order. Calls in a row are in that order, which is what writes to one zone want.
+///
+/// Buffers go in by value and come back with the completion. The batch may be dropped at any time: what is in flight goes on,
+/// and a buffer is freed when the device is done with it.
+///
+/// ```
+/// use zoneplug_host::{Batch, HostedDisk};
+/// use zoneplug_buf::AlignedBuf;
+/// use zoneplug_core::Sector;
+///
+/// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+/// let mut batch = Batch::new(&disk, 32).unwrap();
+/// for n in 0..100 {
+///     batch.append(Sector(0), AlignedBuf::from_slice(&[n; 4096]));
+/// }
+/// let mut landed = Vec::new();
+/// while let Some(one) = batch.wait_any(None) {
+///     let done = one.result.unwrap();
+///     landed.push((done.sector, done.buf.unwrap().as_slice()[0]));
+/// }
+/// landed.sort();
+/// assert_eq!((landed[0], landed[99]), ((Sector(0), 0), (Sector(99 * 8), 99)));
+/// ```
+#[derive(Debug)]
+pub struct Batch {
+    client: Client,
+    pool: BioPool,
+    /// Accepted, waiting for room, in order.
+    list: Bios,
+    done: Bios,
+    next: u64,
+    sent: HashMap<u64, Sent>,
+    /// Operations in `sent` that were not given up.
+    open: usize,
+    ended: VecDeque<Completion>,
+    recorder: Recorder,
+}
+
+/// An operation that has not ended.
+#[derive(Debug)]
+struct Sent {
+    op: Op,
+    sector: Sector,
+    /// What the device has.
+    lent: Option<Lent>,
+    /// The caller no longer waits for it.
+    given_up: bool,
+    begun: Begun,
+}
+
+impl Batch {
+    /// A new client of `disk` with up to `depth` operations at the device; more wait in order. An error if the depth is 0 or
+    /// above 4096, or the system refuses a thread.
+    pub fn new(disk: &HostedDisk, depth: u16) -> Result<Batch, Error> {
+        Ok(Batch {
+            client: disk.open_client(u32::from(depth), depth)?,
+            pool: BioPool::default(),
+            list: Bios::new(),
+            done: Bios::new(),
+            next: 0,
+            sent: HashMap::new(),
+            open: 0,
+            ended: VecDeque::new(),
+            recorder: Recorder::default(),
+        })
+    }
+
+    /// Reads `len_sectors` (of 512 bytes) at `sector`, into a buffer that comes with the completion.
+    pub fn read(&mut self, sector: Sector, len_sectors: u64) -> OpId {
+        match read_buf(len_sectors) {
+            Ok(buf) => self.move_data(Op::Read, sector, Flags::NONE, buf),
+            Err(status) => self.refuse(IoError::new(Op::Read, sector, status)),
+        }
+    }
+
+    /// Writes `buf` at `sector`, which must be the write pointer of a sequential zone once the writes before it are done.
+    pub fn write(&mut self, sector: Sector, buf: AlignedBuf) -> OpId {
+        self.move_data(Op::Write, sector, Flags::NONE, buf)
+    }
+
+    /// As [`Batch::write`], and durable when it has ended.
+    pub fn write_fua(&mut self, sector: Sector, buf: AlignedBuf) -> OpId {
+        self.move_data(Op::Write, sector, Flags::FUA, buf)
+    }
+
+    /// Writes `buf` wherever the write pointer of the zone that starts at `zone_start` is; the completion says where.
+    pub fn append(&mut self, zone_start: Sector, buf: AlignedBuf) -> OpId {
+        self.move_data(Op::ZoneAppend, zone_start, Flags::NONE, buf)
+    }
+
+    /// Makes durable what had ended when this was called.
+    pub fn flush(&mut self) -> OpId {
+        self.begin(Op::Flush, Sector(0), 0, Flags::NONE, None)
+    }
+
+    /// Forgets the data of a range of conventional zones.
+    pub fn discard(&mut self, sector: Sector, len_sectors: u64) -> OpId {
+        self.plain(Op::Discard, sector, len_sectors)
+    }
+
+    /// Management of the zones of a range: `op` is reset, finish, open or close. Another one ends with
+    /// [`Status::NotSupported`].
+    pub fn manage(&mut self, op: Op, sector: Sector, len_sectors: u64) -> OpId {
+        match op.is_zone_management() {
+            true => self.plain(op, sector, len_sectors),
+            false => self.refuse(IoError::new(op, sector, Status::NotSupported)),
+        }
+    }
+
+    /// Waits for the next operation that ends, at most `timeout`. `None`: nothing has ended in this time, or nothing is
+    /// outstanding.
+    pub fn wait_any(&mut self, timeout: Option<Duration>) -> Option<Completion> {
+        let begin = Instant::now();
+        loop {
+            if let Some(one) = self.ended.pop_front() {
+                return Some(one);
+            }
+            let left = timeout.map(|t| t.saturating_sub(begin.elapsed()));
+            if self.open == 0 {
+                return None;
+            }
+            self.turn(left);
+            if self.ended.is_empty() && left == Some(Duration::ZERO) {
+                return None;
+            }
+        }
+    }
+
+    /// Operations whose completion has not been returned.
+    pub fn outstanding(&self) -> usize {
+        self.open + self.ended.len()
+    }
+
+    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was submitted.
+    #[cfg(feature = "latency")]
+    pub fn record_latency(&mut self, on: bool) {
+        self.recorder.switch(on);
+    }
+
+    /// How long operations took while [`record_latency`](Batch::record_latency) was on.
+    #[cfg(feature = "latency")]
+    pub fn latencies(&self) -> &crate::Latencies {
+        &self.recorder.latencies
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.client.geometry()
+    }
+
+    /// Accepts an operation with a buffer.
+    pub(crate) fn move_data(
+        &mut self,
+        op: Op,
+        sector: Sector,
+        flags: Flags,
+        buf: AlignedBuf,
+    ) -> OpId {
+        match whole_sectors(&buf) {
+            Ok(len) => self.begin(op, sector, len, flags, Some(buf)),
+            Err(status) => self.refuse(IoError::new(op, sector, status).with_buf(Some(buf))),
+        }
+    }
+
+    /// Accepts an operation without a buffer.
+    fn plain(&mut self, op: Op, sector: Sector, len_sectors: u64) -> OpId {
+        match u32::try_from(len_sectors) {
+            Ok(len) => self.begin(op, sector, len, Flags::NONE, None),
+            Err(_) => self.refuse(IoError::new(op, sector, Status::OutOfRange)),
+        }
+    }
+
+    /// An operation that has ended before it began.
+    fn refuse(&mut self, e: IoError) -> OpId {
+        let id = self.next_id();
+        self.ended.push_back(Completion { id, op: e.op, result: Err(e) });
+        id
+    }
+
+    fn next_id(&mut self) -> OpId {
+        self.next += 1;
+        OpId(self.next)
+    }
+
+    /// Accepts an operation, and sends what there is room for.
+    pub(crate) fn begin(
+        &mut self,
+        op: Op,
+        sector: Sector,
+        len_sectors: u32,
+        flags: Flags,
+        buf: Option<AlignedBuf>,
+    ) -> OpId {
+        let id = self.next_id();
+        let begun = self.recorder.begin();
+        let (lent, io) = match buf.map(AlignedBuf::lend) {
+            Some((lent, io)) => (Some(lent), io),
+            None => (None, IoBuf::empty()),
+        };
+        self.sent.insert(id.0, Sent { op, sector, lent, given_up: false, begun });
+        self.open += 1;
+        let mut bio = self.pool.get();
+        bio.set(op, sector, len_sectors, io);
+        bio.flags = flags;
+        bio.set_token(id.0);
+        self.list.push_back(bio);
+        self.client.submit(&mut self.list);
+        id
+    }
+
+    /// Sends what there is room for, waits until something has ended or `timeout` has passed, and takes what has ended.
+    fn turn(&mut self, timeout: Option<Duration>) {
+        self.client.submit(&mut self.list);
+        let short = Some(timeout.map_or(LOOK, |t| t.min(LOOK)));
+        if self.list.is_empty() {
+            self.client.wait(&mut self.done, 1, timeout);
+        } else if self.client.outstanding() > 0 {
+            // The disk is full, perhaps of operations that were given up.
+            self.client.wait(&mut self.done, 1, short);
+        } else {
+            // Frozen.
+            self.client.wait_thaw(timeout);
+        }
+        while let Some(bio) = self.done.pop_front() {
+            self.end(bio);
+        }
+    }
+
+    /// Takes an operation that is back.
+    fn end(&mut self, mut bio: Box<Bio>) {
+        let id = OpId(bio.token());
+        if let Some(sent) = self.sent.remove(&id.0) {
+            let moves = sent.lent.is_some();
+            let buf = self.client.reclaim(&mut bio, sent.lent);
+            let status = match bio.status {
+                // Without its memory it is not that operation: a faulty device made up the BIO, or kept the memory.
+                Status::Ok if moves && buf.is_none() => Status::Io,
+                status => status,
+            };
+            let result = if status.is_ok() {
+                if !sent.given_up {
+                    self.recorder.end(sent.op, sent.begun);
+                }
+                Ok(Done { sector: bio.sector, buf, count: bio.result })
+            } else {
+                Err(IoError::new(sent.op, sent.sector, status).with_buf(buf))
+            };
+            if !sent.given_up {
+                self.open -= 1;
+                self.ended.push_back(Completion { id, op: sent.op, result });
+            }
+        }
+        self.pool.put(bio);
+    }
+
+    /// Waits for one operation, at most `timeout`: then it is given up, and its error has the buffer only if it was not sent.
+    /// What else has ended meanwhile is returned by `wait_any`.
+    pub(crate) fn wait_for(
+        &mut self,
+        id: OpId,
+        timeout: Option<Duration>,
+    ) -> Result<Done, IoError> {
+        let (begin, mut turned) = (Instant::now(), false);
+        loop {
+            if let Some(i) = self.ended.iter().position(|c| c.id == id)
+                && let Some(one) = self.ended.remove(i)
+            {
+                return one.result;
+            }
+            if timeout.is_some_and(|t| turned && begin.elapsed() >= t) {
+                return Err(self.give_up(id));
+            }
+            self.turn(timeout.map(|t| t.saturating_sub(begin.elapsed())));
+            turned = true;
+        }
+    }
+
+    fn give_up(&mut self, id: OpId) -> IoError {
+        self.open -= 1;
+        if let Some(i) = self.list.iter().position(|bio| bio.token() == id.0) {
+            // The client has not taken it: the disk is frozen, or full of operations that were given up.
+            if let (Some(mut bio), Some(sent)) = (self.list.remove(i), self.sent.remove(&id.0)) {
+                let buf = self.client.reclaim(&mut bio, sent.lent);
+                self.pool.put(bio);
+                return IoError::new(sent.op, sent.sector, Status::Timeout).with_buf(buf);
+            }
+        }
+        match self.sent.get_mut(&id.0) {
+            Some(sent) => {
+                sent.given_up = true;
+                IoError::new(sent.op, sent.sector, Status::Timeout)
+            }
+            None => IoError::new(Op::Flush, Sector(0), Status::Aborted),
+        }
+    }
+}
+
+impl Drop for Batch {
+    /// Never waits. What was not sent is dropped; the buffers of what was are kept until the device is done with them.
+    fn drop(&mut self) {
+        while let Some(bio) = self.done.pop_front() {
+            self.end(bio);
+        }
+        while let Some(mut bio) = self.list.pop_front() {
+            let lent = self.sent.remove(&bio.token()).and_then(|s| s.lent);
+            drop(self.client.reclaim(&mut bio, lent));
+        }
+        let sent = std::mem::take(&mut self.sent);
+        self.client.keep_lent(sent.into_values().filter_map(|s| s.lent));
+    }
+}
+
+/// The sectors of a buffer. A part of one can be neither read nor written.
+pub(crate) fn whole_sectors(buf: &AlignedBuf) -> Result<u32, Status> {
+    if buf.len().is_multiple_of(512) { Ok(buf.len() >> 9) } else { Err(Status::Unaligned) }
+}
+
+/// A buffer to read so many sectors into.
+pub(crate) fn read_buf(len_sectors: u64) -> Result<AlignedBuf, Status> {
+    let bytes = len_sectors.checked_mul(512).and_then(|n| u32::try_from(n).ok());
+    bytes.map(AlignedBuf::zeroed).ok_or(Status::OutOfRange)
+}

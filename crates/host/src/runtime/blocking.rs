@@ -1,0 +1,278 @@
+//! The blocking adapter: one operation at a time.
+
+use crate::runtime::batch::{Batch, Done, OpId, read_buf};
+use crate::runtime::hosted::HostedDisk;
+use crate::runtime::io_error::IoError;
+use std::io::IoSlice;
+use std::time::Duration;
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::zone::{Geometry, ZONE_RECORD_LEN, ZoneInfo};
+use zoneplug_core::{Error, Flags, Op, Sector, Status, ZoneNo};
+
+/// Zones asked for in one report.
+pub(crate) const ZONES_PER_REPORT: u32 = 1024;
+
+/// A client that waits for each operation. Addresses and lengths are in sectors of 512 bytes; those of data are multiples of the
+/// disk's block.
+///
+/// Buffers go in by value and come back, also from an operation that fails ([`IoError::into_buf`]); but as long as a device may
+/// still use one (a timeout of either kind, a panic, a drop in mid-flight) the disk keeps it: see [`HostedDisk::withheld`].
+/// [`append_from`](BlockingDisk::append_from), [`write_from`](BlockingDisk::write_from) and
+/// [`read_into`](BlockingDisk::read_into) take slices instead, and copy.
+///
+/// ```
+/// use zoneplug_host::{BlockingDisk, HostedDisk};
+/// use zoneplug_core::ZoneNo;
+///
+/// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+/// let mut io = BlockingDisk::new(&disk).unwrap();
+/// let zone = io.zone(ZoneNo(2)).unwrap();
+/// let at = io.append_from(zone.start, &[7; 4096]).unwrap();
+/// let mut back = [0; 4096];
+/// io.read_into(at, &mut back).unwrap();
+/// assert_eq!(back, [7; 4096]);
+/// ```
+#[derive(Debug)]
+pub struct BlockingDisk {
+    batch: Batch,
+    timeout: Option<Duration>,
+}
+
+impl BlockingDisk {
+    /// Operations that may be at the device when some of them were given up.
+    const DEPTH: u16 = 16;
+
+    /// A new client of `disk`. An error if the system refuses a thread.
+    pub fn new(disk: &HostedDisk) -> Result<BlockingDisk, Error> {
+        Ok(BlockingDisk { batch: Batch::new(disk, Self::DEPTH)?, timeout: None })
+    }
+
+    /// How long an operation may take before this adapter waits no longer, with [`Status::Timeout`]; its outcome is unknown
+    /// then, and it goes on. A disk's own deadline (`timeout=` in a specification) is that of a command: what it ends, the
+    /// layer has settled, so that the zone can be reported and written again.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was submitted.
+    #[cfg(feature = "latency")]
+    pub fn record_latency(&mut self, on: bool) {
+        self.batch.record_latency(on);
+    }
+
+    /// How long operations took while [`record_latency`](BlockingDisk::record_latency) was on.
+    #[cfg(feature = "latency")]
+    pub fn latencies(&self) -> &crate::Latencies {
+        self.batch.latencies()
+    }
+
+    /// The layout of zones, as it is now.
+    pub fn geometry(&self) -> Geometry {
+        self.batch.geometry()
+    }
+
+    /// Reads `len_sectors` at `sector` into a new buffer.
+    pub fn read(&mut self, sector: Sector, len_sectors: u64) -> Result<AlignedBuf, IoError> {
+        let buf = read_buf(len_sectors).map_err(|status| IoError::new(Op::Read, sector, status))?;
+        self.with_buf(Op::Read, sector, Flags::NONE, buf).map(|(_, buf)| buf)
+    }
+
+    /// Fills `bytes` with what is at `sector`. They are as they were if it fails.
+    pub fn read_into(&mut self, sector: Sector, bytes: &mut [u8]) -> Result<(), IoError> {
+        let Ok(len) = u32::try_from(bytes.len()) else {
+            return Err(IoError::new(Op::Read, sector, Status::OutOfRange));
+        };
+        let (_, buf) = self.with_buf(Op::Read, sector, Flags::NONE, AlignedBuf::zeroed(len))?;
+        bytes.copy_from_slice(buf.as_slice());
+        Ok(())
+    }
+
+    /// Writes `buf` at `sector`, which must be the write pointer of a sequential zone. The buffer comes back.
+    pub fn write(&mut self, sector: Sector, buf: AlignedBuf) -> Result<AlignedBuf, IoError> {
+        self.with_buf(Op::Write, sector, Flags::NONE, buf).map(|(_, buf)| buf)
+    }
+
+    /// As [`BlockingDisk::write`], with a copy of `bytes`.
+    pub fn write_from(&mut self, sector: Sector, bytes: &[u8]) -> Result<(), IoError> {
+        self.write_vectored(sector, &[IoSlice::new(bytes)])
+    }
+
+    /// As [`BlockingDisk::write`], with a copy of several pieces one behind the other. Together they are whole blocks; each may
+    /// have any length.
+    pub fn write_vectored(
+        &mut self,
+        sector: Sector,
+        pieces: &[IoSlice<'_>],
+    ) -> Result<(), IoError> {
+        let buf = gather(Op::Write, sector, pieces)?;
+        self.write(sector, buf).map(drop)
+    }
+
+    /// As [`BlockingDisk::write`], and durable when it returns.
+    pub fn write_fua(&mut self, sector: Sector, buf: AlignedBuf) -> Result<AlignedBuf, IoError> {
+        self.with_buf(Op::Write, sector, Flags::FUA, buf).map(|(_, buf)| buf)
+    }
+
+    /// Writes `buf` wherever the write pointer of the zone that starts at `zone_start` is, and says where that was.
+    pub fn append(
+        &mut self,
+        zone_start: Sector,
+        buf: AlignedBuf,
+    ) -> Result<(Sector, AlignedBuf), IoError> {
+        self.with_buf(Op::ZoneAppend, zone_start, Flags::NONE, buf)
+    }
+
+    /// As [`BlockingDisk::append`], with a copy of `bytes`.
+    pub fn append_from(&mut self, zone_start: Sector, bytes: &[u8]) -> Result<Sector, IoError> {
+        self.append_vectored(zone_start, &[IoSlice::new(bytes)])
+    }
+
+    /// As [`BlockingDisk::append`], with a copy of several pieces one behind the other.
+    ///
+    /// ```
+    /// use std::io::IoSlice;
+    /// # use zoneplug_host::{BlockingDisk, HostedDisk};
+    /// # use zoneplug_core::Sector;
+    /// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    /// let mut io = BlockingDisk::new(&disk).unwrap();
+    /// let (header, record) = ([1; 100], [2; 3996]);
+    /// let at = io.append_vectored(Sector(0), &[IoSlice::new(&header), IoSlice::new(&record)]).unwrap();
+    /// assert_eq!(io.read(at, 8).unwrap().as_slice()[99..101], [1, 2]);
+    /// ```
+    pub fn append_vectored(
+        &mut self,
+        zone_start: Sector,
+        pieces: &[IoSlice<'_>],
+    ) -> Result<Sector, IoError> {
+        let buf = gather(Op::ZoneAppend, zone_start, pieces)?;
+        self.append(zone_start, buf).map(|(at, _)| at)
+    }
+
+    /// Makes durable what was acknowledged.
+    pub fn flush(&mut self) -> Result<(), IoError> {
+        let id = self.batch.flush();
+        self.wait(id).map(drop)
+    }
+
+    /// Forgets the data of a range of conventional zones.
+    pub fn discard(&mut self, sector: Sector, len_sectors: u64) -> Result<(), IoError> {
+        let id = self.batch.discard(sector, len_sectors);
+        self.wait(id).map(drop)
+    }
+
+    /// Management of the zones of a range: `op` is reset, reset of all zones, finish, open or close.
+    pub fn manage(&mut self, op: Op, sector: Sector, len_sectors: u64) -> Result<(), IoError> {
+        let id = self.batch.manage(op, sector, len_sectors);
+        self.wait(id).map(drop)
+    }
+
+    /// Empties the zones of a range.
+    pub fn reset(&mut self, sector: Sector, len_sectors: u64) -> Result<(), IoError> {
+        self.manage(Op::ZoneReset, sector, len_sectors)
+    }
+
+    /// Makes the zones of a range full.
+    pub fn finish(&mut self, sector: Sector, len_sectors: u64) -> Result<(), IoError> {
+        self.manage(Op::ZoneFinish, sector, len_sectors)
+    }
+
+    /// Opens the zones of a range, which count against the limit of open zones until they are closed or full.
+    pub fn open_zones(&mut self, sector: Sector, len_sectors: u64) -> Result<(), IoError> {
+        self.manage(Op::ZoneOpen, sector, len_sectors)
+    }
+
+    /// Closes the open zones of a range.
+    pub fn close_zones(&mut self, sector: Sector, len_sectors: u64) -> Result<(), IoError> {
+        self.manage(Op::ZoneClose, sector, len_sectors)
+    }
+
+    /// Up to `nr` zones from the one that holds `sector`, as the device reports them.
+    pub fn report(&mut self, sector: Sector, nr: u32) -> Result<Vec<ZoneInfo>, IoError> {
+        self.report_with(sector, nr, Flags::NONE)
+    }
+
+    /// A report that also corrects what the layer knows of idle zones, after something else has changed them.
+    pub fn resync(&mut self, sector: Sector, nr: u32) -> Result<Vec<ZoneInfo>, IoError> {
+        self.report_with(sector, nr, Flags::RESYNC)
+    }
+
+    /// One zone, as the device reports it. A device that reports none is an error.
+    pub fn zone(&mut self, zone: ZoneNo) -> Result<ZoneInfo, IoError> {
+        let sector = self.geometry().zone_start(zone);
+        let zones = self.report(sector, 1)?;
+        let none = IoError::new(Op::ReportZones, sector, Status::Io);
+        zones.first().copied().ok_or(none)
+    }
+
+    fn report_with(
+        &mut self,
+        mut sector: Sector,
+        nr: u32,
+        flags: Flags,
+    ) -> Result<Vec<ZoneInfo>, IoError> {
+        let mut zones: Vec<ZoneInfo> = Vec::new();
+        while (zones.len() as u32) < nr {
+            let ask = (nr - zones.len() as u32).min(ZONES_PER_REPORT);
+            let buf = AlignedBuf::zeroed(ask * ZONE_RECORD_LEN as u32);
+            let id = self.batch.begin(Op::ReportZones, sector, 0, flags, Some(buf));
+            let Done { buf, count, .. } = match self.wait(id) {
+                Ok(done) => done,
+                // The end of the disk.
+                Err(e) if e.status == Status::OutOfRange && !zones.is_empty() => break,
+                Err(e) => return Err(e),
+            };
+            match decode_zones(buf, count, ask, &mut zones) {
+                Ok(Some(next)) => sector = next,
+                Ok(None) => break,
+                Err(status) => return Err(IoError::new(Op::ReportZones, sector, status)),
+            }
+        }
+        Ok(zones)
+    }
+
+    fn with_buf(
+        &mut self,
+        op: Op,
+        sector: Sector,
+        flags: Flags,
+        buf: AlignedBuf,
+    ) -> Result<(Sector, AlignedBuf), IoError> {
+        let id = self.batch.move_data(op, sector, flags, buf);
+        let done = self.wait(id)?;
+        let at = done.sector;
+        done.buf.map(|buf| (at, buf)).ok_or(IoError::new(op, sector, Status::Io))
+    }
+
+    fn wait(&mut self, id: OpId) -> Result<Done, IoError> {
+        self.batch.wait_for(id, self.timeout)
+    }
+}
+
+/// One buffer of several pieces.
+pub(crate) fn gather(
+    op: Op,
+    sector: Sector,
+    pieces: &[IoSlice<'_>],
+) -> Result<AlignedBuf, IoError> {
+    let len: usize = pieces.iter().map(|p| p.len()).sum();
+    match u32::try_from(len) {
+        Ok(_) => Ok(AlignedBuf::from_slices(pieces)),
+        Err(_) => Err(IoError::new(op, sector, Status::OutOfRange)),
+    }
+}
+
+/// Appends the `count` zones that a report of `ask` zones found. Returns where the next report begins, if there is one.
+pub(crate) fn decode_zones(
+    buf: Option<AlignedBuf>,
+    count: u32,
+    ask: u32,
+    zones: &mut Vec<ZoneInfo>,
+) -> Result<Option<Sector>, Status> {
+    let buf = buf.ok_or(Status::Io)?;
+    for record in buf.as_slice().chunks_exact(ZONE_RECORD_LEN).take(count as usize) {
+        let record = record.try_into().map_err(|_| Status::Io)?;
+        zones.push(ZoneInfo::decode(record).ok_or(Status::Io)?);
+    }
+    let next = zones.last().map(|last| last.start.plus(last.len_sectors));
+    Ok(next.filter(|_| count >= ask))
+}

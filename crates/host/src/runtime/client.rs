@@ -1,0 +1,302 @@
+//! A client of a hosted disk: submits, polls, sleeps, and runs the lanes of others when it waits in vain.
+
+use crate::eventfd::Alarm;
+use crate::runtime::deferred_wake::Deferred;
+use crate::runtime::hosted::Handle;
+use crate::runtime::shared_queue::{Lane, Work, lock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+use zoneplug_buf::{AlignedBuf, IoBuf, IoRange, Lent};
+use zoneplug_core::{Bio, Bios, Error, ErrorKind};
+
+/// Polls in vain after which a client runs the lanes of others.
+const PATIENCE: u32 = 64;
+/// How long a client sleeps at most on a descriptor before it looks for itself.
+pub(crate) const TICK: Duration = Duration::from_millis(1);
+/// Polls in vain after which [`Client::wait`] sleeps.
+const SPINS: u32 = 256;
+
+/// A client of a hosted disk: one thread at a time submits and polls.
+///
+/// A BIO may come back before the device is done with its memory, where the disk has command deadlines or its
+/// device has panicked: see [`Client::is_late`]. [`BlockingDisk`](crate::BlockingDisk) and
+/// [`AsyncDisk`](crate::AsyncDisk) see to that themselves.
+#[derive(Debug)]
+pub struct Client {
+    shared: Handle,
+    lane: Arc<Lane>,
+    /// Registered with the engine in place of the client's wakers.
+    deferred: Arc<Deferred>,
+    depth: u32,
+    /// The version of the lanes that `others` is.
+    seen: u32,
+    others: Vec<Arc<Lane>>,
+    /// Polls in a row that found nothing.
+    in_vain: u32,
+    /// What wakes this client's thread, once it has slept.
+    alarm: Option<Arc<Alarm>>,
+}
+
+impl Client {
+    pub(crate) fn new(shared: Handle, lane: Arc<Lane>, depth: u32) -> Client {
+        let deferred = Deferred::new(&shared.wakers);
+        Client {
+            shared,
+            lane,
+            deferred,
+            depth,
+            seen: u32::MAX,
+            others: Vec::new(),
+            in_vain: 0,
+            alarm: None,
+        }
+    }
+
+    /// Takes BIOs from the front of `bios`, as many as the depth allows, and returns how many.
+    #[inline]
+    pub fn submit(&mut self, bios: &mut Bios) -> usize {
+        let now = self.shared.now();
+        let taken = self.lane.lock().submit(now, bios);
+        self.shared.wakers.call();
+        taken
+    }
+
+    /// Does what there is to do, and appends BIOs of this client that have finished to `done`.
+    #[inline]
+    pub fn poll(&mut self, done: &mut Bios) {
+        let now = self.shared.now();
+        let before = done.len();
+        let mut own_work = false;
+        if let Some(mut queue) = self.lane.try_lock() {
+            queue.poll(now, done);
+            own_work = queue.is_busy();
+        }
+        self.shared.wakers.call();
+        if self.shared.deadlines && done.iter().skip(before).any(|b| b.late().is_some()) {
+            // A command is late. The reactor looks from now on whether it has come back.
+            self.shared.kick();
+        }
+        if done.len() == before {
+            self.nothing_done(own_work);
+        } else {
+            self.in_vain = 0;
+        }
+    }
+
+    /// The work that this client waits for may be on another client's lane, and that client may never run it. Runs
+    /// the other lanes after a number of polls in vain.
+    #[cold]
+    fn nothing_done(&mut self, own_work: bool) {
+        self.in_vain = self.in_vain.wrapping_add(1);
+        let patience = if own_work { PATIENCE * 16 } else { PATIENCE };
+        if self.in_vain.is_multiple_of(patience) {
+            self.help();
+        }
+    }
+
+    fn help(&mut self) {
+        let version = self.shared.version.load(Ordering::Acquire);
+        if version != self.seen {
+            self.others = lock(&self.shared.lanes)
+                .iter()
+                .filter(|lane| !Arc::ptr_eq(lane, &self.lane))
+                .cloned()
+                .collect();
+            self.seen = version;
+        }
+        let now = self.shared.now();
+        for lane in &self.others {
+            if let Some(mut queue) = lane.try_lock()
+                && queue.is_busy()
+            {
+                queue.poll_for_owner(now);
+            }
+        }
+        self.shared.wakers.call();
+    }
+
+    /// BIOs that were taken and have not been given back.
+    pub fn outstanding(&self) -> u32 {
+        self.lane.lock().outstanding()
+    }
+
+    pub(crate) fn geometry(&self) -> zoneplug_core::zone::Geometry {
+        self.shared.disk.geometry()
+    }
+
+    /// How many BIOs the client can hold.
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Polls until at least `min` BIOs have been appended to `done`, nothing is outstanding, or `timeout` has passed;
+    /// sleeps where there is nothing to do. Returns how many were appended.
+    pub fn wait(&mut self, done: &mut Bios, min: usize, timeout: Option<Duration>) -> usize {
+        let before = done.len();
+        let end = timeout.and_then(|t| Instant::now().checked_add(t));
+        let mut spins = 0;
+        loop {
+            self.poll(done);
+            let got = done.len() - before;
+            if got >= min || self.outstanding() == 0 {
+                return got;
+            }
+            let left = end.map(|e| e.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return got;
+            }
+            spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+                continue;
+            }
+            let alarm = self.alarm();
+            if let Some(fd) = self.arm_fd(&Waker::from(alarm.clone())) {
+                // Once more, after arming: what finished before is seen here, what finishes later wakes.
+                self.poll(done);
+                // With nothing outstanding nothing would wake it.
+                if done.len() - before < min && self.outstanding() > 0 {
+                    // The descriptor reports the commands that were at the device when it was requested. The poll
+                    // above, or another thread that runs this lane, may have begun work that it does not report (a
+                    // commit, the next command of a device that panics). So the sleep is limited to TICK.
+                    let most =
+                        if fd.is_some() { Some(left.map_or(TICK, |l| l.min(TICK))) } else { left };
+                    alarm.sleep(fd, most);
+                }
+            }
+            self.lane.armed.store(false, Ordering::Release);
+        }
+    }
+
+    fn alarm(&mut self) -> Arc<Alarm> {
+        self.alarm.get_or_insert_with(Alarm::new).clone()
+    }
+
+    /// [`Client::arm`], for a thread that sleeps on descriptors. `None`: poll again instead. With a descriptor,
+    /// and without other clients, the reactor has nothing to do. The caller sleeps on the descriptor for [`TICK`] at
+    /// most; `wait` says why.
+    pub(crate) fn arm_fd(&mut self, waker: &Waker) -> Option<Option<i32>> {
+        self.deferred.set(waker);
+        let mut queue = self.lane.lock();
+        let (armed, fd) = queue.arm_fd(&Waker::from(self.deferred.clone()));
+        let timer = queue.next_deadline().is_some();
+        drop(queue);
+        if !armed {
+            return None;
+        }
+        // With other clients, the work that this one waits for may be on a lane that no thread runs.
+        if fd.is_none() || timer || lock(&self.shared.lanes).len() > 1 {
+            self.lane.armed.store(true, Ordering::Release);
+            self.shared.kick();
+        }
+        Some(fd)
+    }
+
+    /// Sleeps until the disk is thawed, at most `timeout`: for a client whose BIOs a frozen disk has not taken.
+    pub fn wait_thaw(&mut self, timeout: Option<Duration>) {
+        let alarm = self.alarm();
+        if self.arm(&Waker::from(alarm.clone())) {
+            alarm.sleep(None, timeout);
+        }
+        self.lane.armed.store(false, Ordering::Release);
+    }
+
+    /// Prepares for sleep: `waker` is woken when a BIO of this client has finished, or the disk was thawed. From now
+    /// until the next poll the reactor runs the lanes. False: poll again instead. Arm, poll once more, then sleep.
+    pub fn arm(&mut self, waker: &Waker) -> bool {
+        self.deferred.set(waker);
+        let armed = self.lane.lock().arm(&Waker::from(self.deferred.clone()));
+        if armed {
+            self.lane.armed.store(true, Ordering::Release);
+            self.shared.kick();
+        }
+        armed
+    }
+
+    /// The reverse of [`Client::arm`], for a client that nothing is in flight of: the reactor need not run its lane.
+    pub fn disarm(&self) {
+        self.lane.armed.store(false, Ordering::Release);
+    }
+
+    /// Waits until nothing of this client is in flight, at most `timeout`. True if that is so. What finished is in
+    /// `done`.
+    pub fn drain(&mut self, done: &mut Bios, timeout: Duration) -> Result<(), Error> {
+        let end = Instant::now().checked_add(timeout);
+        while self.outstanding() > 0 {
+            let left = end.map_or(timeout, |e| e.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                let n = self.outstanding();
+                return Err(Error::new(ErrorKind::Busy, format!("{n} BIOs are still in flight"))
+                    .hint("wait longer; the device has not answered"));
+            }
+            let all = self.outstanding() as usize;
+            self.wait(done, all, Some(left));
+        }
+        Ok(())
+    }
+
+    /// Whether the device may still use the memory of a BIO that came back without it. Then the BIO was given
+    /// up (status
+    /// *timeout*, or that of another part of it), or its device has panicked. Once this is false, [`Client::reclaim_late`] has the
+    /// memory: that may be never.
+    ///
+    /// ```
+    /// # use zoneplug_host::HostedDisk;
+    /// # use zoneplug_core::{Bio, Bios, Op, Sector};
+    /// let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M,timeout=50ms,fault=flush/lost").unwrap();
+    /// let mut client = disk.open_client(4, 4).unwrap();
+    /// let mut done = Bios::new();
+    /// client.submit(&mut Bios::from([Bio::new(Op::Flush, Sector(0), 0)]));
+    /// client.wait(&mut done, 1, None);
+    /// assert!(client.is_late(&done[0]), "it will never be over: the completion was lost");
+    /// ```
+    pub fn is_late(&self, bio: &Bio) -> bool {
+        bio.late().is_some_and(|late| self.shared.disk.is_late(late))
+    }
+
+    /// The memory of a BIO that came back without it, once the device has given it back. `lent` is what the BIO
+    /// had when it was submitted.
+    pub fn reclaim_late(&self, lent: IoRange) -> Option<IoBuf> {
+        self.shared.disk.reclaim(lent)
+    }
+
+    /// Keeps what was lent until it is back, though the client goes.
+    pub(crate) fn keep_lent(&self, lent: impl Iterator<Item = Lent>) {
+        self.lane.keep(lent);
+    }
+
+    /// The buffer that was lent to a BIO that is back. `None`: the BIO came back without it, and the disk keeps
+    /// it until it is back too. That the token is right says nothing: a faulty device may have made up the BIO.
+    #[inline]
+    pub(crate) fn reclaim(&self, bio: &mut Bio, lent: Option<Lent>) -> Option<AlignedBuf> {
+        match lent?.take_back(bio.take_buf()) {
+            Ok(buf) => Some(buf),
+            Err((lent, _)) => self.withhold(lent),
+        }
+    }
+
+    #[cold]
+    fn withhold(&self, lent: Lent) -> Option<AlignedBuf> {
+        self.shared.shelf.put(&self.shared.disk, [lent]);
+        None
+    }
+}
+
+impl Drop for Client {
+    /// Never blocks, unless it is the last that has the disk (see [`HostedDisk`](crate::HostedDisk)): what is
+    /// in flight is finished by the reactor.
+    fn drop(&mut self) {
+        self.lane.orphan.store(true, Ordering::Release);
+        let work = Work::of(&self.lane.lock());
+        if work == Work::None {
+            self.shared.bury();
+        }
+        // `bury` leaves a lane that another thread is running. Only the reactor can remove it then.
+        let left = || lock(&self.shared.lanes).iter().any(|l| Arc::ptr_eq(l, &self.lane));
+        if work != Work::None || left() {
+            self.shared.kick();
+        }
+    }
+}

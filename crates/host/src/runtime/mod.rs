@@ -1,0 +1,13 @@
+//! Disks with threads: hosted disks, their clients and reactor, and the adapters for programs.
+
+pub(crate) mod asynchronous;
+pub(crate) mod batch;
+pub(crate) mod blocking;
+pub(crate) mod client;
+pub(crate) mod deferred_wake;
+pub mod hosted;
+pub(crate) mod io_error;
+pub(crate) mod latency;
+mod reactor;
+pub(crate) mod shared_queue;
+pub(crate) mod withheld;

@@ -1,0 +1,94 @@
+//! Durable disks that one specification names several times. Each is opened once, and every cut of it is a cut of that one device.
+
+use crate::backend::file::{Access, FileDisk, Io};
+use crate::spec::{Purpose, keys};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zoneplug_core::{Device, Error};
+use zoneplug_devices::spec::Spec;
+
+/// How a durable disk is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct How {
+    read_only: bool,
+    io: Io,
+    direct: bool,
+}
+
+/// The durable disks that a specification has opened so far.
+#[derive(Default)]
+pub(crate) struct Opened(Vec<One>);
+
+struct One {
+    path: PathBuf,
+    how: How,
+    device: Arc<dyn Device>,
+    /// How often it is named.
+    named: usize,
+    /// Zones of its cuts.
+    cuts: Vec<Range<u32>>,
+}
+
+impl Opened {
+    /// Opens the durable disk at the path that a specification names.
+    pub(crate) fn open(
+        &mut self,
+        spec: &mut Spec,
+        purpose: Purpose,
+    ) -> Result<Arc<dyn Device>, Error> {
+        let read_only = spec.flag(&keys::READ_ONLY)?.unwrap_or(purpose == Purpose::Look);
+        let ways = [Io::Auto, Io::Ring, Io::Threads];
+        let io = spec.number(&keys::IO)?.map_or(Io::Auto, |i| ways[i as usize]);
+        let direct = spec.flag(&keys::DIRECT)?.unwrap_or(true);
+        spec.finish()?;
+        let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let path = Path::new(spec.kind());
+        let open = || FileDisk::open_with(path, access, io, direct);
+        self.file(path, How { read_only, io, direct }, open)
+    }
+
+    /// The disk in a file, opened by `open` if it is the first time that it is named.
+    fn file(
+        &mut self,
+        path: &Path,
+        how: How,
+        open: impl FnOnce() -> Result<Arc<FileDisk>, Error>,
+    ) -> Result<Arc<dyn Device>, Error> {
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let Some(one) = self.0.iter_mut().find(|one| one.path == real) else {
+            let device: Arc<dyn Device> = open()?;
+            let found = device.clone();
+            self.0.push(One { path: real, how, device, named: 1, cuts: Vec::new() });
+            return Ok(found);
+        };
+        if one.how != how {
+            let what = format!("{} is named twice, with different options", path.display());
+            return Err(Error::invalid(what)
+                .hint("it is opened once: the same read-only=, io= and direct= each time"));
+        }
+        one.named += 1;
+        Ok(one.device.clone())
+    }
+
+    /// A cut of a device.
+    pub(crate) fn cut(&mut self, device: &Arc<dyn Device>, zones: Range<u32>) {
+        if let Some(one) = self.0.iter_mut().find(|one| Arc::ptr_eq(&one.device, device)) {
+            one.cuts.push(zones);
+        }
+    }
+
+    /// Refuses a zone that would be there twice: two plugs would write it, and neither would know of the other.
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        for one in self.0.iter_mut().filter(|one| one.named > 1) {
+            one.cuts.sort_unstable_by_key(|c| c.start);
+            let apart = one.cuts.windows(2).all(|w| w[0].end <= w[1].start);
+            if one.cuts.len() < one.named || !apart {
+                let what = format!("{} is named {} times", one.path.display(), one.named);
+                return Err(Error::invalid(what)
+                    .hint("each time by a cut of it, linear,first=0,zones=8@FILE, without a zone in common"));
+            }
+        }
+        Ok(())
+    }
+}
