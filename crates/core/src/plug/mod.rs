@@ -1,20 +1,20 @@
 //! The zone write plug.
 //!
-//! Owns the write pointer of every sequential zone and the writes that wait for it. A plug is a plain `&mut`
-//! state machine: no lock, no device and no clock in it; `disk` calls it under the lock of the [`Shard`] that
-//! holds it. Plugs are permanent, one for each zone in a flat array, so there is nothing to look up, to count
-//! references of or to resurrect (B1, B5-B7, B18, B32 of the original have no place to happen).
+//! Owns the write pointer of every sequential zone and the writes that wait for it. A plug is a plain `&mut` state
+//! machine without a lock, a device or a clock; `disk` calls it under the lock of the [`Shard`] that holds it. Plugs
+//! are permanent, one for each zone in a flat array. So there is nothing to look up, no reference to count and
+//! nothing to free, and the bugs of Linux in these places (B1, B5-B7, B18, B32) cannot occur.
 //!
 //! The rules, in the order in which a write meets them:
 //!
 //! * [`Plug::admit`] reserves: the write pointer is the offset after the last *reserved* write (I3). A write
 //!   that is refused changes nothing (W9).
-//! * The first write of an idle plug is issued; later ones park, in order (I2). `PLUGGED` says that one is in
-//!   flight, or about to be (I1, I4).
-//! * `Shard::complete` answers what comes next: nothing, the next parked writes as one command (`Shard::fill`),
-//!   or, after an error, that all parked writes are aborted (E1).
-//! * Where a device keeps the order of writes, several may be in flight: `pipelined.rs`.
-//! * After an error the layer may find the write pointer by itself: `recovery.rs`.
+//! * The first write of an idle plug is issued; later ones park, in order (I2). The bit `PLUGGED` says that a write
+//!   is in flight or about to be sent (I1, I4).
+//! * `Shard::complete` says what follows the end of a write: nothing, the next parked writes as one command
+//!   (`Shard::fill`), or, after an error, that all parked writes are aborted (E1).
+//! * `pipelined.rs` allows several writes in flight on devices that keep the order of writes.
+//! * `recovery.rs` lets the layer find the write pointer by itself after an error.
 
 mod pipelined;
 mod recovery;
@@ -40,11 +40,12 @@ pub(crate) mod state {
     pub(crate) const READONLY: u8 = 4;
     /// The device says offline.
     pub(crate) const OFFLINE: u8 = 8;
-    /// A conventional zone: not plugged at all.
+    /// The zone is conventional, so it is not plugged.
     pub(crate) const CONVENTIONAL: u8 = 16;
-    /// A resync is on its way and no write has come since.
+    /// A resync is in flight, and no write has been admitted since it was sent.
     pub(crate) const RESYNC: u8 = 32;
-    /// A reset or finish of strict mode is on its way: writes fail with *zone busy* rather than be aborted by it (M5).
+    /// A reset or finish in strict mode is in flight. It must not abort writes, so new writes fail with *zone busy*
+    /// (M5).
     pub(crate) const MANAGED: u8 = 64;
 }
 use state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
@@ -66,11 +67,12 @@ pub enum Admit {
 /// How the layer itself finds a write pointer that a failure has made unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recovery {
-    /// It does not: the zone is healthy, or stale until the client acts.
+    /// The layer does not look for it: the zone is healthy, or stale until the client acts.
     None,
-    /// Several writes were in flight. What failed is held, and is sent again where that is safe.
+    /// Several writes were in flight. The failed writes are held, and are sent again where that is safe.
     Held,
-    /// One write was in flight, and its client has its error. The layer reports the zone, and goes on from the answer.
+    /// One write was in flight, and its client has been told of the error. The layer reports the zone, and the zone
+    /// goes on from the answer.
     Asked,
 }
 
@@ -88,27 +90,29 @@ pub struct Plug {
     tail: u32,
     /// How many are parked.
     parked: u32,
-    /// Counts resets and finishes: an undo belongs to one generation (M4).
+    /// Counts resets and finishes. A failed write undoes its reservation only if none came since it was sent (M4).
     generation: u32,
-    /// The disk's error epoch when the write pointer was lost, the zone refused for good, or a resync was sent (E6).
+    /// The disk's error epoch at the last of these events: the write pointer was lost, the device said that the zone
+    /// cannot be written, or a resync was sent (E6).
     error_epoch: u32,
     /// Bits of [`state`].
     state: u8,
-    /// The single writer's ticket: not 0 while the zone is listed there, and then nothing of it is in flight (Q7).
+    /// The single writer's ticket: not 0 while the zone is in its list. Nothing of a listed zone is in flight (Q7).
     pub(crate) ticket: u16,
-    /// While `PLUGGED`: nothing of the zone is at the device, it is in some queue's line for a tag. What it is there for
-    /// may have been aborted meanwhile.
+    /// While `PLUGGED`: the zone waits for a tag in the line of some queue. With one write in flight, nothing of the
+    /// zone is at the device then. The writes that it waits with may have been aborted meanwhile.
     in_line: bool,
-    /// Whether a write has failed and the layer reports the zone by itself (`recovery.rs`): nothing is sent meanwhile.
+    /// Whether a write has failed and the layer reports the zone by itself (`recovery.rs`). Nothing of the zone is
+    /// sent meanwhile.
     recovery: Recovery,
-    /// Where several writes may be in flight: how many are. Elsewhere 0.
+    /// How many writes are in flight, on disks where several may be. Elsewhere 0.
     in_flight: u16,
 }
 
 const _: () = assert!(size_of::<Plug>() == 36);
 
 impl Plug {
-    /// The plug of a zone as a report describes it (P4, A6): the write pointer is known from the first day.
+    /// The plug of a zone as a report describes it, so the write pointer is known from the start (P4, A6).
     pub fn new(zone: &ZoneInfo) -> Plug {
         let mut plug = Plug {
             wp: 0,
@@ -163,10 +167,11 @@ impl Plug {
         self.state & PLUGGED != 0
     }
 
-    /// Whether a write is at the device or waits. A zone that is in line for a tag has neither if all were aborted.
+    /// Whether a write is at the device or waits. Neither is the case in a zone that is in line for a tag and whose
+    /// writes were all aborted.
     fn has_writes(&self) -> bool {
         let sent = !self.in_line;
-        // A zone that is only asked where its write pointer is has no write at the device.
+        // While the layer only asks for the write pointer, no write of the zone is at the device.
         let sent = sent && self.recovery != Recovery::Asked;
         let several = self.in_flight > 0 || self.recovery == Recovery::Held;
         several || self.is_plugged() && (sent || self.parked != 0)
@@ -177,14 +182,14 @@ impl Plug {
         u32::from(self.in_flight).max(u32::from(self.has_writes()))
     }
 
-    /// The zone gets in line for a tag.
+    /// Notes that the zone waits for a tag in the line of a queue.
     #[inline]
     pub(crate) fn get_in_line(&mut self) {
         debug_assert!(self.is_plugged(), "I4");
         self.in_line = true;
     }
 
-    /// Whether the write pointer is unknown, also if the layer is asking for it.
+    /// Whether the write pointer is unknown. It still is while the layer asks the device for it.
     pub fn is_stale(&self) -> bool {
         self.state & NEED_WP != 0 || self.recovery == Recovery::Asked
     }
@@ -195,7 +200,7 @@ impl Plug {
         self.generation
     }
 
-    /// The condition that the layer knows: open and closed are both active (M10).
+    /// The condition as far as the layer knows it: an open zone and a closed one are both active (M10).
     pub fn condition(&self) -> Condition {
         if self.state & CONVENTIONAL != 0 {
             Condition::NotWp
@@ -223,7 +228,7 @@ impl Plug {
 
     #[inline]
     fn fits(&self, offset: u32, len: u32) -> bool {
-        // A finished zone has its write pointer past the capacity: no subtraction here.
+        // The write pointer of a finished zone is past the capacity, so a subtraction could overflow.
         offset == self.wp && u64::from(offset) + u64::from(len) <= u64::from(self.capacity)
     }
 
@@ -232,7 +237,7 @@ impl Plug {
     pub fn admit(&mut self, offset: u32, len: u32) -> Admit {
         if self.state & !(PLUGGED | RESYNC) == 0 && self.fits(offset, len) {
             self.wp += len;
-            // A write has come: what a resync is about to say is older than it (E6).
+            // The answer to a resync that was sent before this write no longer says where the write pointer is (E6).
             let was = self.state;
             self.state = PLUGGED;
             if was & PLUGGED == 0 { Admit::Issue } else { Admit::Park }
@@ -241,8 +246,8 @@ impl Plug {
         }
     }
 
-    /// Reserves `len` sectors wherever the write pointer is: an emulated append (A3). The offset it got is
-    /// [`Plug::write_pointer`] before the call.
+    /// Reserves `len` sectors wherever the write pointer is, for an emulated append (A3). The append gets the offset
+    /// that [`Plug::write_pointer`] returned before the call.
     #[inline]
     pub fn admit_append(&mut self, len: u32) -> Admit {
         self.admit(self.wp, len)
@@ -269,8 +274,8 @@ impl Plug {
         }
     }
 
-    /// Marks an idle zone for the resync that is sent at error epoch `epoch`, and for none before it; false if writes
-    /// are in flight.
+    /// Marks an idle zone for the resync that is sent at error epoch `epoch`. The answers to earlier resyncs no
+    /// longer count. Returns false if writes are in flight.
     pub fn begin_resync(&mut self, epoch: u32) -> bool {
         if self.state & CONVENTIONAL != 0 || self.has_writes() {
             return self.state & CONVENTIONAL != 0;
@@ -282,7 +287,8 @@ impl Plug {
         true
     }
 
-    /// A reset or finish of strict mode begins; false if the zone has writes in flight, or another one.
+    /// Begins a reset or finish in strict mode. Returns false if the zone has writes in flight, or another reset or
+    /// finish.
     pub(crate) fn begin_management(&mut self) -> bool {
         let busy = self.has_writes();
         let free = self.state & MANAGED == 0 && !busy;
@@ -292,30 +298,30 @@ impl Plug {
         free
     }
 
-    /// Whether one is on its way.
+    /// Whether a reset or finish in strict mode is in flight.
     pub(crate) fn is_managed(&self) -> bool {
         self.state & MANAGED != 0
     }
 
-    /// It has ended.
+    /// Ends a reset or finish in strict mode.
     pub(crate) fn end_management(&mut self) {
         self.state &= !MANAGED;
     }
 
-    /// The device has said at error epoch `epoch` that the zone cannot be written: so it is, until a later report says
-    /// otherwise. Whether it has.
+    /// Takes the status of a command that the device ended at error epoch `epoch`. If it says *read-only* or
+    /// *offline*, the zone refuses writes until a later report says otherwise, and this returns true.
     pub(crate) fn refused_for_good(&mut self, status: Status, epoch: u32) -> bool {
         match status {
             Status::ZoneReadOnly => self.state |= READONLY,
             Status::ZoneOffline => self.state |= OFFLINE,
             _ => return false,
         }
-        // A report from before says nothing of it (E6).
+        // A report that was sent before does not take this back (E6).
         self.error_epoch = epoch;
         true
     }
 
-    /// The only write of the zone is done.
+    /// The only write of the zone has ended.
     pub(crate) fn unlock_zone(&mut self) {
         self.state &= !PLUGGED;
     }
@@ -332,8 +338,8 @@ impl Plug {
     }
 }
 
-/// What may merge with what: equal kinds do. One byte, kept beside a parked write so that merging does not touch
-/// BIOs of another client.
+/// The kind of a write: writes of equal kind may merge. It is one byte, kept beside a parked write, so that merging
+/// does not touch BIOs of another client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind(u8);
 
@@ -343,8 +349,8 @@ impl Kind {
     const ZEROES: u8 = 0x10;
     const ALONE: u8 = 0x80;
 
-    /// Writes and emulated appends are one kind; write-zeroes another; `FUA` makes a further one; a preflush
-    /// goes alone.
+    /// Plain writes and emulated appends are one kind, write-zeroes another. `FUA` makes a further kind of each. A
+    /// preflush goes alone.
     #[inline]
     pub(crate) fn of(bio: &Bio) -> Kind {
         let mut k = bio.flags.0 & Flags::DEVICE;

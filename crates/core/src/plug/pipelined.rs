@@ -1,16 +1,19 @@
-//! Several writes of a zone in flight, on a device that keeps their order, and what becomes of them when one fails.
+//! Several writes of a zone in flight, on a device that keeps their order, and recovery when one of them fails.
 //!
-//! A plug alone has one write in flight, and its `PLUGGED` bit says so. Where several may be in flight, each plug has a
-//! `Track` beside it. The bit then means that *a new write parks*: the zone is in a queue's line, has as many writes in
-//! flight as it may, has another home, or is being recovered. The bit is clear while the next write may be sent at
-//! once. The code that admits and parks writes tests only this bit, and a disk with one write in flight pays nothing.
-//! Only `disk/dispatch/pipelined.rs` calls in here, on disks whose depth is more than one.
+//! A plug alone has one write in flight, and its `PLUGGED` bit says so. Where several may be in flight, each plug has
+//! a `Track` beside it, and the bit means that *a new write parks*. It is set in four cases: the zone is in a queue's
+//! line, has as many writes in flight as it may, has another queue as its home, or is being recovered. The bit is
+//! clear while the next write may be sent at once. The code that admits and parks writes tests only this bit, so a
+//! disk with one write in flight pays nothing. Only `disk/dispatch/pipelined.rs` calls the functions of this file, on
+//! disks whose depth is more than one.
 //!
-//! * Writes of a zone are in flight on one queue, its *home*; that changes only when none is.
-//! * After a failure nothing is sent. What failed is held; when nothing is in flight any more the zone is reported, and goes on
-//!   from the write pointer that the device says ([`Shard::go_on`] in `recovery.rs`).
-//! * What is sent again is what provably is not on the medium: the write pointer is at or before its start. An append is
-//!   placed anew, a positional write only ever goes where its client said.
+//! * The writes of a zone that are in flight are all on one queue, its *home*. The home changes only when none is in
+//!   flight.
+//! * After a failure nothing more is sent. The failed writes are held. When nothing is in flight any more, the layer
+//!   reports the zone, and the zone goes on from the write pointer that the device reports ([`Shard::go_on`] in
+//!   `recovery.rs`).
+//! * A write is sent again only if it is provably not on the medium: the write pointer is at or before its start. An
+//!   append gets a new sector; a positional write goes only where its client said.
 
 use super::Recovery;
 use super::shard::{Merge, Shard};
@@ -19,27 +22,28 @@ use super::track::{Held, MAX_ATTEMPTS, Then, Track};
 use crate::bio::{Bio, Command, Status, WritePointer};
 use crate::unit::Sector;
 
-/// What has been sent of a zone that was in line.
+/// What was sent of a zone that was in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// Nothing: no write waits, or those that wait cannot be sent yet.
     Nothing,
     /// A command.
     One,
-    /// A command, and the zone goes to the end of the line with more.
+    /// A command. More waits, and the zone goes to the end of the line.
     More,
 }
 
 impl Shard {
-    /// From now on several writes of a zone may be in flight, or one: nothing is in flight.
+    /// Prepares for several writes of a zone in flight (`on`), or for one. Nothing is in flight during the call.
     pub(crate) fn keep_tracks(&mut self, on: bool) {
-        // Where one is in flight a recovery may be on its way, and what there is stays.
+        // With one write in flight a recovery may be under way, so existing tracks stay.
         if on {
             self.tracks.resize_with(self.plugs.len(), Track::default);
         }
     }
 
-    /// All zones have been read again with nothing in flight. What was given up may still be at the device.
+    /// Forgets everything but late writes: all zones were read again with nothing in flight, but a write that was
+    /// given up may still be at the device.
     pub(crate) fn forget_tracks(&mut self) {
         for track in &mut self.tracks {
             *track = Track { late: track.late, ..Track::default() };
@@ -54,12 +58,12 @@ impl Shard {
         plug.recovery != Recovery::None || plug.in_flight >= depth || elsewhere
     }
 
-    /// The zone leaves the line without a tag.
+    /// Takes the zone out of the line; it has no tag.
     pub(crate) fn leave_line(&mut self, i: usize) {
         self.plugs[i].in_line = false;
     }
 
-    /// [`Shard::fill`] for a zone that was in the line of `queue`, of which `depth` writes may be in flight.
+    /// As [`Shard::fill`], for a zone that was in the line of `queue` and may have `depth` writes in flight.
     pub(crate) fn fill_in_order(
         &mut self,
         i: usize,
@@ -89,7 +93,7 @@ impl Shard {
         Sent::One
     }
 
-    /// Whether nothing of zone `i` is at the device but one command, and nothing has failed.
+    /// Whether exactly one command of zone `i` is at the device, and none has failed.
     pub(crate) fn is_alone(&self, i: usize) -> bool {
         let plug = &self.plugs[i];
         plug.in_flight == 1
@@ -97,10 +101,12 @@ impl Shard {
             && plug.state & (NEED_WP | READONLY | OFFLINE) == 0
     }
 
-    /// A write command of zone `i`, which begins at `start`, has ended. BIOs that are to be given to their owners stay in
-    /// the command, with what it says; `aborted` gets those of others, which say themselves how they failed if they were
-    /// sent. `epoch` counts errors (E6); `is_late` says whether what was given up, under this ticket (0: none) or a reset, is still at the
-    /// device.
+    /// Ends a write command of zone `i`, which begins at `start`.
+    ///
+    /// BIOs that go back to their clients stay in the command and get its status. BIOs that end for another reason go
+    /// to `aborted`; those that were sent keep the status with which they failed. `epoch` counts errors (E6).
+    /// `is_late` says whether a write that was given up under this ticket (0: none), or a reset that was given up, is
+    /// still at the device.
     pub(crate) fn complete_in_order(
         &mut self,
         i: usize,
@@ -113,14 +119,14 @@ impl Shard {
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
         debug_assert!(plug.in_flight > 0, "I4: a completion of an idle zone");
         plug.in_flight -= 1;
-        // A reset came between (M4): nothing of it is tried again.
+        // After a reset in between, nothing of the command is tried again (M4).
         let own = plug.generation == cmd.generation;
         if cmd.status.is_ok() {
             if own {
                 let end = (cmd.sector.0 - start.0) as u32 + cmd.len_sectors;
                 (track.done, track.attempts) = (track.done.max(end), 0);
             }
-            // Some may have failed before.
+            // A BIO that was sent again still has the status of its earlier failure.
             cmd.bios.iter_mut().for_each(|b| b.status = Status::Ok);
         } else if own && plug.state & (NEED_WP | READONLY | OFFLINE) == 0 {
             plug.recovery = Recovery::Held;
@@ -134,7 +140,7 @@ impl Shard {
             }));
         } else {
             if cmd.status == Status::Busy {
-                // Nothing of it has happened, and nothing of it will.
+                // The device has done nothing of it, and it is not sent again.
                 aborted.append(&mut cmd.bios);
             }
             let lost = cmd.write_pointer() == WritePointer::Unknown;
@@ -148,7 +154,7 @@ impl Shard {
         }
         let plug = &mut self.plugs[i];
         if plug.state & NEED_WP != 0 {
-            // No report from before says what this one did.
+            // A report that was sent earlier does not say what this command did.
             plug.error_epoch = epoch();
         }
         if plug.recovery == Recovery::Held {
@@ -160,7 +166,7 @@ impl Shard {
         self.next_in_order(i)
     }
 
-    /// What is next of a zone that is well.
+    /// The next step of a zone without a failure.
     pub(super) fn next_in_order(&mut self, i: usize) -> Then {
         let plug = &mut self.plugs[i];
         if plug.in_line {
@@ -175,7 +181,7 @@ impl Shard {
         }
     }
 
-    /// Nothing is in flight, and something has failed: is it worth a report?
+    /// Nothing is in flight, and writes have failed: decides whether the layer reports the zone.
     fn decide(
         &mut self,
         i: usize,
@@ -187,12 +193,12 @@ impl Shard {
         let track = &mut self.tracks[i];
         track.held.sort_by_key(|h| h.bio.sector);
         let Some(head) = track.held.first() else { return self.next_in_order(i) };
-        // Those behind it failed because of it; its own status says what happened.
+        // Only the status of the first failure says what happened: the writes behind it failed because of it.
         let status = head.status;
-        // A write with an unknown outcome, one of these or an earlier one, may still be carried out.
+        // A write with an unknown outcome may still be carried out, whether it is one of these or an earlier one.
         let unknown = |h: &Held| matches!(h.status, Status::Timeout | Status::NoDevice);
         let late = is_late(track.late);
-        // W23: one that was busy is asked again, however often.
+        // A write that found the device busy is sent again, however often (W23).
         let busy = status == Status::Busy;
         let again = busy || track.attempts < MAX_ATTEMPTS;
         if status.is_retryable() && !late && !track.held.iter().any(unknown) && again {
@@ -200,7 +206,8 @@ impl Shard {
             track.asked = epoch();
             return Then::Report(track.asked);
         }
-        // The first was only busy, and those behind it were not at the write pointer: nothing has happened.
+        // The device was busy for the first one, and the others were not at the write pointer, so nothing was
+        // written.
         let at = (head.bio.sector.0 - start.0) as u32;
         let idle = |h: &Held| matches!(h.status, Status::Busy | Status::UnalignedWrite);
         if busy && track.done <= at && track.held.iter().all(idle) {
@@ -212,8 +219,8 @@ impl Shard {
         self.next_in_order(i)
     }
 
-    /// What failed has failed, and what waits behind it with it (E1).
-    /// `moved`: the write pointer is not even where the first of them was sent.
+    /// Fails the held writes, and the writes that wait behind them (E1). `moved`: the write pointer is not where the
+    /// first of them was sent.
     pub(super) fn give_up(
         &mut self,
         i: usize,
@@ -225,7 +232,7 @@ impl Shard {
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
         let offset = |h: &Held| (h.bio.sector.0 - start.0) as u32;
         let head = track.held.first();
-        // The first one did nothing, so the others were not at the write pointer.
+        // The first one did nothing, so the others were not at the write pointer and did nothing either.
         let idle = |h: &Held| h.kept || h.status == Status::UnalignedWrite;
         let kept = !moved && head.is_some_and(|h| h.kept && track.done <= offset(h));
         if let (Some(head), true) = (head, kept && track.held.iter().all(idle)) {
@@ -233,7 +240,7 @@ impl Shard {
         } else {
             plug.state |= NEED_WP;
             plug.error_epoch = epoch;
-            // Where one write is in flight its failure has counted already.
+            // On disks with one write in flight the failure has been counted already.
             self.counters.lost += u64::from(plug.recovery == Recovery::Held);
         }
         for h in &track.held {

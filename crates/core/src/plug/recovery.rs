@@ -1,21 +1,23 @@
-//! Recovery of a zone after a failed write: the layer reports the zone, and trusts only that report (E12, E7).
+//! Recovery of a zone after a failed write: the layer reports the zone, and believes only that report (E12, E7).
 //!
-//! Two paths lead here. Where several writes of a zone are in flight, `pipelined.rs` holds what failed and asks when the rest
-//! has drained. Where one is in flight, its client has its error, and the writes behind it were aborted (E1);
-//! [`Shard::ask`] begins, if the attribute `zone_recovery` is `auto`. From there on both are the same:
+//! Two paths lead here. On disks with several writes of a zone in flight, `pipelined.rs` holds the failed writes and
+//! asks for the report when the rest has drained. On other disks the client has been told of the error, and the
+//! writes behind the failed one were aborted (E1). [`Shard::ask`] then begins the recovery if the attribute
+//! `zone_recovery` is `auto`. From there on both paths are the same:
 //!
-//! * While the report is on its way the plug is busy, and nothing is sent. What is admitted parks: an append, and a
-//!   positional write at the place of the one that failed, where a client that tries again wants it.
-//! * The report has a number. A reset, a finish, a native append or a report of the client ends the recovery; the answer to
-//!   the old number is not believed (E6). While a reset or finish is on its way, no answer is: the device may have carried it
-//!   out before, and what failed would go out again into a zone that was emptied. The zone is stale until the reset
-//!   succeeds, or its client looks.
-//! * A write pointer before what was acknowledged leaves the zone stale: that is for the client to look at. So do a report
-//!   that fails, and a zone that makes no progress ([`MAX_ATTEMPTS`]).
-//! * What parked is placed from the write pointer that was found: an append anew, a positional write only where its client
-//!   wants it. The rest is aborted.
+//! * While the report is in flight, the plug is busy and nothing is sent. Two kinds of writes are admitted and park:
+//!   appends, and a positional write at the place of the failed one, where a client that tries again wants it.
+//! * The report has a number. A reset, a finish, a native append or a report by the client ends the recovery, and the
+//!   answer to the old number is no longer believed (E6).
+//! * While a reset or finish is in flight, no answer is believed. The device may have carried out the reset before it
+//!   answered, and the failed writes would then be sent again into an emptied zone. The zone is stale until the reset
+//!   succeeds or the client sends a report.
+//! * If the write pointer is before the end of what was acknowledged, the zone stays stale until its client acts. The
+//!   same holds if the report fails, or if the zone makes no progress ([`MAX_ATTEMPTS`]).
+//! * Otherwise the parked writes are placed from the reported write pointer on: an append gets a new sector, and a
+//!   positional write must be where its client wants it. Writes that do not fit there are aborted.
 //!
-//! Plain state, as all of this room: `disk/recovery.rs` sends the report.
+//! This file is plain state; `disk/recovery.rs` sends the report.
 
 use super::shard::Shard;
 use super::state::{CONVENTIONAL, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
@@ -26,14 +28,15 @@ use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo, ZoneType};
 
 impl Shard {
-    /// The only write of zone `i` failed, and began at `offset`; it has made the write pointer unknown, and what waited behind
-    /// it was aborted. Whether the layer reports the zone now, under the number `epoch`, which is that of the failure. A
-    /// zone whose write pointer a native append or a reset in doubt has made unknown before is not asked for: those may be
-    /// at the device.
+    /// Decides whether the layer reports zone `i` after its only write, which began at `offset`, has failed. The
+    /// failure has made the write pointer unknown, and the writes behind it were aborted. If the answer is yes, the
+    /// report has the number `epoch`, which is that of the failure. A zone whose write pointer was unknown before,
+    /// because of a native append or a reset in doubt, is not reported: these may still be at the device.
     ///
-    /// `late` joins the tickets of two writes that were given up, and answers which of them are still at the device. While
-    /// one is, the zone is not at rest: whatever a report says, the write may be carried out the next moment. So a timeout
-    /// and a dead queue are left to the client, and so is every failure after them until the late write has come back.
+    /// `late` joins the tickets of two writes that were given up, and returns the ticket of those that are still at
+    /// the device. While there is one, no report is final, because the device may carry out that write at any moment.
+    /// So the client has to recover the zone after a timeout or the death of the device's queue, and after every
+    /// failure until the late write has come back.
     pub(crate) fn ask(
         &mut self,
         i: usize,
@@ -54,7 +57,7 @@ impl Shard {
         if !auto || !rests || plug.state & (CONVENTIONAL | READONLY | OFFLINE) != 0 {
             return false;
         }
-        // After a reset in between (M4) nothing has been acknowledged.
+        // After a reset in between, nothing of the zone has been acknowledged (M4).
         let own = plug.generation == cmd.generation;
         let done = if own { offset } else { 0 };
         if track.generation != plug.generation || done > track.found {
@@ -66,14 +69,15 @@ impl Shard {
         }
         track.attempts = track.attempts.saturating_add(1);
         (track.done, track.generation, track.asked) = (done, plug.generation, epoch);
-        // What was reserved behind it has been aborted.
+        // The writes behind the failed one were aborted, so their reservations are undone.
         plug.wp = done;
         plug.state = plug.state & !NEED_WP | PLUGGED;
         plug.recovery = Recovery::Asked;
         true
     }
 
-    /// A write or native append of zone `i` was given up under `ticket`, 0: none was. `late`: as in [`Shard::ask`].
+    /// Notes that a write or native append of zone `i` was given up under `ticket`; 0: none was. `late`: as in
+    /// [`Shard::ask`].
     pub(crate) fn given_up(&mut self, i: usize, ticket: u32, late: impl FnOnce(u32, u32) -> u32) {
         if self.tracks.len() <= i {
             self.tracks.resize_with(self.plugs.len(), Track::default);
@@ -82,8 +86,9 @@ impl Shard {
         track.late = late(track.late, ticket);
     }
 
-    /// The report of a zone that is being recovered is back: it goes on from there. `mask`: of the write granularity.
-    /// `moves`: whether a reset or finish of the zone may be carried out at any moment, or has been.
+    /// Takes the layer's own report of a zone that is being recovered; the zone goes on from its write pointer.
+    /// `mask` is the write granularity in sectors, less one. `moves` says whether the device may carry out a reset or
+    /// finish of the zone at any moment, or has done so.
     #[expect(
         clippy::too_many_arguments,
         reason = "the zone, the answer, and what only the disk knows"
@@ -100,31 +105,33 @@ impl Shard {
     ) -> Then {
         let plug = &self.plugs[i];
         let current = self.tracks.get(i).is_some_and(|t| t.asked == cmd.epoch);
-        // While a failure waits for the writes behind it nothing has been asked for it: the number is still that of the last one.
+        // A failure that still waits for the writes behind it has not been reported yet: `asked` is still the number
+        // of an earlier report.
         let drains = plug.in_flight > 0;
         let ended = plug.recovery == Recovery::None || drains || !current;
         let (Some(track), false) = (self.tracks.get_mut(i), ended) else {
-            // A reset, a finish or a report of the client's has ended it.
+            // A reset, a finish or a client's report has ended the recovery.
             return Then::Nothing;
         };
-        // One that is not of this zone, or not of a sequential one (V2), says nothing.
+        // A record of another zone, or of one that is not sequential, says nothing about this zone (V2).
         let sequential =
             |z: &ZoneInfo| z.zone_type == ZoneType::SeqWriteRequired && z.cond != Condition::NotWp;
         let info = cmd.report.first();
         let info = info.filter(|z| cmd.status.is_ok() && z.start == start && sequential(z));
-        // What is before the first failure was acknowledged. If it is not there something else has happened, a power cut
-        // perhaps: that is the client's to look at, before anything is put in its place.
+        // What is before the first failure was acknowledged. If it is missing, something else has happened, such as a
+        // power cut. The client has to look at that before anything is written in its place.
         let head = track.held.first().map_or(start.plus(u64::from(track.done)), |h| h.bio.sector);
         let missing = |z: &&ZoneInfo| match z.cond {
             Condition::Empty => start < head,
             Condition::Full | Condition::ReadOnly | Condition::Offline => false,
             _ => z.wp < head,
         };
-        // The answer may be that of the reset or finish, whose completion ends this recovery, or that of before it.
+        // The device may have answered before it carried out the reset or finish, or after. The end of the reset
+        // decides.
         let moves = moves();
         let is_missing = info.as_ref().is_some_and(missing) && !moves;
         let Some(info) = info.filter(|_| !is_missing && !moves) else {
-            // What the device was too busy for has no other reason to fail.
+            // A write that only found the device busy has no status of its own.
             let why = match cmd.status {
                 _ if moves => Status::AbortedByManagement,
                 Status::Ok => Status::Io,
@@ -134,8 +141,8 @@ impl Shard {
                 h.bio.status = why;
             }
             self.counters.missing += u64::from(is_missing);
-            // Where one write is in flight nothing has happened since its failure: a report of the client's that is on its way
-            // may say more.
+            // With one write in flight nothing has happened since the failure, so a client's report that is in flight
+            // may still be believed.
             let asked = plug.recovery == Recovery::Asked;
             let epoch = if asked { track.asked } else { epoch() };
             self.give_up(i, start, is_missing || moves, epoch, aborted);
@@ -144,10 +151,10 @@ impl Shard {
         self.settle(i, info, cmd.epoch, head, mask, aborted)
     }
 
-    /// Takes a client's report of a zone, sent at error epoch `epoch`, while the layer's own report of that zone is on
-    /// its way. If the client's report was sent after the failure, it ends the recovery in place of the layer's report:
-    /// the client may write at once where it says. `None`: the report does not end the recovery. `moves`: as in
-    /// [`Shard::go_on`].
+    /// Takes a client's report of a zone, sent at error epoch `epoch`, while the layer's own report of that zone is
+    /// in flight. If the client's report was sent after the failure, it ends the recovery in place of the layer's
+    /// report: the client may write at once where it says. Returns `None` if the report does not end the recovery.
+    /// `moves`: as in [`Shard::go_on`].
     pub(crate) fn reported_meanwhile(
         &mut self,
         i: usize,
@@ -167,11 +174,11 @@ impl Shard {
         }
         let first = aborted.len();
         if moves() {
-            // Its client knows of the reset; what waits is not sent to where it may not be any more.
+            // The client knows of the reset. Writes that wait are aborted, because the report may not hold any more.
             self.abort(i, aborted);
         }
         let then = self.settle(i, info, epoch, info.start, mask, aborted);
-        // A client that looks begins anew.
+        // A report by the client makes the count of recoveries begin again.
         self.tracks[i].attempts = 0;
         for bio in aborted.iter_mut().skip(first).filter(|b| b.status.is_ok()) {
             bio.status = Status::AbortedBehind;
@@ -179,7 +186,7 @@ impl Shard {
         Some(then)
     }
 
-    /// The write pointer of zone `i` is where `info` says, which is believed. `head`: where the first failure began.
+    /// Takes the write pointer of zone `i` from `info`, which is believed. `head` is where the first failure began.
     fn settle(
         &mut self,
         i: usize,
@@ -190,7 +197,7 @@ impl Shard {
         aborted: &mut Vec<Box<Bio>>,
     ) -> Then {
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
-        // A resync that the client has sent meanwhile has its answer coming (E10).
+        // A resync that the client has sent meanwhile keeps its mark, so that its answer counts (E10).
         let resync = plug.state & RESYNC;
         plug.set_from(info);
         plug.state |= resync;
@@ -212,7 +219,8 @@ impl Shard {
         self.next_in_order(i)
     }
 
-    /// Walks what was sent and failed, then what waited, from the write pointer on: it goes out again, or fails.
+    /// Places the failed writes, and then the waiting ones, from the write pointer on. Each is parked again or
+    /// aborted.
     pub(super) fn place(&mut self, i: usize, start: Sector, aborted: &mut Vec<Box<Bio>>) {
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
         let found = plug.wp;
@@ -232,7 +240,8 @@ impl Shard {
             let offset = (bio.sector.0 - start.0) as u32;
             let append = bio.op == Op::ZoneAppend;
             let fits = u64::from(place) + u64::from(bio.len_sectors) <= self.capacity(i);
-            // Past its start some of it may be there: a second copy would be one too many (E9).
+            // If the write pointer is past the start of a write that was sent, some of it may be on the medium. It is
+            // not written a second time (E9).
             let absent = !sent || found <= offset;
             let there = append || offset == place;
             if !(fits && absent && there) {
@@ -253,7 +262,7 @@ impl Shard {
         u64::from(self.plugs[i].capacity)
     }
 
-    /// Ends the recovery of zone `i`, if there is one: what was held goes to `aborted`.
+    /// Ends the recovery of zone `i` if there is one. The held writes go to `aborted`.
     pub(super) fn end_recovery(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
         let plug = &mut self.plugs[i];
         let Some(track) = self.tracks.get_mut(i).filter(|_| plug.recovery != Recovery::None) else {

@@ -1,4 +1,4 @@
-//! A shard: the plugs that share a lock, and the slots of what they parked.
+//! A shard: plugs that share a lock, and the table of the writes that they have parked.
 
 use super::slots::Slots;
 use super::state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
@@ -8,7 +8,7 @@ use crate::bio::{Bio, Command, Flags, Status, Waits, WritePointer};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo};
 
-/// What the plugs of a disk did since it was opened.
+/// Counts of what the plugs of a disk have done since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -16,7 +16,7 @@ pub struct Counters {
     pub issued: u64,
     /// BIOs that waited in a plug.
     pub parked: u64,
-    /// BIOs that went into the command of another.
+    /// BIOs that were merged into the command of another BIO.
     pub merged: u64,
     /// Waiting BIOs that were aborted.
     pub aborted: u64,
@@ -24,8 +24,8 @@ pub struct Counters {
     pub lost: u64,
     /// Write pointers that a report made known again.
     pub resynced: u64,
-    /// Reports by the layer itself that found less in a zone than was acknowledged: the zone stays stale until the client
-    /// acts.
+    /// Reports by the layer itself that showed less data in a zone than was acknowledged. The zone stays stale until
+    /// the client acts.
     pub missing: u64,
     /// BIOs that were sent again after a failure, on disks with several writes of a zone in flight.
     pub retried: u64,
@@ -93,7 +93,7 @@ impl Counters {
     }
 }
 
-/// What one zone's plug did, where the side table is kept.
+/// Counts of what the plug of one zone has done, on disks that keep the side table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZoneCounters {
@@ -101,7 +101,7 @@ pub struct ZoneCounters {
     pub parked: u64,
     /// Write commands sent.
     pub issued: u64,
-    /// BIOs that went into the command of another.
+    /// BIOs that were merged into the command of another BIO.
     pub merged: u64,
     /// Waiting BIOs that were aborted.
     pub aborted: u64,
@@ -116,15 +116,15 @@ pub struct ZoneCounters {
 pub(crate) enum Next {
     /// No write waits: the plug is idle.
     Idle,
-    /// The plug stays busy: [`Shard::fill`] a command and send it.
+    /// The plug stays busy: the caller fills a command with [`Shard::fill`] and sends it.
     Issue,
     /// The writes that waited were appended to the abort list; the plug is idle.
     Aborted,
-    /// The same, and the write pointer has become unknown by this.
+    /// As `Aborted`; in addition the write pointer has become unknown.
     Lost,
 }
 
-/// How far writes may merge into one command.
+/// The limits within which writes merge into one command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Merge {
     /// Longest write, in sectors.
@@ -136,7 +136,7 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    /// How many BIOs at the front of a run make one command, and their length in sectors: at least one.
+    /// How many BIOs at the front of a run make one command, and their length in sectors. At least one BIO does.
     #[cold]
     pub(crate) fn prefix(&self, kind: Kind, run: &[Box<Bio>]) -> (usize, u32) {
         let max = self.max_of(kind);
@@ -157,16 +157,16 @@ impl Merge {
     }
 }
 
-/// Plugs under one lock. What every write touches is at the front: with the lock it fills one cache line.
+/// Plugs under one lock. The fields that every write touches come first: with the lock they fill one cache line.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Shard {
     pub(crate) plugs: Vec<Plug>,
     pub(super) slots: Slots,
     pub(crate) counters: Counters,
-    /// A side table beside `plugs`; empty where it is not kept.
+    /// Counters of each zone, indexed like `plugs`. Empty on disks that do not keep them.
     pub(crate) per_zone: Vec<ZoneCounters>,
-    /// Another: what recoveries and several writes in flight need to know. Empty until there is either.
+    /// What recoveries and several writes in flight need to know of each zone. Empty until one of them needs it.
     pub(crate) tracks: Vec<Track>,
 }
 
@@ -179,7 +179,8 @@ impl Shard {
         }
     }
 
-    /// Makes room for what `n` parked writes usually need. Runs need less, and the table grows to its high-water mark.
+    /// Makes room for what `n` parked writes usually need. Runs need fewer slots than writes, and the table grows
+    /// when it is full.
     pub(crate) fn reserve(&mut self, n: usize) {
         self.slots.reserve(n.min(64));
     }
@@ -201,8 +202,8 @@ impl Shard {
         status
     }
 
-    /// Parks an admitted run at the tail of its zone: contiguous BIOs of one queue and kind, `len_sectors` long. `run` is
-    /// left empty.
+    /// Parks an admitted run at the tail of its zone. A run is contiguous BIOs of one queue and kind, `len_sectors`
+    /// long in all. Leaves `run` empty.
     #[inline]
     pub(crate) fn park(
         &mut self,
@@ -226,8 +227,8 @@ impl Shard {
         self.count(i, |c| c.parked += u64::from(nr));
     }
 
-    /// Puts the parked writes at the head of a busy plug into `cmd`, as many as merge (W15), the first in any case.
-    /// Returns whether there was one; if not, the plug is idle.
+    /// Fills `cmd` with the parked writes at the head of a busy plug: the first one, and as many as merge with it
+    /// (W15). Returns false if no write is parked; the plug is idle then.
     pub(crate) fn fill(&mut self, i: usize, merge: Merge, cmd: &mut Command) -> bool {
         let plug = &mut self.plugs[i];
         debug_assert!(plug.is_plugged(), "I4");
@@ -236,7 +237,7 @@ impl Shard {
             plug.state &= !PLUGGED;
             return false;
         }
-        // All parked writes of a zone are contiguous; an append got its sector when it was admitted.
+        // All parked writes of a zone are contiguous: an append got its sector when it was admitted.
         let first = self.slots.get(plug.head);
         let (kind, owner) = (first.kind, first.queue);
         let (sector, mut total) = (first.sector, first.len_sectors);
@@ -267,7 +268,7 @@ impl Shard {
         true
     }
 
-    /// What waits in zone `i`, which starts at `start`: from where to where.
+    /// The range of sectors that waits in zone `i`, which starts at `start`: its first sector and its end.
     pub(crate) fn extent(&self, i: usize, start: Sector) -> Option<(Sector, Sector)> {
         let plug = &self.plugs[i];
         (plug.parked != 0)
@@ -280,13 +281,13 @@ impl Shard {
         if plug.parked == 0 { Flags::NONE } else { self.slots.get(plug.head).flags() }
     }
 
-    /// [`Shard::fill`] for a zone that was in line for the tag that `cmd` is.
+    /// As [`Shard::fill`], for a zone that was in line and has got `cmd` as its tag.
     pub(crate) fn fill_from_line(&mut self, i: usize, merge: Merge, cmd: &mut Command) -> bool {
         self.plugs[i].in_line = false;
         self.fill(i, merge, cmd)
     }
 
-    /// A write command of zone `i` ended. `offset` is where in the zone it started, in sectors.
+    /// Ends a write command of zone `i`. `offset` is where in the zone it started, in sectors.
     #[inline(always)]
     pub(crate) fn complete(
         &mut self,
@@ -302,8 +303,8 @@ impl Shard {
         let undo = match cmd.write_pointer() {
             WritePointer::Advanced => false,
             WritePointer::Kept => {
-                // If a reset came in between, its write pointer stands, and the parked writes are not aborted (M4),
-                // unless the zone refuses for good.
+                // After a reset in between, the write pointer of the reset stands and the parked writes are not
+                // aborted (M4), unless the zone refuses all writes from now on.
                 let own = plug.generation == cmd.generation;
                 if own {
                     plug.wp = offset;
@@ -333,8 +334,8 @@ impl Shard {
         }
     }
 
-    /// Takes every waiting write of zone `i`. The plug keeps its `PLUGGED` bit: a write may be in flight (B30), unless
-    /// the zone is listed with the single writer.
+    /// Moves every waiting write of zone `i` to `aborted`. The plug keeps its `PLUGGED` bit, because a write may be
+    /// in flight (B30). Only if the zone is in the single writer's list is nothing in flight, and the bit is cleared.
     #[cold]
     pub(super) fn abort(&mut self, i: usize, aborted: &mut Vec<Box<Bio>>) {
         self.end_recovery(i, aborted);
@@ -346,8 +347,8 @@ impl Shard {
         }
         (plug.head, plug.tail, plug.parked) = (NONE, NONE, 0);
         if std::mem::take(&mut plug.ticket) != 0 {
-            // The zone was listed, so nothing is in flight, and now nothing waits either. The next write lists the zone
-            // again (Q7), or is sent at once if there is no single writer any more.
+            // The zone was listed, so nothing is in flight, and now nothing waits either. The next write lists the
+            // zone again (Q7), or is sent at once if the single writer has been switched off.
             plug.state &= !PLUGGED;
             plug.in_line = false;
         }
@@ -377,8 +378,8 @@ impl Shard {
         self.abort(i, aborted);
     }
 
-    /// A report that was sent at error epoch `epoch` describes zone `i` (E4-E6). `resync` if it was asked to
-    /// correct an idle zone as well (E10). Returns whether a zone that should have been corrected was busy.
+    /// Takes the report of zone `i` that was sent at error epoch `epoch` (E4-E6). With `resync` it also corrects an
+    /// idle zone (E10). Returns whether it should have corrected the zone and could not, because the zone was busy.
     pub(crate) fn reported(
         &mut self,
         i: usize,
@@ -392,9 +393,10 @@ impl Shard {
             return false;
         }
         let gone = matches!(zone.cond, Condition::ReadOnly | Condition::Offline);
-        // Wrapping: the epochs in use at one time are close together.
+        // The difference may wrap around: the epochs in use at one time are close together.
         let newer = epoch.wrapping_sub(plug.error_epoch) as i32 >= 0;
-        // With writes still in flight, which only a zone that may have several has here, nothing it says will stay true.
+        // On a zone that may have several writes in flight some may be at the device now, and what the report says
+        // will change.
         let rests = plug.in_flight == 0;
         let back = plug.state & (READONLY | OFFLINE) != 0 && !gone && newer && rests;
         let lost = plug.state & NEED_WP != 0;
@@ -415,8 +417,8 @@ impl Shard {
         resync && !gone && !fresh && !back && !asked
     }
 
-    /// Marks the write pointer of zone `i` as unknown: a native append was sent (A7), or a reset or finish ended with
-    /// an unknown outcome.
+    /// Marks the write pointer of zone `i` as unknown, because a native append was sent (A7), or because a reset or
+    /// finish ended with an unknown outcome.
     pub(crate) fn forget_write_pointer(
         &mut self,
         i: usize,
@@ -432,7 +434,8 @@ impl Shard {
         self.plugs[i].error_epoch = epoch;
     }
 
-    /// What waits in zone `i`: sector, length and BIOs of each run, and whether it is of zeroes.
+    /// The runs that wait in zone `i`: first sector, length in sectors, number of BIOs, and whether it is
+    /// write-zeroes.
     #[cfg(test)]
     pub(crate) fn waiting(&self, i: usize) -> Vec<(u64, u32, u32, bool)> {
         let mut all = Vec::new();
@@ -447,7 +450,7 @@ impl Shard {
         all
     }
 
-    /// Takes everything that waits in every zone: the layout changed (V7).
+    /// Moves everything that waits in any zone to `aborted`, because the layout has changed (V7).
     pub(crate) fn abort_all(&mut self, aborted: &mut Vec<Box<Bio>>) {
         for i in 0..self.plugs.len() {
             if self.plugs[i].parked != 0 {

@@ -1,9 +1,9 @@
-//! Where parked writes wait: linked lists of runs in one table, so that a plug costs three words and parking needs
-//! no allocation once the table has grown to its high-water mark.
+//! The table of parked writes. Linked lists of runs share one table, so the list of a plug takes three words, and
+//! parking allocates nothing once the table is as large as it has to be.
 //!
-//! A run is what one client submitted at one time: contiguous, of one kind, and no longer than one command. Its handles
-//! are copied, so that neither parking nor sending it touches its BIOs, which are in another core's cache; and each
-//! list keeps its room, so that nothing is allocated after warm-up.
+//! A run is what one client submitted in one call: contiguous, of one kind, and no longer than one command. Sector,
+//! length and kind are copied into the slot, so that neither parking nor sending a run touches its BIOs, which are in
+//! another core's cache. Each slot keeps the room of its list, so nothing is allocated after warm-up.
 
 use super::{Kind, NONE};
 use crate::bio::{Bio, Flags};
@@ -13,9 +13,9 @@ use crate::unit::Sector;
 pub(crate) struct Slot {
     bios: Vec<Box<Bio>>,
     next: u32,
-    /// Where the run starts: read instead of its first BIO.
+    /// Where the run starts. Copied, so that its first BIO need not be read.
     pub(crate) sector: Sector,
-    /// Of the whole run.
+    /// Length of the whole run.
     pub(crate) len_sectors: u32,
     /// The queue of the BIOs.
     pub(crate) queue: u32,
@@ -40,7 +40,7 @@ pub(crate) struct Slots {
     free: u32,
 }
 
-/// Moves handles from one list to the end of another. Most runs are one BIO long, and need no call.
+/// Moves handles from one list to the end of another. Most runs are one BIO long and need no call of `append`.
 #[inline]
 fn move_all(from: &mut Vec<Box<Bio>>, to: &mut Vec<Box<Bio>>) {
     if from.len() > 1 {
@@ -57,7 +57,7 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// Makes room for `n` slots in all.
+    /// Makes room for `n` slots in total.
     pub(crate) fn reserve(&mut self, n: usize) {
         while self.slots.len() < n {
             self.grow();
@@ -79,7 +79,7 @@ impl Slots {
         self.free = i;
     }
 
-    /// Puts a run in a slot and returns its number. `run` is left empty.
+    /// Puts a run in a slot and returns the number of the slot. Leaves `run` empty.
     #[inline]
     pub(crate) fn put(
         &mut self,

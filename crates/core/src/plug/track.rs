@@ -1,23 +1,25 @@
-//! What is kept of a zone beside its plug: of several writes in flight, and of a failure that the layer recovers from.
+//! State of a zone that only two features need, kept beside its plug: several writes in flight, and recovery from a
+//! failed write.
 
 use crate::bio::{Bio, Status};
 
-/// Beside a plug: 56 bytes. Kept for every zone where several writes may be in flight; elsewhere for the zones of a shard
-/// from its first failure on.
+/// The state beside a plug, 56 bytes. On disks where several writes of a zone may be in flight, every zone has one.
+/// On other disks the zones of a shard have one from the first failure in the shard on.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
     /// The queue that the writes in flight are on.
     pub(super) home: u32,
-    /// How far writes have succeeded since the zone was last without any in flight, in sectors. Where one write is in
-    /// flight: what was there before the one that failed.
+    /// The offset up to which writes have succeeded since the zone last had none in flight, in sectors. On disks with
+    /// one write in flight: the offset at which the failed write began.
     pub(super) done: u32,
     /// Recoveries since a write last succeeded.
     pub(super) attempts: u8,
-    /// The number of the report that is on its way.
+    /// The number of the report that is in flight.
     pub(super) asked: u32,
-    /// What has failed and waits for the others.
+    /// Writes that have failed, held until nothing of the zone is in flight.
     pub(super) held: Vec<Held>,
-    /// Where one write is in flight: the write pointer that the last recovery found, and the generation in which it did.
+    /// Only on disks with one write in flight: the write pointer that the last recovery found, and the zone's
+    /// generation at that time.
     pub(super) found: u32,
     pub(super) generation: u32,
     /// The ticket of writes that were given up and may still be at the device.
@@ -27,23 +29,24 @@ pub(crate) struct Track {
 /// A write that has failed.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// It says how it failed. If the device was busy it is as if it had not been sent: it may still say how it failed before.
+    /// Its own status says how the write failed last. An answer of *busy* does not change it, because the device has
+    /// done nothing then.
     pub(super) bio: Box<Bio>,
     pub(super) status: Status,
-    /// Provably no data moved.
+    /// Whether the failure proves that no data was written.
     pub(super) kept: bool,
 }
 
 /// What follows the end of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// Nothing by this queue.
+    /// This queue has nothing to do.
     Nothing,
-    /// The zone gets in line with what is parked.
+    /// Parked writes are next: the zone gets in line.
     InLine,
-    /// The zone is reported, under this number.
+    /// The layer reports the zone, under this number.
     Report(u32),
 }
 
-/// How often a zone goes on after a failure without any progress in between.
+/// How many recoveries in a row a zone gets without any progress in between.
 pub(super) const MAX_ATTEMPTS: u8 = 3;

@@ -1,4 +1,4 @@
-//! The ordinary layout: work is sent in the order in which it came, as soon as a tag is free.
+//! The ordinary case: work is sent in the order in which it came, as soon as a tag is free.
 
 use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::Work;
@@ -22,7 +22,7 @@ impl Lane {
                         trace::issued(&cmd);
                         self.send_write(cmd);
                     } else {
-                        // A reset took them all.
+                        // No write is left: a reset has aborted them.
                         self.tags.put(cmd);
                     }
                 }

@@ -1,13 +1,15 @@
-//! The hand-off: work that a queue leaves to another because its device's queue takes nothing any more.
+//! The hand-off: a queue leaves its work to another queue, because its own queue of the device takes nothing any
+//! more.
 //!
-//! With a scheduler or a single writer, a queue that has a free tag sends the next work of any queue. A queue that is down (its
-//! device's queue has died, or late commands fill it) has a free tag at once each time, and would fail the work of all
-//! queues. So it leaves its zones to another queue as an *errand*. Only watched queues (`guard/inflight.rs`) come here.
+//! With a scheduler or a single writer, a queue that has a free tag sends the next work of any queue. A queue is
+//! *down* if its device's queue has died, or if late commands fill it. Such a queue has a free tag at once each time,
+//! so it would take the work of all queues and fail it. Instead it leaves its zones to another queue as an *errand*.
+//! Only queues that are watched for late commands (`guard/inflight.rs`) use this file.
 //!
-//! An errand moves work from a busy queue to a queue that may have told a freeze that it is idle, so it sets that queue's word
-//! to *busy* under the mailbox's lock. A freeze that reads all words cannot miss the errand and find the sender idle: it
-//! reads them under the lock of the list of queues, and a sender takes that lock after it has left an errand and before it
-//! says that it is idle (`DiskQueue::refresh`).
+//! An errand moves work from a busy queue to one that may have told a freeze that it is idle. So the sender sets the
+//! receiver's word to *busy*, under the mailbox's lock. A freeze cannot miss the errand and also find the sender
+//! idle: it reads all words under the lock of the list of queues, and the sender takes that lock after it has left
+//! the errand and before it says that it is idle (`DiskQueue::refresh`).
 
 use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::Work;
@@ -17,8 +19,8 @@ use crate::sync::{Ordering, lock};
 use std::sync::Arc;
 
 impl Lane {
-    /// Takes the errands that other queues have left, and publishes whether this queue is down. Returns whether it has to ask
-    /// the scheduler.
+    /// Takes the errands that other queues have left, and publishes whether this queue is down. Returns whether one
+    /// of the errands is to ask the scheduler for work.
     #[cold]
     pub(crate) fn run_errands(&mut self) -> bool {
         self.mailbox.down.store(self.outlook.is_down(), Ordering::Release);
@@ -27,8 +29,9 @@ impl Lane {
             && self.mailbox.take_errands(|zone| line.push_back(Work::Zone(zone)))
     }
 
-    /// If this queue is down, leaves the zones in its line to another queue, and with `ask` also the question to the
-    /// scheduler. False: the queue is not down, or there is no other queue, so it goes on by itself and fails the work.
+    /// If this queue is down, leaves the zones in its line to another queue; with `ask`, also asks that queue to take
+    /// work from the scheduler. Returns false if the queue is not down or there is no other queue. It then goes on by
+    /// itself, and fails its work if it is down.
     #[cold]
     pub(crate) fn leaves_to_another(&mut self, shared: &Shared, ask: bool) -> bool {
         if !self.outlook.is_down() {
@@ -44,7 +47,7 @@ impl Lane {
             let own = Arc::ptr_eq(peer, &self.mailbox);
             !own && peer.push_errands(&mut zones, ask)
         });
-        // Without another queue its zones fail here and now, and so do its BIOs in any case.
+        // BIOs in the line always fail here. Zones fail here only if no other queue has taken them.
         self.backlog.put_zones(zones);
         left
     }

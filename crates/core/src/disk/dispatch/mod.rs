@@ -1,8 +1,8 @@
-//! Which queue sends what. `direct.rs` is the ordinary layout: work is sent in the order in which it came. The rest is for
-//! special layouts, with a single writer, a scheduler, or several writes of a zone in flight.
+//! Which queue sends what, and when. `direct.rs` is the ordinary case: work is sent in the order in which it came.
+//! The other files are for disks with a single writer, with a scheduler, or with several writes of a zone in flight.
 //!
-//! A queue with a special layout holds its free tags where the ordinary paths find none (`lane/tags.rs`). They put their work
-//! into the backlog, and this room sends it at the end of each submit and poll.
+//! On such a disk a queue keeps its free tags where the ordinary code finds none (`lane/tags.rs`). The ordinary code
+//! therefore puts its work into the backlog, and this room sends it at the end of each submit and poll.
 
 mod direct;
 mod handoff;
@@ -21,7 +21,7 @@ use crate::plug::Next;
 use crate::unit::{Nanos, ZoneNo};
 
 impl Lane {
-    /// Looks at what has come in and what has ended, and sends what may be sent.
+    /// Sorts the work that has come in, handles the commands that have ended, and sends what may be sent.
     #[cold]
     pub(crate) fn line_up(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         let ended = self.tags.any_ended();
@@ -30,7 +30,7 @@ impl Lane {
         }
         self.tags.hold();
         let mut may_take = ended;
-        // Only a queue whose device is watched can be down.
+        // Only a queue whose device is watched for late commands can be down.
         let watched = self.outlook.is_watched();
         if watched {
             may_take |= self.run_errands();
@@ -69,7 +69,7 @@ impl Lane {
                 }
                 self.send_line(shared, layout);
             }
-            // A zone whose turn it was may have had nothing to write any more.
+            // A zone that got its turn may have had nothing left to write.
             if !self.backlog.has_news() {
                 return;
             }
@@ -93,7 +93,7 @@ impl Lane {
         }
     }
 
-    /// Sends the next write of a zone, as much of it as has come together meanwhile. False: there was none.
+    /// Sends the next write of a zone, merged with what has come meanwhile. Returns false if no write waits.
     pub(crate) fn send_zone(
         &mut self,
         shared: &Shared,
@@ -111,7 +111,7 @@ impl Lane {
             return true;
         }
         drop(shard);
-        // A reset took them all.
+        // No write is left: a reset has aborted them.
         self.tags.put_held(cmd);
         if layout.gated {
             self.backlog.event(TurnEvent::Broken(zone));
@@ -119,7 +119,7 @@ impl Lane {
         false
     }
 
-    /// A plugged write has ended, and its plug says what is next: that goes through `ready`.
+    /// Handles the end of a plugged write. What the plug says is next goes through `ready`.
     #[cold]
     pub(crate) fn finished_special(
         &mut self,

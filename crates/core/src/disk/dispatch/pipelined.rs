@@ -1,10 +1,11 @@
-//! Queues of a disk that has several writes of a zone in flight, because its device keeps their order.
+//! Queues of a disk that may have several writes of a zone in flight, because its device keeps their order.
 //!
-//! `plug/pipelined.rs` decides what may be sent and what follows a failure. This file takes the shard's lock for it, and the
-//! tags. A zone is in the line of at most one queue. While writes of a zone are in flight, their queue (its *home*) sends
-//! the next ones at each completion. So a zone with work is always with a busy queue.
+//! `plug/pipelined.rs` decides what may be sent and what follows a failure. This file takes the shard's lock for it,
+//! and provides the tags. A zone is in the line of at most one queue. While writes of a zone are in flight, the queue
+//! that sent them (its *home*) sends the next ones at each completion. So a zone with work always belongs to a busy
+//! queue.
 //!
-//! The report after a failure is sent by `recovery.rs`.
+//! `disk/recovery.rs` sends the report after a failure.
 
 use crate::bio::{Bios, Command, Commands, Status, Waits};
 use crate::disk::lane::Lane;
@@ -18,7 +19,8 @@ use crate::sync::Ordering;
 use crate::unit::ZoneNo;
 
 impl Lane {
-    /// A zone has something to send: it gets in line, unless it has another home or as much in flight as it may.
+    /// Puts a zone with parked writes in line, unless another queue is its home or it has as many writes in flight as
+    /// it may.
     pub(crate) fn queue_up(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo) {
         let (mut shard, i) = shared.shard(zone);
         if shard.must_wait(i, self.id, layout.zone_depth) {
@@ -29,7 +31,8 @@ impl Lane {
         }
     }
 
-    /// Sends the next write of a zone that was in line. If there are more it goes to the end: others wait for tags (C3).
+    /// Sends the next write of a zone that was in line. If the zone has more, it goes to the end of the line, because
+    /// others wait for tags too (C3).
     pub(crate) fn send_in_order(
         &mut self,
         shared: &Shared,
@@ -52,8 +55,8 @@ impl Lane {
         }
     }
 
-    /// A write has failed: those behind it that the device has not taken yet are not sent. They come back as if it had been
-    /// busy.
+    /// After a failure, takes back the writes of the zone that the device has not taken yet. They end as if the
+    /// device had been busy.
     fn call_back(&mut self, zone: ZoneNo) {
         let mut kept = Commands::with_capacity(self.out.len());
         for mut c in self.out.drain(..) {
@@ -67,7 +70,7 @@ impl Lane {
         self.out = kept;
     }
 
-    /// A plugged write has ended.
+    /// Handles the end of a plugged write.
     #[cold]
     pub(crate) fn finished_in_order(
         &mut self,
@@ -85,7 +88,8 @@ impl Lane {
         let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let (mut shard, i) = shared.shard(zone);
         if cmd.status == Status::Busy && shard.is_alone(i) {
-            // W23: the same command again. With others behind it, which find it missing, it is a failure like any.
+            // The same command is sent again (W23). If others are in flight behind it, *busy* is a failure like any
+            // other, because they are no longer at the write pointer.
             drop(shard);
             cmd.status = Status::Ok;
             return self.out.push_back(cmd);

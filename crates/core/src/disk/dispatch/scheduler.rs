@@ -1,10 +1,12 @@
 //! How queues put requests into a scheduler, and take them out again.
 //!
-//! A scheduler sorts across clients, so it is state of the disk under one lock. A queue with a free tag takes the next
-//! request and sends it on its own queue of the device, whichever queue put the request in. Each BIO names its owner
-//! and is delivered there. A queue takes requests only when it has put one in, or when one of its own commands has
-//! ended. So a queue that was idle stays idle, which a freeze relies on. No request is forgotten: while one waits,
-//! another is at the device, or the queue that put it in had a tag to take it with.
+//! A scheduler sorts across clients, so it is state of the disk under one lock. A queue with a free tag takes the
+//! next request and sends it on its own queue of the device, whichever queue put the request in. Each BIO names its
+//! owner and is delivered there.
+//!
+//! A queue takes requests only when it has put one in, or when one of its own commands has ended. So an idle queue
+//! stays idle, which a freeze relies on. No request is forgotten: while one waits, either another is at the device,
+//! or the queue that put it in had a tag to send it with.
 
 use crate::bio::{Bio, Command, Flags, MIXED, Op};
 use crate::disk::config::Mode;
@@ -30,7 +32,8 @@ fn class_of(flags: Flags) -> u8 {
 }
 
 impl Lane {
-    /// Commands that have come back: their tags, their places at the device and their zone locks are free.
+    /// Tells the scheduler which commands have ended. Their tags, their places at the device and their zone locks are
+    /// free again.
     pub(crate) fn came_back(&mut self, shared: &Shared, layout: &Layout) {
         let locking = layout.config.mode == Mode::Lock;
         let mut elevator = lock(&shared.elevator.0);
@@ -44,7 +47,7 @@ impl Lane {
         }
     }
 
-    /// `lock` mode: the places in the scheduler that commands which have ended had are free for their owners again.
+    /// In `lock` mode: gives the places in the scheduler that ended commands had back to their owners.
     fn tags_back(&mut self) {
         let mut own = 0;
         for cmd in self.tags.ended() {
@@ -52,14 +55,15 @@ impl Lane {
                 own += 1;
             } else if let Some(peer) = self.peers.get(cmd.owner as usize).and_then(Option::as_ref) {
                 peer.tags_back.fetch_add(1, Ordering::AcqRel);
-                // Its BIO is delivered already, and its owner may have found no tag for what is next, and sleep.
+                // The BIO has been delivered already. Its owner may have found no tag for the next one and gone to
+                // sleep.
                 peer.wake();
             }
         }
         self.tags.leave(own);
     }
 
-    /// Puts what is in line into the scheduler. Returns whether there was anything.
+    /// Puts the work in line into the scheduler. Returns whether there was any.
     pub(crate) fn feed(&mut self, shared: &Shared, layout: &Layout, now: Nanos) -> bool {
         let locking = layout.config.mode == Mode::Lock;
         if locking {
@@ -68,7 +72,8 @@ impl Lane {
         let mut any = false;
         loop {
             if locking && !self.tags.may_enter() {
-                // A request needs a tag to enter. Until one is free it stays in line, and so do reads (C1).
+                // A request needs a tag to enter. Until a tag is free the request stays in line, and reads behind it
+                // do too (C1).
                 break;
             }
             let merged = match self.backlog.line.pop_front() {
@@ -87,14 +92,14 @@ impl Lane {
         any
     }
 
-    /// `lock` mode: the zone that a command needs the lock of.
+    /// In `lock` mode: the zone whose lock a command needs.
     fn lock_of(layout: &Layout, op: Op, sector: Sector) -> Option<ZoneNo> {
         let (zone, _) = layout.geometry.zone_of(sector);
         let locks = matches!(op, Op::Write | Op::WriteZeroes);
         (locks && !layout.geometry.is_conventional(zone)).then_some(zone)
     }
 
-    /// True if it became part of another request.
+    /// Puts a BIO into the scheduler. Returns true if it became part of another request.
     fn feed_bio(&mut self, shared: &Shared, layout: &Layout, bio: Box<Bio>, now: Nanos) -> bool {
         let dir = Dir::of(bio.op);
         if dir == Dir::Other {
@@ -115,13 +120,13 @@ impl Lane {
         };
         if layout.config.mode == Mode::Lock {
             request.lock = Self::lock_of(layout, bio.op, bio.sector);
-            // W19: order within a zone is worth more than any class.
+            // The order within a zone counts more than any priority (W19).
             request.class = if request.lock.is_some() { 1 } else { request.class };
         }
         lock(&shared.elevator.0).insert(request, Some(bio), layout.merge)
     }
 
-    /// The next write of a plugged zone: as a number, its BIOs stay in the plug.
+    /// Puts the next write of a plugged zone into the scheduler as the zone's number. Its BIOs stay in the plug.
     fn feed_zone(shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
         let start = layout.geometry.zone_start(zone);
         let (shard, i) = shared.shard(zone);
@@ -143,7 +148,7 @@ impl Lane {
         lock(&shared.elevator.0).insert(request, None, layout.merge);
     }
 
-    /// Sends what the scheduler says, as long as there are tags.
+    /// Sends the requests that the scheduler chooses, as long as there are tags.
     pub(crate) fn take_turns(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         while let Some(mut cmd) = self.tags.take_held() {
             let taken = lock(&shared.elevator.0).next(now, &mut cmd.bios);
@@ -167,7 +172,7 @@ impl Lane {
         }
     }
 
-    /// Sends a BIO of whichever queue.
+    /// Sends a BIO of any queue.
     #[cold]
     #[inline(never)]
     pub(crate) fn launch_for(&mut self, layout: &Layout, bio: Box<Bio>, cmd: Box<Command>) {
@@ -178,7 +183,7 @@ impl Lane {
         }
     }
 
-    /// Sends a write that has its zone's lock.
+    /// Sends a write whose zone lock is held.
     fn send_request(&mut self, r: &Request, mut cmd: Box<Command>) {
         cmd.set(r.op, r.sector, r.len_sectors, r.kind.flags());
         cmd.begin_owners(r.owner);

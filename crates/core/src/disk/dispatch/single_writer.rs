@@ -1,9 +1,12 @@
-//! The single writers' seam, one writer for each spindle: a queue that holds a token, and how it passes it on.
+//! How a queue gets the token of a single writer and passes it on. There is one single writer for each spindle.
 //!
-//! `sched/writer.rs` decides whose turn it is. This file takes the locks for it: a gate's before a plug's, and never two gates'.
-//! A queue may hold the tokens of several spindles. There is no thread: the queue that completes the write of a turn goes on
-//! with a tag of its own. A queue with a token has a command in flight, work in its line, or a wait with a deadline. So it
-//! counts as busy, a freeze waits for it, and an orphan is polled until its tokens are free (Q8, Q9).
+//! `sched/writer.rs` decides which zone has its turn. This file takes the locks for it: first that of a gate (the
+//! state of one single writer), then that of a plug, and never those of two gates. A queue may hold the tokens of
+//! several spindles.
+//!
+//! There is no thread: the queue that completes the write of a turn goes on, with a tag of its own. A queue with a
+//! token has a command in flight, work in its line, or a wait with a deadline. So it counts as busy, a freeze waits
+//! for it, and an orphan is polled until its tokens are free (Q8, Q9).
 
 use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::Work;
@@ -21,7 +24,7 @@ pub(crate) fn gates(geometry: &Geometry, spindles: &Spindles) -> Box<[Padded<Mut
     if spindles.count() == 1 {
         return Box::new([Padded::default()]);
     }
-    // From the start of its first zone to the end of its last: what policies take for its stroke.
+    // Policies compute distances over the span from the start of the spindle's first zone to the end of its last.
     let mut spans = vec![(geometry.capacity(), Sector(0)); spindles.count()];
     for zone in (0..geometry.nr_zones()).map(ZoneNo) {
         let (first, end) = &mut spans[spindles.of(zone)];
@@ -42,7 +45,8 @@ impl Shared {
 }
 
 impl Lane {
-    /// A zone that nothing was in flight of has its first waiting write: it is listed, or its turn goes on (Q2).
+    /// Lists a zone that has its first waiting write and nothing in flight; if the zone's turn still lasts, the turn
+    /// goes on (Q2).
     pub(crate) fn enlist(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
         let (mut gate, spindle) = shared.writer(zone);
         let listed = gate.list(zone, now, &layout.manners);
@@ -58,7 +62,8 @@ impl Lane {
         }
     }
 
-    /// This queue has the token of a spindle and nothing of its turn in flight: it goes to the next zone, or gives the token up.
+    /// Called with the token of a spindle and nothing of its turn in flight: begins the turn of the next zone, or
+    /// frees the token.
     fn next_turn(
         &mut self,
         shared: &Shared,
@@ -73,7 +78,7 @@ impl Lane {
             debug_assert_eq!(shared.spindles.of(zone), spindle, "a token is for its own spindle");
             let (mut shard, i) = shared.shard(zone);
             if shard.plugs[i].ticket != ticket {
-                // The zone's writes have been aborted, and this stale entry has not been swept up yet.
+                // The writes of the zone were aborted, and this entry of the list has not been removed yet.
                 continue;
             }
             shard.plugs[i].ticket = 0;
@@ -85,7 +90,7 @@ impl Lane {
         }
     }
 
-    /// The turn's zone has more to write: it goes on, unless another has waited too long.
+    /// The zone of the turn has more to write: the turn goes on, unless another zone has waited too long.
     pub(crate) fn go_on(
         &mut self,
         shared: &Shared,
@@ -106,7 +111,8 @@ impl Lane {
         self.next_turn(shared, layout, (gate, spindle), now);
     }
 
-    /// The zone of a turn has nothing to write: the next one of its spindle, after a wait for more if that is wanted.
+    /// The zone of a turn has nothing to write: waits for more if the policy wants to, or goes on with the next zone
+    /// of the spindle.
     pub(crate) fn turn_over(
         &mut self,
         shared: &Shared,
@@ -129,7 +135,8 @@ impl Lane {
         }
     }
 
-    /// This queue waits with a token, or did: another may have gone on with it.
+    /// Looks at the waits for more writes that this queue began with a token. Another queue may have gone on with the
+    /// turn.
     #[cold]
     pub(crate) fn check_waits(&mut self, shared: &Shared, layout: &Layout, now: Nanos) {
         let frozen = state::is_frozen(shared.state.0.load(Ordering::Acquire));
@@ -149,7 +156,7 @@ impl Lane {
         }
     }
 
-    /// Fills in what waits in each zone.
+    /// Tells the policy how much waits in each listed zone.
     fn review(shared: &Shared, layout: &Layout, gate: &mut Gate) {
         gate.review(|c, ticket| {
             let (shard, i) = shared.shard(c.zone);
@@ -162,7 +169,7 @@ impl Lane {
         });
     }
 
-    /// Writes were aborted: removes the entries of zones that have none left (Q7).
+    /// Called after writes were aborted: removes the list entries of zones that have none left (Q7).
     #[cold]
     pub(crate) fn sweep(shared: &Shared) {
         for gate in &shared.gates {

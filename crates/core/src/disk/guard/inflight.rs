@@ -1,18 +1,18 @@
 //! What a queue remembers of its commands while the device has them. A queue has this layer only if the disk was
 //! opened with a timeout or with `survive_panics`.
 //!
-//! A command that goes down leaves a note here of what it and its BIOs say. If its time is over before it is
-//! back, BIOs made from the note go up in its place with status *timeout*, and the engine deals with it as with
-//! every unknown outcome. The command itself and its place at the device stay taken until it comes
-//! back after all, which changes nothing else. A device of which every place is taken like this is offline:
-//! what is sent to it fails at once, and leaves write pointers as they are.
+//! Before a command goes down, its contents and those of its BIOs are noted here. If the command is not back when its
+//! time is over, BIOs made from the note go up in its place with status *timeout*, and the engine treats them like
+//! any error of unknown outcome. The command itself is *late*: it keeps its place at the device until it comes back,
+//! which changes nothing else. If late commands have all places of a device, commands to it fail at once, and leave
+//! write pointers as they are.
 //!
-//! A device's queue that panics is dead: it is called no more, and not dropped either, for something may go on
-//! in it. All that it had goes up with status *no device*, and so does what is sent from then on.
+//! A queue of the device that panics is dead. It is not called any more, and not dropped, because the device may go
+//! on using it. All commands that it had go up with status *no device*, and so does every later one.
 //!
-//! The memory of BIOs that go up like this may still be read or written by the device: they go up without it,
-//! and carry a ticket (see `late`). When the command is back its memory is compared with the note and kept for
-//! its lenders.
+//! The device may still read or write the memory of BIOs that go up like this. So they go up without their memory,
+//! and carry a ticket (`late.rs`). When the command comes back, its memory is compared with the note and kept for its
+//! lender.
 
 use crate::bio::{BioNote, Command, Commands, MIXED, NO_SLOT, Status, UNSENT};
 use crate::device::{Gone, Queue};
@@ -23,46 +23,46 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What has become of a command that was sent.
+/// State of the note of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Free,
     Sent,
-    /// Given up, and not back yet: its ticket.
+    /// Given up under this ticket, and not back yet.
     GivenUp(u32),
 }
 
-/// A command at the device.
+/// The note of a command.
 struct Slot {
     state: State,
     due: Nanos,
     /// Counts up in the order in which commands were sent.
     nr: u64,
-    /// What goes up in the command's place; its BIOs are notes only.
+    /// The command that goes up if this one is given up. It has no BIOs until then.
     twin: Box<Command>,
     bios: Vec<BioNote>,
 }
 
 pub(crate) struct Watch {
     lower: Box<dyn Queue>,
-    /// It has panicked,
+    /// The device's queue has panicked.
     panicked: Cell<bool>,
-    /// and nothing is asked of it any more.
+    /// The device's queue has panicked, and everything that it had has been failed.
     dead: bool,
     timeout: Option<Nanos>,
-    /// Commands that the device takes at a time.
+    /// How many commands the device takes at a time.
     places: usize,
-    /// By [`Command::slot`].
+    /// Notes, by [`Command::slot`].
     slots: Vec<Slot>,
-    /// Those of no command.
+    /// Slots that no command uses.
     free: Vec<u32>,
     nr: u64,
     /// No command is due before this.
     next_due: Nanos,
-    /// How many were given up and are not back.
+    /// How many commands were given up and are not back.
     toll: Arc<Toll>,
     table: Arc<LateTable>,
-    /// What goes up without the device.
+    /// Commands that have failed without the device and go up at the next poll.
     failed: Commands,
     seen: Nanos,
 }
@@ -72,11 +72,11 @@ pub(crate) struct Watch {
 pub(crate) struct Toll {
     /// Commands that were given up and are not back.
     pub(crate) late: AtomicU32,
-    /// It has panicked.
+    /// Whether the device's queue has panicked.
     pub(crate) dead: AtomicBool,
 }
 
-/// Calls into a device. `None`: it panicked.
+/// Calls into a device. Returns `None` if it panicked.
 fn caught<R>(f: impl FnOnce() -> R) -> Option<R> {
     // A panic's payload may panic again when it is dropped.
     catch_unwind(AssertUnwindSafe(f)).map_err(std::mem::forget).ok()
@@ -108,7 +108,7 @@ impl Watch {
         }
     }
 
-    /// A place for the note of a command that has none.
+    /// Finds a slot for a command that has none.
     #[cold]
     fn new_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
@@ -118,7 +118,7 @@ impl Watch {
         })
     }
 
-    /// Notes what `c` says, before it goes down. A command keeps its place for the next time.
+    /// Notes the contents of `c` before it goes down. A command keeps its slot for the next time.
     #[inline]
     fn note(&mut self, c: &mut Command, due: Nanos) {
         if c.slot as usize >= self.slots.len() {
@@ -136,13 +136,13 @@ impl Watch {
             t.owners.clone_from(&c.owners);
         }
         slot.bios.extend(c.bios.iter_mut().map(|bio| {
-            // Of the two, the note is the one that must not be lost.
+            // The note completes in place of a BIO that the device loses, so such a BIO does not count as lost.
             bio.in_flight = false;
             bio.note()
         }));
     }
 
-    /// The command is back, or has not gone: it is the one that counts again.
+    /// Deletes the note of a command that is back, or was not sent.
     #[inline]
     fn forget(slot: &mut Slot, c: &mut Command) {
         slot.state = State::Free;
@@ -150,7 +150,7 @@ impl Watch {
         c.bios.iter_mut().for_each(|b| b.in_flight = true);
     }
 
-    /// Looks at what the device has appended to `done` from index `first` on.
+    /// Matches the commands that the device has appended to `done`, from index `first` on, with their notes.
     #[inline]
     fn came_back(&mut self, first: usize, done: &mut Commands) {
         let mut late = false;
@@ -192,7 +192,7 @@ impl Watch {
         }
     }
 
-    /// Sends up what was noted, in the place of the command.
+    /// Sends up what was noted, in place of the command.
     #[cold]
     fn replace(&mut self, i: u32, status: Status, ticket: u32, done: &mut Commands) {
         let slot = &mut self.slots[i as usize];
@@ -206,7 +206,7 @@ impl Watch {
         done.push_back(twin);
     }
 
-    /// The slots that are sent and due by `now`, first sent first.
+    /// The slots of commands that are at the device and due by `now`, in the order in which they were sent.
     fn due(&self, now: Nanos) -> Vec<u32> {
         let all = self.slots.iter().enumerate();
         let due = all.filter(|(_, s)| s.state == State::Sent && s.due <= now);
@@ -231,13 +231,13 @@ impl Watch {
         self.next_due = self.first_due().unwrap_or(Nanos(u64::MAX));
     }
 
-    /// The device's queue has panicked.
+    /// Fails everything that a queue of the device had when it panicked.
     #[cold]
     fn bury(&mut self) {
         self.dead = true;
         self.toll.dead.store(true, Ordering::Release);
         self.table.dead_queues.fetch_add(1, Ordering::Relaxed);
-        // Not dropped: threads or a kernel may go on with what it holds.
+        // The queue is not dropped, because threads or the kernel may still use what it holds.
         std::mem::forget(std::mem::replace(&mut self.lower, Box::new(Gone)));
         let mut failed = std::mem::take(&mut self.failed);
         for i in self.due(Nanos(u64::MAX)) {
@@ -246,11 +246,11 @@ impl Watch {
             self.replace(i, Status::NoDevice, FOREVER, &mut failed);
         }
         self.failed = failed;
-        // None of them comes back: their tickets stay open.
+        // None of these commands comes back, so their tickets stay open.
         self.toll.late.store(0, Ordering::Release);
     }
 
-    /// What the device does not get; `slot`: [`UNSENT`] if it has not even seen it.
+    /// Fails commands that the device does not get. `slot` is [`UNSENT`] if the device has not seen them.
     #[cold]
     fn turn_away(&mut self, commands: &mut Commands, slot: u32) {
         for mut c in commands.drain(..) {
@@ -279,7 +279,7 @@ impl Queue for Watch {
         self.next_due = self.next_due.min(due);
         let lower = &mut self.lower;
         let alive = caught(|| lower.submit(now, commands)).is_some();
-        // What is left was not taken: its time has not begun.
+        // The device has not taken the commands that are left, so their time has not begun.
         for c in commands.iter_mut() {
             Self::forget(&mut self.slots[c.slot as usize], c);
         }

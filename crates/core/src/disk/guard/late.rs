@@ -1,28 +1,29 @@
-//! Which commands that were given up are still at a device: what tells when the memory of their BIOs is free again.
+//! Which commands that were given up are still at a device. This tells clients when the memory of their BIOs is free
+//! again.
 //!
 //! A BIO that comes back before the device is done with it carries a ticket ([`Bio::late`](crate::Bio::late)).
-//! Tickets belong to the disk, not to a queue: the queue that completes a write sends the next parked one, so a BIO may
-//! be late on a lane that its owner has never used. `inflight.rs` opens and closes tickets; clients ask for them.
-//! All of this is off the usual path.
+//! Tickets belong to the disk, not to a queue: the queue that completes a write sends the next parked one, so a BIO
+//! may be late on a queue that its owner has never used. `inflight.rs` opens and closes tickets, and clients ask
+//! whether they are open. None of this is on the usual path of a BIO.
 
 use crate::bio::Late;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use std::collections::{BTreeMap, BTreeSet};
 use zoneplug_buf::{IoBuf, IoRange, Parts};
 
-/// The ticket of what never comes back: the queue that had it has panicked.
+/// The ticket of commands that never come back, because the device's queue that had them has panicked.
 pub(crate) const FOREVER: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 struct Inner {
     last: u32,
-    /// Of commands.
+    /// Tickets of commands that are late.
     open: BTreeSet<u32>,
-    /// Of split BIOs of which several parts are late: those of the parts.
+    /// Tickets of split BIOs with several late parts, and the tickets of these parts.
     joined: BTreeMap<u32, Vec<u32>>,
     /// Memory that devices have given back late, for its lenders.
     back: Vec<IoBuf>,
-    /// Memory of split BIOs that have completed, of which parts are late.
+    /// Memory of split BIOs that have completed while parts of them are late.
     split: Vec<Parts>,
 }
 
@@ -31,7 +32,7 @@ impl Inner {
         ticket == FOREVER || self.open.contains(&ticket) || self.joined.contains_key(&ticket)
     }
 
-    /// Memory has come back: it is its lender's, or a part of what a split BIO had.
+    /// Takes back memory: it is a part of what a split BIO had, or a lender's whole range.
     fn came_back(&mut self, mut buf: IoBuf) {
         for i in 0..self.split.len() {
             match self.split[i].put_back(buf) {
@@ -59,18 +60,18 @@ impl Inner {
     }
 }
 
-/// The tickets of a disk, and what has happened so far.
+/// The tickets of a disk, and how many commands and queues it has given up so far.
 #[derive(Debug, Default)]
 pub(crate) struct LateTable {
     inner: Mutex<Inner>,
-    /// Commands that were given up.
+    /// How many commands were given up.
     pub(crate) timeouts: AtomicU64,
-    /// Queues of the device that panicked.
+    /// How many queues of the device have panicked.
     pub(crate) dead_queues: AtomicU64,
 }
 
 impl LateTable {
-    /// A command is given up.
+    /// Opens a ticket for a command that is given up.
     pub(crate) fn open(&self) -> u32 {
         self.timeouts.fetch_add(1, Ordering::Relaxed);
         let mut inner = lock(&self.inner);
@@ -86,7 +87,8 @@ impl LateTable {
         }
     }
 
-    /// Takes memory of a split BIO that completes while parts of it are late. `Some`: these are back by now.
+    /// Takes the memory of a split BIO that completes while parts of it are late. Returns the whole memory if these
+    /// parts have come back by now.
     pub(crate) fn expect(&self, mut parts: Parts) -> Option<IoBuf> {
         let mut inner = lock(&self.inner);
         let mut others = Vec::new();
@@ -103,14 +105,14 @@ impl LateTable {
         }
     }
 
-    /// Memory of this range that has come back, once.
+    /// Returns the memory of exactly this range if it has come back. Returns it once.
     pub(crate) fn reclaim(&self, lent: IoRange) -> Option<IoBuf> {
         let back = &mut lock(&self.inner).back;
         let i = back.iter().position(|b| b.range() == lent)?;
         Some(back.swap_remove(i))
     }
 
-    /// A command has come back with all of its memory.
+    /// Closes the ticket of a command that has come back with all of its memory.
     pub(crate) fn close(&self, ticket: u32) {
         let mut inner = lock(&self.inner);
         inner.open.remove(&ticket);
@@ -120,7 +122,7 @@ impl LateTable {
         });
     }
 
-    /// The ticket of what waits for both; 0 is none. `whole` is used up.
+    /// A ticket that is open while one of the two is; 0 is none. `whole` is not valid any more afterwards.
     pub(crate) fn join(&self, whole: u32, part: u32) -> u32 {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
@@ -145,7 +147,7 @@ impl LateTable {
         lock(&self.inner).is_open(ticket.number())
     }
 
-    /// Commands that are late now.
+    /// How many commands are late now.
     pub(crate) fn len(&self) -> u64 {
         lock(&self.inner).open.len() as u64
     }

@@ -6,12 +6,12 @@ use crate::sync::Ordering;
 use std::sync::Arc;
 use zoneplug_buf::{IoBuf, Parts};
 
-/// What a queue knows of its commands that may come late. On disks without a timeout that need not survive a device that
-/// panics there are none, and this says so.
+/// What a queue knows of its commands that may come late. There are none on a disk without a timeout, unless it has
+/// to survive a device that panics.
 #[derive(Debug, Default)]
 pub(crate) struct Outlook {
     toll: Option<Arc<Toll>>,
-    /// Commands that the device takes at a time.
+    /// How many commands the device takes at a time.
     places: u32,
     /// The disk's tickets.
     tickets: Arc<LateTable>,
@@ -28,31 +28,32 @@ impl Outlook {
         self.toll.is_some()
     }
 
-    /// Commands that were given up and are not back.
+    /// How many commands were given up and are not back.
     pub(crate) fn nr_late(&self) -> u32 {
         self.toll.as_ref().map_or(0, |toll| toll.late.load(Ordering::Acquire))
     }
 
-    /// Whether the device takes nothing any more: its queue has died, or a late command is in its every place.
+    /// Whether the device takes nothing any more: its queue has died, or late commands have all its places.
     pub(crate) fn is_down(&self) -> bool {
         self.toll.as_ref().is_some_and(|toll| {
             toll.dead.load(Ordering::Acquire) || toll.late.load(Ordering::Acquire) >= self.places
         })
     }
 
-    /// The device's queue is gone, and late commands with it: nothing waits for them.
+    /// The device's queue is closed. Nothing waits for its late commands any more.
     pub(crate) fn abandon(&self) {
         if let Some(toll) = &self.toll {
             toll.late.store(0, Ordering::Release);
         }
     }
 
-    /// The ticket that is open while one of these two is. 0 is none.
+    /// A ticket that is open while one of the two is. 0 is none.
     pub(crate) fn join(&self, whole: u32, part: u32) -> u32 {
         self.tickets.join(whole, part)
     }
 
-    /// Keeps the memory of a split BIO that completes while parts of it are late. `Some`: these are back by now.
+    /// Keeps the memory of a split BIO that completes while parts of it are late. Returns the whole memory if these
+    /// parts have come back by now.
     pub(crate) fn expect(&self, parts: Parts) -> Option<IoBuf> {
         self.tickets.expect(parts)
     }

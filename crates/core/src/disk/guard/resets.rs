@@ -1,9 +1,9 @@
-//! The zones of each reset and finish that is not over. A report of such a zone does not say what will hold.
+//! The zones of each reset and finish that has not ended. What a report says of such a zone may change at any moment.
 //!
-//! A device may have carried out a reset whose completion has not been seen. A report by the layer then says *empty*, and
-//! writes that failed before the reset would go out again into the emptied zone. So a zone does not go on by itself
-//! (`recovery.rs`) while it is listed here. Zone management writes the list, and recoveries read it. The only lock taken
-//! under the list's lock is that of the tickets.
+//! A device may have carried out a reset whose completion has not been seen yet. A report by the layer then says
+//! *empty*, and writes that failed before the reset would be sent again into the emptied zone. So a zone does not
+//! recover by itself (`disk/recovery.rs`) while it is listed here. Zone management writes the list, and recoveries
+//! read it. Under the list's lock only that of the tickets may be taken.
 
 use crate::bio::Late;
 use crate::disk::guard::late::LateTable;
@@ -11,14 +11,15 @@ use crate::sync::{Mutex, lock};
 use crate::unit::ZoneNo;
 use std::ops::Range;
 
-/// The zones of each reset and finish that is not over.
+/// The zones of each reset and finish that has not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Resets(Mutex<Vec<Entry>>);
 
 #[derive(Debug)]
 struct Entry {
     zones: Range<u32>,
-    /// 0: the command is on its way. Otherwise it was given up, and may be carried out while this ticket is open.
+    /// 0 while the command is in flight. Otherwise the command was given up, and may be carried out while this ticket
+    /// is open.
     ticket: u32,
 }
 
@@ -28,7 +29,7 @@ impl Resets {
         lock(&self.0).push(Entry { zones, ticket: 0 });
     }
 
-    /// A reset or finish of a range has done the zones before `left`.
+    /// A reset or finish of a range has done one more zone: those before `left` are done.
     pub(crate) fn go_on(&self, left: Range<u32>) {
         let mut all = lock(&self.0);
         let before = left.start - 1..left.end;
@@ -40,8 +41,8 @@ impl Resets {
         }
     }
 
-    /// A reset or finish is over, with `left` of its zones not done. If it was given up, `late` has the zones that the device
-    /// may still change, and the ticket of its BIO.
+    /// A reset or finish has ended, with `left` of its zones not done. If it was given up, `late` has the zones that
+    /// the device may still change, and the ticket of its BIO.
     pub(crate) fn end(
         &self,
         left: &Range<u32>,
@@ -65,7 +66,7 @@ impl Resets {
         self.any(table, |e| e.ticket != 0 && e.zones.contains(&zone.0))
     }
 
-    /// Whether any command may empty or fill `zone`, given up or not.
+    /// Whether any command, given up or in flight, may empty or fill `zone`.
     pub(crate) fn may_move(&self, zone: ZoneNo, table: &LateTable) -> bool {
         self.any(table, |e| e.zones.contains(&zone.0))
     }
