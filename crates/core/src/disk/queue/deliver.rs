@@ -49,15 +49,22 @@ impl Lane {
     }
 
     /// Delivers the BIOs of a command, which keeps its list for the next time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deliver(&mut self, shared: &Shared, cmd: &mut Command, done: &mut Bios) {
+        // A single BIO of this queue is the common case and costs no call.
+        if cmd.owner == self.id
+            && cmd.bios.len() == 1
+            && let Some(bio) = cmd.bios.pop()
+        {
+            return self.give_back(bio, done);
+        }
+        self.deliver_all(shared, cmd, done);
+    }
+
+    /// Delivers any number of BIOs of any owners.
+    #[inline(never)]
+    fn deliver_all(&mut self, shared: &Shared, cmd: &mut Command, done: &mut Bios) {
         if cmd.owner == self.id {
-            if cmd.bios.len() == 1 {
-                if let Some(bio) = cmd.bios.pop() {
-                    self.give_back(bio, done);
-                }
-                return;
-            }
             return self.deliver_own(&mut cmd.bios, done);
         }
         let owners = std::mem::take(&mut cmd.owners);
