@@ -24,11 +24,11 @@ pub use backend::crypt::CryptDisk;
 pub use backend::drive::DriveOptions;
 #[cfg(feature = "file")]
 pub use backend::file;
+#[cfg(feature = "file")]
+pub use backend::file::is_disk_file;
 #[cfg(feature = "drives")]
 pub use backend::{blk, nvme};
 pub use clock::Clock;
-#[cfg(feature = "file")]
-pub use paths::is_disk_file;
 pub use paths::{is_foreign, open_regular, read_regular};
 pub use runtime::asynchronous::AsyncDisk;
 pub use runtime::batch::{Batch, Completion, Done, OpId};

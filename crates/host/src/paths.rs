@@ -89,27 +89,6 @@ pub fn is_foreign(path: &Path) -> bool {
     std::fs::metadata(path).map_or(true, |m| m.uid() != me)
 }
 
-/// Whether a file is a durable disk, as far as its beginning or its last page says: also one that is damaged, or of a version
-/// that is not known here. What is not a regular file is none.
-///
-/// ```
-/// assert!(!zoneplug_host::is_disk_file(std::path::Path::new("Cargo.toml")).unwrap());
-/// ```
-#[cfg(feature = "file")]
-pub fn is_disk_file(path: &Path) -> io::Result<bool> {
-    use crate::backend::file::{MAGIC, PAGE};
-    use std::os::unix::fs::FileExt;
-    let file = match open_regular(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput => return Ok(false),
-        Err(e) => return Err(e),
-    };
-    let mut head = [0; MAGIC.len()];
-    let mut is_magic = |at: u64| file.read_exact_at(&mut head, at).is_ok() && head == MAGIC;
-    let last = (file.metadata()?.len() / PAGE).saturating_sub(1) * PAGE;
-    Ok(is_magic(0) || is_magic(last))
-}
-
 /// Whether this user may write to a file. Opens it and changes nothing.
 pub(crate) fn may_write(path: &Path) -> bool {
     OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path).is_ok()
@@ -118,7 +97,6 @@ pub(crate) fn may_write(path: &Path) -> bool {
 #[cfg(all(test, feature = "file"))]
 mod tests {
     use super::*;
-    use std::os::unix::fs::FileExt;
 
     #[test]
     fn what_is_no_file_is_refused_at_once() {
@@ -138,26 +116,13 @@ mod tests {
         ] {
             let e = read_regular(path, 10).unwrap_err().to_string();
             assert_eq!(e, format!("it is {what}, not a file"));
-            assert!(refuse_special(path).is_err() && !is_disk_file(path).unwrap());
+            assert!(refuse_special(path).is_err());
         }
         let file = dir.join("file");
         std::fs::write(&file, "0123456789").unwrap();
         assert_eq!(read_regular(&file, 10).unwrap(), b"0123456789");
         assert!(read_regular(&file, 9).is_err());
-        assert!(
-            !is_disk_file(&file).unwrap() && !is_foreign(&file) && is_foreign(&dir.join("none"))
-        );
+        assert!(!is_foreign(&file) && is_foreign(&dir.join("none")));
         std::fs::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn a_disk_is_known_by_either_of_its_superblocks() {
-        let path = std::env::temp_dir().join(format!("zoneplug-known-{}.zbd", std::process::id()));
-        let o = crate::backend::file::CreateOptions { zones: Some(2), ..Default::default() };
-        crate::backend::file::create(&path, &o, true).unwrap();
-        assert!(is_disk_file(&path).unwrap());
-        OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[0; 512], 0).unwrap();
-        assert!(is_disk_file(&path).unwrap());
-        std::fs::remove_file(&path).unwrap();
     }
 }

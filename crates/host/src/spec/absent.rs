@@ -12,7 +12,7 @@ fn not_built(what: &str, feature: &str) -> Error {
 
 #[cfg(not(feature = "file"))]
 pub(crate) mod cuts {
-    use crate::spec::Purpose;
+    use super::super::Purpose;
     use std::ops::Range;
     use std::sync::Arc;
     use zoneplug_core::{Device, Error};
@@ -39,8 +39,8 @@ pub(crate) mod cuts {
 }
 
 #[cfg(not(feature = "drives"))]
-pub(crate) mod drive {
-    use crate::spec::Purpose;
+pub(crate) mod drives {
+    use super::super::Purpose;
     use std::path::Path;
     use std::sync::Arc;
     use zoneplug_core::{Device, Error};

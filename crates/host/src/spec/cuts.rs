@@ -1,7 +1,7 @@
 //! Durable disks that one specification names several times. Each is opened once, and every cut of it is a cut of that one device.
 
+use super::{Purpose, keys};
 use crate::backend::file::{Access, FileDisk, Io};
-use crate::spec::{Purpose, keys};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -4,7 +4,9 @@
 mod absent;
 #[cfg(feature = "file")]
 mod cuts;
-pub(crate) mod keys;
+#[cfg(feature = "drives")]
+mod drives;
+mod keys;
 mod named;
 
 pub use keys::{KINDS, Kind, LAYERS, disk_keys};
@@ -12,8 +14,6 @@ pub use named::{check_name, is_volatile, takes_writes};
 
 #[cfg(feature = "crypt")]
 use crate::backend::crypt::CryptDisk;
-#[cfg(feature = "drives")]
-use crate::backend::drive;
 use crate::backend::trace::trace;
 use crate::paths::{is_drive, is_foreign, read_regular};
 #[cfg(not(feature = "crypt"))]
@@ -21,7 +21,7 @@ use absent::crypt::CryptDisk;
 #[cfg(not(feature = "file"))]
 use absent::cuts;
 #[cfg(not(feature = "drives"))]
-use absent::drive;
+use absent::drives;
 use cuts::Opened;
 use keys::{is_kind, is_layer, layer_names};
 use std::io;
@@ -148,7 +148,7 @@ pub fn drive_of(text: &str) -> Option<&Path> {
 
 /// What a disk is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+enum Purpose {
     /// To write to it.
     Change,
     /// To read and report, while others may use it.
@@ -444,7 +444,7 @@ impl DiskSpec {
                 spec.finish()?;
                 EmuDisk::new(emu)?
             }
-            kind if is_drive(kind) => drive::open(&mut spec, purpose)?,
+            kind if is_drive(kind) => drives::open(&mut spec, purpose)?,
             kind if is_path(kind) => opened.open(&mut spec, purpose)?,
             _ => {
                 let (disk, depth) = open_timed(&mut spec)?;

@@ -1,7 +1,7 @@
 //! What the text of a specification says of its devices before any of them is opened: what lasts, what takes writes, which names of
 //! files it can hold; and the error for a name that is none.
 
-use super::drive::is_protected;
+use super::drives::is_protected;
 use super::keys::{is_kind, is_layer, kind_names, layer_names};
 use super::{bases, is_path, split_layer};
 use crate::paths::{is_drive, may_write};

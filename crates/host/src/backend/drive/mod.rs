@@ -31,11 +31,7 @@ pub(crate) use layout::geometry_of;
 pub(crate) use memory::{Memory, Rules, memory_rules};
 pub(crate) use queue::{Drive, Event, Outcome, Shared, Slot, Step};
 
-use crate::spec::{Purpose, keys};
-use std::path::Path;
-use std::sync::Arc;
-use zoneplug_core::{Device, Error, ErrorKind};
-use zoneplug_devices::spec::Spec;
+use zoneplug_core::{Error, ErrorKind};
 
 /// How a drive is opened.
 ///
@@ -59,35 +55,4 @@ pub(crate) fn no_ring(e: std::io::Error) -> Error {
     Error::new(ErrorKind::NotSupported, format!("io_uring cannot be used: {e}"))
         .hint("a kernel of 6.1 or newer; sysctl kernel.io_uring_disabled=0; more open files (ulimit -n)")
         .source(e)
-}
-
-/// Whether a drive is write-protected. False if the drive cannot be asked.
-pub(crate) fn is_protected(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    match std::fs::metadata(path) {
-        Ok(m) if m.file_type().is_char_device() => crate::backend::nvme::is_protected(path),
-        _ => Node::of(path, "block").is_ok_and(|node| node.disk.is_read_only()),
-    }
-}
-
-/// Opens the drive at the path that a specification names.
-pub(crate) fn open(spec: &mut Spec, purpose: Purpose) -> Result<Arc<dyn Device>, Error> {
-    use std::os::unix::fs::FileTypeExt;
-    let options = DriveOptions {
-        read_only: spec.flag(&keys::READ_ONLY)?.unwrap_or(purpose == Purpose::Look),
-        force: spec.flag(&keys::FORCE)?.unwrap_or(false),
-        serve: purpose == Purpose::Serve,
-    };
-    let buffered = spec.flag(&keys::DRIVE_DIRECT)? == Some(false);
-    spec.finish()?;
-    if buffered {
-        return Err(Error::invalid("direct=0 is not possible with a drive").hint(
-            "the page cache would write in an order of its own, which a zone refuses: leave it out",
-        ));
-    }
-    let path = Path::new(spec.kind());
-    if std::fs::metadata(path).is_ok_and(|m| m.file_type().is_char_device()) {
-        return Ok(crate::backend::nvme::NvmeDisk::open(path, options)?);
-    }
-    Ok(crate::backend::blk::BlkDisk::open(path, options)?)
 }

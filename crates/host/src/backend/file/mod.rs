@@ -11,6 +11,7 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `format.rs` | the bytes of each structure |
+//! | `probe.rs` | whether a file is a disk |
 //! | `create.rs`, `load.rs`, `check.rs` | making, reading and checking a disk |
 //! | `recover.rs` | what the last writer left: makes it durable, or void |
 //! | `state.rs` | the zones and the notes |
@@ -43,6 +44,7 @@ mod create;
 mod exec;
 mod format;
 mod load;
+mod probe;
 mod queue;
 mod recover;
 mod state;
@@ -53,7 +55,7 @@ pub mod testing;
 mod work;
 
 pub use check::{CheckReport, check, new_uuid};
-pub(crate) use format::{MAGIC, PAGE};
+pub use probe::is_disk_file;
 pub use storage::{FileStorage, Storage};
 
 use crate::backend::ring::{Bell, Pool, Ring};

@@ -1,0 +1,44 @@
+//! The drives that a specification names: NVMe namespaces by their character devices, all others by their block devices.
+
+use super::{Purpose, keys};
+use crate::backend::blk::BlkDisk;
+use crate::backend::drive::{DriveOptions, Node};
+use crate::backend::nvme::{self, NvmeDisk};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+use zoneplug_core::{Device, Error};
+use zoneplug_devices::spec::Spec;
+
+fn is_char_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.file_type().is_char_device())
+}
+
+/// Whether a drive is write-protected. False if the drive cannot be asked.
+pub(super) fn is_protected(path: &Path) -> bool {
+    match is_char_device(path) {
+        true => nvme::is_protected(path),
+        false => Node::of(path, "block").is_ok_and(|node| node.disk.is_read_only()),
+    }
+}
+
+/// Opens the drive at the path that a specification names.
+pub(super) fn open(spec: &mut Spec, purpose: Purpose) -> Result<Arc<dyn Device>, Error> {
+    let options = DriveOptions {
+        read_only: spec.flag(&keys::READ_ONLY)?.unwrap_or(purpose == Purpose::Look),
+        force: spec.flag(&keys::FORCE)?.unwrap_or(false),
+        serve: purpose == Purpose::Serve,
+    };
+    let buffered = spec.flag(&keys::DRIVE_DIRECT)? == Some(false);
+    spec.finish()?;
+    if buffered {
+        return Err(Error::invalid("direct=0 is not possible with a drive").hint(
+            "the page cache would write in an order of its own, which a zone refuses: leave it out",
+        ));
+    }
+    let path = Path::new(spec.kind());
+    if is_char_device(path) {
+        return Ok(NvmeDisk::open(path, options)?);
+    }
+    Ok(BlkDisk::open(path, options)?)
+}
