@@ -4,17 +4,10 @@
 
 use super::format::{GROUP, Record, SESSION_AT, Session, encode_table};
 use super::recover;
-use super::state::{Core, State, is_resettable, lock, status_of};
+use super::state::{Core, State, Table, is_resettable, lock, status_of};
 use std::io;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Status, ZoneNo};
-
-/// The table as it is in the file.
-#[derive(Debug)]
-pub(super) struct Table {
-    pub(super) seqs: Vec<u64>,
-    pub(super) records: Vec<Record>,
-}
 
 /// What is to become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,6 @@
 //! The table is locked before the state. A write locks the state twice, for a moment. Nothing is written to
 //! the file under that lock, except the notes of conventional zones.
 
-use super::commit::Table;
 use super::format::{Layout, Note, Record, Session, Super};
 use super::load::Zones;
 use super::storage::Storage;
@@ -68,6 +67,13 @@ impl State {
     pub(super) fn is_dirty(&self) -> bool {
         self.failed.is_some() || self.unsynced || !self.dirty.is_empty() || self.committing
     }
+}
+
+/// The table as it is in the file; `commit.rs` changes it.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) seqs: Vec<u64>,
+    pub(super) records: Vec<Record>,
 }
 
 /// An open disk, without queues and threads.
