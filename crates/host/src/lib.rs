@@ -8,6 +8,7 @@
 //! ([`CryptDisk`]) and block devices served to the kernel ([`ublk`]) are the features `file`, `drives`, `crypt` and `ublk`.
 
 mod backend;
+mod callback;
 mod clock;
 mod eventfd;
 mod paths;

@@ -9,14 +9,14 @@
 //! a look-up only. The client's waker may be called by a thread that has the state locked, so it takes the second one
 //! only.
 
+use crate::callback::contain_panic;
 use crate::runtime::batch::{read_buf, whole_sectors};
 use crate::runtime::blocking::{ZONES_PER_REPORT, decode_zones, gather};
 use crate::runtime::client::Client;
-use crate::runtime::deferred_wake::{harmless, wake_all};
+use crate::runtime::deferred_wake::wake_all;
 use crate::runtime::hosted::HostedDisk;
 use crate::runtime::io_error::IoError;
 use crate::runtime::latency::{Begun, Recorder};
-use crate::runtime::shared_queue::lock;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::io::IoSlice;
@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
+use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Geometry, ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status, ZoneNo};
 
@@ -418,7 +419,7 @@ impl Wake for Signal {
         let first: Vec<Waker> = {
             let wakers = lock(&self.wakers);
             let first = wakers.values().take(self.depth);
-            first.filter_map(|w| harmless(|| w.clone())).collect()
+            first.filter_map(|w| contain_panic(|| w.clone())).collect()
         };
         wake_all(first);
     }
@@ -566,7 +567,7 @@ impl Future for Pending {
         }
         drop(state);
         wake_all(wake);
-        harmless(|| drop(old));
+        contain_panic(|| drop(old));
         match end {
             Some(end) => {
                 self.ended = true;
@@ -605,6 +606,6 @@ impl Drop for Pending {
         let wake = self.inner.pump(state);
         drop(guard);
         wake_all(wake);
-        harmless(|| drop(old));
+        contain_panic(|| drop(old));
     }
 }

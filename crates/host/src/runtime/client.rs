@@ -2,13 +2,14 @@
 
 use crate::eventfd::Alarm;
 use crate::runtime::deferred_wake::Deferred;
-use crate::runtime::hosted::Handle;
-use crate::runtime::shared_queue::{Lane, Work, lock};
+use crate::runtime::shared::Handle;
+use crate::runtime::shared_queue::{Lane, Work};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf, IoRange, Lent};
+use zoneplug_core::poison::lock;
 use zoneplug_core::{Bio, Bios, Error, ErrorKind};
 
 /// Polls in vain after which a client runs the lanes of others.

@@ -3,22 +3,16 @@
 //! called when no lane is locked (I8). None of this holds the disk: a device's thread that wakes must not be the last that
 //! has it.
 
-use crate::runtime::reactor::Reactor;
-use crate::runtime::shared_queue::lock;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::callback::contain_panic;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
-
-/// Runs a client's code that nothing of ours depends on. Its panic is its own.
-pub(crate) fn harmless<T>(f: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(f)).ok()
-}
+use zoneplug_core::poison::lock;
 
 /// Calls clients' wakers: one that panics leaves no other one uncalled.
 pub(crate) fn wake_all(list: Vec<Waker>) {
     for waker in list {
-        harmless(|| waker.wake());
+        contain_panic(|| waker.wake());
     }
 }
 
@@ -77,14 +71,5 @@ impl Wake for Deferred {
         if let Some(waker) = waker {
             self.wakers.push(waker);
         }
-    }
-}
-
-/// Wakes the reactor when a device has finished something that a client waits for.
-pub(crate) struct Kick(pub(crate) Arc<Reactor>);
-
-impl Wake for Kick {
-    fn wake(self: Arc<Self>) {
-        self.0.kick();
     }
 }

@@ -12,151 +12,17 @@
 
 use crate::clock::Clock;
 use crate::runtime::client::Client;
-use crate::runtime::deferred_wake::{Kick, Wakers};
-use crate::runtime::reactor::Reactor;
-use crate::runtime::shared_queue::{Lane, Work, lock};
-use crate::runtime::withheld::{Shelf, Withheld};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use crate::runtime::reactor;
+use crate::runtime::shared::Handle;
+use crate::runtime::shared_queue::Lane;
+use crate::runtime::withheld::Withheld;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
-use std::time::Duration;
-use zoneplug_core::disk::{Disk, DiskConfig, DiskCounters, DiskQueue, Freeze, QueueConfig};
+use zoneplug_core::disk::{Disk, DiskConfig, DiskCounters, Freeze, QueueConfig};
+use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Device, Error, Nanos};
-
-/// How long the drop of a disk's last handle waits until the reactor has left.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
-
-/// What the clients of a disk share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) disk: Disk,
-    pub(crate) clock: Clock,
-    /// Whether commands have deadlines.
-    pub(crate) deadlines: bool,
-    pub(crate) lanes: Mutex<Vec<Arc<Lane>>>,
-    /// Counts changes of `lanes`.
-    pub(crate) version: AtomicU32,
-    pub(crate) reactor: Arc<Reactor>,
-    pub(crate) wakers: Arc<Wakers>,
-    pub(crate) shelf: Shelf,
-    handles: AtomicUsize,
-}
-
-impl Shared {
-    /// The time for the disk. Reads the clock only if the disk is timed.
-    #[inline]
-    pub(crate) fn now(&self) -> Nanos {
-        if self.disk.is_timed() { self.clock.now() } else { Nanos(0) }
-    }
-
-    /// Has the reactor look at the lanes.
-    pub(crate) fn kick(&self) {
-        self.reactor.kick();
-    }
-
-    /// Removes the lanes of clients that have gone, once they are empty.
-    pub(crate) fn bury(&self) {
-        let mut lanes = lock(&self.lanes);
-        let before = lanes.len();
-        let mut gone = Vec::new();
-        lanes.retain(|lane| {
-            let dead = lane.is_orphan() && self.is_dead(lane);
-            if dead {
-                gone.push(lane.clone());
-            }
-            !dead
-        });
-        if lanes.len() != before {
-            self.version.fetch_add(1, Ordering::Release);
-        }
-        drop(lanes);
-        drop(gone);
-    }
-
-    /// Whether nothing is in flight on the lane of a client that has gone, neither BIOs of its own nor commands of
-    /// others. Only then may the lane be removed: the reactor does not run a removed lane, even if a blocked client
-    /// holds on to it.
-    fn is_dead(&self, lane: &Lane) -> bool {
-        let Some(mut queue) = lane.try_lock() else { return false };
-        let work = Work::of(&queue);
-        if work == Work::Busy {
-            return false;
-        }
-        self.shelf.put(&self.disk, lane.take_legacy());
-        if work == Work::Late {
-            lane.lingers.store(true, Ordering::Release);
-            return false;
-        }
-        // Others may still hold the lane, and will not run it: no freeze may wait for it.
-        queue.close();
-        true
-    }
-
-    /// Gives up late commands. No handle of the disk is left, and the commands had their time.
-    #[cold]
-    pub(crate) fn abandon(&self) {
-        for lane in std::mem::take(&mut *lock(&self.lanes)) {
-            lane.lock().abandon();
-        }
-    }
-
-    /// Keeps a queue without a client until its commands are back.
-    fn adopt(&self, queue: DiskQueue) {
-        let lane = Lane::new(queue);
-        lane.orphan.store(true, Ordering::Release);
-        lock(&self.lanes).push(Arc::new(lane));
-        self.version.fetch_add(1, Ordering::Release);
-        self.kick();
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.shelf.end(&self.disk);
-    }
-}
-
-/// A reference that keeps the disk open. A [`HostedDisk`], a client and a freeze hold one; the reactor does not.
-#[derive(Debug)]
-pub(crate) struct Handle(Arc<Shared>);
-
-impl Handle {
-    fn first(shared: Shared) -> Handle {
-        shared.handles.store(1, Ordering::Relaxed);
-        Handle(Arc::new(shared))
-    }
-}
-
-impl Clone for Handle {
-    fn clone(&self) -> Handle {
-        self.0.handles.fetch_add(1, Ordering::Relaxed);
-        Handle(self.0.clone())
-    }
-}
-
-impl std::ops::Deref for Handle {
-    type Target = Arc<Shared>;
-
-    #[inline]
-    fn deref(&self) -> &Arc<Shared> {
-        &self.0
-    }
-}
-
-impl Drop for Handle {
-    /// The last one waits until the reactor has given up the disk, unless something is in flight: then the reactor closes it
-    /// when that is done.
-    fn drop(&mut self) {
-        if self.0.handles.fetch_sub(1, Ordering::AcqRel) > 1 || !self.0.reactor.close() {
-            return;
-        }
-        let idle = lock(&self.0.lanes).iter().all(|l| Work::of(&l.lock()) == Work::None);
-        if idle {
-            self.0.reactor.wait_left(CLOSE_PATIENCE);
-        }
-    }
-}
+use zoneplug_core::{Device, Error};
 
 /// A disk that any number of threads share. Clones are the same disk.
 ///
@@ -191,19 +57,7 @@ impl HostedDisk {
         let deadlines = config.timeout.is_some();
         let clock = Clock::new(true);
         let disk = Disk::open(device, config, &mut |_| clock.now())?;
-        Ok(HostedDisk {
-            shared: Handle::first(Shared {
-                disk,
-                clock,
-                deadlines,
-                lanes: Mutex::default(),
-                version: AtomicU32::new(0),
-                reactor: Arc::default(),
-                wakers: Arc::default(),
-                shelf: Shelf::default(),
-                handles: AtomicUsize::new(0),
-            }),
-        })
+        Ok(HostedDisk { shared: Handle::first(disk, clock, deadlines) })
     }
 
     /// Opens what a specification names: device and attributes (see [`crate::DiskSpec`]).
@@ -269,8 +123,8 @@ impl HostedDisk {
     /// A client that holds up to `depth` BIOs and has up to `tags` commands at the device. The first client starts the disk's
     /// reactor thread: if the system refuses a thread, this is an error.
     pub fn open_client(&self, depth: u32, tags: u16) -> Result<Client, Error> {
-        Reactor::start(&self.shared)?;
-        let waker = Waker::from(Arc::new(Kick(self.shared.reactor.clone())));
+        reactor::start(&self.shared)?;
+        let waker = Waker::from(self.shared.reactor.clone());
         let queue = self.shared.disk.open_queue(QueueConfig { depth, tags, waker })?;
         let lane = Arc::new(Lane::new(queue));
         lock(&self.shared.lanes).push(lane.clone());
@@ -303,7 +157,7 @@ impl HostedDisk {
     /// Reads the zones of the device again. The disk is frozen meanwhile.
     pub fn revalidate(&self) -> Result<(), Error> {
         // For the queue of a report that does not come back.
-        Reactor::start(&self.shared)?;
+        reactor::start(&self.shared)?;
         let mut queue = self.shared.disk.open_polled_queue(1, 1)?;
         let mut revalidation = self.shared.disk.revalidate();
         loop {

@@ -9,5 +9,7 @@ pub mod hosted;
 pub(crate) mod io_error;
 pub(crate) mod latency;
 mod reactor;
+mod reactor_signal;
+mod shared;
 pub(crate) mod shared_queue;
 pub(crate) mod withheld;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use zoneplug_buf::Lent;
 use zoneplug_core::Bios;
 use zoneplug_core::disk::DiskQueue;
-pub(crate) use zoneplug_core::poison::lock;
+use zoneplug_core::poison::lock;
 
 /// What a lane is needed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

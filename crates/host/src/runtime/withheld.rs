@@ -2,11 +2,11 @@
 //! back another BIO or other memory. The adapters put it here instead of giving it back or freeing it; the
 //! reactor looks for what came back late.
 
-use crate::runtime::shared_queue::lock;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_buf::Lent;
 use zoneplug_core::disk::Disk;
+use zoneplug_core::poison::lock;
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 

@@ -3,11 +3,11 @@
 
 use super::abi::{self, CtrlCmd, DevInfo, Params};
 use super::sys::ControlRing;
-use crate::runtime::shared_queue::lock;
 use std::fs::File;
 use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, ErrorKind};
 
 const PATH: &str = "/dev/ublk-control";

@@ -36,7 +36,6 @@ pub mod testing;
 mod udev;
 
 use crate::runtime::hosted::HostedDisk;
-use crate::runtime::shared_queue::lock;
 use abi::DevInfo;
 use control::Control;
 pub use counters::UblkCounters;
@@ -55,6 +54,7 @@ pub use takeover::identity::outlives_its_server;
 use takeover::identity::{Bases, Identity, Match, refusal, waits};
 use takeover::journal_file::{self, JournalFile, Served};
 use takeover::replay::{self, Replay};
+use zoneplug_core::poison::lock;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
 

@@ -14,7 +14,6 @@ use super::takeover::replay::Replay;
 use crate::eventfd::eventfd;
 use crate::runtime::client::{Client, TICK};
 use crate::runtime::hosted::HostedDisk;
-use crate::runtime::shared_queue::lock;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -24,6 +23,7 @@ use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
+use zoneplug_core::poison::lock;
 use zoneplug_core::{BioPool, Bios, Error, ErrorKind, Op, Sector, Status};
 
 /// `id` of ring entries that are no request: a wake-up, or the device's descriptor is readable.

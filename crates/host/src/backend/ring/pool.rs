@@ -2,7 +2,7 @@
 //! not why.
 
 use super::bell::Sleeper;
-use crate::runtime::deferred_wake::harmless;
+use crate::callback::contain_panic;
 use crate::threads::spawn;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ impl<A> Mailbox<A> {
 
     /// A queue's owner may be a client whose waker panics: the threads that call it go on.
     fn wake(&self) {
-        harmless(|| self.waker.wake_by_ref());
+        contain_panic(|| self.waker.wake_by_ref());
     }
 
     pub(crate) fn push(&self, slot: u32, answer: A) {
@@ -216,7 +216,7 @@ fn work<W: Worker>(bench: &Bench<W>, worker: &W) {
             }
         };
         let mailboxes: Vec<_> = batch.iter().map(|job| job.mailbox.clone()).collect();
-        if harmless(|| worker.run(batch)).is_none() {
+        if contain_panic(|| worker.run(batch)).is_none() {
             mailboxes.iter().for_each(|m| m.spoil());
         }
     }

@@ -19,13 +19,13 @@
 use super::compare::{flushed, is_on};
 use crate::BlockingDisk;
 use crate::runtime::hosted::HostedDisk;
-use crate::runtime::shared_queue::lock;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use zoneplug_buf::AlignedBuf;
+use zoneplug_core::poison::lock;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Sector, ZoneNo};
 
