@@ -127,6 +127,14 @@ impl AlignedBuf {
     }
 }
 
+impl IoBuf {
+    /// `len` zero bytes, aligned to 4096, of which this is the only `IoBuf`, and which are never freed: for tests.
+    pub fn leaked(len: u32) -> Self {
+        // The loan is dropped, so the memory is never freed.
+        AlignedBuf::zeroed(len).lend().1
+    }
+}
+
 /// Memory that is lent: what the lender keeps. It is given back, or freed, only when its [`IoBuf`] is back;
 /// dropping a `Lent` leaks the memory, since a device may still use it.
 ///

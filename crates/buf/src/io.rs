@@ -278,12 +278,6 @@ impl IoBuf {
         unsafe { IoBuf::new_shared(memory.as_ptr(), memory.len() as u32) }
     }
 
-    /// `len` zero bytes, aligned to 4096, of which this is the only `IoBuf`, and which are never freed: for tests.
-    pub fn leaked(len: u32) -> Self {
-        // The loan is dropped, so the memory is never freed.
-        crate::AlignedBuf::zeroed(len).lend().1
-    }
-
     /// Lends the concatenation of the segments at `segments`.
     ///
     /// # Safety
