@@ -5,7 +5,7 @@
 //! are ours are looked at first, and those that are not empty are reset one by one (M9).
 
 use super::Map;
-use super::queue::Lower;
+use super::lower::Lower;
 use crate::stack::part::address;
 use std::ops::Range;
 use zoneplug_core::bio::{Command, Op, Status};

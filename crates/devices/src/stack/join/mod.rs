@@ -9,6 +9,7 @@
 //! to it exceeds no device's limit.
 
 mod fan;
+mod lower;
 mod queue;
 
 use std::fmt;

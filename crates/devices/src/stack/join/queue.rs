@@ -2,18 +2,12 @@
 
 use super::Map;
 use super::fan::{Fans, Step};
+use super::lower::Lower;
 use std::sync::Arc;
 use std::task::Waker;
 use zoneplug_core::bio::{Command, Commands, Flags, Op, Status};
 use zoneplug_core::device::Queue;
 use zoneplug_core::unit::Nanos;
-
-/// The queue of one device.
-pub(super) struct Lower {
-    queue: Box<dyn Queue>,
-    /// On the way down.
-    pub(super) out: Commands,
-}
 
 pub(super) struct JoinQueue {
     map: Arc<Map>,
@@ -40,10 +34,7 @@ impl JoinQueue {
         waker: Waker,
     ) -> JoinQueue {
         let depth = usize::from(depth);
-        let lower = inner
-            .into_iter()
-            .map(|queue| Lower { queue, out: Commands::with_capacity(depth) })
-            .collect();
+        let lower = inner.into_iter().map(|queue| Lower::new(queue, depth)).collect();
         JoinQueue {
             map,
             lower,
@@ -92,11 +83,7 @@ impl JoinQueue {
     }
 
     fn send(&mut self, now: Nanos) {
-        for l in &mut self.lower {
-            if !l.out.is_empty() {
-                l.queue.submit(now, &mut l.out);
-            }
-        }
+        self.lower.iter_mut().for_each(|l| l.send(now));
     }
 
     /// Whether there is something to poll for. What waits for room below is the device's to tell.
