@@ -27,14 +27,16 @@ pub(crate) enum First {
     Ends,
 }
 
-/// Listens from now on. Must be called before any other thread is started: threads inherit which signals are held back.
-/// Without a thread to listen (`ulimit -u`) signals keep their usual effect.
+/// Listens from now on: when this returns, no thread of the process dies of a signal any more. Must be called before any other
+/// thread is started: threads inherit which signals are blocked. Without a thread to listen (`ulimit -u`) signals keep their
+/// usual effect.
 pub(crate) fn listen(first: First) {
+    let (ready, is_ready) = channel();
     let (go, wait) = channel();
     let listener = move || {
-        // Both threads hold the signals back; this one takes them.
+        // A thread that does not block a signal yet would be ended by it, and the process with it.
         let Ok(signals) = Signals::block() else { return };
-        if wait.recv().is_err() {
+        if ready.send(()).is_err() || wait.recv().is_err() {
             return;
         }
         while let Ok(event) = signals.wait() {
@@ -49,8 +51,8 @@ pub(crate) fn listen(first: First) {
         }
     };
     let thread = std::thread::Builder::new().name("zoneplug-signals".to_owned());
-    if thread.spawn(listener).is_ok() && Signals::block().is_ok() {
-        // The listener waits for this.
+    if thread.spawn(listener).is_ok() && is_ready.recv().is_ok() && Signals::block().is_ok() {
+        // The listener waits for this: it takes signals only if this thread blocks them too.
         let _ = go.send(());
     }
 }
@@ -110,4 +112,31 @@ fn end_with_a_word() -> ! {
 fn end(signal: i32) -> ! {
     output::remove_incomplete();
     std::process::exit(128 + signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The threads of this process that listen and block SIGINT.
+    fn listeners() -> usize {
+        let blocks = |task: &std::path::Path| {
+            let text = std::fs::read_to_string(task.join("status")).unwrap_or_default();
+            let field = |name| text.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
+            let blocked = field("SigBlk:").and_then(|m| u64::from_str_radix(m, 16).ok());
+            // The kernel keeps 15 characters of a thread's name. SIGINT is signal 2.
+            field("Name:") == Some("zoneplug-signal") && blocked.is_some_and(|m| m & 1 << 1 != 0)
+        };
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        tasks.filter(|t| blocks(&t.as_ref().unwrap().path())).count()
+    }
+
+    /// A listener that started late used to be ended by a signal that came meanwhile, and the process with it.
+    #[test]
+    fn the_listener_blocks_signals_before_the_command_goes_on() {
+        for n in 1..=24 {
+            listen(First::Asks);
+            assert_eq!(listeners(), n);
+        }
+    }
 }
