@@ -1,9 +1,10 @@
 //! `zoneplug demo`: the three cases of `zoneplug bench` in ten seconds, as bars. Every figure comes from the run that prints it.
 
+use crate::bench::arena::Arena;
 use crate::bench::cases::append::{self, Append, Way};
 use crate::bench::cases::order::{self, Order};
 use crate::bench::cases::tags::{self, Tags};
-use crate::bench::group::{Arena, Latency};
+use crate::bench::group::Latency;
 use crate::bench::progress::Progress;
 use crate::bench::report::{Build, failure_of};
 use crate::bench::table::{thousands, time};

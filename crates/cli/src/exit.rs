@@ -1,14 +1,9 @@
 //! The way out of a command that failed: two lines on stderr, a document on stdout if one is wanted, an exit code.
 
 use crate::failure::{Failure, Kind};
-use crate::{interrupt, json, term};
+use crate::{json, term};
 use std::io::{self, Write};
 use std::process::ExitCode;
-
-/// The exit code of a kind of failure.
-pub(crate) fn code(kind: Kind) -> u8 {
-    if kind == Kind::Interrupted { interrupt::exit_code() } else { kind as u8 }
-}
 
 /// Says on stderr what failed, and on stdout too if `json` is wanted and no document has said it yet. A reader of the output
 /// that has gone is told nothing.
@@ -22,5 +17,5 @@ pub(crate) fn report(failure: &Failure, json: bool) -> ExitCode {
         let text = term::fold(&failure.to_string(), term::width_of_stderr());
         let _ = io::stderr().write_all(text.as_bytes());
     }
-    ExitCode::from(code(kind))
+    ExitCode::from(failure.exit_code())
 }

@@ -12,6 +12,7 @@ use zoneplug_host::IoError;
 #[derive(Debug)]
 pub(crate) struct Failure {
     kind: Kind,
+    exit: u8,
     what: String,
     hint: Option<String>,
     /// A document of JSON that was printed says it.
@@ -70,7 +71,12 @@ Exit codes:
 impl Failure {
     /// A failure of the given kind.
     pub(crate) fn new(kind: Kind, what: impl Into<String>) -> Failure {
-        Failure { kind, what: what.into(), hint: None, in_json: false }
+        Failure { kind, exit: kind as u8, what: what.into(), hint: None, in_json: false }
+    }
+
+    /// A signal ended the command.
+    pub(crate) fn interrupted(signal: i32, what: impl Into<String>) -> Failure {
+        Failure { exit: 128 + signal.clamp(0, 127) as u8, ..Self::new(Kind::Interrupted, what) }
     }
 
     /// The command line is wrong.
@@ -92,6 +98,11 @@ impl Failure {
     /// Its kind, what is wrong and what to try.
     pub(crate) fn parts(&self) -> (Kind, &str, &str) {
         (self.kind, &self.what, self.hint.as_deref().unwrap_or("zoneplug --help"))
+    }
+
+    /// The exit code of a command that fails so.
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.exit
     }
 
     /// Adds what had been done when it failed.
@@ -249,7 +260,7 @@ impl From<Error> for Failure {
             _ => Kind::Io,
         };
         let hint = e.what_to_try().map(str::to_owned);
-        Failure { kind, what: e.what().to_owned(), hint, in_json: false }
+        Failure { hint, ..Failure::new(kind, e.what()) }
     }
 }
 

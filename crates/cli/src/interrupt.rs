@@ -4,7 +4,7 @@
 //! signal ends the process at once. A command that copies, and one that waits for an answer, ends at the first one. Either way
 //! a file that is not complete is removed, and the exit code is 128 and the number of the signal: 130 after Ctrl-C.
 
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::{exit, output};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::channel;
@@ -75,19 +75,15 @@ pub(crate) fn is_asked() -> bool {
     ASKED.load(Ordering::Acquire)
 }
 
-/// The exit code after a signal.
-pub(crate) fn exit_code() -> u8 {
-    128 + SIGNAL.load(Ordering::Relaxed).clamp(0, 127) as u8
-}
-
 /// The failure of a command that a signal ended.
 pub(crate) fn failure(what: &str) -> Failure {
-    let name = match SIGNAL.load(Ordering::Relaxed) {
+    let signal = SIGNAL.load(Ordering::Relaxed);
+    let name = match signal {
         1 => "SIGHUP",
         15 => "SIGTERM",
         _ => "Ctrl-C",
     };
-    Failure::new(Kind::Interrupted, format!("{name} before the end: {what}"))
+    Failure::interrupted(signal, format!("{name} before the end: {what}"))
         .hint("the same command again, for all of it")
 }
 

@@ -3,7 +3,6 @@
 //! Each document is an object that begins with `"schema"`. If the command fails, the document has the key `"error"`: beside
 //! what the command had to say, or alone. stderr has the same two lines as without `--json`.
 
-use crate::exit;
 use crate::failure::Failure;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -26,7 +25,7 @@ struct Wrong<'a> {
 impl<'a> Wrong<'a> {
     fn of(failure: &'a Failure) -> Wrong<'a> {
         let (kind, message, hint) = failure.parts();
-        Wrong { kind: kind.name(), message, hint, exit: exit::code(kind) }
+        Wrong { kind: kind.name(), message, hint, exit: failure.exit_code() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The clients of one measurement, and what is said about it.
 
+use super::arena::Arena;
 use super::load::{self, Slice, Tally, Worker};
 use super::work::{Offsets, Rw, Work, max_open};
 use crate::disk::{Named, one};
@@ -8,96 +9,10 @@ use crate::json::by_status;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use zoneplug_buf::{AlignedBuf, Parts};
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
-use zoneplug_core::{Bio, IoBuf, Op, Sector, Status};
+use zoneplug_core::{Bio, Op, Sector, Status};
 use zoneplug_host::{Client, HostedDisk};
-
-/// Memory for I/O, used again by every measurement: its addresses are never given back to the allocator.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Arena {
-    /// What writes share.
-    zeroes: &'static [u8],
-    /// Buffers that are not in use.
-    free: Arc<Mutex<Vec<IoBuf>>>,
-}
-
-impl Arena {
-    fn len(n: u32, sectors: u32) -> Result<u32, Failure> {
-        let len = sectors.checked_mul(512);
-        let all = len.and_then(|len| len.checked_mul(n)).filter(|all| *all <= 1 << 30);
-        len.filter(|_| all.is_some()).ok_or_else(|| {
-            Failure::usage("more than 1G of buffers").hint("a smaller bs or iodepth")
-        })
-    }
-
-    /// Zeroes, for any number of writes of `sectors` at a time.
-    pub(crate) fn zeroes(&mut self, sectors: u32) -> Result<&'static [u8], Failure> {
-        let len = Self::len(1, sectors)?;
-        if self.zeroes.len() < len as usize {
-            self.zeroes = AlignedBuf::zeroed(len).leak();
-        }
-        Ok(&self.zeroes[..len as usize])
-    }
-
-    /// `n` buffers of `sectors` each.
-    pub(crate) fn buffers(&mut self, n: u32, sectors: u32) -> Result<Vec<Buffer>, Failure> {
-        let len = Self::len(n, sectors)?;
-        let mut free = lock(&self.free);
-        let mut take = || match free.iter().position(|b| b.len() == len) {
-            Some(i) => free.swap_remove(i),
-            None => IoBuf::leaked(len),
-        };
-        Ok((0..n).map(|_| Buffer { whole: take(), cut: None, home: self.free.clone() }).collect())
-    }
-}
-
-fn lock(free: &Mutex<Vec<IoBuf>>) -> MutexGuard<'_, Vec<IoBuf>> {
-    zoneplug_core::poison::lock(free)
-}
-
-/// Memory of one BIO at a time.
-#[derive(Debug)]
-pub(crate) struct Buffer {
-    /// Empty while a BIO has it.
-    pub(crate) whole: IoBuf,
-    /// While a BIO has a part.
-    cut: Option<Parts>,
-    home: Arc<Mutex<Vec<IoBuf>>>,
-}
-
-impl Buffer {
-    /// The first `len` bytes, for a BIO.
-    pub(crate) fn lend(&mut self, len: u32) -> IoBuf {
-        let whole = std::mem::take(&mut self.whole);
-        if whole.len() == len {
-            return whole;
-        }
-        self.cut.insert(Parts::new(whole)).take_front(len)
-    }
-
-    /// The BIO is back.
-    pub(crate) fn take_back(&mut self, buf: IoBuf) {
-        self.whole = match self.cut.take() {
-            None => buf,
-            Some(mut parts) => match parts.put_back(buf) {
-                Ok(()) => parts.join().unwrap_or_default(),
-                Err(_) => IoBuf::empty(),
-            },
-        };
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        let whole = std::mem::take(&mut self.whole);
-        if !whole.is_empty() {
-            lock(&self.home).push(whole);
-        }
-    }
-}
 
 enum Clients {
     /// One thread, which polls.
@@ -402,26 +317,6 @@ mod tests {
                 assert!(m.latency.samples > 0 && m.latency.p50_ns <= m.latency.p99_ns);
             }
         }
-    }
-
-    #[test]
-    fn buffers_are_the_same_memory_again_and_have_a_limit() {
-        let mut arena = Arena::default();
-        let mut a = arena.buffers(2, 8).unwrap();
-        let ranges: Vec<_> = a.iter().map(|b| b.whole.range()).collect();
-        let part = a[1].lend(512);
-        assert_eq!((part.len(), a[1].whole.len()), (512, 0));
-        a[1].take_back(part);
-        drop(a);
-        let b = arena.buffers(2, 8).unwrap();
-        assert!(b.iter().all(|b| ranges.contains(&b.whole.range())));
-        assert!(
-            !ranges.contains(&arena.buffers(1, 8).unwrap()[0].whole.range()),
-            "they are in use"
-        );
-        assert_eq!(arena.zeroes(8).unwrap().as_ptr(), arena.zeroes(4).unwrap().as_ptr());
-        assert!(arena.buffers(1 << 12, 1 << 12).is_err());
-        assert!(arena.zeroes(1 << 22).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! A client talks to a [`Port`]: a queue of a Driven disk, which the thread that measures polls itself, or a client
 //! of a Hosted one, with a thread of its own.
 
-use super::group::{Arena, Buffer};
+use super::arena::{Arena, Buffer};
 use super::work::{Offsets, Rng, Work};
 use crate::failure::Failure;
 use crate::interrupt::is_asked;

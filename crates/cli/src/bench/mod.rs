@@ -7,6 +7,7 @@
 //! | `workload.rs` | one's own workload |
 //! | `virtual_time.rs`, `job.rs` | the same in virtual time, on a disk with the times of a drive |
 //! | `work.rs` | workloads: where the next BIO goes |
+//! | `arena.rs` | memory for I/O, used again by every measurement |
 //! | `load.rs` | the load generator |
 //! | `group.rs` | the clients of one measurement, and its figures |
 //! | `verify.rs` | data that identifies the BIO that wrote it, read back |
@@ -16,6 +17,7 @@
 //!
 //! Nothing is typed in: every figure that is printed comes from the run that prints it.
 
+pub(crate) mod arena;
 pub(crate) mod cases;
 pub(crate) mod group;
 mod job;

@@ -5,7 +5,6 @@ use super::cases::order::{self, Order};
 use super::cases::tags::{self, Tags};
 use super::group::{Latency, Measure};
 use super::load::SAMPLE;
-use super::suite::SLICES;
 use super::table::{Table, figure, thousands, time};
 use super::verify::Verified;
 use super::work::Rw;
@@ -346,12 +345,12 @@ impl Report {
     }
 
     /// A run that has found nothing yet.
-    pub(crate) fn new(build: Build, seconds_per_figure: f64) -> Report {
+    pub(crate) fn new(build: Build, seconds_per_figure: f64, slices: u32) -> Report {
         Report {
             build,
             partial: false,
             seconds_per_figure,
-            slices: SLICES,
+            slices,
             disks: Vec::new(),
             order: Vec::new(),
             tags: Vec::new(),
@@ -364,9 +363,9 @@ impl Report {
         format!(
             "{}\n\
              Emulated disks; one thread that polls (Driven); the load generator is included in every figure.\n\
-             A figure is the median of {SLICES} slices, {} s in all, plug and none by turns. MB is 10^6 bytes.\n\
+             A figure is the median of {} slices, {} s in all, plug and none by turns. MB is 10^6 bytes.\n\
              Latency is that of 1 BIO in {SAMPLE}, submit to completion. append: emulated in plug, native in none.\n",
-            self.build, self.seconds_per_figure
+            self.build, self.slices, self.seconds_per_figure
         )
     }
 

@@ -2,8 +2,9 @@
 //! cases.
 
 use super::Args;
+use super::arena::Arena;
 use super::cases::{append, order, tags};
-use super::group::{Arena, Group, config, median};
+use super::group::{Group, config, median};
 use super::progress::Progress;
 use super::report::{Build, DiskReport, Fresh, Report, Row, failure_of};
 use super::verify::{self, Enough, Verified};
@@ -59,7 +60,7 @@ const MEM: &str = "mem,zones=64,zone-size=2M,append=native";
 
 const MODES: [Mode; 2] = [Mode::Plug, Mode::None];
 /// Slices of a figure, `plug` and `none` by turns, so that both see the same moods of a shared machine.
-pub(crate) const SLICES: u32 = 5;
+const SLICES: u32 = 5;
 /// What one verification writes at most.
 const VERIFY_BYTES: u64 = 32 << 20;
 
@@ -75,7 +76,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         text: !args.json && !args.csv,
         out,
     };
-    let mut report = Report::new(Build::this(), args.seconds);
+    let mut report = Report::new(Build::this(), args.seconds, SLICES);
     run.print(&report.header())?;
     for spec in [NULL, MEM].into_iter().take_while(|_| !is_asked()) {
         let disk = run.disk(spec)?;

@@ -3,7 +3,8 @@
 //! Every BIO carries a pattern of its own. What the disk acknowledged is read back from where it said it is, and
 //! compared to the last byte.
 
-use super::group::{Arena, Buffer, reset_all};
+use super::arena::{Arena, Buffer};
+use super::group::reset_all;
 use super::load::Port;
 use super::work::{Offsets, Rng, Rw, Work, max_open};
 use crate::disk::Named;

@@ -1,7 +1,8 @@
 //! One's own workload.
 
 use super::Args;
-use super::group::{Arena, Group};
+use super::arena::Arena;
+use super::group::Group;
 use super::progress::Progress;
 use super::report::{Build, Own, failure_of};
 use super::verify::{self, Enough};

@@ -4,7 +4,8 @@
 use super::client::{measured, measured_name};
 use super::outcome::{CellRuns, Run};
 use super::published::{Expect, Table};
-use crate::bench::group::{Arena, Group};
+use crate::bench::arena::Arena;
+use crate::bench::group::Group;
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;

@@ -20,7 +20,7 @@ mod published;
 mod simulate;
 mod text;
 
-use crate::bench::group::Arena;
+use crate::bench::arena::Arena;
 use crate::bench::table::Table as Lines;
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};

@@ -1,6 +1,7 @@
 //! Case 3: zone append. Eight clients append to one zone of a disk that takes a millisecond for a command.
 
-use super::super::group::{Arena, Latency};
+use super::super::arena::Arena;
+use super::super::group::Latency;
 use super::super::load::{histogram, nap};
 use crate::disk::Named;
 use crate::failure::Failure;

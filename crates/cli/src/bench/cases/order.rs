@@ -1,7 +1,8 @@
 //! Case 1: why it exists. Several clients append to one log: each chooses the offset and submits under one lock,
 //! so what the disk is sent is in order. The disk reorders what is in flight, as real ones do.
 
-use super::super::group::{Arena, Buffer, config};
+use super::super::arena::{Arena, Buffer};
+use super::super::group::config;
 use super::super::verify::{self, Extent, Verified, pattern};
 use super::super::work::{Rw, Work};
 use crate::disk::Named;

@@ -1,7 +1,8 @@
 //! Case 2: tags. Random reads while a thousand writes to one zone wait. Where writes wait with a tag in their hands,
 //! reads find none.
 
-use super::super::group::{Arena, Latency, config};
+use super::super::arena::Arena;
+use super::super::group::{Latency, config};
 use super::super::load::{histogram, thread_cpu};
 use super::super::work::{Offsets, Rw, Work};
 use crate::disk::Named;
