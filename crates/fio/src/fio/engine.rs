@@ -13,7 +13,6 @@
 
 use super::abi::{self, Abi, File, ZbdZone};
 use super::device::{Device, lock};
-use super::job::JobPtr;
 use super::program::{Errno, Program, guard, pin, say, version, zone_result};
 use core::ffi::{c_char, c_int, c_void};
 use std::collections::BTreeMap;
@@ -28,7 +27,6 @@ pub(super) struct Engine {
     pid: AtomicI32,
     /// By specification. Kept until fio ends, because a later job may name one again.
     devices: Mutex<BTreeMap<String, Arc<Device>>>,
-    pub(super) jobs: Mutex<BTreeMap<usize, JobPtr>>,
 }
 
 static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
@@ -51,7 +49,6 @@ pub(super) fn start() -> Result<&'static Abi, String> {
             fio,
             pid: AtomicI32::new(std::process::id() as i32),
             devices: Mutex::default(),
-            jobs: Mutex::default(),
         })
     });
     e.as_ref().map(|e| e.abi).map_err(Clone::clone)
@@ -205,18 +202,27 @@ pub(super) unsafe extern "C" fn report_zones(
     unsafe { on_device(f, report) }
 }
 
+/// Stores a limit of a device in `out`.
+///
+/// # Safety
+/// `f` and `out` as fio passes them: `out` is valid for writing.
+unsafe fn store_limit(f: *mut c_void, out: *mut u32, limit: fn(&Device) -> u32) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        on_device(f, |d| {
+            out.write(limit(d));
+            Ok(0)
+        })
+    }
+}
+
 pub(super) unsafe extern "C" fn get_max_open_zones(
     _td: *mut c_void,
     f: *mut c_void,
     out: *mut u32,
 ) -> c_int {
-    // SAFETY: passed on from fio, and `out` is a number of its.
-    unsafe {
-        on_device(f, |d| {
-            out.write(d.max_open);
-            Ok(0)
-        })
-    }
+    // SAFETY: passed on from fio.
+    unsafe { store_limit(f, out, |d| d.max_open) }
 }
 
 pub(super) unsafe extern "C" fn get_max_active_zones(
@@ -224,13 +230,8 @@ pub(super) unsafe extern "C" fn get_max_active_zones(
     f: *mut c_void,
     out: *mut u32,
 ) -> c_int {
-    // SAFETY: passed on from fio, and `out` is a number of its.
-    unsafe {
-        on_device(f, |d| {
-            out.write(d.max_active);
-            Ok(0)
-        })
-    }
+    // SAFETY: passed on from fio.
+    unsafe { store_limit(f, out, |d| d.max_active) }
 }
 
 pub(super) unsafe extern "C" fn reset_wp(

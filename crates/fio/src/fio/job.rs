@@ -9,8 +9,9 @@ use super::engine::{Engine, engine};
 use super::program::{Errno, guard, say};
 use core::ffi::{c_int, c_void};
 use std::cell::Cell;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use zoneplug_core::{Bio, BioPool, Bios, Bytes, IoBuf, IoRange, Op, Sector, Status};
 use zoneplug_host::Client;
@@ -63,7 +64,7 @@ impl Drop for Job {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct JobPtr(*mut Job);
+struct JobPtr(*mut Job);
 // SAFETY: the pointer is passed between threads, but used by one at a time.
 unsafe impl Send for JobPtr {}
 
@@ -72,13 +73,16 @@ thread_local! {
     static CURRENT: Cell<(usize, *mut Job)> = const { Cell::new((0, core::ptr::null_mut())) };
 }
 
-fn job_of(e: &Engine, td: *mut c_void) -> Option<*mut Job> {
+/// The jobs of fio, by the address of its `thread_data`.
+static JOBS: Mutex<BTreeMap<usize, JobPtr>> = Mutex::new(BTreeMap::new());
+
+fn job_of(td: *mut c_void) -> Option<*mut Job> {
     let key = td as usize;
     let (k, p) = CURRENT.get();
     if k == key && !p.is_null() {
         return Some(p);
     }
-    let p = lock(&e.jobs).get(&key)?.0;
+    let p = lock(&JOBS).get(&key)?.0;
     CURRENT.set((key, p));
     Some(p)
 }
@@ -93,7 +97,7 @@ unsafe fn with_job<T: Copy>(
     body: impl FnOnce(&'static Engine, &mut Job) -> T,
 ) -> T {
     guard(or, || {
-        let Some((e, job)) = engine().and_then(|e| Some((e, job_of(e, td)?))) else { return or };
+        let Some((e, job)) = engine().and_then(|e| Some((e, job_of(td)?))) else { return or };
         // SAFETY: this job's thread is the only user. fio's functions that are called from here come back into
         // `reset_wp` at most, which does not look at the job.
         body(e, unsafe { &mut *job })
@@ -111,7 +115,7 @@ pub(super) unsafe extern "C" fn init(td: *mut c_void) -> c_int {
             return libc::EINVAL;
         }
         let p = Box::into_raw(Box::new(Job::default()));
-        let old = lock(&e.jobs).insert(td as usize, JobPtr(p));
+        let old = lock(&JOBS).insert(td as usize, JobPtr(p));
         CURRENT.set((td as usize, p));
         if let Some(old) = old {
             // SAFETY: made here, and not used any more.
@@ -159,9 +163,8 @@ pub(super) unsafe extern "C" fn io_u_free(td: *mut c_void, _u: *mut c_void) {
 
 pub(super) unsafe extern "C" fn cleanup(td: *mut c_void) {
     guard((), || {
-        let Some(e) = engine() else { return };
         CURRENT.set((0, core::ptr::null_mut()));
-        let gone = lock(&e.jobs).remove(&(td as usize));
+        let gone = lock(&JOBS).remove(&(td as usize));
         if let Some(p) = gone {
             // SAFETY: made in `init`; fio is done with the job.
             drop(unsafe { Box::from_raw(p.0) });

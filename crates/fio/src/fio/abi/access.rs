@@ -1,6 +1,6 @@
 //! Fields of fio's structures, by table row.
 
-use super::check::probe_str;
+use super::probe::probe_str;
 use super::{Abi, FileAbi, IoUAbi, Off};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 

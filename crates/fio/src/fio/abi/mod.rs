@@ -19,6 +19,7 @@ use core::ffi::c_int;
 
 mod access;
 mod check;
+mod probe;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
 use super::access::set;
-use super::check::probe_str;
+use super::probe::probe_str;
 use super::*;
 use core::ffi::c_void;
 
