@@ -1,7 +1,8 @@
 //! The same log with futures.
 
 use super::cursor::Cursor;
-use super::turn::{Ask, Handle, Waiting};
+use super::shared::Ask;
+use super::turn::{Handle, Waiting};
 use super::{LogAddress, LogError, LogOptions, Record, Recovery};
 use super::{addresses, asked, cursor, lock, one, start, zones};
 use std::ops::Range;

@@ -3,8 +3,8 @@
 use super::format::{HEADER_LEN, Header, Kind, taken};
 use super::io::Io;
 use super::recover::Follow;
+use super::shared::Shared;
 use super::table::Held;
-use super::turn::Shared;
 use super::walk::{Found, Walk};
 use super::{LogAddress, LogError, Record, lock};
 use zoneplug_core::Sector;

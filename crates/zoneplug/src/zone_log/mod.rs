@@ -19,6 +19,7 @@
 //! | `walk.rs`, `cursor.rs` | reading from record to record |
 //! | `recover.rs` | opening |
 //! | `writer.rs` | appending, syncing, trimming |
+//! | `shared.rs` | what clients ask for, and the answers |
 //! | `turn.rs` | which client works on what all of them want |
 //! | `io.rs` | the disk, blocking or with futures |
 
@@ -29,6 +30,7 @@ mod error;
 mod format;
 mod io;
 mod recover;
+mod shared;
 mod table;
 mod turn;
 mod walk;
@@ -42,9 +44,10 @@ use zoneplug_core::poison::lock;
 
 use cursor::Cursor;
 use io::{Blocking, Io, block_on};
+use shared::{Answer, Ask, Shared};
 use std::ops::Range;
 use std::sync::Arc;
-use turn::{Answer, Ask, Handle, Shared, Waiting};
+use turn::{Handle, Waiting};
 use zoneplug_core::ZoneNo;
 use zoneplug_host::HostedDisk;
 

@@ -2,17 +2,14 @@
 
 use super::format::{HEADER_LEN, Header, Kind, taken};
 use super::io::Io;
+use super::shared::{Answer, Ask, BATCH, Group, Request, Shared};
 use super::table::{Place, Use};
-use super::turn::{Answer, Ask, Group, Request, Shared};
 use super::walk::{Found, Walk};
 use super::{LogAddress, LogError, lock};
 use std::sync::Arc;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Op, Sector, ZoneNo};
-
-/// Bytes of records that are written at a time, unless one record is longer.
-pub(super) const BATCH: usize = 1 << 20;
 
 /// A record of the group that is not written yet.
 struct Wanted {

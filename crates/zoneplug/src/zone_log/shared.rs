@@ -1,0 +1,150 @@
+//! What the handles of a log share: the disk, the zones, and the requests of clients with their answers.
+
+use super::io::Io;
+use super::table::Table;
+use super::{LogAddress, LogError, lock};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+use zoneplug_core::ZoneNo;
+
+/// Bytes of records that are written at a time, unless one record is longer.
+pub(super) const BATCH: usize = 1 << 20;
+
+/// What a client asks for.
+#[derive(Debug)]
+pub(super) enum Ask {
+    /// Records to append. `sync`: durable when it is answered.
+    Append {
+        records: Vec<Vec<u8>>,
+        sync: bool,
+    },
+    Sync,
+    /// Zones with older records only are reset.
+    Trim(LogAddress),
+    ResetOldest,
+}
+
+/// What it gets.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Addresses(Vec<LogAddress>),
+    Zones(Vec<ZoneNo>),
+}
+
+/// A request and its number.
+pub(super) type Request = (u64, Ask);
+pub(super) type Outcome = Result<Answer, LogError>;
+pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    pub(super) next: u64,
+    pub(super) list: VecDeque<Request>,
+    /// Of those whose clients are still there.
+    pub(super) answers: HashMap<u64, Option<Outcome>>,
+}
+
+/// The clients that sleep.
+#[derive(Debug, Default)]
+pub(super) struct Sleepers(pub(super) Mutex<BTreeMap<u64, Waker>>);
+
+impl Sleepers {
+    fn wake_one(&self, id: u64) {
+        let waker = lock(&self.0).get(&id).cloned();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn wake_all(&self) {
+        let wakers: Vec<Waker> = lock(&self.0).values().cloned().collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Wake for Sleepers {
+    fn wake(self: Arc<Self>) {
+        self.wake_all();
+    }
+}
+
+/// What the handles of a log share.
+pub(super) struct Shared<I> {
+    pub(super) io: I,
+    pub(super) table: Mutex<Table>,
+    pub(super) requests: Mutex<Requests>,
+    pub(super) sleepers: Arc<Sleepers>,
+    /// The group that is being worked on.
+    pub(super) work: Mutex<Option<Work>>,
+}
+
+/// The requests of a group. Those that have no answer when it goes are aborted.
+pub(super) struct Group<I: Io> {
+    shared: Arc<Shared<I>>,
+    open: Vec<u64>,
+}
+
+impl<I: Io> Group<I> {
+    pub(super) fn answer(&mut self, id: u64, outcome: Outcome) {
+        self.open.retain(|i| *i != id);
+        if let Some(place) = lock(&self.shared.requests).answers.get_mut(&id) {
+            *place = Some(outcome);
+        }
+        self.shared.sleepers.wake_one(id);
+    }
+}
+
+impl<I: Io> Drop for Group<I> {
+    fn drop(&mut self) {
+        for id in std::mem::take(&mut self.open) {
+            // What was on its way may have been written.
+            lock(&self.shared.table).suspect = true;
+            self.answer(id, Err(LogError::Aborted));
+        }
+    }
+}
+
+impl<I: Io> Shared<I> {
+    pub(super) fn new(io: I, table: Table) -> Shared<I> {
+        Shared {
+            io,
+            table: Mutex::new(table),
+            requests: Mutex::default(),
+            sleepers: Arc::default(),
+            work: Mutex::default(),
+        }
+    }
+
+    /// The next group: appends and syncs that stand together, or one request of another kind.
+    pub(super) fn take_group(self: &Arc<Self>) -> Option<(Group<I>, Vec<Request>)> {
+        let mut requests = lock(&self.requests);
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        while let Some((_, ask)) = requests.list.front() {
+            let len = match ask {
+                Ask::Append { records, .. } => records.iter().map(Vec::len).sum(),
+                Ask::Sync => 0,
+                _ if taken.is_empty() => usize::MAX,
+                _ => break,
+            };
+            if !taken.is_empty() && bytes + len > BATCH {
+                break;
+            }
+            bytes = len.saturating_add(bytes);
+            taken.extend(requests.list.pop_front());
+            if len == usize::MAX {
+                break;
+            }
+        }
+        drop(requests);
+        let open = taken.iter().map(|(id, _)| *id).collect();
+        (!taken.is_empty()).then(|| (Group { shared: self.clone(), open }, taken))
+    }
+
+    pub(super) fn is_answered(&self, id: u64) -> bool {
+        lock(&self.requests).answers.get(&id).is_some_and(Option::is_some)
+    }
+}
