@@ -1,7 +1,8 @@
-//! The seam below a disk. A [`Device`] is what a disk stands on; a [`Queue`] of it takes commands. Emulated disks, real
-//! drives and layers on layers implement these two traits and pass the conformance suite.
+//! The seam below a disk. A disk stands on a [`Device`], and each queue of the disk has a [`Queue`] of the device,
+//! which takes commands. Emulated disks, real drives and layers implement these two traits and pass the conformance
+//! suite.
 //!
-//! A layer that changes nothing but addresses for most commands offers an [`AddressMap`] with its queue ([`MappedQueue`]).
+//! A layer that changes only the address of most commands offers an [`AddressMap`] with its queue ([`MappedQueue`]).
 
 mod address_map;
 mod mapped;
@@ -18,36 +19,41 @@ use std::task::Waker;
 
 /// The control plane of a device: rare calls.
 pub trait Device: Send + Sync {
-    /// The layout, as the device has it now.
+    /// The layout of zones as the device has it now. It may grow while a disk is open; a revalidation adopts it.
     fn geometry(&self) -> &Geometry;
 
-    /// What it can do.
+    /// What the device can do.
     fn limits(&self) -> &Limits;
 
-    /// Whether the device uses `now`. If not, a driver may pass an old time and save reading a clock.
+    /// Whether the device uses the argument `now` of its queues. If not, a driver may pass an old time and need not
+    /// read a clock.
     fn is_timed(&self) -> bool {
         true
     }
 
-    /// Whether its queues never panic. If they may, a disk keeps notes of the commands they hold, which costs 40 to
-    /// 300 instructions a BIO (see `survive_panics` of [`DiskConfig`](crate::disk::DiskConfig)). Devices that wait for hardware
-    /// and devices of other crates say no: beside them that cost is nothing.
+    /// Whether the device's queues never panic. If they may, a disk keeps notes of the commands that they hold, which
+    /// costs 40 to 300 instructions a BIO (see `survive_panics` of [`DiskConfig`](crate::disk::DiskConfig)). Devices
+    /// that wait for hardware, and devices of other crates, should return false: beside the device's own time that
+    /// cost is nothing.
     fn never_panics(&self) -> bool {
         false
     }
 
-    /// Which zones share a head. A layer returns what the device below it returns, and a layer on several devices joins
-    /// their answers; without that a disk has one single writer for all zones. Asked once, when a disk is opened.
+    /// Which zones share a head. A layer returns what the device below it returns, and a layer on several devices
+    /// joins their answers. A device that returns the default gets one single writer for all its zones. A disk asks
+    /// once, when it is opened.
     fn spindles(&self) -> Spindles {
         Spindles::one(std::ptr::from_ref(self).cast::<()>().addr())
     }
 
-    /// Opens a queue that takes up to `depth` commands at a time. After [`Queue::arm`], `waker` is woken when the next
-    /// command finishes.
+    /// Opens a queue that takes up to `depth` commands at a time. After [`Queue::arm`], the device wakes `waker` when
+    /// the next command finishes. Fails if the device cannot provide the queue, for example for lack of threads or
+    /// descriptors.
     fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error>;
 
-    /// [`Device::open_queue`] for an owner that calls the queue by value. A layer whose work for most commands is an addition
-    /// to the sector returns its queue of the device below with an [`AddressMap`]: then a command takes no call of the layer.
+    /// As [`Device::open_queue`], for an owner that calls the queue by value. A layer that only adds to the sector of
+    /// most commands returns the queue of the device below with an [`AddressMap`]. Such a command then costs no call
+    /// of the layer.
     fn open_mapped_queue(&self, depth: u16, waker: Waker) -> Result<MappedQueue, Error> {
         self.open_queue(depth, waker).map(MappedQueue::from)
     }

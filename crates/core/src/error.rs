@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What kind of error it is. The command line's exit code is made from it.
+/// The kind of an error. It decides the exit code of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -10,16 +10,16 @@ pub enum ErrorKind {
     Invalid,
     /// The thing that was named does not exist.
     NotFound,
-    /// It is in use, or not in the right state.
+    /// It is in use, or not in the right state now.
     Busy,
-    /// A device gave an error.
+    /// A device returned an error.
     Io,
     /// This build, device or system cannot do it.
     NotSupported,
 }
 
-/// An error with one line for what is wrong and one for what to try. Both are in its text, and in what a `main` that returns
-/// it prints.
+/// An error: one line for what is wrong and one for what to try. Both are in its text, and in what a `main` that
+/// returns it prints.
 ///
 /// ```
 /// let e = zoneplug_core::Error::invalid("zones=0 is not possible").hint("1 to 200000 zones");
@@ -52,14 +52,14 @@ impl Error {
         self
     }
 
-    /// Adds where it came from.
+    /// Adds the error that caused this one.
     #[must_use]
     pub fn source(mut self, e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         self.source = Some(e.into());
         self
     }
 
-    /// The kind.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

@@ -1,16 +1,16 @@
-//! Keys and the forms of their values: what each key of a specification, and each attribute of a disk, takes.
+//! Keys and the forms of their values: what each key of a specification, and each attribute of a disk, accepts.
 //!
-//! The parser, the errors, `zoneplug help spec` and the man page all read the same [`Key`], so that names and bounds
-//! differ nowhere.
+//! The parser, the errors, `zoneplug help spec` and the man page all read the same [`Key`]. So names and bounds are
+//! the same everywhere.
 
 use crate::unit::{Bytes, Nanos, SECTOR_SIZE};
 use std::fmt;
 
 /// Units of sizes: powers of 1024.
 const SIZES: [(&str, u64); 4] = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
-/// Units of times, in nanoseconds; a longer name before one that it ends with.
+/// Units of times, in nanoseconds. A name that ends with another name stands before it.
 const TIMES: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-/// Units of times that are read and not shown.
+/// Units of times that are read, but never shown.
 const LONG_TIMES: [(&str, u64); 2] = [("m", 60_000_000_000), ("h", 3_600_000_000_000)];
 
 /// Nanoseconds of a microsecond.
@@ -36,31 +36,31 @@ pub const MS: u64 = 1_000_000;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// Its name: Linux's where Linux has one.
+    /// The name: Linux's where Linux has one.
     pub name: &'static str,
     /// Other names with the same meaning.
     pub aliases: &'static [&'static str],
     /// Which values it takes.
     pub form: Form,
-    /// What holds without it.
+    /// The value where the key is not given.
     pub default: DefaultValue,
-    /// What it is, in one sentence.
+    /// What the key is, in one sentence.
     pub about: &'static str,
 }
 
 impl Key {
-    /// Whether `name` is its name or one of its aliases.
+    /// Whether `name` is the key's name or one of its aliases.
     pub fn is(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
 }
 
-/// What holds where a key is not given.
+/// The value where a key is not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultValue {
     /// This value, as it would be written.
     Is(&'static str),
-    /// What these words say.
+    /// The meaning of leaving the key out, in words.
     Means(&'static str),
     /// Nothing: the key must be given.
     Required,
@@ -78,7 +78,7 @@ impl fmt::Display for DefaultValue {
 /// The value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// Of most forms; [`Form`] says in which unit.
+    /// A number, in the unit that the [`Form`] states.
     Number(u64),
     /// Two times, in nanoseconds.
     Pair(u64, u64),
@@ -87,7 +87,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The number. 0 for a value that is none.
+    /// The number. 0 for a value that is not a number.
     pub fn number(&self) -> u64 {
         match self {
             Value::Number(n) => *n,
@@ -142,22 +142,22 @@ pub enum Form {
     },
     /// A rate as makers of drives write it, `246MB/s`. The value is in bytes a second.
     Rate,
-    /// A fraction between 0 and 1. The value is in millionths.
+    /// A fraction between 0 and 1, with up to six decimal places. The value is in millionths.
     Fraction,
-    /// Any text; these words say which.
+    /// Any text; the words say which.
     Text(&'static str),
 }
 
 /// The slowest and the fastest rate, in bytes a second.
 const RATES: (u64, u64) = (1_000, 100_000_000_000);
 
-/// Nanoseconds of a unit of [`Form::Span`].
+/// Nanoseconds in one unit of [`Form::Span`].
 fn nanos_of(unit: &str) -> u64 {
     if unit == "us" { US } else { MS }
 }
 
 impl Form {
-    /// The value that a text stands for; `None` if it is not one of this form, or out of its bounds.
+    /// Reads a value. `None` if the text does not have this form, or the value is out of bounds.
     pub fn read(&self, text: &str) -> Option<Value> {
         let value = match *self {
             Form::Flag | Form::Number { .. } => Value::Number(plain(text)?),
@@ -208,7 +208,7 @@ impl Form {
         }
     }
 
-    /// A value as [`read`](Form::read) takes it.
+    /// The text of a value, as [`read`](Form::read) accepts it.
     pub fn show(&self, value: &Value) -> String {
         let n = match value {
             Value::Text(text) => return text.clone(),
@@ -233,7 +233,7 @@ impl Form {
         }
     }
 
-    /// The unit of the shown value, as in `us` or `zones`; empty where it has none or the value carries it.
+    /// The unit of the shown value, as in `us` or `zones`. Empty if there is none, or if the shown value contains it.
     pub fn unit(&self) -> &'static str {
         match *self {
             Form::Number { unit, .. } | Form::Span { unit, .. } => unit,
@@ -255,7 +255,7 @@ impl Form {
             Form::Number { unit: "", .. } => format!("{min}..{max}"),
             Form::Number { unit, .. } => format!("{min}..{max} {unit}"),
             Form::Size { max: u64::MAX, .. } => format!("{} or more", shown(min)),
-            // All but a sector of a round size.
+            // The limit of a size may be one sector less than a round number.
             Form::Size { max, .. } if (max + 1).is_power_of_two() => {
                 format!("{} to below {}", shown(min), shown(max + 1))
             }
@@ -277,7 +277,7 @@ impl Form {
         .to_owned()
     }
 
-    /// What is allowed, as the end of a sentence: `zones is a whole number from 1 to 4096`.
+    /// The allowed values, as the end of a sentence: `zones is a whole number from 1 to 4096`.
     pub fn allowed(&self) -> String {
         let shown = |n: u64| self.show(&Value::Number(n));
         let (min, max) = self.bounds();
@@ -318,7 +318,7 @@ impl Form {
         }
     }
 
-    /// Texts at the bounds, and texts just beyond them: what tests try at every door.
+    /// Texts at the bounds, and texts just beyond them, for tests of every place that reads values.
     pub fn edges(&self) -> (Vec<String>, Vec<String>) {
         let (min, max) = self.bounds();
         let mut good = vec![self.show(&Value::Number(min)), self.show(&Value::Number(max))];
@@ -361,7 +361,7 @@ fn read_span(text: &str, unit: &str) -> Option<u64> {
     }
 }
 
-/// A time in units, or with its own unit where it is no whole number of these.
+/// Shows a time in `unit`, or with a unit of its own if it is not a whole number of these.
 fn show_span(nanos: u64, unit: &str) -> String {
     let each = nanos_of(unit);
     if nanos.is_multiple_of(each) {
@@ -370,13 +370,13 @@ fn show_span(nanos: u64, unit: &str) -> String {
     Time(Nanos(nanos)).to_string()
 }
 
-/// A whole number without sign.
+/// A whole number without a sign.
 fn plain(text: &str) -> Option<u64> {
-    // `parse` takes a plus sign.
+    // `parse` would accept a plus sign.
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// A number of bytes, as in `4096`, `128K`, `64M` or `1TiB`. `None` if it is none, or above 2^64.
+/// Reads a number of bytes, as in `4096`, `128K`, `64M` or `1TiB`. `None` if it is not a number, or above 2^64.
 pub fn parse_size(text: &str) -> Option<u64> {
     // `KiB` is `K`, but `KB` is 1000 to some and 1024 to others.
     let text = match text.strip_suffix("iB") {
@@ -392,7 +392,8 @@ pub fn parse_size(text: &str) -> Option<u64> {
     plain(text)
 }
 
-/// A number of nanoseconds, as in `500ns`, `80us`, `1ms`, `10s`, `5m` (minutes) or `1h`. `None` if it is none, or has no unit and is not 0.
+/// Reads a number of nanoseconds, as in `500ns`, `80us`, `1ms`, `10s`, `5m` (minutes) or `1h`. `None` if it is not a
+/// number, or has no unit and is not 0.
 pub fn parse_time(text: &str) -> Option<u64> {
     for (unit, n) in TIMES.into_iter().chain(LONG_TIMES) {
         if let Some(number) = text.strip_suffix(unit) {
@@ -402,7 +403,7 @@ pub fn parse_time(text: &str) -> Option<u64> {
     (text == "0").then_some(0)
 }
 
-/// A rate in bytes per second, as makers of drives count: `246MB/s` is 246,000,000.
+/// Reads a rate in bytes per second, as makers of drives count: `246MB/s` is 246,000,000.
 pub fn parse_rate(text: &str) -> Option<u64> {
     let number = text.strip_suffix("B/s")?;
     let (digits, unit) = match number.char_indices().next_back()? {
@@ -414,7 +415,7 @@ pub fn parse_rate(text: &str) -> Option<u64> {
     plain(digits)?.checked_mul(unit)
 }
 
-/// A number with up to six decimal places, below 10, in millionths: `0.55` is 550,000.
+/// Reads a number below 10 with up to six decimal places, in millionths: `0.55` is 550,000.
 pub fn parse_fraction(text: &str) -> Option<u32> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
@@ -463,7 +464,7 @@ mod tests {
         Form::Number { min: 0, max: 7, unit: "" },
     ];
 
-    /// A form whose bound is off by one fails here, in one direction or the other.
+    /// Fails if a bound of a form is off by one in either direction.
     #[test]
     fn a_form_takes_its_bounds_and_nothing_beyond() {
         for form in FORMS {

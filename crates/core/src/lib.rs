@@ -1,11 +1,11 @@
 //! The zoneplug engine: zone write plugging without a kernel.
 //!
-//! No clock, thread, file, socket, randomness or printing in here: `now`, seeds and limits are arguments, so
-//! that a simulation in virtual time runs the very code that drives a disk. `docs/architecture.md` shows the
-//! rooms and follows one write through them.
+//! The engine has no clock, thread, file, socket, randomness or printing. `now`, seeds and limits are arguments, so a
+//! simulation in virtual time runs the very code that drives a disk. `docs/architecture.md` names the rooms and
+//! follows one write through them.
 
 #![forbid(unsafe_code)]
-// BIOs and commands move by handle: a list of boxes is what is meant.
+// Lists hold boxes on purpose: BIOs and commands move by handle.
 #![allow(clippy::vec_box)]
 
 pub mod bio;

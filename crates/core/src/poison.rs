@@ -1,11 +1,11 @@
-//! Locks whose holder may have panicked: the one place that decides to go on.
+//! Locks whose holder may have panicked. This is the one place that decides to go on.
 //!
-//! The standard library poisons a lock when a thread panics while it holds it. The engine's own code does not panic under a
-//! lock, and a client's code never runs under one (I8), so what a lock protects is whole even then.
+//! The standard library poisons a lock when a thread panics while it holds it. The engine's own code does not panic
+//! under a lock, and client code never runs under one (I8). So the data under a poisoned lock is still consistent.
 
 use std::sync::{LockResult, Mutex, MutexGuard, PoisonError};
 
-/// What a lock gives, whether or not a thread has panicked while it held the lock.
+/// The value of a lock, whether or not a thread has panicked while it held the lock.
 ///
 /// ```
 /// use std::sync::RwLock;

@@ -1,4 +1,4 @@
-//! Numbers from a seed: what emulated disks, the fault injector and the simulation draw from. The engine itself draws
+//! Random numbers from a seed, for emulated disks, the fault injector and the simulation. The engine itself draws
 //! none.
 
 /// splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
@@ -27,7 +27,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`, which is not 0. Uniform but for 2^-32 at the sizes of queues.
+    /// A number below `n`, which must not be 0. The deviation from uniform is below 2^-32.
     pub fn below(&mut self, n: u32) -> u32 {
         (self.draw() % u64::from(n)) as u32
     }
@@ -37,12 +37,12 @@ impl Random {
         a + self.below(b - a + 1)
     }
 
-    /// Once in `n` times.
+    /// True once in `n` calls on average.
     pub fn one_in(&mut self, n: u32) -> bool {
         self.below(n) == 0
     }
 
-    /// One of `of`, which is not empty.
+    /// One element of `of`, which must not be empty.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u32) as usize]
     }

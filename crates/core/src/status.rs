@@ -7,7 +7,7 @@ use std::fmt;
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Status {
-    /// Done.
+    /// Success.
     #[default]
     Ok = 0,
 
@@ -24,7 +24,7 @@ pub enum Status {
     ZoneOffline,
     /// An earlier error left the write pointer unknown: report, reset or finish the zone first.
     StaleWritePointer,
-    /// The range is empty, or not inside the disk.
+    /// The range is empty, or not within the disk.
     OutOfRange,
     /// The address or length is not a multiple of the block size, or of the write granularity.
     Unaligned,
@@ -36,7 +36,8 @@ pub enum Status {
     NotZoneStart,
     /// The append is longer than `zone_append_max_bytes`.
     AppendTooLarge,
-    /// The zone has writes in flight and management is strict.
+    /// The zone is busy: strict management found writes of it, a write came during strict management, or a resync
+    /// found writes in flight.
     ZoneBusy,
     /// A BIO with `NOWAIT` would have had to wait.
     WouldBlock,
@@ -46,11 +47,11 @@ pub enum Status {
     NotSupported,
 
     // ---- because of another BIO ----
-    /// A write before it in the zone failed; this one never reached the device.
+    /// An earlier write of the zone failed, so this one was not sent.
     AbortedBehind,
-    /// The zone was reset or finished while this write waited; it never reached the device.
+    /// The zone was reset or finished while this write waited, so it was not sent.
     AbortedByManagement,
-    /// The queue or the disk went away before this BIO was sent.
+    /// The queue or the disk was closed before this BIO was sent.
     Aborted,
 
     // ---- a device's answers ----
@@ -64,9 +65,9 @@ pub enum Status {
     InvalidField,
     /// The zone's condition does not allow the operation.
     InvalidTransition,
-    /// The device refused the write: not at its write pointer.
+    /// The device refused the write because it does not start at the zone's write pointer.
     UnalignedWrite,
-    /// The device is temporarily unable; the same command may be tried again.
+    /// The device cannot take the command now; the same command may be tried again.
     Busy,
     /// An error of the device or the transport.
     Io,
@@ -74,22 +75,22 @@ pub enum Status {
     Medium,
     /// Only a part of the data moved.
     ShortTransfer,
-    /// No space is left behind the device.
+    /// The device has run out of space to store data.
     NoSpace,
     /// The command did not complete in time; its outcome is unknown.
     Timeout,
-    /// The device is gone.
+    /// The device is gone, or its queue has panicked.
     NoDevice,
 }
 
-/// What a completed write's status says of its zone's write pointer.
+/// What the status of a completed write says about its zone's write pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritePointer {
     /// It is where the reservation put it.
     Advanced,
-    /// Provably no data moved: the reservation is undone and the write pointer stays known.
+    /// Provably no data was written: the reservation is undone, and the write pointer stays known.
     Kept,
-    /// It may be anywhere: only a report tells (E8).
+    /// The write pointer may be anywhere: only a report tells (E8).
     Unknown,
 }
 
@@ -97,7 +98,7 @@ pub enum WritePointer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sense(pub u8, pub u8, pub u8);
 
-/// One row of the table: what a status is called and what it becomes elsewhere.
+/// One row of the table: the name of a status, and its codes elsewhere.
 struct Row {
     status: Status,
     name: &'static str,
@@ -136,12 +137,13 @@ const ECANCELED: i32 = 125;
 use Status as S;
 use WritePointer::{Advanced, Kept, Unknown};
 
-/// The one table. NVMe codes: NVM Command Set and ZNS Command Set specifications; sense: ZBC and SPC.
+/// The only table of statuses. NVMe codes are those of the NVM Command Set and ZNS Command Set specifications, sense
+/// codes those of ZBC and SPC.
 const TABLE: [Row; Status::NUMBER] = [
     row(S::Ok, "ok", 0, 0x000, (0, 0, 0), Advanced),
     row(S::NotAtWritePointer, "not at the write pointer", EIO, 0x1bc, (5, 0x21, 4), Kept),
     row(S::PastCapacity, "past the zone capacity", EIO, 0x1b8, (5, 0x21, 5), Kept),
-    // From a device it says that the layer's write pointer is wrong.
+    // A device that answers this disagrees with the layer's write pointer.
     row(S::ZoneFull, "zone full", EIO, 0x1b9, (5, 0x24, 0), Unknown),
     row(S::ZoneReadOnly, "zone read-only", EIO, 0x1ba, (7, 0x27, 7), Kept),
     row(S::ZoneOffline, "zone offline", EIO, 0x1bb, (5, 0x2c, 0x0e), Kept),
@@ -175,7 +177,7 @@ const TABLE: [Row; Status::NUMBER] = [
 ];
 
 impl Status {
-    /// How many there are.
+    /// The number of statuses.
     pub(crate) const NUMBER: usize = Status::NoDevice as usize + 1;
 
     /// Every status, in the order of its number.
@@ -202,13 +204,14 @@ impl Status {
         self.row().errno
     }
 
-    /// NVMe: status code type in the high byte, status code in the low one.
+    /// The NVMe status: status code type in the high byte, status code in the low one.
     pub const fn nvme(self) -> u16 {
         self.row().nvme
     }
 
-    /// What an NVMe device's answer means: status code type in the second byte, status code in the first; the bits above
-    /// (more, do not retry) say nothing of what happened.
+    /// The status for an NVMe device's answer: status code type in the second byte, status code in the first. The
+    /// bits above these (*more*, *do not retry*) are ignored. A code that is not in the table becomes
+    /// [`Status::Medium`], [`Status::NoDevice`] or [`Status::Io`], by its type.
     ///
     /// ```
     /// use zoneplug_core::Status;
@@ -217,16 +220,17 @@ impl Status {
     /// ```
     pub fn from_nvme(code: u16) -> Status {
         let code = code & 0x7ff;
-        // The device's own answers are the second half of the table; the first half has the layer's names for some of them.
+        // The second half of the table has the answers of devices. The first half has statuses of the layer, with
+        // some of the same codes.
         let known = |r: &&Row| r.nvme == code;
         if let Some(row) = TABLE[S::OpenLimit as usize..].iter().find(known) {
             return row.status;
         }
         match code {
-            // Codes that the table has no row of its own for (NVM Express Base Specification, Status Code).
+            // Codes without a row of their own (NVM Express Base Specification, Status Code).
             0x00b => S::NoDevice,
             0x020 => S::ReadOnlyDisk,
-            // Command interrupted: to be sent again.
+            // Command interrupted: may be sent again.
             0x021 => S::Busy,
             0x081 => S::NoSpace,
             _ => match (TABLE.iter().find(known), code >> 8) {
@@ -238,19 +242,19 @@ impl Status {
         }
     }
 
-    /// SCSI sense.
+    /// The SCSI sense.
     pub const fn sense(self) -> Sense {
         self.row().sense
     }
 
-    /// Whether a write that a device has answered so may well succeed when it is sent again, once it is known that nothing
-    /// of it is there. Excludes failures caused by a limit, the medium or the command, and failures with an unknown
-    /// outcome.
+    /// Whether a write that a device has answered with this status may succeed if it is sent again. The caller first
+    /// makes sure that nothing of it was written. Excludes failures caused by a limit, the medium or the command, and
+    /// failures with an unknown outcome.
     pub const fn is_retryable(self) -> bool {
         matches!(self, Status::Busy | Status::Io | Status::ShortTransfer | Status::UnalignedWrite)
     }
 
-    /// What this status, as a *device's* answer to a write, says of the zone's write pointer.
+    /// What this status, as a *device's* answer to a write, says about the zone's write pointer.
     pub const fn write_pointer(self) -> WritePointer {
         self.row().wp
     }
@@ -277,7 +281,8 @@ mod tests {
         assert_eq!(Status::all().count(), Status::NoDevice as usize + 1);
     }
 
-    /// O3, E1: a limit is not corruption; an error or a device that disagrees is.
+    /// A limit proves that nothing was written; an error, or a device that disagrees with the layer, does not.
+    /// O3, E1.
     #[test]
     fn limits_keep_the_write_pointer_and_errors_do_not() {
         for s in [S::OpenLimit, S::ActiveLimit, S::Boundary, S::InvalidField, S::ZoneReadOnly] {
@@ -290,8 +295,7 @@ mod tests {
         assert_eq!(S::ActiveLimit.errno(), 75);
     }
 
-    /// A device's answer is not mistaken for the layer's, and what the table does not know is an error.
-    /// Y6.
+    /// A device's answer does not become a status of the layer, and an unknown code is an error (Y6).
     #[test]
     fn nvme_statuses_by_name() {
         assert_eq!(Status::from_nvme(0), S::Ok);

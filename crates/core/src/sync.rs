@@ -1,6 +1,6 @@
-//! The locks and atomics of the engine: the standard library's, or one of the model checkers' (`scripts/loom`,
-//! `scripts/shuttle`). Every word that threads share goes through here; a test in `tests/models/` cannot see what
-//! does not. Never adds a lock or an atomic of its own.
+//! The locks and atomics of the engine: those of the standard library, or of one of the model checkers
+//! (`scripts/loom`, `scripts/shuttle`). Every word that threads share must be of these types, because a model checker
+//! sees no others. This file adds no lock or atomic of its own.
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::{
@@ -29,7 +29,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     crate::poison::unpoisoned(mutex.lock())
 }
 
-/// Keeps neighbours off each other's cache lines (two, because they are fetched in pairs).
+/// Keeps a value on cache lines of its own. It takes two lines, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);

@@ -1,5 +1,5 @@
-//! Units. A plain integer in hot code carries its unit in its name (`len_sectors`); everything else is one of
-//! these types, and a conversion is a named method.
+//! Units. A plain integer in hot code has its unit in its name (`len_sectors`). Everything else has one of these
+//! types, and a conversion is a named method.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ pub const SECTOR_SIZE: u32 = 512;
 /// log2 of [`SECTOR_SIZE`].
 pub const SECTOR_SHIFT: u32 = 9;
 
-/// An address on a disk, or a count, in units of 512 bytes, whatever the disk's block size is.
+/// An address on a disk, or a count, in units of 512 bytes. The unit does not depend on the disk's block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct Sector(pub u64);
@@ -19,7 +19,7 @@ impl Sector {
         Bytes(self.0 << SECTOR_SHIFT)
     }
 
-    /// The address `sectors` further.
+    /// The address that is `sectors` higher.
     #[must_use]
     pub const fn plus(self, sectors: u64) -> Sector {
         Sector(self.0 + sectors)
@@ -62,7 +62,7 @@ impl Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// The largest unit (K, M, G, T: powers of 1024) that divides the value.
+    /// Shows the number in the largest unit (K, M, G, T: powers of 1024) that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (shift, unit) in [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')] {
             if self.0 != 0 && self.0.trailing_zeros() >= shift {
@@ -89,7 +89,7 @@ impl fmt::Display for ZoneNo {
 #[repr(transparent)]
 pub struct ZoneOffset(pub u32);
 
-/// A moment, or a span, in nanoseconds of whichever clock drives the engine.
+/// A moment, or a span of time, in nanoseconds of the clock that drives the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct Nanos(pub u64);

@@ -34,9 +34,9 @@ pub(crate) struct SeamOracle {
     shown: AtomicUsize,
     history: Mutex<SeamHistory>,
     queueing: Mutex<Queueing>,
-    /// Whether the disk has plugs. Without them the client keeps the order, and no zone fails fast.
+    /// Whether the disk has plugs. Without plugs the client keeps the order, and no zone fails fast.
     plugs: bool,
-    /// Older commands do not count as in flight, because the layer has given them up.
+    /// The layer gives up commands that are older than this, so they no longer count as in flight.
     timeout: Option<Nanos>,
     /// There is a single writer: one write at a time for each head (Q1).
     gated: AtomicBool,
@@ -52,8 +52,8 @@ pub(crate) struct SeamOracle {
     /// Commands of several BIOs that failed.
     partial: AtomicU64,
     busy: AtomicU64,
-    /// What holds for everything that is sent from now on: no merging, strict management, no reports by the
-    /// layer itself.
+    /// What holds for every command that is sent from now on: no merging, strict management, no reports by the layer
+    /// itself.
     pub(crate) nomerges: AtomicBool,
     pub(crate) strict: AtomicBool,
     pub(crate) asked_only: AtomicBool,
@@ -109,7 +109,7 @@ impl SeamOracle {
         self.auto.store(on, Relaxed);
     }
 
-    /// What was seen of several writes in flight.
+    /// Counts about several writes in flight.
     pub(crate) fn ordered(&self) -> Ordered {
         self.history().ordered
     }
@@ -153,7 +153,7 @@ impl SeamOracle {
         next < self.layouts.len()
     }
 
-    /// The statuses of failed commands, and how often each occurred.
+    /// The statuses of failed commands, and how often each has occurred.
     pub(crate) fn failures(&self) -> BTreeMap<Status, u64> {
         self.history().failed.clone()
     }
@@ -406,7 +406,7 @@ impl SeamOracle {
         }
     }
 
-    /// `c` is not at the device: it was not taken, or has come back.
+    /// Takes `c` off the list of commands at the device, because it was not taken or has come back.
     fn not_down(&self, c: &Command) {
         if let Some(zone) = self.zone(c) {
             let at = std::ptr::from_ref(c).addr();
@@ -444,8 +444,7 @@ impl SeamOracle {
                 }
                 return;
             }
-            // A failure that changed nothing, of a write from before a reset, does not matter any more
-            // (M4).
+            // A failed write that provably did nothing, and was sent before a reset, does not matter any more (M4).
             if own || fails == WritePointer::Unknown {
                 z.failed = true;
                 z.burst.push((c.sector.0, c.status));
@@ -458,7 +457,7 @@ impl SeamOracle {
                 z.fails_fast = Some(c.status);
             }
         } else if matches!(c.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneResetAll) {
-            // A reset of all zones that failed may have reset some.
+            // A reset of all zones that failed may have reset some of them.
             let some = c.op == Op::ZoneResetAll && !c.status.is_ok();
             let doubt = some || matches!(c.status, Status::Timeout | Status::NoDevice);
             for z in self.zones_of(c) {

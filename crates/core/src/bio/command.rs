@@ -5,28 +5,30 @@ use crate::unit::{Nanos, SECTOR_SHIFT, Sector};
 use crate::zone::ZoneInfo;
 use std::collections::VecDeque;
 
-/// One command for a device: Linux's request. It carries the BIOs that were merged into it, in the order of
-/// their sectors and contiguous; the device walks them for their buffers.
+/// One command for a device; Linux calls it a request. It carries the BIOs that were merged into it, contiguous and
+/// in the order of their sectors. The device goes through them for their memory.
 ///
-/// Commands belong to the queue that sends them and are its tags: there are as many as the queue has tags, and
-/// each comes back through [`Queue::poll`](crate::Queue::poll) to be used again.
+/// Commands belong to the queue that sends them and are its tags. There are as many as the queue has tags, and each
+/// comes back through [`Queue::poll`](crate::Queue::poll) to be used again.
 #[derive(Debug)]
 pub struct Command {
-    /// First sector. A native append: the start of the zone going down, where the data landed coming back.
+    /// First sector. For a native append: the start of the zone on the way down, and where the data landed on the way
+    /// up.
     pub sector: Sector,
     /// Sum of the lengths of the BIOs, in sectors; for zone management the length of the range.
     pub len_sectors: u32,
     /// What to do. An emulated append is a write here.
     pub op: Op,
-    /// `FUA` and `PREFLUSH`: a device honours both itself.
+    /// `FUA` and `PREFLUSH`. The device carries out both itself.
     pub flags: Flags,
     /// Set by the device.
     pub status: Status,
-    /// What waits for it.
+    /// What waits for the command.
     pub(crate) waits: Waits,
     /// The zone of `sector`, where the engine needs it.
     pub(crate) zone: u32,
-    /// The zone's generation when it was sent: what an undo is valid for.
+    /// The zone's generation when the command was sent. A failure undoes the reservation only if the generation is
+    /// still the same.
     pub(crate) generation: u32,
     /// The disk's error epoch when a report was sent (E6).
     pub(crate) epoch: u32,
@@ -34,13 +36,15 @@ pub struct Command {
     pub(crate) owner: u32,
     /// Of a mixed command: queue and number of BIOs, in order.
     pub(crate) owners: Vec<(u32, u32)>,
-    /// Where `disk/guard/inflight.rs` has its note of it while the device has the command, or [`NO_SLOT`] or [`UNSENT`].
+    /// The note of this command in `disk/guard/inflight.rs` while the device has the command, or [`NO_SLOT`] or
+    /// [`UNSENT`].
     pub(crate) slot: u32,
-    /// What an [`AddressMap`](crate::device::AddressMap) added to `sector`, while the command is below it: at most 0. Elsewhere 0.
+    /// What an [`AddressMap`](crate::device::AddressMap) added to `sector` while the command is below the map: at
+    /// most 0. Elsewhere 0.
     pub(crate) moved: i64,
-    /// For the device: anything, kept while it holds the command.
+    /// For the device, which may keep any number here while it holds the command.
     pub tag: u32,
-    /// For the device: when it completes. Not looked at by the engine.
+    /// For the device: when the command completes. The engine does not look at it.
     pub due: Nanos,
     /// The BIOs, first sector first. Empty for a command of the engine's own.
     pub bios: Vec<Box<Bio>>,
@@ -50,23 +54,23 @@ pub struct Command {
     pub report_max: u32,
 }
 
-/// What waits for a command: says which path its completion takes.
+/// What waits for a command. It decides which path the completion takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// The owners of its BIOs, or a revalidation. No plug.
+    /// The owners of the BIOs, or a revalidation. No plug waits.
     Client,
-    /// A plug: it is the write of a sequential zone.
+    /// A plug: the command is the write of a sequential zone.
     Plug,
-    /// A zone whose write has failed: it is the layer's own report of that zone.
+    /// A zone whose write has failed: the command is the layer's own report of that zone.
     Recovery,
 }
 
 /// `owner` of a command whose BIOs are of several queues.
 pub(crate) const MIXED: u32 = u32::MAX;
 
-/// `slot` of a command that no note is of.
+/// `slot` of a command without a note.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
-/// `slot` of a command that was kept from the device: it changed nothing.
+/// `slot` of a command that did not reach the device, so it changed nothing.
 pub(crate) const UNSENT: u32 = u32::MAX - 1;
 
 /// Commands on their way down or up, first in first out.
@@ -86,7 +90,7 @@ impl Command {
             generation: 0,
             epoch: 0,
             owner: 0,
-            // Room for what usually comes together, so that a command does not grow late.
+            // Room for the usual number, so that the list rarely grows.
             owners: Vec::with_capacity(bios.min(32)),
             slot: NO_SLOT,
             moved: 0,
@@ -98,7 +102,7 @@ impl Command {
         })
     }
 
-    /// What it says of its zone's write pointer.
+    /// What its status says about the write pointer of its zone.
     #[inline]
     pub(crate) fn write_pointer(&self) -> WritePointer {
         match self.status.write_pointer() {
@@ -113,8 +117,8 @@ impl Command {
         self.owner = queue;
     }
 
-    /// The next `nr` belong to `queue`, and are about to be pushed: runs of one owner are kept, so that completing a
-    /// merged command does not touch BIOs of other clients.
+    /// The next `nr` BIOs, which are about to be pushed, belong to `queue`. The list keeps runs of one owner, so
+    /// completing a merged command does not touch BIOs of other clients.
     #[inline]
     pub(crate) fn add_owner(&mut self, queue: u32, nr: u32) {
         if self.owner == queue {
@@ -153,9 +157,11 @@ impl Command {
     }
 
     /// Checks that the BIOs of a command are together as long as the command, have memory for their data, and are
-    /// contiguous. Every device that walks the BIOs calls this. `dataless`: the device keeps no data, so a BIO may have
-    /// no memory and a command may have no BIOs; a BIO that has memory must have all of it. Unless `dataless`, a read
-    /// into memory that was lent to be read only is refused.
+    /// contiguous. Every device that goes through the BIOs calls this.
+    ///
+    /// `dataless`: the device keeps no data, so a BIO may have no memory and a command may have no BIOs; a BIO that
+    /// has memory must still have all of it. Without `dataless`, a read into memory that was lent to be read only is
+    /// refused.
     pub fn has_whole_bios(&self, dataless: bool) -> bool {
         let data = self.op.has_data();
         let fills = self.op == Op::Read && !dataless;
@@ -171,7 +177,7 @@ impl Command {
             }
             sum += len;
         }
-        // An append names its zone, not where it will be; writes and reads are as contiguous as their addresses.
+        // An append names its zone and has no sector yet. The BIOs of writes and reads must have contiguous sectors.
         let contiguous = self
             .bios
             .windows(2)

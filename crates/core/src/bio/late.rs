@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU32;
 
-/// Why the memory of a BIO is still in use though the BIO is back: ask [`Disk::is_late`](crate::disk::Disk::is_late).
+/// A ticket of a BIO that came back while a device may still use its memory.
+/// [`Disk::is_late`](crate::disk::Disk::is_late) says whether it still may.
 ///
 /// ```
 /// use zoneplug_core::{Bio, Op, Sector};
@@ -13,12 +14,12 @@ use std::num::NonZeroU32;
 pub struct Late(NonZeroU32);
 
 impl Late {
-    /// The ticket in a BIO's field.
+    /// The ticket in the field `late` of a BIO.
     pub(crate) fn of(field: u32) -> Option<Late> {
         NonZeroU32::new(field).map(Late)
     }
 
-    /// What the BIO's field says.
+    /// The number that the field `late` of a BIO has.
     pub(crate) fn number(self) -> u32 {
         self.0.get()
     }

@@ -1,7 +1,7 @@
 //! BIOs, commands and their pools: what moves through the engine, always by handle.
 //!
-//! A client fills a [`Bio`]; the engine puts one or more of them into a [`Command`], which is what a device
-//! sees. Neither is ever copied: a `Box` of it moves from list to list.
+//! A client fills a [`Bio`]. The engine puts one or more of them into a [`Command`], which is what a device sees.
+//! Neither is ever copied: a `Box` of it moves from list to list.
 
 mod command;
 mod late;
@@ -36,17 +36,18 @@ pub struct Bio {
     pub sector: Sector,
     /// The memory, exactly `len_sectors` long where the operation has data.
     buf: IoBuf,
-    /// The client's; never looked at.
+    /// A number of the client's; the engine does not look at it.
     token: u64,
     /// Length of the range in sectors.
     pub len_sectors: u32,
     /// What to do. Never changed by the engine: an emulated append stays an append.
     pub op: Op,
-    /// How.
+    /// Flags: FUA, preflush, priorities and others.
     pub flags: Flags,
-    /// How it ended; set before the BIO comes back.
+    /// How the BIO ended. Set before the BIO comes back.
     pub status: Status,
-    /// With the engine. One that is dropped there is a bug (see [`lost_bios`]).
+    /// Whether the engine or a device has the BIO. A BIO that is dropped there is lost, which is a bug (see
+    /// [`lost_bios`]).
     pub(crate) in_flight: bool,
     /// How many zones a report described. 0 after an error, except *zone busy* of a resync.
     pub result: u32,
@@ -54,22 +55,22 @@ pub struct Bio {
     pub(crate) queue: u32,
     /// The split BIO of that queue that it is a part of, or [`NO_PARENT`].
     pub(crate) parent: u32,
-    /// Came back before the device was done with it: a ticket (see `disk/guard/late.rs`), or 0.
+    /// A ticket (see `disk/guard/late.rs`) if the BIO came back before the device was done with it; else 0.
     pub(crate) late: u32,
     /// Of a report: the disk's error epoch when it was submitted.
     pub(crate) epoch: u32,
-    /// Of a reset or finish.
+    /// What a reset or finish has claimed of its zones.
     pub(crate) claim: ZoneClaim,
 }
 
-/// What a reset or finish has claimed of its zones until it is over.
+/// What a reset or finish has claimed of its zones until it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ZoneClaim {
-    /// Nothing: it is not on its way, or the disk has no plugs.
+    /// Nothing: it is not in flight, or the disk has no plugs.
     None,
-    /// Its zones are listed: no zone recovers by itself meanwhile (`disk/guard/resets.rs`).
+    /// Its zones are listed, so that none of them recovers by itself meanwhile (`disk/guard/resets.rs`).
     Listed,
-    /// The same, and its zones take no writes: strict management.
+    /// Its zones are listed, and take no writes (strict management).
     Exclusive,
 }
 
@@ -95,7 +96,7 @@ impl Drop for Bio {
 }
 
 impl Bio {
-    /// A BIO without a buffer.
+    /// A BIO without memory.
     pub fn new(op: Op, sector: Sector, len_sectors: u32) -> Box<Bio> {
         Self::with_buf(op, sector, len_sectors, IoBuf::empty())
     }
@@ -120,7 +121,7 @@ impl Bio {
         })
     }
 
-    /// Makes this a new BIO.
+    /// Makes this a new BIO that moves `buf`.
     #[inline]
     pub fn set(&mut self, op: Op, sector: Sector, len_sectors: u32, buf: IoBuf) {
         self.sector = sector;
@@ -141,10 +142,10 @@ impl Bio {
         self.status = Status::Ok;
     }
 
-    /// The memory that it moves, to be read: a device's side of a write. Empty for operations without data, and
-    /// in a BIO that was given up (see [`Bio::late`]).
+    /// The memory that the BIO moves, for reading: a device's side of a write. It is empty for operations without
+    /// data, and in a BIO that was given up (see [`Bio::late`]).
     ///
-    /// Nothing that was reached by it outlives the moment at which the BIO is handed on:
+    /// Nothing that was borrowed from the BIO outlives the moment at which the BIO is handed on:
     ///
     /// ```compile_fail,E0505
     /// # use zoneplug_core::{Bio, Commands};
@@ -166,8 +167,8 @@ impl Bio {
         &self.buf
     }
 
-    /// The memory that it moves, to be written: a device's side of a read. Memory that was lent for a write may
-    /// be *shared*, and writing to it panics.
+    /// The memory that the BIO moves, for writing: a device's side of a read. Memory that was lent for a write may be
+    /// *shared*, and writing to that panics.
     ///
     /// Code that has only `&Bio` cannot write, so two threads cannot race:
     ///
@@ -185,22 +186,22 @@ impl Bio {
         &mut self.buf
     }
 
-    /// Takes the memory out: a client does so when the BIO is back, and compares it with what it lent. A layer
-    /// may do so to cut it, and puts it together again before it hands the BIO back: a client never frees
-    /// memory that did not come back.
+    /// Takes the memory out. A client does so when the BIO is back, and compares the memory with what it lent. A
+    /// layer may do so to cut the memory, and must put it together again before it hands the BIO back. A client must
+    /// not free memory that did not come back.
     #[inline]
     pub fn take_buf(&mut self) -> IoBuf {
         std::mem::take(&mut self.buf)
     }
 
-    /// Gives it this memory. What it had is lost to its lender.
+    /// Puts this memory into the BIO. Memory that the BIO had before never comes back to its lender.
     #[inline]
     pub fn set_buf(&mut self, buf: IoBuf) {
         self.buf = buf;
     }
 
-    /// What its client has set, to know it by when it is back. A faulty device may give back another BIO with
-    /// this token; so a client frees memory by what comes back in [`Bio::take_buf`], not by the token.
+    /// The number that the client has set, to recognise the BIO when it is back. A faulty device may give back
+    /// another BIO with this token. So a client frees memory by what [`Bio::take_buf`] returns, not by the token.
     ///
     /// ```compile_fail,E0616
     /// # use zoneplug_core::Bio;
@@ -219,14 +220,14 @@ impl Bio {
         self.token = token;
     }
 
-    /// Whether this BIO came back before the device was done with it: then it comes without its memory, which
-    /// [`Disk::reclaim`](crate::disk::Disk::reclaim) gives back once the device has. Only on disks with command
-    /// deadlines, and where a device has panicked.
+    /// The ticket of a BIO that came back before the device was done with it. Such a BIO has no memory;
+    /// [`Disk::reclaim`](crate::disk::Disk::reclaim) returns it once the device has given it back. Only on disks with
+    /// command deadlines, and where a device has panicked.
     pub fn late(&self) -> Option<Late> {
         Late::of(self.late)
     }
 
-    /// What it says, without being it: the right to use its memory stays with it.
+    /// A copy of the contents without the memory.
     #[inline]
     pub(crate) fn note(&self) -> BioNote {
         BioNote {
@@ -248,7 +249,7 @@ impl Bio {
     }
 }
 
-/// What a BIO says: copied where the BIO itself has to go.
+/// The contents of a BIO without its memory. It can stand for a BIO that a device keeps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BioNote {
     sector: Sector,
@@ -263,7 +264,7 @@ pub(crate) struct BioNote {
 }
 
 impl BioNote {
-    /// A BIO that says the same, without memory.
+    /// A BIO with these contents, without memory.
     pub(crate) fn bio(&self) -> Box<Bio> {
         let mut bio = Bio::new(self.op, self.sector, self.len_sectors);
         (bio.token, bio.flags, bio.claim) = (self.token, self.flags, self.claim);
@@ -271,7 +272,7 @@ impl BioNote {
         bio
     }
 
-    /// Whether `bio` has the memory of the one that this is of.
+    /// Whether `bio` has the memory that the noted BIO had.
     pub(crate) fn has_memory_of(&self, bio: &Bio) -> bool {
         bio.buf.range() == self.memory
     }
@@ -280,7 +281,7 @@ impl BioNote {
 /// A list of BIOs, first in first out.
 pub type Bios = VecDeque<Box<Bio>>;
 
-/// BIOs to use again: nothing is allocated once as many exist as are in flight at most.
+/// BIOs to use again. Nothing is allocated once the pool has as many as are ever in flight at a time.
 ///
 /// ```
 /// use zoneplug_core::{BioPool, Op, Sector};
@@ -298,7 +299,7 @@ impl BioPool {
         BioPool((0..n).map(|_| Bio::new(Op::Flush, Sector(0), 0)).collect())
     }
 
-    /// One BIO, from the pool if there is one.
+    /// Takes a BIO from the pool, or makes one if the pool is empty.
     #[inline]
     pub fn get(&mut self) -> Box<Bio> {
         match self.0.pop() {
@@ -307,7 +308,7 @@ impl BioPool {
         }
     }
 
-    /// Gives one back.
+    /// Puts a BIO back into the pool.
     #[inline]
     pub fn put(&mut self, bio: Box<Bio>) {
         self.0.push(bio);

@@ -1,18 +1,18 @@
 //! Operations and their flags.
 
-/// What a BIO or a command asks for. Names are Linux's `REQ_OP_*`.
+/// The operation of a BIO or a command. Names are Linux's `REQ_OP_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Op {
-    /// Read into the buffer. Past the write pointer: zeroes.
+    /// Read into the buffer. What is past the write pointer reads as zeroes.
     Read = 0,
     /// Write the buffer at `sector`, which must be the write pointer of a sequential zone.
     Write = 1,
-    /// Make durable what was acknowledged. Moves no data and names no sector.
+    /// Make everything that was acknowledged durable. Moves no data and names no sector.
     Flush = 2,
     /// Forget the data of a range of a conventional zone.
     Discard = 3,
-    /// Write zeroes at `sector`, ordered as a write is.
+    /// Write zeroes at `sector`, in order like a write.
     WriteZeroes = 4,
     /// Open zones explicitly.
     ZoneOpen = 5,
@@ -20,13 +20,13 @@ pub enum Op {
     ZoneClose = 6,
     /// Make zones full.
     ZoneFinish = 7,
-    /// Write at the write pointer of the zone that starts at `sector`; the completion says where.
+    /// Write at the write pointer of the zone that starts at `sector`. The completion says where the data landed.
     ZoneAppend = 8,
     /// Empty the zones of a range.
     ZoneReset = 9,
     /// Empty every sequential zone.
     ZoneResetAll = 10,
-    /// Describe the zones from the one that holds `sector`, as many as the buffer has room for.
+    /// Describe the zones from the one that contains `sector` on, as many as the buffer has room for.
     ReportZones = 11,
 }
 
@@ -47,7 +47,7 @@ impl Op {
         Op::ReportZones,
     ];
 
-    /// Whether it changes zones rather than data. Reset-all is one.
+    /// Whether the operation changes zones rather than data. A reset of all zones is one.
     pub const fn is_zone_management(self) -> bool {
         matches!(
             self,
@@ -55,7 +55,7 @@ impl Op {
         )
     }
 
-    /// Whether it needs permission to write: all zone management does.
+    /// Whether the operation needs permission to write. All zone management does.
     pub const fn is_write(self) -> bool {
         !matches!(self, Op::Read | Op::Flush | Op::ReportZones)
     }
@@ -92,23 +92,23 @@ pub struct Flags(pub u8);
 impl Flags {
     /// None.
     pub const NONE: Flags = Flags(0);
-    /// Durable when completed (force unit access).
+    /// The data is durable when the BIO completes (force unit access).
     pub const FUA: Flags = Flags(1);
-    /// Everything acknowledged before is durable first.
+    /// Everything that was acknowledged before is made durable first.
     pub const PREFLUSH: Flags = Flags(2);
-    /// Rather fail with [`Status::WouldBlock`](crate::Status::WouldBlock) than wait. Only ever before a write
-    /// pointer was reserved.
+    /// Fail with [`Status::WouldBlock`](crate::Status::WouldBlock) rather than wait. A BIO never fails so after its
+    /// write pointer was reserved.
     pub const NOWAIT: Flags = Flags(4);
     /// Do not merge this BIO with others.
     pub const NOMERGE: Flags = Flags(8);
 
-    /// On a report: correct the write pointers of idle zones too, after something else than this disk has changed
-    /// them. The status is *zone busy* if a zone of the range had writes in flight.
+    /// For a report: also correct the write pointers of idle zones, because something other than this disk has
+    /// changed them. The status is *zone busy* if a zone of the range had writes in flight.
     pub const RESYNC: Flags = Flags(16);
 
-    /// Ahead of the others, where a scheduler is on. Writes to one zone stay in order whatever their class.
+    /// With a scheduler: before the others. Writes to one zone stay in order whatever their class.
     pub const RT: Flags = Flags(32);
-    /// When the others have nothing to send, where a scheduler is on.
+    /// With a scheduler: when the others have nothing to send.
     pub const IDLE: Flags = Flags(64);
 
     /// The flags that reach a device.
@@ -119,7 +119,7 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// Both sets.
+    /// The flags of both.
     #[must_use]
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)

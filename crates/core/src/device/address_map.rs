@@ -3,15 +3,15 @@
 use crate::bio::{Command, Commands, Op};
 use crate::unit::Sector;
 
-/// How a device with zones of a power of two finds a sector on the device below it, whose zones are shorter.
+/// The address map of a device with zones of a power of two over a device whose zones are shorter.
 ///
-/// Both devices have the same zones in the same order. Zone `n` starts at `n` times the power of two on the device, and at `n`
-/// times the shorter size below. What is between the end of the shorter zone and the next power of two is a *gap*: it has
-/// no sectors below.
+/// Both devices have the same zones in the same order. Zone `n` starts at `n` times the power of two on the device,
+/// and at `n` times the shorter size below. The sectors between the end of the shorter zone and the next power of two
+/// are a *gap*: they do not exist below.
 ///
-/// A translation takes one shift, one mask and one multiplication. What it adds to the sector is the same for all sectors of
-/// a zone, so the command keeps it, and the way back is a subtraction. That also holds for a native append, which
-/// comes back with another sector of its zone.
+/// A translation takes one shift, one mask and one multiplication. All sectors of a zone get the same displacement.
+/// The command keeps it, and the way back subtracts it. So a native append, which comes back with another sector of
+/// its zone, is mapped back correctly too.
 ///
 /// ```
 /// use zoneplug_core::{Command, Op, Sector, device::AddressMap};
@@ -28,7 +28,7 @@ use crate::unit::Sector;
 pub struct AddressMap {
     /// The device's zone size less one, in sectors.
     mask: u64,
-    /// The zone size below, in sectors. 0: the map takes no command.
+    /// The zone size below, in sectors. 0: the map translates no command.
     size: u64,
     /// The zone size below less the device's, in sectors: at most 0.
     minus_gap: i64,
@@ -36,7 +36,7 @@ pub struct AddressMap {
     shift: u32,
 }
 
-/// What another map has added to the sector of a command: see [`AddressMap::lower_again`].
+/// The displacement that another map has given to a command: see [`AddressMap::lower_again`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the command can be given back only with it"]
 pub struct Displacement(i64);
@@ -54,7 +54,7 @@ fn is_ranged(op: Op) -> bool {
 }
 
 impl AddressMap {
-    /// A map that takes no command.
+    /// A map that translates no command.
     pub(super) const NONE: AddressMap = AddressMap { mask: 0, size: 0, minus_gap: 0, shift: 0 };
 
     /// The map of a device with zones of `above` sectors over one with zones of `below` sectors. `None` unless `above` is a
@@ -74,30 +74,30 @@ impl AddressMap {
         self.minus_gap == 0
     }
 
-    /// The sector below. For a sector of a gap: one past the end of the zone below, or more.
+    /// The sector below. For a sector of a gap the result is past the end of the zone below.
     #[inline]
     pub fn below(&self, sector: Sector) -> Sector {
         Sector(sector.0.wrapping_add_signed(self.displacement(sector)))
     }
 
-    /// What is added to a sector on the way down: minus the gaps of all zones before it.
+    /// The displacement of a sector on the way down: minus the gaps of all zones before it.
     #[inline]
     fn displacement(&self, sector: Sector) -> i64 {
         (sector.0 >> self.shift) as i64 * self.minus_gap
     }
 
-    /// The last sector of a range, as an offset in the zone of the first one. It is less than `size` if the range is in one
-    /// zone and outside of its gap. An empty range gives a number that is larger than any zone.
+    /// The last sector of a range, as an offset in the zone of the first one. It is less than `size` if the range is
+    /// in one zone and outside of its gap. For an empty range it is larger than any zone.
     #[inline]
     fn last_offset(&self, sector: Sector, len_sectors: u32) -> u64 {
         (sector.0 & self.mask) + u64::from(len_sectors.wrapping_sub(1))
     }
 
-    /// Translates a command in place if it has a range of data that is in one zone and outside of its gap. Otherwise, and
-    /// if another map has moved the command, changes nothing and returns false.
+    /// Translates a command in place if it has a range of data that is in one zone and outside of its gap. Otherwise
+    /// changes nothing and returns false. Does the same if another map has moved the command already.
     #[inline(always)]
     pub fn lower(&self, c: &mut Command) -> bool {
-        // A command that was moved has a number below 0 there: as a `u64` it is larger than any zone.
+        // A command that another map has moved has a negative displacement. As a `u64` that is larger than any zone.
         let last = self.last_offset(c.sector, c.len_sectors) | c.moved as u64;
         if last >= self.size || c.op > Op::Write && !is_ranged(c.op) {
             return false;
@@ -114,8 +114,8 @@ impl AddressMap {
         c.moved = 0;
     }
 
-    /// [`AddressMap::lower`] for a command that another map, of a device further up, may have moved. Returns what that map
-    /// added: the caller keeps it until [`AddressMap::raise_again`].
+    /// As [`AddressMap::lower`], for a command that the map of a device further up may have moved. Returns the
+    /// displacement of that map. The caller keeps it for [`AddressMap::raise_again`].
     pub fn lower_again(&self, c: &mut Command) -> Option<Displacement> {
         let before = std::mem::take(&mut c.moved);
         if self.lower(c) {
@@ -131,15 +131,15 @@ impl AddressMap {
         c.moved = before.0;
     }
 
-    /// Whether an operation passes as it is, because it is for the whole device.
+    /// Whether an operation is for the whole device, and so passes without translation.
     #[cold]
     #[inline(never)]
     pub fn passes(&self, op: Op) -> bool {
         self.size > 0 && matches!(op, Op::Flush | Op::ZoneResetAll)
     }
 
-    /// Translates all commands of a list that have a range of data, as [`AddressMap::lower`] does. Returns false and changes
-    /// nothing if a command can neither be translated nor [passes](AddressMap::passes) as it is.
+    /// Translates all commands of a list that have a range of data, as [`AddressMap::lower`] does. If a command can
+    /// neither be translated nor [pass](AddressMap::passes) unchanged, changes nothing and returns false.
     #[inline]
     pub fn lower_all(&self, commands: &mut Commands) -> bool {
         match commands.as_mut_slices() {
@@ -148,7 +148,7 @@ impl AddressMap {
         }
     }
 
-    /// A list that wraps around in its buffer is rare. Its own function leaves the other one all registers.
+    /// A list that wraps around in its buffer is rare. A function of its own leaves all registers to the usual case.
     #[cold]
     #[inline(never)]
     fn lower_wrapped(&self, a: &mut [Box<Command>], b: &mut [Box<Command>]) -> bool {
@@ -167,7 +167,7 @@ impl AddressMap {
         true
     }
 
-    /// [`AddressMap::raise`] for a list.
+    /// As [`AddressMap::raise`], for a list.
     #[inline(never)]
     pub fn raise_all(commands: &mut Commands) {
         match commands.as_mut_slices() {
@@ -177,7 +177,7 @@ impl AddressMap {
     }
 }
 
-/// Raises the commands of a slice but the last `untouched`, which were not lowered. Returns false.
+/// Raises the commands of a slice except the last `untouched` ones, which were not lowered. Returns false.
 #[cold]
 #[inline(never)]
 fn undo(commands: &mut [Box<Command>], untouched: usize) -> bool {
@@ -193,7 +193,7 @@ fn raise_wrapped(a: &mut [Box<Command>], b: &mut [Box<Command>]) {
     raise_slice(b);
 }
 
-/// Four at a time: one by one, counting would be a third of the work.
+/// Four at a time: with single steps, the loop counter would be a third of the work.
 #[inline]
 fn raise_slice(commands: &mut [Box<Command>]) {
     let (fours, rest) = commands.as_chunks_mut::<4>();
@@ -211,8 +211,9 @@ mod tests {
 
     use super::*;
 
-    /// Down and up are exact for the sizes and zones where a product, a sum or a comparison could be wrong, and a range that is
-    /// not in one zone outside of its gap stays as it is (N1, N2, N7, R41). The other side is plain arithmetic in 128 bits.
+    /// Down and up are exact for sizes and zones where a product, a sum or a comparison could be wrong. A range that
+    /// is not in one zone outside of its gap stays as it is. The expected values come from plain arithmetic in 128
+    /// bits (N1, N2, N7, R41).
     #[test]
     fn down_and_up_are_exact() {
         let sizes = [3u64, 5, 24, 0x1_0001, 96 << 11, 1077 << 11, (1 << 30) + 8, 0x7fff_ffff];

@@ -5,48 +5,49 @@ use super::queue::{Gone, Queue};
 use crate::bio::{Command, Commands};
 use crate::unit::Nanos;
 
-/// What the layer with the [`AddressMap`] does for commands that the map cannot translate.
+/// The code of a layer for commands that its [`AddressMap`] cannot translate.
 ///
-/// A layer implements this beside its map. The methods that send or take back commands get the queue of the device below: it
-/// belongs to the [`MappedQueue`]. As in a [`Queue`], no method blocks or asks the time.
+/// A layer implements this beside its map. The methods that send or take back commands get the queue of the device
+/// below, which belongs to the [`MappedQueue`]. As in a [`Queue`], no method blocks or reads a clock.
 pub trait MapFallback: Send {
-    /// [`Queue::submit`] for a list with a command that the map cannot translate, and for all lists while the fallback is
-    /// not [idle](MapFallback::is_idle).
+    /// As [`Queue::submit`]. Called for a list with a command that the map cannot translate, and for all lists while
+    /// the fallback is not [idle](MapFallback::is_idle).
     fn submit(&mut self, below: &mut dyn Queue, now: Nanos, commands: &mut Commands);
 
-    /// [`Queue::poll`] while the fallback is not idle. Also undoes the translation of commands that were sent past it.
+    /// As [`Queue::poll`]. Called while the fallback is not idle. Also undoes the translation of commands that the
+    /// map had sent before.
     fn poll(&mut self, below: &mut dyn Queue, now: Nanos, done: &mut Commands);
 
-    /// Whether all commands may go past the fallback: it has none, and must not see the next one. Asked before the first
-    /// list and after each poll.
+    /// Whether all commands may bypass the fallback: it has none, and need not see the next one. Asked before the
+    /// first list and after each poll.
     fn is_idle(&self) -> bool;
 
-    /// The time at which a command ended here that has not been polled yet, if there is one.
+    /// The time at which a command ended in the fallback, if one waits to be polled.
     fn next_deadline(&self) -> Option<Nanos>;
 
-    /// Asks that the waker of the queue be woken for the next command that ends here. If one has ended, wakes it at once and
-    /// returns true.
+    /// Asks for a wake-up when the next command ends in the fallback. If one has ended already, wakes the queue's
+    /// waker at once and returns true.
     fn arm(&mut self) -> bool;
 }
 
-/// Which way commands take through a [`MappedQueue`].
+/// The way that commands take through a [`MappedQueue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// There is no map.
     Direct,
-    /// The map translates.
+    /// The map translates commands.
     Map,
-    /// The fallback has commands: all others pass through it.
+    /// The fallback has commands, so all others pass through it.
     Fallback,
 }
 
-/// A queue of a device: the queue of the device below, and the map to its sectors.
+/// A queue of a layered device: the queue of the device below, and the map to its sectors.
 ///
-/// Its owner holds it by value, so a command that the map translates costs no call between the owner and the device below.
-/// Without a map it is a [`Queue`] in a box, and costs a comparison for each call and command.
+/// Its owner holds it by value. So a command that the map translates costs no call between the owner and the device
+/// below. Without a map this is a [`Queue`] in a box, at the cost of one comparison for each call and command.
 pub struct MappedQueue {
     below: Box<dyn Queue>,
-    /// [`AddressMap::NONE`] unless `way` is [`Way::Map`], so that one comparison says both.
+    /// [`AddressMap::NONE`] unless `way` is [`Way::Map`]. So one comparison tests for both.
     map: AddressMap,
     way: Way,
     layer: Option<Layer>,
@@ -75,7 +76,7 @@ impl From<Box<dyn Queue>> for MappedQueue {
 }
 
 impl MappedQueue {
-    /// A queue that translates by `map` for `below`. `fallback` takes commands that the map cannot translate.
+    /// A queue that translates by `map` for `below`. Commands that the map cannot translate go to `fallback`.
     pub fn new(
         below: Box<dyn Queue>,
         map: AddressMap,
@@ -87,22 +88,22 @@ impl MappedQueue {
         queue
     }
 
-    /// Whether the map translates the next command, if it can. If not, there is no map, or the fallback has commands.
+    /// Whether the map is in use. If not, there is no map, or the fallback has commands.
     pub fn is_mapping(&self) -> bool {
         self.way == Way::Map
     }
 
-    /// The queue for a caller that knows no maps. Without a map: the queue itself.
+    /// The queue for a caller that does not know maps. Without a map this is the queue below itself.
     pub fn boxed(self) -> Box<dyn Queue> {
         if self.way == Way::Direct { self.below } else { Box::new(self) }
     }
 
-    /// A queue that takes nothing: stands in the place of one that is gone.
+    /// A queue that takes nothing, for the place of one that is closed.
     pub(crate) fn gone() -> MappedQueue {
         MappedQueue::from(Box::new(Gone) as Box<dyn Queue>)
     }
 
-    /// [`Queue::submit`]. An empty list is not passed on.
+    /// As [`Queue::submit`]. An empty list is not passed on.
     #[inline(always)]
     pub fn submit(&mut self, now: Nanos, commands: &mut Commands) {
         if self.way == Way::Direct {
@@ -111,7 +112,8 @@ impl MappedQueue {
             }
             return;
         }
-        // A list of one command has its own code: to find the slices of a list costs as much as a translation.
+        // A list of one command has code of its own, because finding the slices of a list costs as much as a
+        // translation.
         if commands.len() != 1 || !self.map.lower(&mut commands[0]) {
             return self.submit_list(now, commands);
         }
@@ -133,7 +135,7 @@ impl MappedQueue {
         if !commands.is_empty() {
             return AddressMap::raise_all(commands);
         }
-        // The next list begins where the buffer begins, and so is one slice.
+        // After `clear` the next list begins at the start of its buffer, and so is one slice.
         commands.clear();
     }
 
@@ -145,7 +147,8 @@ impl MappedQueue {
         layer.fallback.submit(&mut *self.below, now, commands);
     }
 
-    /// [`Queue::poll`], but the commands must be taken from `done` with [`MappedQueue::pop`], which has each at hand anyway. `done`
+    /// As [`Queue::poll`], except that the caller takes the commands from `done` with [`MappedQueue::pop`], which
+    /// undoes the translation of each. `done` must be empty before.
     /// is empty before.
     #[inline(always)]
     pub fn poll_lowered(&mut self, now: Nanos, done: &mut Commands) {
@@ -174,7 +177,7 @@ impl MappedQueue {
         self.choose_way();
     }
 
-    /// Opens the map while the fallback is idle.
+    /// Uses the map while the fallback is idle.
     fn choose_way(&mut self) {
         if let Some(layer) = &self.layer
             && layer.fallback.is_idle()
@@ -183,22 +186,22 @@ impl MappedQueue {
         }
     }
 
-    /// [`Queue::next_deadline`].
+    /// As [`Queue::next_deadline`].
     pub fn next_deadline(&self) -> Option<Nanos> {
         let ended = self.layer.as_ref().and_then(|l| l.fallback.next_deadline());
         ended.or_else(|| self.below.next_deadline())
     }
 
-    /// [`Queue::arm`].
+    /// As [`Queue::arm`].
     pub fn arm(&mut self) {
-        // The fallback may be idle now and used before the owner is back: it wakes the owner then.
+        // The fallback may be idle now and get a command before the owner sleeps. It wakes the owner then.
         if let Some(layer) = &mut self.layer {
             layer.fallback.arm();
         }
         self.below.arm();
     }
 
-    /// [`Queue::arm_fd`].
+    /// As [`Queue::arm_fd`].
     pub fn arm_fd(&mut self) -> Option<i32> {
         if let Some(layer) = &mut self.layer
             && layer.fallback.arm()
@@ -210,7 +213,7 @@ impl MappedQueue {
     }
 }
 
-/// For layers and owners that know no maps.
+/// For layers and owners that do not know maps.
 impl Queue for MappedQueue {
     #[inline]
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
@@ -219,7 +222,7 @@ impl Queue for MappedQueue {
 
     #[inline]
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
-        // The fallback looks at the commands that it appends, and at no others.
+        // The fallback must see only commands that it appends itself.
         if self.way == Way::Fallback || !done.is_empty() {
             return self.poll_fallback(now, done);
         }

@@ -3,34 +3,36 @@
 use crate::bio::Commands;
 use crate::unit::Nanos;
 
-/// The data plane: never blocks, allocates or asks the time.
+/// The data plane of a device. No method blocks, allocates or reads a clock.
 ///
-/// Every command that a queue took comes back through `poll` exactly once. An error, a power cut and a device that was removed
-/// are statuses.
+/// Every command that a queue took comes back through `poll` exactly once. An error, a power cut or the removal of
+/// the device comes back as its status.
 pub trait Queue: Send {
-    /// Takes commands from the front of `commands`, in order, as many as fit. If commands are left, the queue is busy.
+    /// Takes commands from the front of `commands`, in order, as many as fit. Leaves commands in the list if the
+    /// queue is full.
     fn submit(&mut self, now: Nanos, commands: &mut Commands);
 
     /// Appends the commands that have finished by `now` to `done`.
     fn poll(&mut self, now: Nanos, done: &mut Commands);
 
-    /// The next time at which a call of `poll` has something to do. `None`: nothing is in flight, or the waker will be woken.
+    /// The next time at which a call of `poll` has something to do. `None`: nothing is in flight, or the waker will
+    /// be woken.
     fn next_deadline(&self) -> Option<Nanos>;
 
-    /// Asks that the waker be woken at the next completion. A command that finished before this call counts as
-    /// one that `poll` must be called for: arm, poll once more, then sleep.
+    /// Asks that the waker be woken at the next completion. A command that has finished before this call need not
+    /// wake anything, so the caller polls once more before it sleeps.
     fn arm(&mut self);
 
-    /// [`Queue::arm`] for an owner that sleeps in poll(2). Returns a descriptor that becomes readable at the next completion, if
-    /// there is one; the waker need not be woken for that completion. Each thread between the device and the
-    /// owner costs some microseconds. `None`: the same as `arm`.
+    /// As [`Queue::arm`], for an owner that sleeps in poll(2). Returns a descriptor that becomes readable at the next
+    /// completion, if the device has one. The device then need not wake the waker for that completion. This saves
+    /// some microseconds for each thread between the device and the owner. `None`: the same as `arm`.
     fn arm_fd(&mut self) -> Option<i32> {
         self.arm();
         None
     }
 }
 
-/// Stands in the place of a queue that was closed or has panicked.
+/// Stands in place of a queue that was closed or has panicked.
 pub(crate) struct Gone;
 
 impl Queue for Gone {

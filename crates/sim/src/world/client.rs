@@ -7,7 +7,7 @@ use zoneplug_core::disk::Mode;
 use zoneplug_core::{Bio, Flags, Op, Sector};
 
 impl World {
-    /// One step.
+    /// Takes one step of the client.
     pub(crate) fn act(&mut self) {
         if self.is_freezing() {
             return self.knock();

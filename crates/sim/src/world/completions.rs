@@ -282,7 +282,8 @@ impl World {
         }
     }
 
-    /// `late_between`: a command that had been given up was carried out meanwhile.
+    /// Updates the zones after a management command. `late_between`: a command that the layer had given up was
+    /// carried out meanwhile.
     fn managed(&mut self, bio: &Bio, zones: &[usize], quiet: bool, late_between: bool) {
         let ok = bio.status.is_ok();
         let changes = matches!(bio.op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish);
@@ -301,7 +302,7 @@ impl World {
             }
             let late_between = late_between || zone.may_change;
             if late_between {
-                // It is unknown whether this command or the one that was given up came first.
+                // It is unknown whether this command or the one that was given up was carried out first.
                 zone.shadow.fill(None);
                 (zone.unsure, zone.failed, zone.moved, zone.mixed) = (true, true, true, true);
                 zone.durable = 0;
@@ -309,7 +310,7 @@ impl World {
             }
             let unknown = matches!(bio.status, Status::NoDevice | Status::Timeout);
             if !ok && (zones.len() > 1 || whole || unknown) {
-                // Some of them were carried out, or the whole command was, in spite of its status.
+                // Some zones were reset or finished, or all of them were in spite of the status.
                 zone.shadow.fill(None);
                 zone.durable = 0;
                 (zone.unsure, zone.failed, zone.half) = (true, true, true);
@@ -368,7 +369,7 @@ impl World {
             _ => (info.wp.0 - info.start.0) as u32,
         };
         if !zone.wp.is_multiple_of(self.grain) {
-            // A torn write.
+            // The write was torn.
             zone.unsure = true;
             return self.begin_again(z);
         }

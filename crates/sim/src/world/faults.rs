@@ -92,7 +92,7 @@ impl World {
                 _ => {}
             }
         }
-        // One that is under way might contradict it.
+        // An attribute that is being changed might contradict this one, so its change is abandoned.
         self.change = None;
         match self.disk.change_attribute(name, value) {
             Ok(change) => self.change = Some(change),
@@ -107,7 +107,7 @@ impl World {
         self.poll_freeze();
     }
 
-    /// The change has taken effect.
+    /// Follows up an attribute whose change has taken effect.
     pub(super) fn attribute_changed(&mut self) {
         let gated = self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1");
         trace!(self, "  changed; single writer {gated}");
@@ -137,7 +137,7 @@ impl World {
         })
     }
 
-    /// Checks that no zone was preferred to it.
+    /// Checks that no other zone got its turn before the overdue one.
     pub(super) fn check_overdue(&mut self, before: Option<(ZoneNo, Nanos, u64)>) {
         let Some((zone, since, turns)) = before else { return };
         let WriterState { counters, turn, listed, .. } = self.disk.writer_of(zone);
@@ -299,7 +299,7 @@ impl World {
         }
     }
 
-    /// What a client finds when it looks after a cut.
+    /// Looks at the zones after a cut, as a client does.
     fn after_cut(&mut self) {
         for z in 0..self.zones.len() {
             let info = self.on_device(z);
@@ -328,7 +328,7 @@ impl World {
                 );
                 let other = |i: &usize| zone.shadow[*i].is_some_and(|s| medium[*i] != s);
                 let lost = (0..wp as usize).find(other).unwrap_or(wp as usize);
-                // Appends that were on their way land where there is room again.
+                // Appends that were in flight may land as soon as there is room again.
                 let appends = self.native && z.is_multiple_of(2);
                 assert!(
                     lost == wp as usize || appends && lost >= durable as usize,
@@ -419,7 +419,7 @@ impl World {
                     zone.orphans += 1;
                     (zone.unsure, zone.failed, zone.fuzzy) = (true, true, true);
                     zone.shadow.fill(None);
-                    // A reset that its client was not told of.
+                    // The client was not told of this reset.
                     zone.durable = 0;
                 }
                 self.spoiled = true;

@@ -8,11 +8,11 @@ use zoneplug_devices::stack::JoinDisk;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// The zones below this one, then the others.
+    /// The zones below this number, then the others.
     Straight(u32),
-    /// The zones from this one on, then those below it.
+    /// The zones from the first number on, then those below it. The second is the number of all.
     Turned(u32, u32),
-    /// The first and the second half in turns, so many zones of each.
+    /// Zones of the first and the second half in turns; each half has this many.
     Stripe(u32),
 }
 

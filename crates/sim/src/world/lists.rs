@@ -120,7 +120,7 @@ impl World {
         let direct = direct && self.config.timeout.is_none() && self.cover.of(Class::R41) == 0;
         for bio in list.iter().filter(|b| b.op == Op::Read) {
             if !matches!(self.outstanding[&bio.token()].asked, Asked::Read { .. }) {
-                // It was refused.
+                // The BIO was refused.
                 continue;
             }
             let nowait = bio.flags.contains(Flags::NOWAIT);
@@ -138,7 +138,7 @@ impl World {
         at_once
     }
 
-    /// Called after they were submitted: a BIO that may not wait was sent, or is on its way back.
+    /// Called after BIOs were submitted: checks that one that may not wait was sent, or is on its way back.
     pub(super) fn kept(&mut self, at_once: Vec<u64>, held_up: u64) {
         let mut queueing = self.seam.queueing();
         let busy = queueing.held_up != held_up;
@@ -231,7 +231,7 @@ impl World {
             && !(info.wp.0 - info.start.0).is_multiple_of(u64::from(self.grain))
     }
 
-    /// The client of such a zone resets it.
+    /// The client of a torn zone resets it.
     pub(super) fn begin_again(&mut self, z: usize) {
         self.hit(Class::Misaligned);
         self.zones[z].unsure = true;

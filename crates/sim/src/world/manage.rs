@@ -321,7 +321,7 @@ impl World {
         let token = self.next_token;
         self.submit(m, vec![(op(Op::ZoneReset, start, len), bad(done))]);
         if self.rng.one_in(2) {
-            // The writer does not look before the reset is done.
+            // The writer looks only after the reset has ended.
             for _ in 0..6 {
                 self.poll(m);
                 let next = self.queues[m].as_ref().and_then(DiskQueue::next_deadline);

@@ -46,7 +46,7 @@ impl World {
                 if self.emu.config().limits.max_write_zeroes_sectors > 0 && !native {
                     continue;
                 }
-                // The zone was finished: the rest is zeroes.
+                // If the zone was finished, the rest is zeroes.
                 let finished = wp == zone.cap && medium[i..].iter().all(|&s| s == 0);
                 assert!(finished, "zone {z} has a hole at {i} of {wp}: {zone:?}");
                 break;

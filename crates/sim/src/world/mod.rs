@@ -1,5 +1,5 @@
-//! A world: a device with faults, a disk, queues, what the client knows of each zone, and what is
-//! outstanding.
+//! A world: a device with faults, a disk, its queues, what the client knows of each zone, and the BIOs that are in
+//! flight.
 //!
 //! | file | what it owns |
 //! | --- | --- |
@@ -80,9 +80,9 @@ pub(crate) struct Zone {
     pub(crate) dead: bool,
     /// Another program moved the write pointer: only a resync finds it (E10).
     pub(crate) moved: bool,
-    /// A command that was given up may still change the zone.
+    /// A command that the layer gave up may still change the zone.
     pub(crate) may_change: bool,
-    /// How often all such commands had ended.
+    /// Counts the moments at which the last such command had ended.
     pub(crate) late_ended: u64,
     /// Data of earlier generations may lie behind the acknowledged data.
     pub(crate) mixed: bool,
@@ -99,7 +99,7 @@ pub(crate) struct Zone {
     pub(crate) settled: Failures,
     /// Counts submitted commands. A report that met none of them describes the zone as it is.
     pub(crate) activity: u64,
-    /// Changed by every reset and every conventional write. A read compares data of one generation.
+    /// Changed by every reset and every conventional write. A read compares only data of one generation.
     pub(crate) generation: u64,
     /// The stamps of the acknowledged data, by sector.
     pub(crate) shadow: Vec<Option<u64>>,
@@ -163,8 +163,8 @@ pub(crate) struct World {
     pub(crate) seam: Arc<SeamOracle>,
     /// The device that the disk is opened on: the seam oracle, or the layer on it.
     pub(crate) device: Arc<dyn Device>,
-    /// What the device has not carried out, in worlds where commands that were given up may be carried out
-    /// later.
+    /// Commands that the device has not carried out yet. Only in worlds where a command may be carried out after the
+    /// layer gave it up.
     pub(crate) device_pending: Option<Arc<DevicePending>>,
     pub(crate) disk: Disk,
     pub(crate) queues: Vec<Option<DiskQueue>>,
@@ -192,15 +192,15 @@ pub(crate) struct World {
     pub(crate) gone: bool,
     /// Something happened after which the device may see a misplaced write.
     pub(crate) spoiled: bool,
-    /// Where appends landed, and where they had to land unless something before them failed.
+    /// Appends: where each landed, and where it had to land unless something before it failed.
     pub(crate) appends: Vec<(usize, u64, u32, u32)>,
     pub(crate) limited: bool,
-    /// The statuses of failed BIOs; and whether some failures were hidden from the client.
+    /// The statuses of failed BIOs, and whether failures were hidden from the client.
     pub(crate) seen: BTreeSet<Status>,
     pub(crate) hidden: bool,
     pub(crate) completions: u64,
     pub(crate) submitted: u64,
-    /// Steps that did something to the world instead of asking something of it.
+    /// Steps that disturbed the world instead of using the disk.
     pub(crate) troubles: u64,
     /// Reports with which zones recovered, as far as they were checked.
     pub(crate) recoveries: u64,
@@ -212,7 +212,7 @@ pub(crate) struct World {
     pub(crate) recovered: u64,
     pub(crate) split: bool,
     pub(crate) busy_before: u64,
-    /// Commands that were given up and are not back.
+    /// How many commands were given up and are not back.
     pub(crate) late: u32,
     /// Reports by the layer itself.
     pub(crate) own_reports: u64,
@@ -384,9 +384,9 @@ impl World {
         }
     }
 
-    /// A BIO to zone `z` failed, or its result will never be known: the device may still have it.
-    /// `given_up`: the device may also have had it after a report that was sent between the moment at which
-    /// the layer gave it up and the moment at which its client heard of that.
+    /// Notes that a BIO to zone `z` failed, or that its result will never be known: the device may still carry it
+    /// out. `given_up`: the layer had given the BIO up before its client heard of it, so the device may have carried
+    /// it out after a report that was sent in between.
     pub(crate) fn note_late(&mut self, z: usize, given_up: bool) {
         let pending = self.device_pending.as_ref().is_some_and(|g| g.is_pending(z));
         if pending || given_up {
@@ -401,7 +401,8 @@ impl World {
         }
     }
 
-    /// Notes what holds for every command from now on, if nothing older is left.
+    /// Tells the seam oracle which attributes hold for every command. One that was switched on counts only when no
+    /// older command is in flight.
     fn note_attributes(&mut self) {
         let rests = self.outstanding.is_empty() && !self.is_freezing();
         self.seam.asked_only.store(self.revalidation.is_none(), Relaxed);

@@ -1,8 +1,10 @@
-//! Commands that concern several devices: each becomes commands of this layer's own, and is done when they are.
+//! Commands that concern several devices. Such a command becomes commands of this layer's own, and ends when all of
+//! them have ended.
 //!
-//! A flush goes to every device, and a preflush to all others before the write goes to its own. A report is made of
-//! the devices' reports. A reset-all is one where no sequential zone of a device is left out; else the zones that
-//! are ours are looked at first, and those that are not empty are reset one by one (M9).
+//! A flush goes to every device. A write with a preflush goes to its own device after all the others were flushed. A
+//! report is put together from the devices' reports. A reset of all zones goes to a device as such if the disk has
+//! all its sequential zones. Otherwise the layer reports the zones that the disk has, and resets those that are not
+//! empty one by one (M9).
 
 use super::Map;
 use super::lower::Lower;
@@ -12,33 +14,34 @@ use zoneplug_core::bio::{Command, Op, Status};
 use zoneplug_core::unit::{Sector, ZoneNo};
 use zoneplug_core::zone::{Condition, ZoneInfo};
 
-/// What follows.
+/// What the layer does next with a command.
 pub(super) enum Step {
     Wait,
-    /// The command is done.
+    /// The command has ended.
     Done(Box<Command>),
     /// It can go to its own device now.
     Send(Box<Command>),
 }
 
-/// A command that waits for others.
+/// A command that waits for commands of this layer.
 struct Fan {
     whole: Box<Command>,
-    /// How many are under way.
+    /// How many commands of this layer have not ended.
     left: usize,
-    /// The first failure. *Busy* is the weakest: the command is sent again, and that must hide nothing.
+    /// The status of the first failure. A *busy* gives way to any other failure, because the engine sends a busy
+    /// command again and would never see the other one.
     status: Status,
-    /// A report: our zones, and what each part has said.
+    /// Of a report: the disk's zones, and the report of each part.
     range: Range<u32>,
     reports: Vec<Vec<ZoneInfo>>,
 }
 
-/// All of them.
+/// All commands that wait for others.
 #[derive(Default)]
 pub(super) struct Fans {
-    /// By number; `None`: free.
+    /// By number; `None` is free.
     fans: Vec<Option<Fan>>,
-    /// Commands under way: where each is, and its fan.
+    /// Commands that have not ended: the address of each, and the number of the `Fan` that it belongs to.
     children: Vec<(usize, usize)>,
 }
 
@@ -47,7 +50,7 @@ impl Fans {
         self.children.is_empty()
     }
 
-    /// Sends what `c` needs. The sector of a report is on the disk.
+    /// Begins a command: sends what it needs to the parts. The sector of a report is within the disk.
     pub(super) fn begin(&mut self, map: &Map, c: Box<Command>, lower: &mut [Lower]) -> Step {
         let parts = map.parts.len();
         let mut fan = Fan {
@@ -96,7 +99,7 @@ impl Fans {
         Step::Wait
     }
 
-    /// Asks a part for its zones of `fan.range`.
+    /// Asks a part for those of its zones that are in `fan.range`.
     fn report(&mut self, map: &Map, id: usize, fan: &mut Fan, part: usize, lower: &mut [Lower]) {
         let zones = map.zones_of(part, &fan.range);
         if zones.is_empty() {
@@ -122,7 +125,8 @@ impl Fans {
         lower[part].out.push_back(c);
     }
 
-    /// A command is back from a part: what follows, or the command again if it is none of ours.
+    /// Takes back a command from a part, and returns what follows. If the command is not one of this layer's own,
+    /// returns it as `Err`.
     pub(super) fn came_back(
         &mut self,
         map: &Map,
@@ -153,7 +157,7 @@ impl Fans {
         Ok(finish(map, fan))
     }
 
-    /// Resets the zones of a part that are neither conventional, empty nor dead.
+    /// Resets the zones of a part, except conventional, empty, read-only and offline ones.
     fn reset(
         &mut self,
         map: &Map,
@@ -173,7 +177,7 @@ impl Fans {
     }
 }
 
-/// Nothing is under way any more.
+/// Ends a command when all commands of this layer have ended.
 fn finish(map: &Map, fan: Fan) -> Step {
     let Fan { mut whole, status, range, reports, .. } = fan;
     whole.status = status;
@@ -184,7 +188,8 @@ fn finish(map: &Map, fan: Fan) -> Step {
         Op::Flush | Op::ZoneResetAll => Step::Done(whole),
         Op::ReportZones => {
             let mut next: Vec<_> = reports.into_iter().map(Vec::into_iter).collect();
-            // In our order; where a device has said less than it has, the report ends.
+            // In the order of the disk's zones. The report ends where a device has reported fewer zones than it was
+            // asked for.
             whole.report.extend(range.map_while(|z| {
                 let part = map.down(ZoneNo(z)).0;
                 next[part].next().map(|info| map.translate(part, info))

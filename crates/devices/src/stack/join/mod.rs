@@ -1,12 +1,16 @@
-//! Several devices as one: end to end (*linear*; with one part, a cut of a device), or zone by zone in turns (*stripe*).
+//! Several devices as one device: end to end (*linear*; with one part, a *cut* of a device), or zone by zone in turns
+//! (*stripe*).
 //!
-//! Owns the mapping of zones (this file) and the commands that concern more than one device (`queue.rs`, `fan.rs`): flushes, reports,
-//! reset-all. A zone lies on one device whole: what there is of it is the device's. A write with a preflush waits for the other devices,
-//! and so may be overtaken by another of its zone; plugs have one under way.
-//! Devices need the same zone size and capacity; limits are the strictest of all.
+//! This file maps zones and addresses. `queue.rs` and `fan.rs` have the commands that concern more than one device:
+//! flushes, reports, and resets of all zones. Each zone lies on one device as a whole, so the device enforces its
+//! rules.
 //!
-//! Each device has its own limits of open and active zones. The joined disk shows the smallest, so a client that keeps
-//! to it exceeds no device's limit.
+//! A write with a preflush waits for the other devices, so a later write of its zone may overtake it. A disk with
+//! plugs has only one write of a zone in flight, so this cannot happen there.
+//!
+//! All devices must have the same zone size and zone capacity. The limits of the joined disk are the strictest of all
+//! devices. Each device still has its own limits of open and active zones; the joined disk shows the smallest, so a
+//! client that keeps to it exceeds no device's limit.
 
 mod fan;
 mod lower;
@@ -21,25 +25,25 @@ use zoneplug_core::device::{Device, Queue};
 use zoneplug_core::unit::{Bytes, Sector, ZoneNo};
 use zoneplug_core::zone::{Geometry, Limits, Spindles, ZoneInfo};
 
-/// Zones of one device.
+/// The zones that the disk has of one device.
 struct Part {
     device: Arc<dyn Device>,
-    /// Its layout, all of it.
+    /// The layout of the whole device.
     below: Geometry,
-    /// The first of its zones that is ours.
+    /// The first of its zones that is a zone of the disk.
     first: u32,
-    /// How many are.
+    /// How many zones of it the disk has.
     zones: u32,
 }
 
 impl Part {
-    /// How much of a conventional zone can be used, if there is one.
+    /// The capacity of its conventional zones in sectors, if it has any.
     fn usable(&self) -> Option<u32> {
         let n = self.below.conventional_capacity_sectors();
         (self.below.nr_conventional() > 0).then_some(n)
     }
 
-    /// Whether no sequential zone of the device is left out.
+    /// Whether the disk has all sequential zones of the device.
     fn is_whole(&self) -> bool {
         let ours = self.first..self.first + self.zones;
         (0..self.below.nr_zones())
@@ -47,12 +51,12 @@ impl Part {
     }
 }
 
-/// Where zones lie.
+/// Which zone of the disk lies on which part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Order {
-    /// One device after the other: the first zone of each part, and the end.
+    /// One part after the other: the first zone of each, and the end.
     Linear(Vec<u32>),
-    /// Zone `z` is on device `z % n`.
+    /// Zone `z` is on part `z % n`.
     Stripe(u32),
 }
 
@@ -64,7 +68,7 @@ struct Map {
 }
 
 impl Map {
-    /// The part that has one of our zones, and the zone there.
+    /// The part that zone `zone` of the disk lies on, and its number on that device.
     #[inline]
     fn down(&self, zone: ZoneNo) -> (usize, ZoneNo) {
         let (part, nr) = match &self.order {
@@ -77,7 +81,7 @@ impl Map {
         (part, ZoneNo(self.parts[part].first + nr))
     }
 
-    /// Our zone that is zone `below` of a part.
+    /// The zone of the disk that is zone `below` of a part's device.
     #[inline]
     fn up(&self, part: usize, below: ZoneNo) -> ZoneNo {
         let nr = below.0 - self.parts[part].first;
@@ -87,7 +91,7 @@ impl Map {
         })
     }
 
-    /// Our address to a part and the address there. The sector is on the disk.
+    /// Maps an address of the disk to a part and the address there. The sector must be within the disk.
     #[inline]
     fn sector_down(&self, sector: Sector) -> (usize, Sector) {
         let (zone, offset) = self.above.zone_of(sector);
@@ -95,14 +99,14 @@ impl Map {
         (part, self.parts[part].below.zone_start(below).plus(u64::from(offset)))
     }
 
-    /// An address of a part to ours.
+    /// Maps an address of a part's device to the disk.
     #[inline]
     fn sector_up(&self, part: usize, sector: Sector) -> Sector {
         let (zone, offset) = self.parts[part].below.zone_of(sector);
         self.above.zone_start(self.up(part, zone)).plus(u64::from(offset))
     }
 
-    /// Which zones of a part, counted from its first, are among ours in `range`.
+    /// Which zones of a part are among the disk's zones in `range`, counted from the part's first zone.
     fn zones_of(&self, part: usize, range: &Range<u32>) -> Range<u32> {
         match &self.order {
             Order::Linear(starts) => {
@@ -112,14 +116,14 @@ impl Map {
             }
             Order::Stripe(n) => {
                 let p = part as u32;
-                // The first zone from `z` on that is on this part.
+                // The first zone on this part whose number on the disk is at least `z`, counted within the part.
                 let next = |z: u32| (z.saturating_sub(p)).div_ceil(*n);
                 next(range.start)..next(range.end)
             }
         }
     }
 
-    /// What a part's report says of a zone, in our addresses.
+    /// Maps the report of a zone of a part to the disk.
     fn translate(&self, part: usize, mut info: ZoneInfo) -> ZoneInfo {
         let zone = self.up(part, self.parts[part].below.zone_of(info.start).0);
         info.move_to(self.above.zone_start(zone), u64::from(self.above.zone_len_sectors(zone)));
@@ -153,7 +157,10 @@ impl fmt::Debug for JoinDisk {
 }
 
 impl JoinDisk {
-    /// Devices end to end. All but the last give up a last zone that is shorter than the others.
+    /// Joins devices end to end. If a last zone is shorter than the others, it is left out, except on the last
+    /// device.
+    ///
+    /// Fails if there is no device, or if zone sizes or capacities differ.
     pub fn linear(devices: Vec<Arc<dyn Device>>) -> Result<Arc<JoinDisk>, Error> {
         let nr = devices.len();
         let parts = devices.into_iter().enumerate().map(|(i, d)| {
@@ -163,7 +170,7 @@ impl JoinDisk {
         Self::new(parts.collect(), false)
     }
 
-    /// Some zones of a device.
+    /// A device that has only `zones` of `device`. Fails if the range is empty or not within the device.
     pub fn cut(device: Arc<dyn Device>, zones: Range<u32>) -> Result<Arc<JoinDisk>, Error> {
         let nr = device.geometry().nr_zones();
         if zones.start >= zones.end || zones.end > nr {
@@ -173,7 +180,10 @@ impl JoinDisk {
         Self::new(vec![part(device, zones)], false)
     }
 
-    /// Devices zone by zone: zone `z` is on device `z % n`. As many zones of each as all have.
+    /// Joins devices zone by zone: zone `z` is on device `z % n`. Each device gives as many zones as the smallest
+    /// has, without a last zone that is shorter than the others.
+    ///
+    /// Fails if there is no device, or if zone sizes or capacities differ.
     pub fn stripe(devices: Vec<Arc<dyn Device>>) -> Result<Arc<JoinDisk>, Error> {
         let zones = devices.iter().map(|d| alike(d.geometry())).min().unwrap_or(0);
         Self::new(devices.into_iter().map(|d| part(d, 0..zones)).collect(), true)
@@ -230,7 +240,7 @@ impl JoinDisk {
         Ok(Arc::new(JoinDisk { map: Arc::new(map) }))
     }
 
-    /// The devices below.
+    /// The devices below, in order.
     pub fn devices(&self) -> impl Iterator<Item = &Arc<dyn Device>> {
         self.map.parts.iter().map(|p| &p.device)
     }
@@ -241,7 +251,7 @@ fn part(device: Arc<dyn Device>, zones: Range<u32>) -> Part {
     Part { device, below, first: zones.start, zones: zones.end - zones.start }
 }
 
-/// How many zones are like the first.
+/// How many zones have the size and capacity of the first.
 fn alike(g: &Geometry) -> u32 {
     let last = ZoneNo(g.nr_zones() - 1);
     let shorter = g.zone_len_sectors(last) < g.zone_sectors()
@@ -249,9 +259,9 @@ fn alike(g: &Geometry) -> u32 {
     g.nr_zones() - u32::from(shorter)
 }
 
-/// What both allow.
+/// The limits that satisfy both `a` and `b`.
 fn strictest(a: Limits, b: Limits) -> Limits {
-    // 0 is no limit.
+    // 0 means no limit.
     let least = |a: u32, b: u32| match (a, b) {
         (0, n) | (n, 0) => n,
         _ => a.min(b),
@@ -262,9 +272,9 @@ fn strictest(a: Limits, b: Limits) -> Limits {
         write_granularity_sectors: a.write_granularity_sectors.max(b.write_granularity_sectors),
         max_transfer_sectors: least(a.max_transfer_sectors, b.max_transfer_sectors),
         max_bios: least(a.max_bios, b.max_bios),
-        // A12: native only where all have it.
+        // The disk has native append only if all devices have it (A12).
         zone_append_max_sectors: a.zone_append_max_sectors.min(b.zone_append_max_sectors),
-        // An open zone is an active one: of two devices one may limit these, and the other those.
+        // An open zone is an active one too, so a limit of active zones of one device also bounds the open ones.
         max_open_zones: match least(a.max_open_zones, b.max_open_zones) {
             0 => 0,
             open => least(open, max_active_zones),
@@ -275,7 +285,7 @@ fn strictest(a: Limits, b: Limits) -> Limits {
         write_cache: a.write_cache || b.write_cache,
         rotational: a.rotational || b.rotational,
         read_only: a.read_only || b.read_only,
-        // A write with a preflush is overtaken.
+        // A write with a preflush may be overtaken.
         keeps_write_order: false,
     }
 }

@@ -1,4 +1,5 @@
-//! One queue over several: each command goes to the queue of its device, and waits here while that is busy.
+//! One queue over the queues of several devices. Each command goes to the queue of its device, and waits here while
+//! that takes no more.
 
 use super::Map;
 use super::fan::{Fans, Step};
@@ -15,11 +16,11 @@ pub(super) struct JoinQueue {
     /// Commands that concern several devices.
     fans: Fans,
     depth: usize,
-    /// Commands that were taken and not given back.
+    /// How many commands were taken and not given back.
     held: usize,
-    /// On the way up.
+    /// An empty list, kept for polling.
     back: Commands,
-    /// Finished, not polled.
+    /// Commands that have ended and were not polled yet.
     done: Commands,
     armed: bool,
     seen: Nanos,
@@ -53,7 +54,7 @@ impl JoinQueue {
         let map = &*self.map;
         let several = match c.op {
             Op::Flush | Op::ZoneResetAll | Op::ReportZones => true,
-            // What was acknowledged on the other devices has to be durable first.
+            // What the other devices have acknowledged must be durable before the write is sent.
             _ => c.flags.contains(Flags::PREFLUSH) && self.lower.len() > 1,
         };
         let one = c.op != Op::Flush && c.op != Op::ZoneResetAll;
@@ -86,7 +87,7 @@ impl JoinQueue {
         self.lower.iter_mut().for_each(|l| l.send(now));
     }
 
-    /// Whether there is something to poll for. What waits for room below is the device's to tell.
+    /// Whether a command has ended here. Commands that wait for room below are announced by their device.
     fn has_work(&self) -> bool {
         !self.done.is_empty()
     }
@@ -132,7 +133,7 @@ impl Queue for JoinQueue {
             }
             self.back = back;
         }
-        // What a step has put out.
+        // Sends the commands that the polled ones have led to.
         self.send(now);
         self.held -= self.done.len();
         done.append(&mut self.done);
