@@ -1,18 +1,18 @@
-//! `mq-deadline`: requests in the order of sectors, in batches, with a time after which the oldest goes first.
+//! `mq-deadline`: sends requests in the order of sectors, in batches. A request that has waited too long goes first.
 //!
-//! The rules are those of Linux's scheduler of that name. Of each priority class, reads and writes wait in the order
-//! of their sectors and in that of their arrival. A batch goes upward from where the last request of its direction
-//! ended, at most `fifo_batch` long; a new one begins with the oldest request if that has expired, and prefers reads
-//! unless writes have been passed over `writes_starved` times. A class is served when those above it have nothing to
+//! The rules are those of Linux's scheduler of that name. In each priority class reads and writes wait in two orders:
+//! by sector, and by arrival. A batch goes upward from where the last request of its direction ended, and has at most
+//! `fifo_batch` requests. A new batch begins with the oldest request if that has expired. It prefers reads, unless
+//! writes have been passed over `writes_starved` times. A class is served when the classes above it have nothing to
 //! send, or when its oldest request has aged.
 //!
-//! Differences: there are no front merges, and a class above that has something waiting which may not be sent yet
-//! does not hold up those below.
+//! There are two differences: there are no front merges, and a class above does not hold up those below while it has
+//! only requests that may not be sent yet.
 
 use super::table::{CLASSES, Dir, Fifo, Request, Table};
 use crate::unit::{Nanos, Sector};
 
-/// How it behaves: attributes, with Linux's names and values.
+/// The scheduler's attributes, with Linux's names and values.
 ///
 /// ```
 /// use zoneplug_core::{Nanos, sched::DeadlineConfig};
@@ -21,13 +21,13 @@ use crate::unit::{Nanos, Sector};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadlineConfig {
-    /// How long a read may wait for others in better places.
+    /// How long a read may wait before it goes first.
     pub read_expire: Nanos,
-    /// The same for a write.
+    /// How long a write may wait before it goes first.
     pub write_expire: Nanos,
-    /// Requests of a batch.
+    /// Most requests of a batch.
     pub fifo_batch: u32,
-    /// How many batches of reads may pass writes that wait.
+    /// How many batches of reads may pass waiting writes.
     pub writes_starved: u32,
     /// How long a class waits for those above it.
     pub prio_aging_expire: Nanos,
@@ -45,15 +45,15 @@ impl Default for DeadlineConfig {
     }
 }
 
-/// One class.
+/// The requests of one priority class.
 #[derive(Debug, Default)]
 struct Class {
-    /// By direction, in the order of sectors.
+    /// Requests by direction, in the order of sectors.
     sorted: [Vec<(Sector, u32)>; 2],
     fifo: [Fifo; 2],
-    /// Where the last request of each direction ended.
+    /// The sector at which the last request of each direction ended.
     at: [Sector; 2],
-    /// Direction and length of the batch.
+    /// Direction and length of the current batch.
     batch: (usize, u32),
     starved: u32,
 }
@@ -72,7 +72,7 @@ impl Class {
         self.sorted[dir].binary_search(&(r.sector, i))
     }
 
-    /// The first request at or above where the last one ended that may be sent.
+    /// The next request upward, from where the last one ended, that may be sent.
     fn upward(&self, t: &Table, dir: usize, may: &dyn Fn(&Request) -> bool) -> Option<u32> {
         let list = &self.sorted[dir];
         let first = list.partition_point(|e| e.0 < self.at[dir]);
@@ -90,7 +90,7 @@ impl Deadline {
         if dir == READ { self.config.read_expire } else { self.config.write_expire }
     }
 
-    /// Makes room for `n` that wait in each list.
+    /// Makes room for `n` waiting requests in each list.
     pub(crate) fn reserve(&mut self, n: usize) {
         for list in self.classes.iter_mut().flat_map(|c| &mut c.sorted) {
             list.reserve(n.saturating_sub(list.len()));
@@ -106,7 +106,7 @@ impl Deadline {
         t.append(&mut class.fifo[dir], i);
     }
 
-    /// The request of that class and direction that ends where `sector` is.
+    /// The write of this class that ends where `sector` is.
     pub(crate) fn ends_at(&self, t: &Table, class: u8, sector: Sector) -> Option<u32> {
         let list = &self.classes[usize::from(class)].sorted[WRITE];
         let after = list.partition_point(|e| e.0 < sector);
@@ -114,7 +114,7 @@ impl Deadline {
         (t.get(i).end() == sector).then_some(i)
     }
 
-    /// Forgets request `i`, which is about to be sent.
+    /// Removes request `i`, which is about to be sent.
     pub(crate) fn remove(&mut self, t: &mut Table, i: u32) {
         let r = *t.get(i);
         let class = &mut self.classes[usize::from(r.class)];
@@ -126,12 +126,12 @@ impl Deadline {
         class.at[dir] = r.end();
     }
 
-    /// Of the writes that `is` finds, the first that came.
+    /// The first write to arrive of those that `is` accepts.
     pub(crate) fn first_of(&self, t: &Table, is: impl Fn(&Request) -> bool) -> Option<u32> {
         self.classes.iter().find_map(|c| t.iter(&c.fifo[WRITE]).find(|&i| is(t.get(i))))
     }
 
-    /// The request that is next of those that may be sent.
+    /// Chooses the next request of those that may be sent.
     pub(crate) fn next(
         &mut self,
         t: &Table,

@@ -1,13 +1,14 @@
-//! The state between plugs and tags where a scheduler is on: the requests that wait, the number at the device, and the
-//! choice of the next.
+//! The state of a disk with a scheduler: the requests that wait, and how many are at the device. It chooses the next
+//! request.
 //!
-//! There is one for the whole disk, because a scheduler sorts across clients. A request that waits here holds no tag of
-//! the device. A queue that has a free tag asks for the next request and sends it, whichever queue put it in. Plugs are
-//! above: at most one write of a sequential zone is here (C2), as the number of its zone, and its BIOs go on merging in
-//! the plug. In `lock` mode there are no plugs: the writes themselves wait here until their zone is not locked, at most
-//! as many of a queue as it has tags (C1).
+//! There is one for the whole disk, because a scheduler sorts across clients. A request that waits here holds no tag
+//! of the device. A queue that has a free tag asks for the next request and sends it, whichever queue put it in.
 //!
-//! `disk/dispatch/scheduler.rs` calls this under its lock.
+//! Plugs are above the scheduler. At most one write of a sequential zone is here (C2), as the number of its zone; its
+//! BIOs go on merging in the plug. In `lock` mode there are no plugs: the writes themselves wait here until their
+//! zone is not locked, and a queue may have as many here as it has tags (C1).
+//!
+//! `disk/dispatch/scheduler.rs` calls this with the elevator locked.
 
 use super::deadline::Deadline;
 use super::shuffle::Shuffle;
@@ -17,7 +18,7 @@ use crate::bio::{Bio, Bios, Op};
 use crate::plug::Merge;
 use crate::unit::{Nanos, ZoneNo};
 
-/// How it is set up: attributes of the disk.
+/// Attributes of the disk that configure the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Setup {
     pub(crate) scheduler: Scheduler,
@@ -25,11 +26,11 @@ pub(crate) struct Setup {
     pub(crate) balance: Option<Balance>,
     /// Most requests at the device. 0: as many as there are tags.
     pub(crate) depth: u32,
-    /// Zones of the disk, where they are locked.
+    /// The number of zones, if zones are locked; else 0.
     pub(crate) locks: u32,
 }
 
-/// How time is shared between reads and writes while both wait: so long for writes, then so long for reads.
+/// How time is shared while both reads and writes wait: `write` for writes, then `read` for reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balance {
     /// While writes are sent, reads wait.
@@ -46,30 +47,30 @@ enum Order {
     Shuffle(Shuffle),
 }
 
-/// The state of a disk with a scheduler.
+/// The scheduler of a disk, with its requests.
 #[derive(Debug, Default)]
 pub(crate) struct Elevator {
     setup: Setup,
     order: Order,
     table: Table,
-    /// Waiting, by direction.
+    /// Number of waiting requests, by direction.
     queued: [u32; 2],
     /// Flushes, management and reports: ahead of all others.
     first: Bios,
-    /// At the device, by direction.
+    /// Number of requests at the device, by direction.
     flying: [u32; 3],
-    /// A bit for each zone.
+    /// A bit for each zone, set while the zone is locked.
     locked: Vec<u64>,
-    /// The direction that has its time, and since when.
+    /// The direction whose time it is, and since when.
     phase: (usize, Nanos),
 }
 
-/// A request that is sent.
+/// A request to send.
 #[derive(Debug)]
 pub(crate) enum Taken {
     /// A flush, management or report.
     First(Box<Bio>),
-    /// The BIOs have been appended to the list that was given.
+    /// A request. Its BIOs have been appended to the caller's list.
     Request(Request),
 }
 
@@ -77,7 +78,7 @@ const READ: usize = Dir::Read as usize;
 const WRITE: usize = Dir::Write as usize;
 
 impl Elevator {
-    /// Sets it up. The scheduler itself changes only while no request waits.
+    /// Configures the scheduler. Another scheduler may be set only while no request waits.
     pub(crate) fn configure(&mut self, setup: Setup) {
         let empty = self.table.len() == 0 && self.first.is_empty();
         if setup.scheduler != self.setup.scheduler && empty {
@@ -95,7 +96,7 @@ impl Elevator {
         self.setup = setup;
     }
 
-    /// Makes room for `n` that wait.
+    /// Makes room for `n` waiting requests.
     pub(crate) fn reserve(&mut self, n: usize) {
         self.table.reserve(n);
         self.first.reserve(n);
@@ -111,7 +112,7 @@ impl Elevator {
         self.first.push_back(bio);
     }
 
-    /// Takes a request; true if it became part of another (W15), and is none of its own.
+    /// Takes a request. Returns true if it was merged into another one (W15).
     pub(crate) fn insert(&mut self, request: Request, bio: Option<Box<Bio>>, merge: Merge) -> bool {
         let mut bio = bio;
         if request.lock.is_some()
@@ -142,7 +143,7 @@ impl Elevator {
             && self.table.nr_bios(i) < merge.max_bios
     }
 
-    /// The request that is next, if one may be sent now: it counts as being at the device.
+    /// The next request, if one may be sent now. It counts as being at the device from now on.
     pub(crate) fn next(&mut self, now: Nanos, bios: &mut Vec<Box<Bio>>) -> Option<Taken> {
         let flying: u32 = self.flying.iter().sum();
         if self.setup.depth != 0 && flying >= self.setup.depth {
@@ -183,7 +184,8 @@ impl Elevator {
         Some(Taken::Request(request))
     }
 
-    /// Writes of a locked zone leave in the order in which they came, whatever the order of the others.
+    /// Of the waiting writes of a locked zone, the one that came first. Zone order holds whatever the scheduler's
+    /// order is.
     fn first_of_zone(table: &Table, order: &Order, i: u32) -> u32 {
         let zone = table.get(i).lock;
         match order {
@@ -193,24 +195,25 @@ impl Elevator {
         }
     }
 
-    /// Which directions may be sent now: both, or the one that has its time while both wait.
+    /// The directions that may be sent now: both, or only the one whose time it is while both wait.
     fn allowed(&mut self, now: Nanos) -> [bool; 2] {
         let Some(balance) = self.setup.balance else { return [true; 2] };
         let (dir, since) = self.phase;
         let other = 1 - dir;
         let time = if dir == READ { balance.read } else { balance.write };
-        // A direction keeps its time while it has something at the device: the zone's next write may follow it.
+        // A direction keeps its time while it has something at the device, because the zone's next write may follow
+        // it.
         let idle = self.queued[dir] == 0 && self.flying[dir] == 0;
         if self.queued[other] > 0 && (idle || now.0.saturating_sub(since.0) >= time.0) {
             self.phase = (other, now);
         } else if self.queued[other] == 0 && self.flying[other] == 0 {
-            // The other direction has no request here or at the device, so this direction's time starts again.
+            // The other direction has no request here or at the device, so the time of this direction starts again.
             self.phase = (dir, now);
         }
         [self.phase.0 == READ, self.phase.0 == WRITE]
     }
 
-    /// A command has come back, or was not sent after all.
+    /// A command has come back, or was not sent.
     pub(crate) fn ended(&mut self, op: Op, lock: Option<ZoneNo>) {
         let n = &mut self.flying[Dir::of(op) as usize];
         debug_assert!(*n > 0, "what ends has been sent");
@@ -220,18 +223,18 @@ impl Elevator {
         }
     }
 
-    /// A command that has come back goes on as another, and keeps its place at the device.
+    /// A command that has come back continues as another one, and keeps its place at the device.
     pub(crate) fn becomes(&mut self, from: Op, to: Op) {
         self.ended(from, None);
         self.flying[Dir::of(to) as usize] += 1;
     }
 
-    /// A zone that was next had nothing to write any more.
+    /// A zone that was to send a write had none left.
     pub(crate) fn not_sent(&mut self) {
         self.ended(Op::Write, None);
     }
 
-    /// How many wait.
+    /// How many requests wait.
     pub(crate) fn waiting(&self) -> u32 {
         self.table.len() + self.first.len() as u32
     }

@@ -1,9 +1,10 @@
 //! The order in which requests are sent: the single writer of SMR disks with its policies, and the I/O schedulers.
 //!
-//! Everything here is a plain `&mut` state machine that is given the time and returns what is next. `disk` owns the
-//! locks around them and calls them (`disk/dispatch/single_writer.rs`, `disk/dispatch/scheduler.rs`); nothing here calls a device, reads a
-//! clock or knows of queues and tags. That any answer is safe, and only its timing matters, is what the plugs above
-//! guarantee: the scheduler sees at most one write of each sequential zone.
+//! Everything here is a plain `&mut` state machine: it is given the time and returns what is next. `disk` owns the
+//! locks around these machines and calls them (`disk/dispatch/single_writer.rs`, `disk/dispatch/scheduler.rs`).
+//! Nothing here calls a device, reads a clock, or knows queues and tags. The plugs guarantee that every order is
+//! safe, because a scheduler sees at most one write of each sequential zone. A scheduler decides only when it is
+//! sent.
 //!
 //! | file | state |
 //! | --- | --- |
@@ -36,12 +37,12 @@ use std::fmt;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Scheduler {
-    /// What waits for a tag of its queue gets one in the order in which it came.
+    /// No scheduler: requests get the tags of their queue in the order in which they came.
     #[default]
     None,
-    /// In the order of sectors, in batches, with deadlines and priorities.
+    /// `mq-deadline`: in the order of sectors, in batches, with deadlines and priorities.
     MqDeadline,
-    /// Any order, from a seed: for tests.
+    /// Any order, from a seed, for tests.
     Shuffle(u64),
 }
 
@@ -59,9 +60,9 @@ impl Scheduler {
         }
     }
 
-    /// Whether it sends the writes of one zone in the order in which they came, each on the queue that it came from, however
-    /// many it has: what a disk with several writes of a zone in flight needs. The others hand a request to whichever queue
-    /// asks first.
+    /// Whether the scheduler sends the writes of a zone in the order in which they came, and each on the queue that
+    /// it came from. A disk with several writes of a zone in flight needs this. The other schedulers hand a request
+    /// to the queue that asks first.
     pub const fn keeps_zone_order(self) -> bool {
         matches!(self, Scheduler::None)
     }

@@ -1,11 +1,11 @@
-//! A scheduler for tests: of those that may be sent, any. What it proves is that no order of a scheduler breaks a zone.
+//! A scheduler for tests: it sends any request that may be sent. It shows that no order of a scheduler breaks a zone.
 
 use super::table::{Request, Table};
 use crate::random::Random;
 
 #[derive(Debug)]
 pub(crate) struct Shuffle {
-    /// Not the engine's: a seed that the client gave.
+    /// From a seed that the client gave; the engine draws no random numbers of its own.
     rng: Random,
     waiting: Vec<u32>,
 }
@@ -27,7 +27,7 @@ impl Shuffle {
         self.waiting.retain(|&w| w != i);
     }
 
-    /// Of those that `is` finds, the first that came.
+    /// The first to arrive of those that `is` accepts.
     pub(crate) fn first_of(&self, t: &Table, is: impl Fn(&Request) -> bool) -> Option<u32> {
         self.waiting.iter().copied().find(|&i| is(t.get(i)))
     }

@@ -1,5 +1,5 @@
-//! The requests that wait in a scheduler: one table, so that a policy deals in numbers and nothing is allocated once
-//! the table has grown to its high-water mark.
+//! The requests that wait in a scheduler. They are in one table, so that schedulers work with numbers. Nothing is
+//! allocated once the table is as large as it has to be.
 
 use crate::bio::{Bio, Op};
 use crate::plug::Kind;
@@ -10,12 +10,12 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// How many priority classes there are.
 pub(crate) const CLASSES: usize = 3;
 
-/// Which way data goes, and what goes neither way.
+/// The direction of a request's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dir {
     Read = 0,
     Write = 1,
-    /// Flushes, management, reports: ahead of all others.
+    /// Flushes, management and reports, which go ahead of all others.
     Other = 2,
 }
 
@@ -29,12 +29,12 @@ impl Dir {
     }
 }
 
-/// What waits.
+/// What a request consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
-    /// BIOs, in the table's slot.
+    /// BIOs, which are in the request's slot.
     Bios,
-    /// The next write of a plugged zone: its BIOs stay in the plug and go on merging until it is sent.
+    /// The next write of a plugged zone. Its BIOs stay in the plug and go on merging until it is sent.
     Zone(ZoneNo),
 }
 
@@ -44,10 +44,10 @@ pub(crate) struct Request {
     pub(crate) sector: Sector,
     pub(crate) len_sectors: u32,
     pub(crate) dir: Dir,
-    /// 0 is served before 1, and 1 before 2.
+    /// The priority class: 0 is served before 1, and 1 before 2.
     pub(crate) class: u8,
     pub(crate) since: Nanos,
-    /// The zone that must be locked before it is sent: zone write locking.
+    /// In `lock` mode: the zone that must be locked before the request is sent.
     pub(crate) lock: Option<ZoneNo>,
     /// The queue of its BIOs.
     pub(crate) owner: u32,
@@ -66,7 +66,7 @@ impl Request {
 struct Slot {
     request: Option<Request>,
     bios: Vec<Box<Bio>>,
-    /// Neighbours in the order of arrival, among those of one class and direction.
+    /// The neighbours in the order of arrival, among requests of the same class and direction.
     prev: u32,
     next: u32,
 }
@@ -94,12 +94,12 @@ impl Default for Fifo {
 }
 
 impl Table {
-    /// How many wait.
+    /// How many requests wait.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
-    /// Makes room for `n`.
+    /// Makes room for `n` requests.
     pub(crate) fn reserve(&mut self, n: usize) {
         while self.slots.len() < n {
             let i = self.grow();
@@ -111,7 +111,7 @@ impl Table {
     fn grow(&mut self) -> u32 {
         let none = Slot { request: None, bios: Vec::with_capacity(4), prev: NONE, next: NONE };
         self.slots.push(none);
-        // There is room for all to be free.
+        // Makes room for all slots to be free.
         self.free.reserve(self.slots.len() - self.free.len());
         self.slots.len() as u32 - 1
     }
@@ -129,7 +129,7 @@ impl Table {
         i
     }
 
-    /// Gives it back; its BIOs go to the end of `bios`.
+    /// Removes a request and returns it. Its BIOs go to the end of `bios`.
     pub(crate) fn take(&mut self, i: u32, bios: &mut Vec<Box<Bio>>) -> Request {
         let slot = &mut self.slots[i as usize];
         bios.append(&mut slot.bios);
@@ -147,7 +147,7 @@ impl Table {
         self.slots[i as usize].bios.len() as u32
     }
 
-    /// A write that continues request `i` becomes a part of it.
+    /// Merges a write into request `i`, which it continues.
     pub(crate) fn merge(&mut self, i: u32, bio: Box<Bio>) {
         let slot = &mut self.slots[i as usize];
         let request = slot.request.as_mut().expect("a request that waits");
@@ -181,7 +181,7 @@ impl Table {
         list.len -= 1;
     }
 
-    /// Those of `list`, first come first.
+    /// The requests of `list`, in the order of arrival.
     pub(crate) fn iter(&self, list: &Fifo) -> impl Iterator<Item = u32> {
         let mut at = list.head;
         std::iter::from_fn(move || {

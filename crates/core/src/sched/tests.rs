@@ -1,4 +1,4 @@
-//! The schedulers by themselves: what is next, of requests that a test makes up.
+//! The schedulers alone: which request is next, of requests that a test makes up.
 
 use super::elevator::{Elevator, Setup, Taken};
 use super::table::{Dir, Request, What};
@@ -40,7 +40,7 @@ impl Rig {
         assert!(!self.0.insert(r, None, MERGE));
     }
 
-    /// The sector of the next request. It stays at the device.
+    /// Takes the next request and returns its sector. The request stays at the device.
     fn next(&mut self, now: u64) -> Option<u64> {
         match self.0.next(Nanos(now), &mut Vec::new())? {
             Taken::Request(r) => Some(r.sector.0),
@@ -140,7 +140,7 @@ fn c1_a_locked_zone_waits_and_others_pass() {
             ..request(Op::Write, u64::from(zone) * 1000 + s, 0)
         };
         for s in [8, 0, 16] {
-            // Out of order: a client that errs gets what it sent.
+            // The client's writes are out of order, and are sent in that order.
             r.put(write(70, s));
         }
         r.put(write(71, 0));
@@ -191,7 +191,7 @@ fn balance_gives_each_direction_its_time_while_both_wait() {
         r.put(request(Op::Read, s * 8, 0));
         r.put(request(Op::Write, 1000 + s * 8, 0));
     }
-    // Reads begin, and have their time.
+    // Reads begin, and keep their time.
     assert_eq!([r.next(0), r.next(10)], [Some(0), Some(8)]);
     assert_eq!(r.next(60), Some(1000), "then writes");
     assert_eq!(r.next(100), Some(1008));
@@ -216,7 +216,7 @@ fn balance_is_of_no_concern_while_only_one_direction_waits() {
     }
 }
 
-/// Nothing waits for ever: random requests, random ends, and in the end all have left.
+/// Nothing waits for ever: after random requests and random completions, all requests have been sent.
 #[test]
 fn every_request_leaves() {
     let mut rng = crate::Random::new(5);
@@ -241,7 +241,7 @@ fn every_request_leaves() {
                 let sector = u64::from(zone * 64 + rng.below(56));
                 let lock = (op == Op::Write).then_some(ZoneNo(zone));
                 let class = if lock.is_some() { 1 } else { rng.below(3) as u8 };
-                // No two of an owner: nothing merges.
+                // No two requests have the same owner, so nothing merges.
                 r.put(Request { lock, class, owner: put, ..request(op, sector, now) });
                 put += 1;
             }

@@ -1,14 +1,17 @@
-//! The single writer of a spindle (Q1-Q12): at most one write to sequential zones under one head, zone after zone. A device of
-//! several disks has a gate for each of them, and none of them knows of the others.
+//! The single writer of a spindle (Q1-Q12): at most one write to sequential zones under one head, zone after zone. On
+//! a device with several spindles each has a gate and a single writer of its own, independent of the others.
 //!
-//! Linux has a thread that takes the first zone of a list and writes until the zone has nothing left. This module has a
-//! *token* in place of the thread: the queue that completes the write of a turn has it, and passes it on. The token is
-//! always in one of three places: with a queue that has a write of the turn at the device or on its way there; with a
-//! queue that waits a bounded moment for the zone's next write (anticipation); or here, and then no zone is listed. So
-//! no wake-up can be lost (Q8).
+//! Linux has a thread that takes the first zone of a list and writes until the zone has nothing left. This module has
+//! a *token* instead: the queue that completes the write of a turn has it, and passes it on. The token is always in
+//! one of three places, so no wake-up can be lost (Q8):
 //!
-//! `disk/dispatch/single_writer.rs` calls this under the gate's lock. An entry is valid as long as the plug has its ticket: an
-//! abort takes the ticket away under the plug's own lock, and the entry is swept up afterwards (Q7).
+//! * with a queue that has a write of the turn in its line or at the device;
+//! * with a queue that waits for the zone's next write, for a bounded time (anticipation);
+//! * in the gate, and then no zone is listed.
+//!
+//! `disk/dispatch/single_writer.rs` calls this with the gate locked. An entry is valid as long as the plug has its
+//! ticket. An abort takes the ticket away under the plug's own lock, and the entry is removed from the list
+//! afterwards (Q7).
 
 use super::policy::{Candidate, Policy, Turn, View};
 use crate::unit::{Bytes, Nanos, Sector, ZoneNo};
@@ -16,24 +19,24 @@ use crate::unit::{Bytes, Nanos, Sector, ZoneNo};
 /// Classes of the histogram of turns.
 const CLASSES: usize = 16;
 
-/// What the single writer did.
+/// Counts of what a single writer has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriterCounters {
     /// Turns: how often the writer went to a zone.
     pub turns: u64,
-    /// Turns that ended although their zone had more to write, because another had waited past its deadline.
+    /// Turns that ended although their zone had more to write, because another zone had waited past its deadline.
     pub cut_off: u64,
-    /// Times that the writer waited for more from the zone of its turn, and got it.
+    /// How often the writer waited for more from the zone of its turn, and got it.
     pub anticipated: u64,
     /// The longest time that a zone has waited for its turn.
     pub longest_wait: Nanos,
-    /// Turns by their length: `drained[i]` had 2^i commands or more, less than 2^(i+1).
+    /// Turns by length: `drained[i]` counts turns of 2^i or more commands, and less than 2^(i+1).
     pub drained: [u64; CLASSES],
 }
 
 impl WriterCounters {
-    /// Adds those of another spindle's writer.
+    /// Adds the counts of another spindle's writer.
     pub(crate) fn add(&mut self, o: &WriterCounters) {
         self.turns += o.turns;
         self.cut_off += o.cut_off;
@@ -45,80 +48,80 @@ impl WriterCounters {
     }
 }
 
-/// Where the token is.
+/// Where the token of the writer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Token {
-    /// Here. No zone is listed.
+    /// In the gate. No zone is listed.
     #[default]
     Free,
-    /// With a queue that writes.
+    /// With a queue that has a write of the turn.
     Taken,
     /// With a queue that waits for more from the zone of the last turn.
     Waiting,
 }
 
-/// How the writer behaves: attributes of the disk.
+/// Attributes of the disk that decide how the writer behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Manners {
     pub(crate) policy: Policy,
     /// How long to wait for more from the zone of the turn.
     pub(crate) anticipation: Nanos,
-    /// How long a zone may wait before it is next, whatever the policy says. 0: for ever.
+    /// After how long a waiting zone is next, whatever the policy says. 0: never.
     pub(crate) deadline: Nanos,
     pub(crate) capacity: Sector,
 }
 
-/// The zones that wait, and the zone that has the turn.
+/// The state of one single writer: the zones that wait, and the zone that has its turn.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    /// In the order in which they were listed. What a policy sees.
+    /// The waiting zones, in the order in which they were listed. Policies see this.
     listed: Vec<Candidate>,
-    /// The ticket of each of them.
+    /// The ticket of each waiting zone.
     tickets: Vec<u16>,
     /// The last ticket that was given out: never 0.
     ticket: u16,
     token: Token,
-    /// Counts what becomes of waits, so that a queue knows whether the one that it keeps is still on.
+    /// Counts the ends of waits, so that a queue can tell whether its own wait still lasts.
     waits: u64,
     /// The zone of the last turn.
     last: Option<ZoneNo>,
-    /// Where the last write of it ends, and when.
+    /// The sector at which its last write ended, and when.
     head: Sector,
     ended: Option<Nanos>,
-    /// When the zone of the turn was listed, and where what waited there when the turn began ends: until then the turn is
-    /// cut off only for a zone that was listed earlier.
+    /// When the zone of the turn was listed, and the end of what waited there when the turn began. Before that sector
+    /// is reached, only a zone that was listed earlier cuts off the turn.
     since: Nanos,
     start: Sector,
     until: Sector,
     /// What policies see of the turn.
     turn: Turn,
-    /// Commands of this turn.
+    /// Commands of this turn so far.
     commands: u64,
-    /// What the head goes over, where that is not the whole disk.
+    /// The length of the part of the disk that the head goes over. `None`: the whole disk.
     span: Option<Sector>,
     pub(crate) counters: WriterCounters,
 }
 
-/// What a queue has to do next that has listed a zone.
+/// What a queue does after it has listed a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// Nothing: the token is with another.
+    /// Nothing: another queue has the token.
     Queued(u16),
-    /// Take the token and ask [`Gate::next`].
+    /// Take the token and call [`Gate::next`].
     Go(u16),
-    /// The writer waits for this very zone: the turn goes on, with this queue.
+    /// Send: the writer was waiting for this zone, and its turn goes on with this queue.
     Resume,
-    /// Take the token and wait with it until then.
+    /// Take the token and wait until this time. The second number is that of the wait.
     Wait(u16, u64, Nanos),
 }
 
 impl Gate {
-    /// The gate of one spindle of several, whose zones are between these two.
+    /// The gate of one of several spindles, whose zones are between these sectors.
     pub(crate) fn of_span(start: Sector, end: Sector) -> Gate {
         Gate { head: start, span: Some(Sector(end.0 - start.0)), ..Gate::default() }
     }
 
-    /// A zone that nothing is in flight of has its first waiting write.
+    /// Lists a zone that has its first waiting write and nothing in flight.
     pub(crate) fn list(&mut self, zone: ZoneNo, now: Nanos, manners: &Manners) -> Listed {
         if self.token == Token::Waiting && self.last == Some(zone) {
             self.token = Token::Taken;
@@ -152,8 +155,9 @@ impl Gate {
         self.ticket
     }
 
-    /// The turn of a zone ends at `end` although it has more. If it has written what waited when the turn began, it goes to
-    /// the end of the list; else to where it was, so that what it had keeps its deadline.
+    /// Ends the turn of a zone at sector `end` although the zone has more. If the turn has written everything that
+    /// waited when it began, the zone goes to the end of the list. Otherwise it goes to the place where it was, so
+    /// that what is left keeps its deadline.
     pub(crate) fn list_again(&mut self, zone: ZoneNo, end: Sector, now: Nanos) -> u16 {
         self.counters.cut_off += 1;
         let ticket = self.push(zone, now);
@@ -173,8 +177,8 @@ impl Gate {
         self.waits
     }
 
-    /// Takes the next zone off the list, and returns it with its ticket. `None`: the token is free again. The caller
-    /// must have the token.
+    /// Takes the next zone off the list and returns it with its ticket. `None`: no zone waits, and the token is free
+    /// again. The caller must have the token.
     pub(crate) fn next(&mut self, now: Nanos, manners: &Manners) -> Option<(ZoneNo, u16)> {
         debug_assert!(self.token == Token::Taken, "only who has the token passes it on");
         if self.commands > 0 {
@@ -186,12 +190,12 @@ impl Gate {
             self.rest();
             return None;
         };
-        // The default policy is not worth a view.
+        // The default policy always takes the first zone, so it needs no view.
         let first = highest == 0 || manners.policy == Policy::Fifo;
         let i = if first || self.is_overdue(now, manners) {
             0
         } else {
-            // A policy that is wrong is slow, not unsafe.
+            // A policy that returns a wrong index gets the last zone: that may be slow, but it is safe.
             manners.policy.pick()(&self.view(now, manners)).min(highest)
         };
         let (Candidate { zone, since, .. }, ticket) = if i == highest {
@@ -203,7 +207,7 @@ impl Gate {
         Some((zone, ticket))
     }
 
-    /// The token is free.
+    /// Frees the token.
     pub(crate) fn rest(&mut self) {
         self.token = Token::Free;
     }
@@ -226,7 +230,7 @@ impl Gate {
             && self.listed.first().is_some_and(|c| now.0.saturating_sub(c.since.0) >= deadline)
     }
 
-    /// The turn of `zone`, which was next, begins; what waits there starts and ends at `waits`.
+    /// Begins the turn of `zone`. What waits there starts and ends at `waits`.
     pub(crate) fn begin_turn(&mut self, zone: ZoneNo, waits: (Sector, Sector), now: Nanos) {
         self.last = Some(zone);
         (self.start, self.until) = waits;
@@ -237,22 +241,23 @@ impl Gate {
         self.counters.turns += 1;
     }
 
-    /// A write of the turn is done; it ended at `end`.
+    /// A write of the turn has ended, at sector `end`.
     pub(crate) fn wrote(&mut self, end: Sector) {
         self.commands += 1;
         self.turn.written = Sector(end.0.saturating_sub(self.start.0)).to_bytes();
     }
 
-    /// The write of the turn that ended at `end` is done, and the zone has more. Returns whether the turn ends all the
-    /// same: the zone that was listed first is past its deadline, and either this turn has written what its zone had
-    /// when the turn began, or that zone was listed before this one (earliest deadline first).
+    /// Whether the turn ends although its zone has more; its last write ended at `end`. It does if the zone that was
+    /// listed first is past its deadline, and one of two things holds: this turn has written what its zone had when
+    /// the turn began, or that zone was listed before this one (earliest deadline first).
     pub(crate) fn cuts_off(&self, end: Sector, now: Nanos, manners: &Manners) -> bool {
         self.is_overdue(now, manners)
             && (end >= self.until || self.listed.first().is_some_and(|c| c.since < self.since))
     }
 
     /// The zone has nothing more to write; its last write ended at `end`, if that is known. Returns the number of a
-    /// wait for more and the time at which it ends. `None`: no wait, as always if no other zone is listed.
+    /// wait for more, and the time at which the wait ends. `None`: no wait. There is never a wait if no other zone is
+    /// listed.
     pub(crate) fn drained(
         &mut self,
         end: Option<Sector>,
@@ -276,7 +281,7 @@ impl Gate {
         })
     }
 
-    /// A wait ends when the zone that was listed first is late.
+    /// Shortens a wait so that it ends when the zone that was listed first reaches its deadline.
     fn not_past_a_deadline(&self, until: Nanos, now: Nanos, manners: &Manners) -> Nanos {
         match self.listed.first() {
             Some(c) if manners.deadline.0 != 0 => {
@@ -286,23 +291,23 @@ impl Gate {
         }
     }
 
-    /// Wait number `wait` is over: true if it was still on, and the token is the caller's.
+    /// Ends wait number `wait`. Returns true if it still lasted; the caller then has the token.
     pub(crate) fn end_wait(&mut self, wait: u64) -> bool {
         let on = self.token == Token::Waiting && self.waits == wait;
         if on {
             self.token = Token::Taken;
-            // It was waited for once.
+            // The writer waits once at the end of a turn.
             self.ended = None;
         }
         on
     }
 
-    /// Whether wait number `wait` is still on.
+    /// Whether wait number `wait` still lasts.
     pub(crate) fn is_waiting(&self, wait: u64) -> bool {
         self.token == Token::Waiting && self.waits == wait
     }
 
-    /// Lets `f` see every entry with its ticket: fill in what waits there, or answer false to remove it.
+    /// Calls `f` for every entry and its ticket. `f` fills in what waits there, or returns false to remove the entry.
     pub(crate) fn review(&mut self, mut f: impl FnMut(&mut Candidate, u16) -> bool) {
         let mut i = 0;
         while i < self.listed.len() {
@@ -315,7 +320,7 @@ impl Gate {
         }
     }
 
-    /// The zone of the turn, if there is one, and the zones that wait, first listed first.
+    /// The zone of the turn, if there is one, and the waiting zones, first listed first.
     pub(crate) fn state(&self) -> (Option<ZoneNo>, &[Candidate]) {
         (self.last.filter(|_| self.token != Token::Free), &self.listed)
     }
@@ -325,7 +330,7 @@ impl Gate {
         self.listed.is_empty() && self.token == Token::Free
     }
 
-    /// Forgets the zones that waited: their plugs are made anew.
+    /// Forgets the waiting zones, because all plugs were made anew.
     pub(crate) fn clear(&mut self) {
         self.listed.clear();
         self.tickets.clear();

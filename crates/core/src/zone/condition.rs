@@ -32,12 +32,12 @@ pub enum Condition {
     Full = 0xe,
     /// Can be neither read nor written.
     Offline = 0xf,
-    /// Partly written, open or closed: what a cached report says. No device does.
+    /// Partly written, open or closed. Only a cached report says so, never a device.
     Active = 0xff,
 }
 
 impl Condition {
-    /// From the number in a report.
+    /// The condition with this number in a report. `None` if there is none.
     pub fn from_u8(n: u8) -> Option<Condition> {
         Some(match n {
             0x0 => Condition::NotWp,
@@ -78,7 +78,7 @@ impl Condition {
         }
     }
 
-    /// `blkzone`'s two letters.
+    /// The two letters that `blkzone` shows.
     pub const fn short_name(self) -> &'static str {
         match self {
             Condition::NotWp => "nw",

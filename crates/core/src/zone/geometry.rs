@@ -10,11 +10,12 @@ use std::sync::Mutex;
 /// Most zones of a disk.
 pub const MAX_ZONES: u64 = 200_000;
 
-/// Where zones start and how much of each can be written. Any zone size below 2^32 sectors: dividing by it is a
-/// shift where it is a power of two, else a multiplication by a reciprocal.
+/// Where zones start, and how much of each can be written. A zone may have any size below 2^32 sectors. Dividing by
+/// the zone size is a shift if it is a power of two, otherwise a multiplication by a reciprocal.
 ///
-/// A value of a few words that is copied freely. Conventional zones are those at the start of the disk, as a number; the set of
-/// others, which few disks have, is kept once for all geometries with this set, until the process ends.
+/// A geometry is a value of a few words that is copied freely. Most disks have conventional zones only at their
+/// start, and the geometry has their number. If there are others, their set is kept once for all geometries with this
+/// set, until the process ends.
 ///
 /// ```
 /// use zoneplug_core::{ZoneNo, zone::Geometry};
@@ -35,7 +36,7 @@ pub struct Geometry {
     nr_conventional: u32,
     /// How many zones at the start of the disk are conventional.
     leading: u32,
-    /// A bit for each conventional zone behind these; empty if there is none.
+    /// A bit for each zone, set for conventional zones behind these. Empty if there are none.
     others: &'static [u64],
     /// log2 of the zone size, or `NOT_PO2`.
     shift: u32,
@@ -45,7 +46,7 @@ pub struct Geometry {
 
 const NOT_PO2: u32 = 64;
 
-/// The one copy of a set of zones.
+/// Returns the one copy of a set of zones.
 fn kept(bits: Vec<u64>) -> &'static [u64] {
     static SETS: Mutex<BTreeSet<&'static [u64]>> = Mutex::new(BTreeSet::new());
     let mut sets = crate::poison::lock(&SETS);
@@ -57,7 +58,7 @@ fn kept(bits: Vec<u64>) -> &'static [u64] {
     new
 }
 
-/// Why a layout is none.
+/// Why these numbers make no geometry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GeometryError {
@@ -100,8 +101,8 @@ impl fmt::Display for GeometryError {
 impl std::error::Error for GeometryError {}
 
 impl Geometry {
-    /// `nr_zones` sequential zones of `zone_sectors`, of which `zone_capacity_sectors` can be written.
-    ///
+    /// A disk of `nr_zones` sequential zones of `zone_sectors`, of which `zone_capacity_sectors` can be written.
+    /// Fails if a number is 0 or too large: see [`GeometryError`].
     /// ```
     /// use zoneplug_core::zone::Geometry;
     /// use zoneplug_core::{Sector, ZoneNo};
@@ -148,7 +149,8 @@ impl Geometry {
         })
     }
 
-    /// Makes the last zone `len_sectors` long, with a capacity of its own.
+    /// Makes the last zone `len_sectors` long, with `capacity_sectors` that can be written. Fails if it would be
+    /// longer than the others, or a number is 0.
     pub fn with_last_zone(
         mut self,
         len_sectors: u32,
@@ -167,7 +169,8 @@ impl Geometry {
         Ok(self)
     }
 
-    /// Makes `zones` conventional: their capacity is their length.
+    /// Makes `zones` conventional. Their capacity is their length. Fails if a zone is not on the disk, or if no
+    /// sequential zone is left.
     pub fn with_conventional(
         mut self,
         zones: impl IntoIterator<Item = ZoneNo>,
@@ -184,7 +187,7 @@ impl Geometry {
                 set[z.0 as usize / 64] |= 1 << (z.0 % 64);
             }
         }
-        // One form for each set: what follows the leading ones is one of them, and these have no bits.
+        // The leading zones have no bits, so that equal sets have equal forms.
         let bit =
             |set: &[u64], z: u32| set.get(z as usize / 64).is_some_and(|w| w >> (z % 64) & 1 != 0);
         while bit(&set, self.leading) {
@@ -202,7 +205,8 @@ impl Geometry {
         Ok(self)
     }
 
-    /// Makes only so much of each conventional zone usable: the rest is a gap.
+    /// Makes only the first `sectors` of each conventional zone usable; the rest is a gap. Fails if that is 0 or more
+    /// than a zone.
     pub fn with_conventional_capacity(mut self, sectors: u32) -> Result<Geometry, GeometryError> {
         if sectors == 0 || sectors > self.zone_sectors {
             return Err(GeometryError::Capacity(u64::from(sectors)));
@@ -211,22 +215,22 @@ impl Geometry {
         Ok(self)
     }
 
-    /// Sectors of the disk.
+    /// The size of the disk in sectors.
     pub fn capacity(&self) -> Sector {
         Sector(self.capacity_sectors)
     }
 
-    /// Bytes of the disk.
+    /// The size of the disk in bytes.
     pub fn capacity_bytes(&self) -> Bytes {
         self.capacity().to_bytes()
     }
 
-    /// Zones of the disk.
+    /// The number of zones.
     pub fn nr_zones(&self) -> u32 {
         self.nr_zones
     }
 
-    /// Conventional zones of the disk.
+    /// The number of conventional zones.
     pub fn nr_conventional(&self) -> u32 {
         self.nr_conventional
     }
@@ -246,12 +250,12 @@ impl Geometry {
         self.last_zone_capacity_sectors
     }
 
-    /// How much of a conventional zone can be used, unless the zone is shorter, in sectors.
+    /// How much of a conventional zone can be used, in sectors. A last zone that is shorter has less.
     pub fn conventional_capacity_sectors(&self) -> u32 {
         self.conventional_capacity_sectors
     }
 
-    /// The zone of a sector and the offset in it, in sectors. The sector need not be on the disk.
+    /// The zone of a sector, and the offset in it in sectors. The sector need not be within the disk.
     #[inline]
     pub fn zone_of(&self, sector: Sector) -> (ZoneNo, u32) {
         if self.shift != NOT_PO2 {
@@ -305,8 +309,10 @@ impl Geometry {
         if self.is_conventional(zone) { ZoneType::Conventional } else { ZoneType::SeqWriteRequired }
     }
 
-    /// The zone that holds a whole range, and the range's offset there: the check that every device makes of a command.
-    /// `block_mask`: sectors of a logical block, less one. `max`: the longest that the range may be, in sectors.
+    /// The zone that contains a whole range, and the range's offset in it. Every device checks the range of a command
+    /// with this. `block_mask` is the sectors of a logical block, less one; `max` is the longest range in sectors.
+    /// Fails with [`Status::Boundary`] if the range crosses the end of a zone, and with [`Status::InvalidField`]
+    /// otherwise.
     #[inline]
     pub fn range(
         &self,
@@ -326,7 +332,7 @@ impl Geometry {
         Ok((zone, offset))
     }
 
-    /// Whether the range is inside the disk and not empty.
+    /// Whether the range is within the disk and not empty.
     #[inline]
     pub fn contains(&self, sector: Sector, len_sectors: u32) -> bool {
         len_sectors != 0

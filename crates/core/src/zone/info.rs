@@ -8,7 +8,7 @@ use crate::unit::{Sector, ZoneNo};
 /// Bytes of one zone in a report (`struct blk_zone`).
 pub const ZONE_RECORD_LEN: usize = 64;
 
-/// One zone of a report. Sectors throughout.
+/// One zone of a report. All numbers are in sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZoneInfo {
     /// First sector.
@@ -17,7 +17,8 @@ pub struct ZoneInfo {
     pub len_sectors: u64,
     /// Sectors that can be written, from `start`.
     pub capacity_sectors: u64,
-    /// Next sector to write. Full: `start + len`. Conventional, read-only, offline: `u64::MAX`.
+    /// The next sector to write. For a full zone: `start + len`. For a conventional, read-only or offline zone:
+    /// `u64::MAX`.
     pub wp: Sector,
     /// Type.
     pub zone_type: ZoneType,
@@ -26,7 +27,7 @@ pub struct ZoneInfo {
 }
 
 impl ZoneInfo {
-    /// What a report says of a zone in this state.
+    /// The report of a zone in this state.
     pub fn of(g: &Geometry, zone: ZoneNo, state: ZoneState) -> ZoneInfo {
         let start = g.zone_start(zone);
         let len = u64::from(g.zone_len_sectors(zone));
@@ -44,8 +45,8 @@ impl ZoneInfo {
         }
     }
 
-    /// Describes the same zone at another place, as a layer on the device shows it. A full one's write pointer is at its
-    /// end.
+    /// Describes the same zone at another place, as a layer shows it. The write pointer of a full zone becomes the
+    /// end of the new place.
     pub fn move_to(&mut self, start: Sector, len_sectors: u64) {
         self.wp = match self.wp {
             Sector(u64::MAX) => self.wp,
@@ -77,7 +78,7 @@ impl ZoneInfo {
         r
     }
 
-    /// The reverse of [`ZoneInfo::encode`]; `None` for a type or condition that is not known.
+    /// Reads a record that [`ZoneInfo::encode`] has written. `None` if the type or condition is unknown.
     pub fn decode(r: &[u8; ZONE_RECORD_LEN]) -> Option<ZoneInfo> {
         let u64_at = |i: usize| {
             let mut b = [0u8; 8];

@@ -1,36 +1,36 @@
 //! The condition machine that ZBC and ZNS give a sequential zone, and the budget of open and active zones.
 //!
-//! This room owns the rules: which operation is allowed in which condition, what it costs, and which zone is
-//! closed when the open zones run out. It never stores zones (its caller does, behind [`ZoneStates`]), never
-//! locks, and knows neither data nor commands. Emulated disks call it; nothing above the device seam does.
+//! This file has the rules: which operation is allowed in which condition, what it costs, and which zone is closed
+//! when no more may be open. It stores no zones (its caller does, behind [`ZoneStates`]), takes no lock, and knows
+//! neither data nor commands. Only emulated disks use it.
 //!
-//! What only moves a write pointer ([`ZoneState::advance`]) needs the zone alone. What changes a condition goes
-//! through the [`Budget`], so a caller with threads puts the budget under one lock, takes it first, and keeps
-//! that lock out of the path of a write to an open zone.
+//! [`ZoneState::advance`] only moves a write pointer, so it needs the zone alone. Every change of a condition goes
+//! through the [`Budget`]. A caller with threads puts the budget under one lock and takes that lock first. A write to
+//! an open zone then needs no lock.
 
 use super::condition::Condition;
 use crate::status::Status;
 use crate::unit::ZoneNo;
 
-/// One zone: 8 bytes.
+/// The state of one zone: 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZoneState {
     /// The write pointer as an offset in sectors: how much was written since the zone was empty. A zone that was
-    /// finished early or became read-only keeps it, so that sectors that were never written can be told from those
-    /// that were (O7); a report does not show it. 0 for a conventional zone.
+    /// finished early or became read-only keeps it, so that sectors that were written can be told from others (O7). A
+    /// report does not show it then. 0 for a conventional zone.
     pub wp: u32,
-    /// The condition. Changed by a [`Budget`] only.
+    /// The condition. Only a [`Budget`] changes it.
     pub cond: Condition,
 }
 
-/// What [`ZoneState::advance`] did.
+/// The result of [`ZoneState::advance`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advance {
     /// The write pointer moved; the write starts at this offset in sectors.
     At(u32),
-    /// The condition has to change: ask [`Budget::write`]. Nothing changed yet.
+    /// The condition would have to change, so nothing was changed. The caller asks [`Budget::write`].
     Transition,
-    /// Refused. Nothing changed.
+    /// The write is refused. Nothing changed.
     Refused(Status),
 }
 
@@ -40,8 +40,8 @@ impl ZoneState {
     /// A conventional zone.
     pub const CONVENTIONAL: ZoneState = ZoneState { wp: 0, cond: Condition::NotWp };
 
-    /// Writes `len_sectors` at offset `at` in sectors, or at the write pointer (`None`: an append), of a zone of
-    /// `capacity_sectors`, if that needs no other condition: the zone is open and stays so.
+    /// Writes `len_sectors` to a zone of `capacity_sectors`, if that does not change its condition: the zone is open
+    /// and stays open. `at` is the offset in sectors; `None` is an append, at the write pointer.
     #[inline]
     pub fn advance(&mut self, at: Option<u32>, len_sectors: u32, capacity_sectors: u32) -> Advance {
         match self.cond {
@@ -52,7 +52,7 @@ impl ZoneState {
         if at.is_some_and(|at| at != start) {
             return Advance::Refused(Status::UnalignedWrite);
         }
-        // wp <= capacity always, so the subtraction does not wrap.
+        // `wp` is at most the capacity, so the subtraction does not wrap.
         let left = capacity_sectors - start;
         if len_sectors > left {
             return Advance::Refused(Status::Boundary);
@@ -76,10 +76,10 @@ impl ZoneState {
     }
 }
 
-/// Where the zones of a disk are stored.
+/// The place where the zones of a disk are stored.
 pub trait ZoneStates {
-    /// Looks at and changes one zone, as one step: `f` is called again if another thread came between. Never
-    /// nested.
+    /// Reads and changes one zone in one step. Calls `f` again if another thread has changed the zone in between. `f`
+    /// must not call this.
     fn update<R>(&mut self, zone: ZoneNo, f: impl FnMut(&mut ZoneState) -> R) -> R;
 }
 
@@ -111,8 +111,8 @@ pub struct Budget {
     max_active: u32,
     open: u32,
     active: u32,
-    /// The implicitly open zones, longest open first, as a list through `links`; kept only if `max_open` is
-    /// set, for nothing is ever closed implicitly otherwise.
+    /// The implicitly open zones, a list through `links` with the one that has been open longest first. Kept only if
+    /// `max_open` is set, because otherwise no zone is closed implicitly.
     oldest: u32,
     newest: u32,
     /// (previous, next) of each zone.
@@ -120,7 +120,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The budget of a disk of `nr_zones` whose zones are all empty or conventional. A limit of 0 is none.
+    /// The budget of a disk whose `nr_zones` zones are all empty or conventional. A limit of 0 means none.
     pub fn new(nr_zones: u32, max_open: u32, max_active: u32) -> Budget {
         let links = if max_open == 0 { 0 } else { nr_zones as usize };
         Budget {
@@ -134,18 +134,19 @@ impl Budget {
         }
     }
 
-    /// Zones open now, implicitly or explicitly.
+    /// How many zones are open now, implicitly or explicitly.
     pub fn open_zones(&self) -> u32 {
         self.open
     }
 
-    /// Zones open or closed now.
+    /// How many zones are open or closed now.
     pub fn active_zones(&self) -> u32 {
         self.active
     }
 
-    /// A write, with whatever conditions it changes: opens the zone implicitly, makes it full where it ends at
-    /// the capacity. Returns the offset where it starts. Arguments as for [`ZoneState::advance`].
+    /// Carries out a write, with the conditions that it changes: it opens the zone implicitly, and makes it full if
+    /// it ends at the capacity. Returns the offset at which the write starts. Arguments as for
+    /// [`ZoneState::advance`].
     pub fn write(
         &mut self,
         zones: &mut impl ZoneStates,
@@ -154,14 +155,14 @@ impl Budget {
         len_sectors: u32,
         capacity_sectors: u32,
     ) -> Result<u32, Status> {
-        // While a zone is not open, only a holder of the budget, such as this call, changes it.
+        // Only the holder of the budget changes a zone that is not open, and this call holds it.
         let before = zones.update(zone, |s| *s);
         match { before }.advance(at, len_sectors, capacity_sectors) {
             Advance::Refused(status) if !before.cond.is_open() => return Err(status),
             _ if before.cond.is_open() => {}
             _ => self.take_open(zones, before.cond != Condition::Closed)?,
         }
-        // Open: others may have moved the write pointer since, so it is all checked again.
+        // The zone is open, so other threads may have moved the write pointer meanwhile: everything is checked again.
         let (done, filled) = zones.update(zone, |s| {
             let was = *s;
             s.cond = if was.cond == Condition::ExpOpen { was.cond } else { Condition::ImpOpen };
@@ -203,7 +204,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Closes a zone; one that was never written becomes empty.
+    /// Closes a zone. A zone without data becomes empty.
     pub fn close(&mut self, zones: &mut impl ZoneStates, zone: ZoneNo) -> Result<(), Status> {
         match Self::usable(zones, zone)? {
             Condition::Closed => return Ok(()),
@@ -237,17 +238,17 @@ impl Budget {
         Ok(())
     }
 
-    /// Makes every sequential zone empty that is not read-only or offline.
+    /// Makes every sequential zone empty, except read-only and offline ones.
     pub fn reset_all(&mut self, zones: &mut impl ZoneStates, nr_zones: u32) {
         for zone in (0..nr_zones).map(ZoneNo) {
-            // Fails for a zone that reset-all skips, and for no other.
+            // This fails only for a zone that a reset of all zones skips.
             let _ = self.reset(zones, zone);
         }
     }
 
-    /// Puts a sequential zone into a condition from outside, whatever the rules and limits say: how a drive
-    /// declares a zone read-only or offline. Empty sets the write pointer to 0. Returns whether that was
-    /// possible: a conventional zone has no condition, and no drive says `Active`.
+    /// Puts a sequential zone into a condition without regard to rules and limits, as a drive does that declares a
+    /// zone read-only or offline. *Empty* sets the write pointer to 0. Returns false for a conventional zone, and for
+    /// *active*, which is no condition of a device.
     pub fn set_condition(
         &mut self,
         zones: &mut impl ZoneStates,
@@ -273,7 +274,7 @@ impl Budget {
         true
     }
 
-    /// The condition of a zone that takes management commands.
+    /// The condition of a zone, if the zone takes management commands.
     fn usable(zones: &mut impl ZoneStates, zone: ZoneNo) -> Result<Condition, Status> {
         match zones.update(zone, |s| s.cond) {
             Condition::ReadOnly => Err(Status::ZoneReadOnly),
@@ -283,8 +284,8 @@ impl Budget {
         }
     }
 
-    /// Takes an open slot, and an active one for a zone that was `empty`; closes the zone that was implicitly
-    /// open for longest if none is free. A closed zone has its active slot already (O5).
+    /// Takes an open slot, and an active one if the zone was `empty`; a closed zone has its active slot already (O5).
+    /// If no open slot is free, closes the zone that was implicitly open for longest.
     fn take_open(&mut self, zones: &mut impl ZoneStates, empty: bool) -> Result<(), Status> {
         if empty && self.max_active != 0 && self.active >= self.max_active {
             return Err(Status::ActiveLimit);
@@ -312,7 +313,7 @@ impl Budget {
         self.active -= u32::from(emptied);
     }
 
-    /// Gives back what a zone in this condition holds.
+    /// Gives back the slots that a zone in this condition has.
     fn forget(&mut self, zone: ZoneNo, cond: Condition) {
         if cond == Condition::ImpOpen {
             self.unlink(zone);
@@ -370,7 +371,8 @@ mod tests {
         Inject(Condition),
     }
 
-    /// The rules again, naively: zones in the order in which they were opened implicitly, counts from scratch.
+    /// The rules a second time, in a naive way: zones in the order in which they were opened implicitly, and counts
+    /// made from scratch.
     #[derive(Clone)]
     struct Model {
         zones: Vec<(Condition, u32)>,

@@ -1,5 +1,5 @@
-//! Zones: their types and conditions, the layout of a disk, its limits, and the state machine that ZBC and ZNS
-//! give a zone. Knows nothing of BIOs in flight: that is the plug's.
+//! Zones: their types and conditions, the layout of a disk, its limits, and the condition machine of ZBC and ZNS.
+//! This room knows nothing of BIOs in flight; the plug does.
 
 mod condition;
 mod geometry;

@@ -2,8 +2,8 @@
 
 use crate::unit::ZoneNo;
 
-/// Which zones of a device share a head: what [`Device::spindles`](crate::Device::spindles) answers. Where there is a single
-/// writer there is one for each of them.
+/// Which zones of a device share a head, as [`Device::spindles`](crate::Device::spindles) reports it. A disk with a
+/// single writer has one for each spindle.
 ///
 /// ```
 /// use zoneplug_core::zone::Spindles;
@@ -16,9 +16,9 @@ use crate::unit::ZoneNo;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spindles {
-    /// What tells each from all others: two cuts of one disk have one spindle, however they are joined.
+    /// Numbers that identify spindles. Two cuts of one disk have the same number, however they are joined.
     ids: Vec<usize>,
-    /// The spindle of each zone. Empty where there is one.
+    /// The spindle of each zone. Empty if there is one spindle.
     of: Vec<u16>,
 }
 
@@ -28,12 +28,13 @@ impl Spindles {
         Spindles { ids: vec![id], of: Vec::new() }
     }
 
-    /// Those of a device made of zones of others, in its order. More than 65,536 are told apart no more.
+    /// The spindles of a device that is made of zones of others, in this order. If there are more than 65,536
+    /// spindles, all zones count as one spindle.
     pub fn join<'a>(zones: impl IntoIterator<Item = (&'a Spindles, ZoneNo)>) -> Spindles {
         let mut all = Spindles { ids: Vec::new(), of: Vec::new() };
         for (spindles, zone) in zones {
             let id = spindles.ids[spindles.of(zone)];
-            // Neighbours are often on the same one.
+            // Neighbouring zones are often on the same spindle.
             let last = all.of.last().map(|&s| usize::from(s)).filter(|&s| all.ids[s] == id);
             let known = last.or_else(|| all.ids.iter().position(|&i| i == id));
             let nr = known.unwrap_or(all.ids.len());
@@ -51,12 +52,13 @@ impl Spindles {
         all
     }
 
-    /// How many there are.
+    /// The number of spindles.
     pub fn count(&self) -> usize {
         self.ids.len()
     }
 
-    /// The number of a zone's spindle, less than [`Spindles::count`]. A zone that was not there when this was asked is on the first.
+    /// The spindle of a zone, less than [`Spindles::count`]. A zone that was added to the device later counts as
+    /// being on the first.
     #[inline]
     pub fn of(&self, zone: ZoneNo) -> usize {
         self.of.get(zone.0 as usize).map_or(0, |&s| usize::from(s))

@@ -1,15 +1,16 @@
-//! First in, first out, and a short wait at the beginning of a turn: most of a gain for little of a tail.
+//! First in, first out, with a short wait at the beginning of a turn. It has most of the gain of waiting, at little
+//! cost in tail latency.
 //!
-//! When the first writes of a zone are done, a client that waited for them often sends the next one a moment later. The
-//! writer waits for that one only, so a sweep over all zones stays about as long as without the wait.
+//! When the first writes of a zone have ended, a client that waited for them often sends the next one a moment later.
+//! The writer waits only for that one, so a sweep over all zones takes about as long as without the wait.
 
 use super::view::View;
 use crate::unit::{Bytes, Nanos};
 
 /// Waits only while the turn has written less than this: one write of 1 MiB and no more.
 const LONG: Bytes = Bytes(2 << 20);
-/// Waits only while no listed zone has waited longer than the first of these plus the second for each listed zone. A
-/// sweep of `fifo` over as many zones takes about that long (docs/models.md).
+/// Waits only while no listed zone has waited longer than a limit: the first number, plus the second for each listed
+/// zone. A sweep of `fifo` over as many zones takes about that long (docs/models.md).
 const PATIENCE: [Nanos; 2] = [Nanos(55_000_000), Nanos(16_000_000)];
 
 /// The zone that has been listed longest.
@@ -20,7 +21,8 @@ pub(super) fn pick(_: &View<'_>) -> usize {
 pub(super) fn stay(view: &View<'_>) -> bool {
     let zones = view.listed.len() as u64;
     if zones == 1 {
-        // Two zones take turns: each gets the same number of waits, or one runs out of clients and the other has all.
+        // With two zones, each gets the same number of waits. Otherwise one would run out of clients, and the other
+        // would have all of them.
         return view.turn.waits < 1;
     }
     let patience = PATIENCE[0].0 + PATIENCE[1].0 * zones;

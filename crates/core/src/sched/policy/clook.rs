@@ -1,11 +1,11 @@
-//! C-LOOK: the next zone upward; past the last one, back to the first.
+//! C-LOOK: the next zone upward; after the last zone, the first.
 //!
-//! A zone that gets new writes during its visit waits for the next sweep, so a sweep visits each zone once and no zone
-//! starves, whatever the others do.
+//! A zone that gets new writes during its turn waits for the next sweep. So a sweep visits each zone once, and no
+//! zone starves.
 
 use super::view::View;
 
-/// The zone with the lowest number above that of the last turn, or with the lowest of all.
+/// The zone with the lowest number above that of the last turn. If there is none, the zone with the lowest number.
 pub(super) fn pick(view: &View<'_>) -> usize {
     let (mut up, mut low) = (None, 0);
     for (i, c) in view.listed.iter().enumerate() {

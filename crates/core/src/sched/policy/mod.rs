@@ -1,5 +1,6 @@
-//! Which zone the single writer goes to next, and how long it waits for more from the one that it is at. A policy is two
-//! plain functions over a [`View`]: no state, no clock, no lock. A new one is a file here and a line in the table below.
+//! Policies: which zone the single writer writes next, and how long it waits for more from the zone of its turn. A
+//! policy is two plain functions of a [`View`], without state, clock or lock. A new policy is a file here and a line
+//! in the table below.
 
 mod view;
 
@@ -9,15 +10,15 @@ pub(crate) use view::{candidates, view};
 
 use std::fmt;
 
-/// The index in `listed` of the zone that is next.
+/// Returns the index in `listed` of the zone that is next.
 pub type Pick = fn(&View<'_>) -> usize;
 
-/// Whether to wait for more from the zone of the turn, which has nothing to write just now, while those listed wait. Asked
-/// only if waiting is allowed at all (`anticipation_us`), and no listed zone is past the deadline.
+/// Whether to wait for more from the zone of the turn, which has nothing to write just now, while other zones wait.
+/// Called only if waiting is allowed at all (`anticipation_us`) and no listed zone is past its deadline.
 pub type Stay = fn(&View<'_>) -> bool;
 
-/// Defines [`Policy`]: a line for each, with its variant, its file, its name, when it waits,
-/// whether it looks at bytes, and whether it is designed around waits.
+/// Defines [`Policy`]. Each line has the variant, the file, the function that decides on waits, whether the policy
+/// looks at bytes, and whether it is designed around waits.
 macro_rules! policies {
     ($($(#[$doc:meta])* $variant:ident: $file:ident, $stay:path, bytes: $bytes:literal, waits: $waits:literal;)*) => {
         $(mod $file;)*
@@ -35,40 +36,41 @@ macro_rules! policies {
         }
 
         impl Policy {
-            /// Every policy.
+            /// All policies.
             pub const ALL: [Policy; [$(Policy::$variant),*].len()] = [$(Policy::$variant),*];
-            /// The name of each.
+            /// The names of all policies.
             pub const NAMES: [&str; Policy::ALL.len()] = [$(stringify!($file)),*];
 
-            /// Its name: that of its file.
+            /// The name, which is that of the policy's file.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Policy::$variant => stringify!($file),)*
                 }
             }
 
-            /// Which zone is next.
+            /// The function that chooses the next zone.
             pub const fn pick(self) -> Pick {
                 match self {
                     $(Policy::$variant => $file::pick,)*
                 }
             }
 
-            /// How long a zone keeps its turn.
+            /// The function that decides whether to wait for more.
             pub const fn stay(self) -> Stay {
                 match self {
                     $(Policy::$variant => $stay,)*
                 }
             }
 
-            /// Whether it is about when to wait (`anticipation_us`): without a wait only its order of zones is left.
+            /// Whether the policy is about when to wait (`anticipation_us`). Without waits it only chooses the order
+            /// of zones.
             pub const fn is_about_waiting(self) -> bool {
                 match self {
                     $(Policy::$variant => $waits,)*
                 }
             }
 
-            /// Whether it looks at what waits in each zone, and where: that is asked of each plug first.
+            /// Whether the policy looks at what waits in each zone, and where. The writer then asks each plug first.
             pub const fn wants_bytes(self) -> bool {
                 match self {
                     $(Policy::$variant => $bytes,)*
@@ -79,16 +81,16 @@ macro_rules! policies {
 }
 
 policies! {
-    /// In the order in which zones got their first waiting write: as published (Q3).
+    /// In the order in which zones got their first waiting write, as published (Q3).
     #[default]
     Fifo: fifo, always, bytes: false, waits: false;
-    /// The next zone upward, and from the last one back to the first: one visit of each zone a sweep.
+    /// The next zone upward, and after the last one the first: each zone once in a sweep.
     Clook: clook, always, bytes: false, waits: false;
-    /// The most bytes for the time that it takes to get there and write them.
+    /// The zone with the most bytes for the time that it takes to get there and write them.
     Score: score, always, bytes: true, waits: false;
     /// First in, first out; waits for more only at the beginning of a turn.
     Brief: brief, brief::stay, bytes: false, waits: true;
-    /// Waits for more as long as that is worth what it costs the others.
+    /// Waits for more as long as that gains more than it costs the other zones.
     Steady: steady, steady::stay, bytes: true, waits: true;
 }
 
@@ -98,7 +100,7 @@ fn always(_: &View<'_>) -> bool {
 }
 
 impl Policy {
-    /// The policy of that name.
+    /// The policy with this name.
     pub fn from_name(name: &str) -> Option<Policy> {
         Policy::ALL.into_iter().find(|p| p.name() == name)
     }
@@ -114,7 +116,7 @@ impl fmt::Display for Policy {
 mod tests {
     use super::*;
 
-    /// A policy is one small file, named in one line of one other.
+    /// A policy is one small file, and one line in another file names it.
     #[test]
     fn every_policy_is_one_file_of_less_than_150_lines() {
         let sources = [
@@ -130,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Whatever a policy answers is one of those listed, and a wrong answer is no panic.
+    /// Every policy returns an index into the list, and a wrong index does not panic.
     #[test]
     fn every_policy_picks_one_of_those_that_are_listed() {
         for policy in Policy::ALL {

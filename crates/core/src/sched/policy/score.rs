@@ -1,20 +1,21 @@
-//! The most bytes for the time: what waits in a zone, divided by the time to get there, half a turn and the transfer.
+//! The most bytes for the time: what waits in a zone, divided by the time to get there, half a turn of the platter,
+//! and the transfer.
 //!
-//! It may leave a zone with little aside for as long as others have more: use it with a deadline
-//! (`zone_deadline_ms`). The costs are those of a 3.5 inch disk of 7200 turns a minute; only their ratios matter.
+//! A zone with little waiting may be passed over as long as others have more, so use this policy with a deadline
+//! (`zone_deadline_ms`). The costs are those of a 3.5 inch disk with 7200 rpm; only their ratios matter.
 
 use super::view::{Candidate, View};
 
-/// Shortest seek, and the two terms of a longer one, in microseconds: `1.0 + 11.5 sqrt(d) + 6.0 d` milliseconds for a
-/// part `d` of the full stroke. Fitted to a published measurement of a 30 TB disk (docs/models.md); its data sheet says
-/// 8.2 ms for the average write seek, this says 9.0.
+/// The shortest seek and the two terms of a longer one, in microseconds. A seek over a part `d` of the full stroke
+/// takes `1.0 + 11.5 sqrt(d) + 6.0 d` milliseconds. Fitted to a published measurement of a 30 TB disk
+/// (docs/models.md). Its data sheet has 8.2 ms as the average write seek; this formula gives 9.0.
 const SEEK_US: [u64; 3] = [1_000, 11_500, 6_000];
-/// Half of a turn in 60 s / 7200.
+/// Half of a turn at 7200 rpm.
 const HALF_TURN_US: u64 = 4_167;
-/// Mean rate of the media: the published rate of one zone anywhere on the disk, 192 MB/s.
+/// The mean rate of the medium: the published rate for one zone at a random place, 192 MB/s.
 const BYTES_PER_US: u64 = 192;
 
-/// The zone with the best ratio; of equals the one that has waited longest.
+/// The zone with the best ratio. Of equal ones, the zone that has waited longest.
 pub(super) fn pick(view: &View<'_>) -> usize {
     let mut best = (0, 0, 1);
     for (i, c) in view.listed.iter().enumerate() {
@@ -29,7 +30,7 @@ pub(super) fn pick(view: &View<'_>) -> usize {
 
 fn cost_us(view: &View<'_>, c: &Candidate) -> u64 {
     let distance = c.sector.0.abs_diff(view.head.0);
-    // In 2^-20 of the stroke.
+    // The distance in 2^-20 of the stroke.
     let d = ((u128::from(distance) << 20) / u128::from(view.capacity.0.max(1))) as u64;
     let seek = SEEK_US[0] + ((SEEK_US[1] * (d << 20).isqrt() + SEEK_US[2] * d) >> 20);
     let seek = if distance == 0 { 0 } else { seek + HALF_TURN_US };

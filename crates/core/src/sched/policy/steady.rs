@@ -1,22 +1,23 @@
-//! Few zones have long turns, many zones have short ones, and no zone has much longer turns than the others.
+//! With few zones turns are long, with many zones they are short, and no zone has much longer turns than the others.
 //!
 //! A move to another zone costs a seek, however much is written there. Waiting in a zone costs no seek, but it delays
-//! the other zones. A sweep over many zones takes long already, so turns are shorter there. The limits were found by
-//! trying many of them on the model of a 30 TB disk, with fio's workload and few seeds (docs/models.md): treat them as
-//! a hypothesis.
+//! the other zones. A sweep over many zones already takes long, so turns are shorter there. The limits were found by
+//! trying many of them on the model of a 30 TB disk, with fio's workload and few seeds (docs/models.md). Treat them
+//! as a hypothesis.
 
 use super::clook;
 use super::view::View;
 use crate::unit::{Bytes, Nanos};
 
-/// Two zones: waits of one turn. A number, not a time: each wait lets one more client through, and zones that take turns
-/// with unequal numbers run out of clients one after the other.
+/// With two zones: waits in one turn. The limit is a number and not a time, because each wait lets one more client
+/// through. Zones whose turns have unequal numbers run out of clients one after the other.
 const WAITS: u32 = 6;
-/// Two zones: so much in the other is worth its seek at once.
+/// With two zones: if this much waits in the other zone, the seek there is worth it at once.
 const WORTH_A_SEEK: Bytes = Bytes(16 << 20);
-/// Three to five zones: how long one of the others may have waited.
+/// With three to five zones: how long one of the others may have waited.
 const PATIENCE: Nanos = Nanos(200_000_000);
-/// More zones: the length of a turn. It may be longer with many, for their sweep is so long that it hides it.
+/// With more zones: the length of a turn. The second is for many zones, whose sweep takes so long that longer turns
+/// matter less.
 const TURN: [Nanos; 2] = [Nanos(17_000_000), Nanos(30_000_000)];
 const MANY: u64 = 16;
 

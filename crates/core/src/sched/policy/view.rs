@@ -5,41 +5,42 @@ use crate::unit::{Bytes, Nanos, Sector, ZoneNo};
 /// A zone whose writes wait for their turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// Which.
+    /// The zone.
     pub zone: ZoneNo,
-    /// Where its first waiting write starts. Kept only for policies that ask for it.
+    /// The first sector that waits. Filled in only for policies that look at bytes.
     pub sector: Sector,
-    /// How much waits. Kept only for policies that ask for it.
+    /// How much waits. Filled in only for policies that look at bytes.
     pub bytes: Bytes,
     /// When it was listed.
     pub since: Nanos,
 }
 
-/// The turn of a zone, as far as it has come.
+/// The turn of a zone so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turn {
     /// When it began.
     pub began: Nanos,
-    /// What it has written.
+    /// How much it has written.
     pub written: Bytes,
     /// How often the writer has waited for more, and got it.
     pub waits: u32,
 }
 
-/// What a policy sees.
+/// What a policy sees of the single writer and its zones.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    /// The time.
+    /// The time now.
     pub now: Nanos,
-    /// The zones that wait, first listed first. Never empty.
+    /// The waiting zones, first listed first. Never empty.
     pub listed: &'a [Candidate],
     /// The zone of the last turn.
     pub last: Option<ZoneNo>,
-    /// That turn.
+    /// The turn of that zone.
     pub turn: Turn,
-    /// Where the last write of that turn ended: the best estimate of where the head is.
+    /// The sector at which the last write of that turn ended: the best estimate of where the head is.
     pub head: Sector,
-    /// The size of the disk; of one of several, what lies from its first zone to its last.
+    /// The size of the disk. If it has several spindles: the distance from the spindle's first zone to the end of its
+    /// last.
     pub capacity: Sector,
 }
 
@@ -50,7 +51,8 @@ impl View<'_> {
     }
 }
 
-/// Zones for the tests of the policies: (zone, KiB that wait), of 256 MiB each, on a disk of 1024 zones.
+/// Zones for the tests of policies, as pairs: the zone and the KiB that wait. Zones of 256 MiB, on a disk of 1024
+/// zones.
 #[cfg(test)]
 pub(crate) fn candidates(of: &[(u32, u64)]) -> Vec<Candidate> {
     of.iter()
@@ -64,7 +66,7 @@ pub(crate) fn candidates(of: &[(u32, u64)]) -> Vec<Candidate> {
         .collect()
 }
 
-/// What a policy sees of them.
+/// The view of these zones.
 #[cfg(test)]
 pub(crate) fn view(listed: &[Candidate], last: Option<u32>) -> View<'_> {
     View {
