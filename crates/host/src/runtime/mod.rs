@@ -5,6 +5,7 @@ pub(crate) mod batch;
 pub(crate) mod blocking;
 pub(crate) mod client;
 pub(crate) mod deferred_wake;
+mod futures;
 pub mod hosted;
 pub(crate) mod io_error;
 pub(crate) mod latency;

@@ -25,7 +25,7 @@ const LATE_PATIENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from
 /// Starts the thread, if it does not exist yet.
 pub(crate) fn start(shared: &Arc<HostedShared>) -> Result<(), Error> {
     shared.reactor.start(|| {
-        // The thread owns the disk: a command in flight for a client that has gone still uses the disk's memory.
+        // The thread owns the disk, so that memory of commands in flight outlives the clients that lent it.
         let owned = shared.clone();
         let body = move || {
             let leaves = owned.reactor.enter();
