@@ -1,4 +1,5 @@
-//! What stands below a disk and needs the system: durable disks in files, drives of Linux, and the layers that encrypt and trace.
+//! What stands below a disk and needs the system: durable disks in files, drives of Linux, and the layers that encrypt
+//! and trace.
 //!
 //! Each is a [`Device`](zoneplug_core::Device). None knows who uses it: neither clients nor specifications.
 

@@ -12,14 +12,15 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{Geometry, ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{Error, Flags, Op, Sector, Status, ZoneNo};
 
-/// A client whose operations are futures. Clones share it. Addresses and lengths are in sectors of 512 bytes; those of data are
-/// multiples of the disk's block. A buffer comes back from an operation, also from one that fails: [`IoError::into_buf`].
+/// A client whose operations are futures. Clones share it. Addresses and lengths are in sectors of 512 bytes; those of
+/// data are multiples of the disk's block. A buffer comes back from an operation, also from one that fails:
+/// [`IoError::into_buf`].
 ///
 /// An operation is accepted with the call, not with the first poll: calls in a row are in that order, which is what
 /// writes to one zone want. A future that was polled must be polled on when it is woken, or dropped. One that is
 /// dropped gives its operation up without an answer; the buffer is kept until the device is done with it, whatever
-/// happens to the adapter meanwhile. So is that of an operation that ends before the device is done (a command's deadline,
-/// a device that panics): see [`HostedDisk::withheld`].
+/// happens to the adapter meanwhile. So is that of an operation that ends before the device is done (a command's
+/// deadline, a device that panics): see [`HostedDisk::withheld`].
 ///
 /// ```
 /// use zoneplug_host::{AsyncDisk, HostedDisk};
@@ -55,7 +56,8 @@ impl AsyncDisk {
         Ok(AsyncDisk { shared: AsyncShared::new(client, depth) })
     }
 
-    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was submitted.
+    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was
+    /// submitted.
     #[cfg(feature = "latency")]
     pub fn record_latency(&self, on: bool) {
         self.shared.state().recorder.switch(on);
@@ -120,8 +122,8 @@ impl AsyncDisk {
         self.write_vectored(sector, &[IoSlice::new(bytes)])
     }
 
-    /// As [`AsyncDisk::write`], with a copy of several pieces one behind the other that is made now. Together they are whole
-    /// blocks; each may have any length.
+    /// As [`AsyncDisk::write`], with a copy of several pieces one behind the other that is made now. Together they are
+    /// whole blocks; each may have any length.
     pub fn write_vectored(
         &self,
         sector: Sector,

@@ -41,11 +41,12 @@ pub struct Done {
     pub(crate) count: u32,
 }
 
-/// A client that has many operations at the disk at a time. Each call submits one and returns at once; [`Batch::wait_any`] waits
-/// for the next that ends, in any order. Calls in a row are in that order, which is what writes to one zone want.
+/// A client that has many operations at the disk at a time. Each call submits one and returns at once;
+/// [`Batch::wait_any`] waits for the next that ends, in any order. Calls in a row are in that order, which is what
+/// writes to one zone want.
 ///
-/// Buffers go in by value and come back with the completion. The batch may be dropped at any time: what is in flight goes on,
-/// and a buffer is freed when the device is done with it.
+/// Buffers go in by value and come back with the completion. The batch may be dropped at any time: what is in flight
+/// goes on, and a buffer is freed when the device is done with it.
 ///
 /// ```
 /// use zoneplug_host::{Batch, HostedDisk};
@@ -93,8 +94,8 @@ struct Sent {
 }
 
 impl Batch {
-    /// A new client of `disk` with up to `depth` operations at the device; more wait in order. An error if the depth is 0 or
-    /// above 4096, or the system refuses a thread.
+    /// A new client of `disk` with up to `depth` operations at the device; more wait in order. An error if the depth is
+    /// 0 or above 4096, or the system refuses a thread.
     pub fn new(disk: &HostedDisk, depth: u16) -> Result<Batch, Error> {
         Ok(Batch {
             client: disk.open_client(u32::from(depth), depth)?,
@@ -117,7 +118,8 @@ impl Batch {
         }
     }
 
-    /// Writes `buf` at `sector`, which must be the write pointer of a sequential zone once the writes before it are done.
+    /// Writes `buf` at `sector`, which must be the write pointer of a sequential zone once the writes before it are
+    /// done.
     pub fn write(&mut self, sector: Sector, buf: AlignedBuf) -> OpId {
         self.move_data(Op::Write, sector, Flags::NONE, buf)
     }
@@ -175,7 +177,8 @@ impl Batch {
         self.open + self.ended.len()
     }
 
-    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was submitted.
+    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was
+    /// submitted.
     #[cfg(feature = "latency")]
     pub fn record_latency(&mut self, on: bool) {
         self.recorder.switch(on);
@@ -296,8 +299,8 @@ impl Batch {
         self.pool.put(bio);
     }
 
-    /// Waits for one operation, at most `timeout`: then it is given up, and its error has the buffer only if it was not sent.
-    /// What else has ended meanwhile is returned by `wait_any`.
+    /// Waits for one operation, at most `timeout`: then it is given up, and its error has the buffer only if it was not
+    /// sent. What else has ended meanwhile is returned by `wait_any`.
     pub(crate) fn wait_for(
         &mut self,
         id: OpId,

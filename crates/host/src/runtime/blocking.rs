@@ -12,12 +12,12 @@ use zoneplug_core::{Error, Flags, Op, Sector, Status, ZoneNo};
 /// Zones asked for in one report.
 pub(crate) const ZONES_PER_REPORT: u32 = 1024;
 
-/// A client that waits for each operation. Addresses and lengths are in sectors of 512 bytes; those of data are multiples of the
-/// disk's block.
+/// A client that waits for each operation. Addresses and lengths are in sectors of 512 bytes; those of data are
+/// multiples of the disk's block.
 ///
-/// Buffers go in by value and come back, also from an operation that fails ([`IoError::into_buf`]); but as long as a device may
-/// still use one (a timeout of either kind, a panic, a drop in mid-flight) the disk keeps it: see [`HostedDisk::withheld`].
-/// [`append_from`](BlockingDisk::append_from), [`write_from`](BlockingDisk::write_from) and
+/// Buffers go in by value and come back, also from an operation that fails ([`IoError::into_buf`]); but as long as a
+/// device may still use one (a timeout of either kind, a panic, a drop in mid-flight) the disk keeps it: see
+/// [`HostedDisk::withheld`]. [`append_from`](BlockingDisk::append_from), [`write_from`](BlockingDisk::write_from) and
 /// [`read_into`](BlockingDisk::read_into) take slices instead, and copy.
 ///
 /// ```
@@ -47,14 +47,15 @@ impl BlockingDisk {
         Ok(BlockingDisk { batch: Batch::new(disk, Self::DEPTH)?, timeout: None })
     }
 
-    /// How long an operation may take before this adapter waits no longer, with [`Status::Timeout`]; its outcome is unknown
-    /// then, and it goes on. A disk's own deadline (`timeout=` in a specification) is that of a command: what it ends, the
-    /// layer has settled, so that the zone can be reported and written again.
+    /// How long an operation may take before this adapter waits no longer, with [`Status::Timeout`]; its outcome is
+    /// unknown then, and it goes on. A disk's own deadline (`timeout=` in a specification) is that of a command: what
+    /// it ends, the layer has settled, so that the zone can be reported and written again.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
 
-    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was submitted.
+    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was
+    /// submitted.
     #[cfg(feature = "latency")]
     pub fn record_latency(&mut self, on: bool) {
         self.batch.record_latency(on);
@@ -97,8 +98,8 @@ impl BlockingDisk {
         self.write_vectored(sector, &[IoSlice::new(bytes)])
     }
 
-    /// As [`BlockingDisk::write`], with a copy of several pieces one behind the other. Together they are whole blocks; each may
-    /// have any length.
+    /// As [`BlockingDisk::write`], with a copy of several pieces one behind the other. Together they are whole blocks;
+    /// each may have any length.
     pub fn write_vectored(
         &mut self,
         sector: Sector,

@@ -1,9 +1,9 @@
-//! A client of a hosted disk: submits, polls, sleeps, and runs the lanes of others when it waits in vain.
+//! A client of a hosted disk: submits, polls, sleeps, and runs the queues of others when it waits in vain.
 
 use crate::eventfd::Alarm;
-use crate::runtime::deferred_wake::Deferred;
+use crate::runtime::deferred_wake::DeferredWaker;
 use crate::runtime::shared::Handle;
-use crate::runtime::shared_queue::{Lane, Work};
+use crate::runtime::shared_queue::{QueueWork, SharedQueue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -12,7 +12,7 @@ use zoneplug_buf::{AlignedBuf, IoBuf, IoRange, Lent};
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Bio, Bios, Error, ErrorKind};
 
-/// Polls in vain after which a client runs the lanes of others.
+/// Polls in vain after which a client runs the queues of others.
 const PATIENCE: u32 = 64;
 /// How long a client sleeps at most on a descriptor before it looks for itself.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
@@ -27,13 +27,13 @@ const SPINS: u32 = 256;
 #[derive(Debug)]
 pub struct Client {
     shared: Handle,
-    lane: Arc<Lane>,
+    own: Arc<SharedQueue>,
     /// Registered with the engine in place of the client's wakers.
-    deferred: Arc<Deferred>,
+    deferred: Arc<DeferredWaker>,
     depth: u32,
-    /// The version of the lanes that `others` is.
+    /// The version of the queues that `others` was read from.
     seen: u32,
-    others: Vec<Arc<Lane>>,
+    others: Vec<Arc<SharedQueue>>,
     /// Polls in a row that found nothing.
     in_vain: u32,
     /// What wakes this client's thread, once it has slept.
@@ -41,11 +41,11 @@ pub struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(shared: Handle, lane: Arc<Lane>, depth: u32) -> Client {
-        let deferred = Deferred::new(&shared.wakers);
+    pub(crate) fn new(shared: Handle, own: Arc<SharedQueue>, depth: u32) -> Client {
+        let deferred = DeferredWaker::new(&shared.deferred_wakes);
         Client {
             shared,
-            lane,
+            own,
             deferred,
             depth,
             seen: u32::MAX,
@@ -59,8 +59,8 @@ impl Client {
     #[inline]
     pub fn submit(&mut self, bios: &mut Bios) -> usize {
         let now = self.shared.now();
-        let taken = self.lane.lock().submit(now, bios);
-        self.shared.wakers.call();
+        let taken = self.own.lock().submit(now, bios);
+        self.shared.deferred_wakes.call();
         taken
     }
 
@@ -70,11 +70,11 @@ impl Client {
         let now = self.shared.now();
         let before = done.len();
         let mut own_work = false;
-        if let Some(mut queue) = self.lane.try_lock() {
+        if let Some(mut queue) = self.own.try_lock() {
             queue.poll(now, done);
             own_work = queue.is_busy();
         }
-        self.shared.wakers.call();
+        self.shared.deferred_wakes.call();
         if self.shared.deadlines && done.iter().skip(before).any(|b| b.late().is_some()) {
             // A command is late. The reactor looks from now on whether it has come back.
             self.shared.kick();
@@ -86,8 +86,8 @@ impl Client {
         }
     }
 
-    /// The work that this client waits for may be on another client's lane, and that client may never run it. Runs
-    /// the other lanes after a number of polls in vain.
+    /// The work that this client waits for may be on another client's queue, and that client may never run it. Runs the
+    /// other queues after a number of polls in vain.
     #[cold]
     fn nothing_done(&mut self, own_work: bool) {
         self.in_vain = self.in_vain.wrapping_add(1);
@@ -100,27 +100,27 @@ impl Client {
     fn help(&mut self) {
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.seen {
-            self.others = lock(&self.shared.lanes)
+            self.others = lock(&self.shared.queues)
                 .iter()
-                .filter(|lane| !Arc::ptr_eq(lane, &self.lane))
+                .filter(|queue| !Arc::ptr_eq(queue, &self.own))
                 .cloned()
                 .collect();
             self.seen = version;
         }
         let now = self.shared.now();
-        for lane in &self.others {
-            if let Some(mut queue) = lane.try_lock()
-                && queue.is_busy()
+        for queue in &self.others {
+            if let Some(mut locked) = queue.try_lock()
+                && locked.is_busy()
             {
-                queue.poll_for_owner(now);
+                locked.poll_for_owner(now);
             }
         }
-        self.shared.wakers.call();
+        self.shared.deferred_wakes.call();
     }
 
     /// BIOs that were taken and have not been given back.
     pub fn outstanding(&self) -> u32 {
-        self.lane.lock().outstanding()
+        self.own.lock().outstanding()
     }
 
     pub(crate) fn geometry(&self) -> zoneplug_core::zone::Geometry {
@@ -160,14 +160,14 @@ impl Client {
                 // With nothing outstanding nothing would wake it.
                 if done.len() - before < min && self.outstanding() > 0 {
                     // The descriptor reports the commands that were at the device when it was requested. The poll
-                    // above, or another thread that runs this lane, may have begun work that it does not report (a
+                    // above, or another thread that runs this queue, may have begun work that it does not report (a
                     // commit, the next command of a device that panics). So the sleep is limited to TICK.
                     let most =
                         if fd.is_some() { Some(left.map_or(TICK, |l| l.min(TICK))) } else { left };
                     alarm.sleep(fd, most);
                 }
             }
-            self.lane.armed.store(false, Ordering::Release);
+            self.own.armed.store(false, Ordering::Release);
         }
     }
 
@@ -180,16 +180,16 @@ impl Client {
     /// most; `wait` says why.
     pub(crate) fn arm_fd(&mut self, waker: &Waker) -> Option<Option<i32>> {
         self.deferred.set(waker);
-        let mut queue = self.lane.lock();
+        let mut queue = self.own.lock();
         let (armed, fd) = queue.arm_fd(&Waker::from(self.deferred.clone()));
         let timer = queue.next_deadline().is_some();
         drop(queue);
         if !armed {
             return None;
         }
-        // With other clients, the work that this one waits for may be on a lane that no thread runs.
-        if fd.is_none() || timer || lock(&self.shared.lanes).len() > 1 {
-            self.lane.armed.store(true, Ordering::Release);
+        // With other clients, the work that this one waits for may be on a queue that no thread runs.
+        if fd.is_none() || timer || lock(&self.shared.queues).len() > 1 {
+            self.own.armed.store(true, Ordering::Release);
             self.shared.kick();
         }
         Some(fd)
@@ -201,28 +201,28 @@ impl Client {
         if self.arm(&Waker::from(alarm.clone())) {
             alarm.sleep(None, timeout);
         }
-        self.lane.armed.store(false, Ordering::Release);
+        self.own.armed.store(false, Ordering::Release);
     }
 
     /// Prepares for sleep: `waker` is woken when a BIO of this client has finished, or the disk was thawed. From now
-    /// until the next poll the reactor runs the lanes. False: poll again instead. Arm, poll once more, then sleep.
+    /// until the next poll the reactor runs the queues. False: poll again instead. Arm, poll once more, then sleep.
     pub fn arm(&mut self, waker: &Waker) -> bool {
         self.deferred.set(waker);
-        let armed = self.lane.lock().arm(&Waker::from(self.deferred.clone()));
+        let armed = self.own.lock().arm(&Waker::from(self.deferred.clone()));
         if armed {
-            self.lane.armed.store(true, Ordering::Release);
+            self.own.armed.store(true, Ordering::Release);
             self.shared.kick();
         }
         armed
     }
 
-    /// The reverse of [`Client::arm`], for a client that nothing is in flight of: the reactor need not run its lane.
+    /// The reverse of [`Client::arm`], for a client that has nothing in flight: the reactor need not run its queue.
     pub fn disarm(&self) {
-        self.lane.armed.store(false, Ordering::Release);
+        self.own.armed.store(false, Ordering::Release);
     }
 
-    /// Waits until nothing of this client is in flight, at most `timeout`. True if that is so. What finished is in
-    /// `done`.
+    /// Waits until nothing of this client is in flight. An error if something still is after `timeout`. Appends what
+    /// finished to `done`.
     pub fn drain(&mut self, done: &mut Bios, timeout: Duration) -> Result<(), Error> {
         let end = Instant::now().checked_add(timeout);
         while self.outstanding() > 0 {
@@ -238,10 +238,9 @@ impl Client {
         Ok(())
     }
 
-    /// Whether the device may still use the memory of a BIO that came back without it. Then the BIO was given
-    /// up (status
-    /// *timeout*, or that of another part of it), or its device has panicked. Once this is false, [`Client::reclaim_late`] has the
-    /// memory: that may be never.
+    /// Whether the device may still use the memory of a BIO that came back without it. Such a BIO was given up (its
+    /// status is *timeout*, or that of another part of it), or its device has panicked. Once this is false,
+    /// [`Client::reclaim_late`] returns the memory. It may stay true for ever.
     ///
     /// ```
     /// # use zoneplug_host::HostedDisk;
@@ -263,13 +262,13 @@ impl Client {
         self.shared.disk.reclaim(lent)
     }
 
-    /// Keeps what was lent until it is back, though the client goes.
+    /// Keeps lent memory until it is back, also when the client has gone.
     pub(crate) fn keep_lent(&self, lent: impl Iterator<Item = Lent>) {
-        self.lane.keep(lent);
+        self.own.keep(lent);
     }
 
-    /// The buffer that was lent to a BIO that is back. `None`: the BIO came back without it, and the disk keeps
-    /// it until it is back too. That the token is right says nothing: a faulty device may have made up the BIO.
+    /// The buffer that was lent to a BIO that is back. `None`: the BIO came back without it, and the disk keeps the
+    /// buffer until it is back too. The token does not count, because a faulty device may have made up the BIO.
     #[inline]
     pub(crate) fn reclaim(&self, bio: &mut Bio, lent: Option<Lent>) -> Option<AlignedBuf> {
         match lent?.take_back(bio.take_buf()) {
@@ -280,23 +279,23 @@ impl Client {
 
     #[cold]
     fn withhold(&self, lent: Lent) -> Option<AlignedBuf> {
-        self.shared.shelf.put(&self.shared.disk, [lent]);
+        self.shared.withheld.keep(&self.shared.disk, [lent]);
         None
     }
 }
 
 impl Drop for Client {
-    /// Never blocks, unless it is the last that has the disk (see [`HostedDisk`](crate::HostedDisk)): what is
-    /// in flight is finished by the reactor.
+    /// Never blocks, unless this is the last reference to the disk (see [`HostedDisk`](crate::HostedDisk)). The reactor
+    /// finishes what is in flight.
     fn drop(&mut self) {
-        self.lane.orphan.store(true, Ordering::Release);
-        let work = Work::of(&self.lane.lock());
-        if work == Work::None {
-            self.shared.bury();
+        self.own.orphan.store(true, Ordering::Release);
+        let work = QueueWork::of(&self.own.lock());
+        if work == QueueWork::None {
+            self.shared.remove_orphans();
         }
-        // `bury` leaves a lane that another thread is running. Only the reactor can remove it then.
-        let left = || lock(&self.shared.lanes).iter().any(|l| Arc::ptr_eq(l, &self.lane));
-        if work != Work::None || left() {
+        // `remove_orphans` leaves a queue that another thread is running. Only the reactor can remove it then.
+        let left = || lock(&self.shared.queues).iter().any(|q| Arc::ptr_eq(q, &self.own));
+        if work != QueueWork::None || left() {
             self.shared.kick();
         }
     }

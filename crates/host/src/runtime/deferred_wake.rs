@@ -1,7 +1,7 @@
-//! Clients' wakers, on their way from the engine to where they may be called. The engine wakes in the middle of its work,
-//! with lanes locked; a client's waker is client's code. So what the engine wakes only puts it on a list, and the list is
-//! called when no lane is locked (I8). None of this holds the disk: a device's thread that wakes must not be the last that
-//! has it.
+//! Delays calls of clients' wakers until no queue is locked (I8). The engine wakes in the middle of its work, with
+//! queues locked, and a client's waker is the client's code. So the engine wakes a [`DeferredWaker`], which only puts
+//! the client's waker on a list; the list is called later. Nothing here refers to the disk: a device's thread that
+//! wakes must not hold the last reference to it.
 
 use crate::callback::contain_panic;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,28 +9,28 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use zoneplug_core::poison::lock;
 
-/// Calls clients' wakers: one that panics leaves no other one uncalled.
+/// Calls clients' wakers. If one panics, the others are still called.
 pub(crate) fn wake_all(list: Vec<Waker>) {
     for waker in list {
         contain_panic(|| waker.wake());
     }
 }
 
-/// Clients' wakers that are to be called as soon as no lane is locked.
+/// Clients' wakers that are to be called as soon as no queue is locked.
 #[derive(Debug, Default)]
-pub(crate) struct Wakers {
+pub(crate) struct DeferredWakes {
     list: Mutex<Vec<Waker>>,
-    /// Whether there are any.
+    /// Whether the list has any.
     some: AtomicBool,
 }
 
-impl Wakers {
+impl DeferredWakes {
     fn push(&self, waker: Waker) {
         lock(&self.list).push(waker);
         self.some.store(true, Ordering::Release);
     }
 
-    /// Calls them. They may use their clients, and their panics are their own.
+    /// Calls them. They may use their clients. A panic of one ends that call only.
     #[inline]
     pub(crate) fn call(&self) {
         if self.some.load(Ordering::Acquire) {
@@ -45,31 +45,31 @@ impl Wakers {
     }
 }
 
-/// What the engine wakes in a client's place.
+/// What the engine wakes in place of a client's waker.
 #[derive(Debug)]
-pub(crate) struct Deferred {
+pub(crate) struct DeferredWaker {
     waker: Mutex<Option<Waker>>,
-    wakers: Arc<Wakers>,
+    list: Arc<DeferredWakes>,
 }
 
-impl Deferred {
-    pub(crate) fn new(wakers: &Arc<Wakers>) -> Arc<Deferred> {
-        Arc::new(Deferred { waker: Mutex::default(), wakers: wakers.clone() })
+impl DeferredWaker {
+    pub(crate) fn new(list: &Arc<DeferredWakes>) -> Arc<DeferredWaker> {
+        Arc::new(DeferredWaker { waker: Mutex::default(), list: list.clone() })
     }
 
     pub(crate) fn set(&self, waker: &Waker) {
         let new = waker.clone();
         let old = lock(&self.waker).replace(new);
-        // A waker may be the last that holds a task, and with it a client: not under the lock.
+        // Dropping a waker may drop a task, and with it a client, so the lock is released first.
         drop(old);
     }
 }
 
-impl Wake for Deferred {
+impl Wake for DeferredWaker {
     fn wake(self: Arc<Self>) {
         let waker = lock(&self.waker).take();
         if let Some(waker) = waker {
-            self.wakers.push(waker);
+            self.list.push(waker);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The futures of an [`AsyncDisk`](crate::AsyncDisk), and the client that they share.
 //!
-//! The future that is polled *pumps* for all: it submits the operations that wait, takes completions, wakes their futures and arms
-//! the client again. A completion outside a poll wakes the futures of the operations in flight, not those of the operations that
-//! wait for room.
+//! The future that is polled *pumps* for all: it submits the operations that wait, takes completions, wakes their
+//! futures and arms the client again. A completion outside a poll wakes the futures of the operations in flight, not
+//! those of the operations that wait for room.
 //!
-//! There are two locks. The state is locked while the client works. The wakers are locked for look-ups only, also while the state is
-//! locked. The client's waker may be called by a thread that has the state locked, so it takes the lock of the wakers only.
+//! There are two locks. The state is locked while the client works. The wakers are locked for look-ups only, also while
+//! the state is locked. The client's waker may be called by a thread that has the state locked, so it takes the lock of
+//! the wakers only.
 
 use crate::callback::contain_panic;
 use crate::runtime::client::Client;

@@ -1,20 +1,20 @@
 //! Hosted disks: many clients on many threads, none of which can hold up another.
 //!
-//! The context that completes a write sends the next one of the zone, which may be another client's. That write is
-//! then in flight on the *lane* of the client that completed the first one: its queue of the device. So a lane belongs
-//! to the disk, not to the client, and any thread that needs progress can run it:
+//! The context that completes a write sends the next one of the zone, which may be another client's. That write is then
+//! in flight on the queue of the client that completed the first one. So queues belong to the disk, not to their
+//! clients, and any thread that needs progress can run them (`shared_queue.rs`):
 //!
-//! * a client that polls runs its own lane, and after some polls in vain those of the others too;
-//! * for a client that sleeps the reactor thread runs every lane that has work (see `reactor`).
+//! * a client that polls runs its own queue, and after some polls in vain those of the others too;
+//! * for a client that sleeps the reactor's thread runs every queue that has work (`reactor.rs`).
 //!
-//! A client may block for ever on a mutex of its own, panic, be forgotten or dropped: only its own completions wait
-//! for it.
+//! A client may block for ever on a mutex of its own, panic, be forgotten or dropped: only its own completions wait for
+//! it.
 
 use crate::clock::Clock;
 use crate::runtime::client::Client;
 use crate::runtime::reactor;
 use crate::runtime::shared::Handle;
-use crate::runtime::shared_queue::Lane;
+use crate::runtime::shared_queue::SharedQueue;
 use crate::runtime::withheld::Withheld;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,8 +26,8 @@ use zoneplug_core::{Device, Error};
 
 /// A disk that any number of threads share. Clones are the same disk.
 ///
-/// The device is closed when the last of its clones and clients is dropped: at once if nothing is in flight, and else by the
-/// reactor when that is done (commands that were given up get as long again as they had).
+/// The device is closed when the last of its clones and clients is dropped: at once if nothing is in flight, and else
+/// by the reactor when that is done (commands that were given up get as long again as they had).
 ///
 /// ```
 /// use zoneplug_host::HostedDisk;
@@ -103,8 +103,8 @@ impl HostedDisk {
     }
 
     /// What the adapters have not given back or freed, because the device may still use it: the buffers of operations
-    /// that ended before their commands did. They are freed when the commands come back (the reactor looks every 50 ms);
-    /// what is there when the disk is closed is leaked, and counted by [`leaked_buffers`](crate::leaked_buffers).
+    /// that ended before their commands did. They are freed when the commands come back (the reactor looks every 50
+    /// ms); what is there when the disk is closed is leaked, and counted by [`leaked_buffers`](crate::leaked_buffers).
     ///
     /// ```
     /// use zoneplug_host::{BlockingDisk, HostedDisk};
@@ -116,20 +116,20 @@ impl HostedDisk {
     /// assert!(io.read(Sector(0), 8).is_ok());
     /// ```
     pub fn withheld(&self) -> Withheld {
-        self.shared.shelf.sweep(&self.shared.disk);
-        self.shared.shelf.withheld()
+        self.shared.withheld.sweep(&self.shared.disk);
+        self.shared.withheld.count()
     }
 
-    /// A client that holds up to `depth` BIOs and has up to `tags` commands at the device. The first client starts the disk's
-    /// reactor thread: if the system refuses a thread, this is an error.
+    /// A client that holds up to `depth` BIOs and has up to `tags` commands at the device. The first client starts the
+    /// disk's reactor thread: if the system refuses a thread, this is an error.
     pub fn open_client(&self, depth: u32, tags: u16) -> Result<Client, Error> {
         reactor::start(&self.shared)?;
         let waker = Waker::from(self.shared.reactor.clone());
         let queue = self.shared.disk.open_queue(QueueConfig { depth, tags, waker })?;
-        let lane = Arc::new(Lane::new(queue));
-        lock(&self.shared.lanes).push(lane.clone());
+        let queue = Arc::new(SharedQueue::new(queue));
+        lock(&self.shared.queues).push(queue.clone());
         self.shared.version.fetch_add(1, Ordering::Release);
-        Ok(Client::new(self.shared.clone(), lane, depth))
+        Ok(Client::new(self.shared.clone(), queue, depth))
     }
 
     /// Freezes the disk: returns when nothing is in flight, and keeps it so until the result is dropped. BIOs that
@@ -138,15 +138,15 @@ impl HostedDisk {
     /// # Errors
     ///
     /// [`Busy`](zoneplug_core::ErrorKind::Busy) if no command ends for the drain limit, 30 s unless
-    /// [`Disk::set_drain_limit`] says otherwise: the device has lost a command. The disk then goes on. The same holds for
-    /// [`HostedDisk::revalidate`] and [`HostedDisk::set_attribute`].
+    /// [`Disk::set_drain_limit`] says otherwise: the device has lost a command. The disk then goes on. The same holds
+    /// for [`HostedDisk::revalidate`] and [`HostedDisk::set_attribute`].
     pub fn freeze(&self) -> Result<Frozen, Error> {
         let mut freeze = self.shared.disk.begin_freeze();
         while !freeze.poll() {
             self.run_all();
             if let Some(e) = freeze.overdue(self.shared.clock.now()) {
                 drop(freeze);
-                self.shared.wakers.call();
+                self.shared.deferred_wakes.call();
                 return Err(e);
             }
             std::thread::yield_now();
@@ -168,7 +168,7 @@ impl HostedDisk {
                     // all clients.
                     self.shared.adopt(queue);
                 }
-                self.shared.wakers.call();
+                self.shared.deferred_wakes.call();
                 return result;
             }
             self.run_all();
@@ -196,19 +196,19 @@ impl HostedDisk {
             std::thread::yield_now();
         }
         drop(change);
-        self.shared.wakers.call();
+        self.shared.deferred_wakes.call();
         result
     }
 
     fn run_all(&self) {
-        let lanes = lock(&self.shared.lanes).clone();
+        let queues = lock(&self.shared.queues).clone();
         let now = self.shared.now();
-        for lane in lanes {
-            if let Some(mut queue) = lane.try_lock() {
-                queue.poll_for_owner(now);
+        for queue in queues {
+            if let Some(mut locked) = queue.try_lock() {
+                locked.poll_for_owner(now);
             }
         }
-        self.shared.wakers.call();
+        self.shared.deferred_wakes.call();
     }
 }
 
@@ -222,6 +222,6 @@ pub struct Frozen {
 impl Drop for Frozen {
     fn drop(&mut self) {
         self.freeze = None;
-        self.shared.wakers.call();
+        self.shared.deferred_wakes.call();
     }
 }

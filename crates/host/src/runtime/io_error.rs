@@ -40,9 +40,9 @@ impl IoError {
         IoError { buf, ..self }
     }
 
-    /// The buffer that the operation was given, or the one that it was to read into. `None`: it had none, or the device may
-    /// still use it, as after a timeout. The disk keeps such a buffer and frees it when the device is done with it: see
-    /// [`HostedDisk::withheld`](crate::HostedDisk::withheld).
+    /// The buffer that the operation was given, or the one that it was to read into. `None`: it had none, or the device
+    /// may still use it, as after a timeout. The disk keeps such a buffer and frees it when the device is done with it:
+    /// see [`HostedDisk::withheld`](crate::HostedDisk::withheld).
     pub fn into_buf(self) -> Option<AlignedBuf> {
         self.buf
     }

@@ -1,9 +1,9 @@
-//! The reactor: the thread that runs the lanes of clients that sleep or have gone, and ends commands at their deadlines
-//! if no client polls.
+//! The reactor: the thread that runs the queues of clients that sleep or have gone, and ends commands at their
+//! deadlines if no client polls.
 //!
-//! It exists once the disk has a client, so that no client ever sleeps without it. It rests while no client sleeps or has gone, and
-//! leaves as soon as no handle of the disk is left and nothing is in flight. The drop of the last handle waits for
-//! that, so that the device is closed when the drop returns.
+//! The thread is started with the disk's first client, so that no client ever sleeps without it. It rests while no
+//! client sleeps or has gone, and ends as soon as no handle of the disk is left and nothing is in flight. The drop of
+//! the last handle waits for that, so that the device is closed when the drop returns.
 
 use crate::runtime::shared::HostedShared;
 use crate::threads::spawn;
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Bios, Error, Nanos};
 
-/// How long the reactor sleeps at most while a client waits. It finds work that it was not told of (a lane that a
-/// poller left in mid-work) after this time.
+/// How long the reactor sleeps at most while a client waits. It finds work after this time that no kick told of, such
+/// as a queue that a client stopped polling with commands at the device.
 const TICK: Duration = Duration::from_micros(500);
-/// How often it looks, while no client waits, whether late commands have come back.
+/// How often the reactor looks, while no client waits, whether late commands have come back.
 const LOOK: Duration = Duration::from_millis(50);
-/// A deadline nearer than this is spun for: sleeping would miss it.
+/// The reactor spins for a deadline nearer than this, because a sleep would miss it.
 const NEAR: Nanos = Nanos(60_000);
 /// How long a disk without handles waits for late commands: as long as a command may take, within these bounds.
 const LATE_PATIENCE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
@@ -37,25 +37,25 @@ pub(crate) fn start(shared: &Arc<HostedShared>) -> Result<(), Error> {
     })
 }
 
-/// Runs every lane once. Returns whether anything finished, and the next moment at which something is due.
+/// Runs every queue once. Returns whether anything finished, and the next moment at which something is due.
 fn round(shared: &HostedShared, now: Nanos) -> (bool, Option<Nanos>) {
     let (mut progress, mut next) = (false, None);
     let mut dropped = Bios::new();
-    let lanes = lock(&shared.lanes).clone();
-    for lane in &lanes {
-        let Some(mut queue) = lane.try_lock() else { continue };
-        if lane.is_orphan() {
-            queue.poll(now, &mut dropped);
+    let queues = lock(&shared.queues).clone();
+    for queue in &queues {
+        let Some(mut locked) = queue.try_lock() else { continue };
+        if queue.is_orphan() {
+            locked.poll(now, &mut dropped);
             progress |= !dropped.is_empty();
-            lane.dropped(&mut dropped);
+            queue.dropped(&mut dropped);
         } else {
-            progress |= queue.poll_for_owner(now);
+            progress |= locked.poll_for_owner(now);
         }
-        next = [next, queue.next_deadline()].into_iter().flatten().min();
+        next = [next, locked.next_deadline()].into_iter().flatten().min();
     }
-    drop(lanes);
-    shared.bury();
-    shared.shelf.sweep(&shared.disk);
+    drop(queues);
+    shared.remove_orphans();
+    shared.withheld.sweep(&shared.disk);
     (progress, next)
 }
 
@@ -64,19 +64,19 @@ fn run(shared: &HostedShared) {
     let reactor = &shared.reactor;
     let mut end = None;
     loop {
-        // Read before the lanes are: without a handle of the disk, no lane is added.
+        // Read before the queues: once no handle of the disk is left, no queue is added.
         let closing = reactor.is_closing();
         let now = shared.now();
         let (wanted, late) = {
-            let lanes = lock(&shared.lanes);
-            let late = shared.deadlines && lanes.iter().any(|l| l.may_be_late());
-            (lanes.iter().any(|l| l.is_wanted()), late)
+            let queues = lock(&shared.queues);
+            let late = shared.deadlines && queues.iter().any(|q| q.may_be_late());
+            (queues.iter().any(|q| q.is_wanted()), late)
         };
         let (mut progress, mut next) = (false, None);
         if wanted || late {
             (progress, next) = round(shared, now);
         }
-        shared.wakers.call();
+        shared.deferred_wakes.call();
         if progress {
             continue;
         }
@@ -87,10 +87,10 @@ fn run(shared: &HostedShared) {
                 None => reactor.nap(TICK),
             }
         } else if closing {
-            if lock(&shared.lanes).is_empty() {
+            if lock(&shared.queues).is_empty() {
                 return;
             }
-            // Nothing but late commands: they had their time once.
+            // Only late commands are left. They get as long again as they had.
             let [least, most] = LATE_PATIENCE;
             let timeout = shared.disk.config().timeout.map_or(least, |t| Duration::from_nanos(t.0));
             let end = *end.get_or_insert_with(|| Instant::now() + timeout.clamp(least, most));

@@ -1,5 +1,5 @@
-//! How the thread of the reactor is woken, asked to end, and waited for. Knows nothing of disks: a device's thread that wakes the
-//! reactor must not hold the last reference to its disk.
+//! How the thread of the reactor is woken, asked to end, and waited for. Knows nothing of disks: a device's thread that
+//! wakes the reactor must not hold the last reference to its disk.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::Wake;
@@ -34,8 +34,8 @@ impl ReactorSignal {
         self.wake.notify_one();
     }
 
-    /// Calls `spawn`, which starts the thread, unless that has succeeded before. The thread's [`enter`](ReactorSignal::enter)
-    /// waits until this returns.
+    /// Calls `spawn`, which starts the thread, unless that has succeeded before. The thread's
+    /// [`enter`](ReactorSignal::enter) waits until this returns.
     pub(crate) fn start(&self, spawn: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         let mut state = lock(&self.state);
         if !state.started {
@@ -45,14 +45,15 @@ impl ReactorSignal {
         Ok(())
     }
 
-    /// Notes that the calling thread is the reactor. Dropping the result tells waiters that the thread has released the disk.
+    /// Notes that the calling thread is the reactor. Dropping the result tells waiters that the thread has released the
+    /// disk.
     pub(crate) fn enter(self: &Arc<Self>) -> Leaves {
         lock(&self.state).thread = Some(std::thread::current().id());
         Leaves(self.clone())
     }
 
-    /// Asks the thread to end, since no handle of the disk is left. Returns whether the caller can wait for it: the thread exists
-    /// and is not the caller.
+    /// Asks the thread to end, since no handle of the disk is left. Returns whether the caller can wait for it: the
+    /// thread exists and is not the caller.
     pub(crate) fn close(&self) -> bool {
         let mut state = lock(&self.state);
         state.closing = true;

@@ -1,10 +1,11 @@
-//! What the clients of a hosted disk, its handles and its reactor share: the disk, the lanes, and what was withheld.
+//! What the clients of a hosted disk, its handles and its reactor share: the disk, the queues, and the withheld
+//! buffers.
 
 use crate::clock::Clock;
-use crate::runtime::deferred_wake::Wakers;
+use crate::runtime::deferred_wake::DeferredWakes;
 use crate::runtime::reactor_signal::ReactorSignal;
-use crate::runtime::shared_queue::{Lane, Work};
-use crate::runtime::withheld::Shelf;
+use crate::runtime::shared_queue::{QueueWork, SharedQueue};
+use crate::runtime::withheld::WithheldBuffers;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,12 +23,12 @@ pub(crate) struct HostedShared {
     pub(crate) clock: Clock,
     /// Whether commands have deadlines.
     pub(crate) deadlines: bool,
-    pub(crate) lanes: Mutex<Vec<Arc<Lane>>>,
-    /// Counts changes of `lanes`.
+    pub(crate) queues: Mutex<Vec<Arc<SharedQueue>>>,
+    /// Counts changes of `queues`.
     pub(crate) version: AtomicU32,
     pub(crate) reactor: Arc<ReactorSignal>,
-    pub(crate) wakers: Arc<Wakers>,
-    pub(crate) shelf: Shelf,
+    pub(crate) deferred_wakes: Arc<DeferredWakes>,
+    pub(crate) withheld: WithheldBuffers,
     handles: AtomicUsize,
 }
 
@@ -38,62 +39,62 @@ impl HostedShared {
         if self.disk.is_timed() { self.clock.now() } else { Nanos(0) }
     }
 
-    /// Has the reactor look at the lanes.
+    /// Makes the reactor look at the queues.
     pub(crate) fn kick(&self) {
         self.reactor.kick();
     }
 
-    /// Removes the lanes of clients that have gone, once they are empty.
-    pub(crate) fn bury(&self) {
-        let mut lanes = lock(&self.lanes);
-        let before = lanes.len();
+    /// Removes the queues of clients that have gone, unless something is in flight on them.
+    pub(crate) fn remove_orphans(&self) {
+        let mut queues = lock(&self.queues);
+        let before = queues.len();
         let mut gone = Vec::new();
-        lanes.retain(|lane| {
-            let dead = lane.is_orphan() && self.is_dead(lane);
-            if dead {
-                gone.push(lane.clone());
+        queues.retain(|queue| {
+            let done = queue.is_orphan() && self.is_done(queue);
+            if done {
+                gone.push(queue.clone());
             }
-            !dead
+            !done
         });
-        if lanes.len() != before {
+        if queues.len() != before {
             self.version.fetch_add(1, Ordering::Release);
         }
-        drop(lanes);
+        drop(queues);
         drop(gone);
     }
 
-    /// Whether nothing is in flight on the lane of a client that has gone, neither BIOs of its own nor commands of
-    /// others. Only then may the lane be removed: the reactor does not run a removed lane, even if a blocked client
-    /// holds on to it.
-    fn is_dead(&self, lane: &Lane) -> bool {
-        let Some(mut queue) = lane.try_lock() else { return false };
-        let work = Work::of(&queue);
-        if work == Work::Busy {
+    /// Whether nothing is in flight on the queue of a client that has gone, neither BIOs of its own nor commands of
+    /// others. Only then may the queue be removed: the reactor does not run a removed queue, even if a blocked client
+    /// still refers to it.
+    fn is_done(&self, queue: &SharedQueue) -> bool {
+        let Some(mut locked) = queue.try_lock() else { return false };
+        let work = QueueWork::of(&locked);
+        if work == QueueWork::Busy {
             return false;
         }
-        self.shelf.put(&self.disk, lane.take_legacy());
-        if work == Work::Late {
-            lane.lingers.store(true, Ordering::Release);
+        self.withheld.keep(&self.disk, queue.take_left());
+        if work == QueueWork::Late {
+            queue.lingers.store(true, Ordering::Release);
             return false;
         }
-        // Others may still hold the lane, and will not run it: no freeze may wait for it.
-        queue.close();
+        // Clients that still refer to the queue will not run it, so no freeze may wait for it.
+        locked.close();
         true
     }
 
-    /// Gives up late commands. No handle of the disk is left, and the commands had their time.
+    /// Gives up late commands. No handle of the disk is left, and the time for late commands is over.
     #[cold]
     pub(crate) fn abandon(&self) {
-        for lane in std::mem::take(&mut *lock(&self.lanes)) {
-            lane.lock().abandon();
+        for queue in std::mem::take(&mut *lock(&self.queues)) {
+            queue.lock().abandon();
         }
     }
 
     /// Keeps a queue without a client until its commands are back.
     pub(crate) fn adopt(&self, queue: DiskQueue) {
-        let lane = Lane::new(queue);
-        lane.orphan.store(true, Ordering::Release);
-        lock(&self.lanes).push(Arc::new(lane));
+        let queue = SharedQueue::new(queue);
+        queue.orphan.store(true, Ordering::Release);
+        lock(&self.queues).push(Arc::new(queue));
         self.version.fetch_add(1, Ordering::Release);
         self.kick();
     }
@@ -101,11 +102,11 @@ impl HostedShared {
 
 impl Drop for HostedShared {
     fn drop(&mut self) {
-        self.shelf.end(&self.disk);
+        self.withheld.leak_rest(&self.disk);
     }
 }
 
-/// A reference that keeps the disk open. A [`HostedDisk`], a client and a freeze hold one; the reactor does not.
+/// A reference that keeps the disk open. A hosted disk, a client and a freeze hold one; the reactor does not.
 #[derive(Debug)]
 pub(crate) struct Handle(Arc<HostedShared>);
 
@@ -116,11 +117,11 @@ impl Handle {
             disk,
             clock,
             deadlines,
-            lanes: Mutex::default(),
+            queues: Mutex::default(),
             version: AtomicU32::new(0),
             reactor: Arc::default(),
-            wakers: Arc::default(),
-            shelf: Shelf::default(),
+            deferred_wakes: Arc::default(),
+            withheld: WithheldBuffers::default(),
             handles: AtomicUsize::new(1),
         }))
     }
@@ -143,13 +144,13 @@ impl std::ops::Deref for Handle {
 }
 
 impl Drop for Handle {
-    /// The last one waits until the reactor has given up the disk, unless something is in flight: then the reactor closes it
-    /// when that is done.
+    /// The last handle waits until the reactor has released the disk. If something is in flight, it does not wait: the
+    /// reactor then closes the disk when that is done.
     fn drop(&mut self) {
         if self.0.handles.fetch_sub(1, Ordering::AcqRel) > 1 || !self.0.reactor.close() {
             return;
         }
-        let idle = lock(&self.0.lanes).iter().all(|l| Work::of(&l.lock()) == Work::None);
+        let idle = lock(&self.0.queues).iter().all(|q| QueueWork::of(&q.lock()) == QueueWork::None);
         if idle {
             self.0.reactor.wait_left(CLOSE_PATIENCE);
         }

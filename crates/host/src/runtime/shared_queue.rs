@@ -1,5 +1,5 @@
-//! A lane: the queue of one client, which any thread may run. Owns the queue's lock, the flags that say whether the
-//! reactor must run it, and the buffers of a client that has gone. Owns no thread and no waker.
+//! The queue of one client, which any thread may run. Owns the queue's lock, the flags that say whether the reactor
+//! must run it, and the buffers of a client that has gone. Owns no thread and no waker.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -8,50 +8,50 @@ use zoneplug_core::Bios;
 use zoneplug_core::disk::DiskQueue;
 use zoneplug_core::poison::lock;
 
-/// What a lane is needed for.
+/// Why a queue must be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
-    /// BIOs of its client are not back, or commands of any client are at the device: it must be run.
+pub(crate) enum QueueWork {
+    /// BIOs of its client are not back, or commands of any client are at the device.
     Busy,
-    /// Only commands that were given up: the reactor looks at it now and then.
+    /// Only commands that were given up are at the device: the reactor polls the queue now and then.
     Late,
     /// Nothing.
     None,
 }
 
-impl Work {
-    pub(crate) fn of(queue: &DiskQueue) -> Work {
+impl QueueWork {
+    pub(crate) fn of(queue: &DiskQueue) -> QueueWork {
         if queue.outstanding() > 0 || queue.is_busy() {
-            Work::Busy
+            QueueWork::Busy
         } else if queue.late() > 0 {
-            Work::Late
+            QueueWork::Late
         } else {
-            Work::None
+            QueueWork::None
         }
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct SharedQueue {
     queue: Mutex<DiskQueue>,
     /// The client sleeps, or is about to.
     pub(crate) armed: AtomicBool,
-    /// The client has gone; the lane is run until it is empty.
+    /// The client has gone. The reactor runs the queue until it is empty.
     pub(crate) orphan: AtomicBool,
-    /// An orphan that has nothing but late commands: it is looked at now and then.
+    /// The queue is an orphan with nothing but late commands: the reactor polls it now and then.
     pub(crate) lingers: AtomicBool,
-    /// Memory that a client has left which has gone: a device may use it.
-    legacy: Mutex<Vec<Lent>>,
+    /// Memory of a client that has gone, which the device may still use.
+    left: Mutex<Vec<Lent>>,
 }
 
-impl Lane {
-    pub(crate) fn new(queue: DiskQueue) -> Lane {
-        Lane {
+impl SharedQueue {
+    pub(crate) fn new(queue: DiskQueue) -> SharedQueue {
+        SharedQueue {
             queue: Mutex::new(queue),
             armed: AtomicBool::new(false),
             orphan: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
-            legacy: Mutex::default(),
+            left: Mutex::default(),
         }
     }
 
@@ -83,31 +83,31 @@ impl Lane {
         self.lingers.load(Ordering::Acquire) || self.try_lock().is_none_or(|q| q.late() > 0)
     }
 
-    /// Keeps what was lent until it is back, though the client goes.
+    /// Keeps lent memory until it is back, also when its client has gone.
     pub(crate) fn keep(&self, lent: impl Iterator<Item = Lent>) {
-        lock(&self.legacy).extend(lent);
+        lock(&self.left).extend(lent);
     }
 
-    /// BIOs of a client that has gone have finished: frees the memory that came back with them.
+    /// Takes finished BIOs of a client that has gone, and frees the memory that came back with them.
     pub(crate) fn dropped(&self, bios: &mut Bios) {
-        let mut legacy = lock(&self.legacy);
+        let mut left = lock(&self.left);
         for mut bio in bios.drain(..) {
             let buf = bio.take_buf();
-            if let Some(i) = legacy.iter().position(|l| l.range() == buf.range()) {
-                drop(legacy.swap_remove(i).take_back(buf));
+            if let Some(i) = left.iter().position(|l| l.range() == buf.range()) {
+                drop(left.swap_remove(i).take_back(buf));
             }
         }
     }
 
-    /// All BIOs of the client that has gone are back: this is what came back without memory.
-    pub(crate) fn take_legacy(&self) -> Vec<Lent> {
-        std::mem::take(&mut lock(&self.legacy))
+    /// Takes the memory that has not come back. All BIOs of the client that has gone are back.
+    pub(crate) fn take_left(&self) -> Vec<Lent> {
+        std::mem::take(&mut lock(&self.left))
     }
 }
 
-impl Drop for Lane {
+impl Drop for SharedQueue {
     fn drop(&mut self) {
-        // The device may still use these buffers, and nothing is left that could tell when it is done: leak them.
-        crate::runtime::withheld::leak(self.take_legacy());
+        // The device may still use these buffers, and nothing is left that could tell when it is done.
+        crate::runtime::withheld::leak(self.take_left());
     }
 }

@@ -1,6 +1,6 @@
-//! Memory of operations that did not come back with its BIO: the operation was given up, or the device gave
-//! back another BIO or other memory. The adapters put it here instead of giving it back or freeing it; the
-//! reactor looks for what came back late.
+//! Memory that did not come back with its BIO, because the operation was given up, or the device gave back another BIO
+//! or other memory. The adapters keep it here instead of returning or freeing it. The reactor frees what comes back
+//! late.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,14 +38,15 @@ pub struct Withheld {
     pub bytes: u64,
 }
 
+/// The withheld memory of one disk.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
+pub(crate) struct WithheldBuffers {
     lent: Mutex<Vec<Lent>>,
 }
 
-impl Shelf {
+impl WithheldBuffers {
     /// Keeps memory until the disk has it back.
-    pub(crate) fn put(&self, disk: &Disk, lent: impl IntoIterator<Item = Lent>) {
+    pub(crate) fn keep(&self, disk: &Disk, lent: impl IntoIterator<Item = Lent>) {
         let mut lent = lent.into_iter().peekable();
         if lent.peek().is_some() {
             lock(&self.lent).extend(lent);
@@ -63,7 +64,7 @@ impl Shelf {
         }));
     }
 
-    pub(crate) fn withheld(&self) -> Withheld {
+    pub(crate) fn count(&self) -> Withheld {
         let lent = lock(&self.lent);
         lent.iter().fold(Withheld::default(), |w, l| Withheld {
             buffers: w.buffers + 1,
@@ -71,8 +72,8 @@ impl Shelf {
         })
     }
 
-    /// The disk is closing: what has not come back never will.
-    pub(crate) fn end(&self, disk: &Disk) {
+    /// Leaks what has not come back. The disk is closing, so nothing comes back later.
+    pub(crate) fn leak_rest(&self, disk: &Disk) {
         self.sweep(disk);
         leak(std::mem::take(&mut *lock(&self.lent)));
     }

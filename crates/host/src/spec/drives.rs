@@ -1,4 +1,5 @@
-//! The drives that a specification names: NVMe namespaces by their character devices, all others by their block devices.
+//! The drives that a specification names: NVMe namespaces by their character devices, all others by their block
+//! devices.
 
 use super::{Purpose, keys};
 use crate::backend::blk::BlkDisk;

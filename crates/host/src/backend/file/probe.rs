@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Whether a file is a durable disk, judged by its first and its last page. True also for a disk that is damaged, or of a version
-/// that this library does not know. False for anything but a regular file.
+/// Whether a file is a durable disk, judged by its first and its last page. True also for a disk that is damaged, or of
+/// a version that this library does not know. False for anything but a regular file.
 ///
 /// ```
 /// assert!(!zoneplug_host::is_disk_file(std::path::Path::new("Cargo.toml")).unwrap());
