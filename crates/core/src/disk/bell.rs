@@ -1,12 +1,13 @@
-//! What a device's queue wakes.
+//! The waker of a device's queue.
 
 use super::mailbox::{Queues, wake_all};
 use crate::sync::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-/// The waker that a device's queue gets: it wakes the owner of the disk's queue, or all queues once the owner has left. It does
-/// not hold the disk, since a device's thread must not be the last that does.
+/// The waker that a queue of the device gets. It wakes the owner of the disk's queue, or all queues once that owner
+/// has left. It does not keep the disk open, because a device's thread must not be the one that drops the last handle
+/// of the disk.
 #[derive(Debug)]
 pub(crate) struct Bell {
     owner: Waker,

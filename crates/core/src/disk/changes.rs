@@ -3,27 +3,27 @@
 use super::config::DiskConfig;
 use crate::form::Value;
 
-/// One change under way.
+/// One change that waits.
 #[derive(Debug)]
 pub(crate) struct PendingChange {
     /// The attribute.
     pub(crate) name: &'static str,
     /// Its new value.
     pub(crate) value: Value,
-    /// Both, as a user writes them: `scheduler=none`.
+    /// Attribute and value as a user writes them: `scheduler=none`.
     pub(crate) text: String,
     /// Puts the value into a configuration.
     pub(crate) set: fn(&mut DiskConfig, Value),
 }
 
 impl PendingChange {
-    /// The configuration that this change makes of `config`.
+    /// Applies this change to a configuration.
     pub(crate) fn apply(&self, mut config: DiskConfig) -> DiskConfig {
         (self.set)(&mut config, self.value.clone());
         config
     }
 
-    /// Whether both give the same value to the same attribute.
+    /// Whether both changes give the same value to the same attribute.
     pub(crate) fn is(&self, other: &PendingChange) -> bool {
         self.name == other.name && self.value == other.value
     }

@@ -8,7 +8,7 @@ use std::task::Waker;
 /// Most tags of one queue.
 pub const MAX_TAGS: u16 = 4096;
 
-/// Most writes of a zone in flight.
+/// Most writes of a zone in flight at a time.
 pub(super) const MAX_ZONE_WRITES: u16 = 1024;
 
 /// How writes are ordered.
@@ -17,18 +17,17 @@ pub enum Mode {
     /// Zone write plugging: above the tags, merged, recovered.
     #[default]
     Plug,
-    /// Not at all: what a program that sends writes as they come gets, and what a stacked device that
-    /// needs no order uses.
+    /// No ordering: the device gets writes as they come. For comparison, and for stacked devices that need no order.
     None,
-    /// Zone write locking: a scheduler that takes a lock on the zone when it sends a write; requests wait in it with a
-    /// tag. What Linux did before plugging, for comparison.
+    /// Zone write locking, which Linux had before plugging, for comparison. A scheduler locks a zone when it sends a
+    /// write to it, and requests that wait for the lock hold a tag.
     Lock,
 }
 
 impl Mode {
-    /// Every mode.
+    /// All modes.
     pub const ALL: [Mode; 3] = [Mode::Plug, Mode::None, Mode::Lock];
-    /// The name of each.
+    /// The names of all modes.
     pub const NAMES: [&'static str; 3] = [Mode::Plug.name(), Mode::None.name(), Mode::Lock.name()];
 
     /// The name that specifications and tables use.
@@ -40,7 +39,7 @@ impl Mode {
         }
     }
 
-    /// The mode of that name.
+    /// The mode with this name.
     pub fn from_name(name: &str) -> Option<Mode> {
         Mode::ALL.into_iter().find(|m| m.name() == name)
     }
@@ -52,7 +51,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What finds the write pointer of a zone again when a write has failed with an unknown outcome.
+/// Which side finds the write pointer of a zone after a write has failed with an unknown outcome.
 ///
 /// ```
 /// use zoneplug_core::disk::ZoneRecovery;
@@ -60,16 +59,16 @@ impl fmt::Display for Mode {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ZoneRecovery {
-    /// The layer reports the zone by itself, and it goes on from there.
+    /// The layer: it reports the zone by itself, and the zone goes on from there.
     Auto,
-    /// The client does, with a report, a reset or a finish. Until then the zone is stale.
+    /// The client: the zone is stale until the client sends a report, a reset or a finish.
     Client,
 }
 
 impl ZoneRecovery {
-    /// Both.
+    /// Both values.
     pub const ALL: [ZoneRecovery; 2] = [ZoneRecovery::Auto, ZoneRecovery::Client];
-    /// The name of each.
+    /// The names of both values.
     pub const NAMES: [&'static str; 2] = [ZoneRecovery::Auto.name(), ZoneRecovery::Client.name()];
 
     /// The name that specifications and attributes use.
@@ -80,7 +79,7 @@ impl ZoneRecovery {
         }
     }
 
-    /// The one of that name.
+    /// The value with this name.
     pub fn from_name(name: &str) -> Option<ZoneRecovery> {
         ZoneRecovery::ALL.into_iter().find(|r| r.name() == name)
     }
@@ -89,52 +88,55 @@ impl ZoneRecovery {
 /// How a disk is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskConfig {
-    /// Ordering.
+    /// How writes are ordered.
     pub mode: Mode,
-    /// One BIO for each command.
+    /// Send one BIO in each command.
     pub nomerges: bool,
     /// Emulate zone append even where the device has it.
     pub emulate_append: bool,
-    /// Reset and finish fail with *zone busy* while writes of the zone are in flight, so that one client cannot
-    /// abort another's.
+    /// Let a reset and a finish fail with *zone busy* while writes of the zone are in flight, so that one client
+    /// cannot abort the writes of another.
     pub strict_management: bool,
-    /// Count per zone too: [`Disk::zone_counters`](super::Disk::zone_counters).
+    /// Also count for each zone: [`Disk::zone_counters`](super::Disk::zone_counters).
     pub zone_counters: bool,
-    /// One write to sequential zones at a time on the whole disk, zone after zone. `None`: on rotational devices.
-    /// Only with plugs.
+    /// The single writer: one write to sequential zones at a time for each spindle, zone after zone. `None`: on
+    /// rotational devices only. Only with plugs.
     pub zoned_qd1_writes: Option<bool>,
-    /// Which zone the single writer goes to next.
+    /// Which zone the single writer writes next.
     pub zoned_qd1_policy: Policy,
-    /// How long the single writer waits for the next write of the zone it has just written, while others wait.
+    /// How long the single writer waits for the next write of the zone that it has just written, while other zones
+    /// wait.
     pub anticipation: Nanos,
-    /// How long a zone waits for the single writer before it is next, whatever the policy says, and before the zone that
-    /// has its turn must give way, once what waited there when the turn began is written. 0: for ever.
+    /// After how long a waiting zone is next for the single writer, whatever the policy says. The zone that has its
+    /// turn then gives way as soon as it has written what waited there when its turn began. 0: never.
     pub zone_deadline: Nanos,
-    /// Most writes of a sequential zone at the device at a time, on one queue and in order. More than 1 only with plugs, on
-    /// a device that declares [`Limits::keeps_write_order`](crate::zone::Limits), without a single writer, and with a
-    /// scheduler that [`keeps_zone_order`](Scheduler::keeps_zone_order). Then a write that fails is tried again where that
-    /// is safe: see `docs/scheduling.md`.
+    /// How many writes of a sequential zone may be at the device at a time, on one queue and in order. More than 1
+    /// needs plugs, a device that declares [`Limits::keeps_write_order`](crate::zone::Limits), no single writer, and
+    /// a scheduler that [`keeps_zone_order`](Scheduler::keeps_zone_order). A write that fails is then tried again
+    /// where that is safe: see `docs/scheduling.md`.
     pub zone_write_depth: u16,
-    /// What finds a zone's write pointer again after a write has failed with an unknown outcome, where one write of a zone
-    /// is in flight. `None`: the layer where it emulates appends, otherwise the client. Only with plugs.
+    /// Which side finds a zone's write pointer after a write has failed with an unknown outcome, on disks with one
+    /// write of a zone in flight. `None`: the layer if it emulates appends, otherwise the client. Only with plugs.
     pub zone_recovery: Option<ZoneRecovery>,
-    /// The scheduler that decides which request gets a tag first. In `lock` mode it is `mq-deadline` if none is named,
-    /// since only a scheduler locks zones.
+    /// The scheduler that decides which request gets a tag first. In `lock` mode `none` becomes `mq-deadline`,
+    /// because only a scheduler locks zones.
     pub scheduler: Scheduler,
-    /// How `mq-deadline` behaves.
+    /// The attributes of `mq-deadline`.
     pub deadline: DeadlineConfig,
-    /// Where a scheduler is on: most commands at the device, whatever the queues' tags add up to. 0: no other limit.
+    /// With a scheduler: most commands at the device, whatever the queues' tags add up to. 0: no limit besides the
+    /// tags.
     pub queue_depth: u32,
-    /// Where a scheduler is on: how time is shared while both reads and writes wait. `None`: as the scheduler does it.
+    /// With a scheduler: how time is shared while both reads and writes wait. `None`: as the scheduler decides.
     pub read_write_balance: Option<Balance>,
-    /// How long a command may take. One that is not back by then ends with [`Status::Timeout`](crate::Status::Timeout),
-    /// its outcome unknown; see [`Bio::late`](crate::Bio::late) for what becomes of its memory. `None`: for ever.
+    /// How long a command may take. A command that is not back by then ends with
+    /// [`Status::Timeout`](crate::Status::Timeout), and its outcome is unknown. [`Bio::late`](crate::Bio::late) says
+    /// what becomes of its memory. `None`: no limit.
     pub timeout: Option<Nanos>,
-    /// If a queue of the device panics, the panic does not reach the thread that polls. All commands that the queue
-    /// had, and all that are sent to it later, end with [`Status::NoDevice`](crate::Status::NoDevice). Memory of those
-    /// that it had: as with a timeout, and never free again. Costs a note of each command.
+    /// Survive a panic in a queue of the device: the panic does not reach the thread that polls. All commands that
+    /// the queue had, and all that are sent to it later, end with [`Status::NoDevice`](crate::Status::NoDevice). The
+    /// memory of those that it had is late for ever. The disk keeps a note of each command for this.
     pub survive_panics: bool,
-    /// Shards of plugs; rounded to a power of two, at most 64.
+    /// Number of shards that the plugs are divided into, rounded up to a power of two; at most 64.
     pub shards: u32,
 }
 
@@ -168,7 +170,7 @@ impl Default for DiskConfig {
 pub struct QueueConfig {
     /// Most BIOs that the queue holds, parked ones included.
     pub depth: u32,
-    /// Most commands that it has at the device. Parked BIOs hold none.
+    /// Most commands that the queue has at the device. Parked BIOs need none.
     pub tags: u16,
     /// Woken by the device after [`DiskQueue::arm`](super::DiskQueue::arm).
     pub waker: Waker,

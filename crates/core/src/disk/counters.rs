@@ -1,4 +1,4 @@
-//! What a disk has done and what it holds now: counters (T5) and the plug dump (T2).
+//! Counters of a disk (T5), and the plug dump (T2).
 
 use super::handle::Disk;
 use crate::plug::{Counters, ZoneCounters};
@@ -11,29 +11,29 @@ use std::fmt::{self, Write};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskCounters {
-    /// What the plugs did.
+    /// What the plugs have done.
     pub plugs: Counters,
-    /// Zones that Linux would have a plug for now: busy, stale or partly written.
+    /// Zones for which Linux would have a plug now: busy, stale or partly written.
     pub live_plugs: u32,
     /// BIOs that wait in plugs now.
     pub waiting: u64,
-    /// Commands that were given up when their time was over.
+    /// Commands that were given up because their time was over.
     pub timeouts: u64,
-    /// Of these, those that a device has now, or will never give back.
+    /// Of these, the commands that a device still has, or will never give back.
     pub late: u64,
-    /// Queues of the device that panicked.
+    /// Queues of the device that have panicked.
     pub dead_queues: u64,
-    /// What the single writer did; of several, all of them together ([`Disk::writers`] has each).
+    /// What the single writers have done, all of them together. [`Disk::writers`] has each of them.
     pub writer: WriterCounters,
 }
 
 impl Disk {
-    /// Writes the plug dump, in the form of Linux's `zone_wplugs`: a line for each zone that is busy, stale or partly
-    /// written. `ref` is what Linux would count: one for the zone, one for each BIO. On a disk with several single
-    /// writers a line also names the writer of its zone.
+    /// Writes the plug dump in the form of Linux's `zone_wplugs`: a line for each zone that is busy, stale or partly
+    /// written. `ref` is what Linux would count: one for the zone and one for each BIO. On a disk with several single
+    /// writers a line also names the spindle of its zone. Fails only if `out` fails.
     pub fn zone_wplugs(&self, out: &mut dyn Write) -> fmt::Result {
         for z in 0..self.layout().geometry.nr_zones() {
-            // Held while plugs are looked at by number: a revalidation that commits rebuilds them.
+            // Locked because a revalidation that commits rebuilds the plugs.
             let layout = lock(&self.shared.layout);
             if !layout.plugs || z >= layout.geometry.nr_zones() {
                 break;
@@ -61,7 +61,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The counters.
+    /// The counters as they are now.
     pub fn counters(&self) -> DiskCounters {
         let mut all = DiskCounters {
             timeouts: self.shared.late.timeouts.load(Ordering::Relaxed),
@@ -94,7 +94,8 @@ impl Disk {
         all
     }
 
-    /// The counts of one zone, where the disk was opened with [`DiskConfig::zone_counters`](super::DiskConfig).
+    /// The counts of one zone. `None` unless the disk was opened with
+    /// [`DiskConfig::zone_counters`](super::DiskConfig).
     pub fn zone_counters(&self, zone: ZoneNo) -> Option<ZoneCounters> {
         let layout = lock(&self.shared.layout);
         if !layout.config.zone_counters || zone.0 >= layout.geometry.nr_zones() {
@@ -104,7 +105,7 @@ impl Disk {
         shard.per_zone.get(i).copied()
     }
 
-    /// The error epoch: grows with every write pointer that is lost, and with every resync.
+    /// The error epoch. It grows with every write pointer that is lost, and with every resync.
     pub fn error_epoch(&self) -> u32 {
         self.shared.epoch.load(Ordering::Acquire)
     }

@@ -1,12 +1,13 @@
 //! Freeze: a time in which nothing is in flight.
 //!
-//! While a freeze lasts, queues take no new BIOs and finish those that they have: completions go on sending parked writes.
-//! Each queue notices the freeze when it is next used, and says in its mailbox whether it still has work. Since it takes
-//! nothing new, a queue that was idle once stays idle. So no lock is held while the disk drains, and submission costs nothing
-//! more.
+//! During a freeze, queues take no new BIOs and finish those that they have: completions go on sending parked writes.
+//! Each queue notices the freeze when it is next used, and says in its mailbox whether it still has work. A queue
+//! that takes nothing new stays idle once it is idle. So no lock is held while the disk drains, and submission costs
+//! nothing more.
 //!
-//! A command that the device never gives back would keep a freeze for ever. On a disk with command deadlines it is given up. On
-//! any disk, a freeze without progress for the drain limit says so, and its owner drops it.
+//! A command that the device never gives back would keep the disk from draining. On a disk with command deadlines
+//! such a command is given up. On any disk, a freeze that makes no progress for the drain limit reports that, and its
+//! owner drops it.
 
 use super::handle::Disk;
 use super::shared::Shared;
@@ -16,7 +17,7 @@ use crate::sync::{Ordering, lock};
 use crate::unit::Nanos;
 use std::sync::Arc;
 
-/// A disk that is being frozen, or is frozen: until this is dropped.
+/// A freeze of a disk. The disk is being frozen, or is frozen, until this is dropped.
 ///
 /// ```no_run
 /// # use zoneplug_core::{disk::{Disk, DiskQueue}, Bios, Nanos};
@@ -34,11 +35,11 @@ use std::sync::Arc;
 pub struct Freeze {
     shared: Arc<Shared>,
     version: u32,
-    /// What [`Freeze::overdue`] saw last, and since when.
+    /// The progress that [`Freeze::overdue`] saw last, and since when it has not changed.
     seen: Option<(Progress, Nanos)>,
 }
 
-/// What changes while a disk drains: commands sent by plugs, and the work left in queues and in the scheduler.
+/// Numbers that change while a disk drains: commands sent by plugs, and the work left in queues and in the scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Progress {
     issued: u64,
@@ -63,10 +64,9 @@ impl Disk {
         Freeze { shared: self.shared.clone(), version, seen: None }
     }
 
-    /// Sets how long a freeze, a change of an attribute and a revalidation wait for the device while no command ends. The default is
-    /// 30 s. On a disk with a [timeout](crate::disk::DiskConfig::timeout) the limit is at least a second more than that.
-    ///
-    /// Applies to waits under way too.
+    /// Sets how long a freeze, a change of an attribute and a revalidation wait for the device while no command ends.
+    /// The default is 30 s. On a disk with a [timeout](crate::disk::DiskConfig::timeout) the limit is at least one
+    /// second longer than that. The new limit also applies to waits that have begun.
     pub fn set_drain_limit(&self, limit: Nanos) {
         self.shared.drain_limit.store(limit.0, Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ impl Shared {
         Nanos(timeout.map_or(set, |t| set.max(t.0.saturating_add(1_000_000_000))))
     }
 
-    /// The error of a wait that got over its limit.
+    /// The error of a wait that has exceeded its limit.
     pub(super) fn not_drained(&self, waited: Nanos) -> Error {
         let what = format!(
             "the disk does not drain: no command has ended for {} ms",
@@ -91,9 +91,9 @@ impl Shared {
 }
 
 impl Freeze {
-    /// Whether nothing is in flight any more. Until then every queue of the disk must be polled.
+    /// Whether the disk is frozen: nothing is in flight. Until then every queue of the disk must be polled.
     pub fn poll(&self) -> bool {
-        // Locked to the end: see `errands`.
+        // The lock is held to the end of the loop. `dispatch/handoff.rs` says why.
         lock(&self.shared.queues)
             .iter()
             .flatten()
@@ -102,10 +102,12 @@ impl Freeze {
 }
 
 impl Freeze {
-    /// The error with which to give up: `Some` if the disk still drains, and no command has ended for the drain limit
-    /// ([`Disk::set_drain_limit`]). Call it after [`Freeze::poll`] has said no, with the time that queues are polled with.
+    /// Says whether to give up the freeze: returns an error of kind *busy* if the disk still drains and no command
+    /// has ended for the drain limit ([`Disk::set_drain_limit`]). Call this after [`Freeze::poll`] has returned
+    /// false, with the time that queues are polled with.
     ///
-    /// The freeze goes on until it is dropped. Dropping it thaws the disk; commands in flight are not changed.
+    /// The freeze goes on until it is dropped. Dropping it lets the disk go on, and does not change commands in
+    /// flight.
     pub fn overdue(&mut self, now: Nanos) -> Option<Error> {
         let mut progress = Progress {
             issued: self.shared.past.issued.load(Ordering::Relaxed),
@@ -130,7 +132,7 @@ impl Freeze {
 
 impl Drop for Freeze {
     fn drop(&mut self) {
-        // One freeze less, one version more.
+        // One freeze less, and a new version.
         self.shared.state.0.fetch_add(VERSION - 1, Ordering::AcqRel);
         self.shared.wake_all();
     }

@@ -7,7 +7,7 @@ use crate::sync::{Ordering, lock};
 use crate::zone::{Geometry, Limits};
 use std::sync::Arc;
 
-/// A disk. Clones are the same disk.
+/// A disk. All clones are handles of the same disk.
 ///
 /// ```
 /// use zoneplug_core::disk::{Disk, DiskConfig, QueueConfig};
@@ -41,13 +41,13 @@ impl Disk {
         self.layout().limits.clone()
     }
 
-    /// How the disk was opened, with attributes as they are now.
+    /// How the disk was opened, with the present values of attributes.
     pub fn config(&self) -> DiskConfig {
         self.layout().config.clone()
     }
 
-    /// Whether the device or the layer looks at the time that queues are given. A driver may pass an old time to a disk
-    /// that does not. It changes with attributes.
+    /// Whether the device or the layer uses the time that queues are given. If not, a driver may pass an old time.
+    /// The answer may change with attributes.
     #[inline]
     pub fn is_timed(&self) -> bool {
         self.shared.timed.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! What can be seen of a disk without asking the device: cached zones, single writers, the scheduler, late commands.
+//! What a disk shows without asking the device: cached zones, single writers, the scheduler, late commands.
 
 use super::handle::Disk;
 use crate::bio::Late;
@@ -12,10 +12,13 @@ use crate::zone::{ZoneInfo, ZoneType};
 use zoneplug_buf::{IoBuf, IoRange};
 
 impl Disk {
-    /// What the layer knows of `zone` without asking the device (M10, M11): open and closed are both *active*.
-    /// `Err` if the write pointer is unknown, or if native appends have made the cache unusable (A8).
+    /// What the layer knows of `zone` without asking the device (M10, M11): an open zone and a closed one are both
+    /// *active*.
+    ///
+    /// Fails if the disk has no such zone (*invalid*), if the write pointer is unknown (*busy*), or if the disk has
+    /// no plugs or has used native appends (*not supported*, A8).
     pub fn cached_zone(&self, zone: ZoneNo) -> Result<ZoneInfo, Error> {
-        // Held: a revalidation that commits rebuilds the plugs.
+        // Locked because a revalidation that commits rebuilds the plugs.
         let layout = lock(&self.shared.layout);
         let g = &layout.geometry;
         if zone.0 >= g.nr_zones() {
@@ -64,9 +67,9 @@ impl Disk {
         elevator.waiting()
     }
 
-    /// Whether a device may still use the memory of a BIO that came back with this ticket. Once false it stays
-    /// so, and [`Disk::reclaim`] has the memory. The answer changes only if the queue that has the command is polled. A
-    /// command that never comes back, or comes back without the memory that it had, is late for ever.
+    /// Whether a device may still use the memory of a BIO that came back with this ticket. Once this is false it
+    /// stays so, and [`Disk::reclaim`] returns the memory. The answer changes only while the queue that sent the
+    /// command is polled. A command that never comes back, or comes back with other memory, is late for ever.
     ///
     /// ```
     /// # use zoneplug_core::{disk::Disk, Bio};
@@ -78,8 +81,9 @@ impl Disk {
         self.shared.late.is_open(late)
     }
 
-    /// The memory of a BIO that came back without it, once the device has given it back: `lent` is what it had
-    /// when it was submitted. `None`: not yet, or it was asked for before.
+    /// Returns the memory of a BIO that came back without it, once the device has given it back. `lent` is the range
+    /// that the BIO had when it was submitted. `None`: the device has not given it back yet, or it was returned
+    /// before.
     ///
     /// ```
     /// # use zoneplug_core::{disk::Disk, Bio, Bios, IoRange};
@@ -96,21 +100,21 @@ impl Disk {
     }
 }
 
-/// The single writer of one spindle: what it did, and which zones wait for it.
+/// The single writer of one spindle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterState {
     /// The number of the spindle: see [`Device::spindles`](crate::Device::spindles).
     pub spindle: usize,
-    /// What it did.
+    /// What it has done.
     pub counters: WriterCounters,
-    /// The zone of the turn.
+    /// The zone that has its turn.
     pub turn: Option<ZoneNo>,
-    /// The zones that are listed, first listed first.
+    /// The zones that wait for it, first listed first.
     pub listed: Vec<Candidate>,
 }
 
 impl Disk {
-    /// What the single writers did, and which zones wait for each: one for every spindle of the device.
+    /// The single writers, one for every spindle of the device: what each has done, and which zones wait for it.
     ///
     /// ```
     /// use zoneplug_core::disk::{Disk, DiskConfig};
@@ -140,8 +144,8 @@ impl Disk {
         WriterState { spindle, counters: gate.counters, turn, listed: listed.to_vec() }
     }
 
-    /// [`Disk::writers`] of a device with one spindle: counters, the zone of the turn, and those that are listed. Of several
-    /// it is the first.
+    /// The single writer of a device with one spindle: its counters, the zone of its turn, and the waiting zones. On
+    /// other devices it is that of the first spindle; [`Disk::writers`] has all.
     pub fn single_writer(&self) -> (WriterCounters, Option<ZoneNo>, Vec<Candidate>) {
         let WriterState { counters, turn, listed, .. } = self.writer(0);
         (counters, turn, listed)

@@ -1,4 +1,4 @@
-//! Where BIOs that another queue completed wait for their owner.
+//! The mailbox of a queue, in which other queues put the BIOs that they have completed for its owner.
 
 use crate::bio::Bio;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Padded, lock};
@@ -9,23 +9,24 @@ use std::task::Waker;
 #[derive(Debug, Default)]
 struct Inner {
     bios: Vec<Box<Bio>>,
-    /// Zones that a queue which is down has left to this one, and whether to ask the scheduler (`dispatch/handoff.rs`).
+    /// Zones that a queue which is down has left to this queue (`dispatch/handoff.rs`), and whether this queue is to
+    /// ask the scheduler.
     errands: Vec<ZoneNo>,
     ask: bool,
     waker: Option<Waker>,
     closed: bool,
 }
 
-/// Calls a waker, without any lock. It is a client's code, and its panic is its own: what the engine is in the middle
-/// of is others' I/O.
+/// Calls a waker without holding a lock. A waker is client code. Its panic is caught here, because the engine is in
+/// the middle of I/O of other clients.
 fn call(waker: Option<Waker>) {
     if let Some(w) = waker {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| w.wake()));
     }
 }
 
-/// What a queue's writes did. Written by the queue's owner alone, so that counting is a load and a store, and read by
-/// any thread.
+/// What the writes of one queue have done. Only the queue's owner writes these counts, so counting is a load and a
+/// store; any thread may read them.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) issued: AtomicU64,
@@ -51,7 +52,7 @@ impl Counts {
         Self::bump(&self.parked, bios as u64);
     }
 
-    /// Adds the counts of a queue that closes. Here several may write.
+    /// Adds the counts of a queue that closes. Several queues may do so at a time.
     pub(crate) fn add(&self, o: &Counts) {
         self.issued.fetch_add(o.issued.load(Ordering::Relaxed), Ordering::Relaxed);
         self.merged.fetch_add(o.merged.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -59,28 +60,29 @@ impl Counts {
     }
 }
 
-/// One for each queue: shared by the owner, which collects, and by every other queue, which delivers.
+/// The mailbox of one queue. Its owner collects from it, and every other queue delivers to it.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     inner: Mutex<Inner>,
-    /// A hint that saves the owner the lock.
+    /// Whether there may be something to collect. It saves the owner the lock.
     filled: AtomicBool,
-    /// The freeze that the owner has seen, with the lowest bit set while it still had work (see `freeze`).
+    /// The version of the freeze that the owner has seen last. The lowest bit is set while the owner still had work
+    /// then (`freeze.rs`).
     pub(crate) ack: AtomicU32,
-    /// How much work the owner had when it last answered a freeze. A change means progress.
+    /// How much work the owner had when it last answered a freeze. A freeze that sees it change is making progress.
     pub(crate) work_left: AtomicU32,
-    /// There are errands.
+    /// Whether there are errands.
     errands: AtomicBool,
-    /// The owner's queue of the device takes nothing any more: no errands for it.
+    /// Whether the owner's queue of the device takes nothing any more. Such a queue gets no errands.
     pub(crate) down: AtomicBool,
-    /// `lock` mode: requests of the owner that others have completed.
+    /// In `lock` mode: how many requests of the owner other queues have completed.
     pub(crate) tags_back: AtomicU32,
-    /// On a line of its own: the owner writes it while others deliver.
+    /// On a cache line of its own, because the owner writes it while others deliver.
     pub(crate) counts: Padded<Counts>,
 }
 
 impl Mailbox {
-    /// Delivers. The owner is woken if it armed. Gives the BIOs back if the owner has gone.
+    /// Delivers BIOs, and wakes the owner if it has armed. If the owner has gone, returns the BIOs.
     pub(crate) fn push(&self, bios: impl Iterator<Item = Box<Bio>>) -> Result<(), Vec<Box<Bio>>> {
         let mut inner = lock(&self.inner);
         if inner.closed {
@@ -105,7 +107,7 @@ impl Mailbox {
         self.filled.load(Ordering::Acquire)
     }
 
-    /// Takes everything: exchanges it for the empty `into`, so that nothing is allocated.
+    /// Takes all BIOs. Exchanges the lists, so that nothing is allocated; `into` must be empty.
     pub(crate) fn collect(&self, into: &mut Vec<Box<Bio>>) {
         debug_assert!(into.is_empty());
         let mut inner = lock(&self.inner);
@@ -113,8 +115,8 @@ impl Mailbox {
         self.filled.store(false, Ordering::Release);
     }
 
-    /// Registers `waker` for the next delivery. False: something is there already, do not sleep. Because both
-    /// sides hold the lock, a delivery either is seen here or wakes.
+    /// Registers `waker` for the next delivery. Returns false if there is something to collect already; the owner
+    /// must not sleep then. Both sides hold the lock, so a delivery is either seen here or wakes the owner.
     pub(crate) fn arm(&self, waker: &Waker) -> bool {
         let mut inner = lock(&self.inner);
         if !inner.bios.is_empty() || inner.ask || !inner.errands.is_empty() {
@@ -127,13 +129,13 @@ impl Mailbox {
         true
     }
 
-    /// Wakes an armed owner without a delivery: the disk was thawed.
+    /// Wakes an armed owner without a delivery, because the disk goes on after a freeze.
     pub(crate) fn wake(&self) {
         let waker = lock(&self.inner).waker.take();
         call(waker);
     }
 
-    /// Leaves `zones` to the owner and wakes it. False: it has gone.
+    /// Leaves `zones` to the owner and wakes it. Returns false if the owner has gone.
     pub(crate) fn push_errands(&self, zones: &mut Vec<ZoneNo>, ask: bool) -> bool {
         let mut inner = lock(&self.inner);
         if inner.closed {
@@ -142,7 +144,7 @@ impl Mailbox {
         inner.errands.append(zones);
         inner.ask |= ask;
         self.errands.store(true, Ordering::Release);
-        // The owner has work again, even if it has acknowledged a freeze before.
+        // The owner has work again, even if it has told a freeze that it is idle.
         self.ack.fetch_or(1, Ordering::AcqRel);
         let waker = inner.waker.take();
         drop(inner);
@@ -156,7 +158,7 @@ impl Mailbox {
         self.errands.load(Ordering::Acquire)
     }
 
-    /// Gives each of them to `take`; returns whether the scheduler is to be asked.
+    /// Gives each errand to `take`. Returns whether the owner is to ask the scheduler.
     pub(crate) fn take_errands(&self, take: impl FnMut(ZoneNo)) -> bool {
         let mut inner = lock(&self.inner);
         inner.errands.drain(..).for_each(take);
@@ -164,14 +166,14 @@ impl Mailbox {
         std::mem::take(&mut inner.ask)
     }
 
-    /// The owner's word to a freeze; `idle` does not hold while there are errands.
+    /// Sets the owner's answer to a freeze. With errands it counts as busy, even if `word` says idle.
     pub(crate) fn acknowledge(&self, word: u32) {
         let inner = lock(&self.inner);
         let busy = inner.ask || !inner.errands.is_empty();
         self.ack.store(word | u32::from(busy), Ordering::Release);
     }
 
-    /// Nothing is delivered any more. `None`: there are errands, and it stays open.
+    /// Closes the mailbox and returns the BIOs in it. `None`: there are errands, and the mailbox stays open.
     pub(crate) fn close(&self) -> Option<Vec<Box<Bio>>> {
         let mut inner = lock(&self.inner);
         if inner.ask || !inner.errands.is_empty() {
@@ -193,7 +195,8 @@ pub(crate) fn wake_all(queues: &Queues) {
     }
 }
 
-/// `scripts/loom`: every interleaving of two threads. The models of whole disks are in `tests/models/loom_disk.rs`.
+/// For `scripts/loom`: every interleaving of two threads. The models of whole disks are in
+/// `tests/models/loom_disk.rs`.
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
@@ -220,8 +223,8 @@ mod loom_tests {
         bios.iter().filter(|b| b.status == Status::Ok).count()
     }
 
-    /// Arm, poll once more, sleep: after that either the BIO has been seen or the waker has been or will be called.
-    /// A sleeper that neither saw nor is woken is a hang.
+    /// After arming and polling once more, either the owner has seen the BIO, or its waker has been called or will
+    /// be. If neither holds, the owner would sleep for ever.
     /// R6.
     #[test]
     fn loom_arm_against_push() {
@@ -251,7 +254,7 @@ mod loom_tests {
         });
     }
 
-    /// An owner that goes and a peer that delivers: the BIO is with one of them, never lost.
+    /// If an owner closes while a peer delivers, one of them has the BIO; it is never lost.
     /// R6.
     #[test]
     fn loom_close_against_push() {

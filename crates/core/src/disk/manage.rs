@@ -1,7 +1,7 @@
 //! The rare kinds of BIOs: zone management, reports, flush, discard, native append, and the writes of a disk without plugs.
 //!
-//! `validate.rs` checks such a BIO and changes nothing. `begin`, here, notes what is about to be sent. After the command has
-//! come back, its effect on plugs is noted and what `begin` claimed is given up.
+//! `validate.rs` checks such a BIO and changes nothing. `begin`, in this file, notes what is about to be sent. When
+//! the command has come back, its effect on the plugs is noted, and what `begin` claimed is given up.
 
 mod validate;
 
@@ -62,7 +62,8 @@ impl Lane {
         }
     }
 
-    /// A native append is not plugged: from now on the layer does not know the zone's write pointer (A7, A8).
+    /// A native append is not plugged: from its submission on, the layer does not know the zone's write pointer (A7,
+    /// A8).
     fn begin_native_append(
         &mut self,
         shared: &Shared,
@@ -92,14 +93,14 @@ impl Lane {
         Ok(())
     }
 
-    /// Notes the error epoch that the answer will be compared with (E6). A resync also tells the plugs of its zones.
+    /// Notes the error epoch with which the answer will be compared (E6). A resync also marks the plugs of its zones.
     fn begin_report(shared: &Shared, layout: &Layout, bio: &mut Bio) {
         bio.result = 0;
         if !bio.flags.contains(Flags::RESYNC) || !layout.plugs {
             bio.epoch = shared.epoch.load(Ordering::Acquire);
             return;
         }
-        // An epoch of its own: the answer to an earlier resync may still be on its way.
+        // A resync has an epoch of its own, because the answer to an earlier resync may still come.
         bio.epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let records = bio.data().len() / ZONE_RECORD_LEN as u32;
         let (first, _) = layout.geometry.zone_of(bio.sector);
@@ -110,7 +111,8 @@ impl Lane {
         }
     }
 
-    /// Lists the zones of a reset or finish. In strict mode the zones must be idle (M5), and take no write until it is over.
+    /// Lists the zones of a reset or finish. In strict mode the zones must be idle (M5), and take no writes until the
+    /// command has ended.
     fn begin_management(shared: &Shared, layout: &Layout, bio: &mut Bio) -> Result<(), Status> {
         (bio.result, bio.claim) = (0, ZoneClaim::None);
         let zones = zones_of(layout, bio);
@@ -132,7 +134,8 @@ impl Lane {
         matches!(op, Op::ZoneReset | Op::ZoneResetAll | Op::ZoneFinish)
     }
 
-    /// Strict mode: keeps writes from all of these zones, or from none if one of them has a write.
+    /// Strict mode: keeps writes away from all of these zones. If one of them has a write, keeps them away from none,
+    /// and fails.
     fn claim_idle(shared: &Shared, zones: Range<u32>) -> Result<(), Status> {
         for z in zones.clone() {
             let (mut shard, i) = shared.shard(ZoneNo(z));
@@ -145,7 +148,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Strict mode: writes may come again.
+    /// Strict mode: lets writes come again.
     fn release(shared: &Shared, zones: Range<u32>) {
         for z in zones {
             let (mut shard, i) = shared.shard(ZoneNo(z));
@@ -153,7 +156,7 @@ impl Lane {
         }
     }
 
-    /// A reset or finish is over: gives up what [`Lane::begin_management`] claimed.
+    /// A reset or finish has ended: gives up what [`Lane::begin_management`] claimed.
     fn end_management(shared: &Shared, layout: &Layout, cmd: &mut Command) {
         let bio = &mut cmd.bios[0];
         let (claim, ticket) = (std::mem::replace(&mut bio.claim, ZoneClaim::None), bio.late);
@@ -170,7 +173,8 @@ impl Lane {
         }
     }
 
-    /// A native append has ended. A report that the device carried out meanwhile may not include it (E6).
+    /// A native append has ended, so the write pointer is unknown. A report that the device carried out meanwhile may
+    /// not include the append (E6).
     fn forget_write_pointer(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
         let (zone, _) = layout.geometry.zone_of(cmd.bios[0].sector);
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
@@ -194,7 +198,7 @@ impl Lane {
         }
     }
 
-    /// Shapes the command of a BIO that is not a read.
+    /// Fills in the command of a BIO that is not a read.
     pub(crate) fn prepare(layout: &Layout, bio: &Bio, cmd: &mut Command) {
         let g = &layout.geometry;
         match bio.op {
@@ -203,7 +207,7 @@ impl Lane {
                 cmd.zone = zone.0;
             }
             Op::ZoneReset | Op::ZoneResetAll if resets_all(layout, bio) => {
-                // The BIO's own operation stays what it is.
+                // The command is a reset of all zones; the BIO keeps its operation.
                 cmd.op = Op::ZoneResetAll;
                 cmd.sector = Sector(0);
                 cmd.len_sectors = 0;
@@ -223,7 +227,7 @@ impl Lane {
         }
     }
 
-    /// A command of the rare kinds has come back.
+    /// Handles a command of the rare kinds that has come back.
     #[cold]
     pub(crate) fn finished_other(
         &mut self,
@@ -266,7 +270,7 @@ impl Lane {
                 _ => {}
             }
         }
-        // Devices reset all zones one by one. Some may be reset when one fails.
+        // Devices reset all zones one by one, so some may be reset although the command failed.
         let some = cmd.op == Op::ZoneResetAll && !cmd.status.is_ok();
         let unknown = matches!(cmd.status, Status::Timeout | Status::NoDevice);
         if (some || unknown) && cmd.slot != UNSENT {
@@ -298,7 +302,7 @@ impl Lane {
                 shard.finish(i, len, &mut self.aborted);
             }
             Op::ZoneResetAll => {
-                // Before the plugs: an append that comes meanwhile sets it again.
+                // Before the plugs are reset: an append that comes meanwhile sets it again.
                 shared.append_used.store(false, Ordering::Relaxed);
                 for s in &shared.shards {
                     let mut shard = lock(&s.0);
@@ -311,8 +315,8 @@ impl Lane {
         }
     }
 
-    /// A reset or finish has an unknown outcome: it may have happened, or may happen yet, perhaps for some of its zones. Only a
-    /// report can say where their write pointers are.
+    /// A reset or finish has an unknown outcome: the device may have carried it out, or may still do so, perhaps for
+    /// some of its zones only. Only a report can say where their write pointers are.
     #[cold]
     fn in_doubt(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
         if !layout.plugs || !Self::aborts(cmd.op) {
@@ -346,7 +350,7 @@ impl Lane {
         true
     }
 
-    /// A report has come back: corrects the plugs, and gives the records to the client.
+    /// Handles a report that has come back: corrects the plugs, and gives the records to the client.
     fn reported(&mut self, shared: &Shared, layout: &Layout, cmd: &mut Command) {
         let resync = cmd.bios[0].flags.contains(Flags::RESYNC);
         let mut busy = false;
@@ -355,7 +359,8 @@ impl Lane {
         }
         let Command { bios, report, report_max, .. } = cmd;
         let bio = &mut bios[0];
-        // A device that keeps the client's memory, or changes what it was asked, gets no further than it.
+        // A faulty device may keep the client's memory, or change how many zones were asked for. Records are written
+        // only into memory that is there.
         let room =
             if bio.data().is_shared() { 0 } else { bio.data().len() / ZONE_RECORD_LEN as u32 };
         let nr = (*report_max).min(report.len() as u32).min(room);
@@ -368,8 +373,8 @@ impl Lane {
         }
     }
 
-    /// Shows a report to the plugs. Finds each zone by its start, not by its place in the report (V9). Returns whether a resync
-    /// met a busy zone.
+    /// Corrects plugs by a report. Finds each zone by its start, not by its place in the report (V9). Returns whether
+    /// a resync met a busy zone.
     pub(crate) fn apply_report(
         &mut self,
         shared: &Shared,

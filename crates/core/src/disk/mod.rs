@@ -1,11 +1,11 @@
 //! A disk: a device with plugs above it, and the queues through which clients use it.
 //!
-//! The only room of core with synchronisation. A [`Disk`] is a handle that is cloned freely. A [`DiskQueue`] is
-//! used by one owner at a time, and holds its own queue of the device. A poll of it does the work: it completes what
-//! the device finished, sends the next parked writes at once, and delivers BIOs to their owners.
+//! This is the only room of core with locks and atomics. A [`Disk`] is a handle that is cloned freely. A
+//! [`DiskQueue`] is used by one owner at a time, and holds its own queue of the device. Polling it does the work: it
+//! completes what the device has finished, sends the next parked writes at once, and delivers BIOs to their owners.
 //!
-//! A disk opened through this module is *Driven*: the program polls every queue that has work. `zoneplug-host` adds the
-//! threads that make a disk *Hosted*.
+//! A disk opened through this module is *driven*: the program polls every queue that has work. `zoneplug-host` adds
+//! the threads that make a disk *hosted*.
 
 mod attributes;
 mod bell;

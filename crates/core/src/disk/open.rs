@@ -21,8 +21,11 @@ use std::task::Waker;
 impl Disk {
     /// Opens `device` as a disk: reads its zones and makes their plugs (V1-V4).
     ///
-    /// `clock` is asked for the time while the first report is under way; its argument is the next moment at which
-    /// something can happen, if that is known: virtual time returns it.
+    /// `clock` returns the time while the first report is in flight. Its argument is the next moment at which
+    /// something can happen, if that is known; a virtual clock returns that moment.
+    ///
+    /// Fails if the device's limits or `config` are invalid or contradict each other, if the device opens no queue,
+    /// or if its report fails or does not describe a zoned disk.
     pub fn open(
         device: Arc<dyn Device>,
         config: DiskConfig,
@@ -77,7 +80,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// A new queue.
+    /// Opens a queue. Fails if depth or tags are out of range (*invalid*), or with the device's error if it opens no
+    /// queue.
     pub fn open_queue(&self, config: QueueConfig) -> Result<DiskQueue, Error> {
         if config.depth == 0 || config.tags == 0 || config.tags > config::MAX_TAGS {
             return Err(Error::invalid(format!(
@@ -86,13 +90,13 @@ impl Disk {
             ))
             .hint(format!("depth is at least 1, tags are 1 to {}", config::MAX_TAGS)));
         }
-        // One more for the disk's own reports: nothing that a freeze waits for needs a tag (I9).
+        // One more place for the disk's own reports, so that nothing a freeze waits for needs a tag (I9).
         let places = config.tags + 1;
         let bell = Bell::new(config.waker.clone(), self.shared.queues.clone());
         let waker = Waker::from(bell.clone());
         let settings = self.config();
         let (lower, watched) = if settings.timeout.is_some() || settings.survive_panics {
-            // The notes are of commands as the disk sends them.
+            // The notes must be of commands as the disk sends them, so an address map may only be below them.
             let device = self.shared.device.open_queue(places, waker)?;
             let toll = Arc::new(Toll::default());
             let (timeout, tickets) = (settings.timeout, self.shared.late.clone());
@@ -115,7 +119,7 @@ impl Disk {
         Ok(queue)
     }
 
-    /// A queue whose waker does nothing: for owners that poll.
+    /// Opens a queue whose waker does nothing, for owners that poll. Fails as [`Disk::open_queue`] does.
     pub fn open_polled_queue(&self, depth: u32, tags: u16) -> Result<DiskQueue, Error> {
         self.open_queue(QueueConfig { depth, tags, waker: Waker::noop().clone() })
     }

@@ -1,9 +1,9 @@
-//! The layer's own report of a zone whose write has failed: when it is sent, and what follows its answer.
+//! The layer's own report of a zone whose write has failed: when it is sent, and what its answer leads to.
 //!
-//! `plug/recovery.rs` decides whether a zone is reported and what the answer means. This file takes the shard's lock for it
-//! and sends the report with the tag of the command that failed last. So a report waits for no tag (I9), and several zones
-//! recover at a time. A queue with a report under way is busy: freezes wait for it, and an orphan is polled until the report
-//! is back. A write that succeeds does not come here.
+//! `plug/recovery.rs` decides whether a zone is reported, and what the answer means. This file takes the shard's lock
+//! for it, and sends the report with the tag of the command that failed last. So a report waits for no tag (I9), and
+//! several zones can recover at a time. A queue with a report in flight is busy: freezes wait for it, and an orphan
+//! is polled until the report is back. Writes that succeed do not use this file.
 
 use super::shared::Shared;
 use super::trace::trace;
@@ -30,14 +30,14 @@ impl Lane {
         let start = layout.geometry.zone_start(ZoneNo(cmd.zone));
         let offset = (cmd.sector.0 - start.0) as u32;
         let join = |whole, part| shared.late.join(whole, part);
-        // The ticket of a late reset may close before the answer is seen: then nothing would show that the device carried
-        // out the reset in between.
+        // The ticket of a late reset may close before the answer arrives. Then nothing would show that the device
+        // carried out the reset in between.
         let auto = layout.zone_recovery && !shared.resets.is_late(ZoneNo(cmd.zone), &shared.late);
         shard.ask(i, cmd, offset, epoch, auto, join)
     }
 
-    /// Notes that a command of a zone was given up and may still be at the device. Until it is back, the layer does not
-    /// report the zone.
+    /// Notes that a command of a zone was given up and may still be at the device. The layer does not report the zone
+    /// until the command is back.
     #[cold]
     pub(super) fn note_given_up(shared: &Shared, shard: &mut Shard, i: usize, cmd: &Command) {
         let ticket = cmd.bios.first().map_or(0, |b| b.late);
@@ -46,7 +46,7 @@ impl Lane {
         }
     }
 
-    /// Gives back what failed and what was aborted behind it, and sends the report.
+    /// Delivers the failed BIOs and those that were aborted behind them, and sends the report.
     #[cold]
     pub(super) fn ask_for_write_pointer(
         &mut self,
@@ -57,7 +57,8 @@ impl Lane {
         done: &mut Bios,
     ) {
         if layout.gated {
-            // The single writer does not wait for the report: the zone is listed again with what parks meanwhile.
+            // The single writer does not wait for the report. The zone is listed again with the writes that park
+            // meanwhile.
             self.backlog.event(TurnEvent::Broken(ZoneNo(cmd.zone)));
         }
         if layout.scheduled {
@@ -68,7 +69,7 @@ impl Lane {
         self.report_zone(layout, epoch, cmd);
     }
 
-    /// Sends the report of the zone that `cmd` was for, under `number`.
+    /// Sends the report of the zone of `cmd`, under `number`. `cmd` is used again for it.
     pub(super) fn report_zone(&mut self, layout: &Layout, number: u32, mut cmd: Box<Command>) {
         let zone = ZoneNo(cmd.zone);
         cmd.set(Op::ReportZones, layout.geometry.zone_start(zone), 0, Flags::NONE);
@@ -79,7 +80,7 @@ impl Lane {
         self.out.push_back(cmd);
     }
 
-    /// It is back.
+    /// Handles the layer's own report when it has come back.
     #[cold]
     pub(super) fn zone_reported(
         &mut self,
@@ -102,7 +103,7 @@ impl Lane {
         self.then(layout, then, cmd);
     }
 
-    /// Does what is next of the zone of `cmd`, which is free.
+    /// Does what is next for the zone of `cmd`. `cmd` is free to be used again.
     pub(super) fn then(&mut self, layout: &Layout, then: Then, cmd: Box<Command>) {
         match then {
             Then::Nothing => {}

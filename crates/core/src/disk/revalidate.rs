@@ -1,7 +1,7 @@
-//! Revalidation: the zones of the device are read again, checked, and become the disk's.
+//! Revalidation: reads the zones of the device again, checks them, and makes them the zones of the disk.
 //!
-//! The disk is frozen first and the report is sent with a command that no freeze waits for, so that what is
-//! committed is what the device has (V5, I9). If anything is wrong the old state stays (V6).
+//! The disk is frozen first. The report is then sent with a command that no freeze waits for, so what takes effect is
+//! what the device has (V5, I9). If anything is wrong, the old state stays (V6).
 
 use super::freeze::Freeze;
 use super::handle::Disk;
@@ -19,18 +19,18 @@ const ZONES_PER_REPORT: u32 = 4096;
 /// How often a device may change its capacity while it is being read (V7).
 const RETRIES: u32 = 2;
 
-/// A revalidation under way: [`poll`](Revalidation::poll) it until it has a result, and poll the other queues of
-/// the disk meanwhile, for they have to drain.
+/// A revalidation that has begun. Call [`poll`](Revalidation::poll) until it returns a result, and meanwhile poll the
+/// other queues of the disk, because they must drain.
 #[derive(Debug)]
 pub struct Revalidation {
     disk: Disk,
-    /// Dropped when there is a result: the disk goes on.
+    /// The freeze. Dropped when there is a result, so that the disk goes on.
     freeze: Option<Freeze>,
     zones: Vec<ZoneInfo>,
     geometry: Geometry,
     retries: u32,
     state: State,
-    /// When the report under way was first waited for.
+    /// Since when the report has been waited for.
     asked: Option<Nanos>,
 }
 
@@ -44,7 +44,8 @@ enum State {
 }
 
 impl Disk {
-    /// Starts to read the zones again. The disk is frozen until the result is there, or this is dropped.
+    /// Begins to read the zones again. The disk is frozen until the result is there, or until the revalidation is
+    /// dropped.
     pub fn revalidate(&self) -> Revalidation {
         Revalidation {
             freeze: Some(self.begin_freeze()),
@@ -59,13 +60,16 @@ impl Disk {
 }
 
 impl Revalidation {
-    /// Goes one step on, through `queue`: any queue of the disk, but always the same one, and one revalidation at a time. The disk
-    /// goes on as soon as this has returned a result: with the new state, or after an error with the old one. A device that does
-    /// not answer for the drain limit ([`Disk::set_drain_limit`]) is an error.
+    /// Takes one step, through `queue`. This may be any queue of the disk, but must be the same one each time, with
+    /// one revalidation at a time. The disk goes on as soon as this has returned a result: with the new state, or
+    /// after an error with the old one.
+    ///
+    /// Fails if the device does not answer for the drain limit ([`Disk::set_drain_limit`]), if its report fails, or
+    /// if the report does not describe a disk that it may be (V2, V3).
     pub fn poll(&mut self, queue: &mut DiskQueue, now: Nanos) -> Option<Result<(), Error>> {
         let mut done = crate::Bios::new();
         queue.poll(now, &mut done);
-        // BIOs of the queue that finished meanwhile are the client's.
+        // The client gets the BIOs of the queue that finished meanwhile at its own next poll.
         queue.lane.intake.keep(&mut done);
         match self.state {
             State::Draining => {
@@ -95,7 +99,7 @@ impl Revalidation {
         }
     }
 
-    /// Ends with an error if the device has not answered for the drain limit ([`Disk::set_drain_limit`]).
+    /// Returns an error if the device has not answered for the drain limit ([`Disk::set_drain_limit`]).
     fn overdue(&mut self, now: Nanos) -> Option<Result<(), Error>> {
         let waited = Nanos(now.0.saturating_sub(self.asked.get_or_insert(now).0));
         if waited < self.disk.shared.drain_limit() {
@@ -154,13 +158,13 @@ impl Revalidation {
         Some(check_zones(&self.geometry, &self.zones))
     }
 
-    /// The disk is drained and the report is good: it becomes the truth.
+    /// The disk is drained and the report is good: makes it the state of the disk.
     fn commit(&mut self, queue: &mut DiskQueue) -> Result<(), Error> {
         let shared = &self.disk.shared;
         let limits = shared.device.limits().clone();
         limits.check()?;
-        // Held until the layout is in place: two concurrent commits would mix their plugs. Code that looks up plugs by
-        // number holds this lock too.
+        // Held until the layout is in place, because two concurrent commits would mix their plugs. Code that looks up
+        // plugs by number holds this lock too.
         let mut current = lock(&shared.layout);
         let config = current.config.clone();
         let per_zone = config.zone_counters;
@@ -175,7 +179,7 @@ impl Revalidation {
     }
 }
 
-/// V2 and V3: what a report must be to be believed.
+/// Checks that a report can be believed (V2, V3).
 pub(crate) fn check_zones(g: &Geometry, zones: &[ZoneInfo]) -> Result<(), Error> {
     let bad = |n: usize, what: &str| {
         Err(Error::new(ErrorKind::Io, format!("zone {n} of the report: {what}"))

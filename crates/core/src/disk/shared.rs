@@ -1,4 +1,5 @@
-//! What all queues of a disk share: the plugs in their shards, the layout, the mailboxes, the single writers, the scheduler.
+//! State that all queues of a disk share: the plugs in their shards, the layout, the mailboxes, the single writers,
+//! the scheduler.
 
 use super::changes::PendingChange;
 use super::guard::late::LateTable;
@@ -15,58 +16,58 @@ use crate::unit::{Nanos, ZoneNo};
 use crate::zone::{Spindles, ZoneInfo};
 use std::sync::Arc;
 
-/// How long a freeze waits without progress, unless [`Disk::set_drain_limit`](super::Disk::set_drain_limit) says otherwise: 30 s, as
-/// long as Linux gives a SCSI command.
+/// How long a freeze waits without progress, unless [`Disk::set_drain_limit`](super::Disk::set_drain_limit) changes
+/// it: 30 s, as long as Linux gives a SCSI command.
 pub(crate) const DRAIN_LIMIT: Nanos = Nanos(30_000_000_000);
 
 /// Most shards of a disk.
 pub(crate) const MAX_SHARDS: usize = 64;
 
-/// A queue that was dropped with work in flight: another queue polls it until the work is done.
+/// A queue that was dropped with work in flight. The other queues poll it until the work has ended.
 pub(crate) trait Orphan: Send {
-    /// Polls it. Returns whether it has work left.
+    /// Polls the orphan. Returns whether it has work left.
     fn poll_orphan(&mut self, now: Nanos) -> bool;
 
-    /// Arms its queue of the device.
+    /// Arms the orphan's queue of the device.
     fn arm_orphan(&mut self);
 
-    /// When polling it has work of its own.
+    /// The time at which the orphan has work to do by itself.
     fn own_deadline(&self) -> Option<Nanos>;
 }
 
-/// What all queues of a disk share.
+/// State that all queues of a disk share.
 pub(crate) struct Shared {
     pub(crate) device: Arc<dyn Device>,
-    /// One word that every submit and poll compares with what it saw last: see `state.rs`.
+    /// The word that every submit and poll compares with the value that it saw last: see `state.rs`.
     pub(crate) state: Padded<AtomicU32>,
     pub(crate) layout: Mutex<Arc<Layout>>,
     pub(crate) shards: Box<[Padded<Mutex<Shard>>]>,
     pub(crate) shard_bits: u32,
     pub(crate) queues: Arc<Queues>,
-    /// Sum of the depths of all open queues; its maximum is the size of the slot tables.
+    /// The sum of the depths of all open queues. Slot tables are made for it.
     pub(crate) depths: AtomicU64,
     /// Counts lost write pointers and resyncs (E6).
     pub(crate) epoch: AtomicU32,
     pub(crate) orphans: Mutex<Vec<Box<dyn Orphan>>>,
     /// The counts of queues that have closed.
     pub(crate) past: Counts,
-    /// Commands that were given up and are still at the device.
+    /// Tickets of commands that were given up and are still at the device.
     pub(crate) late: Arc<LateTable>,
-    /// Resets and finishes that are not over.
+    /// Resets and finishes that have not ended.
     pub(crate) resets: Resets,
-    /// A native append has been used since the last reset of all zones (A8).
+    /// Whether a native append has been used since the last reset of all zones (A8).
     pub(crate) append_used: AtomicBool,
-    /// Whether the device or the layer looks at the time.
+    /// Whether the device or the layer uses the time.
     pub(crate) timed: AtomicBool,
-    /// The single writer of each spindle. Taken before a shard's lock, never after it, and never two.
+    /// The single writer of each spindle. Locked before a shard, never after it, and never two at a time.
     pub(crate) gates: Box<[Padded<Mutex<Gate>>]>,
     /// The spindle of each zone, as the device reported it when the disk was opened.
     pub(crate) spindles: Spindles,
-    /// Changes of attributes that wait for the disk to drain. The layout's lock may be taken under it.
+    /// Changes of attributes that wait for the disk to drain. While this is locked, the layout may be locked.
     pub(crate) changes: Mutex<Vec<PendingChange>>,
-    /// How long a freeze waits without progress, in nanoseconds: see [`Disk::set_drain_limit`](super::Disk::set_drain_limit).
+    /// How long a freeze waits without progress, in nanoseconds.
     pub(crate) drain_limit: AtomicU64,
-    /// What waits where a scheduler is on. No other lock is taken under it.
+    /// The scheduler with its requests. While this is locked, nothing else is locked.
     pub(crate) elevator: Padded<Mutex<Elevator>>,
 }
 
@@ -77,13 +78,14 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// The shard of a zone and its index there. A bijection: `1 << shard_bits` zones in a row go to as many shards,
-    /// in an order that differs from row to row, so that evenly spaced zones do not meet in one.
+    /// The shard of a zone, and its index there. The mapping is one to one. Each row of `1 << shard_bits` consecutive
+    /// zones is spread over all shards, in an order that differs from row to row. So evenly spaced zones do not all
+    /// fall into one shard.
     #[inline]
     pub(crate) fn place(&self, zone: ZoneNo) -> (usize, usize) {
         let row = zone.0 >> self.shard_bits;
         let mix = (row.wrapping_mul(0x9e37_79b1)) >> 16;
-        // There are `1 << shard_bits` shards, and the compiler sees that the index is in range.
+        // There are `1 << shard_bits` shards. Written this way, the compiler sees that the index is in range.
         let mask = self.shards.len() - 1;
         ((zone.0 ^ mix) as usize & mask, row as usize)
     }
@@ -102,7 +104,7 @@ impl Shared {
 
     /// Publishes the state derived from a new layout for readers that hold no copy of it.
     pub(crate) fn note(&self, layout: &Layout) {
-        // Never cleared: times that were stored are compared with later ones.
+        // Never set back to false: times that were stored before are compared with later ones.
         if layout.timed || self.device.is_timed() {
             self.timed.store(true, Ordering::Relaxed);
         }
@@ -116,7 +118,7 @@ impl Shared {
         self.state.0.fetch_add(VERSION, Ordering::AcqRel);
     }
 
-    /// New plugs for all zones, as `zones` describes them.
+    /// Makes new plugs for all zones, as `zones` describes them.
     pub(crate) fn rebuild_plugs(
         &self,
         zones: &[ZoneInfo],
@@ -132,7 +134,7 @@ impl Shared {
             g.forget_tracks();
             g.reserve(depths);
         }
-        // In the order of zone numbers each zone is the next of its shard: rows ascend.
+        // In the order of zone numbers, each zone is the next one of its shard, because rows ascend.
         for (z, info) in zones.iter().enumerate() {
             let (mut g, i) = self.shard(ZoneNo(z as u32));
             debug_assert_eq!(i, g.plugs.len());
@@ -143,27 +145,26 @@ impl Shared {
         }
     }
 
-    /// How many requests usually wait at most: a queue that is opened makes room for its own.
+    /// How many requests usually wait at most. A queue that is opened makes room for its own.
     pub(crate) fn usual_waiting(&self) -> usize {
         self.depths.load(Ordering::Relaxed).min(4096) as usize
     }
 
-    /// The scheduler behaves as the layout says from now on.
+    /// Sets up the scheduler as the layout says.
     pub(crate) fn configure_elevator(&self, layout: &Layout) {
         let mut elevator = lock(&self.elevator.0);
         elevator.configure(layout.elevator_setup());
         elevator.reserve(if layout.scheduled { self.usual_waiting() } else { 0 });
     }
 
-    /// Polls the queues that were dropped with work in flight, and drops those that have none left.
+    /// Polls the queues that were dropped with work in flight, and drops those that have finished.
     #[cold]
     pub(crate) fn poll_orphans(&self, now: Nanos) {
         self.visit_orphans(|orphan| orphan.poll_orphan(now));
     }
 
-    /// Arms the orphans' queues of the device, so that they wake the owners that sleep: a BIO of one of these may wait
-    /// behind an orphan's command. Called with the caller's waker in place, so that no completion from here on is
-    /// missed.
+    /// Arms the orphans' queues of the device, because a BIO of a sleeping owner may wait behind an orphan's command.
+    /// The caller's waker is in place already, so no completion from here on is missed.
     #[cold]
     pub(crate) fn arm_orphans(&self) {
         self.visit_orphans(|orphan| {
@@ -172,14 +173,14 @@ impl Shared {
         });
     }
 
-    /// Lets `visit` see each of them; it answers whether the orphan stays.
+    /// Calls `visit` for each orphan. An orphan for which it returns false is removed.
     fn visit_orphans(&self, mut visit: impl FnMut(&mut dyn Orphan) -> bool) {
-        // Off the list during the visit, because an orphan's own refresh visits the list as well.
+        // The list is empty during the visit, because an orphan that updates its state visits the list as well.
         let mut orphans = std::mem::take(&mut *lock(&self.orphans));
         orphans.retain_mut(|orphan| visit(&mut **orphan));
         let mut list = lock(&self.orphans);
         list.append(&mut orphans);
-        // Under the list's lock: another visitor may have found it empty meanwhile, and cleared the bit.
+        // Under the list's lock: another visitor may have found the list empty meanwhile and cleared the bit.
         let mut missed = false;
         if list.is_empty() {
             self.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
@@ -188,7 +189,7 @@ impl Shared {
         }
         drop(list);
         if missed {
-            // The other visitor may sleep by now, and this queue's owner may have no reason to poll again.
+            // That visitor may sleep by now, and this queue's owner may have no reason to poll again.
             self.wake_all();
         }
     }

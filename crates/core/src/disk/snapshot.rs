@@ -1,4 +1,5 @@
-//! What the hot path needs to know of a disk, computed once: replaced as a whole, under freeze.
+//! The snapshot of a disk that the hot path uses. It is computed once, and replaced as a whole when the layout or an
+//! attribute changes.
 
 use super::config::{DiskConfig, Mode, ZoneRecovery};
 use crate::bio::{Bio, Op, Status};
@@ -19,19 +20,20 @@ pub(crate) struct Layout {
     pub(crate) plugs: bool,
     /// Whether appends go to the device as they are.
     pub(crate) native_append: bool,
-    /// Whether something other than free tags decides what is sent next. A queue's tags are in `held` then, so that the
-    /// paths of all other disks need not test for it.
+    /// Whether something besides free tags decides what is sent next. A queue then keeps its tags in `held`, so the
+    /// code for all other disks need not test for it.
     pub(crate) special: bool,
     /// Whether a scheduler is on.
     pub(crate) scheduled: bool,
     /// Whether there is a single writer (Q1), and how it behaves.
     pub(crate) gated: bool,
     pub(crate) manners: Manners,
-    /// Most writes of a zone in flight. With more than one, `special` is set, so that other disks need not count them.
+    /// Most writes of a zone in flight. If it is more than 1, `special` is set too, so other disks need not count
+    /// writes.
     pub(crate) zone_depth: u16,
     /// Whether the layer reports a zone by itself after a failure (E12).
     pub(crate) zone_recovery: bool,
-    /// Whether the layer itself looks at the time.
+    /// Whether the layer itself uses the time.
     pub(crate) timed: bool,
     pub(crate) merge: Merge,
     /// Longest command with data, in sectors.
@@ -42,7 +44,7 @@ pub(crate) struct Layout {
     write_mask: u32,
 }
 
-/// Why a disk has one write of a zone in flight and no more, if it has: the reason, and what to try.
+/// Why a disk may have only one write of a zone in flight, and what to try. `None`: it may have several.
 pub(crate) fn no_zone_depth(
     limits: &Limits,
     config: &DiskConfig,
@@ -74,7 +76,7 @@ impl Layout {
         // Only a scheduler locks zones (C1).
         let scheduled = config.scheduler != Scheduler::None || config.mode == Mode::Lock;
         let gated = plugs && config.zoned_qd1_writes.unwrap_or(limits.rotational);
-        // An attribute that does not go with others is refused (`attributes/`); a device may still change its mind.
+        // An attribute that contradicts others is refused (`attributes/`), but a device may change its limits later.
         let zone_depth = match no_zone_depth(&limits, &config) {
             None => config.zone_write_depth.max(1),
             Some(_) => 1,
@@ -123,7 +125,7 @@ impl Layout {
         }
     }
 
-    /// The scheduler that is on.
+    /// The scheduler in use.
     pub(crate) fn scheduler(&self) -> Scheduler {
         match (self.config.mode, self.config.scheduler) {
             (Mode::Lock, Scheduler::None) => Scheduler::MqDeadline,
@@ -141,8 +143,8 @@ impl Layout {
         }
     }
 
-    /// Checks that hold for reads and writes in any place: the range is on the disk, the buffer fits, and both ends
-    /// are aligned.
+    /// Checks that hold for all reads and writes: the range is on the disk, the memory fits, and both ends are
+    /// aligned.
     #[inline]
     pub(crate) fn check(&self, bio: &Bio, mask: u32) -> Result<(), Status> {
         if !self.geometry.contains(bio.sector, bio.len_sectors) {
@@ -166,7 +168,7 @@ impl Layout {
         self.check(bio, self.block_mask)
     }
 
-    /// Checks of a write to any zone.
+    /// Checks a write to any zone.
     #[inline]
     pub(crate) fn check_write(&self, bio: &Bio) -> Result<(), Status> {
         if let Err(status) = self.check(bio, self.write_mask) {
@@ -192,7 +194,7 @@ impl Layout {
         self.check(bio, self.block_mask)
     }
 
-    /// The rare checks of a write, by operation.
+    /// Checks a write by its operation; these cases are rare.
     #[inline]
     pub(crate) fn max_of(&self, op: Op) -> u32 {
         if op == Op::WriteZeroes { self.merge.max_zeroes_sectors } else { self.max_transfer }

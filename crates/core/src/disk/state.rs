@@ -1,10 +1,11 @@
-//! The word that all queues of a disk compare with what they saw last, and the words by which they answer a freeze.
+//! The state word that all queues of a disk compare with the value they saw last, and the words with which queues
+//! answer a freeze.
 
-/// How many freezes hold the disk.
+/// The bits that count the freezes of the disk.
 pub(crate) const FREEZES: u32 = 0xff;
-/// Queues that were dropped with work in flight wait to be polled.
+/// Set while queues that were dropped with work in flight wait to be polled.
 pub(crate) const ORPHANS: u32 = 0x100;
-/// The version of layout, freezes and queues counts up from here.
+/// One step of the version, which changes with layout, freezes and queues.
 pub(crate) const VERSION: u32 = 0x200;
 
 /// Whether the disk is frozen.
@@ -12,22 +13,22 @@ pub(crate) fn is_frozen(state: u32) -> bool {
     state & FREEZES != 0
 }
 
-/// The version in a state: 23 bits, which wrap.
+/// The version in a state: 23 bits, which wrap around.
 pub(crate) fn version(state: u32) -> u32 {
     state / VERSION
 }
 
-/// What a queue says of the freeze that began with `version`: whether it has work.
+/// The answer of a queue to the freeze that began with `version`: whether it has work.
 pub(crate) fn word(version: u32, busy: bool) -> u32 {
     version << 1 | u32::from(busy)
 }
 
-/// The word of a queue that is opened while the disk has this state: nothing has asked it yet.
+/// The first word of a queue that is opened while the disk has this state. No freeze has asked it yet.
 pub(crate) fn first_word(state: u32) -> u32 {
     word(version(state), true)
 }
 
-/// Whether a word says that the queue is idle, and was said of the freeze that began with `version` or of a later one.
+/// Whether a word says that the queue is idle, and answers the freeze that began with `version` or a later one.
 pub(crate) fn is_idle_since(said: u32, began: u32) -> bool {
     let newer = (said >> 1).wrapping_sub(began) & (u32::MAX / VERSION);
     newer < u32::MAX / VERSION / 2 && said & 1 == 0

@@ -1,7 +1,7 @@
 //! Trace events that show what the plugs do (T3).
 //!
-//! With the cargo feature `trace` they go through the `tracing` crate, target `zoneplug`, level TRACE; without it,
-//! which is the default, neither they nor what they show is compiled.
+//! With the cargo feature `trace`, events go through the `tracing` crate with target `zoneplug` and level TRACE. By
+//! default the feature is off, and no code of it is compiled.
 //!
 //! | event | when | fields |
 //! | --- | --- | --- |
@@ -10,10 +10,10 @@
 //! | `zone-management` | a management BIO was accepted | `op`, `sector`, `count`: its whole range |
 //! | `append-position` | an append has landed, emulated or native | `zone`, `sector`, `count` |
 //!
-//! Sectors throughout; `bios` counts the BIOs that share the range. No shard lock is held while a subscriber runs, but
-//! the queue is in use: a subscriber must not use the disk.
+//! `sector` and `count` are in sectors; `bios` is the number of BIOs in the range. No shard lock is held while a subscriber
+//! runs, but the queue is in use: a subscriber must not use the disk.
 
-/// An event, if this build has any. Its fields are not even looked at in one that has none.
+/// Emits an event if this build has the feature. Otherwise its fields are not even evaluated.
 #[cfg(feature = "trace")]
 macro_rules! trace {
     ($event:literal, $($field:ident = $value:expr),+ $(,)?) => {
@@ -26,7 +26,7 @@ macro_rules! trace {
 }
 pub(super) use trace;
 
-/// Where the appends of a command that succeeded have landed.
+/// Reports where the appends of a command that succeeded have landed.
 #[cfg(feature = "trace")]
 pub(super) fn appends(layout: &crate::disk::snapshot::Layout, bios: &[Box<crate::bio::Bio>]) {
     for bio in bios.iter().filter(|b| b.op == crate::bio::Op::ZoneAppend) {
@@ -35,7 +35,7 @@ pub(super) fn appends(layout: &crate::disk::snapshot::Layout, bios: &[Box<crate:
     }
 }
 
-/// Writes that waited are on their way.
+/// Reports that writes which waited are being sent.
 #[cfg(feature = "trace")]
 pub(super) fn issued(cmd: &crate::bio::Command) {
     trace!(

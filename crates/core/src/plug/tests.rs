@@ -1,6 +1,6 @@
-//! Every sequence of operations and statuses to depth 6, against a model that fits on a page.
+//! Every sequence of operations and statuses up to length 6, against a model that fits on a page.
 //!
-//! Sequences that have come to the same state, of the plug and of the model, have the same future: it is looked at once.
+//! Two sequences that lead to the same state of plug and model have the same future, so it is explored once.
 
 mod model;
 
@@ -16,7 +16,7 @@ const CAP: u32 = 5;
 const ZONE: u32 = 7;
 const MERGE: Merge = Merge { max_sectors: 3, max_zeroes_sectors: 3, max_bios: 2 };
 
-/// What happens to a plug. Of writes: how many sectors.
+/// One step of a sequence. The number of a write is its length in sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Write(u32),
@@ -31,35 +31,37 @@ enum Step {
     /// A zone in line gets its tag.
     Tag,
     Complete(Status),
-    /// A write fails on a disk that finds write pointers by itself, and what its deadline gave up may be at the device yet.
+    /// A write fails on a disk that finds write pointers by itself. In `FailLate`, a write that was given up may
+    /// still be at the device.
     Fail(Status),
     FailLate,
     LateBack,
-    /// The layer's own report is back, and so is one of a recovery that has ended; it has failed.
+    /// The layer's own report comes back; `OldAnswer`: that of a recovery that has ended; `AnswerFailed`: it has
+    /// failed.
     Answer(Condition),
     OldAnswer(Condition),
     AnswerFailed,
-    /// The layer's own report is back, or one of the client's, while a reset or finish is on its way.
+    /// The layer's own report, or a client's, comes back while a reset or finish is in flight.
     AnswerBesideReset(Condition),
     ReportBesideReset(Condition),
-    /// A write ends well, and others are before the zone in line for the tag (C3).
+    /// A write succeeds, and others are before the zone in line for the tag (C3).
     CompleteInLine,
     Reset,
     Finish,
-    /// A report that was sent now, or before the last error. `Closed`: written to 1 sector.
+    /// A report comes back that was sent now, or before the last error. `Closed`: the zone has 1 sector.
     Report(Condition, bool),
-    /// A resync is sent; one is answered.
+    /// A resync is sent, or its answer comes back.
     ResyncSent,
     ResyncDone(Condition),
     NativeAppend,
-    /// Strict management begins, ends.
+    /// Strict management begins, or ends.
     ManageBegin,
     ManageEnd,
 }
 
 use Step as S;
 
-/// Every step: with every status that a device may end a command with.
+/// All steps, with every status with which a device may end a command.
 fn steps() -> Vec<Step> {
     use Condition as C;
     let mut all = vec![
@@ -89,12 +91,12 @@ fn steps() -> Vec<Step> {
     all.push(S::ReportBesideReset(C::Empty));
     all.extend([S::FailLate, S::LateBack, S::AnswerFailed]);
     all.extend([Status::Io, Status::Timeout, Status::ZoneOffline, Status::OpenLimit].map(S::Fail));
-    // Busy is no end: the command is sent again (W23).
+    // *Busy* does not end a command: it is sent again (W23).
     all.extend(Status::all().filter(|s| *s != Status::Busy).map(S::Complete));
     all
 }
 
-/// The real thing, with the command that is in flight.
+/// The engine's shard, with the command that is in flight.
 struct Real {
     shard: Shard,
     flight: Option<Box<Command>>,
@@ -182,7 +184,7 @@ impl Real {
         }
     }
 
-    /// A write fails where the layer asks by itself; `late`: what was given up may be at the device.
+    /// A write fails while the layer finds write pointers. `late`: a write that was given up may be at the device.
     fn fail(&mut self, status: Status, epoch: u32, late: bool) {
         let mut cmd = self.flight.take().expect("one in flight");
         cmd.status = status;
@@ -198,7 +200,7 @@ impl Real {
         }
     }
 
-    /// The layer's own report is back.
+    /// The layer's own report comes back.
     fn answer(&mut self, cond: Option<Condition>, number: u32, epoch: u32, moves: bool) {
         let mut cmd = Command::new(0);
         cmd.epoch = number;
@@ -217,7 +219,7 @@ impl Real {
     }
 }
 
-/// Carries out one step on both; false if it makes no sense now.
+/// Carries out one step on both. Returns false if the step is not possible now.
 fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
     let reported = |real: &mut Real, cond, epoch, resync| {
         let aborted = &mut real.aborted;
@@ -262,7 +264,7 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         S::Fail(_) | S::FailLate => {
             let Some((_, _, generation)) = model.flight else { return false };
             let status = if let S::Fail(s) = what { s } else { Status::Timeout };
-            // A limit, of an older generation: what waits goes on.
+            // A limit proves that nothing was written. The write is from before a reset, so what waits goes on.
             if generation != model.generation && status == Status::OpenLimit {
                 return false;
             }
@@ -283,13 +285,13 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
         }
         S::AnswerBesideReset(cond) => {
             let Some(number) = model.asked else { return false };
-            // It is believed as little as one that failed.
+            // The report is not believed, as if it had failed.
             model.answer(None, number);
             real.answer(Some(cond), number, model.epoch, true);
         }
         S::ReportBesideReset(cond) => {
             let Some(number) = model.asked else { return false };
-            // What waits is not sent to where the zone may not be any more.
+            // Waiting writes are not sent, because the write pointer may have moved.
             model.abort();
             model.settle(cond, number, 0);
             let aborted = &mut real.aborted;
@@ -297,7 +299,7 @@ fn step(real: &mut Real, model: &mut Model, what: Step, token: u64) -> bool {
             assert!(ends.is_some(), "E3: its client may look");
         }
         S::OldAnswer(cond) => {
-            // The number of the last recovery, if that has ended; else the one before.
+            // The number of the last recovery, also if that has ended.
             let last = real.shard.tracks.first().map_or(0, |t| t.asked);
             let number = last.wrapping_sub(u32::from(model.asked.is_some()));
             model.answer(Some(cond), number);
@@ -409,7 +411,7 @@ fn check(real: &Real, model: &Model) {
     assert_eq!(plug.is_live(), busy || plug.is_stale() || expected == Condition::Active);
 }
 
-/// All that decides what can happen next: of the real thing and of the model, counters and names left out.
+/// Everything that decides what can happen next, of shard and model. Counters and tokens are left out.
 fn state_of(real: &Real, model: &Model) -> String {
     let p = &real.shard.plugs[0];
     let rel = |epoch: u32| epoch.wrapping_sub(model.epoch) as i32;
@@ -427,7 +429,8 @@ fn state_of(real: &Real, model: &Model) -> String {
     format!("{flight:?}{real:?}{resync:?}{m:?}{:?}{}{recovery}", rel(model.lost_at), model.managed)
 }
 
-/// Runs a sequence from the start (a shard cannot be copied), and says where it ends. `None` if a step makes no sense.
+/// Runs a sequence from the start, because a shard cannot be copied, and returns the state at its end. `None` if a
+/// step is not possible.
 fn run(sequence: &[Step]) -> Option<String> {
     let (mut real, mut model) = (Real::new(), Model { epoch: 10, ..Model::default() });
     for (i, &what) in sequence.iter().enumerate() {
@@ -440,7 +443,8 @@ fn run(sequence: &[Step]) -> Option<String> {
     Some(state_of(&real, &model))
 }
 
-/// Every sequence that is `depth` steps longer than `begin`: how many there are, and in how many states they end.
+/// Runs every sequence that is `depth` steps longer than `begin`. Returns how many there are, and how many states
+/// they end in.
 fn explore(begin: &[Step], depth: usize) -> (u64, usize) {
     let steps = steps();
     let mut level = BTreeMap::from([(String::new(), (begin.to_vec(), 1u64))]);
@@ -460,7 +464,7 @@ fn explore(begin: &[Step], depth: usize) -> (u64, usize) {
     (level.values().map(|l| l.1).sum(), level.len())
 }
 
-/// The same without a look at states.
+/// Runs the same sequences without comparing states.
 fn explore_all(sequence: &mut Vec<Step>, depth: usize, steps: &[Step]) -> u64 {
     let mut n = 0;
     for &what in steps {
@@ -473,22 +477,22 @@ fn explore_all(sequence: &mut Vec<Step>, depth: usize, steps: &[Step]) -> u64 {
     n
 }
 
-/// I1, I3, I4, R2, R7-R10, R14: every sequence of six operations and statuses.
-/// E6, E12.
+/// Every sequence of six operations and statuses.
+/// I1, I3, I4, R2, R7-R10, R14, E6, E12.
 #[test]
 fn every_short_sequence_of_operations_agrees_with_the_naive_model() {
     let (sequences, states) = explore(&[], 6);
     assert!(sequences > 500_000_000 && states > 10_000, "{sequences} sequences, {states} states");
 }
 
-/// The same from a zone with one write in flight and two waiting, where most of what can go wrong begins.
+/// The same from a zone with one write in flight and two waiting, where most mistakes would show.
 #[test]
 fn every_short_sequence_behind_three_writes_agrees_with_the_naive_model() {
     let (sequences, states) = explore(&[S::Write(1), S::Append, S::Write(1)], 4);
     assert!(sequences > 1_000_000 && states > 1_000, "{sequences} sequences, {states} states");
 }
 
-/// Nothing is lost by looking at a state once: sequences are as many as without.
+/// Exploring each state once loses nothing: the number of sequences is the same.
 #[test]
 fn states_stand_for_sequences() {
     for begin in [vec![], vec![S::Write(1), S::Append, S::Zeroes]] {
@@ -514,7 +518,7 @@ fn a_zone_that_is_not_listed_any_more_is_busy_with_its_next_write() {
     assert!(!real.shard.plugs[0].begin_management(), "a write is in flight");
 }
 
-/// A5: kinds that merge and kinds that do not.
+/// Some kinds of writes merge and some do not (A5).
 /// W15.
 #[test]
 fn kinds_merge_with_their_like() {

@@ -1,28 +1,28 @@
-//! What the table says of an attribute, and how its value is read and set.
+//! What the attribute table has of an attribute, and how its value is read and set.
 
 use crate::disk::config::DiskConfig;
 use crate::disk::snapshot::Layout;
 use crate::error::Error;
 use crate::form::{Key, Value};
 
-/// What an attribute's value is computed from.
+/// The state that an attribute's value is computed from.
 pub(super) struct View<'a> {
     pub(super) layout: &'a Layout,
     pub(super) spindles: usize,
 }
 
-/// An attribute as the table has it.
+/// An attribute in the table.
 #[derive(Debug)]
 pub struct AttributeInfo {
-    /// Its name, its aliases, what it takes and what it is.
+    /// Name, aliases, form and description.
     pub key: Key,
-    /// When it can be changed.
+    /// When the attribute can be changed.
     pub change: Change,
-    /// Reads it from a configuration and puts it there; `None` if the device decides it.
+    /// Reads it from a configuration and writes it there. `None` if the device decides it.
     pub(super) config: Option<(Get, Set)>,
-    /// Its value where that is not what the configuration says.
+    /// Computes the shown value, if that is not the configured one.
     pub(super) shown: Option<fn(&View<'_>) -> Value>,
-    /// Whether a disk has it.
+    /// Whether a disk has the attribute.
     pub(super) when: fn(&View<'_>) -> bool,
 }
 
@@ -40,22 +40,22 @@ pub enum Change {
     AtOpen,
     /// Also while the disk is in use; it takes effect with each queue's next call.
     InUse,
-    /// Also while the disk is in use, which is drained for that.
+    /// Also while the disk is in use. The disk is drained for the change.
     Drained,
 }
 
 impl AttributeInfo {
-    /// Whether a specification takes it.
+    /// Whether a specification accepts the attribute as a key.
     pub fn is_key(&self) -> bool {
         self.config.is_some()
     }
 
-    /// Whether [`Disk::change_attribute`](crate::disk::Disk::change_attribute) takes it.
+    /// Whether [`Disk::change_attribute`](crate::disk::Disk::change_attribute) accepts the attribute.
     pub fn is_writable(&self) -> bool {
         matches!(self.change, Change::InUse | Change::Drained)
     }
 
-    /// Its value on a disk, as text; empty where it has none.
+    /// Its value on a disk, as text: `none` if it has no value.
     pub(super) fn text(&self, view: &View<'_>) -> String {
         let value = match (self.shown, self.config) {
             (Some(shown), _) => Some(shown(view)),
@@ -65,7 +65,7 @@ impl AttributeInfo {
         value.map_or_else(|| "none".to_owned(), |v| self.key.form.show(&v))
     }
 
-    /// The value that a text stands for, or an error that says what it takes.
+    /// Reads a value from text. The error says what is allowed.
     pub(super) fn read(&self, text: &str) -> Result<Value, Error> {
         self.key.form.read(text).ok_or_else(|| self.out_of_range(text))
     }
@@ -76,7 +76,8 @@ impl AttributeInfo {
             .hint("zoneplug help spec has every attribute with its range")
     }
 
-    /// Puts a value of its form into a configuration. An attribute that the device decides stays as it is.
+    /// Puts a value of the attribute's form into a configuration. Does nothing for an attribute that the device
+    /// decides.
     ///
     /// ```
     /// use zoneplug_core::disk::{DiskConfig, find_attribute};

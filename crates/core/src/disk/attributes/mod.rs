@@ -27,7 +27,7 @@ use info::View;
 use std::sync::Arc;
 
 impl AttributeInfo {
-    /// The note of a change to `value`, if the disk must drain for it.
+    /// A note of the change to `value`, if the disk must drain for it.
     fn pending(&self, value: &Value) -> Option<PendingChange> {
         let (_, set) = self.config.filter(|_| self.change == Change::Drained)?;
         let text = format!("{}={}", self.key.name, self.key.form.show(value));
@@ -35,7 +35,7 @@ impl AttributeInfo {
     }
 }
 
-/// The attribute of that name or alias.
+/// Finds an attribute by its name or an alias.
 ///
 /// ```
 /// use zoneplug_core::disk::find_attribute;
@@ -58,7 +58,8 @@ pub struct Attribute {
 }
 
 impl DiskConfig {
-    /// Whether every attribute is within the bounds of the table, and goes with the device.
+    /// Checks that every attribute is within the bounds of the table, and that they agree with each other and with
+    /// the device.
     pub(super) fn check(&self, limits: &Limits) -> Result<(), Error> {
         for a in &ATTRIBUTES {
             let value = a.config.and_then(|(get, _)| get(self));
@@ -70,8 +71,9 @@ impl DiskConfig {
     }
 }
 
-/// A change of an attribute under way: [`poll`](AttributeChange::poll) it until it has taken effect, and every queue
-/// of the disk meanwhile, for they may have to drain. Dropping it earlier leaves the attribute as it was.
+/// A change of an attribute that has begun. Call [`poll`](AttributeChange::poll) until it has taken effect, and
+/// meanwhile poll every queue of the disk, because they may have to drain. Dropping it before that leaves the
+/// attribute as it was.
 #[derive(Debug)]
 pub struct AttributeChange {
     disk: Disk,
@@ -82,10 +84,10 @@ pub struct AttributeChange {
 }
 
 impl AttributeChange {
-    /// Whether the new value is in effect.
+    /// Makes the change if the disk is ready for it. Returns whether the new value is in effect.
     pub fn poll(&mut self) -> bool {
         if !self.done && self.freeze.as_ref().is_none_or(Freeze::poll) {
-            // It was checked, also against the other changes under way.
+            // The value was checked when the change began, also against other pending changes.
             self.disk.commit(self.attribute, self.value.clone());
             self.done = true;
             self.end();
@@ -93,12 +95,12 @@ impl AttributeChange {
         self.done
     }
 
-    /// The error with which to give up, once the disk has not drained for too long: see [`Freeze::overdue`].
+    /// Says whether to give up, because the disk has not drained for too long: see [`Freeze::overdue`].
     pub fn overdue(&mut self, now: Nanos) -> Option<Error> {
         self.freeze.as_mut()?.overdue(now)
     }
 
-    /// The change is no longer under way.
+    /// The change is no longer pending.
     fn end(&mut self) {
         self.freeze = None;
         if let Some(this) = self.attribute.pending(&self.value) {
@@ -138,7 +140,11 @@ impl Disk {
         self.attributes().into_iter().find(|a| a.name == name).map(|a| a.value)
     }
 
-    /// Starts to change an attribute of a disk in use.
+    /// Begins to change an attribute of a disk in use.
+    ///
+    /// Fails if the disk has no such attribute (*not found*), if it cannot be changed or the value is not allowed
+    /// (*invalid*), if the value does not go with the device or other attributes (*not supported*), or if it
+    /// contradicts a pending change (*busy*).
     ///
     /// ```
     /// # use zoneplug_core::disk::{Disk, DiskConfig};
@@ -168,8 +174,8 @@ impl Disk {
         })
     }
 
-    /// Changes an attribute at once. One that needs a drained disk is refused as busy unless no queue is open, or it
-    /// has that value: see [`Disk::change_attribute`].
+    /// Changes an attribute at once. Fails as [`Disk::change_attribute`] does. Fails with *busy* if the disk must
+    /// drain for the change; this does not happen if no queue is open, or if the attribute has that value already.
     pub fn set_attribute(&self, name: &str, value: &str) -> Result<(), Error> {
         let mut change = self.change_attribute(name, value)?;
         if self.attribute(name).as_deref() == Some(value) || change.poll() {
@@ -179,7 +185,7 @@ impl Disk {
             .hint("use change_attribute and poll every queue, or close the queues"))
     }
 
-    /// The attribute and the value, if it can be given that value now.
+    /// Checks that the attribute can be given that value now. Returns both.
     fn check_attribute(
         &self,
         name: &str,
@@ -213,8 +219,8 @@ impl Disk {
         Ok((attribute, value))
     }
 
-    /// Notes a change that waits for the disk to drain, unless it contradicts another one. When that one was checked the disk had
-    /// neither value yet.
+    /// Notes a change that waits for the disk to drain, unless it contradicts another one. That one was checked when
+    /// the disk had neither value yet.
     fn note_change(&self, change: PendingChange) -> Result<(), Error> {
         let mut all = lock(&self.shared.changes);
         let layout = self.layout();
@@ -250,7 +256,7 @@ impl Disk {
     }
 }
 
-/// Several writes of a zone in flight do not go with everything.
+/// Checks that the other attributes allow several writes of a zone in flight.
 fn check_zone_depth(limits: &Limits, config: &DiskConfig) -> Result<(), Error> {
     let n = config.zone_write_depth;
     match no_zone_depth(limits, config) {

@@ -14,10 +14,10 @@ const DAY: u64 = 86_400_000 * MS;
 const LONGEST_WAIT: u64 = 1_000_000 * US;
 /// The longest deadline of a zone: an hour.
 const LONGEST_DEADLINE: u64 = 3_600_000 * MS;
-/// Most of what is counted in 16 bits.
+/// The largest number that fits 16 bits.
 const MANY: u64 = 65_535;
 
-/// The tags of each queue of a disk. A key of specifications and no attribute, since each queue has its own number.
+/// The tags of each queue of a disk. This is a key of specifications only, because each queue has its own number.
 ///
 /// ```
 /// assert!(zoneplug_core::disk::TAGS.form.read("4097").is_none());
@@ -121,7 +121,7 @@ pub static ATTRIBUTES: [AttributeInfo; 31] = [
         "Single writers of a joined disk: one for each device that turns.",
         |v| Value::Number(v.spindles as u64),
     )
-    // One spindle needs no number, and a disk without a single writer none of them.
+    // A number is needed only if there is more than one spindle, and only with a single writer.
     .when(|v| v.layout.gated && v.spindles > 1),
     in_use(
         "nomerges",
@@ -303,7 +303,7 @@ pub static ATTRIBUTES: [AttributeInfo; 31] = [
 /// The index of `none` among the values of `zone_append`.
 const NO_APPEND: u32 = 2;
 
-/// The index of what carries out appends. Without plugs nothing emulates one.
+/// The index of what carries out appends. Without plugs nothing emulates them.
 fn append(l: &Layout) -> u32 {
     match (l.native_append, l.plugs) {
         (true, _) => 0,
@@ -312,7 +312,7 @@ fn append(l: &Layout) -> u32 {
     }
 }
 
-/// A disk without limits shows 128 open zones, a hint that may be exceeded; conventional zones do not count (O2).
+/// A disk without limits shows 128 open zones, a hint that may be exceeded. Conventional zones do not count (O2).
 fn open_zones(l: &Layout) -> u32 {
     const POOL: u32 = 128;
     match (l.limits.max_open_zones, l.limits.max_active_zones) {
@@ -321,7 +321,7 @@ fn open_zones(l: &Layout) -> u32 {
     }
 }
 
-/// A limit that cannot be reached is none (O1).
+/// A limit that no workload can reach is shown as none (O1).
 fn reachable(l: &Layout, limit: u32) -> Value {
     let sequential = l.geometry.nr_zones() - l.geometry.nr_conventional();
     number(if limit >= sequential { 0 } else { limit })
@@ -381,7 +381,7 @@ const fn device(
     }
 }
 
-/// An attribute that is decided when the disk is opened.
+/// An attribute that is set when the disk is opened.
 const fn at_open(
     name: &'static str,
     aliases: &'static [&'static str],
@@ -415,17 +415,17 @@ const fn in_use(
 }
 
 impl AttributeInfo {
-    /// It is changed while the disk is drained.
+    /// Marks an attribute that is changed while the disk is drained.
     const fn drained(self) -> AttributeInfo {
         AttributeInfo { change: Change::Drained, ..self }
     }
 
-    /// It exists only on disks of which this is true.
+    /// Marks an attribute that exists only on disks for which `when` is true.
     const fn when(self, when: fn(&View<'_>) -> bool) -> AttributeInfo {
         AttributeInfo { when, ..self }
     }
 
-    /// The attribute shows what the layer does, not the value that was set.
+    /// Marks an attribute that shows what the layer does, not the value that was set.
     const fn shown(self, shown: fn(&View<'_>) -> Value) -> AttributeInfo {
         AttributeInfo { shown: Some(shown), ..self }
     }

@@ -1,4 +1,4 @@
-//! What one queue has to send and has no tag for yet, in the order in which it is sent.
+//! The backlog of one queue: what it has to send and has no tag for yet, in the order in which it is sent.
 
 use crate::bio::Bio;
 use crate::unit::{Sector, ZoneNo};
@@ -15,10 +15,10 @@ pub(crate) enum Work {
 
 const _: () = assert!(size_of::<Work>() == 16);
 
-/// What has become of the turn of a zone, on a disk with a single writer.
+/// An event in the turn of a zone, on a disk with a single writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnEvent {
-    /// A write of the turn that ended at this sector is done, and the zone has more.
+    /// A write of the turn has ended at this sector, and the zone has more to write.
     More(ZoneNo, Sector),
     /// The zone has nothing more to write; its last write ended at this sector.
     Done(ZoneNo, Sector),
@@ -26,22 +26,22 @@ pub(crate) enum TurnEvent {
     Broken(ZoneNo),
 }
 
-/// What one queue has to send and has no tag for yet.
+/// The backlog of one queue.
 ///
-/// Work comes to `ready`. Queues with the ordinary layout send it from there. With a special layout `dispatch` moves it to
-/// `line` when it may be sent.
+/// Work comes into `ready`. An ordinary queue sends it from there. On disks where more than tags decides, `dispatch`
+/// moves it to `line` when it may be sent.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     pub(crate) ready: VecDeque<Work>,
     pub(crate) line: VecDeque<Work>,
     /// Empty between two calls of the queue.
     events: VecDeque<TurnEvent>,
-    /// Zones whose turn begins with this call. They go behind the work that came with them.
+    /// Zones whose turn begins with this call. They go behind the work that came in with them.
     turns: Vec<ZoneNo>,
 }
 
 impl Backlog {
-    /// An empty one with room for `nr` entries.
+    /// An empty backlog with room for `nr` entries.
     pub(crate) fn new(nr: usize) -> Backlog {
         Backlog {
             ready: VecDeque::with_capacity(nr),
@@ -51,7 +51,7 @@ impl Backlog {
         }
     }
 
-    /// How much waits.
+    /// How many entries wait.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.ready.len() + self.line.len()
@@ -64,25 +64,25 @@ impl Backlog {
         self.ready.is_empty() && self.line.is_empty()
     }
 
-    /// Whether there is something that `dispatch` has not looked at.
+    /// Whether there is something that `dispatch` has not handled.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         !self.ready.is_empty() || !self.events.is_empty()
     }
 
-    /// A zone has a write to send.
+    /// Adds a zone that has a write to send.
     #[inline]
     pub(crate) fn zone(&mut self, zone: ZoneNo) {
         self.ready.push_back(Work::Zone(zone));
     }
 
-    /// A BIO that no plug orders is to be sent.
+    /// Adds a BIO that no plug orders.
     #[inline]
     pub(crate) fn bio(&mut self, bio: Box<Bio>) {
         self.ready.push_back(Work::Bio(bio));
     }
 
-    /// Something has become of the turn of a zone.
+    /// Adds an event in the turn of a zone.
     #[inline]
     pub(crate) fn event(&mut self, event: TurnEvent) {
         self.events.push_back(event);
@@ -94,13 +94,13 @@ impl Backlog {
         self.events.pop_front()
     }
 
-    /// The turn of a zone begins, or goes on after a wait.
+    /// Notes that the turn of a zone begins, or goes on after a wait.
     #[inline]
     pub(crate) fn begin_turn(&mut self, zone: ZoneNo) {
         self.turns.push(zone);
     }
 
-    /// Puts zones whose turn begins at the end of the line.
+    /// Puts the zones whose turn begins at the end of the line.
     #[inline]
     pub(crate) fn line_up_turns(&mut self) {
         if !self.turns.is_empty() {
@@ -108,7 +108,7 @@ impl Backlog {
         }
     }
 
-    /// Takes the zones out of the line, and leaves the BIOs.
+    /// Takes the zones out of the line. The BIOs stay.
     pub(crate) fn take_zones(&mut self) -> Vec<ZoneNo> {
         let mut zones = Vec::new();
         self.line.retain(|work| match work {

@@ -1,17 +1,18 @@
-//! What one queue has taken from its client and not given back yet: how many BIOs, and those that ended without the device.
+//! The BIOs that one queue has taken from its client and not given back yet: how many there are, and those that ended
+//! without the device.
 
 use crate::bio::{Bio, Bios};
 
-/// What one queue has taken from its client.
+/// The BIOs that one queue has taken from its client.
 #[derive(Debug)]
 pub(crate) struct Intake {
     /// Most BIOs at a time.
     depth: u32,
     /// BIOs that were taken and are not back with the client.
     outstanding: u32,
-    /// The disk was frozen when BIOs were last submitted: the client waits for the thaw.
+    /// The disk was frozen when BIOs were last submitted, so the client waits for the end of the freeze.
     turned_away: bool,
-    /// BIOs that have ended without the device. The next poll gives them back.
+    /// BIOs that have ended without the device. The next poll returns them.
     early: Vec<Box<Bio>>,
 }
 
@@ -37,31 +38,31 @@ impl Intake {
         self.outstanding < self.depth
     }
 
-    /// A BIO was taken.
+    /// Counts a BIO that was taken.
     #[inline]
     pub(crate) fn took_one(&mut self) {
         self.outstanding += 1;
     }
 
-    /// `nr` BIOs are back with the client. A faulty device may have made up some of them.
+    /// Counts `nr` BIOs as back with the client. A faulty device may have made up some of them.
     #[inline]
     pub(crate) fn gave_back(&mut self, nr: u32) {
         self.outstanding = self.outstanding.saturating_sub(nr);
     }
 
-    /// The queue takes nothing any more. Returns the depth that it had.
+    /// Takes nothing any more. Returns the depth that the queue had.
     #[inline]
     pub(crate) fn close(&mut self) -> u32 {
         std::mem::take(&mut self.depth)
     }
 
-    /// A BIO has ended without the device.
+    /// Keeps a BIO that has ended without the device for the next poll.
     #[inline]
     pub(crate) fn ended(&mut self, bio: Box<Bio>) {
         self.early.push(bio);
     }
 
-    /// Takes back BIOs that were given back while the client was not there: the next poll gives them back again.
+    /// Keeps BIOs that were returned while the client was not there. The next poll returns them again.
     pub(crate) fn keep(&mut self, done: &mut Bios) {
         self.outstanding += done.len() as u32;
         for mut bio in done.drain(..) {
@@ -82,21 +83,21 @@ impl Intake {
         std::mem::take(&mut self.early)
     }
 
-    /// Gives back that list, emptied, so that nothing is allocated the next time.
+    /// Puts that list back, emptied, so that nothing is allocated the next time.
     #[inline]
     pub(crate) fn put_list(&mut self, list: Vec<Box<Bio>>) {
-        // A part is never rejected, so nothing has ended while the list was away.
+        // A part is never refused, so no BIO has ended while the list was away.
         debug_assert!(self.early.is_empty() && list.is_empty());
         self.early = list;
     }
 
-    /// The disk is frozen and takes nothing. `more`: whether the client had something to submit.
+    /// Notes that the disk is frozen and takes nothing. `more`: whether the client had something to submit.
     #[inline]
     pub(crate) fn turn_away(&mut self, more: bool) {
         self.turned_away = more;
     }
 
-    /// Whether a client that was turned away can submit again. Says so once for each thaw.
+    /// Whether a client that was turned away can submit again. True once for each end of a freeze.
     #[inline]
     pub(crate) fn is_thawed(&mut self, frozen: bool) -> bool {
         let thawed = self.turned_away && !frozen;

@@ -1,7 +1,7 @@
 //! The state of one queue of a disk: a [`Lane`], made of parts that own their fields.
 //!
-//! The lane belongs to the owner of the queue; other queues reach it through its mailbox only. A part knows no device and no
-//! disk, and has tests of its own. The rooms `queue` and `dispatch` do the work on it.
+//! The lane belongs to the owner of the queue. Other queues reach it only through its mailbox. A part knows no device
+//! and no disk, and has tests of its own. The rooms `queue` and `dispatch` do the work on it.
 
 pub(crate) mod backlog;
 pub(crate) mod intake;
@@ -40,9 +40,9 @@ pub(crate) struct Lane {
     pub(crate) special: bool,
     pub(crate) tags: Tags,
     pub(crate) own_report: OwnReport,
-    /// On the way to the device.
+    /// Commands on the way to the device.
     pub(crate) out: Commands,
-    /// Back from it.
+    /// Commands that have come back from it.
     pub(crate) fin: Commands,
     /// What waits for a tag.
     pub(crate) backlog: Backlog,
@@ -53,10 +53,10 @@ pub(crate) struct Lane {
     pub(crate) scratch: Vec<Box<Bio>>,
     pub(crate) owners: Vec<(u32, u32)>,
     pub(crate) aborted: Vec<Box<Bio>>,
-    /// Split BIOs whose parts are on their way.
+    /// Split BIOs whose parts have not all come back.
     pub(crate) splits: SplitTable,
     pub(crate) mailbox: Arc<Mailbox>,
-    /// What its queue of the device wakes.
+    /// The waker of its queue of the device.
     pub(crate) bell: Option<Arc<Bell>>,
     /// Commands that may come late.
     pub(crate) outlook: Outlook,
@@ -65,7 +65,7 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// The id of a lane that has been given away.
+    /// The id of a lane whose contents were moved out.
     pub(crate) const CLOSED: u32 = u32::MAX - 1;
 
     pub(crate) fn new(
@@ -75,11 +75,11 @@ impl Lane {
         tags: u16,
         mailbox: Arc<Mailbox>,
     ) -> Lane {
-        // Lists that grow to their high-water mark start with what is usual.
+        // Lists that can grow start at the usual size.
         let (nr_tags, nr_bios) = (usize::from(tags), depth.min(4096) as usize);
         Lane {
             id,
-            // Never equal to a real state, so that the first call looks.
+            // Never equal to a real state, so the first call updates the lane.
             seen: u32::MAX,
             intake: Intake::new(depth, nr_bios),
             lower,
@@ -106,7 +106,7 @@ impl Lane {
         Lane::new(Self::CLOSED, MappedQueue::gone(), 0, 0, Arc::default())
     }
 
-    /// Adopts a layout that may be new. The queue may have commands in flight.
+    /// Adopts a layout, which may be new. The queue may have commands in flight.
     pub(crate) fn follow(&mut self, layout: &Layout) {
         self.special = layout.special;
         self.tags.place(layout.special);
@@ -123,7 +123,8 @@ impl Lane {
             || self.outlook.is_watched() && self.mailbox.has_errands()
     }
 
-    /// A number that goes down with each command that ends and each entry of the backlog that is sent, while no BIO is taken.
+    /// A measure of the work left. While no BIO is taken, it goes down with each command that ends and each entry of
+    /// the backlog that is sent.
     fn work_left(&self) -> u32 {
         (self.tags.nr_out() + self.backlog.len()) as u32
     }
@@ -133,17 +134,17 @@ impl Lane {
         self.lower.next_deadline().into_iter().chain(self.waits.next_deadline()).min()
     }
 
-    /// How many BIOs can be sent now, beside those that wait already.
+    /// How many BIOs can be sent now, besides those that wait already.
     pub(crate) fn idle_tags(&self) -> usize {
         self.tags.idle(self.backlog.len())
     }
 
-    /// Whether the queue must go on being polled though its owner has gone.
+    /// Whether the queue must still be polled after its owner has gone.
     pub(crate) fn holds_commands(&self) -> bool {
         !self.only_late() || self.outlook.nr_late() > 0
     }
 
-    /// Whether nothing is at the device but what was given up.
+    /// Whether nothing is at the device except commands that were given up.
     pub(crate) fn only_late(&self) -> bool {
         self.intake.outstanding() == 0 && !self.is_busy() && !self.own_report.is_out()
     }
@@ -157,14 +158,14 @@ impl Lane {
         bio.status = Status::Ok;
     }
 
-    /// Fails a BIO before a device has seen it.
+    /// Fails a BIO that no device has seen.
     #[cold]
     pub(crate) fn reject(&mut self, mut bio: Box<Bio>, status: Status) {
         bio.status = status;
         self.intake.ended(bio);
     }
 
-    /// Says in the mailbox what the queue knows of a freeze. Returns whether the disk is frozen.
+    /// Answers a freeze in the mailbox. Returns whether the disk is frozen.
     pub(crate) fn acknowledge(&self, state: u32) -> bool {
         let frozen = state::is_frozen(state);
         if frozen {

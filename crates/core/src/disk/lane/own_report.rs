@@ -1,5 +1,5 @@
-//! The command that a queue keeps for the disk's own reports. Revalidation sends it; it is no tag, so nothing that a freeze
-//! waits for can hold it up (I9).
+//! The command that a queue keeps for the disk's own reports. Revalidation sends it. It is no tag, so nothing that a
+//! freeze waits for can delay it (I9).
 
 use crate::bio::Command;
 
@@ -15,13 +15,13 @@ impl OwnReport {
         OwnReport { idle: Some(Command::new(0)), answer: None }
     }
 
-    /// Takes the command to send it. An answer that is still here was for a revalidation that has been dropped.
-    /// `None`: it is at the device.
+    /// Takes the command to send it. An answer that is still here was for a revalidation that was dropped. `None`:
+    /// the command is at the device.
     pub(crate) fn take(&mut self) -> Option<Box<Command>> {
         self.idle.take().or_else(|| self.answer.take())
     }
 
-    /// It has come back from the device.
+    /// The command has come back from the device.
     pub(crate) fn answered(&mut self, cmd: Box<Command>) {
         self.answer = Some(cmd);
     }
@@ -31,12 +31,12 @@ impl OwnReport {
         self.answer.take()
     }
 
-    /// The answer has been read.
+    /// Puts the command back after its answer was read.
     pub(crate) fn put(&mut self, cmd: Box<Command>) {
         self.idle = Some(cmd);
     }
 
-    /// Whether the device has it.
+    /// Whether the device has the command.
     pub(crate) fn is_out(&self) -> bool {
         self.idle.is_none() && self.answer.is_none()
     }

@@ -1,24 +1,24 @@
-//! The split BIOs of one queue: each waits here until all of its parts are back.
+//! The split BIOs of one queue. Each waits here until all of its parts are back.
 //!
-//! A part is a BIO of its own that names its parent. The table knows neither zones nor devices: `split.rs` cuts
+//! A part is a BIO of its own that names its parent. The table knows neither zones nor devices: `queue/split.rs` cuts
 //! the range and sends the parts.
 
 use crate::bio::{Bio, BioPool, NO_PARENT, Status};
 use crate::unit::Sector;
 use zoneplug_buf::{IoBuf, Parts};
 
-/// A BIO whose parts are on their way.
+/// A BIO whose parts have not all come back.
 #[derive(Debug)]
 struct Parent {
     bio: Option<Box<Bio>>,
-    /// Its memory, of which each part has its own.
+    /// Its memory, which is divided among the parts.
     memory: Option<Parts>,
-    /// Parts that are not back, and one more until all parts have been made.
+    /// How many parts are not back, plus one until all parts have been made.
     parts: u32,
     status: Status,
-    /// The ticket of parts that are late.
+    /// The ticket of the parts that are late.
     late: u32,
-    /// Parts have come back without their memory, which comes later.
+    /// Whether parts have come back without their memory, which comes later.
     was_late: bool,
 }
 
@@ -27,7 +27,7 @@ struct Parent {
 pub(crate) struct SplitTable {
     parents: Vec<Parent>,
     free: Vec<u32>,
-    /// BIOs for parts.
+    /// BIOs to make parts of.
     spare: BioPool,
 }
 
@@ -54,7 +54,7 @@ impl SplitTable {
         self.parents[id as usize].bio.as_ref().expect("the parent is being split")
     }
 
-    /// Makes the part of `len` sectors at `sector`, where the part before it ends.
+    /// Makes the part of `len` sectors at `sector`, where the last part ended.
     pub(crate) fn part(&mut self, id: u32, sector: Sector, len: u32) -> Box<Bio> {
         let mut part = self.spare.get();
         let buf = match &mut self.parents[id as usize].memory {
@@ -71,16 +71,18 @@ impl SplitTable {
         part
     }
 
-    /// All parts have been made.
+    /// Notes that all parts have been made.
     pub(crate) fn end(&mut self, id: u32) {
         let p = &mut self.parents[id as usize];
         p.parts -= 1;
         debug_assert!(p.parts > 0, "a part that is on its way has not been polled for");
     }
 
-    /// A part has come back. Returns the parent if it was the last one: the parent fails if a part failed.
-    /// `join` returns the ticket that is open while one of two tickets is. With the parent comes its memory,
-    /// or, if parts of that are late, what is to be put together. If a device has kept a part, none of the
+    /// Takes back a part. Returns the parent if that was the last part. The parent fails if a part has failed. `join`
+    /// returns the ticket that is open while one of two tickets is.
+    ///
+    /// The parent comes with its memory. If parts of the memory are late, it comes with the pieces instead. If a
+    /// device has kept a part, none of the memory comes back.
     /// memory comes back.
     #[cold]
     pub(crate) fn part_done(
@@ -90,17 +92,17 @@ impl SplitTable {
     ) -> Option<(Box<Bio>, Option<Parts>)> {
         let id = part.parent;
         let p = &mut self.parents[id as usize];
-        // The cause rather than a consequence: parts behind a failed part say *aborted behind*.
+        // The parent gets the cause and not a consequence: parts behind a failed part say *aborted behind*.
         if !part.status.is_ok() && (p.status.is_ok() || p.status == Status::AbortedBehind) {
             p.status = part.status;
         }
         if part.late != 0 {
-            // Whatever the status, the memory of that part is in use.
+            // Whatever its status, a late part's memory is still in use.
             p.late = join(p.late, part.late);
             p.was_late = true;
         }
         if let Some(memory) = &mut p.memory {
-            // Other memory than that of the parent is its lender's loss.
+            // Memory that is not the parent's is lost to its lender.
             let _ = memory.put_back(part.take_buf());
         }
         p.parts -= 1;
@@ -146,7 +148,7 @@ mod tests {
         (whole.status, whole.late)
     }
 
-    /// W4. The status of the parent is the cause, whichever part comes back first.
+    /// The status of the parent is the cause, whichever part comes back first (W4).
     #[test]
     fn a_parent_fails_with_the_cause_and_not_with_a_consequence() {
         let (ok, io, behind) = (Status::Ok, Status::Io, Status::AbortedBehind);
@@ -167,7 +169,7 @@ mod tests {
     /// The memory is back with the last part, and only if it came with the parts.
     #[test]
     fn a_parent_has_its_memory_again_when_all_parts_have_theirs() {
-        // What becomes of the first of two parts: it keeps its memory, loses it, or is late.
+        // The first of two parts keeps its memory, loses it, or is late.
         for (kept, late) in [(true, 0), (false, 0), (false, 1)] {
             let mut table = SplitTable::default();
             let memory = IoBuf::leaked(8 << 9);

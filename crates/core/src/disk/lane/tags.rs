@@ -1,8 +1,8 @@
 //! The tags of one queue: the commands that it sends, and which of them are free.
 //!
-//! A queue with the ordinary layout keeps its free tags in `free`, where every path finds them. Where a single writer, a
-//! scheduler or a depth of several writes decides which work goes first, `dispatch` moves them to `held`: the ordinary paths
-//! then find no tag and put their work into the backlog, and no ordinary queue pays for asking.
+//! An ordinary queue keeps its free tags in `free`, where all code finds them. On a disk with a single writer, a
+//! scheduler or several writes of a zone in flight, `dispatch` moves them to `held`. The ordinary code then finds no
+//! tag and puts its work into the backlog. So an ordinary queue pays nothing for the other kinds.
 
 use crate::bio::Command;
 
@@ -10,11 +10,11 @@ use crate::bio::Command;
 #[derive(Debug)]
 pub(crate) struct Tags {
     nr: u16,
-    /// Free, for any path to take.
+    /// Free tags that any code may take.
     free: Vec<Box<Command>>,
-    /// Free, for `dispatch` to hand out.
+    /// Free tags that only `dispatch` hands out.
     held: Vec<Box<Command>>,
-    /// `lock` mode: requests of this queue that are in the scheduler or at the device, at most as many as it has tags.
+    /// In `lock` mode: requests of this queue in the scheduler or at the device, at most as many as it has tags.
     entered: u32,
 }
 
@@ -41,12 +41,12 @@ impl Tags {
         self.nr_free() < usize::from(self.nr)
     }
 
-    /// How many commands of this queue are. With zone locks a queue may also hold tags of another.
+    /// How many commands of this queue are at the device. With zone locks a queue may also hold tags of another one.
     pub(crate) fn nr_out(&self) -> usize {
         usize::from(self.nr).saturating_sub(self.nr_free())
     }
 
-    /// How many BIOs can be sent now, beside the `waiting` ones that have come before.
+    /// How many BIOs can be sent now, besides the `waiting` ones that came before.
     #[inline]
     pub(crate) fn idle(&self, waiting: usize) -> usize {
         self.nr_free()
@@ -54,13 +54,13 @@ impl Tags {
             .saturating_sub(waiting)
     }
 
-    /// Takes a free tag. Where `dispatch` holds them there is none.
+    /// Takes a free tag. There is none while `dispatch` holds them.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Box<Command>> {
         self.free.pop()
     }
 
-    /// The tag of a command that has ended is free.
+    /// Frees the tag of a command that has ended.
     #[inline]
     pub(crate) fn put(&mut self, cmd: Box<Command>) {
         self.free.push(cmd);
@@ -72,7 +72,7 @@ impl Tags {
         self.held.pop()
     }
 
-    /// `dispatch` had no use for a tag that it took.
+    /// Puts back a tag that `dispatch` had no use for.
     #[inline]
     pub(crate) fn put_held(&mut self, cmd: Box<Command>) {
         self.held.push(cmd);
@@ -108,19 +108,19 @@ impl Tags {
         &self.free
     }
 
-    /// `lock` mode: whether one more request may enter the scheduler.
+    /// In `lock` mode: whether one more request may enter the scheduler.
     #[inline]
     pub(crate) fn may_enter(&self) -> bool {
         self.entered < u32::from(self.nr)
     }
 
-    /// `lock` mode: a request of this queue has entered the scheduler.
+    /// In `lock` mode: counts a request of this queue that enters the scheduler.
     #[inline]
     pub(crate) fn enter(&mut self) {
         self.entered += 1;
     }
 
-    /// `lock` mode: `nr` requests of this queue have ended, on this queue or on others.
+    /// In `lock` mode: `nr` requests of this queue have ended, on this queue or on others.
     #[inline]
     pub(crate) fn leave(&mut self, nr: u32) {
         debug_assert!(self.entered >= nr, "what comes back has entered");
@@ -132,7 +132,7 @@ impl Tags {
 mod tests {
     use super::*;
 
-    /// C1. A request that has entered the scheduler takes a tag's place, whether or not it has a command.
+    /// A request that has entered the scheduler takes a tag's place, whether or not it has a command (C1).
     #[test]
     fn idle_tags_are_neither_taken_nor_entered_nor_waited_for() {
         let mut tags = Tags::new(4, 1);
@@ -151,7 +151,7 @@ mod tests {
         assert!(!tags.any_out() && tags.idle(0) == 4);
     }
 
-    /// Tags change places with the layout; what is in flight comes back to `free`, and counts as ended there.
+    /// Free tags move when the layout changes. A tag in flight comes back to `free`, and counts as ended there.
     #[test]
     fn a_special_layout_holds_every_free_tag() {
         let mut tags = Tags::new(2, 1);

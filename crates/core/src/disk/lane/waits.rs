@@ -27,8 +27,8 @@ impl Waits {
         self.0.is_empty()
     }
 
-    /// The writer of a spindle waits with this queue from now on. If it has waited here before, another queue has gone on
-    /// with it since.
+    /// Adds a wait of the single writer of a spindle. An older wait of it here is replaced: another queue has gone on
+    /// with that one.
     pub(crate) fn put(&mut self, wait: Wait) {
         match self.0.iter_mut().find(|w| w.spindle == wait.spindle) {
             Some(w) => *w = wait,
@@ -47,7 +47,7 @@ impl Waits {
         self.0.remove(i);
     }
 
-    /// When the first of them ends.
+    /// The time at which the first wait ends.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.0.iter().map(|w| w.until).min()

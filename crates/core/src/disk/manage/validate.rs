@@ -1,4 +1,4 @@
-//! Checks of a BIO of the rare kinds against the layout. They change nothing: `begin` in `manage.rs` does.
+//! Checks BIOs of the rare kinds against the layout. Nothing is changed here; `begin` in `manage.rs` does that.
 
 use crate::bio::{Bio, Flags, Op, Status};
 use crate::disk::snapshot::Layout;
@@ -69,7 +69,7 @@ fn would_not_wait(bio: &Bio, idle_tags: impl Fn() -> usize) -> Result<(), Status
     if would_wait { Err(Status::WouldBlock) } else { Ok(()) }
 }
 
-/// Management is of whole zones, none of them conventional (M1, M6).
+/// Management takes whole zones, and no conventional ones (M1, M6).
 fn management(layout: &Layout, bio: &Bio) -> Result<(), Status> {
     if layout.limits.read_only {
         return Err(Status::ReadOnlyDisk);
@@ -92,7 +92,7 @@ fn management(layout: &Layout, bio: &Bio) -> Result<(), Status> {
     Ok(())
 }
 
-/// The zones of a management BIO that is valid.
+/// The zones of a valid management BIO.
 pub(super) fn zones_of(layout: &Layout, bio: &Bio) -> Range<u32> {
     let g = &layout.geometry;
     if resets_all(layout, bio) {
@@ -103,7 +103,7 @@ pub(super) fn zones_of(layout: &Layout, bio: &Bio) -> Range<u32> {
     first.0..last.0 + 1
 }
 
-/// Whether a BIO resets all zones. A reset of exactly the whole disk does (M1).
+/// Whether a BIO resets all zones. A reset of exactly the whole disk does too (M1).
 pub(super) fn resets_all(layout: &Layout, bio: &Bio) -> bool {
     bio.op == Op::ZoneResetAll
         || bio.op == Op::ZoneReset

@@ -1,8 +1,8 @@
-//! A client's queue: the way up. Completions, what follows them, and deliveries.
+//! A client's queue, on the way up: completions, what follows them, and deliveries.
 //!
-//! For each command: first the plug's state, then what it says comes next is put on its way, and only then do the
-//! BIOs reach their owners (section 15.10 of the requirements; the original does it the other way round and
-//! pays with B7, B32c and CODE-4).
+//! For each command there are three steps. The plug's state is updated first; then the next command of the zone is
+//! put on its way; only then do the BIOs reach their owners. Linux does this the other way round, which led to B7,
+//! B32c and CODE-4.
 
 use super::handle::DiskQueue;
 use crate::bio::{Bios, Command, Op, Status, Waits};
@@ -16,9 +16,9 @@ use crate::sync::Ordering;
 use crate::unit::{Nanos, ZoneNo};
 
 impl DiskQueue {
-    /// Does what there is to do, and appends the BIOs that have finished to `done`.
+    /// Does the work of the queue, and appends the BIOs that have finished to `done`.
     ///
-    /// All state is settled before a BIO is in `done`, and no lock is held: submit from there whatever you like.
+    /// All state is up to date before a BIO is in `done`, and no lock is held, so the caller may submit any BIO next.
     pub fn poll(&mut self, now: Nanos, done: &mut Bios) {
         if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen {
             return self.poll_changed(now, done);
@@ -33,7 +33,8 @@ impl DiskQueue {
         self.poll_seen(now, done);
     }
 
-    /// A special layout has its own copy of the code, so that the ordinary one keeps its registers.
+    /// Disks on which more than tags decides have a copy of the code of their own, so that the ordinary copy keeps
+    /// its registers.
     #[inline(always)]
     fn poll_seen(&mut self, now: Nanos, done: &mut Bios) {
         if self.lane.special {
@@ -54,7 +55,7 @@ impl DiskQueue {
         self.poll_as::<true>(now, done);
     }
 
-    /// `SPECIAL`: a scheduler, a single writer or several writes of a zone decide what is sent.
+    /// `SPECIAL`: a scheduler, a single writer or several writes of a zone in flight decide what is sent.
     #[inline(always)]
     fn poll_as<const SPECIAL: bool>(&mut self, now: Nanos, done: &mut Bios) {
         let DiskQueue { shared, layout, lane } = self;
@@ -66,7 +67,7 @@ impl DiskQueue {
         if SPECIAL {
             lane.line_up(shared, layout, now);
         }
-        // One test for all three: at depth 1 there is none of them.
+        // One test for three lists. With one BIO in flight all of them are empty.
         let waiting = if SPECIAL { 0 } else { lane.backlog.ready.len() } | lane.intake.nr_ended();
         if waiting | lane.out.len() != 0 {
             if waiting != 0 {
@@ -99,7 +100,7 @@ impl Lane {
             return self.finished_in_order(shared, layout, cmd, done);
         }
         if cmd.status == Status::Busy {
-            // W23: the same command again; nothing else of the zone was sent meanwhile.
+            // The same command is sent again; nothing else of the zone was sent meanwhile (W23).
             cmd.status = Status::Ok;
             return self.out.push_back(cmd);
         }
@@ -147,8 +148,8 @@ impl Lane {
             return self.finished_special(shared, layout, next, cmd, done);
         }
         if next == Next::Issue && !self.backlog.ready.is_empty() {
-            // Others wait for a tag, perhaps reads: a zone that is written without end keeps none from them (C3). It goes
-            // to the end of the line, still plugged.
+            // Others wait for a tag, perhaps reads. A zone that is written without a pause must not keep tags from
+            // them (C3), so it goes to the end of the line. Its plug stays busy.
             guard.plugs[i].get_in_line();
             drop(guard);
             self.backlog.zone(zone);
@@ -156,7 +157,7 @@ impl Lane {
             return self.tags.put(cmd);
         }
         if next == Next::Issue {
-            // The tag goes on to the next writes of the zone: they leave with the lock still warm.
+            // The tag is used for the next writes of the zone at once, while the lock is still held.
             let owner = cmd.owner;
             std::mem::swap(&mut cmd.bios, &mut self.scratch);
             std::mem::swap(&mut cmd.owners, &mut self.owners);
@@ -179,7 +180,7 @@ impl Lane {
         self.tags.put(cmd);
     }
 
-    /// Does the rare work at the end of a poll: sends work that waited for a tag, and delivers BIOs that have finished
+    /// The rare work at the end of a poll: sends work that waited for a tag, and delivers BIOs that have finished
     /// without the device.
     #[inline(never)]
     fn look_after<const SPECIAL: bool>(

@@ -1,4 +1,5 @@
-//! The end of the way up: BIOs get their status and go to their owners, in `done` or in the mailbox of another queue.
+//! The last step of the way up: BIOs get their status and go to their owners, in `done` or in the mailbox of another
+//! queue.
 
 use crate::bio::{Bio, Bios, Command, MIXED, NO_PARENT, Op, Status};
 use crate::disk::lane::Lane;
@@ -7,7 +8,7 @@ use crate::disk::snapshot::Layout;
 use crate::sync::lock;
 
 impl Lane {
-    /// One result for all BIOs of a command; after an error none reports a sector.
+    /// Gives all BIOs of a command its status. After an error an append reports no sector.
     pub(crate) fn settle_status(&mut self, layout: &Layout, cmd: &mut Command) {
         if cmd.status.is_ok() {
             return;
@@ -24,7 +25,7 @@ impl Lane {
         }
     }
 
-    /// Completes what the abort list holds.
+    /// Completes the BIOs in the abort list.
     #[cold]
     pub(crate) fn abort_waiting(
         &mut self,
@@ -36,7 +37,7 @@ impl Lane {
         let mut bios = std::mem::take(&mut self.aborted);
         for bio in &mut bios {
             if bio.status.is_ok() {
-                // One that was sent and failed says so itself.
+                // A BIO that was sent and has failed keeps its own status.
                 bio.status = status;
             }
             Self::forget_sector(layout, bio);
@@ -48,7 +49,7 @@ impl Lane {
         self.aborted = bios;
     }
 
-    /// Delivers the BIOs of a command, which keeps its list for the next time.
+    /// Delivers the BIOs of a command. The command keeps its empty list.
     #[inline(always)]
     pub(crate) fn deliver(&mut self, shared: &Shared, cmd: &mut Command, done: &mut Bios) {
         // A single BIO of this queue is the common case and costs no call.
@@ -113,7 +114,7 @@ impl Lane {
         debug_assert!(all.next().is_none(), "the owners of a command cover its BIOs");
     }
 
-    /// Delivers BIOs of any owners.
+    /// Delivers BIOs of any queues.
     #[cold]
     pub(crate) fn sort_out(&mut self, shared: &Shared, bios: &mut Vec<Box<Bio>>, done: &mut Bios) {
         for bio in bios.drain(..) {
@@ -133,9 +134,9 @@ impl Lane {
             },
             None => bios.collect(),
         };
-        // The owner may be a queue that was opened after this one last updated `peers`, which stays as it is until the
-        // next call, because `tags_back` uses it to return the tags of commands that this call has delivered. Such a
-        // command does not keep its queue from closing, so the id of that queue may belong to another by then.
+        // The owner may be a queue that was opened after this queue last updated `peers`. The list is not updated
+        // here: until the next call, `tags_back` uses it to return the tags of commands that this call has delivered.
+        // Such a command does not keep its own queue open, so another queue may have the id by now.
         let peer = lock(&shared.queues).get(queue as usize).cloned().flatten();
         if let Some(peer) = peer {
             match peer.push(rest.drain(..)) {
@@ -143,8 +144,8 @@ impl Lane {
                 Err(still) => rest = still,
             }
         }
-        // A queue is open until its last BIO has come back, so none is left, unless a device gave it BIOs that it had not
-        // submitted. These are dropped in flight, and so count as lost.
+        // A queue stays open until its last BIO has come back. So no BIO is left here, unless a device returned BIOs
+        // that the queue had not submitted. These are dropped in flight, and so count as lost.
         drop(rest);
     }
 

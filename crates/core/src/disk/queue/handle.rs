@@ -68,28 +68,29 @@ impl DiskQueue {
         self.lane.intake.room()
     }
 
-    /// Whether commands of this queue are at the device, or wait for a tag: whether polling it can make
-    /// progress for any queue. BIOs that are parked behind another queue's write do not count.
+    /// Whether commands of this queue are at the device or wait for a tag. If so, polling the queue can make
+    /// progress, perhaps for other queues. BIOs that are parked behind another queue's write do not count.
     pub fn is_busy(&self) -> bool {
         self.lane.is_busy()
     }
 
-    /// Whether [`DiskQueue::poll`] has something to give back at once.
+    /// Whether [`DiskQueue::poll`] would return a BIO at once.
     pub fn has_completions(&self) -> bool {
         self.lane.intake.nr_ended() != 0 || self.lane.mailbox.is_filled()
     }
 
-    /// Commands of this queue that were given up when their time was over
-    /// ([`DiskConfig::timeout`](crate::disk::DiskConfig::timeout)) and are still at the device. Their BIOs may be other queues',
-    /// and BIOs of this one may be late on others: [`Bio::late`](crate::Bio::late) says which memory is still in use. A freeze does not
-    /// wait for late commands; a queue that is dropped is kept until they are back, see [`DiskQueue::abandon`].
+    /// How many commands of this queue were given up because their time was over
+    /// ([`DiskConfig::timeout`](crate::disk::DiskConfig::timeout)) and are still at the device. Their BIOs may be
+    /// those of other queues, and BIOs of this queue may be late on others: [`Bio::late`](crate::Bio::late) says
+    /// which memory is still in use. A freeze does not wait for late commands. A queue that is dropped is kept until
+    /// they are back; [`DiskQueue::abandon`] does not wait.
     pub fn late(&self) -> u32 {
         self.lane.outlook.nr_late()
     }
 
-    /// Closes the queue as dropping it does, but waits for no late command: the device's queue is dropped with them, and
-    /// BIOs that came back before them are late for ever. Returns how many there were. A queue that has other work becomes
-    /// an orphan as usual, and 0 is returned.
+    /// Closes the queue as dropping it does, but does not wait for late commands: drops the device's queue with them.
+    /// BIOs of these commands are then late for ever. Returns how many commands there were. A queue with other work
+    /// becomes an orphan, and 0 is returned.
     pub fn abandon(&mut self) -> u32 {
         let late = self.lane.outlook.nr_late();
         if late == 0 || !self.lane.only_late() {
@@ -102,31 +103,34 @@ impl DiskQueue {
         late
     }
 
-    /// The next moment at which `poll` has work of its own, or of queues that were dropped with work in flight.
+    /// The next moment at which `poll` has work to do by itself, for this queue or for queues that were dropped with
+    /// work in flight.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let own = self.lane.next_deadline();
         if self.shared.state.0.load(Ordering::Acquire) & ORPHANS == 0 {
             return own;
         }
-        // An orphan has no owner that asks for its deadline, and a BIO of this queue may wait behind its command.
+        // An orphan has no owner to ask for its deadline, and a BIO of this queue may wait behind its command.
         let orphans = lock(&self.shared.orphans);
         if orphans.is_empty() {
-            // A poller has taken the orphans out. If it brings any back it finds the bit clear, and wakes every queue.
+            // A poller has taken the orphans off the list. If it puts any back, it finds the bit clear and wakes
+            // every queue.
             self.shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
         }
         orphans.iter().filter_map(|o| o.own_deadline()).chain(own).min()
     }
 
-    /// Prepares for sleep: `waker` is woken when another queue delivers a BIO of this one or when the disk is thawed;
-    /// the device's waker (see [`QueueConfig::waker`]) when a command of this queue finishes. False: there is
-    /// something to poll for already. Arm, poll once more, then sleep.
+    /// Prepares for sleep. `waker` is woken when another queue delivers a BIO of this one, or when a freeze ends. The
+    /// device's waker ([`QueueConfig::waker`]) is woken when a command of this queue finishes. Returns false if there
+    /// is something to poll for already. Arm, poll once more, then sleep.
     pub fn arm(&mut self, waker: &Waker) -> bool {
         self.lane.lower.arm();
         self.arm_mailbox(waker)
     }
 
-    /// [`DiskQueue::arm`], for an owner that sleeps in poll(2): with a descriptor, completions of this queue's commands
-    /// make it readable, and wake no waker (see [`Queue::arm_fd`](crate::Queue::arm_fd)).
+    /// As [`DiskQueue::arm`], for an owner that sleeps in poll(2). If a descriptor is returned, it becomes readable
+    /// when a command of this queue finishes, and the device's waker is not woken (see
+    /// [`Queue::arm_fd`](crate::Queue::arm_fd)).
     pub fn arm_fd(&mut self, waker: &Waker) -> (bool, Option<i32>) {
         let fd = self.lane.lower.arm_fd();
         (self.arm_mailbox(waker), fd)
@@ -136,7 +140,7 @@ impl DiskQueue {
         if self.lane.intake.nr_ended() != 0 || !self.lane.mailbox.arm(waker) {
             return false;
         }
-        // The waker is in place: a thaw is seen here, or wakes.
+        // The waker is in place, so the end of a freeze is either seen here or wakes the owner.
         let state = self.shared.state.0.load(Ordering::Acquire);
         if state & ORPHANS != 0 {
             self.shared.arm_orphans();
@@ -145,7 +149,8 @@ impl DiskQueue {
         !self.lane.intake.is_thawed(frozen)
     }
 
-    /// Something is not as it was last time: layout, freeze, queues or orphans. Returns false if the disk is frozen.
+    /// Handles a change of layout, freeze, queues or orphans since the last call. Returns false if the disk is
+    /// frozen.
     #[cold]
     pub(crate) fn refresh(&mut self, now: Nanos) -> bool {
         let state = self.shared.state.0.load(Ordering::Acquire);
@@ -156,12 +161,12 @@ impl DiskQueue {
         self.lane.follow(&self.layout);
         self.lane.peers.clone_from(&lock(&self.shared.queues));
         let frozen = self.lane.acknowledge(state);
-        // An orphan or a freeze keeps this path: `seen` must not match.
+        // While there are orphans or a freeze, every call must come here, so `seen` must not match.
         self.lane.seen = if frozen || state & ORPHANS != 0 { u32::MAX } else { state };
         !frozen
     }
 
-    /// Polls on behalf of the owner: keeps what has finished for the owner's next poll, and wakes an armed owner.
+    /// Polls on behalf of the owner. Keeps what has finished for the owner's next poll, and wakes an armed owner.
     /// Returns whether anything finished.
     pub fn poll_for_owner(&mut self, now: Nanos) -> bool {
         let mut done = Bios::new();
@@ -174,8 +179,8 @@ impl DiskQueue {
         any
     }
 
-    /// Gives up the queue, as dropping it does: it takes nothing any more, and no freeze waits for it. With work in flight
-    /// it becomes an orphan that other queues of the disk poll.
+    /// Closes the queue, as dropping it does. It takes nothing any more, and no freeze waits for it. With work in
+    /// flight it becomes an orphan that other queues of the disk poll.
     pub fn close(&mut self) {
         if self.lane.is_closed() {
             return;
@@ -194,11 +199,11 @@ impl DiskQueue {
         self.shared.wake_all();
     }
 
-    /// False: another queue has just left something to this one.
+    /// Takes the queue off the list of queues. Returns false if another queue has just left it an errand.
     fn unregister(&mut self) -> bool {
         let id = self.lane.id;
         debug_assert!(self.lane.intake.nr_ended() == 0, "a rejected BIO is outstanding");
-        // A BIO in the mailbox is outstanding, so there is none. One that is there all the same counts as lost.
+        // A BIO in the mailbox counts as outstanding, so there should be none. A BIO that is there counts as lost.
         let Some(left) = self.lane.mailbox.close() else { return false };
         drop(left);
         self.lane.id = Lane::CLOSED;
@@ -216,7 +221,7 @@ impl DiskQueue {
 }
 
 impl Drop for DiskQueue {
-    /// Never blocks. Polls of the disk's other queues finish what is in flight.
+    /// Never blocks. The disk's other queues finish what is in flight.
     fn drop(&mut self) {
         self.close();
     }

@@ -1,7 +1,7 @@
 //! Queues that were dropped with work in flight: other queues of the disk poll them until the work is done.
 //!
-//! A poll of another queue polls them, and arming another queue arms them. A visitor takes them off the list, so that the
-//! list's lock is not held while a device or a waker is called.
+//! A poll of another queue polls them, and arming another queue arms them. A poller takes them off the list for that
+//! time, so that the list's lock is not held while a device or a waker is called.
 
 use super::handle::DiskQueue;
 use crate::bio::Bios;

@@ -1,9 +1,9 @@
-//! Splitting: a BIO that spans zones, or is longer than the device takes.
+//! Splitting: a BIO that spans zones, or is longer than the device takes, becomes several parts.
 //!
-//! It is admitted whole or not at all. Its parts are BIOs of their own, each with its part of the buffer; in a zone they are
-//! parked one behind the other under the zone's lock, so that nothing comes between them (W6). Parts in
-//! different zones finish in any order (W4). If a part fails, the BIO fails with that part's status, and what the
-//! other parts wrote stays written.
+//! A plugged write is admitted as a whole or not at all. Its parts are BIOs of their own, each with its part of the
+//! memory. The parts in one zone are parked one behind the other under the zone's lock, so that nothing comes between
+//! them (W6). Parts in different zones finish in any order (W4). If a part fails, the BIO fails with that part's
+//! status, and what the other parts wrote stays written.
 
 use crate::bio::{Bio, Bios, Flags, Status};
 use crate::disk::lane::Lane;
@@ -13,10 +13,10 @@ use crate::plug::{Admit, Kind};
 use crate::sync::lock;
 use crate::unit::{Sector, ZoneNo};
 
-/// Most parts of one BIO, but for those that zone ends make: a longer one is refused as an invalid field.
+/// Most parts of one BIO, not counting cuts at zone ends. A longer BIO is refused as *invalid field*.
 const MAX_PARTS: u32 = 1 << 16;
 
-/// One zone's share of a BIO.
+/// The part of a BIO that is in one zone.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     zone: ZoneNo,
@@ -24,7 +24,7 @@ struct Piece {
     len_sectors: u32,
 }
 
-/// The shares of a range, zone by zone.
+/// The parts of a range, one for each zone.
 fn pieces(layout: &Layout, bio: &Bio) -> impl Iterator<Item = Piece> {
     let geometry = &layout.geometry;
     let zone_sectors = geometry.zone_sectors();
@@ -53,7 +53,7 @@ impl Lane {
             return self.reject(bio, Status::InvalidField);
         }
         if bio.flags.contains(Flags::NOWAIT) {
-            // W11: all of it goes now, or nothing.
+            // With `NOWAIT`, either all of it can be sent now or it fails (W11).
             let parts: u32 = pieces(layout, &bio).map(|p| p.len_sectors.div_ceil(max)).sum();
             if parts as usize > self.idle_tags() {
                 return self.reject(bio, Status::WouldBlock);
@@ -64,8 +64,8 @@ impl Lane {
         self.splits.end(parent);
     }
 
-    /// Splits a write of a disk with plugs. All zones that it touches are locked together, so that it is admitted
-    /// whole or refused whole.
+    /// Splits a write on a disk with plugs. Locks all zones that it touches together, so that it is admitted or
+    /// refused as a whole.
     #[cold]
     pub(crate) fn split_write(&mut self, shared: &Shared, layout: &Layout, bio: Box<Bio>) {
         let max = layout.max_of(bio.op);
@@ -146,7 +146,7 @@ impl Lane {
         }
     }
 
-    /// Makes the parts of `parent`, none longer than `max` sectors or crossing a zone, in order.
+    /// Makes the parts of `parent` in order. None is longer than `max` sectors or crosses a zone end.
     fn each_part(
         &mut self,
         layout: &Layout,
@@ -166,7 +166,7 @@ impl Lane {
         }
     }
 
-    /// A part has come back: its parent with it, if it was the last one.
+    /// Handles a part that has come back. After the last part, the parent comes back too.
     #[cold]
     pub(crate) fn part_done(&mut self, part: Box<Bio>, done: &mut Bios) {
         let outlook = &self.outlook;

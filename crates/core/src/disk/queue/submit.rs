@@ -1,5 +1,5 @@
-//! The way down: BIOs are checked and become commands. `write.rs` has the writes that plugs order, `split.rs` those that become
-//! several commands, and `manage.rs` the rare operations.
+//! A client's queue, on the way down: checks BIOs and makes commands of them. `write.rs` has the writes that plugs
+//! order, `split.rs` the BIOs that become several commands, and `manage.rs` the rare operations.
 
 use super::handle::DiskQueue;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status};
@@ -10,10 +10,10 @@ use crate::sync::Ordering;
 use crate::unit::{Nanos, ZoneNo};
 
 impl DiskQueue {
-    /// Takes BIOs from the front of `bios`, as many as the depth allows, and returns how many. What is left was not
-    /// looked at: the queue is full, or the disk is frozen.
+    /// Takes BIOs from the front of `bios`, as many as the depth allows, and returns how many. Does not look at the
+    /// rest: the queue is full, or the disk is frozen.
     ///
-    /// Whatever becomes of a BIO that was taken, it comes back through [`DiskQueue::poll`], exactly once.
+    /// Every BIO that was taken comes back through [`DiskQueue::poll`] exactly once, also if it was refused.
     pub fn submit(&mut self, now: Nanos, bios: &mut Bios) -> usize {
         if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen && !self.refresh(now) {
             self.lane.intake.turn_away(!bios.is_empty());
@@ -44,7 +44,7 @@ impl DiskQueue {
 }
 
 impl Lane {
-    /// Refuses a BIO of a zone's plug, and counts it there.
+    /// Refuses a BIO to a plugged zone, and counts that in the zone.
     #[cold]
     pub(crate) fn refuse(&mut self, shared: &Shared, bio: Box<Bio>, zone: ZoneNo, status: Status) {
         let (mut shard, i) = shared.shard(zone);
@@ -68,12 +68,12 @@ impl Lane {
         self.pass(layout, bio);
     }
 
-    /// Sends a BIO that no plug orders, or lets it wait for a tag.
+    /// Sends a BIO that no plug orders, or puts it in the backlog until a tag is free.
     #[inline]
     pub(crate) fn pass(&mut self, layout: &Layout, bio: Box<Bio>) {
         match self.tags.take() {
             Some(cmd) => self.launch(layout, bio, cmd),
-            // W11: a tag would have to be waited for; nothing has been reserved.
+            // Without a free tag the BIO would have to wait (W11). Nothing has been reserved.
             None if bio.flags.contains(Flags::NOWAIT)
                 && !bio.op.is_zone_management()
                 && self.idle_tags() == 0 =>
@@ -84,7 +84,7 @@ impl Lane {
         }
     }
 
-    /// Makes the command of one BIO and puts it on the way.
+    /// Makes the command of one BIO and puts it on the way to the device.
     #[inline]
     pub(crate) fn launch(&mut self, layout: &Layout, bio: Box<Bio>, mut cmd: Box<Command>) {
         cmd.set(bio.op, bio.sector, bio.len_sectors, bio.flags);

@@ -1,4 +1,4 @@
-//! Plugged writes on their way down: forming runs, admitting them, parking what has to wait.
+//! Plugged writes on the way down: forms runs, admits them, and parks what has to wait.
 
 use crate::bio::{Bio, Bios, Command, Op, Status, Waits};
 use crate::disk::lane::Lane;
@@ -9,8 +9,8 @@ use crate::plug::{Admit, Kind, Shard};
 use crate::unit::{Sector, ZoneNo};
 
 impl Lane {
-    /// A write, write-zeroes or emulated append, and those behind it in `bios` that continue it: they are admitted
-    /// together.
+    /// Submits a write, write-zeroes or emulated append together with those BIOs behind it in `bios` that continue
+    /// it.
     pub(crate) fn write(
         &mut self,
         shared: &Shared,
@@ -40,8 +40,9 @@ impl Lane {
         self.send_run(shared, layout, zone, zone_start, kind, offset, total);
     }
 
-    /// Starts a run with `bio`, and takes the BIOs behind it that continue it: the same operation and kind, contiguous (or
-    /// appends to the same zone). Returns its length in sectors. No lock is held, and the plug is not asked.
+    /// Starts a run with `bio`, and takes the BIOs behind it that continue it: of the same operation and kind, and
+    /// contiguous or appends to the same zone. Returns the length of the run in sectors. Takes no lock and does not
+    /// ask the plug.
     #[inline]
     fn collect(
         &mut self,
@@ -80,8 +81,8 @@ impl Lane {
         total
     }
 
-    /// Admits `self.run`, `total` sectors of one zone, as a whole: sends what makes one command if the zone is idle and a
-    /// tag is free, and parks the rest.
+    /// Admits `self.run`, `total` sectors of one zone, as a whole. If the zone is idle and a tag is free, sends what
+    /// fits into one command and parks the rest. Otherwise parks all of it.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     fn send_run(
@@ -129,7 +130,7 @@ impl Lane {
             drop(guard);
             trace!("add-to-plug", zone = zone.0, sector = sector, count = total, bios = nr);
             if admit == Admit::Issue {
-                // The zone waits for a tag, its BIOs hold none.
+                // The zone waits for a tag. Its BIOs hold none.
                 self.backlog.zone(zone);
             }
             return;
@@ -164,14 +165,14 @@ impl Lane {
         self.send_write(cmd);
     }
 
-    /// Puts a plugged write on the way, and counts it.
+    /// Puts a plugged write on the way to the device, and counts it.
     #[inline]
     pub(crate) fn send_write(&mut self, cmd: Box<Command>) {
         self.mailbox.counts.0.issued(cmd.bios.len());
         self.out.push_back(cmd);
     }
 
-    /// Parks `self.run` in pieces of which each makes one command.
+    /// Parks `self.run` in pieces, each of which makes one command.
     #[cold]
     fn park_in_parts(&mut self, layout: &Layout, shard: &mut Shard, i: usize, kind: Kind) {
         while !self.run.is_empty() {
@@ -181,7 +182,7 @@ impl Lane {
         }
     }
 
-    /// A run was not admitted as a whole: each of its BIOs gets its own answer.
+    /// The run was not admitted as a whole, so each of its BIOs gets an answer of its own.
     #[cold]
     fn run_refused(
         &mut self,
@@ -197,7 +198,7 @@ impl Lane {
         }
         let zone_start = layout.geometry.zone_start(zone);
         for bio in std::mem::take(&mut self.run) {
-            // A BIO that continues another was not checked by itself: the disk may end within the zone.
+            // A BIO that continues a run was not checked alone: the disk may end within the zone.
             if let Err(status) = layout.check_write(&bio) {
                 self.reject(bio, status);
                 continue;
@@ -229,7 +230,7 @@ impl Lane {
         status: Status,
     ) {
         if status == Status::ConventionalZone && bio.op != Op::ZoneAppend {
-            // W2: no plug, no order.
+            // A conventional zone has no plug and no order (W2).
             return self.pass(layout, bio);
         }
         self.refuse(shared, bio, zone, status);

@@ -1,14 +1,14 @@
-//! The naive model of a plug. Owns no part of the engine: `tests.rs` compares the two.
+//! The naive model of a plug. It uses no code of the engine; `tests.rs` compares the two.
 
 use super::{CAP, MERGE, ZONE};
 use crate::bio::{Status, WritePointer};
 use crate::zone::Condition;
 use std::collections::VecDeque;
 
-/// A write that waits: token, offset, length, BIOs, whether of zeroes, whether an append.
+/// A waiting write: token, offset, length, number of BIOs, whether it is write-zeroes, whether it is an append.
 pub(super) type Waiting = (u64, u32, u32, u32, bool, bool);
 
-/// The naive model: what a reader of the requirements would write down.
+/// The naive model: the requirements written down as simply as possible.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Model {
     pub(super) wp: u32,
@@ -23,16 +23,16 @@ pub(super) struct Model {
     pub(super) managed: bool,
     pub(super) generation: u32,
     pub(super) resync: bool,
-    /// Tokens that were aborted, in order.
+    /// Tokens of aborted writes, in order.
     pub(super) aborted: Vec<u64>,
-    /// Epochs: now, when the write pointer was lost, and of the resync that was sent last.
+    /// Error epochs: the present one, that of the last lost write pointer, and that of the last resync.
     pub(super) epoch: u32,
     pub(super) lost_at: u32,
     pub(super) resync_at: u32,
-    /// The number of the layer's own report, while it is on its way, and what was acknowledged before the failure.
+    /// The number of the layer's own report while it is in flight, and what was acknowledged before the failure.
     pub(super) asked: Option<u32>,
     pub(super) done: u32,
-    /// Recoveries without progress; where the last one ended, in which generation.
+    /// Recoveries without progress; where the last recovery ended, and in which generation.
     pub(super) attempts: u32,
     pub(super) found: (u32, u32),
     /// A write that was given up may still be at the device.
@@ -82,7 +82,7 @@ impl Model {
         }
     }
 
-    /// The next command: writes of one kind, two BIOs and three sectors at most.
+    /// Sends the next command: writes of one kind, at most two BIOs and three sectors.
     pub(super) fn send(&mut self) {
         let Some((_, at, mut total, mut bios, zeroes, _)) = self.waiting.pop_front() else {
             return;
@@ -120,14 +120,15 @@ impl Model {
         }
     }
 
-    /// E12: a write has failed, and the layer finds the write pointer by itself if it may.
+    /// A write has failed; the layer finds the write pointer by itself if it may (E12).
     pub(super) fn fail(&mut self, status: Status) {
         let (offset, _, generation) = self.flight.expect("one in flight");
         let was_stale = self.stale;
         self.complete(status, false);
         let unknown = matches!(status, Status::Timeout | Status::NoDevice);
         let (ro, off) = (self.read_only, self.offline);
-        // Not what a native append, or a reset in doubt, has made stale.
+        // If a native append, or a reset in doubt, has made the zone stale before, the layer does not look for the
+        // write pointer.
         if was_stale || !self.stale {
             return;
         }
@@ -148,7 +149,7 @@ impl Model {
         (self.stale, self.wp) = (false, done);
     }
 
-    /// The layer's own report of number `epoch` is back, `None`: it failed.
+    /// The layer's own report number `number` comes back with `cond`; `None`: it has failed.
     pub(super) fn answer(&mut self, cond: Option<Condition>, number: u32) {
         if self.asked != Some(number) {
             return;
@@ -162,14 +163,14 @@ impl Model {
         match cond {
             Some(cond) if wp >= self.done => self.settle(cond, number, self.done),
             _ => {
-                // What is newer than the failure says more, whatever was asked since.
+                // A report that was sent after the failure is still believed.
                 (self.stale, self.lost_at) = (true, number);
                 self.abort();
             }
         }
     }
 
-    /// The write pointer is believed, and what waits is placed from there on.
+    /// Believes the write pointer and places what waits from there on.
     pub(super) fn settle(&mut self, cond: Condition, epoch: u32, done: u32) {
         self.wp = match cond {
             Condition::Empty => 0,
@@ -209,7 +210,7 @@ impl Model {
         }
     }
 
-    /// E4-E6, E10. Whether a resync found nothing that it may correct.
+    /// A client's report comes back (E4-E6, E10). Returns whether a resync was not allowed to correct the zone.
     pub(super) fn report(&mut self, cond: Condition, epoch: u32, resync: bool) -> bool {
         let newer = epoch as i32 >= self.lost_at as i32;
         let gone = matches!(cond, Condition::ReadOnly | Condition::Offline);
@@ -217,7 +218,7 @@ impl Model {
             && epoch as i32 >= number as i32
             && !gone
         {
-            // The client's own look, newer than the failure.
+            // The client's own report was sent after the failure.
             self.settle(cond, epoch, 0);
             self.attempts = 0;
             return false;
