@@ -14,10 +14,10 @@ use zoneplug_devices::stack::{TapDisk, TapEvent};
 
 struct Trace {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<TraceState>,
 }
 
-struct State {
+struct TraceState {
     file: Option<File>,
     /// It could not be written, which was said.
     over: bool,
@@ -64,7 +64,7 @@ impl Trace {
     }
 }
 
-impl State {
+impl TraceState {
     fn put(&mut self, path: &Path) -> std::io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -108,7 +108,7 @@ pub(crate) fn trace(inner: Arc<dyn Device>, path: &Path) -> Result<Arc<dyn Devic
         return Err(Error::new(ErrorKind::Io, what)
             .hint("trace,file=PATH names a file that does not exist yet"));
     }
-    let state = State { file: None, over: false, nr: 0, line: String::new() };
+    let state = TraceState { file: None, over: false, nr: 0, line: String::new() };
     let trace = Trace { path: path.to_owned(), state: Mutex::new(state) };
     Ok(TapDisk::new(inner, Arc::new(move |e: &TapEvent| trace.event(e))))
 }

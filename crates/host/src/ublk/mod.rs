@@ -39,7 +39,7 @@ use crate::runtime::hosted::HostedDisk;
 use abi::DevInfo;
 use control::Control;
 pub use counters::UblkCounters;
-use queue::Shared;
+use queue::UblkShared;
 use request::Slice;
 use std::fs::File;
 use std::io;
@@ -347,7 +347,7 @@ impl Ublk {
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
         let recovered = replay.is_some();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(UblkShared {
             char_dev: open_char_dev(info.dev_id)?,
             disk: disk.clone(),
             params: *params,
@@ -449,12 +449,12 @@ pub struct UblkDisk {
     unrecorded: Option<String>,
     threads: Vec<JoinHandle<()>>,
     /// `None` after the device was stopped.
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<UblkShared>>,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for UblkShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("depth", &self.depth).finish_non_exhaustive()
+        f.debug_struct("UblkShared").field("depth", &self.depth).finish_non_exhaustive()
     }
 }
 

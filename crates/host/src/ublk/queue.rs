@@ -27,13 +27,13 @@ use zoneplug_core::poison::lock;
 use zoneplug_core::{BioPool, Bios, Error, ErrorKind, Op, Sector, Status};
 
 /// `id` of ring entries that are no request: a wake-up, or the device's descriptor is readable.
-const BELL: u64 = u64::MAX;
+const EVENT: u64 = u64::MAX;
 const DEVICE: u64 = u64::MAX - 1;
 /// A longer buffer is freed after its request, such as a report of very many zones.
 const KEEP_BYTES: u32 = 2 << 20;
 
 /// State that the queues of a device share.
-pub(super) struct Shared {
+pub(super) struct UblkShared {
     pub(super) char_dev: File,
     pub(super) disk: HostedDisk,
     pub(super) params: Params,
@@ -53,9 +53,9 @@ pub(super) struct Shared {
 }
 
 /// Wakes a thread that sleeps in its ring.
-struct Bell(File);
+struct EventWaker(File);
 
-impl Wake for Bell {
+impl Wake for EventWaker {
     fn wake(self: Arc<Self>) {
         // The write fails only if the counter is raised already.
         let _ = (&self.0).write(&1u64.to_ne_bytes());
@@ -65,7 +65,7 @@ impl Wake for Bell {
 /// Starts the thread of queue `number`. Returns when it has fetched its first requests, so that the device
 /// can be started.
 pub(super) fn spawn(
-    shared: &Arc<Shared>,
+    shared: &Arc<UblkShared>,
     number: u16,
     ended: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
@@ -111,7 +111,7 @@ impl<F: FnOnce()> Drop for Ended<F> {
 }
 
 /// A request that this queue works on.
-struct Slot {
+struct UblkSlot {
     request: Request,
     /// Commands of the request that were sent to the disk: one, except for a reset of all zones of a slice.
     sent: usize,
@@ -122,14 +122,14 @@ struct Slot {
 }
 
 struct Queue {
-    shared: Arc<Shared>,
+    shared: Arc<UblkShared>,
     number: u16,
     ring: QueueRing,
     descriptors: Descriptors,
     client: Client,
-    bell: Arc<Bell>,
+    event_waker: Arc<EventWaker>,
     waker: Waker,
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<UblkSlot>>,
     pool: BioPool,
     list: Bios,
     done: Bios,
@@ -144,7 +144,7 @@ struct Queue {
 }
 
 impl Queue {
-    fn new(shared: Arc<Shared>, number: u16) -> Result<Queue, Error> {
+    fn new(shared: Arc<UblkShared>, number: u16) -> Result<Queue, Error> {
         let failed = |what: &'static str| {
             move |e: io::Error| {
                 Error::new(ErrorKind::Io, format!("queue {number}: {what}: {e}"))
@@ -153,15 +153,15 @@ impl Queue {
             }
         };
         let depth = shared.depth;
-        let bell = Arc::new(Bell(eventfd().map_err(failed("no event counter"))?));
+        let event_waker = Arc::new(EventWaker(eventfd().map_err(failed("no event counter"))?));
         let mut queue = Queue {
             number,
             ring: QueueRing::new(depth).map_err(failed("no ring"))?,
             descriptors: Descriptors::map(&shared.char_dev, number, depth)
                 .map_err(failed("no descriptors"))?,
             client: shared.disk.open_client(u32::from(depth), shared.tags)?,
-            waker: Waker::from(bell.clone()),
-            bell,
+            waker: Waker::from(event_waker.clone()),
+            event_waker,
             slots: (0..depth).map(|_| None).collect(),
             pool: BioPool::new(usize::from(depth)),
             list: Bios::with_capacity(usize::from(depth)),
@@ -259,10 +259,10 @@ impl Queue {
         while let Some((id, result)) = self.ring.answer() {
             any = true;
             match id {
-                BELL => {
+                EVENT => {
                     self.polls_bell = false;
                     // The read fails only if nothing has raised the counter.
-                    let _ = (&self.bell.0).read(&mut [0; 8]);
+                    let _ = (&self.event_waker.0).read(&mut [0; 8]);
                 }
                 DEVICE => self.polls_device = false,
                 // A request is in the descriptor of the tag.
@@ -286,7 +286,7 @@ impl Queue {
             Err(errno) => return self.command(abi::COMMIT_AND_FETCH_REQ, tag, -errno, 0),
         };
         let old = self.slots[usize::from(tag)].take().and_then(|s| s.buf);
-        let mut slot = Slot { request, sent: 1, buf: old, lent: None };
+        let mut slot = UblkSlot { request, sent: 1, buf: old, lent: None };
         if request.bytes > 0 {
             let fits = |b: &AlignedBuf| b.len() >= request.bytes;
             let buf = slot.buf.take().filter(fits);
@@ -432,7 +432,7 @@ impl Queue {
         // Poll once more after arming: an earlier completion is seen here, a later one wakes the thread.
         if !self.take_done()? {
             if !self.polls_bell {
-                self.poll(self.bell.0.as_raw_fd(), BELL)?;
+                self.poll(self.event_waker.0.as_raw_fd(), EVENT)?;
                 self.polls_bell = true;
             }
             if let Some(fd) = fd

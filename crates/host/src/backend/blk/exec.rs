@@ -3,7 +3,9 @@
 
 use super::diagnose::{Reason, reason};
 use super::sys;
-use crate::backend::drive::{Drive, Event, Node, Outcome, Rules, Slot, Step, check, status_of};
+use crate::backend::drive::{
+    Drive, DriveEvent, DriveSlot, DriveStep, Node, Outcome, Rules, check, status_of,
+};
 use crate::backend::ring::{Job, Reply, Worker, transfer};
 use io_uring::{cqueue, opcode, squeue, types};
 use std::fs::File;
@@ -47,7 +49,7 @@ enum Stage {
 
 /// What is remembered of a command.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct BlkState {
     stage: Stage,
     /// It was sent again once ([`Reason::Again`]).
     again: bool,
@@ -55,7 +57,7 @@ pub(super) struct State {
 
 /// What a thread does.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum BlkWork {
     Report {
         sector: Sector,
         max: u32,
@@ -85,7 +87,7 @@ pub(super) enum Work {
 /// A thread's word that the command shall be sent again: no command of ours ends so.
 const AGAIN: Status = Status::WouldBlock;
 
-type Next = Step<squeue::Entry, Work>;
+type Next = DriveStep<squeue::Entry, BlkWork>;
 
 impl Blk {
     /// Whether the device has gone, asked anew. One that goes has no size first, and leaves sysfs last.
@@ -97,7 +99,7 @@ impl Blk {
     }
 
     /// Checks a command and says what it needs first.
-    fn begin(&self, slot: &mut Slot<State>) -> Result<Next, Status> {
+    fn begin(&self, slot: &mut DriveSlot<BlkState>) -> Result<Next, Status> {
         if self.gone.load(Ordering::Relaxed) {
             return Err(Status::NoDevice);
         }
@@ -108,42 +110,42 @@ impl Blk {
                 let preflush = c.op != Op::Read && c.flags.contains(Flags::PREFLUSH);
                 return Ok(if preflush && self.limits.write_cache {
                     slot.state.stage = Stage::Preflush;
-                    Step::Ring(flush())
+                    DriveStep::Ring(flush())
                 } else {
                     self.data(slot)
                 });
             }
             Op::Flush if !self.limits.write_cache => {
-                return Ok(Step::Done(Status::Ok));
+                return Ok(DriveStep::Done(Status::Ok));
             }
             Op::Flush => {
                 slot.state.stage = Stage::Flush;
-                return Ok(Step::Ring(flush()));
+                return Ok(DriveStep::Ring(flush()));
             }
-            Op::Discard => Work::Discard { sector: c.sector, len: c.len_sectors },
+            Op::Discard => BlkWork::Discard { sector: c.sector, len: c.len_sectors },
             Op::ZoneAppend => return Err(Status::NotSupported),
             Op::ZoneResetAll => {
-                Work::Manage { op: c.op, sector: Sector(0), len: self.geometry.capacity().0 }
+                BlkWork::Manage { op: c.op, sector: Sector(0), len: self.geometry.capacity().0 }
             }
             Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
-                Work::Manage { op: c.op, sector: c.sector, len: u64::from(c.len_sectors) }
+                BlkWork::Manage { op: c.op, sector: c.sector, len: u64::from(c.len_sectors) }
             }
-            Op::ReportZones => Work::Report { sector: c.sector, max: c.report_max },
+            Op::ReportZones => BlkWork::Report { sector: c.sector, max: c.report_max },
         };
         slot.state.stage = Stage::Thread;
-        Ok(Step::Work(work))
+        Ok(DriveStep::Work(work))
     }
 
     /// Moves the data of a command.
-    fn data(&self, slot: &mut Slot<State>) -> Next {
+    fn data(&self, slot: &mut DriveSlot<BlkState>) -> Next {
         slot.state.stage = Stage::Data;
         let (c, memory) = slot.parts();
         let (at, len) = (c.sector.0 << 9, c.len_sectors << 9);
         match c.op {
             Op::WriteZeroes if self.zero_command => {
-                let work = Work::Zero { sector: c.sector, len: c.len_sectors };
+                let work = BlkWork::Zero { sector: c.sector, len: c.len_sectors };
                 slot.state.stage = Stage::Thread;
-                return Step::Work(work);
+                return DriveStep::Work(work);
             }
             Op::WriteZeroes => memory.zeroes(len),
             op => memory.gather(c, 0, len, &self.rules, op == Op::Write),
@@ -155,23 +157,27 @@ impl Blk {
             0
         };
         let entry = transfer(0, c.op != Op::Read, at, memory.segments(), flags);
-        Step::Ring(entry.flags(squeue::Flags::FIXED_FILE))
+        DriveStep::Ring(entry.flags(squeue::Flags::FIXED_FILE))
     }
 
     /// The ring has answered for the data of a command.
-    fn moved(&self, slot: &mut Slot<State>, result: i32) -> Next {
+    fn moved(&self, slot: &mut DriveSlot<BlkState>, result: i32) -> Next {
         let (c, memory) = slot.parts();
         let bytes = c.len_sectors << 9;
         if result >= 0 {
             if result as u32 != bytes {
                 // A device that has gone has no sectors, so its transfers are short too.
                 let gone = self.look_for_it();
-                return Step::Done(if gone { Status::NoDevice } else { Status::ShortTransfer });
+                return DriveStep::Done(if gone {
+                    Status::NoDevice
+                } else {
+                    Status::ShortTransfer
+                });
             }
             if c.op == Op::Read {
                 memory.scatter(c, 0, bytes);
             }
-            return Step::Done(Status::Ok);
+            return DriveStep::Done(Status::Ok);
         }
         self.failed(slot, -result)
     }
@@ -179,29 +185,29 @@ impl Blk {
     /// A command failed with this errno. What the kernel says of a zone is little: a thread asks the zone. It does so after
     /// every write that failed, whatever the errno: a kernel with plugs has lost its own write pointer then, and a report
     /// is what gives it back (E4).
-    fn failed(&self, slot: &mut Slot<State>, errno: i32) -> Next {
+    fn failed(&self, slot: &mut DriveSlot<BlkState>, errno: i32) -> Next {
         let c = slot.command();
         let status = status_of(errno);
         if status == Status::Busy {
-            return Step::Done(status);
+            return DriveStep::Done(status);
         }
         // It is not asked: what is left of it in the kernel may answer anything. (A write past the end of nothing is ENOSPC.)
         if self.look_for_it() {
-            return Step::Done(Status::NoDevice);
+            return DriveStep::Done(Status::NoDevice);
         }
         if c.op == Op::Read && status != Status::Io {
-            return Step::Done(status);
+            return DriveStep::Done(status);
         }
-        let work = Work::Why { op: c.op, sector: c.sector, len: c.len_sectors, errno };
+        let work = BlkWork::Why { op: c.op, sector: c.sector, len: c.len_sectors, errno };
         slot.state.stage = Stage::Thread;
-        Step::Work(work)
+        DriveStep::Work(work)
     }
 
     /// A thread has answered.
-    fn worked(&self, slot: &mut Slot<State>, outcome: Outcome) -> Next {
+    fn worked(&self, slot: &mut DriveSlot<BlkState>, outcome: Outcome) -> Next {
         if outcome.status == AGAIN {
             if std::mem::replace(&mut slot.state.again, true) {
-                return Step::Done(Status::Io);
+                return DriveStep::Done(Status::Io);
             }
             return self.data(slot);
         }
@@ -210,9 +216,9 @@ impl Blk {
         let forced = c.op == Op::WriteZeroes && c.flags.contains(Flags::FUA);
         if outcome.status.is_ok() && forced && self.limits.write_cache {
             slot.state.stage = Stage::Flush;
-            return Step::Ring(flush());
+            return DriveStep::Ring(flush());
         }
-        Step::Done(outcome.status)
+        DriveStep::Done(outcome.status)
     }
 
     /// Reports up to `max` zones, in as many calls as that takes.
@@ -221,26 +227,26 @@ impl Blk {
     }
 
     /// What a thread does.
-    fn perform(&self, work: &Work) -> Outcome {
+    fn perform(&self, work: &BlkWork) -> Outcome {
         let ended = |r: io::Result<()>, op, sector, len| match r {
             Ok(()) => Status::Ok.into(),
             Err(e) => self.why(op, sector, len, errno_of(&e)).into(),
         };
         match *work {
-            Work::Report { max: 0, .. } => Status::Ok.into(),
-            Work::Report { sector, max } => match self.report(sector, max) {
+            BlkWork::Report { max: 0, .. } => Status::Ok.into(),
+            BlkWork::Report { sector, max } => match self.report(sector, max) {
                 Ok(zones) => Outcome { status: Status::Ok, zones },
                 Err(_) if self.look_for_it() => Status::NoDevice.into(),
                 Err(e) => status_of(errno_of(&e)).into(),
             },
-            Work::Manage { op, sector, len } => {
+            BlkWork::Manage { op, sector, len } => {
                 let short = u32::try_from(len).unwrap_or(u32::MAX);
                 ended(sys::manage(&self.file, op, sector, len), op, sector, short)
             }
-            Work::Discard { sector, len } => {
+            BlkWork::Discard { sector, len } => {
                 ended(sys::discard(&self.file, sector, len.into()), Op::Discard, sector, len)
             }
-            Work::Zero { sector, len } => {
+            BlkWork::Zero { sector, len } => {
                 match ended(sys::zero(&self.file, sector, len.into()), Op::WriteZeroes, sector, len)
                 {
                     // It is not sent again as data, which `data` would do.
@@ -248,7 +254,7 @@ impl Blk {
                     o => o,
                 }
             }
-            Work::Why { op, sector, len, errno } => self.why(op, sector, len, errno).into(),
+            BlkWork::Why { op, sector, len, errno } => self.why(op, sector, len, errno).into(),
         }
     }
 
@@ -303,7 +309,7 @@ fn errno_of(e: &io::Error) -> i32 {
 }
 
 impl Worker for Blk {
-    type Work = Work;
+    type Work = BlkWork;
     type Answer = Outcome;
 
     fn run(&self, jobs: Vec<Job<Blk>>) {
@@ -317,22 +323,22 @@ impl Worker for Blk {
 unsafe impl Drive for Blk {
     type Sqe = squeue::Entry;
     type Cqe = cqueue::Entry;
-    type State = State;
+    type State = BlkState;
 
-    fn step(&self, slot: &mut Slot<State>, event: Event) -> Next {
+    fn step(&self, slot: &mut DriveSlot<BlkState>, event: DriveEvent) -> Next {
         match (event, slot.state.stage) {
-            (Event::Begin, _) => self.begin(slot).unwrap_or_else(Step::Done),
-            (Event::Reply(Reply::Worked(outcome)), _) => self.worked(slot, outcome),
-            (Event::Reply(Reply::Ring { result, .. }), Stage::Preflush) if result >= 0 => {
+            (DriveEvent::Begin, _) => self.begin(slot).unwrap_or_else(DriveStep::Done),
+            (DriveEvent::Reply(Reply::Worked(outcome)), _) => self.worked(slot, outcome),
+            (DriveEvent::Reply(Reply::Ring { result, .. }), Stage::Preflush) if result >= 0 => {
                 self.data(slot)
             }
-            (Event::Reply(Reply::Ring { result, .. }), Stage::Preflush | Stage::Flush) => {
+            (DriveEvent::Reply(Reply::Ring { result, .. }), Stage::Preflush | Stage::Flush) => {
                 match status_of(-result.min(0)) {
-                    Status::Io if self.look_for_it() => Step::Done(Status::NoDevice),
-                    status => Step::Done(status),
+                    Status::Io if self.look_for_it() => DriveStep::Done(Status::NoDevice),
+                    status => DriveStep::Done(status),
                 }
             }
-            (Event::Reply(Reply::Ring { result, .. }), _) => self.moved(slot, result),
+            (DriveEvent::Reply(Reply::Ring { result, .. }), _) => self.moved(slot, result),
         }
     }
 

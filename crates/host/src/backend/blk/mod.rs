@@ -21,7 +21,7 @@ mod table;
 
 use crate::backend::drive::sysfs::QueueAttributes;
 use crate::backend::drive::{
-    Claim, DriveOptions, Node, Rules, Shared, claim, geometry_of, memory_rules, no_ring,
+    Claim, DriveOptions, DriveShared, Node, Rules, claim, geometry_of, memory_rules, no_ring,
     refuse_data,
 };
 use crate::backend::ring::transfer_now;
@@ -44,7 +44,7 @@ const MAX_BIOS: u32 = 256;
 /// A zoned block device: a [`Device`].
 #[derive(Debug)]
 pub struct BlkDisk {
-    shared: Arc<Shared<Blk>>,
+    shared: Arc<DriveShared<Blk>>,
 }
 
 impl BlkDisk {
@@ -85,7 +85,7 @@ impl BlkDisk {
         let (limits, zero_command) = limits_of(&q, &rules, &geometry, options.read_only);
         let gone = AtomicBool::new(false);
         let drive = Blk { file, node, geometry, limits, rules, zero_command, gone };
-        let shared = Shared::new(drive, "zoneplug-blk", THREADS).map_err(no_ring)?;
+        let shared = DriveShared::new(drive, "zoneplug-blk", THREADS).map_err(no_ring)?;
         Ok(Arc::new(BlkDisk { shared }))
     }
 }

@@ -343,8 +343,8 @@ fn threads_answer_with_the_errno_of_their_call() {
     ] {
         let mut c = Case::new(&d, op, Flags::NONE, sector, &parts);
         c.slot.command().report_max = 1;
-        let crate::backend::drive::Step::Work(work) =
-            d.step(&mut c.slot, crate::backend::drive::Event::Begin)
+        let crate::backend::drive::DriveStep::Work(work) =
+            d.step(&mut c.slot, crate::backend::drive::DriveEvent::Begin)
         else {
             panic!("{op:?} is a thread's")
         };

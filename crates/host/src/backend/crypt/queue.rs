@@ -13,7 +13,7 @@ const CHUNK: usize = 8 * SECTOR;
 
 /// A write under way.
 #[derive(Default)]
-struct Slot {
+struct CryptSlot {
     /// The command's own BIOs; of a free slot, the one that stands in for them, if there is one.
     #[allow(clippy::vec_box, reason = "it changes places with a command's")]
     bios: Vec<Box<Bio>>,
@@ -25,17 +25,17 @@ struct Slot {
 }
 
 /// Writes under way, and the key.
-struct Slots {
+struct CryptSlots {
     key: Arc<Key>,
-    slots: Vec<Slot>,
+    slots: Vec<CryptSlot>,
     free: Vec<usize>,
 }
 
-impl Slots {
+impl CryptSlots {
     /// Puts encrypted memory in the place of a write's BIOs.
     fn seal(&mut self, c: &mut Command) {
         let id = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(CryptSlot::default());
             self.slots.len() - 1
         });
         let slot = &mut self.slots[id];
@@ -69,7 +69,7 @@ impl Slots {
         std::mem::swap(&mut slot.bios, &mut c.bios);
     }
 
-    /// Undoes [`Slots::seal`]. False: the command was not sealed.
+    /// Undoes [`CryptSlots::seal`]. False: the command was not sealed.
     fn unseal(&mut self, c: &mut Command) -> bool {
         let at = address(c);
         let Some(id) = self.slots.iter().position(|s| s.command == at) else { return false };
@@ -113,7 +113,7 @@ fn address(c: &Command) -> usize {
 /// A list lent to the device. On drop its commands from `first` on get the client's memory back, also if the device
 /// panics.
 struct GivenBack<'a> {
-    slots: &'a mut Slots,
+    slots: &'a mut CryptSlots,
     list: &'a mut Commands,
     first: usize,
     /// True: the commands are completed. False: the device has not taken them.
@@ -132,7 +132,7 @@ impl Drop for GivenBack<'_> {
 
 pub(super) struct CryptQueue {
     inner: Box<dyn Queue>,
-    slots: Slots,
+    slots: CryptSlots,
     /// Longest command, in sectors.
     max: u32,
     depth: usize,
@@ -154,7 +154,11 @@ impl CryptQueue {
         let depth = usize::from(depth);
         CryptQueue {
             inner,
-            slots: Slots { key, slots: Vec::with_capacity(depth), free: Vec::with_capacity(depth) },
+            slots: CryptSlots {
+                key,
+                slots: Vec::with_capacity(depth),
+                free: Vec::with_capacity(depth),
+            },
             max,
             depth,
             refused: Commands::new(),

@@ -29,7 +29,7 @@ pub(crate) use errno::{is_gone_errno, status_of};
 pub(crate) use guard::{Claim, Node, cannot_open, claim, refuse_data};
 pub(crate) use layout::geometry_of;
 pub(crate) use memory::{Memory, Rules, memory_rules};
-pub(crate) use queue::{Drive, Event, Outcome, Shared, Slot, Step};
+pub(crate) use queue::{Drive, DriveEvent, DriveShared, DriveSlot, DriveStep, Outcome};
 
 use zoneplug_core::{Error, ErrorKind};
 

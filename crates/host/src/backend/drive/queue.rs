@@ -3,8 +3,8 @@
 
 use super::{Memory, no_ring};
 use crate::backend::ring::{
-    self, Bell, Completion, Inbox, Job, Pool, Reply, Ring, SlotQueue, Slots, Steps, Worker,
-    check_depth,
+    self, Completions, EpollWaker, Job, Pool, Reply, Ring, RingCqe, RingSlots, SlotQueue, Steps,
+    Worker, check_depth,
 };
 use io_uring::squeue;
 use std::os::fd::RawFd;
@@ -29,7 +29,7 @@ impl From<Status> for Outcome {
 
 /// What has happened to a command.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum DriveEvent {
     /// It has come.
     Begin,
     /// The kernel or a thread has answered.
@@ -38,7 +38,7 @@ pub(crate) enum Event {
 
 /// What a command needs next.
 #[derive(Debug)]
-pub(crate) enum Step<S, W> {
+pub(crate) enum DriveStep<S, W> {
     /// Nothing: it is done.
     Done(Status),
     /// This, on the ring.
@@ -49,7 +49,7 @@ pub(crate) enum Step<S, W> {
 
 /// A command in flight.
 #[derive(Debug, Default)]
-pub(crate) struct Slot<T> {
+pub(crate) struct DriveSlot<T> {
     command: Option<Box<Command>>,
     /// What the kernel moves.
     pub(crate) memory: Memory,
@@ -57,13 +57,13 @@ pub(crate) struct Slot<T> {
     pub(crate) state: T,
 }
 
-impl<T> Slot<T> {
+impl<T> DriveSlot<T> {
     #[cfg(test)]
-    pub(crate) fn of_test(command: Box<Command>) -> Slot<T>
+    pub(crate) fn of_test(command: Box<Command>) -> DriveSlot<T>
     where
         T: Default,
     {
-        Slot { command: Some(command), memory: Memory::default(), state: T::default() }
+        DriveSlot { command: Some(command), memory: Memory::default(), state: T::default() }
     }
 
     /// The command.
@@ -77,7 +77,7 @@ impl<T> Slot<T> {
     }
 }
 
-impl<T: Default + Send> ring::Slot for Slot<T> {
+impl<T: Default + Send> ring::RingSlot for DriveSlot<T> {
     fn place(&mut self) -> &mut Option<Box<Command>> {
         &mut self.command
     }
@@ -92,12 +92,16 @@ pub(crate) unsafe trait Drive: Worker<Answer = Outcome> {
     /// Entries of its rings.
     type Sqe: squeue::EntryMarker + Send;
     /// And their answers.
-    type Cqe: Completion;
+    type Cqe: RingCqe;
     /// What it remembers of a command.
     type State: Default + Send + std::fmt::Debug;
 
     /// The next step of the command in `slot`, after `event`. Does not block.
-    fn step(&self, slot: &mut Slot<Self::State>, event: Event) -> Step<Self::Sqe, Self::Work>;
+    fn step(
+        &self,
+        slot: &mut DriveSlot<Self::State>,
+        event: DriveEvent,
+    ) -> DriveStep<Self::Sqe, Self::Work>;
 
     /// The descriptor that operations are on.
     fn fd(&self) -> RawFd;
@@ -105,22 +109,22 @@ pub(crate) unsafe trait Drive: Worker<Answer = Outcome> {
 
 /// What the queues of a drive share.
 #[derive(Debug)]
-pub(crate) struct Shared<D: Drive> {
+pub(crate) struct DriveShared<D: Drive> {
     // Its threads end before the drive closes.
     pool: Pool<D>,
     pub(crate) drive: Arc<D>,
-    bell: Arc<Bell>,
+    epoll_waker: Arc<EpollWaker>,
 }
 
-impl<D: Drive> Shared<D> {
+impl<D: Drive> DriveShared<D> {
     pub(crate) fn new(
         drive: D,
         name: &'static str,
         threads: usize,
-    ) -> std::io::Result<Arc<Shared<D>>> {
+    ) -> std::io::Result<Arc<DriveShared<D>>> {
         let drive = Arc::new(drive);
         let pool = Pool::new(drive.clone(), name, threads);
-        Ok(Arc::new(Shared { pool, drive, bell: Arc::new(Bell::new()?) }))
+        Ok(Arc::new(DriveShared { pool, drive, epoll_waker: Arc::new(EpollWaker::new()?) }))
     }
 
     /// What both kinds of drives do as devices.
@@ -131,34 +135,38 @@ impl<D: Drive> Shared<D> {
     ) -> Result<Box<dyn Queue>, Error> {
         check_depth(depth)?;
         self.pool.start()?;
-        let inbox = self.inbox(depth, waker).map_err(no_ring)?;
-        Ok(Box::new(SlotQueue::new(DriveSteps(self.clone()), inbox, depth)))
+        let completions = self.completions(depth, waker).map_err(no_ring)?;
+        Ok(Box::new(SlotQueue::new(DriveSteps(self.clone()), completions, depth)))
     }
 
-    fn inbox(&self, depth: u16, waker: Waker) -> std::io::Result<Inbox<Outcome, D::Sqe, D::Cqe>> {
+    fn completions(
+        &self,
+        depth: u16,
+        waker: Waker,
+    ) -> std::io::Result<Completions<Outcome, D::Sqe, D::Cqe>> {
         let ring = Ring::new(depth)?;
         // The entries name the file by its number in the ring.
         if !ring.register(self.drive.fd()) {
             return Err(std::io::Error::last_os_error());
         }
-        Inbox::new(waker).with_ring(ring, &self.bell)
+        Completions::new(waker).with_ring(ring, &self.epoll_waker)
     }
 }
 
 /// What the queues of a drive do for each command.
-struct DriveSteps<D: Drive>(Arc<Shared<D>>);
+struct DriveSteps<D: Drive>(Arc<DriveShared<D>>);
 
 impl<D: Drive> DriveSteps<D> {
     /// Tells the drive, and does what it says.
-    fn go_on(&self, slots: &mut Slots<Self>, i: u32, event: Event) {
-        let (slot, inbox) = slots.parts(i);
+    fn go_on(&self, slots: &mut RingSlots<Self>, i: u32, event: DriveEvent) {
+        let (slot, completions) = slots.parts(i);
         match self.0.drive.step(slot, event) {
-            Step::Done(status) => {
+            DriveStep::Done(status) => {
                 let c = slots.release(i);
                 slots.finish(c, status);
             }
-            Step::Ring(entry) => {
-                let pushed = inbox.ring().is_some_and(|ring| {
+            DriveStep::Ring(entry) => {
+                let pushed = completions.ring().is_some_and(|ring| {
                     // SAFETY: the entry's memory is the slot's and its command's (contract of `Drive`). Both stay until the
                     // answer: a slot is free only when its command is done, and the queue's drop waits for that.
                     unsafe { ring.push(entry, u64::from(i)) }
@@ -169,28 +177,28 @@ impl<D: Drive> DriveSteps<D> {
                     slots.finish(c, Status::Busy);
                 }
             }
-            Step::Work(work) => {
-                self.0.pool.push(Job { work, mailbox: inbox.mailbox().clone(), slot: i });
+            DriveStep::Work(work) => {
+                self.0.pool.push(Job { work, mailbox: completions.mailbox().clone(), slot: i });
             }
         }
     }
 }
 
 impl<D: Drive> Steps for DriveSteps<D> {
-    type Slot = Slot<D::State>;
+    type Slot = DriveSlot<D::State>;
     type Answer = Outcome;
     type Sqe = D::Sqe;
     type Cqe = D::Cqe;
 
-    fn begin(&mut self, slots: &mut Slots<Self>, c: Box<Command>) -> Result<(), Box<Command>> {
+    fn begin(&mut self, slots: &mut RingSlots<Self>, c: Box<Command>) -> Result<(), Box<Command>> {
         let i = slots.take(c);
         slots.get(i).state = D::State::default();
-        self.go_on(slots, i, Event::Begin);
+        self.go_on(slots, i, DriveEvent::Begin);
         Ok(())
     }
 
-    fn reply(&mut self, slots: &mut Slots<Self>, i: u32, reply: Reply<Outcome>) {
-        self.go_on(slots, i, Event::Reply(reply));
+    fn reply(&mut self, slots: &mut RingSlots<Self>, i: u32, reply: Reply<Outcome>) {
+        self.go_on(slots, i, DriveEvent::Reply(reply));
     }
 }
 
@@ -235,18 +243,22 @@ mod tests {
         type Cqe = cqueue::Entry;
         type State = ();
 
-        fn step(&self, slot: &mut Slot<()>, event: Event) -> Step<squeue::Entry, u64> {
+        fn step(
+            &self,
+            slot: &mut DriveSlot<()>,
+            event: DriveEvent,
+        ) -> DriveStep<squeue::Entry, u64> {
             let at = slot.command().sector.0;
             match event {
-                Event::Begin if at > 1 => Step::Work(at),
-                Event::Begin => {
+                DriveEvent::Begin if at > 1 => DriveStep::Work(at),
+                DriveEvent::Begin => {
                     let byte = Box::leak(Box::new(0u8));
                     let fd = types::Fd(self.pipes[at as usize].as_raw_fd());
-                    Step::Ring(opcode::Read::new(fd, byte, 1).build())
+                    DriveStep::Ring(opcode::Read::new(fd, byte, 1).build())
                 }
                 // A panic that prints nothing: a backtrace takes longer than what the tests wait for.
-                Event::Reply(_) if at == 0 => resume_unwind(Box::new("on purpose")),
-                Event::Reply(_) => Step::Done(Status::Ok),
+                DriveEvent::Reply(_) if at == 0 => resume_unwind(Box::new("on purpose")),
+                DriveEvent::Reply(_) => DriveStep::Done(Status::Ok),
             }
         }
 
@@ -256,10 +268,10 @@ mod tests {
     }
 
     /// A queue with these commands in flight, its drive, and what the pipes are written with.
-    fn queue(sectors: &[u64]) -> (Box<dyn Queue>, Arc<Shared<Pipes>>, [PipeWriter; 2]) {
+    fn queue(sectors: &[u64]) -> (Box<dyn Queue>, Arc<DriveShared<Pipes>>, [PipeWriter; 2]) {
         let ((a, to_a), (b, to_b)) = (pipe().unwrap(), pipe().unwrap());
         let drive = Pipes { pipes: [a, b], thread_done: AtomicBool::new(false) };
-        let shared = Shared::new(drive, "zoneplug-pipes", 1).unwrap();
+        let shared = DriveShared::new(drive, "zoneplug-pipes", 1).unwrap();
         let mut q = shared.open_queue(4, Waker::noop().clone()).unwrap();
         let command = |&s| Command::without_data(Op::Flush, Sector(s), 0);
         let mut commands: Commands = sectors.iter().map(command).collect();

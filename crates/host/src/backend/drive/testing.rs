@@ -1,6 +1,6 @@
 //! What the tables of events of `blk` and `nvme` have in common: commands, and ring entries as text, with all of their fields.
 
-use super::{Drive, Event, Outcome, Slot, Step};
+use super::{Drive, DriveEvent, DriveSlot, DriveStep, Outcome};
 use crate::backend::ring::Reply;
 use std::path::Path;
 use zoneplug_buf::Segment;
@@ -71,7 +71,7 @@ pub(crate) fn pieces(addr: u64, nr: u32, at: &dyn Fn(u64) -> String) -> String {
 /// A command on its way through a drive, told what happens to it.
 pub(crate) struct Case<'a, D: Show> {
     drive: &'a D,
-    pub(crate) slot: Slot<D::State>,
+    pub(crate) slot: DriveSlot<D::State>,
     /// Where its memory is,
     memory: (u64, u64),
     /// and what of it no BIO has.
@@ -79,13 +79,13 @@ pub(crate) struct Case<'a, D: Show> {
 }
 
 /// An answer of the ring.
-pub(crate) fn ring(result: i32) -> Event {
-    Event::Reply(Reply::Ring { result, extra: 0 })
+pub(crate) fn ring(result: i32) -> DriveEvent {
+    DriveEvent::Reply(Reply::Ring { result, extra: 0 })
 }
 
 /// An answer of a thread.
-pub(crate) fn worked(status: Status) -> Event {
-    Event::Reply(Reply::Worked(Outcome::from(status)))
+pub(crate) fn worked(status: Status) -> DriveEvent {
+    DriveEvent::Reply(Reply::Worked(Outcome::from(status)))
 }
 
 impl<'a, D: Show> Case<'a, D> {
@@ -111,20 +111,20 @@ impl<'a, D: Show> Case<'a, D> {
             }
         }
         c.flags = flags;
-        Case { drive, slot: Slot::of_test(c), memory, gaps }
+        Case { drive, slot: DriveSlot::of_test(c), memory, gaps }
     }
 
     /// The command comes to the drive: what it needs first.
     pub(crate) fn begin(&mut self) -> String {
-        self.then(Event::Begin)
+        self.then(DriveEvent::Begin)
     }
 
     /// What it needs after that.
-    pub(crate) fn then(&mut self, event: Event) -> String {
+    pub(crate) fn then(&mut self, event: DriveEvent) -> String {
         match self.drive.step(&mut self.slot, event) {
-            Step::Done(status) => format!("done {status:?}"),
-            Step::Work(work) => format!("thread {work:?}"),
-            Step::Ring(entry) => {
+            DriveStep::Done(status) => format!("done {status:?}"),
+            DriveStep::Work(work) => format!("thread {work:?}"),
+            DriveStep::Ring(entry) => {
                 let (first, len) = self.memory;
                 D::show(&entry, &|at| match at.checked_sub(first) {
                     Some(offset) if offset < len => format!("m+{offset}"),

@@ -4,7 +4,7 @@
 
 use super::format::{GROUP, Record, SESSION_AT, Session, encode_table};
 use super::recover;
-use super::state::{Core, State, Table, is_resettable, lock, status_of};
+use super::state::{Core, FileState, ZoneTable, is_resettable, lock, status_of};
 use std::io;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Status, ZoneNo};
@@ -44,7 +44,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(s: &mut State, wants: &[Want]) -> Plan {
+    fn new(s: &mut FileState, wants: &[Want]) -> Plan {
         let mut plan = Plan::default();
         if wants.iter().any(|w| matches!(w, Want::Flush | Want::Finish(_))) {
             plan.unsynced = std::mem::take(&mut s.unsynced);
@@ -74,7 +74,7 @@ impl Plan {
         plan
     }
 
-    fn finish(&mut self, s: &State, zone: u32) {
+    fn finish(&mut self, s: &FileState, zone: u32) {
         let record = Record { cond: Condition::Full, ..s.record(zone) };
         self.records.push((zone, record));
         self.ends.push((zone, End::Full));
@@ -83,7 +83,7 @@ impl Plan {
         }
     }
 
-    fn reset(&mut self, s: &State, zone: u32) {
+    fn reset(&mut self, s: &FileState, zone: u32) {
         let (now, meta) = (s.record(zone), s.meta[zone as usize]);
         if now.cond == Condition::Empty && !meta.touched {
             // The zone has no data, so no record changes. It may be open.
@@ -99,7 +99,7 @@ impl Plan {
     }
 
     /// Ends the commit: releases the zones, and changes them if it succeeded.
-    fn end(&self, s: &mut State, done: bool) {
+    fn end(&self, s: &mut FileState, done: bool) {
         s.committing = false;
         for &(zone, end) in &self.ends {
             let m = &mut s.meta[zone as usize];
@@ -165,7 +165,7 @@ impl Core {
         done.err().unwrap_or(Status::Ok)
     }
 
-    fn carry_out(&self, table: &mut Table, plan: &Plan) -> Result<(), Status> {
+    fn carry_out(&self, table: &mut ZoneTable, plan: &Plan) -> Result<(), Status> {
         let synced = if plan.unsynced { self.storage.sync() } else { Ok(()) };
         synced.and_then(|()| self.write_table(table, &plan.records)).map_err(|e| {
             let status = status_of(&e);
@@ -178,7 +178,7 @@ impl Core {
     }
 
     /// Makes changed zones durable. Each is listed once.
-    fn write_table(&self, table: &mut Table, changes: &[(u32, Record)]) -> io::Result<()> {
+    fn write_table(&self, table: &mut ZoneTable, changes: &[(u32, Record)]) -> io::Result<()> {
         // A power cut may keep one sector and lose another. So a zone leaves the active zones in the table
         // before another enters them; otherwise more zones could be active than the disk allows.
         let was = |zone: u32| table.records[zone as usize].cond.is_active();
@@ -193,7 +193,7 @@ impl Core {
     }
 
     /// Writes and syncs the table sectors of changed zones, each to the copy that is older.
-    fn write_sectors(&self, table: &mut Table, changes: &[(u32, Record)]) -> io::Result<()> {
+    fn write_sectors(&self, table: &mut ZoneTable, changes: &[(u32, Record)]) -> io::Result<()> {
         if changes.is_empty() {
             return Ok(());
         }

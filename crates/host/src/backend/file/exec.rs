@@ -3,7 +3,7 @@
 
 use super::commit::Want;
 use super::load;
-use super::state::{Core, State, is_resettable};
+use super::state::{Core, FileState, is_resettable};
 use zoneplug_core::zone::machine::{Advance, ZoneState};
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Command, Flags, Op, Status, ZoneNo};
@@ -239,7 +239,7 @@ impl Core {
             return Err(Status::ReadOnlyDisk);
         }
         let mut guard = self.state();
-        let s: &mut State = &mut guard;
+        let s: &mut FileState = &mut guard;
         if let Some(status) = s.failed {
             return Err(status);
         }

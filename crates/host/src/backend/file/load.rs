@@ -91,7 +91,7 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
     Ok(Head { sup: *sup, layout, copies })
 }
 
-/// Table and notes of a disk.
+/// The table and the notes of a disk.
 #[derive(Debug)]
 pub(super) struct Zones {
     /// The number of the newest sector of each group.

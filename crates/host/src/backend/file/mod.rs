@@ -58,7 +58,7 @@ pub use check::{CheckReport, check, new_uuid};
 pub use probe::is_disk_file;
 pub use storage::{FileStorage, Storage};
 
-use crate::backend::ring::{Bell, Pool, Ring};
+use crate::backend::ring::{EpollWaker, Pool, Ring};
 use io_uring::squeue::Entry;
 use state::Core;
 use std::path::Path;
@@ -226,14 +226,14 @@ pub enum Io {
 
 /// What the queues of a disk share.
 #[derive(Debug)]
-struct Shared {
+struct FileShared {
     pool: Option<Pool<Core>>,
     core: Arc<Core>,
     engine: Engine,
-    bell: Option<Arc<Bell>>,
+    epoll_waker: Option<Arc<EpollWaker>>,
 }
 
-impl Drop for Shared {
+impl Drop for FileShared {
     fn drop(&mut self) {
         // Ends the threads.
         self.pool = None;
@@ -244,7 +244,7 @@ impl Drop for Shared {
 /// A durable disk: a [`Device`].
 #[derive(Debug)]
 pub struct FileDisk {
-    shared: Arc<Shared>,
+    shared: Arc<FileShared>,
     notices: Vec<String>,
 }
 
@@ -302,15 +302,18 @@ impl FileDisk {
         let core = Core::new(storage, head.sup, head.layout, zones, write, id)
             .map_err(|e| load::io_error(format!("cannot open {what}"), e))?;
         let core = Arc::new(core);
-        let bell = match engine {
-            Engine::Ring => Bell::new().ok().map(Arc::new),
+        let epoll_waker = match engine {
+            Engine::Ring => EpollWaker::new().ok().map(Arc::new),
             _ => None,
         };
         let pool = threads.then(|| {
             let nr = if engine == Engine::Threads { work::MANY } else { work::FEW };
             Pool::new(core.clone(), "zoneplug-file", nr)
         });
-        Ok(Arc::new(FileDisk { shared: Arc::new(Shared { pool, core, engine, bell }), notices }))
+        Ok(Arc::new(FileDisk {
+            shared: Arc::new(FileShared { pool, core, engine, epoll_waker }),
+            notices,
+        }))
     }
 
     /// The identity of the disk.

@@ -4,9 +4,11 @@
 use super::commit::Want;
 use super::exec::{Data, Next};
 use super::storage::transfer;
-use super::work::{Answer, Work, inline};
-use super::{Engine, Shared};
-use crate::backend::ring::{self, Inbox, Job, Reply, Ring, Segments, SlotQueue, Slots, Steps};
+use super::work::{FileAnswer, FileWork, inline};
+use super::{Engine, FileShared};
+use crate::backend::ring::{
+    self, Completions, Job, Reply, Ring, RingSlots, Segments, SlotQueue, Steps,
+};
 use io_uring::{cqueue, squeue};
 use std::io;
 use std::sync::Arc;
@@ -27,7 +29,7 @@ enum Stage {
 
 /// A command in flight.
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct FileSlot {
     command: Option<Box<Command>>,
     stage: Stage,
     /// What the kernel moves, and how many bytes are left.
@@ -36,7 +38,7 @@ pub(super) struct Slot {
     left: u64,
 }
 
-impl ring::Slot for Slot {
+impl ring::RingSlot for FileSlot {
     fn place(&mut self) -> &mut Option<Box<Command>> {
         &mut self.command
     }
@@ -45,19 +47,19 @@ impl ring::Slot for Slot {
 /// What the queues of a durable disk do for each command.
 #[derive(Debug)]
 pub(super) struct FileSteps {
-    shared: Arc<Shared>,
+    shared: Arc<FileShared>,
 }
 
 /// Opens a queue.
-pub(super) fn open(shared: Arc<Shared>, depth: u16, waker: Waker) -> SlotQueue<FileSteps> {
-    let with_ring = || match (&shared.engine, &shared.bell) {
-        (Engine::Ring, Some(bell)) => {
-            Inbox::new(waker.clone()).with_ring(Ring::new(depth).ok()?, bell).ok()
+pub(super) fn open(shared: Arc<FileShared>, depth: u16, waker: Waker) -> SlotQueue<FileSteps> {
+    let with_ring = || match (&shared.engine, &shared.epoll_waker) {
+        (Engine::Ring, Some(epoll_waker)) => {
+            Completions::new(waker.clone()).with_ring(Ring::new(depth).ok()?, epoll_waker).ok()
         }
         _ => None,
     };
-    let inbox = with_ring().unwrap_or_else(|| Inbox::new(waker));
-    SlotQueue::new(FileSteps { shared }, inbox, depth)
+    let completions = with_ring().unwrap_or_else(|| Completions::new(waker));
+    SlotQueue::new(FileSteps { shared }, completions, depth)
 }
 
 /// The memory of the first `sectors` of a command.
@@ -95,20 +97,20 @@ unsafe fn memory_after(c: &Command, sectors: u32, bytes: u64) -> Vec<(IoBuf, u32
 
 impl FileSteps {
     /// Takes a slot for a command that waits for `stage`.
-    fn slot(slots: &mut Slots<Self>, c: Box<Command>, stage: Stage) -> u32 {
+    fn slot(slots: &mut RingSlots<Self>, c: Box<Command>, stage: Stage) -> u32 {
         let i = slots.take(c);
         slots.get(i).stage = stage;
         i
     }
 
     /// Begins a command, or gives it back because its zone is in use.
-    fn start(&self, slots: &mut Slots<Self>, mut c: Box<Command>) -> Result<(), Box<Command>> {
+    fn start(&self, slots: &mut RingSlots<Self>, mut c: Box<Command>) -> Result<(), Box<Command>> {
         match self.shared.core.begin(&mut c) {
             Next::Done(status) => slots.finish(c, status),
             Next::Wait => return Err(c),
             Next::Commit(want) => {
                 let i = Self::slot(slots, c, Stage::Commit);
-                self.work(slots, i, Work::Commit(want));
+                self.work(slots, i, FileWork::Commit(want));
             }
             Next::Data(data) => {
                 let pre = data.write
@@ -116,7 +118,7 @@ impl FileSteps {
                     && self.shared.core.state().is_dirty();
                 if pre {
                     let i = Self::slot(slots, c, Stage::Preflush(data));
-                    self.work(slots, i, Work::Commit(Want::Flush));
+                    self.work(slots, i, FileWork::Commit(Want::Flush));
                 } else if self.shared.engine == Engine::Inline && !data.zeroes {
                     let at = self.shared.core.layout.data(data.zone, data.at);
                     // SAFETY: the call is over before the command goes on.
@@ -135,32 +137,34 @@ impl FileSteps {
     }
 
     /// Gives the work of a slot to the threads, or does it if there are none.
-    fn work(&self, slots: &mut Slots<Self>, slot: u32, work: Work) {
+    fn work(&self, slots: &mut RingSlots<Self>, slot: u32, work: FileWork) {
         match &self.shared.pool {
-            Some(pool) => pool.push(Job { work, mailbox: slots.inbox.mailbox().clone(), slot }),
+            Some(pool) => {
+                pool.push(Job { work, mailbox: slots.completions.mailbox().clone(), slot });
+            }
             None => {
                 let answer = inline(&self.shared.core, work);
-                slots.inbox.mailbox().push(slot, answer);
+                slots.completions.mailbox().push(slot, answer);
             }
         }
     }
 
     /// Moves the data of a slot.
-    fn transfer(&self, slots: &mut Slots<Self>, i: u32, data: Data) {
+    fn transfer(&self, slots: &mut RingSlots<Self>, i: u32, data: Data) {
         let at = self.shared.core.layout.data(data.zone, data.at);
         let len = u64::from(data.len) << 9;
         if data.zeroes {
             // What is written to a sequential zone is never a hole, so that a hole shows data that could
             // not be written back.
             let hole = self.shared.core.is_conventional(data.zone);
-            return self.work(slots, i, Work::Zero { at, len, hole });
+            return self.work(slots, i, FileWork::Zero { at, len, hole });
         }
-        let (slot, inbox) = slots.parts(i);
+        let (slot, completions) = slots.parts(i);
         let c = slot.command.as_ref().expect("a slot in use has a command");
-        if inbox.ring().is_none() {
+        if completions.ring().is_none() {
             // SAFETY: the slot keeps the command as it is until the answer, and the worker drops them before that.
             let bufs = unsafe { memory(c, data.len) }.collect();
-            return self.work(slots, i, Work::Data { write: data.write, at, bufs });
+            return self.work(slots, i, FileWork::Data { write: data.write, at, bufs });
         }
         slot.segments.clear();
         // SAFETY: used in this loop only; of the addresses, see `push`.
@@ -172,9 +176,9 @@ impl FileSteps {
     }
 
     /// Puts the rest of a slot's transfer on the ring.
-    fn push(&self, slots: &mut Slots<Self>, i: u32, write: bool) {
-        let (slot, inbox) = slots.parts(i);
-        let (Some(ring), Some(file)) = (inbox.ring(), self.shared.core.storage.file()) else {
+    fn push(&self, slots: &mut RingSlots<Self>, i: u32, write: bool) {
+        let (slot, completions) = slots.parts(i);
+        let (Some(ring), Some(file)) = (completions.ring(), self.shared.core.storage.file()) else {
             return;
         };
         let Stage::Data(data) = slot.stage else { return };
@@ -188,12 +192,12 @@ impl FileSteps {
         };
         if !pushed {
             let full = io::Error::from_raw_os_error(libc::EBUSY);
-            slots.inbox.mailbox().push(i, Answer::Moved(Err(full)));
+            slots.completions.mailbox().push(i, FileAnswer::Moved(Err(full)));
         }
     }
 
     /// The kernel has moved some bytes, or failed.
-    fn ring_answer(&self, slots: &mut Slots<Self>, i: u32, result: i32) {
+    fn ring_answer(&self, slots: &mut RingSlots<Self>, i: u32, result: i32) {
         let slot = slots.get(i);
         let Stage::Data(data) = slot.stage else { return };
         match result {
@@ -211,7 +215,7 @@ impl FileSteps {
                 let c = slot.command.as_ref().expect("a slot in use has a command");
                 // SAFETY: as in `transfer`; the kernel has given its part back.
                 let bufs = unsafe { memory_after(c, data.len, (u64::from(data.len) << 9) - left) };
-                return self.work(slots, i, Work::Data { write, at, bufs });
+                return self.work(slots, i, FileWork::Data { write, at, bufs });
             }
             0 => return self.data_done(slots, i, Err(io::ErrorKind::UnexpectedEof.into())),
             _ => return self.data_done(slots, i, Err(io::Error::from_raw_os_error(-result))),
@@ -223,7 +227,7 @@ impl FileSteps {
         }
     }
 
-    fn data_done(&self, slots: &mut Slots<Self>, i: u32, moved: io::Result<()>) {
+    fn data_done(&self, slots: &mut RingSlots<Self>, i: u32, moved: io::Result<()>) {
         if let Stage::Data(data) = slots.get(i).stage {
             let c = slots.release(i);
             self.moved(slots, c, data, moved);
@@ -233,7 +237,7 @@ impl FileSteps {
     /// Continues a command after its data has moved: it is done, or is made durable.
     fn moved(
         &self,
-        slots: &mut Slots<Self>,
+        slots: &mut RingSlots<Self>,
         mut c: Box<Command>,
         data: Data,
         moved: io::Result<()>,
@@ -241,19 +245,19 @@ impl FileSteps {
         let status = self.shared.core.end(&mut c, data, moved);
         if status.is_ok() && data.write && c.flags.contains(Flags::FUA) {
             let i = Self::slot(slots, c, Stage::Commit);
-            self.work(slots, i, Work::Commit(Want::Flush));
+            self.work(slots, i, FileWork::Commit(Want::Flush));
         } else {
             slots.finish(c, status);
         }
     }
 
-    fn answer(&self, slots: &mut Slots<Self>, i: u32, answer: Answer) {
+    fn answer(&self, slots: &mut RingSlots<Self>, i: u32, answer: FileAnswer) {
         match (slots.get(i).stage, answer) {
-            (Stage::Commit, Answer::Committed(status)) => {
+            (Stage::Commit, FileAnswer::Committed(status)) => {
                 let c = slots.release(i);
                 slots.finish(c, status);
             }
-            (Stage::Preflush(data), Answer::Committed(status)) => {
+            (Stage::Preflush(data), FileAnswer::Committed(status)) => {
                 if status.is_ok() {
                     slots.get(i).stage = Stage::Data(data);
                     self.transfer(slots, i, data);
@@ -263,23 +267,23 @@ impl FileSteps {
                     slots.finish(c, status);
                 }
             }
-            (Stage::Data(_), Answer::Moved(moved)) => self.data_done(slots, i, moved),
+            (Stage::Data(_), FileAnswer::Moved(moved)) => self.data_done(slots, i, moved),
             (stage, answer) => unreachable!("{answer:?} for {stage:?}"),
         }
     }
 }
 
 impl Steps for FileSteps {
-    type Slot = Slot;
-    type Answer = Answer;
+    type Slot = FileSlot;
+    type Answer = FileAnswer;
     type Sqe = squeue::Entry;
     type Cqe = cqueue::Entry;
 
-    fn begin(&mut self, slots: &mut Slots<Self>, c: Box<Command>) -> Result<(), Box<Command>> {
+    fn begin(&mut self, slots: &mut RingSlots<Self>, c: Box<Command>) -> Result<(), Box<Command>> {
         self.start(slots, c)
     }
 
-    fn reply(&mut self, slots: &mut Slots<Self>, i: u32, reply: Reply<Answer>) {
+    fn reply(&mut self, slots: &mut RingSlots<Self>, i: u32, reply: Reply<FileAnswer>) {
         match reply {
             Reply::Ring { result, .. } => self.ring_answer(slots, i, result),
             Reply::Worked(answer) => self.answer(slots, i, answer),

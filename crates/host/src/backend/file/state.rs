@@ -21,7 +21,7 @@ pub(super) struct Meta {
     pub(super) writes: u64,
     /// A write, reset or finish of this sequential zone is in progress; others wait.
     pub(super) busy: bool,
-    /// The zone is in `State::dirty`: the table is older.
+    /// The zone is in `FileState::dirty`: the table is older.
     pub(super) dirty: bool,
     /// There may be data in the zone.
     pub(super) touched: bool,
@@ -31,7 +31,7 @@ pub(super) struct Meta {
 
 /// The state that changes with a write.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct FileState {
     pub(super) zones: Vec<ZoneState>,
     pub(super) budget: Budget,
     pub(super) meta: Vec<Meta>,
@@ -45,7 +45,7 @@ pub(super) struct State {
     pub(super) failed: Option<Status>,
 }
 
-impl State {
+impl FileState {
     pub(super) fn record(&self, zone: u32) -> Record {
         let (z, m) = (self.zones[zone as usize], self.meta[zone as usize]);
         let cond = match z.cond {
@@ -71,7 +71,7 @@ impl State {
 
 /// The table as it is in the file; `commit.rs` changes it.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ZoneTable {
     pub(super) seqs: Vec<u64>,
     pub(super) records: Vec<Record>,
 }
@@ -85,8 +85,8 @@ pub(super) struct Core {
     pub(super) limits: Limits,
     /// This process's session. If the disk is read only, the last writer's, as it was at opening.
     pub(super) session: Session,
-    state: Mutex<State>,
-    pub(super) table: Mutex<Table>,
+    state: Mutex<FileState>,
+    pub(super) table: Mutex<ZoneTable>,
 }
 
 /// The status of an error of the storage.
@@ -99,8 +99,8 @@ pub(super) fn status_of(e: &io::Error) -> Status {
     }
 }
 
-fn state(g: &Geometry, limits: &Limits, live: &[Record]) -> State {
-    let mut s = State {
+fn state(g: &Geometry, limits: &Limits, live: &[Record]) -> FileState {
+    let mut s = FileState {
         zones: Vec::with_capacity(live.len()),
         budget: Budget::new(g.nr_zones(), limits.max_open_zones, limits.max_active_zones),
         meta: Vec::with_capacity(live.len()),
@@ -162,7 +162,7 @@ impl Core {
         };
         let mut core = Core {
             state: Mutex::new(state(g, &limits, &loaded.live)),
-            table: Mutex::new(Table { seqs: loaded.seqs, records: loaded.table }),
+            table: Mutex::new(ZoneTable { seqs: loaded.seqs, records: loaded.table }),
             session,
             storage,
             sup,
@@ -189,7 +189,7 @@ impl Core {
     }
 
     /// The state of the zones.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, FileState> {
         lock(&self.state)
     }
 

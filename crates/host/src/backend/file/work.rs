@@ -14,14 +14,14 @@ pub(super) const MANY: usize = 4;
 
 /// The result of a job.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum FileAnswer {
     Committed(Status),
     Moved(io::Result<()>),
 }
 
 /// A job.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum FileWork {
     Commit(Want),
     Zero {
         at: u64,
@@ -37,14 +37,15 @@ pub(super) enum Work {
 }
 
 impl Worker for Core {
-    type Work = Work;
-    type Answer = Answer;
+    type Work = FileWork;
+    type Answer = FileAnswer;
 
     /// Takes the next job; with a commit also all other waiting commits, which share its syncs.
     fn take(list: &mut VecDeque<Job<Core>>) -> Vec<Job<Core>> {
         let mut batch: Vec<_> = list.pop_front().into_iter().collect();
-        if batch.first().is_some_and(|j| matches!(j.work, Work::Commit(_))) {
-            let (commits, others) = list.drain(..).partition(|j| matches!(j.work, Work::Commit(_)));
+        if batch.first().is_some_and(|j| matches!(j.work, FileWork::Commit(_))) {
+            let (commits, others) =
+                list.drain(..).partition(|j| matches!(j.work, FileWork::Commit(_)));
             *list = others;
             batch.extend::<VecDeque<_>>(commits);
         }
@@ -54,7 +55,7 @@ impl Worker for Core {
     fn run(&self, batch: Vec<Job<Core>>) {
         let wants: Vec<Want> = batch
             .iter()
-            .filter_map(|j| if let Work::Commit(w) = j.work { Some(w) } else { None })
+            .filter_map(|j| if let FileWork::Commit(w) = j.work { Some(w) } else { None })
             .collect();
         let status = if wants.is_empty() { Status::Ok } else { self.commit(&wants) };
         for job in batch {
@@ -64,20 +65,20 @@ impl Worker for Core {
     }
 }
 
-fn perform(core: &Core, work: Work, committed: Status) -> Answer {
+fn perform(core: &Core, work: FileWork, committed: Status) -> FileAnswer {
     match work {
-        Work::Commit(_) => Answer::Committed(committed),
-        Work::Zero { at, len, hole } => Answer::Moved(core.zero(at, len, hole)),
-        Work::Data { write, at, bufs } => {
-            Answer::Moved(transfer(&*core.storage, write, at, &mut bufs.into_iter()))
+        FileWork::Commit(_) => FileAnswer::Committed(committed),
+        FileWork::Zero { at, len, hole } => FileAnswer::Moved(core.zero(at, len, hole)),
+        FileWork::Data { write, at, bufs } => {
+            FileAnswer::Moved(transfer(&*core.storage, write, at, &mut bufs.into_iter()))
         }
     }
 }
 
 /// Does the work in the calling thread.
-pub(super) fn inline(core: &Core, work: Work) -> Answer {
+pub(super) fn inline(core: &Core, work: FileWork) -> FileAnswer {
     let status = match work {
-        Work::Commit(want) => core.commit(&[want]),
+        FileWork::Commit(want) => core.commit(&[want]),
         _ => Status::Ok,
     };
     perform(core, work, status)

@@ -4,7 +4,8 @@
 use super::command::{Blocks, report_bytes, zones_in};
 use super::sys::{Passthru, URING_CMD_IO, URING_CMD_IO_VEC};
 use crate::backend::drive::{
-    Drive, Event, Memory, Node, Outcome, Rules, Slot, Step, check, is_gone_errno, status_of,
+    Drive, DriveEvent, DriveSlot, DriveStep, Memory, Node, Outcome, Rules, check, is_gone_errno,
+    status_of,
 };
 use crate::backend::ring::{Job, Reply, Worker};
 use io_uring::{cqueue, opcode, squeue, types};
@@ -46,7 +47,7 @@ enum Stage {
 
 /// What is remembered of a command.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct NvmeState {
     stage: Stage,
 }
 
@@ -54,7 +55,7 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) enum Never {}
 
-type Next = Step<squeue::Entry128, Never>;
+type Next = DriveStep<squeue::Entry128, Never>;
 
 impl Nvme {
     fn look_for_it(&self) -> bool {
@@ -64,7 +65,7 @@ impl Nvme {
         self.gone.load(Ordering::Relaxed)
     }
 
-    fn begin(&self, slot: &mut Slot<State>) -> Result<Next, Status> {
+    fn begin(&self, slot: &mut DriveSlot<NvmeState>) -> Result<Next, Status> {
         if self.gone.load(Ordering::Relaxed) {
             return Err(Status::NoDevice);
         }
@@ -79,7 +80,7 @@ impl Nvme {
                 }
                 Ok(self.data(slot))
             }
-            Op::Flush if !self.limits.write_cache => Ok(Step::Done(Status::Ok)),
+            Op::Flush if !self.limits.write_cache => Ok(DriveStep::Done(Status::Ok)),
             Op::Flush => Ok(entry(self.blocks.flush(), None)),
             // ZNS has no conventional zones, and only those are discarded.
             Op::Discard => Err(Status::InvalidField),
@@ -95,7 +96,7 @@ impl Nvme {
     }
 
     /// The command that moves a command's data.
-    fn data(&self, slot: &mut Slot<State>) -> Next {
+    fn data(&self, slot: &mut DriveSlot<NvmeState>) -> Next {
         slot.state.stage = Stage::Last;
         let (c, memory) = slot.parts();
         let len = c.len_sectors << 9;
@@ -122,12 +123,12 @@ impl Nvme {
     }
 
     /// The next part of a report, or its end.
-    fn report(&self, slot: &mut Slot<State>) -> Next {
+    fn report(&self, slot: &mut DriveSlot<NvmeState>) -> Next {
         let (c, memory) = slot.parts();
         let at = self.next_zone(c);
         let left = c.report_max.saturating_sub(c.report.len() as u32);
         if left == 0 || at >= self.geometry.capacity() {
-            return Step::Done(Status::Ok);
+            return DriveStep::Done(Status::Ok);
         }
         let bytes = report_bytes(left.min(zones_in(self.report_bytes)));
         memory.own(bytes);
@@ -154,10 +155,10 @@ impl Nvme {
         }
     }
 
-    fn answered(&self, slot: &mut Slot<State>, result: i32, extra: u64) -> Next {
+    fn answered(&self, slot: &mut DriveSlot<NvmeState>, result: i32, extra: u64) -> Next {
         let status = self.status(result);
         if !status.is_ok() {
-            return Step::Done(status);
+            return DriveStep::Done(status);
         }
         match slot.state.stage {
             Stage::Preflush => self.data(slot),
@@ -166,7 +167,7 @@ impl Nvme {
                 let size = u64::from(self.geometry.zone_sectors());
                 match self.blocks.zones(&memory.bytes(bytes), self.next_zone(c), size) {
                     Some(zones) if !zones.is_empty() => c.report.extend(zones),
-                    _ => return Step::Done(Status::Io),
+                    _ => return DriveStep::Done(Status::Io),
                 }
                 self.report(slot)
             }
@@ -178,7 +179,7 @@ impl Nvme {
                     Op::ZoneAppend => c.sector = Sector(extra << self.blocks.shift),
                     _ => {}
                 }
-                Step::Done(Status::Ok)
+                DriveStep::Done(Status::Ok)
             }
         }
     }
@@ -196,7 +197,7 @@ fn entry(mut cmd: Passthru, memory: Option<&mut Memory>) -> Next {
             }
         }
     }
-    Step::Ring(opcode::UringCmd80::new(types::Fixed(0), op).cmd(cmd.bytes()).build())
+    DriveStep::Ring(opcode::UringCmd80::new(types::Fixed(0), op).cmd(cmd.bytes()).build())
 }
 
 impl Worker for Nvme {
@@ -212,13 +213,13 @@ impl Worker for Nvme {
 unsafe impl Drive for Nvme {
     type Sqe = squeue::Entry128;
     type Cqe = cqueue::Entry32;
-    type State = State;
+    type State = NvmeState;
 
-    fn step(&self, slot: &mut Slot<State>, event: Event) -> Next {
+    fn step(&self, slot: &mut DriveSlot<NvmeState>, event: DriveEvent) -> Next {
         match event {
-            Event::Begin => self.begin(slot).unwrap_or_else(Step::Done),
-            Event::Reply(Reply::Ring { result, extra }) => self.answered(slot, result, extra),
-            Event::Reply(Reply::Worked(outcome)) => Step::Done(outcome.status),
+            DriveEvent::Begin => self.begin(slot).unwrap_or_else(DriveStep::Done),
+            DriveEvent::Reply(Reply::Ring { result, extra }) => self.answered(slot, result, extra),
+            DriveEvent::Reply(Reply::Worked(outcome)) => DriveStep::Done(outcome.status),
         }
     }
 

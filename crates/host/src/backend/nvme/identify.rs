@@ -12,7 +12,7 @@ const CSI_ZNS: u32 = 2;
 
 /// A zoned namespace and its controller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Identity {
+pub(super) struct NamespaceIdentity {
     pub(super) nsid: u32,
     /// log2 of the bytes of a logical block.
     pub(super) lba_shift: u32,
@@ -54,7 +54,7 @@ fn count(n: u64) -> u32 {
     (n as u32).wrapping_add(1)
 }
 
-impl Identity {
+impl NamespaceIdentity {
     /// From the structures: controller (CNS 01h), namespace (00h), zoned namespace (05h), and the limits that the controller
     /// has for the NVM (06h, CSI 0) and the zoned command set (06h, CSI 2), which may be missing.
     pub(super) fn of(
@@ -64,7 +64,7 @@ impl Identity {
         zns: &[u8],
         nvm_limits: Option<&[u8]>,
         zns_limits: Option<&[u8]>,
-    ) -> Result<Identity, Unfit> {
+    ) -> Result<NamespaceIdentity, Unfit> {
         // FLBAS: bits 3:0, and 6:5 above them where there are more than 16 formats (NLBAF).
         let flbas = ns[26];
         let high = if ns[25] > 15 { usize::from(flbas >> 5 & 3) << 4 } else { 0 };
@@ -89,7 +89,7 @@ impl Identity {
         let wzsl = nvm_limits.map_or(0, |b| b[1]);
         // ONCS bit 3.
         let has_zeroes = le(ctrl, 520, 2) & 8 != 0;
-        Ok(Identity {
+        Ok(NamespaceIdentity {
             nsid,
             lba_shift,
             metadata: (lbaf & 0xffff) as u32,
@@ -107,7 +107,7 @@ impl Identity {
     }
 
     /// Asks the drive behind `file`.
-    pub(super) fn ask(file: &File) -> io::Result<Result<Identity, Unfit>> {
+    pub(super) fn ask(file: &File) -> io::Result<Result<NamespaceIdentity, Unfit>> {
         let nsid = namespace(file)?;
         let identify = |cns: u32, csi: u32, nsid: u32| {
             let cdw = [cns, csi << 24, 0, 0, 0, 0];
@@ -119,7 +119,7 @@ impl Identity {
         };
         let (ctrl, ns) = (identify(1, 0, 0)?, identify(0, 0, nsid)?);
         let (nvm, zoned) = (identify(6, 0, 0).ok(), identify(6, CSI_ZNS, 0).ok());
-        Ok(Identity::of(nsid, &ctrl, &ns, &zns, nvm.as_deref(), zoned.as_deref()))
+        Ok(NamespaceIdentity::of(nsid, &ctrl, &ns, &zns, nvm.as_deref(), zoned.as_deref()))
     }
 }
 
@@ -149,8 +149,8 @@ mod tests {
         all
     }
 
-    fn of([ctrl, ns, zns, nvm, zoned]: &[Vec<u8>; 5]) -> Result<Identity, Unfit> {
-        Identity::of(1, ctrl, ns, zns, Some(nvm), Some(zoned))
+    fn of([ctrl, ns, zns, nvm, zoned]: &[Vec<u8>; 5]) -> Result<NamespaceIdentity, Unfit> {
+        NamespaceIdentity::of(1, ctrl, ns, zns, Some(nvm), Some(zoned))
     }
 
     /// Y1.
@@ -169,7 +169,7 @@ mod tests {
         let [ctrl, ns, mut zns, ..] = all;
         put(&mut zns, 4, 0xffff_ffff, 4);
         put(&mut zns, 8, 0xffff_ffff, 4);
-        let id = Identity::of(1, &ctrl, &ns, &zns, None, None).unwrap();
+        let id = NamespaceIdentity::of(1, &ctrl, &ns, &zns, None, None).unwrap();
         assert_eq!((id.max_open, id.max_active, id.max_append), (0, 0, 512 << 10));
     }
 

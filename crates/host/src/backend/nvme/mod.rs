@@ -22,12 +22,12 @@ mod table;
 pub mod testing;
 
 use crate::backend::drive::{
-    Claim, DriveOptions, Node, Rules, Shared, cannot_open, claim, geometry_of, memory_rules,
+    Claim, DriveOptions, DriveShared, Node, Rules, cannot_open, claim, geometry_of, memory_rules,
     no_ring, refuse_data,
 };
 use command::{Blocks, report_bytes, zones_in};
 use exec::Nvme;
-use identify::{Identity, Unfit};
+use identify::{NamespaceIdentity, Unfit};
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -46,12 +46,12 @@ const MAX_REPORT: u32 = 64 << 10;
 /// A zoned namespace behind its generic character device: a [`Device`].
 #[derive(Debug)]
 pub struct NvmeDisk {
-    shared: Arc<Shared<Nvme>>,
+    shared: Arc<DriveShared<Nvme>>,
 }
 
 /// Whether a namespace is write-protected. One that cannot be asked is taken for one that is not.
 pub(crate) fn is_protected(path: &Path) -> bool {
-    let id = File::open(path).and_then(|file| Identity::ask(&file));
+    let id = File::open(path).and_then(|file| NamespaceIdentity::ask(&file));
     id.is_ok_and(|id| id.is_ok_and(|id| id.read_only))
 }
 
@@ -78,7 +78,8 @@ impl NvmeDisk {
             Error::new(ErrorKind::NotSupported, format!("{name} cannot be used: {why}"))
                 .hint("nvme zns id-ns shows what a namespace is; one with zones is needed")
         };
-        let id = Identity::ask(&file).map_err(|e| no_namespace(&name, &e))?.map_err(unfit)?;
+        let id =
+            NamespaceIdentity::ask(&file).map_err(|e| no_namespace(&name, &e))?.map_err(unfit)?;
         if id.metadata != 0 {
             return Err(unfit(Unfit(format!("{} bytes of metadata in each block", id.metadata))));
         }
@@ -116,7 +117,7 @@ impl NvmeDisk {
             report_bytes,
             gone,
         };
-        let shared = Shared::new(drive, "zoneplug-nvme", 0).map_err(no_ring)?;
+        let shared = DriveShared::new(drive, "zoneplug-nvme", 0).map_err(no_ring)?;
         Ok(Arc::new(NvmeDisk { shared }))
     }
 }
@@ -154,7 +155,7 @@ fn lock(node: &Node, file: &File, o: DriveOptions) -> Result<Option<File>, Error
 
 /// What the layer may send, and whether zeroes are a command. `kernel`: the longest transfer that the kernel passes through.
 fn limits_of(
-    id: &Identity,
+    id: &NamespaceIdentity,
     rules: &Rules,
     kernel: u64,
     rotational: bool,
@@ -188,7 +189,12 @@ fn limits_of(
 }
 
 /// All zones.
-fn report_all(file: &File, b: Blocks, id: &Identity, bytes: u32) -> std::io::Result<Vec<ZoneInfo>> {
+fn report_all(
+    file: &File,
+    b: Blocks,
+    id: &NamespaceIdentity,
+    bytes: u32,
+) -> std::io::Result<Vec<ZoneInfo>> {
     let (mut zones, size) = (Vec::new(), id.zone_blocks << b.shift);
     let end = Sector(id.blocks << b.shift);
     let mut at = Sector(0);
@@ -234,7 +240,7 @@ mod tests {
     /// Y1: the drive's limits and the kernel's, whichever is shorter; whole blocks.
     #[test]
     fn limits_are_the_shorter_of_the_drives_and_the_kernels() {
-        let id = Identity {
+        let id = NamespaceIdentity {
             lba_shift: 12,
             blocks: 1 << 20,
             zone_blocks: 24576,
@@ -263,7 +269,7 @@ mod tests {
             ..Limits::default()
         };
         assert_eq!((l, zeroes), (want, true));
-        let none = Identity { max_transfer: 0, max_append: 0, max_zeroes: None, ..id };
+        let none = NamespaceIdentity { max_transfer: 0, max_append: 0, max_zeroes: None, ..id };
         let (l, zeroes) = limits_of(&none, &rules, u64::MAX, false, true);
         assert_eq!((l.max_transfer_sectors, l.max_write_zeroes_sectors), (2048, 2048));
         assert!(l.read_only && !zeroes);

@@ -6,7 +6,7 @@ use super::sys::{URING_CMD_IO, URING_CMD_IO_VEC};
 use crate::backend::drive::testing::{
     CAPACITY, Case, Show, ZONE, bytes, geometry, limits, long, node_path, pieces, ring, word,
 };
-use crate::backend::drive::{Event, Node, Rules};
+use crate::backend::drive::{DriveEvent, Node, Rules};
 use crate::backend::ring::Reply;
 use io_uring::squeue;
 use std::fs::File;
@@ -85,8 +85,8 @@ fn gone() -> Nvme {
 }
 
 /// An answer with a result, as an append has.
-fn landed(extra: u64) -> Event {
-    Event::Reply(Reply::Ring { result: 0, extra })
+fn landed(extra: u64) -> DriveEvent {
+    DriveEvent::Reply(Reply::Ring { result: 0, extra })
 }
 
 /// Y4, A9: addresses and lengths are in blocks; what is durable, and what is flushed before it.
@@ -139,7 +139,10 @@ fn an_append_is_where_the_drive_says() {
         assert_eq!(c.slot.command().sector, Sector(ZONE));
         let mut c = Case::new(&d, Op::ZoneAppend, Flags::NONE, ZONE, &[block]);
         c.begin();
-        assert_eq!(c.then(Event::Reply(Reply::Ring { result: 0x1b9, extra: 99 })), "done ZoneFull");
+        assert_eq!(
+            c.then(DriveEvent::Reply(Reply::Ring { result: 0x1b9, extra: 99 })),
+            "done ZoneFull"
+        );
         assert_eq!(c.slot.command().sector, Sector(ZONE));
     }
 }

@@ -1,7 +1,7 @@
 //! What a drive says of itself and of its zones, from bytes to numbers: for fuzzing. A program never uses it.
 
 use super::command::{Blocks, report_bytes, zones_in};
-use super::identify::{Identity, Unfit};
+use super::identify::{NamespaceIdentity, Unfit};
 use super::limits_of;
 use crate::backend::drive::sysfs::QueueAttributes;
 use crate::backend::drive::{geometry_of, memory_rules};
@@ -12,7 +12,7 @@ use zoneplug_core::{Op, Sector};
 /// A namespace as its identify structures say that it is.
 #[derive(Debug)]
 pub struct Namespace {
-    id: Identity,
+    id: NamespaceIdentity,
     blocks: Blocks,
 }
 
@@ -22,7 +22,7 @@ impl Namespace {
     pub fn of(all: [&[u8; 4096]; 5], has_limits: [bool; 2]) -> Result<Namespace, String> {
         let [ctrl, ns, zns, nvm, zoned] = all.map(|b| &b[..]);
         let (nvm, zoned) = (has_limits[0].then_some(nvm), has_limits[1].then_some(zoned));
-        let id = Identity::of(1, ctrl, ns, zns, nvm, zoned).map_err(|Unfit(why)| why)?;
+        let id = NamespaceIdentity::of(1, ctrl, ns, zns, nvm, zoned).map_err(|Unfit(why)| why)?;
         let blocks = Blocks { nsid: 1, shift: id.lba_shift - 9 };
         Ok(Namespace { id, blocks })
     }

@@ -3,16 +3,16 @@
 //! Owns the rings, whatever the size of their entries, and the queue that drives and durable files share (`slots.rs`). That
 //! queue keeps memory and segment lists until the kernel has answered. Knows nothing of disks or zones.
 
-mod bell;
-mod inbox;
+mod completions;
+mod epoll_waker;
 mod pool;
 mod slots;
 mod sys;
 
-pub(crate) use bell::Bell;
-pub(crate) use inbox::{Inbox, Reply};
+pub(crate) use completions::{Completions, Reply};
+pub(crate) use epoll_waker::EpollWaker;
 pub(crate) use pool::{Job, Mailbox, Pool, Worker};
-pub(crate) use slots::{Slot, SlotQueue, Slots, Steps};
+pub(crate) use slots::{RingSlot, RingSlots, SlotQueue, Steps};
 use sys::MAX_SEGMENTS;
 pub(crate) use sys::{Segments, check, transfer_now};
 
@@ -31,7 +31,7 @@ pub(crate) fn check_depth(depth: u16) -> Result<(), Error> {
 }
 
 /// An entry of a completion queue.
-pub(crate) trait Completion: cqueue::EntryMarker + Send {
+pub(crate) trait RingCqe: cqueue::EntryMarker + Send {
     /// Bytes, or a negative errno; of a passthrough command its status.
     fn result(&self) -> i32;
 
@@ -39,7 +39,7 @@ pub(crate) trait Completion: cqueue::EntryMarker + Send {
     fn extra(&self) -> u64;
 }
 
-impl Completion for cqueue::Entry {
+impl RingCqe for cqueue::Entry {
     fn result(&self) -> i32 {
         cqueue::Entry::result(self)
     }
@@ -49,7 +49,7 @@ impl Completion for cqueue::Entry {
     }
 }
 
-impl Completion for cqueue::Entry32 {
+impl RingCqe for cqueue::Entry32 {
     fn result(&self) -> i32 {
         cqueue::Entry32::result(self)
     }
@@ -61,12 +61,12 @@ impl Completion for cqueue::Entry32 {
 
 /// What the kernel says of an operation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Answer {
+pub(crate) struct RingAnswer {
     /// Which one.
     pub(crate) id: u64,
-    /// See [`Completion::result`].
+    /// See [`RingCqe::result`].
     pub(crate) result: i32,
-    /// See [`Completion::extra`].
+    /// See [`RingCqe::extra`].
     pub(crate) extra: u64,
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn transfer(fd: RawFd, write: bool, at: u64, s: &Segments, flags: i32
     }
 }
 
-impl<S: squeue::EntryMarker, C: Completion> Ring<S, C> {
+impl<S: squeue::EntryMarker, C: RingCqe> Ring<S, C> {
     /// A ring for `depth` operations.
     pub(crate) fn new(depth: u16) -> io::Result<Ring<S, C>> {
         let entries = u32::from(depth).next_power_of_two();
@@ -157,10 +157,10 @@ impl<S: squeue::EntryMarker, C: Completion> Ring<S, C> {
     }
 
     /// The next answer.
-    pub(crate) fn answer(&mut self) -> Option<Answer> {
+    pub(crate) fn answer(&mut self) -> Option<RingAnswer> {
         let e = self.ring.completion().next()?;
         self.in_flight -= 1;
-        Some(Answer { id: e.user_data(), result: e.result(), extra: e.extra() })
+        Some(RingAnswer { id: e.user_data(), result: e.result(), extra: e.extra() })
     }
 
     pub(crate) fn in_flight(&self) -> u32 {

@@ -1,7 +1,7 @@
 //! Threads for what would block. Owns the list of jobs and the mailboxes through which they answer; knows what a job is,
 //! not why.
 
-use super::bell::Sleeper;
+use super::epoll_waker::Sleeper;
 use crate::callback::contain_panic;
 use crate::threads::spawn;
 use std::collections::VecDeque;

@@ -1,12 +1,12 @@
 //! One queue of a device: commands in slots, while the ring or a thread works for them, and those that are done. Drives and
 //! durable files use it. What a command needs next is the device's: see [`Steps`]. Never blocks.
 
-use super::{Completion, Inbox, Reply};
+use super::{Completions, Reply, RingCqe};
 use io_uring::squeue::EntryMarker;
 use zoneplug_core::{Command, Commands, Nanos, Op, Queue, Status};
 
 /// A command in flight, and what the device keeps for it.
-pub(crate) trait Slot: Default + Send {
+pub(crate) trait RingSlot: Default + Send {
     /// Where the command is.
     fn place(&mut self) -> &mut Option<Box<Command>>;
 }
@@ -14,34 +14,35 @@ pub(crate) trait Slot: Default + Send {
 /// How a device carries out commands.
 pub(crate) trait Steps: Send + Sized {
     /// Its slots.
-    type Slot: Slot;
+    type Slot: RingSlot;
     /// What its threads answer.
     type Answer: Send + 'static;
     /// Entries of its ring.
     type Sqe: EntryMarker + Send;
     /// And their answers.
-    type Cqe: Completion;
+    type Cqe: RingCqe;
 
     /// Begins a command: finishes it, or takes a slot for it. Returns it if another command must end first.
-    fn begin(&mut self, slots: &mut Slots<Self>, c: Box<Command>) -> Result<(), Box<Command>>;
+    fn begin(&mut self, slots: &mut RingSlots<Self>, c: Box<Command>) -> Result<(), Box<Command>>;
 
     /// The ring or a thread has answered for the command in slot `i`.
-    fn reply(&mut self, slots: &mut Slots<Self>, i: u32, reply: Reply<Self::Answer>);
+    fn reply(&mut self, slots: &mut RingSlots<Self>, i: u32, reply: Reply<Self::Answer>);
 }
 
 /// Where the answers of a device come from.
-pub(crate) type SlotInbox<S> = Inbox<<S as Steps>::Answer, <S as Steps>::Sqe, <S as Steps>::Cqe>;
+pub(crate) type SlotCompletions<S> =
+    Completions<<S as Steps>::Answer, <S as Steps>::Sqe, <S as Steps>::Cqe>;
 
 /// The slots of a queue, where their answers come from, and the commands that are done.
-pub(crate) struct Slots<S: Steps> {
+pub(crate) struct RingSlots<S: Steps> {
     /// First, because its drop waits until neither the kernel nor a thread uses the memory of commands.
-    pub(crate) inbox: SlotInbox<S>,
+    pub(crate) completions: SlotCompletions<S>,
     slots: Vec<S::Slot>,
     free: Vec<u32>,
     done: Commands,
 }
 
-impl<S: Steps> Slots<S> {
+impl<S: Steps> RingSlots<S> {
     /// Takes a slot for a command. The rest of the slot is as its last command left it.
     pub(crate) fn take(&mut self, c: Box<Command>) -> u32 {
         let i = self.free.pop().unwrap_or_else(|| {
@@ -57,8 +58,8 @@ impl<S: Steps> Slots<S> {
     }
 
     /// A slot, and where to send what it needs.
-    pub(crate) fn parts(&mut self, i: u32) -> (&mut S::Slot, &mut SlotInbox<S>) {
-        (&mut self.slots[i as usize], &mut self.inbox)
+    pub(crate) fn parts(&mut self, i: u32) -> (&mut S::Slot, &mut SlotCompletions<S>) {
+        (&mut self.slots[i as usize], &mut self.completions)
     }
 
     /// Takes the command out of its slot, which is free then.
@@ -82,8 +83,8 @@ impl<S: Steps> Slots<S> {
 
 /// A queue of slots.
 pub(crate) struct SlotQueue<S: Steps> {
-    /// Before `steps`: see [`Slots::inbox`].
-    slots: Slots<S>,
+    /// Before `steps`: see [`RingSlots::completions`].
+    slots: RingSlots<S>,
     steps: S,
     depth: usize,
     /// Commands that were taken and not given back.
@@ -94,11 +95,11 @@ pub(crate) struct SlotQueue<S: Steps> {
 }
 
 impl<S: Steps> SlotQueue<S> {
-    pub(crate) fn new(steps: S, inbox: SlotInbox<S>, depth: u16) -> SlotQueue<S> {
+    pub(crate) fn new(steps: S, completions: SlotCompletions<S>, depth: u16) -> SlotQueue<S> {
         let nr = usize::from(depth);
         SlotQueue {
-            slots: Slots {
-                inbox,
+            slots: RingSlots {
+                completions,
                 slots: Vec::new(),
                 free: Vec::new(),
                 done: Commands::with_capacity(nr),
@@ -115,7 +116,7 @@ impl<S: Steps> SlotQueue<S> {
     fn advance(&mut self) {
         loop {
             let mut some = false;
-            while let Some((i, reply)) = self.slots.inbox.next() {
+            while let Some((i, reply)) = self.slots.completions.next() {
                 self.steps.reply(&mut self.slots, i, reply);
                 some = true;
             }
@@ -126,7 +127,7 @@ impl<S: Steps> SlotQueue<S> {
                 }
                 some = true;
             }
-            self.slots.inbox.send();
+            self.slots.completions.send();
             if !some {
                 return;
             }
@@ -136,7 +137,7 @@ impl<S: Steps> SlotQueue<S> {
     /// Whether `poll` has anything to do.
     fn has_work(&self) -> bool {
         !self.slots.done.is_empty()
-            || self.slots.inbox.is_full()
+            || self.slots.completions.is_full()
             || (!self.waiting.is_empty() && self.slots.in_flight() == 0)
     }
 }
@@ -154,8 +155,8 @@ impl<S: Steps> Queue for SlotQueue<S> {
                 self.waiting.push_back(c);
             }
         }
-        self.slots.inbox.send();
-        if self.slots.inbox.is_armed() {
+        self.slots.completions.send();
+        if self.slots.completions.is_armed() {
             // An owner that armed the queue before it had work sleeps until this.
             self.arm();
         }
@@ -164,7 +165,7 @@ impl<S: Steps> Queue for SlotQueue<S> {
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
         self.seen = now;
         self.advance();
-        assert!(!self.slots.inbox.is_broken(), "a thread of the device has panicked");
+        assert!(!self.slots.completions.is_broken(), "a thread of the device has panicked");
         let ended = &mut self.slots.done;
         self.held -= ended.len();
         if done.is_empty() {
@@ -182,7 +183,7 @@ impl<S: Steps> Queue for SlotQueue<S> {
         let in_flight = self.slots.in_flight();
         if self.waiting.is_empty()
             && self.slots.done.is_empty()
-            && let Some(fd) = self.slots.inbox.arm_fd(in_flight)
+            && let Some(fd) = self.slots.completions.arm_fd(in_flight)
         {
             return Some(fd);
         }
@@ -192,7 +193,7 @@ impl<S: Steps> Queue for SlotQueue<S> {
 
     fn arm(&mut self) {
         let ready = self.has_work();
-        self.slots.inbox.arm(ready);
+        self.slots.completions.arm(ready);
     }
 }
 
@@ -200,8 +201,8 @@ impl<S: Steps> Drop for SlotQueue<S> {
     /// Waits for the commands in flight, because the kernel and the threads use their memory.
     fn drop(&mut self) {
         self.waiting.clear();
-        while self.slots.in_flight() > 0 && !self.slots.inbox.is_broken() {
-            self.slots.inbox.wait();
+        while self.slots.in_flight() > 0 && !self.slots.completions.is_broken() {
+            self.slots.completions.wait();
             self.advance();
         }
     }

@@ -17,7 +17,7 @@ pub(crate) trait Sleeper: Send + Sync {
 }
 
 /// The thread that wakes queues whose rings have answers. It exists once a queue was armed.
-pub(crate) struct Bell {
+pub(crate) struct EpollWaker {
     epoll: Arc<Epoll>,
     queues: Arc<Mutex<BTreeMap<u64, Weak<dyn Sleeper>>>>,
     /// Rung to end the thread.
@@ -25,28 +25,32 @@ pub(crate) struct Bell {
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
-impl std::fmt::Debug for Bell {
+impl std::fmt::Debug for EpollWaker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bell").finish_non_exhaustive()
+        f.debug_struct("EpollWaker").finish_non_exhaustive()
     }
 }
 
 /// The id of `end`.
 const END: u64 = u64::MAX;
 
-impl Bell {
-    pub(crate) fn new() -> io::Result<Bell> {
+impl EpollWaker {
+    pub(crate) fn new() -> io::Result<EpollWaker> {
         let (epoll, end) = (Arc::new(Epoll::new()?), eventfd()?);
         epoll.once(end.as_raw_fd(), END, true)?;
-        Ok(Bell { epoll, queues: Arc::default(), end, thread: Mutex::default() })
+        Ok(EpollWaker { epoll, queues: Arc::default(), end, thread: Mutex::default() })
     }
 
     /// A number for a queue.
-    pub(crate) fn join<T: Sleeper + 'static>(&self, who: &Arc<T>, ring: RawFd) -> io::Result<u64> {
+    pub(crate) fn join<T: Sleeper + 'static>(
+        &self,
+        sleeper: &Arc<T>,
+        ring: RawFd,
+    ) -> io::Result<u64> {
         let mut queues = lock(&self.queues);
         let id = queues.keys().next_back().map_or(0, |id| id + 1);
-        let who: Weak<T> = Arc::downgrade(who);
-        queues.insert(id, who);
+        let sleeper: Weak<T> = Arc::downgrade(sleeper);
+        queues.insert(id, sleeper);
         drop(queues);
         self.epoll.once(ring, id, true)?;
         Ok(id)
@@ -76,7 +80,7 @@ impl Bell {
                 }
             };
             // Without it the queue says that it has something to do, and is polled instead.
-            *thread = spawn("zoneplug-bell", run).ok();
+            *thread = spawn("zoneplug-epoll", run).ok();
         }
         let runs = thread.is_some();
         drop(thread);
@@ -84,7 +88,7 @@ impl Bell {
     }
 }
 
-impl Drop for Bell {
+impl Drop for EpollWaker {
     fn drop(&mut self) {
         let _ = (&self.end).write(&1u64.to_ne_bytes());
         if let Some(t) = lock(&self.thread).take() {

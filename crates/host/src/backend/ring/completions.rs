@@ -1,7 +1,7 @@
 //! Where the answers of one queue come from: its ring, if it has one, and its mailbox, into which threads put theirs; and how
 //! the queue's owner sleeps until there is one. Used by the queues of drives and of durable files.
 
-use super::{Bell, Completion, Mailbox, Ring};
+use super::{EpollWaker, Mailbox, Ring, RingCqe};
 use io_uring::{cqueue, squeue};
 use std::collections::VecDeque;
 use std::io;
@@ -24,15 +24,15 @@ pub(crate) enum Reply<A> {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Inbox<A, S = squeue::Entry, C = cqueue::Entry>
+pub(crate) struct Completions<A, S = squeue::Entry, C = cqueue::Entry>
 where
     A: Send + 'static,
     S: squeue::EntryMarker,
-    C: Completion,
+    C: RingCqe,
 {
     ring: Option<Ring<S, C>>,
     /// The thread that watches the ring while the owner sleeps, and this queue's number there.
-    bell: Option<(Arc<Bell>, u64)>,
+    epoll_waker: Option<(Arc<EpollWaker>, u64)>,
     mailbox: Arc<Mailbox<A>>,
     /// Taken from the mailbox.
     answers: VecDeque<(u32, A)>,
@@ -40,12 +40,12 @@ where
     broken: bool,
 }
 
-impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Inbox<A, S, C> {
+impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Completions<A, S, C> {
     /// With a mailbox alone.
-    pub(crate) fn new(waker: Waker) -> Inbox<A, S, C> {
-        Inbox {
+    pub(crate) fn new(waker: Waker) -> Completions<A, S, C> {
+        Completions {
             ring: None,
-            bell: None,
+            epoll_waker: None,
             mailbox: Mailbox::new(waker),
             answers: VecDeque::new(),
             broken: false,
@@ -53,8 +53,12 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Inbox<A, S, C> {
     }
 
     /// With a ring too.
-    pub(crate) fn with_ring(mut self, ring: Ring<S, C>, bell: &Arc<Bell>) -> io::Result<Self> {
-        self.bell = Some((bell.clone(), bell.join(&self.mailbox, ring.fd())?));
+    pub(crate) fn with_ring(
+        mut self,
+        ring: Ring<S, C>,
+        epoll_waker: &Arc<EpollWaker>,
+    ) -> io::Result<Self> {
+        self.epoll_waker = Some((epoll_waker.clone(), epoll_waker.join(&self.mailbox, ring.fd())?));
         self.ring = Some(ring);
         Ok(self)
     }
@@ -102,11 +106,11 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Inbox<A, S, C> {
 
     /// Wakes the owner at the next answer, or now if `ready` or one is there.
     pub(crate) fn arm(&mut self, mut ready: bool) {
-        if let (Some(ring), Some((bell, id))) = (&mut self.ring, &self.bell) {
+        if let (Some(ring), Some((epoll_waker, id))) = (&mut self.ring, &self.epoll_waker) {
             ring.send();
             // The mailbox first: what the ring answers from now on finds it armed.
             self.mailbox.arm(false);
-            ready |= ring.in_flight() > 0 && !bell.arm(ring.fd(), *id);
+            ready |= ring.in_flight() > 0 && !epoll_waker.arm(ring.fd(), *id);
         }
         self.mailbox.arm(ready);
     }
@@ -131,12 +135,12 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Inbox<A, S, C> {
     }
 }
 
-impl<A: Send + 'static, S: squeue::EntryMarker, C: Completion> Drop for Inbox<A, S, C> {
+impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Drop for Completions<A, S, C> {
     /// Waits for the threads that have a job of this queue: they use its memory. (The ring waits for the kernel.) None has one
     /// unless the queue's own drop was cut short by a panic.
     fn drop(&mut self) {
-        if let Some((bell, id)) = &self.bell {
-            bell.leave(*id);
+        if let Some((epoll_waker, id)) = &self.epoll_waker {
+            epoll_waker.leave(*id);
         }
         // Each job has a handle.
         while Arc::strong_count(&self.mailbox) > 1 {
