@@ -1,13 +1,13 @@
-//! [`AlignedBuf`]: memory that owns itself, and [`Lent`]: what is left of it in the owner's hands while it is lent.
+//! [`AlignedBuf`]: memory that owns itself. [`Lent`]: what its owner keeps while the memory is lent.
 
 use crate::{IoBuf, IoRange};
 use std::mem::ManuallyDrop;
 use std::ptr;
 
-/// Memory for I/O that owns itself: zeroed, aligned to 4096 bytes as `O_DIRECT` wants it.
+/// Memory for I/O that owns itself: zeroed at first, and aligned to 4096 bytes as `O_DIRECT` needs it.
 ///
-/// To lend it to a BIO is to give it away: [`AlignedBuf::lend`] turns it into an [`IoBuf`] for the device and a
-/// [`Lent`] for the lender, and the two together into an `AlignedBuf` again.
+/// Lending it to a BIO takes it away from its owner: [`AlignedBuf::lend`] turns it into an [`IoBuf`] for the device
+/// and a [`Lent`] for the lender. The two together turn into an `AlignedBuf` again.
 ///
 /// ```
 /// let mut b = zoneplug_buf::AlignedBuf::zeroed(8192);
@@ -33,7 +33,7 @@ impl AlignedBuf {
             .expect("a length below 4 GiB and an alignment of 4096 make a layout")
     }
 
-    /// `len` zero bytes.
+    /// A buffer of `len` zero bytes.
     pub fn zeroed(len: u32) -> Self {
         let layout = Self::layout(len);
         // SAFETY: the layout is never of size 0.
@@ -70,7 +70,7 @@ impl AlignedBuf {
         self.within().copy_to(offset, dst);
     }
 
-    /// A copy of the whole.
+    /// A copy of all bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut v = vec![0; self.len as usize];
         self.read(0, &mut v);
@@ -86,7 +86,7 @@ impl AlignedBuf {
         self.ptr.as_ptr()
     }
 
-    /// First byte: for a system call that the caller makes while it has the buffer.
+    /// The address of the first byte, for a system call that the caller makes while it has the buffer.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.ptr.as_ptr()
     }
@@ -97,7 +97,7 @@ impl AlignedBuf {
         self.lend_part(0, len)
     }
 
-    /// Lends the `len` bytes from `offset` on. The others rest until it is back.
+    /// Lends the `len` bytes from `offset` on. The other bytes cannot be used until these are back.
     ///
     /// # Panics
     ///
@@ -113,7 +113,7 @@ impl AlignedBuf {
         (Lent { range: io.range(), memory }, io)
     }
 
-    /// The memory, for ever.
+    /// Turns the buffer into memory that is never freed.
     ///
     /// ```
     /// use zoneplug_buf::{AlignedBuf, IoBuf};
@@ -128,15 +128,16 @@ impl AlignedBuf {
 }
 
 impl IoBuf {
-    /// `len` zero bytes, aligned to 4096, of which this is the only `IoBuf`, and which are never freed: for tests.
+    /// An `IoBuf` of `len` zero bytes, aligned to 4096, that are never freed. It is the only one for these bytes. For
+    /// tests.
     pub fn leaked(len: u32) -> Self {
         // The loan is dropped, so the memory is never freed.
         AlignedBuf::zeroed(len).lend().1
     }
 }
 
-/// Memory that is lent: what the lender keeps. It is given back, or freed, only when its [`IoBuf`] is back;
-/// dropping a `Lent` leaks the memory, since a device may still use it.
+/// What a lender keeps of memory that is lent. The memory is given back, or freed, only when its [`IoBuf`] is back.
+/// Dropping a `Lent` leaks the memory, because a device may still use it.
 ///
 /// ```compile_fail,E0599
 /// // It cannot be looked at while it is lent.
@@ -151,7 +152,7 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// The memory again, if `buf` is what was lent: all of it. Else both again.
+    /// Returns the memory if `buf` is exactly what was lent. Otherwise returns both arguments.
     pub fn take_back(self, buf: IoBuf) -> Result<AlignedBuf, (Lent, IoBuf)> {
         if buf.range() == self.range {
             Ok(ManuallyDrop::into_inner(self.memory))
@@ -165,7 +166,7 @@ impl Lent {
         self.range
     }
 
-    /// Bytes that are kept from use: all of the buffer, though only a part may be lent.
+    /// How many bytes cannot be used meanwhile: the whole buffer, even if only a part is lent.
     #[allow(clippy::len_without_is_empty, reason = "an amount, not a container")]
     pub fn len(&self) -> u32 {
         self.memory.len

@@ -1,8 +1,8 @@
-//! [`Arena`]: buffers for simulations and tests, used again all at once.
+//! [`Arena`]: buffers for simulations and tests. All of them are freed for use again at once.
 
 use crate::IoBuf;
 
-/// Hands out buffers of large pieces of memory that are never freed.
+/// Hands out buffers from large pieces of memory that are never freed.
 ///
 /// ```
 /// let mut arena = zoneplug_buf::Arena::new(1 << 20);
@@ -11,9 +11,9 @@ use crate::IoBuf;
 /// ```
 #[derive(Debug)]
 pub struct Arena {
-    /// Length of a piece.
+    /// Length of a piece in bytes.
     piece: u32,
-    /// Each covers a whole piece. The memory is used only through the buffers that were taken from it.
+    /// Each of these covers a whole piece. The memory is used only through the buffers that were taken from it.
     pieces: Vec<IoBuf>,
     /// What is left of the piece in use.
     rest: IoBuf,
@@ -27,7 +27,7 @@ impl Arena {
         Arena { piece, pieces: Vec::new(), rest: IoBuf::empty(), used: 0 }
     }
 
-    /// A buffer of `len` bytes, zero or what was left in them. One that is longer than a piece is leaked.
+    /// A buffer of `len` bytes with undefined content. A buffer that is longer than a piece is leaked.
     pub fn take(&mut self, len: u32) -> IoBuf {
         if len > self.piece {
             return IoBuf::leaked(len);

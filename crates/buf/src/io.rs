@@ -1,5 +1,4 @@
-//! [`IoBuf`]: the right to use memory that its owner has lent. Defines what a range, a list and a part of either
-//! are.
+//! [`IoBuf`]: the right to use memory that its owner has lent. This file defines ranges, lists and parts of either.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,14 +21,14 @@ const DIRECT_SHARED: u32 = u32::MAX - 1;
 /// In the address of a list: its memory may only be read. A `Segment` is aligned, so the bit is free.
 const SHARED_LIST: usize = 1;
 
-/// Where memory is, without the right to use it.
+/// The place of memory, without the right to use it.
 #[derive(Clone, Copy)]
 struct Raw {
-    /// The range, or the first `Segment` of a list and perhaps `SHARED_LIST`.
+    /// The start of a range. For a list: the address of its first `Segment`, perhaps with the bit `SHARED_LIST`.
     ptr: *mut u8,
-    /// Bytes covered.
+    /// Length in bytes.
     len: u32,
-    /// `DIRECT`, `DIRECT_SHARED`, or how many bytes of the list come before.
+    /// `DIRECT`, `DIRECT_SHARED`, or how many bytes of the list come before the first one covered.
     skip: u32,
 }
 
@@ -113,18 +112,18 @@ impl Iterator for Pieces {
     }
 }
 
-/// The right to use memory that its owner has lent for an I/O: 16 bytes, a range or a scatter-gather list.
+/// The right to use memory that its owner has lent for an I/O. It takes 16 bytes, and covers a range or a
+/// scatter-gather list.
 ///
-/// There is one `IoBuf` for each byte that was lent. It moves with the [`Bio`] that carries it, it cannot be
-/// copied, and while it exists the memory stays lent. The lender frees or uses the memory again only when an
-/// `IoBuf` of the same [range](IoBuf::range) is back with it. So a device that keeps an `IoBuf`, loses it
-/// or gives it to another client makes memory leak, and nothing worse: an `IoBuf` that is dropped never comes
-/// back.
+/// There is one `IoBuf` for each byte that was lent. It moves with the [`Bio`] that carries it and cannot be copied.
+/// The memory stays lent while it exists. The lender frees or uses the memory again only when it holds an `IoBuf` of
+/// the same [range](IoBuf::range). So a device that keeps an `IoBuf`, loses it or gives it to another client makes
+/// memory leak, and does nothing worse. An `IoBuf` that is dropped never comes back.
 ///
-/// Reading needs `&IoBuf`, writing `&mut IoBuf`. Two threads therefore cannot race on it, and no access
-/// outlives the moment at which the BIO is handed on. Memory that was lent *shared* can only be read; any
-/// number of `IoBuf` may cover it. Data is copied through raw pointers, never through a `&mut [u8]`, since a
-/// lender may look at memory that it lent shared.
+/// Reading needs `&IoBuf`, and writing needs `&mut IoBuf`. So two threads cannot race on it, and no access outlives
+/// the moment at which the BIO is handed on. Memory that was lent *shared* can only be read, and any number of
+/// `IoBuf`s may cover it. Data is copied through raw pointers, never through a `&mut [u8]`, because a lender may read
+/// memory that it lent shared.
 ///
 /// [`Bio`]: https://docs.rs/zoneplug-core
 ///
@@ -180,7 +179,7 @@ unsafe impl Send for IoBuf {}
 // SAFETY: as above; the methods that take `&self` only read.
 unsafe impl Sync for IoBuf {}
 
-/// Which memory an [`IoBuf`] is for, to compare: not the right to use it.
+/// The identity of an [`IoBuf`]'s memory, for comparison. It gives no right to use the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IoRange {
     addr: usize,
@@ -195,8 +194,8 @@ impl IoRange {
         self.len
     }
 
-    /// How many bytes of this range come before `part`, if it lies in it: never across two lists, nor a list
-    /// and a range.
+    /// How many bytes of this range come before `part`, if `part` lies in it. A part of another list, or of a range
+    /// instead of a list, never does.
     pub(crate) fn offset_of(&self, part: IoRange) -> Option<u32> {
         let offset = if self.skip >= DIRECT_SHARED && part.skip == self.skip {
             u32::try_from(part.addr.checked_sub(self.addr)?).ok()?
@@ -237,29 +236,31 @@ impl IoBuf {
     ///
     /// # Safety
     ///
-    /// Until this `IoBuf`, or all parts that it was cut into, came back, the range stays allocated, any thread
-    /// may read and write it through them, and no code accesses it otherwise: no second `IoBuf` covers any of
-    /// it. An `IoBuf` has come back when the caller holds it and has found its [`IoBuf::range`] equal to that
-    /// of the one that was lent. A completion is not enough: a device may complete a BIO and keep its memory.
-    /// An `IoBuf` that was dropped never comes back.
+    /// Until this `IoBuf`, or all parts that it was cut into, have come back, the range stays allocated, any thread
+    /// may read and write it through them, and no other code accesses it: no second `IoBuf` covers any of it.
+    ///
+    /// An `IoBuf` has come back when the caller holds it and has found its [`IoBuf::range`] equal to that of the one
+    /// that was lent. A completion is not enough, because a device may complete a BIO and keep its memory. An `IoBuf`
+    /// that was dropped never comes back.
     #[inline]
     pub const unsafe fn new(ptr: *mut u8, len: u32) -> Self {
         IoBuf(Raw { ptr, len, skip: DIRECT })
     }
 
-    /// Lends the range of `len` bytes at `ptr` to be read: the memory of a write. Writing to it panics, and a
-    /// read that is submitted with it fails.
+    /// Lends the range of `len` bytes at `ptr` for reading: the memory of a write. Writing to it panics, and a read
+    /// that is submitted with it fails.
     ///
     /// # Safety
     ///
-    /// As [`IoBuf::new`], but any number of shared `IoBuf`s may cover the range, and the caller may read it. It
-    /// is not written until all of them came back.
+    /// As [`IoBuf::new`], except that any number of shared `IoBuf`s may cover the range, and that the caller may read
+    /// it. No code writes it until all of them have come back.
     #[inline]
     pub const unsafe fn new_shared(ptr: *const u8, len: u32) -> Self {
         IoBuf(Raw { ptr: ptr.cast_mut(), len, skip: DIRECT_SHARED })
     }
 
-    /// Lends memory that lives for ever to be read: what a load generator writes any number of times at once.
+    /// Lends memory that lives for ever for reading, for example to a load generator that writes it any number of
+    /// times at once.
     ///
     /// ```
     /// static ZEROES: [u8; 4096] = [0; 4096];
@@ -270,7 +271,7 @@ impl IoBuf {
     ///
     /// # Panics
     ///
-    /// If it is 4 GiB or longer.
+    /// If it has 4 GiB or more.
     #[inline]
     pub const fn from_static(memory: &'static [u8]) -> Self {
         assert!(memory.len() <= u32::MAX as usize, "an I/O is shorter than 4 GiB");
@@ -282,14 +283,14 @@ impl IoBuf {
     ///
     /// # Safety
     ///
-    /// As [`IoBuf::new`], for each segment; and the list itself stays allocated and unchanged as long, as a
-    /// list of one `IoBuf` only. The sum of the lengths is `len`, and `len` is below 2^32 - 2. No two segments
+    /// As [`IoBuf::new`], for each segment. The list itself also stays allocated and unchanged until then, and
+    /// belongs to this `IoBuf` alone. The sum of the lengths is `len`, and `len` is below 2^32 - 2. No two segments
     /// overlap.
     pub const unsafe fn from_segments(segments: *const Segment, len: u32) -> Self {
         IoBuf(Raw { ptr: segments.cast_mut().cast(), len, skip: 0 })
     }
 
-    /// As [`IoBuf::from_segments`], to be read only: see [`IoBuf::new_shared`].
+    /// As [`IoBuf::from_segments`], for reading only: see [`IoBuf::new_shared`].
     ///
     /// # Safety
     ///
@@ -299,25 +300,25 @@ impl IoBuf {
         IoBuf(Raw { ptr, len, skip: 0 })
     }
 
-    /// A second `IoBuf` for the same memory: for queues that hand the memory of a command to a kernel or to
-    /// threads of theirs while they hold the command.
+    /// A second `IoBuf` for the same memory. For queues that hand the memory of a command to the kernel or to threads
+    /// of their own while they hold the command.
     ///
     /// # Safety
     ///
-    /// The second one is gone before the first one moves out of the caller's hands, and not both are used at a
-    /// time, unless to read.
+    /// The second one is gone before the first one moves out of the caller's hands. They are not used at the same
+    /// time, except for reading.
     #[inline]
     pub const unsafe fn alias(&self) -> IoBuf {
         IoBuf(self.0)
     }
 
-    /// Bytes covered.
+    /// Length in bytes.
     #[inline]
     pub const fn len(&self) -> u32 {
         self.0.len
     }
 
-    /// Whether no byte is covered.
+    /// Whether the length is 0.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.0.len == 0
@@ -329,7 +330,7 @@ impl IoBuf {
         self.0.is_shared()
     }
 
-    /// Which memory this is for: what a lender compares.
+    /// The identity of the memory, which a lender compares.
     #[inline]
     pub fn range(&self) -> IoRange {
         IoRange { addr: self.0.ptr.addr(), len: self.0.len, skip: self.0.skip }
@@ -357,7 +358,7 @@ impl IoBuf {
         std::mem::replace(self, front)
     }
 
-    /// The contiguous pieces of `len` bytes from `offset` on, in order: what an `iovec` list is built from.
+    /// The contiguous pieces of the `len` bytes from `offset` on, in order, for an `iovec` list.
     ///
     /// # Safety
     ///

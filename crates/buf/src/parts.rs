@@ -1,4 +1,4 @@
-//! A buffer in parts: each part moves on its own, and the whole is there again when all bytes are back.
+//! A buffer in parts. Each part moves on its own, and the buffer is whole again when all bytes are back.
 
 use crate::{IoBuf, IoRange};
 
@@ -17,28 +17,28 @@ use crate::{IoBuf, IoRange};
 /// ```
 #[derive(Debug)]
 pub struct Parts {
-    /// The buffer that is given back in the end. It is not used before.
+    /// The buffer that is returned at the end. It is not used before.
     whole: IoBuf,
-    /// Not handed out yet.
+    /// The bytes that were not handed out yet.
     rest: IoBuf,
-    /// Bytes that are back, as starts and ends, in order, no two of them adjacent.
+    /// The bytes that are back, as pairs of start and end, in order. No two pairs are adjacent.
     back: Vec<(u32, u32)>,
 }
 
 impl Parts {
-    /// Of `whole`, all of which can be taken.
+    /// The parts of `whole`. All of it can be taken.
     pub fn new(whole: IoBuf) -> Parts {
         // SAFETY: `whole` is not used until all of `rest` is back.
         let rest = unsafe { whole.alias() };
         Parts { whole, rest, back: Vec::new() }
     }
 
-    /// Which memory the whole is.
+    /// The identity of the whole buffer's memory.
     pub fn range(&self) -> IoRange {
         self.whole.range()
     }
 
-    /// The next `len` bytes.
+    /// Takes the next `len` bytes.
     ///
     /// # Panics
     ///
@@ -47,7 +47,7 @@ impl Parts {
         self.rest.split_to(len)
     }
 
-    /// The last `len` bytes of those that are left.
+    /// Takes the last `len` of the bytes that are left.
     ///
     /// # Panics
     ///
@@ -56,8 +56,8 @@ impl Parts {
         self.rest.split_off(self.rest.len().checked_sub(len).expect("fewer bytes are left"))
     }
 
-    /// Takes a part back, in any order and cut further if need be. What is not of this buffer, or is back
-    /// already, is returned: the second can only be memory that was lent shared, of another loan.
+    /// Takes back a part, in any order, perhaps cut further. Returns the argument if it is not of this buffer, or if
+    /// its bytes are back already. The latter can only be memory that was lent shared, in another loan.
     pub fn put_back(&mut self, part: IoBuf) -> Result<(), IoBuf> {
         let Some(start) = self.whole.range().offset_of(part.range()) else { return Err(part) };
         let end = start + part.len();
@@ -81,7 +81,8 @@ impl Parts {
         Ok(())
     }
 
-    /// The whole, if all that was taken is back; else the parts again, of which no more is taken.
+    /// Returns the whole buffer if everything that was taken is back. Otherwise returns the parts again, and no more
+    /// can be taken of them.
     pub fn join(mut self) -> Result<IoBuf, Parts> {
         let rest = std::mem::take(&mut self.rest);
         if !rest.is_empty()
@@ -153,7 +154,7 @@ mod tests {
         assert!(p.join().is_ok());
     }
 
-    /// The same memory lent twice: a part of the other loan does not stand for one that is missing.
+    /// If the same memory is lent twice, a part of the other loan does not replace a missing one.
     #[test]
     fn no_byte_of_shared_memory_counts_twice() {
         static MEMORY: [u8; 16] = [0; 16];

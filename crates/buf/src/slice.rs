@@ -3,9 +3,9 @@
 use crate::AlignedBuf;
 use std::io::IoSlice;
 
-/// The bytes themselves. A buffer that is lent is no [`AlignedBuf`] meanwhile ([`AlignedBuf::lend`]), so no
-/// slice of memory exists that a device may write. There is no `Deref`: the length of a buffer is a `u32`, as that of a BIO, and a
-/// method of the same name would hide that of the slice.
+/// Access to the bytes as slices. A buffer that is lent is not an [`AlignedBuf`] meanwhile ([`AlignedBuf::lend`]), so
+/// no slice exists of memory that a device may write. There is no `Deref`, because the length of a buffer is a `u32`,
+/// as that of a BIO, and a method of that name would hide the slice's.
 ///
 /// ```
 /// use zoneplug_buf::AlignedBuf;
@@ -14,7 +14,7 @@ use std::io::IoSlice;
 /// assert_eq!(buf.as_slice(), b"Zoned");
 /// ```
 impl AlignedBuf {
-    /// A copy of `bytes`. To be written to a disk, its length must be whole blocks.
+    /// A copy of `bytes`. To be written to a disk, they must be whole blocks.
     ///
     /// # Panics
     ///
@@ -25,7 +25,7 @@ impl AlignedBuf {
         buf
     }
 
-    /// A copy of several pieces, one behind the other.
+    /// A copy of several pieces, one after the other.
     ///
     /// ```
     /// use std::io::IoSlice;
@@ -49,7 +49,7 @@ impl AlignedBuf {
         buf
     }
 
-    /// A copy of `bytes` with zeroes behind it, as many as make whole blocks of `block` bytes.
+    /// A copy of `bytes`, followed by zeroes up to a whole number of blocks of `block` bytes.
     ///
     /// ```
     /// let buf = zoneplug_buf::AlignedBuf::padded(b"zoned", 4096);
@@ -67,18 +67,19 @@ impl AlignedBuf {
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the buffer owns so many initialised bytes, and no device has them: lending one takes it away.
+        // SAFETY: the buffer owns this many initialised bytes, and no device has them: lending a buffer takes it
+        // away.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len() as usize) }
     }
 
-    /// The bytes, to be changed.
+    /// The bytes, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`, and the borrow is the only one.
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.len() as usize) }
     }
 }
 
-/// The length of a buffer.
+/// The length of a buffer, as a `u32`.
 fn length(len: usize) -> u32 {
     u32::try_from(len).expect("a buffer is shorter than 4 GiB")
 }
@@ -95,7 +96,7 @@ impl AsMut<[u8]> for AlignedBuf {
     }
 }
 
-/// A copy: the memory of a `Vec` is not aligned.
+/// A copy, because the memory of a `Vec` is not aligned.
 impl From<Vec<u8>> for AlignedBuf {
     fn from(bytes: Vec<u8>) -> AlignedBuf {
         AlignedBuf::from_slice(&bytes)

@@ -1,9 +1,9 @@
-//! The conformance suite of the device seam: what everything that is a [`Device`] has to do, whatever it is made
-//! of. Tests of any crate run it on their devices; a program never does.
+//! The conformance suite of the device seam: what every [`Device`] must do, whatever it is made of. Tests of any
+//! crate run it on their devices; programs do not.
 //!
-//! It owns nothing but the device that it is given, uses the seam only, and takes time from
-//! [`Queue::next_deadline`]. A check that fails panics with its name. The statuses
-//! that it accepts are those of a drive and those of a layer on one, because a layer is a device too.
+//! It uses only the seam of the device that it is given, and takes time from [`Queue::next_deadline`]. A check that
+//! fails panics with its name. The suite accepts both the statuses of a drive and those of a layer, because a layer
+//! is a device too.
 //!
 //! ```
 //! use zoneplug_devices::conformance::{Target, run};
@@ -25,7 +25,7 @@ use zoneplug_core::device::{Device, Queue};
 use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, SECTOR_SIZE, Sector, ZoneNo};
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo};
 
-/// What is checked.
+/// The devices to check.
 pub struct Target<'a> {
     make: &'a mut dyn FnMut() -> Arc<dyn Device>,
     keeps_data: bool,
@@ -33,14 +33,14 @@ pub struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// The devices that `make` makes: a new one for each check, or the same one again, for each check empties it.
-    /// `keeps_data`: whether a read returns what was written.
+    /// Checks the devices that `make` returns. It may return a new one for each check, or the same one again, because
+    /// each check empties it. `keeps_data`: whether a read returns what was written.
     pub fn new(make: &'a mut dyn FnMut() -> Arc<dyn Device>, keeps_data: bool) -> Target<'a> {
         Target { make, keeps_data, drive: false }
     }
 
-    /// The device is a drive, or an emulation of one that is not ours: where the standards leave a choice, or known drives
-    /// differ in what no client relies on, any of it will do.
+    /// Says that the device is a drive, or another program's emulation of one. Where the standards leave a choice, or
+    /// known drives differ in a way that no client relies on, every behaviour is accepted.
     #[must_use]
     pub fn of_a_drive(mut self) -> Target<'a> {
         self.drive = true;
@@ -48,7 +48,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// One check: panics if the device fails it.
+/// One check. It panics if the device fails it.
 pub type Check = fn(&mut Ctx);
 
 /// Every check and its name.
@@ -73,12 +73,12 @@ pub fn run_one(target: &mut Target<'_>, name: &'static str, check: Check) {
     assert!(result.is_ok(), "the device does not conform: {name}");
 }
 
-/// Bytes of the memory that writes use, and of that for reads.
+/// Bytes of the memory for writes, and of that for reads.
 const HALF: u32 = 256 << 10;
-/// Polls without a deadline after which a device counts as hung.
+/// How many polls without a deadline make a device count as hung.
 const PATIENCE: u64 = 20_000_000;
 
-// What a drive and what a layer says.
+// Statuses of a drive and of a layer for the same refusal.
 const NOT_AT_WP: &[Status] = &[Status::UnalignedWrite, Status::NotAtWritePointer];
 const PAST: &[Status] = &[Status::Boundary, Status::PastCapacity];
 const FULL: &[Status] = &[Status::ZoneFull, Status::PastCapacity];
@@ -111,7 +111,7 @@ pub struct Ctx {
     bell: Arc<Bell>,
     now: Nanos,
     name: &'static str,
-    /// Memory that commands have, and memory that they had. What a check drops with its command is leaked.
+    /// Memory that commands have, and memory that they had. Memory that a check drops with its command is leaked.
     lent: Vec<Lent>,
     free: Vec<AlignedBuf>,
     keeps_data: bool,
@@ -158,7 +158,7 @@ impl Ctx {
         self.limits().write_granularity_sectors
     }
 
-    /// The longest write of the checks, in sectors: what the device and the memory allow.
+    /// The longest write of the checks, in sectors, as device and memory allow.
     fn longest(&self) -> u32 {
         let max = self.limits().transfer_sectors().min(HALF >> SECTOR_SHIFT);
         max / self.unit() * self.unit()
@@ -182,7 +182,7 @@ impl Ctx {
         }
     }
 
-    /// Waits for `n` commands; more are an error.
+    /// Waits for exactly `n` commands.
     fn wait(&mut self, n: usize) -> Commands {
         let mut done = Commands::new();
         while done.len() < n {
@@ -222,7 +222,7 @@ impl Ctx {
         c
     }
 
-    /// Memory of `sectors`, its content undefined.
+    /// Memory of `sectors`, with undefined content.
     fn memory(&mut self, sectors: u32) -> IoBuf {
         let len = sectors * SECTOR_SIZE;
         let free = self.free.iter().position(|b| b.len() == len);
@@ -234,7 +234,7 @@ impl Ctx {
         buf
     }
 
-    /// A command that is not looked at any more: its memory is used again.
+    /// Takes a command that is not needed any more, to use its memory again.
     fn retire(&mut self, mut c: Command) {
         for bio in &mut c.bios {
             let buf = bio.take_buf();
@@ -245,7 +245,7 @@ impl Ctx {
         }
     }
 
-    /// A write, or append, of `len` sectors whose data is [`stamp`]ed with `seed`.
+    /// A write or append of `len` sectors, with data [`stamp`]ed with `seed`.
     fn data_out(&mut self, op: Op, sector: Sector, len: u32, seed: u64) -> Box<Command> {
         let mut buf = self.memory(len);
         for i in 0..len {
@@ -263,7 +263,7 @@ impl Ctx {
         status
     }
 
-    /// A read into memory full of ones.
+    /// A read into memory that is full of ones.
     fn data_in(&mut self, sector: Sector, len: u32) -> Box<Command> {
         let mut buf = self.memory(len);
         for i in 0..len {
@@ -272,7 +272,7 @@ impl Ctx {
         Command::of(Bio::with_buf(Op::Read, sector, len, buf))
     }
 
-    /// Reads `len` sectors that must be the data of `seed` from its sector `skip` on, or zeroes.
+    /// Reads `len` sectors. They must be the data of `seed` from its sector `skip` on, or zeroes.
     #[track_caller]
     fn verify(&mut self, sector: Sector, len: u32, data: Option<(u64, u32)>) {
         let c = self.data_in(sector, len);
@@ -283,7 +283,8 @@ impl Ctx {
         let mut got = [0; SECTOR_SIZE as usize];
         for i in 0..len {
             c.bios[0].data().copy_to(i * SECTOR_SIZE, &mut got);
-            // ZBC leaves it to the drive what is read where nothing was written: not what was written before.
+            // ZBC lets the drive choose what a read of unwritten sectors returns, except that it must not be old
+            // data.
             if self.drive && data.is_none() && got.iter().all(|&b| b == got[0]) {
                 continue;
             }
@@ -304,7 +305,7 @@ impl Ctx {
         self.expect(Command::without_data(op, start, len), allowed).status
     }
 
-    /// Closes a zone that is empty or full: an error, or for ZBC nothing to do.
+    /// Closes a zone that is empty or full. ZNS calls that an error; ZBC does nothing.
     #[track_caller]
     fn close_in_vain(&mut self, zone: ZoneNo) {
         let nothing: &[Status] = if self.drive { &[Status::Ok] } else { &[] };
@@ -317,7 +318,7 @@ impl Ctx {
         self.expect(c, &[Status::Ok]).report
     }
 
-    /// Condition and write pointer offset in sectors of one zone.
+    /// Condition of one zone, and its write pointer as an offset in sectors.
     fn info(&mut self, zone: ZoneNo) -> (Condition, u64) {
         let start = self.geometry().zone_start(zone);
         let r = self.report(start, 1);
@@ -325,7 +326,7 @@ impl Ctx {
         (r[0].cond, r[0].wp.0.wrapping_sub(start.0))
     }
 
-    /// Asserts the condition and, unless the zone is full, the write pointer offset in sectors.
+    /// Asserts the condition and, unless the zone is full, the write pointer as an offset in sectors.
     #[track_caller]
     fn is(&mut self, zone: ZoneNo, conds: &[Condition], wp: u32) {
         let (cond, at) = self.info(zone);
@@ -338,7 +339,7 @@ impl Ctx {
         );
     }
 
-    /// Zones in one condition.
+    /// Counts the zones in one condition.
     fn count(&mut self, cond: Condition) -> usize {
         self.report(Sector(0), u32::MAX).iter().filter(|z| z.cond == cond).count()
     }
@@ -356,7 +357,7 @@ impl Ctx {
     }
 }
 
-/// What sector `i` of a write with this seed holds.
+/// The content of sector `i` of a write with this seed.
 fn stamp(seed: u64, i: u32) -> [u8; SECTOR_SIZE as usize] {
     let mut s = [0x5a; SECTOR_SIZE as usize];
     s[..8].copy_from_slice(&(seed + 1).to_le_bytes());

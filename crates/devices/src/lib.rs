@@ -1,4 +1,4 @@
-//! What stands below a disk when no hardware does: devices to test with, to build on and to measure against.
+//! Devices without hardware: for tests, for building on, and for measurements.
 //!
 //! | room | owns |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! Like the engine, nothing here reads a clock, starts a thread or opens a file: `now` and seeds are arguments.
 
 #![forbid(unsafe_code)]
-// BIOs and commands move by handle: a list of boxes is what is meant.
+// Lists hold boxes on purpose: BIOs and commands move by handle.
 #![allow(clippy::vec_box)]
 
 pub mod conformance;

@@ -1,10 +1,10 @@
-//! Specifications: how a device is written as text, the same in every program.
+//! Specifications: the text that describes a device, the same in every program.
 //!
-//! `mem,zones=64,zone-size=64M,latency=1ms` is a kind, then options. There is no colon in one, because fio splits
-//! file names there. This module owns the grammar; [`zoneplug_core::form`] has the forms of values. Each module that reads
-//! a specification has a table of the [`Key`]s that it takes. Nothing is opened here.
+//! `mem,zones=64,zone-size=64M,latency=1ms` is a kind followed by options. A specification contains no colon, because
+//! fio splits file names there. This file has the grammar, and [`zoneplug_core::form`] the forms of values. Each
+//! module that reads a specification has a table of the [`Key`]s that it accepts. Nothing is opened here.
 //!
-//! Several modules read one [`Spec`], and each takes its own keys; a key that is left at the end is a mistake:
+//! Several modules read one [`Spec`], and each takes its own keys. A key that is left at the end is a mistake:
 //!
 //! ```
 //! use zoneplug_core::disk::TAGS;
@@ -20,20 +20,21 @@
 use zoneplug_core::form::{Form, Key, Value};
 use zoneplug_core::{Error, ErrorKind};
 
-/// A specification: a kind and options. Remembers which keys were asked for, so that it can name them.
+/// A specification: a kind and options. It remembers which keys were asked for, so that errors can name them.
 #[derive(Debug, Clone)]
 pub struct Spec {
     kind: String,
-    /// Key and value, in the order given; the value is gone once it was taken.
+    /// Keys and values in the order given. A value that was taken is `None`.
     options: Vec<(String, Option<String>)>,
-    /// Names of keys that were asked for.
+    /// Names of the keys that were asked for.
     known: Vec<&'static str>,
-    /// The page that errors name.
+    /// The help page that errors name.
     page: &'static str,
 }
 
 impl Spec {
-    /// Reads `kind,key=value,key=value`.
+    /// Parses `kind,key=value,key=value`. Fails on blanks inside, on a missing kind or value, and on a key that is
+    /// given twice.
     pub fn parse(text: &str) -> Result<Spec, Error> {
         let mut parts = text.split(',');
         let kind = parts.next().unwrap_or_default();
@@ -71,7 +72,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Gives `key` a value, unless it has one that was not taken: what a file of defaults says.
+    /// Gives `key` a value from a file of defaults, unless the specification has one that was not taken.
     pub(crate) fn add_default(&mut self, key: &str, value: &str) {
         if !self.has(key) {
             self.options.push((key.to_owned(), Some(value.to_owned())));
@@ -83,7 +84,7 @@ impl Spec {
         &self.kind
     }
 
-    /// The error for a kind that is none of `kinds`.
+    /// The error for a kind that is not in `kinds`.
     pub fn unknown_kind(&self, kinds: &[&str]) -> Error {
         let hint = match nearest(&self.kind, kinds) {
             Some(k) => format!("did you mean {k}? There are: {}", kinds.join(", ")),
@@ -93,14 +94,15 @@ impl Spec {
             .hint(hint)
     }
 
-    /// Says where errors of this text send the reader, instead of `zoneplug help spec`.
+    /// Sets the help page that errors name, instead of `zoneplug help spec`.
     #[must_use]
     pub fn explained_by(mut self, page: &'static str) -> Spec {
         self.page = page;
         self
     }
 
-    /// Takes the value of `key`, which may be given under its name or an alias.
+    /// Takes the value of `key`, which may be given under its name or an alias. `None` if it is not given. Fails if
+    /// the value does not have the key's form.
     pub fn take(&mut self, key: &Key) -> Result<Option<Value>, Error> {
         let names = std::iter::once(&key.name).chain(key.aliases);
         let given: Vec<&'static str> = names.copied().filter(|n| self.has(n)).collect();
@@ -115,7 +117,7 @@ impl Spec {
         }
     }
 
-    /// Takes the value of a key that stands in no table.
+    /// Takes the value of a key that is in no table.
     pub fn take_as(&mut self, name: &'static str, form: &Form) -> Result<Option<Value>, Error> {
         self.known.push(name);
         let option = self.options.iter_mut().find(|(k, v)| k == name && v.is_some());
@@ -160,7 +162,7 @@ impl Spec {
         known
     }
 
-    /// Ends the reading: an option that was not taken is an error.
+    /// Ends the reading. Fails if an option was not taken.
     pub fn finish(&self) -> Result<(), Error> {
         let Some((key, _)) = self.options.iter().find(|(_, v)| v.is_some()) else {
             return Ok(());
@@ -186,7 +188,7 @@ fn parts_without_blanks(text: &str) -> String {
     text.split(',').map(part).collect::<Vec<_>>().join(",")
 }
 
-/// The name that `text` was probably meant to be.
+/// The name that was probably meant by `text`.
 pub fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
     let limit = 1 + text.chars().count() / 4;
     names
@@ -197,7 +199,7 @@ pub fn nearest<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
         .map(|(_, n)| n)
 }
 
-/// How many characters have to be put in, taken out or changed (Levenshtein). Long texts are all far away.
+/// How many characters must be inserted, removed or changed (Levenshtein). Long texts count as far away.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
     let mut row: Vec<usize> = (0..=b.len()).collect();

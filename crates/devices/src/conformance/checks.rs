@@ -1,4 +1,5 @@
-//! The list of checks, and those of the rules of zones. Each starts with every sequential zone empty and leaves the disk as it likes.
+//! The list of checks, and the checks of the rules of zones. Each check finds every sequential zone empty, and need
+//! not clean up.
 
 use super::queues::{
     an_armed_queue_wakes_or_has_a_deadline, an_idle_queue_has_nothing,
@@ -204,7 +205,8 @@ fn a_filled_zone_is_full(x: &mut Ctx) {
     x.write(start, u, 1, OK);
 }
 
-/// O4; closing a zone that was never written leaves it empty (ZBC) or closed (ZNS).
+/// Closing a zone that was never written leaves it empty (ZBC) or closed (ZNS).
+/// O4.
 fn conditions_follow_the_rules(x: &mut Ctx) {
     let (zone, start, cap) = x.zone();
     let u = x.unit();
@@ -300,7 +302,7 @@ fn open_zones_are_limited(x: &mut Ctx) {
         x.write(at, u, 1, OK);
         assert_eq!((x.count(ImpOpen), x.count(Closed)), (max, 1));
     }
-    // A closed zone is opened again at any limit: it is active already.
+    // A closed zone may be opened at any limit, because it is active already.
     x.manage(Op::ZoneClose, zones[max - 1], OK);
     let at = start(x, max - 1).plus(u64::from(u));
     x.write(at, u, 1, OK);
@@ -314,7 +316,7 @@ fn open_zones_are_limited(x: &mut Ctx) {
     let at = start(x, max);
     x.write(at, u, 1, &[limit]);
     x.manage(Op::ZoneOpen, zones[max], &[limit]);
-    // Drives differ in whether a zone that is finished is open for a moment.
+    // Drives differ in whether a zone that is being finished is open for a moment.
     let nothing: &[Status] = if x.drive { OK } else { &[] };
     if x.manage(Op::ZoneFinish, zones[max], &[&[limit], nothing].concat()).is_ok() {
         x.manage(Op::ZoneReset, zones[max], OK);
@@ -323,7 +325,7 @@ fn open_zones_are_limited(x: &mut Ctx) {
     assert_eq!(x.count(ExpOpen), max, "an explicitly open zone is never closed for another");
     x.manage(Op::ZoneReset, zones[0], OK);
     x.write(at, u, 1, OK);
-    // An explicit open takes the place of a zone that is open implicitly; that one stays active.
+    // An explicit open may close a zone that is open implicitly; that zone stays active.
     if active == max {
         x.manage(Op::ZoneOpen, zones[0], &[Status::ActiveLimit]);
     } else {
@@ -355,7 +357,8 @@ fn active_zones_are_limited(x: &mut Ctx) {
     x.write(at, u, 1, OK);
 }
 
-/// O7; no data of before a reset shows.
+/// Data of before a reset does not show.
+/// O7.
 fn reads_past_the_write_pointer_are_zeroes(x: &mut Ctx) {
     let (zone, start, cap) = x.zone();
     let (u, len) = (x.unit(), x.geometry().zone_len_sectors(zone));
@@ -377,7 +380,8 @@ fn reads_past_the_write_pointer_are_zeroes(x: &mut Ctx) {
     x.verify(end, u, None);
 }
 
-/// N6: refused, or right.
+/// Such a read is refused, or returns the right data.
+/// N6.
 fn reads_do_not_leak_over_the_end_of_a_zone(x: &mut Ctx) {
     let zones = x.sequential();
     let u = x.unit();
@@ -540,14 +544,14 @@ fn a_command_that_is_wrong_is_refused(x: &mut Ctx) {
             let c = x.data_out(op, sector, len, 0);
             x.expect(c, INVALID);
         }
-        // A buffer that is shorter than the command.
+        // The buffer is shorter than the command.
         let mut c = x.data_out(op, start, u, 0);
         let short = c.bios[0].take_buf().split_to(u * SECTOR_SIZE / 2);
         c.bios[0].set_buf(short);
         if x.keeps_data {
             x.expect(c, INVALID);
         } else {
-            // A disk that does not look at the buffers need not notice.
+            // A disk that does not look at buffers need not notice.
             x.expect(c, &[INVALID, OK].concat());
             x.manage(Op::ZoneReset, zone, OK);
         }

@@ -1,5 +1,5 @@
-//! The checks of queues: depth, completion, time and wake-ups. What moves is reads, which no rule of zones refuses,
-//! so that a device may take them in any order.
+//! The checks of queues: depth, completion, time and wake-ups. They use reads, which no rule of zones refuses, so a
+//! device may take them in any order.
 
 use super::{Ctx, PATIENCE};
 use std::sync::atomic::Ordering::SeqCst;
@@ -85,7 +85,7 @@ pub(super) fn deadlines_lead_to_completion(x: &mut Ctx) {
         polls += 1;
         assert!(done.len() > before || polls < 100, "a deadline without work");
     }
-    // A device of the real world has no deadlines: the rest comes by itself.
+    // A real device has no deadlines: the rest comes by itself.
     let rest = 8 - done.len();
     if rest > 0 {
         x.wait(rest);
@@ -93,7 +93,7 @@ pub(super) fn deadlines_lead_to_completion(x: &mut Ctx) {
 }
 
 pub(super) fn an_armed_queue_wakes_or_has_a_deadline(x: &mut Ctx) {
-    // Something to read: where nothing was written a device may know the answer at once.
+    // Writes something to read, because a device may know the content of unwritten sectors at once.
     let (start, unit) = (x.zone().1, x.unit());
     x.write(start, unit, 1, &[Status::Ok]);
     for arm_first in [false, true] {

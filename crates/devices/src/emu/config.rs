@@ -1,4 +1,4 @@
-//! What an emulated disk is: its kind, layout, limits and timing.
+//! The description of an emulated disk: kind, layout, limits and timing.
 
 use super::keys;
 use crate::spec::Spec;
@@ -9,12 +9,12 @@ use zoneplug_core::form::Time;
 use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, Sector, ZoneNo};
 use zoneplug_core::zone::{Geometry, Limits};
 
-/// Where the data of an emulated disk goes.
+/// Where the data of an emulated disk is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmuKind {
-    /// Nowhere; a read leaves its buffer as it is.
+    /// Nowhere. A read leaves its buffer unchanged.
     Null,
-    /// Into memory, which is allocated when it is first written.
+    /// In memory, which is allocated when it is first written.
     Mem,
 }
 
@@ -28,20 +28,20 @@ impl EmuKind {
     }
 }
 
-/// What an emulated disk is.
+/// The description of an emulated disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmuConfig {
-    /// Whether it keeps data.
+    /// The kind, which says whether the disk keeps data.
     pub kind: EmuKind,
-    /// Its layout.
+    /// The layout of zones.
     pub geometry: Geometry,
-    /// What it declares, and enforces.
+    /// The limits that the disk declares and enforces.
     pub limits: Limits,
-    /// How long each command takes, from submit to the first poll that gives it back.
+    /// How long each command takes, from submit to the first poll that returns it.
     pub latency: Nanos,
-    /// With a seed: a queue carries out and completes the commands that it holds in a random order. Each queue
-    /// draws numbers of its own, which depend on the seed and on how many were opened before it. On a disk that keeps the
-    /// order of writes ([`Limits::keeps_write_order`]) those of one zone stay in theirs.
+    /// With a seed, a queue carries out and completes the commands that it holds in a random order. Each queue draws
+    /// numbers of its own, which depend on the seed and on how many queues were opened before it. On a disk that
+    /// keeps the order of writes ([`Limits::keeps_write_order`]), the writes of one zone keep their order.
     pub reorder: Option<u64>,
     /// Also check the buffers of a `null` disk in a release build, and count overlapping writes
     /// ([`Stats::overlaps`](super::Stats::overlaps)).
@@ -61,7 +61,7 @@ impl EmuConfig {
         }
     }
 
-    /// Whether the parts fit together.
+    /// Checks that the parts agree with each other.
     pub fn check(&self) -> Result<(), Error> {
         let (g, l) = (&self.geometry, &self.limits);
         let (block, granularity) = (l.logical_block_sectors, l.write_granularity_sectors);
@@ -111,14 +111,14 @@ impl EmuConfig {
     }
 }
 
-/// Zones without `zones=`.
+/// Number of zones if `zones=` is not given.
 const ZONES: u64 = 64;
 
 impl EmuKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [EmuKind; 2] = [EmuKind::Null, EmuKind::Mem];
 
-    /// Sectors of a zone without `zone-size=`: a real size where it costs nothing.
+    /// Sectors of a zone if `zone-size=` is not given: a realistic size where that costs nothing.
     const fn zone_sectors(self) -> u32 {
         match self {
             EmuKind::Null => (256 << 20) >> SECTOR_SHIFT,
@@ -128,7 +128,8 @@ impl EmuKind {
 }
 
 impl EmuConfig {
-    /// The disk that a specification describes. It takes the keys of an emulated disk: [`KEYS`](super::KEYS).
+    /// Reads the description from a specification. Accepts the keys of an emulated disk: [`KEYS`](super::KEYS). Fails
+    /// if a value is not allowed, or if values do not agree with each other.
     ///
     /// ```
     /// use zoneplug_devices::emu::EmuConfig;
@@ -248,7 +249,7 @@ fn take_geometry(spec: &mut Spec, kind: EmuKind) -> Result<Geometry, Error> {
 impl FromStr for EmuConfig {
     type Err = Error;
 
-    /// A specification of which an emulated disk takes every key.
+    /// Reads a specification that has keys of an emulated disk only.
     fn from_str(text: &str) -> Result<EmuConfig, Error> {
         let mut spec = Spec::parse(text)?;
         let config = EmuConfig::from_spec(&mut spec)?;
@@ -258,8 +259,8 @@ impl FromStr for EmuConfig {
 }
 
 impl fmt::Display for EmuConfig {
-    /// The specification, without what is the default. Conventional zones are shown as if they were the first
-    /// of the disk, where every specification has them.
+    /// Shows the specification without default values. Conventional zones are shown as if they were the first of the
+    /// disk, because a specification can only place them there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (g, l) = (&self.geometry, &self.limits);
         let d = EmuConfig::new(self.kind, *g).limits;

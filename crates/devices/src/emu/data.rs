@@ -1,6 +1,8 @@
-//! The data of a `mem` disk: chunks of memory that are allocated when they are first written and kept from then
-//! on, across resets too. Owns the bytes and a lock for each zone; knows nothing of write pointers, so its
-//! caller says how much of a zone is valid, and holds the zone's lock while it finds out.
+//! The data of a `mem` disk: chunks of memory that are allocated when they are first written. They are kept from then
+//! on, across resets too.
+//!
+//! This file has the bytes and a lock for each zone. It knows nothing of write pointers: the caller says how much of
+//! a zone is valid, and holds the zone's lock while it finds out.
 
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use zoneplug_core::bio::Bio;
@@ -16,7 +18,7 @@ pub(super) struct Mem {
     zones: Box<[RwLock<Chunks>]>,
 }
 
-/// The bytes of one zone, in pieces of [`CHUNK`] bytes; the last one may be longer than what the zone needs.
+/// The bytes of one zone, in chunks of [`CHUNK`] bytes. The last chunk may be longer than the zone needs.
 #[derive(Debug, Default)]
 pub(super) struct Chunks(Vec<Option<Box<[u8]>>>);
 
@@ -34,7 +36,8 @@ impl Mem {
     }
 }
 
-/// Cuts the bytes `[at, at + len)` of a zone where chunks end: chunk, first byte in it, length, bytes before.
+/// Divides the bytes `[at, at + len)` of a zone at the ends of chunks. Each piece has its chunk, its first byte in
+/// the chunk, its length, and the number of bytes before it.
 fn pieces(at: u64, len: u64) -> impl Iterator<Item = (usize, usize, usize, u32)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -51,8 +54,8 @@ fn bytes(sectors: u32) -> u64 {
 }
 
 impl Chunks {
-    /// Writes the first `len_sectors` that `bios` carry at offset `at`. The BIOs' own sectors are not looked at:
-    /// they are addresses of whatever level they were submitted to.
+    /// Writes the first `len_sectors` of the data of `bios` at offset `at`. Ignores the sectors of the BIOs, because
+    /// these are addresses of a layer above.
     pub(super) fn write(&mut self, at_sectors: u32, len_sectors: u32, bios: &[Box<Bio>]) {
         let (mut at, mut left) = (bytes(at_sectors), bytes(len_sectors));
         for bio in bios {
@@ -65,7 +68,7 @@ impl Chunks {
         }
     }
 
-    /// Fills the buffers of `bios` from offset `at`. What is at or past offset `valid` is zeroes.
+    /// Fills the memory of `bios` from offset `at`. What is at or past offset `valid` reads as zeroes.
     pub(super) fn read(&self, at_sectors: u32, valid_sectors: u32, bios: &mut [Box<Bio>]) {
         let (mut at, valid) = (bytes(at_sectors), bytes(valid_sectors));
         for bio in bios {
@@ -82,7 +85,7 @@ impl Chunks {
         }
     }
 
-    /// Puts `data` at offset `at`.
+    /// Writes `data` at offset `at`.
     pub(super) fn put(&mut self, at_sectors: u32, data: &[u8]) {
         for (i, from, n, skip) in pieces(bytes(at_sectors), data.len() as u64) {
             let skip = skip as usize;
@@ -90,7 +93,7 @@ impl Chunks {
         }
     }
 
-    /// Makes a range zeroes.
+    /// Fills a range with zeroes.
     pub(super) fn zero(&mut self, at_sectors: u32, len_sectors: u32) {
         for (i, from, n, _) in pieces(bytes(at_sectors), bytes(len_sectors)) {
             if let Some(Some(chunk)) = self.0.get_mut(i) {

@@ -1,5 +1,5 @@
-//! One command against a disk: every check that a drive makes, then the effect. Owns the order of checks; a
-//! command that fails one changes nothing.
+//! Carries out one command on a disk: first every check that a drive makes, then the effect. This file defines the
+//! order of the checks. A command that fails a check changes nothing.
 
 use super::config::{EmuConfig, EmuKind};
 use super::data::Mem;
@@ -11,7 +11,7 @@ use zoneplug_core::unit::{SECTOR_SHIFT, Sector, ZoneNo};
 use zoneplug_core::zone::machine::ZoneStates;
 use zoneplug_core::zone::{Condition, ZoneInfo};
 
-/// What all queues of a disk share.
+/// State that all queues of a disk share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: EmuConfig,
@@ -24,17 +24,17 @@ pub(super) struct Shared {
     block_mask: u32,
     /// Sectors of the write granularity, less one.
     write_mask: u32,
-    /// `max_transfer_sectors` and `max_bios` with "no limit" as the largest number.
+    /// `max_transfer_sectors` and `max_bios`, with the largest number for no limit.
     max_transfer: u32,
     max_bios: usize,
-    /// Offline zones: while there are none, a read of a `null` disk looks at no zone.
+    /// How many zones are offline. While it is 0, a read of a `null` disk need not look at its zone.
     offline: AtomicU32,
-    /// Queues opened so far.
+    /// How many queues were opened so far.
     queues: AtomicU32,
 }
 
 impl Shared {
-    /// `config` has been checked.
+    /// `config` must have been checked.
     pub(super) fn new(mut config: EmuConfig) -> Shared {
         let (g, l) = (&config.geometry, &mut config.limits);
         let sequential = g.nr_zones() - g.nr_conventional();
@@ -64,7 +64,8 @@ impl Shared {
         u64::from(self.queues.fetch_add(1, Relaxed))
     }
 
-    /// Counts the first `n` of `commands` as writes at the device; `tag` remembers which are.
+    /// Counts the writes among the first `n` of `commands` as being at the device. `tag` remembers which commands
+    /// were counted.
     #[cold]
     pub(super) fn arrive(&self, commands: &mut Commands, n: usize, queue: &Counters) {
         let g = &self.config.geometry;
@@ -81,7 +82,7 @@ impl Shared {
         }
     }
 
-    /// They are handed back.
+    /// Counts the writes among `commands` as handed back.
     #[cold]
     pub(super) fn leave<'a>(&self, commands: impl Iterator<Item = &'a Box<Command>>) {
         for c in commands.filter(|c| c.tag != u32::MAX) {
@@ -89,8 +90,9 @@ impl Shared {
         }
     }
 
-    /// The write that is carried out if the choice falls on the one at `i` of a queue that keeps the order of writes: the
-    /// first of `waiting` that changes the same sequential zone. What is no such write is its own choice.
+    /// On a queue that keeps the order of writes: the command to carry out instead of the one at `i`. It is the first
+    /// of `waiting` that writes to the same sequential zone. A command that is not such a write is carried out
+    /// itself.
     pub(super) fn first_of_zone(&self, waiting: &Commands, i: usize) -> usize {
         let g = &self.config.geometry;
         let zone = |c: &Command| {
@@ -129,14 +131,14 @@ impl Shared {
             && torn > 0
         {
             let sector = c.sector;
-            // Refused or not, the command ends with the fault's status.
+            // The command ends with the fault's status, whether or not it was refused here.
             let _ = self.run(c, torn.min(c.len_sectors), counters);
             c.sector = sector;
         }
         fault.status
     }
 
-    /// The command, of which only the first `take` sectors are written.
+    /// Carries out a command, of which only the first `take` sectors are written.
     #[inline]
     fn run(&self, c: &mut Command, take: u32, counters: &Counters) -> Status {
         let done = match c.op {
@@ -155,20 +157,20 @@ impl Shared {
         }
     }
 
-    /// Checks the range of a command against the disk; `max` is the longest that it may be. Returns the zone that
-    /// holds all of it, and the offset there.
+    /// Checks the range of a command against the disk; `max` is the longest range allowed. Returns the zone that
+    /// contains the range, and the offset there.
     #[inline]
     fn range(&self, c: &Command, max: u32) -> Result<(ZoneNo, u32), Status> {
         self.config.geometry.range(c.sector, c.len_sectors, self.block_mask, max)
     }
 
-    /// Checks that the buffers of a command are as long as it is, and that what was merged is contiguous.
+    /// Checks that the memory of a command's BIOs is as long as the command, and that the BIOs are contiguous.
     #[inline]
     fn buffers(&self, c: &Command) -> Result<(), Status> {
         if c.bios.len() > self.max_bios {
             return Err(Status::InvalidField);
         }
-        // A disk without data takes BIOs without memory.
+        // A disk without data accepts BIOs without memory.
         let whole = !self.walk || c.has_whole_bios(self.mem.is_none());
         if whole { Ok(()) } else { Err(Status::InvalidField) }
     }
@@ -207,7 +209,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes `take` sectors at `at`, or at the write pointer; the range is inside the zone.
+    /// Writes `take` sectors at `at`, or at the write pointer. The range is within the zone.
     #[inline]
     fn put(
         &self,
@@ -222,11 +224,12 @@ impl Shared {
         if !conventional && (at.unwrap_or(0) | c.len_sectors) & self.write_mask != 0 {
             return Err(Status::InvalidField);
         }
-        // Locked until the data is copied: a reader that sees the write pointer past this write sees its data (O7).
+        // Locked until the data is copied. A reader that sees the write pointer past this write thus sees its data
+        // (O7).
         let mut data = self.mem.as_ref().map(|m| m.write(zone));
         let start = match at {
             Some(offset) if conventional => offset,
-            // A torn write must have been one that the disk takes whole.
+            // Only a write that the disk would have taken as a whole can be torn.
             _ if take < c.len_sectors => {
                 let cap = g.capacity_of(zone);
                 let wp = self.table.get(zone).wp;
@@ -287,7 +290,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Open, close, finish and reset, of one zone.
+    /// Opens, closes, finishes or resets one zone.
     fn manage(&self, c: &Command) -> Result<(), Status> {
         let g = &self.config.geometry;
         if self.config.limits.read_only {
@@ -338,7 +341,8 @@ impl Shared {
         assert!(zone.0 < self.config.geometry.nr_zones(), "{zone} is not on the disk");
         let mut budget = self.table.budget();
         let old = self.table.get(zone).cond;
-        // Before the zone is offline and after it is not: a read that finds a zone offline looked.
+        // The count is raised before the zone goes offline, and lowered after it is back. So a read of an offline
+        // zone always looks at the zone.
         if cond == Condition::Offline {
             self.offline.fetch_add(1, Relaxed);
         }

@@ -1,7 +1,6 @@
-//! Counters, and the faults that tests inject. Owns no zone: what a fault does to one is for `exec.rs`.
+//! Counters, and faults that tests inject. `exec.rs` carries out what a fault does to a zone.
 //!
-//! While nothing is injected, all of this costs a command one load and two increments of its queue's own
-//! memory.
+//! While nothing is injected, this costs a command one load and two increments of memory that belongs to its queue.
 
 use super::table::lock;
 use std::collections::BTreeMap;
@@ -9,22 +8,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 use std::sync::{Arc, Mutex};
 use zoneplug_core::bio::{Command, Op, Status};
 
-/// One command that is to fail: the first one of `op` after `skip` others of it.
+/// One command that is to fail: the first command of `op` after `skip` others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// How many matching commands go unharmed first.
+    /// How many matching commands go unharmed before it.
     pub skip: u64,
-    /// Which commands match; `None`: all.
+    /// Which commands match. `None`: all.
     pub op: Option<Op>,
-    /// What the command's status becomes.
+    /// The status with which the command ends.
     pub status: Status,
-    /// For a write, write-zeroes or append: how many sectors reach the medium, and move the write pointer, before
-    /// it fails (E8), if the command is one that the disk would have taken. `None`: the command does nothing.
+    /// For a write, write-zeroes or append that the disk would have taken: how many sectors reach the medium and move
+    /// the write pointer before it fails (E8). `None`: the command does nothing.
     pub torn_sectors: Option<u32>,
 }
 
 impl Fault {
-    /// The next command of `op` fails with `status` and does nothing.
+    /// A fault of the next command of `op`: it fails with `status` and does nothing.
     pub fn next(op: Op, status: Status) -> Fault {
         Fault { skip: 0, op: Some(op), status, torn_sectors: None }
     }
@@ -37,38 +36,39 @@ pub struct Stats {
     failed: BTreeMap<Status, u64>,
     /// Sectors written to the medium.
     pub written_sectors: u64,
-    /// Writes that were submitted while another write to the same sequential zone was at the device, of another queue if the
-    /// disk keeps the order of one: where I1 was broken. Counted with [`EmuConfig::paranoid`](super::EmuConfig::paranoid) only.
+    /// Writes that were submitted while another write to the same sequential zone was at the device: violations of
+    /// I1. On a disk that keeps the order of one queue's writes, only writes of other queues count. Counted only with
+    /// [`EmuConfig::paranoid`](super::EmuConfig::paranoid).
     pub overlaps: u64,
 }
 
 impl Stats {
-    /// Commands of one operation, whatever became of them.
+    /// How many commands of one operation came, whether or not they failed.
     pub fn commands(&self, op: Op) -> u64 {
         self.ops[op as usize]
     }
 
-    /// Commands of all operations.
+    /// How many commands came in all.
     pub fn total(&self) -> u64 {
         self.ops.iter().sum()
     }
 
-    /// Commands that ended with `status`; 0 for success, which is not counted.
+    /// How many commands ended with `status`. 0 for success, which is not counted.
     pub fn failed(&self, status: Status) -> u64 {
         self.failed.get(&status).copied().unwrap_or(0)
     }
 
-    /// Commands that failed, by status.
+    /// The statuses of failed commands, with how many there were.
     pub fn failures(&self) -> impl Iterator<Item = (Status, u64)> {
         self.failed.iter().map(|(&s, &n)| (s, n))
     }
 }
 
-/// Statuses that are counted: as many as there are numbers below.
+/// Number of statuses that can be counted.
 const STATUSES: usize = 64;
 const _: () = assert!((Status::NoDevice as usize) < STATUSES);
 
-/// What one queue has carried out. Written by the thread that has the queue, read by any thread.
+/// What one queue has carried out. The thread that has the queue writes it; any thread may read it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Counters {
@@ -77,7 +77,7 @@ pub(super) struct Counters {
     failed: [AtomicU64; STATUSES],
 }
 
-/// Adds without a locked instruction: there is one writer.
+/// Adds without a locked instruction, because only one thread writes.
 #[inline]
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
@@ -124,13 +124,13 @@ impl Counters {
 /// The hooks of one disk.
 #[derive(Debug)]
 pub(super) struct Hooks {
-    /// Whether a fault or a busy call waits: all that a command without faults looks at.
+    /// Whether a fault or a busy call waits. A command without faults looks at nothing else.
     armed: AtomicBool,
     faults: Mutex<Vec<Fault>>,
     busy: AtomicU64,
-    /// What queues that are gone have done, and the counters of those that are not.
+    /// What closed queues have done, and the counters of open ones.
     counters: Mutex<(Stats, Vec<Arc<Counters>>)>,
-    /// Paranoid: writes at the device, for each zone, and the queue of the last one. Else empty.
+    /// If paranoid: for each zone the number of writes at the device, and the queue of the last one. Else empty.
     writes: Box<[(AtomicU32, AtomicUsize)]>,
     overlaps: AtomicU64,
 }
@@ -164,7 +164,7 @@ impl Hooks {
         self.armed.store(true, Relaxed);
     }
 
-    /// Whether this submit call takes nothing.
+    /// Whether this call of submit takes nothing.
     #[cold]
     pub(super) fn take_busy(&self) -> bool {
         let faults = lock(&self.faults);
@@ -174,7 +174,7 @@ impl Hooks {
         left > 0
     }
 
-    /// The fault that hits this command, if any. Every fault that matches it has counted it afterwards.
+    /// The fault that hits this command, if there is one. Every fault that matches the command counts it.
     #[cold]
     pub(super) fn take_fault(&self, c: &Command) -> Option<Fault> {
         let mut faults = lock(&self.faults);
@@ -215,7 +215,7 @@ impl Hooks {
         sum
     }
 
-    /// A write to a sequential zone arrives at the device, on the queue that counts with `queue`.
+    /// A write to a sequential zone arrives at the device, on the queue with the counters `queue`.
     pub(super) fn write_arrives(&self, zone: u32, queue: &Counters, ordered: bool) {
         let (writes, last) = &self.writes[zone as usize];
         let queue = std::ptr::from_ref(queue).addr();
@@ -225,7 +225,7 @@ impl Hooks {
         }
     }
 
-    /// It is handed back.
+    /// Such a write is handed back.
     pub(super) fn write_leaves(&self, zone: u32) {
         self.writes[zone as usize].0.fetch_sub(1, Relaxed);
     }

@@ -4,7 +4,7 @@ use zoneplug_core::form::DefaultValue::{Is, Means};
 use zoneplug_core::form::{DefaultValue, Form, Key};
 use zoneplug_core::zone::MAX_ZONES;
 
-/// Most of what is counted in 32 bits; also the most sectors of a zone.
+/// The largest number that fits 32 bits; also the most sectors of a zone.
 const MAX: u64 = u32::MAX as u64;
 /// Most sectors of a logical block: 512 MiB.
 const MAX_BLOCK: u64 = 1 << 20;
@@ -141,8 +141,8 @@ mod tests {
         }
     }
 
-    /// A value at a bound passes the reading of its key. What it does with the rest of the disk is checked later, and
-    /// such an error has another text.
+    /// A value at a bound is accepted as the value of its key. Whether it agrees with the rest of the disk is checked
+    /// later, with another error text.
     #[test]
     fn a_value_at_a_bound_is_read() {
         for key in &KEYS {

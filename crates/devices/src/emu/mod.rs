@@ -1,13 +1,13 @@
 //! Emulated zoned disks: strict state machines without data (`null`) or with data in memory (`mem`).
 //!
-//! This room owns the zones and data of its disks, and enforces every rule of ZBC and ZNS on what it is sent: a
-//! write that a drive would refuse is refused here, so these disks are the oracle of the layer's tests, and the
-//! `null` disk is what the layer's cost is measured on. It never orders, retries, splits or merges anything;
-//! it never reads a clock (time is an argument) and has no thread: a delayed command finishes in `poll`.
+//! This room has the zones and data of its disks, and enforces every rule of ZBC and ZNS. A write that a drive would
+//! refuse is refused here, so these disks are the oracle of the layer's tests. The layer's cost is measured on the
+//! `null` disk. An emulated disk never orders, retries, splits or merges anything. It has no clock (time is an
+//! argument) and no thread: a delayed command finishes in `poll`.
 //!
 //! | file | state |
 //! | --- | --- |
-//! | `config.rs`, `keys.rs` | what a disk is, and the keys of its specification |
+//! | `config.rs`, `keys.rs` | the description of a disk, and the keys of its specification |
 //! | `table.rs` | the zones, a word each, and the budget of open zones |
 //! | `data.rs` | the data of a `mem` disk |
 //! | `exec.rs` | one command against all of these |
@@ -15,8 +15,8 @@
 //! | `hooks.rs` | counters, and the faults that tests inject |
 //! | `timing/` | how long commands take on real drives |
 //!
-//! Locks, in the order in which they are taken: the data of one zone of a `mem` disk, the budget. A write to an
-//! open zone that it does not fill takes none on a `null` disk and changes one word; a read looks at none.
+//! Locks are taken in this order: the data of one zone of a `mem` disk, the budget. On a `null` disk a write to an
+//! open zone that it does not fill takes no lock and changes one word, and a read looks at no zone.
 
 mod config;
 mod data;
@@ -60,27 +60,28 @@ use zoneplug_core::{Error, ErrorKind};
 #[derive(Debug)]
 pub struct EmuDisk {
     shared: Arc<Shared>,
-    /// The drive whose times it keeps, if any.
+    /// The drive model that times its commands, if it has one.
     drive: Option<Arc<Drive>>,
 }
 
 impl EmuDisk {
-    /// The disk that `config` describes, every sequential zone empty.
+    /// Makes the disk that `config` describes. Every sequential zone is empty. Fails if the parts of `config` do not
+    /// agree.
     pub fn new(config: EmuConfig) -> Result<Arc<EmuDisk>, Error> {
         config.check()?;
         Ok(Arc::new(EmuDisk { shared: Arc::new(Shared::new(config)), drive: None }))
     }
 
-    /// A disk with the zones, limits and times of a drive. As strict as any other; it does not reorder, and a latency
-    /// of its own it has none.
+    /// Makes a disk with the zones, limits and times of a drive. It is as strict as any other. It has no latency of
+    /// its own and does not reorder.
     pub fn timed(profile: &Profile, kind: EmuKind) -> Result<Arc<EmuDisk>, Error> {
         let mut config = EmuConfig::new(kind, profile.geometry()?);
         config.limits = profile.limits();
         Self::timed_with(profile, config)
     }
 
-    /// As [`EmuDisk::timed`], with what is not of the profile: `paranoid` and the like. `latency` and `reorder` of
-    /// `config` are not looked at; its zones are those of the profile.
+    /// As [`EmuDisk::timed`], with the settings of `config` that a profile does not have, such as `paranoid`. Ignores
+    /// `latency`, `reorder` and the zones of `config`.
     pub fn timed_with(profile: &Profile, config: EmuConfig) -> Result<Arc<EmuDisk>, Error> {
         config.check()?;
         if config.geometry != profile.geometry()? {
@@ -91,12 +92,13 @@ impl EmuDisk {
         Ok(Arc::new(EmuDisk { shared: Arc::new(Shared::new(config)), drive }))
     }
 
-    /// What it was made from. Limits of open and active zones that no workload can reach are 0 here.
+    /// The description that the disk was made from. Limits of open and active zones that no workload can reach are 0
+    /// here.
     pub fn config(&self) -> &EmuConfig {
         &self.shared.config
     }
 
-    /// One zone, as a report describes it.
+    /// The report of one zone.
     ///
     /// # Panics
     ///
@@ -105,9 +107,8 @@ impl EmuDisk {
         self.shared.zone_info(zone)
     }
 
-    /// Puts a sequential zone into a condition from outside, as a drive does that declares it read-only or
-    /// offline. Empty sets its write pointer to 0. Returns whether that was possible: not for a conventional
-    /// zone, and not to `NotWp` or `Active`.
+    /// Puts a sequential zone into a condition from outside, as a drive does that declares it read-only or offline.
+    /// *Empty* sets its write pointer to 0. Returns false for a conventional zone, and for `NotWp` and `Active`.
     ///
     /// # Panics
     ///
@@ -117,8 +118,8 @@ impl EmuDisk {
     }
 
     /// Moves the write pointer of a sequential zone to `sectors` (at most the capacity) from outside, as another
-    /// program does that shares the disk. What it skips reads as zeroes. 0 is a reset, the capacity makes
-    /// the zone full, and a zone that was empty or full becomes closed; otherwise the condition stays.
+    /// program does that shares the disk. Skipped sectors read as zeroes. 0 is a reset, and the capacity makes the
+    /// zone full. A zone that was empty or full becomes closed; otherwise the condition stays.
     ///
     /// # Panics
     ///
@@ -127,37 +128,37 @@ impl EmuDisk {
         self.shared.set_write_pointer(zone, sectors);
     }
 
-    /// Changes data from outside, as a medium does that decays: the write pointer stays where it is. A `null` disk has no
-    /// data to change.
+    /// Changes data from outside, as a decaying medium does. The write pointer stays where it is. A `null` disk has
+    /// no data to change.
     ///
     /// # Panics
     ///
-    /// If the range is not inside one zone of the disk.
+    /// If the range is not within one zone of the disk.
     pub fn set_data(&self, at: Sector, data: &[u8]) {
         self.shared.set_data(at, data);
     }
 
-    /// What its queues have carried out so far. Exact when they rest.
+    /// What the disk's queues have carried out so far. Exact when no queue is in use.
     pub fn stats(&self) -> Stats {
         self.shared.hooks.stats()
     }
 
-    /// What the drive whose times it keeps has done; `None` of a disk without.
+    /// What the drive model has done. `None` if the disk has none.
     pub fn drive_stats(&self) -> Option<DriveStats> {
         self.drive.as_ref().map(|d| d.stats())
     }
 
-    /// Makes one command fail. Several faults may wait; each counts on its own.
+    /// Makes one command fail. Several faults may be set, and each counts commands by itself.
     pub fn fail_next(&self, fault: Fault) {
         self.shared.hooks.add_fault(fault);
     }
 
-    /// Makes the next `n` submit calls, on whichever queues, take nothing.
+    /// Makes the next `n` calls of submit, on any queue, take nothing.
     pub fn force_busy(&self, n: u64) {
         self.shared.hooks.set_busy(n);
     }
 
-    /// Zones open now, and zones active now.
+    /// How many zones are open now, and how many are active.
     pub fn open_and_active(&self) -> (u32, u32) {
         self.shared.table.open_and_active()
     }

@@ -1,11 +1,12 @@
-//! One queue of an emulated disk: commands that wait for their time, and commands that are done. Owns both
-//! lists, and nothing that another queue uses.
+//! One queue of an emulated disk: commands that wait for their time, and commands that have ended. It uses nothing
+//! that another queue uses.
 //!
-//! Without a latency or a reordering a command is carried out in `submit` and waits in `done`, and a whole list
-//! moves by exchanging it with an empty one. With a latency it is carried out in `submit` and waits in `pending`
-//! until its time. With a reordering it waits in `pending` first, then in `ready`, and is carried out when it is
-//! picked from there at random, so a program that relies on the order fails. Where the disk declares that it keeps the
-//! order of writes, the first write of the same zone is picked instead.
+//! * Without a latency or a reordering, a command is carried out in `submit` and waits in `done`. A whole list moves
+//!   by exchange with an empty one.
+//! * With a latency, a command is carried out in `submit` and waits in `pending` until its time.
+//! * With a reordering, a command waits in `pending` and then in `ready`, and is carried out when it is picked from
+//!   there at random. So a program that relies on the order fails. If the disk declares that it keeps the order of
+//!   writes, the first write of the same zone is picked instead.
 
 use super::exec::Shared;
 use super::hooks::Counters;
@@ -21,19 +22,19 @@ pub(super) struct EmuQueue {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     depth: usize,
-    /// Finished, not polled.
+    /// Commands that have ended and were not polled yet.
     done: Commands,
-    /// Not due yet, in the order of submission, which is that of `due`.
+    /// Commands that are not due yet, in the order of submission, which is also that of `due`.
     pending: Commands,
-    /// Reordering: due, not picked.
+    /// With a reordering: commands that are due and not picked yet.
     ready: Commands,
     random: Option<Random>,
     /// Whether every command finishes in `submit`.
     inline: bool,
     paranoid: bool,
-    /// Whether the waker is to be woken.
+    /// Whether the owner has armed.
     armed: bool,
-    /// The last submit took nothing though there was room: it is to be tried again.
+    /// Whether the last submit took nothing although there was room. The caller is to try again.
     turned_away: bool,
     /// The time of the last call.
     seen: Nanos,
@@ -76,7 +77,7 @@ impl EmuQueue {
         }
     }
 
-    /// Whether `poll` would find something, or `submit` would do more than the last time.
+    /// Whether `poll` would find something, or `submit` would take more than the last time.
     fn has_work(&self) -> bool {
         !self.done.is_empty()
             || !self.ready.is_empty()
@@ -90,7 +91,7 @@ impl EmuQueue {
         self.waker.wake_by_ref();
     }
 
-    /// Takes the first `n` commands, to finish later.
+    /// Takes the first `n` commands, which end later.
     fn submit_later(&mut self, now: Nanos, commands: &mut Commands, n: usize) {
         // Without a latency the device is not timed, and callers need not advance `now`.
         let due = match self.shared.config.latency {
@@ -106,7 +107,7 @@ impl EmuQueue {
         }
     }
 
-    /// Moves what is due to `done`.
+    /// Moves commands that are due to `done`.
     fn ripen(&mut self, now: Nanos) {
         while self.pending.front().is_some_and(|c| c.due <= now) {
             let c = self.pending.pop_front().expect("there is a front");
@@ -126,7 +127,7 @@ impl EmuQueue {
                 i = self.shared.first_of_zone(&self.ready, i);
             }
             let taken = match ordered {
-                // What is left stays in its order.
+                // The other commands keep their order.
                 true => self.ready.remove(i),
                 false => self.ready.swap_remove_back(i),
             };
@@ -179,7 +180,7 @@ impl Queue for EmuQueue {
     #[inline]
     fn poll(&mut self, now: Nanos, done: &mut Commands) {
         self.seen = now;
-        // Its client tries again after this, or has nothing any more that it would send.
+        // After this the caller tries again, or it has nothing more to send.
         self.turned_away = false;
         if !self.inline {
             self.ripen(now);

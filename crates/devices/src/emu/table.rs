@@ -1,6 +1,6 @@
-//! The zones of a disk: one [`ZoneState`] each, in an atomic word, and the budget of open zones under a lock. A
-//! write to an open zone is one compare-and-exchange; a condition changes under the budget's lock only. Never
-//! looks at a command.
+//! The zones of a disk: one [`ZoneState`] each, in an atomic word, and the budget of open zones under a lock. A write
+//! to an open zone is one compare-and-exchange. A condition changes only under the budget's lock. This file does not
+//! know commands.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -11,7 +11,7 @@ use zoneplug_core::unit::ZoneNo;
 use zoneplug_core::zone::machine::{Advance, Budget, ZoneState, ZoneStates};
 use zoneplug_core::zone::{Condition, Geometry};
 
-/// log2 of the most shards.
+/// log2 of the largest number of shards.
 const MAX_SHIFT: u32 = 6;
 
 const fn pack(s: ZoneState) -> u64 {
@@ -27,11 +27,11 @@ fn unpack(word: u64) -> ZoneState {
 /// Every zone of a disk.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// A [`ZoneState`] in each word; shard after shard.
+    /// A [`ZoneState`] in each word, one shard after the other.
     words: Box<[AtomicU64]>,
     /// log2 of the number of shards: groups of zones whose words lie together.
     shift: u32,
-    /// Words of a shard, in whole pairs of cache lines, because processors fetch lines in pairs.
+    /// Words of a shard: whole pairs of cache lines, because processors fetch lines in pairs.
     stride: usize,
     nr_zones: u32,
     budget: Mutex<Budget>,
@@ -71,12 +71,12 @@ impl Table {
         table
     }
 
-    /// Where the word of a zone is. Each block of as many zones as there are shards has one zone in each, in an
-    /// order of its own: neighbours never share a cache line, and zones at a regular distance rarely do.
+    /// The place of a zone's word. Each block of as many zones as there are shards has one zone in each shard, in an
+    /// order of its own. So neighbours never share a cache line, and zones at a regular distance rarely do.
     #[inline]
     fn place(&self, zone: ZoneNo) -> usize {
         let block = zone.0 >> self.shift;
-        // The upper bits of Fibonacci hashing: consecutive blocks get orders far from each other.
+        // The upper bits of Fibonacci hashing give consecutive blocks very different orders.
         let hash = block.wrapping_mul(0x9e37_79b1) >> (32 - MAX_SHIFT);
         let shard = (zone.0 ^ hash) & ((1 << self.shift) - 1);
         shard as usize * self.stride + block as usize
@@ -92,7 +92,7 @@ impl Table {
         (&mut &*self).update(zone, |s| *s)
     }
 
-    /// A write: at offset `at` of the zone, in sectors, or wherever its write pointer is. Returns the offset.
+    /// Writes at offset `at` of the zone in sectors, or at its write pointer. Returns the offset.
     #[inline]
     pub(super) fn write(
         &self,
@@ -115,7 +115,7 @@ impl Table {
         self.budget().reset_all(&mut &*self, self.nr_zones);
     }
 
-    /// Zones open and zones active.
+    /// How many zones are open, and how many are active.
     pub(super) fn open_and_active(&self) -> (u32, u32) {
         let b = self.budget();
         (b.open_zones(), b.active_zones())
