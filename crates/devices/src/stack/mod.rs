@@ -1,9 +1,9 @@
-//! Devices on devices. Each takes commands at the seam and sends them to the device below it; each passes the
-//! conformance suite, alone and on itself.
+//! Layers: devices on devices. A layer takes commands at the seam and sends them to the device below it. Each layer
+//! passes the conformance suite, alone and on itself.
 //!
 //! | file | layer |
 //! | --- | --- |
-//! | `fault/` | [`FaultDisk`]: errors, torn writes, delays, lost completions, zones that die, a device that goes, power cuts |
+//! | `fault/` | [`FaultDisk`]: errors, torn writes, delays, lost completions, dead zones, a device that vanishes, power cuts |
 //! | `join/` | [`JoinDisk`]: several devices as one, end to end or in stripes; a cut of one |
 //! | `po2/` | [`Po2Disk`]: zones of a power of two over zones of any size |
 //! | `tap.rs` | [`TapDisk`]: a listener is called for every command |

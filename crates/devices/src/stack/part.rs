@@ -1,5 +1,4 @@
-//! What layers have in common that send less down than they were given. Owns the command of which only a part
-//! is below.
+//! Shared by layers that send less down than they were given: a command of which only a part is below.
 
 use zoneplug_buf::Parts;
 use zoneplug_core::bio::{Bio, Command};
@@ -9,14 +8,14 @@ pub(super) fn address(c: &Command) -> usize {
     std::ptr::from_ref(c).addr()
 }
 
-/// A command whose first sectors are below, in a command of their own, and with them the memory of these sectors.
+/// A command whose first sectors are below in a command of their own, with the memory of these sectors.
 pub(super) struct Cut {
     whole: Box<Command>,
     /// The memory of the BIO that the cut goes through.
     split: Option<Parts>,
 }
 
-/// A command of the first `take` sectors of `whole`.
+/// Returns a command of the first `take` sectors of `whole`, and what is needed to undo the cut.
 pub(super) fn cut(mut whole: Box<Command>, take: u32) -> (Box<Command>, Cut) {
     let mut part = Command::new(whole.bios.len());
     part.set(whole.op, whole.sector, take, whole.flags);
@@ -40,12 +39,12 @@ pub(super) fn cut(mut whole: Box<Command>, take: u32) -> (Box<Command>, Cut) {
 }
 
 impl Cut {
-    /// The whole command, with the memory that came back in `part`. What a device has kept is missing then.
+    /// The whole command, with the memory that came back in `part`. Memory that a device has kept is missing.
     pub(super) fn rejoin(self, part: &mut Command) -> Box<Command> {
         let Cut { mut whole, mut split } = self;
         for (bio, b) in whole.bios.iter_mut().zip(&mut part.bios) {
             let mut buf = b.take_buf();
-            // The last one of the part is the one that was cut.
+            // The last BIO of the part is the one that was cut.
             if b.len_sectors < bio.len_sectors
                 && let Some(mut parts) = split.take()
             {

@@ -1,6 +1,7 @@
-//! A device that calls a listener for every command on its way down and up, and changes none: blktrace's *D* and *C*.
+//! A device that calls a listener for every command on its way down and up, and changes none. blktrace shows the same
+//! events as *D* and *C*.
 //!
-//! The device decides the order of the events; the listener decides what to do with them. Costs two calls a command.
+//! The events come in the order of the device's calls. A command costs two calls of the listener.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,15 +18,15 @@ use zoneplug_core::zone::{Geometry, Limits, Spindles};
 pub struct TapEvent {
     /// The time of the event, on the clock of the program that drives the disk.
     pub at: Nanos,
-    /// Which queue, counted in the order in which they were opened.
+    /// The number of the queue, in the order in which queues were opened.
     pub queue: u32,
-    /// `None`: on its way down. Else how it came back.
+    /// `None`: the command goes down. Otherwise its status on the way up.
     pub status: Option<Status>,
-    /// What it does.
+    /// Its operation.
     pub op: Op,
-    /// How.
+    /// Its flags.
     pub flags: Flags,
-    /// Where; of an append that is back, where the data landed.
+    /// First sector. For an append on the way up: where the data landed.
     pub sector: Sector,
     /// Length in sectors.
     pub len_sectors: u32,
@@ -38,7 +39,8 @@ impl TapEvent {
     }
 }
 
-/// The function that gets the events. Any thread that drives the disk calls it, never two at once for one queue.
+/// The function that gets the events. Any thread that drives the disk may call it, but never two at once for one
+/// queue.
 pub type Listener = dyn Fn(&TapEvent) + Send + Sync;
 
 /// A device that reports every command to a [`Listener`].
@@ -72,7 +74,7 @@ impl fmt::Debug for TapDisk {
 }
 
 impl TapDisk {
-    /// Wraps `inner`, and calls `listener` for every command that goes through.
+    /// Wraps `inner`. `listener` is called for every command that goes through.
     pub fn new(inner: Arc<dyn Device>, listener: Arc<Listener>) -> Arc<TapDisk> {
         Arc::new(TapDisk { inner, listener, queues: AtomicU32::new(0) })
     }
@@ -115,7 +117,7 @@ struct TapQueue {
     inner: Box<dyn Queue>,
     listener: Arc<Listener>,
     nr: u32,
-    /// What is about to be offered to the device: which of it goes down is known afterwards.
+    /// Events of commands that are offered to the device. Afterwards it is known which of them it took.
     going: Vec<TapEvent>,
 }
 

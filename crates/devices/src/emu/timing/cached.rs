@@ -1,9 +1,9 @@
-//! What waits in a disk's write cache: for each zone a run of writes in the order of their arrival, the runs in the order
-//! of their zones. Owns these lists; when something is written is for `smr.rs`.
+//! The writes in a disk's write cache. Each zone has a run of writes in the order of their arrival, and the runs are
+//! in the order of their zones. `smr.rs` decides when something is written.
 //!
-//! Zones in ascending order are cylinders in ascending order, so the search for the nearest run starts at the head and
-//! goes outwards both ways, and ends where the seek alone takes longer than the best run found. Entries are in a table and
-//! used again: nothing is allocated once it has grown to what the cache holds.
+//! Zones in ascending order are cylinders in ascending order. So the search for the nearest run starts at the head
+//! and goes outwards both ways. It ends where the seek alone takes longer than the best run found. Entries are in a
+//! table and used again: nothing is allocated once the table is as large as the cache needs.
 
 use super::platter::{Place, Platter};
 
@@ -15,7 +15,7 @@ pub(super) struct Entry {
     pub(super) zone: u32,
     pub(super) offset: u32,
     pub(super) sectors: u32,
-    /// Counts arrivals.
+    /// The number of its arrival.
     pub(super) seq: u64,
     next: u32,
 }
@@ -24,16 +24,16 @@ pub(super) struct Entry {
 #[derive(Debug)]
 struct Run {
     zone: u32,
-    /// First sector of the first write, and its place.
+    /// First sector of the first write, as an offset in the zone, and its place.
     offset: u32,
     place: Place,
-    /// Arrival of the first write.
+    /// The number of the arrival of the first write.
     seq: u64,
     first: u32,
     last: u32,
 }
 
-/// Where the head is.
+/// The position of the head.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     pub(super) zone: u32,
@@ -41,10 +41,10 @@ pub(super) struct Head {
     pub(super) cylinder: f64,
 }
 
-/// Every run.
+/// All runs.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
-    /// In the order of zones.
+    /// The runs, in the order of their zones.
     runs: Vec<Run>,
     entries: Vec<Entry>,
     free: u32,
@@ -59,17 +59,17 @@ impl Runs {
         self.runs.is_empty()
     }
 
-    /// Runs, not writes.
+    /// The number of runs.
     pub(super) fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// The run of a zone, or where it would be.
+    /// The index of a zone's run, or the index at which to insert it.
     fn search(&self, zone: u32) -> Result<usize, usize> {
         self.runs.binary_search_by(|r| r.zone.cmp(&zone))
     }
 
-    /// A write arrives.
+    /// Adds a write that arrives.
     pub(super) fn push(
         &mut self,
         platter: &Platter,
@@ -102,7 +102,7 @@ impl Runs {
         }
     }
 
-    /// Takes the first write of run `i`, and its place.
+    /// Takes the first write of run `i`, and returns it with its place.
     pub(super) fn pop(&mut self, platter: &Platter, i: usize) -> (Entry, Place) {
         let run = &mut self.runs[i];
         let (first, place) = (run.first, run.place);
@@ -121,7 +121,7 @@ impl Runs {
         (entry, place)
     }
 
-    /// Whether the write with this arrival is still here.
+    /// Whether the write with this number of arrival is still here.
     pub(super) fn contains(&self, seq: u64) -> bool {
         self.runs.iter().any(|r| {
             let mut i = r.first;
@@ -136,7 +136,7 @@ impl Runs {
         })
     }
 
-    /// The run that goes on where the head is.
+    /// The run that continues where the head is.
     pub(super) fn at(&self, head: &Head) -> Option<usize> {
         self.search(head.zone).ok().filter(|&i| self.runs[i].offset == head.offset)
     }
@@ -152,7 +152,7 @@ impl Runs {
         self.runs.iter().any(|r| r.seq < seq)
     }
 
-    /// The run that the head reaches first, from `phase_ns` of a turn on; not that of zone `except`.
+    /// The run that the head reaches first, starting `phase_ns` into a turn. Leaves out the run of zone `except`.
     pub(super) fn nearest(
         &self,
         platter: &Platter,
@@ -161,7 +161,7 @@ impl Runs {
         except: Option<u32>,
     ) -> Option<usize> {
         let mut best: Option<(u32, usize)> = None;
-        // Returns whether runs further away can be reached sooner.
+        // Returns whether a run further away could be reached sooner.
         let mut look = |i: usize| {
             let run = &self.runs[i];
             let here = run.zone == head.zone && run.offset == head.offset;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     proptest! {
-        /// The search that ends early finds what a look at every run finds.
+        /// The search that ends early finds the same run as a search of all runs.
         #[test]
         fn the_nearest_run_is_the_nearest_of_all(seed: u64, n in 1usize..200, near: bool) {
             let (p, mut rng) = (platter(), Random::new(seed));
@@ -224,7 +224,7 @@ mod tests {
             prop_assert_eq!(found, naive);
         }
 
-        /// Each zone is first in, first out; nothing is lost; places are those of the first write.
+        /// Each zone is first in, first out, no write is lost, and places are those of the first write.
         #[test]
         fn a_zone_is_first_in_first_out(seed: u64, steps in 1u64..300) {
             let (p, mut rng) = (platter(), Random::new(seed));

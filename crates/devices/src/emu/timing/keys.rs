@@ -1,14 +1,14 @@
-//! The keys of a profile: the only place for their names and ranges. What is physical has no default, so that a profile
-//! that forgot a number is an error.
+//! The keys of a profile: the only place for their names and ranges. Physical numbers have no default, so a profile
+//! that lacks one is an error.
 
 use zoneplug_core::disk::MAX_TAGS;
 use zoneplug_core::form::DefaultValue::{self, Is, Means, Required};
 use zoneplug_core::form::{Form, Key};
 use zoneplug_core::zone::MAX_ZONES;
 
-/// Most of what is counted in 32 bits; also the most sectors of a zone.
+/// The largest number that fits 32 bits; also the most sectors of a zone.
 const MAX: u64 = u32::MAX as u64;
-/// A time of a drive: with `u32` nanoseconds the parts of an access are added up without overflow.
+/// A time of a drive. It fits 32 bits of nanoseconds, so the parts of an access are added without overflow.
 const SPAN: Form = Form::Time { min: 0, max: 1_000_000_000 };
 
 const fn key(name: &'static str, form: Form, default: DefaultValue, about: &'static str) -> Key {
@@ -50,7 +50,7 @@ keys! {
 }
 
 keys! {
-    /// The further keys of an SMR disk.
+    /// The additional keys of an SMR disk.
     SMR_KEYS:
     RPM = key("rpm", count(1, 1_000_000, "turns a minute"), Required, "How fast the disk turns.");
     OUTER_RATE = key("outer-rate", Form::Rate, Required, "The rate of the outermost track.");
@@ -79,7 +79,7 @@ keys! {
 }
 
 keys! {
-    /// The further keys of a ZNS SSD.
+    /// The additional keys of a ZNS SSD.
     ZNS_KEYS:
     LATENCY = key("latency", SPAN, Required, "What a write costs beside its data.");
     ZONE_RATE = key("zone-rate", Form::Rate, Required, "The rate of a zone.");
@@ -123,7 +123,7 @@ mod tests {
                     let what = format!("{}={bad} is not possible", key.name);
                     assert_eq!(read(&bad).unwrap_err().what(), what);
                 }
-                // Without its line, a profile is what the default makes of it, or no profile.
+                // If a line is missing, its key has its default, or the profile is refused.
                 let start = format!("{} =", key.name);
                 let without: Vec<&str> = text.lines().filter(|l| !l.starts_with(&start)).collect();
                 let mut spec = Spec::parse(&format!("sim-{name}")).unwrap();

@@ -1,18 +1,18 @@
 //! The timing of real drives: how long a command takes on an SMR hard disk or on a ZNS SSD, in virtual time.
 //!
-//! This room owns the models and the profiles that fill them with numbers; `docs/models.md` has the equations, their
-//! sources, and how far they agree with what was published. A disk with a timing is an [`EmuDisk`](super::EmuDisk)
-//! like any other: `exec.rs` carries a command out, or refuses it, when it arrives, and only then is a model asked when it
-//! completes. A model never looks at zone states or data, and never reads a clock: it moves when it is polled.
+//! This room has the models, and the profiles that fill them with numbers. `docs/models.md` has the equations, their
+//! sources, and how far they agree with published results. A disk with a timing is an [`EmuDisk`](super::EmuDisk)
+//! like any other: `exec.rs` carries a command out, or refuses it, when it arrives. Only then does a model say when
+//! it completes. A model never looks at zone states or data, and never reads a clock: it advances when it is polled.
 //!
-//! Time is in whole nanoseconds. Places on the platter are `f64`, made with `+ - * /` and `sqrt` only: IEEE 754
-//! rounds these five exactly, so a run is the same on every machine. There is no sine and no power in here.
+//! Time is in whole nanoseconds. Places on the platter are `f64`, computed with `+ - * /` and `sqrt` only. IEEE 754
+//! rounds these five exactly, so a run is the same on every machine.
 //!
 //! | file | what |
 //! | --- | --- |
 //! | `profile.rs`, `keys.rs` | the numbers of a drive, from a data file, and their keys |
 //! | `platter.rs` | radius, rate, angle and seeks of a disk |
-//! | `cached.rs` | what waits in a disk's write cache, and which of it is nearest |
+//! | `cached.rs` | the writes in a disk's write cache, and which of them is nearest |
 //! | `smr.rs` | the disk |
 //! | `zns.rs` | the SSD |
 //! | `queue.rs` | one queue of either |
@@ -33,7 +33,7 @@ use std::sync::{Mutex, MutexGuard};
 use zoneplug_core::bio::{Command, Commands};
 use zoneplug_core::unit::Nanos;
 
-/// A command at the drive, and the queue that it goes back to.
+/// A command at the drive, and the queue that sent it.
 #[derive(Debug)]
 struct Held {
     command: Box<Command>,
@@ -47,7 +47,7 @@ struct Outbox(Vec<Slot>);
 #[derive(Debug, Default)]
 struct Slot {
     done: Commands,
-    /// Commands of the queue at the drive, finished ones included.
+    /// Commands of the queue at the drive, including finished ones.
     held: u32,
     closed: bool,
 }
@@ -74,14 +74,14 @@ impl Outbox {
 pub struct DriveStats {
     /// Accesses for which the head had to seek or to wait for the platter. An SSD has none.
     pub moves: u64,
-    /// How long it sought and waited.
+    /// How long these seeks and waits took.
     pub positioning: Nanos,
-    /// How long the medium was at work, positioning included: the head of a disk, the data path of an SSD.
+    /// How long the medium was busy, including positioning: the head of a disk, or the data path of an SSD.
     pub busy: Nanos,
 }
 
 impl DriveStats {
-    /// What was done since an earlier look.
+    /// What was done since `earlier` was taken.
     #[must_use]
     pub fn since(self, before: DriveStats) -> DriveStats {
         let less = |a: Nanos, b: Nanos| Nanos(a.0.saturating_sub(b.0));
@@ -99,7 +99,7 @@ impl DriveStats {
     }
 }
 
-/// The drive as all its queues see it.
+/// The drive as its queues use it.
 #[derive(Debug)]
 struct State {
     model: ModelState,
@@ -113,7 +113,7 @@ enum ModelState {
 }
 
 impl State {
-    /// Everything up to `now` happens.
+    /// Lets everything happen that happens by `now`.
     fn advance(&mut self, now: Nanos) {
         match &mut self.model {
             ModelState::Smr(m) => m.advance(now, &mut self.out),
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// A command that the zones have taken arrives.
+    /// Takes a command that the zones have accepted.
     fn take(&mut self, now: Nanos, zone: u32, offset: u32, held: Held) {
         match &mut self.model {
             ModelState::Smr(m) => m.take(now, zone, offset, held),
@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// No command completes before this.
+    /// A time before which no command completes.
     fn next(&self) -> Option<Nanos> {
         match &self.model {
             ModelState::Smr(m) => m.next(),
@@ -163,7 +163,7 @@ impl Drive {
     }
 }
 
-/// How long `bytes` take at a rate.
+/// How long the transfer of `bytes` takes at a rate.
 fn span(bytes: u64, bytes_per_s: u64) -> Nanos {
     Nanos((bytes * 1_000_000_000 + bytes_per_s / 2) / bytes_per_s)
 }

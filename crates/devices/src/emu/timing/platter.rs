@@ -1,20 +1,20 @@
-//! The platter: where a zone lies, how fast it passes under the head, and how long a seek takes. Owns no state: a
-//! function of the profile.
+//! The platter: where a zone lies, how fast it passes under the head, and how long a seek takes. It has no state:
+//! everything follows from the profile.
 //!
-//! Linear density is constant and tracks lie evenly, so the capacity outside of radius `r` grows with `1 - r^2`: at the
-//! fraction `x` of the disk the radius is `sqrt(1 - k x)`, `k = 1 - inner^2`, and rate, cylinder and angle follow from it
-//! alone. The angle is that of the time it takes to write everything before: skews are inside, and a stream that goes on
-//! at once never waits for the platter.
+//! Linear density is constant and tracks lie evenly, so the capacity outside of radius `r` grows with `1 - r^2`. At
+//! the fraction `x` of the disk the radius is `sqrt(1 - k x)` with `k = 1 - inner^2`. Rate, cylinder and angle follow
+//! from the radius alone. The angle of a place is that of the time in which everything before it is written. This
+//! time includes skews, so a stream that continues at once never waits for the platter.
 
 use super::profile::{Profile, SmrParams};
 use zoneplug_core::unit::SECTOR_SHIFT;
 
-/// Where something lies on the platter.
+/// A place on the platter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Place {
-    /// Distance from the outer edge: 0 there, 1 at the inner one.
+    /// Distance from the outer edge: 0 at the outer edge, 1 at the inner one.
     pub(super) cylinder: f64,
-    /// Nanoseconds of the turn at which it passes under the head.
+    /// The time within a turn at which it passes under the head, in nanoseconds.
     pub(super) angle_ns: u32,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Platter {
     stroke: f64,
     /// Sectors per nanosecond at the outer edge.
     outer_rate: f64,
-    /// Nanoseconds to write everything, if the whole disk were as fast as its outer edge, times `2 / k`.
+    /// The time to write the whole disk at the rate of its outer edge, in nanoseconds, times `2 / k`.
     scale_ns: f64,
     turn_ns: u32,
     seek_settle_ns: f64,
@@ -67,10 +67,10 @@ impl Platter {
         (1.0 - self.k * (sector as f64 / self.sectors)).sqrt()
     }
 
-    /// Where an offset of a zone lies.
+    /// The place of an offset in a zone.
     pub(super) fn place(&self, zone: u32, offset: u32) -> Place {
         let inward = 1.0 - self.radius(zone, offset);
-        // The time that everything before takes: the integral of 1 / rate.
+        // The time to write everything before: the integral of 1 / rate.
         let before_ns = (self.scale_ns * inward) as u64;
         Place {
             cylinder: inward / self.stroke,
@@ -78,18 +78,18 @@ impl Platter {
         }
     }
 
-    /// How long a transfer takes on the medium, at the rate of the zone's start.
+    /// How long a transfer takes on the medium, at the rate of the zone's start, in nanoseconds.
     pub(super) fn transfer_ns(&self, zone: u32, sectors: u32) -> u64 {
         (f64::from(sectors) / (self.outer_rate * self.radius(zone, 0)) + 0.5) as u64
     }
 
-    /// How long the arm moves between two cylinders. Grows with the distance.
+    /// How long a seek between two cylinders takes, in nanoseconds. It grows with the distance.
     pub(super) fn seek_ns(&self, from: f64, to: f64) -> u32 {
         let d = if from < to { to - from } else { from - to };
         (self.seek_settle_ns + self.seek_sqrt_ns * d.sqrt() + self.seek_linear_ns * d + 0.5) as u32
     }
 
-    /// How long the platter turns until `angle` comes by, from `phase_ns` of any turn on.
+    /// How long it takes until `angle_ns` passes under the head, starting `phase_ns` into a turn.
     pub(super) fn wait_ns(&self, angle_ns: u32, phase_ns: u32) -> u32 {
         let phase = phase_ns % self.turn_ns;
         if angle_ns >= phase { angle_ns - phase } else { angle_ns + self.turn_ns - phase }
@@ -107,7 +107,7 @@ mod tests {
         (Platter::new(&profile, p), p.clone())
     }
 
-    /// The mean rate over the disk is that of the mean radius: what one open zone anywhere gets.
+    /// The mean rate over the disk is the rate at the mean radius; one open zone at a random place gets it.
     #[test]
     fn the_mean_rate_is_that_of_the_middle_radius() {
         let (p, params) = smr30();
@@ -120,7 +120,8 @@ mod tests {
         assert!((mean / expected - 1.0).abs() < 1e-3, "{mean} MB/s, {expected} expected");
     }
 
-    /// A stream that goes on at once pays no rotation: the angle of a place is the media time before it.
+    /// A stream that continues at once never waits for the platter: the angle of a place is the time to write
+    /// everything before it.
     #[test]
     fn angles_advance_with_the_time_of_the_data() {
         let (p, _) = smr30();

@@ -1,8 +1,8 @@
-//! Profiles: the numbers of a drive, each with its source. A profile is a data file of lines `key = value # source`; a
-//! line that starts with white space and `#` continues the source above it, any other comment is free. A value without a
-//! source is an error, for a model is no better than what it was made from.
+//! Profiles: the numbers of a drive, each with its source. A profile is a data file of lines `key = value # source`.
+//! A line that starts with white space and `#` continues the source above it; other comments are ignored. A value
+//! without a source is an error, because a model is only as good as its sources.
 //!
-//! The keys are also options of a device specification, so that `sim-smr30,cache=128M` is a hypothesis about a drive in
+//! The keys are also options of a device specification, so `sim-smr30,cache=128M` is a hypothesis about a drive in
 //! one line.
 
 use super::keys;
@@ -12,7 +12,7 @@ use zoneplug_core::unit::Nanos;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, ErrorKind};
 
-/// A drive: its zones and the model that times them.
+/// A drive: its zones, and the model that times its commands.
 ///
 /// ```
 /// use zoneplug_devices::emu::{EmuDisk, EmuKind, timing::Profile};
@@ -24,23 +24,23 @@ use zoneplug_core::{Error, ErrorKind};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// What it is called.
+    /// Name of the profile.
     pub name: String,
-    /// Zones of the drive.
+    /// Number of zones.
     pub zones: u32,
-    /// Length of a zone.
+    /// Length of a zone, in sectors.
     pub zone_sectors: u32,
-    /// What of a zone can be written.
+    /// How much of a zone can be written, in sectors.
     pub capacity_sectors: u32,
     /// Most open zones; 0: no limit.
     pub max_open_zones: u32,
     /// Most active zones; 0: no limit.
     pub max_active_zones: u32,
-    /// Longest command.
+    /// Longest command, in sectors.
     pub max_transfer_sectors: u32,
-    /// Longest native zone append; 0: none.
+    /// Longest native zone append, in sectors; 0: none.
     pub append_max_sectors: u32,
-    /// Commands that its interface holds: the tags of a host.
+    /// How many commands its interface holds: the tags of a host.
     pub queue_depth: u16,
     /// The numbers of its model.
     pub model: Model,
@@ -48,7 +48,7 @@ pub struct Profile {
     sources: Vec<(String, String)>,
 }
 
-/// Which model, with its numbers.
+/// The model of a drive, with its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Model {
     /// A host-managed SMR hard disk.
@@ -57,12 +57,13 @@ pub enum Model {
     Zns(ZnsParams),
 }
 
-/// In which order a disk empties its write cache.
+/// The order in which a disk empties its write cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Destage {
     /// In the order of arrival.
     Fifo,
-    /// The run of contiguous writes that it is at, then the one that it reaches first (shortest access time first).
+    /// The run of contiguous writes that the head is at, then the run that it reaches first (shortest access time
+    /// first).
     Satf,
 }
 
@@ -77,40 +78,40 @@ pub struct SmrParams {
     pub inner_radius_ppm: u32,
     /// `seek-settle`: shortest seek.
     pub seek_settle: Nanos,
-    /// `seek-sqrt`: what grows with the square root of the distance, over the full stroke.
+    /// `seek-sqrt`: the part of a full-stroke seek that grows with the square root of the distance.
     pub seek_sqrt: Nanos,
-    /// `seek-linear`: what grows with the distance, over the full stroke.
+    /// `seek-linear`: the part of a full-stroke seek that grows with the distance.
     pub seek_linear: Nanos,
     /// `link-rate`: rate of the interface, in bytes per second.
     pub link_rate: u64,
-    /// `command-time`: what a command costs beside its transfer.
+    /// `command-time`: the time of a command besides its transfer.
     pub command_time: Nanos,
-    /// `cache`: writes that wait for the medium, and among which it chooses.
+    /// `cache`: size of the write cache, in sectors. The disk chooses among the writes in it.
     pub cache_sectors: u64,
-    /// `cache-entries`: most commands in there; 0: no limit.
+    /// `cache-entries`: most writes in the cache; 0: no limit.
     pub cache_entries: u32,
-    /// `max-run`: after so much of one run an older one is due; 0: no limit.
+    /// `max-run`: how many sectors of one run are written before an older write goes first; 0: no limit.
     pub max_run_sectors: u32,
     /// `destage`: `satf` or `fifo`.
     pub destage: Destage,
-    /// `queued-fifo`: with so many commands not acknowledged the order of arrival is kept; 0: never.
+    /// `queued-fifo`: with this many writes not acknowledged, the disk keeps the order of arrival; 0: never.
     pub queued_fifo: u32,
-    /// `read-burst`: reads that are carried out before writes are, if both wait.
+    /// `read-burst`: how many reads go before writes, if both wait.
     pub read_burst: u32,
-    /// `write-burst`: writes that are then carried out before reads are.
+    /// `write-burst`: how many sectors of writes then go before reads.
     pub write_burst_sectors: u32,
 }
 
 /// The numbers of a ZNS SSD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZnsParams {
-    /// `latency`: what a command takes beside its data.
+    /// `latency`: the time of a command besides its data.
     pub latency: Nanos,
     /// `zone-rate`: how fast one zone takes data, in bytes per second.
     pub zone_rate: u64,
-    /// `drive-rate`: how fast all zones together do.
+    /// `drive-rate`: how fast all zones together take data, in bytes per second.
     pub drive_rate: u64,
-    /// `read-latency`: what a read takes beside its data.
+    /// `read-latency`: the time of a read besides its data.
     pub read_latency: Nanos,
 }
 
@@ -122,21 +123,21 @@ const BUILTIN: [(&str, &str); 4] = [
     ("zns1", include_str!("../../../profiles/zns1.profile")),
 ];
 
-/// What the kind of a specification of a built-in profile begins with.
+/// The prefix of built-in profiles in a specification.
 const PREFIX: &str = "sim-";
 
 impl Profile {
-    /// The names of the profiles that are part of the program.
+    /// The names of the built-in profiles.
     pub fn builtin_names() -> [&'static str; BUILTIN.len()] {
         BUILTIN.map(|(name, _)| name)
     }
 
-    /// The file of a profile that is part of the program: what to copy for a drive of one's own.
+    /// The file of a built-in profile, to copy for another drive.
     pub fn builtin_text(name: &str) -> Option<&'static str> {
         BUILTIN.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
     }
 
-    /// A profile that is part of the program.
+    /// A built-in profile. Fails if there is none of this name.
     pub fn builtin(name: &str) -> Result<Profile, Error> {
         let Some(text) = Self::builtin_text(name) else {
             let e = Error::new(ErrorKind::NotFound, format!("no profile is called '{name}'"));
@@ -145,7 +146,8 @@ impl Profile {
         Self::parse(name, text)
     }
 
-    /// The profile that the text of a data file describes.
+    /// Reads the text of a data file. Fails if a line has no source, a key is missing or unknown, or a value is not
+    /// allowed.
     ///
     /// ```
     /// use zoneplug_devices::emu::timing::Profile;
@@ -161,8 +163,8 @@ impl Profile {
         Ok(profile)
     }
 
-    /// The built-in profile that the kind of a specification names, as in `sim-smr30`, changed by the options that are
-    /// keys of profiles. `None`: the kind names none.
+    /// The built-in profile that the kind of a specification names, as in `sim-smr30`, changed by the options of the
+    /// specification. `None` if the kind names no built-in profile.
     pub fn from_spec(spec: &mut Spec) -> Option<Result<Profile, Error>> {
         let name = spec.kind().strip_prefix(PREFIX)?.to_owned();
         let text = Self::builtin_text(&name)?;
@@ -184,18 +186,18 @@ impl Profile {
         take(spec, name, sources)
     }
 
-    /// What the value of `key` comes from.
+    /// The source of the value of `key`.
     pub fn source(&self, key: &str) -> Option<&str> {
         self.sources.iter().find(|(k, _)| k == key).map(|(_, s)| s.as_str())
     }
 
-    /// Every key with its source, in the order of the file.
+    /// All keys with their sources, in the order of the file.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         self.sources.iter().map(|(k, s)| (k.as_str(), s.as_str()))
     }
 
-    /// The same drive with another rate of its medium: `ppm` millionths of this one. Where the tracks lie is not known;
-    /// a result that depends on it shows that by its spread over a few of these.
+    /// The same drive with a medium rate of `ppm` millionths of this one. Where a drive's tracks lie is not known. A
+    /// result that depends on it shows that by its spread over a few such rates.
     #[must_use]
     pub fn with_rate(&self, ppm: u32) -> Profile {
         let scale = |rate: &mut u64| *rate = *rate * u64::from(ppm) / 1_000_000;
@@ -210,7 +212,7 @@ impl Profile {
         p
     }
 
-    /// The layout of its zones.
+    /// The layout of its zones. Fails if the numbers make no geometry.
     pub fn geometry(&self) -> Result<Geometry, Error> {
         Geometry::new(u64::from(self.zones), self.zone_sectors, self.capacity_sectors).map_err(
             |e| {
@@ -220,7 +222,7 @@ impl Profile {
         )
     }
 
-    /// What it declares.
+    /// The limits that the drive declares.
     pub fn limits(&self) -> Limits {
         let rotational = matches!(self.model, Model::Smr(_));
         Limits {
@@ -286,7 +288,7 @@ fn lines(text: &str) -> Result<Vec<(String, String, String)>, Error> {
     Ok(all)
 }
 
-/// Takes every key. What is physical has no default: a drive that forgot it is an error.
+/// Takes every key of a profile. Physical numbers have no default, so a profile that lacks one is an error.
 fn take(spec: &mut Spec, name: &str, sources: Vec<(String, String)>) -> Result<Profile, Error> {
     let missing = |key: &str| {
         Error::invalid(format!("profile {name} has no {key}"))
@@ -358,7 +360,7 @@ mod tests {
         Profile::builtin_text("smr30").unwrap()
     }
 
-    /// "Every parameter names its source": the files are read, and a line without one is refused.
+    /// Every parameter names its source: the built-in files can be read, and a line without a source is refused.
     #[test]
     fn every_builtin_parameter_names_its_source() {
         for name in Profile::builtin_names() {

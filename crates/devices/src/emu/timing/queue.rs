@@ -1,8 +1,8 @@
-//! One queue of a disk with a timing. Owns its place at the drive; the drive is shared, under one lock that is held for
-//! a call.
+//! One queue of a disk with a timing. It owns its commands at the drive. All queues share the drive, under one lock
+//! that is held for a call.
 //!
-//! A command is carried out against the zones when it arrives, whatever the drive will take for it: what a drive has
-//! accepted it does not refuse later. One that is refused comes back at once.
+//! A command is carried out on the zones when it arrives, however long the drive takes for it, because a drive does
+//! not refuse later what it has accepted. A refused command comes back at once.
 
 use super::{Drive, Held, State};
 use crate::emu::exec::Shared;
@@ -76,7 +76,7 @@ impl TimedQueue {
             || state.next().is_some_and(|at| at <= self.seen)
     }
 
-    /// Wakes an armed owner if there is `work`. Called with no lock held.
+    /// Wakes an armed owner if `work`. Called without a lock.
     fn wake_if(&mut self, work: bool) {
         if self.armed && work {
             self.armed = false;
@@ -110,7 +110,7 @@ impl Queue for TimedQueue {
             if refused {
                 state.out.finish(held);
             } else {
-                // A flush names no sector; any zone does.
+                // A flush names no sector, so any zone will do.
                 let (zone, offset) =
                     if g.contains(sector, 1) { g.zone_of(sector) } else { Default::default() };
                 state.take(now, zone.0, offset, held);

@@ -1,11 +1,12 @@
-//! A host-managed SMR hard disk: a link, a volatile write cache, and one head. Owns what is under way on each of the
-//! three; knows neither zone states nor data.
+//! A host-managed SMR hard disk: a link, a volatile write cache, and one head. This file tracks what is under way on
+//! each of the three. It knows neither zone states nor data.
 //!
-//! A write waits for room in the cache in the order of arrival, is transferred over the link, and is acknowledged then.
-//! From the start of its transfer on it may be written to the medium: the run that the head is at goes on, else the run
-//! that is reached first. With [`SmrParams::queued_fifo`] or more writes not acknowledged, the order of arrival is kept
-//! instead, one command at a time. Reads wait for the head, the one that is reached first goes first, and take turns with
-//! the cache. `docs/models.md` says where each rule comes from; that of queued writes is a hypothesis.
+//! A write waits for room in the cache in the order of arrival, is transferred over the link, and is then
+//! acknowledged. From the start of its transfer it may be written to the medium. The head continues the run that it
+//! is at, or else goes to the run that it reaches first. With [`SmrParams::queued_fifo`] or more writes not
+//! acknowledged, the disk keeps the order of arrival instead, one command at a time. Reads wait for the head, and the
+//! read that it reaches first goes first. Reads take turns with the cache. `docs/models.md` says where each rule
+//! comes from; the one about queued writes is a hypothesis.
 
 use super::cached::{Entry, Head, Runs};
 use super::platter::{Place, Platter};
@@ -15,19 +16,19 @@ use std::collections::VecDeque;
 use zoneplug_core::bio::{Flags, Op};
 use zoneplug_core::unit::{Nanos, SECTOR_SHIFT};
 
-/// What the head does.
+/// What the head is doing.
 #[derive(Debug)]
 enum Work {
     Write(Entry),
     Read { zone: u32, end: u32, held: Held },
 }
 
-/// What a command waits for that is to be on the medium.
+/// The writes that must be on the medium before a command is acknowledged.
 #[derive(Debug)]
 enum Sync {
-    /// The write with this arrival (FUA).
+    /// The write with this number of arrival (FUA).
     One(u64),
-    /// As many of the writes that had arrived before it (a flush).
+    /// All writes that arrived before it (a flush); `left` of them are not on the medium.
     Before { seq: u64, left: u32 },
 }
 
@@ -48,12 +49,13 @@ pub(super) struct Smr {
     zone_sectors: u32,
     /// Writes that wait for room in the cache, each with zone and offset.
     waiting: VecDeque<(u32, u32, Held)>,
-    /// The transfer over the link: its end, the arrival of its write.
+    /// The transfer over the link: its end, and the number of arrival of its write.
     link: Option<(Nanos, u64, Held)>,
-    /// Transfers do not overlap, but commands without data need no link: their ends, in order.
+    /// Commands without data, and their ends in order. Transfers do not overlap, but these commands do not use the
+    /// link.
     short: VecDeque<(Nanos, Held)>,
     runs: Runs,
-    /// In the cache, on their way to the medium included.
+    /// Sectors in the cache, including those that are being written to the medium.
     dirty_sectors: u64,
     dirty_entries: u32,
     seq: u64,
@@ -61,9 +63,9 @@ pub(super) struct Smr {
     reads: Vec<Read>,
     syncs: Vec<(Sync, Held)>,
     head: Head,
-    /// When the head came to rest where it is.
+    /// Since when the head has been idle at its place.
     head_since: Nanos,
-    /// Sectors of this run that were written in a row.
+    /// Sectors of the current run that were written in a row.
     run_sectors: u64,
     reads_in_turn: u32,
     writes_in_turn: u64,
@@ -118,7 +120,7 @@ impl Smr {
         }
     }
 
-    /// The time of a transfer over the link.
+    /// How long the transfer over the link takes.
     fn link_time(&self, held: &Held) -> Nanos {
         let bytes = u64::from(held.command.len_sectors) << SECTOR_SHIFT;
         self.p.command_time.plus(span(bytes, self.p.link_rate))
@@ -144,12 +146,12 @@ impl Smr {
         self.dirty_sectors += u64::from(sectors);
         self.dirty_entries += 1;
         self.link = Some((now.plus(self.link_time(&held)), self.seq, held));
-        // The medium is slower than the link: it may begin with what has not all arrived.
+        // The medium is slower than the link, so it may begin before all the data has arrived.
         self.runs.push(&self.platter, zone, offset, sectors, self.seq);
         self.start(now);
     }
 
-    /// Writes at the disk that are not acknowledged.
+    /// The number of writes at the disk that are not acknowledged.
     fn unacknowledged(&self) -> u32 {
         self.waiting.len() as u32 + u32::from(self.link.is_some())
     }
@@ -184,7 +186,7 @@ impl Smr {
         self.medium = Some((end, Work::Write(entry)));
     }
 
-    /// Which run is written to next.
+    /// Chooses the run to write next.
     fn choose(&mut self, now: Nanos) -> Option<usize> {
         let p = &self.p;
         let in_order = p.queued_fifo != 0 && self.unacknowledged() >= p.queued_fifo;
@@ -218,7 +220,7 @@ impl Smr {
         self.medium = Some((end, Work::Read { zone, end: offset + sectors, held }));
     }
 
-    /// When an access that starts now is over.
+    /// When an access ends that starts now.
     fn access(&mut self, now: Nanos, zone: u32, offset: u32, place: Place, sectors: u32) -> Nanos {
         let here = zone == self.head.zone && offset == self.head.offset;
         let mut wait = 0;
@@ -226,7 +228,7 @@ impl Smr {
             let seek =
                 if here { 0 } else { self.platter.seek_ns(self.head.cylinder, place.cylinder) };
             let turn = self.platter.wait_ns(place.angle_ns, self.phase_ns(now) + seek);
-            // What comes by just now has not been missed for a nanosecond of rounding.
+            // A place that passes the head just now must not count as missed because a nanosecond was rounded.
             let missed = turn > self.platter.turn_ns() - self.platter.turn_ns() / 100_000;
             wait = seek + if missed { 0 } else { turn };
         }
@@ -285,7 +287,7 @@ impl Smr {
             }
         };
         let cylinder = self.platter.place(zone, end).cylinder;
-        // The end of a zone is the start of the next.
+        // The end of a zone is the start of the next zone.
         let (zone, offset) = if end >= self.zone_sectors { (zone + 1, 0) } else { (zone, end) };
         self.head = Head { zone, offset, cylinder };
         self.head_since = at;
@@ -293,7 +295,7 @@ impl Smr {
         self.start(at);
     }
 
-    /// The write that arrived as `seq` is on the medium.
+    /// The write with arrival number `seq` is on the medium.
     #[cold]
     fn sync(&mut self, seq: u64, out: &mut Outbox) {
         let mut i = 0;
@@ -313,8 +315,8 @@ impl Smr {
         }
     }
 
-    /// No command completes before this. The end of a transfer is exact; a write that has no room in the cache yet is
-    /// transferred when the medium is done with one at the earliest.
+    /// A time before which no command completes. The end of a transfer is exact. A write without room in the cache is
+    /// transferred at the earliest when the medium has finished a write.
     pub(super) fn next(&self) -> Option<Nanos> {
         let medium = self.medium.as_ref().map(|m| m.0);
         let reading = matches!(self.medium, Some((_, Work::Read { .. })));

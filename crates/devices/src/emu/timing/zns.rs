@@ -1,6 +1,6 @@
-//! A ZNS SSD: each zone takes data at its own rate, all of them share what the drive can take, and a command has a
-//! latency beside. Owns when each of these is free again. Dies, planes and pages are not in here: nothing published
-//! tells one number of theirs from another.
+//! A ZNS SSD. Each zone takes data at a rate of its own, all zones share the rate of the drive, and each command has
+//! a latency in addition. This file notes when each of these is free again. Dies, planes and pages are not modelled,
+//! because no published result gives their numbers.
 
 use super::profile::{Profile, ZnsParams};
 use super::{DriveStats, Held, Outbox, span};
@@ -12,11 +12,11 @@ use zoneplug_core::unit::{Nanos, SECTOR_SHIFT};
 #[derive(Debug)]
 pub(super) struct Zns {
     p: ZnsParams,
-    /// When each zone has taken all that it was given.
+    /// When each zone has taken all its data.
     zones: Vec<Nanos>,
-    /// When the drive has.
+    /// When the drive has taken all data.
     drive: Nanos,
-    /// Commands at the drive and their ends, in order.
+    /// Commands at the drive, and when they end, in order.
     pending: VecDeque<(Nanos, Held)>,
     stats: DriveStats,
 }
@@ -54,7 +54,7 @@ impl Zns {
                 self.drive = self.drive.max(now).plus(path);
                 self.drive.plus(p.read_latency)
             }
-            // What was acknowledged is safe: the buffers of such drives are.
+            // Acknowledged data is safe, because the buffers of such drives are.
             _ => now.plus(p.latency),
         };
         let i = self.pending.partition_point(|(e, _)| *e <= end);

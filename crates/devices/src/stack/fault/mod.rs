@@ -1,14 +1,14 @@
-//! The fault injector: a device that passes commands to the one below it, except where a rule says otherwise.
+//! The fault injector: a device that passes commands to the one below it, unless a rule says otherwise.
 //!
-//! Owns the rules, the zones that have died, and what a power cut may take (`power.rs`); never time, threads or
-//! data. All chance comes from the seed of the plan, so the same commands meet the same faults. While nothing is
-//! configured, a command costs one load.
+//! It has the rules, the zones that have died, and what a power cut may take (`power.rs`). All chance comes from the
+//! seed of the plan, so the same commands meet the same faults. While nothing is configured, it costs a command one
+//! load.
 //!
 //! | file | state |
 //! | --- | --- |
 //! | `text.rs` | rules as text |
 //! | `queue.rs` | commands on their way through |
-//! | `power.rs` | what no flush covers yet |
+//! | `power.rs` | data that no flush covers yet |
 
 mod power;
 mod queue;
@@ -32,26 +32,26 @@ use zoneplug_core::zone::{Condition, Geometry, Limits, Spindles, ZoneInfo};
 /// How often each kind of fault has happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Commands that failed without reaching the device.
+    /// Commands that failed and did not reach the device.
     pub failed: u64,
-    /// Commands of which the device took a part.
+    /// Commands that the device carried out in part.
     pub torn: u64,
     /// Commands that came back as *busy*.
     pub busy: u64,
-    /// Completions that came late.
+    /// Completions that were delayed.
     pub delayed: u64,
-    /// Completions that were kept for ever.
+    /// Completions that never came.
     pub lost: u64,
     /// Zones that became read-only or went offline.
     pub died: u64,
     /// Power cuts.
     pub cuts: u64,
-    /// Whether the device has gone.
+    /// Whether the device has vanished.
     pub gone: bool,
 }
 
 impl FaultCounts {
-    /// All of them.
+    /// The sum of all counts.
     pub fn total(&self) -> u64 {
         self.failed
             + self.torn
@@ -64,7 +64,7 @@ impl FaultCounts {
     }
 }
 
-/// What happens to one command.
+/// What happens to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Pass,
@@ -85,9 +85,9 @@ struct State {
 
 struct Shared {
     inner: Arc<dyn Device>,
-    /// Whether anything is configured: all that a command looks at while nothing is.
+    /// Whether anything is configured. While it is false, a command looks at nothing else.
     active: AtomicBool,
-    /// Counts power cuts and departures: everything that was in flight before has failed.
+    /// Counts power cuts, and the device's vanishing. Everything that was in flight before has failed.
     epoch: AtomicU32,
     timed: bool,
     state: Mutex<State>,
@@ -142,7 +142,8 @@ impl fmt::Debug for FaultDisk {
 }
 
 impl FaultDisk {
-    /// `inner` with the faults of `plan`. A plan with a power cut reads the zones of `inner` first.
+    /// Puts the faults of `plan` on `inner`. Fails if the plan has a power cut and the zones of `inner` cannot be
+    /// read.
     pub fn new(inner: Arc<dyn Device>, plan: &FaultPlan) -> Result<Arc<FaultDisk>, Error> {
         let timed = inner.is_timed() || !plan.rules.is_empty();
         let state = State {
@@ -168,21 +169,22 @@ impl FaultDisk {
         Ok(disk)
     }
 
-    /// Adds a rule, after those that are there.
+    /// Adds a rule after the existing ones.
     pub fn add(&self, rule: FaultRule) {
         let mut state = self.shared.state();
         state.rules.push(rule);
         self.shared.settle(&state);
     }
 
-    /// Takes all rules away. Zones that have died stay dead, and a device that has gone stays away.
+    /// Removes all rules. Zones that have died stay dead, and a device that has vanished does not come back.
     pub fn clear(&self) {
         let mut state = self.shared.state();
         state.rules.clear();
         self.shared.settle(&state);
     }
 
-    /// From now on the device has a volatile cache: what [`FaultDisk::power_cut`] may take is recorded.
+    /// Gives the device a volatile cache: from now on it is recorded what [`FaultDisk::power_cut`] may take. Fails if
+    /// the zones of the device cannot be read.
     pub fn watch_cache(&self) -> Result<(), Error> {
         let cache = Cache::new(&*self.shared.inner)?;
         let mut state = self.shared.state();
@@ -191,9 +193,9 @@ impl FaultDisk {
         Ok(())
     }
 
-    /// The power goes and comes back. What is in flight ends with *no device*. Of what was written and not flushed each
-    /// sequential zone keeps a prefix, as chance wants it, and each write to a conventional zone stays or goes; zones
-    /// that were open are closed.
+    /// Cuts the power and restores it. What is in flight ends with *no device*. Of data that was written and not
+    /// flushed, each sequential zone keeps a random prefix, and each write to a conventional zone is kept or lost at
+    /// random. Zones that were open are closed. Fails if the zones of the device cannot be read or written.
     pub fn power_cut(&self) -> Result<(), Error> {
         self.shared.strike();
         let mut guard = self.shared.state();
@@ -205,7 +207,7 @@ impl FaultDisk {
         }
     }
 
-    /// The device goes: everything in flight and everything to come ends with *no device*.
+    /// Makes the device vanish: everything in flight and everything to come ends with *no device*.
     pub fn vanish(&self) {
         let mut state = self.shared.state();
         (state.gone, state.counts.gone) = (true, true);
@@ -213,7 +215,7 @@ impl FaultDisk {
         self.shared.strike();
     }
 
-    /// The zone becomes read-only or goes offline.
+    /// Makes a zone read-only or offline.
     pub fn kill_zone(&self, zone: ZoneNo, cond: Condition) {
         debug_assert!(matches!(cond, Condition::ReadOnly | Condition::Offline));
         let mut state = self.shared.state();
@@ -234,7 +236,7 @@ impl FaultDisk {
 }
 
 impl State {
-    /// What becomes of `c`. Takes what it uses of the rules.
+    /// Decides what happens to `c`, and counts it in the rules.
     fn fate(&mut self, shared: &Shared, c: &Command) -> Fate {
         if self.gone {
             return Fate::Fail(Status::NoDevice);
@@ -333,7 +335,7 @@ impl State {
         }
     }
 
-    /// What a zone that has died says to `c`.
+    /// The status with which a dead zone fails `c`, if it does.
     fn dead_zone(&self, shared: &Shared, c: &Command) -> Option<Status> {
         if self.dead.is_empty() || matches!(c.op, Op::Flush | Op::ReportZones | Op::ZoneResetAll) {
             return None;
@@ -348,7 +350,7 @@ impl State {
         }
     }
 
-    /// What a report says of zones that have died.
+    /// Changes the records of dead zones in a report.
     fn edit_report(&self, geometry: &Geometry, report: &mut [ZoneInfo]) {
         for info in report {
             let (zone, _) = geometry.zone_of(info.start);
@@ -360,7 +362,7 @@ impl State {
     }
 }
 
-/// Whether `rule` is for `c`.
+/// Whether `rule` applies to `c`.
 fn touches(g: &Geometry, rule: &FaultRule, c: &Command) -> bool {
     if !rule.kinds.has(c.op) {
         return false;

@@ -1,9 +1,10 @@
-//! What a power cut may take: the volatile cache that a device without one is given.
+//! The volatile cache that the fault injector gives to a device without one, and what a power cut takes of it.
 //!
-//! Owns, for each zone, how far acknowledged writes reach and how far a flush or FUA has made them durable; and what
-//! conventional zones held before writes that no flush covers. A cut then makes the device below forget, through a
-//! queue of its own and by ordinary commands: a sequential zone keeps a prefix, which is read, and written again
-//! after a reset. Resets and finishes are durable when they are acknowledged.
+//! For each zone this file notes how far acknowledged writes reach, and how far a flush or FUA has made them durable.
+//! For conventional zones it keeps what was there before writes that no flush covers. At a power cut it makes the
+//! device below forget, with ordinary commands on a queue of its own. To keep a prefix of a sequential zone it reads
+//! the prefix, resets the zone, and writes the prefix again. Resets and finishes are durable when they are
+//! acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -16,10 +17,10 @@ use zoneplug_core::unit::{Nanos, SECTOR_SHIFT, Sector, ZoneNo};
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
 use zoneplug_core::{Error, ErrorKind};
 
-/// Bytes moved at a time.
+/// How many bytes are moved at a time.
 const CHUNK: u32 = 64 << 10;
 
-/// Memory that cuts use one after the other. What a device keeps is lost.
+/// Memory that power cuts use one after the other. Memory that a device keeps is lost.
 static MEMORY: Mutex<Vec<IoBuf>> = Mutex::new(Vec::new());
 
 /// How far a zone has been written, in sectors.
@@ -27,10 +28,10 @@ static MEMORY: Mutex<Vec<IoBuf>> = Mutex::new(Vec::new());
 struct Reach {
     acknowledged: u32,
     durable: u32,
-    /// Writes that were acknowledged.
+    /// The number of acknowledged writes.
     acks: u64,
-    /// `acks` when the last reset was sent. If writes were acknowledged since, the completion of the reset does not
-    /// clear `acknowledged` and `durable`.
+    /// The value of `acks` when the last reset was sent. If writes were acknowledged since then, the end of the reset
+    /// does not clear `acknowledged` and `durable`.
     at_reset: u64,
 }
 
@@ -42,7 +43,7 @@ impl Reach {
     }
 }
 
-/// What a conventional range held before a write.
+/// The content of a conventional range before a write.
 #[derive(Debug)]
 struct Undo {
     sector: Sector,
@@ -53,16 +54,16 @@ struct Undo {
 #[derive(Debug)]
 pub(super) struct Cache {
     zones: Vec<Reach>,
-    /// Oldest first.
+    /// Old contents, the oldest first.
     undo: Vec<Undo>,
-    /// What flushes on their way cover: number, and the state of each zone when it was sent.
+    /// Flushes in flight: the number of each, and how far each zone was acknowledged when it was sent.
     flushes: BTreeMap<u64, (Vec<u32>, usize)>,
     next_flush: u64,
     /// How many entries of `undo` were dropped from the front.
     dropped: usize,
 }
 
-/// A queue that is used for one command at a time, outside of time.
+/// A queue that carries out one command at a time, without regard to time.
 struct Line<'a> {
     device: &'a dyn Device,
     queue: Box<dyn Queue>,
@@ -158,7 +159,7 @@ impl<'a> Line<'a> {
 
 impl Drop for Line<'_> {
     fn drop(&mut self) {
-        // Without memory: the device kept it.
+        // If the device has kept the memory, this is empty.
         let buf = std::mem::take(&mut self.buf);
         if !buf.is_empty() {
             zoneplug_core::poison::lock(&MEMORY).push(buf);
@@ -175,7 +176,7 @@ fn written(z: &ZoneInfo) -> u32 {
 }
 
 impl Cache {
-    /// Everything that `device` holds now is durable.
+    /// A cache for `device`. Everything that the device holds now counts as durable.
     pub(super) fn new(device: &dyn Device) -> Result<Cache, Error> {
         let zones = Line::open(device)?.report()?;
         let reach = |z| Reach { acknowledged: written(z), durable: written(z), ..Reach::default() };
@@ -188,7 +189,7 @@ impl Cache {
         })
     }
 
-    /// `c` is about to be sent.
+    /// Called before `c` is sent.
     pub(super) fn goes_down(&mut self, device: &dyn Device, c: &Command) {
         let g = device.geometry();
         match c.op {
@@ -208,13 +209,13 @@ impl Cache {
         if !g.is_conventional(zone) {
             return;
         }
-        // A device that cannot be read has nothing to give back.
+        // If the device cannot be read, there is no old content to restore.
         if let Ok(old) = Line::open(device).and_then(|mut l| l.read(c.sector, c.len_sectors)) {
             self.undo.push(Undo { sector: c.sector, old });
         }
     }
 
-    /// A flush goes down: the number of what it covers.
+    /// Called when a flush is sent. Returns a number for what it covers.
     pub(super) fn snapshot(&mut self) -> u64 {
         let zones = self.zones.iter().map(|z| z.acknowledged).collect();
         self.next_flush += 1;
@@ -222,7 +223,7 @@ impl Cache {
         self.next_flush
     }
 
-    /// `c` succeeded, and its sender gets the completion now.
+    /// Called when `c` has succeeded, just before its sender is told.
     pub(super) fn acknowledged(&mut self, g: &Geometry, c: &Command, covers: Option<u64>) {
         if let Some((zones, undo)) = covers.and_then(|n| self.flushes.remove(&n)) {
             for (reach, to) in self.zones.iter_mut().zip(zones) {
@@ -261,7 +262,7 @@ impl Cache {
         }
     }
 
-    /// The power goes: the device forgets what chance wants.
+    /// The power fails: makes the device forget, as chance decides.
     pub(super) fn cut(
         &mut self,
         device: &dyn Device,
@@ -289,7 +290,8 @@ impl Cache {
                 continue;
             }
             let (low, all) = (reach.durable.min(has) / unit, has / unit);
-            // A full zone may be the result of a finish that was not acknowledged, and no finish is half done.
+            // A full zone may be the result of a finish that was not acknowledged. A finish is lost or kept as a
+            // whole.
             let high = match z.cond {
                 Condition::Full => (reach.acknowledged.min(has) / unit).max(low),
                 _ => all,
@@ -299,7 +301,8 @@ impl Cache {
                 1 => all,
                 _ => random.range(low, high),
             } * unit;
-            // Where active zones are limited, one that is written again may be one too many: all or nothing there.
+            // With a limit of active zones, a zone that is written again may be one too many. Such a zone keeps all
+            // or nothing.
             let limited = device.limits().max_active_zones != 0;
             let keep = if limited && keep > 0 { has } else { keep };
             let len = device.geometry().zone_len_sectors(ZoneNo(n as u32));

@@ -1,4 +1,4 @@
-//! One queue of a fault injector: what is held back, and what went down in another's place.
+//! One queue of a fault injector: commands that are held back, and commands that went down in place of others.
 
 use super::{Fate, Shared};
 use crate::stack::part::{Cut, address, cut};
@@ -9,15 +9,15 @@ use zoneplug_core::bio::{Command, Commands, Flags, Op, Status};
 use zoneplug_core::device::Queue;
 use zoneplug_core::unit::Nanos;
 
-/// What is to be done with a command when it comes back from below.
+/// What to do with a command when it comes back from below.
 enum Mark {
-    /// It is the first part of this one, which ends with this status.
+    /// It was sent in place of this command, which ends with this status.
     InsteadOf(Cut, Status),
-    /// It comes back this much later than from below.
+    /// It is delayed by this time.
     Late(Nanos),
     /// It never comes back.
     Lost,
-    /// It is a flush, or has one in front: this is what it covers.
+    /// It is a flush, or has a preflush. This number names what it covers.
     Covers(u64),
 }
 
@@ -25,20 +25,20 @@ pub(super) struct FaultQueue {
     shared: Arc<Shared>,
     inner: Box<dyn Queue>,
     depth: usize,
-    /// Commands below.
+    /// How many commands are below.
     below: usize,
     epoch: u32,
-    /// Of those below, how many were there at the last power cut: until they are back nothing else is taken.
+    /// How many of these were there at the last power cut. Until they are back, no other command is taken.
     struck: usize,
-    /// On the way down.
+    /// Commands on the way down.
     out: Commands,
     back: Commands,
     marks: Vec<(usize, Mark)>,
-    /// Carried out, not due; of a flush, what it covers.
+    /// Commands that were carried out and wait for their time. For a flush: the number of what it covers.
     held: Vec<(Nanos, Option<u64>, Box<Command>)>,
-    /// Carried out, and kept for ever.
+    /// Commands that were carried out and never come back.
     lost: Vec<Box<Command>>,
-    /// Finished, not polled.
+    /// Commands that have ended and were not polled yet.
     done: Commands,
     armed: bool,
     seen: Nanos,
@@ -76,7 +76,7 @@ impl FaultQueue {
         self.depth.saturating_sub(self.below + here)
     }
 
-    /// Whether a call changes nothing but what is below.
+    /// Whether the queue only passes commands on.
     fn is_clear(&self) -> bool {
         !self.shared.active.load(Ordering::Relaxed)
             && self.marks.is_empty()
@@ -88,7 +88,7 @@ impl FaultQueue {
             && self.epoch == self.shared.epoch.load(Ordering::Acquire)
     }
 
-    /// After a power cut, or when the device has gone: nothing that was in flight succeeded.
+    /// Called after a power cut, or when the device has vanished: fails everything that was in flight.
     fn notice(&mut self) {
         let epoch = self.shared.epoch.load(Ordering::Acquire);
         if epoch == self.epoch {
@@ -97,7 +97,7 @@ impl FaultQueue {
         self.epoch = epoch;
         self.struck = self.below;
         while let Some(c) = self.out.pop_front() {
-            // It has not gone, so nothing is to be done when it is back; what it went for fails in its place.
+            // It was not sent, so nothing is to be done when it comes back. The command that it stands for fails.
             let mut whole = c;
             while let Some(i) = self.marks.iter().position(|(a, _)| *a == address(&whole)) {
                 if let Mark::InsteadOf(c, _) = self.marks.swap_remove(i).1 {
@@ -108,7 +108,7 @@ impl FaultQueue {
         }
         let here = self.held.drain(..).map(|(_, _, c)| c).chain(self.lost.drain(..));
         self.done.extend(here);
-        // What is below comes back by itself, and then fails too.
+        // Commands that are below come back by themselves, and fail then.
         for (_, mark) in &mut self.marks {
             if matches!(mark, Mark::Late(_) | Mark::Lost) {
                 *mark = Mark::Late(Nanos(0));
@@ -120,7 +120,7 @@ impl FaultQueue {
     fn take(&mut self, c: Box<Command>) {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.state();
-        // What was there when the power went is not back yet: the device is still on its way up.
+        // The commands from before the power cut are not all back: the device is still starting.
         let fate = match self.struck {
             0 => state.fate(&shared, &c),
             _ => Fate::Fail(Status::NoDevice),
@@ -161,8 +161,8 @@ impl FaultQueue {
         self.out.push_back(c);
     }
 
-    /// Sends what waits. Nothing is sent too: a device that turned a command away which has failed meanwhile need not
-    /// wait for it any more.
+    /// Sends the waiting commands. Also sends an empty list: the device may wait for a command to be tried again that
+    /// it did not take, and that has failed meanwhile.
     fn send(&mut self, now: Nanos) {
         let before = self.out.len();
         self.inner.submit(now, &mut self.out);

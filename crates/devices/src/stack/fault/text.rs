@@ -1,7 +1,8 @@
-//! Faults as text: one form for the command line, the bench and the tests.
+//! Faults as text: one form for the command line, benchmarks and tests.
 //!
-//! `write/io/zone=3/count=2+read/delay=5ms/p=0.01` is two rules. A rule is an operation, what happens to it, and which
-//! ones; `+` separates rules and `/` their parts, because specifications own the comma and fio the colon.
+//! `write/io/zone=3/count=2+read/delay=5ms/p=0.01` is two rules. A rule has an operation, what happens to it, and
+//! which commands it is for. `+` separates rules and `/` their parts, because specifications use the comma and fio
+//! uses the colon.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,12 +16,12 @@ use zoneplug_core::unit::{Nanos, SECTOR_SIZE};
 pub struct Kinds(pub u16);
 
 impl Kinds {
-    /// Every operation.
+    /// All operations.
     pub const ANY: Kinds = Kinds(0xfff);
-    /// What moves data to the medium.
+    /// The operations that write data to the medium.
     pub const WRITES: Kinds = Kinds::of(&[Op::Write, Op::WriteZeroes, Op::ZoneAppend]);
 
-    /// These operations.
+    /// The set of these operations.
     pub const fn of(ops: &[Op]) -> Kinds {
         let (mut bits, mut i) = (0, 0);
         while i < ops.len() {
@@ -57,7 +58,7 @@ const KINDS: [(&str, Kinds); 15] = [
     ("report", Kinds::of(&[Op::ReportZones])),
 ];
 
-/// Statuses that a rule may name: a device's answers.
+/// The statuses that a rule may name: answers of devices.
 const STATUSES: [(&str, Status); 13] = [
     ("busy", Status::Busy),
     ("io", Status::Io),
@@ -79,10 +80,11 @@ const STATUSES: [(&str, Status); 13] = [
 pub enum FaultAction {
     /// It fails with this status, and the device never sees it.
     Fail(Status),
-    /// The device takes so many of its sectors (none given: any number), then it fails with this status: a torn write,
-    /// or a short transfer. Commands without data just fail.
+    /// The device takes this many of its sectors (`None`: a random number), and then it fails with this status: a
+    /// torn write, or a short transfer. A command without data just fails.
     Torn(Status, Option<u32>),
-    /// It is carried out, and comes back this much later than it would: commands in flight together are late together.
+    /// It is carried out, and its completion is delayed by this time. Delays of commands in flight run at the same
+    /// time.
     Delay(Nanos),
     /// It is carried out, and its completion never comes.
     Lost,
@@ -90,36 +92,36 @@ pub enum FaultAction {
     ReadOnly,
     /// Its zone goes offline.
     Offline,
-    /// The device goes away: this and everything else ends with *no device*, for ever.
+    /// The device vanishes: this command and all others end with *no device*, for ever.
     Gone,
-    /// The power goes and comes back: everything in flight ends with *no device*, and what no flush covers may be lost.
+    /// The power fails and returns: everything in flight ends with *no device*, and what no flush covers may be lost.
     Cut,
 }
 
-/// Which commands meet what.
+/// A rule: what happens to which commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultRule {
-    /// Operations.
+    /// The operations that it is for.
     pub kinds: Kinds,
-    /// What happens.
+    /// What happens to them.
     pub action: FaultAction,
-    /// Only commands that touch this zone.
+    /// Only commands that touch this zone. `None`: any zone.
     pub zone: Option<u32>,
-    /// Only commands that touch these sectors: first, and one past the last.
+    /// Only commands that touch these sectors: the first one, and the one past the last. `None`: any.
     pub sectors: Option<(u64, u64)>,
-    /// How many that match go unharmed first.
+    /// How many matching commands go unharmed first.
     pub skip: u64,
-    /// How many are hit; `None`: all.
+    /// How many commands are hit; `None`: all that match.
     pub count: Option<u64>,
-    /// How likely one that matches is hit, in millionths.
+    /// The probability that a matching command is hit, in millionths.
     pub ppm: u32,
 }
 
-/// A millionth's reciprocal: certainty.
+/// The probability of a rule without chance, in millionths.
 const CERTAIN: u32 = 1_000_000;
 
 impl FaultRule {
-    /// The next command of `kinds` meets `action`.
+    /// A rule for the next command of `kinds` only.
     pub const fn next(kinds: Kinds, action: FaultAction) -> FaultRule {
         FaultRule {
             kinds,
@@ -133,7 +135,7 @@ impl FaultRule {
     }
 }
 
-/// Rules and the seed that chance is drawn from.
+/// Rules, and the seed of all chance.
 ///
 /// ```
 /// use zoneplug_devices::stack::FaultPlan;
@@ -145,16 +147,16 @@ impl FaultRule {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// In the order in which they are tried; the first that hits decides.
+    /// The rules, in the order in which they are tried. The first one that hits decides.
     pub rules: Vec<FaultRule>,
-    /// Of everything random.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
 const FORM: &str =
     "a fault is OPERATION/WHAT/WHICH, such as write/io/zone=3/count=2; see zoneplug help spec";
 
-/// What a rule may do beside failing with a status: the form, and what happens.
+/// What a rule may do besides failing a command with a status: the form, and what happens.
 const ACTIONS: [(&str, &str); 10] = [
     ("torn", "Some of its sectors are written, then it fails with io."),
     ("torn=SIZE", "So much of it is written, then it fails with io."),
@@ -168,7 +170,7 @@ const ACTIONS: [(&str, &str); 10] = [
     ("cut", "The power goes and comes back; what no flush covers may be lost."),
 ];
 
-/// What a rule may say of the commands that it hits.
+/// How a rule may select commands: the form, and the meaning.
 const FILTERS: [(&str, &str); 6] = [
     ("zone=N", "Only commands that touch this zone."),
     ("from=BYTES", "Only commands that touch the disk from here on."),
@@ -199,7 +201,7 @@ impl FaultPlan {
         ACTIONS.into_iter()
     }
 
-    /// What may limit a rule to some commands: the form, and a sentence.
+    /// How a rule may be limited to some commands: the form, and a sentence.
     pub fn filters() -> impl Iterator<Item = (&'static str, &'static str)> {
         FILTERS.into_iter()
     }
@@ -229,7 +231,7 @@ fn sectors(key: &str, text: &str) -> Result<u64, Error> {
     })
 }
 
-/// A probability in millionths.
+/// Reads a probability, in millionths.
 fn probability(text: &str) -> Result<u32, Error> {
     let bad = || {
         Error::invalid(format!("p={text} is not possible"))
@@ -319,7 +321,7 @@ fn rule(text: &str) -> Result<FaultRule, Error> {
             }
         }
     }
-    // With a probability every command may be hit, unless said otherwise.
+    // A rule with a probability may hit any number of commands, unless `count` limits them.
     rule.count = count.unwrap_or(if chance.is_some() { None } else { Some(1) });
     rule.ppm = chance.unwrap_or(CERTAIN);
     Ok(rule)
@@ -410,7 +412,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the manual says is what the parser takes.
+    /// The manual describes everything that the parser accepts.
     #[test]
     fn every_word_of_the_manual_is_read() {
         let value = |form: &str| {
@@ -435,7 +437,7 @@ mod tests {
             assert_eq!(read(format!("write/io/{}", value(form))), 1);
             assert!(about.ends_with('.'));
         }
-        // An action or a filter that is new in the parser is named by the parser's error, and has to be in the manual.
+        // The parser's errors name every action and filter, so a new one must be in the manual.
         let hint = |text: &str| {
             let e = text.parse::<FaultPlan>().unwrap_err();
             e.what_to_try().unwrap().to_owned()

@@ -1,6 +1,8 @@
-//! What the layer does for commands that its address map cannot translate: reads that touch a gap, reports, zone management.
+//! Handles the commands that the layer's address map cannot translate: reads that touch a gap, reports, and zone
+//! management.
 //!
-//! The queue calls it while it has such a command, and with a device that may panic. It goes through each list one by one then.
+//! The queue calls this while there is such a command. On a device that may panic it calls this for every list. This
+//! code goes through each list one command at a time.
 
 use super::Map;
 use crate::stack::part::{Cut, address, cut};
@@ -10,34 +12,34 @@ use zoneplug_core::bio::{Command, Commands, Op, Status};
 use zoneplug_core::device::{AddressMap, Displacement, MapFallback, Queue};
 use zoneplug_core::unit::{Nanos, Sector};
 
-/// What a command at the device was before, where [`AddressMap::raise`] does not restore it.
+/// What a command at the device was before, if [`AddressMap::raise`] does not restore it.
 enum Mark {
-    /// This read, whose end is in the gap (N6): the command at the device is its first part.
+    /// This read, whose end is in the gap (N6). The command at the device is its first part.
     PartOf(Cut),
-    /// A report from this sector.
+    /// A report that starts at this sector.
     Report(Sector),
-    /// Zone management of this range: the length of the zone differs too.
+    /// Zone management of this range. Its length differs too, because zones have another length below.
     Management(Sector, u32),
-    /// A command that a layer with a map further up had moved by this.
+    /// A command that the map of a layer further up had displaced by this.
     Twice(Displacement),
 }
 
-/// Gives commands back as they came.
+/// Returns commands to their owner as they came.
 struct Upward {
     map: Arc<Map>,
-    /// Of commands at the device that are not as they came, by the address of the command.
+    /// For each command at the device that differs from what came: its address, and how to restore it.
     marks: Vec<(usize, Mark)>,
 }
 
 pub(super) struct Po2Fallback {
     upward: Upward,
-    /// The queue's depth: commands that end here need no place at the device, so they are counted.
+    /// The queue's depth. Commands that end here need no place at the device, so they are counted.
     depth: usize,
-    /// On the way down. Empty between calls.
+    /// Commands on the way down. Empty between calls.
     out: Commands,
-    /// Ended here, and not polled yet.
+    /// Commands that have ended here and were not polled yet.
     done: Commands,
-    /// The device may panic: every list is guarded, so no command goes past.
+    /// Whether the device may panic. Every list must be guarded then, so no command bypasses this code.
     may_panic: bool,
     armed: bool,
     /// The time of the last list.
@@ -69,7 +71,8 @@ impl Po2Fallback {
                 self.out.push_back(c);
                 continue;
             }
-            // A queue takes from the front: a command that ends here must not pass one that the device does not take.
+            // The queue takes commands from the front. So before a command ends here, those in front of it are sent:
+            // it must not pass one that the device does not take.
             below.submit(now, &mut self.out);
             if !self.out.is_empty() {
                 commands.push_front(c);
@@ -79,7 +82,8 @@ impl Po2Fallback {
         }
         self.seen = now;
         below.submit(now, &mut self.out);
-        // A command for which the device has no room is not kept here: its owner may have given it up by the time there is room.
+        // A command for which the device has no room is not kept here, because its owner may give it up before there
+        // is room.
         while let Some(c) = self.out.pop_back() {
             commands.push_front(self.upward.undo(c));
         }
@@ -88,7 +92,7 @@ impl Po2Fallback {
         }
     }
 
-    /// [`AddressMap::lower`] for other commands that the device can take whole.
+    /// As [`AddressMap::lower`], for other commands that the device can carry out as a whole.
     fn lower_other(&mut self, c: &mut Command) -> bool {
         let map = &self.upward.map;
         if map.sectors.passes(c.op) {
@@ -116,7 +120,7 @@ impl Po2Fallback {
         }
     }
 
-    /// A report, or a command that touches a gap.
+    /// Handles a report, or a command that touches a gap.
     fn special(&mut self, mut c: Box<Command>) {
         let map = &self.upward.map;
         if c.op == Op::ReportZones && map.above.contains(c.sector, 1) {
@@ -130,7 +134,7 @@ impl Po2Fallback {
         let size = map.below.zone_sectors();
         match check(map, &c) {
             Err(status) => c.status = status,
-            // All of it is gap (N5).
+            // The range is in the gap (N5).
             Ok(offset) if offset >= size => {
                 zero_from(&mut c, 0);
                 c.status = Status::Ok;
@@ -146,7 +150,7 @@ impl Po2Fallback {
         self.done.push_back(c);
     }
 
-    /// Whether there is something to poll for.
+    /// Whether a command has ended here.
     fn has_work(&self) -> bool {
         !self.done.is_empty()
     }
@@ -159,7 +163,7 @@ impl Po2Fallback {
 }
 
 impl Upward {
-    /// Returns a command that the device did not take as it came.
+    /// Returns a command that the device did not take, as it came.
     #[cold]
     fn undo(&mut self, mut c: Box<Command>) -> Box<Command> {
         let Some(i) = self.marks.iter().position(|(a, _)| *a == address(&c)) else {
@@ -177,7 +181,7 @@ impl Upward {
         c
     }
 
-    /// Makes a command that came back as it was, with its result.
+    /// Restores a command that came back, and keeps its result.
     fn finish(&mut self, c: &mut Box<Command>) {
         let Some(i) = self.marks.iter().position(|(a, _)| *a == address(c)) else {
             return AddressMap::raise(c);
@@ -203,8 +207,8 @@ impl Upward {
     }
 }
 
-/// A list that is lent to the device. When this is dropped, its commands from `first` on are as they came: also if the device
-/// panics, with the commands that are in the list by then.
+/// A list that is lent to the device. When this is dropped, its commands from `first` on are restored. That also
+/// holds if the device panics, for the commands that are in the list then.
 struct GivenBack<'a> {
     upward: &'a mut Upward,
     list: &'a mut Commands,
@@ -217,8 +221,8 @@ impl Drop for GivenBack<'_> {
     }
 }
 
-/// Returns the offset in its zone of a read that touches a gap, or the status with which a command fails here. Checks what a device
-/// checks.
+/// For a read that touches a gap, returns its offset in its zone. For other commands, returns the status with which
+/// they fail here. Checks what a device checks.
 fn check(map: &Map, c: &Command) -> Result<u32, Status> {
     let limits = &map.limits;
     if c.op.is_zone_management() || c.op == Op::ReportZones {
@@ -239,7 +243,7 @@ fn zero_from(c: &mut Command, from: u32) {
     let mut at = 0;
     for bio in &mut c.bios {
         let skip = from.saturating_sub(at).min(bio.len_sectors);
-        // Without memory, or with other memory, it is not the client's.
+        // If memory is missing or is other memory, it is not the client's and is not written.
         let memory = bio.data().len() == bio.len_sectors << 9 && !bio.data().is_shared();
         if skip < bio.len_sectors && memory {
             let len = (bio.len_sectors - skip) << 9;

@@ -1,11 +1,11 @@
-//! Zones of a power of two over zones of any size (N1-N18). Each zone of the device starts at a multiple of the next power
-//! of two. What is between its end and the next start is a *gap* that cannot be written. Linux refuses drives whose zone
-//! size is not a power of two; it takes a disk with this layer.
+//! Zones of a power of two over zones of any size (N1-N18). Each zone of the device starts at a multiple of the next
+//! power of two. The range between its end and the next start is a *gap* that cannot be written. Linux refuses drives
+//! whose zone size is not a power of two, but accepts a disk with this layer.
 //!
-//! This file has the two layouts. Most commands need an addition to their sector: an [`AddressMap`] does it, in the queue of
-//! the disk above. `fallback.rs` handles the others: those that touch a gap, reports and zone management.
-//! The layer is below the plug, so that the plug's arithmetic stays shifts and masks (N14). It keeps no state of any zone: write
-//! pointer, condition and limits are the device's.
+//! This file has the two layouts. Most commands only need an addition to their sector; an [`AddressMap`] does it in
+//! the queue of the disk above. `fallback.rs` handles the others: those that touch a gap, reports and zone
+//! management. The layer is below the plug, so the plug computes with shifts and masks (N14). It keeps no state of
+//! any zone: write pointer, condition and limits are the device's.
 
 mod fallback;
 
@@ -17,7 +17,7 @@ use zoneplug_core::device::{AddressMap, Device, MappedQueue, Queue};
 use zoneplug_core::unit::ZoneNo;
 use zoneplug_core::zone::{Geometry, GeometryError, Limits, Spindles, ZoneInfo};
 
-/// The layouts of both sides, and the map between them.
+/// The layouts above and below the layer, and the map between them.
 #[derive(Debug)]
 struct Map {
     /// The layout of the device below.
@@ -30,8 +30,8 @@ struct Map {
 }
 
 impl Map {
-    /// Translates a zone of a report up. The start names the zone: the write pointer of a full zone is the start of the
-    /// next one.
+    /// Translates the record of a zone for the layer above. The start identifies the zone, because the write pointer
+    /// of a full zone is the start of the next one.
     fn translate(&self, info: &mut ZoneInfo) {
         let (zone, _) = self.below.zone_of(info.start);
         let start = self.above.zone_start(zone);
@@ -40,10 +40,11 @@ impl Map {
     }
 }
 
-/// A device whose zones have the size of a power of two, over one whose zones have any.
+/// A device whose zones have a size that is a power of two, over one with zones of any size.
 ///
-/// The capacity of a zone is the device's, so the gap at its end is never written: reads of it give zeroes, everything else
-/// fails before the device sees it. A last zone that is shorter than the others keeps its length.
+/// The capacity of a zone is the device's, so the gap at its end is never written. Reads of the gap return zeroes,
+/// and any other operation fails before the device sees it. A last zone that is shorter than the others keeps its
+/// length.
 ///
 /// ```
 /// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
@@ -66,7 +67,8 @@ impl fmt::Debug for Po2Disk {
 }
 
 impl Po2Disk {
-    /// The layer over `inner`. Where the zone size is a power of two already it does nothing, and costs nothing.
+    /// Puts the layer on `inner`. If the zone size is a power of two already, the layer does nothing and costs
+    /// nothing. Fails if the larger zones make no geometry.
     pub fn new(inner: Arc<dyn Device>) -> Result<Arc<Po2Disk>, Error> {
         let below = *inner.geometry();
         let size = below.zone_sectors();
@@ -90,7 +92,7 @@ impl Po2Disk {
     }
 }
 
-/// The layout above `below`.
+/// The layout that the layer shows for `below`.
 fn emulate(below: &Geometry) -> Result<Geometry, GeometryError> {
     let size = below.zone_sectors();
     let po2 = size.checked_next_power_of_two().ok_or(GeometryError::TooLong)?;
@@ -134,7 +136,7 @@ impl Device for Po2Disk {
     }
 
     fn open_mapped_queue(&self, depth: u16, waker: Waker) -> Result<MappedQueue, Error> {
-        // N13: a map that changes no address costs nothing, since there is none.
+        // A map that changes no address costs nothing, because it is left out (N13).
         if self.map.sectors.is_identity() {
             return self.inner.open_mapped_queue(depth, waker);
         }
