@@ -11,7 +11,9 @@ use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::sched::Scheduler;
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Bio, BioPool, Bios, Command, Commands, Device, IoBuf, Nanos, Op, Sector};
+use zoneplug_core::{
+    Bio, BioPool, Bios, Command, Commands, Device, IoBuf, Nanos, Op, Sector, ZoneNo,
+};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::Po2Disk;
 
@@ -33,6 +35,8 @@ enum Work {
 enum Zones {
     /// A power of two.
     Po2,
+    /// A power of two, and the first half of the zones is conventional: writes there take no plug. Counted only.
+    Conventional,
     /// 4 KiB shorter. Counted only: what is sent knows nothing of gaps.
     Other,
     /// The same, under a layer that makes powers of two of them.
@@ -90,6 +94,8 @@ const CASES: &[Case] = &[
     Case { scheduler: Scheduler::MqDeadline, ..case("mq-random-16", Mode::Plug, Work::Random, 16) },
     Case { scheduler: Scheduler::MqDeadline, ..case("mq-read-16", Mode::Plug, Work::Read, 16) },
     case("lock-random-16", Mode::Lock, Work::Random, 16),
+    Case { zones: Zones::Conventional, ..case("conv-seq-1", Mode::Plug, Work::Seq, 1) },
+    Case { zones: Zones::Conventional, ..case("conv-random-16", Mode::Plug, Work::Random, 16) },
     Case { zones: Zones::Other, ..case("npo2-seq-1", Mode::Plug, Work::Seq, 1) },
     Case { zones: Zones::Other, ..case("npo2-seq-16", Mode::Plug, Work::Seq, 16) },
     Case { zones: Zones::Other, ..case("npo2-random-16", Mode::Plug, Work::Random, 16) },
@@ -110,8 +116,12 @@ fn disk(c: &Case) -> (Arc<EmuDisk>, Disk) {
         EmuKind::Null => (ZONES, ZONE_SECTORS),
         EmuKind::Mem => (16, 16 << 11),
     };
-    let sectors = sectors - if c.zones == Zones::Po2 { 0 } else { 8 };
-    let geometry = Geometry::new(zones, sectors, sectors).expect("a good geometry");
+    let sectors = sectors - if matches!(c.zones, Zones::Other | Zones::Layer) { 8 } else { 0 };
+    let mut geometry = Geometry::new(zones, sectors, sectors).expect("a good geometry");
+    if c.zones == Zones::Conventional {
+        let half = (0..zones as u32 / 2).map(ZoneNo);
+        geometry = geometry.with_conventional(half).expect("the other half is sequential");
+    }
     let device = EmuDisk::new(EmuConfig::new(c.kind, geometry)).expect("a good disk");
     let top: Arc<dyn Device> = match c.zones {
         Zones::Layer => Po2Disk::new(device.clone()).expect("a layer"),
