@@ -1,4 +1,5 @@
-//! The rare kinds of BIOs: zone management, reports, flush, discard, native append, and the writes of a disk without plugs.
+//! The rare kinds of BIOs: zone management, reports, flush, discard and native append. Also what follows a command that no plug
+//! waits for, unless it is a read or a write that succeeded.
 //!
 //! `validate.rs` checks such a BIO and changes nothing. `begin`, in this file, notes what is about to be sent. When
 //! the command has come back, its effect on the plugs is noted, and what `begin` claimed is given up.
@@ -38,13 +39,8 @@ impl Lane {
                 count = count
             );
         }
-        if matches!(bio.op, Op::Write | Op::WriteZeroes | Op::Discard) {
-            let (_, offset) = layout.geometry.zone_of(bio.sector);
-            let end = u64::from(offset) + u64::from(bio.len_sectors);
-            let max = if bio.op == Op::Discard { u32::MAX } else { layout.max_of(bio.op) };
-            if bio.len_sectors > max || end > u64::from(layout.geometry.zone_sectors()) {
-                return self.split_unordered(layout, bio);
-            }
+        if bio.op == Op::Discard {
+            return self.send_unordered(layout, bio, u32::MAX);
         }
         self.pass(layout, bio);
     }

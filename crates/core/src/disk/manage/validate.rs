@@ -6,7 +6,7 @@ use crate::unit::{Sector, ZoneNo};
 use crate::zone::ZONE_RECORD_LEN;
 use std::ops::Range;
 
-/// Checks a BIO that is neither a read nor a plugged write. `idle_tags` counts the BIOs that the queue can send now.
+/// Checks a BIO that is neither a read nor a write. `idle_tags` counts the BIOs that the queue can send now.
 pub(super) fn validate(
     layout: &Layout,
     bio: &Bio,
@@ -14,6 +14,7 @@ pub(super) fn validate(
 ) -> Result<(), Status> {
     match bio.op {
         Op::Flush => Ok(()),
+        // The queue checks and sends these without coming here.
         Op::Read | Op::Write | Op::WriteZeroes => layout.check_write(bio),
         Op::Discard => discard(layout, bio),
         Op::ZoneAppend => native_append(layout, bio, idle_tags),

@@ -32,6 +32,7 @@ impl DiskQueue {
                 Op::ZoneAppend if layout.plugs && !layout.native_append => {
                     lane.write(shared, layout, bio, bios);
                 }
+                Op::Write | Op::WriteZeroes => lane.write_unordered(layout, bio),
                 _ => lane.other(shared, layout, bio),
             }
         }
@@ -58,11 +59,27 @@ impl Lane {
         if let Err(status) = layout.check_read(&bio) {
             return self.reject(bio, status);
         }
+        self.send_unordered(layout, bio, layout.max_transfer);
+    }
+
+    /// A write or write-zeroes of a disk without plugs.
+    #[inline]
+    fn write_unordered(&mut self, layout: &Layout, bio: Box<Bio>) {
+        if let Err(status) = layout.check_write(&bio) {
+            return self.reject(bio, status);
+        }
+        let max = layout.max_of(bio.op);
+        self.send_unordered(layout, bio, max);
+    }
+
+    /// Sends a valid BIO that no plug orders. Splits it if it spans zones or is longer than `max` sectors.
+    #[inline]
+    pub(crate) fn send_unordered(&mut self, layout: &Layout, bio: Box<Bio>, max: u32) {
         let (_, offset) = layout.geometry.zone_of(bio.sector);
-        // The last zone may be shorter, but a read that passed the check does not cross its end.
+        // The last zone may be shorter, but a BIO that passed the check does not cross its end.
         let fits = u64::from(offset) + u64::from(bio.len_sectors)
             <= u64::from(layout.geometry.zone_sectors());
-        if !fits || bio.len_sectors > layout.max_transfer {
+        if !fits || bio.len_sectors > max {
             return self.split_unordered(layout, bio);
         }
         self.pass(layout, bio);
