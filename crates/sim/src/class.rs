@@ -10,10 +10,10 @@ macro_rules! classes {
         pub enum Class { $($name),* }
 
         impl Class {
-            /// Every class.
+            /// All classes.
             pub const ALL: &[Class] = &[$(Class::$name),*];
 
-            /// Its code.
+            /// Its code in `docs/requirements.md`, or a name.
             pub const fn name(self) -> &'static str {
                 match self { $(Class::$name => stringify!($name)),* }
             }

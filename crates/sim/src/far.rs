@@ -24,18 +24,18 @@ pub struct Far {
     pub wrapped: u64,
     /// BIOs that span zones.
     pub spanning: u64,
-    /// Worlds with a short last zone; with a conventional zone; with a join.
+    /// Worlds with a short last zone.
     pub short: u64,
-    /// See `short`.
+    /// Worlds with a conventional zone.
     pub conventional: u64,
-    /// See `short`.
+    /// Worlds on a join.
     pub joined: u64,
 }
 
 /// Most sectors of a BIO with data.
 const MOST: u64 = 8192;
 
-/// Memory that all BIOs share, because the disk does not look at data.
+/// Memory that all BIOs share, because the disk does not access data.
 static DATA: [u8; (MOST << 9) as usize] = [0; (MOST << 9) as usize];
 
 struct World {
@@ -291,7 +291,7 @@ impl World {
                 _ => {
                     let Some((bio, statuses)) = self.entry(false) else { break };
                     if !matches!(bio.op, Op::ZoneAppend | Op::Write) {
-                        // Submitted after the BIOs in front of it are done.
+                        // This BIO is submitted after those in front of it have ended.
                         self.run(list, &expected);
                         (list, expected) = (Bios::from([bio]), vec![statuses]);
                         break;

@@ -19,7 +19,8 @@ thread_local! {
     reason = "worlds would leak their memory, or keep account of what devices lose"
 )]
 pub(crate) fn recycle() {
-    // SAFETY: the last world of this thread is over: its disks, queues and BIOs are dropped, or leaked and never run again.
+    // SAFETY: the last world of this thread has ended: its disks, queues and BIOs are dropped, or leaked and never
+    // run again.
     MEMORY.with_borrow_mut(|m| unsafe { m.reset() });
 }
 
@@ -29,7 +30,7 @@ pub(crate) fn bytes(len: u32) -> IoBuf {
     MEMORY.with_borrow_mut(|m| m.take(len))
 }
 
-/// A buffer of so many sectors with undefined content.
+/// A buffer of this many sectors with undefined content.
 pub(crate) fn buf(sectors: u32) -> IoBuf {
     bytes(sectors << 9)
 }

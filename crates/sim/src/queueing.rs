@@ -5,9 +5,9 @@
 //!   batch, one batch of the other direction, and the reads of its class that came before it.
 //! * A BIO that may not wait does not wait (W11).
 //!
-//! It keeps the reads that were submitted and not sent. The seam oracle reports commands to it, the world
-//! reports BIOs. A busy device holds up commands that the scheduler had let go; reads that wait then are
-//! not judged.
+//! It keeps the reads that were submitted and not sent. The seam oracle reports commands to it, and the world reports
+//! BIOs. While the device is busy, commands that the scheduler has released are held up; reads that wait then are not
+//! judged.
 
 use zoneplug_core::disk::{DiskConfig, Mode};
 use zoneplug_core::sched::Scheduler;
@@ -20,9 +20,9 @@ const MOST_ON_THE_WAY: u32 = 32;
 struct Waiting {
     token: u64,
     since: Nanos,
-    /// Its commands. A read of several is not judged, but counts for the reads behind it.
+    /// The number of its commands. A read of several commands is not judged, but counts for the reads behind it.
     parts: u64,
-    /// Commands of any zone that were sent since it was late, and the limit.
+    /// Commands of any zone that were sent after it was late, and how many may be.
     passed: u64,
     most: Option<u64>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Queueing {
     /// nothing.
     late: Option<(Nanos, u64)>,
     waiting: Vec<Waiting>,
-    /// Commands that may still come down and that the scheduler had let go while the device was busy.
+    /// Commands that the scheduler had released while the device was busy and that may still come down.
     disturbed: u32,
     /// How often `depth` commands were at the device.
     pub(crate) full: u64,

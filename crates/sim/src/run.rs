@@ -56,7 +56,7 @@ impl fmt::Display for Steps {
     }
 }
 
-/// Limit for the numbers in a list of steps: no world has so many.
+/// Limit for the numbers in a list of steps. No world has that many.
 const MOST_STEPS: u64 = 1 << 16;
 
 impl FromStr for Steps {
@@ -94,17 +94,17 @@ pub struct Outcome {
     pub faults: u64,
     /// Number of steps, run or not.
     pub steps: u32,
-    /// Whether writes waited, were merged, were split, or failed, and whether zones recovered.
+    /// Whether writes waited in plugs.
     pub parked: bool,
-    /// See `parked`.
+    /// Whether writes were merged.
     pub merged: bool,
-    /// See `parked`.
+    /// Whether BIOs were split.
     pub split: bool,
-    /// See `parked`.
+    /// Whether writes failed.
     pub failed: bool,
-    /// See `parked`.
+    /// Whether zones recovered from a failed write.
     pub recovered: bool,
-    /// Regression classes.
+    /// How often each regression class was exercised.
     pub coverage: Coverage,
 }
 
@@ -122,28 +122,28 @@ pub struct Failure {
 /// The sum of many worlds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Worlds.
+    /// Number of worlds.
     pub worlds: u64,
-    /// BIOs.
+    /// Number of BIOs.
     pub bios: u64,
-    /// Faults.
+    /// Number of faults and other disturbances.
     pub faults: u64,
-    /// Worlds in which writes waited, were merged, were split, or failed, and in which zones recovered.
+    /// Worlds in which writes waited in plugs.
     pub parked: u64,
-    /// See `parked`.
+    /// Worlds in which writes were merged.
     pub merged: u64,
-    /// See `parked`.
+    /// Worlds in which BIOs were split.
     pub split: u64,
-    /// See `parked`.
+    /// Worlds in which writes failed.
     pub failed: u64,
-    /// See `parked`.
+    /// Worlds in which zones recovered from a failed write.
     pub recovered: u64,
-    /// Regression classes.
+    /// How often each regression class was exercised.
     pub coverage: Coverage,
 }
 
 impl Tally {
-    /// Adds a world.
+    /// Adds the result of a world.
     pub fn add(&mut self, o: &Outcome) {
         self.worlds += 1;
         self.bios += o.bios;
@@ -163,7 +163,7 @@ thread_local! {
     static QUIET: RefCell<bool> = const { RefCell::new(false) };
 }
 
-/// While a world runs, a panic is the message of an oracle: it is kept and not printed.
+/// While a world runs, a panic is the message of an oracle, so it is kept and not printed.
 fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -186,7 +186,7 @@ fn listen() {
     });
 }
 
-/// Runs the world of `seed`, or only some of its steps.
+/// Runs the world of `seed`, or only some of its steps. Fails if the world broke a promise.
 pub fn run(seed: u64, steps: &Steps, tracing: bool) -> Result<Outcome, Failure> {
     listen();
     let lost_before = lost_bios();

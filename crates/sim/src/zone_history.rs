@@ -19,7 +19,7 @@ pub(crate) struct Flying {
     pub(crate) sent: Nanos,
     pub(crate) queue: usize,
     pub(crate) generation: u64,
-    /// Its time was over when its queue was last polled, so the layer does not wait for it.
+    /// Whether its time was over when its queue was last polled. The layer does not wait for such a write.
     pub(crate) given_up: bool,
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct ZoneHistory {
     /// The last event was a reset or finish that the layer has not seen yet. A write to anywhere but the
     /// start of the zone belongs to the generation before it.
     pub(crate) just_reset: bool,
-    /// Something else has moved the write pointer since then. Of several appends in flight, the first may
-    /// miss the write pointer and the next may hit it by chance.
+    /// Whether something other than the disk has moved the write pointer since then. Of several appends in flight,
+    /// the first may miss the write pointer and the next may hit it by chance.
     pub(crate) moved_outside: bool,
     pub(crate) last: Last,
     /// The write before `last`.
@@ -108,7 +108,7 @@ pub(crate) fn harmless(burst: &[(u64, Status)], acked_end: u64) -> bool {
         && burst.iter().all(|b| (kept(b.1) || b.1 == Status::UnalignedWrite) && alive(b.1))
 }
 
-/// How often writes to a zone failed: in any way, and so that the write pointer became unknown.
+/// How often writes to a zone failed: in all, and with the write pointer becoming unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Failures {
     pub(crate) any: u64,

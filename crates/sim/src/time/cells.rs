@@ -35,9 +35,9 @@ pub enum Workload {
     },
     /// fio's zoned mode, random.
     Random {
-        /// Jobs.
+        /// Number of jobs.
         jobs: u32,
-        /// Writes that each may have outstanding.
+        /// Writes that each job may have outstanding.
         depth: u32,
         /// Length of a write, in bytes.
         bs: u32,
@@ -53,7 +53,7 @@ pub enum Workload {
         /// Open zones.
         zones: u32,
     },
-    /// The same with zone append.
+    /// A full queue of zone appends over open zones.
     Append {
         /// Appends outstanding.
         outstanding: u32,
@@ -134,7 +134,7 @@ impl Unit {
 /// What is expected of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Expect {
-    /// The published figure within so many percent.
+    /// The published figure, within this many percent.
     Within(f64),
     /// The direction only, with the reason.
     Shape(&'static str),
@@ -221,7 +221,8 @@ impl Cell {
         cells
     }
 
-    /// The 32 cells of the 30 TB SMR disk: sequential by depth, random by zones, both without and with the single writer.
+    /// The 32 cells of the 30 TB SMR disk: sequential writes by depth and random ones by zones, without and with the
+    /// single writer.
     pub fn smr30() -> Vec<Cell> {
         const NAMES: [&str; 8] = ["1", "2", "4", "8", "16", "32", "64", "128"];
         type Column = (Table, Layer, [f64; 8], fn(u32) -> (Expect, bool));
@@ -280,7 +281,8 @@ impl Cell {
         cells.collect()
     }
 
-    /// The cells of the other drives: zone write plugging with `none` (ZNS, 20 TB), a single thread (14 TB).
+    /// The cells of the other drives: zone write plugging with scheduler `none` (ZNS, 20 TB), and a single thread (14
+    /// TB).
     pub fn others() -> Vec<Cell> {
         let seq = |bs, depth| Workload::Sequential { bs, depth };
         let random = |bs| Workload::Random { jobs: 1, depth: 16, bs, zones: 14 };
@@ -344,8 +346,8 @@ impl Cell {
         Ok(self.unit.of(&run.go(clients)?))
     }
 
-    /// Runs the cell over all geometries, and over all seeds if the workload is random. Figures of a drive
-    /// with a faster medium are scaled down by as much, so that only the place of the tracks differs.
+    /// Runs the cell over all geometries, and over all seeds if the workload is random. The figures of a drive with a
+    /// faster medium are scaled down by the same ratio, so that only the place of the tracks differs.
     pub fn sample(&self, profile: &Profile) -> Result<Sample, Error> {
         let turns = matches!(profile.model, Model::Smr(_));
         let geometries = if turns { &GEOMETRIES[..] } else { &[1_000_000] };

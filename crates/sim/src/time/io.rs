@@ -73,7 +73,7 @@ pub struct Io {
     set: u64,
     geometry: Geometry,
     keep_latencies: bool,
-    /// A client ended the run.
+    /// Set when a client has ended the run.
     pub(super) ended: Option<Result<(), Error>>,
 }
 
@@ -128,7 +128,7 @@ impl Io {
         self.submit_with(op, sector, sectors, Flags::NONE, token);
     }
 
-    /// The same with flags, such as FUA.
+    /// As [`Io::submit`], with flags such as FUA.
     pub fn submit_with(&mut self, op: Op, sector: Sector, sectors: u32, flags: Flags, token: u32) {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.sent.push(Sent::default());

@@ -17,7 +17,7 @@ use zoneplug_devices::emu::timing::{DriveStats, Profile};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::JoinDisk;
 
-/// What is run: one drive or several, the configuration of the disk, and the times.
+/// What is run: one or several drives, the configuration of the disk, and the times.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// The drive.
@@ -106,7 +106,7 @@ impl Run {
         Ok(if self.one_writer { Arc::new(OneHead(device)) } else { device })
     }
 
-    /// The same with clients that the caller keeps.
+    /// As [`Run::go`], with clients that the caller keeps.
     pub fn go_with(&self, clients: &mut [&mut dyn Client]) -> Result<Report, Error> {
         let mut config = EmuConfig::new(EmuKind::Null, self.profile.geometry()?);
         config.limits = self.profile.limits();

@@ -7,7 +7,7 @@ use zoneplug_core::{Nanos, Random, ZoneNo};
 /// A client that reads random places of the whole disk.
 #[derive(Debug, Clone)]
 pub struct RandomReader {
-    /// BIOs outstanding.
+    /// Number of BIOs outstanding.
     pub depth: u32,
     /// Length of each BIO in sectors.
     pub bs_sectors: u32,

@@ -7,7 +7,7 @@ use zoneplug_core::{Nanos, ZoneNo};
 /// A sequential writer.
 #[derive(Debug, Clone)]
 pub struct SeqWriter {
-    /// BIOs outstanding.
+    /// Number of BIOs outstanding.
     pub depth: u32,
     /// Length of each BIO in sectors.
     pub bs_sectors: u32,

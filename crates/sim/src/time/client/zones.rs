@@ -26,7 +26,7 @@ use zoneplug_core::{Nanos, Random, ZoneNo};
 /// ```
 #[derive(Debug, Clone)]
 pub struct ZoneWriter {
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: u32,
     /// Most BIOs that a job has outstanding.
     pub depth: u32,
@@ -36,7 +36,7 @@ pub struct ZoneWriter {
     pub open_zones: u32,
     /// Whether a zone is locked from a submission to its reaping, as in fio.
     pub zone_lock: bool,
-    /// Zone append instead of writes at the job's own write pointer.
+    /// Whether jobs send zone appends instead of writes at their own write pointer.
     pub append: bool,
     /// From a completion until the job reaps it.
     pub reap: Nanos,
@@ -155,7 +155,7 @@ impl ZoneWriter {
     /// Opens another zone that was never written, anywhere on the disk.
     fn open_zone(&mut self) -> u32 {
         if self.used.len() as u32 == self.nr_zones {
-            // No zone is left: a run that is so long writes to full zones, and fails.
+            // No zone is left. A run that is this long writes to full zones, and fails.
             self.used.clear();
         }
         let zone = loop {

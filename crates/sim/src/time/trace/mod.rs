@@ -64,9 +64,9 @@ pub struct TraceEvent {
     pub at: Nanos,
     /// The operation. A trim is a discard.
     pub op: Op,
-    /// With FUA.
+    /// Whether it has FUA.
     pub fua: bool,
-    /// With a flush before it.
+    /// Whether it has a preflush.
     pub preflush: bool,
     /// First sector of 512 bytes.
     pub sector: u64,
@@ -95,11 +95,11 @@ struct Raw {
 enum Line<'a> {
     /// An operation on a device or a file.
     Event(&'a [u8], Raw),
-    /// Later lines are so much later: fio's `wait`.
+    /// Later lines are delayed by this time: fio's `wait`.
     Wait(Nanos),
     /// A completion, in blkparse.
     Completion(&'a [u8], Nanos),
-    /// A line of the format that is not asked for.
+    /// A line of the format that was not asked for.
     Other,
     /// A line of no known form.
     Unknown,

@@ -26,13 +26,13 @@ impl Events {
 /// What was read so far, besides the events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Lines.
+    /// Number of lines.
     pub lines: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
     /// Lines of no known form.
     pub unknown: u64,
-    /// The first of them.
+    /// The number of the first line of no known form.
     pub first_unknown: Option<u64>,
     /// Operations of other devices.
     pub elsewhere: u64,
@@ -44,7 +44,7 @@ pub struct Seen {
 
 /// Longest line of a trace, in bytes.
 const MAX_LINE: u64 = 64 << 10;
-/// A text with so many lines of no known form is no trace.
+/// A text with this many lines of no known form is not a trace.
 const PATIENCE: u64 = 1000;
 
 /// A reader of a trace.
@@ -82,8 +82,8 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Detects the format. `device` names the device whose operations are taken, as the trace does. It is
-    /// needed if there are several.
+    /// Detects the format. `device` names the device whose operations are taken, as the trace does; it must be given
+    /// if there are several. Fails if the text is empty, compressed or binary, or cannot be read.
     pub fn new(input: R, events: Events, device: Option<&str>) -> Result<Reader<R>, Error> {
         let mut reader = Reader {
             input,

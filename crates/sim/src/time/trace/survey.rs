@@ -15,28 +15,28 @@ pub struct Survey {
     pub format: Format,
     /// Writes and zone appends.
     pub writes: u64,
-    /// Their bytes.
+    /// Bytes written.
     pub written: u64,
     /// Reads.
     pub reads: u64,
-    /// Their bytes.
+    /// Bytes read.
     pub read: u64,
-    /// Flushes.
+    /// Number of flushes.
     pub flushes: u64,
-    /// Discards.
+    /// Number of discards.
     pub discards: u64,
-    /// Zone management.
+    /// Number of zone management operations.
     pub management: u64,
-    /// The end of the last range.
+    /// The end of the highest range, in sectors.
     pub end_sector: u64,
-    /// From the first event to the last.
+    /// The time from the first event to the last.
     pub span: Nanos,
     /// Counts of lines and of what was skipped.
     pub seen: Seen,
 }
 
 impl Survey {
-    /// Reads a whole trace, and passes each event to `fits`. A trace without an operation is an error.
+    /// Reads a whole trace, and passes each event to `fits`. Fails if the trace has no operation, or cannot be read.
     pub fn of<R: BufRead>(mut trace: Reader<R>, fits: &mut [Fit]) -> Result<Survey, Error> {
         let mut s = Survey {
             format: trace.format(),
