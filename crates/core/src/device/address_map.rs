@@ -57,8 +57,8 @@ impl AddressMap {
     /// A map that translates no command.
     pub(super) const NONE: AddressMap = AddressMap { mask: 0, size: 0, minus_gap: 0, shift: 0 };
 
-    /// The map of a device with zones of `above` sectors over one with zones of `below` sectors. `None` unless `above` is a
-    /// power of two and `below` is 1 to `above`.
+    /// The map of a device with zones of `above` sectors over one with zones of `below` sectors. `None` unless
+    /// `above` is a power of two and `below` is 1 to `above`.
     pub fn new(above: u32, below: u32) -> Option<AddressMap> {
         let possible = above.is_power_of_two() && (1..=above).contains(&below);
         possible.then(|| AddressMap {

@@ -16,8 +16,8 @@ use crate::sync::{Ordering, lock};
 use crate::unit::ZoneNo;
 
 impl Lane {
-    /// The only write of a zone has failed, and the writes behind it were aborted. Returns whether the layer reports the zone
-    /// by itself now: the attribute `zone_recovery` and the kind of failure decide (E12).
+    /// Called when the only write of a zone has failed, and the writes behind it were aborted. Returns whether the
+    /// layer reports the zone by itself now: the attribute `zone_recovery` and the kind of failure decide (E12).
     #[cold]
     pub(super) fn begin_recovery(
         shared: &Shared,

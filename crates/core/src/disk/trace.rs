@@ -10,8 +10,8 @@
 //! | `zone-management` | a management BIO was accepted | `op`, `sector`, `count`: its whole range |
 //! | `append-position` | an append has landed, emulated or native | `zone`, `sector`, `count` |
 //!
-//! `sector` and `count` are in sectors; `bios` is the number of BIOs in the range. No shard lock is held while a subscriber
-//! runs, but the queue is in use: a subscriber must not use the disk.
+//! `sector` and `count` are in sectors; `bios` is the number of BIOs in the range. No shard lock is held while a
+//! subscriber runs, but the queue is in use: a subscriber must not use the disk.
 
 /// Emits an event if this build has the feature. Otherwise its fields are not even evaluated.
 #[cfg(feature = "trace")]
