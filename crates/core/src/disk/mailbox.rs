@@ -67,7 +67,7 @@ pub(crate) struct Mailbox {
     /// Whether there may be something to collect. It saves the owner the lock.
     filled: AtomicBool,
     /// The version of the freeze that the owner has seen last. The lowest bit is set while the owner still had work
-    /// then (`freeze.rs`).
+    /// then (`state.rs`).
     pub(crate) ack: AtomicU32,
     /// How much work the owner had when it last answered a freeze. A freeze that sees it change is making progress.
     pub(crate) work_left: AtomicU32,

@@ -33,9 +33,9 @@ pub(crate) struct Setup {
 /// How time is shared while both reads and writes wait: `write` for writes, then `read` for reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balance {
-    /// While writes are sent, reads wait.
+    /// How long writes are sent while reads wait.
     pub write: Nanos,
-    /// While reads are sent, writes wait.
+    /// How long reads are sent while writes wait.
     pub read: Nanos,
 }
 
@@ -195,7 +195,7 @@ impl Elevator {
         }
     }
 
-    /// The directions that may be sent now: both, or only the one whose time it is while both wait.
+    /// The directions that may be sent now: both, or with a balance only the one whose time it is.
     fn allowed(&mut self, now: Nanos) -> [bool; 2] {
         let Some(balance) = self.setup.balance else { return [true; 2] };
         let (dir, since) = self.phase;

@@ -81,7 +81,8 @@ pub(crate) struct Gate {
     /// The last ticket that was given out: never 0.
     ticket: u16,
     token: Token,
-    /// Counts the ends of waits, so that a queue can tell whether its own wait still lasts.
+    /// The number of the last wait. It also grows when a wait is answered, so that a queue can tell whether its own
+    /// wait still lasts.
     waits: u64,
     /// The zone of the last turn.
     last: Option<ZoneNo>,
