@@ -149,7 +149,6 @@ impl MappedQueue {
 
     /// As [`Queue::poll`], except that the caller takes the commands from `done` with [`MappedQueue::pop`], which
     /// undoes the translation of each. `done` must be empty before.
-    /// is empty before.
     #[inline(always)]
     pub fn poll_lowered(&mut self, now: Nanos, done: &mut Commands) {
         debug_assert!(done.is_empty(), "the list is of this queue only");

@@ -83,7 +83,6 @@ impl SplitTable {
     ///
     /// The parent comes with its memory. If parts of the memory are late, it comes with the pieces instead. If a
     /// device has kept a part, none of the memory comes back.
-    /// memory comes back.
     #[cold]
     pub(crate) fn part_done(
         &mut self,
