@@ -3,8 +3,8 @@
 use std::time::Instant;
 use zoneplug_core::Nanos;
 
-/// Nanoseconds since it was made. Reading it costs a few tens of nanoseconds, so it is read once for a batch, and not
-/// at all where the time is not used.
+/// A clock that counts nanoseconds since it was made. Reading it takes tens of nanoseconds, so callers read it once for
+/// a batch, and not at all where the time is not used.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,

@@ -1,6 +1,6 @@
-//! How a client's thread sleeps: until it is woken, or until a descriptor of its device is readable. With a
-//! descriptor the kernel wakes the sleeper directly; a thread in between costs some microseconds each time.
-//! Owns the two system calls; knows nothing of disks.
+//! How a client's thread sleeps: until it is woken, or until a descriptor of its device is readable. With a descriptor
+//! the kernel wakes the thread directly, which saves the microseconds of a thread in between. Owns the two system
+//! calls; knows nothing of disks.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Wake;
 use std::time::Duration;
 
-/// Without an event counter (the process has too many files open) a sleeper looks this often.
+/// How often a sleeper looks if it has no event counter, because the process has too many files open.
 const BLIND: Duration = Duration::from_micros(200);
 
 /// An event counter (eventfd(2)) that is readable once it was raised.
@@ -23,7 +23,7 @@ pub(crate) fn eventfd() -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// What a sleeping client is woken with.
+/// Wakes a sleeping client.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     event: Option<File>,
@@ -53,7 +53,7 @@ impl Alarm {
         // SAFETY: `fds` has two elements, and `time` is null or points to a timespec; both live across the call.
         unsafe { libc::ppoll(fds.as_mut_ptr(), 2, time, std::ptr::null()) };
         if let Some(mut event) = self.event.as_ref().filter(|_| fds[0].revents != 0) {
-            // Back to zero; an error says that it is zero.
+            // Resets the counter to 0. The read fails only if it is 0 already.
             let _ = event.read(&mut [0; 8]);
         }
     }

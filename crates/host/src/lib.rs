@@ -5,7 +5,8 @@
 //! specification into a device.
 //!
 //! Disks in memory are always built. Durable disks ([`mod@file`]), drives of Linux ([`blk`], [`nvme`]), encryption
-//! ([`CryptDisk`]) and block devices served to the kernel ([`ublk`]) are the features `file`, `drives`, `crypt` and `ublk`.
+//! ([`CryptDisk`]) and block devices served to the kernel ([`ublk`]) are the features `file`, `drives`, `crypt` and
+//! `ublk`.
 
 mod backend;
 mod callback;

@@ -1,5 +1,5 @@
-//! Files that a command line or a specification names, and that may be anything: pipes, devices, directories, files without an
-//! end. Says what something is before any call that could wait for it. Owns no disk; the formats of files are elsewhere.
+//! Paths that a command line or a specification names. They may lead to anything: pipes, devices, directories, files
+//! without an end. This module finds out what is there before any call that could block. It knows no format of a file.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
@@ -27,7 +27,7 @@ fn is_special(path: &Path) -> Option<io::Error> {
     std::fs::metadata(path).ok().filter(|m| !m.is_file()).map(|m| refused(m.file_type()))
 }
 
-/// Whether a path is a device of the kernel: one that a drive is opened as.
+/// Whether a path leads to a block or character device, which is opened as a drive.
 pub(crate) fn is_drive(path: &str) -> bool {
     std::fs::metadata(path).is_ok_and(|m| {
         let t = m.file_type();
@@ -35,7 +35,7 @@ pub(crate) fn is_drive(path: &str) -> bool {
     })
 }
 
-/// An error if `path`, which is to be the file of a disk, leads to something that is not a file.
+/// Refuses a path of a disk that leads to something other than a file.
 #[cfg(feature = "file")]
 pub(crate) fn refuse_special(path: &Path) -> Result<(), zoneplug_core::Error> {
     is_special(path).map_or(Ok(()), |e| {
@@ -45,7 +45,7 @@ pub(crate) fn refuse_special(path: &Path) -> Result<(), zoneplug_core::Error> {
     })
 }
 
-/// Opens a regular file for reading. Anything else is refused at once: opening a pipe does not wait for its writer.
+/// Opens a regular file for reading. Anything else is refused at once; opening a pipe does not wait for its writer.
 ///
 /// ```
 /// let e = zoneplug_host::open_regular(std::path::Path::new("/dev/zero")).unwrap_err();
@@ -81,8 +81,8 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether a file belongs to another user, or cannot be examined. Its contents are then not shown: the user of this
-/// process may name a file without the right to read it.
+/// Whether a file belongs to another user, or cannot be examined. Messages do not quote the contents of such a file:
+/// the user of this process may have named a file that only the process has the right to read.
 pub fn is_foreign(path: &Path) -> bool {
     // SAFETY: a call without pointers that does not fail.
     let me = unsafe { libc::geteuid() };

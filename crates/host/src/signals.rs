@@ -1,5 +1,5 @@
-//! Signals that ask a server to end, as something that one thread waits for. Owns a signalfd(2) and an event counter; runs
-//! nothing in signal context.
+//! Lets one thread wait for the signals that ask a server to end. Owns a signalfd(2) and an event counter; runs no code
+//! in signal context.
 
 use crate::eventfd::eventfd;
 use std::fs::File;
@@ -16,8 +16,8 @@ pub enum Event {
     Notified,
 }
 
-/// SIGINT, SIGTERM and, unless it is ignored, SIGHUP, taken from their usual effect for this thread and those that it starts
-/// from then on.
+/// Blocks SIGINT, SIGTERM and, unless it is ignored, SIGHUP for this thread and those that it starts later, and
+/// receives them instead.
 ///
 /// ```
 /// use zoneplug_host::signals::{Event, Signals};
@@ -36,25 +36,25 @@ pub struct Signals {
 pub struct Notifier(Arc<File>);
 
 impl Notifier {
-    /// Once for any number of calls until the next wait.
+    /// Any number of calls before the next wait end one wait.
     pub fn notify(&self) {
-        // An error says that it is raised already.
+        // The write fails only if the counter is raised already.
         let _ = (&*self.0).write(&1u64.to_ne_bytes());
     }
 }
 
 impl Signals {
-    /// Takes the signals. To be called before threads are started: they inherit it.
+    /// Blocks the signals. Call this before any thread is started, because threads inherit it.
     pub fn block() -> io::Result<Signals> {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: `set` is initialised by the first call and lives across the others; all zeroes is a value of `old`; the
-        // descriptor is new, hence ours.
+        // SAFETY: `set` is initialised by the first call and lives across the others; all zeroes is a value of `old`;
+        // the descriptor is new, hence ours.
         let signals = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
             libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
-            // One that is ignored from the start, as nohup(1) does it, stays so. Shells do that to the SIGINT of what they run in
-            // the background, where it must work nevertheless.
+            // A SIGHUP that is ignored from the start, as by nohup(1), stays ignored. Shells also ignore SIGINT for
+            // background processes; SIGINT must end a server nevertheless, so it is always received.
             let mut old = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
             let known = libc::sigaction(libc::SIGHUP, std::ptr::null(), old.as_mut_ptr()) == 0;
             if !(known && old.assume_init().sa_sigaction == libc::SIG_IGN) {
@@ -73,7 +73,7 @@ impl Signals {
         Ok(Signals { signals, event: Arc::new(eventfd()?) })
     }
 
-    /// What ends a wait from another thread.
+    /// A handle that ends a wait from another thread.
     pub fn notifier(&self) -> Notifier {
         Notifier(self.event.clone())
     }

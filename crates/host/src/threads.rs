@@ -1,5 +1,5 @@
-//! Starts the threads of this crate. A system may refuse one (`ulimit -u`, a pids limit): that is an error with a hint, never a
-//! thread that others wait for in vain.
+//! Starts the threads of this crate. If the system refuses a thread (`ulimit -u`, a pids limit), the caller gets an
+//! error with a hint.
 
 use std::thread::{Builder, JoinHandle};
 use zoneplug_core::{Error, ErrorKind};

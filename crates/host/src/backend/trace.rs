@@ -1,8 +1,9 @@
-//! A trace of what goes to a device, as a file that `blkparse` might have written: `D` when a command goes down, `C` when it is
-//! back, with an error number that is 0 for success. `zoneplug replay` reads it, and so does what reads blkparse's text.
+//! A trace of the commands to a device, in the text format of `blkparse`: `D` when a command is sent, `C` when it is
+//! completed, with an error number that is 0 for success. `zoneplug replay` and other readers of that format can read
+//! it.
 //!
-//! Owns the file, which is made with the first command, and written line by line: what was told when a device or the process
-//! came to grief is there. Reports are left out: blktrace has none.
+//! Owns the file, which the first command creates. Each line is written at once, so that the file is complete up to a
+//! failure of the device or the process. Reports are left out, because blktrace has none.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,9 +20,9 @@ struct Trace {
 
 struct TraceState {
     file: Option<File>,
-    /// It could not be written, which was said.
+    /// The file could not be written, and the error was printed.
     over: bool,
-    /// Lines so far.
+    /// The number of lines so far.
     nr: u64,
     line: String,
 }
@@ -42,7 +43,8 @@ impl Trace {
             Op::Flush | Op::ZoneResetAll => (0, 0),
             _ => (e.sector.0, e.len_sectors),
         };
-        // As in "259,0    1      217     0.000012345     0  D   W 2048 + 8 [zoneplug]". A String takes all.
+        // As in "259,0    1      217     0.000012345     0  D   W 2048 + 8 [zoneplug]". Writing to a String cannot
+        // fail.
         let _ = write!(
             state.line,
             "259,0   {:>3} {:>8} {seconds:>5}.{nanos:09}     0 {action:>2} {rwbs:>3} {sector} + {len} ",
@@ -94,7 +96,7 @@ fn rwbs(e: &TapEvent) -> Option<String> {
     Some(format!("{}{op}{}", letter(Flags::PREFLUSH, "F"), letter(Flags::FUA, "F")))
 }
 
-/// `inner`, with a trace of its commands in a new file.
+/// Returns `inner` with a trace of its commands in a new file.
 pub(crate) fn trace(inner: Arc<dyn Device>, path: &Path) -> Result<Arc<dyn Device>, Error> {
     let wrong = if path.exists() {
         Some("it is there already")

@@ -39,7 +39,7 @@ pub struct BlockingDisk {
 }
 
 impl BlockingDisk {
-    /// Operations that may be at the device when some of them were given up.
+    /// Operations that may be at the device at a time, those that were given up among them.
     const DEPTH: u16 = 16;
 
     /// A new client of `disk`. An error if the system refuses a thread.
@@ -47,9 +47,9 @@ impl BlockingDisk {
         Ok(BlockingDisk { batch: Batch::new(disk, Self::DEPTH)?, timeout: None })
     }
 
-    /// How long an operation may take before this adapter waits no longer, with [`Status::Timeout`]; its outcome is
-    /// unknown then, and it goes on. A disk's own deadline (`timeout=` in a specification) is that of a command: what
-    /// it ends, the layer has settled, so that the zone can be reported and written again.
+    /// How long this adapter waits for an operation. The operation then fails with [`Status::Timeout`], but goes on,
+    /// and its outcome is unknown. A disk's own deadline (`timeout=` in a specification) is that of a command: when it
+    /// has passed, the layer gives up the command, and the zone can be reported and written again.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }

@@ -84,7 +84,7 @@ impl fmt::Display for IoError {
 
 impl std::error::Error for IoError {}
 
-/// For functions that also do other things than I/O. The buffer is dropped.
+/// For functions that do not only I/O. The buffer is dropped.
 ///
 /// ```
 /// use zoneplug_host::{BlockingDisk, HostedDisk};

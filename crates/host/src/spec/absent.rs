@@ -1,5 +1,5 @@
-//! What stands in the place of the parts that this build leaves out. A specification that names one of them gets an error
-//! that says which feature has it. Each module here has the name and the functions of the part that it replaces.
+//! Replaces the parts that this build leaves out. A specification that names one of them fails with an error that names
+//! the feature. Each module here has the name and the functions of the part that it replaces.
 
 use zoneplug_core::{Error, ErrorKind};
 

@@ -1,4 +1,5 @@
-//! Durable disks that one specification names several times. Each is opened once, and every cut of it is a cut of that one device.
+//! Durable disks that one specification names several times. Each is opened once, and all of its cuts are cuts of that
+//! one device.
 
 use super::{Purpose, keys};
 use crate::backend::file::{Access, FileDisk, Io};
@@ -24,9 +25,9 @@ struct One {
     path: PathBuf,
     how: How,
     device: Arc<dyn Device>,
-    /// How often it is named.
+    /// How often the specification names it.
     named: usize,
-    /// Zones of its cuts.
+    /// The zones of its cuts.
     cuts: Vec<Range<u32>>,
 }
 
@@ -48,7 +49,7 @@ impl Opened {
         self.file(path, How { read_only, io, direct }, open)
     }
 
-    /// The disk in a file, opened by `open` if it is the first time that it is named.
+    /// The disk in a file. Calls `open` if the specification names it for the first time.
     fn file(
         &mut self,
         path: &Path,
@@ -71,14 +72,14 @@ impl Opened {
         Ok(one.device.clone())
     }
 
-    /// A cut of a device.
+    /// Notes a cut of a device.
     pub(crate) fn cut(&mut self, device: &Arc<dyn Device>, zones: Range<u32>) {
         if let Some(one) = self.0.iter_mut().find(|one| Arc::ptr_eq(&one.device, device)) {
             one.cuts.push(zones);
         }
     }
 
-    /// Refuses a zone that would be there twice: two plugs would write it, and neither would know of the other.
+    /// Refuses a specification that shows one zone twice: two plugs would write the zone without knowing of each other.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         for one in self.0.iter_mut().filter(|one| one.named > 1) {
             one.cuts.sort_unstable_by_key(|c| c.start);

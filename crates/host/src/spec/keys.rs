@@ -1,5 +1,5 @@
-//! What a specification may name: every kind of device and every layer, with the keys of each. The parser takes names and
-//! bounds from here, and `zoneplug help spec` prints these tables.
+//! What a specification may name: every kind of device and every layer, with the keys of each. The parser takes names
+//! and bounds from here, and `zoneplug help spec` prints these tables.
 
 use zoneplug_core::disk::{ATTRIBUTES, TAGS};
 use zoneplug_core::form::DefaultValue::{self, Is, Means, Required};
@@ -10,7 +10,7 @@ use zoneplug_devices::emu::timing::{PROFILE_KEYS, SMR_KEYS, ZNS_KEYS};
 /// A kind of device, or a layer.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
-    /// As it is written; `FILE` and `DRIVE` stand for paths.
+    /// The name in a specification; `FILE` and `DRIVE` stand for paths.
     pub name: &'static str,
     /// What it is, in one sentence.
     pub about: &'static str,
@@ -23,13 +23,13 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Whether it stands for a path: a disk in a file, or a drive.
+    /// Whether its name stands for a path: that of a disk in a file, or of a drive.
     pub fn is_path(&self) -> bool {
         self.path
     }
 
-    /// All of its own keys. Those of the disk, [`disk_keys`], come in addition for a device. An attribute of the disk hides
-    /// a key of a profile with the same name: `queue-depth` is the attribute, and `tags` says what a drive takes.
+    /// All of its own keys. Those of the disk, [`disk_keys`], come in addition for a device. An attribute of the disk
+    /// hides a key of a profile with the same name: `queue-depth` is the attribute, and `tags` says what a drive takes.
     pub fn keys(&self) -> impl Iterator<Item = &'static Key> {
         let hidden = |k: &&Key| !ATTRIBUTES.iter().any(|a| a.is_key() && a.key.is(k.name));
         self.keys.iter().flat_map(|table| table.iter()).filter(hidden)
@@ -95,7 +95,7 @@ pub(crate) const KEY_FILE: Key =
     key("key-file", Form::Text("a path"), Required, "A file of 64 bytes: the two keys of XTS.");
 pub(crate) const TRACE_FILE: Key =
     key("file", Form::Text("a path"), Required, "The file that is made.");
-/// Delays, by the operations that are late.
+/// The keys of delays, by operation.
 pub(crate) const DELAYS: [Key; 6] = [
     key("read", TIME, Is("0"), "How much later reads complete."),
     key("write", TIME, Is("0"), "How much later writes complete."),
@@ -206,13 +206,13 @@ pub static LAYERS: [Kind; 6] = [
     ),
 ];
 
-/// The keys of the disk itself: they stand at the end of a specification, whatever the device is.
+/// The keys of the disk itself. They are written at the end of a specification, whatever the device is.
 pub fn disk_keys() -> impl Iterator<Item = &'static Key> {
     static OWN: [Key; 2] = [TAGS, FAULT];
     OWN.iter().chain(ATTRIBUTES.iter().filter(|a| a.is_key()).map(|a| &a.key))
 }
 
-/// The kinds of device that are no paths.
+/// The names of the kinds of device that are not paths.
 pub(crate) fn kind_names() -> Vec<&'static str> {
     KINDS.iter().filter(|k| !k.path).map(|k| k.name).collect()
 }

@@ -1,4 +1,4 @@
-//! From a specification to a disk: the device, and the attributes that the layer takes from the same text.
+//! Turns the text of a specification into a disk: its device and its attributes.
 
 #[cfg(not(all(feature = "file", feature = "drives", feature = "crypt")))]
 mod absent;
@@ -35,11 +35,11 @@ use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::spec::Spec;
 use zoneplug_devices::stack::{FaultDisk, FaultPlan, JoinDisk, Po2Disk};
 
-/// Most layers of a stack.
+/// The largest number of layers in a stack.
 const MAX_LEVELS: usize = 16;
-/// Between devices that are joined.
+/// The character between devices that are joined.
 pub(crate) const JOINER: char = '%';
-/// Longest profile. Those that come with zoneplug have less than 4 KiB.
+/// Bytes of the longest profile. The profiles of zoneplug have less than 4 KiB.
 const MAX_PROFILE: u64 = 64 << 10;
 
 /// Whether a kind is the path of a durable disk.
@@ -49,7 +49,7 @@ fn is_path(kind: &str) -> bool {
     path && !is_drive(kind)
 }
 
-/// The first layer of a specification, and what it is on: of `po2@mem,zones=8` these are `po2` and `mem,zones=8`.
+/// The first layer of a specification, and the rest: of `po2@mem,zones=8` these are `po2` and `mem,zones=8`.
 pub(crate) fn split_layer(text: &str) -> Option<(&str, &str)> {
     let (layer, rest) = text.split_once('@')?;
     let kind = layer.split(',').next().unwrap_or_default();
@@ -64,7 +64,7 @@ pub(crate) fn split_layer(text: &str) -> Option<(&str, &str)> {
 /// ```
 pub fn base_of(mut text: &str) -> &str {
     while let Some((layer, rest)) = split_layer(text) {
-        // Of devices that are joined, the last: the attributes of the disk are there.
+        // Of devices that are joined, the last one has the attributes of the disk.
         text = match rest.rsplit_once(JOINER) {
             Some((_, last)) if joins(layer) => last,
             _ => rest,
@@ -73,7 +73,7 @@ pub fn base_of(mut text: &str) -> &str {
     text
 }
 
-/// Whether a layer is on several devices. A *linear* that says which zones is a cut, of one.
+/// Whether a layer is on several devices. A `linear` that says which zones it shows is a cut of one device.
 pub(crate) fn joins(layer: &str) -> bool {
     let mut words = layer.split(',');
     match words.next() {
@@ -106,7 +106,7 @@ pub(crate) fn bases(text: &str) -> Vec<&str> {
     vec![text]
 }
 
-/// Whether everything that is written to what a specification names can be read back.
+/// Whether all devices that a specification names keep the data that is written.
 ///
 /// ```
 /// assert!(zoneplug_host::keeps_data("po2@mem,zones=8"));
@@ -116,7 +116,7 @@ pub fn keeps_data(text: &str) -> bool {
     bases(text).iter().all(|base| base.split(',').next() != Some("null"))
 }
 
-/// The path that a specification names, if it is one of a single durable disk, with or without layers on it.
+/// The path that a specification names, if its only device is a durable disk. There may be layers on it.
 pub fn file_of(text: &str) -> Option<&Path> {
     let [base] = bases(text)[..] else { return None };
     let kind = base.split(',').next().unwrap_or_default();
@@ -134,8 +134,8 @@ pub fn files_of(text: &str) -> impl Iterator<Item = &Path> {
     kinds.filter(|kind| is_path(kind)).map(Path::new)
 }
 
-/// The path of the drive that a specification names (`/dev/sda`, `/dev/ng0n1`), if it is one of a single drive, with or
-/// without layers on it.
+/// The path of the drive that a specification names (`/dev/sda`, `/dev/ng0n1`), if its only device is a drive. There
+/// may be layers on it.
 ///
 /// ```
 /// assert!(zoneplug_host::drive_of("mem,zones=8").is_none());
@@ -153,14 +153,13 @@ enum Purpose {
     Change,
     /// To read and report, while others may use it.
     Look,
-    /// To pass on the writes of a server's clients, which own the data on it.
+    /// To serve it to clients, which own the data on it.
     Serve,
 }
 
-/// A disk with the times of a drive: `sim-smr30`, or `sim,profile=FILE`. The keys of a profile are its options
-/// (`cache=128M`: another hypothesis about the drive), `data=0|1`: whether it keeps what is written, in memory, and
-/// `ordered=0|1`: whether it declares that it keeps the order of writes, which all of these do.
-/// Its tags are those of the drive, unless `tags` says otherwise.
+/// Opens a disk that takes the time of a modelled drive: `sim-smr30`, or `sim,profile=FILE`. Its options are the keys
+/// of the profile (`cache=128M`), `data=0|1`: whether it keeps written data in memory, and `ordered=0|1`: whether it
+/// declares that it keeps the order of writes, as all modelled drives do. Also returns the number of tags of the drive.
 fn open_timed(spec: &mut Spec) -> Result<(Arc<EmuDisk>, u16), Error> {
     let kind = if spec.flag(&keys::DATA)? == Some(true) { EmuKind::Mem } else { EmuKind::Null };
     let ordered = spec.flag(&keys::ORDERED)?.unwrap_or(false);
@@ -171,8 +170,8 @@ fn open_timed(spec: &mut Spec) -> Result<(Arc<EmuDisk>, u16), Error> {
     Ok((EmuDisk::timed_with(&profile, config)?, profile.queue_depth))
 }
 
-/// Takes the profile that a specification names, `sim-smr30` or `sim,profile=FILE`, with the options that are keys of
-/// profiles. `None`: it names no drive that is modelled.
+/// Takes the profile that a specification names, `sim-smr30` or `sim,profile=FILE`, and the options that are keys of
+/// profiles. `None`: the specification names no modelled drive.
 ///
 /// ```
 /// use zoneplug_devices::spec::Spec;
@@ -203,7 +202,7 @@ fn from_file(spec: &mut Spec) -> Result<Profile, Error> {
             .source(e)
     })?;
     let stem = Path::new(&path).file_stem().and_then(|s| s.to_str()).unwrap_or("profile");
-    // Keys of the specification are the caller's own words, and so are errors without the file.
+    // An error may quote lines of the file. They are not shown if the file belongs to another user.
     Profile::from_text(spec, stem, &text).map_err(|e| match is_foreign(Path::new(&path)) {
         true => Error::invalid(format!("{path} is no profile, or a wrong one"))
             .hint("a file of your own: the lines of another user's are not shown"),
@@ -215,7 +214,7 @@ fn take_fault(spec: &mut Spec) -> Result<Option<FaultPlan>, Error> {
     spec.text(&keys::FAULT)?.map(|t| t.parse()).transpose()
 }
 
-/// `device` with the faults of a plan, if there is one.
+/// Returns `device` with the faults of a plan, if there is one.
 fn inject(device: Arc<dyn Device>, plan: Option<FaultPlan>) -> Result<Arc<dyn Device>, Error> {
     Ok(match plan {
         Some(plan) => FaultDisk::new(device, &plan)?,
@@ -223,7 +222,8 @@ fn inject(device: Arc<dyn Device>, plan: Option<FaultPlan>) -> Result<Arc<dyn De
     })
 }
 
-/// Puts the layer that `text` describes on what `rest` names. The disk's attributes are those of the last device.
+/// Opens what `rest` names, and puts the layer that `text` describes on it. The disk's attributes are those of the last
+/// device.
 fn put_on(
     (text, rest): (&str, &str),
     purpose: Purpose,
@@ -330,7 +330,7 @@ fn put_on(
     Ok(below)
 }
 
-/// A device that is not the last of those that are joined: without attributes of the disk.
+/// Opens a joined device other than the last. It may have no attributes of the disk.
 fn open_bare(
     text: &str,
     purpose: Purpose,
@@ -349,35 +349,37 @@ fn open_bare(
 /// What a specification names: `mem,zones=64,zone-size=64M,mode=plug,tags=32`, or a stack of layers on a device, the
 /// topmost first: `po2@mem,zones=64,zone-size=96M,tags=32`.
 ///
-/// [`KINDS`] has the kinds of device and their keys, [`LAYERS`] the layers and theirs. [`disk_keys`] are those of the disk
-/// itself: its attributes ([`ATTRIBUTES`]) under their Linux names or shorter aliases, `tags` for each queue, and `fault`
-/// ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). `zoneplug help spec` prints all of them.
+/// [`KINDS`] has the kinds of device and their keys, [`LAYERS`] the layers and theirs. [`disk_keys`] are those of the
+/// disk itself: its attributes ([`ATTRIBUTES`]) under their Linux names or shorter aliases, `tags` for each queue, and
+/// `fault` ([`FaultPlan`]: `fault=write/io/zone=3+read/delay=5ms/p=0.01`). `zoneplug help spec` prints all of them.
 ///
-/// A kind that is the path of a block device or of an NVMe generic character device is that drive (`/dev/sda`,
-/// `/dev/ng0n1`). A durable disk may be named several times by cuts (`linear,first=8,zones=16@A`) without a zone in common.
+/// If the kind is the path of a block device or of an NVMe generic character device (`/dev/sda`, `/dev/ng0n1`), the
+/// device is that drive. A specification may name a durable disk several times, by cuts (`linear,first=8,zones=16@A`)
+/// that have no zone in common.
 ///
-/// What follows the name of a layer up to the `@` is the layer's own; `fault=` there is a fault injector on top of it. Attributes
-/// of the disk stay at the very end. A path in a stack has no `@`, and below `linear` and `stripe` no `%`.
+/// Options between the name of a layer and the `@` belong to the layer; `fault=` there puts a fault injector on top of
+/// it. Attributes of the disk are at the very end. A path in a stack contains no `@`, and below `linear` and `stripe`
+/// no `%`.
 #[derive(Clone)]
 pub struct DiskSpec {
     /// The device.
     pub device: Arc<dyn Device>,
     /// The attributes.
     pub config: DiskConfig,
-    /// Tags of each queue, if given.
+    /// Tags of each queue, if the specification or its modelled drive has a number.
     pub tags: Option<u16>,
-    /// What it is made of, topmost first; a device alone is one level.
+    /// The layers and devices, topmost first. A device alone is one level.
     pub stack: Vec<Level>,
 }
 
 /// A layer of a stack, or a device at its bottom.
 #[derive(Debug, Clone)]
 pub struct Level {
-    /// How many levels are above it.
+    /// The number of levels above it.
     pub depth: usize,
-    /// As it is written in the specification.
+    /// Its text in the specification.
     pub text: String,
-    /// What it shows to the level above.
+    /// The geometry that it shows to the level above.
     pub geometry: Geometry,
 }
 
@@ -403,13 +405,13 @@ impl DiskSpec {
         Self::open_all(text, Purpose::Change)
     }
 
-    /// [`DiskSpec::parse`] for a program that only inspects: opens durable disks for reading, and makes no trace.
+    /// As [`DiskSpec::parse`], for a program that only inspects: opens disks for reading, and makes no trace.
     pub fn parse_to_look(text: &str) -> Result<DiskSpec, Error> {
         Self::open_all(text, Purpose::Look)
     }
 
-    /// [`DiskSpec::parse`] for a server. Its clients own the data on a drive, so a file system on it is no reason to
-    /// refuse it.
+    /// As [`DiskSpec::parse`], for a server. Its clients own the data on a drive, so a drive with a file system is not
+    /// refused.
     pub fn parse_to_serve(text: &str) -> Result<DiskSpec, Error> {
         Self::open_all(text, Purpose::Serve)
     }
@@ -458,8 +460,8 @@ impl DiskSpec {
     }
 }
 
-/// Takes the layer's own attributes from a specification; the defaults where it names none. For a program that opens
-/// the device in another way than [`DiskSpec::parse`], as a run in virtual time does.
+/// Takes the attributes of the disk from a specification; those that it does not name have their defaults. For a
+/// program that opens the device by itself, such as a run in virtual time.
 ///
 /// ```
 /// use zoneplug_devices::spec::Spec;
@@ -478,7 +480,7 @@ pub fn take_config(spec: &mut Spec) -> Result<DiskConfig, Error> {
     Ok(config)
 }
 
-/// Opens the device that a specification names; the layer's attributes in it are checked and left aside.
+/// Opens the device that a specification names. Attributes of the disk are checked and ignored.
 pub fn open_device(text: &str) -> Result<Arc<dyn Device>, Error> {
     Ok(DiskSpec::parse(text)?.device)
 }

@@ -1,5 +1,5 @@
-//! What the text of a specification says of its devices before any of them is opened: what lasts, what takes writes, which names of
-//! files it can hold; and the error for a name that is none.
+//! What the text of a specification says of its devices before any is opened: which outlive the process, which take
+//! writes, and which file names it can contain. Also the error for a name of nothing.
 
 use super::drives::is_protected;
 use super::keys::{is_kind, is_layer, kind_names, layer_names};
@@ -9,7 +9,8 @@ use std::path::Path;
 use zoneplug_core::{Error, ErrorKind};
 use zoneplug_devices::spec::{Spec, nearest};
 
-/// Whether something of what a specification names goes when the process ends: a disk in memory, or one that keeps nothing.
+/// Whether a device that a specification names is lost when the process ends: a disk in memory, or one that keeps no
+/// data.
 ///
 /// ```
 /// assert!(zoneplug_host::is_volatile("linear@./a.zbd%mem"));
@@ -20,8 +21,8 @@ pub fn is_volatile(text: &str) -> bool {
     bases(text).iter().any(|base| kind(base.split(',').next().unwrap_or_default()))
 }
 
-/// Whether a disk could be written if it were opened for that. One that was opened to be looked at says that it is read-only,
-/// whether it is or not.
+/// Whether a disk could be written if it were opened for writing. A disk that was opened only to inspect it always says
+/// that it is read-only, so it cannot answer this.
 ///
 /// ```
 /// assert!(zoneplug_host::takes_writes("mem,zones=8"));
@@ -41,8 +42,8 @@ pub fn takes_writes(text: &str) -> bool {
     })
 }
 
-/// Checks that the name of a new file can be written as a specification, which reads commas, `=` and the names of layers as its
-/// own.
+/// Checks that a specification can contain the name of a new file. Commas, `=` and the names of layers have a meaning
+/// of their own there.
 ///
 /// ```
 /// use std::path::Path;
@@ -70,7 +71,7 @@ pub fn check_name(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The error for what is no kind of device, and the name of no file either.
+/// The error for a kind that is neither a kind of device nor the name of a file.
 pub(super) fn neither(spec: &Spec) -> Error {
     let kind = spec.kind();
     if Path::new(kind).is_dir() {

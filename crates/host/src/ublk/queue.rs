@@ -136,8 +136,8 @@ struct Queue {
     /// Tags that the driver has taken back.
     gone: u16,
     busy_poll: BusyPoll,
-    /// Polls that the ring has under way.
-    polls_bell: bool,
+    /// Whether the ring polls the event counter, and whether it polls the device.
+    polls_event: bool,
     polls_device: bool,
     /// Appends whose answers are in the ring, and that are not in the journal yet.
     to_tell: Vec<(Sector, u32)>,
@@ -168,7 +168,7 @@ impl Queue {
             done: Bios::with_capacity(usize::from(depth)),
             gone: 0,
             busy_poll: BusyPoll::new(),
-            polls_bell: false,
+            polls_event: false,
             polls_device: false,
             to_tell: Vec::with_capacity(usize::from(depth)),
             shared,
@@ -260,7 +260,7 @@ impl Queue {
             any = true;
             match id {
                 EVENT => {
-                    self.polls_bell = false;
+                    self.polls_event = false;
                     // The read fails only if nothing has raised the counter.
                     let _ = (&self.event_waker.0).read(&mut [0; 8]);
                 }
@@ -431,9 +431,9 @@ impl Queue {
         let Some(fd) = armed else { return self.submit() };
         // Poll once more after arming: an earlier completion is seen here, a later one wakes the thread.
         if !self.take_done()? {
-            if !self.polls_bell {
+            if !self.polls_event {
                 self.poll(self.event_waker.0.as_raw_fd(), EVENT)?;
-                self.polls_bell = true;
+                self.polls_event = true;
             }
             if let Some(fd) = fd
                 && !self.polls_device

@@ -1,5 +1,5 @@
-//! Finds out why a command failed. The kernel answers `EIO` to nearly everything that a zone may refuse, so
-//! the state of the zone has to tell. A pure function: a report goes in, a status comes out.
+//! Finds out why a command failed. The kernel answers `EIO` to nearly everything that a zone may refuse, so the status
+//! is found from the state of the zone. This is a pure function of the report of the zone.
 
 use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
 use zoneplug_core::{Op, Sector, Status};

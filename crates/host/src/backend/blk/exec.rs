@@ -1,5 +1,5 @@
-//! One command and the block device: the checks that need no device, the entry for the ring, what a thread does, and what the
-//! answer means. A command that fails a check has changed nothing.
+//! One command and the block device: the checks that need no device, the entry for the ring, the work of a thread, and
+//! the meaning of the answer. A command that fails a check has changed nothing.
 
 use super::diagnose::{Reason, reason};
 use super::sys;
@@ -26,9 +26,9 @@ pub(super) struct Blk {
     pub(super) geometry: Geometry,
     pub(super) limits: Limits,
     pub(super) rules: Rules,
-    /// Zeroes are a command of the drive, not data.
+    /// The drive has a command for zeroes; otherwise they are written as data.
     pub(super) zero_command: bool,
-    /// The device was found to be gone: no command is sent to it from then on.
+    /// The device has been removed. No command is sent to it any more.
     pub(super) gone: AtomicBool,
 }
 
@@ -41,21 +41,21 @@ enum Stage {
     Preflush,
     /// Its data, on the ring.
     Data,
-    /// A flush: its own, or the one that makes its zeroes durable.
+    /// A flush: the command itself, or the flush that makes its zeroes durable.
     Flush,
-    /// A thread, which says how it ended.
+    /// The answer of a thread.
     Thread,
 }
 
-/// What is remembered of a command.
+/// The state of a command.
 #[derive(Debug, Default)]
 pub(super) struct BlkState {
     stage: Stage,
-    /// It was sent again once ([`Reason::Again`]).
+    /// It was already sent a second time ([`Reason::Again`]).
     again: bool,
 }
 
-/// What a thread does.
+/// The work of a thread.
 #[derive(Debug)]
 pub(super) enum BlkWork {
     Report {
@@ -75,7 +75,7 @@ pub(super) enum BlkWork {
         sector: Sector,
         len: u32,
     },
-    /// Finds out why this failed.
+    /// Finds out why this command failed.
     Why {
         op: Op,
         sector: Sector,
@@ -84,13 +84,14 @@ pub(super) enum BlkWork {
     },
 }
 
-/// A thread's word that the command shall be sent again: no command of ours ends so.
+/// With this status a thread asks for the command to be sent again. No command ends with it.
 const AGAIN: Status = Status::WouldBlock;
 
 type Next = DriveStep<squeue::Entry, BlkWork>;
 
 impl Blk {
-    /// Whether the device has gone, asked anew. One that goes has no size first, and leaves sysfs last.
+    /// Checks whether the device has been removed. While a device is being removed, its size becomes 0 first, and it
+    /// leaves sysfs last.
     fn look_for_it(&self) -> bool {
         if sys::size(&self.file) == 0 || self.node.is_gone() {
             self.gone.store(true, Ordering::Relaxed);
@@ -166,7 +167,7 @@ impl Blk {
         let bytes = c.len_sectors << 9;
         if result >= 0 {
             if result as u32 != bytes {
-                // A device that has gone has no sectors, so its transfers are short too.
+                // A device that was removed has no sectors, so its transfers are short too.
                 let gone = self.look_for_it();
                 return DriveStep::Done(if gone {
                     Status::NoDevice
@@ -182,16 +183,17 @@ impl Blk {
         self.failed(slot, -result)
     }
 
-    /// A command failed with this errno. What the kernel says of a zone is little: a thread asks the zone. It does so after
-    /// every write that failed, whatever the errno: a kernel with plugs has lost its own write pointer then, and a report
-    /// is what gives it back (E4).
+    /// A command failed with this errno. The errno says little about a zone, so a thread reads a report of the zone. It
+    /// does so after every write that failed, whatever the errno: a kernel with plugs has then lost its own write
+    /// pointer, and the report restores it (E4).
     fn failed(&self, slot: &mut DriveSlot<BlkState>, errno: i32) -> Next {
         let c = slot.command();
         let status = status_of(errno);
         if status == Status::Busy {
             return DriveStep::Done(status);
         }
-        // It is not asked: what is left of it in the kernel may answer anything. (A write past the end of nothing is ENOSPC.)
+        // A removed device is not asked, because the remains in the kernel may answer anything. (A write to a device of
+        // size 0 is ENOSPC.)
         if self.look_for_it() {
             return DriveStep::Done(Status::NoDevice);
         }
@@ -221,12 +223,12 @@ impl Blk {
         DriveStep::Done(outcome.status)
     }
 
-    /// Reports up to `max` zones, in as many calls as that takes.
+    /// Reports up to `max` zones, in as many calls as needed.
     pub(super) fn report(&self, sector: Sector, max: u32) -> io::Result<Vec<ZoneInfo>> {
         report_all(&self.file, sector, max, self.geometry.capacity())
     }
 
-    /// What a thread does.
+    /// The work of a thread.
     fn perform(&self, work: &BlkWork) -> Outcome {
         let ended = |r: io::Result<()>, op, sector, len| match r {
             Ok(()) => Status::Ok.into(),
@@ -249,7 +251,7 @@ impl Blk {
             BlkWork::Zero { sector, len } => {
                 match ended(sys::zero(&self.file, sector, len.into()), Op::WriteZeroes, sector, len)
                 {
-                    // It is not sent again as data, which `data` would do.
+                    // A command for zeroes is not sent a second time, which `worked` would do for `AGAIN`.
                     o if o.status == AGAIN => Status::Io.into(),
                     o => o,
                 }
@@ -303,7 +305,7 @@ fn flush() -> squeue::Entry {
     opcode::Fsync::new(types::Fixed(0)).flags(types::FsyncFlags::DATASYNC).build()
 }
 
-/// An error without a number is one of ours: of a report that cannot be.
+/// An error without an errno is from this module: the report was impossible.
 fn errno_of(e: &io::Error) -> i32 {
     e.raw_os_error().unwrap_or(libc::EIO)
 }
@@ -319,7 +321,7 @@ impl Worker for Blk {
     }
 }
 
-// SAFETY: the entries are of `transfer` over the slot's memory, and flushes, which have none.
+// SAFETY: the entries are transfers of the slot's memory, and flushes, which have no memory.
 unsafe impl Drive for Blk {
     type Sqe = squeue::Entry;
     type Cqe = cqueue::Entry;

@@ -1,17 +1,17 @@
 //! Linux zoned block devices: `/dev/nullb0`, `/dev/sda`, `/dev/nvme0n1`, device mapper targets.
 //!
-//! Data goes through io_uring past the page cache, zone management and reports through the ioctls, on threads of their own.
-//! The kernel may have zone write plugging (6.10 and newer), zone write locking in its scheduler (before), or neither: our
-//! plug sends one write of a zone at a time, each in a piece that the kernel does not cut, so nothing below can change
-//! their order. Zone append cannot be had through a block device; the layer emulates it.
+//! Data goes through io_uring past the page cache. Zone management and reports are ioctls, on threads of their own. The
+//! kernel may have zone write plugging (6.10 and newer), zone write locking in its scheduler (older), or neither. The
+//! plug of this library sends one write of a zone at a time, each in a piece that the kernel does not split, so nothing
+//! below can reorder them. A block device has no zone append; the layer emulates it.
 //!
 //! | file | state |
 //! | --- | --- |
 //! | `exec.rs` | one command: checks, entry, threads' work, answer |
-//! | `diagnose.rs` | what a failed command was told by its zone |
+//! | `diagnose.rs` | why a command failed, by a report of its zone |
 //! | `sys.rs` | the ioctls |
 //!
-//! The queue of `drive` holds the commands in flight. This module keeps no write pointer: the layer above does.
+//! The queue of `drive` holds the commands in flight. This module keeps no write pointer; the layer above does.
 
 mod diagnose;
 mod exec;
@@ -48,8 +48,9 @@ pub struct BlkDisk {
 }
 
 impl BlkDisk {
-    /// Opens the block device at `path`; for writing, exclusively. Refuses one that is mounted, that holds a
-    /// file system or a partition table, and one without zones.
+    /// Opens the block device at `path`, exclusively if it is for writing. Refuses a device without zones. For writing
+    /// it also refuses one that is mounted, or that holds a file system or a partition table, unless `options` allow
+    /// it.
     ///
     /// ```
     /// use zoneplug_host::{DriveOptions, blk::BlkDisk};
@@ -111,12 +112,12 @@ fn check_zoned(name: &str, q: &QueueAttributes) -> Result<(), Error> {
     }
 }
 
-/// What the layer may send, and whether zeroes are a command.
+/// The limits of commands to the drive, and whether it has a command for zeroes.
 fn limits_of(q: &QueueAttributes, rules: &Rules, g: &Geometry, read_only: bool) -> (Limits, bool) {
     let sectors = |bytes: u64| u32::try_from(bytes >> 9).unwrap_or(u32::MAX);
     let block = sectors(q.logical_block_size.into()).max(1);
     let granularity = sectors(q.zone_write_granularity.into()).max(block);
-    // Whole blocks, and never more than the kernel sends in one piece.
+    // The longest transfer in whole blocks that the kernel sends in one piece.
     let longest = match q.max_sectors_kb {
         0 => rules.longest_sectors(),
         kb => rules.longest_sectors().min(sectors(kb.saturating_mul(1024))),
@@ -129,7 +130,7 @@ fn limits_of(q: &QueueAttributes, rules: &Rules, g: &Geometry, read_only: bool) 
         max_transfer_sectors: longest,
         max_bios: MAX_BIOS,
         zone_append_max_sectors: 0,
-        // As O1 wants it; sysfs says 0 for none, as we do.
+        // A limit of active zones also limits open zones (O1). 0 means no limit, here and in sysfs.
         max_open_zones: match q.max_active_zones {
             0 => q.max_open_zones,
             active => q.max_open_zones.min(active),
@@ -140,16 +141,16 @@ fn limits_of(q: &QueueAttributes, rules: &Rules, g: &Geometry, read_only: bool) 
         write_cache: q.write_back,
         rotational: q.rotational,
         read_only,
-        // The ring may hand a write to a thread of the kernel while the next one goes its way.
+        // The ring may hand a write to a kernel thread and send the next one at once.
         keeps_write_order: false,
     };
     (limits, zeroes > 0)
 }
 
-/// 4096 bytes of a file that is open past the page cache.
+/// Reads 4096 bytes of a file that is open past the page cache.
 fn read_block(file: &File, at: u64) -> std::io::Result<Vec<u8>> {
     let (lent, io) = AlignedBuf::zeroed(4096).lend();
-    // SAFETY: the second one is gone when the call returns.
+    // SAFETY: the alias is dropped before this function returns.
     let alias = unsafe { io.alias() };
     transfer_now(file.as_raw_fd(), false, at, &mut [(alias, 4096)].into_iter())?;
     Ok(lent.take_back(io).map_or_else(|_| Vec::new(), |buf| buf.to_vec()))

@@ -1,5 +1,5 @@
-//! The ioctls of zoned block devices (linux/blkzoned.h), and `fallocate` for zeroes. All that is `unsafe` here is the call
-//! itself. They block until the drive has answered: only threads that may wait call them.
+//! The ioctls of zoned block devices (linux/blkzoned.h), and `fallocate` for zeroes. The only `unsafe` code is the
+//! calls. They block until the drive has answered, so only threads that may wait call them.
 
 use crate::backend::ring::check;
 use std::fs::File;
@@ -55,7 +55,7 @@ pub(super) fn manage(file: &File, op: Op, sector: Sector, nr_sectors: u64) -> io
     check(unsafe { libc::ioctl(file.as_raw_fd(), request, &range) }).map(|_| ())
 }
 
-/// Forgets the data of a range.
+/// Discards the data of a range.
 pub(super) fn discard(file: &File, sector: Sector, nr_sectors: u64) -> io::Result<()> {
     let range = [sector.0 << 9, nr_sectors << 9];
     // SAFETY: the request reads two numbers of 64 bits, which live across the call.
@@ -70,8 +70,8 @@ pub(super) fn zero(file: &File, sector: Sector, nr_sectors: u64) -> io::Result<(
     check(unsafe { libc::fallocate(file.as_raw_fd(), mode, at as i64, len as i64) }).map(|_| ())
 }
 
-/// Reports up to `max` zones from the one that holds `sector`. `BLKREPORTZONEV2` (6.19) is not used: what it adds is
-/// answers from the kernel's own plugs, which cannot tell open zones from closed ones (M10, M12).
+/// Reports up to `max` zones from the one that holds `sector`. `BLKREPORTZONEV2` (6.19) is not used: it only adds
+/// reports from the kernel's own plugs, which do not distinguish open zones from closed ones (M10, M12).
 pub(super) fn report(file: &File, sector: Sector, max: u32) -> io::Result<Vec<ZoneInfo>> {
     let mut buf = vec![0u64; (HEADER + max as usize * ZONE_RECORD_LEN) / 8];
     buf[0] = sector.0;
@@ -111,7 +111,7 @@ fn decode(words: &[u64], flags: u32) -> io::Result<ZoneInfo> {
         start: Sector(start),
         len_sectors: len,
         capacity_sectors: capacity,
-        // Drives differ in what they say where there is none, or of a full zone (O6).
+        // Drives differ in what they report for zones without a write pointer and for full zones (O6).
         wp: Sector(match cond {
             Condition::NotWp | Condition::ReadOnly | Condition::Offline => u64::MAX,
             Condition::Full => end,

@@ -1,4 +1,4 @@
-//! One command through the block device: what has happened, and every field of what is asked for next. Without a device.
+//! Tests of one command, without a device: each event, and every field of the operation that follows it.
 
 use super::exec::Blk;
 use crate::backend::drive::testing::{
@@ -18,7 +18,7 @@ use zoneplug_core::{Flags, Op, Status};
 const FUA: Flags = Flags::FUA;
 const BOTH: Flags = Flags(Flags::FUA.0 | Flags::PREFLUSH.0);
 const DSYNC: u32 = libc::RWF_DSYNC as u32;
-/// Statuses of errnos that are not asked about any further, whatever the command.
+/// Statuses of errnos after which no zone is asked, whatever the command.
 const SAID: [(i32, Status); 4] = [
     (libc::EAGAIN, Status::Busy),
     (libc::EINTR, Status::Busy),

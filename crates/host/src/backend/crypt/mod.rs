@@ -1,12 +1,13 @@
-//! A layer that encrypts what is written and decrypts what is read: AES-XTS, each sector of 512 bytes with its number as the
-//! tweak. dm-crypt's `aes-xts-plain64` reads and writes the same.
+//! A layer that encrypts what is written and decrypts what is read: AES-XTS, each sector of 512 bytes with its number
+//! as the tweak. dm-crypt's `aes-xts-plain64` reads and writes the same.
 //!
-//! Owns the key and, while writes are under way, memory for what goes down in their place (`queue.rs`). Knows nothing of
-//! zones. The tweak depends on where a sector lies, so there is no native append: the disk above emulates it (A12).
+//! Owns the key and, while writes are in flight, memory for their encrypted data (`queue.rs`). Knows nothing of zones.
+//! The tweak depends on the sector number, which is unknown before an append lands, so there is no native append; the
+//! disk above emulates it (A12).
 //!
-//! A sector that was never written, or was written with write-zeroes, is zeroes below and above. An attacker that reads
-//! the device sees which sectors these are. As with any XTS, an attacker that writes to it can put old sectors back
-//! unnoticed.
+//! A sector that was never written, or was written with write-zeroes, is zeroes on the device below, and is read as
+//! zeroes. An attacker that reads the device sees which sectors these are. As with any use of XTS, an attacker that
+//! writes to the device can put old sectors back, and this is not detected.
 
 mod queue;
 
@@ -23,7 +24,7 @@ use zoneplug_core::unit::SECTOR_SIZE;
 use zoneplug_core::zone::{Geometry, Limits, Spindles};
 use zoneplug_core::{Device, Error, ErrorKind, Queue, Sector};
 
-/// Longest write that goes down as one, in sectors: memory is taken for each that is under way.
+/// The longest write in sectors. Each write in flight needs memory of its length.
 const MAX_TRANSFER_SECTORS: u32 = 2048;
 const SECTOR: usize = SECTOR_SIZE as usize;
 
@@ -38,7 +39,7 @@ impl Key {
     fn new(bytes: &[u8]) -> Option<Key> {
         let (a, b) = bytes.split_at(bytes.len() / 2);
         match bytes.len() {
-            // Equal halves would make XTS another mode.
+            // XTS needs two different keys.
             32 | 64 if a == b => None,
             32 => {
                 let ciphers = (Aes128::new_from_slice(a).ok()?, Aes128::new_from_slice(b).ok()?);
@@ -60,7 +61,7 @@ impl Key {
         }
     }
 
-    /// Sectors that hold nothing stay so.
+    /// Decrypts sectors, except those of zeroes, which stay zeroes.
     fn decrypt(&self, sectors: &mut [u8], first: Sector) {
         for (i, sector) in sectors.chunks_exact_mut(SECTOR).enumerate() {
             if sector.iter().all(|b| *b == 0) {
@@ -116,10 +117,10 @@ impl CryptDisk {
         Ok(Arc::new(CryptDisk { inner, key: Arc::new(key), limits }))
     }
 
-    /// The layer with the key in a file, which is nothing but its bytes.
+    /// The layer with the key in a file, which contains only the bytes of the key.
     pub fn with_key_file(inner: Arc<dyn Device>, path: &Path) -> Result<Arc<CryptDisk>, Error> {
         let mut key = Vec::with_capacity(65);
-        // No more than shows that it is too long.
+        // 65 bytes are enough to see that the file is too long.
         let read = open_regular(path).and_then(|f| f.take(65).read_to_end(&mut key));
         let done = match read {
             Ok(_) => Self::new(inner, &key),

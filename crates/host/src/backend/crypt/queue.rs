@@ -1,5 +1,5 @@
-//! One queue of the layer. A write goes down with memory of ours in the place of its BIOs, and gets them back; a
-//! read is decrypted where it lies, once the device is done with it.
+//! One queue of the layer. A write is sent with a BIO of this layer in place of its own, which it gets back at the end.
+//! A read is decrypted in the client's memory when the device has completed it.
 
 use super::{Key, SECTOR};
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use zoneplug_core::{Bio, Command, Commands, Nanos, Op, Queue, Status};
 /// How much is encrypted at a time, on the stack.
 const CHUNK: usize = 8 * SECTOR;
 
-/// A write under way.
+/// A write in flight.
 #[derive(Default)]
 struct CryptSlot {
-    /// The command's own BIOs; of a free slot, the one that stands in for them, if there is one.
+    /// The command's own BIOs. In a free slot: this layer's BIO, if there is one.
     #[allow(clippy::vec_box, reason = "it changes places with a command's")]
     bios: Vec<Box<Bio>>,
-    /// Ours, here or below.
+    /// Memory of this layer, unless it is lent.
     memory: Option<AlignedBuf>,
     lent: Option<Lent>,
-    /// Where the command is, which does not move while it is below; 0: the slot is free.
+    /// The address of the command, which does not move while the device has it; 0: the slot is free.
     command: usize,
 }
 
-/// Writes under way, and the key.
+/// The writes in flight, and the key.
 struct CryptSlots {
     key: Arc<Key>,
     slots: Vec<CryptSlot>,
@@ -32,7 +32,7 @@ struct CryptSlots {
 }
 
 impl CryptSlots {
-    /// Puts encrypted memory in the place of a write's BIOs.
+    /// Replaces a write's BIOs by one with encrypted data.
     fn seal(&mut self, c: &mut Command) {
         let id = self.free.pop().unwrap_or_else(|| {
             self.slots.push(CryptSlot::default());
@@ -105,7 +105,7 @@ impl CryptSlots {
     }
 }
 
-/// Commands are told apart by their addresses: a box does not move while the device below holds it.
+/// Commands are identified by their addresses: a box does not move while the device below holds it.
 fn address(c: &Command) -> usize {
     std::ptr::from_ref(c).addr()
 }
@@ -136,7 +136,7 @@ pub(super) struct CryptQueue {
     /// Longest command, in sectors.
     max: u32,
     depth: usize,
-    /// What was not let down, not polled.
+    /// Commands that were refused and have not been polled.
     refused: Commands,
     armed: bool,
     seen: Nanos,
@@ -168,8 +168,8 @@ impl CryptQueue {
         }
     }
 
-    /// Why a command must not go down. A native append would land where no tweak is known; data without memory cannot be
-    /// encrypted.
+    /// Why a command must not be sent. The sector of a native append is unknown, and so is its tweak; data without
+    /// memory cannot be encrypted.
     fn refusal(&self, c: &Command) -> Option<Status> {
         match c.op {
             Op::ZoneAppend => Some(Status::NotSupported),
@@ -189,7 +189,7 @@ impl CryptQueue {
         self.inner.submit(now, list.list);
     }
 
-    /// Commands of which some are refused: from the front, in order.
+    /// Sends commands in order, of which some are refused.
     #[cold]
     fn send_some(&mut self, now: Nanos, commands: &mut Commands) {
         while let Some(first) = commands.front() {
@@ -215,7 +215,7 @@ impl CryptQueue {
     }
 }
 
-/// The sector of a command `bytes` into it.
+/// The sector at which byte `bytes` of a command is.
 fn sector(c: &Command, bytes: u32) -> Sector {
     c.sector.plus(u64::from(bytes >> SECTOR_SHIFT))
 }

@@ -1,9 +1,9 @@
-//! The checks of a command that need no drive. One that fails has changed nothing.
+//! The checks of a command that need no drive. A command that fails a check has changed nothing.
 
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Command, Op, Status};
 
-/// Whether a drive with this layout and these limits can be asked for `c`.
+/// Whether `c` may be sent to a drive with this layout and these limits. The error is the status to fail it with.
 pub(crate) fn check(g: &Geometry, l: &Limits, c: &Command) -> Result<(), Status> {
     if l.read_only && c.op.is_write() {
         return Err(Status::ReadOnlyDisk);
@@ -41,7 +41,7 @@ fn data(g: &Geometry, l: &Limits, c: &Command) -> Result<(), Status> {
     }
     fits(!append || offset == 0 && c.bios.len() == 1)?;
     fits((offset | c.len_sectors) & (l.write_granularity_sectors - 1) == 0)?;
-    // The kernel would send this command, and the drive refuse it. The geometry is enough to refuse it here (W10).
+    // The kernel would send this command and the drive would refuse it. The geometry is enough to refuse it here (W10).
     if u64::from(offset) + u64::from(c.len_sectors) > u64::from(g.capacity_of(zone)) {
         return Err(Status::PastCapacity);
     }

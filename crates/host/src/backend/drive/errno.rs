@@ -1,9 +1,9 @@
-//! What an errno of the kernel says of a command. The kernel's own table is `blk_errors` (block/blk-core.c).
+//! The status that an errno of the kernel means. The kernel's own table is `blk_errors` (block/blk-core.c).
 
 use zoneplug_core::Status;
 
-/// The status that an errno stands for. The kernel reports most errors as `EIO`. A caller that can then asks for the
-/// condition of the zone.
+/// The status that an errno means. The kernel reports most errors as `EIO`; callers that can then ask for the condition
+/// of the zone.
 pub(crate) fn status_of(errno: i32) -> Status {
     match errno {
         0 => Status::Ok,
@@ -12,7 +12,7 @@ pub(crate) fn status_of(errno: i32) -> Status {
         libc::ENOSPC => Status::NoSpace,
         libc::ENODEV | libc::ENXIO | libc::ENOLINK | libc::EBADF => Status::NoDevice,
         libc::ENODATA | libc::EILSEQ => Status::Medium,
-        // Nothing has moved: the thread that sent it was interrupted or has ended, or the kernel had no room.
+        // No data has moved: the submitting thread was interrupted or has ended, or the kernel had no memory.
         libc::EAGAIN | libc::EINTR | libc::ECANCELED | libc::ENOMEM => Status::Busy,
         libc::ETOOMANYREFS => Status::OpenLimit,
         libc::EOVERFLOW => Status::ActiveLimit,
@@ -22,7 +22,7 @@ pub(crate) fn status_of(errno: i32) -> Status {
     }
 }
 
-/// Whether an errno may mean that the device is not there any more. The kernel says `EIO` for that as well.
+/// Whether an errno may mean that the device has been removed. The kernel also reports `EIO` for that.
 pub(crate) fn is_gone_errno(errno: i32) -> bool {
     matches!(errno, libc::EIO | libc::ENODEV | libc::ENXIO | libc::ENOLINK | libc::EINTR)
 }

@@ -1,5 +1,5 @@
 //! How a device is in use: mounts, devices built on it, other programs. A drive is opened for writing only if it is not
-//! in use; with `force`, also if it is mounted or holds data. Opening it for reading checks none of this.
+//! in use; with `force`, also if it is mounted or holds data. Opening a drive for reading checks none of this.
 
 use super::DriveOptions;
 use super::signature;
@@ -15,9 +15,9 @@ use zoneplug_core::{Error, ErrorKind};
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) path: PathBuf,
-    /// In sysfs.
+    /// The disk in sysfs.
     pub(crate) disk: SysDisk,
-    /// Where sysfs says that it is there.
+    /// A path in sysfs that exists while the device does.
     alive: PathBuf,
 }
 
@@ -34,19 +34,19 @@ impl Node {
         Ok(Node { path: path.to_owned(), disk, alive })
     }
 
-    /// A node that is there for as long as `alive` is.
+    /// A node that exists while `alive` does.
     #[cfg(test)]
     pub(crate) fn of_test(alive: &Path) -> Node {
         let disk = SysDisk { dir: alive.to_owned(), name: "test".to_owned() };
         Node { path: alive.to_owned(), disk, alive: alive.to_owned() }
     }
 
-    /// Whether the device is gone.
+    /// Whether the device has been removed.
     pub(crate) fn is_gone(&self) -> bool {
         !self.alive.exists()
     }
 
-    /// Its path, for people.
+    /// The path, for messages.
     pub(crate) fn name(&self) -> String {
         self.path.display().to_string()
     }
@@ -77,13 +77,13 @@ pub(crate) fn cannot_open(path: &Path, e: io::Error) -> Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Usage {
     Free,
-    /// Mounted there.
+    /// Mounted at this path.
     Mounted(String),
     /// Devices of these names are built on it.
     Held(Vec<String>),
 }
 
-/// What `/proc/self/mountinfo` and sysfs say of a disk; `dev_of` tells the device number of a path.
+/// The use of a disk according to `/proc/self/mountinfo` and sysfs. `dev_of` returns the device number of a path.
 fn usage(mountinfo: &str, disk: &SysDisk, dev_of: &dyn Fn(&str) -> Option<(u32, u32)>) -> Usage {
     let held = disk.holders();
     if !held.is_empty() {
@@ -102,7 +102,7 @@ fn usage(mountinfo: &str, disk: &SysDisk, dev_of: &dyn Fn(&str) -> Option<(u32, 
         let fields: Vec<&str> = line.split(' ').collect();
         let (Some(dev), Some(place)) = (fields.get(2), fields.get(4)) else { continue };
         let dev = dev.split_once(':').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        // btrfs has a number of its own here; then the source tells, two fields after the dash.
+        // btrfs shows a device number of its own here. The source, two fields after the dash, names the disk then.
         let source = fields
             .iter()
             .position(|f| *f == "-")
@@ -116,7 +116,7 @@ fn usage(mountinfo: &str, disk: &SysDisk, dev_of: &dyn Fn(&str) -> Option<(u32, 
     Usage::Free
 }
 
-/// Blanks are `\040` there.
+/// Decodes the blanks of mountinfo, which are written as `\040`.
 fn unescape(s: &str) -> String {
     ["\\040", "\\011", "\\012", "\\134"]
         .iter()
@@ -133,7 +133,8 @@ fn usage_now(disk: &SysDisk) -> Usage {
 #[derive(Debug)]
 pub(crate) struct Claim(pub(crate) File);
 
-/// Opens a block device past the page cache; for writing, exclusively, unless `force` opens one that is mounted.
+/// Opens a block device past the page cache. For writing it is opened exclusively, unless it is mounted and `force` is
+/// set.
 pub(crate) fn claim(path: &Path, disk: &SysDisk, o: DriveOptions) -> Result<Claim, Error> {
     let open = |exclusive: bool| {
         let flags = libc::O_DIRECT | if exclusive { libc::O_EXCL } else { 0 };
@@ -172,7 +173,7 @@ pub(crate) fn claim(path: &Path, disk: &SysDisk, o: DriveOptions) -> Result<Clai
     }
 }
 
-/// Refuses a drive that holds a file system or a partition table; `read` gives 4096 bytes from an offset.
+/// Refuses a drive that holds a file system or a partition table. `read` returns 4096 bytes at an offset.
 pub(crate) fn refuse_data(
     name: &str,
     o: DriveOptions,

@@ -1,4 +1,5 @@
-//! From the first report of a drive to its geometry: what V2 and V3 allow, and a reason for what is refused.
+//! Turns the first report of a drive into its geometry. Zones that the layer cannot serve (V2, V3) are refused with a
+//! reason.
 
 use zoneplug_core::zone::{Geometry, ZoneInfo, ZoneType};
 use zoneplug_core::{Error, ErrorKind, ZoneNo};

@@ -1,29 +1,29 @@
-//! The memory of one command as the kernel takes it: the client's own where it can be, else a copy. Owns the copy, which a
-//! slot keeps and uses again.
+//! The memory of one command as the kernel takes it: the client's own memory where possible, otherwise a copy. Owns the
+//! copy, which a slot keeps for later commands.
 //!
-//! The kernel cuts what it cannot hand to the drive in one piece, and nothing keeps the pieces in order on a kernel without
-//! zone write plugging; so what would be cut goes through a copy that would not.
+//! The kernel splits a transfer that it cannot hand to the drive in one piece. A kernel without zone write plugging may
+//! then reorder the pieces. So a transfer that the kernel would split goes through a copy that it need not split.
 
 use super::sysfs::QueueAttributes;
 use crate::backend::ring::Segments;
 use zoneplug_buf::{AlignedBuf, Segment};
 use zoneplug_core::Command;
 
-/// A page, as far as the alignment of memory goes; larger pages only make fewer of them.
+/// Bytes of a page. A system with larger pages needs fewer of them for the same memory, so the limits hold there too.
 const PAGE: usize = 4096;
 /// Most pages of one piece of I/O in the kernel (`BIO_MAX_VECS`).
 const MOST_PAGES: usize = 256;
 
-/// What memory a drive takes in one piece.
+/// The memory that the kernel hands to a drive in one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// Addresses have these bits clear.
     pub(crate) address_mask: usize,
     /// Lengths of pieces have these bits clear.
     pub(crate) length_mask: usize,
-    /// Between two pieces these bits are clear: end of the one, address of the other.
+    /// Where one piece follows another, the end of the first and the address of the second have these bits clear.
     pub(crate) boundary_mask: usize,
-    /// Most pages.
+    /// The largest number of pages.
     pub(crate) pages: usize,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Rules {
 pub(crate) fn memory_rules(q: &QueueAttributes, block: usize) -> Rules {
     let pages = if q.max_segments == 0 { MOST_PAGES } else { q.max_segments as usize };
     Rules {
-        // Kernels that do not tell want whole blocks.
+        // Older kernels have no `dma_alignment` and need whole blocks.
         address_mask: q.dma_alignment.map_or(block - 1, |m| m as usize),
         length_mask: block - 1,
         boundary_mask: q.virt_boundary_mask as usize,
@@ -40,7 +40,7 @@ pub(crate) fn memory_rules(q: &QueueAttributes, block: usize) -> Rules {
 }
 
 impl Rules {
-    /// Longest transfer that fits whatever the memory, by way of a copy if need be, in sectors.
+    /// The longest transfer in sectors that is possible for any memory, with a copy if necessary.
     pub(crate) fn longest_sectors(&self) -> u32 {
         ((self.pages * PAGE) >> 9) as u32
     }
@@ -74,7 +74,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Takes up the memory of `c` from its byte `from` on, `len` bytes; `out`: its data goes to the drive.
+    /// Collects `len` bytes of the memory of `c` from byte `from` on. `out`: the data goes to the drive.
     pub(crate) fn gather(&mut self, c: &Command, from: u32, len: u32, rules: &Rules, out: bool) {
         self.segments.clear();
         for p in parts(c, from, len) {
@@ -98,7 +98,7 @@ impl Memory {
         self.use_copy(len);
     }
 
-    /// Takes `len` zeroes.
+    /// Uses a copy of `len` zeroes.
     pub(crate) fn zeroes(&mut self, len: u32) {
         let copy = self.room(len);
         for o in (0..len).step_by(PAGE) {
@@ -107,13 +107,13 @@ impl Memory {
         self.use_copy(len);
     }
 
-    /// Takes room for `len` bytes that are not the client's: a report.
+    /// Uses a buffer of `len` bytes that is not the client's, for a report.
     pub(crate) fn own(&mut self, len: u32) {
         self.room(len);
         self.use_copy(len);
     }
 
-    /// What has arrived in [`Memory::own`].
+    /// The bytes that have arrived in the buffer of [`Memory::own`].
     pub(crate) fn bytes(&self, len: u32) -> Vec<u8> {
         let mut v = vec![0; len as usize];
         if let Some(copy) = &self.copy {
@@ -122,7 +122,7 @@ impl Memory {
         v
     }
 
-    /// Gives the client what was read.
+    /// Copies what was read into the client's memory, if a copy was used.
     pub(crate) fn scatter(&self, c: &mut Command, from: u32, len: u32) {
         let Some(copy) = self.copy.as_ref().filter(|_| self.copied) else { return };
         let mut chunk = [0; PAGE];
@@ -150,8 +150,8 @@ impl Memory {
     fn use_copy(&mut self, len: u32) {
         self.segments.clear();
         if let Some(copy) = &mut self.copy {
-            // The buffer is this slot's and is neither freed nor replaced before the command is back: its slot takes the next
-            // command only then.
+            // The buffer belongs to this slot. It is neither freed nor replaced before the command is back, because the
+            // slot takes its next command only then.
             self.segments.push_piece(Segment { ptr: copy.as_mut_ptr(), len: len as usize });
         }
         self.copied = true;
@@ -164,7 +164,7 @@ struct Part {
     /// Bytes of the BIO before it.
     skip: u32,
     len: u32,
-    /// Bytes of what was asked for before it.
+    /// Bytes of the requested range before it.
     at: u32,
 }
 

@@ -1,17 +1,17 @@
-//! What Linux block devices and NVMe character devices have in common: the way of a command through a ring, the memory that
-//! the kernel takes, the limits in sysfs, the meaning of an errno, and what must not be written over.
+//! What Linux block devices and NVMe character devices have in common: commands on a ring, the memory that the kernel
+//! takes, the limits in sysfs, the meaning of an errno, and the check that a drive holds no data of others.
 //!
 //! | file | state |
 //! | --- | --- |
 //! | `check.rs` | checks of a command that need no drive |
-//! | `queue.rs` | commands on their way; the [`Drive`] decides each step |
+//! | `queue.rs` | commands in flight; the [`Drive`] decides each step |
 //! | `memory.rs` | the memory of one command as the kernel takes it |
 //! | `sysfs.rs` | a disk's attributes as the kernel shows them |
-//! | `errno.rs` | what an errno says |
+//! | `errno.rs` | the status that an errno means |
 //! | `layout.rs` | from a report to a geometry |
 //! | `guard.rs`, `signature.rs` | how a device is in use, and what is on it |
 //!
-//! Called by `blk` and `nvme`, which know commands; never issues one itself.
+//! `blk` and `nvme` call this and decide which commands are sent. This module sends none by itself.
 
 mod check;
 mod errno;

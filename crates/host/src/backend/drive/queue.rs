@@ -1,5 +1,5 @@
-//! Commands of a drive: the [`Drive`] says what each needs next, and [`DriveSteps`] sees that it gets it, on the ring or from a
-//! thread.
+//! Commands of a drive. The [`Drive`] decides what each command needs next; [`DriveSteps`] puts that on the ring or
+//! gives it to a thread.
 
 use super::{Memory, no_ring};
 use crate::backend::ring::{
@@ -13,11 +13,11 @@ use std::task::Waker;
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Command, Error, Queue, Status};
 
-/// What a thread found.
+/// The result of a thread's work.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: Status,
-    /// Of a report.
+    /// The zones of a report.
     pub(crate) zones: Vec<ZoneInfo>,
 }
 
@@ -27,10 +27,10 @@ impl From<Status> for Outcome {
     }
 }
 
-/// What has happened to a command.
+/// What has just happened to a command.
 #[derive(Debug)]
 pub(crate) enum DriveEvent {
-    /// It has come.
+    /// The queue has taken it.
     Begin,
     /// The kernel or a thread has answered.
     Reply(Reply<Outcome>),
@@ -39,11 +39,11 @@ pub(crate) enum DriveEvent {
 /// What a command needs next.
 #[derive(Debug)]
 pub(crate) enum DriveStep<S, W> {
-    /// Nothing: it is done.
+    /// Nothing; the command is done.
     Done(Status),
-    /// This, on the ring.
+    /// This entry on the ring.
     Ring(S),
-    /// A thread.
+    /// This work by a thread.
     Work(W),
 }
 
@@ -51,9 +51,9 @@ pub(crate) enum DriveStep<S, W> {
 #[derive(Debug, Default)]
 pub(crate) struct DriveSlot<T> {
     command: Option<Box<Command>>,
-    /// What the kernel moves.
+    /// The memory that the kernel reads or writes.
     pub(crate) memory: Memory,
-    /// What the drive remembers of it.
+    /// The drive's own state for the command.
     pub(crate) state: T,
 }
 
@@ -87,13 +87,13 @@ impl<T: Default + Send> ring::RingSlot for DriveSlot<T> {
 ///
 /// # Safety
 ///
-/// Every entry that `step` returns moves no memory but that of the slot and of the BIOs of its command.
+/// No entry that `step` returns points to memory other than that of the slot and of the BIOs of its command.
 pub(crate) unsafe trait Drive: Worker<Answer = Outcome> {
     /// Entries of its rings.
     type Sqe: squeue::EntryMarker + Send;
-    /// And their answers.
+    /// Answers of its rings.
     type Cqe: RingCqe;
-    /// What it remembers of a command.
+    /// Its own state for a command.
     type State: Default + Send + std::fmt::Debug;
 
     /// The next step of the command in `slot`, after `event`. Does not block.
@@ -103,14 +103,14 @@ pub(crate) unsafe trait Drive: Worker<Answer = Outcome> {
         event: DriveEvent,
     ) -> DriveStep<Self::Sqe, Self::Work>;
 
-    /// The descriptor that operations are on.
+    /// The descriptor that all operations use.
     fn fd(&self) -> RawFd;
 }
 
-/// What the queues of a drive share.
+/// State that the queues of a drive share.
 #[derive(Debug)]
 pub(crate) struct DriveShared<D: Drive> {
-    // Its threads end before the drive closes.
+    // The first field, so that its threads end before the drive is closed.
     pool: Pool<D>,
     pub(crate) drive: Arc<D>,
     epoll_waker: Arc<EpollWaker>,
@@ -127,7 +127,7 @@ impl<D: Drive> DriveShared<D> {
         Ok(Arc::new(DriveShared { pool, drive, epoll_waker: Arc::new(EpollWaker::new()?) }))
     }
 
-    /// What both kinds of drives do as devices.
+    /// Opens a queue, for both kinds of drives.
     pub(crate) fn open_queue(
         self: &Arc<Self>,
         depth: u16,
@@ -145,7 +145,7 @@ impl<D: Drive> DriveShared<D> {
         waker: Waker,
     ) -> std::io::Result<Completions<Outcome, D::Sqe, D::Cqe>> {
         let ring = Ring::new(depth)?;
-        // The entries name the file by its number in the ring.
+        // The entries name the file by its index in the ring.
         if !ring.register(self.drive.fd()) {
             return Err(std::io::Error::last_os_error());
         }
@@ -153,11 +153,11 @@ impl<D: Drive> DriveShared<D> {
     }
 }
 
-/// What the queues of a drive do for each command.
+/// The steps of a drive's commands.
 struct DriveSteps<D: Drive>(Arc<DriveShared<D>>);
 
 impl<D: Drive> DriveSteps<D> {
-    /// Tells the drive, and does what it says.
+    /// Reports `event` to the drive, and does what the drive asks for.
     fn go_on(&self, slots: &mut RingSlots<Self>, i: u32, event: DriveEvent) {
         let (slot, completions) = slots.parts(i);
         match self.0.drive.step(slot, event) {
@@ -167,12 +167,12 @@ impl<D: Drive> DriveSteps<D> {
             }
             DriveStep::Ring(entry) => {
                 let pushed = completions.ring().is_some_and(|ring| {
-                    // SAFETY: the entry's memory is the slot's and its command's (contract of `Drive`). Both stay until the
-                    // answer: a slot is free only when its command is done, and the queue's drop waits for that.
+                    // SAFETY: the entry's memory is the slot's and its command's (contract of `Drive`). Both stay until
+                    // the answer: a slot is free only when its command is done, and the queue's drop waits for that.
                     unsafe { ring.push(entry, u64::from(i)) }
                 });
                 if !pushed {
-                    // It was never sent, so it may be tried again.
+                    // The command was never sent, so it may be tried again.
                     let c = slots.release(i);
                     slots.finish(c, Status::Busy);
                 }

@@ -1,17 +1,18 @@
-//! What is on a drive: file systems, partition tables, volumes, told by their signatures. Looks; decides nothing.
+//! Finds out what is on a drive: file systems, partition tables and volumes, by their signatures. Only reads; others
+//! decide what follows.
 //!
-//! Offsets and magic numbers are those of each format's on-disk documentation; `blkid` knows more formats, and these are
-//! the ones that a zoned drive, or a drive that one is taken for, may hold.
+//! Offsets and magic numbers are those of each format's on-disk documentation; `blkid` knows more formats; these are
+//! the ones that a zoned drive may hold, or a drive that is mistaken for one.
 
-/// Bytes that are looked at in one place.
+/// Bytes of one read.
 pub(crate) const BLOCK: u32 = 4096;
 
-/// A name, where its magic number is, and what that is.
+/// The name of a format, the offset of its magic number, and the magic number.
 struct Magic(&'static str, u64, &'static [u8]);
 
 const KIB: u64 = 1024;
 
-/// In the order of asking: a partition table's boot sector looks like others'.
+/// In the order of the checks. Boot sectors are checked after these, because several formats have one.
 const TABLE: &[Magic] = &[
     Magic("a btrfs file system", 64 * KIB + 64, b"_BHRfS_M"),
     // In the super block log of a zoned disk (`sb_zone_number`): at the start of the first zones.
@@ -42,7 +43,7 @@ const TABLE: &[Magic] = &[
     Magic("a GPT partition table", 4 * KIB, b"EFI PART"),
 ];
 
-/// What is on a drive of `size` bytes with zones of `zone` bytes; `read` gives [`BLOCK`] bytes from an offset.
+/// What is on a drive of `size` bytes with zones of `zone` bytes. `read` returns [`BLOCK`] bytes at an offset.
 pub(crate) fn find<E>(
     size: u64,
     zone: u64,
@@ -67,7 +68,7 @@ pub(crate) fn find<E>(
             return Ok(Some("a partition table"));
         }
     }
-    // The other zone of btrfs's log of super blocks: the first one is empty while that is in use.
+    // The second zone of btrfs's log of super blocks. The first zone is empty while the second is in use.
     if zone + block <= size && at(&read(zone)?, 64, b"_BHRfS_M") {
         return Ok(Some("a btrfs file system"));
     }
@@ -81,7 +82,8 @@ pub(crate) fn find<E>(
     Ok(None)
 }
 
-/// An MBR with at least one partition: 55 AA at its end, and four entries that say either nothing or active.
+/// Whether this is an MBR with at least one partition: it ends with 55 AA, and the status of each of its four entries
+/// is 0 or 80h.
 fn is_boot_sector(bytes: &[u8]) -> bool {
     let entries = || bytes[446..510].chunks_exact(16);
     bytes.len() >= 512

@@ -1,8 +1,9 @@
-//! A disk's attributes as the kernel shows them, under a directory that tests may replace. Reads small files; nothing else.
+//! A disk's attributes as the kernel shows them, under a directory that tests may replace. Only reads small files.
 
 use std::path::{Path, PathBuf};
 
-/// What `/sys/block/NAME/queue` says, in the units of its names. What a kernel does not have is 0 or `None`.
+/// The attributes in `/sys/block/NAME/queue`, in the units that their names say. An attribute that the kernel does not
+/// have is 0 or `None`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct QueueAttributes {
     /// `none`, `host-aware` or `host-managed`.
@@ -70,7 +71,7 @@ pub(crate) struct SysDisk {
 }
 
 impl SysDisk {
-    /// The disk with that device number under `sys`, which is `/sys` but in tests.
+    /// The disk with that device number under `sys`, which is `/sys` except in tests.
     pub(crate) fn of(sys: &Path, kind: &str, dev: (u32, u32)) -> Option<SysDisk> {
         let link = sys.join(format!("dev/{kind}/{}:{}", dev.0, dev.1));
         let dir = std::fs::canonicalize(link).ok()?;
@@ -78,12 +79,12 @@ impl SysDisk {
         Some(SysDisk { dir, name })
     }
 
-    /// The namespace's block device beside an NVMe generic character device (`ng0n1`: `nvme0n1`). One that the kernel hides
-    /// is there too, without a device number.
+    /// The namespace's block device beside an NVMe generic character device (`ng0n1`: `nvme0n1`). If the kernel hides
+    /// the block device, it is in sysfs too, but without a device number.
     pub(crate) fn sibling(&self) -> Option<SysDisk> {
         let rest = self.name.strip_prefix("ng")?;
         let name = format!("nvme{rest}");
-        // Beside it in the controller's or, with multipath, the subsystem's directory.
+        // It is in the same directory: the controller's or, with multipath, the subsystem's.
         let dir = self.dir.parent()?.join(&name);
         dir.is_dir().then_some(SysDisk { dir, name })
     }
@@ -95,7 +96,7 @@ impl SysDisk {
         Some((major.parse().ok()?, minor.parse().ok()?))
     }
 
-    /// Sectors.
+    /// The size in sectors.
     pub(crate) fn size(&self) -> u64 {
         number(&self.dir, "size").unwrap_or(0)
     }
@@ -105,7 +106,7 @@ impl SysDisk {
         number::<u32>(&self.dir, "ro").unwrap_or(0) != 0
     }
 
-    /// Whether it is a part of a disk: then that disk's directory is the one above.
+    /// Whether it is a partition. The directory above is then that of the whole disk.
     pub(crate) fn is_partition(&self) -> bool {
         self.dir.join("partition").exists()
     }

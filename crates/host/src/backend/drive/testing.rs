@@ -1,4 +1,5 @@
-//! What the tables of events of `blk` and `nvme` have in common: commands, and ring entries as text, with all of their fields.
+//! What the tables of events of `blk` and `nvme` have in common: commands, and ring entries as text, with all of their
+//! fields.
 
 use super::{Drive, DriveEvent, DriveSlot, DriveStep, Outcome};
 use crate::backend::ring::Reply;
@@ -89,7 +90,8 @@ pub(crate) fn worked(status: Status) -> DriveEvent {
 }
 
 impl<'a, D: Show> Case<'a, D> {
-    /// A command for `drive`; one with data has as many BIOs as `parts` says, of so many sectors each, a page apart in memory.
+    /// A command for `drive`; one with data has as many BIOs as `parts` says, of so many sectors each, a page apart in
+    /// memory.
     pub(crate) fn new(drive: &'a D, op: Op, flags: Flags, sector: u64, parts: &[u32]) -> Self {
         let len: u32 = parts.iter().sum();
         let room = |n: u32| n.next_multiple_of(PAGE) + PAGE;

@@ -1,5 +1,5 @@
-//! Commands of a durable disk: they wait for their zone, move data, are made durable, and end. Work that would block goes to
-//! the ring or to threads.
+//! Commands of a durable disk: they wait for their zone, move data, are made durable, and end. Work that would block
+//! goes to the ring or to threads.
 
 use super::commit::Want;
 use super::exec::{Data, Next};
@@ -66,8 +66,8 @@ pub(super) fn open(shared: Arc<FileShared>, depth: u16, waker: Waker) -> SlotQue
 ///
 /// # Safety
 ///
-/// What is returned is gone before the command goes back, and the command's BIOs are left alone meanwhile. A read has memory that
-/// may be written (`Command::has_whole_bios`).
+/// What is returned is gone before the command goes back, and the command's BIOs are left alone meanwhile. A read has
+/// memory that may be written (`Command::has_whole_bios`).
 unsafe fn memory(c: &Command, sectors: u32) -> impl Iterator<Item = (IoBuf, u32)> + '_ {
     let mut left = sectors;
     c.bios.iter().map_while(move |bio| {

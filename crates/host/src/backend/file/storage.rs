@@ -68,8 +68,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// Moves the first `len` bytes of `bufs`, all of one command, to or from `at`. A storage that is not a file sees bytes only,
-/// never the memory of a command.
+/// Moves the first `len` bytes of `bufs`, all of one command, to or from `at`. A storage that is not a file sees bytes
+/// only, never the memory of a command.
 pub(super) fn transfer(
     storage: &dyn Storage,
     write: bool,

@@ -1,5 +1,5 @@
-//! Commands of the NVM and ZNS Command Set specifications, and the report of zones. Numbers in, bytes out and back; sends
-//! nothing.
+//! Commands of the NVM and ZNS Command Set specifications, and the report of zones. Converts numbers to bytes and back;
+//! sends nothing.
 
 use super::sys::Passthru;
 use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
@@ -17,13 +17,14 @@ const ZONE_APPEND: u8 = 0x7d;
 const FUA: u32 = 1 << 30;
 /// Select all, in command dword 13 of Zone Management Send.
 const SELECT_ALL: u32 = 1 << 8;
-/// Partial report, in command dword 13 of Zone Management Receive: the count is of the descriptors that are there.
+/// Partial report, in command dword 13 of Zone Management Receive: the count is the number of descriptors in the
+/// report.
 const PARTIAL: u32 = 1 << 16;
 
 /// Bytes before the descriptors of a report, and of one of them.
 const DESCRIPTOR: usize = 64;
 
-/// Addresses of a namespace, whose blocks are of 2^`shift` sectors.
+/// The addresses of a namespace, whose blocks have 2^`shift` sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Blocks {
     pub(super) nsid: u32,
@@ -37,7 +38,7 @@ impl Blocks {
         Passthru { opcode, nsid: self.nsid, cdw, ..Default::default() }
     }
 
-    /// A command that moves, or for zeroes does not move, `len` sectors.
+    /// A read, write, append or write-zeroes command of `len` sectors.
     pub(super) fn data(self, op: Op, sector: Sector, len: u32, fua: bool) -> Passthru {
         let opcode = match op {
             Op::Read => READ,
@@ -80,7 +81,8 @@ impl Blocks {
         c
     }
 
-    /// The zones of such a report, each `zone_sectors` long and the first at `from`. `None`: it is not one.
+    /// Decodes the zones of a report, each `zone_sectors` long and the first at `from`. `None`: the bytes are no such
+    /// report.
     pub(super) fn zones(
         self,
         bytes: &[u8],

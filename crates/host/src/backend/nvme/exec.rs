@@ -1,5 +1,5 @@
-//! One command and the drive: the checks that need no drive, its NVMe command, and what the drive's answer means. A command that
-//! fails a check has changed nothing.
+//! One command and the drive: the checks that need no drive, its NVMe command, and the meaning of the drive's answer. A
+//! command that fails a check has changed nothing.
 
 use super::command::{Blocks, report_bytes, zones_in};
 use super::sys::{Passthru, URING_CMD_IO, URING_CMD_IO_VEC};
@@ -26,7 +26,7 @@ pub(super) struct Nvme {
     pub(super) geometry: Geometry,
     pub(super) limits: Limits,
     pub(super) rules: Rules,
-    /// The drive has the command; else zeroes are data.
+    /// The drive has a command for zeroes; otherwise they are written as data.
     pub(super) zero_command: bool,
     /// Bytes of a report.
     pub(super) report_bytes: u32,
@@ -38,20 +38,20 @@ pub(super) struct Nvme {
 enum Stage {
     /// A flush, before its data moves.
     Preflush,
-    /// A part of a report: so many bytes.
+    /// A part of a report, of this many bytes.
     Report(u32),
-    /// All that it needs.
+    /// The last answer that it needs.
     #[default]
     Last,
 }
 
-/// What is remembered of a command.
+/// The state of a command.
 #[derive(Debug, Default)]
 pub(super) struct NvmeState {
     stage: Stage,
 }
 
-/// Nothing is left to threads.
+/// No work is given to threads.
 #[derive(Debug)]
 pub(super) enum Never {}
 
@@ -113,7 +113,7 @@ impl Nvme {
         entry(self.blocks.data(op, c.sector, c.len_sectors, fua), Some(memory))
     }
 
-    /// The first zone that a report lacks.
+    /// The first zone that a report does not have yet.
     fn next_zone(&self, c: &Command) -> Sector {
         let g = &self.geometry;
         match c.report.last() {
@@ -137,19 +137,19 @@ impl Nvme {
         next
     }
 
-    /// What an answer says: of the drive if it is positive, else of the kernel.
+    /// The status of an answer. A positive answer is the drive's, a negative one the kernel's.
     fn status(&self, result: i32) -> Status {
         let status = match result {
             0 => return Status::Ok,
             1.. => Status::from_nvme(result as u16),
-            // It was at the drive, and the kernel gave it up.
+            // The command was at the drive, and the kernel gave it up.
             e if -e == libc::EINTR => Status::Timeout,
             e => status_of(-e),
         };
         let lost = status == Status::NoDevice || result < 0 && is_gone_errno(-result);
         match status {
             _ if lost && self.look_for_it() => Status::NoDevice,
-            // The controller was reset under the command, and is there again: the outcome of the command is unknown.
+            // The controller was reset during the command and works again. The outcome of the command is unknown.
             Status::NoDevice => Status::Timeout,
             s => s,
         }

@@ -1,11 +1,11 @@
-//! What a drive says of itself: the identify structures of the NVM Express Base, NVM Command Set and ZNS Command Set
-//! specifications, as far as the layer needs them. Bytes in, numbers out.
+//! Decodes what the layer needs of the identify structures of the NVM Express Base, NVM Command Set and ZNS Command Set
+//! specifications.
 
 use super::sys::{Passthru, To, fetch, namespace};
 use std::fs::File;
 use std::io;
 
-/// `MDTS` and `ZASL` are in pages of the controller's smallest size, which is at least this; no command tells it.
+/// `MDTS` and `ZASL` are in pages of the controller's smallest size. No command reports that size; it is at least this.
 const MIN_PAGE: u64 = 4096;
 /// Zoned Namespace Command Set.
 const CSI_ZNS: u32 = 2;
@@ -33,7 +33,7 @@ pub(super) struct NamespaceIdentity {
     pub(super) read_only: bool,
 }
 
-/// Why a namespace is none for us.
+/// Why a namespace cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unfit(pub(super) String);
 
@@ -49,14 +49,14 @@ fn pages(exponent: u8) -> u64 {
     }
 }
 
-/// 0-based with all ones for none, to 0 for none.
+/// Converts a 0-based number with all ones for no limit to a number with 0 for no limit.
 fn count(n: u64) -> u32 {
     (n as u32).wrapping_add(1)
 }
 
 impl NamespaceIdentity {
-    /// From the structures: controller (CNS 01h), namespace (00h), zoned namespace (05h), and the limits that the controller
-    /// has for the NVM (06h, CSI 0) and the zoned command set (06h, CSI 2), which may be missing.
+    /// Decodes the structures of the controller (CNS 01h), the namespace (00h) and the zoned namespace (05h), and the
+    /// controller's limits for the NVM (06h, CSI 0) and the zoned command set (06h, CSI 2), which may be missing.
     pub(super) fn of(
         nsid: u32,
         ctrl: &[u8],
@@ -76,11 +76,11 @@ impl NamespaceIdentity {
         }
         let zone_blocks = le(zns, 2816 + 16 * format, 8);
         let blocks = le(ns, 0, 8);
-        // All of it can be addressed in bytes.
+        // Every byte of the namespace must have an address.
         if zone_blocks == 0 || blocks < zone_blocks || blocks > i64::MAX as u64 >> lba_shift {
             return Err(Unfit(format!("{blocks} blocks in zones of {zone_blocks}")));
         }
-        // ZOC: the capacity of a zone may change; zone operations may come from the drive itself.
+        // ZOC: the capacity of zones may change, or the drive may change zones by itself.
         if le(zns, 0, 2) & 3 != 0 {
             return Err(Unfit("its zones change by themselves (ZOC)".to_owned()));
         }

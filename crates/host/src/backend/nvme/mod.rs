@@ -1,16 +1,16 @@
 //! NVMe zoned namespaces through the generic character device (`/dev/ng0n1`): passthrough commands on io_uring.
 //!
-//! The kernel's block layer is not in the way: zones may have any size, appends are the drive's own, statuses come as the
-//! drive says them. A namespace that Linux refuses ("invalid zone size") is fully usable here.
+//! Commands bypass the kernel's block layer: zones may have any size, appends are the drive's own, and statuses are the
+//! drive's own. A namespace that Linux refuses ("invalid zone size") can be used here.
 //!
 //! | file | state |
 //! | --- | --- |
 //! | `exec.rs` | one command: checks, entry, answer |
 //! | `command.rs` | commands and reports as bytes |
-//! | `identify.rs` | what the drive says of itself |
+//! | `identify.rs` | the drive's identify structures |
 //! | `sys.rs` | the ioctls, the layout of a ring command |
 //!
-//! The queue of `drive` holds the commands in flight. This module keeps no write pointer: the layer above does.
+//! The queue of `drive` holds the commands in flight. This module keeps no write pointer; the layer above does.
 
 mod command;
 mod exec;
@@ -49,16 +49,16 @@ pub struct NvmeDisk {
     shared: Arc<DriveShared<Nvme>>,
 }
 
-/// Whether a namespace is write-protected. One that cannot be asked is taken for one that is not.
+/// Whether a namespace is write-protected. False if the drive cannot be asked.
 pub(crate) fn is_protected(path: &Path) -> bool {
     let id = File::open(path).and_then(|file| NamespaceIdentity::ask(&file));
     id.is_ok_and(|id| id.is_ok_and(|id| id.read_only))
 }
 
 impl NvmeDisk {
-    /// Opens the namespace at `path`; for writing, with a lock that excludes other zoneplug processes. Refuses one
-    /// whose block device is mounted or in use, one that holds a file system or a partition table, and one without
-    /// zones.
+    /// Opens the namespace at `path`, with a lock that excludes other zoneplug processes if it is for writing. Refuses
+    /// a namespace without zones. For writing it also refuses one whose block device is mounted or in use, or that
+    /// holds a file system or a partition table, unless `options` allow it.
     ///
     /// ```
     /// use zoneplug_host::{DriveOptions, nvme::NvmeDisk};
@@ -153,7 +153,8 @@ fn lock(node: &Node, file: &File, o: DriveOptions) -> Result<Option<File>, Error
     Ok(Some(file))
 }
 
-/// What the layer may send, and whether zeroes are a command. `kernel`: the longest transfer that the kernel passes through.
+/// The limits of commands to the drive, and whether it has a command for zeroes. `kernel`: the longest transfer in
+/// bytes that the kernel passes through.
 fn limits_of(
     id: &NamespaceIdentity,
     rules: &Rules,
@@ -188,7 +189,7 @@ fn limits_of(
     (limits, id.max_zeroes.is_some())
 }
 
-/// All zones.
+/// Reports all zones.
 fn report_all(
     file: &File,
     b: Blocks,
@@ -208,7 +209,7 @@ fn report_all(
     Ok(zones)
 }
 
-/// 4096 bytes, or a block if that is longer.
+/// Reads 4096 bytes, or a block if that is longer.
 fn read_block(file: &File, b: Blocks, at: u64) -> std::io::Result<Vec<u8>> {
     let (at, len) = (Sector(at >> 9), 8.max(1 << b.shift));
     sys::fetch(file, sys::To::Io, b.data(Op::Read, at, len, false), len << 9)

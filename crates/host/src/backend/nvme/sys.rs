@@ -1,12 +1,12 @@
-//! The ioctls of NVMe character devices (linux/nvme_ioctl.h) and the layout of their ring commands. All that is `unsafe` here
-//! is the call itself.
+//! The ioctls of NVMe character devices (linux/nvme_ioctl.h) and the layout of their ring commands. The only `unsafe`
+//! code is the calls.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use zoneplug_buf::AlignedBuf;
 
-/// `struct nvme_passthru_cmd`, and, but for its last field, `struct nvme_uring_cmd`.
+/// `struct nvme_passthru_cmd`. Without its last field it is also `struct nvme_uring_cmd`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Passthru {
@@ -19,7 +19,7 @@ pub(super) struct Passthru {
     pub(super) metadata: u64,
     pub(super) addr: u64,
     pub(super) metadata_len: u32,
-    /// Bytes; of a vectored command, elements of the list at `addr`.
+    /// Bytes; for a vectored command, elements of the list at `addr`.
     pub(super) data_len: u32,
     /// Command dwords 10 to 15.
     pub(super) cdw: [u32; 6],
@@ -76,7 +76,8 @@ pub(super) fn fetch(file: &File, to: To, mut cmd: Passthru, len: u32) -> io::Res
     cmd.addr = buf.as_mut_ptr() as u64;
     cmd.data_len = len;
     let request = if to == To::Admin { NVME_IOCTL_ADMIN_CMD } else { NVME_IOCTL_IO_CMD };
-    // SAFETY: the request reads and writes one `Passthru`; the drive writes `len` bytes at most to the buffer that it names.
+    // SAFETY: the request reads and writes one `Passthru`; the drive writes `len` bytes at most to the buffer that it
+    // names.
     match unsafe { libc::ioctl(file.as_raw_fd(), request, &mut cmd) } {
         0 => Ok(buf.to_vec()),
         status if status > 0 => Err(io::Error::other(format!("NVMe status {:#x}", status & 0x7ff))),

@@ -1,4 +1,4 @@
-//! One command through the namespace: what has happened, and every field of what is asked for next. Without a drive.
+//! Tests of one command, without a drive: each event, and every field of the command that follows it.
 
 use super::command::{Blocks, report_bytes};
 use super::exec::Nvme;
@@ -320,7 +320,7 @@ fn a_report_comes_in_parts() {
     }
 }
 
-/// A report that is none: an error, whatever stands in it.
+/// A malformed report is an error, whatever it contains.
 #[test]
 fn a_report_that_is_none() {
     let (zone, cap) = (ZONE / 8, CAPACITY / 8);

@@ -1,4 +1,4 @@
-//! What a drive says of itself and of its zones, from bytes to numbers: for fuzzing. A program never uses it.
+//! For fuzzing: decodes what a drive reports of itself and of its zones. No program uses this.
 
 use super::command::{Blocks, report_bytes, zones_in};
 use super::identify::{NamespaceIdentity, Unfit};
@@ -9,7 +9,7 @@ use zoneplug_core::Error;
 use zoneplug_core::zone::{Geometry, Limits, ZoneInfo};
 use zoneplug_core::{Op, Sector};
 
-/// A namespace as its identify structures say that it is.
+/// A namespace according to its identify structures.
 #[derive(Debug)]
 pub struct Namespace {
     id: NamespaceIdentity,
@@ -17,8 +17,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// From the five structures, of 4096 bytes each: controller, namespace, zoned namespace, and the limits of the two command
-    /// sets, which a drive may lack; or why it cannot be used.
+    /// Decodes five structures of 4096 bytes each: controller, namespace, zoned namespace, and the limits of the two
+    /// command sets, which a drive may lack. The error says why the namespace cannot be used.
     pub fn of(all: [&[u8; 4096]; 5], has_limits: [bool; 2]) -> Result<Namespace, String> {
         let [ctrl, ns, zns, nvm, zoned] = all.map(|b| &b[..]);
         let (nvm, zoned) = (has_limits[0].then_some(nvm), has_limits[1].then_some(zoned));
@@ -27,7 +27,7 @@ impl Namespace {
         Ok(Namespace { id, blocks })
     }
 
-    /// What the layer may send, if the kernel passes `kernel` bytes through.
+    /// The limits of commands, if the kernel passes transfers of up to `kernel` bytes through.
     pub fn limits(&self, kernel: u64) -> Limits {
         let rules = memory_rules(&QueueAttributes::default(), 1 << self.id.lba_shift);
         limits_of(&self.id, &rules, kernel, false, false).0
@@ -48,7 +48,7 @@ impl Namespace {
         self.blocks.zones(report, Sector(from), self.zone_sectors())
     }
 
-    /// The disk that these zones are.
+    /// The geometry of a disk with these zones.
     pub fn geometry(&self, zones: &[ZoneInfo]) -> Result<Geometry, Error> {
         geometry_of("the drive", zones, self.zone_sectors())
     }

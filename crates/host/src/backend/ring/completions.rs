@@ -1,5 +1,6 @@
-//! Where the answers of one queue come from: its ring, if it has one, and its mailbox, into which threads put theirs; and how
-//! the queue's owner sleeps until there is one. Used by the queues of drives and of durable files.
+//! The answers of one queue, and how the queue's owner sleeps until there is one. Answers come from the queue's ring,
+//! if it has one, and from its mailbox, into which threads put theirs. The queues of drives and of durable files use
+//! this.
 
 use super::{EpollWaker, Mailbox, Ring, RingCqe};
 use io_uring::{cqueue, squeue};
@@ -10,19 +11,20 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-/// How long a drop sleeps until it looks again whether threads have answered.
+/// How long a drop sleeps before it looks again whether threads have answered.
 const MOMENT: Duration = Duration::from_micros(50);
 
 /// What has happened to an operation.
 #[derive(Debug)]
 pub(crate) enum Reply<A> {
-    /// The ring has answered: bytes, a status or a negative errno, and what only large entries have.
+    /// The ring has answered. `result` is a number of bytes, a status or a negative errno; `extra` is what only large
+    /// entries have.
     Ring { result: i32, extra: u64 },
-    /// A thread has.
+    /// A thread has answered.
     Worked(A),
 }
 
-/// See the module.
+/// The answers of one queue, from its ring and from threads.
 #[derive(Debug)]
 pub(crate) struct Completions<A, S = squeue::Entry, C = cqueue::Entry>
 where
@@ -31,17 +33,17 @@ where
     C: RingCqe,
 {
     ring: Option<Ring<S, C>>,
-    /// The thread that watches the ring while the owner sleeps, and this queue's number there.
+    /// The thread that watches the ring while the owner sleeps, and this queue's id there.
     epoll_waker: Option<(Arc<EpollWaker>, u64)>,
     mailbox: Arc<Mailbox<A>>,
     /// Taken from the mailbox.
     answers: VecDeque<(u32, A)>,
-    /// A thread has panicked with a job of this queue: that one has no answer.
+    /// A thread has panicked with a job of this queue, which therefore has no answer.
     broken: bool,
 }
 
 impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Completions<A, S, C> {
-    /// With a mailbox alone.
+    /// A queue with a mailbox alone.
     pub(crate) fn new(waker: Waker) -> Completions<A, S, C> {
         Completions {
             ring: None,
@@ -52,7 +54,7 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Completions<A, S, C>
         }
     }
 
-    /// With a ring too.
+    /// Adds a ring, which `epoll_waker` watches.
     pub(crate) fn with_ring(
         mut self,
         ring: Ring<S, C>,
@@ -71,7 +73,7 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Completions<A, S, C>
         &self.mailbox
     }
 
-    /// Hands what was begun to the kernel.
+    /// Submits the operations that were begun to the kernel.
     pub(crate) fn send(&mut self) {
         if let Some(ring) = &mut self.ring {
             ring.send();
@@ -108,14 +110,14 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Completions<A, S, C>
     pub(crate) fn arm(&mut self, mut ready: bool) {
         if let (Some(ring), Some((epoll_waker, id))) = (&mut self.ring, &self.epoll_waker) {
             ring.send();
-            // The mailbox first: what the ring answers from now on finds it armed.
+            // The mailbox is armed first, so that it is armed when the ring answers.
             self.mailbox.arm(false);
             ready |= ring.in_flight() > 0 && !epoll_waker.arm(ring.fd(), *id);
         }
         self.mailbox.arm(ready);
     }
 
-    /// The ring itself, to sleep on, if all of the owner's `in_flight` operations are on it.
+    /// The ring's descriptor, to sleep on, if all of the owner's `in_flight` operations are on the ring.
     pub(crate) fn arm_fd(&mut self, in_flight: usize) -> Option<i32> {
         let ring = self.ring.as_mut()?;
         if self.mailbox.is_full() || in_flight == 0 || ring.in_flight() as usize != in_flight {
@@ -126,7 +128,7 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Completions<A, S, C>
         ring.is_sent().then(|| ring.fd())
     }
 
-    /// Waits for an answer of the ring, or a moment for one of a thread.
+    /// Waits for an answer of the ring. Without a ring, waits a moment for an answer of a thread.
     pub(crate) fn wait(&mut self) {
         match &mut self.ring {
             Some(ring) if ring.in_flight() > 0 => ring.wait(),
@@ -136,13 +138,13 @@ impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Completions<A, S, C>
 }
 
 impl<A: Send + 'static, S: squeue::EntryMarker, C: RingCqe> Drop for Completions<A, S, C> {
-    /// Waits for the threads that have a job of this queue: they use its memory. (The ring waits for the kernel.) None has one
-    /// unless the queue's own drop was cut short by a panic.
+    /// Waits for the threads that have a job of this queue, because they use its memory. (The ring's drop waits for the
+    /// kernel.) Such threads exist only if a panic has cut the queue's own drop short.
     fn drop(&mut self) {
         if let Some((epoll_waker, id)) = &self.epoll_waker {
             epoll_waker.leave(*id);
         }
-        // Each job has a handle.
+        // Each job refers to the mailbox.
         while Arc::strong_count(&self.mailbox) > 1 {
             std::thread::sleep(MOMENT);
         }

@@ -1,4 +1,5 @@
-//! The thread that wakes sleeping queues whose rings have answers, for owners that cannot sleep in poll(2) themselves.
+//! The thread that wakes sleeping queues when their rings have answers, for owners that cannot sleep in poll(2)
+//! themselves.
 
 use super::pool::lock;
 use super::sys::Epoll;
@@ -12,15 +13,15 @@ use std::sync::{Arc, Mutex, Weak};
 
 /// A queue that may sleep.
 pub(crate) trait Sleeper: Send + Sync {
-    /// Wakes it, if it asked for that.
+    /// Wakes the queue's owner, if it is armed.
     fn ring(&self);
 }
 
-/// The thread that wakes queues whose rings have answers. It exists once a queue was armed.
+/// The thread that wakes queues when their rings have answers. The first queue that is armed starts it.
 pub(crate) struct EpollWaker {
     epoll: Arc<Epoll>,
     queues: Arc<Mutex<BTreeMap<u64, Weak<dyn Sleeper>>>>,
-    /// Rung to end the thread.
+    /// Raised to end the thread.
     end: File,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
@@ -41,7 +42,7 @@ impl EpollWaker {
         Ok(EpollWaker { epoll, queues: Arc::default(), end, thread: Mutex::default() })
     }
 
-    /// A number for a queue.
+    /// Watches `ring` for a queue, and returns an id for it.
     pub(crate) fn join<T: Sleeper + 'static>(
         &self,
         sleeper: &Arc<T>,
@@ -79,7 +80,7 @@ impl EpollWaker {
                     }
                 }
             };
-            // Without it the queue says that it has something to do, and is polled instead.
+            // If the thread cannot be started, `arm` returns false, and the queue is polled instead.
             *thread = spawn("zoneplug-epoll", run).ok();
         }
         let runs = thread.is_some();

@@ -1,7 +1,8 @@
-//! io_uring for every device of this crate: rings, the thread that wakes sleeping queues, and threads for what would block.
+//! io_uring for every device of this crate: rings, the thread that wakes sleeping queues, and threads for what would
+//! block.
 //!
-//! Owns the rings, whatever the size of their entries, and the queue that drives and durable files share (`slots.rs`). That
-//! queue keeps memory and segment lists until the kernel has answered. Knows nothing of disks or zones.
+//! Owns the rings, whatever the size of their entries, and the queue that drives and durable files share (`slots.rs`).
+//! That queue keeps memory and segment lists until the kernel has answered. Knows nothing of disks or zones.
 
 mod completions;
 mod epoll_waker;
@@ -21,7 +22,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use zoneplug_core::Error;
 
-/// What every device of this crate says to a queue that could take nothing.
+/// Refuses a queue that could take no command.
 pub(crate) fn check_depth(depth: u16) -> Result<(), Error> {
     match depth {
         0 => Err(Error::invalid("a queue of depth 0")
@@ -32,10 +33,10 @@ pub(crate) fn check_depth(depth: u16) -> Result<(), Error> {
 
 /// An entry of a completion queue.
 pub(crate) trait RingCqe: cqueue::EntryMarker + Send {
-    /// Bytes, or a negative errno; of a passthrough command its status.
+    /// A number of bytes or a negative errno; for a passthrough command its status.
     fn result(&self) -> i32;
 
-    /// What only a large entry has room for: the result of a passthrough command.
+    /// The result of a passthrough command, for which only a large entry has room.
     fn extra(&self) -> u64;
 }
 
@@ -59,10 +60,10 @@ impl RingCqe for cqueue::Entry32 {
     }
 }
 
-/// What the kernel says of an operation.
+/// The kernel's answer to an operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RingAnswer {
-    /// Which one.
+    /// The id with which the operation was begun.
     pub(crate) id: u64,
     /// See [`RingCqe::result`].
     pub(crate) result: i32,
@@ -70,7 +71,7 @@ pub(crate) struct RingAnswer {
     pub(crate) extra: u64,
 }
 
-/// A ring, and how many operations are on it.
+/// A ring, and the number of operations on it.
 pub(crate) struct Ring<S = squeue::Entry, C = cqueue::Entry>
 where
     S: squeue::EntryMarker,
@@ -78,7 +79,7 @@ where
 {
     ring: IoUring<S, C>,
     in_flight: u32,
-    /// Entries that `enter` has not taken yet.
+    /// There are entries that the kernel has not taken yet.
     unsent: bool,
 }
 
@@ -117,7 +118,7 @@ impl<S: squeue::EntryMarker, C: RingCqe> Ring<S, C> {
         Ok(Ring { ring, in_flight: 0, unsent: false })
     }
 
-    /// Registers the one file that all operations are on, which spares the kernel its look-up: entries may name it as
+    /// Registers the one file that all operations use, so that the kernel need not look it up. Entries may name it as
     /// file 0, with `IOSQE_FIXED_FILE`.
     pub(crate) fn register(&self, fd: RawFd) -> bool {
         self.ring.submitter().register_files(&[fd]).is_ok()
@@ -127,7 +128,7 @@ impl<S: squeue::EntryMarker, C: RingCqe> Ring<S, C> {
     ///
     /// # Safety
     ///
-    /// What the entry points to stays as it is until that answer.
+    /// The memory that the entry points to stays valid and unchanged until that answer.
     pub(crate) unsafe fn push(&mut self, mut entry: S, id: u64) -> bool {
         entry.set_user_data(id);
         for _ in 0..2 {
@@ -142,16 +143,16 @@ impl<S: squeue::EntryMarker, C: RingCqe> Ring<S, C> {
         false
     }
 
-    /// Hands what was begun to the kernel.
+    /// Submits the operations that were begun to the kernel.
     pub(crate) fn send(&mut self) {
         if self.unsent {
-            // What the kernel did not take now stays in the ring for the next call.
+            // Entries that the kernel does not take stay in the ring for the next call.
             let sent = self.ring.submit();
             self.unsent = sent.is_err() || !self.ring.submission().is_empty();
         }
     }
 
-    /// Whether the kernel has everything.
+    /// Whether the kernel has taken all entries.
     pub(crate) fn is_sent(&self) -> bool {
         !self.unsent
     }
@@ -181,8 +182,9 @@ impl<S: squeue::EntryMarker, C: RingCqe> Ring<S, C> {
 }
 
 impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Drop for Ring<S, C> {
-    /// The kernel uses the memory of what is in flight until it has answered. A queue ends its operations itself; this is for one
-    /// whose own drop was cut short by a panic, since closing a ring waits for nothing.
+    /// Waits for the operations in flight, because the kernel uses their memory until it has answered, and closing a
+    /// ring does not wait. A queue ends its operations itself; this is for a queue whose own drop was cut short by a
+    /// panic.
     fn drop(&mut self) {
         while self.in_flight > 0 {
             let _ = self.ring.submit_and_wait(1);

@@ -1,5 +1,5 @@
-//! Threads for what would block. Owns the list of jobs and the mailboxes through which they answer; knows what a job is,
-//! not why.
+//! Threads for work that would block. Owns the list of jobs and the mailboxes that receive the answers. Does not know
+//! what the work is for.
 
 use super::epoll_waker::Sleeper;
 use crate::callback::contain_panic;
@@ -16,11 +16,11 @@ pub(super) use zoneplug_core::poison::lock;
 #[derive(Debug)]
 pub(crate) struct Mailbox<A> {
     answers: Mutex<VecDeque<(u32, A)>>,
-    /// Answers are there; saves the lock.
+    /// There are answers. Read without the lock.
     full: AtomicBool,
-    /// The next answer wakes.
+    /// The next answer calls the waker.
     armed: AtomicBool,
-    /// A thread has panicked: an answer will never be there.
+    /// A thread has panicked, so one answer will never come.
     broken: AtomicBool,
     waker: Waker,
 }
@@ -36,7 +36,7 @@ impl<A> Mailbox<A> {
         })
     }
 
-    /// A queue's owner may be a client whose waker panics: the threads that call it go on.
+    /// Calls the waker. It may be a client's and may panic, which must not end the calling thread.
     fn wake(&self) {
         contain_panic(|| self.waker.wake_by_ref());
     }
@@ -47,7 +47,7 @@ impl<A> Mailbox<A> {
         self.ring();
     }
 
-    /// Tells the queue, as its next answer, that it will lack one.
+    /// Tells the queue that one of its answers will never come.
     #[cold]
     fn spoil(&self) {
         self.broken.store(true, Ordering::SeqCst);
@@ -101,19 +101,19 @@ impl<A: Send> Sleeper for Mailbox<A> {
     }
 }
 
-/// What the threads of a disk do.
+/// The work that the threads of a disk do.
 pub(crate) trait Worker: Send + Sync + 'static {
-    /// What is to be done.
+    /// One piece of work.
     type Work: Send + std::fmt::Debug;
-    /// What came of it.
+    /// The result of the work.
     type Answer: Send + std::fmt::Debug;
 
-    /// Takes the next job, and those that may be done with it.
+    /// Takes the next job, and other jobs that can be done together with it.
     fn take(list: &mut VecDeque<Job<Self>>) -> Vec<Job<Self>> {
         list.pop_front().into_iter().collect()
     }
 
-    /// Does them and answers each. May block.
+    /// Does the jobs and answers each. May block.
     fn run(&self, jobs: Vec<Job<Self>>);
 }
 
@@ -137,7 +137,7 @@ struct Bench<W: Worker> {
     some: Condvar,
 }
 
-/// The threads of a disk. One exists once a queue of it was opened, so that no job waits in vain.
+/// The threads of a disk. Opening the first queue starts one, so that no job waits for ever.
 pub(crate) struct Pool<W: Worker> {
     bench: Arc<Bench<W>>,
     worker: Arc<W>,
@@ -165,12 +165,12 @@ impl<W: Worker> Pool<W> {
         Pool { bench, worker, threads: Mutex::default(), grown: AtomicBool::new(false), nr, name }
     }
 
-    /// Gives a job to the threads: [`Pool::start`] has succeeded.
+    /// Gives a job to the threads. [`Pool::start`] must have succeeded before.
     pub(crate) fn push(&self, job: Job<W>) {
         lock(&self.bench.jobs).list.push_back(job);
         self.bench.some.notify_one();
         if !self.grown.swap(true, Ordering::Relaxed) {
-            // The others come with the first job. One that is refused is done without.
+            // The first job starts the other threads. If the system refuses one, the pool works without it.
             let _ = self.grow(self.nr);
         }
     }

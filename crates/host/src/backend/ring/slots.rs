@@ -1,5 +1,6 @@
-//! One queue of a device: commands in slots, while the ring or a thread works for them, and those that are done. Drives and
-//! durable files use it. What a command needs next is the device's: see [`Steps`]. Never blocks.
+//! One queue of a device. A command has a slot while the ring or a thread works for it; then it is on the list of done
+//! commands. Drives and durable files use this. The device decides what a command needs next: see [`Steps`]. Never
+//! blocks.
 
 use super::{Completions, Reply, RingCqe};
 use io_uring::squeue::EntryMarker;
@@ -29,13 +30,13 @@ pub(crate) trait Steps: Send + Sized {
     fn reply(&mut self, slots: &mut RingSlots<Self>, i: u32, reply: Reply<Self::Answer>);
 }
 
-/// Where the answers of a device come from.
+/// The answers of a device's queue.
 pub(crate) type SlotCompletions<S> =
     Completions<<S as Steps>::Answer, <S as Steps>::Sqe, <S as Steps>::Cqe>;
 
-/// The slots of a queue, where their answers come from, and the commands that are done.
+/// The slots of a queue, their answers, and the commands that are done.
 pub(crate) struct RingSlots<S: Steps> {
-    /// First, because its drop waits until neither the kernel nor a thread uses the memory of commands.
+    /// The first field, because its drop waits until neither the kernel nor a thread uses the memory of commands.
     pub(crate) completions: SlotCompletions<S>,
     slots: Vec<S::Slot>,
     free: Vec<u32>,
@@ -43,7 +44,7 @@ pub(crate) struct RingSlots<S: Steps> {
 }
 
 impl<S: Steps> RingSlots<S> {
-    /// Takes a slot for a command. The rest of the slot is as its last command left it.
+    /// Takes a slot for a command. The other fields of the slot are as its last command left them.
     pub(crate) fn take(&mut self, c: Box<Command>) -> u32 {
         let i = self.free.pop().unwrap_or_else(|| {
             self.slots.push(S::Slot::default());
@@ -57,19 +58,19 @@ impl<S: Steps> RingSlots<S> {
         &mut self.slots[i as usize]
     }
 
-    /// A slot, and where to send what it needs.
+    /// A slot, and the ring and mailbox that answer it.
     pub(crate) fn parts(&mut self, i: u32) -> (&mut S::Slot, &mut SlotCompletions<S>) {
         (&mut self.slots[i as usize], &mut self.completions)
     }
 
-    /// Takes the command out of its slot, which is free then.
+    /// Takes the command out of its slot, and frees the slot.
     pub(crate) fn release(&mut self, i: u32) -> Box<Command> {
         let c = self.get(i).place().take().expect("a slot in use has a command");
         self.free.push(i);
         c
     }
 
-    /// A command is done.
+    /// Puts a command on the list of done commands.
     pub(crate) fn finish(&mut self, mut c: Box<Command>, status: Status) {
         c.status = status;
         self.done.push_back(c);
@@ -83,11 +84,11 @@ impl<S: Steps> RingSlots<S> {
 
 /// A queue of slots.
 pub(crate) struct SlotQueue<S: Steps> {
-    /// Before `steps`: see [`RingSlots::completions`].
+    /// Dropped before `steps`: see [`RingSlots::completions`].
     slots: RingSlots<S>,
     steps: S,
     depth: usize,
-    /// Commands that were taken and not given back.
+    /// Commands that were taken and have not been returned.
     held: usize,
     /// Commands that could not begin, in order.
     waiting: Commands,
@@ -157,7 +158,7 @@ impl<S: Steps> Queue for SlotQueue<S> {
         }
         self.slots.completions.send();
         if self.slots.completions.is_armed() {
-            // An owner that armed the queue before it had work sleeps until this.
+            // The owner may have armed the queue before it had work, so the queue is armed again for the new commands.
             self.arm();
         }
     }

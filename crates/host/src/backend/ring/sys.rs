@@ -1,5 +1,5 @@
-//! System calls that the standard library does not have, and the memory of commands as lists for vectored I/O. All that is
-//! `unsafe` here is the call itself: pointers come from slices and lent buffers.
+//! System calls that the standard library does not have, and the memory of commands as lists for vectored I/O. The only
+//! `unsafe` code is the calls; pointers come from slices and lent buffers.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -28,9 +28,9 @@ impl Segments {
     }
 
     /// Appends `len` bytes of `buf` from `offset` on. Pieces that are neighbours in memory become one. The caller keeps
-    /// the buffer for every system call that is made with the list.
+    /// the buffer until the last system call that uses the list.
     pub(crate) fn push(&mut self, buf: &IoBuf, offset: u32, len: u32) {
-        // SAFETY: addresses for a list, which nothing here looks behind.
+        // SAFETY: the addresses go into a list; no code here reads or writes the memory.
         for s in unsafe { buf.segments(offset, len) } {
             if !self.0.last_mut().is_some_and(|last| joins(last, s)) {
                 self.0.push(s);
@@ -43,7 +43,7 @@ impl Segments {
         self.0.push(s);
     }
 
-    /// Forgets the first `n` bytes: they have moved.
+    /// Removes the first `n` bytes, which have moved.
     pub(crate) fn advance(&mut self, n: usize) {
         let gone = skip(&mut self.0, n);
         self.0.drain(..gone);
@@ -53,7 +53,7 @@ impl Segments {
         &self.0
     }
 
-    /// Whether direct I/O takes it: addresses and lengths are multiples.
+    /// Whether addresses are multiples of `memory` and lengths are multiples of `length`, as direct I/O needs.
     pub(crate) fn is_aligned(&self, memory: usize, length: usize) -> bool {
         self.0
             .iter()
@@ -68,7 +68,7 @@ fn joins(last: &mut Segment, s: Segment) -> bool {
     follows
 }
 
-/// Takes the first `n` bytes off a list: returns how many pieces are gone.
+/// Removes the first `n` bytes of a list. Returns the number of pieces that are gone.
 fn skip(list: &mut [Segment], mut n: usize) -> usize {
     for (gone, s) in list.iter_mut().enumerate() {
         if s.len > n {
@@ -81,7 +81,7 @@ fn skip(list: &mut [Segment], mut n: usize) -> usize {
     list.len()
 }
 
-/// Moves what `bufs` name, now. One piece of memory, which is the usual, allocates no list.
+/// Moves the memory of `bufs`, in this thread. If it is one piece, as it usually is, no list is allocated.
 pub(crate) fn transfer_now(
     fd: RawFd,
     write: bool,
@@ -112,7 +112,7 @@ fn transfer_list(fd: RawFd, write: bool, mut at: u64, list: &mut [Segment]) -> i
         let left = &mut list[gone..];
         let n = left.len().min(MAX_SEGMENTS) as i32;
         let ptr = left.as_ptr().cast::<libc::iovec>();
-        // SAFETY: `ptr` is of `n` iovecs of lent memory, which outlives the command, hence this call.
+        // SAFETY: `ptr` points to `n` iovecs of lent memory, which outlives the command and thus this call.
         let moved = unsafe {
             if write {
                 libc::pwritev(fd, ptr, n, at as i64)

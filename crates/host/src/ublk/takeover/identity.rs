@@ -89,8 +89,8 @@ impl Bases {
         let all = |f: fn(&Base) -> &str| {
             found.iter().map(f).collect::<Vec<_>>().join(&JOINER.to_string())
         };
-        let disks = hash(&all(|b| &b.who));
-        let layers = layers_of(spec, &mut found.iter().map(|b| b.who.as_str()));
+        let disks = hash(&all(|b| &b.name));
+        let layers = layers_of(spec, &mut found.iter().map(|b| b.name.as_str()));
         let name = |part: &Range<u32>| {
             let layers = match parts {
                 [] | [_] => hash(&layers),
@@ -201,14 +201,14 @@ fn fold(hash: u64) -> u64 {
     (hash >> 32 ^ hash) & 0xffff_ffff
 }
 
-/// The layers of a specification, with the names in `who` in place of its disks.
-fn layers_of<'a>(spec: &str, who: &mut impl Iterator<Item = &'a str>) -> String {
+/// The layers of a specification, with `names` in place of its disks.
+fn layers_of<'a>(spec: &str, names: &mut impl Iterator<Item = &'a str>) -> String {
     let Some((layer, rest)) = split_layer(spec) else {
-        return who.next().unwrap_or_default().to_owned();
+        return names.next().unwrap_or_default().to_owned();
     };
     let below: Vec<String> = match joins(layer) {
-        true => rest.split(JOINER).map(|r| layers_of(r, &mut *who)).collect(),
-        false => vec![layers_of(rest, who)],
+        true => rest.split(JOINER).map(|r| layers_of(r, &mut *names)).collect(),
+        false => vec![layers_of(rest, names)],
     };
     format!("{layer}@{}", below.join(&JOINER.to_string()))
 }
@@ -216,7 +216,7 @@ fn layers_of<'a>(spec: &str, who: &mut impl Iterator<Item = &'a str>) -> String 
 /// A device at the bottom of a specification.
 struct Base {
     /// The UUID of a disk in a file; the path of any other disk.
-    who: String,
+    name: String,
     path: String,
     /// The device and inode of the file, or the serial number of the drive.
     place: String,
@@ -233,11 +233,11 @@ impl Base {
         let file = file_of(spec).and_then(|_| FileDisk::open(path, Access::ReadOnly).ok());
         let Some(file) = file else {
             let place = serial(path);
-            return Base { who: name.clone(), path: name, place, counts: false, opened: 0 };
+            return Base { name: name.clone(), path: name, place, counts: false, opened: 0 };
         };
         let (id, at) = (file.identity(), file.place());
         let place = format!("{}:{}", at.device, at.inode);
-        Base { who: id.uuid, path: name, place, counts: true, opened: id.opened }
+        Base { name: id.uuid, path: name, place, counts: true, opened: id.opened }
     }
 }
 
