@@ -1,9 +1,10 @@
 //! What crosses the device seam.
 
-use super::{Bio, Flags, Op, Status, WritePointer};
+use super::{Bio, Flags, Op, Status, WritePointer, ZoneClaim};
 use crate::unit::{Nanos, SECTOR_SHIFT, Sector};
 use crate::zone::ZoneInfo;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// One command for a device; Linux calls it a request. It carries the BIOs that were merged into it, contiguous and
 /// in the order of their sectors. The device goes through them for their memory.
@@ -29,9 +30,15 @@ pub struct Command {
     pub(crate) zone: u32,
     /// The zone's generation when the command was sent. A failure undoes the reservation only if the generation is
     /// still the same.
+    ///
+    /// Of zone management: its first zone. See [`Command::manage`].
     pub(crate) generation: u32,
     /// The disk's error epoch when a report was sent (E6).
+    ///
+    /// Of zone management: the zone behind its last one.
     pub(crate) epoch: u32,
+    /// Of a reset or finish: what its BIO has claimed.
+    pub(crate) claim: ZoneClaim,
     /// The queue of all BIOs, or [`MIXED`].
     pub(crate) owner: u32,
     /// Of a mixed command: queue and number of BIOs, in order.
@@ -57,8 +64,12 @@ pub struct Command {
 /// What waits for a command. It decides which path the completion takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// The owners of the BIOs, or a revalidation. No plug waits.
+    /// The owners of the BIOs. No plug waits.
     Client,
+    /// The owner of the BIO, which is zone management.
+    Management,
+    /// A revalidation: the command is the disk's own report of all zones.
+    Revalidation,
     /// A plug: the command is the write of a sequential zone.
     Plug,
     /// A zone whose write has failed: the command is the layer's own report of that zone.
@@ -89,6 +100,7 @@ impl Command {
             zone: 0,
             generation: 0,
             epoch: 0,
+            claim: ZoneClaim::None,
             owner: 0,
             // Room for the usual number, so that the list rarely grows.
             owners: Vec::with_capacity(bios.min(32)),
@@ -100,6 +112,20 @@ impl Command {
             report: Vec::new(),
             report_max: 0,
         })
+    }
+
+    /// Makes it zone management of `zones`, and names the first of them. The command remembers the zones and the claim
+    /// of its BIO, because a device may give it back without the BIO or with another one.
+    pub(crate) fn manage(&mut self, zones: Range<u32>, claim: ZoneClaim) {
+        self.waits = Waits::Management;
+        self.zone = zones.start;
+        (self.generation, self.epoch) = (zones.start, zones.end);
+        self.claim = claim;
+    }
+
+    /// The zones of zone management.
+    pub(crate) fn managed_zones(&self) -> Range<u32> {
+        self.generation..self.epoch
     }
 
     /// What its status says about the write pointer of its zone.

@@ -152,16 +152,16 @@ impl Lane {
         }
     }
 
-    /// A reset or finish has ended: gives up what [`Lane::begin_management`] claimed.
-    fn end_management(shared: &Shared, layout: &Layout, cmd: &mut Command) {
-        let bio = &mut cmd.bios[0];
-        let (claim, ticket) = (std::mem::replace(&mut bio.claim, ZoneClaim::None), bio.late);
+    /// A management command has ended: gives up what [`Lane::begin_management`] claimed.
+    fn end_management(shared: &Shared, cmd: &mut Command) {
+        let claim = std::mem::replace(&mut cmd.claim, ZoneClaim::None);
         if claim == ZoneClaim::None {
             return;
         }
-        let zones = zones_of(layout, bio);
+        let ticket = cmd.bios.first().map_or(0, |bio| bio.late);
+        let zones = cmd.managed_zones();
+        let left = cmd.zone..zones.end;
         let all = cmd.op == Op::ZoneResetAll;
-        let left = if all { zones.clone() } else { cmd.zone..zones.end };
         let sent = if all { zones.clone() } else { cmd.zone..cmd.zone + 1 };
         shared.resets.end(&left, (ticket != 0).then_some((sent, ticket)), &shared.late);
         if claim == ZoneClaim::Exclusive {
@@ -172,7 +172,7 @@ impl Lane {
     /// A native append has ended, so the write pointer is unknown. A report that the device carried out meanwhile may
     /// not include the append (E6).
     fn forget_write_pointer(&mut self, shared: &Shared, layout: &Layout, cmd: &Command) {
-        let (zone, _) = layout.geometry.zone_of(cmd.bios[0].sector);
+        let zone = ZoneNo(cmd.zone);
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let (mut shard, i) = shared.shard(zone);
         shard.forget_write_pointer(i, epoch, &mut self.aborted);
@@ -198,7 +198,7 @@ impl Lane {
     pub(crate) fn prepare(layout: &Layout, bio: &Bio, cmd: &mut Command) {
         let g = &layout.geometry;
         match bio.op {
-            Op::Write | Op::WriteZeroes => {
+            Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
                 let (zone, _) = g.zone_of(bio.sector);
                 cmd.zone = zone.0;
             }
@@ -207,11 +207,11 @@ impl Lane {
                 cmd.op = Op::ZoneResetAll;
                 cmd.sector = Sector(0);
                 cmd.len_sectors = 0;
+                cmd.manage(zones_of(layout, bio), bio.claim);
             }
             Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset | Op::ZoneResetAll => {
-                let (zone, _) = g.zone_of(bio.sector);
-                cmd.zone = zone.0;
-                cmd.len_sectors = g.zone_len_sectors(zone);
+                cmd.manage(zones_of(layout, bio), bio.claim);
+                cmd.len_sectors = g.zone_len_sectors(ZoneNo(cmd.zone));
             }
             Op::ReportZones => {
                 cmd.report.clear();
@@ -219,7 +219,7 @@ impl Lane {
                 cmd.epoch = bio.epoch;
                 cmd.len_sectors = 0;
             }
-            Op::Read | Op::Flush | Op::Discard | Op::ZoneAppend => {}
+            Op::Read | Op::Flush | Op::Discard => {}
         }
     }
 
@@ -232,12 +232,13 @@ impl Lane {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        if cmd.bios.is_empty() {
+        if matches!(cmd.waits, Waits::Recovery | Waits::Revalidation) {
+            // The layer's own report has no BIO. Any that a device has added belongs to no client of this command.
+            cmd.bios.clear();
             if cmd.waits == Waits::Recovery {
                 return self.zone_reported(shared, layout, cmd, done);
             }
-            self.own_report.answered(cmd);
-            return;
+            return self.own_report.answered(cmd);
         }
         if cmd.op == Op::ZoneAppend && layout.plugs {
             self.forget_write_pointer(shared, layout, &cmd);
@@ -252,12 +253,11 @@ impl Lane {
                     super::trace::appends(layout, &cmd.bios);
                 }
                 Op::ReportZones => self.reported(shared, layout, &mut cmd),
-                op if op.is_zone_management() => {
+                _ if cmd.waits == Waits::Management => {
                     self.managed(shared, layout, &cmd);
                     if self.next_zone(layout, &mut cmd) {
-                        if cmd.bios[0].claim != ZoneClaim::None {
-                            let end = zones_of(layout, &cmd.bios[0]).end;
-                            shared.resets.go_on(cmd.zone..end);
+                        if cmd.claim != ZoneClaim::None {
+                            shared.resets.go_on(cmd.zone..cmd.managed_zones().end);
                         }
                         self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
                         return self.out.push_back(cmd);
@@ -272,8 +272,8 @@ impl Lane {
         if (some || unknown) && cmd.slot != UNSENT {
             self.in_doubt(shared, layout, &cmd);
         }
-        if Self::aborts(cmd.op) {
-            Self::end_management(shared, layout, &mut cmd);
+        if cmd.waits == Waits::Management {
+            Self::end_management(shared, &mut cmd);
         }
         self.settle_status(layout, &mut cmd);
         self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
@@ -334,27 +334,27 @@ impl Lane {
         if cmd.op == Op::ZoneResetAll {
             return false;
         }
-        let next = cmd.sector.plus(u64::from(cmd.len_sectors));
-        let end = cmd.bios[0].sector.plus(u64::from(cmd.bios[0].len_sectors));
-        if next >= end {
+        let next = ZoneNo(cmd.zone + 1);
+        if next.0 >= cmd.managed_zones().end {
             return false;
         }
-        let len = layout.geometry.zone_len_sectors(ZoneNo(cmd.zone + 1));
-        cmd.sector = next;
-        cmd.zone += 1;
-        cmd.len_sectors = len;
+        cmd.zone = next.0;
+        cmd.sector = layout.geometry.zone_start(next);
+        cmd.len_sectors = layout.geometry.zone_len_sectors(next);
         true
     }
 
-    /// Handles a report that has come back: corrects the plugs, and gives the records to the client.
+    /// Handles a report that has come back: corrects the plugs, and gives the records to the client. A report whose BIO
+    /// a device has kept is not used.
     fn reported(&mut self, shared: &Shared, layout: &Layout, cmd: &mut Command) {
-        let resync = cmd.bios[0].flags.contains(Flags::RESYNC);
+        let Some(bio) = cmd.bios.first() else { return };
+        let resync = bio.flags.contains(Flags::RESYNC);
         let mut busy = false;
         if layout.plugs {
             busy = self.apply_report(shared, layout, cmd, resync);
         }
         let Command { bios, report, report_max, .. } = cmd;
-        let bio = &mut bios[0];
+        let Some(bio) = bios.first_mut() else { return };
         // A faulty device may keep the client's memory, or change how many zones were asked for. Records are written
         // only into memory that is there.
         let room =

@@ -28,7 +28,7 @@ impl Lane {
         epoch: u32,
     ) -> bool {
         let start = layout.geometry.zone_start(ZoneNo(cmd.zone));
-        let offset = (cmd.sector.0 - start.0) as u32;
+        let offset = cmd.sector.0.wrapping_sub(start.0) as u32;
         let join = |whole, part| shared.late.join(whole, part);
         // The ticket of a late reset may close before the answer arrives. Then nothing would show that the device
         // carried out the reset in between.

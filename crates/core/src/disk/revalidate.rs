@@ -5,7 +5,7 @@
 
 use super::freeze::Freeze;
 use super::handle::Disk;
-use crate::bio::{Flags, Op};
+use crate::bio::{Flags, Op, Waits};
 use crate::disk::queue::DiskQueue;
 use crate::disk::snapshot::Layout;
 use crate::error::{Error, ErrorKind};
@@ -117,14 +117,20 @@ impl Revalidation {
 
     fn ask(&mut self, queue: &mut DiskQueue, now: Nanos) {
         let Some(mut cmd) = queue.lane.own_report.take() else { return };
-        let next = self.zones.last().map_or(Sector(0), |z| z.start.plus(z.len_sectors));
-        cmd.set(Op::ReportZones, next, 0, Flags::NONE);
+        cmd.set(Op::ReportZones, self.end(), 0, Flags::NONE);
+        cmd.waits = Waits::Revalidation;
         cmd.report.clear();
         cmd.report_max = ZONES_PER_REPORT;
         queue.lane.out.push_back(cmd);
         let lane = &mut queue.lane;
         lane.lower.submit(now, &mut lane.out);
         self.state = State::Waiting;
+    }
+
+    /// Where the zones that have been read end. What a device says of them has not been checked yet.
+    fn end(&self) -> Sector {
+        let end = |z: &ZoneInfo| Sector(z.start.0.saturating_add(z.len_sectors));
+        self.zones.last().map_or(Sector(0), end)
     }
 
     fn answer(&mut self, queue: &mut DiskQueue) -> Option<Result<(), Error>> {
@@ -150,8 +156,8 @@ impl Revalidation {
             self.state = State::Asking;
             return None;
         }
-        let end = self.zones.last().map_or(Sector(0), |z| z.start.plus(z.len_sectors));
-        if got > 0 && end < self.geometry.capacity() {
+        let more = self.zones.len() < self.geometry.nr_zones() as usize;
+        if got > 0 && more && self.end() < self.geometry.capacity() {
             self.state = State::Asking;
             return None;
         }

@@ -123,7 +123,9 @@ impl Shard {
         let own = plug.generation == cmd.generation;
         if cmd.status.is_ok() {
             if own {
-                let end = (cmd.sector.0 - start.0) as u32 + cmd.len_sectors;
+                // A device may have changed both.
+                let offset = cmd.sector.0.wrapping_sub(start.0) as u32;
+                let end = offset.saturating_add(cmd.len_sectors);
                 (track.done, track.attempts) = (track.done.max(end), 0);
             }
             // A BIO that was sent again still has the status of its earlier failure.
@@ -192,7 +194,11 @@ impl Shard {
     ) -> Then {
         let track = &mut self.tracks[i];
         track.held.sort_by_key(|h| h.bio.sector);
-        let Some(head) = track.held.first() else { return self.next_in_order(i) };
+        let Some(head) = track.held.first() else {
+            // A device has kept the BIOs. Nothing says what has become of them.
+            self.give_up(i, start, true, epoch(), aborted);
+            return self.next_in_order(i);
+        };
         // Only the status of the first failure says what happened: the writes behind it failed because of it.
         let status = head.status;
         // A write with an unknown outcome may still be carried out, whether it is one of these or an earlier one.
@@ -208,7 +214,7 @@ impl Shard {
         }
         // The device was busy for the first one, and the others were not at the write pointer, so nothing was
         // written.
-        let at = (head.bio.sector.0 - start.0) as u32;
+        let at = head.offset(start);
         let idle = |h: &Held| matches!(h.status, Status::Busy | Status::UnalignedWrite);
         if busy && track.done <= at && track.held.iter().all(idle) {
             self.plugs[i].wp = at;
@@ -230,13 +236,12 @@ impl Shard {
         aborted: &mut Vec<Box<Bio>>,
     ) {
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
-        let offset = |h: &Held| (h.bio.sector.0 - start.0) as u32;
         let head = track.held.first();
         // The first one did nothing, so the others were not at the write pointer and did nothing either.
         let idle = |h: &Held| h.kept || h.status == Status::UnalignedWrite;
-        let kept = !moved && head.is_some_and(|h| h.kept && track.done <= offset(h));
+        let kept = !moved && head.is_some_and(|h| h.kept && track.done <= h.offset(start));
         if let (Some(head), true) = (head, kept && track.held.iter().all(idle)) {
-            plug.wp = offset(head);
+            plug.wp = head.offset(start);
         } else {
             plug.state |= NEED_WP;
             plug.error_epoch = epoch;

@@ -237,7 +237,7 @@ impl Shard {
         let mut place = found;
         let mut run = Vec::new();
         for (mut bio, sent) in sent.chain(waiting.into_iter().map(|b| (b, false))) {
-            let offset = (bio.sector.0 - start.0) as u32;
+            let offset = bio.sector.0.wrapping_sub(start.0) as u32;
             let append = bio.op == Op::ZoneAppend;
             let fits = u64::from(place) + u64::from(bio.len_sectors) <= self.capacity(i);
             // If the write pointer is past the start of a write that was sent, some of it may be on the medium. It is

@@ -2,6 +2,7 @@
 //! failed write.
 
 use crate::bio::{Bio, Status};
+use crate::unit::Sector;
 
 /// The state beside a plug, 56 bytes. On disks where several writes of a zone may be in flight, every zone has one.
 /// On other disks the zones of a shard have one from the first failure in the shard on.
@@ -35,6 +36,13 @@ pub(super) struct Held {
     pub(super) status: Status,
     /// Whether the failure proves that no data was written.
     pub(super) kept: bool,
+}
+
+impl Held {
+    /// Its offset in the zone that begins at `start`, in sectors. Wrapping, because a device may have changed its sector.
+    pub(super) fn offset(&self, start: Sector) -> u32 {
+        self.bio.sector.0.wrapping_sub(start.0) as u32
+    }
 }
 
 /// What follows the end of a command.

@@ -18,7 +18,7 @@ use crate::disk::snapshot::Layout;
 #[cfg(feature = "trace")]
 use crate::disk::trace;
 use crate::plug::Next;
-use crate::unit::{Nanos, ZoneNo};
+use crate::unit::{Nanos, Sector, ZoneNo};
 
 impl Lane {
     /// Sorts the work that has come in, handles the commands that have ended, and sends what may be sent.
@@ -130,7 +130,7 @@ impl Lane {
         done: &mut Bios,
     ) {
         let (zone, ok) = (ZoneNo(cmd.zone), cmd.status.is_ok());
-        let end = cmd.sector.plus(u64::from(cmd.len_sectors));
+        let end = Sector(cmd.sector.0.saturating_add(u64::from(cmd.len_sectors)));
         match next {
             Next::Issue if layout.gated => self.backlog.event(TurnEvent::More(zone, end)),
             Next::Issue => self.backlog.zone(zone),

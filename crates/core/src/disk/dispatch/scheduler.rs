@@ -18,7 +18,7 @@ use crate::plug::Kind;
 use crate::sched::elevator::Taken;
 use crate::sched::table::{Dir, Request, What};
 use crate::sync::{Ordering, lock};
-use crate::unit::{Nanos, Sector, ZoneNo};
+use crate::unit::{Nanos, ZoneNo};
 
 /// The priority class of a BIO: 0 is served first.
 fn class_of(flags: Flags) -> u8 {
@@ -38,7 +38,8 @@ impl Lane {
         let locking = layout.config.mode == Mode::Lock;
         let mut elevator = lock(&shared.elevator.0);
         for cmd in self.tags.ended() {
-            let locked = if locking { Self::lock_of(layout, cmd.op, cmd.sector) } else { None };
+            let zone = ZoneNo(cmd.zone);
+            let locked = if locking { Self::lock_of(layout, cmd.op, zone) } else { None };
             elevator.ended(cmd.op, locked);
         }
         drop(elevator);
@@ -92,9 +93,8 @@ impl Lane {
         any
     }
 
-    /// In `lock` mode: the zone whose lock a command needs.
-    fn lock_of(layout: &Layout, op: Op, sector: Sector) -> Option<ZoneNo> {
-        let (zone, _) = layout.geometry.zone_of(sector);
+    /// `lock` mode: the zone whose lock a command in `zone` needs.
+    fn lock_of(layout: &Layout, op: Op, zone: ZoneNo) -> Option<ZoneNo> {
         let locks = matches!(op, Op::Write | Op::WriteZeroes);
         (locks && !layout.geometry.is_conventional(zone)).then_some(zone)
     }
@@ -119,7 +119,8 @@ impl Lane {
             what: What::Bios,
         };
         if layout.config.mode == Mode::Lock {
-            request.lock = Self::lock_of(layout, bio.op, bio.sector);
+            let (zone, _) = layout.geometry.zone_of(bio.sector);
+            request.lock = Self::lock_of(layout, bio.op, zone);
             // The order within a zone counts more than any priority (W19).
             request.class = if request.lock.is_some() { 1 } else { request.class };
         }
@@ -187,6 +188,9 @@ impl Lane {
     fn send_request(&mut self, r: &Request, mut cmd: Box<Command>) {
         cmd.set(r.op, r.sector, r.len_sectors, r.kind.flags());
         cmd.begin_owners(r.owner);
+        if let Some(zone) = r.lock {
+            cmd.zone = zone.0;
+        }
         self.out.push_back(cmd);
     }
 }

@@ -200,6 +200,7 @@ impl Watch {
         for note in &slot.bios {
             let mut bio = note.bio();
             (bio.in_flight, bio.late) = (true, ticket);
+            twin.claim = bio.claim;
             twin.bios.push(bio);
         }
         twin.status = status;

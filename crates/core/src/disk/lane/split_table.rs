@@ -82,7 +82,8 @@ impl SplitTable {
     /// returns the ticket that is open while one of two tickets is.
     ///
     /// The parent comes with its memory. If parts of the memory are late, it comes with the pieces instead. If a
-    /// device has kept a part, none of the memory comes back.
+    /// device has kept a part, none of the memory comes back. If the parent is
+    /// not here, because a device has exchanged BIOs of two queues, the part is lost.
     #[cold]
     pub(crate) fn part_done(
         &mut self,
@@ -90,7 +91,11 @@ impl SplitTable {
         join: impl FnOnce(u32, u32) -> u32,
     ) -> Option<(Box<Bio>, Option<Parts>)> {
         let id = part.parent;
-        let p = &mut self.parents[id as usize];
+        let known = |p: &&mut Parent| p.bio.as_ref().is_some_and(|whole| whole.queue == part.queue);
+        let Some(p) = self.parents.get_mut(id as usize).filter(known) else {
+            part.in_flight = true;
+            return None;
+        };
         // The parent gets the cause and not a consequence: parts behind a failed part say *aborted behind*.
         if !part.status.is_ok() && (p.status.is_ok() || p.status == Status::AbortedBehind) {
             p.status = part.status;

@@ -100,6 +100,10 @@ impl Lane {
         bios: &mut Vec<Box<Bio>>,
         done: &mut Bios,
     ) {
+        if owners.iter().map(|&(_, n)| n as usize).sum::<usize>() != bios.len() {
+            // A device has added or kept some.
+            return self.sort_out(shared, bios, done);
+        }
         let mut all = bios.drain(..);
         for &(owner, n) in owners {
             let run = all.by_ref().take(n as usize);
