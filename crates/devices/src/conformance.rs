@@ -305,7 +305,7 @@ impl Ctx {
         self.expect(Command::without_data(op, start, len), allowed).status
     }
 
-    /// Closes a zone that is empty or full. ZNS calls that an error; ZBC does nothing.
+    /// Closes a zone that is empty or full. That is an error; a ZBC drive may also do nothing and succeed.
     #[track_caller]
     fn close_in_vain(&mut self, zone: ZoneNo) {
         let nothing: &[Status] = if self.drive { &[Status::Ok] } else { &[] };

@@ -248,7 +248,7 @@ impl Budget {
 
     /// Puts a sequential zone into a condition without regard to rules and limits, as a drive does that declares a
     /// zone read-only or offline. *Empty* sets the write pointer to 0. Returns false for a conventional zone, and for
-    /// *active*, which is no condition of a device.
+    /// the conditions *not write pointer* and *active*, which no sequential zone of a device has.
     pub fn set_condition(
         &mut self,
         zones: &mut impl ZoneStates,
