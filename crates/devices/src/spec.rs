@@ -117,7 +117,8 @@ impl Spec {
         }
     }
 
-    /// Takes the value of a key that is in no table.
+    /// Takes the value of a key that is in no table. `None` if it is not given. Fails if the value does not have this
+    /// form.
     pub fn take_as(&mut self, name: &'static str, form: &Form) -> Result<Option<Value>, Error> {
         self.known.push(name);
         let option = self.options.iter_mut().find(|(k, v)| k == name && v.is_some());
@@ -132,17 +133,17 @@ impl Spec {
         }
     }
 
-    /// Takes a key whose value is a number, in the unit of its form.
+    /// As [`Spec::take`], for a key whose value is a number, in the unit of its form.
     pub fn number(&mut self, key: &Key) -> Result<Option<u64>, Error> {
         Ok(self.take(key)?.map(|v| v.number()))
     }
 
-    /// Takes a flag.
+    /// As [`Spec::take`], for a flag.
     pub fn flag(&mut self, key: &Key) -> Result<Option<bool>, Error> {
         Ok(self.number(key)?.map(|n| n == 1))
     }
 
-    /// Takes a key whose value is a text.
+    /// As [`Spec::take`], for a key whose value is a text.
     pub fn text(&mut self, key: &Key) -> Result<Option<String>, Error> {
         Ok(self.take(key)?.and_then(|v| match v {
             Value::Text(text) => Some(text),

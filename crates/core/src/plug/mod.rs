@@ -217,7 +217,8 @@ impl Plug {
         }
     }
 
-    /// Whether a write of `len` sectors at `offset` would be admitted, and why not.
+    /// Whether a write of `len` sectors at `offset` would be admitted. The error is the status with which it would be
+    /// refused.
     pub fn check(&self, offset: u32, len: u32) -> Result<(), Status> {
         if self.fits(offset, len) && self.state & !(PLUGGED | RESYNC) == 0 {
             Ok(())

@@ -146,7 +146,8 @@ impl Budget {
 
     /// Carries out a write, with the conditions that it changes: it opens the zone implicitly, and makes it full if
     /// it ends at the capacity. Returns the offset at which the write starts. Arguments as for
-    /// [`ZoneState::advance`].
+    /// [`ZoneState::advance`]. Fails as a drive would: if the condition or the limits do not allow the write, or if
+    /// it does not start at the write pointer or does not fit.
     pub fn write(
         &mut self,
         zones: &mut impl ZoneStates,
@@ -192,7 +193,8 @@ impl Budget {
         done
     }
 
-    /// Opens a zone explicitly.
+    /// Opens a zone explicitly. Fails for a full zone, if the limits do not allow it, and for a zone that is
+    /// conventional, read-only or offline.
     pub fn open(&mut self, zones: &mut impl ZoneStates, zone: ZoneNo) -> Result<(), Status> {
         match Self::usable(zones, zone)? {
             Condition::ExpOpen => return Ok(()),
@@ -204,7 +206,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Closes a zone. A zone without data becomes empty.
+    /// Closes a zone. A zone without data becomes empty. Fails for a zone that is neither open nor closed.
     pub fn close(&mut self, zones: &mut impl ZoneStates, zone: ZoneNo) -> Result<(), Status> {
         match Self::usable(zones, zone)? {
             Condition::Closed => return Ok(()),
@@ -216,7 +218,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Makes a zone full.
+    /// Makes a zone full. Fails if the limits do not allow to open it, and for a zone that is conventional, read-only
+    /// or offline.
     pub fn finish(&mut self, zones: &mut impl ZoneStates, zone: ZoneNo) -> Result<(), Status> {
         match Self::usable(zones, zone)? {
             Condition::Full => return Ok(()),
@@ -230,7 +233,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Makes a zone empty.
+    /// Makes a zone empty. Fails for a zone that is conventional, read-only or offline.
     pub fn reset(&mut self, zones: &mut impl ZoneStates, zone: ZoneNo) -> Result<(), Status> {
         let cond = Self::usable(zones, zone)?;
         self.forget(zone, cond);

@@ -61,7 +61,8 @@ impl EmuConfig {
         }
     }
 
-    /// Checks that the parts agree with each other.
+    /// Checks that the parts agree with each other. Fails with an error of kind *invalid* that names the first that
+    /// do not.
     pub fn check(&self) -> Result<(), Error> {
         let (g, l) = (&self.geometry, &self.limits);
         let (block, granularity) = (l.logical_block_sectors, l.write_granularity_sectors);

@@ -73,7 +73,7 @@ impl EmuDisk {
     }
 
     /// Makes a disk with the zones, limits and times of a drive. It is as strict as any other. It has no latency of
-    /// its own and does not reorder.
+    /// its own and does not reorder. Fails if the numbers of the profile make no disk.
     pub fn timed(profile: &Profile, kind: EmuKind) -> Result<Arc<EmuDisk>, Error> {
         let mut config = EmuConfig::new(kind, profile.geometry()?);
         config.limits = profile.limits();
@@ -81,7 +81,7 @@ impl EmuDisk {
     }
 
     /// As [`EmuDisk::timed`], with the settings of `config` that a profile does not have, such as `paranoid`. Ignores
-    /// `latency`, `reorder` and the zones of `config`.
+    /// `latency` and `reorder` of `config`. Fails if the zones of `config` are not those of the profile.
     pub fn timed_with(profile: &Profile, config: EmuConfig) -> Result<Arc<EmuDisk>, Error> {
         config.check()?;
         if config.geometry != profile.geometry()? {

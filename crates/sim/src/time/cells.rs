@@ -340,21 +340,22 @@ impl Cell {
         (run, self.workload.clients(&times, seed))
     }
 
-    /// Runs the cell on a drive. Returns the figure in its unit.
+    /// Runs the cell on a drive. Returns the figure in its unit. Fails as [`Run::go`] does.
     pub fn go(&self, profile: &Profile, seed: u64) -> Result<f64, Error> {
         let (run, clients) = self.run(profile, seed);
         Ok(self.unit.of(&run.go(clients)?))
     }
 
     /// Runs the cell over all geometries, and over all seeds if the workload is random. The figures of a drive with a
-    /// faster medium are scaled down by the same ratio, so that only the place of the tracks differs.
+    /// faster medium are scaled down by the same ratio, so that only the place of the tracks differs. Fails as
+    /// [`Run::go`] does.
     pub fn sample(&self, profile: &Profile) -> Result<Sample, Error> {
         let turns = matches!(profile.model, Model::Smr(_));
         let geometries = if turns { &GEOMETRIES[..] } else { &[1_000_000] };
         self.sample_over(profile, geometries, &SEEDS)
     }
 
-    /// The same over other geometries and seeds, at least one of each.
+    /// As [`Cell::sample`], over other geometries and seeds, at least one of each.
     pub fn sample_over(
         &self,
         profile: &Profile,

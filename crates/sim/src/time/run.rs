@@ -88,7 +88,7 @@ impl Run {
         run
     }
 
-    /// Runs it. Fails if the disk is not possible, or if a BIO failed, which a client model never causes.
+    /// Runs the clients. Fails if the numbers make no disk, or if a BIO failed, which a client model never causes.
     pub fn go(&self, mut clients: Vec<Box<dyn Client>>) -> Result<Report, Error> {
         let mut all: Vec<&mut dyn Client> = Vec::with_capacity(clients.len());
         for client in &mut clients {

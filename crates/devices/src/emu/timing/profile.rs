@@ -164,14 +164,16 @@ impl Profile {
     }
 
     /// The built-in profile that the kind of a specification names, as in `sim-smr30`, changed by the options of the
-    /// specification. `None` if the kind names no built-in profile.
+    /// specification. `None` if the kind names no built-in profile. The inner result is an error if the value of an
+    /// option is not allowed.
     pub fn from_spec(spec: &mut Spec) -> Option<Result<Profile, Error>> {
         let name = spec.kind().strip_prefix(PREFIX)?.to_owned();
         let text = Self::builtin_text(&name)?;
         Some(Self::from_text(spec, &name, text))
     }
 
-    /// The profile of a data file, changed by the options of a specification.
+    /// The profile of a data file, changed by the options of a specification. Fails as [`Profile::parse`] does, and
+    /// if the value of an option is not allowed.
     pub fn from_text(spec: &mut Spec, name: &str, text: &str) -> Result<Profile, Error> {
         let in_file = |e: Error| {
             let hint = e.what_to_try().unwrap_or_default().to_owned();

@@ -132,7 +132,8 @@ impl<R: BufRead> Reader<R> {
         &self.seen
     }
 
-    /// The next operation; `None` at the end.
+    /// The next operation; `None` at the end. Fails if the file cannot be read, if a line has impossible numbers, or
+    /// if it is not a trace.
     pub fn next_event(&mut self) -> Result<Option<TraceEvent>, Error> {
         while std::mem::take(&mut self.again) || self.read_line()? {
             let n = self.seen.lines;
