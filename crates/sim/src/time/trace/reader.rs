@@ -132,8 +132,8 @@ impl<R: BufRead> Reader<R> {
         &self.seen
     }
 
-    /// The next operation; `None` at the end. Fails if the file cannot be read, if a line has impossible numbers, or
-    /// if it is not a trace.
+    /// The next operation; `None` at the end. Fails if the file cannot be read or is not a trace, if a line has
+    /// impossible numbers, or if there are several devices and none was named.
     pub fn next_event(&mut self) -> Result<Option<TraceEvent>, Error> {
         while std::mem::take(&mut self.again) || self.read_line()? {
             let n = self.seen.lines;
