@@ -51,7 +51,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 pub use sync_before_stop::sync_before_stop;
 pub use takeover::identity::outlives_its_server;
-use takeover::identity::{Bases, Identity, Match, refusal, waits};
+use takeover::identity::{Bases, DeviceIdentity, Match, refusal, waits};
 use takeover::journal_file::{self, JournalFile, Served};
 use takeover::replay::{self, Replay};
 use zoneplug_core::poison::lock;
@@ -238,7 +238,7 @@ impl Ublk {
     /// still has a server.
     fn abandoned(
         &self,
-        identity: &Identity,
+        identity: &DeviceIdentity,
         own: u64,
         options: &UblkOptions,
         patience: Duration,
@@ -408,7 +408,7 @@ impl Ublk {
 }
 
 /// The identity of a device, and the zones that it shows.
-fn what_is_shown(spec: &str, g: &Geometry, options: &UblkOptions) -> (Identity, Range<u32>) {
+fn what_is_shown(spec: &str, g: &Geometry, options: &UblkOptions) -> (DeviceIdentity, Range<u32>) {
     let shown = options.zones.clone().unwrap_or(0..params::whole_zones(g));
     (Bases::look(spec).identity(spec, &shown, &params::slices(g)), shown)
 }

@@ -3,8 +3,8 @@
 
 use super::abi::{IO_DESC_LEN, IoDesc, Params};
 use super::request;
-use super::takeover::identity::Left;
-use super::takeover::journal::{self, About, Found};
+use super::takeover::identity::LastServer;
+use super::takeover::journal::{self, About, FoundZone};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -62,7 +62,7 @@ pub struct Shape {
 impl Shape {
     fn about(&self) -> About {
         let Shape { geometry, queues, depth } = self.clone();
-        let left = Left { place: 4, opened: 5, paths: "/a".to_owned() };
+        let left = LastServer { place: 4, opened: 5, paths: "/a".to_owned() };
         let shown = 0..geometry.nr_zones();
         About { dev_id: 0, instance: 1, boot: 2, identity: 3, geometry, shown, queues, depth, left }
     }
@@ -77,8 +77,8 @@ impl std::fmt::Debug for Journal {
     }
 }
 
-fn found(zones: &[u32]) -> Vec<Found> {
-    zones.iter().map(|&written| Found { written, empty: written == 0 }).collect()
+fn found(zones: &[u32]) -> Vec<FoundZone> {
+    zones.iter().map(|&written| FoundZone { written, empty: written == 0 }).collect()
 }
 
 impl Journal {

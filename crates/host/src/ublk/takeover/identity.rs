@@ -32,7 +32,7 @@ pub fn outlives_its_server(spec: &str) -> bool {
 /// What the last server of a device noted in its journal: where its disks were, and how often they had been
 /// opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(in crate::ublk) struct Left {
+pub(in crate::ublk) struct LastServer {
     pub(in crate::ublk) place: u64,
     pub(in crate::ublk) opened: u64,
     /// The paths of its disks, for messages.
@@ -57,7 +57,7 @@ pub(in crate::ublk) enum Match {
 
 /// The identity of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::ublk) struct Identity {
+pub(in crate::ublk) struct DeviceIdentity {
     /// The disks in the upper half, the layers in the lower. Never 0, which other servers leave there.
     pub(in crate::ublk) name: u64,
     /// More bits of the disks' hash.
@@ -66,7 +66,7 @@ pub(in crate::ublk) struct Identity {
     others: Vec<u64>,
     /// How many of the disks are in files, which count openings.
     pub(in crate::ublk) files: u64,
-    pub(in crate::ublk) left: Left,
+    pub(in crate::ublk) left: LastServer,
 }
 
 /// The disks of a specification, as they are now.
@@ -84,7 +84,7 @@ impl Bases {
         spec: &str,
         shown: &Range<u32>,
         parts: &[Range<u32>],
-    ) -> Identity {
+    ) -> DeviceIdentity {
         let found = &self.0;
         let all = |f: fn(&Base) -> &str| {
             found.iter().map(f).collect::<Vec<_>>().join(&JOINER.to_string())
@@ -98,12 +98,12 @@ impl Bases {
             };
             (fold(disks) << 32 | fold(layers)).max(1)
         };
-        Identity {
+        DeviceIdentity {
             name: name(shown),
             others: parts.iter().filter(|part| *part != shown).map(name).collect(),
             disks: (disks >> 32) as u32,
             files: found.iter().filter(|b| b.counts).count() as u64,
-            left: Left {
+            left: LastServer {
                 place: hash(&all(|b| &b.place)).max(1),
                 opened: found.iter().fold(0, |n, b| n.saturating_add(b.opened)),
                 paths: all(|b| &b.path),
@@ -112,7 +112,7 @@ impl Bases {
     }
 }
 
-impl Identity {
+impl DeviceIdentity {
     /// The words that the driver keeps: the name, the place, and the rest.
     pub(in crate::ublk) fn words(&self) -> (u64, [u64; 2]) {
         let opened = u32::try_from(self.left.opened).unwrap_or(u32::MAX);
@@ -121,7 +121,12 @@ impl Identity {
 
     /// Compares a device with this identity. `left` is in the journal of the device's last server, if there
     /// is one. `own` is the number of times that this process has opened the disks for writing.
-    pub(in crate::ublk) fn compare(&self, info: &DevInfo, left: Option<&Left>, own: u64) -> Match {
+    pub(in crate::ublk) fn compare(
+        &self,
+        info: &DevInfo,
+        left: Option<&LastServer>,
+        own: u64,
+    ) -> Match {
         let [place, rest] = info.more;
         if info.identity == 0 || info.identity >> 32 != self.name >> 32 {
             return Match::Other;
@@ -152,7 +157,7 @@ pub(in crate::ublk) fn waits(id: u32) -> Error {
 pub(in crate::ublk) fn refusal(
     is: Match,
     id: u32,
-    identity: &Identity,
+    identity: &DeviceIdentity,
     paths: Option<&str>,
 ) -> Error {
     let (ours, theirs) = (&identity.left.paths, paths.unwrap_or("another file"));
@@ -313,7 +318,7 @@ mod tests {
         }
     }
 
-    fn identity(spec: &str) -> Identity {
+    fn identity(spec: &str) -> DeviceIdentity {
         Bases::look(spec).identity(spec, &(0..4), &[0..4])
     }
 
@@ -398,7 +403,7 @@ mod tests {
         std::fs::copy(&backup, &disk).unwrap();
         assert_eq!(is(&disk, &first), Match::Same, "as far as the driver knows");
         assert_eq!(identity(&disk).compare(&first, Some(&left), 0), Match::Older);
-        let elsewhere = Left { place: left.place + 1, ..left };
+        let elsewhere = LastServer { place: left.place + 1, ..left };
         assert_eq!(identity(&disk).compare(&first, Some(&elsewhere), 0), Match::OtherPlace);
     }
 

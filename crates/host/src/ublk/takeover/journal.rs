@@ -25,7 +25,7 @@
 //! boot and this shape, and was kept by the last server. Each server leaves a *stamp* at the device to
 //! prove that (`journal_file.rs`). Otherwise the server searches a zone only after its next reset.
 
-use super::identity::Left;
+use super::identity::LastServer;
 use crate::ublk::request::Request;
 use crate::ublk::sys::{self, SharedWords};
 use std::fs::File;
@@ -80,7 +80,7 @@ pub(in crate::ublk) struct About {
     pub(in crate::ublk) queues: u16,
     pub(in crate::ublk) depth: u16,
     /// Where the disks are, for the server that keeps the journal. Not compared here.
-    pub(in crate::ublk) left: Left,
+    pub(in crate::ublk) left: LastServer,
 }
 
 impl About {
@@ -183,7 +183,7 @@ fn change(word: &AtomicU64, f: impl Fn(ZoneWord) -> ZoneWord) {
 
 /// The state in which a new server finds a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::ublk) struct Found {
+pub(in crate::ublk) struct FoundZone {
     /// Sectors that hold data, from the start of the zone.
     pub(in crate::ublk) written: u32,
     pub(in crate::ublk) empty: bool,
@@ -209,7 +209,7 @@ fn is_own(file: &File) -> io::Result<bool> {
 }
 
 /// Notes what this server serves.
-fn leave(words: &[AtomicU64], left: &Left) {
+fn leave(words: &[AtomicU64], left: &LastServer) {
     let mut bytes = left.paths.clone().into_bytes();
     bytes.truncate((HEADER - PATHS) * 8 - 1);
     let text = bytes.chunks(8).map(|c| {
@@ -232,7 +232,7 @@ pub(in crate::ublk) fn left(
     instance: u64,
     boot: u128,
     last: u64,
-) -> Option<Left> {
+) -> Option<LastServer> {
     let mut how = File::options();
     let file = how.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
     if !is_own(&file).ok()? {
@@ -248,7 +248,7 @@ pub(in crate::ublk) fn left(
     }
     let text = page[PATHS * 8..].split(|b| *b == 0).next().unwrap_or_default();
     let paths = String::from_utf8_lossy(text).into_owned();
-    Some(Left { place: words[PLACE], opened: words[OPENED], paths })
+    Some(LastServer { place: words[PLACE], opened: words[OPENED], paths })
 }
 
 /// The journal of one device.
@@ -441,7 +441,7 @@ impl Journal {
 
     /// Ends the resets that were in flight when the last server died; the kernel sends them again. A server
     /// that takes over calls this once, with the state of each zone.
-    pub(in crate::ublk) fn end_resets(&self, found: &[Found]) {
+    pub(in crate::ublk) fn end_resets(&self, found: &[FoundZone]) {
         for (word, found) in self.zones().iter().zip(found) {
             let z = ZoneWord::of(word.load(Relaxed));
             if z.resets > 0 {
@@ -458,7 +458,7 @@ impl Journal {
 
     /// The space below the write pointer that no client was told of, as offsets, for each zone that has
     /// any.
-    pub(in crate::ublk) fn unacked(&self, found: &[Found]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
+    pub(in crate::ublk) fn unacked(&self, found: &[FoundZone]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
         let zones = self.zones();
         let mut journal: Vec<(u32, u32, u32)> = Vec::new();
         for queue in 0..self.about.queues {

@@ -9,8 +9,8 @@
 //! exists and cannot be replaced, the takeover fails. (The driver is told the number of the server's
 //! process, but does not give it back after that process has died; seen with Linux 7.2.)
 
-use super::identity::Left;
-use super::journal::{self, About, Found, HIDDEN, Journal};
+use super::identity::LastServer;
+use super::journal::{self, About, FoundZone, HIDDEN, Journal};
 use super::replay;
 use crate::runtime::hosted::HostedDisk;
 use crate::ublk::abi::DevInfo;
@@ -26,7 +26,7 @@ use zoneplug_core::{Error, ErrorKind, ZoneNo};
 /// The zones that a device shows, and where their disks are.
 pub(in crate::ublk) struct Served {
     pub(in crate::ublk) shown: Range<u32>,
-    pub(in crate::ublk) left: Left,
+    pub(in crate::ublk) left: LastServer,
 }
 
 /// The journal of a device, if it has one.
@@ -81,7 +81,7 @@ impl JournalFile {
         disk: &HostedDisk,
         directory: Option<&Path>,
         info: &DevInfo,
-        found: &[Found],
+        found: &[FoundZone],
         served: Served,
     ) -> Result<JournalFile, Error> {
         let me = new_stamp();
@@ -116,7 +116,7 @@ impl JournalFile {
         disk: &HostedDisk,
         directory: &Path,
         info: &DevInfo,
-        found: &[Found],
+        found: &[FoundZone],
         (me, served): (u64, Served),
     ) -> Result<JournalFile, String> {
         place(directory)?;
@@ -192,7 +192,7 @@ fn about(disk: &HostedDisk, info: &DevInfo, served: Served) -> Result<About, Str
 }
 
 /// What the last server of a device noted of its disks, if it kept a journal in `directory`.
-pub(in crate::ublk) fn left_by_last(directory: Option<&Path>, dev_id: u32) -> Option<Left> {
+pub(in crate::ublk) fn left_by_last(directory: Option<&Path>, dev_id: u32) -> Option<LastServer> {
     let (instance, boot) = (instance(dev_id).ok()?, boot().ok()?);
     let last = stamp(dev_id).ok().filter(|s| is_stamp(*s))?;
     journal::left(&path(directory?, dev_id), dev_id, instance, boot, last)

@@ -23,7 +23,7 @@
 //! pointers that are read here; it would not be found, and would be appended again.
 
 use super::compare::{flushed, is_on};
-use super::journal::{Found, Journal};
+use super::journal::{FoundZone, Journal};
 use super::unacked::Unacked;
 use crate::BlockingDisk;
 use crate::runtime::hosted::HostedDisk;
@@ -46,7 +46,7 @@ pub(in crate::ublk) struct Replay {
 }
 
 /// The state of the zones of `disk` that the device shows. The others are left out.
-pub(in crate::ublk) fn find(disk: &HostedDisk, shown: Range<u32>) -> Result<Vec<Found>, Error> {
+pub(in crate::ublk) fn find(disk: &HostedDisk, shown: Range<u32>) -> Result<Vec<FoundZone>, Error> {
     let mut io = BlockingDisk::new(disk)?;
     let g = disk.disk().geometry();
     let start = g.zone_start(ZoneNo(shown.start));
@@ -54,8 +54,8 @@ pub(in crate::ublk) fn find(disk: &HostedDisk, shown: Range<u32>) -> Result<Vec<
         Error::new(ErrorKind::Io, format!("the zones cannot be read: {e}"))
             .hint("zoneplug report shows what the disk says")
     })?;
-    let of = |z: &ZoneInfo| Found { written: written(z), empty: z.cond == Condition::Empty };
-    let mut found = vec![Found { written: 0, empty: false }; g.nr_zones() as usize];
+    let of = |z: &ZoneInfo| FoundZone { written: written(z), empty: z.cond == Condition::Empty };
+    let mut found = vec![FoundZone { written: 0, empty: false }; g.nr_zones() as usize];
     found[shown.start as usize..].iter_mut().zip(&zones).for_each(|(f, z)| *f = of(z));
     Ok(found)
 }
@@ -66,11 +66,11 @@ impl Replay {
     pub(in crate::ublk) fn new(
         disk: &HostedDisk,
         shown: Range<u32>,
-        found: &[Found],
+        found: &[FoundZone],
         journal: Option<&Journal>,
         most: u32,
     ) -> Replay {
-        let of = |(zone, found): (u32, &Found)| match journal {
+        let of = |(zone, found): (u32, &FoundZone)| match journal {
             Some(journal) if journal.only_appends(ZoneNo(zone)) => 0,
             _ => found.written,
         };

@@ -42,7 +42,7 @@ pub(in crate::ublk) fn about(zones: u32, queues: u16) -> About {
         shown: 0..zones,
         queues,
         depth: 1,
-        left: Left { place: 8, opened: 9, paths: "/a b%/c".to_owned() },
+        left: LastServer { place: 8, opened: 9, paths: "/a b%/c".to_owned() },
     }
 }
 
@@ -56,8 +56,8 @@ pub(in crate::ublk) fn request(op: u8, sector: u64, len: u32) -> Request {
 }
 
 /// Zone 1 has so much written; the others are empty.
-fn found(written: u32) -> [Found; 4] {
-    let of = |written| Found { written, empty: written == 0 };
+fn found(written: u32) -> [FoundZone; 4] {
+    let of = |written| FoundZone { written, empty: written == 0 };
     [0, written, 0, 0].map(of)
 }
 
@@ -342,7 +342,8 @@ fn what_was_served_is_noted() {
     assert_eq!(left(&path, 0, 78, 1 << 100 | 3, 1), None, "another object of the kernel");
     assert_eq!(left(&path, 0, 77, 3, 1), None, "another boot");
     let long = "/x".repeat(4000);
-    let next = About { left: Left { place: 3, opened: 10, paths: long.clone() }, ..about(4, 2) };
+    let next =
+        About { left: LastServer { place: 3, opened: 10, paths: long.clone() }, ..about(4, 2) };
     drop(Journal::open(&path, next, 1, 2).unwrap());
     let found = find(2).unwrap();
     assert_eq!((found.place, found.opened), (3, 10));
