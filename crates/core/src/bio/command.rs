@@ -31,17 +31,17 @@ pub struct Command {
     /// The zone's generation when the command was sent. A failure undoes the reservation only if the generation is
     /// still the same.
     ///
-    /// Of zone management: its first zone. See [`Command::manage`].
+    /// For zone management: the first zone of its range. See [`Command::manage`].
     pub(crate) generation: u32,
     /// The disk's error epoch when a report was sent (E6).
     ///
-    /// Of zone management: the zone behind its last one.
+    /// For zone management: one past the last zone of its range.
     pub(crate) epoch: u32,
-    /// Of a reset or finish: what its BIO has claimed.
+    /// For a reset or finish: what its BIO has claimed.
     pub(crate) claim: ZoneClaim,
     /// The queue of all BIOs, or [`MIXED`].
     pub(crate) owner: u32,
-    /// Of a mixed command: queue and number of BIOs, in order.
+    /// For a mixed command: runs of BIOs in order, each with its queue and number.
     pub(crate) owners: Vec<(u32, u32)>,
     /// The note of this command in `disk/guard/inflight.rs` while the device has the command, or [`NO_SLOT`] or
     /// [`UNSENT`].
@@ -66,7 +66,7 @@ pub struct Command {
 pub(crate) enum Waits {
     /// The owners of the BIOs. No plug waits.
     Client,
-    /// The owner of the BIO, which is zone management.
+    /// The owner of the BIO: the command is zone management.
     Management,
     /// A revalidation: the command is the disk's own report of all zones.
     Revalidation,
@@ -114,8 +114,8 @@ impl Command {
         })
     }
 
-    /// Makes it zone management of `zones`, and names the first of them. The command remembers the zones and the claim
-    /// of its BIO, because a device may give it back without the BIO or with another one.
+    /// Makes this zone management of `zones`, beginning with the first of them. The command keeps the zones and the
+    /// claim of its BIO, because a faulty device may return it without the BIO or with another one.
     pub(crate) fn manage(&mut self, zones: Range<u32>, claim: ZoneClaim) {
         self.waits = Waits::Management;
         self.zone = zones.start;
@@ -123,7 +123,7 @@ impl Command {
         self.claim = claim;
     }
 
-    /// The zones of zone management.
+    /// The zones that a management command is for.
     pub(crate) fn managed_zones(&self) -> Range<u32> {
         self.generation..self.epoch
     }

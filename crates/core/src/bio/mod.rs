@@ -57,7 +57,7 @@ pub struct Bio {
     pub(crate) parent: u32,
     /// A ticket (see `disk/guard/late.rs`) if the BIO came back before the device was done with it; else 0.
     pub(crate) late: u32,
-    /// Of a report: the disk's error epoch when it was submitted.
+    /// For a report: the disk's error epoch when it was submitted.
     pub(crate) epoch: u32,
     /// What a reset or finish has claimed of its zones.
     pub(crate) claim: ZoneClaim,

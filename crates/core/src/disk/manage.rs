@@ -233,7 +233,7 @@ impl Lane {
         done: &mut Bios,
     ) {
         if matches!(cmd.waits, Waits::Recovery | Waits::Revalidation) {
-            // The layer's own report has no BIO. Any that a device has added belongs to no client of this command.
+            // A report of the layer itself has no BIO. A BIO that a faulty device has added is dropped.
             cmd.bios.clear();
             if cmd.waits == Waits::Recovery {
                 return self.zone_reported(shared, layout, cmd, done);
@@ -344,8 +344,8 @@ impl Lane {
         true
     }
 
-    /// Handles a report that has come back: corrects the plugs, and gives the records to the client. A report whose BIO
-    /// a device has kept is not used.
+    /// Handles a client's report that has come back: corrects the plugs, and gives the records to the client. Ignores
+    /// a report whose BIO a faulty device has kept.
     fn reported(&mut self, shared: &Shared, layout: &Layout, cmd: &mut Command) {
         let Some(bio) = cmd.bios.first() else { return };
         let resync = bio.flags.contains(Flags::RESYNC);

@@ -127,7 +127,8 @@ impl Revalidation {
         self.state = State::Waiting;
     }
 
-    /// Where the zones that have been read end. What a device says of them has not been checked yet.
+    /// The end of the zones that were read so far. Their records have not been checked yet, so the sum must not
+    /// overflow.
     fn end(&self) -> Sector {
         let end = |z: &ZoneInfo| Sector(z.start.0.saturating_add(z.len_sectors));
         self.zones.last().map_or(Sector(0), end)

@@ -123,7 +123,7 @@ impl Shard {
         let own = plug.generation == cmd.generation;
         if cmd.status.is_ok() {
             if own {
-                // A device may have changed both.
+                // A faulty device may have changed sector and length.
                 let offset = cmd.sector.0.wrapping_sub(start.0) as u32;
                 let end = offset.saturating_add(cmd.len_sectors);
                 (track.done, track.attempts) = (track.done.max(end), 0);
@@ -195,7 +195,7 @@ impl Shard {
         let track = &mut self.tracks[i];
         track.held.sort_by_key(|h| h.bio.sector);
         let Some(head) = track.held.first() else {
-            // A device has kept the BIOs. Nothing says what has become of them.
+            // A faulty device has kept the BIOs, so it is unknown what was written.
             self.give_up(i, start, true, epoch(), aborted);
             return self.next_in_order(i);
         };

@@ -39,7 +39,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Its offset in the zone that begins at `start`, in sectors. Wrapping, because a device may have changed its sector.
+    /// Its offset in the zone that begins at `start`, in sectors. The subtraction may wrap around, because a faulty
+    /// device may have changed the sector.
     pub(super) fn offset(&self, start: Sector) -> u32 {
         self.bio.sector.0.wrapping_sub(start.0) as u32
     }

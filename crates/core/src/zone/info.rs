@@ -51,7 +51,7 @@ impl ZoneInfo {
         self.wp = match self.wp {
             Sector(u64::MAX) => self.wp,
             _ if self.cond == Condition::Full => start.plus(len_sectors),
-            // A write pointer before the zone, which is wrong, stays outside of it.
+            // The sums may wrap around: a wrong write pointer before the zone must not become one inside of it.
             wp => Sector(start.0.wrapping_add(wp.0.wrapping_sub(self.start.0))),
         };
         (self.start, self.len_sectors) = (start, len_sectors);

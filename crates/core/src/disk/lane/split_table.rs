@@ -82,8 +82,8 @@ impl SplitTable {
     /// returns the ticket that is open while one of two tickets is.
     ///
     /// The parent comes with its memory. If parts of the memory are late, it comes with the pieces instead. If a
-    /// device has kept a part, none of the memory comes back. If the parent is
-    /// not here, because a device has exchanged BIOs of two queues, the part is lost.
+    /// device has kept a part, none of the memory comes back. If a faulty device has exchanged BIOs of two queues,
+    /// the parent is not in this table, and the part is lost.
     #[cold]
     pub(crate) fn part_done(
         &mut self,

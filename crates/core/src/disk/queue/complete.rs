@@ -132,7 +132,7 @@ impl Lane {
             if !cmd.status.is_ok() {
                 epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
             }
-            // Wrapping: a device may have changed the address.
+            // The subtraction may wrap around: a faulty device may have changed the sector.
             let offset = cmd.sector.0.wrapping_sub(layout.geometry.zone_start(zone).0) as u32;
             next = guard.complete(i, &cmd, offset, epoch, &mut self.aborted);
         }

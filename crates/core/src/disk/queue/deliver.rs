@@ -101,7 +101,7 @@ impl Lane {
         done: &mut Bios,
     ) {
         if owners.iter().map(|&(_, n)| n as usize).sum::<usize>() != bios.len() {
-            // A device has added or kept some.
+            // A faulty device has added or kept BIOs.
             return self.sort_out(shared, bios, done);
         }
         let mut all = bios.drain(..);
