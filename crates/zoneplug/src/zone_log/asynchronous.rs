@@ -4,7 +4,7 @@ use super::cursor::Cursor;
 use super::shared::Ask;
 use super::turn::{Handle, Waiting};
 use super::{LogAddress, LogError, LogOptions, Record, Recovery};
-use super::{addresses, asked, cursor, lock, one, start, zones};
+use super::{addresses, asked, cursor, lock, one, single, start, zones};
 use std::ops::Range;
 use std::sync::Arc;
 use zoneplug_core::ZoneNo;
@@ -52,22 +52,44 @@ impl std::fmt::Debug for AsyncZoneLog {
 impl AsyncZoneLog {
     /// As [`ZoneLog::open`](super::ZoneLog::open).
     pub async fn open(disk: &HostedDisk, options: LogOptions) -> Result<AsyncZoneLog, LogError> {
-        Self::start(disk, options, false).await
+        single(Self::start(disk, options, 1, false).await?)
     }
 
     /// As [`ZoneLog::create`](super::ZoneLog::create).
     pub async fn create(disk: &HostedDisk, options: LogOptions) -> Result<AsyncZoneLog, LogError> {
-        Self::start(disk, options, true).await
+        single(Self::start(disk, options, 1, true).await?)
+    }
+
+    /// As [`ZoneLog::open_set`](super::ZoneLog::open_set).
+    pub async fn open_set(
+        disk: &HostedDisk,
+        options: LogOptions,
+        logs: u32,
+    ) -> Result<Vec<AsyncZoneLog>, LogError> {
+        Self::start(disk, options, logs, false).await
+    }
+
+    /// As [`ZoneLog::create_set`](super::ZoneLog::create_set).
+    pub async fn create_set(
+        disk: &HostedDisk,
+        options: LogOptions,
+        logs: u32,
+    ) -> Result<Vec<AsyncZoneLog>, LogError> {
+        Self::start(disk, options, logs, true).await
     }
 
     async fn start(
         disk: &HostedDisk,
         options: LogOptions,
+        logs: u32,
         erase: bool,
-    ) -> Result<AsyncZoneLog, LogError> {
-        let io = AsyncDisk::new(disk, DEPTH).map_err(|e| LogError::Setup(e.to_string()))?;
-        let (handle, recovery) = start(io, disk, &options, erase).await?;
-        Ok(AsyncZoneLog { handle, recovery })
+    ) -> Result<Vec<AsyncZoneLog>, LogError> {
+        let io = || AsyncDisk::new(disk, DEPTH).map_err(|e| LogError::Setup(e.to_string()));
+        let started = start(io, disk, &options, logs, erase).await?;
+        Ok(started
+            .into_iter()
+            .map(|(handle, recovery)| AsyncZoneLog { handle, recovery })
+            .collect())
     }
 
     /// What opening has found.

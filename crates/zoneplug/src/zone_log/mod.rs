@@ -10,12 +10,14 @@
 //! durable. After a crash a log holds every durable record, perhaps more, and always without a gap: a record is there
 //! only if all before it are.
 //!
-//! Appends of several threads or tasks share a write, and their syncs share a flush.
+//! Appends of several threads or tasks share a write, and their syncs share a flush. For writes that do not wait for each other
+//! there are *sets* of logs, which share their zones: [`ZoneLog::open_set`].
 //!
 //! | file | state |
 //! | --- | --- |
 //! | `format.rs` | the header of a record; docs/zone-log.md describes it |
 //! | `table.rs` | the zones; decides, does no I/O |
+//! | `pool.rs` | the zones that no log of a set has |
 //! | `walk.rs`, `cursor.rs` | reading from record to record |
 //! | `recover.rs` | opening |
 //! | `writer.rs` | appending, syncing, trimming |
@@ -29,6 +31,7 @@ mod cursor;
 mod error;
 mod format;
 mod io;
+mod pool;
 mod recover;
 mod shared;
 mod table;
@@ -64,7 +67,8 @@ impl LogOptions {
         LogOptions::default()
     }
 
-    /// The log's id: a log with another one is not opened. Give each log of a disk its own.
+    /// The log's id: a log with another one is not opened. Give each log of a disk its own. The logs of a set have this id and those
+    /// that follow it.
     #[must_use]
     pub fn id(mut self, id: u64) -> LogOptions {
         self.id = id;
@@ -114,19 +118,36 @@ impl std::fmt::Debug for ZoneLog {
     }
 }
 
-/// Opens or makes a log through `io`.
+/// A log that was opened.
+type Started<I> = (Arc<Handle<I>>, Arc<Recovery>);
+
+/// Opens or makes a set of logs. `io` gives each of them a way to the disk.
 async fn start<I: Io>(
-    io: I,
+    io: impl Fn() -> Result<I, LogError>,
     disk: &HostedDisk,
     options: &LogOptions,
+    logs: u32,
     erase: bool,
-) -> Result<(Arc<Handle<I>>, Arc<Recovery>), LogError> {
+) -> Result<Vec<Started<I>>, LogError> {
     let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
+    let set = recover::Set::new(options, &g, &limits, logs)?;
+    let first = io()?;
     if erase {
-        recover::erase(&io, &g, options).await?;
+        recover::erase(&first, &g, &set).await?;
     }
-    let (table, recovery) = recover::open(&io, &g, &limits, options).await?;
-    Ok((Arc::new(Handle(Arc::new(Shared::new(io, table)))), Arc::new(recovery)))
+    let opened = recover::open(&first, &g, &limits, &set).await?;
+    let mut first = Some(first);
+    let mut started = Vec::new();
+    for (table, recovery) in opened {
+        let io = first.take().map_or_else(&io, Ok)?;
+        started.push((Arc::new(Handle(Arc::new(Shared::new(io, table)))), Arc::new(recovery)));
+    }
+    Ok(started)
+}
+
+/// The log of a set of one.
+fn single<T>(logs: Vec<T>) -> Result<T, LogError> {
+    logs.into_iter().next().ok_or(LogError::Aborted)
 }
 
 /// Refuses records that fit no zone before anything is written.
@@ -171,8 +192,7 @@ impl ZoneLog {
     /// [`LogError::NotALog`] if the zones hold something, and no record of this log; [`LogError::Setup`] if there are fewer
     /// than two sequential zones; [`LogError::Io`] if the disk fails.
     pub fn open(disk: &HostedDisk, options: LogOptions) -> Result<ZoneLog, LogError> {
-        let started = block_on(start(Blocking::new(disk), disk, &options, false));
-        started.map(|(handle, recovery)| ZoneLog { handle, recovery })
+        single(Self::start(disk, &options, 1, false)?)
     }
 
     /// Begins a log: resets the zones of `options`, whatever they hold.
@@ -181,8 +201,73 @@ impl ZoneLog {
     ///
     /// As [`ZoneLog::open`], without [`LogError::NotALog`].
     pub fn create(disk: &HostedDisk, options: LogOptions) -> Result<ZoneLog, LogError> {
-        let started = block_on(start(Blocking::new(disk), disk, &options, true));
-        started.map(|(handle, recovery)| ZoneLog { handle, recovery })
+        single(Self::start(disk, &options, 1, true)?)
+    }
+
+    /// Opens `logs` logs that share the zones of `options`, or begins them if all zones are empty. Their ids are that of `options`
+    /// and those that follow it.
+    ///
+    /// The logs write side by side: a log has one zone open at a time, so the set has at most `logs` zones open, and appends to
+    /// different logs do not wait for each other. Each log takes its next zone from those that are empty, and a zone that one log
+    /// resets may go to any of them.
+    ///
+    /// Each log has its own numbers, its own order and its own syncs. There is no order between the records of two logs: a crash
+    /// may take a record of one and leave a record of another that was appended later. A record that is appended after
+    /// the sync of another one is never there without it.
+    ///
+    /// The same zones must be opened with the same id and number of logs. With fewer, the zones of the others are
+    /// [foreign](Recovery::foreign); with more, the new ones begin. A log of the set must not be opened a second time
+    /// while the set is open.
+    ///
+    /// ```
+    /// use zoneplug::HostedDisk;
+    /// use zoneplug::zone_log::{LogOptions, ZoneLog};
+    ///
+    /// let disk = HostedDisk::open_spec("mem,zones=16,zone-size=1M,max-open=4")?;
+    /// let logs = ZoneLog::open_set(&disk, LogOptions::new(), 4)?;
+    /// std::thread::scope(|s| {
+    ///     for log in &logs {
+    ///         s.spawn(move || log.append_sync(b"hello"));
+    ///     }
+    /// });
+    /// assert!(logs.iter().all(|log| log.iter().count() == 1));
+    /// # Ok::<(), zoneplug::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`ZoneLog::open`]; [`LogError::Setup`] also if `logs` is 0 or more than the open or active zones that the disk allows, or
+    /// if there are no more sequential zones than logs.
+    pub fn open_set(
+        disk: &HostedDisk,
+        options: LogOptions,
+        logs: u32,
+    ) -> Result<Vec<ZoneLog>, LogError> {
+        Self::start(disk, &options, logs, false)
+    }
+
+    /// Begins a set of logs, as [`ZoneLog::open_set`] opens it: resets the zones of `options`, whatever they hold.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZoneLog::open_set`], without [`LogError::NotALog`].
+    pub fn create_set(
+        disk: &HostedDisk,
+        options: LogOptions,
+        logs: u32,
+    ) -> Result<Vec<ZoneLog>, LogError> {
+        Self::start(disk, &options, logs, true)
+    }
+
+    fn start(
+        disk: &HostedDisk,
+        options: &LogOptions,
+        logs: u32,
+        erase: bool,
+    ) -> Result<Vec<ZoneLog>, LogError> {
+        let io = || Ok(Blocking::new(disk));
+        let started = block_on(start(io, disk, options, logs, erase))?;
+        Ok(started.into_iter().map(|(handle, recovery)| ZoneLog { handle, recovery }).collect())
     }
 
     /// What opening has found.

@@ -2,10 +2,13 @@
 
 use super::format::{ALIGN, Header};
 use super::io::Io;
+use super::pool::Pool;
 use super::table::{Held, Table, Use, Zone};
 use super::walk::{Found, Walk};
 use super::{LogError, LogOptions};
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
 use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo};
 use zoneplug_core::{Op, Status, ZoneNo};
 
@@ -63,30 +66,58 @@ impl Follow {
     }
 }
 
-/// The zones that a log may use.
-fn zones_of(options: &LogOptions, g: &Geometry) -> Result<Vec<ZoneNo>, LogError> {
-    let set = options.zones.clone().unwrap_or(0..g.nr_zones());
-    if set.end > g.nr_zones() {
-        let what = format!("zones {} to {} of a disk of {}", set.start, set.end, g.nr_zones());
-        return Err(LogError::Setup(what));
-    }
-    let zones: Vec<ZoneNo> = set.map(ZoneNo).filter(|z| !g.is_conventional(*z)).collect();
-    match zones.len() {
-        n @ 0..2 => {
-            Err(LogError::Setup(format!("a log needs two sequential zones, and the set has {n}")))
+/// A set of logs: what the options ask for, if the disk has it.
+#[derive(Debug)]
+pub(super) struct Set {
+    /// The ids of the logs.
+    ids: RangeInclusive<u64>,
+    /// The zones that they may use: sequential ones, more than there are logs.
+    zones: Vec<ZoneNo>,
+}
+
+impl Set {
+    pub(super) fn new(
+        options: &LogOptions,
+        g: &Geometry,
+        limits: &Limits,
+        logs: u32,
+    ) -> Result<Set, LogError> {
+        let wrong = |what: String| Err(LogError::Setup(what));
+        let Some(more) = u64::from(logs).checked_sub(1) else {
+            return wrong("a set of no logs".to_owned());
+        };
+        let Some(last) = options.id.checked_add(more) else {
+            return wrong(format!("{logs} logs from id {} on: there are not so many", options.id));
+        };
+        for (max, what) in [(limits.max_open_zones, "open"), (limits.max_active_zones, "active")] {
+            if max != 0 && logs > max {
+                return wrong(format!("{logs} logs on a disk that allows {max} {what} zones"));
+            }
         }
-        _ => Ok(zones),
+        let set = options.zones.clone().unwrap_or(0..g.nr_zones());
+        if set.end > g.nr_zones() {
+            let what = format!("zones {} to {} of a disk of {}", set.start, set.end, g.nr_zones());
+            return wrong(what);
+        }
+        let zones: Vec<ZoneNo> = set.map(ZoneNo).filter(|z| !g.is_conventional(*z)).collect();
+        // Each log has a head; one of them goes on in another zone.
+        match zones.len() as u64 {
+            n if n > u64::from(logs) => Ok(Set { ids: options.id..=last, zones }),
+            n if logs == 1 => {
+                wrong(format!("a log needs two sequential zones, and the set has {n}"))
+            }
+            n => wrong(format!(
+                "{logs} logs need {} sequential zones, and the set has {n}",
+                more + 2
+            )),
+        }
     }
 }
 
 /// Makes all zones of the set empty, but those that cannot be written.
-pub(super) async fn erase<I: Io>(
-    io: &I,
-    g: &Geometry,
-    options: &LogOptions,
-) -> Result<(), LogError> {
-    for zone in zones_of(options, g)? {
-        let info = io.zone(g.zone_start(zone)).await?;
+pub(super) async fn erase<I: Io>(io: &I, g: &Geometry, set: &Set) -> Result<(), LogError> {
+    for zone in &set.zones {
+        let info = io.zone(g.zone_start(*zone)).await?;
         if !matches!(info.cond, Condition::Empty | Condition::ReadOnly | Condition::Offline) {
             io.manage(Op::ZoneReset, info.start, info.len_sectors as u32).await?;
         }
@@ -94,53 +125,65 @@ pub(super) async fn erase<I: Io>(
     Ok(())
 }
 
-/// What a zone holds that a report describes.
-async fn look<I: Io>(io: &I, log: u64, zone: &Zone, info: &ZoneInfo) -> Result<Use, LogError> {
+/// A zone as opening finds it.
+struct Seen {
+    zone: Zone,
+    cond: Condition,
+    /// The log of the set whose records are in it.
+    log: Option<u64>,
+}
+
+/// What a zone holds that a report describes: for which of the logs, and in which use.
+async fn look<I: Io>(
+    io: &I,
+    logs: &RangeInclusive<u64>,
+    zone: &Zone,
+    info: &ZoneInfo,
+) -> Result<(Option<u64>, Use), LogError> {
     let end = match info.cond {
-        Condition::Offline => return Ok(Use::Lost(info.cond)),
+        Condition::Offline => return Ok((None, Use::Lost(info.cond))),
         Condition::Full | Condition::ReadOnly => zone.limit(),
         _ => info.wp.0 << 9,
     };
     if end <= zone.start {
-        return Ok(Use::Empty);
+        return Ok((None, Use::Free));
     }
     let none = if info.cond == Condition::ReadOnly { Use::Lost(info.cond) } else { Use::Foreign };
-    // Damage at the start of a zone must not cost the zone: any header of this log says what the zone is.
+    // Damage at the start of a zone must not cost the zone: any header of a log says what the zone is.
     let mut header = None;
     for len in [FIRST, SEARCHED] {
         let sectors = (end - zone.start).min(len) >> 9;
         let bytes = match io.read(zone.sector(), sectors as u32).await {
             Ok(bytes) => bytes,
-            Err(LogError::Io { status: Status::Medium, .. }) => return Ok(none),
+            Err(LogError::Io { status: Status::Medium, .. }) => return Ok((None, none)),
             Err(e) => return Err(e),
         };
         header = (0..bytes.len()).step_by(ALIGN as usize).find_map(|at| {
             let header = Header::decode(&bytes[at..])?;
-            let ours = header.log == log && header.position == zone.start + at as u64;
+            let ours = logs.contains(&header.log) && header.position == zone.start + at as u64;
             ours.then_some(header)
         });
         if header.is_some() {
             break;
         }
     }
-    Ok(header.map_or(none, |h| {
+    Ok(header.map_or((None, none), |h| {
         let sealed = matches!(info.cond, Condition::Full | Condition::ReadOnly);
-        Use::Held(Held { generation: h.generation, first: h.sequence, end, sealed })
+        let held = Held { generation: h.generation, first: h.sequence, end, sealed };
+        (Some(h.log), Use::Held(held))
     }))
 }
 
-/// Opens the log that is there, or a new one in zones that are all empty.
+/// Opens the logs that are there, or new ones in zones that are all empty. A log of the set that has no zone begins.
 pub(super) async fn open<I: Io>(
     io: &I,
     g: &Geometry,
     limits: &Limits,
-    options: &LogOptions,
-) -> Result<(Table, Recovery), LogError> {
-    let set = zones_of(options, g)?;
+    set: &Set,
+) -> Result<Vec<(Table, Recovery)>, LogError> {
     let block = u64::from(limits.write_granularity_sectors) << 9;
-    let (mut zones, mut conds) = (Vec::new(), Vec::new());
-    let mut found = Recovery::default();
-    let (first, last) = (set[0], set[set.len() - 1]);
+    let mut all = Vec::new();
+    let (first, last) = (set.zones[0], set.zones[set.zones.len() - 1]);
     let report = io.report(g.zone_start(first), last.0 - first.0 + 1).await?;
     for info in report {
         let (no, _) = g.zone_of(info.start);
@@ -149,22 +192,54 @@ pub(super) async fn open<I: Io>(
         }
         let capacity = (info.capacity_sectors << 9) / block * block;
         let (start, len_sectors) = (info.start.0 << 9, info.len_sectors as u32);
-        let mut zone = Zone { no, start, len_sectors, capacity, state: Use::Empty };
-        zone.state = look(io, options.id, &zone, &info).await?;
-        match (zone.state, info.cond) {
-            (Use::Foreign, _) => found.foreign.push(no),
-            (_, cond @ (Condition::ReadOnly | Condition::Offline)) => found.lost.push((no, cond)),
+        let mut zone = Zone { no, start, len_sectors, capacity, state: Use::Free };
+        let (log, state) = look(io, &set.ids, &zone, &info).await?;
+        zone.state = state;
+        all.push(Seen { zone, cond: info.cond, log });
+    }
+    let foreign = all.iter().find(|s| s.zone.state == Use::Foreign);
+    if let (true, Some(foreign)) = (all.iter().all(|s| s.log.is_none()), foreign) {
+        return Err(LogError::NotALog { zone: foreign.zone.no });
+    }
+    let free = all.iter().map(|s| s.zone.state == Use::Free).collect();
+    let pool = Arc::new(Pool::new(free));
+    let mut opened = Vec::new();
+    for id in set.ids.clone() {
+        opened.push(open_one(io, id, block, &all, pool.clone()).await?);
+    }
+    Ok(opened)
+}
+
+/// Opens one log of a set.
+async fn open_one<I: Io>(
+    io: &I,
+    id: u64,
+    block: u64,
+    all: &[Seen],
+    pool: Arc<Pool>,
+) -> Result<(Table, Recovery), LogError> {
+    let mut found = Recovery::default();
+    let mut zones = Vec::new();
+    for seen in all {
+        let mut zone = seen.zone;
+        match (seen.log, zone.state, seen.cond) {
+            (Some(log), ..) if log != id => zone.state = Use::Free,
+            (_, Use::Foreign, _) => found.foreign.push(zone.no),
+            (_, _, cond @ (Condition::ReadOnly | Condition::Offline)) => {
+                found.lost.push((zone.no, cond));
+            }
             _ => {}
         }
         zones.push(zone);
-        conds.push(info.cond);
     }
     let mut table = Table {
-        log: options.id,
+        log: id,
         block,
         zones,
+        pool,
         line: VecDeque::new(),
         head: None,
+        reserved: None,
         next_sequence: 1,
         next_generation: 1,
         session: 1,
@@ -179,19 +254,16 @@ pub(super) async fn open<I: Io>(
     }
     line.sort_unstable();
     table.line = line.iter().map(|(_, i)| *i).collect();
-    if let (None, Some(zone)) = (table.line.back(), found.foreign.first()) {
-        return Err(LogError::NotALog { zone: *zone });
-    }
     found.zones_in_use = table.line.len() as u32;
     if let Some(&newest) = table.line.back() {
         find_last(io, &mut table, &mut found, newest).await?;
-        if conds[newest] != Condition::ReadOnly {
+        if all[newest].cond != Condition::ReadOnly {
             table.head = Some(newest);
         }
         // Finished before the newest was written, but perhaps not for good.
         for &i in table.line.iter().take(table.line.len() - 1) {
             let zone = &table.zones[i];
-            if conds[i].is_active() {
+            if all[i].cond.is_active() {
                 io.manage(Op::ZoneFinish, zone.sector(), zone.len_sectors).await?;
             }
         }

@@ -1,20 +1,23 @@
 //! What a log knows of its zones. No I/O: the engine asks what to do next and says what was done.
 //!
 //! The zones in use form a line, oldest first; the last one is the head, which is written. A zone is finished before the
-//! next is written, so a log never has more than one zone open or active.
+//! next is written, so a log never has more than one zone open or active. The next head comes from the pool, which the logs of a
+//! set share.
 
 use super::format::{HEADER_LEN, taken};
+use super::pool::Pool;
 use super::{LogAddress, LogError};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Sector, ZoneNo};
 
 /// What a zone is to the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// It can be written from its start.
-    Empty,
+    /// It holds nothing of this log. If the pool has it, it is empty and can be written from its start.
+    Free,
     /// It holds records.
     Held(Held),
     /// It is read-only with nothing of the log, or offline.
@@ -64,8 +67,8 @@ impl Zone {
 pub(super) enum Place {
     /// Here: position and room in bytes, and the zone's generation.
     At { position: u64, room: u64, generation: u64 },
-    /// Into another zone, after this one has been sealed and finished.
-    Next { seal: Option<usize>, next: usize },
+    /// Into the zone that is now reserved, after this one has been sealed and finished.
+    Next { seal: Option<usize> },
 }
 
 /// The state of a log.
@@ -77,10 +80,14 @@ pub(super) struct Table {
     pub(super) block: u64,
     /// In the order of the disk.
     pub(super) zones: Vec<Zone>,
+    /// The zones that no log of the set has. Those in `line`, `head` and `reserved` are not in it.
+    pub(super) pool: Arc<Pool>,
     /// Those that hold records, oldest first, as places in `zones`.
     pub(super) line: VecDeque<usize>,
     /// The one that is written; not in `line` while it is empty.
     pub(super) head: Option<usize>,
+    /// The one that is written next, while the head is being ended.
+    pub(super) reserved: Option<usize>,
     pub(super) next_sequence: u64,
     pub(super) next_generation: u64,
     pub(super) session: u32,
@@ -90,11 +97,16 @@ pub(super) struct Table {
     pub(super) dirty: bool,
     /// A write failed: where the head ends has to be asked.
     pub(super) suspect: bool,
-    /// A flush failed.
+    /// Records that were acknowledged are gone.
     pub(super) failed: bool,
 }
 
 impl Table {
+    /// Whether the log takes no more records: some are gone, or a flush of the set failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed || self.pool.has_flush_failed()
+    }
+
     /// Bytes of the longest record.
     pub(super) fn max_len(&self) -> u64 {
         let capacity = self.zones.iter().map(|z| z.capacity).max().unwrap_or(0);
@@ -107,9 +119,13 @@ impl Table {
         oldest.map_or(self.next_sequence, |h| h.first)..self.next_sequence
     }
 
-    /// Where a record with `len` bytes of data goes.
-    pub(super) fn place(&self, len: u64) -> Result<Place, LogError> {
+    /// Where a record with `len` bytes of data goes. If that is another zone, the zone is reserved.
+    pub(super) fn place(&mut self, len: u64) -> Result<Place, LogError> {
         let need = taken(len);
+        // Going on in it failed. This record may not need it, or need a larger one.
+        if let Some(zone) = self.reserved.take() {
+            self.pool.give_back(zone);
+        }
         if let Some(zone) = self.head.map(|h| &self.zones[h]) {
             let (position, generation, sealed) = match zone.state {
                 Use::Held(held) => (held.end, held.generation, held.sealed),
@@ -123,12 +139,19 @@ impl Table {
         // Zones are used in turn: the next one behind the head.
         let from = self.head.or_else(|| self.line.back().copied()).map_or(0, |h| h + 1);
         let nr = self.zones.len();
-        let free =
-            |i: &usize| self.zones[*i].state == Use::Empty && need <= self.zones[*i].capacity;
-        let next = (from..from + nr).map(|i| i % nr).find(|i| free(i) && Some(*i) != self.head);
-        let next = next.ok_or(LogError::Full)?;
+        let fits = |i: &usize| self.zones[*i].state == Use::Free && need <= self.zones[*i].capacity;
+        let next = (from..from + nr).map(|i| i % nr).find(|i| fits(i) && self.pool.take(*i));
+        self.reserved = Some(next.ok_or(LogError::Full)?);
         let seal = self.head.filter(|h| matches!(self.zones[*h].state, Use::Held(_)));
-        Ok(Place::Next { seal, next })
+        Ok(Place::Next { seal })
+    }
+
+    /// The zone that is reserved becomes the head. A head that was never written goes back to the pool.
+    pub(super) fn advance(&mut self) {
+        if let Some(unused) = self.head.filter(|h| self.zones[*h].state == Use::Free) {
+            self.pool.give_back(unused);
+        }
+        self.head = self.reserved.take();
     }
 
     /// The head holds what was written up to `end`, its first record `first` if it was empty.
@@ -183,8 +206,10 @@ impl Table {
     /// The reset has ended, and this is what the zone is now. The zone was the oldest.
     pub(super) fn end_reset(&mut self, zone: usize, state: Use) {
         self.zones[zone].state = state;
-        if matches!(state, Use::Held(_)) {
-            self.line.push_front(zone);
+        match state {
+            Use::Held(_) => self.line.push_front(zone),
+            Use::Free => self.pool.give_back(zone),
+            _ => {}
         }
     }
 

@@ -20,7 +20,7 @@ struct Wanted {
 
 /// Does what the requests of a group ask for.
 pub(super) async fn run<I: Io>(shared: Arc<Shared<I>>, mut group: Group<I>, list: Vec<Request>) {
-    if lock(&shared.table).failed {
+    if lock(&shared.table).has_failed() {
         return list.iter().for_each(|(id, _)| group.answer(*id, Err(LogError::Failed)));
     }
     let mut ids = Vec::new();
@@ -80,15 +80,16 @@ pub(super) async fn run<I: Io>(shared: Arc<Shared<I>>, mut group: Group<I>, list
 
 /// Makes durable what was acknowledged.
 async fn flush<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
-    if lock(&shared.table).failed {
+    if lock(&shared.table).has_failed() {
         return Err(LogError::Failed);
     }
     let result = shared.io.flush().await;
     let mut table = lock(&shared.table);
     match &result {
+        // A flush of another log may have failed meanwhile.
+        Ok(()) if table.has_failed() => return Err(LogError::Failed),
         Ok(()) => table.dirty = false,
-        // What the device has dropped it does not tell again.
-        Err(_) => table.failed = true,
+        Err(_) => table.pool.set_flush_failed(),
     }
     result
 }
@@ -106,7 +107,7 @@ async fn write_some<I: Io>(
         let place = lock(&shared.table).place(len)?;
         match place {
             Place::At { position, room, generation } => break (position, room, generation),
-            Place::Next { seal, next } => go_on(shared, seal, next).await?,
+            Place::Next { seal } => go_on(shared, seal).await?,
         }
     };
     let mut bytes = taken(len);
@@ -230,13 +231,9 @@ async fn find_end<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Ends the head and makes `next` the head. Everything before is durable then: of a log that is cut in the middle of a later
+/// Ends the head and goes on in the zone that is reserved. Everything before is durable then: of a log that is cut in the middle of a later
 /// zone, all earlier zones are whole.
-async fn go_on<I: Io>(
-    shared: &Shared<I>,
-    seal: Option<usize>,
-    next: usize,
-) -> Result<(), LogError> {
+async fn go_on<I: Io>(shared: &Shared<I>, seal: Option<usize>) -> Result<(), LogError> {
     if let Some(head) = seal {
         let (zone, held, t) = {
             let t = lock(&shared.table);
@@ -276,7 +273,7 @@ async fn go_on<I: Io>(
             };
         }
     }
-    lock(&shared.table).head = Some(next);
+    lock(&shared.table).advance();
     Ok(())
 }
 
@@ -300,13 +297,13 @@ async fn reset<I: Io>(shared: &Shared<I>, before: Option<LogAddress>) -> Result<
         }
         let was = lock(&shared.table).begin_reset(index);
         let result = shared.io.manage(Op::ZoneReset, zone.sector(), zone.len_sectors).await;
-        let mut state = Use::Empty;
+        let mut state = Use::Free;
         if result.is_err() {
             // One that has died cannot be used again; of any other it is unknown whether it was reset.
             let info = shared.io.zone(zone.sector()).await;
             state = match info.map(|z| z.cond) {
                 Ok(cond @ (Condition::ReadOnly | Condition::Offline)) => Use::Lost(cond),
-                Ok(Condition::Empty) => Use::Empty,
+                Ok(Condition::Empty) => Use::Free,
                 _ => was,
             };
         }

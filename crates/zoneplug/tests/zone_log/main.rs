@@ -5,6 +5,7 @@ mod common;
 mod crashes;
 mod damage;
 mod model;
+mod sets;
 mod sharing;
 
 use common::{Memory, data};

@@ -10,6 +10,8 @@ use zoneplug::zone_log::{LogAddress, LogError, LogOptions, ZoneLog};
 pub(crate) enum Known {
     /// The next record is about to be appended.
     Tried(Vec<u8>),
+    /// It was not: the log was full.
+    Refused,
     /// It was acknowledged.
     Acknowledged(LogAddress),
     /// Records up to this number are durable.
@@ -107,19 +109,80 @@ pub(crate) fn work(
     Ok(())
 }
 
+/// One thing that a client may do with its log. `known`: what it has appended.
+pub(crate) fn step(
+    log: &ZoneLog,
+    r: &mut Random,
+    known: &mut Vec<LogAddress>,
+    tell: &dyn Fn(Known),
+) -> Result<(), LogError> {
+    match r.below(12) {
+        0..9 => {
+            let long = if r.one_in(8) { 30_000 } else { 5_000 };
+            let record = data(r.below(256).into(), r.below(long) as usize);
+            let sync = r.one_in(8);
+            // No other record gets this number: an append that fails here has written nothing.
+            tell(Known::Tried(record.clone()));
+            let append = || if sync { log.append_sync(&record) } else { log.append(&record) };
+            let at = match append() {
+                Err(LogError::Full) => {
+                    tell(Known::Refused);
+                    let before = *known.last().ok_or(LogError::Full)?;
+                    tell(Known::Given(before.sequence()));
+                    return log.trim(before).map(drop);
+                }
+                at => at?,
+            };
+            tell(Known::Acknowledged(at));
+            known.push(at);
+            if sync {
+                tell(Known::Synced(at.sequence()));
+            }
+        }
+        9 => {
+            log.sync()?;
+            tell(Known::Synced(known.len() as u64));
+        }
+        10 if !known.is_empty() => {
+            let before = known[r.below(known.len() as u32) as usize];
+            tell(Known::Given(before.sequence()));
+            log.trim(before)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 /// What is left of a log is what its client may expect.
 pub(crate) fn check(disk: &HostedDisk, known: &[Known]) -> Result<(), String> {
+    let log = ZoneLog::open(disk, LogOptions::new()).map_err(|e| format!("opening: {e}"))?;
+    let (nr, more) = check_log(&log, known)?;
+    drop(log);
+    let log = ZoneLog::open(disk, LogOptions::new()).map_err(|e| format!("opening again: {e}"))?;
+    let found = log.iter().filter(Result::is_ok).count();
+    match more.map(|(at, data)| (at, log.read(at) == Ok(data))) {
+        None | Some((_, true)) if found == nr => Ok(()),
+        other => Err(format!("{nr} records, and {found} after opening again: {other:?}")),
+    }
+}
+
+/// A record that a check has appended.
+type New = (LogAddress, Vec<u8>);
+
+/// What is left of a log that was opened is what its client may expect, and it takes one more record. Returns how many records it
+/// has then, and that one; none if the log is full.
+pub(crate) fn check_log(log: &ZoneLog, known: &[Known]) -> Result<(usize, Option<New>), String> {
     let (mut tried, mut addresses) = (Vec::new(), Vec::new());
     let (mut synced, mut given) = (0, 1);
     for k in known {
         match k {
             Known::Tried(data) => tried.push(data),
+            Known::Refused => drop(tried.pop()),
             Known::Acknowledged(at) => addresses.push(*at),
             Known::Synced(n) => synced = synced.max(*n),
             Known::Given(n) => given = given.max(*n),
         }
     }
-    let log = ZoneLog::open(disk, LogOptions::new()).map_err(|e| format!("opening: {e}"))?;
     let recovery = log.recovery().clone();
     if !recovery.holes.is_empty() || !recovery.foreign.is_empty() {
         return Err(format!("{recovery:?}"));
@@ -157,7 +220,7 @@ pub(crate) fn check(disk: &HostedDisk, known: &[Known]) -> Result<(), String> {
     let more = data(end, 700);
     let at = match log.append_sync(&more) {
         Ok(at) => at,
-        Err(LogError::Full) => return Ok(()),
+        Err(LogError::Full) => return Ok((found.len(), None)),
         Err(e) => return Err(format!("appending: {e}")),
     };
     if found.last().is_some_and(|(last, _)| last.sequence() + 1 != at.sequence()) {
@@ -166,10 +229,8 @@ pub(crate) fn check(disk: &HostedDisk, known: &[Known]) -> Result<(), String> {
     if at.sequence() <= synced {
         return Err(format!("{at} has a number of a durable record: {synced}"));
     }
-    drop(log);
-    let log = ZoneLog::open(disk, LogOptions::new()).map_err(|e| format!("opening again: {e}"))?;
-    match (log.read(at), log.iter().filter(Result::is_ok).count()) {
-        (Ok(data), nr) if data == more && nr == found.len() + 1 => Ok(()),
-        other => Err(format!("after appending {at} behind {} records: {other:?}", found.len())),
+    match log.read(at) {
+        Ok(data) if data == more => Ok((found.len() + 1, Some((at, data)))),
+        other => Err(format!("{at}: {other:?}")),
     }
 }
