@@ -1,92 +1,26 @@
 //! A device whose queue panics: what it had and what it gets ends with *no device*, its zones recover through another
 //! queue, and nobody who polls is taken down.
 
+#[path = "common/bomb.rs"]
+mod bomb;
 mod common;
 
+use bomb::{ARM, Bomb, DEADLINE, DROP, Fuse, POLL, SUBMIT, TAKEN};
 use common::*;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig};
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Commands, Device, Error, Flags, Nanos, Op, Queue, Status, lost_bios};
+use zoneplug_core::{Flags, Nanos, Op, Status, lost_bios};
 use zoneplug_devices::emu::EmuDisk;
 
-/// Where the next panic happens.
-const SUBMIT: u8 = 1;
-const TAKEN: u8 = 2;
-const POLL: u8 = 3;
-const DEADLINE: u8 = 4;
-const ARM: u8 = 5;
-const DROP: u8 = 6;
-
-/// A device that panics once, in the first queue that comes by.
-struct Bomb {
-    dev: Arc<EmuDisk>,
-    fuse: Arc<AtomicU8>,
-}
-
-struct BombQueue {
-    inner: Box<dyn Queue>,
-    fuse: Arc<AtomicU8>,
-}
-
-impl BombQueue {
-    fn at(&self, place: u8) {
-        let hit = self.fuse.compare_exchange(place, 0, Ordering::SeqCst, Ordering::SeqCst);
-        assert!(hit.is_err(), "the device panics on purpose");
-    }
-}
-
-impl Device for Bomb {
-    fn geometry(&self) -> &Geometry {
-        self.dev.geometry()
-    }
-    fn limits(&self) -> &Limits {
-        self.dev.limits()
-    }
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        let inner = self.dev.open_queue(depth, waker)?;
-        Ok(Box::new(BombQueue { inner, fuse: self.fuse.clone() }))
-    }
-}
-
-impl Queue for BombQueue {
-    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        self.at(SUBMIT);
-        self.inner.submit(now, commands);
-        self.at(TAKEN);
-    }
-    fn poll(&mut self, now: Nanos, done: &mut Commands) {
-        self.inner.poll(now, done);
-        self.at(POLL);
-    }
-    fn next_deadline(&self) -> Option<Nanos> {
-        self.at(DEADLINE);
-        self.inner.next_deadline()
-    }
-    fn arm(&mut self) {
-        self.at(ARM);
-        self.inner.arm();
-    }
-}
-
-impl Drop for BombQueue {
-    fn drop(&mut self) {
-        self.at(DROP);
-    }
-}
-
-fn rig(queues: &[(u32, u16)]) -> (Rig, Arc<AtomicU8>) {
+fn rig(queues: &[(u32, u16)]) -> (Rig, Fuse) {
     rig_with(queues, |_| ())
 }
 
-fn rig_with(queues: &[(u32, u16)], set: impl FnOnce(&mut DiskConfig)) -> (Rig, Arc<AtomicU8>) {
+fn rig_with(queues: &[(u32, u16)], set: impl FnOnce(&mut DiskConfig)) -> (Rig, Fuse) {
     let make = make(8, 64, 64).queues(queues);
     let dev = EmuDisk::new(make.emu).expect("a device");
-    let fuse = Arc::new(AtomicU8::new(0));
-    let bomb = Arc::new(Bomb { dev: dev.clone(), fuse: fuse.clone() });
+    let (bomb, fuse) = Bomb::new(dev.clone());
     let mut config = DiskConfig { survive_panics: true, ..DiskConfig::default() };
     set(&mut config);
     let disk = open(bomb, config);
@@ -109,7 +43,7 @@ fn a_device_that_panics_is_no_device() {
             r.submit(0, [token(write(8, 8), 0), token(read(0, 8), 1), token(report(0, 1), 2)]);
         }
         r.submit(0, []);
-        fuse.store(place, Ordering::SeqCst);
+        fuse.light(place);
         if place <= TAKEN {
             r.submit(0, [token(write(8, 8), 0), token(read(0, 8), 1), token(report(0, 1), 2)]);
         } else if place == ARM {
@@ -145,7 +79,7 @@ fn those_behind_a_write_on_a_dead_queue_are_aborted() {
     let (mut r, fuse) = rig(&[(64, 4), (64, 4)]);
     r.submit(0, [token(write(0, 8), 0)]);
     r.submit(1, [flags(token(write(8, 8), 1), Flags::NOMERGE), token(write(64, 8), 2)]);
-    fuse.store(POLL, Ordering::SeqCst);
+    fuse.light(POLL);
     let done = r.finish();
     let statuses: Vec<_> = done.iter().map(|b| b.status).collect();
     assert_eq!(statuses, [Status::NoDevice, Status::AbortedBehind, Status::Ok]);
@@ -158,7 +92,7 @@ fn what_came_back_before_the_panic_counts() {
     let (mut r, fuse) = rig(&[(64, 4)]);
     r.submit(0, [token(write(0, 8), 0)]);
     r.now = Nanos(1000);
-    fuse.store(POLL, Ordering::SeqCst);
+    fuse.light(POLL);
     r.poll(0);
     assert_eq!((r.done.len(), r.done[0].status), (1, Status::Ok));
     assert_eq!(r.wp(0), 8);
@@ -169,7 +103,7 @@ fn what_came_back_before_the_panic_counts() {
 fn a_dead_queue_holds_up_nobody() {
     let (mut r, fuse) = rig(&[(64, 4), (64, 4)]);
     r.submit(0, [write(0, 70), read(0, 8)]);
-    fuse.store(POLL, Ordering::SeqCst);
+    fuse.light(POLL);
     r.poll(0);
     let mut v = r.disk.revalidate();
     let mut rounds = 0;
@@ -192,7 +126,7 @@ fn a_dead_queue_holds_up_nobody() {
 #[test]
 fn a_panic_in_a_drop_is_contained() {
     let (mut r, fuse) = rig(&[(64, 4), (64, 4)]);
-    fuse.store(DROP, Ordering::SeqCst);
+    fuse.light(DROP);
     drop(r.queues.remove(1));
     assert_eq!((r.disk.counters().dead_queues, r.status(write(0, 8))), (1, Status::Ok));
 }
@@ -201,7 +135,8 @@ fn a_panic_in_a_drop_is_contained() {
 #[test]
 fn a_device_that_panics_at_once_does_not_open() {
     let dev = EmuDisk::new(make(8, 64, 64).emu).expect("a device");
-    let bomb = Arc::new(Bomb { dev, fuse: Arc::new(AtomicU8::new(POLL)) });
+    let (bomb, fuse) = Bomb::new(dev);
+    fuse.light(POLL);
     let e = try_open(bomb, DiskConfig { survive_panics: true, ..DiskConfig::default() });
     let e = e.expect_err("it panicked").to_string();
     assert!(e.contains("report zones failed: no device"), "{e}");
@@ -223,7 +158,7 @@ fn a_dead_queue_takes_nothing_of_others() {
         let (mut r, fuse) = rig_with(&[(64, 4), (64, 4)], set);
         r.submit(0, [token(write(0, 8), 0)]);
         r.submit(1, [token(write(64, 8), 1), token(write(128, 8), 2), token(write(192, 8), 3)]);
-        fuse.store(POLL, Ordering::SeqCst);
+        fuse.light(POLL);
         r.poll(0);
         let done: Vec<_> = r.finish().iter().map(|b| b.status).collect();
         assert_eq!(done, [Status::NoDevice, Status::Ok, Status::Ok, Status::Ok], "gated: {gated}");
@@ -257,7 +192,7 @@ fn a_freeze_waits_for_what_a_dead_queue_left() {
             r.poll(1);
             r.poll(2);
             assert!(!freeze.poll());
-            fuse.store(POLL, Ordering::SeqCst);
+            fuse.light(POLL);
             r.poll(0);
             assert_eq!(r.done.pop().map(|b| b.status), Some(Status::NoDevice));
             // It has nothing any more, and says so.

@@ -2,78 +2,27 @@
 
 #![allow(clippy::unwrap_used, clippy::vec_box)]
 
+#[path = "../../core/tests/common/bomb.rs"]
+mod bomb;
+
+use bomb::{Bomb, Fuse, POLL, open_survivor};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig};
-use zoneplug_core::zone::{Geometry, Limits, ZONE_RECORD_LEN, ZoneInfo};
+use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{
-    Bio, Bios, Command, Commands, Device, Error, IoBuf, Nanos, Op, Queue, Sector, Status,
+    Bio, Bios, Command, Commands, Device, IoBuf, Nanos, Op, Queue, Sector, Status,
 };
 use zoneplug_devices::emu::{EmuConfig, EmuDisk};
 use zoneplug_devices::stack::{JoinDisk, Po2Disk};
 
-const SUBMIT: u8 = 1;
-const POLL: u8 = 3;
-struct Bomb {
-    dev: Arc<dyn Device>,
-    fuse: Arc<AtomicU8>,
-}
-struct BombQueue {
-    inner: Box<dyn Queue>,
-    fuse: Arc<AtomicU8>,
-}
-impl BombQueue {
-    fn at(&self, place: u8) {
-        let hit = self.fuse.compare_exchange(place, 0, Ordering::SeqCst, Ordering::SeqCst);
-        assert!(hit.is_err(), "the device panics on purpose");
-    }
-}
-impl Device for Bomb {
-    fn geometry(&self) -> &Geometry {
-        self.dev.geometry()
-    }
-    fn limits(&self) -> &Limits {
-        self.dev.limits()
-    }
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        let inner = self.dev.open_queue(depth, waker)?;
-        Ok(Box::new(BombQueue { inner, fuse: self.fuse.clone() }))
-    }
-}
-impl Queue for BombQueue {
-    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        self.at(SUBMIT);
-        self.inner.submit(now, commands);
-    }
-    /// As in tests/panics.rs: what it has finished is in `done` already.
-    fn poll(&mut self, now: Nanos, done: &mut Commands) {
-        self.inner.poll(now, done);
-        self.at(POLL);
-    }
-    fn next_deadline(&self) -> Option<Nanos> {
-        self.inner.next_deadline()
-    }
-    fn arm(&mut self) {
-        self.inner.arm();
-    }
-}
 fn emu(spec: &str) -> Arc<EmuDisk> {
     EmuDisk::new(spec.parse::<EmuConfig>().unwrap()).unwrap()
 }
 
-fn bombed(spec: &str) -> (Disk, Arc<AtomicU8>) {
-    let fuse = Arc::new(AtomicU8::new(0));
-    let bomb = Arc::new(Bomb { dev: emu(spec), fuse: fuse.clone() });
-    let po2 = Po2Disk::new(bomb).unwrap();
-    let config = DiskConfig { survive_panics: true, ..DiskConfig::default() };
-    let mut now = Nanos(0);
-    let disk = Disk::open(po2, config, &mut |d| {
-        now = d.unwrap_or(now).max(now);
-        now
-    })
-    .unwrap();
-    (disk, fuse)
+fn bombed(spec: &str) -> (Disk, Fuse) {
+    let (bomb, fuse) = Bomb::new(emu(spec));
+    (open_survivor(Po2Disk::new(bomb).unwrap()), fuse)
 }
 /// One BIO, with the panic in the very poll in which the device gives it back.
 fn through(spec: &str, mut bio: Box<Bio>) -> Vec<Box<Bio>> {
@@ -81,7 +30,7 @@ fn through(spec: &str, mut bio: Box<Bio>) -> Vec<Box<Bio>> {
     let mut q = disk.open_polled_queue(8, 4).unwrap();
     bio.set_token(77);
     q.submit(Nanos(10), &mut Bios::from([bio]));
-    fuse.store(POLL, Ordering::SeqCst);
+    fuse.light(POLL);
     let mut done = Bios::new();
     for i in 0..10 {
         q.poll(Nanos(11 + i), &mut done);

@@ -2,62 +2,20 @@
 
 #![allow(clippy::unwrap_used, clippy::vec_box)]
 
+#[path = "../../core/tests/common/bomb.rs"]
+mod bomb;
+
+use bomb::{Bomb, Fuse, POLL, SUBMIT, open_survivor};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig};
-use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{
-    Bio, Bios, Command, Commands, Device, Error, IoBuf, Nanos, Op, Queue, Sector, Status, lost_bios,
+    Bio, Bios, Command, Commands, Device, IoBuf, Nanos, Op, Queue, Sector, Status, lost_bios,
 };
 use zoneplug_devices::emu::{EmuConfig, EmuDisk};
 use zoneplug_devices::stack::TapDisk;
 use zoneplug_host::{BlockingDisk, CryptDisk, DiskSpec, HostedDisk};
 
-const SUBMIT: u8 = 1;
-const POLL: u8 = 3;
-struct Bomb {
-    dev: Arc<dyn Device>,
-    fuse: Arc<AtomicU8>,
-}
-struct BombQueue {
-    inner: Box<dyn Queue>,
-    fuse: Arc<AtomicU8>,
-}
-impl BombQueue {
-    fn at(&self, place: u8) {
-        let hit = self.fuse.compare_exchange(place, 0, Ordering::SeqCst, Ordering::SeqCst);
-        assert!(hit.is_err(), "the device panics on purpose");
-    }
-}
-impl Device for Bomb {
-    fn geometry(&self) -> &Geometry {
-        self.dev.geometry()
-    }
-    fn limits(&self) -> &Limits {
-        self.dev.limits()
-    }
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        let inner = self.dev.open_queue(depth, waker)?;
-        Ok(Box::new(BombQueue { inner, fuse: self.fuse.clone() }))
-    }
-}
-impl Queue for BombQueue {
-    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        self.at(SUBMIT);
-        self.inner.submit(now, commands);
-    }
-    fn poll(&mut self, now: Nanos, done: &mut Commands) {
-        self.inner.poll(now, done);
-        self.at(POLL);
-    }
-    fn next_deadline(&self) -> Option<Nanos> {
-        self.inner.next_deadline()
-    }
-    fn arm(&mut self) {
-        self.inner.arm();
-    }
-}
 fn emu(spec: &str) -> Arc<EmuDisk> {
     EmuDisk::new(spec.parse::<EmuConfig>().unwrap()).unwrap()
 }
@@ -75,18 +33,9 @@ fn first(b: &IoBuf) -> [u8; 4] {
     x
 }
 
-fn crypted() -> (Disk, Arc<AtomicU8>) {
-    let fuse = Arc::new(AtomicU8::new(0));
-    let bomb = Arc::new(Bomb { dev: emu("mem,zones=6,zone-size=64K"), fuse: fuse.clone() });
-    let crypt = CryptDisk::new(bomb, &key()).unwrap();
-    let config = DiskConfig { survive_panics: true, ..DiskConfig::default() };
-    let mut now = Nanos(0);
-    let disk = Disk::open(crypt, config, &mut |d| {
-        now = d.unwrap_or(now).max(now);
-        now
-    })
-    .unwrap();
-    (disk, fuse)
+fn crypted() -> (Disk, Fuse) {
+    let (bomb, fuse) = Bomb::new(emu("mem,zones=6,zone-size=64K"));
+    (open_survivor(CryptDisk::new(bomb, &key()).unwrap()), fuse)
 }
 fn go(place: u8, bios: Vec<Box<Bio>>) -> Vec<Box<Bio>> {
     let (disk, fuse) = crypted();
@@ -100,11 +49,11 @@ fn go(place: u8, bios: Vec<Box<Bio>>) -> Vec<Box<Bio>> {
     assert_eq!((done.len(), done[0].status), (1, Status::Ok));
     done.clear();
     if place == SUBMIT {
-        fuse.store(place, Ordering::SeqCst);
+        fuse.light(place);
     }
     q.submit(Nanos(10), &mut bios.into_iter().collect());
     if place == POLL {
-        fuse.store(place, Ordering::SeqCst);
+        fuse.light(place);
     }
     for i in 0..10 {
         q.poll(Nanos(11 + i), &mut done);
@@ -152,14 +101,13 @@ fn a_read_that_is_back_before_a_panic_is_decrypted() {
 /// The same with nothing but public parts: a client that waits.
 #[test]
 fn a_hosted_client_gets_its_write_back() {
-    let fuse = Arc::new(AtomicU8::new(0));
-    let bomb = Arc::new(Bomb { dev: emu("mem,zones=6,zone-size=64K"), fuse: fuse.clone() });
+    let (bomb, fuse) = Bomb::new(emu("mem,zones=6,zone-size=64K"));
     let disk =
         HostedDisk::open(CryptDisk::new(bomb, &key()).unwrap(), DiskConfig::default()).unwrap();
     let (tx, rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut io = BlockingDisk::new(&disk).unwrap();
-        fuse.store(SUBMIT, Ordering::SeqCst);
+        fuse.light(SUBMIT);
         let r = io.write(Sector(0), zoneplug_buf::AlignedBuf::zeroed(4096));
         let _ = tx.send(r.map_err(|e| e.status));
     });
@@ -247,14 +195,11 @@ fn a_trace_survives_a_device_that_panics() {
     // trace over a panicking device: what a trace is for.
     let path = temp("t");
     let text = format!("trace,file={}@mem,zones=4,zone-size=64K", path.display());
-    let fuse = Arc::new(AtomicU8::new(0));
-    let traced = DiskSpec::parse(&text).unwrap().device;
-    let disk =
-        HostedDisk::open(Arc::new(Bomb { dev: traced, fuse: fuse.clone() }), DiskConfig::default())
-            .unwrap();
+    let (bomb, fuse) = Bomb::new(DiskSpec::parse(&text).unwrap().device);
+    let disk = HostedDisk::open(bomb, DiskConfig::default()).unwrap();
     let mut io = BlockingDisk::new(&disk).unwrap();
     io.write(Sector(0), zoneplug_buf::AlignedBuf::zeroed(4096)).unwrap();
-    fuse.store(POLL, Ordering::SeqCst);
+    fuse.light(POLL);
     let _ = io.read(Sector(0), 8);
     drop((io, disk));
     let n = std::fs::read_to_string(&path).unwrap().lines().count();
