@@ -1,4 +1,4 @@
-//! `zone_write_depth`: what it goes with, what refuses it, and how it changes. What it does is in `ordered.rs`.
+//! `zone_write_depth`: what it goes with, what refuses it, and how it changes. What it does is in `ordered/`.
 #![allow(clippy::unwrap_used)]
 
 mod common;

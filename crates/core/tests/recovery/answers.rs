@@ -2,10 +2,8 @@
 
 use crate::common::*;
 use crate::device::*;
-use zoneplug_core::disk::{DiskConfig, ZoneRecovery};
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Flags, Nanos, Op, Status, ZoneNo};
-use zoneplug_devices::emu::Fault;
+use zoneplug_core::{Flags, Nanos, Op, Status};
 
 /// E6: the answer to a report that was sent before the error is not believed, whoever asked.
 #[test]

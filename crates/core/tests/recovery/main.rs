@@ -14,7 +14,7 @@ use device::*;
 use zoneplug_core::disk::{DiskConfig, ZoneRecovery};
 use zoneplug_core::sched::Scheduler;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Flags, Nanos, Op, Status, ZoneNo};
+use zoneplug_core::{Nanos, Op, Status, ZoneNo};
 use zoneplug_devices::emu::Fault;
 
 /// The zone is usable after an error whose outcome nobody knows, wherever it left the write pointer; the client of
