@@ -381,6 +381,19 @@ mod tests {
         assert_eq!(g(&[0, 1]).others, &[] as &[u64], "no set is kept for leading zones");
     }
 
+    /// A program that opens and drops a disk again and again keeps one copy of its set of zones.
+    #[test]
+    fn a_set_of_zones_is_kept_once() {
+        let set = || [7, 131, 199].map(ZoneNo);
+        let first = Geometry::new(200, 8, 8).unwrap().with_conventional(set()).unwrap();
+        for _ in 0..10_000 {
+            let again = Geometry::new(200, 8, 8).unwrap().with_conventional(set()).unwrap();
+            assert!(std::ptr::eq(first.others, again.others));
+        }
+        let other = Geometry::new(200, 8, 8).unwrap().with_conventional([ZoneNo(198)]).unwrap();
+        assert!(!std::ptr::eq(first.others, other.others));
+    }
+
     /// W18: the last zone has a length and a capacity of its own.
     #[test]
     fn the_last_zone_may_be_shorter() {
