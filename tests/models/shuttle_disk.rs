@@ -9,15 +9,14 @@
 
 mod model;
 
-use model::{Answer, BLOCK, Client, Floor, World, append, cases, hold, read, reset, turns, zeroes};
+use model::{Answer, B, Client, Floor, World, append, cases, hold, read, reset, turns, zeroes};
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::thread;
+use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
 use zoneplug_core::disk::{Disk, DiskConfig, Mode, ZoneRecovery};
 use zoneplug_core::sched::{Balance, Policy, Scheduler};
 use zoneplug_core::{Nanos, Status};
 
-const B: u64 = BLOCK as u64;
 /// Blocks of a zone, and the sector where the second begins.
 const ZONE: u32 = 32;
 const SECOND: u64 = ZONE as u64 * B;
@@ -255,6 +254,31 @@ fn appender(disk: &Disk, n: u64, base: u64) -> Client {
     }))
 }
 
+/// `n` threads, each with an [`appender`] of four BIOs.
+fn appenders(disk: &Disk, n: u64) -> Vec<JoinHandle<Vec<Answer>>> {
+    let start = |n| {
+        let client = appender(disk, 4, 10 * n);
+        thread::spawn(move || client.finish())
+    };
+    (0..n).map(start).collect()
+}
+
+/// What came back to clients that have left.
+fn join_all(clients: Vec<JoinHandle<Vec<Answer>>>) -> Vec<Answer> {
+    clients.into_iter().flat_map(|c| c.join().unwrap()).collect()
+}
+
+/// A thread that submits three BIOs and drops its queue. Other queues finish what it submitted.
+fn leaver(disk: &Disk) -> JoinHandle<()> {
+    let mut leaves = appender(disk, 3, 500);
+    thread::spawn(move || {
+        leaves.submit();
+        if thread_rng().gen_bool(0.5) {
+            leaves.poll();
+        }
+    })
+}
+
 /// Every append has a sector of its own, and together they are what is written: exactly once (I2, I7, A4).
 fn check_appends(floor: &Floor, answers: &[Answer]) {
     let mut at: Vec<_> = answers
@@ -274,12 +298,7 @@ fn check_appends(floor: &Floor, answers: &[Answer]) {
 /// Three clients append to two zones and read, while the disk is frozen again and again (W13, W22).
 fn three_clients_and_freezes() {
     let (disk, floor) = world(true, 0);
-    let clients: Vec<_> = (0..3)
-        .map(|n| {
-            let client = appender(&disk, 4, 10 * n);
-            thread::spawn(move || client.finish())
-        })
-        .collect();
+    let clients = appenders(&disk, 3);
     for _ in 0..3 {
         let first = disk.begin_freeze();
         if thread_rng().gen_bool(0.3) {
@@ -287,7 +306,7 @@ fn three_clients_and_freezes() {
         }
         hold(first, &floor, 4);
     }
-    let answers: Vec<_> = clients.into_iter().flat_map(|c| c.join().unwrap()).collect();
+    let answers = join_all(clients);
     assert_eq!(answers.len(), 12, "I7: each BIO completes once");
     check_appends(&floor, &answers);
     floor.check_rest(&disk);
@@ -296,27 +315,15 @@ fn three_clients_and_freezes() {
 /// Two clients, a queue that is dropped in flight, one that revalidates and changes an attribute (R30, R40, V5).
 fn revalidations_and_a_dropped_queue() {
     let (disk, floor) = world(true, 0);
-    let clients: Vec<_> = (0..2)
-        .map(|n| {
-            let client = appender(&disk, 4, 10 * n);
-            thread::spawn(move || client.finish())
-        })
-        .collect();
-    let mut leaves = appender(&disk, 3, 500);
-    let leaver = thread::spawn(move || {
-        leaves.submit();
-        if thread_rng().gen_bool(0.5) {
-            leaves.poll();
-        }
-        // What it submitted is finished by others.
-    });
+    let clients = appenders(&disk, 2);
+    let leaver = leaver(&disk);
     let mut c = Client::new(&disk);
     cases::revalidate(&disk, &mut c);
     let value = if thread_rng().gen_bool(0.5) { "1" } else { "0" };
     disk.set_attribute("nomerges", value).unwrap();
     cases::revalidate(&disk, &mut c);
     leaver.join().unwrap();
-    let answers: Vec<_> = clients.into_iter().flat_map(|c| c.join().unwrap()).collect();
+    let answers = join_all(clients);
     assert_eq!(answers.len(), 8, "I7: each BIO completes once");
     // Orphans have nobody but this queue by now.
     c.drain_orphans();
@@ -331,16 +338,11 @@ fn resets_and_errors() {
     let strict = thread_rng().gen_bool(0.5);
     let (disk, floor) = world(strict, thread_rng().gen_range(0..4u64) * B);
     disk.set_attribute("strict_management", if strict { "1" } else { "0" }).unwrap();
-    let clients: Vec<_> = (0..2)
-        .map(|n| {
-            let client = appender(&disk, 4, 10 * n);
-            thread::spawn(move || client.finish())
-        })
-        .collect();
+    let clients = appenders(&disk, 2);
     let spans = zeroes(0, ZONE + 1, 900);
     let resets = Client::new(&disk).with([spans, reset(0, ZONE, 901), append(0, 902)]);
     let mut answers = resets.finish();
-    answers.extend(clients.into_iter().flat_map(|c| c.join().unwrap()));
+    answers.extend(join_all(clients));
     assert_eq!(answers.len(), 11, "I7: each BIO completes once");
     for a in &answers {
         let known = match a.status {
@@ -390,19 +392,8 @@ fn who_goes_first() {
     draw_config(&mut config);
     let world = World { zones: 2, zone_blocks: ZONE, config, ..World::default() };
     let (disk, floor) = world.open();
-    let clients: Vec<_> = (0..2)
-        .map(|n| {
-            let client = appender(&disk, 4, 10 * n);
-            thread::spawn(move || client.finish())
-        })
-        .collect();
-    let mut leaves = appender(&disk, 3, 500);
-    let leaver = thread::spawn(move || {
-        leaves.submit();
-        if thread_rng().gen_bool(0.5) {
-            leaves.poll();
-        }
-    });
+    let clients = appenders(&disk, 2);
+    let leaver = leaver(&disk);
     let mut c = Client::new(&disk);
     for _ in 0..thread_rng().gen_range(0..3) {
         let (name, value) = [
@@ -415,7 +406,7 @@ fn who_goes_first() {
         turns::change(&disk, &floor, name, value, || c.poll());
     }
     leaver.join().unwrap();
-    let answers: Vec<_> = clients.into_iter().flat_map(|c| c.join().unwrap()).collect();
+    let answers = join_all(clients);
     assert_eq!(answers.len(), 8, "I7: each BIO completes once");
     // Orphans have nobody but this queue by now.
     c.drain_orphans();
@@ -456,7 +447,7 @@ fn zone_locks() {
         turns::change(&disk, &floor, "scheduler", "shuffle", || c.poll());
     }
     leaver.join().unwrap();
-    let answers: Vec<_> = clients.into_iter().flat_map(|c| c.join().unwrap()).collect();
+    let answers = join_all(clients);
     assert_eq!(answers.len(), 10, "I7: each BIO completes once");
     assert!(answers.iter().all(|a| a.status == Status::Ok), "{answers:?}");
     c.drain_orphans();
@@ -472,16 +463,11 @@ fn turns_resets_and_errors() {
     let fails_at = thread_rng().gen_range(0..4u64) * B;
     let world = World { zones: 2, zone_blocks: ZONE, fails_at, strict: false, ..World::default() };
     let (disk, floor) = World { config, ..world }.open();
-    let clients: Vec<_> = (0..2)
-        .map(|n| {
-            let client = appender(&disk, 4, 10 * n);
-            thread::spawn(move || client.finish())
-        })
-        .collect();
+    let clients = appenders(&disk, 2);
     let zone = thread_rng().gen_range(0..2u64) * SECOND;
     let resets = Client::new(&disk).with([append(SECOND, 900), reset(zone, ZONE, 901)]);
     let mut answers = resets.finish();
-    answers.extend(clients.into_iter().flat_map(|c| c.join().unwrap()));
+    answers.extend(join_all(clients));
     assert_eq!(answers.len(), 10, "I7: each BIO completes once");
     floor.check_idle(&disk);
     // E3: whatever happened, a reset recovers a zone, and its next write is not forgotten.
@@ -507,7 +493,7 @@ fn queues_that_come_and_go() {
     let last = appender(&disk, 2, 50);
     hold(disk.begin_freeze(), &floor, 3);
     let mut answers = last.finish();
-    answers.extend(clients.into_iter().flat_map(|c| c.join().unwrap()));
+    answers.extend(join_all(clients));
     assert_eq!(answers.len(), 10, "I7: each BIO completes once");
     check_appends(&floor, &answers);
     floor.check_rest(&disk);

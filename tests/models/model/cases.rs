@@ -3,12 +3,6 @@
 
 use super::*;
 
-const B: u64 = BLOCK as u64;
-
-fn ok(token: u64, block: u64) -> Answer {
-    Answer { token, status: Status::Ok, sector: Sector(block * B) }
-}
-
 /// The answers of one block each, in the order of their sectors.
 fn sectors(answers: &[Answer]) -> Vec<u64> {
     let mut all: Vec<_> = answers
@@ -39,10 +33,7 @@ pub(crate) fn two_writers() {
 /// mailbox while A arms and sleeps.
 pub(crate) fn hand_over() {
     let (disk, floor) = World::default().open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(B, 1, 1)]);
     let a = thread::spawn(move || a.finish());
     assert_eq!(b.finish(), [ok(2, 0)]);
     assert_eq!(a.join().expect("the parked one"), [ok(1, 1)]);
@@ -78,15 +69,10 @@ pub(crate) fn tag_shortage() {
 /// The same, but B's write fails: A's is aborted by B's poll, and delivered to A (E1, I7).
 pub(crate) fn hand_over_of_an_abort() {
     let (disk, floor) = World { fails_at: B, ..World::default() }.open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 0)]);
-    b.settle();
-    let mut b = b.with([zeroes(B, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(2 * B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let b = before_a_failure(&disk);
+    let [a] = submitted(&disk, [zeroes(2 * B, 1, 1)]);
     let a = thread::spawn(move || a.finish());
-    let failed = Answer { token: 2, status: Status::Medium, sector: Sector(B) };
-    assert_eq!(b.finish(), [ok(0, 0), failed]);
+    assert_eq!(b.finish(), [ok(0, 0), failed()]);
     let behind = Answer { token: 1, status: Status::AbortedBehind, sector: Sector(2 * B) };
     assert_eq!(a.join().expect("the parked one"), [behind]);
     floor.check_rest(&disk);
@@ -95,10 +81,7 @@ pub(crate) fn hand_over_of_an_abort() {
 /// A queue is dropped with its write in flight, and A's behind it (R40): A finishes both.
 pub(crate) fn dropped_queue() {
     let (disk, floor) = World::default().open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(B, 1, 1)]);
     let a = thread::spawn(move || a.finish());
     drop(b);
     assert_eq!(a.join().expect("the parked one"), [ok(1, 1)]);
@@ -108,11 +91,8 @@ pub(crate) fn dropped_queue() {
 /// The queue is gone already, and two others meet over what it left: A waits for its write, C has a read and leaves.
 pub(crate) fn two_pollers_of_an_orphan() {
     let (disk, floor) = World::default().open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(B, 1, 1)]);
     let c = Client::new(&disk).with([read(0, 3)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(B, 1, 1)]);
     drop(b);
     let a = thread::spawn(move || a.finish());
     assert_eq!(c.finish(), [ok(3, 0)]);
@@ -141,12 +121,8 @@ pub(crate) fn a_poller_that_turns_away() {
 /// While A polls one orphan, another is dropped: A's write is behind the second.
 pub(crate) fn a_second_orphan() {
     let (disk, floor) = World { zones: 2, ..World::default() }.open();
-    let mut first = Client::new(&disk).with([zeroes(8 * B, 1, 3)]);
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(B, 1, 1)]);
-    first.submit();
-    b.submit();
-    a.submit();
+    let bios = [zeroes(8 * B, 1, 3), zeroes(0, 1, 2), zeroes(B, 1, 1)];
+    let [first, b, a] = submitted(&disk, bios);
     drop(first);
     let a = thread::spawn(move || a.finish());
     drop(b);
@@ -183,10 +159,7 @@ pub(crate) fn freeze_against_a_submit() {
 /// Freeze against polls: A's write is parked behind B's, and both drain (W13).
 pub(crate) fn freeze_against_polls() {
     let (disk, floor) = World::default().open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(B, 1, 1)]);
     let a = thread::spawn(move || a.finish());
     let b = thread::spawn(move || b.finish());
     hold(disk.begin_freeze(), &floor, 1);
@@ -238,15 +211,8 @@ fn failing() -> (Disk, Arc<Floor>, Client) {
     let zone_recovery = Some(ZoneRecovery::Auto);
     let config = DiskConfig { shards: 1, zone_recovery, ..DiskConfig::default() };
     let (disk, floor) = World { fails_at: B, tears: true, config, ..World::default() }.open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 0)]);
-    b.settle();
-    let mut b = b.with([zeroes(B, 1, 2)]);
-    b.submit();
+    let b = before_a_failure(&disk);
     (disk, floor, b)
-}
-
-fn failed() -> Answer {
-    Answer { token: 2, status: Status::Medium, sector: Sector(B) }
 }
 
 /// A zone recovers, and an append comes before, while or after the layer's report is at the device (E12): it is aborted with

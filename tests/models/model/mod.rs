@@ -36,6 +36,8 @@ use zoneplug_core::{
 
 /// A block, and the shortest write, in sectors.
 pub(crate) const BLOCK: u32 = 8;
+/// The same, as a distance of sectors.
+pub(crate) const B: u64 = BLOCK as u64;
 const NOW: Nanos = Nanos(0);
 
 /// The device's word: commands in flight in the lowest byte, then these bits, then 12 bits for each zone.
@@ -444,6 +446,11 @@ pub(crate) struct Answer {
     pub(crate) sector: Sector,
 }
 
+/// The answer to a BIO that has succeeded: its token, and the block where it began.
+pub(crate) fn ok(token: u64, block: u64) -> Answer {
+    Answer { token, status: Status::Ok, sector: Sector(block * B) }
+}
+
 /// A client with its queue: *arm, poll once more, sleep*, and nothing else that would notice a change.
 pub(crate) struct Client {
     pub(crate) queue: DiskQueue,
@@ -535,6 +542,28 @@ impl Client {
         all.sort();
         all
     }
+}
+
+/// A client for each BIO. They submit one after the other, so that the first is at the device and the others wait behind it.
+pub(crate) fn submitted<const N: usize>(disk: &Disk, bios: [Box<Bio>; N]) -> [Client; N] {
+    let mut clients = bios.map(|bio| Client::new(disk).with([bio]));
+    clients.iter_mut().for_each(Client::submit);
+    clients
+}
+
+/// A client that has written the first block, and whose write to the second block is at the device. The write fails in a
+/// [`World`] with `fails_at: B`.
+pub(crate) fn before_a_failure(disk: &Disk) -> Client {
+    let mut client = Client::new(disk).with([zeroes(0, 1, 0)]);
+    client.settle();
+    let mut client = client.with([zeroes(B, 1, 2)]);
+    client.submit();
+    client
+}
+
+/// The answer to that write.
+pub(crate) fn failed() -> Answer {
+    Answer { token: 2, status: Status::Medium, sector: Sector(B) }
 }
 
 /// Looks at a freeze `looks` times. Once it says that nothing is in flight, the device takes nothing until the thaw.

@@ -3,13 +3,8 @@
 
 use super::*;
 
-const B: u64 = BLOCK as u64;
 /// Where the second zone begins, in blocks.
 const Z1: u64 = 8;
-
-fn ok(token: u64, block: u64) -> Answer {
-    Answer { token, status: Status::Ok, sector: Sector(block * B) }
-}
 
 /// Two zones, and whatever `set` says.
 pub(crate) fn world(set: impl FnOnce(&mut DiskConfig)) -> World {
@@ -43,10 +38,7 @@ pub(crate) fn two_zones_one_writer() {
 /// the turn is listed anew while the turn ends (Q5).
 pub(crate) fn a_turn_is_handed_over() {
     let (disk, floor) = single_writer().open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(Z1 * B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(Z1 * B, 1, 1)]);
     let a = a.with([zeroes(B, 1, 3)]);
     let a = thread::spawn(move || a.finish());
     assert_eq!(b.finish(), [ok(2, 0)]);
@@ -57,10 +49,7 @@ pub(crate) fn a_turn_is_handed_over() {
 /// The queue that has the token is dropped while A, listed, goes to sleep (Q11).
 pub(crate) fn a_turn_of_a_closing_queue() {
     let (disk, floor) = single_writer().open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(Z1 * B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(Z1 * B, 1, 1)]);
     let a = thread::spawn(move || a.finish());
     drop(b);
     assert_eq!(a.join().expect("the listed one"), [ok(1, Z1)]);
@@ -70,10 +59,7 @@ pub(crate) fn a_turn_of_a_closing_queue() {
 /// An orphan has the token; A is listed, and C lists the zone of the turn while the orphan's turn ends.
 pub(crate) fn a_turn_of_an_orphan() {
     let (disk, floor) = single_writer().open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(Z1 * B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(Z1 * B, 1, 1)]);
     drop(b);
     let c = Client::new(&disk).with([zeroes(B, 1, 3)]);
     let a = thread::spawn(move || a.finish());
@@ -88,10 +74,7 @@ pub(crate) fn a_wait_that_another_ends() {
         (c.zoned_qd1_writes, c.anticipation) = (Some(true), Nanos(10));
     };
     let (disk, floor) = world(set).open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(Z1 * B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let [mut b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(Z1 * B, 1, 1)]);
     b.poll();
     let a = a.with([zeroes(B, 1, 3)]);
     let a = thread::spawn(move || a.finish());
@@ -140,15 +123,10 @@ pub(crate) fn two_turns_of_a_closing_queue() {
 /// B's write fails, and with it its turn ends; A is listed, and goes on (Q6).
 pub(crate) fn a_turn_that_fails() {
     let (disk, floor) = World { fails_at: B, ..single_writer() }.open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 0)]);
-    b.settle();
-    let mut b = b.with([zeroes(B, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(Z1 * B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let b = before_a_failure(&disk);
+    let [a] = submitted(&disk, [zeroes(Z1 * B, 1, 1)]);
     let a = thread::spawn(move || a.finish());
-    let failed = Answer { token: 2, status: Status::Medium, sector: Sector(B) };
-    assert_eq!(b.finish(), [ok(0, 0), failed]);
+    assert_eq!(b.finish(), [ok(0, 0), failed()]);
     assert_eq!(a.join().expect("the listed one"), [ok(1, Z1)]);
     floor.check_rest(&disk);
 }
@@ -157,10 +135,7 @@ pub(crate) fn a_turn_that_fails() {
 /// who writes the zone again is not forgotten.
 pub(crate) fn an_abort_against_a_turn() {
     let (disk, floor) = World { strict: false, ..single_writer() }.open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(Z1 * B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(Z1 * B, 1, 1)]);
     let r = Client::new(&disk).with([reset(Z1 * B, 8, 3)]);
     let b = thread::spawn(move || b.finish());
     assert_eq!(r.finish(), [ok(3, Z1)]);
@@ -225,10 +200,7 @@ pub(crate) fn one_place_at_the_device() {
 /// The queue that has the one place is dropped, and A's request is in the scheduler (R40).
 pub(crate) fn one_place_and_a_closing_queue() {
     let (disk, floor) = one_place().open();
-    let mut b = Client::new(&disk).with([read(0, 2)]);
-    let mut a = Client::new(&disk).with([append(0, 1)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [read(0, 2), append(0, 1)]);
     let a = thread::spawn(move || a.finish());
     drop(b);
     assert_eq!(a.join().expect("who waits"), [ok(1, 0)]);
@@ -259,10 +231,7 @@ fn locks() -> World {
 /// Zone locks: B's write has the lock that A's waits for, and A sleeps (C1).
 pub(crate) fn a_locked_zone() {
     let (disk, floor) = locks().open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(B, 1, 1)]);
     let a = thread::spawn(move || a.finish());
     assert_eq!(b.finish(), [ok(2, 0)]);
     assert_eq!(a.join().expect("who waits for the lock"), [ok(1, 1)]);
@@ -286,10 +255,7 @@ pub(crate) fn a_tag_comes_back_from_another() {
 /// wakes is that queue's waker (R40).
 pub(crate) fn an_orphan_that_the_device_tells_of() {
     let (disk, floor) = World { tells: true, ..World::default() }.open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(B, 1, 1)]);
     drop(b);
     let a = thread::spawn(move || a.finish());
     floor.ring();
@@ -308,10 +274,7 @@ fn doomed(scheduler: Scheduler) -> World {
 
 fn a_dead_queue(scheduler: Scheduler) {
     let (disk, floor) = doomed(scheduler).open();
-    let mut b = Client::new(&disk).with([zeroes(0, 1, 2)]);
-    let mut a = Client::new(&disk).with([zeroes(Z1 * B, 1, 1)]);
-    b.submit();
-    a.submit();
+    let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(Z1 * B, 1, 1)]);
     let a = thread::spawn(move || a.finish());
     let dead = Answer { token: 2, status: Status::NoDevice, sector: Sector(0) };
     assert_eq!(b.finish(), [dead]);
