@@ -1,5 +1,5 @@
-//! The rare kinds of BIOs: zone management, reports, flush, discard and native append. This file also handles the end of
-//! every command that no plug waits for, except reads and writes that succeeded.
+//! The rare kinds of BIOs: zone management, reports, flush, discard and native append. This file also handles the end
+//! of every command that no plug waits for, except reads and writes that succeeded.
 //!
 //! `validate.rs` checks such a BIO and changes nothing. `begin`, in this file, notes what is about to be sent. When
 //! the command has come back, its effect on the plugs is noted, and what `begin` claimed is given up.
