@@ -1,7 +1,7 @@
 //! A client of a hosted disk: submits, polls, sleeps, and runs the queues of others when it waits in vain.
 
 use crate::eventfd::Alarm;
-use crate::runtime::deferred_wake::DeferredWaker;
+use crate::runtime::deferred_wake::{DeferredWaker, DeferredWakes};
 use crate::runtime::shared::Handle;
 use crate::runtime::shared_queue::{QueueWork, SharedQueue};
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct Client {
     in_vain: u32,
     /// What wakes this client's thread, once it has slept.
     alarm: Option<Arc<Alarm>>,
+    /// Deferred wakers are called by the owner: see [`Client::defer_wakes`].
+    owner_wakes: bool,
 }
 
 impl Client {
@@ -52,6 +54,21 @@ impl Client {
             others: Vec::new(),
             in_vain: 0,
             alarm: None,
+            owner_wakes: false,
+        }
+    }
+
+    /// Leaves the calls of deferred wakers to the owner, which uses this client under a lock. The owner calls them
+    /// through the result each time that it has unlocked.
+    pub(crate) fn defer_wakes(&mut self) -> Arc<DeferredWakes> {
+        self.owner_wakes = true;
+        self.shared.deferred_wakes.clone()
+    }
+
+    #[inline]
+    fn call_wakes(&self) {
+        if !self.owner_wakes {
+            self.shared.deferred_wakes.call();
         }
     }
 
@@ -60,7 +77,7 @@ impl Client {
     pub fn submit(&mut self, bios: &mut Bios) -> usize {
         let now = self.shared.now();
         let taken = self.own.lock().submit(now, bios);
-        self.shared.deferred_wakes.call();
+        self.call_wakes();
         taken
     }
 
@@ -74,7 +91,7 @@ impl Client {
             queue.poll(now, done);
             own_work = queue.is_busy();
         }
-        self.shared.deferred_wakes.call();
+        self.call_wakes();
         if self.shared.deadlines && done.iter().skip(before).any(|b| b.late().is_some()) {
             // A command is late. The reactor looks from now on whether it has come back.
             self.shared.kick();
@@ -115,7 +132,7 @@ impl Client {
                 locked.poll_for_owner(now);
             }
         }
-        self.shared.deferred_wakes.call();
+        self.call_wakes();
     }
 
     /// BIOs that were taken and have not been given back.

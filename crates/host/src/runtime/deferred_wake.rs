@@ -41,7 +41,9 @@ impl DeferredWakes {
     #[cold]
     fn call_all(&self) {
         self.some.store(false, Ordering::Release);
-        wake_all(std::mem::take(&mut *lock(&self.list)));
+        // The list is unlocked before a waker is called, which may put another one on it.
+        let list = std::mem::take(&mut *lock(&self.list));
+        wake_all(list);
     }
 }
 

@@ -5,12 +5,12 @@
 //! those of the operations that wait for room.
 //!
 //! There are two locks. The state is locked while the client works. The wakers are locked for look-ups only, also while
-//! the state is locked. The client's waker may be called by a thread that has the state locked, so it takes the lock of
-//! the wakers only.
+//! the state is locked. No waker is called under either (I8): the client leaves the calls of deferred wakers, its own
+//! among them, to the thread that has unlocked the state.
 
 use crate::callback::contain_panic;
 use crate::runtime::client::Client;
-use crate::runtime::deferred_wake::wake_all;
+use crate::runtime::deferred_wake::{DeferredWakes, wake_all};
 use crate::runtime::latency::{Begun, Recorder};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -86,11 +86,14 @@ pub(super) struct AsyncShared {
     signal: Arc<AsyncSignal>,
     /// `signal`, as the client wants it.
     waker: Waker,
+    /// What the engine has woken. Called without a lock.
+    deferred_wakes: Arc<DeferredWakes>,
 }
 
 impl AsyncShared {
     /// For a client with up to `depth` operations at the device.
-    pub(super) fn new(client: Client, depth: u16) -> Arc<AsyncShared> {
+    pub(super) fn new(mut client: Client, depth: u16) -> Arc<AsyncShared> {
+        let deferred_wakes = client.defer_wakes();
         let state = AsyncState {
             client,
             list: Bios::new(),
@@ -107,7 +110,7 @@ impl AsyncShared {
             wakers: Mutex::default(),
         });
         let waker = Waker::from(signal.clone());
-        Arc::new(AsyncShared { state: Mutex::new(state), signal, waker })
+        Arc::new(AsyncShared { state: Mutex::new(state), signal, waker, deferred_wakes })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, AsyncState> {
@@ -123,8 +126,8 @@ impl AsyncShared {
         flags: Flags,
         buf: Option<AlignedBuf>,
     ) -> Pending {
-        let mut state = self.state();
-        let state = &mut *state;
+        let mut guard = self.state();
+        let state = &mut *guard;
         let token = state.next_token;
         state.next_token += 1;
         let (lent, io) = match buf.map(AlignedBuf::lend) {
@@ -142,6 +145,8 @@ impl AsyncShared {
         bio.set_token(token);
         state.list.push_back(bio);
         state.client.submit(&mut state.list);
+        drop(guard);
+        self.deferred_wakes.call();
         Pending { shared: self.clone(), token, ended: false }
     }
 
@@ -251,6 +256,7 @@ impl Future for Pending {
         }
         drop(state);
         wake_all(wake);
+        shared.deferred_wakes.call();
         contain_panic(|| drop(old));
         match end {
             Some(end) => {
@@ -290,6 +296,7 @@ impl Drop for Pending {
         let wake = self.shared.pump(state);
         drop(guard);
         wake_all(wake);
+        self.shared.deferred_wakes.call();
         contain_panic(|| drop(old));
     }
 }

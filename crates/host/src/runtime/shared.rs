@@ -85,7 +85,8 @@ impl HostedShared {
     /// Gives up late commands. No handle of the disk is left, and the time for late commands is over.
     #[cold]
     pub(crate) fn abandon(&self) {
-        for queue in std::mem::take(&mut *lock(&self.queues)) {
+        let queues = std::mem::take(&mut *lock(&self.queues));
+        for queue in queues {
             queue.lock().abandon();
         }
     }
