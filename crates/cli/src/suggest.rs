@@ -4,6 +4,8 @@
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};
 use std::ffi::OsStr;
+use zoneplug_core::form::{Form, Key};
+use zoneplug_host::{KINDS, Kind, LAYERS, base_of, disk_keys, drive_of, file_of};
 
 /// A parser, and the values that completions offer for it.
 #[derive(Clone)]
@@ -42,10 +44,106 @@ pub(crate) fn attributes() -> Vec<&'static str> {
 
 /// The kinds of device that are no paths: emulated disks and modelled drives.
 pub(crate) fn disks() -> Vec<&'static str> {
-    zoneplug_host::KINDS.iter().filter(|k| !k.is_path()).map(|k| k.name).collect()
+    KINDS.iter().filter(|k| !k.is_path()).map(|k| k.name).collect()
 }
 
 /// The drives that are modelled.
 pub(crate) fn drives() -> Vec<&'static str> {
     disks().into_iter().filter(|name| name.starts_with("sim")).collect()
+}
+
+/// The keys of the device or layer that `base` begins with.
+fn keys_of(base: &str) -> Vec<&'static Key> {
+    let name = base.split(',').next().unwrap_or_default();
+    if let Some(layer) = LAYERS.iter().find(|l| l.name == name) {
+        return layer.keys().collect();
+    }
+    let kind = match (drive_of(base), file_of(base)) {
+        (Some(_), _) => "DRIVE",
+        (_, Some(_)) => "FILE",
+        _ => name,
+    };
+    let found = KINDS.iter().find(|k| k.name == kind && (!k.is_path() || kind != name));
+    found.map_or_else(Vec::new, |k: &Kind| k.keys().chain(disk_keys()).collect())
+}
+
+/// The specifications that begin with `word`, as far as the next key, value or device: `mem,zone-s` becomes `mem,zone-size=`.
+/// None for a word that has neither a key nor a layer.
+pub(crate) fn specifications(word: &str) -> Vec<String> {
+    let base = base_of(word);
+    let mut offered: Vec<String> = Vec::new();
+    let typed = match base.rsplit_once(',') {
+        Some((before, typed)) => {
+            let keys = keys_of(base);
+            if let Some((name, value)) = typed.split_once('=') {
+                let values: &[&str] = match keys.iter().find(|k| k.is(name)).map(|k| k.form) {
+                    Some(Form::Flag) => &["0", "1"],
+                    Some(Form::Choice(names)) => names,
+                    _ => &[],
+                };
+                let fitting = values.iter().filter(|v| v.starts_with(value));
+                offered.extend(fitting.map(|v| format!("{name}={v}")));
+            } else {
+                let given = |k: &Key| {
+                    before.split(',').skip(1).any(|w| k.is(w.split('=').next().unwrap_or_default()))
+                };
+                // An alias only where the name of the key does not fit.
+                let names = keys.iter().filter(|k| !given(k)).filter_map(|k| {
+                    std::iter::once(k.name)
+                        .chain(k.aliases.iter().copied())
+                        .find(|n| n.starts_with(typed))
+                });
+                offered.extend(names.map(|n| format!("{n}=")));
+            }
+            typed
+        }
+        None if base.len() < word.len() => {
+            let layers = LAYERS.iter().map(|l| format!("{}@", l.name));
+            let all = disks().into_iter().map(str::to_owned).chain(layers);
+            offered.extend(all.filter(|name| name.starts_with(base)));
+            base
+        }
+        None => "",
+    };
+    let before = &word[..word.len() - typed.len()];
+    offered.iter().map(|end| format!("{before}{end}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_specification_goes_on_with_the_keys_of_its_last_device() {
+        let of = |word: &str| specifications(word);
+        assert_eq!(of("mem,zone-s"), ["mem,zone-size="]);
+        assert_eq!(of("mem,zones=64,zone-c"), ["mem,zones=64,zone-capacity="]);
+        assert!(of("mem,zones=64,").iter().all(|s| !s.ends_with(",zones=")), "it is given");
+        assert_eq!(of("mem,mode="), ["mem,mode=plug", "mem,mode=none", "mem,mode=lock"]);
+        assert_eq!(of("delay,wr"), ["delay,write="]);
+        assert_eq!(of("delay,write=1ms@mem,zone-s"), ["delay,write=1ms@mem,zone-size="]);
+        assert_eq!(of("stripe@mem%mem,zone-s"), ["stripe@mem%mem,zone-size="]);
+        assert_eq!(of("po2@sim-z"), ["po2@sim-zns1"]);
+        assert_eq!(of("po2@del"), ["po2@delay@"]);
+        assert_eq!(of("./disk.zbd,read-"), ["./disk.zbd,read-only="]);
+        assert_eq!(
+            of("./disk.zbd,read-only="),
+            ["./disk.zbd,read-only=0", "./disk.zbd,read-only=1"]
+        );
+        assert!(of("sim-smr30,").contains(&"sim-smr30,cache=".to_owned()));
+        for word in ["", "mem", "fifo,c", "nosuch,zo", "FILE,read-", "mem,zones=", "mem,nosuch=1"] {
+            assert_eq!(of(word), [""; 0], "{word}");
+        }
+    }
+
+    /// What is offered is what the parser knows: each key of each kind, but for its value.
+    #[test]
+    fn every_key_of_a_kind_is_offered() {
+        for kind in KINDS.iter().filter(|k| !k.is_path()) {
+            let offered = specifications(&format!("{},", kind.name));
+            for key in kind.keys().chain(disk_keys()) {
+                assert!(offered.contains(&format!("{},{}=", kind.name, key.name)), "{}", key.name);
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@ mod spec;
 
 use crate::failure::{Failure, no_command};
 use crate::output::{Output, Over};
-use crate::suggest::Suggest;
+use crate::suggest::{Suggest, specifications};
 use clap::builder::StringValueParser;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
@@ -17,7 +17,32 @@ pub(crate) struct CompletionArgs {
     /// Whose
     #[arg(value_name = "SHELL")]
     shell: Shell,
+
+    /// Print the specifications that begin so, for the completions themselves
+    #[arg(long, value_name = "WORD", hide = true)]
+    spec: Option<String>,
 }
+
+/// What bash calls instead of clap's function. The words before do not say whether a word is a specification, so its own text
+/// does. bash splits words at `=` and `@` too, and replaces only the last part, `$2`.
+const BASH: &str = r#"
+_zoneplug_spec() {
+    local word="${COMP_LINE:0:COMP_POINT}" found
+    word="${word##*[[:space:]]}"
+    if [[ "$word" == --*=* ]]; then
+        word="${word#*=}"
+    fi
+    if [[ "$word" == *[,@]* && "$word" == *"$2" ]]; then
+        mapfile -t found < <("$1" completions bash --spec="$word" 2>/dev/null)
+        if [[ ${#found[@]} -gt 0 ]]; then
+            COMPREPLY=("${found[@]#"${word%"$2"}"}")
+            compopt -o nospace 2>/dev/null
+            return 0
+        fi
+    fi
+    _zoneplug "$@"
+}
+"#;
 
 /// Prints the completions of a shell.
 pub(crate) fn completions(
@@ -25,8 +50,20 @@ pub(crate) fn completions(
     mut command: Command,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
+    if let Some(word) = &args.spec {
+        for spec in specifications(word) {
+            writeln!(out, "{spec}")?;
+        }
+        return Ok(());
+    }
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command, "zoneplug", &mut text);
+    if args.shell == Shell::Bash {
+        let script = String::from_utf8_lossy(&text);
+        let (function, registered) = script.split_at(script.rfind("\nif ").unwrap_or(script.len()));
+        let registered = registered.replace("-F _zoneplug ", "-F _zoneplug_spec ");
+        text = format!("{function}{BASH}{registered}").into_bytes();
+    }
     Ok(out.write_all(&text)?)
 }
 

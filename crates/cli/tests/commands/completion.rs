@@ -5,12 +5,14 @@ use zoneplug_core::disk::ATTRIBUTES;
 use zoneplug_core::sched::{Policy, Scheduler};
 use zoneplug_devices::emu::timing::Profile;
 
-/// What bash offers for the last of these words.
+/// What bash offers for the last of these words, or for its last part: bash splits words at `=` and `@`.
 fn bash(words: &[&str]) -> Vec<String> {
     let script = r#"
 source <("$0" completions bash)
-COMP_WORDS=(zoneplug "$@"); COMP_CWORD=$#; COMP_LINE="zoneplug $*"; COMP_POINT=${#COMP_LINE}
-_zoneplug zoneplug "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+COMP_WORDS=("$0" "$@"); COMP_CWORD=$#; COMP_LINE="$0 $*"; COMP_POINT=${#COMP_LINE}
+last="${COMP_WORDS[COMP_CWORD]}"
+function=$(complete -p zoneplug); function="${function##*-F }"
+"${function%% *}" "$0" "${last##*[=@]}" "${COMP_WORDS[COMP_CWORD-1]}"
 printf '%s\n' "${COMPREPLY[@]}""#;
     let mut command = Command::new("bash");
     let out = soon(command.args(["--norc", "-c", script, ZONEPLUG]).args(words));
@@ -61,4 +63,41 @@ fn what_is_offered_limits_nothing() {
     }
     fails(&["reproduce", "--list", "nosuch"], 2, "smr30");
     fails(&["bench", "--policy", "fast"], 2, "fifo, clook");
+}
+
+#[test]
+fn bash_offers_the_keys_of_a_specification() {
+    assert_eq!(bash(&["info", "mem,zone-s"]), ["mem,zone-size="]);
+    assert_eq!(bash(&["bench", "--disk", "mem,zones=64,zone-c"]), ["64,zone-capacity="]);
+    assert_eq!(bash(&["bench", "--disk=mem,zones=64,zone-c"]), ["64,zone-capacity="]);
+    assert_eq!(bash(&["info", "mem,mode="]), ["plug", "none", "lock"]);
+    assert_eq!(bash(&["info", "po2@sim-z"]), ["sim-zns1"]);
+    // Words with a comma that are no specification are left to the others.
+    assert_eq!(bash(&["bench", "--policy", "fifo,c"]), [""]);
+}
+
+/// A person who presses TAB in bash.
+#[test]
+fn a_tab_goes_on_with_a_specification() {
+    let dir = Dir::new("tab");
+    std::fs::write(
+        dir.path("rc"),
+        format!(
+            "PS1='ready '; bind 'set bell-style none'; PATH=\"{}:$PATH\"\nsource <(zoneplug completions bash)\n",
+            std::path::Path::new(ZONEPLUG).parent().unwrap().display()
+        ),
+    )
+    .unwrap();
+    let mut command = Command::new("bash");
+    command.args(["--noprofile", "--rcfile", &dir.path("rc"), "-i"]).env("HISTFILE", "");
+    let (mut child, mut terminal) = crate::terminal::on_terminal(command, 120);
+    terminal.write_all(b"zoneplug info mem,zones=8,zone-s\t1M,mo\tpl\t\nexit\n").unwrap();
+    let (mut seen, mut some) = (Vec::new(), [0; 4096]);
+    // Reading ends with an error once bash has closed the terminal.
+    while let Ok(n @ 1..) = terminal.read(&mut some) {
+        seen.extend(&some[..n]);
+    }
+    child.wait().unwrap();
+    let seen = text(&seen);
+    assert!(seen.contains("mem,zones=8,zone-size=1M,mode=plug"), "{seen}");
 }

@@ -4,8 +4,15 @@ use crate::*;
 use std::fs::File;
 use std::process::Child;
 
-/// Starts the command on a terminal of `columns`, of which it returns the other side.
+/// Starts zoneplug on a terminal of `columns`, of which it returns the other side.
 pub(crate) fn start_on_a_terminal(args: &[&str], columns: u16) -> (Child, File) {
+    let mut command = Command::new(ZONEPLUG);
+    command.args(args);
+    on_terminal(command, columns)
+}
+
+/// Starts a command on a terminal of `columns`, of which it returns the other side.
+pub(crate) fn on_terminal(mut command: Command, columns: u16) -> (Child, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&pty).unwrap();
@@ -14,8 +21,7 @@ pub(crate) fn start_on_a_terminal(args: &[&str], columns: u16) -> (Child, File) 
     let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(&pty, size).unwrap();
     let side = || std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
-    let child = Command::new(ZONEPLUG)
-        .args(args)
+    let child = command
         .env("TERM", "xterm-256color")
         .env_remove("NO_COLOR")
         .stdin(side())
