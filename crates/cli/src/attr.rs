@@ -1,5 +1,5 @@
-//! `zoneplug attr | zone-wplugs`: what can be seen of the layer, under the names that Linux gives it; of a disk that is opened for
-//! the command, or of one that another process serves.
+//! `zoneplug attr | zone-wplugs`: what can be seen of the layer, under the names that Linux gives it; of a disk that is
+//! opened for the command, or of one that another process serves.
 
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;

@@ -1,4 +1,5 @@
-//! `zoneplug demo`: the three cases of `zoneplug bench` in ten seconds, as bars. Every figure comes from the run that prints it.
+//! `zoneplug demo`: the three cases of `zoneplug bench` in ten seconds, as bars. Every figure comes from the run that
+//! prints it.
 
 use crate::bench::arena::Arena;
 use crate::bench::cases::append::{self, Append, Way};

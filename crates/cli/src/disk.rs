@@ -58,8 +58,8 @@ impl Named {
     }
 }
 
-/// Says what a person should know of a durable disk before it is used: damage, and writes that were lost. Its opening for
-/// writing settles that, so it is asked before.
+/// Says what a person should know of a durable disk before it is used: damage, and writes that were lost. Its opening
+/// for writing settles that, so it is asked before.
 fn tell(spec: &str) {
     let Some(path) = file_of(spec) else { return };
     // What keeps it from being opened is said by the opening itself.
@@ -69,7 +69,8 @@ fn tell(spec: &str) {
     }
 }
 
-/// Says at the end of a command that changed a disk that the change is lost: a disk in memory lives as long as its process.
+/// Says at the end of a command that changed a disk that the change is lost: a disk in memory lives as long as its
+/// process.
 pub(crate) fn say_what_is_lost(spec: &str) {
     if is_volatile(spec) {
         let spec = plain(spec);

@@ -5,8 +5,8 @@ use crate::{json, term};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Says on stderr what failed, and on stdout too if `json` is wanted and no document has said it yet. A reader of the output
-/// that has gone is told nothing.
+/// Says on stderr what failed, and on stdout too if `json` is wanted and no document has said it yet. A reader of the
+/// output that has gone is told nothing.
 pub(crate) fn report(failure: &Failure, json: bool) -> ExitCode {
     let (kind, ..) = failure.parts();
     if kind != Kind::BrokenPipe {

@@ -1,8 +1,9 @@
 //! Ctrl-C, and the other signals that ask for the end: SIGTERM, SIGHUP.
 //!
-//! A command that measures prints what it knows so far when the first signal comes, and says that it is partial. A second
-//! signal ends the process at once. A command that copies, and one that waits for an answer, ends at the first one. Either way
-//! a file that is not complete is removed, and the exit code is 128 and the number of the signal: 130 after Ctrl-C.
+//! A command that measures prints what it knows so far when the first signal comes, and says that it is partial. A
+//! second signal ends the process at once. A command that copies, and one that waits for an answer, ends at the first
+//! one. Either way a file that is not complete is removed, and the exit code is 128 and the number of the signal: 130
+//! after Ctrl-C.
 
 use crate::failure::Failure;
 use crate::{exit, output};
@@ -27,9 +28,9 @@ pub(crate) enum First {
     Ends,
 }
 
-/// Listens from now on: when this returns, no thread of the process dies of a signal any more. Must be called before any other
-/// thread is started: threads inherit which signals are blocked. Without a thread to listen (`ulimit -u`) signals keep their
-/// usual effect.
+/// Listens from now on: when this returns, no thread of the process dies of a signal any more. Must be called before
+/// any other thread is started: threads inherit which signals are blocked. Without a thread to listen (`ulimit -u`)
+/// signals keep their usual effect.
 pub(crate) fn listen(first: First) {
     let (ready, is_ready) = channel();
     let (go, wait) = channel();

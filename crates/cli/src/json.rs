@@ -1,7 +1,7 @@
 //! `--json`: one document on stdout for each run of a command, whatever becomes of it. docs/json.md lists the keys.
 //!
-//! Each document is an object that begins with `"schema"`. If the command fails, the document has the key `"error"`: beside
-//! what the command had to say, or alone. stderr has the same two lines as without `--json`.
+//! Each document is an object that begins with `"schema"`. If the command fails, the document has the key `"error"`:
+//! beside what the command had to say, or alone. stderr has the same two lines as without `--json`.
 
 use crate::failure::Failure;
 use serde::{Serialize, Serializer};

@@ -130,8 +130,8 @@ enum Command {
     Reproduce(reproduce::Args),
     /// Send a block trace to models of drives: what each disk and policy would give
     ///
-    /// A trace is what `blkparse` prints, or what `fio --write_iolog` writes. A trace of a conventional disk is laid over zones:
-    /// see --map. All in virtual time, so an hour of a trace takes seconds.
+    /// A trace is what `blkparse` prints, or what `fio --write_iolog` writes. A trace of a conventional disk is laid
+    /// over zones: see --map. All in virtual time, so an hour of a trace takes seconds.
     #[command(after_help = failure::EXIT_CODES)]
     Replay(replay::Args),
     /// Show the zones: where they are, what they hold, their write pointers
@@ -167,8 +167,8 @@ enum Command {
     Write(copy::WriteArgs),
     /// Copy what was written to a file or standard output
     ///
-    /// Takes up what `zoneplug write` laid down: sequential zones in order, each up to its write pointer. With --length or
-    /// --len it is so much from the start of the range on, written or not, laid over the zones in the same way. An
+    /// Takes up what `zoneplug write` laid down: sequential zones in order, each up to its write pointer. With --length
+    /// or --len it is so much from the start of the range on, written or not, laid over the zones in the same way. An
     /// --offset in a conventional zone includes those.
     #[command(after_help = failure::EXIT_CODES)]
     Read(copy::ReadArgs),
@@ -189,10 +189,10 @@ enum Command {
     Check(create::CheckArgs),
     /// Serve disks as zoned block devices of this machine: /dev/ublkbN
     ///
-    /// On Linux 6.6 or newer, as root. Stays in the foreground and prints a line for each disk once all are there; systemd is told
-    /// with Type=notify. SIGINT, SIGTERM and SIGHUP remove the devices when what was written is durable; a second one ends at
-    /// once. When the process dies otherwise, Linux keeps the devices of disks that outlive it (files, drives) and their I/O
-    /// waits, until the same command is started again and goes on.
+    /// On Linux 6.6 or newer, as root. Stays in the foreground and prints a line for each disk once all are there;
+    /// systemd is told with Type=notify. SIGINT, SIGTERM and SIGHUP remove the devices when what was written is
+    /// durable; a second one ends at once. When the process dies otherwise, Linux keeps the devices of disks that
+    /// outlive it (files, drives) and their I/O waits, until the same command is started again and goes on.
     #[command(after_help = failure::EXIT_CODES)]
     Serve(serve::Args),
     /// Show which disks are served, and what they did
@@ -205,8 +205,8 @@ enum Command {
     Attr(attr::AttrArgs),
     /// Show the plugs, as Linux shows its own in zone_wplugs
     ///
-    /// A disk that is opened for this command has plugs for its partly written zones; one that is served (ublkb0) is shown
-    /// as it is in use.
+    /// A disk that is opened for this command has plugs for its partly written zones; one that is served (ublkb0) is
+    /// shown as it is in use.
     #[command(after_help = failure::EXIT_CODES)]
     ZoneWplugs(attr::PlugArgs),
     /// Print the completions of a shell

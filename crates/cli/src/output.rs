@@ -1,6 +1,6 @@
-//! Files that commands make: `read DISK FILE`, `bench --write-trace`, `reproduce --html`, `man DIR`. A file is written beside its
-//! place and takes it when it is complete, so that what was there stays if the command fails. A zoneplug disk or a block device is
-//! never replaced or written, unless the caller said so.
+//! Files that commands make: `read DISK FILE`, `bench --write-trace`, `reproduce --html`, `man DIR`. A file is written
+//! beside its place and takes it when it is complete, so that what was there stays if the command fails. A zoneplug
+//! disk or a block device is never replaced or written, unless the caller said so.
 
 use crate::failure::{Failure, Kind};
 use std::fs::{File, Metadata, OpenOptions, Permissions};
@@ -68,7 +68,8 @@ fn is_descriptor(path: &Path) -> bool {
 }
 
 impl Output {
-    /// Begins the file at `path`; `-` is standard output. `from`: files that are read meanwhile, which are never overwritten.
+    /// Begins the file at `path`; `-` is standard output. `from`: files that are read meanwhile, which are never
+    /// overwritten.
     pub(crate) fn create<'a>(
         path: &Path,
         over: Over,

@@ -1,11 +1,12 @@
-//! Text from outside on its way to a terminal: labels, specifications, what a socket or a trace says. A terminal obeys control
-//! characters, and some characters change the direction of what stands beside them.
+//! Text from outside on its way to a terminal: labels, specifications, what a socket or a trace says. A terminal obeys
+//! control characters, and some characters change the direction of what stands beside them.
 
 use std::borrow::Cow;
 
 /// Whether a character shows something, and nothing else.
 fn is_plain(c: char) -> bool {
-    // The escapes of a debug output are for what is not printable (Unicode's Cc, Cf, Zl and others), and for three others.
+    // The escapes of a debug output are for what is not printable (Unicode's Cc, Cf, Zl and others), and for three
+    // others.
     matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1
 }
 

@@ -1,7 +1,7 @@
 //! Disks that another process serves: the words of its socket, and how the other commands find it.
 //!
-//! A server listens on a Unix socket in `/run/zoneplug`, or where `--socket` says. A client sends one line of JSON and gets one
-//! back; it may go on with further lines.
+//! A server listens on a Unix socket in `/run/zoneplug`, or where `--socket` says. A client sends one line of JSON and
+//! gets one back; it may go on with further lines.
 
 use crate::failure::{Failure, Kind};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -221,8 +221,8 @@ pub(crate) fn servers(named: Option<&Path>) -> Result<Vec<Server>, Failure> {
     Ok(found)
 }
 
-/// The server of a disk, if the argument names a served one: `/dev/ublkb0`, `ublkb0`, or with a socket that was named whatever is
-/// served there. `None`: it is a specification to be opened.
+/// The server of a disk, if the argument names a served one: `/dev/ublkb0`, `ublkb0`, or with a socket that was named
+/// whatever is served there. `None`: it is a specification to be opened.
 pub(crate) fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, Failure> {
     if !is_name(disk) && socket.is_none() {
         return Ok(None);

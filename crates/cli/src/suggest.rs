@@ -1,5 +1,5 @@
-//! Values that the completions of a shell offer where others are taken too: a policy may have times, and a table is named by
-//! the beginning of its name. The help does not list them; the errors of the parser do.
+//! Values that the completions of a shell offer where others are taken too: a policy may have times, and a table is
+//! named by the beginning of its name. The help does not list them; the errors of the parser do.
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};
@@ -67,8 +67,8 @@ fn keys_of(base: &str) -> Vec<&'static Key> {
     found.map_or_else(Vec::new, |k: &Kind| k.keys().chain(disk_keys()).collect())
 }
 
-/// The specifications that begin with `word`, as far as the next key, value or device: `mem,zone-s` becomes `mem,zone-size=`.
-/// None for a word that has neither a key nor a layer.
+/// The specifications that begin with `word`, as far as the next key, value or device: `mem,zone-s` becomes
+/// `mem,zone-size=`. None for a word that has neither a key nor a layer.
 pub(crate) fn specifications(word: &str) -> Vec<String> {
     let base = base_of(word);
     let mut offered: Vec<String> = Vec::new();

@@ -58,8 +58,8 @@ fn columns_of(line: &str) -> usize {
     n
 }
 
-/// Breaks lines that are longer than `width` at blanks; what follows is indented by two more than the line itself. A word
-/// that is longer is broken after a comma, or where the line ends.
+/// Breaks lines that are longer than `width` at blanks; what follows is indented by two more than the line itself. A
+/// word that is longer is broken after a comma, or where the line ends.
 pub(crate) fn fold(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

@@ -1,4 +1,5 @@
-//! Threads of clients that measure together. A thread that the system refuses is a failure, not a panic, and none waits for it.
+//! Threads of clients that measure together. A thread that the system refuses is a failure, not a panic, and none waits
+//! for it.
 
 use crate::failure::{Failure, Kind};
 use std::sync::{Condvar, Mutex};
@@ -24,8 +25,8 @@ impl Gate {
     }
 }
 
-/// Does each piece of work on a thread of its own, all from the same moment on, and gives their results in their order. None
-/// begins if one of the threads cannot be had.
+/// Does each piece of work on a thread of its own, all from the same moment on, and gives their results in their order.
+/// None begins if one of the threads cannot be had.
 pub(crate) fn together<T: Send>(
     work: impl IntoIterator<Item = impl FnOnce() -> T + Send>,
 ) -> Result<Vec<T>, Failure> {

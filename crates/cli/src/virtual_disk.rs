@@ -1,5 +1,5 @@
-//! Disks with the times of a drive, in virtual time: which specifications name one, the ways in which its disk is opened side
-//! by side, and runs on all processors. Used by `bench`, `replay` and `reproduce`; measures nothing itself.
+//! Disks with the times of a drive, in virtual time: which specifications name one, the ways in which its disk is
+//! opened side by side, and runs on all processors. Used by `bench`, `replay` and `reproduce`; measures nothing itself.
 
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
@@ -235,8 +235,8 @@ impl Ways {
     }
 }
 
-/// Does `n` pieces of work on all processors. The results are in the order of the work. If a signal asks for the end, no
-/// further piece is begun, and its result is missing.
+/// Does `n` pieces of work on all processors. The results are in the order of the work. If a signal asks for the end,
+/// no further piece is begun, and its result is missing.
 pub(crate) fn spread<T: Send>(
     n: usize,
     work: impl Fn(usize) -> Result<T, Failure> + Sync,

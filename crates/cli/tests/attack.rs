@@ -1,5 +1,6 @@
-//! The attack of `scripts/attack`, in short: processes that work on durable disks are killed, and the power is cut under them; a
-//! verifier in Python (`tests/attack`), which shares no code with the other tests, decides from its own record what has to be there.
+//! The attack of `scripts/attack`, in short: processes that work on durable disks are killed, and the power is cut
+//! under them; a verifier in Python (`tests/attack`), which shares no code with the other tests, decides from its own
+//! record what has to be there.
 //!
 //!     ZONEPLUG_ATTACK=500 cargo test --release -p zoneplug-cli --test attack      # so many of each
 //!

@@ -1,5 +1,5 @@
-//! The tables of `zoneplug reproduce` that are simulated, as files: a change of any cell is seen in a review, and a cell
-//! outside of its band fails.
+//! The tables of `zoneplug reproduce` that are simulated, as files: a change of any cell is seen in a review, and a
+//! cell outside of its band fails.
 //!
 //! A release build runs all of them over all geometries and seeds, and compares with `golden/`; a debug build, which is
 //! slow, one run of each cell of some, with `golden/quick/`. Who means a change writes the files anew, both:

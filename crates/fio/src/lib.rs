@@ -13,8 +13,8 @@
 //! ```
 //!
 //! * `--filename` is a specification, the same as everywhere in zoneplug: a device and its options, and the layer's own
-//!   `mode=plug|none|lock`, `nomerges=0|1`, `strict=0|1` and `tags=` (but not `timeout=`). Without `tags=` a job has as many commands at
-//!   the device as its `--iodepth`.
+//!   `mode=plug|none|lock`, `nomerges=0|1`, `strict=0|1` and `tags=` (but not `timeout=`). Without `tags=` a job has as
+//!   many commands at the device as its `--iodepth`.
 //! * Jobs that name the same specification share one disk, whose data lives until fio ends: a second job of the same
 //!   call (after a `stonewall`) reads what the first one wrote.
 //! * `--thread` is required: a disk lives in one process.

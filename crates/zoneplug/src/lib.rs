@@ -15,8 +15,9 @@
 //! }
 //! ```
 //!
-//! A zone of such a disk is written from its start to its end, and a write that comes out of order fails. zoneplug puts a *plug*
-//! before each zone: any number of threads write and append to it at a time, and the disk sees one write after the other.
+//! A zone of such a disk is written from its start to its end, and a write that comes out of order fails. zoneplug puts
+//! a *plug* before each zone: any number of threads write and append to it at a time, and the disk sees one write after
+//! the other.
 //!
 //! # What is here
 //!
@@ -32,15 +33,15 @@
 //!
 //! # Units
 //!
-//! Addresses on a disk are [`Sector`]s, and lengths in them are numbers whose names end in `_sectors`: 512 bytes each, whatever
-//! the disk's block is. Data is read and written in whole blocks ([`zone::Limits`] has their size); a part of one is refused
-//! with [`Status::Unaligned`]. A buffer is shorter than 4 GiB.
+//! Addresses on a disk are [`Sector`]s, and lengths in them are numbers whose names end in `_sectors`: 512 bytes each,
+//! whatever the disk's block is. Data is read and written in whole blocks ([`zone::Limits`] has their size); a part of
+//! one is refused with [`Status::Unaligned`]. A buffer is shorter than 4 GiB.
 //!
 //! # Errors
 //!
-//! What opens and configures returns [`Error`]: what is wrong, and what to try. What reads and writes returns [`IoError`]: the
-//! operation, where, the [`Status`] of it, and the buffer. `?` makes an [`Error`] of it. A status says whether the layer refused
-//! an operation before the device saw it, or the device answered so.
+//! What opens and configures returns [`Error`]: what is wrong, and what to try. What reads and writes returns
+//! [`IoError`]: the operation, where, the [`Status`] of it, and the buffer. `?` makes an [`Error`] of it. A status says
+//! whether the layer refused an operation before the device saw it, or the device answered so.
 //!
 //! # Features
 //!

@@ -219,8 +219,8 @@ fn management_and_conventional_zones() {
     let spec = "mem,zones=4,zone-size=64K,conv=1";
     Crash::new(spec).seeds(1..2).cuts(4000).run(work, check).unwrap();
     let seen = seen.into_inner().unwrap();
-    // Eight subsets of three blocks: with the finish in flight done or not, with the zone full or (reset in flight) not, and
-    // after the reset; one at the end.
+    // Eight subsets of three blocks: with the finish in flight done or not, with the zone full or (reset in flight)
+    // not, and after the reset; one at the end.
     let with = |n| seen.iter().filter(|(p, ..)| *p == n).count();
     assert_eq!([1, 2, 3, 4].map(with), [16, 16, 8, 1]);
 }

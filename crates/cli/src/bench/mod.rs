@@ -76,7 +76,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535), help_heading = OWN)]
     iodepth: Option<u32>,
 
-    /// Commands that each job may have at the disk [default: iodepth, at most 4096]; in virtual time all jobs together [default: as the drive has]
+    /// Commands that each job may have at the disk [default: iodepth, at most 4096]; in virtual time all jobs together
+    /// [default: as the drive has]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096), help_heading = OWN)]
     tags: Option<u16>,
 
@@ -103,7 +104,8 @@ pub(crate) struct Args {
     #[arg(long, help_heading = VIRTUAL)]
     real_time: bool,
 
-    /// Zones that random writes go to at a time, all jobs together, one each at least [default: 64, or what the disk allows]
+    /// Zones that random writes go to at a time, all jobs together, one each at least [default: 64, or what the disk
+    /// allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = VIRTUAL)]
     zones: Option<u32>,
 

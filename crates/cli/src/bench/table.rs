@@ -1,5 +1,5 @@
-//! Tables of aligned columns: the first ones to the left, figures to the right. A table that is wider than the terminal is
-//! shown in parts, one below the other; each begins with the columns that say what a row is.
+//! Tables of aligned columns: the first ones to the left, figures to the right. A table that is wider than the terminal
+//! is shown in parts, one below the other; each begins with the columns that say what a row is.
 
 use crate::term;
 use std::fmt;

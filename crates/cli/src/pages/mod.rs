@@ -23,8 +23,8 @@ pub(crate) struct CompletionArgs {
     spec: Option<String>,
 }
 
-/// What bash calls instead of clap's function. The words before do not say whether a word is a specification, so its own text
-/// does. bash splits words at `=` and `@` too, and replaces only the last part, `$2`.
+/// What bash calls instead of clap's function. The words before do not say whether a word is a specification, so its
+/// own text does. bash splits words at `=` and `@` too, and replaces only the last part, `$2`.
 const BASH: &str = r#"
 _zoneplug_spec() {
     local word="${COMP_LINE:0:COMP_POINT}" found
@@ -110,7 +110,8 @@ pub(crate) fn help(
 /// Flags of `zoneplug man`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArgs {
-    /// Write zoneplug.1, zoneplug-spec.5 and a page for each command into this directory; without it, zoneplug.1 goes to stdout
+    /// Write zoneplug.1, zoneplug-spec.5 and a page for each command into this directory; without it, zoneplug.1 goes
+    /// to stdout
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 

@@ -1,4 +1,5 @@
-//! The disk as a picture, for `report --map` and `info`: a glyph for each zone, coloured by its condition and filled to its write pointer.
+//! The disk as a picture, for `report --map` and `info`: a glyph for each zone, coloured by its condition and filled to
+//! its write pointer.
 //!
 //! Rows that are like those before them are folded, as in a hex dump. A disk of so many zones that it would be pages
 //! nevertheless is drawn with several zones to a glyph.

@@ -16,8 +16,8 @@ use zoneplug_sim::time::{Client, HostTimes, RandomReader, Workload};
 /// | `full` | `outstanding`, `bs`, `zones`: a full queue, no locks |
 /// | `append` | the same with zone append |
 ///
-/// and for each `reads`, `read-bs`: random reads beside it; `warm-up`, `length`: other times than the table's; `drives`: so many
-/// of the table's drive, joined.
+/// and for each `reads`, `read-bs`: random reads beside it; `warm-up`, `length`: other times than the table's;
+/// `drives`: so many of the table's drive, joined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Modelled {
     pub(crate) workload: Workload,

@@ -1,5 +1,6 @@
-//! Measures the cells of tables that are about the processor, on a disk that does nothing: each row's columns by turns in
-//! short slices, so that all see the same moods of a shared machine. Rates are of processor time. What comes out is of this machine and this build.
+//! Measures the cells of tables that are about the processor, on a disk that does nothing: each row's columns by turns
+//! in short slices, so that all see the same moods of a shared machine. Rates are of processor time. What comes out is
+//! of this machine and this build.
 
 use super::client::{measured, measured_name};
 use super::outcome::{CellRuns, Run};

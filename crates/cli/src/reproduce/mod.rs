@@ -1,5 +1,5 @@
-//! `zoneplug reproduce`: the published tables of zone write plugging, zone append and the single writer, beside what the
-//! engine gives on models of the drives, or on this machine.
+//! `zoneplug reproduce`: the published tables of zone write plugging, zone append and the single writer, beside what
+//! the engine gives on models of the drives, or on this machine.
 //!
 //! | file | what |
 //! | --- | --- |

@@ -1,5 +1,5 @@
-//! What came of a run: figures of each cell, what they say of the published one, and whether claims hold. Plain data and
-//! arithmetic; the forms in which it is shown are elsewhere.
+//! What came of a run: figures of each cell, what they say of the published one, and whether claims hold. Plain data
+//! and arithmetic; the forms in which it is shown are elsewhere.
 
 use super::published::{Claim, Column, Expect, How, Layout, Metric, Side, Source, Table};
 use serde::Serialize;

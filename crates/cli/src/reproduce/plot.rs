@@ -1,6 +1,6 @@
-//! Plots as SVG, written by hand: lines over a number, differences in percent, ratios, throughput beside latency. Colours
-//! are classes of `style.css`, so that a plot is light or dark as its reader is; that, and sizes that fit a narrow page,
-//! are why no plotting library draws them, for those fix both when they draw.
+//! Plots as SVG, written by hand: lines over a number, differences in percent, ratios, throughput beside latency.
+//! Colours are classes of `style.css`, so that a plot is light or dark as its reader is; that, and sizes that fit a
+//! narrow page, are why no plotting library draws them, for those fix both when they draw.
 
 use super::outcome::{CellReport, Report, TableReport, Verdict};
 use super::published::{How, Layout};
@@ -151,7 +151,8 @@ fn shown(t: &TableReport) -> Vec<(usize, usize)> {
     (0..t.columns.len()).filter(has).enumerate().map(|(i, c)| (c, i % COLOURS)).collect()
 }
 
-/// Names of columns with their colours, and the mark of published figures, as many in a line as fit; the height that they took.
+/// Names of columns with their colours, and the mark of published figures, as many in a line as fit; the height that
+/// they took.
 fn legend(svg: &mut Svg, t: &TableReport, top: f64) -> f64 {
     let (mut x, mut y) = (8.0, top);
     let mut place = |width: f64, x: &mut f64| {

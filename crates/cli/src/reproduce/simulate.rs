@@ -186,7 +186,8 @@ impl Ready {
         Ok(Run {
             geometry_ppm: ppm,
             seed,
-            // A medium that is faster by some has figures that are higher by as much: what is asked is where tracks lie.
+            // A medium that is faster by some has figures that are higher by as much: what is asked is where tracks
+            // lie.
             value: figure(&report, usize::from(reads), self.unit)? * 1e6 / f64::from(ppm),
             p99_ms: ms(990),
             max_ms: ms(1000),

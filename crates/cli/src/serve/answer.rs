@@ -1,4 +1,5 @@
-//! What a server answers: one line of JSON for one line of JSON, whatever is in it. Reads no socket, and knows nothing of time.
+//! What a server answers: one line of JSON for one line of JSON, whatever is in it. Reads no socket, and knows nothing
+//! of time.
 
 use crate::failure::{Failure, Kind};
 use crate::server_client::{self, Answer, AttributeShown, Request, Shown, Wrong};

@@ -1,10 +1,10 @@
 //! Limits what an attacker that controls a server can do. Before its first thread the server gives up every capability
-//! that serving does not need, for itself and all that it starts, and can never gain another (`no_new_privs`). When all is open, a
-//! filter takes the system calls away that a server has no use for, from all of its threads.
+//! that serving does not need, for itself and all that it starts, and can never gain another (`no_new_privs`). When all
+//! is open, a filter takes the system calls away that a server has no use for, from all of its threads.
 //!
-//! The filter names what is denied, with EPERM, and not what is allowed: the C library, the kernel's workers and a new Rust choose
-//! their calls by themselves, and a server that the filter ends stops the I/O of everybody above it. The list of what is allowed is
-//! the unit's, in `docs/zoneplug.service`.
+//! The filter names what is denied, with EPERM, and not what is allowed: the C library, the kernel's workers and a new
+//! Rust choose their calls by themselves, and a server that the filter ends stops the I/O of everybody above it. The
+//! list of what is allowed is the unit's, in `docs/zoneplug.service`.
 
 use crate::failure::{Failure, Kind};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
@@ -24,8 +24,8 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH);
 
-/// System calls that no server makes once it serves: other programs, other users, other processes, other namespaces, the kernel
-/// itself.
+/// System calls that no server makes once it serves: other programs, other users, other processes, other namespaces,
+/// the kernel itself.
 const DENIED: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -112,8 +112,8 @@ fn failed(what: &str, e: impl std::fmt::Display) -> Failure {
         .hint("a kernel with CONFIG_SECCOMP_FILTER; what runs this may forbid prctl(2)")
 }
 
-/// Gives up capabilities that serving does not need, and the way to others. To be called before threads are started: each has
-/// capabilities of its own, those of the thread that started it.
+/// Gives up capabilities that serving does not need, and the way to others. To be called before threads are started:
+/// each has capabilities of its own, those of the thread that started it.
 pub(super) fn drop_rights() -> Result<(), Failure> {
     thread::set_no_new_privs(true).map_err(|e| failed("no_new_privs", e))?;
     let _ = thread::clear_ambient_capability_set();

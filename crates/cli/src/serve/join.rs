@@ -1,5 +1,5 @@
-//! Disks of more zones than Linux takes in one ublk device: the device mapper joins several to one (`linear`), by `dmsetup`. Writes
-//! the table, makes the device and removes it.
+//! Disks of more zones than Linux takes in one ublk device: the device mapper joins several to one (`linear`), by
+//! `dmsetup`. Writes the table, makes the device and removes it.
 
 use crate::failure::{Failure, Kind};
 use std::io::Write;
@@ -49,7 +49,8 @@ impl Parts {
         if dmsetup(&["info", &name], "").is_err() {
             dmsetup(&["create", &name], &self.table())?;
         }
-        // Where no udev makes it, dmsetup does, which needs a capability that a server gives up. The kernel has made the device itself.
+        // Where no udev makes it, dmsetup does, which needs a capability that a server gives up. The kernel has made
+        // the device itself.
         if !self.path().exists() {
             let columns = ["info", "-c", "--noheadings", "-o", "blkdevname", &name];
             let node = Path::new("..").join(dmsetup(&columns, "")?.trim());

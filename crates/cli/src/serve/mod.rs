@@ -51,12 +51,13 @@ pub(crate) struct Args {
     #[arg(long)]
     no_recovery: bool,
 
-    /// Take over a device although its disk is in another file than when its server died: it was moved there, and is no copy
+    /// Take over a device although its disk is in another file than when its server died: it was moved there, and is no
+    /// copy
     #[arg(long)]
     moved: bool,
 
-    /// Join the devices of a disk that has more zones than Linux takes in one (16,384) by the device mapper; without it the command
-    /// for that is printed
+    /// Join the devices of a disk that has more zones than Linux takes in one (16,384) by the device mapper; without it
+    /// the command for that is printed
     #[arg(long)]
     join: bool,
 

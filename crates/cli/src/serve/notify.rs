@@ -1,4 +1,5 @@
-//! What systemd is told (sd_notify(3)): that the disks are there, and that they go. Without `NOTIFY_SOCKET` nothing is done.
+//! What systemd is told (sd_notify(3)): that the disks are there, and that they go. Without `NOTIFY_SOCKET` nothing is
+//! done.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

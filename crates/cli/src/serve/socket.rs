@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// How long the end waits for questions that are being answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// A socket that answers, until it is dropped. Its threads hold the disks only while they answer, so that a disk is closed
-/// when its server ends.
+/// A socket that answers, until it is dropped. Its threads hold the disks only while they answer, so that a disk is
+/// closed when its server ends.
 pub(super) struct Socket {
     path: PathBuf,
     id: place::Id,
@@ -23,7 +23,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Makes the socket, at `path` or in the usual place under the number of this process, and answers on it from now on.
+    /// Makes the socket, at `path` or in the usual place under the number of this process, and answers on it from now
+    /// on.
     pub(super) fn open(path: Option<&Path>, disks: Vec<Served>) -> Result<Socket, Failure> {
         Self::open_with(path, disks, Bounds::default())
     }

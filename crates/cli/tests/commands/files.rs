@@ -1,4 +1,5 @@
-//! Files that commands make, and what they never overwrite; what is named as a disk, a key or a profile and is no such file.
+//! Files that commands make, and what they never overwrite; what is named as a disk, a key or a profile and is no such
+//! file.
 
 use crate::*;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

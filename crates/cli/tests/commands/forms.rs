@@ -1,5 +1,5 @@
-//! The forms of output: JSON is data and documented, tables and help fit 80 columns. Each test goes over every command that
-//! the binary has, so that a new command has to take part.
+//! The forms of output: JSON is data and documented, tables and help fit 80 columns. Each test goes over every command
+//! that the binary has, so that a new command has to take part.
 
 use crate::*;
 use std::collections::BTreeSet;

@@ -27,8 +27,8 @@ fn end(mut child: Child, within: Duration) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Starts a command that takes long, and sends it a signal after a while. A replay looks at its trace first, and has nothing
-/// to show if the signal comes then.
+/// Starts a command that takes long, and sends it a signal after a while. A replay looks at its trace first, and has
+/// nothing to show if the signal comes then.
 fn interrupted(args: &[&str], how: Signal) -> Output {
     let mut after = Duration::from_millis(700);
     loop {

@@ -1,5 +1,5 @@
-//! `zoneplug help spec` and zoneplug-spec(5): every kind, key and layer of the tables is there, and its examples do what
-//! the page says.
+//! `zoneplug help spec` and zoneplug-spec(5): every kind, key and layer of the tables is there, and its examples do
+//! what the page says.
 
 use super::*;
 use zoneplug_core::form::Key;

@@ -1,4 +1,5 @@
-//! Commands of a user who may start few more threads or none (`ulimit -u`): they do without, or say so; none hangs or panics.
+//! Commands of a user who may start few more threads or none (`ulimit -u`): they do without, or say so; none hangs or
+//! panics.
 
 use crate::*;
 use std::os::unix::process::CommandExt;

@@ -58,7 +58,8 @@ fn a_workload_runs_in_virtual_time() {
     }
 }
 
-/// C1, C4, Q14: the published comparison as a workload of one's own: the single writer against each zone by itself, locking.
+/// C1, C4, Q14: the published comparison as a workload of one's own: the single writer against each zone by itself,
+/// locking.
 #[test]
 fn ways_to_open_a_disk_are_compared_in_rows() {
     let line = "bench --disk sim-smr30 --rw randwrite --bs 1M --iodepth 32 --numjobs 16 --zones 64 --zone-lock \

@@ -247,8 +247,8 @@ impl Lane {
     fn note_submission(&mut self, e: &Engine, td: *mut c_void) {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let old = self.batch.len() - self.fresh;
-        // SAFETY: fio's own functions, called as its engines do: a BIO that has not been submitted has the token of the unit
-        // that it was made for, which is ours until it is reported.
+        // SAFETY: fio's own functions, called as its engines do: a BIO that has not been submitted has the token of the
+        // unit that it was made for, which is ours until it is reported.
         unsafe {
             (e.fio.gettime)(&mut now, core::ptr::null_mut());
             for bio in self.batch.iter().skip(old) {
@@ -385,8 +385,8 @@ fn enqueue(
     let buf = if len == 0 {
         IoBuf::empty()
     } else {
-        // SAFETY: fio keeps the buffer until it got the event, which it gets only for what came back with it; `settle` waits
-        // for what fio did not ask for. It may look at what it writes, and does not look at what it reads.
+        // SAFETY: fio keeps the buffer until it got the event, which it gets only for what came back with it; `settle`
+        // waits for what fio did not ask for. It may look at what it writes, and does not look at what it reads.
         unsafe {
             match op {
                 Op::Read => IoBuf::new(unit.xfer_buf(), len),
@@ -525,8 +525,8 @@ mod tests {
     use super::*;
     use zoneplug_buf::AlignedBuf;
 
-    /// `init` drops the job that it finds in the place of the new one, and `cleanup` its own: either way the device is done with
-    /// fio's memory afterwards.
+    /// `init` drops the job that it finds in the place of the new one, and `cleanup` its own: either way the device is
+    /// done with fio's memory afterwards.
     #[test]
     fn a_job_that_is_dropped_waits_for_what_is_in_flight() {
         let device = Arc::new(Device::open("mem,zones=4,zone-size=1M,latency=100ms").unwrap());

@@ -1,9 +1,9 @@
 //! What is on the medium when the power goes, and what of it a cut may leave.
 //!
 //! The rules are those of the fault layer (`FaultDisk::power_cut`): a sequential zone keeps some first part of what was
-//! written, at least what a flush or FUA covers; each block of a conventional zone that no flush covers holds what one of the
-//! writes since left there; resets and finishes are durable when they are acknowledged; a command in flight may have been carried
-//! out or not. Zones that were open are closed.
+//! written, at least what a flush or FUA covers; each block of a conventional zone that no flush covers holds what one
+//! of the writes since left there; resets and finishes are durable when they are acknowledged; a command in flight may
+//! have been carried out or not. Zones that were open are closed.
 
 use super::record::{Change, Event, Tape};
 use std::collections::BTreeMap;
@@ -83,8 +83,8 @@ impl Image {
         Image { zones, settled: BTreeMap::new(), loose: Vec::new() }
     }
 
-    /// What is there after the first `cut.point` events of the tape, if what is in flight then was carried out as the draw
-    /// says.
+    /// What is there after the first `cut.point` events of the tape, if what is in flight then was carried out as the
+    /// draw says.
     pub(super) fn after(mut self, g: &Geometry, tape: &Tape, cut: &Cut) -> Image {
         let mut chance = cut.chance(1);
         let mut covers: BTreeMap<usize, Covered> = BTreeMap::new();
@@ -227,7 +227,8 @@ impl Image {
                     keep.clamp(durable, written)
                 }
             };
-            // A full zone that is not full afterwards is one more that is active: where there is a limit, all or nothing.
+            // A full zone that is not full afterwards is one more that is active: where there is a limit, all or
+            // nothing.
             let full = zone.finished || written == g.capacity_of(ZoneNo(n));
             let limited = full && config.limits.max_active_zones != 0;
             let kept = if limited && kept > 0 { written } else { kept };
@@ -295,7 +296,8 @@ mod tests {
     use zoneplug_devices::stack::{FaultDisk, FaultPlan};
     use zoneplug_host::{BlockingDisk, HostedDisk};
 
-    /// A flush covers what was acknowledged when it was sent, a write with FUA itself, and only once they are acknowledged.
+    /// A flush covers what was acknowledged when it was sent, a write with FUA itself, and only once they are
+    /// acknowledged.
     #[test]
     fn a_flush_covers_what_was_acknowledged_before_it() {
         use Event::{Done, Sent};

@@ -1,9 +1,9 @@
 //! Power cuts for your own storage code: does it keep what it promised?
 //!
 //! A closure, the *work*, runs the code on a disk in memory, and says what has become durable as soon as the code says
-//! so. The harness records what the disk was told, and then cuts the power: it makes the disks that a cut at some moment
-//! could have left, and gives each of them to a second closure, the *check*, together with what was promised by that
-//! moment. The first promise that is broken is reported, made as small as it gets, with the way to repeat it.
+//! so. The harness records what the disk was told, and then cuts the power: it makes the disks that a cut at some
+//! moment could have left, and gives each of them to a second closure, the *check*, together with what was promised by
+//! that moment. The first promise that is broken is reported, made as small as it gets, with the way to repeat it.
 //!
 //! ```
 //! use zoneplug::crash::Crash;
@@ -38,15 +38,15 @@
 //!
 //! # What a cut leaves
 //!
-//! * Of each sequential zone some first part of what was written, and at least what a flush or FUA covers. The last record in it
-//!   may be torn, at any block.
+//! * Of each sequential zone some first part of what was written, and at least what a flush or FUA covers. The last
+//!   record in it may be torn, at any block.
 //! * Of each block of a conventional zone that was written since the last flush: the old or a new content.
 //! * What was in flight was carried out, in part, or not at all.
 //! * Resets and finishes are durable when they are acknowledged. Zones that were open are closed.
 //!
-//! The work itself never sees an error: it runs to its end once for each seed, and every cut is made from the record of that
-//! run. With one thread a run depends on its seed only. With several, all cuts of a run are of the order in which they
-//! happened to go, and a repetition may go in another.
+//! The work itself never sees an error: it runs to its end once for each seed, and every cut is made from the record of
+//! that run. With one thread a run depends on its seed only. With several, all cuts of a run are of the order in which
+//! they happened to go, and a repetition may go in another.
 //!
 //! | file | state |
 //! | --- | --- |
@@ -83,8 +83,8 @@ pub struct Crash {
 pub const REPEAT: &str = "ZONEPLUG_CRASH";
 
 impl Crash {
-    /// Cuts of a disk in memory: `disk` is a specification of the kind `mem`, such as `mem,zones=8,zone-size=256K`. Small disks
-    /// are quick, and meet full zones.
+    /// Cuts of a disk in memory: `disk` is a specification of the kind `mem`, such as `mem,zones=8,zone-size=256K`.
+    /// Small disks are quick, and meet full zones.
     pub fn new(disk: &str) -> Crash {
         Crash { disk: disk.to_owned(), seeds: 1..11, cuts: 1000, every: false, cut_check: false }
     }
@@ -111,15 +111,16 @@ impl Crash {
         self
     }
 
-    /// The power is cut once more while the check works on the disk (recovers, as a rule), and what is left must pass the
-    /// check too. For checks that remove nothing that was promised.
+    /// The power is cut once more while the check works on the disk (recovers, as a rule), and what is left must pass
+    /// the check too. For checks that remove nothing that was promised.
     #[must_use]
     pub fn cut_check(mut self) -> Crash {
         self.cut_check = true;
         self
     }
 
-    /// Runs the work, cuts, checks. Both closures work on a [`HostedDisk`]; errors and panics of the check are failures.
+    /// Runs the work, cuts, checks. Both closures work on a [`HostedDisk`]; errors and panics of the check are
+    /// failures.
     ///
     /// `promised` is what the work had promised by the moment of the cut, in that order. A cut between the end of a
     /// flush and the promise for it has the data and not yet the promise.
@@ -164,8 +165,8 @@ impl<P> Work<P> {
         self.seed
     }
 
-    /// Promises that from now on a power cut changes nothing about `promise`: to be called when the code says that something is
-    /// durable, from whichever thread. The check gets all promises that were made before the cut.
+    /// Promises that from now on a power cut changes nothing about `promise`: to be called when the code says that
+    /// something is durable, from whichever thread. The check gets all promises that were made before the cut.
     ///
     /// A promise can be anything that the check has to know, such as that a record is about to be deleted and may be
     /// missing from now on.

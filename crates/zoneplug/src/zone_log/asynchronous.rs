@@ -15,8 +15,8 @@ const DEPTH: u16 = 32;
 
 /// A log for tasks, on any executor. Clones are the same log.
 ///
-/// An operation is in the log's list when its method is called, so appends keep the order of the calls. One whose future is
-/// dropped may be carried out or not.
+/// An operation is in the log's list when its method is called, so appends keep the order of the calls. One whose
+/// future is dropped may be carried out or not.
 ///
 /// ```
 /// use zoneplug::HostedDisk;

@@ -69,7 +69,8 @@ async fn missing<I: Io>(
         match found {
             Found::Record { header, .. } if still => {
                 let (begin, end) = (header.position, header.position + header.taken());
-                // Numbers grow from record to record: its number is at another place, or its place is inside of a record.
+                // Numbers grow from record to record: its number is at another place, or its place is inside of a
+                // record.
                 taken = if end <= at.position() {
                     header.sequence >= at.sequence()
                 } else {

@@ -5,8 +5,8 @@ use std::fmt;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Error, ErrorKind, Op, Sector, Status, ZoneNo};
 
-/// Why an operation on a [`ZoneLog`](super::ZoneLog) failed. `Display` and `Debug` are one line, with what to try where there is
-/// something.
+/// Why an operation on a [`ZoneLog`](super::ZoneLog) failed. `Display` and `Debug` are one line, with what to try where
+/// there is something.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogError {
@@ -27,8 +27,8 @@ pub enum LogError {
         /// Where the damage begins.
         sector: Sector,
     },
-    /// Records are missing between two that are there: from number `first` to before `next`. An iteration goes on with the
-    /// record `next`.
+    /// Records are missing between two that are there: from number `first` to before `next`. An iteration goes on with
+    /// the record `next`.
     Hole {
         /// The first record that is missing.
         first: u64,

@@ -1,7 +1,7 @@
 //! What a log asks of a disk, in the two ways in which it can be asked.
 //!
-//! The log itself is written once, as futures over [`Io`]. The blocking form gives it operations that are done when they
-//! return, so that its futures never wait.
+//! The log itself is written once, as futures over [`Io`]. The blocking form gives it operations that are done when
+//! they return, so that its futures never wait.
 
 use super::LogError;
 use std::future::{Future, ready};

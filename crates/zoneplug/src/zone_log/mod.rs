@@ -1,17 +1,17 @@
 //! An append-only log over the sequential zones of a disk.
 //!
-//! A record is appended without choosing a place, gets a number and a [`LogAddress`], and can be read by that address until
-//! its zone is reset. The log goes on in the next zone by itself; it finishes a zone before it writes the next, so it never
-//! has more than one zone open or active. Which records are given up, and when, is the caller's decision: [`ZoneLog::trim`]
-//! and [`ZoneLog::reset_oldest`].
+//! A record is appended without choosing a place, gets a number and a [`LogAddress`], and can be read by that address
+//! until its zone is reset. The log goes on in the next zone by itself; it finishes a zone before it writes the next,
+//! so it never has more than one zone open or active. Which records are given up, and when, is the caller's decision:
+//! [`ZoneLog::trim`] and [`ZoneLog::reset_oldest`].
 //!
-//! *Acknowledged* and *durable* are two things: [`ZoneLog::append`] returns when the disk has the record, and a power cut
-//! may still take it, with everything behind it. [`ZoneLog::sync`] returns when everything that was acknowledged before is
-//! durable. After a crash a log holds every durable record, perhaps more, and always without a gap: a record is there
-//! only if all before it are.
+//! *Acknowledged* and *durable* are two things: [`ZoneLog::append`] returns when the disk has the record, and a power
+//! cut may still take it, with everything behind it. [`ZoneLog::sync`] returns when everything that was acknowledged
+//! before is durable. After a crash a log holds every durable record, perhaps more, and always without a gap: a record
+//! is there only if all before it are.
 //!
-//! Appends of several threads or tasks share a write, and their syncs share a flush. For writes that do not wait for each other
-//! there are *sets* of logs, which share their zones: [`ZoneLog::open_set`].
+//! Appends of several threads or tasks share a write, and their syncs share a flush. For writes that do not wait for
+//! each other there are *sets* of logs, which share their zones: [`ZoneLog::open_set`].
 //!
 //! | file | state |
 //! | --- | --- |
@@ -67,8 +67,8 @@ impl LogOptions {
         LogOptions::default()
     }
 
-    /// The log's id: a log with another one is not opened. Give each log of a disk its own. The logs of a set have this id and those
-    /// that follow it.
+    /// The log's id: a log with another one is not opened. Give each log of a disk its own. The logs of a set have this
+    /// id and those that follow it.
     #[must_use]
     pub fn id(mut self, id: u64) -> LogOptions {
         self.id = id;
@@ -92,8 +92,8 @@ pub struct Record {
     pub data: Vec<u8>,
 }
 
-/// A log for threads. Clones are the same log; any number of threads use them at a time. A log is opened once at a time: two
-/// that are opened apart do not know of each other's records.
+/// A log for threads. Clones are the same log; any number of threads use them at a time. A log is opened once at a
+/// time: two that are opened apart do not know of each other's records.
 ///
 /// ```
 /// use zoneplug::HostedDisk;
@@ -184,13 +184,13 @@ fn one(list: &[LogAddress]) -> Result<LogAddress, LogError> {
 impl ZoneLog {
     /// Opens the log that is in the zones of `options`, or begins one if all of them are empty.
     ///
-    /// Reads the first block of each zone and all of the newest, and flushes: what is shown from now on is durable. Zones
-    /// that are read-only or offline are passed over, and named by [`ZoneLog::recovery`].
+    /// Reads the first block of each zone and all of the newest, and flushes: what is shown from now on is durable.
+    /// Zones that are read-only or offline are passed over, and named by [`ZoneLog::recovery`].
     ///
     /// # Errors
     ///
-    /// [`LogError::NotALog`] if the zones hold something, and no record of this log; [`LogError::Setup`] if there are fewer
-    /// than two sequential zones; [`LogError::Io`] if the disk fails.
+    /// [`LogError::NotALog`] if the zones hold something, and no record of this log; [`LogError::Setup`] if there are
+    /// fewer than two sequential zones; [`LogError::Io`] if the disk fails.
     pub fn open(disk: &HostedDisk, options: LogOptions) -> Result<ZoneLog, LogError> {
         single(Self::start(disk, &options, 1, false)?)
     }
@@ -204,16 +204,16 @@ impl ZoneLog {
         single(Self::start(disk, &options, 1, true)?)
     }
 
-    /// Opens `logs` logs that share the zones of `options`, or begins them if all zones are empty. Their ids are that of `options`
-    /// and those that follow it.
+    /// Opens `logs` logs that share the zones of `options`, or begins them if all zones are empty. Their ids are that
+    /// of `options` and those that follow it.
     ///
-    /// The logs write side by side: a log has one zone open at a time, so the set has at most `logs` zones open, and appends to
-    /// different logs do not wait for each other. Each log takes its next zone from those that are empty, and a zone that one log
-    /// resets may go to any of them.
+    /// The logs write side by side: a log has one zone open at a time, so the set has at most `logs` zones open, and
+    /// appends to different logs do not wait for each other. Each log takes its next zone from those that are empty,
+    /// and a zone that one log resets may go to any of them.
     ///
-    /// Each log has its own numbers, its own order and its own syncs. There is no order between the records of two logs: a crash
-    /// may take a record of one and leave a record of another that was appended later. A record that is appended after
-    /// the sync of another one is never there without it.
+    /// Each log has its own numbers, its own order and its own syncs. There is no order between the records of two
+    /// logs: a crash may take a record of one and leave a record of another that was appended later. A record that is
+    /// appended after the sync of another one is never there without it.
     ///
     /// The same zones must be opened with the same id and number of logs. With fewer, the zones of the others are
     /// [foreign](Recovery::foreign); with more, the new ones begin. A log of the set must not be opened a second time
@@ -236,8 +236,8 @@ impl ZoneLog {
     ///
     /// # Errors
     ///
-    /// As [`ZoneLog::open`]; [`LogError::Setup`] also if `logs` is 0 or more than the open or active zones that the disk allows, or
-    /// if there are no more sequential zones than logs.
+    /// As [`ZoneLog::open`]; [`LogError::Setup`] also if `logs` is 0 or more than the open or active zones that the
+    /// disk allows, or if there are no more sequential zones than logs.
     pub fn open_set(
         disk: &HostedDisk,
         options: LogOptions,
@@ -318,8 +318,8 @@ impl ZoneLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::Io`] if the disk's flush fails. It is unknown then what is durable, and the log takes no more records
-    /// ([`LogError::Failed`]) until it is opened again.
+    /// [`LogError::Io`] if the disk's flush fails. It is unknown then what is durable, and the log takes no more
+    /// records ([`LogError::Failed`]) until it is opened again.
     pub fn sync(&self) -> Result<(), LogError> {
         self.ask(Ask::Sync).map(drop)
     }
@@ -350,8 +350,8 @@ impl ZoneLog {
         Ok(LogIter { handle: self.handle.clone(), cursor })
     }
 
-    /// Gives up records older than `before`: resets each zone that holds no other. Records that share a zone with `before` or
-    /// newer ones stay. Returns the zones that were reset. The newest zone with records is never reset.
+    /// Gives up records older than `before`: resets each zone that holds no other. Records that share a zone with
+    /// `before` or newer ones stay. Returns the zones that were reset. The newest zone with records is never reset.
     ///
     /// # Errors
     ///
@@ -360,8 +360,8 @@ impl ZoneLog {
         zones(self.ask(Ask::Trim(before))?)
     }
 
-    /// Resets the zone with the oldest records, and returns its number. `None`: only one zone holds records, and the log
-    /// keeps that.
+    /// Resets the zone with the oldest records, and returns its number. `None`: only one zone holds records, and the
+    /// log keeps that.
     ///
     /// # Errors
     ///

@@ -27,14 +27,14 @@ pub struct Recovery {
     pub first: Option<u64>,
     /// The number of the newest record, if there is one.
     pub last: Option<u64>,
-    /// Bytes behind the newest record that are no whole record: what a crash has torn. They are passed over, and were never
-    /// durable.
+    /// Bytes behind the newest record that are no whole record: what a crash has torn. They are passed over, and were
+    /// never durable.
     pub torn_bytes: u64,
     /// Records that are missing or damaged in the newest zone. Older zones are not read on opening: an iteration finds
     /// what is wrong there.
     pub holes: Vec<LogError>,
-    /// Zones of the set that the log cannot write: read-only or offline. Records in a zone that went offline are gone; if it
-    /// was not the newest zone, an iteration finds a hole.
+    /// Zones of the set that the log cannot write: read-only or offline. Records in a zone that went offline are gone;
+    /// if it was not the newest zone, an iteration finds a hole.
     pub lost: Vec<(ZoneNo, Condition)>,
     /// Zones of the set that hold something else. The log does not touch them.
     pub foreign: Vec<ZoneNo>,

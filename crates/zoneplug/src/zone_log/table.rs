@@ -1,8 +1,8 @@
 //! What a log knows of its zones. No I/O: the engine asks what to do next and says what was done.
 //!
-//! The zones in use form a line, oldest first; the last one is the head, which is written. A zone is finished before the
-//! next is written, so a log never has more than one zone open or active. The next head comes from the pool, which the logs of a
-//! set share.
+//! The zones in use form a line, oldest first; the last one is the head, which is written. A zone is finished before
+//! the next is written, so a log never has more than one zone open or active. The next head comes from the pool, which
+//! the logs of a set share.
 
 use super::format::{HEADER_LEN, taken};
 use super::pool::Pool;

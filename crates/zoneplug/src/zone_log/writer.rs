@@ -231,8 +231,8 @@ async fn find_end<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Ends the head and goes on in the zone that is reserved. Everything before is durable then: of a log that is cut in the middle of a later
-/// zone, all earlier zones are whole.
+/// Ends the head and goes on in the zone that is reserved. Everything before is durable then: of a log that is cut in
+/// the middle of a later zone, all earlier zones are whole.
 async fn go_on<I: Io>(shared: &Shared<I>, seal: Option<usize>) -> Result<(), LogError> {
     if let Some(head) = seal {
         let (zone, held, t) = {

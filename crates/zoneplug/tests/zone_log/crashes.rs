@@ -70,8 +70,8 @@ fn check_again(disk: &HostedDisk, known: &[Known]) -> Result<(), String> {
     Ok(())
 }
 
-/// Power cut after power cut: each leaves a first part of the log, at least what was synced or shown before, and an address
-/// names one record for ever.
+/// Power cut after power cut: each leaves a first part of the log, at least what was synced or shown before, and an
+/// address names one record for ever.
 #[test]
 fn cut_after_cut_leaves_a_log_without_a_gap() {
     let mut lost = 0;

@@ -169,8 +169,8 @@ pub(crate) fn check(disk: &HostedDisk, known: &[Known]) -> Result<(), String> {
 /// A record that a check has appended.
 type New = (LogAddress, Vec<u8>);
 
-/// What is left of a log that was opened is what its client may expect, and it takes one more record. Returns how many records it
-/// has then, and that one; none if the log is full.
+/// What is left of a log that was opened is what its client may expect, and it takes one more record. Returns how many
+/// records it has then, and that one; none if the log is full.
 pub(crate) fn check_log(log: &ZoneLog, known: &[Known]) -> Result<(usize, Option<New>), String> {
     let (mut tried, mut addresses) = (Vec::new(), Vec::new());
     let (mut synced, mut given) = (0, 1);

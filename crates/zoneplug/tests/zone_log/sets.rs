@@ -23,8 +23,8 @@ fn zone(at: LogAddress) -> u64 {
     at.sector().0 / 128
 }
 
-/// Threads that write to the logs of a set: each record comes back from its log in its order, no two logs are in one zone, and
-/// the set has no more zones active than logs.
+/// Threads that write to the logs of a set: each record comes back from its log in its order, no two logs are in one
+/// zone, and the set has no more zones active than logs.
 #[test]
 fn logs_of_a_set_share_zones_and_keep_their_records_apart() {
     for spec in [
@@ -158,7 +158,8 @@ fn a_zone_goes_to_another_log_after_its_reset_only() {
     });
 }
 
-/// The number of logs is part of what is opened: with fewer nothing of the others is touched, with more the new ones begin.
+/// The number of logs is part of what is opened: with fewer nothing of the others is touched, with more the new ones
+/// begin.
 #[test]
 fn a_set_may_be_opened_with_more_or_fewer_logs() {
     let memory = Memory::new("mem,zones=6,zone-size=64K,max-open=3");
@@ -312,8 +313,8 @@ struct Client {
     given: u64,
 }
 
-/// Power cut after power cut of a set: each leaves of each log a first part, at least what was synced or shown before. An address
-/// names one record for ever, also when its zone has gone to another log.
+/// Power cut after power cut of a set: each leaves of each log a first part, at least what was synced or shown before.
+/// An address names one record for ever, also when its zone has gone to another log.
 #[test]
 fn cut_after_cut_leaves_a_set_of_logs_without_a_gap() {
     let mut lost = 0;

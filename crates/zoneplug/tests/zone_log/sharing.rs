@@ -151,7 +151,8 @@ fn a_task_that_is_dropped_holds_up_nobody() {
     }
 }
 
-/// A task that began the write for all and is not polled any more (a `select` that goes on elsewhere) delays no other task.
+/// A task that began the write for all and is not polled any more (a `select` that goes on elsewhere) delays no other
+/// task.
 #[test]
 fn a_task_that_is_not_polled_on_holds_up_no_other() {
     let (done, told) = std::sync::mpsc::channel();
@@ -174,7 +175,8 @@ fn a_task_that_is_not_polled_on_holds_up_no_other() {
     told.recv_timeout(std::time::Duration::from_secs(30)).expect("the others are done");
 }
 
-/// Tasks that wait for the group after the one that another task works on are not forgotten when that task has its answer.
+/// Tasks that wait for the group after the one that another task works on are not forgotten when that task has its
+/// answer.
 #[test]
 fn tasks_of_later_groups_are_not_forgotten() {
     let memory = Memory::new("mem,zones=8,zone-size=1M,latency=1ms");
