@@ -30,13 +30,11 @@ pub struct Command {
     pub(crate) zone: u32,
     /// The zone's generation when the command was sent. A failure undoes the reservation only if the generation is
     /// still the same.
-    ///
-    /// For zone management: the first zone of its range. See [`Command::manage`].
     pub(crate) generation: u32,
     /// The disk's error epoch when a report was sent (E6).
-    ///
-    /// For zone management: one past the last zone of its range.
     pub(crate) epoch: u32,
+    /// For zone management: the zones of its BIO. `zone` is the one that the device works on.
+    pub(crate) managed: Range<u32>,
     /// For a reset or finish: what its BIO has claimed.
     pub(crate) claim: ZoneClaim,
     /// The queue of all BIOs, or [`MIXED`].
@@ -100,6 +98,7 @@ impl Command {
             zone: 0,
             generation: 0,
             epoch: 0,
+            managed: 0..0,
             claim: ZoneClaim::None,
             owner: 0,
             // Room for the usual number, so that the list rarely grows.
@@ -119,13 +118,8 @@ impl Command {
     pub(crate) fn manage(&mut self, zones: Range<u32>, claim: ZoneClaim) {
         self.waits = Waits::Management;
         self.zone = zones.start;
-        (self.generation, self.epoch) = (zones.start, zones.end);
+        self.managed = zones;
         self.claim = claim;
-    }
-
-    /// The zones that a management command is for.
-    pub(crate) fn managed_zones(&self) -> Range<u32> {
-        self.generation..self.epoch
     }
 
     /// What its status says about the write pointer of its zone.

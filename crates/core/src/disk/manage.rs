@@ -159,7 +159,7 @@ impl Lane {
             return;
         }
         let ticket = cmd.bios.first().map_or(0, |bio| bio.late);
-        let zones = cmd.managed_zones();
+        let zones = cmd.managed.clone();
         let left = cmd.zone..zones.end;
         let all = cmd.op == Op::ZoneResetAll;
         let sent = if all { zones.clone() } else { cmd.zone..cmd.zone + 1 };
@@ -257,7 +257,7 @@ impl Lane {
                     self.managed(shared, layout, &cmd);
                     if self.next_zone(layout, &mut cmd) {
                         if cmd.claim != ZoneClaim::None {
-                            shared.resets.go_on(cmd.zone..cmd.managed_zones().end);
+                            shared.resets.go_on(cmd.zone..cmd.managed.end);
                         }
                         self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
                         return self.out.push_back(cmd);
@@ -335,7 +335,7 @@ impl Lane {
             return false;
         }
         let next = ZoneNo(cmd.zone + 1);
-        if next.0 >= cmd.managed_zones().end {
+        if next.0 >= cmd.managed.end {
             return false;
         }
         cmd.zone = next.0;

@@ -132,6 +132,7 @@ impl Watch {
         (t.op, t.flags, t.waits) = (c.op, c.flags, c.waits);
         (t.sector, t.len_sectors, t.report_max) = (c.sector, c.len_sectors, c.report_max);
         (t.zone, t.generation, t.epoch, t.owner) = (c.zone, c.generation, c.epoch, c.owner);
+        t.managed = c.managed.clone();
         if c.owner == MIXED {
             t.owners.clone_from(&c.owners);
         }
