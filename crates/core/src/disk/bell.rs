@@ -10,8 +10,11 @@ use std::task::{Wake, Waker};
 /// of the disk.
 #[derive(Debug)]
 pub(crate) struct Bell {
+    /// The waker of the queue's owner.
     owner: Waker,
+    /// Whether the owner has left.
     left: AtomicBool,
+    /// The mailboxes of all open queues.
     queues: Arc<Queues>,
 }
 

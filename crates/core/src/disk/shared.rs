@@ -37,17 +37,23 @@ pub(crate) trait Orphan: Send {
 
 /// State that all queues of a disk share.
 pub(crate) struct Shared {
+    /// The device below.
     pub(crate) device: Arc<dyn Device>,
     /// The word that every submit and poll compares with the value that it saw last: see `state.rs`.
     pub(crate) state: Padded<AtomicU32>,
+    /// The snapshot for the hot path, of which each queue keeps a copy.
     pub(crate) layout: Mutex<Arc<Layout>>,
+    /// The plugs, in shards.
     pub(crate) shards: Box<[Padded<Mutex<Shard>>]>,
+    /// log2 of the number of shards.
     pub(crate) shard_bits: u32,
+    /// The mailboxes of the open queues, by id.
     pub(crate) queues: Arc<Queues>,
     /// The sum of the depths of all open queues. Slot tables are made for it.
     pub(crate) depths: AtomicU64,
     /// Counts lost write pointers and resyncs (E6).
     pub(crate) epoch: AtomicU32,
+    /// Queues that were dropped with work in flight.
     pub(crate) orphans: Mutex<Vec<Box<dyn Orphan>>>,
     /// The counts of queues that have closed.
     pub(crate) past: Counts,

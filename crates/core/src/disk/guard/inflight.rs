@@ -26,7 +26,9 @@ use std::sync::Arc;
 /// State of the note of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    /// No command uses the note.
     Free,
+    /// The command is at the device.
     Sent,
     /// Given up under this ticket, and not back yet.
     GivenUp(u32),
@@ -35,20 +37,25 @@ enum State {
 /// The note of a command.
 struct Slot {
     state: State,
+    /// When the command is given up.
     due: Nanos,
     /// Counts up in the order in which commands were sent.
     nr: u64,
     /// The command that goes up if this one is given up. It has no BIOs until then.
     twin: Box<Command>,
+    /// The notes of its BIOs.
     bios: Vec<BioNote>,
 }
 
+/// The layer between a queue of the disk and its queue of the device.
 pub(crate) struct Watch {
+    /// The queue of the device.
     lower: Box<dyn Queue>,
     /// The device's queue has panicked.
     panicked: Cell<bool>,
     /// The device's queue has panicked, and everything that it had has been failed.
     dead: bool,
+    /// How long a command may take. `None`: no limit.
     timeout: Option<Nanos>,
     /// How many commands the device takes at a time.
     places: usize,
@@ -56,14 +63,17 @@ pub(crate) struct Watch {
     slots: Vec<Slot>,
     /// Slots that no command uses.
     free: Vec<u32>,
+    /// The number of the next command.
     nr: u64,
     /// No command is due before this.
     next_due: Nanos,
     /// How many commands were given up and are not back.
     toll: Arc<Toll>,
+    /// The tickets of the disk.
     table: Arc<LateTable>,
     /// Commands that have failed without the device and go up at the next poll.
     failed: Commands,
+    /// The time of the last call.
     seen: Nanos,
 }
 

@@ -32,9 +32,11 @@ pub(crate) enum TurnEvent {
 /// moves it to `line` when it may be sent.
 #[derive(Debug)]
 pub(crate) struct Backlog {
+    /// Work that has come in.
     pub(crate) ready: VecDeque<Work>,
+    /// The line: work that is sent as soon as there is a tag. Unused on ordinary queues.
     pub(crate) line: VecDeque<Work>,
-    /// Empty between two calls of the queue.
+    /// Events that `dispatch` has not handled. Empty between two calls of the queue.
     events: VecDeque<TurnEvent>,
     /// Zones whose turn begins with this call. They go behind the work that came in with them.
     turns: Vec<ZoneNo>,

@@ -29,6 +29,7 @@ use waits::Waits;
 
 /// The state of one queue.
 pub(crate) struct Lane {
+    /// The number of the queue among those of the disk.
     pub(crate) id: u32,
     /// `Shared::state` as it was when `layout` was taken.
     pub(crate) seen: u32,
@@ -39,6 +40,7 @@ pub(crate) struct Lane {
     /// `Layout::special`, here because each call asks for it.
     pub(crate) special: bool,
     pub(crate) tags: Tags,
+    /// The command for the disk's own reports.
     pub(crate) own_report: OwnReport,
     /// Commands on the way to the device.
     pub(crate) out: Commands,
@@ -50,11 +52,15 @@ pub(crate) struct Lane {
     pub(crate) waits: Waits,
     /// A run that is being submitted.
     pub(crate) run: Vec<Box<Bio>>,
+    /// A spare list for BIOs on the way to their owners. Empty between two calls.
     pub(crate) scratch: Vec<Box<Bio>>,
+    /// A spare list for the owners of these BIOs. Empty between two calls.
     pub(crate) owners: Vec<(u32, u32)>,
+    /// The abort list: BIOs that plugs have aborted and that are to be completed.
     pub(crate) aborted: Vec<Box<Bio>>,
     /// Split BIOs whose parts have not all come back.
     pub(crate) splits: SplitTable,
+    /// Where other queues put what they have completed for this one.
     pub(crate) mailbox: Arc<Mailbox>,
     /// The waker of its queue of the device.
     pub(crate) bell: Option<Arc<Bell>>,
