@@ -15,7 +15,8 @@ class Zone:
 
     def __init__(self, start, length, capacity, conventional):
         self.start, self.len, self.capacity, self.conventional = start, length, capacity, conventional
-        # Sequential: operation, sector in the zone, sectors that are there. Conventional: sector to operation, sector in it.
+        # Sequential: operation, sector in the zone, sectors that are there. Conventional: sector to operation, sector
+        # in it.
         self.pieces, self.blocks = [], {}
         self.finished, self.data = False, bytes(capacity << 9)
         self.cond = CONVENTIONAL if conventional else EMPTY
@@ -52,7 +53,7 @@ def walk(zone, nr, data, end, full, known, ops, need):
         sector = data[at << 9:(at + 1) << 9]
         if sector == NONE:
             if full and data.count(0, at << 9) == len(data) - (at << 9):
-                # Written zeroes, or the end of what was written before a finish: nobody can tell.
+                # Written zeroes and the end of what was written before a finish look the same.
                 break
             op = next((o for o in reversed(zeroes) if o.sector == zone.start + at and all(o is not p[0] for p in pieces)), None)
             if op is None:

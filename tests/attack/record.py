@@ -15,8 +15,8 @@ NAMES = dict(enumerate(
     "write append write-zeroes discard flush reset reset-all finish open close close-disk open-disk".split(), 1))
 FUA, PREFLUSH = 1, 2
 
-# What an operation may be refused with on a disk without faults, as the first 16 letters of its name. Nothing of such an operation
-# is on the disk.
+# What an operation may be refused with on a disk without faults, as the first 16 letters of its name. Nothing of such
+# an operation is on the disk.
 REFUSALS = {name[:16] for name in (
     "NotAtWritePointer", "PastCapacity", "ZoneFull", "StaleWritePointer", "ZoneBusy", "AbortedBehind",
     "AbortedByManagement", "OpenLimit", "ActiveLimit", "InvalidTransition", "UnalignedWrite", "Boundary")}
@@ -67,7 +67,8 @@ def frames(data):
         if f[0] == b"ZPAT":
             long = f[9] if what == "W" else 0
         end = at + FRAME.size + long
-        # Data that end where another frame begins may be the frames of the next process, behind a frame that was cut short.
+        # Data that end where another frame begins may be the frames of the next process, behind a frame that was cut
+        # short.
         torn = end > len(data) or data[end:end + 4] not in (b"ZPAT", b"") or data.find(b"ZPAT", at + FRAME.size, end) >= 0
         if f[0] != b"ZPAT" or torn:
             at = data.find(b"ZPAT", at + 1)

@@ -1,11 +1,12 @@
-// What the victim of scripts/attack writes to the files of its disks, and when it syncs them, in the order in which it happens.
+// What the victim of scripts/attack writes to the files of its disks, and when it syncs them, in the order in which it
+// happens.
 //
 //   cc -shared -fPIC -O1 -o shim.so shim.c -ldl
 //   ATTACK_LOG=FILE ATTACK_FILES=a.zbd:b.zbd LD_PRELOAD=shim.so victim ... io=threads
 //
-// Each call is passed on, and leaves a frame in the log before it (a write: with its data) and one after it. The victim appends its own
-// record to the same log, so that what was submitted, written, synced and acknowledged is in one order. All frames have the 64 bytes that
-// victim.rs describes, with these kinds:
+// Each call is passed on, and leaves a frame in the log before it (a write: with its data) and one after it. The victim
+// appends its own record to the same log, so that what was submitted, written, synced and acknowledged is in one order.
+// All frames have the 64 bytes that victim.rs describes, with these kinds:
 //
 //   W  a write begins; sector: byte in the file, result: bytes of data that follow the frame
 //   P  a range becomes zeroes; sector: byte in the file, result: its length
@@ -17,9 +18,10 @@
 //
 //   ATTACK_BOOT_ID=UUID       what /proc/sys/kernel/random/boot_id says
 //
-// Without a log, and with ATTACK_MEDIUM=1, it stands between a page cache and a medium that can fail. The file of a disk is what the page
-// cache shows; FILE.medium is what the medium has, and FILE.dirty has a byte for each page: 1, if the medium is to get it yet. A sync brings
-// dirty pages to the medium. POSIX_FADV_DONTNEED forgets pages that are not dirty: the file then shows what the medium has.
+// Without a log, and with ATTACK_MEDIUM=1, it stands between a page cache and a medium that can fail. The file of a
+// disk is what the page cache shows; FILE.medium is what the medium has, and FILE.dirty has a byte for each page: 1, if
+// the medium is to get it yet. A sync brings dirty pages to the medium. POSIX_FADV_DONTNEED forgets pages that are not
+// dirty: the file then shows what the medium has.
 //
 //   ATTACK_FAIL_SYNC=N-M      syncs N to M fail with EIO: pages are clean then, as in Linux, and most or all of them not on the medium
 #define _GNU_SOURCE

@@ -1,11 +1,11 @@
-//! The program that `scripts/attack` kills: it works on a disk from several threads, and leaves a record of each operation before it
-//! submits it and after it has come back. The verifier (`attack.py`) reads the record in another process, and decides from it alone
-//! what has to be on the disk.
+//! The program that `scripts/attack` kills: it works on a disk from several threads, and leaves a record of each
+//! operation before it submits it and after it has come back. The verifier (`attack.py`) reads the record in another
+//! process, and decides from it alone what has to be on the disk.
 //!
 //!     victim spec=SPEC record=FILE seed=N run=N threads=N batches=N round=N
 //!
-//! `batches`: what each thread does before the program ends by itself (0: works until it is killed). `round`: after so many batches
-//! of each thread it closes the disk and opens it again (0: never). Everything else is drawn from `seed`.
+//! `batches`: what each thread does before the program ends by itself (0: works until it is killed). `round`: after so
+//! many batches of each thread it closes the disk and opens it again (0: never). Everything else is drawn from `seed`.
 //!
 //! A record is a file that is only appended to, in frames of 64 bytes, little endian:
 //!
@@ -23,8 +23,8 @@
 //! | 32 | 8 | sector that the answer names |
 //! | 48 | 16 | the status in words |
 //!
-//! Each sector that is written holds 32 times: the number of the operation (8 bytes), the sector within the operation (4 bytes) and
-//! the place within the sector (4 bytes).
+//! Each sector that is written holds 32 times: the number of the operation (8 bytes), the sector within the operation
+//! (4 bytes) and the place within the sector (4 bytes).
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::fs::File;

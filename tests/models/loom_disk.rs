@@ -1,7 +1,7 @@
 //! Every interleaving, up to a bound, of two or three threads in one disk: `scripts/loom`. The models are in
-//! `model/cases.rs` and `model/turns.rs`; this says how far each is searched. Each number is the most often that a thread is interrupted
-//! while it could go on (loom's preemption bound); waiting and ending are not counted, so a search with a bound is
-//! complete for all schedules with so many interruptions, whatever their length.
+//! `model/cases.rs` and `model/turns.rs`; this says how far each is searched. Each number is the most often that a
+//! thread is interrupted while it could go on (loom's preemption bound); waiting and ending are not counted, so a
+//! search with a bound is complete for all schedules with so many interruptions, whatever their length.
 
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::disallowed_macros)]

@@ -1,6 +1,6 @@
 //! Random schedules of more threads than loom can search: `scripts/shuttle`. Three clients in two zones, freezes,
-//! revalidations, attributes that change, resets, errors and queues that are dropped in flight. Each case runs under two
-//! schedulers, one that picks any thread at each step and one that finds bugs of few interruptions soon (PCT).
+//! revalidations, attributes that change, resets, errors and queues that are dropped in flight. Each case runs under
+//! two schedulers, one that picks any thread at each step and one that finds bugs of few interruptions soon (PCT).
 //!
 //! A failure prints its schedule; `SHUTTLE_RANDOM_SEED` repeats a whole run, and `ZONEPLUG_SCHEDULES` says how many.
 
@@ -331,8 +331,8 @@ fn revalidations_and_a_dropped_queue() {
     floor.check_rest(&disk);
 }
 
-/// Appends with a reset and a failing write among them: everything comes back once, with a status that says why (M4, E1).
-/// With strict management (M5) the layer knows the write pointer all the time; without, a reset among writes in
+/// Appends with a reset and a failing write among them: everything comes back once, with a status that says why (M4,
+/// E1). With strict management (M5) the layer knows the write pointer all the time; without, a reset among writes in
 /// flight leaves it anywhere, and is recovered from.
 fn resets_and_errors() {
     let strict = thread_rng().gen_bool(0.5);
@@ -371,7 +371,7 @@ fn resets_and_errors() {
     floor.check_rest(&disk);
 }
 
-/// Somebody decides who goes first: how is drawn.
+/// Draws what decides which write goes first.
 fn draw_config(c: &mut DiskConfig) {
     let mut rng = thread_rng();
     c.zoned_qd1_writes = Some(rng.gen_bool(0.6));
@@ -385,8 +385,8 @@ fn draw_config(c: &mut DiskConfig) {
     c.read_write_balance = rng.gen_bool(0.3).then_some(Balance { write: Nanos(4), read: Nanos(2) });
 }
 
-/// Two clients append and read, a third leaves with work in flight, and single writer and scheduler are switched on and off
-/// (Q1, Q8, Q9, Q11, R34, R40).
+/// Two clients append and read, a third leaves with work in flight, and single writer and scheduler are switched on and
+/// off (Q1, Q8, Q9, Q11, R34, R40).
 fn who_goes_first() {
     let mut config = DiskConfig { shards: 2, ..DiskConfig::default() };
     draw_config(&mut config);

@@ -2,7 +2,7 @@
 //! cell outside of its band fails.
 //!
 //! A release build runs all of them over all geometries and seeds, and compares with `golden/`; a debug build, which is
-//! slow, one run of each cell of some, with `golden/quick/`. Who means a change writes the files anew, both:
+//! slow, one run of each cell of some, with `golden/quick/`. After an intended change, write both sets of files again:
 //!
 //!     ZONEPLUG_BLESS=1 cargo test -p zoneplug-cli --test golden
 //!     ZONEPLUG_BLESS=1 cargo test --release -p zoneplug-cli --test golden

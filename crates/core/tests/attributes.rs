@@ -1,5 +1,5 @@
-//! The table of attributes: every attribute at its bounds and one beyond, under each of its names, in a `DiskConfig` and
-//! as a change of a disk in use. `crates/host/tests/spec_keys.rs` does the same through specifications.
+//! The table of attributes: every attribute at its bounds and one beyond, under each of its names, in a `DiskConfig`
+//! and as a change of a disk in use. `crates/host/tests/spec_keys.rs` does the same through specifications.
 
 #![allow(clippy::unwrap_used)]
 
@@ -132,7 +132,8 @@ fn an_attribute_that_is_set_at_opening_cannot_be_changed_later() {
     }
 }
 
-/// A program that fills in a `DiskConfig` by hand: what its types allow beyond the table is refused when it opens the disk.
+/// A program that fills in a `DiskConfig` by hand: what its types allow beyond the table is refused when it opens the
+/// disk.
 #[test]
 fn a_configuration_beyond_a_bound_opens_no_disk() {
     const DAY: u64 = 86_400_000 * MS;

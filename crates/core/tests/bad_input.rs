@@ -196,8 +196,8 @@ fn w11_nowait_of_a_split_write_is_all_or_nothing() {
     }
 }
 
-/// W15: a BIO joins the run in front of it only if it could go alone. One that could not gets its own status, and the good
-/// ones in front and behind are as if it were not there.
+/// W15: a BIO joins the run in front of it only if it could go alone. One that could not gets its own status, and the
+/// good ones in front and behind are as if it were not there.
 #[test]
 fn a_malformed_follower_fails_alone() {
     use Status as S;

@@ -203,8 +203,8 @@ fn a_deadline_is_there_while_a_command_is() {
     assert_eq!(r.disk.counters().timeouts, 0);
 }
 
-/// Q8: a queue of which every place at the device is late fails nobody else's work: its turn, and its place in the
-/// scheduler, go to another.
+/// Q8: a queue whose places at the device are all late fails no work of other queues: its turn, and its place in
+/// the scheduler, go to another queue.
 #[test]
 fn a_queue_that_is_all_late_takes_nothing_of_others() {
     for gated in [false, true] {

@@ -64,8 +64,8 @@ fn a_freeze_with_a_lost_command_ends() {
     }
 }
 
-/// A slow disk drains as long as it takes, parked writes, reads without a tag and requests in a scheduler too: each command that
-/// ends begins the limit anew.
+/// A slow disk drains as long as it takes, parked writes, reads without a tag and requests in a scheduler too: each
+/// command that ends begins the limit anew.
 #[test]
 fn a_slow_disk_may_take_longer_than_the_limit() {
     for scheduler in ["none", "mq-deadline"] {

@@ -42,7 +42,7 @@ fn e1_a_limit_undoes_the_reservation() {
     }
 }
 
-/// One result for all of a merged command: after an error nobody of it is told success.
+/// All BIOs of a merged command have one result: after an error none of them succeeds.
 /// E9.
 #[test]
 fn e1_a_merged_command_fails_as_one() {
@@ -307,8 +307,8 @@ fn a_device_error_in_the_middle_of_a_queue_loses_nothing_acknowledged() {
     }
 }
 
-/// R32: a zone that turned read-only or offline at run time is known to be so from the first write that it refuses, until
-/// a report says otherwise.
+/// R32: a zone that turned read-only or offline at run time is known to be so from the first write that it refuses,
+/// until a report says otherwise.
 #[test]
 fn r32_a_zone_that_refuses_for_good_fails_fast() {
     for status in [Status::ZoneReadOnly, Status::ZoneOffline] {

@@ -12,8 +12,8 @@ use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind, Fault};
 /// A zone: 2^32 - 8 sectors.
 const SIZE: u32 = u32::MAX - 7;
 
-/// 4 such zones of which all but the last 8 sectors can be written, without memory; the first `used` sectors of each but the
-/// last have been, and the last zone, of `last` sectors, is conventional.
+/// 4 such zones of which all but the last 8 sectors can be written, without memory; the first `used` sectors of each
+/// but the last have been, and the last zone, of `last` sectors, is conventional.
 fn rig(used: u32, last: u32, f: impl FnOnce(&mut EmuConfig, &mut DiskConfig)) -> Rig {
     let g = Geometry::new(4, SIZE, SIZE - 8).unwrap();
     let g = g.with_last_zone(last, last).unwrap().with_conventional([ZoneNo(3)]).unwrap();

@@ -45,8 +45,8 @@ impl Queue for OneMoreQueue {
     }
 }
 
-/// A device gives a client one BIO too many, so the client has as many as it submitted while one of its writes is parked
-/// behind another client's, and leaves. When that write is done, its queue is gone.
+/// A device gives a client one BIO too many, so the client has as many as it submitted while one of its writes is
+/// parked behind another client's, and leaves. When that write is done, its queue is gone.
 #[test]
 fn a_bio_whose_queue_is_gone_is_counted() {
     // Commands take 100 ns.

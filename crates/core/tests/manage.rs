@@ -194,7 +194,8 @@ fn r9_an_undo_belongs_to_its_generation() {
     assert_eq!((r.wp(0), r.device_wp(0)), (4, 4));
 }
 
-/// R32, M4: that the zone refuses for good is not of a generation: what has parked since the reset is not sent any more.
+/// R32, M4: that the zone refuses for good is not of a generation: what has parked since the reset is not sent any
+/// more.
 #[test]
 fn r32_a_refusal_for_good_is_of_every_generation() {
     for status in [Status::ZoneReadOnly, Status::ZoneOffline] {
@@ -250,7 +251,8 @@ fn m5_strict_management_refuses_busy_zones() {
     assert_eq!(r.status(op(Op::ZoneReset, 0, 256)), Status::Ok);
 }
 
-/// M5: while a strict reset is on its way, writes to its zones are refused rather than aborted by it; so is another one.
+/// M5: while a strict reset is on its way, writes to its zones are refused rather than aborted by it; so is another
+/// one.
 #[test]
 fn m5_writes_during_a_strict_reset_are_refused() {
     let mut r = make(4, 64, 64).config(|c| c.strict_management = true).rig();
@@ -385,8 +387,8 @@ fn aborted_while_it_waited_for_a_tag(r: &mut Rig) {
     assert_eq!(r.commands(Op::Write), 0);
 }
 
-/// M5: nothing is at the device and nothing waits, so a strict disk has no reason to say busy, though the queue that had
-/// the zone in its line for a tag has not noticed yet.
+/// M5: nothing is at the device and nothing waits, so a strict disk has no reason to say busy, though the queue that
+/// had the zone in its line for a tag has not noticed yet.
 #[test]
 fn m5_a_zone_whose_waiting_writes_were_aborted_is_not_busy() {
     for what in [Op::ZoneReset, Op::ZoneFinish, Op::ZoneResetAll] {
@@ -409,8 +411,8 @@ fn m5_a_zone_whose_waiting_writes_were_aborted_is_not_busy() {
     }
 }
 
-/// M5: a write that came since then waits in that place, and makes the zone busy until it is done. Aborted too, it leaves
-/// the zone as free as before.
+/// M5: a write that came since then waits in that place, and makes the zone busy until it is done. Aborted too, it
+/// leaves the zone as free as before.
 #[test]
 fn m5_a_zone_in_line_for_a_tag_is_busy_while_a_write_waits() {
     let mut r = make(4, 64, 64).queues(&[(8, 1), (8, 4)]).rig();

@@ -1,4 +1,4 @@
-//! What zones cost (P12, R38): in a process of its own, so that nobody else's memory is counted.
+//! What zones cost (P12, R38): in a process of its own, so that no other memory is counted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,8 +10,8 @@ use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, Bios, Nanos, Op, Sector, ZoneNo};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 
-/// R38, P12: a disk of which every zone is partly written: a plug for each, no more memory than when all were empty, and
-/// each of them is known.
+/// R38, P12: a disk of which every zone is partly written: a plug for each, no more memory than when all were empty,
+/// and each of them is known.
 #[test]
 fn r38_all_zones_partly_written_cost_what_empty_ones_do() {
     const ZONES: u64 = 50_000;

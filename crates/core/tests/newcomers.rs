@@ -1,5 +1,5 @@
-//! Queues that are opened while another is in the middle of a poll: that one has looked for its peers already, and has BIOs
-//! for them all the same.
+//! Queues that are opened while another is in the middle of a poll: that one has looked for its peers already, and has
+//! BIOs for them all the same.
 
 #![allow(clippy::unwrap_used)]
 
@@ -91,7 +91,8 @@ fn meets(ended: Status, reuse: bool) -> Vec<(u64, Status)> {
     done.iter().map(|b| (b.token(), b.status)).collect()
 }
 
-/// I7: a BIO of a queue that was just opened finds its owner: aborted together with what another queue sent, or sent by it.
+/// I7: a BIO of a queue that was just opened finds its owner: aborted together with what another queue sent, or sent by
+/// it.
 #[test]
 fn i7_a_bio_of_a_queue_that_was_just_opened_comes_back() {
     for reuse in [false, true] {

@@ -1,5 +1,5 @@
 //! A device whose queue panics: what it had and what it gets ends with *no device*, its zones recover through another
-//! queue, and nobody who polls is taken down.
+//! queue, and no caller of `poll` panics.
 
 #[path = "common/bomb.rs"]
 mod bomb;
@@ -122,7 +122,7 @@ fn a_dead_queue_holds_up_nobody() {
     assert_eq!((r.disk.counters().dead_queues, lost_bios()), (1, 0));
 }
 
-/// A queue that panics when it is dropped does not take down who drops it.
+/// A queue of the device that panics when it is dropped does not make the drop of the disk's queue panic.
 #[test]
 fn a_panic_in_a_drop_is_contained() {
     let (mut r, fuse) = rig(&[(64, 4), (64, 4)]);
@@ -142,8 +142,8 @@ fn a_device_that_panics_at_once_does_not_open() {
     assert!(e.contains("report zones failed: no device"), "{e}");
 }
 
-/// What others wait with in the scheduler, or for their turn of the single writer, does not go through a dead queue because
-/// that one is the first that has a place for it.
+/// What others wait with in the scheduler, or for their turn of the single writer, does not go through a dead queue
+/// because that one is the first that has a place for it.
 /// Q8.
 #[test]
 fn a_dead_queue_takes_nothing_of_others() {
@@ -175,8 +175,9 @@ fn a_dead_queue_takes_nothing_of_others() {
     }
 }
 
-/// W13: a queue that dies while the disk is being frozen leaves its turn, or its place in the scheduler, to one that has said
-/// that it is idle. The freeze waits for that one again; a queue that is dropped with an errand becomes an orphan.
+/// W13: a queue that dies while the disk is being frozen leaves its turn, or its place in the scheduler, to one that
+/// has said that it is idle. The freeze waits for that one again; a queue that is dropped with an errand becomes an
+/// orphan.
 #[test]
 fn a_freeze_waits_for_what_a_dead_queue_left() {
     for gated in [false, true] {

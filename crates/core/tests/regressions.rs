@@ -318,8 +318,8 @@ impl Queue for MeanwhileQueue {
     }
 }
 
-/// R40: who looks for orphans while another has them out to poll them finds none, and sleeps. It must be woken when
-/// they come back with work, for the other may have nothing more to do. (Found by loom.)
+/// R40: a queue that looks for orphans while another queue has them off the list finds none, and sleeps. It must be
+/// woken when the orphans come back with work, because the other queue may not poll again. (Found by loom.)
 #[test]
 fn r40_orphans_that_come_back_wake_who_missed_them() {
     let mut emu = make(4, 64, 64).emu;
@@ -404,7 +404,7 @@ fn a_sleeper_is_told_of_an_orphan() {
     assert_eq!(r.finish().pop().map(|b| b.status), Some(Status::Ok));
 }
 
-/// The queue that polled an orphan goes, without work of its own: whoever sleeps must take over.
+/// The queue that polled an orphan is dropped, without work of its own: a queue that sleeps must take over.
 /// R40.
 #[test]
 fn a_sleeper_is_told_when_the_one_that_polled_an_orphan_goes() {
@@ -420,7 +420,8 @@ fn a_sleeper_is_told_when_the_one_that_polled_an_orphan_goes() {
     assert_eq!(r.finish().pop().map(|b| b.status), Some(Status::Ok));
 }
 
-/// A report that says of a sequential zone that it is conventional, or the reverse, is not believed: its plug would not be one.
+/// A report that says of a sequential zone that it is conventional, or the reverse, is not believed: its plug would not
+/// be one.
 /// V8.
 #[test]
 fn a_report_whose_zone_type_disagrees() {
@@ -471,8 +472,8 @@ fn a_refused_report_changes_nothing() {
     assert_eq!(done[1].result, 0, "no zones, and no number of the engine's");
 }
 
-/// Devices that are joined reset all zones one by one. Where one of them fails those before it have been reset, and the layer does
-/// not go on believing what it knew of them (found by the worlds).
+/// Devices that are joined reset all zones one by one. Where one of them fails those before it have been reset, and the
+/// layer does not go on believing what it knew of them (found by the worlds).
 #[test]
 fn a_reset_of_all_zones_that_fails_half_way_leaves_no_old_write_pointers() {
     let m = make(4, 64, 64);

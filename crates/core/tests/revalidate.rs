@@ -264,7 +264,8 @@ fn w22_freezes_overlap_and_may_be_given_up() {
     assert_eq!(r.finish().len(), 5);
 }
 
-/// R40, I7: a queue that is dropped with work in flight and waiting delays nobody, and loses nothing it had submitted.
+/// R40, I7: a queue that is dropped with work in flight and waiting delays no other queue, and loses nothing it had
+/// submitted.
 /// R17.
 #[test]
 fn r40_a_dropped_queue_is_finished_by_the_others() {

@@ -1,4 +1,4 @@
-//! Schedulers on a disk (C1-C5): who waits where, who is next, and that no order breaks a zone.
+//! Schedulers on a disk (C1-C5): which request waits where, which one is next, and that no order breaks a zone.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -128,7 +128,7 @@ fn c2_no_order_of_a_scheduler_breaks_a_zone() {
     }
 }
 
-/// C3, R37: who waits in a plug holds no place in the scheduler either.
+/// C3, R37: a write that waits in a plug holds no place in the scheduler either.
 #[test]
 fn c3_reads_pass_writes_that_wait_under_a_scheduler() {
     let (mut r, _) = rig(|_| {}, &[(1100, 32)]);
@@ -160,8 +160,8 @@ fn c1_zone_write_locking_is_the_scheduler_with_a_lock() {
     assert_eq!(e.kind(), ErrorKind::Invalid, "C1: locks are a scheduler's");
 }
 
-/// C1: in `lock` mode a request has one zone, and so does its lock: neighbours merge up to the end of a zone, and a write that
-/// spans zones is a request for each.
+/// C1: in `lock` mode a request has one zone, and so does its lock: neighbours merge up to the end of a zone, and a
+/// write that spans zones is a request for each.
 #[test]
 fn c1_lock_mode_never_merges_across_a_zone() {
     let sent = |bios: Vec<Box<zoneplug_core::Bio>>| {
@@ -343,8 +343,8 @@ fn mean_of(times: &[(u64, u64)], token: u64) -> u64 {
     of.iter().sum::<u64>() / of.len() as u64
 }
 
-/// C5: real-time requests are done first, idle ones last, and `prio_aging_expire` is the longest that a class waits for those
-/// above it.
+/// C5: real-time requests are done first, idle ones last, and `prio_aging_expire` is the longest that a class waits for
+/// those above it.
 #[test]
 fn c5_classes_have_their_latencies_and_age() {
     let bios = || {
@@ -399,7 +399,7 @@ fn c5_writes_starved_is_how_often_reads_pass() {
     }
 }
 
-/// C5: whoever has waited past `read_expire` or `write_expire` begins the next batch, wherever it is.
+/// C5: a request that has waited past `read_expire` or `write_expire` begins the next batch, wherever it is.
 #[test]
 fn c5_an_expired_request_begins_the_next_batch() {
     for (read_expire, place) in [(Nanos(350), 3), (Nanos(1_000_000), 11)] {

@@ -1,5 +1,5 @@
-//! Who sleeps is woken: by a device that tells of completions and says nothing of when, and by peers that give back what
-//! he waits for. Each of these hung once. The same with threads: `model/turns.rs`.
+//! A queue that sleeps is woken: by a device that announces completions and has no deadlines, and by other queues that
+//! give back what it waits for. Each of these hung once. The same with threads: `model/turns.rs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,8 +13,8 @@ use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Bios, Commands, Device, Error, Nanos, Queue};
 use zoneplug_devices::emu::EmuDisk;
 
-/// A device whose commands end when that is said, and which then wakes the queues that were armed: as threads or a kernel
-/// below would.
+/// A device whose commands end when that is said, and which then wakes the queues that were armed: as threads or a
+/// kernel below would.
 struct Tells {
     dev: Arc<EmuDisk>,
     line: Arc<Line>,
@@ -43,7 +43,7 @@ struct TellsQueue {
 }
 
 impl TellsQueue {
-    /// Who is armed and has something at the device is woken when that has ended.
+    /// Asks to be woken when a command ends, if the queue is armed and has one at the device.
     fn tell(&mut self) {
         if self.armed && self.held > 0 {
             self.armed = false;
@@ -122,8 +122,8 @@ fn sleeps(queue: &mut DiskQueue, waker: &Waker, done: &mut Bios) -> bool {
     armed && done.is_empty() && queue.next_deadline().is_none()
 }
 
-/// R40: a write is parked behind one that a dropped queue left at the device. That queue's owner has gone, so whoever
-/// sleeps is woken when the device has finished it.
+/// R40: a write is parked behind one that a dropped queue left at the device. That queue's owner has gone, so
+/// a queue that sleeps is woken when the device has finished the write.
 #[test]
 fn r40_a_completion_of_an_orphan_wakes_who_sleeps() {
     let (disk, line) = telling();
@@ -147,8 +147,8 @@ fn r40_a_completion_of_an_orphan_wakes_who_sleeps() {
     assert!(done[0].status.is_ok());
 }
 
-/// The same, where the queue is dropped while the other sleeps already, and where the device has finished before that one
-/// arms.
+/// The same, where the queue is dropped while the other sleeps already, and where the device has finished before that
+/// one arms.
 #[test]
 fn r40_a_sleeper_takes_over_an_orphan() {
     for late in [false, true] {
@@ -212,8 +212,8 @@ fn i8_the_waker_of_an_orphan_may_use_the_disk() {
     drop(other);
 }
 
-/// C1: a queue's tag comes back from another, which sent its write. It is woken when the tag is back, not only when its BIO
-/// is: what it has in line waits for the tag.
+/// C1: a queue's tag comes back from another, which sent its write. It is woken when the tag is back, not only when its
+/// BIO is: what it has in line waits for the tag.
 #[test]
 fn c1_a_tag_that_another_gives_back_wakes_its_queue() {
     /// Woken while the other is in the middle of its poll: collects, arms again and sleeps on.

@@ -65,7 +65,8 @@ fn w4_a_part_that_fails_fails_the_write_and_leaves_the_others() {
     assert_eq!((r.cached(0), r.cached(1)), (Some((Condition::Full, 64)), None));
 }
 
-/// W4: a write that was split says why it failed: the status of the part that failed, not of those that were aborted behind it.
+/// W4: a write that was split says why it failed: the status of the part that failed, not of those that were aborted
+/// behind it.
 #[test]
 fn w4_a_split_write_says_the_cause() {
     for status in [Status::Io, Status::OpenLimit, Status::ShortTransfer] {
@@ -460,7 +461,7 @@ fn r4_write_and_reset_in_turns_by_two_clients() {
     assert_eq!(r.disk.counters().live_plugs, 0);
 }
 
-/// R19: whoever polls, every parked write completes, also when its owner's tags are all in use elsewhere.
+/// R19: whichever queue polls, every parked write completes, also when its owner's tags are all in use elsewhere.
 #[test]
 fn r19_parked_writes_of_a_queue_without_tags_complete() {
     let mut r = make(4, 64, 64).queues(&[(32, 1), (32, 1)]).rig();

@@ -87,8 +87,8 @@ fn the_depth_is_refused_by_name() {
     }
 }
 
-/// Of two changes under way that contradict each other the second one is refused, and the first takes effect. What does not
-/// contradict it is not refused (Q9).
+/// Of two changes under way that contradict each other the second one is refused, and the first takes effect. What does
+/// not contradict it is not refused (Q9).
 #[test]
 fn of_two_changes_that_contradict_each_other_the_second_is_refused() {
     for (first, second) in [

@@ -143,7 +143,8 @@ fn a_power_cut_ends_what_is_in_flight() {
     assert!(f.limits() == r.dev.limits());
 }
 
-/// A finish that the power cut overtakes has happened or has not: it leaves no write pointer over what nobody wrote.
+/// A finish that was in flight at the power cut has happened or has not. It leaves no write pointer behind sectors that
+/// were never written.
 #[test]
 fn a_power_cut_takes_a_finish_as_a_whole() {
     let (mut full, mut not) = (0, 0);

@@ -170,8 +170,9 @@ fn reset_all_and_flush_are_for_every_device() {
     assert_eq!((b.stats().commands(Op::Flush), b.stats().commands(Op::ZoneResetAll)), (1, 1));
 }
 
-/// A failure of one part is the answer, whichever part it is and in whatever order the parts answer. A part that is busy
-/// at the same time hides nothing: *busy* is tried again, and after a flush that failed the next one proves nothing.
+/// A failure of one part is the answer, whichever part it is and in whatever order the parts answer. A part that is
+/// busy at the same time hides nothing: *busy* is tried again, and after a flush that failed the next one proves
+/// nothing.
 /// M9.
 #[test]
 fn one_part_that_fails_fails_the_whole_in_any_order() {
@@ -216,8 +217,8 @@ fn one_part_that_fails_fails_the_whole_in_any_order() {
     }
 }
 
-/// A part that fails a reset-all keeps its data, and the others have lost theirs: the disk above goes by a report again that is
-/// asked to correct it.
+/// A part that fails a reset-all keeps its data, and the others have lost theirs: the disk above goes by a report again
+/// that is asked to correct it.
 /// M9.
 #[test]
 fn a_resync_tells_which_part_a_failed_reset_all_left() {

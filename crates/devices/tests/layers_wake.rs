@@ -1,4 +1,4 @@
-//! Layers on devices of the real world: no deadlines, completions in any order, one wake-up for each time that somebody arms.
+//! Layers on devices as they are in reality: no deadlines, completions in any order, one wake-up for each `arm`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -234,7 +234,7 @@ fn play(seed: u64) {
     }
     assert!(open.is_empty());
 }
-/// Every command comes back once, as it was, and who sleeps is woken, through any stack.
+/// Through any stack, every command comes back once and unchanged, and a queue that sleeps is woken.
 #[test]
 fn layers_lose_no_command_and_no_wake_up() {
     for seed in 0..1000 {

@@ -1,5 +1,5 @@
-//! What the author of a database asks of the adapters: a failed operation gives its buffer back, bytes go in as slices, many
-//! operations are under way without a future, and the blocking and the asynchronous adapter can do the same.
+//! What the author of a database asks of the adapters: a failed operation gives its buffer back, bytes go in as slices,
+//! many operations are under way without a future, and the blocking and the asynchronous adapter can do the same.
 
 #![allow(clippy::unwrap_used)]
 

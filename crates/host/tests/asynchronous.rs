@@ -218,7 +218,7 @@ fn a_waker_that_panics_leaves_no_other_future_asleep() {
         assert!(also_bad.as_mut().poll(&mut Context::from_waker(&panics)).is_pending());
         let good = io.append(zone, filled(4096, 4));
         let sleeper = std::thread::spawn(move || block_on(good).map(|_| ()));
-        // Whoever polls first finds what has finished for all of them, and wakes them from its own context.
+        // The first future that is polled finds what has finished for all of them, and wakes them from its own context.
         std::thread::sleep(Duration::from_millis(2));
         let mut own = Box::pin(io.read(zone, 8));
         let end = Instant::now() + LONG;
@@ -231,7 +231,8 @@ fn a_waker_that_panics_leaves_no_other_future_asleep() {
     }
 }
 
-/// What is wrong with a range is said as it is: a part of a sector is not out of range, and half a zone begins with one.
+/// What is wrong with a range is said as it is: a part of a sector is not out of range, and half a zone begins with
+/// one.
 #[test]
 fn a_range_that_does_not_fit_says_why() {
     let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();

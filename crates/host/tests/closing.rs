@@ -1,4 +1,4 @@
-//! The end of a hosted disk: whoever drops the last handle finds the device closed, unless something is in flight.
+//! The end of a hosted disk: when the last handle has been dropped the device is closed, unless something is in flight.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn open(device: &Arc<dyn Device>) -> HostedDisk {
     HostedDisk::open(device.clone(), DiskConfig::default()).unwrap()
 }
 
-/// Whether nobody but the test has the device.
+/// Whether the test has the only handle of the device.
 fn is_closed(device: &Arc<dyn Device>) -> bool {
     Arc::strong_count(device) == 1
 }
@@ -117,7 +117,7 @@ fn the_last_handle_may_be_dropped_by_the_reactor() {
         let last = Arc::new(Last(Mutex::new(Some(disk.clone())), Barrier::new(2)));
         let mut client = disk.open_client(4, 2).unwrap();
         assert!(client.arm(&Waker::from(last.clone())));
-        // A thaw wakes whoever is armed; this thread calls no wakers.
+        // A thaw wakes every queue that is armed; this thread calls no wakers.
         drop(disk.disk().begin_freeze());
         drop((client, disk));
         assert!(!is_closed(&device));

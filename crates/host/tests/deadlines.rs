@@ -1,5 +1,5 @@
-//! Command deadlines of hosted disks: who waits is told, awake or asleep; memory stays while the device may use it; what
-//! comes late changes nothing.
+//! Command deadlines of hosted disks: a client that waits gets an error, awake or asleep. Memory stays while the device
+//! may use it. A late completion changes nothing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -140,7 +140,7 @@ fn memory_is_in_use_while_another_clients_lane_has_the_command() {
         assert_eq!(b.wait(&mut done, 1, None), 1);
         assert_eq!((done[0].status, done[1].status), (Status::Ok, Status::Timeout));
         assert!(!b.is_late(&done[0]) && b.is_late(&done[1]));
-        // Nobody polls any more; the reactor looks.
+        // No client polls any more; the reactor does.
         until("the late command is back", || !b.is_late(&done[1]));
         assert_eq!(disk.disk().counters().late, 0);
         drop(disk.freeze().unwrap());
@@ -148,7 +148,7 @@ fn memory_is_in_use_while_another_clients_lane_has_the_command() {
     });
 }
 
-/// A client that polls and never sleeps, so that there was no reactor: from then on somebody looks.
+/// A client polled and never slept, so that there was no reactor: after that the reactor polls.
 #[test]
 fn the_reactor_looks_for_what_is_late() {
     within("looking", || {
@@ -166,8 +166,8 @@ fn the_reactor_looks_for_what_is_late() {
     });
 }
 
-/// A device that writes into memory long after the operation has ended with *timeout*: the memory is still the buffer's,
-/// whoever has gone meanwhile, and it is freed in the end.
+/// A device that writes into memory long after the operation has ended with *timeout*: the memory still belongs to
+/// the buffer, whatever was dropped meanwhile, and it is freed in the end.
 #[test]
 fn a_late_read_lands_in_no_one_elses_memory() {
     const LEN: u32 = 1 << 20;
@@ -262,7 +262,8 @@ fn freezing_and_revalidating_with_late_commands() {
     });
 }
 
-/// Without deadlines a lost command keeps the disk from draining. Whoever waits for that gets an error, and the disk goes on.
+/// Without deadlines a lost command keeps the disk from draining. A caller that waits for that gets an error, and the
+/// disk goes on.
 #[test]
 fn draining_with_a_lost_command_ends_without_deadlines_too() {
     within("draining", || {
@@ -287,8 +288,8 @@ fn draining_with_a_lost_command_ends_without_deadlines_too() {
     });
 }
 
-/// Nobody has the disk any more, and a command was lost: the reactor gives it as long again, then closes the device. The
-/// buffer is leaked, and counted.
+/// The last handle of the disk has gone, and a command was lost: the reactor waits as long again, then closes the
+/// device. The buffer is leaked, and counted.
 #[test]
 fn a_disk_with_a_lost_command_is_closed_in_the_end() {
     within("closing", || {
@@ -390,7 +391,8 @@ fn work(disk: &HostedDisk, id: u64, ops: u64) -> [u64; 2] {
     [ok, failed]
 }
 
-/// Several threads, blocking and asleep, over a device that loses and delays: nothing hangs, acknowledged data is there.
+/// Several threads, blocking and asleep, over a device that loses and delays: nothing hangs, acknowledged data is
+/// there.
 #[test]
 fn threads_over_a_device_that_loses_and_delays() {
     within("threads", || {

@@ -1,4 +1,5 @@
-//! Who may open a durable disk, and which file it is: the lock, the mode, paths that change while a disk is opened.
+//! Which process may open a durable disk, and which file it is: the lock, the mode, paths that change while a disk is
+//! opened.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{File, OpenOptions};
@@ -131,7 +132,7 @@ fn a_writer_of_an_older_version_is_seen() {
     let disk = FileDisk::open(&path, Access::ReadWrite).unwrap();
     assert!(File::open(&path).unwrap().try_lock().is_err());
     drop(disk);
-    // An flock beside a session that an older version closed is of somebody else.
+    // An flock beside a session that an older version has closed belongs to another process.
     as_of_an_older_program(&path, true);
     let reader = File::open(&path).unwrap();
     reader.try_lock().unwrap();

@@ -218,7 +218,7 @@ fn what_a_failed_sync_lost_is_never_shown() {
     assert!(lost > 0, "no seed lost anything");
 }
 
-/// The process is killed in the sync that fails, so that nobody was told; or the kernel failed before any sync.
+/// The process is killed in the sync that fails, so that no client got the error; or the kernel failed before any sync.
 #[test]
 fn what_nobody_was_told_is_lost_is_never_shown() {
     for seed in 0..40 {
@@ -240,7 +240,7 @@ fn what_nobody_was_told_is_lost_is_never_shown() {
                     next.evict(0);
                 }
                 if silent {
-                    // The first sync says it, and then nobody may believe what is in memory.
+                    // The first sync fails, and after that the content of the page cache proves nothing.
                     let e = next.open(Access::ReadWrite).unwrap_err();
                     assert!(e.to_string().contains("cannot make durable"), "{what}: {e}");
                 }
@@ -290,8 +290,8 @@ fn a_session_is_durable_before_anything_of_it() {
     }
 }
 
-/// A reset's sync fails and loses everything, and its process is killed in it. The reset is seen in memory, so nothing of the
-/// zone is written again by the next opening before it hears from the medium that there was none.
+/// A reset's sync fails and loses everything, and its process is killed in it. The reset is seen in memory, so nothing
+/// of the zone is written again by the next opening before it hears from the medium that there was none.
 #[test]
 fn data_that_a_lost_reset_hid_is_written_again() {
     for seed in 0..40 {
@@ -312,7 +312,8 @@ fn data_that_a_lost_reset_hid_is_written_again() {
     }
 }
 
-/// A thread panics in a commit. What it took to make durable is in no table, so the end of the disk must not say that it is.
+/// A thread panics in a commit. What it took to make durable is in no table, so the end of the disk must not say that
+/// it is.
 #[test]
 fn a_panic_in_a_commit_closes_no_session() {
     let storage = CutStorage::create(&options()).unwrap();

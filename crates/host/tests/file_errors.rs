@@ -352,7 +352,7 @@ fn a_transfer_that_ends_early_goes_on_where_it_ended() {
         let base = unsafe { memory.segments(0, 512) }.next().unwrap().ptr;
         let list: Vec<Segment> =
             (0..PIECES).map(|i| Segment { ptr: base.wrapping_add(i * 1024), len: 512 }).collect();
-        // SAFETY: memory and list outlive both commands, and each is over before anybody looks.
+        // SAFETY: memory and list outlive both commands, and each is over before they are read.
         let buf = || unsafe { IoBuf::from_segments(list.as_ptr(), (PIECES * 512) as u32) };
         let stamp = |i: usize| [(i % 251) as u8 + 1; 512];
         (0..PIECES).for_each(|i| memory.copy_from((i * 1024) as u32, &stamp(i)));

@@ -1,6 +1,6 @@
-//! What fuzzing found in durable disks (`fuzz/`, target `disk_format`), or the thought of what it should find. Each test
-//! failed before its bug was mended. Mostly something else has changed the file: damage that a checksum shows is in
-//! `file_errors.rs`; here the checksum is right again.
+//! What fuzzing found in durable disks (`fuzz/`, target `disk_format`), or the thought of what it should find. Each
+//! test failed before its bug was mended. Mostly something else has changed the file: damage that a checksum shows is
+//! in `file_errors.rs`; here the checksum is right again.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -65,7 +65,7 @@ fn report(disk: &FileDisk) -> Vec<ZoneInfo> {
     run(disk, c).report
 }
 
-/// The condition of a zone to who opens the disk for reading, and its write pointer.
+/// The condition and the write pointer of a zone, as a reader of the disk sees them.
 fn seen(s: &Arc<CutStorage>, zone: usize) -> (Condition, u64) {
     let z = report(&s.open(Access::ReadOnly).unwrap())[zone];
     (z.cond, z.wp.0.wrapping_sub(z.start.0))
@@ -209,7 +209,8 @@ fn a_note_inside_a_block_does_not_count() {
 
 #[test]
 fn a_zone_that_a_repair_made_empty_stays_empty() {
-    // Twice: the first repair gives the zone a generation, a writer leaves a note of that, then the sector is lost again.
+    // Twice: the first repair gives the zone a generation, a writer leaves a note of that, then the sector is lost
+    // again.
     let s = written();
     let lose = |s: &CutStorage| (0..2).for_each(|i| s.damage(s.places().tables[i], &[1; 512]));
     lose(&s);

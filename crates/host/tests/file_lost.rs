@@ -205,8 +205,8 @@ fn what_never_reached_the_medium_is_never_shown() {
     }
 }
 
-/// Blocks of which the file system has nothing, and memory has forgotten them. Opening reads the ones before, and what the
-/// kernel reads ahead then is memory, which is no hole on ext4 and XFS.
+/// Blocks of which the file system has nothing, and memory has forgotten them. Opening reads the ones before, and what
+/// the kernel reads ahead then is memory, which is no hole on ext4 and XFS.
 #[test]
 fn what_is_read_ahead_is_not_data() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))

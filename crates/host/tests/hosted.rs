@@ -57,8 +57,8 @@ enum Fate {
     Drops,
 }
 
-/// The bad client keeps sending appends until it has surely sent some of others, then meets its fate without ever polling
-/// again. The others must finish, whether they poll or sleep.
+/// The bad client keeps sending appends until it has surely sent some of others, then meets its fate without ever
+/// polling again. The others must finish, whether they poll or sleep.
 fn others_finish(fate: Fate, spec: &str, sleep: bool) {
     let disk = HostedDisk::open_spec(spec).unwrap();
     let start = Arc::new(Barrier::new(3));
@@ -156,8 +156,8 @@ fn a_client_that_drops_its_queue_delays_only_itself() {
     }
 }
 
-/// A client that only polls runs the lanes of others: its append waits behind a write on the lane of a client that never polls,
-/// and nobody sleeps, so the reactor does nothing.
+/// A client that only polls runs the lanes of others: its append waits behind a write on the lane of a client that
+/// never polls. No client sleeps, so the reactor does nothing.
 #[test]
 fn a_client_that_only_polls_runs_the_lanes_of_others() {
     for spec in [PLAIN, SLOW, MIXED] {
@@ -174,7 +174,7 @@ fn a_client_that_only_polls_runs_the_lanes_of_others() {
     }
 }
 
-/// Nobody polls: the reactor alone finishes what a dropped client left.
+/// No client polls: the reactor alone finishes what a dropped client left.
 /// R40.
 #[test]
 fn what_a_dropped_client_left_is_finished() {
@@ -191,7 +191,7 @@ fn what_a_dropped_client_left_is_finished() {
     }
 }
 
-/// Freeze and thaw under load: nothing lost, nobody hangs.
+/// Freeze and thaw under load: no BIO is lost, no client hangs.
 #[test]
 fn freezing_under_load_drains_and_goes_on() {
     let disk = HostedDisk::open_spec("null,zones=2,zone-size=1G,reorder=5").unwrap();
@@ -257,7 +257,7 @@ fn a_waker_is_called_without_polling() {
     }
 }
 
-/// The single writer remembers when it last wrote: time must not fall back when nobody needs it any more.
+/// The single writer remembers when it last wrote: time must not fall back when no device needs it any more.
 #[test]
 fn a_single_writer_goes_on_when_it_need_not_look_at_the_time_any_more() {
     let disk = HostedDisk::open_spec("null,zones=8,zone-size=1M,qd1=1,anticipation-us=40").unwrap();

@@ -1,5 +1,5 @@
-//! What each layer is *for*, by its specification. The conformance suite says only that a stack of layers is still a disk: a
-//! layer that does nothing at all passes it. Here each layer, and `fault=`, must have had its effect.
+//! What each layer is *for*, by its specification. The conformance suite says only that a stack of layers is still a
+//! disk: a layer that does nothing at all passes it. Here each layer, and `fault=`, must have had its effect.
 #![allow(clippy::unwrap_used, clippy::vec_box)]
 
 use std::path::PathBuf;
@@ -127,7 +127,8 @@ fn stripe() {
     let _ = std::fs::remove_file(path);
 }
 
-/// What is below is not what was written; each sector is another although all had the same contents; with the key it is back.
+/// What is below is not what was written; each sector is another although all had the same contents; with the key it is
+/// back.
 fn crypt() {
     use zoneplug_host::file::{self, CreateOptions};
     let (key, disk) = (temp("key"), temp("crypt.zbd"));
@@ -159,8 +160,8 @@ fn crypt() {
     [key, disk].iter().for_each(|p| std::fs::remove_file(p).unwrap());
 }
 
-/// Every command of the kind comes back by that time later than without the layer, the hundredth as the first, and those that
-/// are in flight together at the same time. Others are as fast as they were.
+/// Every command of the kind comes back by that time later than without the layer, the hundredth as the first, and
+/// those that are in flight together at the same time. Others are as fast as they were.
 fn delay() {
     // A command takes 1 ms below.
     let base = "mem,zones=64,zone-size=1M,latency=1ms";

@@ -220,7 +220,8 @@ fn tags_of_a_joined_simulated_drive_are_not_swallowed() {
     let e = DiskSpec::parse("linear@sim-zns1,tags=4%sim-zns1").map(|s| s.tags);
     assert!(e.is_err(), "accepted, tags are {:?}", e.unwrap());
 }
-/// The topmost layer of several devices takes every device; what would be read as another disk than was meant is refused.
+/// The topmost layer of several devices takes every device; what would be read as another disk than was meant is
+/// refused.
 #[test]
 fn a_cut_is_of_what_follows_and_joins_do_not_nest() {
     let zones = |t: &str| {
@@ -241,7 +242,7 @@ fn a_stack_has_a_limit() {
     assert!(DiskSpec::parse(&text).unwrap_err().to_string().contains("more than 16 layers"));
 }
 
-/// Who looks changes nothing: of several durable disks none, and no trace is made.
+/// Opening a stack for reading changes nothing: none of several durable disks is changed, and no trace is made.
 #[test]
 fn looking_opens_every_disk_for_reading() {
     use zoneplug_host::file::{self, CreateOptions};

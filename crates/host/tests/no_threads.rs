@@ -1,5 +1,6 @@
-//! A user who may not start any more threads (`ulimit -u`, a pids limit): what needs one says so, or does without; it never
-//! sleeps for a thread that does not exist. Each case runs in a process of its own, which gives up its rights and then its threads.
+//! A user who may not start any more threads (`ulimit -u`, a pids limit): what needs one says so, or does without; it
+//! never sleeps for a thread that does not exist. Each case runs in a process of its own, which gives up its rights and
+//! then its threads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,8 +17,8 @@ use zoneplug_host::{AsyncDisk, BlockingDisk, HostedDisk};
 
 const CASE: &str = "ZONEPLUG_NO_THREADS_CASE";
 
-/// Lets this process start `more` threads. False: this user has other processes, and only "none" can be had. Root becomes a user
-/// with no other process, who owns `file`.
+/// Lets this process start `more` threads. False: this user has other processes, and only "none" can be had. Root
+/// becomes a user with no other process, who owns `file`.
 fn limit(more: u64, file: &str) -> bool {
     let mine = std::fs::read_dir("/proc/self/task").unwrap().count() as u64;
     // SAFETY: calls without pointers, but for a limit that lives across its call.
@@ -50,7 +51,7 @@ fn blocking(disk: &HostedDisk) -> Result<(), zoneplug_core::Error> {
     Ok(())
 }
 
-/// The same with futures, whose waker nobody sleeps on a descriptor for.
+/// The same with futures: no thread sleeps on a descriptor for their waker.
 fn futures(disk: &HostedDisk) -> Result<(), zoneplug_core::Error> {
     let io = AsyncDisk::new(disk, 4)?;
     common::block_on(async {

@@ -1,5 +1,5 @@
-//! A device whose queue panics, under threads: what it had ends with *no device*, wherever that happens and whoever was
-//! polling; the reactor lives, other queues go on, and memory that the device may still use stays.
+//! A device whose queue panics, under threads: what it had ends with *no device*, wherever that happens and
+//! whichever thread was polling; the reactor lives, other queues go on, and memory that the device may still use stays.
 
 #![allow(clippy::unwrap_used)]
 
@@ -57,8 +57,7 @@ fn a_blocking_client_is_told_and_a_new_one_goes_on() {
     }
 }
 
-/// While everybody sleeps it is the reactor that meets the panic: it lives, those who waited are woken, those who sleep
-/// later too.
+/// While all clients sleep the reactor meets the panic. It lives, and wakes the clients that sleep now and later.
 #[test]
 fn the_reactor_outlives_a_panic() {
     for place in [Place::Poll, Place::Deadline] {
@@ -124,8 +123,8 @@ fn a_panic_in_arm_wakes_the_sleeper() {
     });
 }
 
-/// A client that sleeps on its device's descriptor, without the reactor: the device panics in the poll between arming and
-/// sleeping, and the descriptor will never tell.
+/// A client that sleeps on its device's descriptor, without the reactor: the device panics in the poll between arming
+/// and sleeping, and the descriptor will never tell.
 #[test]
 fn a_panic_between_arming_and_sleeping_is_seen() {
     use std::os::fd::AsRawFd;
@@ -141,7 +140,7 @@ fn a_panic_between_arming_and_sleeping_is_seen() {
     });
 }
 
-/// A client that goes with I/O on a queue that then dies: nobody waits for it, and the disk closes.
+/// A client is dropped with I/O on a queue that then dies: nothing waits for the I/O, and the disk closes.
 #[test]
 fn a_dead_queue_of_a_client_that_has_gone_is_buried() {
     within("gone", || {

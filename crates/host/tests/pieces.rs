@@ -1,5 +1,5 @@
-//! Commands whose memory is in more pieces than one call of the kernel takes: it moves a part, and the rest has to go where it
-//! belongs, with io_uring, with threads and inline.
+//! Commands whose memory is in more pieces than one call of the kernel takes: it moves a part, and the rest has to go
+//! where it belongs, with io_uring, with threads and inline.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ impl Pieces {
     }
 
     fn buf(&self) -> IoBuf {
-        // SAFETY: the list and the memory are never freed, and `run` has the BIO back before anybody looks at them.
+        // SAFETY: the list and the memory are never freed, and `run` has the BIO back before they are read.
         unsafe { IoBuf::from_segments(self.list.as_ptr(), self.list.len() as u32 * 512) }
     }
 

@@ -1,6 +1,6 @@
-//! Real drives behind the device seam: the conformance suite on the drive that `ZONEPLUG_TEST_DEVICE` names as a specification
-//! (`/dev/nullb0`, `/dev/ng0n1,force=1`), changes behind its back, and taking it away. Its data are destroyed. Without the
-//! variables there is nothing to do: the guests of `tests/vm` set them.
+//! Real drives behind the device seam: the conformance suite on the drive that `ZONEPLUG_TEST_DEVICE` names as a
+//! specification (`/dev/nullb0`, `/dev/ng0n1,force=1`), changes behind its back, and taking it away. Its data are
+//! destroyed. Without the variables there is nothing to do: the guests of `tests/vm` set them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -58,8 +58,8 @@ fn first_zone(disk: &HostedDisk) -> (Sector, u32) {
     (g.zone_start(zone), g.zone_len_sectors(zone))
 }
 
-/// E10, R43: `ZONEPLUG_TEST_RESET` resets the first sequential zone behind our back, `ZONEPLUG_TEST_SPOIL` writes into it where
-/// it must not.
+/// E10, R43: `ZONEPLUG_TEST_RESET` resets the first sequential zone behind our back, `ZONEPLUG_TEST_SPOIL` writes into
+/// it where it must not.
 /// E4.
 #[test]
 fn what_another_program_did_is_found_and_resynced() {
@@ -109,7 +109,8 @@ fn what_another_program_did_is_found_and_resynced() {
     write(&mut io, 0).unwrap();
 }
 
-/// R17: `ZONEPLUG_TEST_UNPLUG` takes the drive away under load. Every BIO comes back, nothing hangs, and what comes later fails.
+/// R17: `ZONEPLUG_TEST_UNPLUG` takes the drive away under load. Every BIO comes back, nothing hangs, and what comes
+/// later fails.
 #[test]
 fn a_drive_that_goes_away_ends_everything() {
     let (Ok(spec), Ok(unplug)) = (var("ZONEPLUG_TEST_DEVICE"), var("ZONEPLUG_TEST_UNPLUG")) else {

@@ -19,7 +19,7 @@ fn within<T: Send + 'static>(secs: u64, what: &str, f: impl FnOnce() -> T + Send
     rx.recv_timeout(Duration::from_secs(secs)).unwrap_or_else(|_| panic!("hang: {what}"))
 }
 
-/// A client that has helped once holds the lane of a client that has gone; nobody acknowledges for it.
+/// A client that has helped once holds the lane of a client that has gone; no client acknowledges for that lane.
 #[test]
 fn freeze_hangs_on_a_buried_lane() {
     let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M").unwrap();
@@ -59,7 +59,7 @@ impl Wake for Panics {
     }
 }
 
-/// A waker that panics kills the reactor: everybody who sleeps hangs.
+/// A waker that panics kills the reactor: every client that sleeps hangs.
 #[test]
 fn a_waker_that_panics_kills_the_reactor() {
     let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M,latency=20ms").unwrap();
@@ -226,7 +226,7 @@ fn attempt(kill: bool, pause: u64) -> bool {
         a.arm(&Waker::from(Arc::new(Panics)));
         std::thread::sleep(Duration::from_millis(500));
     }
-    // somebody looks at the plugs, or polls a queue of its own: all safe
+    // another thread inspects the plugs, or polls a queue of its own: all safe
     let core = disk.disk().clone();
     let mut q = core.open_polled_queue(1, 1).unwrap();
     io.set_timeout(Some(Duration::from_millis(1)));
@@ -248,7 +248,7 @@ fn memory_of_a_dropped_client_after_a_panicking_waker() {
     assert!(!attempt(true, 0), "a read landed in memory that somebody else owns");
 }
 
-/// The reactor may go only when nobody has kicked it.
+/// The reactor may end only when no client has kicked it.
 #[test]
 fn memory_of_a_dropped_client_when_the_reactor_goes() {
     for pause in (60..140).step_by(20) {
@@ -259,8 +259,8 @@ fn memory_of_a_dropped_client_when_the_reactor_goes() {
     }
 }
 
-/// A client waits for more than it has outstanding. What it has comes back in the poll after arming, and nothing is left that could
-/// wake it.
+/// A client waits for more than it has outstanding. What it has comes back in the poll after arming, and nothing is
+/// left that could wake it.
 #[test]
 fn a_wait_for_more_than_is_outstanding_ends() {
     use zoneplug_host::file::{CreateOptions, create};
@@ -289,8 +289,9 @@ fn a_wait_for_more_than_is_outstanding_ends() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Two writes of the same blocks of a conventional zone are in flight, a long one and a short one. Linux cannot take both past and
-/// through the page cache, and said *I/O error* to the next flush of a healthy disk: what was acknowledged was given up.
+/// Two writes of the same blocks of a conventional zone are in flight, a long one and a short one. Linux cannot take
+/// both past and through the page cache, and said *I/O error* to the next flush of a healthy disk: what was
+/// acknowledged was given up.
 #[test]
 fn long_and_short_writes_of_a_conventional_zone_do_not_fail_a_flush() {
     use zoneplug_host::file::{CreateOptions, create};

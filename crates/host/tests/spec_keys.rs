@@ -71,8 +71,8 @@ fn names(key: &Key) -> impl Iterator<Item = &'static str> {
     std::iter::once(key.name).chain(key.aliases.iter().copied())
 }
 
-/// A kind, and the keys that a specification of it may have before any layer's `@`. The profile of these tests is one of
-/// an SMR disk.
+/// A kind, and the keys that a specification of it may have before any layer's `@`. The profile of these tests is one
+/// of an SMR disk.
 fn kinds() -> impl Iterator<Item = (&'static Kind, Vec<&'static Key>)> {
     let has = |kind: &Kind, key: &&Key| kind.name != "sim" || !ZNS_KEYS.contains(key);
     let devices = KINDS

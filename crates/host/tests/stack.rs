@@ -85,7 +85,8 @@ fn sectors(fill: impl Fn(u32) -> u8, n: u32) -> AlignedBuf {
     buf
 }
 
-/// What is written through the layer is not what is on the device, and comes back as it was; what was never written is zeroes.
+/// What is written through the layer is not what is on the device, and comes back as it was; what was never written is
+/// zeroes.
 /// W20, A12.
 #[test]
 fn an_encrypted_disk_reads_what_it_wrote() {

@@ -290,7 +290,8 @@ fn threads_share_a_scheduler_that_is_switched() {
     run(&format!("{SPEC},{both}"), Duration::from_millis(1500));
 }
 
-/// I1 with threads: several writes of a zone in flight on its home, with failures that zones recover from by themselves.
+/// I1 with threads: several writes of a zone in flight on its home, with failures that zones recover from by
+/// themselves.
 #[test]
 fn threads_share_zones_that_have_several_writes_in_flight() {
     let spec = format!("{SPEC},ordered=1,zone-write-depth=8");

@@ -2,7 +2,8 @@
 
 use zoneplug_sim::{Far, far};
 
-/// W8, W10: each write lands where it should, or is refused, however near 2^32 its end is; and each kind of such a world occurs.
+/// W8, W10: each write lands where it should, or is refused, however near 2^32 its end is; and each kind of such a
+/// world occurs.
 #[test]
 fn worlds_of_large_zones_keep_every_promise() {
     let mut all = Far::default();

@@ -53,7 +53,8 @@ fn published_tables_are_inside_their_bands() {
     assert!(wrong.is_empty(), "outside their bands: {wrong:#?}");
 }
 
-/// Q14, R36: where only the shape can be matched, it is: depth 128 is below depth 64, the single writer above the baseline.
+/// Q14, R36: where only the shape can be matched, it is: depth 128 is below depth 64, the single writer above the
+/// baseline.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "slow in a debug build: cargo test --release")]
 fn cells_of_which_only_the_shape_is_known_have_it() {
@@ -68,8 +69,8 @@ fn cells_of_which_only_the_shape_is_known_have_it() {
     }
 }
 
-/// The models are those of the prototype: means agree within 3 %, or within two standard errors of the difference. Depths
-/// 64 and 128 of the sequential baseline have a band of their own: they hang on where the tracks lie.
+/// The models are those of the prototype: means agree within 3 %, or within two standard errors of the difference.
+/// Depths 64 and 128 of the sequential baseline have a band of their own: they hang on where the tracks lie.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "slow in a debug build: cargo test --release")]
 fn the_models_agree_with_the_prototype() {
@@ -283,7 +284,7 @@ fn what_cannot_be_run_says_why() {
     assert!(e.to_string().contains("of a client model"), "{e}");
 }
 
-/// Opening a disk of 52,156 zones takes no time that anybody notices, and its report is complete.
+/// Opening a disk of 52,156 zones takes no noticeable time, and its report is complete.
 #[test]
 fn a_disk_of_52156_zones_opens() {
     let profile = Profile::builtin("smr14").unwrap();

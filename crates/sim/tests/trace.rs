@@ -177,7 +177,8 @@ fn every_operation_of_the_golden_traces_ends() {
     }
 }
 
-/// At the recorded times a disk that keeps up is done when the recording was, and with twice the speed in half the time.
+/// At the recorded times a disk that keeps up is done when the recording was, and with twice the speed in half the
+/// time.
 #[test]
 fn times_are_those_of_the_trace() {
     let text = "fio version 3 iolog\n1000 d write 0 4096\n501000 d write 4096 4096\n1001000 d read 0 4096\n";
@@ -247,7 +248,8 @@ fn log_replays_reset_full_zones_and_finish_old_ones() {
     assert_eq!(d.adapted.wrapped, 2);
 }
 
-/// M2: a reset that was recorded waits for the writes before it, and writes behind it wait for it, on a disk that is slower.
+/// M2: a reset that was recorded waits for the writes before it, and writes behind it wait for it, on a disk that is
+/// slower.
 #[test]
 fn management_keeps_its_place_among_the_writes_of_its_zone() {
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! The models: who does what at the same time, and what must be true afterwards. Each is small enough for loom, and
-//! runs under shuttle too. The larger ones are in `shuttle_disk.rs`.
+//! The models: what the threads do at the same time, and what must be true afterwards. Each is small enough for loom,
+//! and runs under shuttle too. The larger ones are in `shuttle_disk.rs`.
 
 use super::*;
 
@@ -100,8 +100,8 @@ pub(crate) fn two_pollers_of_an_orphan() {
     floor.check_rest(&disk);
 }
 
-/// The queue is gone already; C polls once, and then does something else for as long as A waits. So many writes are before
-/// A's that A sleeps between them.
+/// The queue is gone already; C polls once, and then does something else for as long as A waits. So many writes are
+/// before A's that A sleeps between them.
 pub(crate) fn a_poller_that_turns_away() {
     let config = DiskConfig { shards: 1, nomerges: true, ..DiskConfig::default() };
     let (disk, floor) = World { config, ..World::default() }.open();
@@ -190,8 +190,8 @@ pub(crate) fn revalidate(disk: &Disk, c: &mut Client) {
     }
 }
 
-/// With strict management a reset and a write never meet in a zone: one of them is turned away, or they come one after the
-/// other, and the layer knows the write pointer either way (M5).
+/// With strict management a reset and a write never meet in a zone: one of them is turned away, or they come one after
+/// the other, and the layer knows the write pointer either way (M5).
 pub(crate) fn strict_reset_against_a_write() {
     let config = DiskConfig { shards: 1, strict_management: true, ..DiskConfig::default() };
     let (disk, floor) = World { zones: 2, config, ..World::default() }.open();
@@ -205,8 +205,8 @@ pub(crate) fn strict_reset_against_a_write() {
     floor.check_rest(&disk);
 }
 
-/// A world whose zones recover by themselves, and of which the write to the second block fails with all of its data there. The
-/// first block is written, and the second is at the device.
+/// A world whose zones recover by themselves, and of which the write to the second block fails with all of its data
+/// there. The first block is written, and the second is at the device.
 fn failing() -> (Disk, Arc<Floor>, Client) {
     let zone_recovery = Some(ZoneRecovery::Auto);
     let config = DiskConfig { shards: 1, zone_recovery, ..DiskConfig::default() };
@@ -215,8 +215,8 @@ fn failing() -> (Disk, Arc<Floor>, Client) {
     (disk, floor, b)
 }
 
-/// A zone recovers, and an append comes before, while or after the layer's report is at the device (E12): it is aborted with
-/// what it waited for, or lands behind what the report found.
+/// A zone recovers, and an append comes before, while or after the layer's report is at the device (E12): it is aborted
+/// with what it waited for, or lands behind what the report found.
 pub(crate) fn recovery_against_a_submit() {
     let (disk, floor, b) = failing();
     let a = Client::new(&disk).with([append(0, 1)]);

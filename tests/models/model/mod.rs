@@ -2,7 +2,8 @@
 //! sleep as real ones do. Owns the device, the bell and the client; `cases` has the models. Called by `loom_disk.rs`
 //! and `shuttle_disk.rs`. Never a copy of the engine: nothing here plugs, parks or freezes.
 //!
-//! A hang is found as a deadlock: a client sleeps on its bell and nothing else, and the checker sees that all threads do.
+//! A hang is found as a deadlock: a client sleeps on its bell and nothing else, and the checker sees that all threads
+//! do.
 
 pub(crate) mod cases;
 pub(crate) mod turns;
@@ -74,8 +75,8 @@ pub(crate) struct Floor {
     spindles: Spindles,
 }
 
-/// A device that finishes nothing until it [rings](Floor::ring), and then everything at once. Nobody knows when: it calls
-/// the wakers of the queues that were armed, and that is all.
+/// A device that finishes nothing until it [rings](Floor::ring), and then everything at once. It has no deadlines: it
+/// only calls the wakers of the queues that were armed.
 #[derive(Default)]
 struct Line(Mutex<(bool, Vec<Waker>)>);
 
@@ -282,7 +283,7 @@ struct GroundQueue {
 }
 
 impl GroundQueue {
-    /// Who is armed and has something at a device that tells is woken when that has ended.
+    /// Asks to be woken when a command ends, if the queue is armed and has one at a device that [tells](Line).
     fn tell(&mut self) {
         if let Some(line) = &self.floor.tells
             && self.armed
@@ -491,7 +492,7 @@ impl Client {
         self.queue.poll(self.now, &mut self.done);
     }
 
-    /// Whether everything is back, and nobody needs this queue.
+    /// Whether everything is back, and no other queue needs this one.
     fn is_quiet(&self) -> bool {
         self.todo.is_empty() && self.queue.outstanding() == 0 && !self.queue.is_busy()
     }
@@ -544,15 +545,16 @@ impl Client {
     }
 }
 
-/// A client for each BIO. They submit one after the other, so that the first is at the device and the others wait behind it.
+/// A client for each BIO. They submit one after the other, so that the first is at the device and the others wait
+/// behind it.
 pub(crate) fn submitted<const N: usize>(disk: &Disk, bios: [Box<Bio>; N]) -> [Client; N] {
     let mut clients = bios.map(|bio| Client::new(disk).with([bio]));
     clients.iter_mut().for_each(Client::submit);
     clients
 }
 
-/// A client that has written the first block, and whose write to the second block is at the device. The write fails in a
-/// [`World`] with `fails_at: B`.
+/// A client that has written the first block, and whose write to the second block is at the device. The write fails in
+/// a [`World`] with `fails_at: B`.
 pub(crate) fn before_a_failure(disk: &Disk) -> Client {
     let mut client = Client::new(disk).with([zeroes(0, 1, 0)]);
     client.settle();

@@ -1,5 +1,6 @@
-//! Models of who goes first: the single writer's token, the schedulers' table, zone locks, and the switch from one to another.
-//! As small as those in `cases`. The device checks Q1 (one write on the disk), `queue_depth` and tags beside I1 and I2.
+//! Models of which write goes first: the single writer's token, the schedulers' table, zone locks, and the switch from
+//! one to another. They are as small as those in `cases`. The device checks Q1 (one write on the disk), `queue_depth`
+//! and tags beside I1 and I2.
 
 use super::*;
 
@@ -34,8 +35,8 @@ pub(crate) fn two_zones_one_writer() {
     floor.check_rest(&disk);
 }
 
-/// B has the turn and A sleeps, listed: B's poll sends A's write. Both zones have a second write, A's from B: the zone of
-/// the turn is listed anew while the turn ends (Q5).
+/// B has the turn and A sleeps, listed: B's poll sends A's write. Both zones have a second write, A's from B: the zone
+/// of the turn is listed anew while the turn ends (Q5).
 pub(crate) fn a_turn_is_handed_over() {
     let (disk, floor) = single_writer().open();
     let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(Z1 * B, 1, 1)]);
@@ -88,8 +89,8 @@ fn two_spindles() -> World {
     World { zones: 3, spindles: &[7, 7, 9], ..single_writer() }
 }
 
-/// B has a turn under each head, and both writes are at the device. A is listed under the first one, and brings more for the
-/// turn under the second: neither waits for what the other head does.
+/// B has a turn under each head, and both writes are at the device. A is listed under the first one, and brings more
+/// for the turn under the second: neither waits for what the other head does.
 pub(crate) fn one_writer_for_each_spindle() {
     let (disk, floor) = two_spindles().open();
     let mut b = Client::new(&disk).with([zeroes(0, 1, 1), zeroes(2 * Z1 * B, 1, 2)]);
@@ -112,7 +113,7 @@ pub(crate) fn two_turns_of_a_closing_queue() {
     let a = thread::spawn(move || a.finish());
     drop(b);
     assert_eq!(a.join().expect("the listed one"), [ok(3, Z1)]);
-    // What the orphan had under the other head is over for whoever comes next.
+    // The orphan's turn under the other head has ended for the next client.
     assert_eq!(
         Client::new(&disk).with([zeroes((2 * Z1 + 1) * B, 1, 5)]).finish(),
         [ok(5, 2 * Z1 + 1)]
@@ -131,8 +132,8 @@ pub(crate) fn a_turn_that_fails() {
     floor.check_rest(&disk);
 }
 
-/// What waits for its turn is aborted by a reset while the turn before it ends (Q7, M4): the list and the plug agree, and
-/// who writes the zone again is not forgotten.
+/// What waits for its turn is aborted by a reset while the turn before it ends (Q7, M4): the list and the plug agree,
+/// and the next write of the zone is not forgotten.
 pub(crate) fn an_abort_against_a_turn() {
     let (disk, floor) = World { strict: false, ..single_writer() }.open();
     let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(Z1 * B, 1, 1)]);
@@ -142,14 +143,15 @@ pub(crate) fn an_abort_against_a_turn() {
     assert_eq!(b.join().expect("the one with the turn"), [ok(2, 0)]);
     let status = a.finish()[0].status;
     assert!(matches!(status, Status::Ok | Status::AbortedByManagement), "M4: {status:?}");
-    // A reset and a write that meet leave the zone anywhere: another reset, and whoever comes then is listed anew.
+    // After a reset and a write at the same time the write pointer may be anywhere. After another reset the next write
+    // is listed anew.
     assert_eq!(Client::new(&disk).with([reset(Z1 * B, 8, 4)]).finish(), [ok(4, Z1)]);
     assert_eq!(Client::new(&disk).with([append(Z1 * B, 5)]).finish(), [ok(5, Z1)], "Q7");
     floor.check_rest(&disk);
 }
 
-/// Changes an attribute; `poll` is called meanwhile. The device expects what the new value promises from the thaw on, and
-/// what the old one did until the change begins.
+/// Changes an attribute; `poll` is called meanwhile. The device expects what the new value promises from the thaw on,
+/// and what the old one did until the change begins.
 pub(crate) fn change(disk: &Disk, floor: &Floor, name: &str, value: &str, mut poll: impl FnMut()) {
     let on = |name: &str, off: &str| disk.attribute(name).is_some_and(|v| v != off);
     let now = |floor: &Floor, but: &str| {
@@ -185,8 +187,8 @@ pub(crate) fn a_scheduler_is_switched_on() {
     change_against_a_submit("scheduler", "mq-deadline");
 }
 
-/// One place at the device, two threads that read: who finds it taken leaves his request behind and sleeps; who gives it
-/// back takes what is there (I4).
+/// One place at the device, two threads that read: the one that finds it taken leaves its request behind and sleeps.
+/// The one that gives the place back takes the request (I4).
 pub(crate) fn one_place_at_the_device() {
     let (disk, floor) = one_place().open();
     let a = Client::new(&disk).with([read(0, 1)]);
@@ -251,8 +253,8 @@ pub(crate) fn a_tag_comes_back_from_another() {
     floor.check_idle(&disk);
 }
 
-/// A's write is parked behind one that a dropped queue left at a device that says nothing of when it will be done: what it
-/// wakes is that queue's waker (R40).
+/// A's write is parked behind one that a dropped queue left at a device that says nothing of when it will be done: what
+/// it wakes is that queue's waker (R40).
 pub(crate) fn an_orphan_that_the_device_tells_of() {
     let (disk, floor) = World { tells: true, ..World::default() }.open();
     let [b, a] = submitted(&disk, [zeroes(0, 1, 2), zeroes(B, 1, 1)]);
@@ -282,7 +284,7 @@ fn a_dead_queue(scheduler: Scheduler) {
     floor.check_idle(&disk);
 }
 
-/// B's queue of the device dies with the write of its turn: A, who is listed and sleeps, goes on in its place.
+/// B's queue of the device dies with the write of its turn: A, which is listed and sleeps, goes on in its place.
 pub(crate) fn a_dead_queue_leaves_its_turn() {
     a_dead_queue(Scheduler::None);
 }

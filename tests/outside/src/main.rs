@@ -1,5 +1,5 @@
-//! A log that eight threads write, and one that tasks of tokio write, with nothing but `use zoneplug::...`: no `unsafe`, no crate
-//! of zoneplug's own rooms. `.ci/run` builds and runs it.
+//! A log that eight threads write, and one that tasks of tokio write, with nothing but `use zoneplug::...`: no
+//! `unsafe`, no crate of zoneplug's own rooms. `.ci/run` builds and runs it.
 
 use std::collections::BTreeSet;
 use std::error::Error;

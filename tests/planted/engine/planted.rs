@@ -1,5 +1,6 @@
-//! Bugs of the engine, to prove that its tests would find them. `scripts/plant` copies this file to `crates/core/src/planted.rs` of a
-//! work tree of its own; the patches beside it put the bugs where they belong. A process has one of them switched on at a time.
+//! Bugs of the engine, to prove that its tests would find them. `scripts/plant` copies this file to
+//! `crates/core/src/planted.rs` of a work tree of its own; the patches beside it put the bugs where they belong. A
+//! process has one of them switched on at a time.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -127,7 +128,7 @@ pub enum Bug {
     ToggleAtOnce,
     /// The single writer never looks at the deadline of a zone.
     DeadlineIgnored,
-    /// A queue that has a tag back does not ask the scheduler who is next.
+    /// A queue that has a tag back does not ask the scheduler for the next request.
     SchedulerAsleep,
     /// A zone lock is not taken: two writes of a zone are sent at a time (C1).
     ZoneLockForgotten,
@@ -149,13 +150,13 @@ pub enum Bug {
     // ---- races: only a model checker meets them, for the simulation has one thread ----
     /// A writer that finds its zone busy lets go of the lock before it parks.
     UnlockBeforePark,
-    /// The plug is found with nobody waiting, and made idle under the lock the next time.
+    /// A queue finds that no write waits in the plug, and makes it idle only the next time it has the lock.
     UnlockBeforeIdle,
     /// Every other queue locks the shards of a spanning write in descending order (P16).
     ShardsInAnyOrder,
     /// A queue acknowledges a freeze while it has work.
     AckBeforeIdle,
-    /// A thaw wakes nobody.
+    /// A thaw wakes no queue.
     ThawWakesNobody,
     /// A client that was turned away arms, and does not look for the thaw once more.
     ThawNotSeen,
@@ -165,31 +166,32 @@ pub enum Bug {
     ClosedTakesMore,
     /// The hint that there is something to collect is withdrawn after the mailbox was unlocked.
     HintWithdrawnLate,
-    /// A queue that is dropped with work in flight wakes nobody.
+    /// A queue that is dropped with work in flight wakes no other queue.
     OrphanWakesNobody,
-    /// Who polled the last of his orphans says that there are none, whoever has brought new ones.
+    /// A visitor clears the orphan bit although another queue has added orphans since.
     OrphanBitLost,
-    /// Orphans that were out to be polled come back with work, and who looked for them meanwhile is not told.
+    /// Orphans come back to their list with work, and a queue that found the list empty meanwhile is not woken.
     OrphansBackInSilence,
-    /// Who looks for the deadlines of orphans while they are out leaves no mark that he has missed them.
+    /// A queue that asks for the orphans' deadlines while they are off their list leaves no mark that it has missed
+    /// them.
     OrphanLookUnseen,
     /// A revalidation does not wait for its freeze.
     RevalidationDoesNotWait,
-    /// Who sleeps behind an orphan's command does not ask the device to tell of it.
+    /// A queue that sleeps behind an orphan's command does not arm the orphan's queue of the device.
     OrphanUnarmed,
-    /// `lock` mode: who gives a tag back to its queue does not wake it.
+    /// `lock` mode: a queue that gives a tag back to another queue does not wake that queue.
     TagBackInSilence,
-    /// Who lists a zone lets go of the list before its plug has the ticket.
+    /// A queue that lists a zone unlocks the list before the zone's plug has the ticket.
     TicketLate,
-    /// The single writer finds nobody listed, and rests under the lock the next time.
+    /// The single writer finds no zone listed, and frees the token only the next time it has the lock.
     TokenFreedLate,
     /// A queue whose wait with the token is over goes on though another has gone on already.
     WaitGoesOn,
-    /// A queue looks whether somebody waits in the scheduler before its own command counts as back.
+    /// A queue looks whether a request waits in the scheduler before its own command counts as back.
     PlaceFreedLate,
     /// An attribute that needs a drained disk changes after the thaw.
     ThawBeforeChange,
-    /// Who is left something by a dead queue is not woken.
+    /// A queue that inherits work of a dead queue is not woken.
     ErrandInSilence,
     /// What a dead queue leaves does not make the other busy for a freeze.
     ErrandKeepsIdle,
@@ -269,7 +271,8 @@ impl Bug {
         Bug::LateRecovered,
     ];
 
-    /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the others.
+    /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the
+    /// others.
     pub const RACES: [Bug; 23] = [
         Bug::UnlockBeforePark,
         Bug::UnlockBeforeIdle,

@@ -56,7 +56,8 @@ thread_local! {
 
 /// All buffers of the last world are free again.
 pub(crate) fn recycle_buffers() {
-    // SAFETY: the last world of this thread is over: its disks, queues and BIOs are dropped, or leaked and never run again.
+    // SAFETY: the last world of this thread is over: its disks, queues and BIOs are dropped, or leaked and never run
+    // again.
     MEMORY.with_borrow_mut(|m| unsafe { m.reset() });
 }
 

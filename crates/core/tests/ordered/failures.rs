@@ -6,8 +6,8 @@ use zoneplug_core::zone::Condition;
 use zoneplug_core::{Nanos, Op, Status, ZoneNo};
 use zoneplug_devices::emu::Fault;
 
-/// The first failure takes those behind it with it at the device; the layer waits for all of them, looks, and sends them
-/// again: nobody is told.
+/// A write fails, and at the device the writes behind it fail too. The layer waits for all of them, reports the zone,
+/// and sends them again. No client sees an error.
 /// E7.
 #[test]
 fn after_a_failure_the_zone_is_drained_reported_and_goes_on() {
@@ -24,8 +24,8 @@ fn after_a_failure_the_zone_is_drained_reported_and_goes_on() {
     }
 }
 
-/// E8, E9: of a write that failed with some of its data on the medium nothing is sent again. Positional writes behind it
-/// fail; appends find a place.
+/// E8, E9: of a write that failed with some of its data on the medium nothing is sent again. Positional writes behind
+/// it fail; appends find a place.
 #[test]
 fn what_may_be_on_the_medium_is_not_sent_again() {
     for torn in [1, 3, 4] {
@@ -50,8 +50,8 @@ fn what_may_be_on_the_medium_is_not_sent_again() {
     }
 }
 
-/// A torn write leaves the write pointer inside of a block that can only be written whole. Nothing can be written there: who
-/// waits fails, and nothing is sent that the device would have to refuse.
+/// A torn write leaves the write pointer inside of a block that can only be written whole. Nothing can be written
+/// there: the waiting writes fail, and nothing is sent that the device would have to refuse.
 /// E8.
 #[test]
 fn a_zone_does_not_go_on_in_the_middle_of_a_block() {
@@ -178,7 +178,7 @@ fn w23_busy_is_tried_again_in_order() {
     assert_eq!(log.lock().unwrap().reports.len(), before);
 }
 
-/// E4: if even the report fails nobody knows, as ever.
+/// E4: if the report fails too, the write pointer stays unknown.
 #[test]
 fn a_report_that_fails_leaves_the_zone_stale() {
     let (mut r, _) = rig(2);
@@ -224,7 +224,7 @@ fn r32_a_zone_that_died_is_not_tried_again() {
     assert_eq!(log.lock().unwrap().writes.len(), seen);
 }
 
-/// A deadline: what nobody knows the outcome of is not sent again, nor is what was behind it.
+/// A deadline passes: a write with an unknown outcome is not sent again, and neither are the writes behind it.
 /// E1.
 #[test]
 fn an_unknown_outcome_is_not_tried_again() {

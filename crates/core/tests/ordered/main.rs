@@ -1,6 +1,6 @@
-//! Several writes of a zone in flight, on a device that keeps their order: I1 becomes "at most N, on one queue, in order".
-//! This file has what is sent, and by which queue. `failures.rs` has how a zone goes on after a failure, and `meanwhile.rs`
-//! what happens beside that.
+//! Several writes of a zone in flight, on a device that keeps their order: I1 becomes "at most N, on one queue, in
+//! order". This file has what is sent, and by which queue. `failures.rs` has how a zone goes on after a failure, and
+//! `meanwhile.rs` what happens beside that.
 #![allow(clippy::unwrap_used, clippy::vec_box)]
 
 #[path = "../common/mod.rs"]
@@ -82,7 +82,7 @@ fn a_zone_has_one_home_and_changes_it_at_rest() {
     assert!(!log.lock().unwrap().two_homes);
 }
 
-/// C3, R19: a zone waits for tags like anybody, and reads get theirs.
+/// C3, R19: a zone waits for tags in line with reads, and the reads get theirs.
 #[test]
 fn a_home_without_tags_goes_on_when_it_has_some() {
     let (mut r, log) = rig_with(8, &[(64, 2)], |_| {});

@@ -5,7 +5,7 @@ use crate::device::*;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Flags, Nanos, Op, Status};
 
-/// E6: the answer to a report that was sent before the error is not believed, whoever asked.
+/// E6: the answer to a report that was sent before the error is not believed, whether the client or the layer sent it.
 #[test]
 fn e12_only_a_report_that_is_newer_than_the_error_counts() {
     let (mut r, log) = rig();
@@ -59,8 +59,8 @@ fn e12_a_resync_beside_a_recovery_is_answered() {
     assert_eq!(r.wp(0), 4);
 }
 
-/// E6: the layer's own report fails. A report that its client sent after the failure, but before a resync of the zone, is
-/// newer than the failure all the same.
+/// E6: the layer's own report fails. A report that its client sent after the failure, but before a resync of the zone,
+/// is newer than the failure all the same.
 #[test]
 fn e12_a_report_from_before_a_resync_clears_a_zone() {
     let (mut r, log) = rig();
@@ -121,8 +121,8 @@ fn e12_a_report_that_fails_leaves_the_zone_stale() {
     }
 }
 
-/// E3, E6: the layer's own report fails while one of the client's, sent after the error, is on its way: that one counts.
-/// Found by the simulation (seed 74).
+/// E3, E6: the layer's own report fails while one of the client's, sent after the error, is on its way: that one
+/// counts. Found by the simulation (seed 74).
 #[test]
 fn e12_a_report_of_the_client_outlives_the_layers() {
     let (mut r, log) = rig();

@@ -5,8 +5,8 @@ use crate::device::*;
 use zoneplug_core::disk::ZoneRecovery;
 use zoneplug_core::{Nanos, Op, Status};
 
-/// E6, M4: where several writes may be in flight, the answer to a report from before a reset comes while the next failure
-/// still waits for the writes behind it. It is not that failure's.
+/// E6, M4: where several writes may be in flight, the answer to a report from before a reset comes while the next
+/// failure still waits for the writes behind it. It is not that failure's.
 #[test]
 fn e6_an_answer_from_before_a_reset_is_not_the_next_failures() {
     let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| {
@@ -43,7 +43,8 @@ fn e6_an_answer_from_before_a_reset_is_not_the_next_failures() {
     assert_eq!((r.wp(0), r.device_wp(0)), (16, 16));
 }
 
-/// A write fails while the first queue, which is not polled, has one that was given up: nobody asks.
+/// A write fails while the first queue, which is not polled, has a write that was given up: the layer does not report
+/// the zone.
 fn fails_unasked(r: &mut Rig, log: &SharedLog) {
     log.lock().unwrap().hold_writes = false;
     r.fail(Op::Write, Status::Io);
@@ -57,7 +58,8 @@ fn fails_unasked(r: &mut Rig, log: &SharedLog) {
     assert_eq!((r.queues[0].late(), own(log)), (1, vec![]));
 }
 
-/// A write that is given up in a zone that was stale already is at the device all the same: while it is, nobody asks.
+/// A write that is given up in a zone that was stale already is at the device all the same. While it is, the
+/// layer does not report the zone.
 #[test]
 fn e12_a_write_given_up_in_a_stale_zone_is_remembered() {
     let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| m.config.timeout = Some(Nanos(500)));
@@ -109,8 +111,8 @@ fn e12_a_native_append_given_up_is_remembered() {
     fails_unasked(&mut r, &log);
 }
 
-/// A reset comes between a write and its failure, and what waited after it had filled the zone. That is aborted, so the zone
-/// has room for an append while the layer asks.
+/// A reset comes between a write and its failure, and what waited after it had filled the zone. That is aborted, so the
+/// zone has room for an append while the layer asks.
 #[test]
 fn e12_what_was_aborted_takes_no_room() {
     let (mut r, log) = rig();
@@ -129,8 +131,8 @@ fn e12_what_was_aborted_takes_no_room() {
     assert_eq!(r.finish()[0].status, Status::Ok);
 }
 
-/// W23: a write that the device was too busy for is sent again, also where one that was given up is still at the device and
-/// nobody asks for it; but not if the next one was refused for good.
+/// W23: a write that the device was too busy for is sent again, even while a write that was given up is still at the
+/// device and the zone is not reported. It is not sent again if the next write was refused for good.
 #[test]
 fn w23_busy_beside_a_late_write() {
     for dies in [false, true] {

@@ -1,5 +1,5 @@
-//! E12: with `zone_recovery=auto` the layer asks the device where the write pointer is after an error, and the zone goes on
-//! from there. One write of a zone is in flight here; `tests/ordered` has the zones with several.
+//! E12: with `zone_recovery=auto` the layer asks the device where the write pointer is after an error, and the zone
+//! goes on from there. One write of a zone is in flight here; `tests/ordered` has the zones with several.
 #![allow(clippy::unwrap_used, clippy::vec_box)]
 
 mod answers;
@@ -17,8 +17,8 @@ use zoneplug_core::zone::Condition;
 use zoneplug_core::{Nanos, Op, Status, ZoneNo};
 use zoneplug_devices::emu::Fault;
 
-/// The zone is usable after an error whose outcome nobody knows, wherever it left the write pointer; the client of
-/// positional writes and the client of appends are told the truth.
+/// After an error with an unknown outcome the zone is usable, wherever the error left the write pointer. A client of
+/// positional writes and a client of appends both get the true status.
 #[test]
 fn e12_a_zone_goes_on_from_what_the_device_says() {
     use Status as S;
@@ -82,8 +82,8 @@ fn e12_the_attribute_says_who_recovers() {
     assert_eq!(r.status(write(0, 8)), Status::Ok);
 }
 
-/// What comes while the report is on its way waits for it: an append, and a write to the place of the one that failed. They
-/// are placed from what the report says.
+/// What comes while the report is on its way waits for it: an append, and a write to the place of the one that failed.
+/// They are placed from what the report says.
 #[test]
 fn e12_appends_wait_for_the_report() {
     for left in [0, 4] {
@@ -125,8 +125,8 @@ fn e12_a_write_to_the_same_place_waits_and_is_never_moved() {
     }
 }
 
-/// M4: a reset, a finish, the death of the zone or a native append end the recovery: its answer is not believed, and what
-/// waited is aborted.
+/// M4: a reset, a finish, the death of the zone or a native append end the recovery: its answer is not believed, and
+/// what waited is aborted.
 #[test]
 fn e12_management_ends_a_recovery() {
     for what in [Op::ZoneReset, Op::ZoneFinish, Op::ZoneResetAll] {
@@ -185,8 +185,8 @@ fn e12_a_zone_that_died_meanwhile_stays_dead() {
     }
 }
 
-/// Acknowledged data that is not there any more: the zone stays stale, is counted, and nothing is put in its place before the
-/// client has looked.
+/// Acknowledged data that is not there any more: the zone stays stale, is counted, and nothing is put in its place
+/// before the client has looked.
 #[test]
 fn e12_a_zone_that_lost_acknowledged_data_does_not_go_on() {
     for wp in [0, 4, 7] {
@@ -302,7 +302,8 @@ fn e12_a_device_that_panics_leaves_the_zone_stale() {
     assert_eq!(own(&log).len(), 1);
 }
 
-/// R11, I9: a freeze waits for the report and for what waited behind it, and takes nothing from them: one tag is enough.
+/// R11, I9: a freeze waits for the report and for what waited behind it, and takes nothing from them: one tag is
+/// enough.
 #[test]
 fn e12_a_freeze_waits_for_a_recovery() {
     let (mut r, log) = rig_with(&[(64, 1), (64, 1)], |_| {});
@@ -364,8 +365,8 @@ fn e12_strict_management_and_a_recovery() {
     }
 }
 
-/// A reset comes between a write and its end (M4): nothing is acknowledged in the new generation, and what the old write left is
-/// found.
+/// A reset comes between a write and its end (M4): nothing is acknowledged in the new generation, and what the old
+/// write left is found.
 #[test]
 fn e12_a_failure_from_before_a_reset() {
     let (mut r, log) = rig();

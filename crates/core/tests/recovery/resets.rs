@@ -134,8 +134,8 @@ fn fails(r: &mut Rig) {
     pass(r, 10);
 }
 
-/// A reset that was given up may be carried out at any time, also between the answer of a report and the moment at which
-/// that is seen: until the reset is back nobody asks, and the zone is left to the client.
+/// A reset that was given up may be carried out at any time, also between the answer of a report and the moment at
+/// which that is seen: until the reset is back the layer does not report the zone, and leaves it to the client.
 #[test]
 fn e12_a_reset_given_up_is_remembered() {
     let (mut r, log) = rig_with(&[(64, 8), (64, 8)], |m| m.config.timeout = Some(Nanos(5000)));

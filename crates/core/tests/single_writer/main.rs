@@ -265,7 +265,7 @@ fn r34_no_wake_up_is_lost() {
     }
 }
 
-/// Q11: whoever has the token may go away.
+/// Q11: the queue that has the token may be dropped.
 #[test]
 fn r34_a_queue_that_goes_away_with_the_token_passes_it_on() {
     for anticipation in [0, 1000] {

@@ -1,4 +1,4 @@
-//! Who is next, for how long, and nobody too late: policies, anticipation, the deadline (R35, R36).
+//! Which zone is next, for how long, and none too late: policies, anticipation, the deadline (R35, R36).
 
 use super::*;
 use zoneplug_core::sched::Policy;
@@ -11,7 +11,7 @@ fn keep_writing(r: &mut Rig, q: usize, zone: u64, wp: &mut u64, ahead: u64, done
     }
 }
 
-/// When zone 2 was first written, with somebody writing zone 1 without end.
+/// When zone 2 was first written, while another client writes zone 1 without end.
 fn second_zone_after(deadline: u64) -> (u64, u64) {
     let (mut r, log) = rig(|c| c.zone_deadline = Nanos(deadline), &[(64, 8), (64, 8)]);
     let mut wp = 0;
@@ -44,8 +44,8 @@ fn r35_nobody_waits_longer_than_the_deadline_and_one_service() {
     );
 }
 
-/// R35: each policy, with a deadline, against writers that never stop: no zone waits for ever, and whoever is past the
-/// deadline is next, oldest first.
+/// R35: each policy, with a deadline, against writers that never stop: no zone waits for ever, and a zone that is
+/// past the deadline is next, oldest first.
 #[test]
 fn r35_with_a_deadline_no_policy_starves_a_zone() {
     for policy in Policy::ALL {
@@ -86,8 +86,8 @@ fn r35_with_a_deadline_no_policy_starves_a_zone() {
     }
 }
 
-/// R35: earliest deadline first. Who is late waits for the command at the device, not for all that the zone of the turn has;
-/// and what that zone had keeps its own deadline.
+/// R35: earliest deadline first. A late zone waits for the command at the device, not for all that the zone of the
+/// turn has. What that zone had keeps its own deadline.
 #[test]
 fn r35_who_is_late_waits_for_one_command_and_those_before_it() {
     let set = |c: &mut DiskConfig| {
@@ -115,8 +115,8 @@ fn r35_who_is_late_waits_for_one_command_and_those_before_it() {
     );
 }
 
-/// R35: the promise itself, with everybody late at the same time: a zone's turn begins at most one command and the services
-/// of those listed before it after its deadline.
+/// R35: the promise itself, with all zones late at the same time: a zone's turn begins after its deadline by at most
+/// one command and the services of the zones that were listed before it.
 #[test]
 fn r35_a_late_zone_waits_only_for_those_listed_before_it() {
     for seed in 0..60 {
@@ -142,7 +142,7 @@ fn r35_a_late_zone_waits_only_for_those_listed_before_it() {
                 r.step();
             }
             let (_, _, listed) = r.disk.single_writer();
-            // Who is off the list has its turn by now.
+            // A zone that is off the list has its turn by now.
             due.retain(|&(zone, since, by)| {
                 let waits = listed.iter().any(|c| c.zone.0 == zone && c.since.0 == since);
                 late += u32::from(waits && r.now.0 > since + deadline);
@@ -289,7 +289,7 @@ fn anticipation_goes_on_with_whichever_queue_the_write_comes_from() {
     r.poll(0);
     r.submit(1, [write(at(1, 4), 4)]);
     assert_eq!(log.lock().unwrap().writes, [(1, 4), (1, 4)]);
-    // Queue 0 finds that nobody waits with it any more.
+    // Queue 0 finds that no single writer waits with it any more.
     r.poll(0);
     assert!(!r.queues[0].is_busy());
     r.drain();

@@ -61,8 +61,8 @@ fn shelf(
     (Rig { dev: disks[0].clone(), disk, queues, now: Nanos(0), done: Vec::new() }, logs)
 }
 
-/// Writes in all zones, from queues with many tags and few. Each disk sees one write at a time, and all see one at the same
-/// time; so `n` disks take an `n`th of the time.
+/// Writes in all zones, from queues with many tags and few. Each disk sees one write at a time, and all see one at the
+/// same time; so `n` disks take an `n`th of the time.
 #[test]
 fn q1_one_write_for_each_spindle() {
     for (name, join) in JOINS {
@@ -102,8 +102,8 @@ fn q1_parts_of_one_disk_have_one_writer() {
     assert_eq!((logs[0].lock().unwrap().most, r.now.0), (1, 800));
 }
 
-/// Any policy, anticipation and deadline; clients that come and go, resets that abort, errors: one write a spindle, nobody
-/// forgotten, and nobody waits where no zone of his spindle has a turn.
+/// Any policy, anticipation and deadline; clients that come and go, resets that abort, errors: one write a
+/// spindle, no zone is forgotten, and no zone waits while no zone of its spindle has a turn.
 /// Q1.
 #[test]
 fn q8_spindles_make_progress_by_themselves() {
@@ -155,7 +155,7 @@ fn q8_spindles_make_progress_by_themselves() {
             }
         }
         r.drain();
-        // What a dropped queue has left is nobody's to wait for.
+        // No client waits for what a dropped queue has left.
         for _ in 0..1000 {
             r.step();
         }
@@ -193,7 +193,8 @@ fn r34_a_queue_that_goes_away_passes_every_token_on() {
     }
 }
 
-/// Two writers wait with one queue, until different times: each wait ends by itself, and one goes on while the other waits.
+/// Two writers wait with one queue, until different times: each wait ends by itself, and one goes on while the other
+/// waits.
 /// Q1.
 #[test]
 fn a_queue_waits_with_several_tokens() {
@@ -208,7 +209,8 @@ fn a_queue_waits_with_several_tokens() {
     assert_eq!(r.queues[0].next_deadline(), Some(Nanos(600)), "spindle 0 waits for zone 0");
     r.poll(1);
     r.submit(0, [write(at(EACH, 0), 4), write(at(EACH, 4), 4)]);
-    // Spindle 1 waits with queue 1, for nobody was listed when its write ended; queue 0's zone is listed, and waits.
+    // Spindle 1 waits with queue 1, because no zone was listed when its write ended. Queue 0's zone is listed, and
+    // waits.
     let state =
         |r: &Rig| r.disk.writers().iter().map(|w| (w.turn, w.listed.len())).collect::<Vec<_>>();
     assert_eq!(state(&r), [(Some(ZoneNo(0)), 1), (Some(ZoneNo(EACH as u32 + 1)), 1)]);
@@ -228,7 +230,7 @@ fn a_queue_waits_with_several_tokens() {
 #[test]
 fn r35_a_late_zone_ends_no_turn_of_another_spindle() {
     let (mut r, logs) = shelf(2, linear, |c| c.zone_deadline = Nanos(150), &[(64, 8), (64, 8)]);
-    // Spindle 0: zone 0 never stops, zone 1 waits. Spindle 1: zone 0 never stops, nobody waits.
+    // Spindle 0: zone 0 never stops, zone 1 waits. Spindle 1: zone 0 never stops, no zone waits.
     let mut wp = [8u64; 2];
     r.submit(0, [write(at(0, 0), 8), write(at(1, 0), 8), write(at(EACH, 0), 8)]);
     while r.now.0 < 600 {
@@ -326,7 +328,7 @@ fn q9_every_writer_is_drained_at_the_switch() {
     assert!(r.done.iter().all(|b| b.status.is_ok()));
 }
 
-/// The attribute, the counters and the dump say which spindle; of one spindle nobody speaks.
+/// The attribute, the counters and the dump name the spindle. On a disk with one spindle they do not.
 /// Q9.
 #[test]
 fn what_is_shown_says_which_spindle() {

@@ -92,8 +92,8 @@ impl Seen {
 }
 
 proptest! {
-    /// N1-N12: a disk on the layer, whose queue maps addresses itself, and one on a device made with the power of two answer
-    /// alike, also with commands of all kinds in flight at a time.
+    /// N1-N12: a disk on the layer, whose queue maps addresses itself, and one on a device made with the power of two
+    /// answer alike, also with commands of all kinds in flight at a time.
     /// R41.
     #[test]
     fn a_disk_on_the_map_answers_as_one_without(

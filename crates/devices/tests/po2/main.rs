@@ -149,8 +149,8 @@ fn a_crossing_read_that_fails_fails_as_a_whole() {
     assert_eq!((c.status, data(&c)), (Status::Ok, vec![0; 32]));
 }
 
-/// N4: a report's zones start at multiples of the power of two, and a full zone's write pointer is its own end. A report may
-/// begin anywhere, the gap included.
+/// N4: a report's zones start at multiples of the power of two, and a full zone's write pointer is its own end. A
+/// report may begin anywhere, the gap included.
 /// R41.
 #[test]
 fn reports_are_of_our_zones() {
@@ -288,8 +288,8 @@ fn a_busy_device_gets_the_same_commands_again() {
     assert_eq!(sorted(seen), sorted(asked));
 }
 
-/// Found by the simulation (seed 85337): a write for which the device had no room was kept here and carried out long after the
-/// disk above had given it up, in a zone that had been reset meanwhile.
+/// Found by the simulation (seed 85337): a write for which the device had no room was kept here and carried out long
+/// after the disk above had given it up, in a zone that had been reset meanwhile.
 #[test]
 fn what_the_device_has_no_room_for_is_not_kept() {
     let lost = FaultDisk::new(
@@ -327,8 +327,8 @@ fn what_the_device_has_no_room_for_is_not_kept() {
     assert_eq!((list.len(), list[0].op), (3, Op::Read));
 }
 
-/// A device of somebody else's: zones of 28 sectors, of which 24 can be written, over zones of a power of two. It moves addresses
-/// in place, as a layer may.
+/// A device from outside this repository: zones of 28 sectors, of which 24 can be written, over zones of a power of
+/// two. It changes addresses in place, as a layer may.
 struct Narrow {
     inner: Arc<dyn Device>,
     geometry: Geometry,
@@ -410,7 +410,8 @@ fn a_layer_far_below_another_undoes_only_its_own_way() {
     }
 }
 
-/// N6, N17: a list of which one command cannot pass as it is, wherever that is, and wherever the list begins in its buffer.
+/// N6, N17: a list of which one command cannot pass as it is, wherever that is, and wherever the list begins in its
+/// buffer.
 #[test]
 fn one_special_command_anywhere_in_a_list() {
     let (_, mut q) = po2(SMALL);

@@ -37,8 +37,8 @@ fn take(q: &mut dyn Queue, now: u64) -> Vec<(Op, u64, u32, Status)> {
     done.iter().map(|c| (c.op, c.sector.0, c.len_sectors, c.status)).collect()
 }
 
-/// Commands go past the layer until it has one that needs more than an addition, and again when that one is back. Commands that
-/// went past it come back through it as they were sent (N18).
+/// Commands go past the layer until it has one that needs more than an addition, and again when that one is back.
+/// Commands that went past it come back through it as they were sent (N18).
 #[test]
 fn commands_pass_the_layer_unless_it_has_one() {
     let (_, mut q) = mapped(SLOW);

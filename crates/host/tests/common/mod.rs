@@ -48,8 +48,8 @@ impl Wake for Unpark {
     }
 }
 
-/// What a future comes to. It is polled only when it was woken: a lost wake-up is a panic after `LONG`, not a busy loop that
-/// hides it.
+/// What a future comes to. It is polled only when it was woken: a lost wake-up is a panic after `LONG`, not a busy loop
+/// that hides it.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
