@@ -16,11 +16,11 @@ use zoneplug_core::{Error, Flags, Op, Sector, Status, ZoneNo};
 /// data are multiples of the disk's block. A buffer comes back from an operation, also from one that fails:
 /// [`IoError::into_buf`].
 ///
-/// An operation is accepted with the call, not with the first poll: calls in a row are in that order, which is what
-/// writes to one zone want. A future that was polled must be polled on when it is woken, or dropped. One that is
-/// dropped gives its operation up without an answer; the buffer is kept until the device is done with it, whatever
-/// happens to the adapter meanwhile. So is that of an operation that ends before the device is done (a command's
-/// deadline, a device that panics): see [`HostedDisk::withheld`].
+/// An operation is accepted by the call, not by the first poll, so operations are in the order of the calls, as writes
+/// to one zone need. A future that was polled must be polled again when it is woken, or be dropped. Dropping a future
+/// gives up its operation; its result is discarded. The disk keeps the buffer until the device is done with it, also
+/// after the adapter is dropped. It does the same with the buffer of an operation that ends before the device is done
+/// (a command's deadline, a device that panics): see [`HostedDisk::withheld`].
 ///
 /// ```
 /// use zoneplug_host::{AsyncDisk, HostedDisk};
@@ -56,7 +56,7 @@ impl AsyncDisk {
         Ok(AsyncDisk { shared: AsyncShared::new(client, depth) })
     }
 
-    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was
+    /// Starts or stops recording how long operations take. An operation is recorded if this was on when it was
     /// submitted.
     #[cfg(feature = "latency")]
     pub fn record_latency(&self, on: bool) {
@@ -86,7 +86,7 @@ impl AsyncDisk {
         async move { begun?.await.map(|(_, buf)| buf) }
     }
 
-    /// Fills `bytes` with what is at `sector`. They are as they were if it fails, or the future is dropped.
+    /// Fills `bytes` with the data at `sector`. If it fails, or the future is dropped, `bytes` are unchanged.
     pub fn read_into<'a>(
         &self,
         sector: Sector,
@@ -122,8 +122,8 @@ impl AsyncDisk {
         self.write_vectored(sector, &[IoSlice::new(bytes)])
     }
 
-    /// As [`AsyncDisk::write`], with a copy of several pieces one behind the other that is made now. Together they are
-    /// whole blocks; each may have any length.
+    /// As [`AsyncDisk::write`], with a copy of several pieces, one after the other. The copy is made now. A piece may
+    /// have any length; together they are whole blocks.
     pub fn write_vectored(
         &self,
         sector: Sector,
@@ -161,7 +161,7 @@ impl AsyncDisk {
         self.append_vectored(zone_start, &[IoSlice::new(bytes)])
     }
 
-    /// As [`AsyncDisk::append`], with a copy of several pieces one behind the other that is made now.
+    /// As [`AsyncDisk::append`], with a copy of several pieces, one after the other. The copy is made now.
     pub fn append_vectored(
         &self,
         zone_start: Sector,
@@ -265,7 +265,7 @@ impl AsyncDisk {
         async move { zones.await?.first().copied().ok_or(none) }
     }
 
-    /// Operations that were accepted and have not ended, those that were given up among them.
+    /// The number of operations that were accepted and have not ended, including those that were given up.
     pub fn outstanding(&self) -> usize {
         self.shared.state().pending
     }

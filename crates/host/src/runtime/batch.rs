@@ -13,7 +13,7 @@ use zoneplug_core::{Bio, BioPool, Bios, Error, Flags, Op, Sector, Status};
 /// How long a batch waits at most before it looks whether a full or frozen disk takes more.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Which operation of a [`Batch`].
+/// Identifies an operation of a [`Batch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(u64);
 
@@ -21,29 +21,29 @@ pub struct OpId(u64);
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion {
-    /// Which one: what the call that submitted it returned.
+    /// The id that the call that submitted it returned.
     pub id: OpId,
-    /// What it was.
+    /// The operation.
     pub op: Op,
-    /// What it did, or why it failed.
+    /// The outcome, or why it failed.
     pub result: Result<Done, IoError>,
 }
 
-/// What an operation did.
+/// The outcome of an operation.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Done {
-    /// Where, in units of 512 bytes: of an append, where the data landed.
+    /// The sector of 512 bytes at which it began; for an append, where the data landed.
     pub sector: Sector,
     /// The buffer that was written or read; operations that move no data have none.
     pub buf: Option<AlignedBuf>,
-    /// What the device counted: the zones of a report.
+    /// The number of zones of a report.
     pub(crate) count: u32,
 }
 
 /// A client that has many operations at the disk at a time. Each call submits one and returns at once;
-/// [`Batch::wait_any`] waits for the next that ends, in any order. Calls in a row are in that order, which is what
-/// writes to one zone want.
+/// [`Batch::wait_any`] waits for the next that ends, in any order. The disk takes operations in the order of the calls,
+/// as writes to one zone need.
 ///
 /// Buffers go in by value and come back with the completion. The batch may be dropped at any time: what is in flight
 /// goes on, and a buffer is freed when the device is done with it.
@@ -86,7 +86,7 @@ pub struct Batch {
 struct Sent {
     op: Op,
     sector: Sector,
-    /// What the device has.
+    /// The memory that the device may use.
     lent: Option<Lent>,
     /// The caller no longer waits for it.
     given_up: bool,
@@ -134,7 +134,7 @@ impl Batch {
         self.move_data(Op::ZoneAppend, zone_start, Flags::NONE, buf)
     }
 
-    /// Makes durable what had ended when this was called.
+    /// Makes durable the writes that had ended when this was called.
     pub fn flush(&mut self) -> OpId {
         self.begin(Op::Flush, Sector(0), 0, Flags::NONE, None)
     }
@@ -177,7 +177,7 @@ impl Batch {
         self.open + self.ended.len()
     }
 
-    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was
+    /// Starts or stops recording how long operations take. An operation is recorded if this was on when it was
     /// submitted.
     #[cfg(feature = "latency")]
     pub fn record_latency(&mut self, on: bool) {
@@ -216,7 +216,7 @@ impl Batch {
         }
     }
 
-    /// An operation that has ended before it began.
+    /// Ends an operation before it begins.
     fn refuse(&mut self, e: IoError) -> OpId {
         let id = self.next_id();
         self.ended.push_back(Completion { id, op: e.op, result: Err(e) });
@@ -279,7 +279,8 @@ impl Batch {
             let moves = sent.lent.is_some();
             let buf = self.client.reclaim(&mut bio, sent.lent);
             let status = match bio.status {
-                // Without its memory it is not that operation: a faulty device made up the BIO, or kept the memory.
+                // A BIO without its memory is no success: a faulty device made up the BIO, or kept the
+                // memory.
                 Status::Ok if moves && buf.is_none() => Status::Io,
                 status => status,
             };
@@ -299,8 +300,8 @@ impl Batch {
         self.pool.put(bio);
     }
 
-    /// Waits for one operation, at most `timeout`: then it is given up, and its error has the buffer only if it was not
-    /// sent. What else has ended meanwhile is returned by `wait_any`.
+    /// Waits for one operation. After `timeout` the operation is given up, and its error has the buffer only if it was
+    /// not sent. `wait_any` returns other operations that have ended meanwhile.
     pub(crate) fn wait_for(
         &mut self,
         id: OpId,
@@ -342,7 +343,8 @@ impl Batch {
 }
 
 impl Drop for Batch {
-    /// Never waits. What was not sent is dropped; the buffers of what was are kept until the device is done with them.
+    /// Never waits. Operations that were not sent are dropped. The disk keeps the buffers of the others until the
+    /// device is done with them.
     fn drop(&mut self) {
         while let Some(bio) = self.done.pop_front() {
             self.end(bio);
@@ -361,7 +363,7 @@ pub(crate) fn whole_sectors(buf: &AlignedBuf) -> Result<u32, Status> {
     if buf.len().is_multiple_of(512) { Ok(buf.len() >> 9) } else { Err(Status::Unaligned) }
 }
 
-/// A buffer to read so many sectors into.
+/// A new buffer for a read of `len_sectors`.
 pub(crate) fn read_buf(len_sectors: u64) -> Result<AlignedBuf, Status> {
     let bytes = len_sectors.checked_mul(512).and_then(|n| u32::try_from(n).ok());
     bytes.map(AlignedBuf::zeroed).ok_or(Status::OutOfRange)

@@ -15,9 +15,9 @@ pub(crate) const ZONES_PER_REPORT: u32 = 1024;
 /// A client that waits for each operation. Addresses and lengths are in sectors of 512 bytes; those of data are
 /// multiples of the disk's block.
 ///
-/// Buffers go in by value and come back, also from an operation that fails ([`IoError::into_buf`]); but as long as a
-/// device may still use one (a timeout of either kind, a panic, a drop in mid-flight) the disk keeps it: see
-/// [`HostedDisk::withheld`]. [`append_from`](BlockingDisk::append_from), [`write_from`](BlockingDisk::write_from) and
+/// Buffers go in by value and come back, also from an operation that fails ([`IoError::into_buf`]). The disk keeps a
+/// buffer that the device may still use, as after a timeout or a panic of the device: see [`HostedDisk::withheld`].
+/// [`append_from`](BlockingDisk::append_from), [`write_from`](BlockingDisk::write_from) and
 /// [`read_into`](BlockingDisk::read_into) take slices instead, and copy.
 ///
 /// ```
@@ -54,7 +54,7 @@ impl BlockingDisk {
         self.timeout = timeout;
     }
 
-    /// Begins or ends to record how long operations take. An operation is recorded if this was on when it was
+    /// Starts or stops recording how long operations take. An operation is recorded if this was on when it was
     /// submitted.
     #[cfg(feature = "latency")]
     pub fn record_latency(&mut self, on: bool) {
@@ -78,7 +78,7 @@ impl BlockingDisk {
         self.with_buf(Op::Read, sector, Flags::NONE, buf).map(|(_, buf)| buf)
     }
 
-    /// Fills `bytes` with what is at `sector`. They are as they were if it fails.
+    /// Fills `bytes` with the data at `sector`. If it fails, `bytes` are unchanged.
     pub fn read_into(&mut self, sector: Sector, bytes: &mut [u8]) -> Result<(), IoError> {
         let Ok(len) = u32::try_from(bytes.len()) else {
             return Err(IoError::new(Op::Read, sector, Status::OutOfRange));
@@ -98,8 +98,8 @@ impl BlockingDisk {
         self.write_vectored(sector, &[IoSlice::new(bytes)])
     }
 
-    /// As [`BlockingDisk::write`], with a copy of several pieces one behind the other. Together they are whole blocks;
-    /// each may have any length.
+    /// As [`BlockingDisk::write`], with a copy of several pieces, one after the other. A piece may have any length;
+    /// together they are whole blocks.
     pub fn write_vectored(
         &mut self,
         sector: Sector,
@@ -128,7 +128,7 @@ impl BlockingDisk {
         self.append_vectored(zone_start, &[IoSlice::new(bytes)])
     }
 
-    /// As [`BlockingDisk::append`], with a copy of several pieces one behind the other.
+    /// As [`BlockingDisk::append`], with a copy of several pieces, one after the other.
     ///
     /// ```
     /// use std::io::IoSlice;

@@ -185,14 +185,15 @@ impl AsyncShared {
 
     fn ended(&self, state: &mut AsyncState, mut bio: Box<Bio>, wake: &mut Vec<Waker>) {
         let token = bio.token();
-        // One that has ended already did so by a BIO that a faulty device made up.
+        // If the operation has ended already, a faulty device has made up one of the two BIOs.
         if let Some(slot) = state.slots.get_mut(&token).filter(|s| s.end.is_none()) {
             let lent = slot.lent.take();
             let moves = lent.is_some();
             let buf = state.client.reclaim(&mut bio, lent);
             state.pending -= 1;
             let status = match bio.status {
-                // Without its memory it is not that operation: the device made up the BIO, or kept the memory.
+                // A BIO without its memory is no success: the device made up the BIO, or kept
+                // the memory.
                 Status::Ok if moves && buf.is_none() => Status::Io,
                 status => status,
             };
