@@ -1,5 +1,5 @@
-//! `zoneplug attr | zone-wplugs`: what can be seen of the layer, under the names that Linux gives it; of a disk that is
-//! opened for the command, or of one that another process serves.
+//! `zoneplug attr | zone-wplugs`: the attributes and plugs of a disk, under the names that Linux gives them. The
+//! disk is opened for the command, or another process serves it.
 
 use crate::disk::{Opened, Use};
 use crate::failure::Failure;
@@ -28,7 +28,7 @@ pub(crate) struct AttrArgs {
     #[arg(value_name = "DISK")]
     spec: String,
 
-    /// An attribute, by the name of its file in Linux's sysfs, or a shorter alias; all of them without one
+    /// An attribute, by the name of its file in Linux's sysfs, or a shorter alias; without one: all attributes
     #[arg(value_name = "NAME", value_parser = Suggest::new(StringValueParser::new(), suggest::attributes), hide_possible_values = true)]
     name: Option<String>,
 
@@ -56,7 +56,7 @@ struct Shown {
     writable: bool,
     /// The unit of the value; empty where it has none.
     unit: &'static str,
-    /// What it can be set to, and what it is unless it is set; of an attribute that a specification takes.
+    /// Its range and default, if a specification takes the attribute.
     #[serde(skip_serializing_if = "Option::is_none")]
     range: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// With what the table says of it. A server of another version may have attributes that are in no table here.
+    /// Adds what the table of attributes says. A server of another version may have attributes that this table lacks.
     fn new(a: AttributeShown) -> Shown {
         let info = find_attribute(&a.name);
         let key = info.filter(|i| i.is_key()).map(|i| &i.key);
@@ -83,7 +83,7 @@ pub(crate) fn value_of(text: &str) -> Value {
     text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from)
 }
 
-/// Where the layer is that is looked at.
+/// Where the disk is open.
 enum Target {
     /// In this process.
     Own(Box<Opened>),
@@ -202,7 +202,7 @@ pub(crate) fn attr(args: &AttrArgs, out: &mut dyn Write) -> Result<(), Failure> 
         return term::print(out, &line);
     }
     let Some(value) = was else {
-        // Its error names those that there are.
+        // The error of the look-up lists the attributes that exist.
         return target.set(name, "");
     };
     if args.json {

@@ -22,8 +22,8 @@ impl Yes {
         self.force
     }
 
-    /// Asks whether `what` shall be done, which concerns the data of `zones` zones. One zone is not worth a question.
-    /// If input or standard error is no terminal, no answer can come, so the change is refused.
+    /// Asks whether to go on with `what`, which destroys the data of `zones` zones. Does not ask for a single zone.
+    /// Refuses if standard input or standard error is no terminal, because no answer can come.
     pub(crate) fn ask(self, what: &str, zones: usize) -> Result<(), Failure> {
         if self.yes || self.force || zones <= 1 {
             return Ok(());
@@ -42,7 +42,7 @@ impl Yes {
         });
         match (read, answer.trim()) {
             (Ok(_), "y" | "Y" | "yes") => Ok(()),
-            _ => Err(refused("not done: nobody said yes, and nothing was changed".to_owned())),
+            _ => Err(refused("cancelled; nothing was changed".to_owned())),
         }
     }
 }

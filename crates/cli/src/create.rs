@@ -163,7 +163,7 @@ pub(crate) struct CheckArgs {
 /// Checks a disk. Problems that are left are a failure.
 pub(crate) fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), Failure> {
     let Some(path) = file_of(&args.spec) else {
-        // What is no specification either says so itself.
+        // If the text is no specification either, that error is reported.
         open_device(&args.spec)?;
         return Err(Failure::new(
             Kind::NotSupported,

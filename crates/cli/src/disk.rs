@@ -58,19 +58,18 @@ impl Named {
     }
 }
 
-/// Says what a person should know of a durable disk before it is used: damage, and writes that were lost. Its opening
-/// for writing settles that, so it is asked before.
+/// Prints warnings about a durable disk before it is used: damage, and writes that were lost. Opening the disk for
+/// writing clears them, so this must come first.
 fn tell(spec: &str) {
     let Some(path) = file_of(spec) else { return };
-    // What keeps it from being opened is said by the opening itself.
+    // If the disk cannot be opened, the opening reports why.
     let disk = FileDisk::open(path, Access::ReadOnly);
     for line in disk.iter().flat_map(|d| d.notices()) {
         term::note(&plain(&format!("{}: {line}", path.display())));
     }
 }
 
-/// Says at the end of a command that changed a disk that the change is lost: a disk in memory lives as long as its
-/// process.
+/// Warns at the end of a command that changed a disk in memory: the disk and the change end with the process.
 pub(crate) fn say_what_is_lost(spec: &str) {
     if is_volatile(spec) {
         let spec = plain(spec);
@@ -89,7 +88,7 @@ pub(crate) fn forced(spec: &str, yes: Yes) -> Cow<'_, str> {
 /// What a command does to a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Looks at it: others may use it meanwhile.
+    /// Reads it; other processes may use it meanwhile.
     Look,
     /// Changes it.
     Change,

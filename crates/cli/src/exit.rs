@@ -5,12 +5,12 @@ use crate::{json, term};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Says on stderr what failed, and on stdout too if `json` is wanted and no document has said it yet. A reader of the
-/// output that has gone is told nothing.
+/// Reports a failure on stderr, and as JSON on stdout if `json` is wanted and no document contains it yet. Prints
+/// nothing if the reader of the output has gone.
 pub(crate) fn report(failure: &Failure, json: bool) -> ExitCode {
     let (kind, ..) = failure.parts();
     if kind != Kind::BrokenPipe {
-        // An error of these can be told to nothing.
+        // If these fail, no output is left to report it on.
         if json && !failure.is_in_json() {
             let _ = io::stdout().write_all(json::of_failure(failure).as_bytes());
         }

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well: one line for what is wrong, one for what to try, an exit code.
+//! How a failed command ends: one line for what is wrong, one for what to try, and an exit code.
 
 use crate::plain::plain;
 use clap::error::{ContextKind, ContextValue};
@@ -15,11 +15,11 @@ pub(crate) struct Failure {
     exit: u8,
     what: String,
     hint: Option<String>,
-    /// A document of JSON that was printed says it.
+    /// A printed JSON document contains it.
     in_json: bool,
 }
 
-/// What an exit code stands for. The numbers are shown by `--help` and do not change.
+/// The meaning of an exit code. The numbers are shown by `--help` and do not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -31,9 +31,9 @@ pub(crate) enum Kind {
     Device = 3,
     /// This build, device or system cannot do it.
     NotSupported = 4,
-    /// A signal asked for the end before the end. The exit code is 128 and the number of the signal.
+    /// A signal ended the command early. The exit code is 128 plus the number of the signal.
     Interrupted = 130,
-    /// The reader of the output has gone: nothing is said.
+    /// The reader of the output has gone: nothing is printed.
     BrokenPipe = 0,
 }
 
@@ -162,7 +162,7 @@ impl Failure {
         let inner = std::error::Error::source(e).and_then(|s| s.downcast_ref::<Error>());
         let inner = inner.and_then(Error::what_to_try).map(str::to_owned);
         let what = what.join(" ");
-        // Which is in the text of its error too.
+        // The text of clap's error contains the hint too.
         let what = match &inner {
             Some(hint) => what.strip_suffix(&format!("; try: {hint}")).unwrap_or(&what),
             None => &what,
@@ -178,26 +178,27 @@ impl Failure {
         Failure::usage(what).hint(hint)
     }
 
-    /// The same, and a document of JSON says it already.
+    /// Marks the failure as printed in a JSON document.
     pub(crate) fn in_json(mut self) -> Failure {
         self.in_json = true;
         self
     }
 
-    /// Whether a document of JSON says it already.
+    /// Whether a printed JSON document contains it.
     pub(crate) fn is_in_json(&self) -> bool {
         self.in_json
     }
 }
 
-/// There is no such command. Only one that is nearly the same word is offered: some of them destroy data.
+/// This build has no trace events.
 #[cfg(not(feature = "trace"))]
 fn no_trace() -> Failure {
     Failure::new(Kind::NotSupported, "this build has no trace events")
         .hint("cargo install --path crates/cli --features trace")
 }
 
-/// There is no such command, nor another of the `more` words that may stand for one.
+/// The command does not exist, and is none of the `more` words that may stand for one. Suggests only a nearly identical
+/// name, because some commands destroy data.
 pub(crate) fn no_command(given: &str, cli: &clap::Command, more: &[&str]) -> Failure {
     let names = cli.get_subcommands().map(clap::Command::get_name);
     let names: Vec<&str> = names.chain(more.iter().copied()).collect();
@@ -243,7 +244,7 @@ fn no_argument(given: &str, command: &clap::Command) -> Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is wrong may be a file's, a drive's or a socket's own words.
+        // The text may come from a file, a drive or a socket.
         let one_line =
             |s: &str| plain(&s.split_whitespace().collect::<Vec<_>>().join(" ")).into_owned();
         writeln!(f, "error: {}", one_line(&self.what))?;

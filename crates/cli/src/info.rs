@@ -82,7 +82,7 @@ struct Info {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stack: Vec<Layer>,
     limits: Declared,
-    /// By the names that Linux gives them in sysfs.
+    /// The attributes, by their names in Linux's sysfs.
     attributes: BTreeMap<&'static str, Value>,
     /// Zones in each condition.
     conditions: BTreeMap<String, u32>,

@@ -28,9 +28,9 @@ pub(crate) enum First {
     Ends,
 }
 
-/// Listens from now on: when this returns, no thread of the process dies of a signal any more. Must be called before
-/// any other thread is started: threads inherit which signals are blocked. Without a thread to listen (`ulimit -u`)
-/// signals keep their usual effect.
+/// Starts to listen. When this returns, all threads block the signals, so a signal no longer kills the process. Must be
+/// called before any other thread is started, because threads inherit which signals are blocked. If no thread can be
+/// started (`ulimit -u`), signals keep their usual effect.
 pub(crate) fn listen(first: First) {
     let (ready, is_ready) = channel();
     let (go, wait) = channel();
@@ -60,7 +60,7 @@ pub(crate) fn listen(first: First) {
 
 /// Asks a person in `f`: until it returns, the first signal ends the process, and so does one that came before.
 pub(crate) fn while_waiting<T>(f: impl FnOnce() -> T) -> T {
-    // Either this sees the signal, or the listener sees that something waits.
+    // Either this thread sees the signal, or the listener sees `WAITS`.
     WAITS.store(true, Ordering::SeqCst);
     if ASKED.load(Ordering::SeqCst) {
         end_with_a_word();
@@ -88,7 +88,7 @@ pub(crate) fn failure(what: &str) -> Failure {
         .hint("the same command again, for all of it")
 }
 
-/// The failure of a command whose figures are `partial`, because a signal came; otherwise the one that it has.
+/// The failure of a command that a signal ended if its figures are `partial`, and `otherwise` if not.
 pub(crate) fn or_partial(partial: bool, otherwise: Option<Failure>) -> Option<Failure> {
     if partial { Some(failure("what was printed is partial")) } else { otherwise }
 }

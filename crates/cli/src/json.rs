@@ -1,4 +1,4 @@
-//! `--json`: one document on stdout for each run of a command, whatever becomes of it. docs/json.md lists the keys.
+//! `--json`: one document on stdout for each run of a command, also if it fails. docs/json.md lists the keys.
 //!
 //! Each document is an object that begins with `"schema"`. If the command fails, the document has the key `"error"`:
 //! beside what the command had to say, or alone. stderr has the same two lines as without `--json`.
@@ -43,7 +43,7 @@ pub(crate) fn print(out: &mut dyn Write, body: &impl Serialize) -> Result<(), Fa
     end(out, body, None)
 }
 
-/// Prints the document of a command that ends with `failure`, if with any, and returns that failure.
+/// Prints the document of a command, with `failure` in it if there is one, and returns that failure.
 pub(crate) fn end(
     out: &mut dyn Write,
     body: &impl Serialize,
@@ -55,7 +55,7 @@ pub(crate) fn end(
     failure.map_or(Ok(()), |f| Err(f.in_json()))
 }
 
-/// The document of a command that had nothing to say but that it failed.
+/// The document of a command that failed before it had results.
 pub(crate) fn of_failure(failure: &Failure) -> String {
     #[derive(Serialize)]
     struct Nothing {}
@@ -70,7 +70,7 @@ pub(crate) fn error_value(failure: &Failure) -> Result<String, Failure> {
     Ok(serde_json::to_string(&Wrong::of(failure))?)
 }
 
-/// Whether a command line asks for JSON. Asked of command lines that are wrong too.
+/// Whether a command line asks for JSON. Works for command lines with errors too.
 pub(crate) fn is_wanted(arguments: &[OsString]) -> bool {
     arguments.iter().take_while(|a| *a != "--").any(|a| a == "--json")
 }

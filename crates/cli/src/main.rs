@@ -218,7 +218,7 @@ enum Command {
 }
 
 impl Command {
-    /// What the first signal does, if it does not end the process as it ends any.
+    /// The effect of the first signal on this command. `None`: signals keep their usual effect.
     fn on_signal(&self) -> Option<First> {
         match self {
             Command::Demo(_)
@@ -226,7 +226,7 @@ impl Command {
             | Command::Sim(_)
             | Command::Reproduce(_)
             | Command::Replay(_) => Some(First::Asks),
-            // It has a file beside the one that it makes.
+            // It has a temporary file beside the one that it makes.
             Command::Read(_) => Some(First::Ends),
             _ => None,
         }

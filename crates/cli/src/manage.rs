@@ -42,7 +42,7 @@ pub(crate) struct Args {
 struct Done {
     command: &'static str,
     zones: Vec<u32>,
-    /// Zones of the range that the command does not concern: conventional, read-only or offline ones.
+    /// Zones of the range that the command skips: conventional, read-only or offline ones.
     skipped: Vec<u32>,
 }
 
@@ -116,7 +116,7 @@ fn ask(
 ) -> Result<(), Failure> {
     let lossy = |z: &&&ZoneInfo| match op {
         Op::ZoneReset => holds_data(z),
-        // A full zone stays what it is; the room of an empty one is lost as well, but it held nothing.
+        // A full zone does not change. An empty one loses its room, but no data.
         Op::ZoneFinish => holds_data(z) && z.cond != Condition::Full,
         _ => false,
     };

@@ -1,6 +1,6 @@
 //! Files that commands make: `read DISK FILE`, `bench --write-trace`, `reproduce --html`, `man DIR`. A file is written
-//! beside its place and takes it when it is complete, so that what was there stays if the command fails. A zoneplug
-//! disk or a block device is never replaced or written, unless the caller said so.
+//! under a temporary name and renamed when it is complete, so an older file stays if the command fails. A zoneplug disk
+//! or a block device is never replaced or written, unless the caller allows it.
 
 use crate::failure::{Failure, Kind};
 use std::fs::{File, Metadata, OpenOptions, Permissions};
@@ -47,7 +47,7 @@ enum To {
     Stdout(io::Stdout),
     /// A pipe, a terminal, a device, or what a descriptor of the caller leads to.
     There(File),
-    /// Written beside `place`, which it takes at the end.
+    /// Written at `beside`, and renamed to `place` at the end.
     Beside {
         file: File,
         beside: PathBuf,
@@ -195,7 +195,7 @@ fn hint(over: Over, otherwise: &str) -> String {
 
 /// Refuses a file that is a disk, or with `--force` one that is in use.
 fn refuse_disk(path: &Path, name: &str, over: Over) -> Result<(), Failure> {
-    // One that may not be read may be one.
+    // A file that cannot be read may be a disk.
     if is_disk_file(path).is_ok_and(|is| !is) {
         return Ok(());
     }
@@ -214,7 +214,7 @@ fn refuse_disk(path: &Path, name: &str, over: Over) -> Result<(), Failure> {
 pub(crate) fn refuse_disk_as_stdout() -> Result<(), Failure> {
     let stdout = Path::new("/proc/self/fd/1");
     let is_file = std::fs::metadata(stdout).is_ok_and(|m| m.is_file() && m.len() > 0);
-    // One that may not be opened anew was given to us all the same.
+    // A file that cannot be opened again was open when this process got it.
     if !is_file || !is_disk_file(stdout).unwrap_or(false) {
         return Ok(());
     }

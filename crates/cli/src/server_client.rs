@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest line: the plugs of a large disk, and room.
 const MAX_LINE: u64 = 64 << 20;
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Request {
@@ -35,7 +35,7 @@ pub(crate) enum Request {
     ZoneWplugs { disk: String },
 }
 
-/// What it is answered.
+/// The answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
@@ -167,7 +167,7 @@ impl Server {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         self.stream.get_mut().again(PATIENCE);
-        // A server that refuses us has gone, perhaps, when we ask; why is there to be read.
+        // A server that refuses the connection may have closed it already; its reason can still be read.
         let sent = self.stream.get_mut().write_all(&line);
         let mut line = String::new();
         let read = (&mut self.stream).take(MAX_LINE).read_line(&mut line);
@@ -199,7 +199,7 @@ pub(crate) fn sockets(named: Option<&Path>) -> Vec<PathBuf> {
     all
 }
 
-/// All servers that answer. One that was named and does not is an error; so is one that may not be asked.
+/// All servers that answer. It is an error if a named server does not answer, or if the user may not ask a server.
 pub(crate) fn servers(named: Option<&Path>) -> Result<Vec<Server>, Failure> {
     let mut found = Vec::new();
     for path in sockets(named) {
@@ -236,12 +236,12 @@ pub(crate) fn find(disk: &str, socket: Option<&Path>) -> Result<Option<Server>, 
         // A block device that another program serves is opened like any other.
         return Ok(None);
     }
-    Err(nobody(disk))
+    Err(not_served(disk))
 }
 
 /// The failure to find a disk among those that are served.
-pub(crate) fn nobody(disk: &str) -> Failure {
-    Failure::new(Kind::Device, format!("nobody serves {}", name_of(disk)))
+pub(crate) fn not_served(disk: &str) -> Failure {
+    Failure::new(Kind::Device, format!("no server has {}", name_of(disk)))
         .hint("zoneplug status shows what is served")
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(disk) = &args.disk {
         all.retain(|d| d.name == server_client::name_of(disk));
         if all.is_empty() {
-            return Err(server_client::nobody(disk));
+            return Err(server_client::not_served(disk));
         }
     }
     if args.json {

@@ -1,5 +1,5 @@
-//! Values that the completions of a shell offer where others are taken too: a policy may have times, and a table is
-//! named by the beginning of its name. The help does not list them; the errors of the parser do.
+//! Values that the completions of a shell offer. The parser takes other values too: a policy may have times, and the
+//! beginning of a name selects a table. The help does not list the values; the errors of the parser do.
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};

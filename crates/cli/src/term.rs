@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 /// Width of pictures that go somewhere else than to a terminal.
 const COLUMNS: usize = 100;
-/// What is taken for no width at all.
+/// Narrower widths are ignored.
 const LEAST: usize = 20;
 
 /// Columns of a terminal, or what the environment says in `COLUMNS`.

@@ -1,5 +1,5 @@
-//! Threads of clients that measure together. A thread that the system refuses is a failure, not a panic, and none waits
-//! for it.
+//! Threads of clients that measure together. If the system refuses a thread, all fail; none panics or waits for
+//! it.
 
 use crate::failure::{Failure, Kind};
 use std::sync::{Condvar, Mutex};

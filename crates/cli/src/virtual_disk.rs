@@ -169,7 +169,7 @@ fn scheduler_help() -> String {
     format!("The I/O scheduler: {}. More than one: a row for each", Scheduler::NAMES.join(", "))
 }
 
-/// Says which policies among `ways` can do nothing of what they are for: they are about a wait that is not allowed.
+/// Warns about policies among `ways` that have no effect because waiting is not allowed.
 pub(crate) fn say_what_never_waits(ways: &[DiskConfig], rotational: bool) {
     let idle = |policy: Policy| {
         ways.iter().any(|c| {
@@ -184,7 +184,7 @@ pub(crate) fn say_what_never_waits(ways: &[DiskConfig], rotational: bool) {
     }
 }
 
-/// What is left of a policy where no wait is allowed, if that is not all of it.
+/// A note on a policy that depends on waiting, for a disk on which no wait is allowed. `None` for other policies.
 pub(crate) fn never_waits(policy: Policy) -> Option<String> {
     let left = match policy {
         Policy::Brief => "it is fifo",

@@ -53,7 +53,7 @@ impl<T> Window<T> {
         if self.sent.len() < self.depth { Ok(None) } else { self.next() }
     }
 
-    /// Waits for the oldest. If it failed, for all: what is in flight is never left behind.
+    /// Waits for the oldest operation. If it failed, waits for all, so that none stays in flight.
     pub(crate) fn next(&mut self) -> Result<Option<T>, IoError> {
         let answer = self.sent.pop_front().map(block_on).transpose();
         if answer.is_err() {

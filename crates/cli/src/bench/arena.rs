@@ -8,7 +8,7 @@ use zoneplug_core::IoBuf;
 /// Memory for I/O, used again by every measurement: its addresses are never given back to the allocator.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Arena {
-    /// What writes share.
+    /// The data of all writes.
     zeroes: &'static [u8],
     /// Buffers that are not in use.
     free: Arc<Mutex<Vec<IoBuf>>>,
@@ -48,7 +48,7 @@ fn lock(free: &Mutex<Vec<IoBuf>>) -> MutexGuard<'_, Vec<IoBuf>> {
     zoneplug_core::poison::lock(free)
 }
 
-/// Memory of one BIO at a time.
+/// Memory that one BIO at a time borrows.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     /// Empty while a BIO has it.

@@ -1,4 +1,4 @@
-//! The clients of one measurement, and what is said about it.
+//! The clients of one measurement, and its figures.
 
 use super::arena::Arena;
 use super::load::{self, Slice, Tally, Worker};
@@ -42,7 +42,7 @@ pub(crate) fn reset_all(disk: &Disk) -> Result<(), Failure> {
         .hint("a disk that can be written"))
 }
 
-/// What random reads go over, at most, of a disk that keeps data: it is filled first.
+/// Most bytes that random reads cover on a disk that keeps data. They are written first.
 pub(crate) const READ_AREA: u64 = 256 << 20;
 
 impl Group {
@@ -80,7 +80,7 @@ impl Group {
         };
         let mut group =
             Group { clients, work, slices: Vec::new(), merged: 0, before: BTreeMap::new() };
-        // What is only read is left alone, but for a disk that was made for this run and has nothing to read yet.
+        // A read workload changes nothing, unless the disk was made for this run and has no data to read yet.
         let fills = work.rw.is_read() && named.keeps_data && !l.read_only;
         if fills || !work.rw.is_read() {
             reset_all(group.disk())?;
@@ -177,7 +177,7 @@ impl Group {
         slice.map_or(0.0, |s| s.wall_ns as f64 / s.bios.max(1) as f64)
     }
 
-    /// What came of the slices that counted.
+    /// The figures of the slices that counted.
     pub(crate) fn measure(mut self) -> Measure {
         let mut all = Tally::new();
         self.tallies(|t| all.add(t));
@@ -229,7 +229,7 @@ impl Latency {
     }
 }
 
-/// The middle one; 0 of nothing.
+/// The middle value; 0 for an empty list.
 pub(crate) fn median(mut v: Vec<f64>) -> f64 {
     v.sort_by(f64::total_cmp);
     v.get(v.len() / 2).copied().unwrap_or(0.0)

@@ -1,7 +1,7 @@
 //! The load generator: clients that keep their depth of BIOs in flight, and what they saw.
 //!
-//! No clock is read for a BIO: one in [`SAMPLE`] is timed, and the end of a slice is looked for after so many
-//! rounds as fit into a part of it. A device that looks at the time gets the real clock, once a round.
+//! Reading the clock for each BIO would cost too much. One BIO in [`SAMPLE`] is timed, and the end of a slice is
+//! checked once in many rounds. A device with timing gets the real time, once a round.
 //!
 //! A client talks to a [`Port`]: a queue of a Driven disk, which the thread that measures polls itself, or a client
 //! of a Hosted one, with a thread of its own.
@@ -47,7 +47,7 @@ impl Port for DiskQueue {
     }
 }
 
-/// The time is the disk's own, and so is the waiting: a client sleeps when it has polled in vain for a while.
+/// The hosted disk keeps the time and waits: a client sleeps when it has polled without success for a while.
 impl Port for Client {
     #[inline]
     fn submit(&mut self, _: Nanos, bios: &mut Bios) {
@@ -137,7 +137,7 @@ pub(crate) struct Worker<P> {
     zeroes: &'static [u8],
     /// Reads: each BIO has memory of its own, and keeps it.
     buffers: Vec<Buffer>,
-    /// Reads that are shorter, and so have a part of it.
+    /// The rest of the memory of reads that are shorter than the block.
     cuts: Vec<Parts>,
     pool: BioPool,
     list: Bios,
@@ -257,7 +257,7 @@ impl<P: Port> Worker<P> {
         }
     }
 
-    /// Leaves a BIO as much of its memory as it reads.
+    /// Cuts the memory of a BIO to the length that it reads.
     #[cold]
     fn cut(&mut self, bio: &mut Bio) {
         let mut parts = Parts::new(bio.take_buf());
@@ -335,8 +335,8 @@ impl<P> Drop for Worker<P> {
 /// How long a stretch of rounds between two looks at the clock should take.
 const LOOK: Duration = Duration::from_micros(500);
 
-/// Lets `workers`, which this thread owns, work for `time`, and until what is in flight then has come back. Resets of
-/// zones for another pass are not on the clock. Afterwards the zones that were written are empty again.
+/// Runs `workers` in this thread for `time`, and until all BIOs in flight are back. The time of zone resets between
+/// passes does not count. Afterwards the zones that were written are empty again.
 pub(crate) fn run<P: Port>(workers: &mut [Worker<P>], time: Duration) -> Result<Slice, Failure> {
     let mut slice = Slice::default();
     let before: u64 = workers.iter().map(|w| w.tally.bios).sum();
@@ -389,7 +389,8 @@ pub(crate) fn run<P: Port>(workers: &mut [Worker<P>], time: Duration) -> Result<
     Ok(slice)
 }
 
-/// Until those that `whose` names have nothing in flight. The others go on: their polls may be needed.
+/// Polls until the workers that `whose` selects have nothing in flight. The others go on, because the selected ones may
+/// depend on their polls.
 fn drain<P: Port>(workers: &mut [Worker<P>], whose: impl Fn(&Worker<P>) -> bool) {
     while workers.iter().any(|w| whose(w) && w.in_flight > 0) {
         for w in &mut *workers {

@@ -1,4 +1,4 @@
-//! `zoneplug bench`: without a workload, what plugging costs and what it is for; with one, that workload.
+//! `zoneplug bench`: runs a workload, or without one shows what plugging costs and what it is for.
 //!
 //! | file | what it does |
 //! | --- | --- |
@@ -15,7 +15,7 @@
 //! | `table.rs` | aligned columns |
 //! | `progress.rs` | a bar on a terminal |
 //!
-//! Nothing is typed in: every figure that is printed comes from the run that prints it.
+//! Every figure that is printed comes from the run that prints it.
 
 pub(crate) mod arena;
 pub(crate) mod cases;

@@ -126,7 +126,7 @@ pub(crate) fn failure_of(refused: u64, wrong: u64, plug: bool) -> Option<Failure
     }
 }
 
-/// A note, if a thread that polls all the time did not have a core to itself: what it did not get, others took.
+/// A note, if a thread that polls all the time did not have a core to itself.
 fn busy(shares: impl Iterator<Item = f64>) -> Option<String> {
     let least = shares.fold(1.0, f64::min);
     (least < 0.9).then(|| {

@@ -55,11 +55,11 @@ impl Workload {
 
 /// The published null_blk: 4096 zones of 256 MB, 128 of them open at most.
 const NULL: &str = "null,zones=4096,zone-size=256M,max-open=128,append=native";
-/// Small enough to be written many times in a second: its pages are warm.
+/// Small enough to be written many times a second, so that the kernel has given it all of its pages.
 const MEM: &str = "mem,zones=64,zone-size=2M,append=native";
 
 const MODES: [Mode; 2] = [Mode::Plug, Mode::None];
-/// Slices of a figure, `plug` and `none` by turns, so that both see the same moods of a shared machine.
+/// Slices of a figure, `plug` and `none` by turns, so that changes of load on a shared machine affect both.
 const SLICES: u32 = 5;
 /// What one verification writes at most.
 const VERIFY_BYTES: u64 = 32 << 20;

@@ -32,14 +32,13 @@ impl Table {
         self
     }
 
-    /// So many columns are words and not figures: they are aligned to the left. One, unless this says otherwise.
+    /// Aligns the first `n` columns to the left, because they are words. Default: one.
     pub(crate) fn words(mut self, n: usize) -> Table {
         self.more_left = n.saturating_sub(1);
         self
     }
 
-    /// So many columns say what a row is, and begin each part of a table that is shown in parts. One, unless this says
-    /// otherwise.
+    /// The first `n` columns name the row. They begin each part of a table that is shown in parts. Default: one.
     pub(crate) fn keys(mut self, n: usize) -> Table {
         self.more_keys = n.saturating_sub(1);
         self

@@ -1,7 +1,7 @@
 //! Verification: the same workload once more, off the clock, with data that identifies the BIO that wrote it.
 //!
-//! Every BIO carries a pattern of its own. What the disk acknowledged is read back from where it said it is, and
-//! compared to the last byte.
+//! Every BIO carries a pattern of its own. Every acknowledged write is read back from the place that the disk
+//! reported, and compared byte by byte.
 
 use super::arena::{Arena, Buffer};
 use super::group::reset_all;

@@ -1,5 +1,5 @@
-//! One's own workload in virtual time: the engine on the model of a drive, so many seconds of it in a moment. What a
-//! processor takes is not measured here, and not printed.
+//! One's own workload in virtual time: the engine on the model of a drive. Processor time is neither measured nor
+//! printed.
 
 use super::Args;
 use super::job::{Job, Trace};
@@ -46,7 +46,7 @@ struct Part {
     mb_per_s: f64,
     iops: f64,
     latency: Latency,
-    /// Outstanding at the end, and how long the oldest of these had waited: it is in no latency.
+    /// Operations outstanding at the end, and the age of the oldest. The latencies do not include them.
     waiting: u32,
     oldest_waiting_ns: u64,
     refused: u64,
@@ -96,10 +96,10 @@ struct Row {
     reads: Option<Part>,
     /// Per second: accesses for which the head had to seek or wait. A drive without a head has none.
     head_moves_per_s: Option<f64>,
-    /// Of the time, in which the head or the data path of the drive was at work.
+    /// The part of the time in which the head or the data path of the drive was busy.
     drive_busy_percent: f64,
     mean_write_command_bytes: f64,
-    /// How long it was measured: less than was asked for if a signal came.
+    /// The measured time: shorter than requested if a signal came.
     virtual_s: f64,
 }
 
@@ -159,7 +159,7 @@ impl Plan<'_> {
             reads,
             zones: args.zones,
             zone_lock: args.zone_lock,
-            // Until caches are full and queues as long as they get.
+            // Long enough to fill caches and queues.
             warm_up: Nanos((length.0 / 4).min(5_000_000_000)),
             length,
             times: HostTimes::of(&modelled.profile),

@@ -148,7 +148,7 @@ impl Offsets {
         offsets
     }
 
-    /// What the BIOs do.
+    /// The operation of the BIOs.
     pub(crate) fn rw(&self) -> Rw {
         self.rw
     }
@@ -265,7 +265,7 @@ impl Offsets {
         }
     }
 
-    /// A write at `sector` was refused: what else would go to its zone would be too.
+    /// A write at `sector` was refused: the device would refuse every further write to its zone.
     #[cold]
     pub(crate) fn refused(&mut self, sector: Sector) {
         let i = self.zones.partition_point(|z| z.start <= sector.0);

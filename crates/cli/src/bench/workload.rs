@@ -22,7 +22,7 @@ use zoneplug_host::{BlockingDisk, HostedDisk};
 /// Slices of the run: the figures are those of the median one.
 const SLICES: u32 = 20;
 
-/// A benchmark resets the zones that it uses: it asks before it does so to a disk that holds data.
+/// Asks before a benchmark resets zones of a disk that holds data.
 fn spare_data(named: &Named, yes: Yes) -> Result<(), Failure> {
     let disk = HostedDisk::open(named.device.clone(), DiskConfig::default())?;
     let zones = BlockingDisk::new(&disk)?.report(Sector(0), disk.disk().geometry().nr_zones())?;

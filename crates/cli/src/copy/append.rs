@@ -75,7 +75,7 @@ pub(crate) fn append(args: &AppendArgs, out: &mut dyn Write) -> Result<(), Failu
     let mut print = Printer { out, json: args.json, done: Appended::default() };
     let result = send(args, &disk, &mut source, &room, block as usize, unit as usize, &mut print);
     let result = result.and_then(|()| Ok(disk.io.flush()?));
-    // What landed is said, whatever happened to the rest.
+    // Reports appends that succeeded even if a later one failed.
     print.done.bytes -= print.done.padding;
     let bytes = print.done.bytes;
     let failure = result.err().map(|e| e.after(&format!("{bytes} bytes were appended before")));
@@ -148,7 +148,7 @@ fn send(
     Ok(())
 }
 
-/// Says where data landed, as soon as that is known.
+/// Prints where data landed as soon as it is known.
 struct Printer<'a> {
     out: &'a mut dyn Write,
     json: bool,

@@ -1,7 +1,7 @@
 //! `zoneplug write | read | append`: streams of bytes on zones.
 //!
-//! A stream is laid over what can be written of each zone, one zone after the other; what lies between a zone's
-//! capacity and the next zone is no part of it. `read` takes it up again in the same way.
+//! A stream fills the capacity of each zone, one zone after the other, and skips what lies between a zone's capacity
+//! and the next zone. `read` reads it back in the same order.
 
 mod append;
 mod bar;

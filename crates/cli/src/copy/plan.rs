@@ -15,12 +15,12 @@ pub(super) struct Extent {
     pub(super) sectors: u64,
 }
 
-/// Bytes of a list of extents.
+/// The length of a list of extents in bytes.
 pub(super) fn bytes(extents: &[Extent]) -> u64 {
     extents.iter().map(|e| e.sectors << 9).sum()
 }
 
-/// The zones that a copy may touch, and where it starts if that was said.
+/// The zones that a copy may touch, and its start if one was given.
 pub(super) fn zones(
     disk: &mut Opened,
     range: &RangeArgs,

@@ -31,7 +31,7 @@ pub(crate) struct ReadArgs {
     #[command(flatten)]
     transfers: Transfers,
 
-    /// Overwrite FILE although it is a zoneplug disk or a block device, if nobody uses it
+    /// Overwrite FILE although it is a zoneplug disk or a block device, if it is not in use
     #[arg(short, long)]
     force: bool,
 }

@@ -78,7 +78,7 @@ pub(crate) struct HelpArgs {
 /// The topic of the help that is no command.
 const SPEC: &str = "spec";
 
-/// What help there is. The names are made once, for the completions.
+/// The topics of the help. The names are made once, for the completions.
 fn topics() -> Vec<&'static str> {
     let commands = crate::Cli::command();
     let names = commands.get_subcommands().map(|c| &*c.get_name().to_owned().leak());

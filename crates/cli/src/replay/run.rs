@@ -78,7 +78,7 @@ pub(super) struct Row {
     pub(super) makespan_s: f64,
     /// How long something was outstanding.
     pub(super) busy_s: f64,
-    /// Of the makespan: the head or the data path of the drive was at work.
+    /// The part of the makespan in which the head or the data path of the drive was busy.
     pub(super) drive_busy_percent: f64,
     pub(super) head_moves: Option<u64>,
     pub(super) changed: Changed,
@@ -129,7 +129,7 @@ fn rate(bytes: u64, time: Nanos) -> f64 {
     if time.0 == 0 { 0.0 } else { bytes as f64 * 1e3 / time.0 as f64 }
 }
 
-/// What came of the operations.
+/// The results of the operations.
 struct Tally {
     writes: Sum,
     reads: Sum,

@@ -1,4 +1,4 @@
-//! What came of a replay: as a table with a row for each disk and way to open it, and as JSON with all digits.
+//! The results of a replay: as a table with a row for each disk and way to open it, and as JSON with all digits.
 
 use super::run::{Kind, Row};
 use super::{Args, Map};

@@ -1,8 +1,8 @@
 //! The disk as a picture, for `report --map` and `info`: a glyph for each zone, coloured by its condition and filled to
 //! its write pointer.
 //!
-//! Rows that are like those before them are folded, as in a hex dump. A disk of so many zones that it would be pages
-//! nevertheless is drawn with several zones to a glyph.
+//! Rows that are like those before them are folded, as in a hex dump. If the map of a large disk would still fill
+//! pages, a glyph stands for several zones.
 
 use crate::term::paint;
 use crate::zones::{count, size, written};
@@ -21,11 +21,11 @@ const CONDITIONS: [(Condition, &str, &str); 9] = [
     (Condition::Empty, "2", "empty"),
 ];
 
-/// Nothing to a full cell in eighths.
+/// From an empty to a full cell, in eighths.
 const EIGHTHS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Rows after which zones share glyphs.
 const ROWS: usize = 64;
-/// Rows in a row that are alike and are folded.
+/// Consecutive equal rows that are folded.
 const FOLD: usize = 3;
 
 /// What is drawn.

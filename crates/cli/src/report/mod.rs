@@ -133,7 +133,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let wanted = |z: &ZoneInfo| args.ro.as_ref().is_none_or(|c| z.cond.short_name() == c);
     if args.form.map {
         let zones = disk.report(range.clone())?;
-        // The map keeps its places: what is not wanted is shown as nothing.
+        // The map keeps the places of all zones and leaves those out that are not wanted.
         let shown: Vec<bool> = zones.iter().map(wanted).collect();
         let picture = map::Map { first: range.start, zones: &zones, shown: &shown };
         return Ok(write!(out, "{}", picture.draw(term::columns(), term::colours()))?);

@@ -1,6 +1,6 @@
 //! Measures the cells of tables that are about the processor, on a disk that does nothing: each row's columns by turns
-//! in short slices, so that all see the same moods of a shared machine. Rates are of processor time. What comes out is
-//! of this machine and this build.
+//! in short slices, so that changes of load on a shared machine affect all. Rates are per processor time. The results
+//! hold for this machine and this build.
 
 use super::client::{measured, measured_name};
 use super::outcome::{CellRuns, Run};
@@ -77,7 +77,7 @@ pub(crate) fn table(
                 ))
                 .hint("this is a bug of the layer, or of the table"));
             }
-            // Of a second of processor time: what others take of the machine meanwhile is no cost of ours.
+            // Per second of processor time, so that other processes do not count.
             let per_s = 1e9 / m.cpu_ns_per_bio.max(1e-3);
             let block = f64::from(work.block_sectors) * 512.0;
             let value = if row.unit == "MB/s" { per_s * block / 1e6 } else { per_s / 1e3 };

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if args.list {
         return list(&tables, args, out);
     }
-    // A file that cannot be made is no reason to compute for minutes first.
+    // Fails at once if the file cannot be made, not after minutes of work.
     let begin = |path: &Option<PathBuf>| -> Result<Option<Output>, Failure> {
         path.as_ref().map(|p| Output::create(p, Over::Files, [])).transpose()
     };

@@ -1,5 +1,5 @@
-//! What came of a run: figures of each cell, what they say of the published one, and whether claims hold. Plain data
-//! and arithmetic; the forms in which it is shown are elsewhere.
+//! The results of a run: figures of each cell, how they compare with the published one, and whether claims hold. Plain
+//! data and arithmetic; the forms in which it is shown are elsewhere.
 
 use super::published::{Claim, Column, Expect, How, Layout, Metric, Side, Source, Table};
 use serde::Serialize;
@@ -86,7 +86,7 @@ pub(crate) struct CellReport {
     pub(crate) runs: Vec<Run>,
 }
 
-/// A claim, and what is true of it.
+/// A claim, and whether it holds.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ClaimReport {
     pub(crate) text: &'static str,

@@ -141,7 +141,7 @@ impl Plan {
         self.todo.len()
     }
 
-    /// Does them all, and calls `done` after each, from any thread. The cells of each table.
+    /// Runs all, and calls `done` after each run, from any thread. Returns the cells of each table.
     pub(crate) fn go(mut self, done: impl Fn() + Sync) -> Result<Vec<Vec<CellRuns>>, Failure> {
         let (todo, cells) = (&self.todo, &self.cells);
         let found = spread(todo.len(), |i| {

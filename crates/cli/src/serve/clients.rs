@@ -70,8 +70,8 @@ impl Clients {
         zoneplug_core::poison::lock(&self.state)
     }
 
-    /// A place for a new connection. If there is none, the client that has kept us waiting longest loses its place; one
-    /// whose question waits for a disk does not.
+    /// Takes a place for a new connection. If all are taken, disconnects the client that the server has waited for
+    /// longest, but none whose request waits for a disk.
     fn seat(self: &Arc<Self>, stream: &UnixStream) -> Option<Seat> {
         let stream = stream.try_clone().ok()?;
         let mut state = self.lock();

@@ -1,10 +1,10 @@
 //! Limits what an attacker that controls a server can do. Before its first thread the server gives up every capability
 //! that serving does not need, for itself and all that it starts, and can never gain another (`no_new_privs`). When all
-//! is open, a filter takes the system calls away that a server has no use for, from all of its threads.
+//! disks are open, a filter denies all of its threads the system calls that a server does not need.
 //!
-//! The filter names what is denied, with EPERM, and not what is allowed: the C library, the kernel's workers and a new
-//! Rust choose their calls by themselves, and a server that the filter ends stops the I/O of everybody above it. The
-//! list of what is allowed is the unit's, in `docs/zoneplug.service`.
+//! The filter lists the denied calls, which fail with EPERM. A list of allowed calls would be too strict: the C library
+//! and a new version of Rust may use other calls, and a server that the filter kills stops all I/O to its disks. The
+//! systemd unit `docs/zoneplug.service` has a list of allowed calls.
 
 use crate::failure::{Failure, Kind};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};

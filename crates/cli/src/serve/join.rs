@@ -43,7 +43,7 @@ impl Parts {
         format!("dmsetup create {} <<'END'\n{}END", self.name(), self.table())
     }
 
-    /// Joins them. One that is there is of the last server, whose devices these are: file systems on it go on.
+    /// Joins them. If the joined device exists, the last server made it from these devices, and it stays in use.
     pub(super) fn join(&self) -> Result<Joined, Failure> {
         let name = self.name();
         if dmsetup(&["info", &name], "").is_err() {
@@ -59,7 +59,8 @@ impl Parts {
                 Failure::io(what).hint("without --join, and the table that is printed then")
             })?;
         }
-        // A word removes it; the end of a server that says none, because it was killed, does not.
+        // The child removes the device when it reads a word. If the server is killed, the child reads none and removes
+        // nothing.
         let script = "trap '' TERM INT HUP; read -r _ && exec dmsetup remove --deferred \"$0\"";
         let mut remover = Command::new("sh");
         let remover = remover.args(["-c", script, &name]).stdin(Stdio::piped());

@@ -105,7 +105,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let (mut disks, mut nth) = (Vec::new(), 0);
     for spec in &args.ublk {
         if outlives_its_server(spec) {
-            // Before it is opened for writing, which its file counts: a copy that is refused stays what it is.
+            // Checked before the disk is opened for writing, because that changes its file: a copy that is refused
+            // stays unchanged.
             let geometry = *DiskSpec::parse_to_look(spec)?.device.geometry();
             ublk.waiting(spec, &geometry, &options(args, nth, None, None))?;
             nth += slices(&geometry).len() as u32;
@@ -245,7 +246,7 @@ fn give_up(devices: Vec<Device>, failure: Failure) -> Failure {
             device.abandon();
         }
     }
-    // The failure is what there is to be told.
+    // The first failure is the one to report.
     let _ = stop(devices);
     failure
 }
@@ -308,7 +309,7 @@ impl Device {
                 Err(Failure::io(format!("{path}: {why}")).hint(hint))
             }
             Some(d) if !d.is_served() => {
-                let what = format!("{path} was stopped by somebody else");
+                let what = format!("{path} was stopped from outside");
                 Err(Failure::new(Kind::Device, what).hint(hint))
             }
             _ => Ok(()),

@@ -1,5 +1,5 @@
-//! What systemd is told (sd_notify(3)): that the disks are there, and that they go. Without `NOTIFY_SOCKET` nothing is
-//! done.
+//! Notifies systemd (sd_notify(3)) when the disks are there, and when they are removed. Does nothing without
+//! `NOTIFY_SOCKET`.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(Id::of(&at("left")), Some(id));
         UnixStream::connect(at("left")).unwrap();
         assert_eq!(names(), before, "nothing was removed, and nothing is left");
-        // What took its place meanwhile is not removed with it.
+        // If another file took its place meanwhile, that file stays.
         std::fs::remove_file(at("left")).unwrap();
         std::fs::write(at("left"), "data").unwrap();
         id.remove(&at("left"));
@@ -161,7 +161,7 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// A server whose queue of connections is full is no dead one, and is not waited for.
+    /// A server whose queue of connections is full counts as alive, and this does not wait for it.
     #[test]
     fn a_server_that_is_slow_keeps_its_place() {
         let dir = directory("slow");

@@ -1,4 +1,4 @@
-//! The socket of a server: what `zoneplug status`, `attr` and `zone-wplugs` ask of its disks is answered there.
+//! The socket of a server, on which it answers `zoneplug status`, `attr` and `zone-wplugs`.
 
 use super::answer::Served;
 use super::clients::{self, Bounds};

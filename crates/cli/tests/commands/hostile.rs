@@ -1,5 +1,5 @@
-//! Words of somebody else: a label in a disk's file, what a socket answers, the lines of a file that is another user's.
-//! Nothing of it reaches the terminal as a control character.
+//! Text that another user controls: a label in a disk's file, what a socket answers, the lines of a file that is
+//! another user's. Nothing of it reaches the terminal as a control character.
 
 use crate::*;
 use std::os::unix::fs::FileExt;

@@ -32,9 +32,9 @@ fn the_rule_for_udev_is_printed() {
 
 #[test]
 fn a_disk_that_nobody_serves() {
-    fails(&["status", "ublkb987654"], 3, "nobody serves ublkb987654");
-    fails(&["attr", "ublkb987654"], 3, "nobody serves ublkb987654");
-    fails(&["zone-wplugs", "/dev/ublkb987654"], 3, "nobody serves ublkb987654");
+    fails(&["status", "ublkb987654"], 3, "no server has ublkb987654");
+    fails(&["attr", "ublkb987654"], 3, "no server has ublkb987654");
+    fails(&["zone-wplugs", "/dev/ublkb987654"], 3, "no server has ublkb987654");
     fails(&["status", "--socket", "/nowhere/x.sock"], 3, "no server listens on /nowhere/x.sock");
     ok(&["status"]);
 }

@@ -101,7 +101,7 @@ impl Device {
         Sector(u64::from(self.zone_sectors)).to_bytes().0
     }
 
-    /// Tells the user of a failure: once for each kind, for a disk that fails may do so a million times a second.
+    /// Reports a failure to the user, once for each kind: a failing disk may fail a million times a second.
     #[cold]
     pub(super) fn complain(&self, op: Op, sector: Sector, status: Status) {
         let bit = 1 << (status as u32 % u64::BITS);

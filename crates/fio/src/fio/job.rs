@@ -194,7 +194,7 @@ impl Job {
         Ok(())
     }
 
-    /// Gets everything back that a device may still use the memory of.
+    /// Waits until no device uses memory of this job.
     fn settle(&mut self) {
         for lane in &mut self.lanes {
             while let Some(bio) = lane.batch.pop_front() {
@@ -375,7 +375,7 @@ fn enqueue(
         _ => return job.refuse("its direction is unknown"),
     };
     let lane = &mut job.lanes[at];
-    // The layer counts in sectors; what is not even that is refused here as it would be there.
+    // The layer counts in sectors. It would refuse a length that is no multiple of a sector, so this refuses it too.
     let sectors = u32::try_from(Bytes(len).to_sectors().0);
     let (true, Ok(len_sectors), Ok(len)) = ((offset | len) & 511 == 0, sectors, u32::try_from(len))
     else {
@@ -417,7 +417,7 @@ fn trim(
     unit: IoU<'_>,
     at: usize,
 ) -> Result<c_int, Refused> {
-    // What was queued before comes before.
+    // Requests that were queued before the trim are submitted first.
     job.commit(e, td);
     // SAFETY: the file is one of this job.
     let zoned = !unsafe { File::new(e.abi, unit.file()) }.zbd_info().is_null();

@@ -1,4 +1,4 @@
-//! What is on the medium when the power goes, and what of it a cut may leave.
+//! What is on the medium at a power cut, and what the cut may leave of it.
 //!
 //! The rules are those of the fault layer (`FaultDisk::power_cut`): a sequential zone keeps some first part of what was
 //! written, at least what a flush or FUA covers; each block of a conventional zone that no flush covers holds what one
@@ -16,12 +16,12 @@ use zoneplug_devices::emu::{EmuConfig, EmuDisk};
 /// Bytes of a sector.
 const SECTOR: usize = 512;
 
-/// A cut: when, and what chance takes.
+/// A cut: its moment, and its random choices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cut {
     /// After so many events.
     pub(super) point: usize,
-    /// 0: all that may go goes. 1: all stays. Else by chance.
+    /// 0: all that is not durable is lost. 1: all stays. Otherwise random.
     pub(super) draw: u64,
     /// Sectors that these zones keep, whatever the draw says.
     pub(super) keep: BTreeMap<u32, u32>,

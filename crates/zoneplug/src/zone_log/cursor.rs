@@ -46,7 +46,7 @@ pub(super) async fn read<I: Io>(shared: &Shared<I>, at: LogAddress) -> Result<Ve
     Err(missing(shared, at, zone, held).await?)
 }
 
-/// Why there is no record at `at`: its place has another one, or what a crash tore, or it is damaged.
+/// The reason why there is no record at `at`: another record or a torn one is in its place, or it is damaged.
 async fn missing<I: Io>(
     shared: &Shared<I>,
     at: LogAddress,
@@ -64,7 +64,7 @@ async fn missing<I: Io>(
     let mut taken = false;
     loop {
         let found = walk.next(&shared.io).await?;
-        // A zone that was reset meanwhile holds anything.
+        // A zone that was reset meanwhile may hold anything.
         let still = lock(&shared.table).still(zone, held.generation).is_some();
         match found {
             Found::Record { header, .. } if still => {
@@ -94,10 +94,10 @@ async fn missing<I: Io>(
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     zone: Option<(usize, Walk)>,
-    /// Of the last zone that was left.
+    /// The generation of the last zone that was left.
     generation: u64,
     follow: Follow,
-    /// A record behind an error that was told first.
+    /// A record that follows an error, which was returned first.
     pending: Option<Record>,
 }
 
@@ -171,7 +171,7 @@ impl Cursor {
         (self.zone, self.generation) = (None, generation);
     }
 
-    /// All zones were read: what is not there though it should be?
+    /// All zones were read: returns a hole if records are missing at the end.
     fn missing(&mut self, next: u64) -> Option<Result<Record, LogError>> {
         let first = self.follow.expected.filter(|e| *e < next)?;
         self.follow.expected = Some(next);

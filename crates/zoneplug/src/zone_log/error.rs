@@ -56,7 +56,8 @@ pub enum LogError {
         /// How it ended.
         status: Status,
     },
-    /// A sync failed earlier, so it is unknown what is durable: the log takes no more records until it is opened again.
+    /// A sync of this log, or of another log of its set, failed earlier. What is durable is unknown, so the log takes
+    /// no more records until it is opened again.
     Failed,
     /// The operation was dropped before it was done. A record may be in the log, or not.
     Aborted,
@@ -118,7 +119,7 @@ impl fmt::Debug for LogError {
 
 impl std::error::Error for LogError {}
 
-/// For functions that also do other things than keeping a log.
+/// For functions that also use other parts of the library.
 ///
 /// ```
 /// use zoneplug::{HostedDisk, ZoneLog, zone_log::LogOptions};

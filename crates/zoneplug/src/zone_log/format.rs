@@ -1,6 +1,6 @@
 //! What a record looks like on the disk: docs/zone-log.md, in code.
 //!
-//! Owns the 64 bytes in front of each record; never I/O.
+//! Owns the 64 bytes in front of each record; does no I/O.
 
 /// Bytes of a header.
 pub(super) const HEADER_LEN: usize = 64;
@@ -11,7 +11,7 @@ const MAGIC: [u8; 4] = *b"ZPLG";
 /// The version of the format.
 const VERSION: u16 = 1;
 
-/// What stands behind a header.
+/// What follows a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A record of the client.

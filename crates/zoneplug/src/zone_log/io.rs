@@ -1,7 +1,7 @@
-//! What a log asks of a disk, in the two ways in which it can be asked.
+//! The operations of a disk that a log needs, in a blocking form and as futures.
 //!
-//! The log itself is written once, as futures over [`Io`]. The blocking form gives it operations that are done when
-//! they return, so that its futures never wait.
+//! The log itself is written once, as futures over [`Io`]. The operations of the blocking form are done when they
+//! return, so its futures never wait.
 
 use super::LogError;
 use std::future::{Future, ready};
@@ -52,7 +52,7 @@ fn first(zones: &[ZoneInfo], sector: Sector) -> Result<ZoneInfo, LogError> {
     zones.first().copied().ok_or(none)
 }
 
-/// Blocking operations, from as many threads as want to read at a time.
+/// Blocking operations, for any number of threads at a time.
 #[derive(Debug)]
 pub(super) struct Blocking {
     disk: HostedDisk,

@@ -5,10 +5,10 @@
 //! so it never has more than one zone open or active. Which records are given up, and when, is the caller's decision:
 //! [`ZoneLog::trim`] and [`ZoneLog::reset_oldest`].
 //!
-//! *Acknowledged* and *durable* are two things: [`ZoneLog::append`] returns when the disk has the record, and a power
-//! cut may still take it, with everything behind it. [`ZoneLog::sync`] returns when everything that was acknowledged
-//! before is durable. After a crash a log holds every durable record, perhaps more, and always without a gap: a record
-//! is there only if all before it are.
+//! *Acknowledged* does not mean *durable*: [`ZoneLog::append`] returns when the disk has the record, and a power cut
+//! may still take it, with everything behind it. [`ZoneLog::sync`] returns when everything that was acknowledged before
+//! is durable. After a crash a log holds every durable record, perhaps more, and always without a gap: a record is
+//! there only if all before it are.
 //!
 //! Appends of several threads or tasks share a write, and their syncs share a flush. For writes that do not wait for
 //! each other there are *sets* of logs, which share their zones: [`ZoneLog::open_set`].
@@ -67,8 +67,8 @@ impl LogOptions {
         LogOptions::default()
     }
 
-    /// The log's id: a log with another one is not opened. Give each log of a disk its own. The logs of a set have this
-    /// id and those that follow it.
+    /// The id of the log. A log with another id is not opened. Give each log of a disk its own. The logs of a set have
+    /// this id and those that follow it.
     #[must_use]
     pub fn id(mut self, id: u64) -> LogOptions {
         self.id = id;
@@ -92,8 +92,8 @@ pub struct Record {
     pub data: Vec<u8>,
 }
 
-/// A log for threads. Clones are the same log; any number of threads use them at a time. A log is opened once at a
-/// time: two that are opened apart do not know of each other's records.
+/// A log for threads. Clones are the same log, and any number of threads may use them at a time. Do not open a log a
+/// second time while it is open: the two would not know of each other's records.
 ///
 /// ```
 /// use zoneplug::HostedDisk;
@@ -213,7 +213,8 @@ impl ZoneLog {
     ///
     /// Each log has its own numbers, its own order and its own syncs. There is no order between the records of two
     /// logs: a crash may take a record of one and leave a record of another that was appended later. A record that is
-    /// appended after the sync of another one is never there without it.
+    /// appended after the sync of another one is never there without it. If a flush fails, no log of the set takes more
+    /// records until the set is opened again.
     ///
     /// The same zones must be opened with the same id and number of logs. With fewer, the zones of the others are
     /// [foreign](Recovery::foreign); with more, the new ones begin. A log of the set must not be opened a second time

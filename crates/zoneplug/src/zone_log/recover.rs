@@ -1,4 +1,4 @@
-//! Opening a log: which zones hold what, where the end is, and what a crash has left behind it.
+//! Opening a log: finds which zones hold what, where the end is, and what a crash has left behind it.
 
 use super::format::{ALIGN, Header};
 use super::io::Io;
@@ -60,7 +60,7 @@ impl Follow {
         if sequence != expected {
             return Some(LogError::Hole { first: expected, next: sequence });
         }
-        // What a crash tears, another session writes behind. Within a session nothing is torn.
+        // After a crash the next session writes behind a torn record. Within a session no record is torn.
         let damaged = skipped.filter(|_| session == before);
         damaged.map(|at| LogError::Corrupted { sector: zoneplug_core::Sector(at >> 9) })
     }
@@ -149,7 +149,7 @@ async fn look<I: Io>(
         return Ok((None, Use::Free));
     }
     let none = if info.cond == Condition::ReadOnly { Use::Lost(info.cond) } else { Use::Foreign };
-    // Damage at the start of a zone must not cost the zone: any header of a log says what the zone is.
+    // Damage at the start of a zone must not cost the whole zone, so any header of a log identifies it.
     let mut header = None;
     for len in [FIRST, SEARCHED] {
         let sectors = (end - zone.start).min(len) >> 9;
@@ -260,7 +260,7 @@ async fn open_one<I: Io>(
         if all[newest].cond != Condition::ReadOnly {
             table.head = Some(newest);
         }
-        // Finished before the newest was written, but perhaps not for good.
+        // They were finished before the newest was written, but the crash may have undone that.
         for &i in table.line.iter().take(table.line.len() - 1) {
             let zone = &table.zones[i];
             if all[i].cond.is_active() {

@@ -1,4 +1,4 @@
-//! What a log knows of its zones. No I/O: the engine asks what to do next and says what was done.
+//! The state of a log's zones. Does no I/O: the writer asks what to do next and reports what was done.
 //!
 //! The zones in use form a line, oldest first; the last one is the head, which is written. A zone is finished before
 //! the next is written, so a log never has more than one zone open or active. The next head comes from the pool, which
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Sector, ZoneNo};
 
-/// What a zone is to the log.
+/// How the log uses a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     /// It holds nothing of this log. If the pool has it, it is empty and can be written from its start.
@@ -36,7 +36,7 @@ pub(super) struct Held {
     pub(super) first: u64,
     /// One past what can be read, in bytes of the disk.
     pub(super) end: u64,
-    /// Nothing more goes into it.
+    /// No more records are written to it.
     pub(super) sealed: bool,
 }
 
@@ -197,7 +197,7 @@ impl Table {
         self.oldest().filter(|_| first <= before.sequence())
     }
 
-    /// The zone is about to be reset. From now on a reader that finds no record there knows why.
+    /// The zone is about to be reset. A reader that finds no record there sees from now on that its zone is gone.
     pub(super) fn begin_reset(&mut self, zone: usize) -> Use {
         self.line.retain(|z| *z != zone);
         std::mem::replace(&mut self.zones[zone].state, Use::Going)

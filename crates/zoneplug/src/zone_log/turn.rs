@@ -1,9 +1,9 @@
-//! Which client writes: clients put requests into a list, and any of them that is polled works for all.
+//! Which client does the work. Clients put requests into a list, and a client that is polled works for all.
 //!
-//! One group of requests is worked on at a time, as a future that the log owns. A client that is polled works on it;
-//! one that goes away in the middle leaves it to the next. When its I/O gets on, all clients that sleep are woken: a
-//! client that is dropped, or not polled any more, delays no other. Requests that come in meanwhile are the next group:
-//! one write, one flush.
+//! The log owns a future that works on one group of requests. A client that is polled polls this future. If a client is
+//! dropped in the middle, the next one goes on. All sleeping clients are woken when the I/O of the group makes
+//! progress, so a client that is dropped or no longer polled delays no other. Requests that arrive meanwhile form the
+//! next group: one write, one flush.
 
 use super::io::Io;
 use super::shared::{Ask, Outcome, Shared};

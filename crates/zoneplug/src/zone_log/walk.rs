@@ -1,4 +1,4 @@
-//! From record to record in one zone, across what a crash has torn.
+//! Reads one zone from record to record, across what a crash has torn.
 //!
 //! A record that is not whole may be one that a power cut tore, and the next session goes on behind it: so behind
 //! something that is no record every place where one could begin is tried, up to the end.
@@ -11,7 +11,7 @@ use zoneplug_core::Sector;
 /// Bytes that are read at a time.
 const CHUNK: u64 = 256 << 10;
 
-/// What is found next.
+/// The next thing that a walk finds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// A record. `skipped`: between it and the one before is something that is none, from this byte of the disk on.

@@ -153,7 +153,8 @@ async fn write_some<I: Io>(
         !std::mem::replace(&mut t.session_durable, true)
     };
     if new_session {
-        // Else a crash could take the whole session, and the next one would give its numbers to other records.
+        // Without this, a crash could take the whole session, and the next session would give its numbers to other
+        // records.
         flush(shared).await?;
     }
     Ok(addresses)
@@ -161,7 +162,7 @@ async fn write_some<I: Io>(
 
 /// Writes at the end of the head. After an error the log knows where that is, or that it has to ask.
 async fn put<I: Io>(shared: &Shared<I>, position: u64, buf: AlignedBuf) -> Result<(), LogError> {
-    // As long as it is on its way: this future may be dropped in the middle.
+    // While the write is in flight, because this future may be dropped in the middle.
     lock(&shared.table).suspect = true;
     let result = shared.io.write(Sector(position >> 9), buf).await;
     match result {
@@ -180,7 +181,7 @@ async fn put<I: Io>(shared: &Shared<I>, position: u64, buf: AlignedBuf) -> Resul
 async fn find_end<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
     let (zone, held, mut walk) = {
         let mut t = lock(&shared.table);
-        // What is torn is passed over only in front of a record of a later session.
+        // A reader skips a torn record only if a record of a later session follows.
         t.session += 1;
         t.session_durable = false;
         let Some(head) = t.head else {
@@ -292,14 +293,14 @@ async fn reset<I: Io>(shared: &Shared<I>, before: Option<LogAddress>) -> Result<
         };
         let Some((index, zone, dirty)) = oldest else { return Ok(Answer::Zones(zones)) };
         if dirty {
-            // The newest zone carries the numbers on: it must not be the one that a crash takes.
+            // The numbers of later records follow from the newest zone, so a crash must not take it.
             flush(shared).await?;
         }
         let was = lock(&shared.table).begin_reset(index);
         let result = shared.io.manage(Op::ZoneReset, zone.sector(), zone.len_sectors).await;
         let mut state = Use::Free;
         if result.is_err() {
-            // One that has died cannot be used again; of any other it is unknown whether it was reset.
+            // A dead zone cannot be used again. For any other it is unknown whether it was reset.
             let info = shared.io.zone(zone.sector()).await;
             state = match info.map(|z| z.cond) {
                 Ok(cond @ (Condition::ReadOnly | Condition::Offline)) => Use::Lost(cond),

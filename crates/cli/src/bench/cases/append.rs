@@ -21,7 +21,7 @@ const BLOCK_SECTORS: u32 = 8;
 pub(crate) enum Way {
     /// As writes, one by one: `nomerges`, as Linux does.
     OneByOne,
-    /// As writes; those that wait leave as one.
+    /// As writes; waiting writes merge into one command.
     Merged,
     /// By the disk's own command.
     Native,

@@ -1,4 +1,4 @@
-//! Case 1: why it exists. Several clients append to one log: each chooses the offset and submits under one lock,
+//! Case 1: what plugging is for. Several clients append to one log: each chooses the offset and submits under one lock,
 //! so what the disk is sent is in order. The disk reorders what is in flight, as real ones do.
 
 use super::super::arena::{Arena, Buffer};
@@ -21,9 +21,9 @@ pub(crate) const SPEC: &str = "mem,zones=4096,zone-size=1M,reorder=1";
 pub(crate) const CLIENTS: u32 = 4;
 pub(crate) const DEPTH: u32 = 16;
 const BLOCK_SECTORS: u32 = 8;
-/// Writes after which it is enough: what they fill is kept in memory.
+/// Most writes of the case: the disk keeps their data in memory.
 const WRITES: u64 = 16_384;
-/// Writes before which it is not, however late it is: a busy machine may give the clients no time at all.
+/// Fewest writes, whatever time has passed: a busy machine may give the clients no time at all.
 const FEWEST: u64 = 256;
 
 /// What one mode did.
@@ -35,7 +35,7 @@ pub(crate) struct Order {
     pub(crate) refused: u64,
     /// Writes before the first that was refused.
     pub(crate) first_refused: Option<u64>,
-    /// Zones that were left unfinished because of one.
+    /// Zones that the log left unfinished because a write to them was refused.
     pub(crate) zones_given_up: u64,
     pub(crate) elapsed_s: f64,
     pub(crate) verified: Verified,
@@ -71,7 +71,7 @@ impl Log {
         Some((self.sent, at))
     }
 
-    /// What a log does about a zone that fails: it goes on in the next.
+    /// After a failed write the log goes on in the next zone.
     fn refused(&mut self, number: u64, sector: Sector) {
         let first = self.first_refused.unwrap_or(u64::MAX).min(number - 1);
         self.first_refused = Some(first);

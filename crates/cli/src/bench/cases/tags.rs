@@ -1,5 +1,5 @@
-//! Case 2: tags. Random reads while a thousand writes to one zone wait. Where writes wait with a tag in their hands,
-//! reads find none.
+//! Case 2: tags. Random reads while a thousand writes to one zone wait. If waiting writes hold
+//! tags, reads find none.
 
 use super::super::arena::Arena;
 use super::super::group::{Latency, config};

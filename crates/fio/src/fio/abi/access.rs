@@ -18,7 +18,7 @@ pub(super) unsafe fn get<T: Copy>(base: *const c_void, off: Off) -> T {
 /// Writes a field.
 ///
 /// # Safety
-/// As for [`get`], and nobody else may access that field meanwhile.
+/// As for [`get`], and no other thread may access that field meanwhile.
 #[inline]
 pub(super) unsafe fn set<T: Copy>(base: *mut c_void, off: Off, value: T) {
     // SAFETY: as above.
