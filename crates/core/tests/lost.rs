@@ -3,29 +3,12 @@
 mod common;
 
 use common::*;
-use std::sync::Arc;
-use std::task::Waker;
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Bios, Commands, Device, Error, Nanos, Op, Queue, Status, lost_bios};
+use zoneplug_core::{Bios, Commands, Nanos, Op, Queue, Status, lost_bios};
 use zoneplug_devices::emu::EmuDisk;
 
-/// A broken device: each read comes back with a BIO more than it had.
-struct OneMore(Arc<EmuDisk>);
-
+/// A broken device's queue: each read comes back with a BIO more than it had.
 struct OneMoreQueue(Box<dyn Queue>);
-
-impl Device for OneMore {
-    fn geometry(&self) -> &Geometry {
-        self.0.geometry()
-    }
-    fn limits(&self) -> &Limits {
-        self.0.limits()
-    }
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        Ok(Box::new(OneMoreQueue(self.0.open_queue(depth, waker)?)))
-    }
-}
 
 impl Queue for OneMoreQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
@@ -51,7 +34,7 @@ impl Queue for OneMoreQueue {
 fn a_bio_whose_queue_is_gone_is_counted() {
     // Commands take 100 ns.
     let dev = EmuDisk::new(make(4, 64, 64).emu).expect("a device");
-    let disk = open(Arc::new(OneMore(dev)), DiskConfig::default());
+    let disk = open(wrapped(dev, |queue| Box::new(OneMoreQueue(queue))), DiskConfig::default());
     let mut stays = disk.open_polled_queue(4, 4).expect("a queue");
     let mut leaves = disk.open_polled_queue(4, 4).expect("a queue");
     assert_eq!(stays.submit(Nanos(0), &mut Bios::from([write(0, 8)])), 1);

@@ -7,10 +7,9 @@ mod common;
 
 use common::*;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
 use zoneplug_core::disk::{DiskConfig, Mode, ZoneRecovery};
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo, ZoneType};
+use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
 use zoneplug_core::{
     Bio, Bios, Command, Commands, Device, Error, Flags, Nanos, Op, Queue, Sector, Status, lost_bios,
 };
@@ -21,28 +20,10 @@ use zoneplug_devices::stack::Po2Disk;
 type Deed = Box<dyn FnMut(&mut Command) + Send>;
 type Slot = Arc<Mutex<Option<Deed>>>;
 
-/// An emulated disk that commits a deed while there is one.
-struct Crook {
-    dev: Arc<EmuDisk>,
-    deed: Slot,
-}
-
+/// A queue of an emulated disk that commits a deed while there is one.
 struct CrookQueue {
     inner: Box<dyn Queue>,
     deed: Slot,
-}
-
-impl Device for Crook {
-    fn geometry(&self) -> &Geometry {
-        self.dev.geometry()
-    }
-    fn limits(&self) -> &Limits {
-        self.dev.limits()
-    }
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        let inner = self.dev.open_queue(depth, waker)?;
-        Ok(Box::new(CrookQueue { inner, deed: self.deed.clone() }))
-    }
 }
 
 impl Queue for CrookQueue {
@@ -72,7 +53,9 @@ fn rig(set: fn(&mut DiskConfig), po2: bool) -> (Rig, Slot) {
     make.emu.paranoid = false;
     let dev = EmuDisk::new(make.emu).expect("a device");
     let deed = Slot::default();
-    let crook = Arc::new(Crook { dev: dev.clone(), deed: deed.clone() });
+    let slot = deed.clone();
+    let crook =
+        wrapped(dev.clone(), move |inner| Box::new(CrookQueue { inner, deed: slot.clone() }));
     let top: Arc<dyn Device> = if po2 { Po2Disk::new(crook).expect("a layer") } else { crook };
     let disk = open(top, make.config);
     let queues = (0..2).map(|_| disk.open_polled_queue(64, 4).expect("a queue")).collect();

@@ -6,29 +6,13 @@
 mod common;
 use common::*;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
-use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Bios, Commands, Device, Error, Nanos, Op, Queue, Status, lost_bios};
+use zoneplug_core::{Bios, Commands, Nanos, Op, Queue, Status, lost_bios};
 use zoneplug_devices::emu::EmuDisk;
 
 type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
 /// A device that does something else first when it is polled with a command at it: what another thread might do then.
-struct Interrupted(Arc<EmuDisk>, Arc<Hook>);
-
-impl Device for Interrupted {
-    fn geometry(&self) -> &Geometry {
-        self.0.geometry()
-    }
-    fn limits(&self) -> &Limits {
-        self.0.limits()
-    }
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        Ok(Box::new(InterruptedQueue(self.0.open_queue(depth, waker)?, self.1.clone())))
-    }
-}
-
 struct InterruptedQueue(Box<dyn Queue>, Arc<Hook>);
 
 impl Queue for InterruptedQueue {
@@ -59,7 +43,9 @@ fn meets(ended: Status, reuse: bool) -> Vec<(u64, Status)> {
     let m = make(4, 64, 64);
     let dev = EmuDisk::new(m.emu).unwrap();
     let hook = Arc::new(Hook::default());
-    let disk = open(Arc::new(Interrupted(dev.clone(), hook.clone())), DiskConfig::default());
+    let slot = hook.clone();
+    let device = wrapped(dev.clone(), move |q| Box::new(InterruptedQueue(q, slot.clone())));
+    let disk = open(device, DiskConfig::default());
     let mut a = disk.open_polled_queue(8, 4).unwrap();
     let other = reuse.then(|| disk.open_polled_queue(8, 4).unwrap());
     // A has looked.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::zone::{Condition, Geometry, Limits};
-use zoneplug_core::{Bios, Commands, Device, Error, Flags, Nanos, Op, Queue, Status, ZoneNo};
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Bios, Commands, Device, Flags, Nanos, Op, Queue, Status, ZoneNo};
 use zoneplug_devices::stack::JoinDisk;
 
 /// The dump and cached reports index plugs that a revalidation has just cleared.
@@ -276,28 +276,10 @@ fn a_native_append_in_strict_mode_while_a_reset_is_on_its_way() {
     );
 }
 
-/// A device below whose queues something happens during one poll.
-struct Meanwhile {
-    lower: Arc<dyn Device>,
-    what: Arc<Mutex<Option<What>>>,
-}
-
 type What = Box<dyn FnOnce() + Send>;
 
+/// A queue below, with something that happens during one poll.
 struct MeanwhileQueue(Box<dyn Queue>, Arc<Mutex<Option<What>>>);
-
-impl Device for Meanwhile {
-    fn geometry(&self) -> &Geometry {
-        self.lower.geometry()
-    }
-    fn limits(&self) -> &Limits {
-        self.lower.limits()
-    }
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        let lower = self.lower.open_queue(depth, waker)?;
-        Ok(Box::new(MeanwhileQueue(lower, self.what.clone())))
-    }
-}
 
 impl Queue for MeanwhileQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
@@ -326,7 +308,9 @@ fn r40_orphans_that_come_back_wake_who_missed_them() {
     emu.latency = Nanos(0);
     let lower = zoneplug_devices::emu::EmuDisk::new(emu).unwrap();
     let what = Arc::new(Mutex::new(None));
-    let disk = open(Arc::new(Meanwhile { lower, what: what.clone() }), DiskConfig::default());
+    let slot = what.clone();
+    let device = wrapped(lower, move |queue| Box::new(MeanwhileQueue(queue, slot.clone())));
+    let disk = open(device, DiskConfig::default());
     let [a, mut b, mut c] = [0; 3].map(|_| disk.open_polled_queue(8, 2).unwrap());
     let a = Arc::new(Mutex::new(a));
     b.submit(Nanos(0), &mut Bios::from([write(0, 8)]));

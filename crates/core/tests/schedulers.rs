@@ -5,11 +5,9 @@ mod common;
 
 use common::*;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
 use zoneplug_core::disk::{DiskConfig, Mode};
 use zoneplug_core::sched::{Balance, DeadlineConfig, Scheduler};
-use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Commands, Device, Error, ErrorKind, Flags, Nanos, Op, Queue, Random, Status};
+use zoneplug_core::{Commands, ErrorKind, Flags, Nanos, Op, Queue, Random, Status};
 use zoneplug_devices::emu::EmuDisk;
 
 /// What a device was sent, in order: operation, sector, length; and how many were there at a time.
@@ -18,20 +16,6 @@ struct Log {
     sent: Vec<(Op, u64, u32)>,
     flying: u32,
     most: u32,
-}
-
-struct Logged(Arc<EmuDisk>, Arc<Mutex<Log>>);
-
-impl Device for Logged {
-    fn geometry(&self) -> &Geometry {
-        self.0.geometry()
-    }
-    fn limits(&self) -> &Limits {
-        self.0.limits()
-    }
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        Ok(Box::new(LoggedQueue(self.0.open_queue(depth, waker)?, self.1.clone())))
-    }
 }
 
 struct LoggedQueue(Box<dyn Queue>, Arc<Mutex<Log>>);
@@ -66,7 +50,9 @@ fn rig(config: impl FnOnce(&mut DiskConfig), queues: &[(u32, u16)]) -> (Rig, Arc
     let m = make(8, 512, 512).config(|c| c.scheduler = Scheduler::MqDeadline).config(config);
     let dev = EmuDisk::new(m.emu).unwrap();
     let log = Arc::new(Mutex::new(Log::default()));
-    let disk = open(Arc::new(Logged(dev.clone(), log.clone())), m.config);
+    let shared = log.clone();
+    let device = wrapped(dev.clone(), move |q| Box::new(LoggedQueue(q, shared.clone())));
+    let disk = open(device, m.config);
     let queues = queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).unwrap()).collect();
     log.lock().unwrap().sent.clear();
     (Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() }, log)

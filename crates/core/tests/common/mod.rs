@@ -377,6 +377,37 @@ pub(crate) fn token(mut bio: Box<Bio>, token: u64) -> Box<Bio> {
     bio
 }
 
+/// An emulated disk with other queues.
+struct Wrapped<F> {
+    dev: Arc<EmuDisk>,
+    wrap: F,
+}
+
+impl<F> Device for Wrapped<F>
+where
+    F: Fn(Box<dyn Queue>) -> Box<dyn Queue> + Send + Sync,
+{
+    fn geometry(&self) -> &Geometry {
+        self.dev.geometry()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.dev.limits()
+    }
+
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        Ok((self.wrap)(self.dev.open_queue(depth, waker)?))
+    }
+}
+
+/// The device `dev`, whose queues are what `wrap` makes of its own.
+pub(crate) fn wrapped(
+    dev: Arc<EmuDisk>,
+    wrap: impl Fn(Box<dyn Queue>) -> Box<dyn Queue> + Send + Sync + 'static,
+) -> Arc<dyn Device> {
+    Arc::new(Wrapped { dev, wrap })
+}
+
 /// Changes the answer of a report before the layer sees it.
 pub(crate) type Edit = Box<dyn FnMut(&mut Vec<ZoneInfo>) + Send>;
 

@@ -1,10 +1,9 @@
 //! A device that keeps the order of writes and says what it was sent; and a disk on it.
 
 use crate::common::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
-use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Bio, Command, Commands, Device, Error, Nanos, Op, Queue, Status};
+use zoneplug_core::{Bio, Command, Commands, Nanos, Op, Queue, Status};
 use zoneplug_devices::emu::EmuDisk;
 
 /// What a device was sent.
@@ -22,28 +21,6 @@ pub(crate) struct Log {
     /// Reports, or writes of zone 0, are kept until this is false.
     pub(crate) hold_reports: bool,
     pub(crate) hold_writes: bool,
-}
-
-pub(crate) struct Logged {
-    dev: Arc<EmuDisk>,
-    log: Arc<Mutex<Log>>,
-    queues: Mutex<usize>,
-}
-
-impl Device for Logged {
-    fn geometry(&self) -> &Geometry {
-        self.dev.geometry()
-    }
-    fn limits(&self) -> &Limits {
-        self.dev.limits()
-    }
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        let queue = self.dev.open_queue(depth, waker)?;
-        let mut id = self.queues.lock().unwrap();
-        *id += 1;
-        let (id, log, kept) = (*id, self.log.clone(), Commands::new());
-        Ok(Box::new(LoggedQueue { queue, id, log, kept }))
-    }
 }
 
 pub(crate) struct LoggedQueue {
@@ -118,8 +95,12 @@ pub(crate) fn rig_with(
     f(&mut m);
     let dev = EmuDisk::new(m.emu).unwrap();
     let log = Arc::new(Mutex::new(Log::default()));
-    let logged = Logged { dev: dev.clone(), log: log.clone(), queues: Mutex::default() };
-    let disk = open(Arc::new(logged), m.config);
+    let (shared, queues_opened) = (log.clone(), AtomicUsize::new(0));
+    let device = wrapped(dev.clone(), move |queue| {
+        let id = 1 + queues_opened.fetch_add(1, Ordering::Relaxed);
+        Box::new(LoggedQueue { queue, id, log: shared.clone(), kept: Commands::new() })
+    });
+    let disk = open(device, m.config);
     let queues =
         queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).unwrap()).collect::<Vec<_>>();
     *log.lock().unwrap() = Log::default();

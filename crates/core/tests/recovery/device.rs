@@ -2,9 +2,8 @@
 
 use crate::common::*;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
-use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneType};
-use zoneplug_core::{Bio, Command, Commands, Device, Error, Nanos, Op, Queue, Status};
+use zoneplug_core::zone::{Condition, ZoneType};
+use zoneplug_core::{Bio, Command, Commands, Nanos, Op, Queue, Status};
 use zoneplug_devices::emu::{EmuDisk, Fault};
 
 /// What the device was sent, and what it keeps back.
@@ -26,29 +25,6 @@ pub(crate) struct Log {
     pub(crate) lies: Option<bool>,
     /// The next poll of a queue that has an own report panics.
     pub(crate) panics: bool,
-}
-
-pub(crate) struct Logged {
-    dev: Arc<EmuDisk>,
-    log: Arc<Mutex<Log>>,
-}
-
-impl Device for Logged {
-    fn geometry(&self) -> &Geometry {
-        self.dev.geometry()
-    }
-    fn limits(&self) -> &Limits {
-        self.dev.limits()
-    }
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        let queue = self.dev.open_queue(depth, waker)?;
-        Ok(Box::new(LoggedQueue {
-            queue,
-            log: self.log.clone(),
-            kept: Commands::new(),
-            delayed: Commands::new(),
-        }))
-    }
 }
 
 pub(crate) struct LoggedQueue {
@@ -147,7 +123,12 @@ pub(crate) fn rig_with(queues: &[(u32, u16)], f: impl FnOnce(&mut Make)) -> (Rig
     f(&mut m);
     let dev = EmuDisk::new(m.emu).unwrap();
     let log = SharedLog::default();
-    let disk = open(Arc::new(Logged { dev: dev.clone(), log: log.clone() }), m.config);
+    let shared = log.clone();
+    let device = wrapped(dev.clone(), move |queue| {
+        let (kept, delayed) = (Commands::new(), Commands::new());
+        Box::new(LoggedQueue { queue, log: shared.clone(), kept, delayed })
+    });
+    let disk = open(device, m.config);
     let queues =
         queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).unwrap()).collect::<Vec<_>>();
     log.lock().unwrap().own.clear();

@@ -9,11 +9,9 @@ mod spindles;
 
 use common::*;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
 use zoneplug_core::Random;
 use zoneplug_core::disk::{DiskConfig, DiskQueue, Mode};
-use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_core::{Bios, Command, Commands, Device, Error, ErrorKind, Nanos, Op, Queue, Status};
+use zoneplug_core::{Bios, Command, Commands, Device, ErrorKind, Nanos, Op, Queue, Status};
 use zoneplug_devices::emu::EmuDisk;
 
 /// What a device was sent: zone and length of each write to a sequential zone, and how many were there at a time.
@@ -25,24 +23,6 @@ struct Log {
     /// Of any kind.
     most_of_all: u32,
     all: u32,
-}
-
-struct Logged {
-    dev: Arc<EmuDisk>,
-    log: Arc<Mutex<Log>>,
-}
-
-impl Device for Logged {
-    fn geometry(&self) -> &Geometry {
-        self.dev.geometry()
-    }
-    fn limits(&self) -> &Limits {
-        self.dev.limits()
-    }
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        let queue = self.dev.open_queue(depth, waker)?;
-        Ok(Box::new(LoggedQueue { queue, dev: self.dev.clone(), log: self.log.clone() }))
-    }
 }
 
 struct LoggedQueue {
@@ -95,13 +75,20 @@ impl Queue for LoggedQueue {
     }
 }
 
+/// `dev`, with a log of what it is sent.
+fn logged(dev: &Arc<EmuDisk>, log: &Arc<Mutex<Log>>) -> Arc<dyn Device> {
+    let (d, log) = (dev.clone(), log.clone());
+    let wrap = move |queue| LoggedQueue { queue, dev: d.clone(), log: log.clone() };
+    wrapped(dev.clone(), move |queue| Box::new(wrap(queue)))
+}
+
 /// 8 zones of 64 sectors, a single writer, and a log of what the device is sent. A command takes 100 ns.
 fn rig(config: impl FnOnce(&mut DiskConfig), queues: &[(u32, u16)]) -> (Rig, Arc<Mutex<Log>>) {
     let mut m = make(8, 64, 64).config(|c| c.zoned_qd1_writes = Some(true)).config(config);
     m.emu.limits.max_transfer_sectors = 8;
     let dev = EmuDisk::new(m.emu).unwrap();
     let log = Arc::new(Mutex::new(Log::default()));
-    let disk = open(Arc::new(Logged { dev: dev.clone(), log: log.clone() }), m.config);
+    let disk = open(logged(&dev, &log), m.config);
     let queues = queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).unwrap()).collect();
     (Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() }, log)
 }
@@ -151,7 +138,7 @@ fn q1_only_writes_to_sequential_zones_wait() {
     m.emu.limits.max_transfer_sectors = 8;
     let dev = EmuDisk::new(m.emu).unwrap();
     let log = Arc::new(Mutex::new(Log::default()));
-    let disk = open(Arc::new(Logged { dev: dev.clone(), log: log.clone() }), m.config);
+    let disk = open(logged(&dev, &log), m.config);
     let queues = vec![disk.open_polled_queue(64, 8).unwrap()];
     let mut r = Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() };
     let bios = [

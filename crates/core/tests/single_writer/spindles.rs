@@ -53,10 +53,8 @@ fn shelf(
     emu.limits.max_transfer_sectors = 8;
     let disk = || EmuDisk::new(emu.clone()).unwrap();
     let (disks, logs): (Vec<_>, Logs) = (0..n).map(|_| (disk(), Arc::default())).unzip();
-    let logged = |(dev, log): (&Arc<EmuDisk>, &Arc<Mutex<Log>>)| -> Arc<dyn Device> {
-        Arc::new(Logged { dev: dev.clone(), log: log.clone() })
-    };
-    let disk = open(join(disks.iter().zip(&logs).map(logged).collect()), m.config);
+    let parts = disks.iter().zip(&logs).map(|(dev, log)| logged(dev, log)).collect();
+    let disk = open(join(parts), m.config);
     let queues = queues.iter().map(|&(d, t)| disk.open_polled_queue(d, t).unwrap()).collect();
     (Rig { dev: disks[0].clone(), disk, queues, now: Nanos(0), done: Vec::new() }, logs)
 }
