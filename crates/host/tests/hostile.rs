@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -403,4 +404,54 @@ fn memory_that_comes_back_late_is_compared_too() {
         assert_eq!(disk.disk().counters().late, 1, "{crime:?}");
         nobody_writes_here(crime, &kept);
     }
+}
+
+/// Reports zones that are on no disk, once it is open.
+struct Wild(Arc<EmuDisk>, Arc<AtomicBool>);
+
+struct WildQueue(Box<dyn Queue>, Arc<AtomicBool>);
+
+impl Device for Wild {
+    fn geometry(&self) -> &Geometry {
+        self.0.geometry()
+    }
+    fn limits(&self) -> &Limits {
+        self.0.limits()
+    }
+    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
+        Ok(Box::new(WildQueue(self.0.open_queue(depth, waker)?, self.1.clone())))
+    }
+}
+
+impl Queue for WildQueue {
+    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
+        self.0.submit(now, commands);
+    }
+    fn poll(&mut self, now: Nanos, done: &mut Commands) {
+        let first = done.len();
+        self.0.poll(now, done);
+        if self.1.load(Ordering::SeqCst) {
+            for z in done.range_mut(first..).flat_map(|c| &mut c.report) {
+                (z.start, z.len_sectors) = (Sector(u64::MAX - 1), u64::MAX);
+            }
+        }
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.0.next_deadline()
+    }
+    fn arm(&mut self) {
+        self.0.arm();
+    }
+}
+
+/// A client gets the zones as the device reports them, also where their addresses overflow.
+#[test]
+fn a_wild_report_reaches_the_client() {
+    let wild = Arc::new(AtomicBool::new(false));
+    let device = Wild(emu(), wild.clone());
+    let disk = HostedDisk::open(Arc::new(device), DiskConfig::default()).unwrap();
+    let mut io = BlockingDisk::new(&disk).unwrap();
+    wild.store(true, Ordering::SeqCst);
+    let starts: Vec<_> = io.report(Sector(0), 4).unwrap().iter().map(|z| z.start.0).collect();
+    assert_eq!(starts, [u64::MAX - 1; 4]);
 }

@@ -274,6 +274,8 @@ pub(crate) fn decode_zones(
         let record = record.try_into().map_err(|_| Status::Io)?;
         zones.push(ZoneInfo::decode(record).ok_or(Status::Io)?);
     }
-    let next = zones.last().map(|last| last.start.plus(last.len_sectors));
+    // A device may report a zone beyond the largest address: then no further report begins on the disk.
+    let end = |z: &ZoneInfo| Sector(z.start.0.saturating_add(z.len_sectors));
+    let next = zones.last().map(end);
     Ok(next.filter(|_| count >= ask))
 }
