@@ -2,14 +2,17 @@
 //! opened.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/one_command.rs"]
+mod one_command;
+
+use one_command::run;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Waker;
-use zoneplug_core::{Bio, Command, Commands, Device, ErrorKind, IoBuf, Nanos, Op, Sector, Status};
+use zoneplug_core::{Bio, Command, ErrorKind, IoBuf, Op, Sector, Status};
 use zoneplug_host::file::{Access, CreateOptions, FileDisk, Io, create};
 
 /// A directory that goes away.
@@ -39,17 +42,6 @@ impl Drop for Dir {
 
 fn options() -> CreateOptions {
     CreateOptions { zones: Some(4), zone_size: Some(1 << 20), ..CreateOptions::default() }
-}
-
-fn run(disk: &FileDisk, c: Box<Command>) -> Box<Command> {
-    let mut queue = disk.open_queue(1, Waker::noop().clone()).unwrap();
-    let (mut list, mut done) = (Commands::from([c]), Commands::new());
-    queue.submit(Nanos(0), &mut list);
-    while done.is_empty() {
-        queue.poll(Nanos(0), &mut done);
-        std::thread::yield_now();
-    }
-    done.pop_front().unwrap()
 }
 
 /// Takes a lock of an open file description on all of a file.

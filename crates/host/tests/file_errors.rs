@@ -1,14 +1,15 @@
 //! What goes wrong with the file of a durable disk, and what is said then.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/one_command.rs"]
+mod one_command;
+
+use one_command::run;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::task::Waker;
 use std::time::Instant;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{
-    Bio, Command, Commands, Device, Error, ErrorKind, IoBuf, Nanos, Op, Sector, Status, ZoneNo,
-};
+use zoneplug_core::{Bio, Command, Device, Error, ErrorKind, IoBuf, Op, Sector, Status, ZoneNo};
 use zoneplug_host::DiskSpec;
 use zoneplug_host::file::testing::CutStorage;
 use zoneplug_host::file::{Access, CreateOptions, FileDisk, check, create};
@@ -51,17 +52,6 @@ fn options() -> CreateOptions {
         label: "test".into(),
         ..CreateOptions::default()
     }
-}
-
-fn run(disk: &FileDisk, c: Box<Command>) -> Box<Command> {
-    let mut queue = disk.open_queue(1, Waker::noop().clone()).unwrap();
-    let (mut list, mut done) = (Commands::from([c]), Commands::new());
-    queue.submit(Nanos(0), &mut list);
-    while done.is_empty() {
-        queue.poll(Nanos(0), &mut done);
-        std::thread::yield_now();
-    }
-    done.pop_front().unwrap()
 }
 
 fn write(disk: &FileDisk, zone: u32, at: u32, len: u32, byte: u8) -> Status {

@@ -4,11 +4,14 @@
 //!     cargo test -p zoneplug-host --test file_lost -- --nocapture
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/one_command.rs"]
+mod one_command;
+
+use one_command::run;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
-use std::task::Waker;
 use zoneplug_core::zone::Condition;
-use zoneplug_core::{Bio, Command, Commands, Device, IoBuf, Nanos, Op, Sector, Status};
+use zoneplug_core::{Bio, Command, IoBuf, Op, Sector, Status};
 use zoneplug_host::file::{Access, CreateOptions, FileDisk, Io, check, create};
 
 const CHILD: &str = "ZONEPLUG_LOST_CHILD";
@@ -70,17 +73,6 @@ impl Drop for Full {
         sh(&format!("umount {d}/mnt; umount -l {d}/mnt; umount {d}/ram; umount -l {d}/ram"));
         let _ = std::fs::remove_dir_all(&self.0);
     }
-}
-
-fn run(disk: &FileDisk, c: Box<Command>) -> Box<Command> {
-    let mut queue = disk.open_queue(1, Waker::noop().clone()).unwrap();
-    let (mut list, mut done) = (Commands::from([c]), Commands::new());
-    queue.submit(Nanos(0), &mut list);
-    while done.is_empty() {
-        queue.poll(Nanos(0), &mut done);
-        std::thread::yield_now();
-    }
-    done.pop_front().unwrap()
 }
 
 fn flush(disk: &FileDisk) -> Status {
