@@ -216,6 +216,20 @@ fn a_report_without_its_bio_is_not_the_layers_own() {
     assert_eq!(r.commands(Op::Read), seen + 4);
 }
 
+/// What waits for a command decides how it ends, not the operation that a device may have changed.
+#[test]
+fn a_report_that_comes_back_as_a_read_is_still_the_layers_own() {
+    for op in [Op::Read, Op::Write] {
+        let (mut r, slot) = rig(|_| (), false);
+        begins(&slot, move |c| c.op = op);
+        revalidate(&mut r);
+        ends(&slot);
+        pass(&mut r);
+        let result = revalidate(&mut r);
+        assert!(result.is_some_and(|r| r.is_ok()), "{op:?}: the command for reports is lost");
+    }
+}
+
 /// M1, M5. A reset without its BIO goes on to the end of its range and no further, and its zones take writes again.
 #[test]
 fn a_reset_without_its_bio_ends() {

@@ -105,12 +105,9 @@ impl Lane {
             return self.out.push_back(cmd);
         }
         if cmd.waits != Waits::Plug {
-            let plain = match cmd.op {
-                Op::Read => true,
-                // The engine's own commands have no BIOs. A faulty device may have changed the operation of one.
-                Op::Write | Op::WriteZeroes => !cmd.bios.is_empty(),
-                _ => false,
-            };
+            // The operation alone does not say so: a faulty device may have changed it.
+            let plain = cmd.waits == Waits::Client
+                && matches!(cmd.op, Op::Read | Op::Write | Op::WriteZeroes);
             if plain && cmd.status.is_ok() {
                 // The success of a read, or of a write that no plug orders, changes nothing but its BIOs.
                 debug_assert!(self.aborted.is_empty(), "code that aborts BIOs also completes them");
