@@ -325,11 +325,18 @@ impl Shard {
             let lost = known && plug.state & NEED_WP != 0;
             return if lost { Next::Lost } else { Next::Aborted };
         }
+        self.next(i)
+    }
+
+    /// The only write in flight of zone `i` has ended, and nothing is to be undone. Says what is next.
+    #[inline(always)]
+    pub(crate) fn next(&mut self, i: usize) -> Next {
         let plug = &mut self.plugs[i];
         if plug.parked == 0 {
-            plug.state &= !PLUGGED;
+            plug.unlock_zone();
             Next::Idle
         } else {
+            debug_assert!(plug.is_plugged(), "I4: a completion of an idle plug");
             Next::Issue
         }
     }

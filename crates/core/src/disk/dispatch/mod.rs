@@ -120,7 +120,7 @@ impl Lane {
     }
 
     /// Handles the end of a plugged write. What the plug says is next goes through `ready`.
-    #[cold]
+    #[inline(always)]
     pub(crate) fn finished_special(
         &mut self,
         shared: &Shared,

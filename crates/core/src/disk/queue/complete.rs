@@ -11,8 +11,8 @@ use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 #[cfg(feature = "trace")]
 use crate::disk::trace;
-use crate::plug::Next;
-use crate::sync::Ordering;
+use crate::plug::{Next, Shard};
+use crate::sync::{MutexGuard, Ordering};
 use crate::unit::{Nanos, ZoneNo};
 
 impl DiskQueue {
@@ -116,35 +116,54 @@ impl Lane {
             }
             return self.finished_other(shared, layout, cmd, done);
         }
-        #[cfg(feature = "trace")]
-        if cmd.status.is_ok() {
-            trace::appends(layout, &cmd.bios);
+        if !cmd.status.is_ok() {
+            return self.write_failed::<SPECIAL>(shared, layout, cmd, done);
         }
+        #[cfg(feature = "trace")]
+        trace::appends(layout, &cmd.bios);
+        let (mut guard, i) = shared.shard(ZoneNo(cmd.zone));
+        let next = guard.next(i);
+        if SPECIAL {
+            if next == Next::Issue {
+                guard.plugs[i].get_in_line();
+            }
+            drop(guard);
+            return self.finished_special(shared, layout, next, cmd, done);
+        }
+        if next == Next::Issue {
+            return self.send_next(shared, layout, guard, i, cmd, done);
+        }
+        drop(guard);
+        self.deliver(shared, &mut cmd, done);
+        self.tags.put(cmd);
+    }
+
+    /// Handles the end of a plugged write that failed, on disks with one write of a zone in flight.
+    #[cold]
+    #[inline(never)]
+    fn write_failed<const SPECIAL: bool>(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        mut cmd: Box<Command>,
+        done: &mut Bios,
+    ) {
         let zone = ZoneNo(cmd.zone);
         let (mut guard, i) = shared.shard(zone);
-        let (mut next, mut epoch) = (Next::Idle, 0);
-        if cmd.status.is_ok() && guard.plugs[i].parked() == 0 {
-            guard.plugs[i].unlock_zone();
+        let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        // The subtraction may wrap around: a faulty device may have changed the sector.
+        let offset = cmd.sector.0.wrapping_sub(layout.geometry.zone_start(zone).0) as u32;
+        let mut next = guard.complete(i, &cmd, offset, epoch, &mut self.aborted);
+        self.settle_status(layout, &mut cmd);
+        if next == Next::Lost {
+            let asks = Self::begin_recovery(shared, layout, &mut guard, i, &cmd, epoch);
+            if asks {
+                drop(guard);
+                return self.ask_for_write_pointer(shared, layout, cmd, epoch, done);
+            }
+            next = Next::Aborted;
         } else {
-            if !cmd.status.is_ok() {
-                epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-            }
-            // The subtraction may wrap around: a faulty device may have changed the sector.
-            let offset = cmd.sector.0.wrapping_sub(layout.geometry.zone_start(zone).0) as u32;
-            next = guard.complete(i, &cmd, offset, epoch, &mut self.aborted);
-        }
-        if !cmd.status.is_ok() {
-            self.settle_status(layout, &mut cmd);
-            if next == Next::Lost {
-                let asks = Self::begin_recovery(shared, layout, &mut guard, i, &cmd, epoch);
-                if asks {
-                    drop(guard);
-                    return self.ask_for_write_pointer(shared, layout, cmd, epoch, done);
-                }
-                next = Next::Aborted;
-            } else {
-                Self::note_given_up(shared, &mut guard, i, &cmd);
-            }
+            Self::note_given_up(shared, &mut guard, i, &cmd);
         }
         if SPECIAL {
             if next == Next::Issue {
@@ -153,30 +172,8 @@ impl Lane {
             drop(guard);
             return self.finished_special(shared, layout, next, cmd, done);
         }
-        if next == Next::Issue && !self.backlog.ready.is_empty() {
-            // Others wait for a tag, perhaps reads. A zone that is written without a pause must not keep tags from
-            // them (C3), so it goes to the end of the line. Its plug stays busy.
-            guard.plugs[i].get_in_line();
-            drop(guard);
-            self.backlog.zone(zone);
-            self.deliver(shared, &mut cmd, done);
-            return self.tags.put(cmd);
-        }
         if next == Next::Issue {
-            // The tag is used for the next writes of the zone at once, while the lock is still held.
-            let owner = cmd.owner;
-            std::mem::swap(&mut cmd.bios, &mut self.scratch);
-            std::mem::swap(&mut cmd.owners, &mut self.owners);
-            guard.fill(i, layout.merge, &mut cmd);
-            drop(guard);
-            #[cfg(feature = "trace")]
-            trace::issued(&cmd);
-            let mut bios = std::mem::take(&mut self.scratch);
-            let owners = std::mem::take(&mut self.owners);
-            self.hand_over(shared, owner, &owners, &mut bios, done);
-            self.scratch = bios;
-            self.owners = owners;
-            return self.send_write(cmd);
+            return self.send_next(shared, layout, guard, i, cmd, done);
         }
         drop(guard);
         if next == Next::Aborted {
@@ -184,6 +181,43 @@ impl Lane {
         }
         self.deliver(shared, &mut cmd, done);
         self.tags.put(cmd);
+    }
+
+    /// Sends the writes that wait in plug `i` of the shard, with the tag of the write that has ended, and delivers what it
+    /// carried.
+    #[inline]
+    fn send_next(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        mut guard: MutexGuard<'_, Shard>,
+        i: usize,
+        mut cmd: Box<Command>,
+        done: &mut Bios,
+    ) {
+        if !self.backlog.ready.is_empty() {
+            // Others wait for a tag, perhaps reads. A zone that is written without a pause must not keep tags from
+            // them (C3), so it goes to the end of the line. Its plug stays busy.
+            guard.plugs[i].get_in_line();
+            drop(guard);
+            self.backlog.zone(ZoneNo(cmd.zone));
+            self.deliver(shared, &mut cmd, done);
+            return self.tags.put(cmd);
+        }
+        // The tag is used for the next writes of the zone at once, while the lock is still held.
+        let owner = cmd.owner;
+        std::mem::swap(&mut cmd.bios, &mut self.scratch);
+        std::mem::swap(&mut cmd.owners, &mut self.owners);
+        guard.fill(i, layout.merge, &mut cmd);
+        drop(guard);
+        #[cfg(feature = "trace")]
+        trace::issued(&cmd);
+        let mut bios = std::mem::take(&mut self.scratch);
+        let owners = std::mem::take(&mut self.owners);
+        self.hand_over(shared, owner, &owners, &mut bios, done);
+        self.scratch = bios;
+        self.owners = owners;
+        self.send_write(cmd);
     }
 
     /// The rare work at the end of a poll: sends work that waited for a tag, and delivers BIOs that have finished
