@@ -73,32 +73,44 @@ impl Lane {
     }
 
     /// Sends a valid BIO that no plug orders. Splits it if it spans zones or is longer than `max` sectors.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send_unordered(&mut self, layout: &Layout, bio: Box<Bio>, max: u32) {
-        let (_, offset) = layout.geometry.zone_of(bio.sector);
+        let (zone, offset) = layout.geometry.zone_of(bio.sector);
         // The last zone may be shorter, but a BIO that passed the check does not cross its end.
         let fits = u64::from(offset) + u64::from(bio.len_sectors)
             <= u64::from(layout.geometry.zone_sectors());
         if !fits || bio.len_sectors > max {
             return self.split_unordered(layout, bio);
         }
-        self.pass(layout, bio);
+        let Some(mut cmd) = self.tags.take() else { return self.wait_for_tag(bio) };
+        // The same as `launch`, for operations that need no `prepare` but the zone.
+        cmd.set(bio.op, bio.sector, bio.len_sectors, bio.flags);
+        cmd.begin_owners(self.id);
+        cmd.zone = zone.0;
+        cmd.bios.push(bio);
+        self.out.push_back(cmd);
     }
 
     /// Sends a BIO that no plug orders, or puts it in the backlog until a tag is free.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pass(&mut self, layout: &Layout, bio: Box<Bio>) {
         match self.tags.take() {
             Some(cmd) => self.launch(layout, bio, cmd),
-            // Without a free tag the BIO would have to wait (W11). Nothing has been reserved.
-            None if bio.flags.contains(Flags::NOWAIT)
-                && !bio.op.is_zone_management()
-                && self.idle_tags() == 0 =>
-            {
-                self.reject(bio, Status::WouldBlock);
-            }
-            None => self.backlog.bio(bio),
+            None => self.wait_for_tag(bio),
         }
+    }
+
+    /// Puts a BIO that no plug orders in the backlog. Refuses it if it may not wait.
+    #[inline(never)]
+    fn wait_for_tag(&mut self, bio: Box<Bio>) {
+        // Without a free tag the BIO would have to wait (W11). Nothing has been reserved.
+        if bio.flags.contains(Flags::NOWAIT)
+            && !bio.op.is_zone_management()
+            && self.idle_tags() == 0
+        {
+            return self.reject(bio, Status::WouldBlock);
+        }
+        self.backlog.bio(bio);
     }
 
     /// Makes the command of one BIO and puts it on the way to the device.
