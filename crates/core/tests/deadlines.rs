@@ -207,10 +207,10 @@ fn a_deadline_is_there_while_a_command_is() {
 /// the scheduler, go to another queue.
 #[test]
 fn a_queue_that_is_all_late_takes_nothing_of_others() {
-    for gated in [false, true] {
+    for single_writer in [false, true] {
         let set = |c: &mut DiskConfig| {
             (c.scheduler, c.queue_depth) = (Scheduler::MqDeadline, 1);
-            c.zoned_qd1_writes = Some(gated);
+            c.zoned_qd1_writes = Some(single_writer);
         };
         // Two places: one tag, and that of the disk's own reports.
         let (mut r, _) = rig_with("read/lost/count=all", &[(64, 1), (64, 4)], set);
@@ -220,7 +220,7 @@ fn a_queue_that_is_all_late_takes_nothing_of_others() {
         assert_eq!(r.queues[0].late(), 2);
         r.submit(0, [token(write(0, 8), 0)]);
         r.submit(1, (1..5).map(|z| token(write(z * 64, 8), z)));
-        assert!(r.finish().iter().all(|b| b.status.is_ok()), "gated: {gated}");
+        assert!(r.finish().iter().all(|b| b.status.is_ok()), "single_writer: {single_writer}");
         assert_eq!(lost_bios(), 0);
     }
 }

@@ -147,9 +147,9 @@ fn a_device_that_panics_at_once_does_not_open() {
 /// Q8.
 #[test]
 fn a_dead_queue_takes_nothing_of_others() {
-    for gated in [false, true] {
+    for single_writer in [false, true] {
         let set = |c: &mut DiskConfig| {
-            if gated {
+            if single_writer {
                 c.zoned_qd1_writes = Some(true);
             } else {
                 (c.scheduler, c.queue_depth) = (Scheduler::MqDeadline, 1);
@@ -161,12 +161,16 @@ fn a_dead_queue_takes_nothing_of_others() {
         fuse.light(POLL);
         r.poll(0);
         let done: Vec<_> = r.finish().iter().map(|b| b.status).collect();
-        assert_eq!(done, [Status::NoDevice, Status::Ok, Status::Ok, Status::Ok], "gated: {gated}");
+        assert_eq!(
+            done,
+            [Status::NoDevice, Status::Ok, Status::Ok, Status::Ok],
+            "single_writer: {single_writer}"
+        );
         // Later, too; and what the dead queue is given goes the way of all, which is another's.
         r.submit(0, [token(write(256, 8), 0)]);
         r.submit(1, [token(write(320, 8), 1)]);
         let done: Vec<_> = r.finish().iter().map(|b| b.status).collect();
-        assert_eq!(done, [Status::Ok, Status::Ok], "gated: {gated}");
+        assert_eq!(done, [Status::Ok, Status::Ok], "single_writer: {single_writer}");
         // Until there is no other.
         drop(r.queues.remove(1));
         assert_eq!(r.run(0, [write(384, 8)]), [Status::NoDevice]);
@@ -180,11 +184,11 @@ fn a_dead_queue_takes_nothing_of_others() {
 /// orphan.
 #[test]
 fn a_freeze_waits_for_what_a_dead_queue_left() {
-    for gated in [false, true] {
+    for single_writer in [false, true] {
         for drops in [false, true] {
             let set = |c: &mut DiskConfig| {
                 (c.scheduler, c.queue_depth) = (Scheduler::MqDeadline, 1);
-                c.zoned_qd1_writes = Some(gated);
+                c.zoned_qd1_writes = Some(single_writer);
             };
             let (mut r, fuse) = rig_with(&[(64, 4), (64, 4), (64, 4)], set);
             r.submit(0, [write(0, 8)]);
@@ -198,7 +202,7 @@ fn a_freeze_waits_for_what_a_dead_queue_left() {
             assert_eq!(r.done.pop().map(|b| b.status), Some(Status::NoDevice));
             // It has nothing any more, and says so.
             r.poll(0);
-            assert!(!freeze.poll(), "gated: {gated}: two writes are on their way");
+            assert!(!freeze.poll(), "single_writer: {single_writer}: two writes are on their way");
             assert!(r.queues[1].is_busy());
             if drops {
                 drop(r.queues.remove(1));
@@ -212,7 +216,7 @@ fn a_freeze_waits_for_what_a_dead_queue_left() {
             assert_eq!(r.disk.counters().waiting, 0);
             drop(freeze);
             let done: Vec<_> = r.finish().iter().map(|b| b.status).collect();
-            assert_eq!(done, [Status::Ok; 2], "gated: {gated}, drops: {drops}");
+            assert_eq!(done, [Status::Ok; 2], "single_writer: {single_writer}, drops: {drops}");
         }
     }
 }

@@ -78,9 +78,9 @@ fn requests_of_all_clients_are_sorted_together() {
 fn c2_no_order_of_a_scheduler_breaks_a_zone() {
     let schedulers = [Scheduler::MqDeadline, Scheduler::Shuffle(1), Scheduler::Shuffle(2)];
     for (n, scheduler) in schedulers.into_iter().enumerate() {
-        for gated in [false, true] {
+        for single_writer in [false, true] {
             let set = |c: &mut DiskConfig| {
-                (c.scheduler, c.zoned_qd1_writes) = (scheduler, Some(gated));
+                (c.scheduler, c.zoned_qd1_writes) = (scheduler, Some(single_writer));
                 c.queue_depth = 2 * n as u32;
             };
             let (mut r, log) = rig(set, &[(64, 2), (64, 1), (64, 3)]);

@@ -39,7 +39,7 @@ pub(crate) struct SeamOracle {
     /// The layer gives up commands that are older than this, so they no longer count as in flight.
     timeout: Option<Nanos>,
     /// There is a single writer: one write at a time for each head (Q1).
-    gated: AtomicBool,
+    single_writer: AtomicBool,
     spindles: Spindles,
     /// Most writes of a zone at a time.
     depth: AtomicUsize,
@@ -80,7 +80,7 @@ impl SeamOracle {
             queueing: Mutex::default(),
             plugs,
             timeout,
-            gated: AtomicBool::new(false),
+            single_writer: AtomicBool::new(false),
             depth: AtomicUsize::new(1),
             auto: AtomicBool::new(false),
             queues: AtomicUsize::new(0),
@@ -95,8 +95,8 @@ impl SeamOracle {
     }
 
     /// Sets whether there is a single writer. Nothing is in flight.
-    pub(crate) fn set_gated(&self, on: bool) {
-        self.gated.store(on, Relaxed);
+    pub(crate) fn set_single_writer(&self, on: bool) {
+        self.single_writer.store(on, Relaxed);
     }
 
     /// Sets how many writes of a zone may be in flight. Nothing is in flight.
@@ -241,7 +241,7 @@ impl SeamOracle {
         kind.fetch_max(nr, Relaxed);
         let mut history = self.history();
         let SeamHistory { zones, sent, failed_at, ordered, .. } = &mut *history;
-        if self.gated.load(Relaxed) {
+        if self.single_writer.load(Relaxed) {
             let shared =
                 |z: usize| self.spindles.of(ZoneNo(z as u32)) == self.spindles.of(ZoneNo(zone));
             let writing = zones

@@ -38,7 +38,7 @@ impl Disk {
             if !layout.plugs || z >= layout.geometry.nr_zones() {
                 break;
             }
-            let spindles = if layout.gated { self.shared.spindles.count() } else { 1 };
+            let spindles = if layout.single_writer { self.shared.spindles.count() } else { 1 };
             let (shard, i) = self.shared.shard(ZoneNo(z));
             let plug = &shard.plugs[i];
             if !plug.is_live() {
@@ -80,8 +80,8 @@ impl Disk {
             all.plugs.parked += c.parked.load(Ordering::Relaxed);
         }
         drop(queues);
-        for gate in &self.shared.gates {
-            all.writer.add(&lock(&gate.0).counters);
+        for writer in &self.shared.single_writers {
+            all.writer.add(&lock(&writer.0).counters);
         }
         for s in &self.shared.shards {
             let shard = lock(&s.0);

@@ -130,7 +130,7 @@ impl Disk {
     /// assert_eq!((disk.writer_of(ZoneNo(3)).spindle, disk.writer_of(ZoneNo(4)).spindle), (0, 1));
     /// ```
     pub fn writers(&self) -> Vec<WriterState> {
-        (0..self.shared.gates.len()).map(|spindle| self.writer(spindle)).collect()
+        (0..self.shared.single_writers.len()).map(|spindle| self.writer(spindle)).collect()
     }
 
     /// The single writer that `zone` waits for.
@@ -139,9 +139,9 @@ impl Disk {
     }
 
     fn writer(&self, spindle: usize) -> WriterState {
-        let gate = lock(&self.shared.gates[spindle].0);
-        let (turn, listed) = gate.state();
-        WriterState { spindle, counters: gate.counters, turn, listed: listed.to_vec() }
+        let writer = lock(&self.shared.single_writers[spindle].0);
+        let (turn, listed) = writer.state();
+        WriterState { spindle, counters: writer.counters, turn, listed: listed.to_vec() }
     }
 
     /// The single writer of a device with one spindle: its counters, the zone of its turn, and the waiting zones. On

@@ -40,7 +40,7 @@ impl Disk {
             .min(config.shards.max(1).next_power_of_two())
             .trailing_zeros();
         let spindles = device.spindles();
-        let gates = single_writer::gates(&geometry, &spindles);
+        let single_writers = single_writer::per_spindle(&geometry, &spindles);
         let layout = Layout::new(geometry, limits, config);
         let disk = Disk {
             shared: Arc::new(Shared {
@@ -58,7 +58,7 @@ impl Disk {
                 late: Arc::default(),
                 resets: Resets::default(),
                 append_used: AtomicBool::new(false),
-                gates,
+                single_writers,
                 spindles,
                 changes: Mutex::default(),
                 drain_limit: AtomicU64::new(DRAIN_LIMIT.0),

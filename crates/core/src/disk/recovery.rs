@@ -56,7 +56,7 @@ impl Lane {
         epoch: u32,
         done: &mut Bios,
     ) {
-        if layout.gated {
+        if layout.single_writer {
             // The single writer does not wait for the report. The zone is listed again with the writes that park
             // meanwhile.
             self.backlog.event(TurnEvent::Broken(ZoneNo(cmd.zone)));

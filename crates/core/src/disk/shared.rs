@@ -10,7 +10,7 @@ use super::state::{ORPHANS, VERSION};
 use crate::device::Device;
 use crate::plug::Shard;
 use crate::sched::elevator::Elevator;
-use crate::sched::writer::Gate;
+use crate::sched::writer::SingleWriter;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, Padded, lock};
 use crate::unit::{Nanos, ZoneNo};
 use crate::zone::{Spindles, ZoneInfo};
@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     /// Whether the device or the layer uses the time.
     pub(crate) timed: AtomicBool,
     /// The single writer of each spindle. Locked before a shard, never after it, and never two at a time.
-    pub(crate) gates: Box<[Padded<Mutex<Gate>>]>,
+    pub(crate) single_writers: Box<[Padded<Mutex<SingleWriter>>]>,
     /// The spindle of each zone, as the device reported it when the disk was opened.
     pub(crate) spindles: Spindles,
     /// Changes of attributes that wait for the disk to drain. While this is locked, the layout may be locked.
@@ -132,7 +132,7 @@ impl Shared {
         aborted: &mut Vec<Box<crate::Bio>>,
     ) {
         let depths = self.depths.load(Ordering::Relaxed) as usize;
-        self.gates.iter().for_each(|gate| lock(&gate.0).clear());
+        self.single_writers.iter().for_each(|writer| lock(&writer.0).clear());
         for s in &self.shards {
             let mut g = lock(&s.0);
             g.abort_all(aborted);

@@ -6,7 +6,7 @@ use crate::bio::{Bio, Op, Status};
 use crate::plug::Merge;
 use crate::sched::Scheduler;
 use crate::sched::elevator::Setup;
-use crate::sched::writer::Manners;
+use crate::sched::writer::WriterParams;
 use crate::unit::ZoneNo;
 use crate::zone::{Geometry, Limits};
 
@@ -26,8 +26,8 @@ pub(crate) struct Layout {
     /// Whether a scheduler is on.
     pub(crate) scheduled: bool,
     /// Whether there is a single writer (Q1), and how it behaves.
-    pub(crate) gated: bool,
-    pub(crate) manners: Manners,
+    pub(crate) single_writer: bool,
+    pub(crate) writer_params: WriterParams,
     /// Most writes of a zone in flight. If it is more than 1, `special` is set too, so other disks need not count
     /// writes.
     pub(crate) zone_depth: u16,
@@ -75,7 +75,7 @@ impl Layout {
         let plugs = config.mode == Mode::Plug;
         // Only a scheduler locks zones (C1).
         let scheduled = config.scheduler != Scheduler::None || config.mode == Mode::Lock;
-        let gated = plugs && config.zoned_qd1_writes.unwrap_or(limits.rotational);
+        let single_writer = plugs && config.zoned_qd1_writes.unwrap_or(limits.rotational);
         // An attribute that contradicts others is refused (`attributes/`), but a device may change its limits later.
         let zone_depth = match no_zone_depth(&limits, &config) {
             None => config.zone_write_depth.max(1),
@@ -83,7 +83,7 @@ impl Layout {
         };
         Layout {
             plugs,
-            special: gated || scheduled || zone_depth > 1,
+            special: single_writer || scheduled || zone_depth > 1,
             zone_depth,
             zone_recovery: plugs
                 && match config.zone_recovery {
@@ -91,11 +91,11 @@ impl Layout {
                     Some(recovery) => recovery == ZoneRecovery::Auto,
                 },
             scheduled,
-            gated,
+            single_writer,
             timed: config.timeout.is_some()
                 || scheduled
-                || gated && (config.anticipation.0 | config.zone_deadline.0) != 0,
-            manners: Manners {
+                || single_writer && (config.anticipation.0 | config.zone_deadline.0) != 0,
+            writer_params: WriterParams {
                 policy: config.zoned_qd1_policy,
                 anticipation: config.anticipation,
                 deadline: config.zone_deadline,

@@ -1,5 +1,5 @@
 //! The single writer of a spindle (Q1-Q12): at most one write to sequential zones under one head, zone after zone. On
-//! a device with several spindles each has a gate and a single writer of its own, independent of the others.
+//! a device with several spindles each has a [`SingleWriter`] of its own, independent of the others.
 //!
 //! Linux has a thread that takes the first zone of a list and writes until the zone has nothing left. This module has
 //! a *token* instead: the queue that completes the write of a turn has it, and passes it on. The token is always in
@@ -7,10 +7,10 @@
 //!
 //! * with a queue that has a write of the turn in its line or at the device;
 //! * with a queue that waits for the zone's next write, for a bounded time (anticipation);
-//! * in the gate, and then no zone is listed.
+//! * in the [`SingleWriter`], and then no zone is listed.
 //!
-//! `disk/dispatch/single_writer.rs` calls this with the gate locked. An entry is valid as long as the plug has its
-//! ticket. An abort takes the ticket away under the plug's own lock, and the entry is removed from the list
+//! `disk/dispatch/single_writer.rs` calls this with the [`SingleWriter`] locked. An entry is valid as long as the plug
+//! has its ticket. An abort takes the ticket away under the plug's own lock, and the entry is removed from the list
 //! afterwards (Q7).
 
 use super::policy::{Candidate, Policy, Turn, View};
@@ -51,7 +51,7 @@ impl WriterCounters {
 /// Where the token of the writer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Token {
-    /// In the gate. No zone is listed.
+    /// In the [`SingleWriter`]. No zone is listed.
     #[default]
     Free,
     /// With a queue that has a write of the turn.
@@ -62,7 +62,7 @@ enum Token {
 
 /// Attributes of the disk that decide how the writer behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Manners {
+pub(crate) struct WriterParams {
     pub(crate) policy: Policy,
     /// How long to wait for more from the zone of the turn.
     pub(crate) anticipation: Nanos,
@@ -73,7 +73,7 @@ pub(crate) struct Manners {
 
 /// The state of one single writer: the zones that wait, and the zone that has its turn.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub(crate) struct SingleWriter {
     /// The waiting zones, in the order in which they were listed. Policies see this.
     listed: Vec<Candidate>,
     /// The ticket of each waiting zone.
@@ -106,24 +106,25 @@ pub(crate) struct Gate {
 /// What a queue does after it has listed a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// Nothing: another queue has the token.
+    /// Nothing: another queue has the token. The number is the entry's ticket, here and in the next variant.
     Queued(u16),
-    /// Take the token and call [`Gate::next`].
+    /// Take the token and call [`SingleWriter::next`].
     Go(u16),
     /// Send: the writer was waiting for this zone, and its turn goes on with this queue.
     Resume,
-    /// Take the token and wait until this time. The second number is that of the wait.
-    Wait(u16, u64, Nanos),
+    /// Take the token and wait for more writes of the last turn's zone, at most until `until`. `wait` is the number of
+    /// this wait.
+    Wait { ticket: u16, wait: u64, until: Nanos },
 }
 
-impl Gate {
-    /// The gate of one of several spindles, whose zones are between these sectors.
-    pub(crate) fn of_span(start: Sector, end: Sector) -> Gate {
-        Gate { head: start, span: Some(Sector(end.0 - start.0)), ..Gate::default() }
+impl SingleWriter {
+    /// The single writer of one of several spindles, whose zones are between these sectors.
+    pub(crate) fn of_span(start: Sector, end: Sector) -> SingleWriter {
+        SingleWriter { head: start, span: Some(Sector(end.0 - start.0)), ..SingleWriter::default() }
     }
 
     /// Lists a zone that has its first waiting write and nothing in flight.
-    pub(crate) fn list(&mut self, zone: ZoneNo, now: Nanos, manners: &Manners) -> Listed {
+    pub(crate) fn list(&mut self, zone: ZoneNo, now: Nanos, params: &WriterParams) -> Listed {
         if self.token == Token::Waiting && self.last == Some(zone) {
             self.token = Token::Taken;
             self.waits += 1;
@@ -136,15 +137,15 @@ impl Gate {
             return Listed::Queued(ticket);
         }
         self.token = Token::Taken;
-        if manners.anticipation.0 != 0
+        if params.anticipation.0 != 0
             && let Some(ended) = self.ended
-            && let until = Nanos(ended.0.saturating_add(manners.anticipation.0))
+            && let until = Nanos(ended.0.saturating_add(params.anticipation.0))
             && now < until
             && self.last != Some(zone)
-            && manners.policy.stay()(&self.view(now, manners))
+            && params.policy.stay()(&self.view(now, params))
         {
-            let until = self.not_past_a_deadline(until, now, manners);
-            return Listed::Wait(ticket, self.begin_wait(), until);
+            let until = self.not_past_a_deadline(until, now, params);
+            return Listed::Wait { ticket, wait: self.begin_wait(), until };
         }
         Listed::Go(ticket)
     }
@@ -180,7 +181,7 @@ impl Gate {
 
     /// Takes the next zone off the list and returns it with its ticket. `None`: no zone waits, and the token is free
     /// again. The caller must have the token.
-    pub(crate) fn next(&mut self, now: Nanos, manners: &Manners) -> Option<(ZoneNo, u16)> {
+    pub(crate) fn next(&mut self, now: Nanos, params: &WriterParams) -> Option<(ZoneNo, u16)> {
         debug_assert!(self.token == Token::Taken, "only who has the token passes it on");
         if self.commands > 0 {
             let class = (self.commands.ilog2() as usize).min(CLASSES - 1);
@@ -192,12 +193,12 @@ impl Gate {
             return None;
         };
         // The default policy always takes the first zone, so it needs no view.
-        let first = highest == 0 || manners.policy == Policy::Fifo;
-        let i = if first || self.is_overdue(now, manners) {
+        let first = highest == 0 || params.policy == Policy::Fifo;
+        let i = if first || self.is_overdue(now, params) {
             0
         } else {
             // A policy that returns a wrong index gets the last zone: that may be slow, but it is safe.
-            manners.policy.pick()(&self.view(now, manners)).min(highest)
+            params.policy.pick()(&self.view(now, params)).min(highest)
         };
         let (Candidate { zone, since, .. }, ticket) = if i == highest {
             (self.listed.pop()?, self.tickets.pop()?)
@@ -213,20 +214,20 @@ impl Gate {
         self.token = Token::Free;
     }
 
-    fn view(&self, now: Nanos, manners: &Manners) -> View<'_> {
+    fn view(&self, now: Nanos, params: &WriterParams) -> View<'_> {
         View {
             now,
             listed: &self.listed,
             last: self.last,
             turn: self.turn,
             head: self.head,
-            capacity: self.span.unwrap_or(manners.capacity),
+            capacity: self.span.unwrap_or(params.capacity),
         }
     }
 
     /// Whether the zone that was listed first has waited past its deadline.
-    fn is_overdue(&self, now: Nanos, manners: &Manners) -> bool {
-        let deadline = manners.deadline.0;
+    fn is_overdue(&self, now: Nanos, params: &WriterParams) -> bool {
+        let deadline = params.deadline.0;
         deadline != 0
             && self.listed.first().is_some_and(|c| now.0.saturating_sub(c.since.0) >= deadline)
     }
@@ -251,8 +252,8 @@ impl Gate {
     /// Whether the turn ends although its zone has more; its last write ended at `end`. It does if the zone that was
     /// listed first is past its deadline, and one of two things holds: this turn has written what its zone had when
     /// the turn began, or that zone was listed before this one (earliest deadline first).
-    pub(crate) fn cuts_off(&self, end: Sector, now: Nanos, manners: &Manners) -> bool {
-        self.is_overdue(now, manners)
+    pub(crate) fn cuts_off(&self, end: Sector, now: Nanos, params: &WriterParams) -> bool {
+        self.is_overdue(now, params)
             && (end >= self.until || self.listed.first().is_some_and(|c| c.since < self.since))
     }
 
@@ -264,29 +265,29 @@ impl Gate {
         end: Option<Sector>,
         now: Nanos,
         frozen: bool,
-        manners: &Manners,
+        params: &WriterParams,
     ) -> Option<(u64, Nanos)> {
         debug_assert!(self.token == Token::Taken, "the turn is over for who has the token");
         self.ended = end.map(|_| now);
         let end = end?;
         self.head = end;
-        let wait = manners.anticipation.0 != 0
+        let wait = params.anticipation.0 != 0
             && !frozen
             && !self.listed.is_empty()
-            && !self.is_overdue(now, manners)
-            && manners.policy.stay()(&self.view(now, manners));
+            && !self.is_overdue(now, params)
+            && params.policy.stay()(&self.view(now, params));
         wait.then(|| {
-            let until = Nanos(now.0.saturating_add(manners.anticipation.0));
-            let until = self.not_past_a_deadline(until, now, manners);
+            let until = Nanos(now.0.saturating_add(params.anticipation.0));
+            let until = self.not_past_a_deadline(until, now, params);
             (self.begin_wait(), until)
         })
     }
 
     /// Shortens a wait so that it ends when the zone that was listed first reaches its deadline.
-    fn not_past_a_deadline(&self, until: Nanos, now: Nanos, manners: &Manners) -> Nanos {
+    fn not_past_a_deadline(&self, until: Nanos, now: Nanos, params: &WriterParams) -> Nanos {
         match self.listed.first() {
-            Some(c) if manners.deadline.0 != 0 => {
-                until.min(Nanos(c.since.0.saturating_add(manners.deadline.0))).max(now)
+            Some(c) if params.deadline.0 != 0 => {
+                until.min(Nanos(c.since.0.saturating_add(params.deadline.0))).max(now)
             }
             _ => until,
         }

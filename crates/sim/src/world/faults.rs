@@ -109,9 +109,9 @@ impl World {
 
     /// Follows up an attribute whose change has taken effect.
     pub(super) fn attribute_changed(&mut self) {
-        let gated = self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1");
-        trace!(self, "  changed; single writer {gated}");
-        self.seam.set_gated(gated);
+        let single_writer = self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1");
+        trace!(self, "  changed; single writer {single_writer}");
+        self.seam.set_single_writer(single_writer);
         // The disk is opened with this after a power cut.
         let now = self.disk.config();
         self.config.zoned_qd1_writes = now.zoned_qd1_writes;
@@ -273,7 +273,8 @@ impl World {
             self.note_attributes();
             self.seam.asked_only.store(false, Relaxed);
             self.disk = open(&self.device, &self.config);
-            self.seam.set_gated(self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
+            self.seam
+                .set_single_writer(self.disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
             self.seam.set_depth(usize::from(self.config.zone_write_depth));
             self.seam.queueing().configure(&self.config);
             self.seam.set_auto(self.is_auto());

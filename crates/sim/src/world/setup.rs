@@ -229,7 +229,7 @@ impl World {
         let seam = SeamOracle::new(under, watched, mode == Mode::Plug, timeout);
         let device = shown(Arc::new(ObservedDevice(seam.clone())), mapped);
         let disk = open(&device, &config);
-        seam.set_gated(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
+        seam.set_single_writer(disk.attribute("zoned_qd1_writes").as_deref() == Some("1"));
         seam.set_depth(usize::from(config.zone_write_depth));
         seam.queueing().configure(&config);
         seam.set_auto(disk.attribute("zone_recovery").as_deref() == Some("auto"));

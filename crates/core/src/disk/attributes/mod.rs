@@ -245,7 +245,8 @@ impl Disk {
         attribute.set(&mut config, value);
         debug_assert!(
             attribute.change != Change::Drained
-                || self.shared.gates.iter().all(|g| lock(&g.0).is_idle()) && self.scheduled() == 0,
+                || self.shared.single_writers.iter().all(|g| lock(&g.0).is_idle())
+                    && self.scheduled() == 0,
             "Q9: nothing waits on a disk that is drained"
         );
         let new = Layout::new(layout.geometry, layout.limits.clone(), config);

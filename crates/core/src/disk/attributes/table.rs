@@ -122,7 +122,7 @@ pub static ATTRIBUTES: [AttributeInfo; 31] = [
         |v| Value::Number(v.spindles as u64),
     )
     // A number is needed only if there is more than one spindle, and only with a single writer.
-    .when(|v| v.layout.gated && v.spindles > 1),
+    .when(|v| v.layout.single_writer && v.spindles > 1),
     in_use(
         "nomerges",
         &[],
@@ -152,7 +152,7 @@ pub static ATTRIBUTES: [AttributeInfo; 31] = [
     )
     .drained()
     .when(has_plugs)
-    .shown(|v| number(u32::from(v.layout.gated))),
+    .shown(|v| number(u32::from(v.layout.single_writer))),
     in_use(
         "zoned_qd1_policy",
         &["policy"],

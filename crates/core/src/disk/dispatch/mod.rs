@@ -50,7 +50,9 @@ impl Lane {
             }
             while let Some(work) = self.backlog.ready.pop_front() {
                 match work {
-                    Work::Zone(zone) if layout.gated => self.enlist(shared, layout, zone, now),
+                    Work::Zone(zone) if layout.single_writer => {
+                        self.enlist(shared, layout, zone, now);
+                    }
                     Work::Zone(zone) if layout.zone_depth > 1 => {
                         self.queue_up(shared, layout, zone);
                     }
@@ -113,7 +115,7 @@ impl Lane {
         drop(shard);
         // No write is left: a reset has aborted them.
         self.tags.put_held(cmd);
-        if layout.gated {
+        if layout.single_writer {
             self.backlog.event(TurnEvent::Broken(zone));
         }
         false
@@ -132,9 +134,9 @@ impl Lane {
         let (zone, ok) = (ZoneNo(cmd.zone), cmd.status.is_ok());
         let end = Sector(cmd.sector.0.saturating_add(u64::from(cmd.len_sectors)));
         match next {
-            Next::Issue if layout.gated => self.backlog.event(TurnEvent::More(zone, end)),
+            Next::Issue if layout.single_writer => self.backlog.event(TurnEvent::More(zone, end)),
             Next::Issue => self.backlog.zone(zone),
-            Next::Idle | Next::Aborted | Next::Lost if layout.gated => {
+            Next::Idle | Next::Aborted | Next::Lost if layout.single_writer => {
                 let over = if ok { TurnEvent::Done(zone, end) } else { TurnEvent::Broken(zone) };
                 self.backlog.event(over);
             }

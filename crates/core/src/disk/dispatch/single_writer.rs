@@ -1,8 +1,8 @@
 //! How a queue gets the token of a single writer and passes it on. There is one single writer for each spindle.
 //!
-//! `sched/writer.rs` decides which zone has its turn. This file takes the locks for it: first that of a gate (the
-//! state of one single writer), then that of a plug, and never those of two gates. A queue may hold the tokens of
-//! several spindles.
+//! `sched/writer.rs` decides which zone has its turn. This file takes the locks for it: first that of a
+//! [`SingleWriter`], then that of a plug, and never those of two single writers. A queue may hold the tokens of several
+//! spindles.
 //!
 //! There is no thread: the queue that completes the write of a turn goes on, with a tag of its own. A queue with a
 //! token has a command in flight, work in its line, or a wait with a deadline. So it counts as busy, a freeze waits
@@ -14,13 +14,16 @@ use crate::disk::lane::waits::Wait;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::state;
-use crate::sched::writer::{Gate, Listed};
+use crate::sched::writer::{Listed, SingleWriter};
 use crate::sync::{Mutex, MutexGuard, Ordering, Padded, lock};
 use crate::unit::{Nanos, Sector, ZoneNo};
 use crate::zone::{Geometry, Spindles};
 
-/// A gate for each spindle of a device.
-pub(crate) fn gates(geometry: &Geometry, spindles: &Spindles) -> Box<[Padded<Mutex<Gate>>]> {
+/// A single writer for each spindle of a device.
+pub(crate) fn per_spindle(
+    geometry: &Geometry,
+    spindles: &Spindles,
+) -> Box<[Padded<Mutex<SingleWriter>>]> {
     if spindles.count() == 1 {
         return Box::new([Padded::default()]);
     }
@@ -32,15 +35,15 @@ pub(crate) fn gates(geometry: &Geometry, spindles: &Spindles) -> Box<[Padded<Mut
         *first = start.min(*first);
         *end = start.plus(u64::from(geometry.zone_len_sectors(zone)));
     }
-    let gate = |(first, end)| Padded(Mutex::new(Gate::of_span(first, end)));
-    spans.into_iter().map(gate).collect()
+    let writer = |(first, end)| Padded(Mutex::new(SingleWriter::of_span(first, end)));
+    spans.into_iter().map(writer).collect()
 }
 
 impl Shared {
     /// The single writer of a zone, locked, and the number of its spindle.
-    fn writer(&self, zone: ZoneNo) -> (MutexGuard<'_, Gate>, usize) {
+    fn writer(&self, zone: ZoneNo) -> (MutexGuard<'_, SingleWriter>, usize) {
         let spindle = self.spindles.of(zone);
-        (lock(&self.gates[spindle].0), spindle)
+        (lock(&self.single_writers[spindle].0), spindle)
     }
 }
 
@@ -48,17 +51,19 @@ impl Lane {
     /// Lists a zone that has its first waiting write and nothing in flight; if the zone's turn still lasts, the turn
     /// goes on (Q2).
     pub(crate) fn enlist(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
-        let (mut gate, spindle) = shared.writer(zone);
-        let listed = gate.list(zone, now, &layout.manners);
-        if let Listed::Queued(ticket) | Listed::Go(ticket) | Listed::Wait(ticket, ..) = listed {
+        let (mut writer, spindle) = shared.writer(zone);
+        let listed = writer.list(zone, now, &layout.writer_params);
+        if let Listed::Queued(ticket) | Listed::Go(ticket) | Listed::Wait { ticket, .. } = listed {
             let (mut shard, i) = shared.shard(zone);
             shard.plugs[i].ticket = ticket;
         }
         match listed {
             Listed::Queued(_) => {}
-            Listed::Go(_) => self.next_turn(shared, layout, (gate, spindle), now),
+            Listed::Go(_) => self.next_turn(shared, layout, (writer, spindle), now),
             Listed::Resume => self.backlog.begin_turn(zone),
-            Listed::Wait(_, number, until) => self.waits.put(Wait { spindle, number, until }),
+            Listed::Wait { wait: number, until, .. } => {
+                self.waits.put(Wait { spindle, number, until });
+            }
         }
     }
 
@@ -68,13 +73,13 @@ impl Lane {
         &mut self,
         shared: &Shared,
         layout: &Layout,
-        (mut gate, spindle): (MutexGuard<'_, Gate>, usize),
+        (mut writer, spindle): (MutexGuard<'_, SingleWriter>, usize),
         now: Nanos,
     ) {
-        if layout.manners.policy.wants_bytes() {
-            Self::review(shared, layout, &mut gate);
+        if layout.writer_params.policy.wants_bytes() {
+            Self::review(shared, layout, &mut writer);
         }
-        while let Some((zone, ticket)) = gate.next(now, &layout.manners) {
+        while let Some((zone, ticket)) = writer.next(now, &layout.writer_params) {
             debug_assert_eq!(shared.spindles.of(zone), spindle, "a token is for its own spindle");
             let (mut shard, i) = shared.shard(zone);
             if shard.plugs[i].ticket != ticket {
@@ -84,7 +89,7 @@ impl Lane {
             shard.plugs[i].ticket = 0;
             let start = layout.geometry.zone_start(zone);
             let waits = shard.extent(i, start).unwrap_or((start, start));
-            gate.begin_turn(zone, waits, now);
+            writer.begin_turn(zone, waits, now);
             drop(shard);
             return self.backlog.begin_turn(zone);
         }
@@ -99,16 +104,16 @@ impl Lane {
         end: Sector,
         now: Nanos,
     ) {
-        let (mut gate, spindle) = shared.writer(zone);
-        gate.wrote(end);
-        if !gate.cuts_off(end, now, &layout.manners) {
+        let (mut writer, spindle) = shared.writer(zone);
+        writer.wrote(end);
+        if !writer.cuts_off(end, now, &layout.writer_params) {
             return self.backlog.line.push_back(Work::Zone(zone));
         }
-        let ticket = gate.list_again(zone, end, now);
+        let ticket = writer.list_again(zone, end, now);
         let (mut shard, i) = shared.shard(zone);
         shard.plugs[i].ticket = ticket;
         drop(shard);
-        self.next_turn(shared, layout, (gate, spindle), now);
+        self.next_turn(shared, layout, (writer, spindle), now);
     }
 
     /// The zone of a turn has nothing to write: waits for more if the policy wants to, or goes on with the next zone
@@ -122,16 +127,17 @@ impl Lane {
         now: Nanos,
     ) {
         let frozen = state::is_frozen(shared.state.0.load(Ordering::Acquire));
-        let (mut gate, spindle) = shared.writer(zone);
+        let (mut writer, spindle) = shared.writer(zone);
         if let Some(end) = end {
-            gate.wrote(end);
-            if layout.manners.anticipation.0 > 0 && layout.manners.policy.wants_bytes() {
-                Self::review(shared, layout, &mut gate);
+            writer.wrote(end);
+            if layout.writer_params.anticipation.0 > 0 && layout.writer_params.policy.wants_bytes()
+            {
+                Self::review(shared, layout, &mut writer);
             }
         }
-        match gate.drained(end, now, frozen, &layout.manners) {
+        match writer.drained(end, now, frozen, &layout.writer_params) {
             Some((number, until)) => self.waits.put(Wait { spindle, number, until }),
-            None => self.next_turn(shared, layout, (gate, spindle), now),
+            None => self.next_turn(shared, layout, (writer, spindle), now),
         }
     }
 
@@ -142,13 +148,13 @@ impl Lane {
         let frozen = state::is_frozen(shared.state.0.load(Ordering::Acquire));
         let mut i = 0;
         while let Some(Wait { spindle, number, until }) = self.waits.get(i) {
-            let mut gate = lock(&shared.gates[spindle].0);
+            let mut writer = lock(&shared.single_writers[spindle].0);
             if now >= until || frozen {
                 self.waits.remove(i);
-                if gate.end_wait(number) {
-                    self.next_turn(shared, layout, (gate, spindle), now);
+                if writer.end_wait(number) {
+                    self.next_turn(shared, layout, (writer, spindle), now);
                 }
-            } else if !gate.is_waiting(number) {
+            } else if !writer.is_waiting(number) {
                 self.waits.remove(i);
             } else {
                 i += 1;
@@ -157,8 +163,8 @@ impl Lane {
     }
 
     /// Tells the policy how much waits in each listed zone.
-    fn review(shared: &Shared, layout: &Layout, gate: &mut Gate) {
-        gate.review(|c, ticket| {
+    fn review(shared: &Shared, layout: &Layout, writer: &mut SingleWriter) {
+        writer.review(|c, ticket| {
             let (shard, i) = shared.shard(c.zone);
             let start = layout.geometry.zone_start(c.zone);
             if let Some((first, end)) = shard.extent(i, start) {
@@ -172,8 +178,8 @@ impl Lane {
     /// Called after writes were aborted: removes the list entries of zones that have none left (Q7).
     #[cold]
     pub(crate) fn sweep(shared: &Shared) {
-        for gate in &shared.gates {
-            lock(&gate.0).review(|c, ticket| {
+        for writer in &shared.single_writers {
+            lock(&writer.0).review(|c, ticket| {
                 let (shard, i) = shared.shard(c.zone);
                 shard.plugs[i].ticket == ticket
             });

@@ -42,7 +42,7 @@ impl Lane {
             }
             Self::forget_sector(layout, bio);
         }
-        if layout.gated && !bios.is_empty() {
+        if layout.single_writer && !bios.is_empty() {
             Self::sweep(shared);
         }
         self.sort_out(shared, &mut bios, done);

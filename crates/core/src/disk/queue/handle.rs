@@ -54,7 +54,7 @@ impl DiskQueue {
         shared.bump();
         let layout = lock(&shared.layout).clone();
         let mut lane = Lane::new(id as u32, lower, config.depth, config.tags, mailbox);
-        lane.waits.reserve(shared.gates.len());
+        lane.waits.reserve(shared.single_writers.len());
         DiskQueue { shared, layout, lane }
     }
 
