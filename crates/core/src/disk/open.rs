@@ -3,7 +3,7 @@
 use super::bell::Bell;
 use super::config::{self, DiskConfig, QueueConfig};
 use super::dispatch::single_writer;
-use super::guard::inflight::{Toll, Watch};
+use super::guard::inflight::{GuardedQueue, Losses};
 use super::guard::outlook::Outlook;
 use super::guard::resets::Resets;
 use super::handle::Disk;
@@ -98,10 +98,10 @@ impl Disk {
         let (lower, watched) = if settings.timeout.is_some() || settings.survive_panics {
             // The notes must be of commands as the disk sends them, so an address map may only be below them.
             let device = self.shared.device.open_queue(places, waker)?;
-            let toll = Arc::new(Toll::default());
+            let losses = Arc::new(Losses::default());
             let (timeout, tickets) = (settings.timeout, self.shared.late.clone());
-            let watch = Watch::new(device, timeout, places, toll.clone(), tickets);
-            (MappedQueue::from(Box::new(watch) as Box<dyn Queue>), Some(toll))
+            let guarded = GuardedQueue::new(device, timeout, places, losses.clone(), tickets);
+            (MappedQueue::from(Box::new(guarded) as Box<dyn Queue>), Some(losses))
         } else {
             (self.shared.device.open_mapped_queue(places, waker)?, None)
         };

@@ -41,14 +41,14 @@ struct Slot {
     due: Nanos,
     /// Counts up in the order in which commands were sent.
     nr: u64,
-    /// The command that goes up if this one is given up. It has no BIOs until then.
-    twin: Box<Command>,
+    /// The command that goes up in place of this one if this one is given up. It has no BIOs until then.
+    stand_in: Box<Command>,
     /// The notes of its BIOs.
     bios: Vec<BioNote>,
 }
 
-/// The layer between a queue of the disk and its queue of the device.
-pub(crate) struct Watch {
+/// Wraps a queue of the device, and notes the commands that it has. The queue of the disk sends to the wrapper.
+pub(crate) struct GuardedQueue {
     /// The queue of the device.
     lower: Box<dyn Queue>,
     /// The device's queue has panicked.
@@ -67,8 +67,8 @@ pub(crate) struct Watch {
     nr: u64,
     /// No command is due before this.
     next_due: Nanos,
-    /// How many commands were given up and are not back.
-    toll: Arc<Toll>,
+    /// What the device's queue has lost, shared with the lane.
+    losses: Arc<Losses>,
     /// The tickets of the disk.
     table: Arc<LateTable>,
     /// Commands that have failed without the device and go up at the next poll.
@@ -79,7 +79,7 @@ pub(crate) struct Watch {
 
 /// What a queue of the device has lost, for the lane above it.
 #[derive(Debug, Default)]
-pub(crate) struct Toll {
+pub(crate) struct Losses {
     /// Commands that were given up and are not back.
     pub(crate) late: AtomicU32,
     /// Whether the device's queue has panicked.
@@ -92,16 +92,16 @@ fn caught<R>(f: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(f)).map_err(std::mem::forget).ok()
 }
 
-impl Watch {
+impl GuardedQueue {
     pub(crate) fn new(
         lower: Box<dyn Queue>,
         timeout: Option<Nanos>,
         places: u16,
-        toll: Arc<Toll>,
+        losses: Arc<Losses>,
         table: Arc<LateTable>,
-    ) -> Watch {
+    ) -> GuardedQueue {
         let places = usize::from(places);
-        Watch {
+        GuardedQueue {
             lower,
             panicked: Cell::new(false),
             dead: false,
@@ -111,7 +111,7 @@ impl Watch {
             free: Vec::with_capacity(places),
             nr: 0,
             next_due: Nanos(u64::MAX),
-            toll,
+            losses,
             table,
             failed: Commands::new(),
             seen: Nanos(0),
@@ -122,8 +122,8 @@ impl Watch {
     #[cold]
     fn new_slot(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
-            let (state, due, twin) = (State::Free, Nanos(0), Command::new(0));
-            self.slots.push(Slot { state, due, nr: 0, twin, bios: Vec::new() });
+            let (state, due, stand_in) = (State::Free, Nanos(0), Command::new(0));
+            self.slots.push(Slot { state, due, nr: 0, stand_in, bios: Vec::new() });
             self.slots.len() as u32 - 1
         })
     }
@@ -138,7 +138,7 @@ impl Watch {
         debug_assert!(slot.state == State::Free && slot.bios.is_empty());
         (slot.state, slot.due, slot.nr) = (State::Sent, due, self.nr);
         self.nr += 1;
-        let t = &mut *slot.twin;
+        let t = &mut *slot.stand_in;
         (t.op, t.flags, t.waits) = (c.op, c.flags, c.waits);
         (t.sector, t.len_sectors, t.report_max) = (c.sector, c.len_sectors, c.report_max);
         (t.zone, t.generation, t.epoch, t.owner) = (c.zone, c.generation, c.epoch, c.owner);
@@ -188,7 +188,7 @@ impl Watch {
             {
                 slot.state = State::Free;
                 self.free.push(i);
-                self.toll.late.fetch_sub(1, Ordering::AcqRel);
+                self.losses.late.fetch_sub(1, Ordering::AcqRel);
                 let whole = slot.bios.len() == c.bios.len()
                     && slot.bios.iter().zip(&c.bios).all(|(note, bio)| note.has_memory_of(bio));
                 slot.bios.clear();
@@ -207,15 +207,15 @@ impl Watch {
     #[cold]
     fn replace(&mut self, i: u32, status: Status, ticket: u32, done: &mut Commands) {
         let slot = &mut self.slots[i as usize];
-        let mut twin = std::mem::replace(&mut slot.twin, Command::new(0));
+        let mut stand_in = std::mem::replace(&mut slot.stand_in, Command::new(0));
         for note in &slot.bios {
             let mut bio = note.bio();
             (bio.in_flight, bio.late) = (true, ticket);
-            twin.claim = bio.claim;
-            twin.bios.push(bio);
+            stand_in.claim = bio.claim;
+            stand_in.bios.push(bio);
         }
-        twin.status = status;
-        done.push_back(twin);
+        stand_in.status = status;
+        done.push_back(stand_in);
     }
 
     /// The slots of commands that are at the device and due by `now`, in the order in which they were sent.
@@ -236,7 +236,7 @@ impl Watch {
     fn give_up(&mut self, now: Nanos, done: &mut Commands) {
         for i in self.due(now) {
             let ticket = self.table.open();
-            self.toll.late.fetch_add(1, Ordering::AcqRel);
+            self.losses.late.fetch_add(1, Ordering::AcqRel);
             self.slots[i as usize].state = State::GivenUp(ticket);
             self.replace(i, Status::Timeout, ticket, done);
         }
@@ -247,7 +247,7 @@ impl Watch {
     #[cold]
     fn bury(&mut self) {
         self.dead = true;
-        self.toll.dead.store(true, Ordering::Release);
+        self.losses.dead.store(true, Ordering::Release);
         self.table.dead_queues.fetch_add(1, Ordering::Relaxed);
         // The queue is not dropped, because threads or the kernel may still use what it holds.
         std::mem::forget(std::mem::replace(&mut self.lower, Box::new(Gone)));
@@ -259,7 +259,7 @@ impl Watch {
         }
         self.failed = failed;
         // None of these commands comes back, so their tickets stay open.
-        self.toll.late.store(0, Ordering::Release);
+        self.losses.late.store(0, Ordering::Release);
     }
 
     /// Fails commands that the device does not get. `slot` is [`UNSENT`] if the device has not seen them.
@@ -275,13 +275,13 @@ impl Watch {
     }
 }
 
-impl Queue for Watch {
+impl Queue for GuardedQueue {
     fn submit(&mut self, now: Nanos, commands: &mut Commands) {
         self.seen = now;
         if self.panicked.get() && !self.dead {
             self.bury();
         }
-        if self.dead || self.toll.late.load(Ordering::Acquire) as usize >= self.places {
+        if self.dead || self.losses.late.load(Ordering::Acquire) as usize >= self.places {
             return self.turn_away(commands, UNSENT);
         }
         let due = Nanos(self.timeout.map_or(u64::MAX, |t| now.0.saturating_add(t.0)));
@@ -356,7 +356,7 @@ impl Queue for Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for GuardedQueue {
     fn drop(&mut self) {
         let lower = std::mem::replace(&mut self.lower, Box::new(Gone));
         if self.panicked.get() {

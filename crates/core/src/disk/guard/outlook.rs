@@ -1,6 +1,6 @@
 //! What a queue knows of its commands that may come late.
 
-use super::inflight::Toll;
+use super::inflight::Losses;
 use super::late::LateTable;
 use crate::sync::Ordering;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use zoneplug_buf::{IoBuf, Parts};
 /// to survive a device that panics.
 #[derive(Debug, Default)]
 pub(crate) struct Outlook {
-    toll: Option<Arc<Toll>>,
+    losses: Option<Arc<Losses>>,
     /// How many commands the device takes at a time.
     places: u32,
     /// The disk's tickets.
@@ -18,32 +18,37 @@ pub(crate) struct Outlook {
 }
 
 impl Outlook {
-    pub(crate) fn new(toll: Option<Arc<Toll>>, places: u32, tickets: Arc<LateTable>) -> Outlook {
-        Outlook { toll, places, tickets }
+    pub(crate) fn new(
+        losses: Option<Arc<Losses>>,
+        places: u32,
+        tickets: Arc<LateTable>,
+    ) -> Outlook {
+        Outlook { losses, places, tickets }
     }
 
     /// Whether commands may come late at all.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
-        self.toll.is_some()
+        self.losses.is_some()
     }
 
     /// How many commands were given up and are not back.
     pub(crate) fn nr_late(&self) -> u32 {
-        self.toll.as_ref().map_or(0, |toll| toll.late.load(Ordering::Acquire))
+        self.losses.as_ref().map_or(0, |losses| losses.late.load(Ordering::Acquire))
     }
 
     /// Whether the device takes nothing any more: its queue has died, or late commands have all its places.
     pub(crate) fn is_down(&self) -> bool {
-        self.toll.as_ref().is_some_and(|toll| {
-            toll.dead.load(Ordering::Acquire) || toll.late.load(Ordering::Acquire) >= self.places
+        self.losses.as_ref().is_some_and(|losses| {
+            losses.dead.load(Ordering::Acquire)
+                || losses.late.load(Ordering::Acquire) >= self.places
         })
     }
 
     /// The device's queue is closed. Nothing waits for its late commands any more.
     pub(crate) fn abandon(&self) {
-        if let Some(toll) = &self.toll {
-            toll.late.store(0, Ordering::Release);
+        if let Some(losses) = &self.losses {
+            losses.late.store(0, Ordering::Release);
         }
     }
 
@@ -65,17 +70,17 @@ mod tests {
 
     #[test]
     fn a_queue_is_down_when_it_is_dead_or_full_of_late_commands() {
-        let toll = Arc::new(Toll::default());
-        let of = |toll: &Arc<Toll>| Outlook::new(Some(toll.clone()), 2, Arc::default());
-        let outlook = of(&toll);
+        let losses = Arc::new(Losses::default());
+        let of = |losses: &Arc<Losses>| Outlook::new(Some(losses.clone()), 2, Arc::default());
+        let outlook = of(&losses);
         assert!(outlook.is_watched() && !outlook.is_down());
-        toll.late.store(1, Ordering::Relaxed);
+        losses.late.store(1, Ordering::Relaxed);
         assert_eq!((outlook.nr_late(), outlook.is_down()), (1, false), "one place is left");
-        toll.late.store(2, Ordering::Relaxed);
+        losses.late.store(2, Ordering::Relaxed);
         assert!(outlook.is_down());
         outlook.abandon();
         assert_eq!((outlook.nr_late(), outlook.is_down()), (0, false));
-        toll.dead.store(true, Ordering::Relaxed);
+        losses.dead.store(true, Ordering::Relaxed);
         assert!(outlook.is_down());
         let none = Outlook::default();
         assert!(!none.is_watched() && !none.is_down() && none.nr_late() == 0);
