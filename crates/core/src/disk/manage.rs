@@ -389,9 +389,9 @@ impl Lane {
             }
             let (mut shard, i) = shared.shard(zone);
             let (epoch, mask) = (cmd.epoch, layout.write_mask());
-            let moves = || shared.resets.may_move(zone, &shared.late);
+            let may_move = || shared.resets.may_move(zone, &shared.late);
             let aborted = &mut self.aborted;
-            if let Some(then) = shard.reported_meanwhile(i, info, epoch, mask, &moves, aborted) {
+            if let Some(then) = shard.reported_meanwhile(i, info, epoch, mask, &may_move, aborted) {
                 if then == Then::InLine {
                     self.backlog.zone(zone);
                 }

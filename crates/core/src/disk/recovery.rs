@@ -11,7 +11,7 @@ use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
 use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::TurnEvent;
 use crate::disk::snapshot::Layout;
-use crate::plug::{Shard, Then};
+use crate::plug::{RecoveryReport, Shard, Then};
 use crate::sync::{Ordering, lock};
 use crate::unit::ZoneNo;
 
@@ -93,9 +93,10 @@ impl Lane {
         let start = layout.geometry.zone_start(zone);
         let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let (mut shard, i) = shared.shard(zone);
-        let moves = || shared.resets.may_move(zone, &shared.late);
-        let (mask, aborted) = (layout.write_mask(), &mut self.aborted);
-        let then = shard.go_on(i, &cmd, start, mask, &moves, &epoch, aborted);
+        let may_move = || shared.resets.may_move(zone, &shared.late);
+        let mask = layout.write_mask();
+        let report = RecoveryReport { cmd: &cmd, start, mask, may_move: &may_move, epoch: &epoch };
+        let then = shard.recover(i, &report, &mut self.aborted);
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);

@@ -23,6 +23,7 @@ mod slots;
 mod track;
 
 pub(crate) use pipelined::Sent;
+pub(crate) use recovery::RecoveryReport;
 pub use shard::{Counters, Rejections, Shard, ZoneCounters};
 pub(crate) use shard::{Merge, Next};
 pub(crate) use track::Then;

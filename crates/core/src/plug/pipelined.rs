@@ -10,7 +10,7 @@
 //! * The writes of a zone that are in flight are all on one queue, its *home*. The home changes only when none is in
 //!   flight.
 //! * After a failure nothing more is sent. The failed writes are held. When nothing is in flight any more, the layer
-//!   reports the zone, and the zone goes on from the write pointer that the device reports ([`Shard::go_on`] in
+//!   reports the zone, and the zone goes on from the write pointer that the device reports ([`Shard::recover`] in
 //!   `recovery.rs`).
 //! * A write is sent again only if it is provably not on the medium: the write pointer is at or before its start. An
 //!   append gets a new sector; a positional write goes only where its client said.
@@ -105,15 +105,15 @@ impl Shard {
     ///
     /// BIOs that go back to their clients stay in the command and get its status. BIOs that end for another reason go
     /// to `aborted`; those that were sent keep the status with which they failed. `epoch` counts errors (E6).
-    /// `is_late` says whether a write that was given up under this ticket (0: none), or a reset that was given up, is
-    /// still at the device.
+    /// `late_at_device` says whether a write that was given up under this ticket (0: none), or a reset that was given
+    /// up, is still at the device.
     pub(crate) fn complete_in_order(
         &mut self,
         i: usize,
         cmd: &mut Command,
         start: Sector,
         epoch: &dyn Fn() -> u32,
-        is_late: &dyn Fn(u32) -> bool,
+        late_at_device: &dyn Fn(u32) -> bool,
         aborted: &mut Vec<Box<Bio>>,
     ) -> Then {
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
@@ -163,7 +163,7 @@ impl Shard {
             if plug.in_flight > 0 {
                 return Then::Nothing;
             }
-            return self.decide(i, start, epoch, is_late, aborted);
+            return self.decide(i, start, epoch, late_at_device, aborted);
         }
         self.next_in_order(i)
     }
@@ -189,7 +189,7 @@ impl Shard {
         i: usize,
         start: Sector,
         epoch: &dyn Fn() -> u32,
-        is_late: &dyn Fn(u32) -> bool,
+        late_at_device: &dyn Fn(u32) -> bool,
         aborted: &mut Vec<Box<Bio>>,
     ) -> Then {
         let track = &mut self.tracks[i];
@@ -203,7 +203,7 @@ impl Shard {
         let status = head.status;
         // A write with an unknown outcome may still be carried out, whether it is one of these or an earlier one.
         let unknown = |h: &Held| matches!(h.status, Status::Timeout | Status::NoDevice);
-        let late = is_late(track.late);
+        let late = late_at_device(track.late);
         // A write that found the device busy is sent again, however often (W23).
         let busy = status == Status::Busy;
         let again = busy || track.attempts < MAX_ATTEMPTS;

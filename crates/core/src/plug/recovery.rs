@@ -27,16 +27,30 @@ use crate::bio::{Bio, Command, Op, Status};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo, ZoneType};
 
+/// The answer to the layer's own report of a zone, and what only the disk knows.
+pub(crate) struct RecoveryReport<'a> {
+    /// The report command that has come back.
+    pub(crate) cmd: &'a Command,
+    /// The start of the zone.
+    pub(crate) start: Sector,
+    /// The write granularity in sectors, less one.
+    pub(crate) mask: u32,
+    /// Says whether the device may carry out a reset or finish of the zone at any moment, or has done so.
+    pub(crate) may_move: &'a dyn Fn() -> bool,
+    /// Begins a new error epoch and returns its number.
+    pub(crate) epoch: &'a dyn Fn() -> u32,
+}
+
 impl Shard {
     /// Decides whether the layer reports zone `i` after its only write, which began at `offset`, has failed. The
     /// failure has made the write pointer unknown, and the writes behind it were aborted. If the answer is yes, the
     /// report has the number `epoch`, which is that of the failure. A zone whose write pointer was unknown before,
     /// because of a native append or a reset in doubt, is not reported: these may still be at the device.
     ///
-    /// `late` joins the tickets of two writes that were given up, and returns the ticket of those that are still at
-    /// the device. While there is one, no report is final, because the device may carry out that write at any moment.
-    /// So the client has to recover the zone after a timeout or the death of the device's queue, and after every
-    /// failure until the late write has come back.
+    /// `join_late` joins the tickets of two writes that were given up, and returns the ticket of those that are still
+    /// at the device. While there is one, no report is final, because the device may carry out that write at any
+    /// moment. So the client has to recover the zone after a timeout or the death of the device's queue, and after
+    /// every failure until the late write has come back.
     pub(crate) fn ask(
         &mut self,
         i: usize,
@@ -44,14 +58,14 @@ impl Shard {
         offset: u32,
         epoch: u32,
         auto: bool,
-        late: impl FnOnce(u32, u32) -> u32,
+        join_late: impl FnOnce(u32, u32) -> u32,
     ) -> bool {
         let unknown = matches!(cmd.status, Status::Timeout | Status::NoDevice);
         let ticket = cmd.bios.first().map_or(0, |b| b.late);
         if !auto && ticket == 0 {
             return false;
         }
-        self.given_up(i, ticket, late);
+        self.given_up(i, ticket, join_late);
         let (plug, track) = (&mut self.plugs[i], &mut self.tracks[i]);
         let rests = track.late == 0 && !unknown;
         if !auto || !rests || plug.state & (CONVENTIONAL | READONLY | OFFLINE) != 0 {
@@ -76,33 +90,29 @@ impl Shard {
         true
     }
 
-    /// Notes that a write or native append of zone `i` was given up under `ticket`; 0: none was. `late`: as in
+    /// Notes that a write or native append of zone `i` was given up under `ticket`; 0: none was. `join_late`: as in
     /// [`Shard::ask`].
-    pub(crate) fn given_up(&mut self, i: usize, ticket: u32, late: impl FnOnce(u32, u32) -> u32) {
+    pub(crate) fn given_up(
+        &mut self,
+        i: usize,
+        ticket: u32,
+        join_late: impl FnOnce(u32, u32) -> u32,
+    ) {
         if self.tracks.len() <= i {
             self.tracks.resize_with(self.plugs.len(), Track::default);
         }
         let track = &mut self.tracks[i];
-        track.late = late(track.late, ticket);
+        track.late = join_late(track.late, ticket);
     }
 
     /// Takes the layer's own report of a zone that is being recovered; the zone goes on from its write pointer.
-    /// `mask` is the write granularity in sectors, less one. `moves` says whether the device may carry out a reset or
-    /// finish of the zone at any moment, or has done so.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the zone, the answer, and what only the disk knows"
-    )]
-    pub(crate) fn go_on(
+    pub(crate) fn recover(
         &mut self,
         i: usize,
-        cmd: &Command,
-        start: Sector,
-        mask: u32,
-        moves: &dyn Fn() -> bool,
-        epoch: &dyn Fn() -> u32,
+        report: &RecoveryReport<'_>,
         aborted: &mut Vec<Box<Bio>>,
     ) -> Then {
+        let &RecoveryReport { cmd, start, mask, may_move, epoch } = report;
         let plug = &self.plugs[i];
         let current = self.tracks.get(i).is_some_and(|t| t.asked == cmd.epoch);
         // A failure that still waits for the writes behind it has not been reported yet: `asked` is still the number
@@ -128,12 +138,12 @@ impl Shard {
         };
         // The device may have answered before it carried out the reset or finish, or after. The end of the reset
         // decides.
-        let moves = moves();
-        let is_missing = info.as_ref().is_some_and(missing) && !moves;
-        let Some(info) = info.filter(|_| !is_missing && !moves) else {
+        let in_doubt = may_move();
+        let is_missing = info.as_ref().is_some_and(missing) && !in_doubt;
+        let Some(info) = info.filter(|_| !is_missing && !in_doubt) else {
             // A write that only found the device busy has no status of its own.
             let why = match cmd.status {
-                _ if moves => Status::AbortedByManagement,
+                _ if in_doubt => Status::AbortedByManagement,
                 Status::Ok => Status::Io,
                 status => status,
             };
@@ -145,7 +155,7 @@ impl Shard {
             // may still be believed.
             let asked = plug.recovery == Recovery::Asked;
             let epoch = if asked { track.asked } else { epoch() };
-            self.give_up(i, start, is_missing || moves, epoch, aborted);
+            self.give_up(i, start, is_missing || in_doubt, epoch, aborted);
             return self.next_in_order(i);
         };
         self.settle(i, info, cmd.epoch, head, mask, aborted)
@@ -154,14 +164,14 @@ impl Shard {
     /// Takes a client's report of a zone, sent at error epoch `epoch`, while the layer's own report of that zone is
     /// in flight. If the client's report was sent after the failure, it ends the recovery in place of the layer's
     /// report: the client may write at once where it says. Returns `None` if the report does not end the recovery.
-    /// `moves`: as in [`Shard::go_on`].
+    /// `may_move`: as in [`RecoveryReport`].
     pub(crate) fn reported_meanwhile(
         &mut self,
         i: usize,
         info: &ZoneInfo,
         epoch: u32,
         mask: u32,
-        moves: &dyn Fn() -> bool,
+        may_move: &dyn Fn() -> bool,
         aborted: &mut Vec<Box<Bio>>,
     ) -> Option<Then> {
         if self.plugs[i].recovery != Recovery::Asked {
@@ -173,7 +183,7 @@ impl Shard {
             return None;
         }
         let first = aborted.len();
-        if moves() {
+        if may_move() {
             // The client knows of the reset. Writes that wait are aborted, because the report may not hold any more.
             self.abort(i, aborted);
         }

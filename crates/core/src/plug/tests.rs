@@ -201,13 +201,19 @@ impl Real {
     }
 
     /// The layer's own report comes back.
-    fn answer(&mut self, cond: Option<Condition>, number: u32, epoch: u32, moves: bool) {
+    fn answer(&mut self, cond: Option<Condition>, number: u32, epoch: u32, in_doubt: bool) {
         let mut cmd = Command::new(0);
         cmd.epoch = number;
         cmd.status = if cond.is_some() { Status::Ok } else { Status::Io };
         cmd.report.extend(cond.map(zone));
-        let aborted = &mut self.aborted;
-        let then = self.shard.go_on(0, &cmd, Sector(0), 0, &|| moves, &|| epoch, aborted);
+        let report = RecoveryReport {
+            cmd: &cmd,
+            start: Sector(0),
+            mask: 0,
+            may_move: &|| in_doubt,
+            epoch: &|| epoch,
+        };
+        let then = self.shard.recover(0, &report, &mut self.aborted);
         assert_eq!(then == Then::InLine, self.shard.plugs[0].in_line && then != Then::Nothing);
     }
 

@@ -100,10 +100,10 @@ impl Lane {
         if !cmd.status.is_ok() {
             Self::note_given_up(shared, &mut shard, i, &cmd);
         }
-        let is_late =
+        let late_at_device =
             |ticket| shared.late.join(ticket, 0) != 0 || shared.resets.is_late(zone, &shared.late);
         let aborted = &mut self.aborted;
-        let then = shard.complete_in_order(i, &mut cmd, start, &epoch, &is_late, aborted);
+        let then = shard.complete_in_order(i, &mut cmd, start, &epoch, &late_at_device, aborted);
         drop(shard);
         self.settle_status(layout, &mut cmd);
         self.deliver(shared, &mut cmd, done);
