@@ -10,7 +10,7 @@ use crate::sched::writer::WriterParams;
 use crate::unit::ZoneNo;
 use crate::zone::{Geometry, Limits};
 
-/// A snapshot of geometry, limits and attributes.
+/// A snapshot of geometry, limits and attributes. [`Geometry`] alone says where the zones are.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     pub(crate) geometry: Geometry,
@@ -20,15 +20,16 @@ pub(crate) struct Layout {
     pub(crate) plugs: bool,
     /// Whether appends go to the device as they are.
     pub(crate) native_append: bool,
-    /// Whether something besides free tags decides what is sent next. A queue then keeps its tags in `held`, so the
-    /// code for all other disks need not test for it.
-    pub(crate) special: bool,
+    /// Whether a scheduler, a single writer or several writes of a zone in flight decide what is sent next. On other
+    /// disks free tags alone decide. An arbitrated queue keeps its tags in `held`, so the code for the other disks need
+    /// not test for this.
+    pub(crate) arbitrated: bool,
     /// Whether a scheduler is on.
     pub(crate) scheduled: bool,
     /// Whether there is a single writer (Q1), and how it behaves.
     pub(crate) single_writer: bool,
     pub(crate) writer_params: WriterParams,
-    /// Most writes of a zone in flight. If it is more than 1, `special` is set too, so other disks need not count
+    /// Most writes of a zone in flight. If it is more than 1, `arbitrated` is set too, so other disks need not count
     /// writes.
     pub(crate) zone_depth: u16,
     /// Whether the layer reports a zone by itself after a failure (E12).
@@ -83,7 +84,7 @@ impl Layout {
         };
         Layout {
             plugs,
-            special: single_writer || scheduled || zone_depth > 1,
+            arbitrated: single_writer || scheduled || zone_depth > 1,
             zone_depth,
             zone_recovery: plugs
                 && match config.zone_recovery {

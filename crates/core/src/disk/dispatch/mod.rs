@@ -123,7 +123,7 @@ impl Lane {
 
     /// Handles the end of a plugged write. What the plug says is next goes through `ready`.
     #[inline(always)]
-    pub(crate) fn finished_special(
+    pub(crate) fn finished_arbitrated(
         &mut self,
         shared: &Shared,
         layout: &Layout,

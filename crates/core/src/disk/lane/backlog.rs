@@ -28,7 +28,7 @@ pub(crate) enum TurnEvent {
 
 /// The backlog of one queue.
 ///
-/// Work comes into `ready`. An ordinary queue sends it from there. On disks where more than tags decides, `dispatch`
+/// Work comes into `ready`. An ordinary queue sends it from there. On an arbitrated disk, `dispatch`
 /// moves it to `line` when it may be sent.
 #[derive(Debug)]
 pub(crate) struct Backlog {

@@ -37,8 +37,8 @@ pub(crate) struct Lane {
     pub(crate) intake: Intake,
     /// The queue of the device.
     pub(crate) lower: MappedQueue,
-    /// `Layout::special`, here because each call asks for it.
-    pub(crate) special: bool,
+    /// `Layout::arbitrated`, here because each call asks for it.
+    pub(crate) arbitrated: bool,
     pub(crate) tags: Tags,
     /// The command for the disk's own reports.
     pub(crate) own_report: OwnReport,
@@ -53,9 +53,9 @@ pub(crate) struct Lane {
     /// A run that is being submitted.
     pub(crate) run: Vec<Box<Bio>>,
     /// A spare list for BIOs on the way to their owners. Empty between two calls.
-    pub(crate) scratch: Vec<Box<Bio>>,
-    /// A spare list for the owners of these BIOs. Empty between two calls.
-    pub(crate) owners: Vec<(u32, u32)>,
+    pub(crate) spare_bios: Vec<Box<Bio>>,
+    /// A spare list for the owners of these BIOs: queue and number of BIOs. Empty between two calls.
+    pub(crate) spare_owners: Vec<(u32, u32)>,
     /// The abort list: BIOs that plugs have aborted and that are to be completed.
     pub(crate) aborted: Vec<Box<Bio>>,
     /// Split BIOs whose parts have not all come back.
@@ -89,7 +89,7 @@ impl Lane {
             seen: u32::MAX,
             intake: Intake::new(depth, nr_bios),
             lower,
-            special: false,
+            arbitrated: false,
             tags: Tags::new(tags, nr_bios.min(64)),
             own_report: OwnReport::new(),
             out: Commands::with_capacity(nr_tags + 1),
@@ -97,8 +97,8 @@ impl Lane {
             backlog: Backlog::new(nr_bios),
             waits: Waits::default(),
             run: Vec::with_capacity(nr_bios),
-            scratch: Vec::with_capacity(nr_bios),
-            owners: Vec::new(),
+            spare_bios: Vec::with_capacity(nr_bios),
+            spare_owners: Vec::new(),
             aborted: Vec::new(),
             splits: SplitTable::default(),
             mailbox,
@@ -114,8 +114,8 @@ impl Lane {
 
     /// Adopts a layout, which may be new. The queue may have commands in flight.
     pub(crate) fn follow(&mut self, layout: &Layout) {
-        self.special = layout.special;
-        self.tags.place(layout.special);
+        self.arbitrated = layout.arbitrated;
+        self.tags.place(layout.arbitrated);
     }
 
     pub(crate) fn is_closed(&self) -> bool {

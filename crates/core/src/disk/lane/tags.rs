@@ -80,8 +80,8 @@ impl Tags {
 
     /// Puts the free tags where the layout wants them. The queue may have commands in flight.
     #[inline]
-    pub(crate) fn place(&mut self, special: bool) {
-        if special {
+    pub(crate) fn place(&mut self, arbitrated: bool) {
+        if arbitrated {
             self.hold();
         } else {
             self.free.append(&mut self.held);

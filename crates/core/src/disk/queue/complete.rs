@@ -33,12 +33,12 @@ impl DiskQueue {
         self.poll_seen(now, done);
     }
 
-    /// Disks on which more than tags decides have a copy of the code of their own, so that the ordinary copy keeps
-    /// its registers.
+    /// Arbitrated disks (see [`Layout::arbitrated`]) have a copy of the code of their own, so that the ordinary copy
+    /// keeps its registers.
     #[inline(always)]
     fn poll_seen(&mut self, now: Nanos, done: &mut Bios) {
-        if self.lane.special {
-            self.poll_special(now, done);
+        if self.lane.arbitrated {
+            self.poll_arbitrated(now, done);
         } else {
             self.poll_plain(now, done);
         }
@@ -51,37 +51,38 @@ impl DiskQueue {
 
     #[cold]
     #[inline(never)]
-    fn poll_special(&mut self, now: Nanos, done: &mut Bios) {
+    fn poll_arbitrated(&mut self, now: Nanos, done: &mut Bios) {
         self.poll_as::<true>(now, done);
     }
 
-    /// `SPECIAL`: a scheduler, a single writer or several writes of a zone in flight decide what is sent.
+    /// `ARBITRATED`: the value of [`Layout::arbitrated`].
     #[inline(always)]
-    fn poll_as<const SPECIAL: bool>(&mut self, now: Nanos, done: &mut Bios) {
+    fn poll_as<const ARBITRATED: bool>(&mut self, now: Nanos, done: &mut Bios) {
         let DiskQueue { shared, layout, lane } = self;
         let before = done.len();
         lane.lower.poll_lowered(now, &mut lane.fin);
         while let Some(cmd) = lane.lower.pop(&mut lane.fin) {
-            lane.finished::<SPECIAL>(shared, layout, cmd, done);
+            lane.finished::<ARBITRATED>(shared, layout, cmd, done);
         }
-        if SPECIAL {
+        if ARBITRATED {
             lane.line_up(shared, layout, now);
         }
         // One test for three lists. With one BIO in flight all of them are empty.
-        let waiting = if SPECIAL { 0 } else { lane.backlog.ready.len() } | lane.intake.nr_ended();
+        let waiting =
+            if ARBITRATED { 0 } else { lane.backlog.ready.len() } | lane.intake.nr_ended();
         if waiting | lane.out.len() != 0 {
             if waiting != 0 {
-                lane.look_after::<SPECIAL>(shared, layout, done);
+                lane.look_after::<ARBITRATED>(shared, layout, done);
             }
             if !lane.out.is_empty() {
                 lane.lower.submit(now, &mut lane.out);
             }
         }
         if lane.mailbox.is_filled() {
-            let mut bios = std::mem::take(&mut lane.scratch);
+            let mut bios = std::mem::take(&mut lane.spare_bios);
             lane.mailbox.collect(&mut bios);
             lane.deliver_own(&mut bios, done);
-            lane.scratch = bios;
+            lane.spare_bios = bios;
         }
         lane.intake.gave_back((done.len() - before) as u32);
     }
@@ -89,14 +90,14 @@ impl DiskQueue {
 
 impl Lane {
     #[inline(always)]
-    fn finished<const SPECIAL: bool>(
+    fn finished<const ARBITRATED: bool>(
         &mut self,
         shared: &Shared,
         layout: &Layout,
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        if SPECIAL && layout.zone_depth > 1 && cmd.waits == Waits::Plug {
+        if ARBITRATED && layout.zone_depth > 1 && cmd.waits == Waits::Plug {
             return self.finished_in_order(shared, layout, cmd, done);
         }
         if cmd.status == Status::Busy {
@@ -117,18 +118,18 @@ impl Lane {
             return self.finished_other(shared, layout, cmd, done);
         }
         if !cmd.status.is_ok() {
-            return self.write_failed::<SPECIAL>(shared, layout, cmd, done);
+            return self.write_failed::<ARBITRATED>(shared, layout, cmd, done);
         }
         #[cfg(feature = "trace")]
         trace::appends(layout, &cmd.bios);
         let (mut guard, i) = shared.shard(ZoneNo(cmd.zone));
         let next = guard.next(i);
-        if SPECIAL {
+        if ARBITRATED {
             if next == Next::Issue {
                 guard.plugs[i].get_in_line();
             }
             drop(guard);
-            return self.finished_special(shared, layout, next, cmd, done);
+            return self.finished_arbitrated(shared, layout, next, cmd, done);
         }
         if next == Next::Issue {
             return self.send_next(shared, layout, guard, i, cmd, done);
@@ -141,7 +142,7 @@ impl Lane {
     /// Handles the end of a plugged write that failed, on disks with one write of a zone in flight.
     #[cold]
     #[inline(never)]
-    fn write_failed<const SPECIAL: bool>(
+    fn write_failed<const ARBITRATED: bool>(
         &mut self,
         shared: &Shared,
         layout: &Layout,
@@ -165,12 +166,12 @@ impl Lane {
         } else {
             Self::note_given_up(shared, &mut guard, i, &cmd);
         }
-        if SPECIAL {
+        if ARBITRATED {
             if next == Next::Issue {
                 guard.plugs[i].get_in_line();
             }
             drop(guard);
-            return self.finished_special(shared, layout, next, cmd, done);
+            return self.finished_arbitrated(shared, layout, next, cmd, done);
         }
         if next == Next::Issue {
             return self.send_next(shared, layout, guard, i, cmd, done);
@@ -206,30 +207,30 @@ impl Lane {
         }
         // The tag is used for the next writes of the zone at once, while the lock is still held.
         let owner = cmd.owner;
-        std::mem::swap(&mut cmd.bios, &mut self.scratch);
-        std::mem::swap(&mut cmd.owners, &mut self.owners);
+        std::mem::swap(&mut cmd.bios, &mut self.spare_bios);
+        std::mem::swap(&mut cmd.owners, &mut self.spare_owners);
         guard.fill(i, layout.merge, &mut cmd);
         drop(guard);
         #[cfg(feature = "trace")]
         trace::issued(&cmd);
-        let mut bios = std::mem::take(&mut self.scratch);
-        let owners = std::mem::take(&mut self.owners);
+        let mut bios = std::mem::take(&mut self.spare_bios);
+        let owners = std::mem::take(&mut self.spare_owners);
         self.hand_over(shared, owner, &owners, &mut bios, done);
-        self.scratch = bios;
-        self.owners = owners;
+        self.spare_bios = bios;
+        self.spare_owners = owners;
         self.send_write(cmd);
     }
 
     /// The rare work at the end of a poll: sends work that waited for a tag, and delivers BIOs that have finished
     /// without the device.
     #[inline(never)]
-    fn look_after<const SPECIAL: bool>(
+    fn look_after<const ARBITRATED: bool>(
         &mut self,
         shared: &Shared,
         layout: &Layout,
         done: &mut Bios,
     ) {
-        if !SPECIAL && !self.backlog.ready.is_empty() {
+        if !ARBITRATED && !self.backlog.ready.is_empty() {
             self.send_ready(shared, layout);
         }
         let mut ended = self.intake.take_ended();

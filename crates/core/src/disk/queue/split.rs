@@ -141,7 +141,7 @@ impl Lane {
             );
         }
         self.splits.end(parent);
-        if !layout.special {
+        if !layout.arbitrated {
             self.send_ready(shared, layout);
         }
     }

@@ -36,7 +36,7 @@ impl DiskQueue {
                 _ => lane.other(shared, layout, bio),
             }
         }
-        if lane.special {
+        if lane.arbitrated {
             lane.line_up(shared, layout, now);
         }
         lane.lower.submit(now, &mut lane.out);

@@ -177,8 +177,8 @@ impl Lane {
     fn park_in_parts(&mut self, layout: &Layout, shard: &mut Shard, i: usize, kind: Kind) {
         while !self.run.is_empty() {
             let (n, sectors) = layout.merge.prefix(kind, &self.run);
-            self.scratch.extend(self.run.drain(..n));
-            shard.park(i, &mut self.scratch, sectors, self.id, kind);
+            self.spare_bios.extend(self.run.drain(..n));
+            shard.park(i, &mut self.spare_bios, sectors, self.id, kind);
         }
     }
 
