@@ -15,8 +15,10 @@ pub(super) struct Entry {
     pub(super) zone: u32,
     pub(super) offset: u32,
     pub(super) sectors: u32,
-    /// The number of its arrival.
+    /// Its number in the order of arrival.
     pub(super) seq: u64,
+    /// The index in [`Runs::entries`] of the next write of its run, or of the next free entry. [`NONE`]: it is the
+    /// last.
     next: u32,
 }
 
@@ -27,8 +29,9 @@ struct Run {
     /// First sector of the first write, as an offset in the zone, and its place.
     offset: u32,
     place: Place,
-    /// The number of the arrival of the first write.
+    /// The number of the first write in the order of arrival.
     seq: u64,
+    /// The indexes in [`Runs::entries`] of the first and the last write. [`Entry::next`] leads from one to the other.
     first: u32,
     last: u32,
 }
@@ -46,7 +49,9 @@ pub(super) struct Head {
 pub(super) struct Runs {
     /// The runs, in the order of their zones.
     runs: Vec<Run>,
+    /// The writes of all runs, and free entries.
     entries: Vec<Entry>,
+    /// The index of the first free entry. [`NONE`]: no entry is free.
     free: u32,
 }
 

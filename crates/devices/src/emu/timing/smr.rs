@@ -26,9 +26,9 @@ enum Work {
 /// The writes that must be on the medium before a command is acknowledged.
 #[derive(Debug)]
 enum Sync {
-    /// The write with this number of arrival (FUA).
+    /// The write with this number in the order of arrival (FUA).
     One(u64),
-    /// All writes that arrived before it (a flush); `left` of them are not on the medium.
+    /// All writes up to the number `seq` (a flush); `left` of them are not on the medium.
     Before { seq: u64, left: u32 },
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Smr {
     zone_sectors: u32,
     /// Writes that wait for room in the cache, each with zone and offset.
     waiting: VecDeque<(u32, u32, Held)>,
-    /// The transfer over the link: its end, and the number of arrival of its write.
+    /// The transfer over the link: its end, and the number of its write in the order of arrival.
     link: Option<(Nanos, u64, Held)>,
     /// Commands without data, and their ends in order. Transfers do not overlap, but these commands do not use the
     /// link.
@@ -57,10 +57,15 @@ pub(super) struct Smr {
     runs: Runs,
     /// Sectors in the cache, including those that are being written to the medium.
     dirty_sectors: u64,
+    /// How many writes these are.
     dirty_entries: u32,
+    /// The number of the last write whose transfer has begun. Writes are numbered in the order of arrival.
     seq: u64,
+    /// What the head is doing, and when that ends.
     medium: Option<(Nanos, Work)>,
+    /// Reads that wait for the head.
     reads: Vec<Read>,
+    /// Commands that wait until writes are on the medium.
     syncs: Vec<(Sync, Held)>,
     head: Head,
     /// Since when the head has been idle at its place.
@@ -295,7 +300,7 @@ impl Smr {
         self.start(at);
     }
 
-    /// The write with arrival number `seq` is on the medium.
+    /// The write with the number `seq` in the order of arrival is on the medium.
     #[cold]
     fn sync(&mut self, seq: u64, out: &mut Outbox) {
         let mut i = 0;

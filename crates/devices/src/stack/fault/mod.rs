@@ -106,7 +106,7 @@ impl Shared {
         self.active.store(on, Ordering::Relaxed);
     }
 
-    fn strike(&self) {
+    fn begin_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 }
@@ -197,7 +197,7 @@ impl FaultDisk {
     /// flushed, each sequential zone keeps a random prefix, and each write to a conventional zone is kept or lost at
     /// random. Zones that were open are closed. Fails if the zones of the device cannot be read or written.
     pub fn power_cut(&self) -> Result<(), Error> {
-        self.shared.strike();
+        self.shared.begin_epoch();
         let mut guard = self.shared.state();
         let state = &mut *guard;
         state.counts.cuts += 1;
@@ -212,7 +212,7 @@ impl FaultDisk {
         let mut state = self.shared.state();
         (state.gone, state.counts.gone) = (true, true);
         self.shared.settle(&state);
-        self.shared.strike();
+        self.shared.begin_epoch();
     }
 
     /// Makes a zone read-only or offline.
@@ -320,12 +320,12 @@ impl State {
             FaultAction::Gone => {
                 (self.gone, counts.gone) = (true, true);
                 shared.settle(self);
-                shared.strike();
+                shared.begin_epoch();
                 Fate::Fail(Status::NoDevice)
             }
             FaultAction::Cut => {
                 counts.cuts += 1;
-                shared.strike();
+                shared.begin_epoch();
                 if let Some(cache) = &mut self.cache {
                     // A device that cannot even report has nothing left to lose.
                     let _ = cache.cut(&*shared.inner, &mut self.random, &self.dead);

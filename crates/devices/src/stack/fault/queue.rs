@@ -27,12 +27,18 @@ pub(super) struct FaultQueue {
     depth: usize,
     /// How many commands are below.
     below: usize,
+    /// [`Shared::epoch`] when this queue last looked at it.
     epoch: u32,
-    /// How many of these were there at the last power cut. Until they are back, no other command is taken.
-    struck: usize,
+    /// How many of these were below at the last power cut, or when the device vanished. They fail when they come
+    /// back. Until all of them are back, every new command fails.
+    below_at_cut: usize,
     /// Commands on the way down.
     out: Commands,
+    /// A spare list for commands that come back from below. Empty between two calls.
     back: Commands,
+    /// What to do with commands when they come back, by their addresses. A torn command and the part that is below
+    /// have different addresses: the mark of the part leads to the whole, and then the marks of the whole are taken.
+    /// The order of the list means nothing.
     marks: Vec<(usize, Mark)>,
     /// Commands that were carried out and wait for their time. For a flush: the number of what it covers.
     held: Vec<(Nanos, Option<u64>, Box<Command>)>,
@@ -58,7 +64,7 @@ impl FaultQueue {
             inner,
             depth: usize::from(depth),
             below: 0,
-            struck: 0,
+            below_at_cut: 0,
             out: Commands::new(),
             back: Commands::new(),
             marks: Vec::new(),
@@ -84,18 +90,19 @@ impl FaultQueue {
             && self.lost.is_empty()
             && self.done.is_empty()
             && self.out.is_empty()
-            && self.struck == 0
+            && self.below_at_cut == 0
             && self.epoch == self.shared.epoch.load(Ordering::Acquire)
     }
 
-    /// Called after a power cut, or when the device has vanished: fails everything that was in flight.
-    fn notice(&mut self) {
+    /// After a power cut, or when the device has vanished: fails everything that was in flight. Does nothing if
+    /// neither has happened since the last call.
+    fn fail_after_cut(&mut self) {
         let epoch = self.shared.epoch.load(Ordering::Acquire);
         if epoch == self.epoch {
             return;
         }
         self.epoch = epoch;
-        self.struck = self.below;
+        self.below_at_cut = self.below;
         while let Some(c) = self.out.pop_front() {
             // It was not sent, so nothing is to be done when it comes back. The command that it stands for fails.
             let mut whole = c;
@@ -121,7 +128,7 @@ impl FaultQueue {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.state();
         // The commands from before the power cut are not all back: the device is still starting.
-        let fate = match self.struck {
+        let fate = match self.below_at_cut {
             0 => state.fate(&shared, &c),
             _ => Fate::Fail(Status::NoDevice),
         };
@@ -171,9 +178,9 @@ impl FaultQueue {
 
     fn came_back(&mut self, now: Nanos, mut c: Box<Command>) {
         self.below = self.below.saturating_sub(1);
-        let struck = self.struck > 0;
-        self.struck = self.struck.saturating_sub(1);
-        if struck {
+        let was_cut = self.below_at_cut > 0;
+        self.below_at_cut = self.below_at_cut.saturating_sub(1);
+        if was_cut {
             c.status = Status::NoDevice;
         }
         let mut covers = None;
@@ -183,7 +190,7 @@ impl FaultQueue {
             match self.marks.swap_remove(i).1 {
                 Mark::InsteadOf(whole, status) => {
                     c = whole.rejoin(&mut c);
-                    c.status = if struck { Status::NoDevice } else { status };
+                    c.status = if was_cut { Status::NoDevice } else { status };
                 }
                 Mark::Late(t) => late = Some(Nanos(now.0.saturating_add(t.0))),
                 Mark::Lost => lost = true,
@@ -234,11 +241,11 @@ impl Queue for FaultQueue {
             self.below += before - commands.len();
             return;
         }
-        self.notice();
+        self.fail_after_cut();
         while self.room() > 0 {
             let Some(c) = commands.pop_front() else { break };
             self.take(c);
-            self.notice();
+            self.fail_after_cut();
         }
         self.send(now);
         self.wake_if_armed();
@@ -252,7 +259,7 @@ impl Queue for FaultQueue {
             self.below = self.below.saturating_sub(done.len() - before);
             return;
         }
-        self.notice();
+        self.fail_after_cut();
         self.send(now);
         let mut back = std::mem::take(&mut self.back);
         self.inner.poll(now, &mut back);
