@@ -10,24 +10,24 @@ impl World {
     /// Takes one step of the client.
     pub(crate) fn act(&mut self) {
         if self.is_freezing() {
-            return self.knock();
+            return self.submit_while_frozen();
         }
         if self.has_cut_a_recovery() {
             return;
         }
         match self.rng.below(200) {
             0..=92 => self.write(),
-            93..=99 => self.mixed(),
+            93..=99 => self.submit_mixed_list(),
             100..=117 => self.read(),
             118..=129 => self.manage(),
             130..=133 => self.manage_many(),
             134..=137 => self.reset_in_flight(),
-            138..=147 => self.bad(),
-            148..=151 => self.bad_behind(),
+            138..=147 => self.submit_invalid(),
+            148..=151 => self.submit_invalid_behind_writes(),
             152..=158 => self.report(),
             159..=163 => self.flush(),
-            164..=169 => self.fault(),
-            170..=172 => self.storm(),
+            164..=169 => self.inject_fault(),
+            170..=172 => self.make_device_busy(),
             173..=176 => {
                 trace!(self, "  freeze");
                 if !self.outstanding.is_empty() {
@@ -176,7 +176,7 @@ impl World {
             return;
         }
         if self.is_torn(z) {
-            return self.begin_again(z);
+            return self.reset_torn_zone(z);
         }
         if self.zones[z].dead && self.spoiled_blocks {
             // The zone may have become read-only with its write pointer in the middle of a block.

@@ -371,7 +371,7 @@ impl World {
         if !zone.wp.is_multiple_of(self.grain) {
             // The write was torn.
             zone.unsure = true;
-            return self.begin_again(z);
+            return self.reset_torn_zone(z);
         }
         if zone.moved && resync {
             self.cover.0[Class::R43 as usize] += 1;

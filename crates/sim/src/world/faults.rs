@@ -12,9 +12,9 @@ use zoneplug_devices::stack::{FaultAction, FaultRule, Kinds};
 
 impl World {
     /// Makes the next commands of some kind fail.
-    pub(super) fn fault(&mut self) {
+    pub(super) fn inject_fault(&mut self) {
         use FaultAction as A;
-        if self.rng.one_in(12) && self.tear() {
+        if self.rng.one_in(12) && self.tear_next_write() {
             return;
         }
         let lost = [Status::Io, Status::Medium, Status::Timeout, Status::ShortTransfer];
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// Makes the device busy for a while.
-    pub(super) fn storm(&mut self) {
+    pub(super) fn make_device_busy(&mut self) {
         let n = self.rng.range(1, 4);
         self.troubles += 1;
         // Commands between the faults and the device are not counted. Where commands may be given up, the
@@ -460,6 +460,7 @@ impl World {
         zone.activity += 1;
     }
 
+    /// Makes a zone read-only or offline.
     pub(super) fn kill_zone(&mut self) {
         let z = self.any_zone();
         if !self.zones[z].conventional && self.rng.one_in(2) {

@@ -16,7 +16,7 @@ type Entry = (Box<Bio>, Asked);
 
 impl World {
     /// Submits one list for several zones, with invalid BIOs in it.
-    pub(super) fn mixed(&mut self) {
+    pub(super) fn submit_mixed_list(&mut self) {
         if self.mode == Mode::None {
             return;
         }
@@ -34,10 +34,10 @@ impl World {
                 z = if own(self, next) { next } else { z };
             }
             let entry = match self.rng.below(8) {
-                0 => self.malformed(z),
-                1 => self.misplaced(z),
+                0 => self.make_malformed(z),
+                1 => self.make_misplaced(z),
                 2 => Some(self.make_read(z, q)),
-                _ => self.good(z, q),
+                _ => self.make_valid(z, q),
             };
             let Some(entry) = entry else { continue };
             zones.insert(z);
@@ -53,7 +53,7 @@ impl World {
     }
 
     /// A write or append that fits.
-    fn good(&mut self, z: usize, q: usize) -> Option<Entry> {
+    fn make_valid(&mut self, z: usize, q: usize) -> Option<Entry> {
         let zone = &self.zones[z];
         let left = (zone.cap - zone.wp.min(zone.cap)) / self.grain;
         let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.dead || zone.moved;
@@ -77,7 +77,7 @@ impl World {
     }
 
     /// An invalid BIO at the place of the next valid one.
-    fn malformed(&mut self, z: usize) -> Option<Entry> {
+    fn make_malformed(&mut self, z: usize) -> Option<Entry> {
         let (zone, g) = (&self.zones[z], self.grain);
         let (at, left) = (zone.start + u64::from(zone.wp), zone.len - zone.wp.min(zone.len));
         let start = zone.start;
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// A write past the place of the next valid one.
-    fn misplaced(&mut self, z: usize) -> Option<Entry> {
+    fn make_misplaced(&mut self, z: usize) -> Option<Entry> {
         use Status as S;
         let zone = &self.zones[z];
         let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.dead || zone.may_change;
@@ -139,7 +139,7 @@ impl World {
     }
 
     /// Called after BIOs were submitted: checks that one that may not wait was sent, or is on its way back.
-    pub(super) fn kept(&mut self, at_once: Vec<u64>, held_up: u64) {
+    pub(super) fn check_not_waiting(&mut self, at_once: Vec<u64>, held_up: u64) {
         let mut queueing = self.seam.queueing();
         let busy = queueing.held_up != held_up;
         let kept: Vec<_> = at_once.into_iter().filter(|&t| queueing.was_kept(t)).collect();
@@ -187,7 +187,7 @@ impl World {
     }
 
     /// Polls a queue for its owner, which looks later. Returns whether anything finished.
-    pub(super) fn helped(&mut self, q: usize) -> bool {
+    pub(super) fn poll_for_owner_of(&mut self, q: usize) -> bool {
         let Some(queue) = self.queues[q].as_mut() else { return false };
         let any = queue.poll_for_owner(self.now);
         if any {
@@ -202,7 +202,7 @@ impl World {
 
     /// The next write at the device leaves the write pointer anywhere, also in the middle of a block. Not
     /// in worlds with a layer that keeps account of what is written, because the layer would not know.
-    pub(super) fn tear(&mut self) -> bool {
+    pub(super) fn tear_next_write(&mut self) -> bool {
         if self.grain < 2
             || self.cached
             || self.device_pending.is_some()
@@ -232,7 +232,7 @@ impl World {
     }
 
     /// The client of a torn zone resets it.
-    pub(super) fn begin_again(&mut self, z: usize) {
+    pub(super) fn reset_torn_zone(&mut self, z: usize) {
         self.hit(Class::Misaligned);
         self.zones[z].unsure = true;
         if self.zones[z].quiet() && !self.is_freezing() {

@@ -9,7 +9,8 @@ use zoneplug_core::{Bio, Bios, Flags, Nanos, Op, Sector, Status, ZoneNo};
 use zoneplug_devices::stack::{FaultAction, FaultRule, Kinds};
 
 impl World {
-    pub(super) fn knock(&mut self) {
+    /// While the disk freezes, checks that a queue takes nothing, and polls.
+    pub(super) fn submit_while_frozen(&mut self) {
         let q = self.rng.below(self.queues.len() as u32) as usize;
         if let Some(queue) = self.queues[q].as_mut() {
             let mut list = Bios::from([read(0, 1)]);
@@ -19,6 +20,7 @@ impl World {
         self.poll_round();
     }
 
+    /// Resets, finishes, opens or closes one zone at rest.
     pub(super) fn manage(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
@@ -83,6 +85,7 @@ impl World {
         }
     }
 
+    /// Resets or finishes a zone that has writes in flight (M4).
     pub(super) fn reset_in_flight(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
@@ -110,7 +113,8 @@ impl World {
         self.submit(q, vec![(bio, Asked::Report { zone: z, quiet, activity })]);
     }
 
-    pub(super) fn bad(&mut self) {
+    /// Submits one invalid BIO for a zone at rest. It fails with the status that says why, and changes nothing (W9).
+    pub(super) fn submit_invalid(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
         if zone.dead || zone.unsure || zone.fuzzy || !zone.quiet() || self.mode != Mode::Plug {
@@ -240,7 +244,7 @@ impl World {
     }
 
     /// A misplaced write behind writes in flight: it fails, they do not.
-    pub(super) fn bad_behind(&mut self) {
+    pub(super) fn submit_invalid_behind_writes(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
         let busy = zone.writes > 0 && zone.managed == 0 && zone.orphans == 0 && !zone.conventional;

@@ -257,7 +257,7 @@ impl World {
         let (at_once, held_up) = (self.promise(&list), self.seam.queueing().held_up);
         let queue = self.queues[q].as_mut().expect("an open queue");
         assert_eq!(queue.submit(now, &mut list), n, "a queue with room takes all");
-        self.kept(at_once, held_up);
+        self.check_not_waiting(at_once, held_up);
     }
 
     /// Polls every queue once, in random order. If nothing happened, advances the time to the next
@@ -319,7 +319,7 @@ impl World {
             }
         }
         if self.rng.one_in(8) {
-            self.completions += u64::from(self.helped(q));
+            self.completions += u64::from(self.poll_for_owner_of(q));
             return;
         }
         let before = self.overdue();
