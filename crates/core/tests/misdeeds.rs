@@ -230,6 +230,25 @@ fn a_report_that_comes_back_as_a_read_is_still_the_layers_own() {
     }
 }
 
+/// A scheduler counts the operation that it sent, and frees the zone lock of that one, whatever operation comes back.
+#[test]
+fn a_write_that_comes_back_as_a_read_frees_its_place_and_its_zone() {
+    let configs: [fn(&mut DiskConfig); 2] =
+        [|c| c.scheduler = Scheduler::MqDeadline, |c| c.mode = Mode::Lock];
+    for set in configs {
+        let (mut r, slot) = rig(set, false);
+        begins(&slot, |c| c.op = if c.op == Op::Read { Op::Write } else { Op::Read });
+        r.submit(0, [write(72, 8), read(64, 8)]);
+        pass(&mut r);
+        ends(&slot);
+        r.done.clear();
+        for sector in [80, 88, 96, 104, 112] {
+            assert_eq!(r.status(write(sector, 8)), Status::Ok, "{sector}");
+            assert_eq!(r.status(read(64, 8)), Status::Ok);
+        }
+    }
+}
+
 /// M1, M5. A reset without its BIO goes on to the end of its range and no further, and its zones take writes again.
 #[test]
 fn a_reset_without_its_bio_ends() {

@@ -24,6 +24,8 @@ pub struct Command {
     pub flags: Flags,
     /// Set by the device.
     pub status: Status,
+    /// The operation that was sent. A faulty device may change `op`.
+    pub(crate) asked: Op,
     /// What waits for the command.
     pub(crate) waits: Waits,
     /// The zone of `sector`, where the engine needs it.
@@ -94,6 +96,7 @@ impl Command {
             op: Op::Flush,
             flags: Flags::NONE,
             status: Status::Ok,
+            asked: Op::Flush,
             waits: Waits::Client,
             zone: 0,
             generation: 0,
@@ -212,6 +215,7 @@ impl Command {
         self.sector = sector;
         self.len_sectors = len_sectors;
         self.op = op;
+        self.asked = op;
         self.flags = Flags(flags.0 & Flags::DEVICE);
         self.status = Status::Ok;
         self.waits = Waits::Client;

@@ -204,7 +204,7 @@ impl Lane {
             }
             Op::ZoneReset | Op::ZoneResetAll if resets_all(layout, bio) => {
                 // The command is a reset of all zones; the BIO keeps its operation.
-                cmd.op = Op::ZoneResetAll;
+                (cmd.op, cmd.asked) = (Op::ZoneResetAll, Op::ZoneResetAll);
                 cmd.sector = Sector(0);
                 cmd.len_sectors = 0;
                 cmd.manage(zones_of(layout, bio), bio.claim);

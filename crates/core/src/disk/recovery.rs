@@ -62,7 +62,7 @@ impl Lane {
             self.backlog.event(TurnEvent::Broken(ZoneNo(cmd.zone)));
         }
         if layout.scheduled {
-            lock(&shared.elevator.0).becomes(cmd.op, Op::ReportZones);
+            lock(&shared.elevator.0).becomes(cmd.asked, Op::ReportZones);
         }
         self.abort_waiting(shared, layout, Status::AbortedBehind, done);
         self.deliver(shared, &mut cmd, done);

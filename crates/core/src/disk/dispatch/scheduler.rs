@@ -39,8 +39,8 @@ impl Lane {
         let mut elevator = lock(&shared.elevator.0);
         for cmd in self.tags.ended() {
             let zone = ZoneNo(cmd.zone);
-            let locked = if locking { Self::lock_of(layout, cmd.op, zone) } else { None };
-            elevator.ended(cmd.op, locked);
+            let locked = if locking { Self::lock_of(layout, cmd.asked, zone) } else { None };
+            elevator.ended(cmd.asked, locked);
         }
         drop(elevator);
         if locking {

@@ -139,7 +139,7 @@ impl GuardedQueue {
         (slot.state, slot.due, slot.nr) = (State::Sent, due, self.nr);
         self.nr += 1;
         let t = &mut *slot.stand_in;
-        (t.op, t.flags, t.waits) = (c.op, c.flags, c.waits);
+        (t.op, t.asked, t.flags, t.waits) = (c.op, c.asked, c.flags, c.waits);
         (t.sector, t.len_sectors, t.report_max) = (c.sector, c.len_sectors, c.report_max);
         (t.zone, t.generation, t.epoch, t.owner) = (c.zone, c.generation, c.epoch, c.owner);
         t.managed = c.managed.clone();
