@@ -336,6 +336,8 @@ fn i8_a_waker_may_use_the_disk() {
     assert!(r.queues[1].arm(&waker));
     r.submit(0, [write(16, 8)]);
     drop(r.queues.remove(0));
+    r.step();
+    r.step();
 }
 
 /// A disk outlives its handle as long as a queue is open, and a device its disk.
@@ -347,6 +349,9 @@ fn r40_queues_keep_their_disk() {
     drop(disk);
     let mut list = Bios::from([write(0, 8)]);
     queues[0].submit(Nanos(0), &mut list);
+    let mut done = Bios::new();
+    queues[0].poll(Nanos(100), &mut done);
+    assert_eq!(done.len(), 1);
     queues.clear();
     assert_eq!(dev.geometry().nr_zones(), 4);
 }

@@ -78,7 +78,8 @@ const _: () = assert!(size_of::<Bio>() == 64);
 
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// How many BIOs were dropped while the engine held them, since the process started: 0 unless there is a bug.
+/// How many BIOs were dropped while the engine held them, since the process started. 0 unless there is a bug, or a
+/// program has dropped the last handle of a disk with BIOs in flight.
 pub fn lost_bios() -> u64 {
     LOST.load(Ordering::Relaxed)
 }

@@ -23,10 +23,11 @@ pub(crate) const DRAIN_LIMIT: Nanos = Nanos(30_000_000_000);
 /// Most shards of a disk.
 pub(crate) const MAX_SHARDS: usize = 64;
 
-/// A queue that was dropped with work in flight. The other queues poll it until the work has ended.
+/// A queue that was dropped with work in flight. The other queues poll it until the work has ended. It does not refer to
+/// the disk, so it does not keep a disk alive that has no other queue.
 pub(crate) trait Orphan: Send {
     /// Polls the orphan. Returns whether it has work left.
-    fn poll_orphan(&mut self, now: Nanos) -> bool;
+    fn poll_orphan(&mut self, shared: &Arc<Shared>, now: Nanos) -> bool;
 
     /// Arms the orphan's queue of the device.
     fn arm_orphan(&mut self);
@@ -165,8 +166,8 @@ impl Shared {
 
     /// Polls the queues that were dropped with work in flight, and drops those that have finished.
     #[cold]
-    pub(crate) fn poll_orphans(&self, now: Nanos) {
-        self.visit_orphans(|orphan| orphan.poll_orphan(now));
+    pub(crate) fn poll_orphans(shared: &Arc<Shared>, now: Nanos) {
+        shared.visit_orphans(|orphan| orphan.poll_orphan(shared, now));
     }
 
     /// Arms the orphans' queues of the device, because a BIO of a sleeping owner may wait behind an orphan's command.

@@ -3,7 +3,7 @@
 use crate::bio::Bios;
 use crate::device::MappedQueue;
 use crate::disk::config::QueueConfig;
-use crate::disk::lane::Lane;
+use crate::disk::lane::{Lane, OrphanQueue};
 use crate::disk::mailbox::Mailbox;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
@@ -155,7 +155,7 @@ impl DiskQueue {
     pub(crate) fn refresh(&mut self, now: Nanos) -> bool {
         let state = self.shared.state.0.load(Ordering::Acquire);
         if state & ORPHANS != 0 {
-            self.shared.poll_orphans(now);
+            Shared::poll_orphans(&self.shared, now);
         }
         self.layout = lock(&self.shared.layout).clone();
         self.lane.follow(&self.layout);
@@ -192,7 +192,7 @@ impl DiskQueue {
         if let Some(bell) = &lane.bell {
             bell.owner_leaves();
         }
-        let orphan = DiskQueue { shared: self.shared.clone(), layout: self.layout.clone(), lane };
+        let orphan = OrphanQueue { layout: self.layout.clone(), lane };
         lock(&self.shared.orphans).push(Box::new(orphan));
         self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
         // Every other owner may be asleep, and one of them has to poll the orphan.
@@ -221,7 +221,8 @@ impl DiskQueue {
 }
 
 impl Drop for DiskQueue {
-    /// Never blocks. The disk's other queues finish what is in flight.
+    /// The disk's other queues finish what is in flight. If this is the last handle of the disk, the device's queue is
+    /// dropped, which may wait for the commands that it has, and their BIOs are lost.
     fn drop(&mut self) {
         self.close();
     }

@@ -5,22 +5,31 @@
 
 use super::handle::DiskQueue;
 use crate::bio::Bios;
-use crate::disk::shared::Orphan;
+use crate::disk::lane::{Lane, OrphanQueue};
+use crate::disk::shared::{Orphan, Shared};
 use crate::sync::{Ordering, lock};
 use crate::unit::Nanos;
+use std::sync::Arc;
 
-impl Orphan for DiskQueue {
+impl Orphan for OrphanQueue {
     #[cold]
-    fn poll_orphan(&mut self, now: Nanos) -> bool {
+    fn poll_orphan(&mut self, shared: &Arc<Shared>, now: Nanos) -> bool {
+        let state = shared.state.0.load(Ordering::Acquire);
+        self.layout = lock(&shared.layout).clone();
+        let lane = std::mem::replace(&mut self.lane, Lane::closed());
+        let mut queue = DiskQueue { shared: shared.clone(), layout: self.layout.clone(), lane };
+        queue.lane.seen = state;
+        queue.lane.follow(&queue.layout);
+        queue.lane.peers.clone_from(&lock(&shared.queues));
         let mut dropped = Bios::new();
-        let state = self.shared.state.0.load(Ordering::Acquire);
-        self.lane.seen = state;
-        self.layout = lock(&self.shared.layout).clone();
-        self.lane.follow(&self.layout);
-        self.lane.peers.clone_from(&lock(&self.shared.queues));
-        self.poll(now, &mut dropped);
-        self.lane.acknowledge(state);
-        self.lane.holds_commands()
+        queue.poll(now, &mut dropped);
+        queue.lane.acknowledge(state);
+        let has_work = queue.lane.holds_commands();
+        if has_work {
+            self.lane = std::mem::replace(&mut queue.lane, Lane::closed());
+        }
+        // A queue without work closes when it is dropped here.
+        has_work
     }
 
     fn arm_orphan(&mut self) {
