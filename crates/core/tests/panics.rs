@@ -7,10 +7,11 @@ mod common;
 
 use bomb::{ARM, Bomb, DEADLINE, DROP, Fuse, POLL, SUBMIT, TAKEN};
 use common::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use zoneplug_core::disk::{Disk, DiskConfig};
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::{Flags, Nanos, Op, Status, lost_bios};
+use zoneplug_core::{Bios, Flags, Nanos, Op, Status, lost_bios};
 use zoneplug_devices::emu::EmuDisk;
 
 fn rig(queues: &[(u32, u16)]) -> (Rig, Fuse) {
@@ -218,5 +219,32 @@ fn a_freeze_waits_for_what_a_dead_queue_left() {
             let done: Vec<_> = r.finish().iter().map(|b| b.status).collect();
             assert_eq!(done, [Status::Ok; 2], "single_writer: {single_writer}, drops: {drops}");
         }
+    }
+}
+
+/// P14. A disk that does not survive panics: the panic of one orphan's queue reaches the thread that polls or arms. All
+/// orphans are polled on after that.
+#[test]
+fn a_panic_of_one_orphan_does_not_lose_the_others() {
+    for place in [POLL, ARM] {
+        let (mut r, fuse) = rig_with(&[(8, 4); 4], |c| c.survive_panics = false);
+        for (q, sector) in [(0, 0), (1, 64), (2, 128)] {
+            r.submit(q, [write(sector, 8)]);
+        }
+        // These wait behind the writes of the others.
+        r.submit(3, [write(8, 8), write(72, 8), write(136, 8)]);
+        r.queues.drain(..3);
+        fuse.light(place);
+        let last = &mut r.queues[0];
+        let panic = catch_unwind(AssertUnwindSafe(|| match place {
+            ARM => _ = last.arm(Waker::noop()),
+            _ => last.poll(Nanos(0), &mut Bios::new()),
+        }));
+        assert!(panic.is_err(), "place {place}");
+        let freeze = r.disk.begin_freeze();
+        let done: Vec<_> = r.finish().iter().map(|b| b.status).collect();
+        assert_eq!(done, [Status::Ok; 3], "place {place}");
+        r.step();
+        assert!(freeze.poll() && lost_bios() == 0, "place {place}");
     }
 }

@@ -180,24 +180,37 @@ impl Shared {
         });
     }
 
-    /// Calls `visit` for each orphan. An orphan for which it returns false is removed.
+    /// Calls `visit` for each orphan. An orphan for which it returns false is removed. If it panics, the others stay.
     fn visit_orphans(&self, mut visit: impl FnMut(&mut dyn Orphan) -> bool) {
         // The list is empty during the visit, because an orphan that updates its state visits the list as well.
-        let mut orphans = std::mem::take(&mut *lock(&self.orphans));
-        orphans.retain_mut(|orphan| visit(&mut **orphan));
-        let mut list = lock(&self.orphans);
-        list.append(&mut orphans);
+        let orphans = std::mem::take(&mut *lock(&self.orphans));
+        let mut taken = TakenOrphans { shared: self, orphans };
+        taken.orphans.retain_mut(|orphan| visit(&mut **orphan));
+    }
+}
+
+/// The orphans that a visitor has taken off the list. They go back when this is dropped, also when a device panics.
+struct TakenOrphans<'a> {
+    shared: &'a Shared,
+    orphans: Vec<Box<dyn Orphan>>,
+}
+
+impl Drop for TakenOrphans<'_> {
+    fn drop(&mut self) {
+        let shared = self.shared;
+        let mut list = lock(&shared.orphans);
+        list.append(&mut self.orphans);
         // Under the list's lock: another visitor may have found the list empty meanwhile and cleared the bit.
         let mut missed = false;
         if list.is_empty() {
-            self.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
+            shared.state.0.fetch_and(!ORPHANS, Ordering::AcqRel);
         } else {
-            missed = self.state.0.fetch_or(ORPHANS, Ordering::AcqRel) & ORPHANS == 0;
+            missed = shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel) & ORPHANS == 0;
         }
         drop(list);
         if missed {
             // That visitor may sleep by now, and this queue's owner may have no reason to poll again.
-            self.wake_all();
+            shared.wake_all();
         }
     }
 }
