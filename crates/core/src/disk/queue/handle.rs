@@ -83,7 +83,7 @@ impl DiskQueue {
     /// ([`DiskConfig::timeout`](crate::disk::DiskConfig::timeout)) and are still at the device. Their BIOs may be
     /// those of other queues, and BIOs of this queue may be late on others: [`Bio::late`](crate::Bio::late) says
     /// which memory is still in use. A freeze does not wait for late commands. A queue that is dropped is kept until
-    /// they are back; [`DiskQueue::abandon`] does not wait.
+    /// they are back, or until the disk has no handle any more; [`DiskQueue::abandon`] does not wait.
     pub fn late(&self) -> u32 {
         self.lane.outlook.nr_late()
     }
