@@ -5,6 +5,7 @@
 
 use super::LogError;
 use std::future::{Future, ready};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use zoneplug_buf::AlignedBuf;
@@ -12,6 +13,9 @@ use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Op, Sector};
 use zoneplug_host::IoError;
 use zoneplug_host::{AsyncDisk, BlockingDisk, HostedDisk};
+
+/// A flush of the disk that was begun. It does not need the log that began it.
+pub(super) type Flush = Pin<Box<dyn Future<Output = Result<(), LogError>> + Send>>;
 
 /// Operations of a disk. Lengths in sectors.
 pub(super) trait Io: Send + Sync + 'static {
@@ -33,7 +37,8 @@ pub(super) trait Io: Send + Sync + 'static {
         sector: Sector,
         buf: AlignedBuf,
     ) -> impl Future<Output = Result<(), LogError>> + Send;
-    fn flush(&self) -> impl Future<Output = Result<(), LogError>> + Send;
+    /// Begins a flush.
+    fn flush(&self) -> Flush;
     fn manage(
         &self,
         op: Op,
@@ -108,8 +113,8 @@ impl Io for Blocking {
         ready(self.with(|d| d.write(sector, buf).map(drop)))
     }
 
-    fn flush(&self) -> impl Future<Output = Result<(), LogError>> + Send {
-        ready(self.with(BlockingDisk::flush))
+    fn flush(&self) -> Flush {
+        Box::pin(ready(self.with(BlockingDisk::flush)))
     }
 
     fn manage(
@@ -139,8 +144,9 @@ impl Io for AsyncDisk {
         AsyncDisk::write(self, sector, buf).await.map(drop).map_err(failed)
     }
 
-    async fn flush(&self) -> Result<(), LogError> {
-        AsyncDisk::flush(self).await.map_err(failed)
+    fn flush(&self) -> Flush {
+        let begun = AsyncDisk::flush(self);
+        Box::pin(async { begun.await.map_err(failed) })
     }
 
     async fn manage(&self, op: Op, sector: Sector, sectors: u32) -> Result<(), LogError> {

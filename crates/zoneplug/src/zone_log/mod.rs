@@ -17,12 +17,13 @@
 //! | --- | --- |
 //! | `format.rs` | the header of a record; docs/zone-log.md describes it |
 //! | `table.rs` | the zones; decides, does no I/O |
-//! | `pool.rs` | the zones that no log of a set has |
+//! | `pool.rs` | the zones that no log of a set has, and the flushes of the set |
 //! | `walk.rs`, `cursor.rs` | reading from record to record |
 //! | `recover.rs` | opening |
 //! | `writer.rs` | appending, syncing, trimming |
 //! | `shared.rs` | what clients ask for, and the answers |
 //! | `turn.rs` | which client works on what all of them want |
+//! | `sleepers.rs` | the wakers of those that wait |
 //! | `io.rs` | the disk, blocking or with futures |
 
 mod address;
@@ -34,6 +35,7 @@ mod io;
 mod pool;
 mod recover;
 mod shared;
+mod sleepers;
 mod table;
 mod turn;
 mod walk;
@@ -213,8 +215,9 @@ impl ZoneLog {
     ///
     /// Each log has its own numbers, its own order and its own syncs. There is no order between the records of two
     /// logs: a crash may take a record of one and leave a record of another that was appended later. A record that is
-    /// appended after the sync of another one is never there without it. If a flush fails, no log of the set takes more
-    /// records until the set is opened again.
+    /// appended after the sync of another one is never there without it. Syncs of several logs share a flush, or wait
+    /// for the flush that is on its way. If a flush fails, no log of the set takes more records until the set is opened
+    /// again.
     ///
     /// The same zones must be opened with the same id and number of logs. With fewer, the zones of the others are
     /// [foreign](Recovery::foreign); with more, the new ones begin. A log of the set must not be opened a second time

@@ -1,20 +1,53 @@
-//! What the logs of a set share: the zones that no log has, and whether a flush has failed.
+//! What the logs of a set share: the zones that no log has, and the flushes.
+//!
+//! The flushes of a set are one after the other, and logs that wait share the next one. The disk reports a failure once
+//! only. So the next flush begins when the outcome of the last one is known, and any log that waits finds it out: the
+//! log that began a flush may have gone, or its tasks may not be polled.
 
-use super::lock;
-use std::sync::Mutex;
+use super::io::Flush;
+use super::sleepers::Sleepers;
+use super::{LogError, lock};
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+/// The flushes of a set.
+struct Flushes {
+    /// How many were begun. The last one of them may not have ended.
+    begun: u64,
+    ended: u64,
+    /// The one that has not ended.
+    current: Option<Flush>,
+    /// The outcome of the last one that has ended.
+    outcome: Result<(), LogError>,
+}
 
 /// The state that the logs of a set have in common.
-#[derive(Debug)]
 pub(super) struct Pool {
     /// Which zones can be written from their start, by their place in the table of a log.
     free: Mutex<Vec<bool>>,
+    flushes: Mutex<Flushes>,
     flush_failed: AtomicBool,
+    /// The logs that wait for a flush, by their ids.
+    sleepers: Arc<Sleepers>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("free", &self.free).finish_non_exhaustive()
+    }
 }
 
 impl Pool {
     pub(super) fn new(free: Vec<bool>) -> Pool {
-        Pool { free: Mutex::new(free), flush_failed: AtomicBool::new(false) }
+        let flushes = Flushes { begun: 0, ended: 0, current: None, outcome: Ok(()) };
+        Pool {
+            free: Mutex::new(free),
+            flushes: Mutex::new(flushes),
+            flush_failed: AtomicBool::new(false),
+            sleepers: Arc::default(),
+        }
     }
 
     /// Takes a zone out. `false`: it is not in the pool.
@@ -29,12 +62,88 @@ impl Pool {
         }
     }
 
-    /// A flush failed. The disk may have dropped data of any log, and reports that once only.
-    pub(super) fn set_flush_failed(&self) {
-        self.flush_failed.store(true, Ordering::SeqCst);
-    }
-
+    /// Whether a flush failed. The disk may have dropped data of any log then.
     pub(super) fn has_flush_failed(&self) -> bool {
         self.flush_failed.load(Ordering::SeqCst)
+    }
+
+    /// Returns the outcome of a flush that begins after this call. `begin` begins one.
+    pub(super) async fn flush(
+        &self,
+        log: u64,
+        begin: impl Fn() -> Flush + Send,
+    ) -> Result<(), LogError> {
+        let _asleep = Asleep { sleepers: &self.sleepers, log };
+        let mut number = None;
+        poll_fn(|cx| {
+            // First: a flush that ends from now on wakes this log.
+            self.sleepers.insert(log, cx.waker());
+            let (outcome, news) = self.work(&mut number, &begin);
+            if news {
+                self.sleepers.wake_all();
+            }
+            outcome
+        })
+        .await
+    }
+
+    /// Goes on with the flushes until the one with this number has ended, or has to wait. Returns also whether one has
+    /// ended.
+    fn work(
+        &self,
+        number: &mut Option<u64>,
+        begin: &impl Fn() -> Flush,
+    ) -> (Poll<Result<(), LogError>>, bool) {
+        let waker = Waker::from(self.sleepers.clone());
+        let mut cx = Context::from_waker(&waker);
+        let mut f = lock(&self.flushes);
+        let number = *number.get_or_insert(f.begun + 1);
+        let mut news = false;
+        loop {
+            if f.ended >= number {
+                return (Poll::Ready(f.outcome.clone()), news);
+            }
+            if self.has_flush_failed() {
+                return (Poll::Ready(Err(LogError::Failed)), news);
+            }
+            // Out of its place while it is polled: if it panics, its outcome stays unknown.
+            let mut now = match f.current.take() {
+                Some(now) => now,
+                None if f.ended < f.begun => {
+                    self.flush_failed.store(true, Ordering::SeqCst);
+                    continue;
+                }
+                None => {
+                    f.begun += 1;
+                    begin()
+                }
+            };
+            match now.as_mut().poll(&mut cx) {
+                Poll::Pending => {
+                    f.current = Some(now);
+                    return (Poll::Pending, news);
+                }
+                Poll::Ready(outcome) => {
+                    if outcome.is_err() {
+                        self.flush_failed.store(true, Ordering::SeqCst);
+                    }
+                    f.outcome = outcome;
+                    f.ended = f.begun;
+                    news = true;
+                }
+            }
+        }
+    }
+}
+
+/// Exists while a log waits for a flush.
+struct Asleep<'a> {
+    sleepers: &'a Sleepers,
+    log: u64,
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.sleepers.remove(self.log);
     }
 }

@@ -1,13 +1,13 @@
 //! What the handles of a log share: the disk, the zones, and the requests of clients with their answers.
 
 use super::io::Io;
+use super::sleepers::Sleepers;
 use super::table::Table;
 use super::{LogAddress, LogError, lock};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Wake, Waker};
 use zoneplug_core::ZoneNo;
 
 /// Bytes of records that are written at a time, unless one record is longer.
@@ -45,30 +45,6 @@ pub(super) struct Requests {
     pub(super) list: VecDeque<Request>,
     /// Of those whose clients are still there.
     pub(super) answers: HashMap<u64, Option<Outcome>>,
-}
-
-/// The clients that sleep.
-#[derive(Debug, Default)]
-pub(super) struct Sleepers(pub(super) Mutex<BTreeMap<u64, Waker>>);
-
-impl Sleepers {
-    fn wake_one(&self, id: u64) {
-        let waker = lock(&self.0).get(&id).cloned();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    pub(super) fn wake_all(&self) {
-        let wakers: Vec<Waker> = lock(&self.0).values().cloned().collect();
-        wakers.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl Wake for Sleepers {
-    fn wake(self: Arc<Self>) {
-        self.wake_all();
-    }
 }
 
 /// What the handles of a log share.

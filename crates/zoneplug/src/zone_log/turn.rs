@@ -83,8 +83,7 @@ impl<I: Io> Future for Waiting<I> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let shared = &self.handle.0;
         // First: an answer that comes from now on wakes this task.
-        let old = lock(&shared.sleepers.0).insert(self.id, cx.waker().clone());
-        drop(old);
+        shared.sleepers.insert(self.id, cx.waker());
         shared.run(self.id);
         let answer = lock(&shared.requests).answers.get_mut(&self.id).and_then(Option::take);
         match answer {
@@ -104,7 +103,6 @@ impl<I: Io> Drop for Waiting<I> {
         requests.answers.remove(&self.id);
         requests.list.retain(|(id, _)| *id != self.id);
         drop(requests);
-        let old = lock(&shared.sleepers.0).remove(&self.id);
-        drop(old);
+        shared.sleepers.remove(self.id);
     }
 }

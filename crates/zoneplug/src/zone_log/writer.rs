@@ -80,18 +80,16 @@ pub(super) async fn run<I: Io>(shared: Arc<Shared<I>>, mut group: Group<I>, list
 
 /// Makes durable what was acknowledged.
 async fn flush<I: Io>(shared: &Shared<I>) -> Result<(), LogError> {
-    if lock(&shared.table).has_failed() {
-        return Err(LogError::Failed);
-    }
-    let result = shared.io.flush().await;
-    let mut table = lock(&shared.table);
-    match &result {
-        // A flush of another log may have failed meanwhile.
-        Ok(()) if table.has_failed() => return Err(LogError::Failed),
-        Ok(()) => table.dirty = false,
-        Err(_) => table.pool.set_flush_failed(),
-    }
-    result
+    let (pool, log) = {
+        let t = lock(&shared.table);
+        if t.has_failed() {
+            return Err(LogError::Failed);
+        }
+        (t.pool.clone(), t.log)
+    };
+    pool.flush(log, || shared.io.flush()).await?;
+    lock(&shared.table).dirty = false;
+    Ok(())
 }
 
 /// Writes as many records as fit into the head and into one batch, at least one.

@@ -210,6 +210,37 @@ fn a_sync_that_fails_stops_all_logs_of_a_set() {
     assert!(set(&memory.open(), 3).iter().all(|log| log.append(b"third").is_ok()));
 }
 
+/// The failure of a flush stops all logs of a set also if the task that asked for the flush is never polled again, or
+/// its log has gone.
+#[test]
+fn a_flush_that_fails_for_a_dropped_task_stops_all_logs_of_a_set() {
+    for drop_the_log in [false, true] {
+        let memory = Memory::new("mem,zones=6,zone-size=64K");
+        // The first two flushes are those of the first append of each log. The third one fails, and takes its time.
+        let fails = FaultDisk::new(memory.0, &"flush/io/skip=2/count=1".parse().unwrap()).unwrap();
+        let plan = "flush/delay=20ms/skip=2/count=1".parse().unwrap();
+        let disk = open(FaultDisk::new(fails, &plan).unwrap());
+        block_on(async {
+            let logs = AsyncZoneLog::create_set(&disk, LogOptions::new(), 2).await.unwrap();
+            let [a, b] = logs.try_into().unwrap();
+            for log in [&a, &b] {
+                log.append(b"first").await.unwrap();
+            }
+            a.append(b"second").await.unwrap();
+            let mut sync = Box::pin(b.sync());
+            assert!(sync.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            drop(sync);
+            if drop_the_log {
+                drop(b);
+            }
+            // The device reports a failure once.
+            std::thread::sleep(Duration::from_millis(40));
+            assert!(a.sync().await.is_err(), "dropped log: {drop_the_log}");
+            assert_eq!(a.append(b"third").await, Err(LogError::Failed));
+        });
+    }
+}
+
 /// The writes of four logs are at the device together; those of one log are one after the other.
 #[test]
 fn logs_of_a_set_do_not_wait_for_each_other() {
