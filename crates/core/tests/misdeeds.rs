@@ -3,8 +3,11 @@
 
 #![allow(clippy::vec_box)] // a BIO moves by its box
 
+#[path = "common/bomb.rs"]
+mod bomb;
 mod common;
 
+use bomb::{Bomb, POLL};
 use common::*;
 use std::sync::{Arc, Mutex};
 use zoneplug_core::disk::{DiskConfig, Mode, ZoneRecovery};
@@ -268,6 +271,35 @@ fn a_reset_without_its_bio_ends() {
         let statuses: Vec<_> = r.done.iter().map(|b| b.status).collect();
         assert_eq!(statuses, [Status::Ok; 2], "strict: {strict}");
     }
+}
+
+/// M5. A reset has lost its BIO in its first zone, and its queue panics in the second one: the zones take writes again.
+#[test]
+fn a_reset_without_its_bio_ends_with_its_queue() {
+    let dev = EmuDisk::new(make(8, 64, 64).emu).expect("a device");
+    let deed = Slot::default();
+    let slot = deed.clone();
+    let crook =
+        wrapped(dev.clone(), move |inner| Box::new(CrookQueue { inner, deed: slot.clone() }));
+    let (bomb, fuse) = Bomb::new(crook);
+    let mut config = DiskConfig::default();
+    (config.strict_management, config.survive_panics) = (true, true);
+    let disk = open(bomb, config);
+    let queues = (0..2).map(|_| disk.open_polled_queue(64, 4).expect("a queue")).collect();
+    let mut r = Rig { dev, disk, queues, now: Nanos(0), done: Vec::new() };
+    begins(&deed, keep_bios);
+    r.submit(0, [op(Op::ZoneReset, 64, 128)]);
+    r.now = Nanos(100);
+    r.poll(0);
+    ends(&deed);
+    assert_eq!(r.commands(Op::ZoneReset), 2, "the second zone is on its way");
+    fuse.light(POLL);
+    r.poll(0);
+    assert_eq!(r.disk.counters().dead_queues, 1);
+    r.submit(1, [write(64, 8)]);
+    pass(&mut r);
+    let statuses: Vec<_> = r.done.iter().map(|b| b.status).collect();
+    assert_eq!(statuses, [Status::Ok]);
 }
 
 /// E1. Several writes of a zone in flight: one fails and its BIO is kept. What waits behind it is told.

@@ -238,7 +238,6 @@ impl Bio {
             len_sectors: self.len_sectors,
             op: self.op,
             flags: self.flags,
-            claim: self.claim,
             queue: self.queue,
             parent: self.parent,
         }
@@ -259,7 +258,6 @@ pub(crate) struct BioNote {
     len_sectors: u32,
     op: Op,
     flags: Flags,
-    claim: ZoneClaim,
     queue: u32,
     parent: u32,
 }
@@ -268,7 +266,7 @@ impl BioNote {
     /// A BIO with these contents, without memory.
     pub(crate) fn bio(&self) -> Box<Bio> {
         let mut bio = Bio::new(self.op, self.sector, self.len_sectors);
-        (bio.token, bio.flags, bio.claim) = (self.token, self.flags, self.claim);
+        (bio.token, bio.flags) = (self.token, self.flags);
         (bio.queue, bio.parent) = (self.queue, self.parent);
         bio
     }

@@ -142,7 +142,7 @@ impl GuardedQueue {
         (t.op, t.asked, t.flags, t.waits) = (c.op, c.asked, c.flags, c.waits);
         (t.sector, t.len_sectors, t.report_max) = (c.sector, c.len_sectors, c.report_max);
         (t.zone, t.generation, t.epoch, t.owner) = (c.zone, c.generation, c.epoch, c.owner);
-        t.managed = c.managed.clone();
+        (t.managed, t.claim) = (c.managed.clone(), c.claim);
         if c.owner == MIXED {
             t.owners.clone_from(&c.owners);
         }
@@ -211,7 +211,6 @@ impl GuardedQueue {
         for note in &slot.bios {
             let mut bio = note.bio();
             (bio.in_flight, bio.late) = (true, ticket);
-            stand_in.claim = bio.claim;
             stand_in.bios.push(bio);
         }
         stand_in.status = status;
