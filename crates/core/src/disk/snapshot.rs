@@ -195,7 +195,7 @@ impl Layout {
         self.check(bio, self.block_mask)
     }
 
-    /// Checks a write by its operation; these cases are rare.
+    /// The longest command of an operation that writes or reads, in sectors. 0: the device does not have it.
     #[inline]
     pub(crate) fn max_of(&self, op: Op) -> u32 {
         if op == Op::WriteZeroes { self.merge.max_zeroes_sectors } else { self.max_transfer }
