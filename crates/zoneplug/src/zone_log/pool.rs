@@ -19,6 +19,10 @@ struct Flushes {
     ended: u64,
     /// The one that has not ended.
     current: Option<Flush>,
+    /// A thread polls that one.
+    polled: bool,
+    /// Another log looked meanwhile. It may have used up the wake-up of the flush.
+    missed: bool,
     /// The outcome of the last one that has ended.
     outcome: Result<(), LogError>,
 }
@@ -41,7 +45,14 @@ impl std::fmt::Debug for Pool {
 
 impl Pool {
     pub(super) fn new(free: Vec<bool>) -> Pool {
-        let flushes = Flushes { begun: 0, ended: 0, current: None, outcome: Ok(()) };
+        let flushes = Flushes {
+            begun: 0,
+            ended: 0,
+            current: None,
+            polled: false,
+            missed: false,
+            outcome: Ok(()),
+        };
         Pool {
             free: Mutex::new(free),
             flushes: Mutex::new(flushes),
@@ -78,8 +89,8 @@ impl Pool {
         poll_fn(|cx| {
             // First: a flush that ends from now on wakes this log.
             self.sleepers.insert(log, cx.waker());
-            let (outcome, news) = self.work(&mut number, &begin);
-            if news {
+            let (outcome, wake) = self.work(&mut number, &begin);
+            if wake {
                 self.sleepers.wake_all();
             }
             outcome
@@ -87,8 +98,8 @@ impl Pool {
         .await
     }
 
-    /// Goes on with the flushes until the one with this number has ended, or has to wait. Returns also whether one has
-    /// ended.
+    /// Goes on with the flushes until the one with this number has ended, or has to wait. Returns also whether the
+    /// logs that wait have to look.
     fn work(
         &self,
         number: &mut Option<u64>,
@@ -96,9 +107,9 @@ impl Pool {
     ) -> (Poll<Result<(), LogError>>, bool) {
         let waker = Waker::from(self.sleepers.clone());
         let mut cx = Context::from_waker(&waker);
+        let mut news = false;
         let mut f = lock(&self.flushes);
         let number = *number.get_or_insert(f.begun + 1);
-        let mut news = false;
         loop {
             if f.ended >= number {
                 return (Poll::Ready(f.outcome.clone()), news);
@@ -106,22 +117,28 @@ impl Pool {
             if self.has_flush_failed() {
                 return (Poll::Ready(Err(LogError::Failed)), news);
             }
-            // Out of its place while it is polled: if it panics, its outcome stays unknown.
-            let mut now = match f.current.take() {
-                Some(now) => now,
-                None if f.ended < f.begun => {
-                    self.flush_failed.store(true, Ordering::SeqCst);
-                    continue;
-                }
-                None => {
-                    f.begun += 1;
-                    begin()
-                }
-            };
-            match now.as_mut().poll(&mut cx) {
+            if f.polled {
+                // The thread that polls it wakes this log.
+                f.missed = true;
+                return (Poll::Pending, news);
+            }
+            let current = f.current.take();
+            if current.is_none() {
+                f.begun += 1;
+            }
+            (f.polled, f.missed) = (true, false);
+            drop(f);
+            // Unlocked: the disk may call wakers, and those may use other logs of the set.
+            let unknown = Unknown(self);
+            let mut now = current.unwrap_or_else(begin);
+            let polled = now.as_mut().poll(&mut cx);
+            std::mem::forget(unknown);
+            f = lock(&self.flushes);
+            f.polled = false;
+            match polled {
                 Poll::Pending => {
                     f.current = Some(now);
-                    return (Poll::Pending, news);
+                    return (Poll::Pending, news || f.missed);
                 }
                 Poll::Ready(outcome) => {
                     if outcome.is_err() {
@@ -133,6 +150,16 @@ impl Pool {
                 }
             }
         }
+    }
+}
+
+/// Dropped if a flush panics: its outcome is unknown.
+struct Unknown<'a>(&'a Pool);
+
+impl Drop for Unknown<'_> {
+    fn drop(&mut self) {
+        self.0.flush_failed.store(true, Ordering::SeqCst);
+        self.0.sleepers.wake_all();
     }
 }
 
