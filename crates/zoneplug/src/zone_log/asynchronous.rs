@@ -16,7 +16,8 @@ const DEPTH: u16 = 32;
 /// A log for tasks, on any executor. Clones are the same log.
 ///
 /// An operation is in the log's list when its method is called, so appends keep the order of the calls. One whose
-/// future is dropped may be carried out or not.
+/// future is dropped may be carried out or not. It may still be at the disk when the last handle of the log has gone, so
+/// await all operations before the log, or a set with it, is opened again.
 ///
 /// ```
 /// use zoneplug::HostedDisk;
