@@ -122,10 +122,8 @@ impl Table {
     /// Where a record with `len` bytes of data goes. If that is another zone, the zone is reserved.
     pub(super) fn place(&mut self, len: u64) -> Result<Place, LogError> {
         let need = taken(len);
-        // Going on in it failed. This record may not need it, or need a larger one.
-        if let Some(zone) = self.reserved.take() {
-            self.pool.give_back(zone);
-        }
+        // Going on in it was dropped in the middle. This record may not need it, or need a larger one.
+        self.release();
         if let Some(zone) = self.head.map(|h| &self.zones[h]) {
             let (position, generation, sealed) = match zone.state {
                 Use::Held(held) => (held.end, held.generation, held.sealed),
@@ -144,6 +142,13 @@ impl Table {
         self.reserved = Some(next.ok_or(LogError::Full)?);
         let seal = self.head.filter(|h| matches!(self.zones[*h].state, Use::Held(_)));
         Ok(Place::Next { seal })
+    }
+
+    /// Gives the reserved zone back to the pool: the log does not go on in it.
+    pub(super) fn release(&mut self) {
+        if let Some(zone) = self.reserved.take() {
+            self.pool.give_back(zone);
+        }
     }
 
     /// The zone that is reserved becomes the head. A head that was never written goes back to the pool.

@@ -105,7 +105,12 @@ async fn write_some<I: Io>(
         let place = lock(&shared.table).place(len)?;
         match place {
             Place::At { position, room, generation } => break (position, room, generation),
-            Place::Next { seal } => go_on(shared, seal).await?,
+            Place::Next { seal } => {
+                if let Err(e) = go_on(shared, seal).await {
+                    lock(&shared.table).release();
+                    return Err(e);
+                }
+            }
         }
     };
     let mut bytes = taken(len);

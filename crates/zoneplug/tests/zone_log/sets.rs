@@ -210,6 +210,21 @@ fn a_sync_that_fails_stops_all_logs_of_a_set() {
     assert!(set(&memory.open(), 3).iter().all(|log| log.append(b"third").is_ok()));
 }
 
+/// A log that fails to go on leaves the next zone to the others: it may never try again.
+#[test]
+fn a_log_that_cannot_go_on_keeps_no_empty_zone() {
+    let memory = Memory::new("mem,zones=3,zone-size=64K");
+    let plan = "finish/io/count=1".parse().unwrap();
+    let [a, b] = set(&open(FaultDisk::new(memory.0, &plan).unwrap()), 2).try_into().unwrap();
+    for log in [&a, &b] {
+        log.append(&data(0, 60_000)).unwrap();
+    }
+    let e = a.append(&data(1, 60_000)).unwrap_err();
+    assert!(matches!(e, LogError::Io { op: Op::ZoneFinish, .. }), "{e}");
+    assert_eq!(zone(b.append(&data(2, 60_000)).unwrap()), 2);
+    assert_eq!(a.append(&data(1, 60_000)), Err(LogError::Full));
+}
+
 /// The failure of a flush stops all logs of a set also if the task that asked for the flush is never polled again, or
 /// its log has gone.
 #[test]
