@@ -70,12 +70,6 @@ pub(crate) struct Lane {
     pub(crate) peers: Vec<Option<Arc<Mailbox>>>,
 }
 
-/// What is left of a queue that was dropped with work in flight: its lane, without the disk.
-pub(crate) struct OrphanQueue {
-    pub(crate) layout: Arc<Layout>,
-    pub(crate) lane: Lane,
-}
-
 impl Lane {
     /// The id of a lane whose contents were moved out.
     pub(crate) const CLOSED: u32 = u32::MAX - 1;

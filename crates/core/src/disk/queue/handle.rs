@@ -3,7 +3,7 @@
 use crate::bio::Bios;
 use crate::device::MappedQueue;
 use crate::disk::config::QueueConfig;
-use crate::disk::lane::{Lane, OrphanQueue};
+use crate::disk::lane::Lane;
 use crate::disk::mailbox::Mailbox;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
@@ -192,8 +192,7 @@ impl DiskQueue {
         if let Some(bell) = &lane.bell {
             bell.owner_leaves();
         }
-        let orphan = OrphanQueue { layout: self.layout.clone(), lane };
-        lock(&self.shared.orphans).push(Box::new(orphan));
+        lock(&self.shared.orphans).push(Box::new(lane));
         self.shared.state.0.fetch_or(ORPHANS, Ordering::AcqRel);
         // Every other owner may be asleep, and one of them has to poll the orphan.
         self.shared.wake_all();

@@ -5,19 +5,20 @@
 
 use super::handle::DiskQueue;
 use crate::bio::Bios;
-use crate::disk::lane::{Lane, OrphanQueue};
+use crate::disk::lane::Lane;
 use crate::disk::shared::{Orphan, Shared};
 use crate::sync::{Ordering, lock};
 use crate::unit::Nanos;
 use std::sync::Arc;
 
-impl Orphan for OrphanQueue {
+/// An orphan is the lane of its queue, without the disk: a visitor lends it the disk's.
+impl Orphan for Lane {
     #[cold]
     fn poll_orphan(&mut self, shared: &Arc<Shared>, now: Nanos) -> bool {
         let state = shared.state.0.load(Ordering::Acquire);
-        self.layout = lock(&shared.layout).clone();
-        let lane = std::mem::replace(&mut self.lane, Lane::closed());
-        let mut queue = DiskQueue { shared: shared.clone(), layout: self.layout.clone(), lane };
+        let layout = lock(&shared.layout).clone();
+        let lane = std::mem::replace(self, Lane::closed());
+        let mut queue = DiskQueue { shared: shared.clone(), layout, lane };
         queue.lane.seen = state;
         queue.lane.follow(&queue.layout);
         queue.lane.peers.clone_from(&lock(&shared.queues));
@@ -26,17 +27,17 @@ impl Orphan for OrphanQueue {
         queue.lane.acknowledge(state);
         let has_work = queue.lane.holds_commands();
         if has_work {
-            self.lane = std::mem::replace(&mut queue.lane, Lane::closed());
+            std::mem::swap(self, &mut queue.lane);
         }
         // A queue without work closes when it is dropped here.
         has_work
     }
 
     fn arm_orphan(&mut self) {
-        self.lane.lower.arm();
+        self.lower.arm();
     }
 
     fn own_deadline(&self) -> Option<Nanos> {
-        self.lane.next_deadline()
+        self.next_deadline()
     }
 }
