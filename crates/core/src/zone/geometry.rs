@@ -332,6 +332,27 @@ impl Geometry {
         Ok((zone, offset))
     }
 
+    /// The zone that the range is, from its start to its end: what a device manages at a time. Any other range is an
+    /// [`InvalidField`](Status::InvalidField).
+    ///
+    /// ```
+    /// # use zoneplug_core::{Sector, Status, ZoneNo, zone::Geometry};
+    /// let g = Geometry::new(4, 2048, 2048).unwrap();
+    /// assert_eq!(g.whole_zone(Sector(2048), 2048), Ok(ZoneNo(1)));
+    /// assert_eq!(g.whole_zone(Sector(2048), 2040), Err(Status::InvalidField));
+    /// assert_eq!(g.whole_zone(Sector(4 * 2048), 2048), Err(Status::InvalidField));
+    /// ```
+    pub fn whole_zone(&self, sector: Sector, len_sectors: u32) -> Result<ZoneNo, Status> {
+        if !self.contains(sector, len_sectors) {
+            return Err(Status::InvalidField);
+        }
+        let (zone, offset) = self.zone_of(sector);
+        if offset != 0 || len_sectors != self.zone_len_sectors(zone) {
+            return Err(Status::InvalidField);
+        }
+        Ok(zone)
+    }
+
     /// Whether the range is within the disk and not empty.
     #[inline]
     pub fn contains(&self, sector: Sector, len_sectors: u32) -> bool {

@@ -296,13 +296,7 @@ impl Shared {
         if self.config.limits.read_only {
             return Err(Status::ReadOnlyDisk);
         }
-        if !g.contains(c.sector, c.len_sectors) {
-            return Err(Status::InvalidField);
-        }
-        let (zone, offset) = g.zone_of(c.sector);
-        if offset != 0 || c.len_sectors != g.zone_len_sectors(zone) {
-            return Err(Status::InvalidField);
-        }
+        let zone = g.whole_zone(c.sector, c.len_sectors)?;
         let (zones, mut budget) = (&mut &self.table, self.table.budget());
         match c.op {
             Op::ZoneOpen => budget.open(zones, zone),

@@ -17,10 +17,8 @@ pub(crate) fn check(g: &Geometry, l: &Limits, c: &Command) -> Result<(), Status>
             fits(g.is_conventional(zone) && l.discard)
         }
         Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => {
-            fits(g.contains(c.sector, c.len_sectors))?;
-            let (zone, offset) = g.zone_of(c.sector);
-            let whole = offset == 0 && c.len_sectors == g.zone_len_sectors(zone);
-            fits(whole && !g.is_conventional(zone))
+            let zone = g.whole_zone(c.sector, c.len_sectors)?;
+            fits(!g.is_conventional(zone))
         }
         Op::ReportZones => fits(g.contains(c.sector, 1)),
     }

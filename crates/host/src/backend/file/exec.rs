@@ -188,13 +188,7 @@ impl Core {
         if self.limits.read_only {
             return Err(Status::ReadOnlyDisk);
         }
-        if !g.contains(c.sector, c.len_sectors) {
-            return Err(Status::InvalidField);
-        }
-        let (zone, offset) = g.zone_of(c.sector);
-        if offset != 0 || c.len_sectors != g.zone_len_sectors(zone) {
-            return Err(Status::InvalidField);
-        }
+        let zone = g.whole_zone(c.sector, c.len_sectors)?;
         let mut guard = self.state();
         let s = &mut *guard;
         let z = zone.0 as usize;
