@@ -1,7 +1,6 @@
 //! The thread that wakes sleeping queues when their rings have answers, for owners that cannot sleep in poll(2)
 //! themselves.
 
-use super::pool::lock;
 use super::sys::Epoll;
 use crate::eventfd::eventfd;
 use crate::threads::spawn;
@@ -10,6 +9,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, Weak};
+use zoneplug_core::poison::lock;
 
 /// A queue that may sleep.
 pub(crate) trait Sleeper: Send + Sync {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::Waker;
 use std::thread::JoinHandle;
 use zoneplug_core::Error;
-pub(super) use zoneplug_core::poison::lock;
+use zoneplug_core::poison::lock;
 
 /// Where a queue gets the answers of its jobs.
 #[derive(Debug)]
