@@ -1,9 +1,10 @@
 //! Memory for the BIOs of a measurement.
 
 use crate::failure::Failure;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use zoneplug_buf::{AlignedBuf, Parts};
 use zoneplug_core::IoBuf;
+use zoneplug_core::poison::lock;
 
 /// Memory for I/O, used again by every measurement: its addresses are never given back to the allocator.
 #[derive(Debug, Default, Clone)]
@@ -42,10 +43,6 @@ impl Arena {
         };
         Ok((0..n).map(|_| Buffer { whole: take(), cut: None, home: self.free.clone() }).collect())
     }
-}
-
-fn lock(free: &Mutex<Vec<IoBuf>>) -> MutexGuard<'_, Vec<IoBuf>> {
-    zoneplug_core::poison::lock(free)
 }
 
 /// Memory that one BIO at a time borrows.
