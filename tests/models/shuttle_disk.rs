@@ -325,7 +325,7 @@ fn revalidations_and_a_dropped_queue() {
     leaver.join().unwrap();
     let answers = join_all(clients);
     assert_eq!(answers.len(), 8, "I7: each BIO completes once");
-    // Orphans have nobody but this queue by now.
+    // Only this queue is left to poll the orphans.
     c.drain_orphans();
     drop(c);
     floor.check_rest(&disk);
@@ -408,7 +408,7 @@ fn who_goes_first() {
     leaver.join().unwrap();
     let answers = join_all(clients);
     assert_eq!(answers.len(), 8, "I7: each BIO completes once");
-    // Orphans have nobody but this queue by now.
+    // Only this queue is left to poll the orphans.
     c.drain_orphans();
     drop(c);
     floor.check_rest(&disk);

@@ -144,7 +144,7 @@ impl World {
         };
     }
 
-    /// Something damages the file while nobody has it open.
+    /// Something damages the file while no process has it open.
     fn damage(&mut self, s: &mut Script) {
         self.kill(0);
         self.damaged = true;

@@ -96,7 +96,7 @@ fn a_server_cannot_speak_to_the_terminal() {
     }
 }
 
-/// Root may read any file, and would tell its lines to whoever may only name it.
+/// Root may read any file. An error must not tell its lines to a user with the right to name it only.
 #[test]
 fn an_error_does_not_quote_another_users_file() {
     let dir = Dir::new("foreign");
