@@ -7,6 +7,7 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::sched::Scheduler;
@@ -358,20 +359,33 @@ fn memcpy_ns(bytes: usize) -> f64 {
     })
 }
 
-fn mutex_ns() -> f64 {
+/// Compare-and-exchange operations that nobody contends.
+fn cas(n: u64) {
+    let word = AtomicU64::new(0);
+    for i in 0..n {
+        let swapped =
+            black_box(&word).compare_exchange(i, i + 1, Ordering::AcqRel, Ordering::Relaxed);
+        assert!(swapped.is_ok());
+    }
+}
+
+/// Pairs of lock and unlock that nobody contends.
+fn mutex(n: u64) {
     let m = std::sync::Mutex::new(0u64);
-    let n = 10_000_000;
-    timed(n, || {
-        for _ in 0..n {
-            *black_box(&m).lock().expect("not poisoned") += 1;
-        }
-    })
+    for _ in 0..n {
+        *black_box(&m).lock().expect("not poisoned") += 1;
+    }
 }
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     if let Some(i) = args.iter().position(|a| a == "--count") {
         let (name, n): (&str, u64) = (&args[i + 1], args[i + 2].parse().expect("a number"));
+        match name {
+            "cas" => return cas(n),
+            "mutex" => return mutex(n),
+            _ => {}
+        }
         if let Some(depth) = name.strip_prefix("raw-") {
             return raw(depth.parse().expect("a depth"), n);
         }
@@ -381,8 +395,8 @@ fn main() {
         return Client::new(&disk, c, 0, zones).run(n);
     }
     println!("build: {}; one thread, Driven; ns per BIO, median of {RUNS}", profile());
-    let mutex = mutex_ns();
-    println!("{:<20} {mutex:>8.1}", "mutex pair");
+    let pair = timed(10_000_000, || mutex(10_000_000));
+    println!("{:<20} {pair:>8.1}", "mutex pair");
     for depth in [1, 16] {
         let t = timed(1_000_000, || raw(depth, 1_000_000));
         println!("{:<20} {t:>8.1}", format!("raw-{depth}"));
