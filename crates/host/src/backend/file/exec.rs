@@ -4,6 +4,7 @@
 use super::commit::Want;
 use super::load;
 use super::state::{Core, FileState, is_resettable};
+use std::ops::Range;
 use zoneplug_core::zone::machine::{Advance, ZoneState};
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Command, Flags, Op, Status, ZoneNo};
@@ -251,21 +252,20 @@ impl Core {
         if !g.contains(c.sector, 1) {
             return Err(Status::InvalidField);
         }
-        if self.limits.read_only {
-            // Another process may be writing, so the file is read again.
-            self.refresh();
-        }
         let first = g.zone_of(c.sector).0.0;
         let end = first.saturating_add(c.report_max).min(g.nr_zones());
+        if self.limits.read_only {
+            // Another process may be writing, so these zones are read again.
+            self.refresh(first..end);
+        }
         let s = self.state();
         c.report.extend((first..end).map(|z| ZoneInfo::of(g, ZoneNo(z), s.zones[z as usize])));
         Ok(Next::Done(Status::Ok))
     }
 
-    fn refresh(&self) {
-        let head = load::Head { sup: self.sup.clone(), layout: self.layout, copies: [true; 2] };
-        if let Ok(zones) = load::zones(&*self.storage, &head) {
-            self.replace(&zones.live);
+    fn refresh(&self, zones: Range<u32>) {
+        if let Ok(live) = load::live(&*self.storage, &self.sup, &self.layout, zones.clone()) {
+            self.replace(zones.start, &live);
         }
     }
 

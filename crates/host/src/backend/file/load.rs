@@ -7,11 +7,14 @@ use super::format::{
 };
 use super::storage::Storage;
 use std::io;
+use std::ops::Range;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Bytes, Error, ErrorKind, ZoneNo};
 
-/// Bytes that are read at a time.
-const CHUNK: u64 = 1 << 20;
+/// Groups that are read at a time: 1 MiB of each copy of the table.
+const AT_ONCE: u32 = 2048;
+/// How often something is read that changes while it is read.
+const TRIES: u32 = 4;
 
 /// The error of a failed access to the storage, with what was attempted.
 pub(super) fn io_error(what: String, e: io::Error) -> Error {
@@ -91,8 +94,8 @@ pub(super) fn head(storage: &dyn Storage, what: &str) -> Result<Head, Error> {
     Ok(Head { sup: *sup, layout, copies })
 }
 
-/// The table and the notes of a disk.
-#[derive(Debug)]
+/// The table and the notes of a disk, or of some groups of zones.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Zones {
     /// The number of the newest sector of each group.
     pub(super) seqs: Vec<u64>,
@@ -112,6 +115,30 @@ pub(super) struct Zones {
 }
 
 impl Zones {
+    fn none(session: Option<Session>) -> Zones {
+        Zones {
+            seqs: Vec::new(),
+            table: Vec::new(),
+            live: Vec::new(),
+            session,
+            damaged: Vec::new(),
+            lost: Vec::new(),
+            impossible: Vec::new(),
+            short: Vec::new(),
+        }
+    }
+
+    /// Appends the groups that follow.
+    fn append(&mut self, mut next: Zones) {
+        self.seqs.append(&mut next.seqs);
+        self.table.append(&mut next.table);
+        self.live.append(&mut next.live);
+        self.damaged.append(&mut next.damaged);
+        self.lost.append(&mut next.lost);
+        self.impossible.append(&mut next.impossible);
+        self.short.append(&mut next.short);
+    }
+
     /// Whether the last writer died and the system has not been restarted since.
     pub(super) fn process_died(&self, boot: Option<[u8; 16]>) -> bool {
         self.session.is_some_and(|s| !s.closed && boot == Some(s.boot))
@@ -128,107 +155,193 @@ impl Zones {
     }
 }
 
-/// Reads a region in pieces.
-fn region(storage: &dyn Storage, at: u64, len: u64) -> io::Result<Vec<u8>> {
-    let mut all = vec![0; len as usize];
-    for (i, part) in all.chunks_mut(CHUNK as usize).enumerate() {
-        storage.read_at(at + i as u64 * CHUNK, part)?;
-    }
-    Ok(all)
-}
-
 /// Reads table, session and notes.
 pub(super) fn zones(storage: &dyn Storage, head: &Head) -> io::Result<Zones> {
-    let (g, layout) = (&head.sup.geometry, &head.layout);
-    let (nr, unit) = (g.nr_zones(), head.sup.limits.write_granularity_sectors);
-    let bytes = u64::from(layout.groups) * SECTOR as u64;
-    let copies =
-        [region(storage, layout.tables[0], bytes)?, region(storage, layout.tables[1], bytes)?];
-    let mut z = Zones {
-        seqs: Vec::with_capacity(layout.groups as usize),
-        table: Vec::with_capacity(nr as usize),
-        live: Vec::new(),
-        session: None,
-        damaged: Vec::new(),
-        lost: Vec::new(),
-        impossible: Vec::new(),
-        short: Vec::new(),
-    };
-    for group in 0..layout.groups {
-        let sector = |i: usize| &copies[i][group as usize * SECTOR..][..SECTOR];
-        let read = [0, 1].map(|i| decode_table(sector(i), &head.sup.uuid, group, i));
-        let bad = |i: usize| read[i].is_none() && sector(i).iter().any(|b| *b != 0);
-        if bad(0) || bad(1) {
-            z.damaged.push(group);
-        }
-        let first = group * GROUP;
-        let zones = first..nr.min(first + GROUP);
-        let newest =
-            read.into_iter().flatten().reduce(|a, b| if is_newer(a.0, b.0) { a } else { b });
-        match newest {
-            Some((seq, records)) => {
-                z.seqs.push(seq);
-                z.table.extend(&records[..zones.len()]);
+    let reader = Reader { storage, sup: &head.sup, layout: &head.layout };
+    reader.settled(0..head.layout.groups)
+}
+
+/// Reads the current state of the zones of a range, and nothing of other groups: a report of all zones in parts
+/// reads the file once.
+pub(super) fn live(
+    storage: &dyn Storage,
+    sup: &Super,
+    layout: &Layout,
+    zones: Range<u32>,
+) -> io::Result<Vec<Record>> {
+    let reader = Reader { storage, sup, layout };
+    let groups = zones.start / GROUP..zones.end.div_ceil(GROUP);
+    let mut live = reader.settled(groups)?.live;
+    live.drain(..(zones.start % GROUP) as usize);
+    live.truncate(zones.len());
+    Ok(live)
+}
+
+/// Reads the zones of a disk that another process may be writing.
+struct Reader<'a> {
+    storage: &'a dyn Storage,
+    sup: &'a Super,
+    layout: &'a Layout,
+}
+
+impl Reader<'_> {
+    /// Reads groups under one session. A writer that begins or ends in between writes the table and decides which
+    /// notes count, so what was read before does not fit what was read after.
+    fn settled(&self, groups: Range<u32>) -> io::Result<Zones> {
+        let mut session = self.session()?;
+        for _ in 1..TRIES {
+            let zones = self.all(groups.clone(), session)?;
+            let now = self.session()?;
+            if now == session {
+                return Ok(zones);
             }
-            None => {
+            session = now;
+        }
+        self.all(groups, session)
+    }
+
+    fn session(&self) -> io::Result<Option<Session>> {
+        let mut b = [0; SECTOR];
+        self.storage.read_at(SESSION_AT, &mut b)?;
+        Ok(Session::decode(&b))
+    }
+
+    fn all(&self, groups: Range<u32>, session: Option<Session>) -> io::Result<Zones> {
+        let mut all = Zones::none(session);
+        for first in groups.clone().step_by(AT_ONCE as usize) {
+            let end = groups.end.min(first + AT_ONCE);
+            all.append(self.checked(first..end, session)?);
+        }
+        Ok(all)
+    }
+
+    /// Reads groups that fit into memory. A sector that is being written looks damaged, and a zone that is being reset
+    /// looks short. So such a finding counts if a second reading says the same.
+    fn checked(&self, groups: Range<u32>, session: Option<Session>) -> io::Result<Zones> {
+        let mut zones = self.groups(groups.clone(), session)?;
+        for _ in 1..TRIES {
+            if zones.damaged.is_empty() && zones.short.is_empty() {
+                break;
+            }
+            let again = self.groups(groups.clone(), session)?;
+            if again == zones {
+                break;
+            }
+            zones = again;
+        }
+        Ok(zones)
+    }
+
+    fn groups(&self, groups: Range<u32>, session: Option<Session>) -> io::Result<Zones> {
+        let mut z = Zones::none(session);
+        self.read_table(groups.clone(), &mut z)?;
+        z.live = z.table.clone();
+        if let Some(session) = session.filter(|_| z.process_died(self.storage.boot_id())) {
+            self.read_notes(groups.start * GROUP, session, &mut z)?;
+        }
+        Ok(z)
+    }
+
+    /// Reads the table of some groups.
+    fn read_table(&self, groups: Range<u32>, z: &mut Zones) -> io::Result<()> {
+        let (g, nr) = (&self.sup.geometry, self.sup.geometry.nr_zones());
+        let unit = self.sup.limits.write_granularity_sectors;
+        let mut copies = [0, 1].map(|_| vec![0; groups.len() * SECTOR]);
+        for (copy, at) in copies.iter_mut().zip(self.layout.tables) {
+            self.storage.read_at(at + u64::from(groups.start) * SECTOR as u64, copy)?;
+        }
+        for (i, group) in groups.enumerate() {
+            let sector = |copy: usize| &copies[copy][i * SECTOR..][..SECTOR];
+            let read = [0, 1].map(|copy| decode_table(sector(copy), &self.sup.uuid, group, copy));
+            let bad = |copy: usize| read[copy].is_none() && sector(copy).iter().any(|b| *b != 0);
+            if bad(0) || bad(1) {
+                z.damaged.push(group);
+            }
+            let first = group * GROUP;
+            let zones = first..nr.min(first + GROUP);
+            let newest =
+                read.into_iter().flatten().reduce(|a, b| if is_newer(a.0, b.0) { a } else { b });
+            if newest.is_none() {
                 z.lost.push(group);
-                z.seqs.push(0);
-                z.table.extend(zones.map(|n| match g.is_conventional(ZoneNo(n)) {
-                    true => Record::new(true),
-                    false => Record { cond: Condition::Offline, ..Record::new(false) },
-                }));
+            }
+            z.seqs.push(newest.map_or(0, |(seq, _)| seq));
+            for (n, zone) in zones.enumerate() {
+                let conv = g.is_conventional(ZoneNo(zone));
+                let lost = if conv { Condition::NotWp } else { Condition::Offline };
+                let mut r = match newest {
+                    Some((_, records)) => records[n],
+                    None => Record { cond: lost, ..Record::new(conv) },
+                };
+                if !r.is_possible(conv, g.capacity_of(ZoneNo(zone)), unit) {
+                    z.impossible.push(zone);
+                    (r.wp, r.cond) = (0, lost);
+                }
+                z.table.push(r);
             }
         }
+        Ok(())
     }
-    for (n, r) in z.table.iter_mut().enumerate() {
-        let (zone, conv) = (ZoneNo(n as u32), g.is_conventional(ZoneNo(n as u32)));
-        if !r.is_possible(conv, g.capacity_of(zone), unit) {
-            z.impossible.push(zone.0);
-            *r = Record {
-                wp: 0,
-                cond: if conv { Condition::NotWp } else { Condition::Offline },
-                ..*r
-            };
-        }
-    }
-    let mut b = [0; SECTOR];
-    storage.read_at(SESSION_AT, &mut b)?;
-    z.session = Session::decode(&b);
-    z.live = z.table.clone();
-    if let Some(session) = z.session.filter(|_| z.process_died(storage.boot_id())) {
-        let notes = region(storage, layout.notes, u64::from(nr) * NOTE)?;
-        for (n, r) in z.live.iter_mut().enumerate() {
-            let note = Note::decode(&notes[n * NOTE as usize..][..NOTE as usize]);
-            let Some(note) =
-                note.filter(|n| n.session == session.id && n.generation == r.generation)
+
+    /// Reads the notes of the zones in `z`, the first of which is `first`, and applies those that count.
+    fn read_notes(&self, first: u32, session: Session, z: &mut Zones) -> io::Result<()> {
+        let unit = self.sup.limits.write_granularity_sectors;
+        let mut notes = vec![0; z.live.len() * NOTE as usize];
+        self.storage.read_at(self.layout.note(first), &mut notes)?;
+        let mut holes = Holes { storage: self.storage, known: None };
+        for ((zone, r), note) in (first..).zip(&mut z.live).zip(notes.chunks(NOTE as usize)) {
+            let Some(note) = Note::decode(note)
+                .filter(|n| n.session == session.id && n.generation == r.generation)
             else {
                 continue;
             };
-            let capacity = g.capacity_of(ZoneNo(n as u32));
+            let capacity = self.sup.geometry.capacity_of(ZoneNo(zone));
             r.writes = r.writes.max(note.writes);
-            if matches!(r.cond, Condition::Empty | Condition::Closed)
-                && note.wp > r.wp
-                && note.wp <= capacity
-                && note.wp.is_multiple_of(unit)
+            if !matches!(r.cond, Condition::Empty | Condition::Closed)
+                || note.wp <= r.wp
+                || note.wp > capacity
+                || !note.wp.is_multiple_of(unit)
             {
-                // Data that could not be written back becomes a hole when the page cache forgets it.
-                let at = |sectors| layout.data(n as u32, sectors);
-                // A program that does not count openings wrote zeroes as holes.
-                let first = if session.opened == 0 { None } else { storage.next_hole(at(r.wp)) };
-                let hole = first.filter(|hole| *hole < at(note.wp));
-                let there = |hole: u64| (hole.saturating_sub(at(0)) >> 9) as u32 / unit * unit;
-                let wp = hole.map_or(note.wp, |hole| there(hole).max(r.wp));
-                if wp < note.wp {
-                    z.short.push(n as u32);
-                }
-                r.wp = wp;
-                r.cond = match wp {
-                    0 => Condition::Empty,
-                    _ if wp == capacity => Condition::Full,
-                    _ => Condition::Closed,
-                };
+                continue;
+            }
+            // Data that could not be written back becomes a hole when the page cache forgets it.
+            let at = |sectors| self.layout.data(zone, sectors);
+            // A program that does not count openings wrote zeroes as holes.
+            let hole = if session.opened == 0 { None } else { holes.next(at(r.wp)) };
+            let hole = hole.filter(|hole| *hole < at(note.wp));
+            let there = |hole: u64| (hole.saturating_sub(at(0)) >> 9) as u32 / unit * unit;
+            let wp = hole.map_or(note.wp, |hole| there(hole).max(r.wp));
+            if wp < note.wp {
+                z.short.push(zone);
+            }
+            r.wp = wp;
+            r.cond = match wp {
+                0 => Condition::Empty,
+                _ if wp == capacity => Condition::Full,
+                _ => Condition::Closed,
+            };
+        }
+        Ok(())
+    }
+}
+
+/// Finds holes from ascending places on, after all notes were read whose data is looked for. Where many zones are full
+/// the system looks once for all of them, not from each zone on to the end of the data.
+struct Holes<'a> {
+    storage: &'a dyn Storage,
+    /// From where the system looked last, and what it found.
+    known: Option<(u64, Option<u64>)>,
+}
+
+impl Holes<'_> {
+    /// The first byte from `at` on that is in a hole. `None`: there is no hole, or it is unknown.
+    fn next(&mut self, at: u64) -> Option<u64> {
+        match self.known {
+            Some((from, hole)) if from <= at && hole.is_none_or(|hole| at <= hole) => hole,
+            _ => {
+                let hole = self.storage.next_hole(at);
+                self.known = Some((at, hole));
+                hole
             }
         }
     }
-    Ok(z)
 }

@@ -122,7 +122,8 @@ pub struct CreateOptions {
 pub enum Access {
     /// For writing, by one process at a time.
     ReadWrite,
-    /// For reading, also while another process writes. A report reads the file again.
+    /// For reading, also while another process writes. A report reads the zones that it is about from the file
+    /// again. A read finds a zone as its last report, or the opening, did.
     ReadOnly,
 }
 

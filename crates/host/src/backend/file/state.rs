@@ -57,6 +57,21 @@ impl FileState {
         Record { wp: z.wp, cond, generation: m.generation, writes: m.writes }
     }
 
+    /// Makes a zone what its record says.
+    fn load(&mut self, zone: u32, r: &Record) {
+        let z = zone as usize;
+        self.meta[z] = Meta {
+            generation: r.generation,
+            writes: r.writes,
+            touched: r.wp > 0 || r.cond != Condition::Empty,
+            ..Meta::default()
+        };
+        // A conventional zone has no other condition.
+        if self.budget.set_condition(&mut self.zones, ZoneNo(zone), r.cond) {
+            self.zones[z].wp = r.wp;
+        }
+    }
+
     fn touch(&mut self, zone: u32) {
         if !std::mem::replace(&mut self.meta[zone as usize].dirty, true) {
             self.dirty.push(zone);
@@ -109,21 +124,13 @@ fn state(g: &Geometry, limits: &Limits, live: &[Record]) -> FileState {
         unsynced: false,
         failed: None,
     };
-    for (n, r) in live.iter().enumerate() {
-        let conv = g.is_conventional(ZoneNo(n as u32));
+    for n in 0..g.nr_zones() {
+        let conv = g.is_conventional(ZoneNo(n));
         s.zones.push(if conv { ZoneState::CONVENTIONAL } else { ZoneState::EMPTY });
-        s.meta.push(Meta {
-            generation: r.generation,
-            writes: r.writes,
-            touched: r.wp > 0 || r.cond != Condition::Empty,
-            ..Meta::default()
-        });
+        s.meta.push(Meta::default());
     }
-    for (n, r) in live.iter().enumerate() {
-        if !matches!(r.cond, Condition::NotWp | Condition::Empty) {
-            s.budget.set_condition(&mut s.zones, ZoneNo(n as u32), r.cond);
-            s.zones[n].wp = r.wp;
-        }
+    for (n, r) in (0..).zip(live) {
+        s.load(n, r);
     }
     s
 }
@@ -287,8 +294,11 @@ impl Core {
     }
 
     /// Takes over the zones that another process has written, if the disk is read only.
-    pub(super) fn replace(&self, live: &[Record]) {
-        *self.state() = state(&self.sup.geometry, &self.limits, live);
+    pub(super) fn replace(&self, first: u32, live: &[Record]) {
+        let mut s = self.state();
+        for (zone, r) in (first..).zip(live) {
+            s.load(zone, r);
+        }
     }
 }
 

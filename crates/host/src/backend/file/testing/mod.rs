@@ -10,7 +10,9 @@ use super::check::{CheckReport, check_in, new_uuid_in};
 use super::format::{self, Layout, NOTE, PAGE, SESSION_AT};
 use super::{Access, CreateOptions, Engine, FileDisk, Identity, Storage, create, load};
 use medium::{Event, Memory, SECTOR};
+use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use zoneplug_core::Error;
 
@@ -36,6 +38,16 @@ struct Failing {
     seed: u64,
 }
 
+/// What happens to the storage while a process reads it: before the next read of a place, in this order.
+#[derive(Default)]
+struct Meanwhile(VecDeque<(u64, Box<dyn FnOnce() + Send>)>);
+
+impl std::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} to come", self.0.len())
+    }
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     /// The state at the begin of the log.
@@ -51,6 +63,9 @@ struct Inner {
     no_boot_id: bool,
     /// The next sync panics.
     panics: bool,
+    /// Bytes that were read.
+    read: u64,
+    meanwhile: Meanwhile,
 }
 
 impl Inner {
@@ -203,6 +218,29 @@ impl CutStorage {
         self.lock().panics = true;
     }
 
+    /// The number of bytes that were read so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.lock().read
+    }
+
+    /// Calls `then` once, before the next read that has the byte at `at`, and after all calls that were asked for
+    /// earlier. A writer that works while another process reads is made of such calls.
+    pub fn before_read(&self, at: u64, then: impl FnOnce() + Send + 'static) {
+        self.lock().meanwhile.0.push_back((at, Box::new(then)));
+    }
+
+    /// Calls what is to happen before a read of this range. It may use the storage.
+    fn meanwhile(&self, range: Range<u64>) {
+        let mut s = self.lock();
+        if s.meanwhile.0.front().is_some_and(|(at, _)| range.contains(at)) {
+            let next = s.meanwhile.0.pop_front();
+            drop(s);
+            if let Some((_, then)) = next {
+                then();
+            }
+        }
+    }
+
     /// Makes the boot id unknown from now on.
     pub fn without_boot_id(&self) {
         self.lock().no_boot_id = true;
@@ -328,7 +366,9 @@ impl CutStorage {
 
 impl Storage for CutStorage {
     fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        let s = self.lock();
+        self.meanwhile(at..at.saturating_add(buf.len() as u64));
+        let mut s = self.lock();
+        s.read += buf.len() as u64;
         if at.saturating_add(buf.len() as u64) > s.len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
