@@ -5,6 +5,7 @@
 //! | `mod.rs` | the life of a device: making, taking over, removing |
 //! | `control.rs` | `/dev/ublk-control` |
 //! | `queue.rs` | the thread of a queue |
+//! | `driver.rs` | what that thread asks of the kernel's driver |
 //! | `busy_poll.rs` | when such a thread polls before it sleeps |
 //! | `counters.rs` | counters of a device |
 //! | `request.rs`, `params.rs` | requests as BIOs; the parameters of a device |
@@ -25,6 +26,7 @@ mod abi;
 mod busy_poll;
 mod control;
 mod counters;
+mod driver;
 mod params;
 mod queue;
 mod request;
@@ -347,8 +349,8 @@ impl Ublk {
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
         let recovered = replay.is_some();
+        let char_dev = Arc::new(open_char_dev(info.dev_id)?);
         let shared = Arc::new(UblkShared {
-            char_dev: open_char_dev(info.dev_id)?,
             disk: disk.clone(),
             params: *params,
             slice: slice(&disk.disk().geometry(), shown),
@@ -368,7 +370,7 @@ impl Ublk {
             shared: Some(shared.clone()),
         };
         for q in 0..info.nr_hw_queues {
-            match queue::spawn(&shared, q, ended.clone()) {
+            match queue::spawn(&shared, &char_dev, q, ended.clone()) {
                 Ok(thread) => device.threads.push(thread),
                 // Dropping `device` stops the threads that were started for a new device.
                 Err(e) => {
@@ -542,6 +544,7 @@ impl UblkDisk {
             // The threads would wait for ever.
             return stopped;
         }
+        // The device number becomes free when the last thread closes the character device.
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -550,8 +553,6 @@ impl UblkDisk {
         {
             journal.remove();
         }
-        // The number becomes free when the character device is closed.
-        drop(shared);
         stopped.and_then(|()| self.control.delete(self.id))
     }
 }

@@ -1,14 +1,15 @@
 //! The thread of one queue: takes requests from the driver, submits them to the disk as BIOs, and returns
-//! their results. It owns a ring, a client of the disk, and a buffer for each tag. The queues of a device
-//! share only the disk.
+//! their results. It owns its side of the driver, a client of the disk, and a buffer for each tag. The queues of
+//! a device share only the disk.
 //!
 //! It never decides anything about zones: order, merging and recovery are the disk's.
 
-use super::abi::{self, Params};
+use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
 use super::counters::Counters;
+use super::driver::{Driver, Event, KernelDriver, Polled};
 use super::request::{Request, Slice};
-use super::sys::{self, Descriptors, QueueRing, Way};
+use super::sys::Way;
 use super::takeover::journal::Journal;
 use super::takeover::replay::Replay;
 use crate::eventfd::eventfd;
@@ -26,15 +27,11 @@ use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::poison::lock;
 use zoneplug_core::{BioPool, Bios, Error, ErrorKind, Op, Sector, Status};
 
-/// `id` of ring entries that are no request: a wake-up, or the device's descriptor is readable.
-const EVENT: u64 = u64::MAX;
-const DEVICE: u64 = u64::MAX - 1;
 /// A longer buffer is freed after its request, such as a report of very many zones.
 const KEEP_BYTES: u32 = 2 << 20;
 
 /// State that the queues of a device share.
 pub(super) struct UblkShared {
-    pub(super) char_dev: File,
     pub(super) disk: HostedDisk,
     pub(super) params: Params,
     /// The zones that the device shows.
@@ -66,15 +63,16 @@ impl Wake for EventWaker {
 /// can be started.
 pub(super) fn spawn(
     shared: &Arc<UblkShared>,
+    char_dev: &Arc<File>,
     number: u16,
     ended: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
     let (ready, is_ready) = mpsc::channel();
-    let (shared, failed) = (shared.clone(), shared.clone());
+    let (shared, failed, char_dev) = (shared.clone(), shared.clone(), char_dev.clone());
     let body = move || {
         // Called however this thread ends.
         let _ended = Ended(Some(ended));
-        match Queue::new(shared, number) {
+        match open(shared, &char_dev, number) {
             Ok(mut queue) => {
                 let _ = ready.send(Ok(()));
                 drop(ready);
@@ -100,6 +98,22 @@ pub(super) fn spawn(
     }
 }
 
+/// A queue of the kernel's driver.
+fn open(
+    shared: Arc<UblkShared>,
+    char_dev: &Arc<File>,
+    number: u16,
+) -> Result<Queue<KernelDriver>, Error> {
+    let driver = KernelDriver::open(char_dev, number, shared.depth);
+    Queue::new(shared, number, driver.map_err(|(what, e)| failed(number, what, e))?)
+}
+
+fn failed(number: u16, what: &str, e: io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("queue {number}: {what}: {e}"))
+        .hint("a smaller --depth, or fewer --queues")
+        .source(e)
+}
+
 struct Ended<F: FnOnce()>(Option<F>);
 
 impl<F: FnOnce()> Drop for Ended<F> {
@@ -121,11 +135,10 @@ struct UblkSlot {
     lent: Option<Lent>,
 }
 
-struct Queue {
+pub(super) struct Queue<D> {
     shared: Arc<UblkShared>,
     number: u16,
-    ring: QueueRing,
-    descriptors: Descriptors,
+    driver: D,
     client: Client,
     event_waker: Arc<EventWaker>,
     waker: Waker,
@@ -133,32 +146,24 @@ struct Queue {
     pool: BioPool,
     list: Bios,
     done: Bios,
-    /// Tags that the driver has taken back.
-    gone: u16,
+    /// The driver sends no more requests.
+    ended: bool,
     busy_poll: BusyPoll,
-    /// Whether the ring polls the event counter, and whether it polls the device.
+    /// Whether the driver polls the event counter, and whether it polls the device.
     polls_event: bool,
     polls_device: bool,
-    /// Appends whose answers are in the ring, and that are not in the journal yet.
+    /// Appends whose answers the driver has not handed to the kernel yet, and that are not in the journal yet.
     to_tell: Vec<(Sector, u32)>,
 }
 
-impl Queue {
-    fn new(shared: Arc<UblkShared>, number: u16) -> Result<Queue, Error> {
-        let failed = |what: &'static str| {
-            move |e: io::Error| {
-                Error::new(ErrorKind::Io, format!("queue {number}: {what}: {e}"))
-                    .hint("a smaller --depth, or fewer --queues")
-                    .source(e)
-            }
-        };
+impl<D: Driver> Queue<D> {
+    pub(super) fn new(shared: Arc<UblkShared>, number: u16, driver: D) -> Result<Queue<D>, Error> {
         let depth = shared.depth;
-        let event_waker = Arc::new(EventWaker(eventfd().map_err(failed("no event counter"))?));
-        let mut queue = Queue {
+        let counter = eventfd().map_err(|e| failed(number, "no event counter", e))?;
+        let event_waker = Arc::new(EventWaker(counter));
+        Ok(Queue {
             number,
-            ring: QueueRing::new(depth).map_err(failed("no ring"))?,
-            descriptors: Descriptors::map(&shared.char_dev, number, depth)
-                .map_err(failed("no descriptors"))?,
+            driver,
             client: shared.disk.open_client(u32::from(depth), shared.tags)?,
             waker: Waker::from(event_waker.clone()),
             event_waker,
@@ -166,53 +171,41 @@ impl Queue {
             pool: BioPool::new(usize::from(depth)),
             list: Bios::with_capacity(usize::from(depth)),
             done: Bios::with_capacity(usize::from(depth)),
-            gone: 0,
+            ended: false,
             busy_poll: BusyPoll::new(),
             polls_event: false,
             polls_device: false,
             to_tell: Vec::with_capacity(usize::from(depth)),
             shared,
-        };
-        for tag in 0..depth {
-            queue.command(abi::FETCH_REQ, tag, 0, 0).map_err(failed("a fetch"))?;
-        }
-        queue.ring.submit().map_err(failed("fetches"))?;
-        // A refused fetch is answered at once. The others wait for requests, and none come before the
-        // device is started.
-        if let Some((_, r)) = queue.ring.answer()
-            && r < 0
-        {
-            return Err(failed("the driver refuses fetches")(io::Error::from_raw_os_error(-r)));
-        }
-        Ok(queue)
+        })
     }
 
-    fn command(&mut self, op: u32, tag: u16, result: i32, append: u64) -> io::Result<()> {
+    /// Answers the request of a tag.
+    fn answer(&mut self, tag: u16, result: i32, append: u64) -> io::Result<()> {
         self.make_room()?;
-        let cmd = abi::io_cmd(self.number, tag, result, append);
-        self.ring.command(&self.shared.char_dev, op, cmd, u64::from(tag))
+        self.driver.answer(tag, result, append)
     }
 
-    fn poll(&mut self, fd: i32, id: u64) -> io::Result<()> {
+    fn poll(&mut self, fd: i32, polled: Polled) -> io::Result<()> {
         self.make_room()?;
-        self.ring.poll(fd, id)
+        self.driver.poll(fd, polled)
     }
 
-    /// Makes room in the ring for one entry.
+    /// Makes room for an answer or a poll.
     fn make_room(&mut self) -> io::Result<()> {
-        if self.ring.is_full() { self.submit() } else { Ok(()) }
+        if self.driver.has_room() { Ok(()) } else { self.submit() }
     }
 
     /// Hands the answers to the kernel.
     fn submit(&mut self) -> io::Result<()> {
         self.tell();
-        self.ring.submit()
+        self.driver.submit()
     }
 
     /// Hands the answers to the kernel, and waits.
     fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
         self.tell();
-        self.ring.wait(most)
+        self.driver.wait(most)
     }
 
     /// Answers an append that landed at `at`.
@@ -221,7 +214,7 @@ impl Queue {
             self.to_tell.push((at, request.len_sectors));
         }
         let at = self.shared.slice.up(at);
-        self.command(abi::COMMIT_AND_FETCH_REQ, tag, request.result(Status::Ok), at.0)
+        self.answer(tag, request.result(Status::Ok), at.0)
     }
 
     /// Writes the appends that are about to be acknowledged into the journal. It runs directly before the
@@ -236,9 +229,9 @@ impl Queue {
         }
     }
 
-    fn run(&mut self) -> io::Result<()> {
+    pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
-            let mut progress = self.take_answers()?;
+            let mut progress = self.take_events()?;
             if !self.list.is_empty() {
                 progress |= self.client.submit(&mut self.list) > 0;
             }
@@ -246,34 +239,30 @@ impl Queue {
             if progress {
                 continue;
             }
-            if self.gone == self.shared.depth {
+            if self.ended {
                 return Ok(());
             }
             self.sleep()?;
         }
     }
 
-    /// Takes what came out of the ring.
-    fn take_answers(&mut self) -> io::Result<bool> {
+    /// Takes what the driver has.
+    fn take_events(&mut self) -> io::Result<bool> {
         let mut any = false;
-        while let Some((id, result)) = self.ring.answer() {
+        while let Some(event) = self.driver.event()? {
             any = true;
-            match id {
-                EVENT => {
+            match event {
+                Event::Request(tag) => {
+                    self.busy_poll.took();
+                    self.begin(tag)?;
+                }
+                Event::Readable(Polled::Wake) => {
                     self.polls_event = false;
                     // The read fails only if nothing has raised the counter.
                     let _ = (&self.event_waker.0).read(&mut [0; 8]);
                 }
-                DEVICE => self.polls_device = false,
-                // A request is in the descriptor of the tag.
-                tag if result == 0 => {
-                    self.busy_poll.took();
-                    self.begin(tag as u16)?;
-                }
-                // `UBLK_IO_RES_ABORT`: the device stops.
-                _ if result == -libc::ENODEV => self.gone += 1,
-                // The kernel did not take the answer, so its request would never end.
-                _ => return Err(io::Error::from_raw_os_error(result.abs())),
+                Event::Readable(Polled::Device) => self.polls_device = false,
+                Event::Ended => self.ended = true,
             }
         }
         Ok(any)
@@ -281,9 +270,9 @@ impl Queue {
 
     /// Submits a request as a BIO.
     fn begin(&mut self, tag: u16) -> io::Result<()> {
-        let request = match Request::of(self.descriptors.get(tag), &self.shared.params) {
+        let request = match Request::of(self.driver.request(tag), &self.shared.params) {
             Ok(request) => self.shared.slice.down(request),
-            Err(errno) => return self.command(abi::COMMIT_AND_FETCH_REQ, tag, -errno, 0),
+            Err(errno) => return self.answer(tag, -errno, 0),
         };
         let old = self.slots[usize::from(tag)].take().and_then(|s| s.buf);
         let mut slot = UblkSlot { request, sent: 1, buf: old, lent: None };
@@ -294,11 +283,9 @@ impl Queue {
                 AlignedBuf::zeroed(request.bytes.next_power_of_two().max(1 << 16))
             });
             if request.brings_data() {
-                let at = abi::data_offset(self.number, tag);
-                let fetched =
-                    sys::copy(&self.shared.char_dev, Way::Fetch, at, &mut buf, request.bytes);
+                let fetched = self.driver.copy(Way::Fetch, tag, &mut buf, request.bytes);
                 if fetched.is_err() {
-                    return self.command(abi::COMMIT_AND_FETCH_REQ, tag, -libc::EIO, 0);
+                    return self.answer(tag, -libc::EIO, 0);
                 }
             }
             slot.buf = Some(buf);
@@ -322,14 +309,14 @@ impl Queue {
         let Some((op, sector, len_sectors)) = self.shared.slice.part(&request, 0) else {
             // The slice has conventional zones only, so there is nothing to reset.
             self.slots[usize::from(tag)] = Some(slot);
-            return self.command(abi::COMMIT_AND_FETCH_REQ, tag, 0, 0);
+            return self.answer(tag, 0, 0);
         };
         if done_sectors > 0 {
             self.shared.counters.replayed.fetch_add(1, Ordering::Relaxed);
             if done_sectors == request.len_sectors {
                 let answer = request.result(Status::Ok);
                 self.slots[usize::from(tag)] = Some(slot);
-                return self.command(abi::COMMIT_AND_FETCH_REQ, tag, answer, 0);
+                return self.answer(tag, answer, 0);
             }
         }
         let mut bio = self.pool.get();
@@ -388,12 +375,11 @@ impl Queue {
             }
             self.pool.put(bio);
             if request.wants_data() && status.is_ok() {
-                let at = abi::data_offset(self.number, tag);
                 let stored = slot.buf.as_mut().map(|buf| {
                     if request.op == Op::ReportZones {
                         self.shared.slice.up_zones(buf, request.bytes);
                     }
-                    sys::copy(&self.shared.char_dev, Way::Store, at, buf, request.bytes)
+                    self.driver.copy(Way::Store, tag, buf, request.bytes)
                 });
                 if !matches!(stored, Some(Ok(()))) {
                     status = Status::Io;
@@ -414,7 +400,7 @@ impl Queue {
                 Op::ZoneAppend => self.shared.slice.up(request.sector).0,
                 _ => 0,
             };
-            self.command(abi::COMMIT_AND_FETCH_REQ, tag, request.result(status), append)?;
+            self.answer(tag, request.result(status), append)?;
         }
         Ok(any)
     }
@@ -432,13 +418,13 @@ impl Queue {
         // Poll once more after arming: an earlier completion is seen here, a later one wakes the thread.
         if !self.take_done()? {
             if !self.polls_event {
-                self.poll(self.event_waker.0.as_raw_fd(), EVENT)?;
+                self.poll(self.event_waker.0.as_raw_fd(), Polled::Wake)?;
                 self.polls_event = true;
             }
             if let Some(fd) = fd
                 && !self.polls_device
             {
-                self.poll(fd, DEVICE)?;
+                self.poll(fd, Polled::Device)?;
                 self.polls_device = true;
             }
             self.wait(fd.map(|_| TICK))?;
@@ -452,14 +438,14 @@ impl Queue {
     fn look(&mut self) -> io::Result<()> {
         self.submit()?;
         let begun = Instant::now();
-        while !self.ring.has_answers() && begun.elapsed() < MOMENT {
+        while !self.driver.has_events() && begun.elapsed() < MOMENT {
             std::hint::spin_loop();
         }
         Ok(())
     }
 }
 
-impl Drop for Queue {
+impl<D> Drop for Queue<D> {
     /// Usually nothing is in flight here, because the driver ends a queue after all requests are answered.
     fn drop(&mut self) {
         let lent = self.slots.drain(..).flatten().filter_map(|s| s.lent);

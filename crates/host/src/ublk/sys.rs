@@ -243,6 +243,21 @@ pub(super) fn page_size() -> usize {
     usize::try_from(n).unwrap_or(4096)
 }
 
+/// Waits at most `most` until one of `fds` is readable. Returns those that are.
+pub(super) fn wait_readable(
+    fds: impl Iterator<Item = RawFd>,
+    most: Option<Duration>,
+) -> io::Result<Vec<RawFd>> {
+    let of = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut list: Vec<libc::pollfd> = fds.map(of).collect();
+    let millis = most.map_or(-1, |d| d.as_millis().max(1) as i32);
+    // SAFETY: the list has this length and outlives the call.
+    if unsafe { libc::poll(list.as_mut_ptr(), list.len() as libc::nfds_t, millis) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(list.iter().filter(|p| p.revents != 0).map(|p| p.fd).collect())
+}
+
 /// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {

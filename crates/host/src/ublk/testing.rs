@@ -1,13 +1,25 @@
-//! For fuzzing: requests as the driver hands them over, and the journal of a killed server. No program uses
-//! this.
+//! For tests, fuzzing and counting instructions: requests as the driver hands them over, a kernel's side of a
+//! queue that needs no kernel, and the journal of a killed server. No program uses this.
 
 use super::abi::{IO_DESC_LEN, IoDesc, Params};
-use super::request;
+use super::counters::Counters;
+use super::driver::{Driver, Event, Polled};
+use super::params;
+use super::queue::{Queue, UblkShared};
+use super::request::{self, Slice};
+use super::sys::Way;
 use super::takeover::identity::LastServer;
 use super::takeover::journal::{self, About, FoundZone};
+use crate::runtime::hosted::HostedDisk;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::os::fd::RawFd;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Flags, Op, Sector, Status, ZoneNo};
 
@@ -130,5 +142,172 @@ impl Journal {
     /// The space that no client was told of, if each zone holds `written`.
     pub fn unacked(&self, written: &[u32]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
         self.0.unacked(&found(written))
+    }
+}
+
+/// How a queue answered a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// The tag of the request.
+    pub tag: u16,
+    /// Bytes moved, 0, or a negative error number.
+    pub result: i32,
+    /// The sector at which a zone append landed, else 0.
+    pub append: u64,
+}
+
+/// What a program does with a block device, without the kernel between them.
+pub trait BlockClient {
+    /// The next descriptor for `tag`, and its data where it brings some. `None`: no request is left.
+    fn next(&mut self, tag: u16, data: &mut [u8]) -> Option<[u8; IO_DESC_LEN]>;
+
+    /// The answer to the request of a tag, and its data.
+    fn answered(&mut self, answer: Answer, data: &[u8]);
+}
+
+/// Serves `disk` to `client`, which has `depth` requests in flight, each of `bytes` of data at most. Runs in this
+/// thread what a queue of a block device runs in its own, until no request is left. Returns the number of calls
+/// that would have been system calls: waits, submissions and copies.
+pub fn serve(
+    disk: &HostedDisk,
+    depth: u16,
+    bytes: usize,
+    client: &mut dyn BlockClient,
+) -> io::Result<u64> {
+    let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
+    let append = limits.visible_append_sectors(g.zone_sectors());
+    let params = params::of(&g, 0..g.nr_zones(), &limits, append).map_err(io::Error::other)?;
+    let calls = Cell::new(0);
+    let shared = Arc::new(UblkShared {
+        disk: disk.clone(),
+        params,
+        slice: Slice::default(),
+        depth,
+        tags: depth,
+        counters: Counters::default(),
+        failure: Mutex::default(),
+        replay: None,
+        journal: None,
+    });
+    let fake = FakeDriver {
+        client,
+        free: (0..depth).collect(),
+        data: RefCell::new(vec![vec![0; bytes]; usize::from(depth)]),
+        requests: vec![None; usize::from(depth)],
+        events: VecDeque::with_capacity(usize::from(depth) + 2),
+        polled: Vec::new(),
+        calls: &calls,
+        empty: false,
+    };
+    let mut queue = Queue::new(shared, 0, fake).map_err(io::Error::other)?;
+    queue.run()?;
+    Ok(calls.get())
+}
+
+/// The kernel's side of a queue, without a kernel. As the kernel does, it hands requests over only when it is
+/// asked.
+struct FakeDriver<'a> {
+    client: &'a mut dyn BlockClient,
+    /// Tags without a request, the next one first.
+    free: VecDeque<u16>,
+    data: RefCell<Vec<Vec<u8>>>,
+    /// The requests that were handed over and are not answered.
+    requests: Vec<Option<IoDesc>>,
+    events: VecDeque<Event>,
+    polled: Vec<(RawFd, Polled)>,
+    calls: &'a Cell<u64>,
+    /// The client has no more requests.
+    empty: bool,
+}
+
+impl FakeDriver<'_> {
+    fn count_call(&self) {
+        self.calls.set(self.calls.get() + 1);
+    }
+
+    /// Has the client fill the free tags.
+    fn fill(&mut self) {
+        while !self.empty
+            && let Some(tag) = self.free.pop_front()
+        {
+            let at = usize::from(tag);
+            match self.client.next(tag, &mut self.data.get_mut()[at]) {
+                Some(descriptor) => {
+                    self.requests[at] = Some(IoDesc::decode(&descriptor));
+                    self.events.push_back(Event::Request(tag));
+                }
+                None => {
+                    self.free.push_front(tag);
+                    self.empty = true;
+                }
+            }
+        }
+        if self.empty && self.free.len() == self.requests.len() {
+            self.events.push_back(Event::Ended);
+        }
+    }
+}
+
+impl Driver for FakeDriver<'_> {
+    fn event(&mut self) -> io::Result<Option<Event>> {
+        Ok(self.events.pop_front())
+    }
+
+    fn has_events(&mut self) -> bool {
+        !self.events.is_empty()
+    }
+
+    fn request(&self, tag: u16) -> IoDesc {
+        self.requests[usize::from(tag)].expect("the descriptor of a request")
+    }
+
+    fn copy(&self, way: Way, tag: u16, buf: &mut AlignedBuf, len: u32) -> io::Result<()> {
+        self.count_call();
+        let (at, len, mut data) = (usize::from(tag), len as usize, self.data.borrow_mut());
+        match way {
+            Way::Fetch => buf.write(0, &data[at][..len]),
+            Way::Store => buf.read(0, &mut data[at][..len]),
+        }
+        Ok(())
+    }
+
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    fn answer(&mut self, tag: u16, result: i32, append: u64) -> io::Result<()> {
+        let at = usize::from(tag);
+        assert!(self.requests[at].take().is_some(), "an answer to a request");
+        self.client.answered(Answer { tag, result, append }, &self.data.get_mut()[at]);
+        self.free.push_back(tag);
+        Ok(())
+    }
+
+    fn poll(&mut self, fd: RawFd, polled: Polled) -> io::Result<()> {
+        self.polled.push((fd, polled));
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.count_call();
+        self.fill();
+        Ok(())
+    }
+
+    fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
+        self.count_call();
+        self.fill();
+        if !self.events.is_empty() {
+            return Ok(());
+        }
+        let ready = super::sys::wait_readable(self.polled.iter().map(|(fd, _)| *fd), most)?;
+        self.polled.retain(|&(fd, polled)| {
+            let is = ready.contains(&fd);
+            if is {
+                self.events.push_back(Event::Readable(polled));
+            }
+            !is
+        });
+        Ok(())
     }
 }

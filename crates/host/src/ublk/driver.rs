@@ -1,0 +1,173 @@
+//! What the thread of a queue asks of the kernel's driver, and how it asks: [`KernelDriver`] has a ring, and
+//! a command in the ring for each tag. The fake of `testing.rs` stands in for the kernel where there is none.
+
+use super::abi::{self, IoDesc};
+use super::sys::{self, Descriptors, QueueRing, Way};
+use std::fs::File;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+use zoneplug_buf::AlignedBuf;
+
+/// `id` of ring entries that belong to no tag: the two polls.
+const WAKE: u64 = u64::MAX;
+const DEVICE: u64 = u64::MAX - 1;
+
+/// What came out of the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Linux has a request. It is in the descriptor of this tag.
+    Request(u16),
+    /// A descriptor that was polled is readable.
+    Readable(Polled),
+    /// The driver sends no more requests.
+    Ended,
+}
+
+/// What a queue sleeps for besides requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Polled {
+    /// The counter that the queue's waker raises.
+    Wake,
+    /// The descriptor of the disk's device.
+    Device,
+}
+
+/// The kernel's side of a queue. Only `submit` and `wait` hand anything to the kernel.
+pub(super) trait Driver {
+    /// The next event. It makes no system call. An error means that the kernel did not take an answer, so
+    /// that its request would never end.
+    fn event(&mut self) -> io::Result<Option<Event>>;
+
+    /// Whether there is an event, or will be one as soon as the kernel is asked.
+    fn has_events(&mut self) -> bool;
+
+    /// The descriptor of a tag that the driver has handed over.
+    fn request(&self, tag: u16) -> IoDesc;
+
+    /// Copies the first `len` bytes of a buffer to or from the data of a request.
+    fn copy(&self, way: Way, tag: u16, buf: &mut AlignedBuf, len: u32) -> io::Result<()>;
+
+    /// Whether there is room for an answer or a poll. If not, `submit` makes room.
+    fn has_room(&mut self) -> bool;
+
+    /// Answers the request of a tag. `append` is the sector at which a zone append landed, else 0.
+    fn answer(&mut self, tag: u16, result: i32, append: u64) -> io::Result<()>;
+
+    /// Reports once when `fd` is readable.
+    fn poll(&mut self, fd: RawFd, polled: Polled) -> io::Result<()>;
+
+    /// Hands answers and polls to the kernel without waiting, and takes what it has.
+    fn submit(&mut self) -> io::Result<()>;
+
+    /// Hands answers and polls to the kernel, and waits at most `most` for an event.
+    fn wait(&mut self, most: Option<Duration>) -> io::Result<()>;
+}
+
+/// A queue of `/dev/ublkcN`.
+pub(super) struct KernelDriver {
+    char_dev: Arc<File>,
+    number: u16,
+    depth: u16,
+    ring: QueueRing,
+    descriptors: Descriptors,
+    /// Tags that the driver has taken back.
+    gone: u16,
+}
+
+impl KernelDriver {
+    /// Fetches the first requests. The error says which step failed. The thread that calls this is the one
+    /// that uses the queue.
+    pub(super) fn open(
+        char_dev: &Arc<File>,
+        number: u16,
+        depth: u16,
+    ) -> Result<KernelDriver, (&'static str, io::Error)> {
+        let failed = |what| move |e| (what, e);
+        let mut driver = KernelDriver {
+            ring: QueueRing::new(depth).map_err(failed("no ring"))?,
+            descriptors: Descriptors::map(char_dev, number, depth)
+                .map_err(failed("no descriptors"))?,
+            char_dev: char_dev.clone(),
+            number,
+            depth,
+            gone: 0,
+        };
+        for tag in 0..depth {
+            driver.command(abi::FETCH_REQ, tag, 0, 0).map_err(failed("a fetch"))?;
+        }
+        driver.ring.submit().map_err(failed("fetches"))?;
+        // A refused fetch is answered at once. The others wait for requests, and none come before the
+        // device is started.
+        match driver.ring.answer() {
+            Some((_, r)) if r < 0 => {
+                Err(("the driver refuses fetches", io::Error::from_raw_os_error(-r)))
+            }
+            _ => Ok(driver),
+        }
+    }
+
+    fn command(&mut self, op: u32, tag: u16, result: i32, append: u64) -> io::Result<()> {
+        let cmd = abi::io_cmd(self.number, tag, result, append);
+        self.ring.command(&self.char_dev, op, cmd, u64::from(tag))
+    }
+}
+
+impl Driver for KernelDriver {
+    fn event(&mut self) -> io::Result<Option<Event>> {
+        while let Some((id, result)) = self.ring.answer() {
+            return Ok(Some(match id {
+                WAKE => Event::Readable(Polled::Wake),
+                DEVICE => Event::Readable(Polled::Device),
+                tag if result == 0 => Event::Request(tag as u16),
+                // `UBLK_IO_RES_ABORT`: the device stops.
+                _ if result == -libc::ENODEV => {
+                    self.gone += 1;
+                    if self.gone < self.depth {
+                        continue;
+                    }
+                    Event::Ended
+                }
+                _ => return Err(io::Error::from_raw_os_error(result.abs())),
+            }));
+        }
+        Ok(None)
+    }
+
+    fn has_events(&mut self) -> bool {
+        self.ring.has_answers()
+    }
+
+    fn request(&self, tag: u16) -> IoDesc {
+        self.descriptors.get(tag)
+    }
+
+    fn copy(&self, way: Way, tag: u16, buf: &mut AlignedBuf, len: u32) -> io::Result<()> {
+        sys::copy(&self.char_dev, way, abi::data_offset(self.number, tag), buf, len)
+    }
+
+    fn has_room(&mut self) -> bool {
+        !self.ring.is_full()
+    }
+
+    fn answer(&mut self, tag: u16, result: i32, append: u64) -> io::Result<()> {
+        self.command(abi::COMMIT_AND_FETCH_REQ, tag, result, append)
+    }
+
+    fn poll(&mut self, fd: RawFd, polled: Polled) -> io::Result<()> {
+        let id = match polled {
+            Polled::Wake => WAKE,
+            Polled::Device => DEVICE,
+        };
+        self.ring.poll(fd, id)
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.ring.submit()
+    }
+
+    fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
+        self.ring.wait(most)
+    }
+}

@@ -1,0 +1,146 @@
+//! The thread of a ublk queue, with a kernel's side that needs no kernel.
+
+#![cfg(feature = "ublk")]
+
+use std::collections::VecDeque;
+use zoneplug_host::ublk::testing::{Answer, BlockClient, serve};
+use zoneplug_host::{DiskSpec, HostedDisk};
+
+const READ: u8 = 0;
+const WRITE: u8 = 1;
+const FLUSH: u8 = 2;
+const APPEND: u8 = 13;
+const RESET: u8 = 15;
+const REPORT: u8 = 18;
+/// No operation of the driver.
+const UNKNOWN: u8 = 77;
+
+const ZONE_SECTORS: u64 = 8192;
+const BYTES: usize = 1 << 16;
+
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    op: u8,
+    sector: u64,
+    /// Length in sectors, or number of zones.
+    len: u32,
+    /// What a write brings.
+    fill: u8,
+}
+
+const fn request(op: u8, sector: u64, len: u32, fill: u8) -> Request {
+    Request { op, sector, len, fill }
+}
+
+/// Sends each request when all before it are answered, or several together.
+struct Script {
+    left: VecDeque<Request>,
+    in_flight: Vec<(u16, Request)>,
+    answers: Vec<(Request, Answer, Vec<u8>)>,
+}
+
+impl BlockClient for Script {
+    fn next(&mut self, tag: u16, data: &mut [u8]) -> Option<[u8; 24]> {
+        let r = self.left.pop_front()?;
+        data.fill(r.fill);
+        let mut descriptor = [0; 24];
+        descriptor[0] = r.op;
+        descriptor[4..8].copy_from_slice(&r.len.to_le_bytes());
+        descriptor[8..16].copy_from_slice(&r.sector.to_le_bytes());
+        self.in_flight.push((tag, r));
+        Some(descriptor)
+    }
+
+    fn answered(&mut self, answer: Answer, data: &[u8]) {
+        let at = self.in_flight.iter().position(|(tag, _)| *tag == answer.tag);
+        let (_, request) = self.in_flight.remove(at.expect("a request in flight"));
+        self.answers.push((request, answer, data.to_vec()));
+    }
+}
+
+fn disk(spec: &str) -> HostedDisk {
+    let spec = DiskSpec::parse(spec).expect("a good specification");
+    HostedDisk::open(spec.device, spec.config).expect("an emulated disk opens")
+}
+
+/// The answers in the order in which the queue gave them.
+fn run(disk: &HostedDisk, depth: u16, requests: &[Request]) -> Vec<(Request, Answer, Vec<u8>)> {
+    let left = requests.iter().copied().collect();
+    let mut script = Script { left, in_flight: Vec::new(), answers: Vec::new() };
+    serve(disk, depth, BYTES, &mut script).expect("all is served");
+    assert!(script.in_flight.is_empty(), "answered: {:?}", script.in_flight);
+    assert_eq!(script.answers.len(), requests.len());
+    script.answers
+}
+
+/// Each request is answered once, with the bytes that moved or an error number, and data arrives where it belongs.
+/// U4, U6.
+#[test]
+fn requests_are_carried_out_and_answered() {
+    for spec in ["mem,zones=4,zone-size=4M", "mem,zones=4,zone-size=4M,latency=200us"] {
+        let disk = disk(spec);
+        let zone = ZONE_SECTORS;
+        let script = [
+            request(WRITE, 0, 16, 1),
+            request(WRITE, 16, 8, 2),
+            request(APPEND, zone, 8, 3),
+            request(APPEND, zone, 16, 4),
+            request(READ, 8, 16, 0xff),
+            request(READ, zone + 8, 8, 0xff),
+            request(WRITE, 8, 8, 9),
+            request(FLUSH, 0, 0, 0),
+            request(UNKNOWN, 0, 8, 0),
+            request(RESET, zone, 0, 0),
+            request(REPORT, 0, 4, 0),
+        ];
+        let answers = run(&disk, 1, &script);
+        let results: Vec<_> = answers.iter().map(|(_, a, _)| (a.result, a.append)).collect();
+        let (refused, unknown) = (-libc::EIO, -libc::EOPNOTSUPP);
+        assert_eq!(
+            results,
+            [
+                (8192, 0),
+                (4096, 0),
+                (0, zone),
+                (0, zone + 8),
+                (8192, 0),
+                (4096, 0),
+                (refused, 0),
+                (0, 0),
+                (unknown, 0),
+                (0, 0),
+                (1 << 25, 0)
+            ],
+            "{spec}"
+        );
+        let read = &answers[4].2;
+        assert!(read[..4096].iter().all(|b| *b == 1) && read[4096..8192].iter().all(|b| *b == 2));
+        assert!(read[8192..].iter().all(|b| *b == 0xff), "no more than was asked for");
+        assert!(answers[5].2[..4096].iter().all(|b| *b == 4));
+        // The write pointer of a record is its third word.
+        let wp = |nth: usize| {
+            u64::from_le_bytes(answers[10].2[nth * 64 + 16..][..8].try_into().unwrap())
+        };
+        assert_eq!((wp(0), wp(1)), (24, zone));
+    }
+}
+
+/// With several requests in flight none is lost, on a disk that answers at once and on one that takes its time.
+#[test]
+fn many_requests_in_flight_are_all_answered() {
+    for spec in ["mem,zones=8,zone-size=4M", "mem,zones=8,zone-size=4M,latency=100us"] {
+        let disk = disk(spec);
+        let of = |op, n| {
+            let at = move |i: u64| (i % 8) * ZONE_SECTORS + i / 8 * 8;
+            (0..n).map(move |i| request(op, at(i), 8, i as u8))
+        };
+        let answers = run(&disk, 16, &of(WRITE, 400).collect::<Vec<_>>());
+        assert!(answers.iter().all(|(_, a, _)| a.result == 4096), "{spec}");
+        for (request, answer, data) in run(&disk, 16, &of(READ, 400).collect::<Vec<_>>()) {
+            assert_eq!(answer.result, 4096);
+            let at = request.sector;
+            let nth = at % ZONE_SECTORS / 8 * 8 + at / ZONE_SECTORS;
+            assert!(data[..4096].iter().all(|b| *b == nth as u8), "{spec}: sector {at}");
+        }
+    }
+}
