@@ -3,7 +3,7 @@
 use crate::eventfd::Alarm;
 use crate::runtime::deferred_wake::{DeferredWaker, DeferredWakes};
 use crate::runtime::shared::Handle;
-use crate::runtime::shared_queue::{QueueWork, SharedQueue};
+use crate::runtime::shared_queue::{QueueOwner, QueueWork, SharedQueue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -27,13 +27,16 @@ const SPINS: u32 = 256;
 #[derive(Debug)]
 pub struct Client {
     shared: Handle,
-    own: Arc<SharedQueue>,
+    own: QueueOwner,
+    /// BIOs that were taken and have not been given back.
+    outstanding: u32,
     /// Registered with the engine in place of the client's wakers.
     deferred: Arc<DeferredWaker>,
     depth: u32,
     /// The version of the queues that `others` was read from.
     seen: u32,
-    others: Vec<Arc<SharedQueue>>,
+    /// The queues of the others, and their turns when this client last looked.
+    others: Vec<(Arc<SharedQueue>, u32)>,
     /// Polls in a row that found nothing.
     in_vain: u32,
     /// What wakes this client's thread, once it has slept.
@@ -43,11 +46,12 @@ pub struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(shared: Handle, own: Arc<SharedQueue>, depth: u32) -> Client {
+    pub(crate) fn new(shared: Handle, own: QueueOwner, depth: u32) -> Client {
         let deferred = DeferredWaker::new(&shared.deferred_wakes);
         Client {
             shared,
             own,
+            outstanding: 0,
             deferred,
             depth,
             seen: u32::MAX,
@@ -77,6 +81,7 @@ impl Client {
     pub fn submit(&mut self, bios: &mut Bios) -> usize {
         let now = self.shared.now();
         let taken = self.own.lock().submit(now, bios);
+        self.outstanding += taken as u32;
         self.call_wakes();
         taken
     }
@@ -90,7 +95,10 @@ impl Client {
         if let Some(mut queue) = self.own.try_lock() {
             queue.poll(now, done);
             own_work = queue.is_busy();
+            queue.count_turn();
         }
+        // A faulty device may have made up some of them.
+        self.outstanding = self.outstanding.saturating_sub((done.len() - before) as u32);
         self.call_wakes();
         if self.shared.deadlines && done.iter().skip(before).any(|b| b.late().is_some()) {
             // A command is late. The reactor looks from now on whether it has come back.
@@ -114,19 +122,23 @@ impl Client {
         }
     }
 
+    /// Runs the queues of clients that have not polled since this client last helped. A client that polls needs no help,
+    /// and would pay for it: it has to take its queue back (`owner_lock.rs`).
     fn help(&mut self) {
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.seen {
             self.others = lock(&self.shared.queues)
                 .iter()
-                .filter(|queue| !Arc::ptr_eq(queue, &self.own))
-                .cloned()
+                .filter(|queue| !Arc::ptr_eq(queue, self.own.shared()))
+                .map(|queue| (queue.clone(), queue.turns()))
                 .collect();
             self.seen = version;
         }
         let now = self.shared.now();
-        for queue in &self.others {
-            if let Some(mut locked) = queue.try_lock()
+        for (queue, seen) in &mut self.others {
+            let turns = queue.turns();
+            if std::mem::replace(seen, turns) == turns
+                && let Some(mut locked) = queue.try_lock()
                 && locked.is_busy()
             {
                 locked.poll_for_owner(now);
@@ -137,7 +149,7 @@ impl Client {
 
     /// BIOs that were taken and have not been given back.
     pub fn outstanding(&self) -> u32 {
-        self.own.lock().outstanding()
+        self.outstanding
     }
 
     pub(crate) fn geometry(&self) -> zoneplug_core::zone::Geometry {
@@ -197,7 +209,7 @@ impl Client {
     /// most; `wait` says why.
     pub(crate) fn arm_fd(&mut self, waker: &Waker) -> Option<Option<i32>> {
         self.deferred.set(waker);
-        let mut queue = self.own.lock();
+        let mut queue = self.own.leave();
         let (armed, fd) = queue.arm_fd(&Waker::from(self.deferred.clone()));
         let timer = queue.next_deadline().is_some();
         drop(queue);
@@ -225,7 +237,7 @@ impl Client {
     /// until the next poll the reactor runs the queues. False: poll again instead. Arm, poll once more, then sleep.
     pub fn arm(&mut self, waker: &Waker) -> bool {
         self.deferred.set(waker);
-        let armed = self.own.lock().arm(&Waker::from(self.deferred.clone()));
+        let armed = self.own.leave().arm(&Waker::from(self.deferred.clone()));
         if armed {
             self.own.armed.store(true, Ordering::Release);
             self.shared.kick();
@@ -306,12 +318,12 @@ impl Drop for Client {
     /// finishes what is in flight.
     fn drop(&mut self) {
         self.own.orphan.store(true, Ordering::Release);
-        let work = QueueWork::of(&self.own.lock());
+        let work = QueueWork::of(&self.own.leave());
         if work == QueueWork::None {
             self.shared.remove_orphans();
         }
         // `remove_orphans` leaves a queue that another thread is running. Only the reactor can remove it then.
-        let left = || lock(&self.shared.queues).iter().any(|q| Arc::ptr_eq(q, &self.own));
+        let left = || lock(&self.shared.queues).iter().any(|q| Arc::ptr_eq(q, self.own.shared()));
         if work != QueueWork::None || left() {
             self.shared.kick();
         }

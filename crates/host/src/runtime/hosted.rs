@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::runtime::client::Client;
 use crate::runtime::reactor;
 use crate::runtime::shared::Handle;
-use crate::runtime::shared_queue::SharedQueue;
+use crate::runtime::shared_queue::QueueOwner;
 use crate::runtime::withheld::Withheld;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -126,8 +126,8 @@ impl HostedDisk {
         reactor::start(&self.shared)?;
         let waker = Waker::from(self.shared.reactor.clone());
         let queue = self.shared.disk.open_queue(QueueConfig { depth, tags, waker })?;
-        let queue = Arc::new(SharedQueue::new(queue));
-        lock(&self.shared.queues).push(queue.clone());
+        let queue = QueueOwner::new(queue);
+        lock(&self.shared.queues).push(queue.shared().clone());
         self.shared.version.fetch_add(1, Ordering::Release);
         Ok(Client::new(self.shared.clone(), queue, depth))
     }

@@ -1,6 +1,7 @@
 //! Disks with threads: hosted disks, their clients and reactor, and the adapters for programs.
 
 pub(crate) mod asynchronous;
+mod barrier;
 pub(crate) mod batch;
 pub(crate) mod blocking;
 pub(crate) mod client;
@@ -9,6 +10,7 @@ mod futures;
 pub mod hosted;
 pub(crate) mod io_error;
 pub(crate) mod latency;
+mod owner_lock;
 mod reactor;
 mod reactor_signal;
 mod shared;

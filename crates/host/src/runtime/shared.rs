@@ -4,7 +4,7 @@
 use crate::clock::Clock;
 use crate::runtime::deferred_wake::DeferredWakes;
 use crate::runtime::reactor_signal::ReactorSignal;
-use crate::runtime::shared_queue::{QueueWork, SharedQueue};
+use crate::runtime::shared_queue::{QueueOwner, QueueWork, SharedQueue};
 use crate::runtime::withheld::WithheldBuffers;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -93,9 +93,9 @@ impl HostedShared {
 
     /// Keeps a queue without a client until its commands are back.
     pub(crate) fn adopt(&self, queue: DiskQueue) {
-        let queue = SharedQueue::new(queue);
+        let queue = QueueOwner::new(queue);
         queue.orphan.store(true, Ordering::Release);
-        lock(&self.queues).push(Arc::new(queue));
+        lock(&self.queues).push(queue.shared().clone());
         self.version.fetch_add(1, Ordering::Release);
         self.kick();
     }

@@ -1,8 +1,9 @@
 //! The queue of one client, which any thread may run. Owns the queue's lock, the flags that say whether the reactor
 //! must run it, and the buffers of a client that has gone. Owns no thread and no waker.
 
+use crate::runtime::owner_lock::{OtherGuard, OwnerGuard, OwnerLock};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex};
 use zoneplug_buf::Lent;
 use zoneplug_core::Bios;
 use zoneplug_core::disk::DiskQueue;
@@ -31,9 +32,11 @@ impl QueueWork {
     }
 }
 
+/// On cache lines of its own: the client of another queue never waits for a line that this queue's client writes.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct SharedQueue {
-    queue: Mutex<DiskQueue>,
+    queue: OwnerLock<DiskQueue>,
     /// The client sleeps, or is about to.
     pub(crate) armed: AtomicBool,
     /// The client has gone. The reactor runs the queue until it is empty.
@@ -45,27 +48,19 @@ pub(crate) struct SharedQueue {
 }
 
 impl SharedQueue {
-    pub(crate) fn new(queue: DiskQueue) -> SharedQueue {
-        SharedQueue {
-            queue: Mutex::new(queue),
-            armed: AtomicBool::new(false),
-            orphan: AtomicBool::new(false),
-            lingers: AtomicBool::new(false),
-            left: Mutex::default(),
-        }
+    /// The queue, locked for a thread that is not its client.
+    pub(crate) fn lock(&self) -> OtherGuard<'_, DiskQueue> {
+        self.queue.lock()
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, DiskQueue> {
-        lock(&self.queue)
+    /// The queue for a thread that is not its client, unless another thread is running it.
+    pub(crate) fn try_lock(&self) -> Option<OtherGuard<'_, DiskQueue>> {
+        self.queue.try_lock()
     }
 
-    /// The queue, unless another thread is running it.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, DiskQueue>> {
-        match self.queue.try_lock() {
-            Ok(q) => Some(q),
-            Err(TryLockError::Poisoned(p)) => Some(p.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    /// Changes each time that the client polls the queue.
+    pub(crate) fn turns(&self) -> u32 {
+        self.queue.turns()
     }
 
     pub(crate) fn is_orphan(&self) -> bool {
@@ -109,5 +104,61 @@ impl Drop for SharedQueue {
     fn drop(&mut self) {
         // The device may still use these buffers, and nothing is left that could tell when it is done.
         crate::runtime::withheld::leak(self.take_left());
+    }
+}
+
+/// The client's side of its queue. There is one for each queue, and its functions that lock take it exclusively.
+#[derive(Debug)]
+pub(crate) struct QueueOwner(Arc<SharedQueue>);
+
+impl QueueOwner {
+    pub(crate) fn new(queue: DiskQueue) -> QueueOwner {
+        QueueOwner(Arc::new(SharedQueue {
+            queue: OwnerLock::new(queue),
+            armed: AtomicBool::new(false),
+            orphan: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
+            left: Mutex::default(),
+        }))
+    }
+
+    /// The queue, for the threads that run it while its client does not.
+    pub(crate) fn shared(&self) -> &Arc<SharedQueue> {
+        &self.0
+    }
+
+    /// Locks the queue. Waits while another thread is running it.
+    #[inline]
+    pub(crate) fn lock(&mut self) -> OwnerGuard<'_, DiskQueue> {
+        // SAFETY: only `QueueOwner` calls the `_owner` functions, and each time it is borrowed exclusively until the
+        // guard has ended.
+        unsafe { self.0.queue.lock_owner(self.is_armed()) }
+    }
+
+    /// Locks the queue, unless another thread is running it.
+    #[inline]
+    pub(crate) fn try_lock(&mut self) -> Option<OwnerGuard<'_, DiskQueue>> {
+        // SAFETY: as in `lock`.
+        unsafe { self.0.queue.try_lock_owner(self.is_armed()) }
+    }
+
+    /// Whether the client sleeps or is about to. The reactor runs its queue then.
+    #[inline]
+    fn is_armed(&self) -> bool {
+        self.0.armed.load(Ordering::Relaxed)
+    }
+
+    /// Locks the queue of a client that is about to sleep or to go, so that other threads can run it without cost.
+    pub(crate) fn leave(&mut self) -> OtherGuard<'_, DiskQueue> {
+        // SAFETY: as in `lock`.
+        unsafe { self.0.queue.leave_owner() }
+    }
+}
+
+impl std::ops::Deref for QueueOwner {
+    type Target = SharedQueue;
+
+    fn deref(&self) -> &SharedQueue {
+        &self.0
     }
 }

@@ -1,0 +1,50 @@
+//! A pair of memory barriers of which one costs nothing: membarrier(2) makes every running thread of the process execute
+//! a barrier, so the threads that pass often need none of their own.
+//!
+//! The pair orders stores before later loads: of two threads that each store, pass their barrier, and load what the other
+//! has stored, at least one sees the other's store.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, compiler_fence, fence};
+
+/// Calls membarrier(2), and returns whether it succeeded.
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: no argument is an address, and the call changes no memory of the process.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Whether the system has the call. Where it does not, both barriers are ordinary ones.
+pub(crate) fn has_membarrier() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
+}
+
+/// The barrier of the thread that passes often. `free`: what [`has_membarrier`] has returned.
+#[inline(always)]
+pub(crate) fn light(free: bool) {
+    if free {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// The barrier of the thread that passes rarely, with the same `free`. Returns false if the system refuses the call, as a
+/// seccomp filter does that was installed later. Nothing is ordered then.
+#[cold]
+pub(crate) fn heavy(free: bool) -> bool {
+    fence(Ordering::SeqCst);
+    !free || membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel refuses the barrier to a process that has not registered for it.
+    #[test]
+    fn a_process_that_has_registered_gets_its_barrier() {
+        assert!(heavy(has_membarrier()));
+        assert!(heavy(false), "an ordinary barrier asks nobody");
+    }
+}

@@ -1,0 +1,375 @@
+//! A lock for a value that one thread, the owner, uses nearly always, and other threads rarely.
+//!
+//! The owner enters with plain loads and stores: it marks its word, and then looks whether others have *claimed* the
+//! lock. Another thread takes a mutex, claims the lock, passes a barrier that makes the owner's mark visible, and then
+//! looks at the owner's word (`barrier.rs`). So at least one of the two sees the other. The other thread leaves if the
+//! owner is inside. The owner takes the mutex if the lock is claimed. It withdraws the claim, so that the next time is
+//! cheap again, unless it expects other threads to be back first.
+//!
+//! `tests/models/loom_owner_lock.rs` has every interleaving of an owner and two other threads.
+
+use super::barrier;
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::sync::TryLockError;
+use zoneplug_core::poison::unpoisoned;
+
+#[cfg(loom)]
+use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, Ordering},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, Ordering},
+};
+
+/// Set in the owner's word while the owner is inside without the mutex. The other bits count the owner's turns.
+const INSIDE: u32 = 1;
+/// One turn of the owner.
+const TURN: u32 = 2;
+
+/// A value that its owner locks without a locked instruction.
+pub(crate) struct OwnerLock<T> {
+    /// Written by the owner only.
+    owner: AtomicU32,
+    /// Another thread may be inside. Written under the mutex only.
+    claimed: AtomicBool,
+    /// What [`barrier::has_membarrier`] has returned.
+    free: bool,
+    /// Held by a thread other than the owner while it is inside, and by whoever writes `claimed`.
+    mutex: Mutex<()>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: guards give access to the value, and only one guard exists at a time (see `OwnerGuard` and `OtherGuard`). So
+// threads share the lock as they share a mutex of the value.
+unsafe impl<T: Send> Sync for OwnerLock<T> {}
+
+/// As a mutex: a thread that panics inside unlocks.
+impl<T> std::panic::RefUnwindSafe for OwnerLock<T> {}
+impl<T> std::panic::UnwindSafe for OwnerLock<T> {}
+
+impl<T> std::fmt::Debug for OwnerLock<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OwnerLock").finish_non_exhaustive()
+    }
+}
+
+impl<T> OwnerLock<T> {
+    pub(crate) fn new(value: T) -> OwnerLock<T> {
+        OwnerLock {
+            owner: AtomicU32::new(0),
+            claimed: AtomicBool::new(false),
+            free: barrier::has_membarrier(),
+            mutex: Mutex::new(()),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Marks the owner as inside. Returns false if the lock is claimed; the mark is taken back then.
+    #[inline]
+    fn mark(&self) -> bool {
+        let word = self.owner.load(Ordering::Relaxed);
+        self.owner.store(word | INSIDE, Ordering::Relaxed);
+        barrier::light(self.free);
+        if !self.claimed.load(Ordering::Acquire) {
+            return true;
+        }
+        self.owner.store(word & !INSIDE, Ordering::Release);
+        false
+    }
+
+    /// Locks the value for its owner. Waits while another thread is inside. With `keep`, a claim of other threads stays,
+    /// because they use the value as often as the owner at present.
+    ///
+    /// # Safety
+    ///
+    /// Of all calls of this and the two other functions `_owner` of one lock, each must happen before the next, and no
+    /// guard that one of them has returned may be in use when the next is called.
+    #[inline]
+    pub(crate) unsafe fn lock_owner(&self, keep: bool) -> OwnerGuard<'_, T> {
+        if self.mark() { self.owner_guard(None) } else { self.lock_claimed(keep) }
+    }
+
+    #[cold]
+    fn lock_claimed(&self, keep: bool) -> OwnerGuard<'_, T> {
+        self.claimed_guard(unpoisoned(self.mutex.lock()), keep)
+    }
+
+    /// Locks the value for its owner, unless another thread is inside. `keep`: as for [`OwnerLock::lock_owner`].
+    ///
+    /// # Safety
+    ///
+    /// That of [`OwnerLock::lock_owner`].
+    #[inline]
+    pub(crate) unsafe fn try_lock_owner(&self, keep: bool) -> Option<OwnerGuard<'_, T>> {
+        if self.mark() { Some(self.owner_guard(None)) } else { self.try_lock_claimed(keep) }
+    }
+
+    #[cold]
+    fn try_lock_claimed(&self, keep: bool) -> Option<OwnerGuard<'_, T>> {
+        Some(self.claimed_guard(self.try_mutex()?, keep))
+    }
+
+    /// Withdraws the claim, unless `keep`.
+    fn claimed_guard<'a>(&'a self, mutex: MutexGuard<'a, ()>, keep: bool) -> OwnerGuard<'a, T> {
+        if keep {
+            return self.owner_guard(Some(mutex));
+        }
+        let word = self.owner.load(Ordering::Relaxed);
+        self.owner.store(word | INSIDE, Ordering::Relaxed);
+        self.claimed.store(false, Ordering::Relaxed);
+        // The next thread that takes the mutex sees both.
+        drop(mutex);
+        self.owner_guard(None)
+    }
+
+    #[inline]
+    fn owner_guard<'a>(&'a self, mutex: Option<MutexGuard<'a, ()>>) -> OwnerGuard<'a, T> {
+        OwnerGuard { lock: self, turn: 0, _mutex: mutex, value: PhantomData }
+    }
+
+    /// Locks the value for its owner, who will not be back soon. The lock stays claimed, so the next thread pays no
+    /// barrier.
+    ///
+    /// # Safety
+    ///
+    /// That of [`OwnerLock::lock_owner`].
+    pub(crate) unsafe fn leave_owner(&self) -> OtherGuard<'_, T> {
+        let mutex = unpoisoned(self.mutex.lock());
+        self.claimed.store(true, Ordering::Relaxed);
+        // A guard that was forgotten may have left the mark.
+        let word = self.owner.load(Ordering::Relaxed);
+        self.owner.store(word & !INSIDE, Ordering::Release);
+        OtherGuard { lock: self, _mutex: mutex, value: PhantomData }
+    }
+
+    /// Locks the value for a thread that is not the owner, unless another thread is inside.
+    pub(crate) fn try_lock(&self) -> Option<OtherGuard<'_, T>> {
+        self.enter(self.try_mutex()?).ok()
+    }
+
+    /// Locks the value for a thread that is not the owner. Waits while another thread is inside.
+    pub(crate) fn lock(&self) -> OtherGuard<'_, T> {
+        let mut mutex = unpoisoned(self.mutex.lock());
+        loop {
+            match self.enter(mutex) {
+                Ok(guard) => return guard,
+                Err(still) => mutex = still,
+            }
+            yield_now();
+        }
+    }
+
+    fn enter<'a>(
+        &'a self,
+        mutex: MutexGuard<'a, ()>,
+    ) -> Result<OtherGuard<'a, T>, MutexGuard<'a, ()>> {
+        if !self.claimed.load(Ordering::Relaxed) {
+            self.claimed.store(true, Ordering::Relaxed);
+            if !barrier::heavy(self.free) {
+                // The owner may be inside without a visible mark.
+                self.claimed.store(false, Ordering::Relaxed);
+                return Err(mutex);
+            }
+        }
+        // If the owner is inside, the claim stays, and the owner withdraws it when it comes again.
+        if self.owner.load(Ordering::Acquire) & INSIDE != 0 {
+            return Err(mutex);
+        }
+        Ok(OtherGuard { lock: self, _mutex: mutex, value: PhantomData })
+    }
+
+    fn try_mutex(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.mutex.try_lock() {
+            Ok(mutex) => Some(mutex),
+            Err(TryLockError::Poisoned(p)) => Some(p.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// How many turns the owner has counted. If this has changed, the owner was inside meanwhile.
+    pub(crate) fn turns(&self) -> u32 {
+        self.owner.load(Ordering::Relaxed) & !INSIDE
+    }
+}
+
+fn yield_now() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}
+
+/// The owner's access to the value.
+///
+/// Any other guard that was made before has ended: it held the mutex, and the owner has either found the lock unclaimed
+/// or has taken the mutex since. While this one exists, the owner holds the mutex, or its word says that it is inside. A
+/// thread that reads the word after its claim and its barrier makes no guard then.
+pub(crate) struct OwnerGuard<'a, T> {
+    lock: &'a OwnerLock<T>,
+    turn: u32,
+    /// If the claim was kept.
+    _mutex: Option<MutexGuard<'a, ()>>,
+    /// Threads may share the guard if they may share the value.
+    value: PhantomData<&'a mut T>,
+}
+
+impl<T> OwnerGuard<'_, T> {
+    /// Counts a turn of the owner when this guard ends.
+    #[inline]
+    pub(crate) fn count_turn(&mut self) {
+        self.turn = TURN;
+    }
+}
+
+impl<T> Drop for OwnerGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        let word = self.lock.owner.load(Ordering::Relaxed);
+        let next = (word & !INSIDE).wrapping_add(self.turn);
+        self.lock.owner.store(next, Ordering::Release);
+    }
+}
+
+/// Access to the value under the mutex. While this exists, the lock is claimed, and the owner waits for the mutex.
+pub(crate) struct OtherGuard<'a, T> {
+    lock: &'a OwnerLock<T>,
+    _mutex: MutexGuard<'a, ()>,
+    /// As in [`OwnerGuard`].
+    value: PhantomData<&'a mut T>,
+}
+
+macro_rules! access {
+    ($guard:ident) => {
+        impl<T> std::ops::Deref for $guard<'_, T> {
+            type Target = T;
+
+            #[inline]
+            fn deref(&self) -> &T {
+                // SAFETY: this is the only guard (see its type), and it is borrowed as long as the result.
+                unsafe { &*self.lock.value.get() }
+            }
+        }
+
+        impl<T> std::ops::DerefMut for $guard<'_, T> {
+            #[inline]
+            fn deref_mut(&mut self) -> &mut T {
+                // SAFETY: as above, and the guard is borrowed exclusively.
+                unsafe { &mut *self.lock.value.get() }
+            }
+        }
+    };
+}
+access!(OwnerGuard);
+access!(OtherGuard);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Each test has one owner, and no guard of it is in use when it locks again.
+    fn owner<T>(lock: &OwnerLock<T>) -> OwnerGuard<'_, T> {
+        // SAFETY: as above.
+        unsafe { lock.lock_owner(false) }
+    }
+
+    #[test]
+    fn others_stay_out_while_the_owner_is_inside() {
+        let lock = OwnerLock::new(0);
+        let mut inside = owner(&lock);
+        *inside += 1;
+        std::thread::scope(|s| {
+            s.spawn(|| assert!(lock.try_lock().is_none()));
+        });
+        drop(inside);
+        assert_eq!(lock.try_lock().map(|value| *value), Some(1));
+    }
+
+    #[test]
+    fn the_owner_waits_for_others_or_turns_away() {
+        let lock = OwnerLock::new(0);
+        let mut other = lock.lock();
+        // SAFETY: the owner's guards are gone when it locks again.
+        assert!(unsafe { lock.try_lock_owner(false) }.is_none());
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| *owner(&lock));
+            std::thread::yield_now();
+            *other = 7;
+            drop(other);
+            assert_eq!(waits.join().ok(), Some(7));
+        });
+    }
+
+    #[test]
+    fn the_owner_withdraws_a_claim_unless_it_keeps_it() {
+        let lock = OwnerLock::new(());
+        assert!(lock.try_lock().is_some() && lock.claimed.load(Ordering::Relaxed));
+        // SAFETY: the owner's guards are gone when it locks again.
+        drop(unsafe { lock.lock_owner(true) });
+        assert!(lock.claimed.load(Ordering::Relaxed));
+        drop(owner(&lock));
+        assert!(!lock.claimed.load(Ordering::Relaxed));
+        // SAFETY: as above.
+        drop(unsafe { lock.leave_owner() });
+        assert!(lock.claimed.load(Ordering::Relaxed) && lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_guard_that_was_forgotten_keeps_others_out_until_the_owner_is_back() {
+        let lock = OwnerLock::new(());
+        std::mem::forget(owner(&lock));
+        assert!(lock.try_lock().is_none());
+        drop(owner(&lock));
+        assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn turns_count_what_the_owner_says() {
+        let lock = OwnerLock::new(());
+        let before = lock.turns();
+        drop(owner(&lock));
+        assert_eq!(lock.turns(), before);
+        owner(&lock).count_turn();
+        assert_ne!(lock.turns(), before);
+        // With the mutex too.
+        let (before, other) = (lock.turns(), lock.lock());
+        drop(other);
+        owner(&lock).count_turn();
+        assert_ne!(lock.turns(), before);
+    }
+
+    /// An increment that is lost would show that two threads were inside.
+    #[test]
+    fn one_thread_is_inside_at_a_time() {
+        const ROUNDS: u64 = 100_000;
+        let lock = OwnerLock::new([0u64; 2]);
+        let inside = |value: &mut [u64; 2]| {
+            assert_eq!(value[0], value[1]);
+            value[0] += 1;
+            std::hint::spin_loop();
+            value[1] += 1;
+        };
+        let taken: u64 = std::thread::scope(|s| {
+            s.spawn(|| {
+                for i in 0..ROUNDS {
+                    // SAFETY: this thread is the owner.
+                    let mut value = unsafe { lock.lock_owner(i % 5 == 0) };
+                    inside(&mut value);
+                }
+            });
+            let other = || {
+                let rounds = (0..ROUNDS / 50).filter(|_| {
+                    std::thread::yield_now();
+                    lock.try_lock().map(|mut value| inside(&mut value)).is_some()
+                });
+                rounds.count() as u64
+            };
+            let others = [s.spawn(other), s.spawn(other)];
+            others.into_iter().filter_map(|o| o.join().ok()).sum()
+        });
+        assert_eq!(lock.lock()[0], ROUNDS + taken);
+    }
+}
