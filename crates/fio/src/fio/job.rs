@@ -3,55 +3,34 @@
 //! `queue` collects BIOs and `commit` hands them to the layer, one batch per device: fio commits after as many as its
 //! `iodepth_batch` says, and before it waits.
 
-use super::abi::{self, File, IoU};
-use super::device::{Device, lock};
+use super::abi::{self, Abi, File, IoU};
 use super::engine::{Engine, engine};
-use super::program::{Errno, guard, say};
+use super::jobs::{Full, Jobs};
+use super::lane::{Lane, note};
+use super::program::{Errno, Program, guard, say};
 use core::ffi::{c_int, c_void};
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use core::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use zoneplug_core::{Bio, BioPool, Bios, Bytes, IoBuf, IoRange, Op, Sector, Status};
-use zoneplug_host::Client;
-
-/// How long a job may take to get its units back when it ends.
-const DRAIN: Duration = Duration::from_secs(30);
-
-/// One device as one job uses it.
-struct Lane {
-    device: Arc<Device>,
-    client: Client,
-    pool: BioPool,
-    /// Queued by fio, not yet submitted.
-    batch: Bios,
-    /// How many at the end of `batch` fio has not been told of as submitted.
-    fresh: usize,
-    /// Finished, not yet reported to fio.
-    done: Bios,
-    /// Queued and not yet reported: `batch`, what the client has, and `done`.
-    in_flight: usize,
-    /// fio's units by the token of their BIOs, and the memory that each has lent. `None`: the token is free.
-    units: Vec<Option<(usize, IoRange)>>,
-    free: Vec<u32>,
-}
-
-/// Why fio cannot go on: it is about to use memory that the device has.
-fn end(op: Op, sector: Sector, why: &str) -> ! {
-    say(&format!("{} at sector {}: {why}; ending fio", op.name(), sector.0));
-    std::process::abort()
-}
+use zoneplug_core::{Bytes, IoBuf, Op, Status};
 
 /// What belongs to one fio job. Used by the job's thread only.
-#[derive(Default)]
 struct Job {
+    abi: &'static Abi,
+    fio: &'static Program,
     units: usize,
     /// fio's files, and the lane of each.
-    files: Vec<(usize, usize)>,
+    files: Vec<(*mut c_void, usize)>,
+    /// The one that was used last.
+    file: (*mut c_void, usize),
     lanes: Vec<Lane>,
-    /// Units that `event` is asked for.
-    events: Vec<usize>,
+    /// Whether a lane has requests that are not submitted.
+    queued: bool,
+    /// Finished units in the order in which fio gets them.
+    events: Vec<*mut c_void>,
+    /// Those that `event` is asked for, as indices of `events`. fio has got the ones before.
+    told: Range<usize>,
     /// Set when fio's memory did not look as expected: nothing is done then.
     broken: bool,
 }
@@ -63,45 +42,31 @@ impl Drop for Job {
     }
 }
 
-#[derive(Clone, Copy)]
-struct JobPtr(*mut Job);
-// SAFETY: the pointer is passed between threads, but used by one at a time.
-unsafe impl Send for JobPtr {}
-
-thread_local! {
-    /// The job of this thread, to spare the look-up for every request.
-    static CURRENT: Cell<(usize, *mut Job)> = const { Cell::new((0, core::ptr::null_mut())) };
-}
-
 /// The jobs of fio, by the address of its `thread_data`.
-static JOBS: Mutex<BTreeMap<usize, JobPtr>> = Mutex::new(BTreeMap::new());
+static JOBS: Jobs<Job> = Jobs::new();
 
-fn job_of(td: *mut c_void) -> Option<*mut Job> {
-    let key = td as usize;
-    let (k, p) = CURRENT.get();
-    if k == key && !p.is_null() {
-        return Some(p);
-    }
-    let p = lock(&JOBS).get(&key)?.0;
-    CURRENT.set((key, p));
-    Some(p)
+/// The job `td`.
+///
+/// # Safety
+/// As fio passes it, in the job's thread; once in a callback.
+#[inline]
+unsafe fn job_of<'a>(td: *mut c_void) -> Option<&'a mut Job> {
+    // SAFETY: a job is removed before it is freed, and this job's thread is the only user. fio's functions that are
+    // called from here come back into `reset_wp` at most, which does not look at the job.
+    unsafe { JOBS.get(td as usize).as_mut() }
 }
 
 /// Runs `body` for the job `td`, or answers `or`.
 ///
 /// # Safety
-/// As fio passes it, in the job's thread.
-unsafe fn with_job<T: Copy>(
-    td: *mut c_void,
-    or: T,
-    body: impl FnOnce(&'static Engine, &mut Job) -> T,
-) -> T {
-    guard(or, || {
-        let Some((e, job)) = engine().and_then(|e| Some((e, job_of(td)?))) else { return or };
-        // SAFETY: this job's thread is the only user. fio's functions that are called from here come back into
-        // `reset_wp` at most, which does not look at the job.
-        body(e, unsafe { &mut *job })
-    })
+/// As for [`job_of`].
+#[inline]
+unsafe fn with_job<T: Copy>(td: *mut c_void, or: T, body: impl FnOnce(&mut Job) -> T) -> T {
+    // SAFETY: the caller's promise.
+    match unsafe { job_of(td) } {
+        Some(job) => guard(or, || body(job)),
+        None => or,
+    }
 }
 
 // ---- from start to end ---------------------------------------------------------
@@ -114,26 +79,32 @@ pub(super) unsafe extern "C" fn init(td: *mut c_void) -> c_int {
                  add --thread, so that jobs are threads of the main process");
             return libc::EINVAL;
         }
-        let p = Box::into_raw(Box::new(Job::default()));
-        let old = lock(&JOBS).insert(td as usize, JobPtr(p));
-        CURRENT.set((td as usize, p));
-        if let Some(old) = old {
-            // SAFETY: made here, and not used any more.
-            drop(unsafe { Box::from_raw(old.0) });
+        let new = Box::into_raw(Box::new(Job::new(e.abi, &e.fio)));
+        let (unused, answer) = match JOBS.set(td as usize, new) {
+            Ok(old) => (old, 0),
+            Err(Full) => {
+                say("fio has more jobs than this engine knows it to have");
+                (new, libc::EAGAIN)
+            }
+        };
+        if !unused.is_null() {
+            // SAFETY: made by `init`, and not used any more.
+            drop(unsafe { Box::from_raw(unused) });
         }
-        0
+        answer
     })
 }
 
 pub(super) unsafe extern "C" fn io_u_init(td: *mut c_void, u: *mut c_void) -> c_int {
-    let body = |e: &'static Engine, job: &mut Job| {
+    let body = |job: &mut Job| {
         // SAFETY: fio passes a unit it has just made.
-        let unit = unsafe { IoU::new(e.abi, u) };
-        if let Err(why) = abi::check_new_io_u(e.abi, unit, job.units as u32) {
+        let unit = unsafe { IoU::new(job.abi, u) };
+        if let Err(why) = abi::check_new_io_u(job.abi, unit, job.units as u32) {
             say(&why);
             return libc::EPROTO;
         }
         job.units += 1;
+        job.lanes.iter_mut().for_each(|lane| lane.grow(job.units));
         0
     };
     // SAFETY: called by fio.
@@ -141,7 +112,8 @@ pub(super) unsafe extern "C" fn io_u_init(td: *mut c_void, u: *mut c_void) -> c_
 }
 
 pub(super) unsafe extern "C" fn open_file(td: *mut c_void, f: *mut c_void) -> c_int {
-    let body = |e: &'static Engine, job: &mut Job| {
+    let body = |job: &mut Job| {
+        let Some(e) = engine() else { return 1 };
         // SAFETY: fio passes a file of this job.
         match unsafe { job.open(e, f) } {
             Ok(()) => 0,
@@ -158,25 +130,40 @@ pub(super) unsafe extern "C" fn open_file(td: *mut c_void, f: *mut c_void) -> c_
 /// fio frees its buffers after its units, so this is the last moment to wait for what is in flight.
 pub(super) unsafe extern "C" fn io_u_free(td: *mut c_void, _u: *mut c_void) {
     // SAFETY: called by fio.
-    unsafe { with_job(td, (), |_, job| job.settle()) }
+    unsafe { with_job(td, (), Job::settle) }
 }
 
 pub(super) unsafe extern "C" fn cleanup(td: *mut c_void) {
     guard((), || {
-        CURRENT.set((0, core::ptr::null_mut()));
-        let gone = lock(&JOBS).remove(&(td as usize));
-        if let Some(p) = gone {
+        let job = JOBS.remove(td as usize);
+        if !job.is_null() {
             // SAFETY: made in `init`; fio is done with the job.
-            drop(unsafe { Box::from_raw(p.0) });
+            drop(unsafe { Box::from_raw(job) });
         }
     });
 }
 
 impl Job {
+    fn new(abi: &'static Abi, fio: &'static Program) -> Job {
+        Job {
+            abi,
+            fio,
+            units: 0,
+            files: Vec::new(),
+            // No file has this address.
+            file: (core::ptr::dangling_mut(), 0),
+            lanes: Vec::new(),
+            queued: false,
+            events: Vec::new(),
+            told: 0..0,
+            broken: false,
+        }
+    }
+
     /// # Safety
     /// `f` must be a file of this job.
     unsafe fn open(&mut self, e: &Engine, f: *mut c_void) -> Result<(), String> {
-        if self.files.iter().any(|(file, _)| *file == f as usize) {
+        if self.lane_of(f).is_some() {
             return Ok(());
         }
         // SAFETY: the caller's promise.
@@ -190,132 +177,39 @@ impl Job {
                 self.lanes.len() - 1
             }
         };
-        self.files.push((f as usize, at));
+        self.files.push((f, at));
         Ok(())
+    }
+
+    /// The lane of a file.
+    #[inline]
+    fn lane_of(&mut self, f: *mut c_void) -> Option<usize> {
+        if self.file.0 != f {
+            self.file = *self.files.iter().find(|(file, _)| *file == f)?;
+        }
+        Some(self.file.1)
     }
 
     /// Waits until no device uses memory of this job.
     fn settle(&mut self) {
-        for lane in &mut self.lanes {
-            while let Some(bio) = lane.batch.pop_front() {
-                lane.take_unit(bio);
-            }
-            if let Err(e) = lane.client.drain(&mut lane.done, DRAIN) {
-                // fio is about to free memory that a device may write to, and there is no way to tell it not to.
-                say(&format!("{e} {DRAIN:?} after their job has ended; ending fio"));
-                std::process::abort();
-            }
-            while let Some(bio) = lane.done.pop_front() {
-                lane.take_unit(bio);
-            }
-            if lane.units.iter().any(Option::is_some) {
-                say("a device has kept memory of a job that has ended; ending fio");
-                std::process::abort();
-            }
-            lane.in_flight = 0;
-        }
+        self.lanes.iter_mut().for_each(Lane::settle);
+        self.queued = false;
     }
 
-    /// Hands to the layer what was queued.
-    fn commit(&mut self, e: &Engine, td: *mut c_void) {
-        for lane in self.lanes.iter_mut().filter(|l| !l.batch.is_empty()) {
-            if lane.fresh > 0 {
-                lane.note_submission(e, td);
+    /// Hands to the layer what was queued. What a frozen disk has not taken is left: then `reap` comes back here.
+    #[inline(always)]
+    fn commit(&mut self, td: *mut c_void) {
+        if self.queued {
+            let mut left = false;
+            for lane in &mut self.lanes {
+                left |= lane.submit(self.abi, self.fio, td);
             }
-            // All of it, unless the disk is frozen: then `reap` comes back here.
-            lane.client.submit(&mut lane.batch);
-        }
-    }
-}
-
-impl Lane {
-    fn new(device: Arc<Device>, depth: usize) -> Result<Lane, String> {
-        Ok(Lane {
-            client: device.client(depth)?,
-            device,
-            pool: BioPool::new(depth),
-            batch: Bios::with_capacity(depth),
-            fresh: 0,
-            done: Bios::with_capacity(depth),
-            in_flight: 0,
-            units: Vec::new(),
-            free: Vec::new(),
-        })
-    }
-
-    /// Tells fio of the units that are about to be submitted.
-    fn note_submission(&mut self, e: &Engine, td: *mut c_void) {
-        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let old = self.batch.len() - self.fresh;
-        // SAFETY: fio's own functions, called as its engines do: a BIO that has not been submitted has the token of the
-        // unit that it was made for, which is ours until it is reported.
-        unsafe {
-            (e.fio.gettime)(&mut now, core::ptr::null_mut());
-            for bio in self.batch.iter().skip(old) {
-                let Some(Some((u, _))) = self.units.get(bio.token() as usize) else { continue };
-                let u = *u as *mut c_void;
-                IoU::new(e.abi, u).issue_time().write_unaligned(now);
-                (e.fio.io_u_queued)(td, u);
-            }
-            (e.fio.mark_submit)(td, self.fresh as u32);
-        }
-        self.fresh = 0;
-    }
-
-    /// The unit of a BIO that is back with its memory. `None`: a device has made up the BIO, or has kept its memory.
-    fn take_unit(&mut self, mut bio: Box<Bio>) -> Option<usize> {
-        let (token, buf) = (bio.token(), bio.take_buf());
-        self.pool.put(bio);
-        let unit = self.units.get_mut(token as usize)?;
-        let (u, _) = unit.take_if(|(_, lent)| buf.range() == *lent)?;
-        self.free.push(token as u32);
-        Some(u)
-    }
-
-    /// Reports up to `room` finished units; waits for `need` of them, at most `wait`.
-    fn reap(
-        &mut self,
-        e: &Engine,
-        need: usize,
-        room: usize,
-        wait: Option<Duration>,
-        events: &mut Vec<usize>,
-    ) {
-        let have = self.done.len();
-        if have < need {
-            self.client.wait(&mut self.done, need - have, wait);
-        } else if have < room {
-            self.client.poll(&mut self.done);
-        }
-        for _ in 0..room {
-            let Some(bio) = self.done.pop_front() else { break };
-            let (op, sector) = (bio.op, bio.sector);
-            if self.client.is_late(&bio) {
-                end(op, sector, "the device has panicked");
-            }
-            let status = bio.status;
-            let Some(u) = self.take_unit(bio) else {
-                end(op, sector, "the device gave back another request");
-            };
-            if !status.is_ok() {
-                self.device.complain(op, sector, status);
-                // SAFETY: a unit whose memory is back, and which fio keeps until it is reported.
-                note(unsafe { IoU::new(e.abi, u as *mut c_void) }, status.errno());
-            }
-            events.push(u);
-            self.in_flight -= 1;
+            self.queued = left;
         }
     }
 }
 
 // ---- requests -------------------------------------------------------------------
-
-/// Notes that a request has failed as a whole.
-#[cold]
-fn note(u: IoU<'_>, errno: Errno) {
-    u.set_error(errno);
-    u.set_resid(u.xfer_buflen());
-}
 
 /// Why a request was not taken.
 #[derive(Clone, Copy)]
@@ -327,114 +221,100 @@ enum Refused {
 }
 
 pub(super) unsafe extern "C" fn queue(td: *mut c_void, u: *mut c_void) -> c_int {
-    let body = |e: &'static Engine, job: &mut Job| {
+    let body = |job: &mut Job| {
         // SAFETY: fio passes a unit of this job, seen by `io_u_init`.
-        let unit = unsafe { IoU::new(e.abi, u) };
-        match enqueue(e, job, td, u, unit) {
+        let unit = unsafe { IoU::new(job.abi, u) };
+        match job.queue(td, u, unit) {
+            Ok(answer) => answer,
             Err(Refused::Failed(no)) => {
                 note(unit, no);
-                Ok(abi::FIO_Q_COMPLETED)
+                abi::FIO_Q_COMPLETED
             }
-            other => other,
+            // fio takes a negative answer for an error number and ends the job.
+            Err(Refused::Broken) => -libc::EPROTO,
         }
     };
     // SAFETY: called by fio.
-    let answer = unsafe { with_job(td, Err(Refused::Broken), body) };
-    // fio takes a negative answer for an error number and ends the job.
-    answer.unwrap_or(-libc::EPROTO)
-}
-
-/// Answers with fio's queue status.
-fn enqueue(
-    e: &Engine,
-    job: &mut Job,
-    td: *mut c_void,
-    u: *mut c_void,
-    unit: IoU<'_>,
-) -> Result<c_int, Refused> {
-    if job.broken {
-        return Err(Refused::Broken);
-    }
-    let file = unit.file();
-    let Some((_, at)) = job.files.iter().copied().find(|(f, _)| *f == file as usize) else {
-        return job.refuse("its file is not one of the job");
-    };
-    let ddir = unit.ddir();
-    let (op, offset, len) = match ddir {
-        abi::DDIR_READ | abi::DDIR_WRITE => {
-            if let Err(what) = abi::check_transfer(unit, job.lanes[at].device.bytes()) {
-                return job.refuse(what);
-            }
-            let op = if ddir == abi::DDIR_READ { Op::Read } else { Op::Write };
-            (op, unit.offset(), unit.xfer_buflen())
-        }
-        // Offset and length of these are not set.
-        abi::DDIR_SYNC | abi::DDIR_DATASYNC | abi::DDIR_SYNC_FILE_RANGE => (Op::Flush, 0, 0),
-        abi::DDIR_TRIM => return trim(e, job, td, u, unit, at),
-        d if Some(d) == e.abi.ddir_syncfs => (Op::Flush, 0, 0),
-        _ => return job.refuse("its direction is unknown"),
-    };
-    let lane = &mut job.lanes[at];
-    // The layer counts in sectors. It would refuse a length that is no multiple of a sector, so this refuses it too.
-    let sectors = u32::try_from(Bytes(len).to_sectors().0);
-    let (true, Ok(len_sectors), Ok(len)) = ((offset | len) & 511 == 0, sectors, u32::try_from(len))
-    else {
-        lane.device.complain(op, Bytes(offset).to_sectors(), Status::Unaligned);
-        return Err(Refused::Failed(Status::Unaligned.errno()));
-    };
-    let buf = if len == 0 {
-        IoBuf::empty()
-    } else {
-        // SAFETY: fio keeps the buffer until it got the event, which it gets only for what came back with it; `settle`
-        // waits for what fio did not ask for. It may look at what it writes, and does not look at what it reads.
-        unsafe {
-            match op {
-                Op::Read => IoBuf::new(unit.xfer_buf(), len),
-                _ => IoBuf::new_shared(unit.xfer_buf(), len),
-            }
-        }
-    };
-    let token = lane.free.pop().unwrap_or_else(|| {
-        lane.units.push(None);
-        lane.units.len() as u32 - 1
-    });
-    lane.units[token as usize] = Some((u as usize, buf.range()));
-    let mut bio = lane.pool.get();
-    bio.set(op, Bytes(offset).to_sectors(), len_sectors, buf);
-    bio.set_token(u64::from(token));
-    lane.batch.push_back(bio);
-    lane.fresh += 1;
-    lane.in_flight += 1;
-    Ok(abi::FIO_Q_QUEUED)
-}
-
-/// Trims as fio does on a zoned block device: a sequential zone is reset, conventional ones are discarded.
-fn trim(
-    e: &Engine,
-    job: &mut Job,
-    td: *mut c_void,
-    u: *mut c_void,
-    unit: IoU<'_>,
-    at: usize,
-) -> Result<c_int, Refused> {
-    // Requests that were queued before the trim are submitted first.
-    job.commit(e, td);
-    // SAFETY: the file is one of this job.
-    let zoned = !unsafe { File::new(e.abi, unit.file()) }.zbd_info().is_null();
-    // SAFETY: fio's own function, with what fio passed.
-    let answer = if zoned { unsafe { (e.fio.zoned_trim)(td, u) } } else { 0 };
-    match answer {
-        abi::IO_U_COMPLETED => Ok(abi::FIO_Q_COMPLETED),
-        // Not a sequential zone.
-        0 => {
-            let done = job.lanes[at].device.manage(Op::Discard, unit.offset(), unit.xfer_buflen());
-            done.map(|()| abi::FIO_Q_COMPLETED).map_err(Refused::Failed)
-        }
-        no => Err(Refused::Failed(no.checked_neg().filter(|n| *n > 0).unwrap_or(libc::EIO))),
-    }
+    unsafe { with_job(td, -libc::EPROTO, body) }
 }
 
 impl Job {
+    /// Answers with fio's queue status.
+    #[inline]
+    fn queue(&mut self, td: *mut c_void, u: *mut c_void, unit: IoU<'_>) -> Result<c_int, Refused> {
+        if self.broken {
+            return Err(Refused::Broken);
+        }
+        let Some(at) = self.lane_of(unit.file()) else {
+            return self.refuse("its file is not one of the job");
+        };
+        let lane = &mut self.lanes[at];
+        let nth = unit.index() as usize;
+        let ddir = unit.ddir();
+        let queued = match ddir {
+            abi::DDIR_READ | abi::DDIR_WRITE => {
+                if let Err(what) = abi::check_transfer(unit, lane.device.bytes()) {
+                    return self.refuse(what);
+                }
+                let op = if ddir == abi::DDIR_READ { Op::Read } else { Op::Write };
+                let (sector, bytes) = (Bytes(unit.offset()).to_sectors(), unit.xfer_buflen());
+                // The layer counts in sectors. It would refuse a length that is no multiple of a sector, so this refuses
+                // it too.
+                let (0, Ok(len)) = ((unit.offset() | bytes) & 511, u32::try_from(bytes)) else {
+                    lane.device.complain(op, sector, Status::Unaligned);
+                    return Err(Refused::Failed(Status::Unaligned.errno()));
+                };
+                // SAFETY: fio keeps the buffer until it got the event, which it gets only for what came back with it;
+                // `settle` waits for what fio did not ask for. It may look at what it writes, and does not look at what
+                // it reads.
+                let buf = unsafe {
+                    match op {
+                        Op::Read => IoBuf::new(unit.xfer_buf(), len),
+                        _ => IoBuf::new_shared(unit.xfer_buf(), len),
+                    }
+                };
+                lane.queue(nth, u, (op, sector, len >> 9), buf)
+            }
+            // Offset and length of these are not set.
+            abi::DDIR_SYNC | abi::DDIR_DATASYNC | abi::DDIR_SYNC_FILE_RANGE => lane.flush(nth, u),
+            abi::DDIR_TRIM => return self.trim(td, u, unit, at),
+            d if Some(d) == self.abi.ddir_syncfs => lane.flush(nth, u),
+            _ => return self.refuse("its direction is unknown"),
+        };
+        if let Err(why) = queued {
+            return self.refuse(why);
+        }
+        self.queued = true;
+        Ok(abi::FIO_Q_QUEUED)
+    }
+
+    /// Trims as fio does on a zoned block device: a sequential zone is reset, conventional ones are discarded.
+    #[cold]
+    fn trim(
+        &mut self,
+        td: *mut c_void,
+        u: *mut c_void,
+        unit: IoU<'_>,
+        at: usize,
+    ) -> Result<c_int, Refused> {
+        // Requests that were queued before the trim are submitted first.
+        self.commit(td);
+        // SAFETY: the file is one of this job.
+        let zoned = !unsafe { File::new(self.abi, unit.file()) }.zbd_info().is_null();
+        // SAFETY: fio's own function, with what fio passed.
+        let answer = if zoned { unsafe { (self.fio.zoned_trim)(td, u) } } else { 0 };
+        match answer {
+            abi::IO_U_COMPLETED => Ok(abi::FIO_Q_COMPLETED),
+            // Not a sequential zone.
+            0 => {
+                let device = &self.lanes[at].device;
+                let done = device.manage(Op::Discard, unit.offset(), unit.xfer_buflen());
+                done.map(|()| abi::FIO_Q_COMPLETED).map_err(Refused::Failed)
+            }
+            no => Err(Refused::Failed(no.checked_neg().filter(|n| *n > 0).unwrap_or(libc::EIO))),
+        }
+    }
+
     #[cold]
     fn refuse(&mut self, what: &str) -> Result<c_int, Refused> {
         say(&format!("fio's io unit is not laid out as expected: {what}; stopping"));
@@ -444,12 +324,20 @@ impl Job {
 }
 
 pub(super) unsafe extern "C" fn commit(td: *mut c_void) -> c_int {
-    let body = |e: &'static Engine, job: &mut Job| {
-        job.commit(e, td);
-        0
-    };
+    #[inline(never)]
+    fn commit(job: &mut Job, td: *mut c_void) -> c_int {
+        guard(-libc::EIO, || {
+            job.commit(td);
+            0
+        })
+    }
     // SAFETY: called by fio.
-    unsafe { with_job(td, -libc::EIO, body) }
+    match unsafe { job_of(td) } {
+        Some(job) if job.queued => commit(job, td),
+        // fio commits before each wait.
+        Some(_) => 0,
+        None => -libc::EIO,
+    }
 }
 
 pub(super) unsafe extern "C" fn getevents(
@@ -458,47 +346,66 @@ pub(super) unsafe extern "C" fn getevents(
     max: u32,
     t: *const libc::timespec,
 ) -> c_int {
-    let body = |e: &'static Engine, job: &mut Job| {
-        // SAFETY: fio passes a time or null.
-        let wait = unsafe { t.as_ref() }
-            .map(|t| Duration::new(t.tv_sec.max(0) as u64, t.tv_nsec.clamp(0, 999_999_999) as u32));
-        job.reap(e, td, min as usize, max as usize, wait) as c_int
-    };
+    #[inline(never)]
+    fn reap(
+        job: &mut Job,
+        td: *mut c_void,
+        min: u32,
+        max: u32,
+        t: Option<&libc::timespec>,
+    ) -> c_int {
+        let time = |t: &libc::timespec| {
+            Duration::new(t.tv_sec.max(0) as u64, t.tv_nsec.clamp(0, 999_999_999) as u32)
+        };
+        guard(-libc::EIO, || job.reap(td, min as usize, max as usize, t.map(time)) as c_int)
+    }
     // SAFETY: called by fio.
-    unsafe { with_job(td, -libc::EIO, body) }
+    let Some(job) = (unsafe { job_of(td) }) else { return -libc::EIO };
+    if job.tell(max as usize) {
+        return max as c_int;
+    }
+    // SAFETY: fio passes a time or null.
+    reap(job, td, min, max, unsafe { t.as_ref() })
 }
 
 impl Job {
-    fn reap(
-        &mut self,
-        e: &Engine,
-        td: *mut c_void,
-        min: usize,
-        max: usize,
-        wait: Option<Duration>,
-    ) -> usize {
+    /// Tells fio of `max` units that an earlier call has reaped. False: there are fewer, or some are to be submitted first.
+    #[inline]
+    fn tell(&mut self, max: usize) -> bool {
+        let next = self.told.end;
+        if self.queued || self.events.len() - next < max {
+            return false;
+        }
+        self.told = next..next + max;
+        true
+    }
+
+    /// Tells fio of at least `min` and at most `max` units, and returns of how many. Waits for `min` at most as long as
+    /// `wait` says.
+    fn reap(&mut self, td: *mut c_void, min: usize, max: usize, wait: Option<Duration>) -> usize {
+        self.events.drain(..self.told.end);
+        self.told = 0..0;
         let end = wait.map(|w| Instant::now() + w);
-        self.events.clear();
         loop {
-            self.commit(e, td);
-            let busy = self.lanes.iter().filter(|l| l.in_flight > 0).count();
-            for lane in self.lanes.iter_mut().filter(|l| l.in_flight > 0) {
-                let room = max - self.events.len();
-                if room == 0 {
+            self.commit(td);
+            let busy = self.lanes.iter().filter(|l| l.in_flight() > 0).count();
+            for lane in self.lanes.iter_mut().filter(|l| l.in_flight() > 0) {
+                if self.events.len() >= max {
                     break;
                 }
                 // Only a single busy device may be slept for.
                 let need = if busy == 1 { min.saturating_sub(self.events.len()) } else { 0 };
-                let need = need.min(lane.in_flight - lane.batch.len());
+                let need = need.min(lane.submitted());
                 let left = end.map(|e| e.saturating_duration_since(Instant::now()));
-                lane.reap(e, need, room, left, &mut self.events);
+                lane.reap(self.abi, need, left, &mut self.events);
             }
-            let n = self.events.len();
+            let n = self.events.len().min(max);
             if n >= min
-                || n >= max
-                || self.lanes.iter().all(|l| l.in_flight == 0)
+                || n == max
+                || self.lanes.iter().all(|l| l.in_flight() == 0)
                 || end.is_some_and(|e| Instant::now() >= e)
             {
+                self.told = 0..n;
                 return n;
             }
             std::thread::yield_now();
@@ -508,36 +415,21 @@ impl Job {
 
 pub(super) unsafe extern "C" fn event(td: *mut c_void, nth: c_int) -> *mut c_void {
     // SAFETY: called by fio.
-    let found = unsafe {
-        with_job(td, None, |_, job| {
-            usize::try_from(nth).ok().and_then(|n| job.events.get(n).copied())
-        })
-    };
+    let found = unsafe { job_of(td) }.and_then(|job| job.event(nth as u32 as usize));
     match found {
-        Some(u) => u as *mut c_void,
+        Some(u) => u,
         // fio follows the pointer without a look; there is no way to say no.
         None => std::process::abort(),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use zoneplug_buf::AlignedBuf;
-
-    /// `init` drops the job that it finds in the place of the new one, and `cleanup` its own: either way the device is
-    /// done with fio's memory afterwards.
-    #[test]
-    fn a_job_that_is_dropped_waits_for_what_is_in_flight() {
-        let device = Arc::new(Device::open("mem,zones=4,zone-size=1M,latency=100ms").unwrap());
-        let mut lane = Lane::new(device, 4).unwrap();
-        let (_lent, buf) = AlignedBuf::zeroed(4096).lend();
-        let bio = Bio::with_buf(Op::Read, Sector(0), 8, buf);
-        lane.client.submit(&mut Bios::from([bio]));
-        let mut job = Job::default();
-        job.lanes.push(lane);
-        let start = Instant::now();
-        drop(job);
-        assert!(start.elapsed() >= Duration::from_millis(90), "the read is still in flight");
+impl Job {
+    /// One of the units that fio was told of last.
+    #[inline]
+    fn event(&self, nth: usize) -> Option<*mut c_void> {
+        self.events.get(self.told.start + nth).copied()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,11 +5,14 @@
 //! * `program` is fio itself: the functions of it that are called, and its log.
 //! * `device` is a disk of the layer, shared by all jobs that name it.
 //! * `engine` holds the devices and jobs, and the callbacks for files and zones.
-//! * `job` holds the callbacks of a job: submission and completion.
+//! * `job` holds the callbacks of a job: submission and completion. `jobs` finds the job of a call, and `lane` is one
+//!   device as one job uses it.
 
 pub mod abi;
 mod device;
 mod engine;
 mod job;
+mod jobs;
+mod lane;
 pub mod ops;
 mod program;

@@ -104,20 +104,26 @@ pub fn check_opened_file(file: File<'_>, zones: u64) -> Result<(), String> {
 
 /// To be called for every read and write in `queue`, before anything of it is
 /// used. Cheap: it looks at the unit only. `size` is that of the file.
-#[inline]
+#[inline(always)]
 pub fn check_transfer(u: IoU<'_>, size: u64) -> Result<(), &'static str> {
+    /// Keeps a text out of the way of transfers that are well.
+    #[cold]
+    #[inline(never)]
+    fn bad(why: &'static str) -> Result<(), &'static str> {
+        Err(why)
+    }
     let (off, len) = (u.offset(), u.xfer_buflen());
-    if u.error() != 0 || u.resid() != 0 {
-        return Err("the result fields are not clear");
+    if u.error() as u64 | u.resid() != 0 {
+        return bad("the result fields are not clear");
     }
     if u.xfer_buf().is_null() || u.buf().is_null() {
-        return Err("there is no buffer");
+        return bad("there is no buffer");
     }
     if len == 0 || len > u.buflen() {
-        return Err("the length is not within the buffer");
+        return bad("the length is not within the buffer");
     }
     if off.checked_add(len).is_none_or(|end| end > size) {
-        return Err("the range is not within the file");
+        return bad("the range is not within the file");
     }
     Ok(())
 }

@@ -1,0 +1,218 @@
+//! A job with units that only look like fio's, and a fio that only counts.
+
+use super::super::device::Device;
+use super::*;
+use std::cell::Cell;
+
+thread_local! {
+    /// What the functions of this fio were called for: units queued, and sizes of batches.
+    static TOLD: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+}
+
+unsafe extern "C" fn zoned_trim(_: *mut c_void, _: *mut c_void) -> c_int {
+    0
+}
+unsafe extern "C" fn gettime(now: *mut libc::timespec, _: *mut c_void) {
+    // SAFETY: the engine passes a time of its own.
+    unsafe { now.write(libc::timespec { tv_sec: 7, tv_nsec: 9 }) };
+}
+unsafe extern "C" fn io_u_queued(_: *mut c_void, _: *mut c_void) {
+    TOLD.set((TOLD.get().0 + 1, TOLD.get().1));
+}
+unsafe extern "C" fn mark_submit(_: *mut c_void, n: u32) {
+    TOLD.set((TOLD.get().0, TOLD.get().1 + n));
+}
+
+static FIO: Program = Program { zoned_trim, gettime, io_u_queued, mark_submit };
+const TD: *mut c_void = core::ptr::null_mut();
+const FILE: *mut c_void = 0x10_0000 as *mut c_void;
+
+fn abi() -> &'static Abi {
+    &abi::TABLE[0].2
+}
+
+/// A unit of fio and its buffer of 4 KiB.
+struct FakeUnit {
+    fields: Box<[u64; 32]>,
+    data: Vec<u8>,
+}
+
+impl FakeUnit {
+    fn new(index: u32, ddir: c_int, offset: u64) -> FakeUnit {
+        let mut u = FakeUnit { fields: Box::new([0; 32]), data: vec![index as u8; 4096] };
+        let (data, o) = (u.data.as_mut_ptr(), &abi().io_u);
+        u.set(o.file, FILE);
+        u.set(o.ddir, ddir);
+        u.set(o.index, index);
+        u.set(o.offset, offset);
+        u.set(o.buflen, 4096u64);
+        u.set(o.xfer_buflen, 4096u64);
+        u.set(o.buf, data);
+        u.set(o.xfer_buf, data);
+        u
+    }
+
+    fn set<T>(&mut self, at: abi::Off, value: T) {
+        assert!(at as usize + size_of::<T>() <= size_of_val(&*self.fields));
+        // SAFETY: within the fields.
+        unsafe { self.ptr().byte_add(at as usize).cast::<T>().write_unaligned(value) };
+    }
+
+    fn ptr(&mut self) -> *mut c_void {
+        self.fields.as_mut_ptr().cast()
+    }
+
+    fn unit(&mut self) -> IoU<'static> {
+        // SAFETY: it has the fields of that release.
+        unsafe { IoU::new(abi(), self.ptr()) }
+    }
+
+    /// The time of submission that fio would find in it.
+    fn issued(&mut self) -> i64 {
+        // SAFETY: a field of this unit.
+        unsafe { (*self.unit().issue_time()).tv_sec }
+    }
+}
+
+impl Job {
+    /// What `getevents` does.
+    fn get(&mut self, min: u32, max: u32, t: Option<&libc::timespec>) -> usize {
+        if self.tell(max as usize) {
+            return max as usize;
+        }
+        let wait = t.map(|t| Duration::new(t.tv_sec as u64, t.tv_nsec as u32));
+        self.reap(TD, min as usize, max as usize, wait)
+    }
+
+    fn told(&self) -> Vec<*mut c_void> {
+        (0..self.told.len()).filter_map(|n| self.event(n)).collect()
+    }
+
+    fn take(&mut self, u: &mut FakeUnit) -> c_int {
+        let unit = u.unit();
+        match self.queue(TD, u.ptr(), unit) {
+            Ok(answer) => answer,
+            Err(Refused::Failed(no)) => -no,
+            Err(Refused::Broken) => -1000,
+        }
+    }
+}
+
+fn job(spec: &str, units: usize) -> Job {
+    let mut job = Job::new(abi(), &FIO);
+    job.units = units;
+    job.lanes.push(Lane::new(Arc::new(Device::open(spec).unwrap()), units).unwrap());
+    job.files.push((FILE, 0));
+    TOLD.set((0, 0));
+    job
+}
+
+/// `init` drops the job that it finds in the place of the new one, and `cleanup` its own: either way the device is
+/// done with fio's memory afterwards.
+#[test]
+fn a_job_that_is_dropped_waits_for_what_is_in_flight() {
+    let mut u = FakeUnit::new(0, abi::DDIR_READ, 0);
+    let mut job = job("mem,zones=4,zone-size=1M,latency=100ms", 4);
+    assert_eq!(job.take(&mut u), abi::FIO_Q_QUEUED);
+    job.commit(TD);
+    let start = Instant::now();
+    drop(job);
+    assert!(start.elapsed() >= Duration::from_millis(90), "the read is still in flight");
+}
+
+#[test]
+fn units_come_back_as_many_as_asked_for_and_can_be_used_again() {
+    let mut units: Vec<_> =
+        (0..3).map(|n| FakeUnit::new(n, abi::DDIR_WRITE, u64::from(n) * 4096)).collect();
+    let mut job = job("mem,zones=4,zone-size=1M", 3);
+    for u in &mut units {
+        assert_eq!(job.take(u), abi::FIO_Q_QUEUED);
+    }
+    assert_eq!((units[2].issued(), TOLD.get()), (0, (0, 0)), "nothing is submitted yet");
+    job.commit(TD);
+    job.commit(TD);
+    assert_eq!((units[2].issued(), TOLD.get()), (7, (3, 3)));
+    let mut seen = Vec::new();
+    for (min, max, want) in [(1, 1, 1), (1, 1, 1), (1, 5, 1), (1, 5, 0)] {
+        assert_eq!(job.get(min, max, None), want, "{min} to {max}");
+        assert_eq!(job.told().len(), want);
+        seen.append(&mut job.told());
+    }
+    let all: Vec<_> = units.iter_mut().map(FakeUnit::ptr).collect();
+    assert_eq!(seen, all);
+    let mut back = FakeUnit::new(1, abi::DDIR_READ, 8192);
+    assert_eq!(job.take(&mut back), abi::FIO_Q_QUEUED);
+    // It commits by itself.
+    assert_eq!(job.get(1, 1, None), 1);
+    assert_eq!((job.told(), back.data[0]), (vec![back.ptr()], 2));
+    assert_eq!((back.unit().error(), back.unit().resid()), (0, 0));
+}
+
+#[test]
+fn a_wait_ends_with_its_time() {
+    let mut u = FakeUnit::new(0, abi::DDIR_READ, 0);
+    let mut job = job("mem,zones=4,zone-size=1M,latency=100ms", 1);
+    assert_eq!(job.take(&mut u), abi::FIO_Q_QUEUED);
+    let start = Instant::now();
+    let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    assert_eq!(job.get(1, 1, Some(&none)), 0);
+    let short = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    assert_eq!(job.get(1, 1, Some(&short)), 0);
+    assert!(start.elapsed() < Duration::from_millis(90), "{:?}", start.elapsed());
+    assert_eq!(job.get(1, 1, None), 1);
+}
+
+#[test]
+fn a_request_that_fails_is_reported_with_its_error() {
+    let mut u = FakeUnit::new(0, abi::DDIR_WRITE, 4096);
+    let mut job = job("mem,zones=4,zone-size=1M", 1);
+    assert_eq!(job.take(&mut u), abi::FIO_Q_QUEUED, "not at the write pointer");
+    assert_eq!(job.get(1, 1, None), 1);
+    assert_eq!((u.unit().error(), u.unit().resid()), (libc::EIO, 4096));
+    u.set(abi().io_u.resid, 0u64);
+    u.set(abi().io_u.error, 0u32);
+    u.set(abi().io_u.offset, 100u64);
+    assert_eq!(job.take(&mut u), -libc::EINVAL, "not aligned");
+    assert!(!job.broken);
+}
+
+#[test]
+fn a_unit_that_cannot_be_one_of_fio_ends_the_job() {
+    let spec = "mem,zones=4,zone-size=1M,latency=5ms";
+    let read = |index| FakeUnit::new(index, abi::DDIR_READ, 0);
+    let mut in_flight = job(spec, 2);
+    let (mut first, mut second, mut other) = (read(0), read(0), read(1));
+    assert_eq!(in_flight.take(&mut first), abi::FIO_Q_QUEUED);
+    assert_eq!(in_flight.take(&mut second), -1000, "its number is in flight");
+    assert_eq!(in_flight.take(&mut other), -1000, "the job is broken");
+
+    let mut of_none = read(2);
+    assert_eq!(job(spec, 2).take(&mut of_none), -1000);
+    let mut elsewhere = read(0);
+    elsewhere.set(abi().io_u.file, 0x20_0000usize);
+    assert_eq!(job(spec, 2).take(&mut elsewhere), -1000);
+    elsewhere.set(abi().io_u.file, 0usize);
+    assert_eq!(job(spec, 2).take(&mut elsewhere), -1000);
+    let mut long = read(0);
+    long.set(abi().io_u.offset, 4u64 << 20);
+    assert_eq!(job(spec, 2).take(&mut long), -1000, "past the end");
+    let mut strange = read(0);
+    strange.set(abi().io_u.ddir, 17u32);
+    assert_eq!(job(spec, 2).take(&mut strange), -1000);
+}
+
+#[test]
+fn a_job_with_two_disks_reaps_both() {
+    let mut job = job("mem,zones=4,zone-size=1M", 2);
+    let slow = Device::open("mem,zones=4,zone-size=1M,latency=5ms").unwrap();
+    job.lanes.push(Lane::new(Arc::new(slow), 2).unwrap());
+    let other = FILE.wrapping_byte_add(64);
+    job.files.push((other, 1));
+    let (mut a, mut b) =
+        (FakeUnit::new(0, abi::DDIR_WRITE, 0), FakeUnit::new(1, abi::DDIR_WRITE, 0));
+    b.set(abi().io_u.file, other);
+    assert_eq!((job.take(&mut b), job.take(&mut a)), (abi::FIO_Q_QUEUED, abi::FIO_Q_QUEUED));
+    assert_eq!(job.get(2, 2, None), 2);
+    assert_eq!(job.told(), [a.ptr(), b.ptr()]);
+    assert_eq!(job.get(1, 2, None), 0, "nothing is in flight");
+}
