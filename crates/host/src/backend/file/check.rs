@@ -34,6 +34,11 @@ impl std::fmt::Display for CheckReport {
     }
 }
 
+/// Whether an ascending list has a number.
+fn has(list: &[u32], n: u32) -> bool {
+    list.binary_search(&n).is_ok()
+}
+
 /// What a user should know although the disk opens.
 pub(super) fn notices(head: &Head, zones: &Zones) -> Vec<String> {
     let mut lines = Vec::new();
@@ -45,7 +50,7 @@ pub(super) fn notices(head: &Head, zones: &Zones) -> Vec<String> {
         }
     }
     for group in &zones.damaged {
-        if !zones.lost.contains(group) {
+        if !has(&zones.lost, *group) {
             lines.push(format!(
                 "one copy of table sector {group} is damaged; the other one is used"
             ));
@@ -213,14 +218,14 @@ fn mend(
     groups.extend(zones.impossible.iter().map(|z| z / GROUP));
     groups.sort_unstable();
     groups.dedup();
+    let mut mended = Vec::with_capacity(groups.len());
     for group in groups {
         let first = (group * GROUP) as usize;
         let last = zones.table.len().min(first + GROUP as usize);
         let mut records = zones.table[first..last].to_vec();
-        let lost = zones.lost.contains(&group);
-        for (i, r) in records.iter_mut().enumerate() {
-            let zone = (first + i) as u32;
-            if (lost || zones.impossible.contains(&zone)) && r.cond == Condition::Offline {
+        let lost = has(&zones.lost, group);
+        for (zone, r) in (first as u32..).zip(&mut records) {
+            if (lost || has(&zones.impossible, zone)) && r.cond == Condition::Offline {
                 // The content of the zone is unknown, so its note becomes void too.
                 let generation = r.generation.wrapping_add(1);
                 *r = Record { generation, ..Record::new(false) };
@@ -228,15 +233,18 @@ fn mend(
                 lines.push(format!("repaired: zone {zone} is empty now, its data is lost"));
             }
         }
-        // Writes the copy that does not count first, so that a power cut leaves one.
-        let newest = zones.seqs[group as usize];
-        for seq in [newest.wrapping_add(1), newest.wrapping_add(2)] {
-            let sector: [u8; SECTOR] = encode_table(&head.sup.uuid, group, seq, &records);
-            storage.write_at(head.layout.table(group, seq), &sector)?;
-            storage.sync()?;
-        }
         lines.push(format!("repaired: table sector {group} was written again"));
         repaired += 1;
+        mended.push((group, records));
+    }
+    // Writes the copies that do not count first, so that a power cut leaves one of each.
+    for step in [1, 2] {
+        for (group, records) in &mended {
+            let seq = zones.seqs[*group as usize].wrapping_add(step);
+            let sector: [u8; SECTOR] = encode_table(&head.sup.uuid, *group, seq, records);
+            storage.write_at(head.layout.table(*group, seq), &sector)?;
+        }
+        storage.sync()?;
     }
     for &zone in &zones.short {
         let Some(Session { id: session, .. }) = zones.session else { continue };
@@ -273,6 +281,7 @@ fn space(
         return;
     }
     let mut bytes = 0;
+    let mut known = None;
     for (zone, r) in (0..).zip(&zones.live) {
         if !is_resettable(r.cond) {
             continue;
@@ -283,7 +292,11 @@ fn space(
         if from >= end {
             continue;
         }
-        if let Some(at) = storage.next_data(from).filter(|at| *at < end) {
+        // The answer holds for all zones up to the data that was found.
+        if known.is_none_or(|data| data < from) {
+            known = Some(storage.next_data(from).unwrap_or(u64::MAX));
+        }
+        if let Some(at) = known.filter(|at| *at < end) {
             bytes += end - at;
             if repair {
                 let _ = storage.punch(from, end - from);

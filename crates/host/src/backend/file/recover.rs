@@ -61,11 +61,11 @@ fn stay_short(before: &Zones, now: &mut Zones) {
         let (was, is) = (before.live[n as usize], &mut now.live[n as usize]);
         if was.generation == is.generation && is.wp > was.wp {
             (is.wp, is.cond) = (was.wp, was.cond);
-            if !now.short.contains(&n) {
-                now.short.push(n);
-            }
+            now.short.push(n);
         }
     }
+    now.short.sort_unstable();
+    now.short.dedup();
 }
 
 /// The error for state that cannot be made durable.
