@@ -132,6 +132,26 @@ fn a_write_after_a_reset_of_an_opened_zone_survives_a_kill() {
     assert_eq!(after.zone(6), (Condition::Closed, 1, [2, 0, 0, 0]));
 }
 
+/// The file system makes each hole a transaction, and a disk may have 200,000 zones.
+#[test]
+fn a_reset_of_all_zones_makes_one_hole_of_zones_in_a_row() {
+    let mut d = Open::made();
+    let written = [0, 1, 2, 3, 5, 6, 19];
+    for zone in written {
+        assert_eq!(d.write(zone, 0, 7), Status::Ok);
+    }
+    assert_eq!(d.flush(), Status::Ok);
+    d.storage.begin();
+    assert_eq!(d.manage(Op::ZoneResetAll, 0), Status::Ok);
+    // Two sectors of the table, their sync, and three holes.
+    assert_eq!(d.storage.moments(), 6);
+    let places = d.storage.places();
+    assert_eq!(d.storage.next_data(places.data), Some(places.supers[1]));
+    for zone in written {
+        assert_eq!(d.zone(zone), EMPTY, "zone {zone}");
+    }
+}
+
 /// A writer of a version before the holes counted left holes for the zeroes that it wrote.
 #[test]
 fn zeroes_that_an_older_version_wrote_are_no_end_of_a_zone() {

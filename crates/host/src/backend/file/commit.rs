@@ -157,9 +157,7 @@ impl Core {
         let done = failed.map_or_else(|| self.carry_out(&mut table, &plan), Err);
         if done.is_ok() {
             // Only now, because the old data was the content of the zone until the table was durable.
-            for &(zone, from) in &plan.holes {
-                self.give_back(zone, from);
-            }
+            self.give_back(&plan.holes);
         }
         plan.end(&mut self.state(), done.is_ok());
         done.err().unwrap_or(Status::Ok)

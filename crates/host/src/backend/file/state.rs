@@ -8,11 +8,15 @@ use super::format::{Layout, Note, Record, Session, Super};
 use super::load::Zones;
 use super::storage::Storage;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 pub(super) use zoneplug_core::poison::lock;
 use zoneplug_core::zone::machine::{Advance, Budget, ZoneState};
 use zoneplug_core::zone::{Condition, Geometry, Limits};
 use zoneplug_core::{Status, ZoneNo};
+
+/// Most bytes in a hole of several zones. Other accesses to the file wait while the system makes a hole.
+const LONGEST_HOLE: u64 = 1 << 30;
 
 /// What a zone has besides its state.
 #[derive(Debug, Clone, Copy, Default)]
@@ -200,13 +204,30 @@ impl Core {
         lock(&self.state)
     }
 
-    /// Gives back the space of a zone from a sector on. An error costs only space, because what is past the
-    /// write pointer is never shown.
-    pub(super) fn give_back(&self, zone: u32, from: u32) {
-        let at = self.layout.data(zone, from);
-        let end = self.layout.data(zone, 0) + self.layout.stride;
-        if at < end && !self.sup.keeps_space {
-            let _ = self.storage.punch(at, end - at);
+    /// Gives back the space of zones, each from a sector on. An error costs only space, because what is past
+    /// the write pointer is never shown.
+    pub(super) fn give_back(&self, holes: &[(u32, u32)]) {
+        if self.sup.keeps_space {
+            return;
+        }
+        let range = |&(zone, from): &(u32, u32)| {
+            self.layout.data(zone, from)..self.layout.data(zone, 0) + self.layout.stride
+        };
+        // Zones in a row are one hole: each hole is a transaction of the file system.
+        let mut hole = 0..0;
+        for next in holes.iter().map(range) {
+            if next.start == hole.end && next.end - hole.start <= LONGEST_HOLE {
+                hole.end = next.end;
+            } else {
+                self.punch(std::mem::replace(&mut hole, next));
+            }
+        }
+        self.punch(hole);
+    }
+
+    fn punch(&self, hole: Range<u64>) {
+        if !hole.is_empty() {
+            let _ = self.storage.punch(hole.start, hole.end - hole.start);
         }
     }
 
