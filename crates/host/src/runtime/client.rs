@@ -25,6 +25,8 @@ const SPINS: u32 = 256;
 /// device has panicked: see [`Client::is_late`]. [`BlockingDisk`](crate::BlockingDisk) and
 /// [`AsyncDisk`](crate::AsyncDisk) see to that themselves.
 #[derive(Debug)]
+// Threads whose clients lie side by side do not write to the same cache lines.
+#[repr(align(128))]
 pub struct Client {
     shared: Handle,
     own: QueueOwner,
@@ -209,7 +211,7 @@ impl Client {
     /// most; `wait` says why.
     pub(crate) fn arm_fd(&mut self, waker: &Waker) -> Option<Option<i32>> {
         self.deferred.set(waker);
-        let mut queue = self.own.leave();
+        let mut queue = self.own.lock();
         let (armed, fd) = queue.arm_fd(&Waker::from(self.deferred.clone()));
         let timer = queue.next_deadline().is_some();
         drop(queue);
@@ -218,6 +220,7 @@ impl Client {
         }
         // With other clients, the work that this one waits for may be on a queue that no thread runs.
         if fd.is_none() || timer || lock(&self.shared.queues).len() > 1 {
+            drop(self.own.leave());
             self.own.armed.store(true, Ordering::Release);
             self.shared.kick();
         }
@@ -327,5 +330,30 @@ impl Drop for Client {
         if work != QueueWork::None || left() {
             self.shared.kick();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::HostedDisk;
+    use zoneplug_core::Bios;
+
+    /// A client whose queue another thread has claimed pays for it the next time.
+    #[test]
+    fn a_client_that_polls_is_not_helped() {
+        let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M").expect("opens");
+        let open = || disk.open_client(4, 4).expect("opens");
+        let (mut polls, mut waits) = (open(), open());
+        let mut done = Bios::new();
+        let patience = super::PATIENCE;
+        (0..patience).for_each(|_| waits.poll(&mut done));
+        assert!(polls.own.is_claimed(), "it has not polled yet");
+        for _ in 0..10 {
+            polls.poll(&mut done);
+            (0..patience).for_each(|_| waits.poll(&mut done));
+            assert!(!polls.own.is_claimed());
+        }
+        (0..patience).for_each(|_| waits.poll(&mut done));
+        assert!(polls.own.is_claimed(), "it has not polled since");
     }
 }

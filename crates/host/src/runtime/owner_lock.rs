@@ -190,6 +190,11 @@ impl<T> OwnerLock<T> {
         }
     }
 
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.claimed.load(Ordering::Relaxed)
+    }
+
     /// How many turns the owner has counted. If this has changed, the owner was inside meanwhile.
     pub(crate) fn turns(&self) -> u32 {
         self.owner.load(Ordering::Relaxed) & !INSIDE
@@ -306,15 +311,15 @@ mod tests {
     #[test]
     fn the_owner_withdraws_a_claim_unless_it_keeps_it() {
         let lock = OwnerLock::new(());
-        assert!(lock.try_lock().is_some() && lock.claimed.load(Ordering::Relaxed));
+        assert!(lock.try_lock().is_some() && lock.is_claimed());
         // SAFETY: the owner's guards are gone when it locks again.
         drop(unsafe { lock.lock_owner(true) });
-        assert!(lock.claimed.load(Ordering::Relaxed));
+        assert!(lock.is_claimed());
         drop(owner(&lock));
-        assert!(!lock.claimed.load(Ordering::Relaxed));
+        assert!(!lock.is_claimed());
         // SAFETY: as above.
         drop(unsafe { lock.leave_owner() });
-        assert!(lock.claimed.load(Ordering::Relaxed) && lock.try_lock().is_some());
+        assert!(lock.is_claimed() && lock.try_lock().is_some());
     }
 
     #[test]

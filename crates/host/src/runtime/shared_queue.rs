@@ -63,6 +63,11 @@ impl SharedQueue {
         self.queue.turns()
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.queue.is_claimed()
+    }
+
     pub(crate) fn is_orphan(&self) -> bool {
         self.orphan.load(Ordering::Acquire)
     }
