@@ -150,8 +150,12 @@ pub enum Bug {
     // ---- races: only a model checker meets them, for the simulation has one thread ----
     /// A writer that finds its zone busy lets go of the lock before it parks.
     UnlockBeforePark,
-    /// A queue finds that no write waits in the plug, and makes it idle only the next time it has the lock.
-    UnlockBeforeIdle,
+    /// A write is admitted although its plug belongs to the lock.
+    AdmitPastLock,
+    /// A completion stores the word of the plug, without a look whether it has changed.
+    CompletionStored,
+    /// Taking a plug under the lock stores its word, without a look whether it has changed.
+    HoldStored,
     /// Every other queue locks the shards of a spanning write in descending order (P16).
     ShardsInAnyOrder,
     /// A queue acknowledges a freeze while it has work.
@@ -273,9 +277,11 @@ impl Bug {
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the
     /// others.
-    pub const RACES: [Bug; 23] = [
+    pub const RACES: [Bug; 25] = [
         Bug::UnlockBeforePark,
-        Bug::UnlockBeforeIdle,
+        Bug::AdmitPastLock,
+        Bug::CompletionStored,
+        Bug::HoldStored,
         Bug::ShardsInAnyOrder,
         Bug::AckBeforeIdle,
         Bug::ThawWakesNobody,

@@ -84,11 +84,14 @@ impl Disk {
             all.writer.add(&lock(&writer.0).counters);
         }
         for s in &self.shared.shards {
-            let shard = lock(&s.0);
+            let mut shard = lock(&s.0);
             all.plugs.add(&shard.counters);
-            for plug in &shard.plugs {
+            for i in 0..shard.plugs.len() {
+                shard.hold(i);
+                let plug = &shard.plugs[i];
                 all.live_plugs += u32::from(plug.is_live());
                 all.waiting += u64::from(plug.parked());
+                shard.release(i);
             }
         }
         all

@@ -303,7 +303,9 @@ impl Lane {
                 for s in &shared.shards {
                     let mut shard = lock(&s.0);
                     for i in 0..shard.plugs.len() {
+                        shard.hold(i);
                         shard.reset(i, &mut self.aborted);
+                        shard.release(i);
                     }
                 }
             }

@@ -41,7 +41,7 @@ impl Disk {
             .trailing_zeros();
         let spindles = device.spindles();
         let single_writers = single_writer::per_spindle(&geometry, &spindles);
-        let layout = Layout::new(geometry, limits, config);
+        let layout = Layout::new(geometry, limits, config, Arc::default());
         let disk = Disk {
             shared: Arc::new(Shared {
                 timed: AtomicBool::new(layout.timed || device.is_timed()),

@@ -175,8 +175,8 @@ impl Revalidation {
         let mut current = lock(&shared.layout);
         let config = current.config.clone();
         let per_zone = config.zone_counters;
-        let layout = Arc::new(Layout::new(self.geometry, limits, config));
-        shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
+        let words = shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
+        let layout = Arc::new(Layout::new(self.geometry, limits, config, words));
         debug_assert!(queue.lane.aborted.is_empty(), "a drained disk has nothing parked");
         shared.note(&layout);
         *current = layout;

@@ -8,12 +8,13 @@ use super::mailbox::{self, Counts, Queues};
 use super::snapshot::Layout;
 use super::state::{ORPHANS, VERSION};
 use crate::device::Device;
-use crate::plug::Shard;
+use crate::plug::{Shard, Words};
 use crate::sched::elevator::Elevator;
 use crate::sched::writer::SingleWriter;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, Padded, lock};
 use crate::unit::{Nanos, ZoneNo};
 use crate::zone::{Spindles, ZoneInfo};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// How long a freeze waits without progress, unless [`Disk::set_drain_limit`](super::Disk::set_drain_limit) changes
@@ -34,6 +35,35 @@ pub(crate) trait Orphan: Send {
 
     /// The time at which the orphan has work to do by itself.
     fn own_deadline(&self) -> Option<Nanos>;
+}
+
+/// The lock of a shard, with one plug held. At its end the plug is given back.
+pub(crate) struct PlugGuard<'a> {
+    shard: MutexGuard<'a, Shard>,
+    i: usize,
+}
+
+impl Deref for PlugGuard<'_> {
+    type Target = Shard;
+
+    #[inline]
+    fn deref(&self) -> &Shard {
+        &self.shard
+    }
+}
+
+impl DerefMut for PlugGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.shard
+    }
+}
+
+impl Drop for PlugGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.shard.release(self.i);
+    }
 }
 
 /// State that all queues of a disk share.
@@ -97,11 +127,27 @@ impl Shared {
         ((zone.0 ^ mix) as usize & mask, row as usize)
     }
 
-    /// The shard of a zone, locked, and the zone's index in it.
+    /// The shard of a zone, locked, with the zone's plug held, and the zone's index in it.
     #[inline]
-    pub(crate) fn shard(&self, zone: ZoneNo) -> (MutexGuard<'_, Shard>, usize) {
-        let (s, i) = self.place(zone);
-        (lock(&self.shards[s].0), i)
+    pub(crate) fn shard(&self, zone: ZoneNo) -> (PlugGuard<'_>, usize) {
+        let (shard, i) = self.shard_of(zone);
+        (PlugGuard { shard, i }, i)
+    }
+
+    /// As [`Shared::shard`] for code that gives the plug back itself ([`Shard::release`]), which is in vain while a write
+    /// waits in it or the disk keeps all plugs.
+    #[inline]
+    pub(crate) fn shard_of(&self, zone: ZoneNo) -> (MutexGuard<'_, Shard>, usize) {
+        let place = self.place(zone);
+        (self.hold(place), place.1)
+    }
+
+    /// As [`Shared::shard_of`], for what [`Shared::place`] has returned.
+    #[inline(always)]
+    pub(crate) fn hold(&self, (s, i): (usize, usize)) -> MutexGuard<'_, Shard> {
+        let mut shard = lock(&self.shards[s & (self.shards.len() - 1)].0);
+        shard.hold(i);
+        shard
     }
 
     /// Wakes every queue that sleeps.
@@ -117,7 +163,10 @@ impl Shared {
         }
         self.configure_elevator(layout);
         for s in &self.shards {
-            lock(&s.0).keep_tracks(layout.zone_depth > 1);
+            let mut shard = lock(&s.0);
+            shard.keep_tracks(layout.zone_depth > 1);
+            // Other code than the ordinary one asks the plug alone, and so do counts of each zone.
+            shard.keep_locked(layout.arbitrated || layout.config.zone_counters);
         }
     }
 
@@ -125,31 +174,36 @@ impl Shared {
         self.state.0.fetch_add(VERSION, Ordering::AcqRel);
     }
 
-    /// Makes new plugs for all zones, as `zones` describes them.
+    /// Makes new plugs for all zones, as `zones` describes them. Returns their words.
     pub(crate) fn rebuild_plugs(
         &self,
         zones: &[ZoneInfo],
         per_zone: bool,
         aborted: &mut Vec<Box<crate::Bio>>,
-    ) {
+    ) -> Arc<Words> {
+        let rows = zones.len().div_ceil(self.shards.len());
+        let words = Arc::new(Words::new(self.shards.len(), rows));
         let depths = self.depths.load(Ordering::Relaxed) as usize;
         self.single_writers.iter().for_each(|writer| lock(&writer.0).clear());
-        for s in &self.shards {
-            let mut g = lock(&s.0);
+        for (s, shard) in self.shards.iter().enumerate() {
+            let mut g = lock(&shard.0);
             g.abort_all(aborted);
             g.plugs.clear();
             g.forget_tracks();
+            g.take_words(words.clone(), s);
             g.reserve(depths);
         }
         // In the order of zone numbers, each zone is the next one of its shard, because rows ascend.
         for (z, info) in zones.iter().enumerate() {
-            let (mut g, i) = self.shard(ZoneNo(z as u32));
+            let (s, i) = self.place(ZoneNo(z as u32));
+            let mut g = lock(&self.shards[s].0);
             debug_assert_eq!(i, g.plugs.len());
-            g.plugs.push(crate::plug::Plug::new(info));
+            g.push(crate::plug::Plug::new(info));
             if per_zone && g.per_zone.len() <= i {
                 g.per_zone.push(crate::plug::ZoneCounters::default());
             }
         }
+        words
     }
 
     /// How many requests usually wait at most. A queue that is opened makes room for its own.

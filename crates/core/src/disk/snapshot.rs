@@ -3,12 +3,13 @@
 
 use super::config::{DiskConfig, Mode, ZoneRecovery};
 use crate::bio::{Bio, Op, Status};
-use crate::plug::Merge;
+use crate::plug::{Merge, Words};
 use crate::sched::Scheduler;
 use crate::sched::elevator::Setup;
 use crate::sched::writer::WriterParams;
 use crate::unit::ZoneNo;
 use crate::zone::{Geometry, Limits};
+use std::sync::Arc;
 
 /// A snapshot of geometry, limits and attributes. [`Geometry`] alone says where the zones are.
 #[derive(Debug, Clone)]
@@ -16,6 +17,8 @@ pub(crate) struct Layout {
     pub(crate) geometry: Geometry,
     pub(crate) limits: Limits,
     pub(crate) config: DiskConfig,
+    /// The words of the plugs.
+    pub(crate) words: Arc<Words>,
     /// Whether writes and appends go through plugs.
     pub(crate) plugs: bool,
     /// Whether appends go to the device as they are.
@@ -70,7 +73,12 @@ pub(crate) fn no_zone_depth(
 }
 
 impl Layout {
-    pub(crate) fn new(geometry: Geometry, limits: Limits, config: DiskConfig) -> Layout {
+    pub(crate) fn new(
+        geometry: Geometry,
+        limits: Limits,
+        config: DiskConfig,
+        words: Arc<Words>,
+    ) -> Layout {
         let max_transfer = limits.transfer_sectors();
         let native = limits.zone_append_max_sectors != 0 && !config.emulate_append;
         let plugs = config.mode == Mode::Plug;
@@ -123,6 +131,7 @@ impl Layout {
             geometry,
             limits,
             config,
+            words,
         }
     }
 

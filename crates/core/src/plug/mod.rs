@@ -1,7 +1,8 @@
 //! The zone write plug.
 //!
 //! Owns the write pointer of every sequential zone and the writes that wait for it. A plug is a plain `&mut` state
-//! machine without a lock, a device or a clock; `disk` calls it under the lock of the [`Shard`] that holds it. Plugs
+//! machine without a lock, a device or a clock; `disk` calls it under the lock of the [`Shard`] that holds it. Two steps
+//! need no lock: a write that finds its zone idle and healthy, and its end while no other has come (`word.rs`). Plugs
 //! are permanent, one for each zone in a flat array. So there is nothing to look up, no reference to count and
 //! nothing to free, and the bugs of Linux in these places (B1, B5-B7, B18, B32) cannot occur.
 //!
@@ -16,17 +17,20 @@
 //! * `pipelined.rs` allows several writes in flight on devices that keep the order of writes.
 //! * `recovery.rs` lets the layer find the write pointer by itself after an error.
 
+mod hold;
 mod pipelined;
 mod recovery;
 mod shard;
 mod slots;
 mod track;
+mod word;
 
 pub(crate) use pipelined::Sent;
 pub(crate) use recovery::RecoveryReport;
 pub use shard::{Counters, Rejections, Shard, ZoneCounters};
 pub(crate) use shard::{Merge, Next};
 pub(crate) use track::Then;
+pub(crate) use word::{Quick, Words};
 
 use crate::bio::{Bio, Flags, Op, Status};
 use crate::zone::{Condition, ZoneInfo};
@@ -91,13 +95,16 @@ pub struct Plug {
     tail: u32,
     /// How many are parked.
     parked: u32,
-    /// Counts resets and finishes. A failed write undoes its reservation only if none came since it was sent (M4).
+    /// Counts resets and finishes, modulo 2^24. A failed write undoes its reservation only if none came since it was
+    /// sent (M4).
     generation: u32,
     /// The disk's error epoch at the last of these events: the write pointer was lost, the device said that the zone
     /// cannot be written, or a resync was sent (E6).
     error_epoch: u32,
     /// Bits of [`state`].
     state: u8,
+    /// Whether the plug's word is locked (`hold.rs`). If not, `wp` and `state` may be out of date here.
+    held: bool,
     /// The single writer's ticket: not 0 while the zone is in its list. Nothing of a listed zone is in flight (Q7).
     pub(crate) ticket: u16,
     /// While `PLUGGED`: the zone waits for a tag in the line of some queue. With one write in flight, nothing of the
@@ -124,6 +131,7 @@ impl Plug {
             generation: 0,
             error_epoch: 0,
             state: 0,
+            held: true,
             ticket: 0,
             in_line: false,
             recovery: Recovery::None,
@@ -195,7 +203,7 @@ impl Plug {
         self.state & NEED_WP != 0 || self.recovery == Recovery::Asked
     }
 
-    /// How often the zone was reset or finished through the layer.
+    /// How often the zone was reset or finished through the layer, modulo 2^24.
     #[inline]
     pub fn generation(&self) -> u32 {
         self.generation

@@ -3,10 +3,12 @@
 use super::slots::Slots;
 use super::state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::track::Track;
+use super::word::{self, Words};
 use super::{Kind, NONE, Plug};
 use crate::bio::{Bio, Command, Flags, Status, Waits, WritePointer};
 use crate::unit::Sector;
 use crate::zone::{Condition, ZoneInfo};
+use std::sync::Arc;
 
 /// Counts of what the plugs of a disk have done since it was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -168,6 +170,11 @@ pub struct Shard {
     pub(crate) per_zone: Vec<ZoneCounters>,
     /// What recoveries and several writes in flight need to know of each zone. Empty until one of them needs it.
     pub(crate) tracks: Vec<Track>,
+    /// The words of all plugs of the disk, and the number of this shard, which says where its own are.
+    pub(super) words: Arc<Words>,
+    pub(super) number: usize,
+    /// Whether no plug leaves the lock.
+    pub(super) keeps_locked: bool,
 }
 
 impl Shard {
@@ -380,7 +387,7 @@ impl Shard {
             return;
         }
         plug.wp = wp;
-        plug.generation = plug.generation.wrapping_add(1);
+        plug.generation = word::generation(plug.generation + 1);
         plug.state &= PLUGGED | MANAGED;
         self.abort(i, aborted);
     }

@@ -290,7 +290,15 @@ impl Geometry {
     pub fn capacity_of(&self, zone: ZoneNo) -> u32 {
         if self.is_conventional(zone) {
             self.zone_len_sectors(zone).min(self.conventional_capacity_sectors)
-        } else if zone.0 + 1 == self.nr_zones {
+        } else {
+            self.sequential_capacity(zone)
+        }
+    }
+
+    /// How much of a zone can be written if it is sequential, in sectors.
+    #[inline]
+    pub(crate) fn sequential_capacity(&self, zone: ZoneNo) -> u32 {
+        if zone.0 + 1 == self.nr_zones {
             self.last_zone_capacity_sectors
         } else {
             self.zone_capacity_sectors

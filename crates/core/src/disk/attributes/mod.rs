@@ -249,7 +249,7 @@ impl Disk {
                     && self.scheduled() == 0,
             "Q9: nothing waits on a disk that is drained"
         );
-        let new = Layout::new(layout.geometry, layout.limits.clone(), config);
+        let new = Layout::new(layout.geometry, layout.limits.clone(), config, layout.words.clone());
         self.shared.note(&new);
         *layout = Arc::new(new);
         drop(layout);

@@ -14,8 +14,10 @@ impl Lane {
             match self.backlog.ready.pop_front() {
                 Some(Work::Bio(bio)) => self.launch(layout, bio, cmd),
                 Some(Work::Zone(zone)) => {
-                    let (mut shard, i) = shared.shard(zone);
-                    if shard.fill_from_line(i, layout.merge, &mut cmd) {
+                    let (mut shard, i) = shared.shard_of(zone);
+                    let filled = shard.fill_from_line(i, layout.merge, &mut cmd);
+                    shard.release(i);
+                    if filled {
                         cmd.zone = zone.0;
                         drop(shard);
                         #[cfg(feature = "trace")]

@@ -103,7 +103,7 @@ impl Lane {
         zone: ZoneNo,
         mut cmd: Box<Command>,
     ) -> bool {
-        let (mut shard, i) = shared.shard(zone);
+        let (mut shard, i) = shared.shard_of(zone);
         if shard.fill_from_line(i, layout.merge, &mut cmd) {
             drop(shard);
             cmd.zone = zone.0;

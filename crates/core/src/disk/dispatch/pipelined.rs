@@ -22,7 +22,7 @@ impl Lane {
     /// Puts a zone with parked writes in line, unless another queue is its home or it has as many writes in flight as
     /// it may.
     pub(crate) fn queue_up(&mut self, shared: &Shared, layout: &Layout, zone: ZoneNo) {
-        let (mut shard, i) = shared.shard(zone);
+        let (mut shard, i) = shared.shard_of(zone);
         if shard.must_wait(i, self.id, layout.zone_depth) {
             shard.leave_line(i);
         } else {
@@ -40,7 +40,7 @@ impl Lane {
         zone: ZoneNo,
         mut cmd: Box<Command>,
     ) {
-        let (mut shard, i) = shared.shard(zone);
+        let (mut shard, i) = shared.shard_of(zone);
         let sent = shard.fill_in_order(i, layout.merge, &mut cmd, self.id, layout.zone_depth);
         drop(shard);
         if sent == Sent::Nothing {
@@ -86,7 +86,7 @@ impl Lane {
         let zone = ZoneNo(cmd.zone);
         let start = layout.geometry.zone_start(zone);
         let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
-        let (mut shard, i) = shared.shard(zone);
+        let (mut shard, i) = shared.shard_of(zone);
         if cmd.status == Status::Busy && shard.is_alone(i) {
             // The same command is sent again (W23). If others are in flight behind it, *busy* is a failure like any
             // other, because they are no longer at the write pointer.

@@ -130,7 +130,7 @@ impl Lane {
     /// Puts the next write of a plugged zone into the scheduler as the zone's number. Its BIOs stay in the plug.
     fn feed_zone(shared: &Shared, layout: &Layout, zone: ZoneNo, now: Nanos) {
         let start = layout.geometry.zone_start(zone);
-        let (shard, i) = shared.shard(zone);
+        let (shard, i) = shared.shard_of(zone);
         let (sector, end) = shard.extent(i, start).unwrap_or((start, start));
         let class = class_of(shard.next_flags(i));
         drop(shard);

@@ -54,7 +54,7 @@ impl Lane {
         let (mut writer, spindle) = shared.writer(zone);
         let listed = writer.list(zone, now, &layout.writer_params);
         if let Listed::Queued(ticket) | Listed::Go(ticket) | Listed::Wait { ticket, .. } = listed {
-            let (mut shard, i) = shared.shard(zone);
+            let (mut shard, i) = shared.shard_of(zone);
             shard.plugs[i].ticket = ticket;
         }
         match listed {
@@ -81,7 +81,7 @@ impl Lane {
         }
         while let Some((zone, ticket)) = writer.next(now, &layout.writer_params) {
             debug_assert_eq!(shared.spindles.of(zone), spindle, "a token is for its own spindle");
-            let (mut shard, i) = shared.shard(zone);
+            let (mut shard, i) = shared.shard_of(zone);
             if shard.plugs[i].ticket != ticket {
                 // The writes of the zone were aborted, and this entry of the list has not been removed yet.
                 continue;
@@ -110,7 +110,7 @@ impl Lane {
             return self.backlog.line.push_back(Work::Zone(zone));
         }
         let ticket = writer.list_again(zone, end, now);
-        let (mut shard, i) = shared.shard(zone);
+        let (mut shard, i) = shared.shard_of(zone);
         shard.plugs[i].ticket = ticket;
         drop(shard);
         self.next_turn(shared, layout, (writer, spindle), now);
@@ -165,7 +165,7 @@ impl Lane {
     /// Tells the policy how much waits in each listed zone.
     fn review(shared: &Shared, layout: &Layout, writer: &mut SingleWriter) {
         writer.review(|c, ticket| {
-            let (shard, i) = shared.shard(c.zone);
+            let (shard, i) = shared.shard_of(c.zone);
             let start = layout.geometry.zone_start(c.zone);
             if let Some((first, end)) = shard.extent(i, start) {
                 c.sector = first;
@@ -180,7 +180,7 @@ impl Lane {
     pub(crate) fn sweep(shared: &Shared) {
         for writer in &shared.single_writers {
             lock(&writer.0).review(|c, ticket| {
-                let (shard, i) = shared.shard(c.zone);
+                let (shard, i) = shared.shard_of(c.zone);
                 shard.plugs[i].ticket == ticket
             });
         }

@@ -54,6 +54,12 @@ impl Tags {
             .saturating_sub(waiting)
     }
 
+    /// Whether [`Tags::take`] would find a tag.
+    #[inline]
+    pub(crate) fn any_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// Takes a free tag. There is none while `dispatch` holds them.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Box<Command>> {

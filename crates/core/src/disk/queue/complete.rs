@@ -122,7 +122,12 @@ impl Lane {
         }
         #[cfg(feature = "trace")]
         trace::appends(layout, &cmd.bios);
-        let (mut guard, i) = shared.shard(ZoneNo(cmd.zone));
+        let place = shared.place(ZoneNo(cmd.zone));
+        if !ARBITRATED && layout.words.complete(place) {
+            self.deliver(shared, &mut cmd, done);
+            return self.tags.put(cmd);
+        }
+        let (mut guard, i) = (shared.hold(place), place.1);
         let next = guard.next(i);
         if ARBITRATED {
             if next == Next::Issue {
@@ -134,6 +139,7 @@ impl Lane {
         if next == Next::Issue {
             return self.send_next(shared, layout, guard, i, cmd, done);
         }
+        guard.release(i);
         drop(guard);
         self.deliver(shared, &mut cmd, done);
         self.tags.put(cmd);
@@ -150,7 +156,8 @@ impl Lane {
         done: &mut Bios,
     ) {
         let zone = ZoneNo(cmd.zone);
-        let (mut guard, i) = shared.shard(zone);
+        let place = shared.place(zone);
+        let (mut guard, i) = (shared.hold(place), place.1);
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         // The subtraction may wrap around: a faulty device may have changed the sector.
         let offset = cmd.sector.0.wrapping_sub(layout.geometry.zone_start(zone).0) as u32;
@@ -166,6 +173,8 @@ impl Lane {
         } else {
             Self::note_given_up(shared, &mut guard, i, &cmd);
         }
+        // Not all that follows is of a healthy zone, so this gives the plug back only if it is.
+        guard.release(i);
         if ARBITRATED {
             if next == Next::Issue {
                 guard.plugs[i].get_in_line();
@@ -210,6 +219,7 @@ impl Lane {
         std::mem::swap(&mut cmd.bios, &mut self.spare_bios);
         std::mem::swap(&mut cmd.owners, &mut self.spare_owners);
         guard.fill(i, layout.merge, &mut cmd);
+        guard.release(i);
         drop(guard);
         #[cfg(feature = "trace")]
         trace::issued(&cmd);

@@ -9,8 +9,8 @@ use crate::bio::{Bio, Bios, Flags, Status};
 use crate::disk::lane::Lane;
 use crate::disk::shared::{MAX_SHARDS, Shared};
 use crate::disk::snapshot::Layout;
-use crate::plug::{Admit, Kind};
-use crate::sync::lock;
+use crate::plug::{Admit, Kind, Shard};
+use crate::sync::{MutexGuard, lock};
 use crate::unit::{Sector, ZoneNo};
 
 /// Most parts of one BIO, not counting cuts at zone ends. A longer BIO is refused as *invalid field*.
@@ -88,9 +88,13 @@ impl Lane {
             }
         }
         let mut refusal = None;
+        let (first, _) = layout.geometry.zone_of(bio.sector);
+        let mut zones = first.0..first.0;
         for p in pieces(layout, &bio) {
             let (s, i) = shared.place(p.zone);
             let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
+            shard.hold(i);
+            zones.end += 1;
             if layout.geometry.is_conventional(p.zone) {
                 continue;
             }
@@ -100,8 +104,16 @@ impl Lane {
                 break;
             }
         }
+        let release = |mut guards: [Option<MutexGuard<'_, Shard>>; MAX_SHARDS]| {
+            for zone in zones {
+                let (s, i) = shared.place(ZoneNo(zone));
+                if let Some(shard) = &mut guards[s] {
+                    shard.release(i);
+                }
+            }
+        };
         if let Some(status) = refusal {
-            drop(guards);
+            release(guards);
             return self.reject(bio, status);
         }
         let parent = self.splits.begin(bio);
@@ -126,7 +138,7 @@ impl Lane {
                 lane.backlog.zone(zone);
             }
         });
-        drop(guards);
+        release(guards);
         #[cfg(feature = "trace")]
         for p in pieces(layout, self.splits.whole(parent))
             .filter(|p| !layout.geometry.is_conventional(p.zone))

@@ -5,8 +5,19 @@ use crate::disk::lane::Lane;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace::trace;
-use crate::plug::{Admit, Kind, Shard};
+use crate::plug::{Admit, Kind, Merge, Quick, Shard};
 use crate::unit::{Sector, ZoneNo};
+
+/// What there is to know of the run in [`Lane::run`]: contiguous writes of one kind to one zone.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    zone: ZoneNo,
+    zone_start: Sector,
+    kind: Kind,
+    /// Where in the zone it starts, in sectors. `None`: appends, which go wherever the write pointer is.
+    offset: Option<u32>,
+    len_sectors: u32,
+}
 
 impl Lane {
     /// Submits a write, write-zeroes or emulated append together with those BIOs behind it in `bios` that continue
@@ -36,8 +47,9 @@ impl Lane {
         }
         let kind = Kind::of(&bio);
         let zone_start = layout.geometry.zone_start(zone);
-        let total = self.collect(layout, bio, bios, kind, offset);
-        self.send_run(shared, layout, zone, zone_start, kind, offset, total);
+        let len_sectors = self.collect(layout, bio, bios, kind, offset);
+        let offset = (!append).then_some(offset);
+        self.send_run(shared, layout, Run { zone, zone_start, kind, offset, len_sectors });
     }
 
     /// Starts a run with `bio`, and takes the BIOs behind it that continue it: of the same operation and kind, and
@@ -81,39 +93,65 @@ impl Lane {
         total
     }
 
-    /// Admits `self.run`, `total` sectors of one zone, as a whole. If the zone is idle and a tag is free, sends what
-    /// fits into one command and parks the rest. Otherwise parks all of it.
+    /// Admits `self.run` as a whole. If the zone is idle and a tag is free, sends what fits into one command and parks the
+    /// rest. Otherwise parks all of it.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
-    fn send_run(
+    fn send_run(&mut self, shared: &Shared, layout: &Layout, run: Run) {
+        let place = shared.place(run.zone);
+        if self.tags.any_free() && self.is_one_command(layout, run) {
+            let end = || layout.geometry.sequential_capacity(run.zone);
+            match layout.words.admit(place, run.offset, run.len_sectors, end) {
+                Quick::Admitted { offset, generation } => {
+                    if run.offset.is_none() {
+                        self.place_appends(run.zone_start, offset);
+                    }
+                    let mut cmd = self.tags.take().expect("a tag is free");
+                    self.begin_write(&mut cmd, run, generation);
+                    std::mem::swap(&mut cmd.bios, &mut self.run);
+                    return self.send_write(cmd);
+                }
+                Quick::Locked => {}
+                Quick::Conventional => {
+                    return self.run_refused(shared, layout, run, Status::ConventionalZone);
+                }
+            }
+        }
+        self.send_run_locked(shared, layout, run, place);
+    }
+
+    /// Whether `self.run` fits into one command.
+    #[inline(always)]
+    fn is_one_command(&self, layout: &Layout, run: Run) -> bool {
+        let Merge { max_bios, .. } = layout.merge;
+        run.len_sectors <= layout.merge.max_of(run.kind) && self.run.len() as u32 <= max_bios
+    }
+
+    /// As [`Lane::send_run`], under the lock of the zone's shard.
+    #[inline(always)]
+    fn send_run_locked(
         &mut self,
         shared: &Shared,
         layout: &Layout,
-        zone: ZoneNo,
-        zone_start: Sector,
-        kind: Kind,
-        offset: u32,
-        total: u32,
+        run: Run,
+        place: (usize, usize),
     ) {
-        let append = self.run[0].op == Op::ZoneAppend;
-        let (mut guard, i) = shared.shard(zone);
+        let Run { zone, kind, len_sectors: total, .. } = run;
+        let nr = self.run.len() as u32;
+        let whole = self.is_one_command(layout, run);
+        let (mut guard, i) = (shared.hold(place), place.1);
         let plug = &mut guard.plugs[i];
-        let mut at = plug.write_pointer();
-        let admit = if append { plug.admit_append(total) } else { plug.admit(offset, total) };
+        let at = plug.write_pointer();
+        let admit = plug.admit(run.offset.unwrap_or(at), total);
         if let Admit::Reject(status) = admit {
+            guard.release(i);
             drop(guard);
-            return self.run_refused(shared, layout, zone, kind, status);
+            return self.run_refused(shared, layout, run, status);
         }
         let generation = plug.generation();
         let shard = &mut *guard;
-        if append {
-            for bio in &mut self.run {
-                bio.sector = zone_start.plus(u64::from(at));
-                at += bio.len_sectors;
-            }
+        if run.offset.is_none() {
+            self.place_appends(run.zone_start, at);
         }
-        let nr = self.run.len() as u32;
-        let whole = total <= layout.merge.max_of(kind) && nr <= layout.merge.max_bios;
         let cmd = if admit == Admit::Issue { self.tags.take() } else { None };
         let Some(mut cmd) = cmd else {
             self.mailbox.counts.0.parked(self.run.len());
@@ -135,15 +173,10 @@ impl Lane {
             }
             return;
         };
-        cmd.set(kind.op(), self.run[0].sector, total, kind.flags());
-        cmd.generation = generation;
-        cmd.waits = Waits::Plug;
-        cmd.zone = zone.0;
-        cmd.begin_owners(self.id);
+        self.begin_write(&mut cmd, run, generation);
         if whole {
-            if layout.config.zone_counters {
-                shard.issued(i, nr);
-            }
+            shard.issued(i, nr);
+            shard.release(i);
             drop(guard);
             std::mem::swap(&mut cmd.bios, &mut self.run);
         } else {
@@ -165,6 +198,26 @@ impl Lane {
         self.send_write(cmd);
     }
 
+    /// The appends of `self.run` get their sectors, from `offset` in the zone on.
+    #[inline]
+    fn place_appends(&mut self, zone_start: Sector, mut offset: u32) {
+        for bio in &mut self.run {
+            bio.sector = zone_start.plus(u64::from(offset));
+            offset += bio.len_sectors;
+        }
+    }
+
+    /// Fills in the command of `self.run`, all but its BIOs.
+    #[inline(always)]
+    fn begin_write(&self, cmd: &mut Command, run: Run, generation: u32) {
+        let Run { zone, kind, .. } = run;
+        cmd.set(kind.op(), self.run[0].sector, run.len_sectors, kind.flags());
+        cmd.generation = generation;
+        cmd.waits = Waits::Plug;
+        cmd.zone = zone.0;
+        cmd.begin_owners(self.id);
+    }
+
     /// Puts a plugged write on the way to the device, and counts it.
     #[inline]
     pub(crate) fn send_write(&mut self, cmd: Box<Command>) {
@@ -184,19 +237,11 @@ impl Lane {
 
     /// The run was not admitted as a whole, so each of its BIOs gets an answer of its own.
     #[cold]
-    fn run_refused(
-        &mut self,
-        shared: &Shared,
-        layout: &Layout,
-        zone: ZoneNo,
-        kind: Kind,
-        status: Status,
-    ) {
+    fn run_refused(&mut self, shared: &Shared, layout: &Layout, run: Run, status: Status) {
         if self.run.len() == 1 {
             let Some(bio) = self.run.pop() else { return };
-            return self.write_refused(shared, layout, bio, zone, status);
+            return self.write_refused(shared, layout, bio, run.zone, status);
         }
-        let zone_start = layout.geometry.zone_start(zone);
         for bio in std::mem::take(&mut self.run) {
             // A BIO that continues a run was not checked alone: the disk may end within the zone.
             if let Err(status) = layout.check_write(&bio) {
@@ -204,9 +249,10 @@ impl Lane {
                 continue;
             }
             let (_, offset) = layout.geometry.zone_of(bio.sector);
-            let len = bio.len_sectors;
+            let alone =
+                Run { offset: run.offset.map(|_| offset), len_sectors: bio.len_sectors, ..run };
             self.run.push(bio);
-            self.send_run(shared, layout, zone, zone_start, kind, offset, len);
+            self.send_run(shared, layout, alone);
         }
     }
 

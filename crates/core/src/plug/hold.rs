@@ -1,0 +1,229 @@
+//! Taking a plug from those that do not take the lock, and giving it back.
+//!
+//! While the word of a plug is locked, code under the lock of the [`Shard`] owns the plug as a whole, and reads and
+//! changes it as plain data. At the end ([`Shard::release`]) the word is written back and unlocked, but only if write
+//! pointer and `PLUGGED` say all that there is to say of the plug. Otherwise it stays locked, and the next holder finds
+//! it so. A plug that is not given back costs only time: its next writes take the lock.
+
+use super::state::PLUGGED;
+use super::word::{Word, Words};
+use super::{Plug, Recovery, Shard};
+use std::sync::Arc;
+
+impl Plug {
+    /// Whether write pointer, generation and `PLUGGED` say all that there is to say of a plug in which no write waits.
+    fn is_plain(&self) -> bool {
+        self.state & !PLUGGED == 0
+            && self.ticket == 0
+            && !self.in_line
+            && self.recovery == Recovery::None
+            && self.in_flight == 0
+    }
+
+    #[inline]
+    fn word(&self) -> Word {
+        Word { wp: self.wp, generation: self.generation, state: self.state }
+    }
+}
+
+impl Shard {
+    /// Gives the shard the words of its disk, and the number under which it finds its own.
+    pub(crate) fn take_words(&mut self, words: Arc<Words>, number: usize) {
+        (self.words, self.number) = (words, number);
+    }
+
+    /// Puts a new plug at the end of the shard.
+    pub(crate) fn push(&mut self, plug: Plug) {
+        let i = self.plugs.len();
+        self.words.show(self.number, i, plug.word());
+        self.plugs.push(plug);
+        self.release(i);
+    }
+
+    /// Keeps every plug under the lock from its next holder on (`on`), or only those for which that is needed.
+    pub(crate) fn keep_locked(&mut self, on: bool) {
+        self.keeps_locked = on;
+    }
+
+    /// Takes plug `i` from those that do not take the lock. Until [`Shard::release`] it is plain data.
+    #[inline]
+    pub(crate) fn hold(&mut self, i: usize) {
+        if !self.plugs[i].held {
+            self.take(i);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take(&mut self, i: usize) {
+        let plug = &mut self.plugs[i];
+        plug.held = true;
+        if let Some(word) = self.words.lock(self.number, i) {
+            debug_assert_eq!(word.generation, plug.generation, "only code under the lock resets");
+            (plug.wp, plug.state) = (word.wp, word.state);
+        }
+    }
+
+    /// Gives plug `i` back, if there is no more to it than its word says.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, i: usize) {
+        let Some(plug) = self.plugs.get_mut(i) else { return };
+        if plug.parked != 0 || self.keeps_locked || !plug.is_plain() {
+            return;
+        }
+        // A shard of a test has no words.
+        plug.held = !self.words.unlock(self.number, i, plug.word());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::bio::{Bio, Command, Op};
+    use crate::plug::{Admit, Kind, Merge, Next, Quick};
+    use crate::sync::{Mutex, lock};
+    use crate::unit::Sector;
+    use crate::zone::{Condition, ZoneInfo, ZoneType};
+    use loom::thread;
+
+    const ZONE: (usize, usize) = (0, 0);
+    const CAPACITY: u32 = 64;
+    const LEN: u32 = 8;
+
+    /// What has become of a write.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Write {
+        Sent { offset: u32, generation: u32 },
+        Parked,
+    }
+
+    /// The plug of one zone, used as a queue uses it.
+    struct Zone {
+        words: Arc<Words>,
+        shard: Mutex<Shard>,
+    }
+
+    impl Zone {
+        fn new() -> Arc<Zone> {
+            let words = Arc::new(Words::new(1, 1));
+            let mut shard = Shard::default();
+            shard.take_words(words.clone(), 0);
+            shard.push(Plug::new(&ZoneInfo {
+                start: Sector(0),
+                len_sectors: u64::from(CAPACITY),
+                capacity_sectors: u64::from(CAPACITY),
+                wp: Sector(0),
+                zone_type: ZoneType::SeqWriteRequired,
+                cond: Condition::Empty,
+            }));
+            Arc::new(Zone { words, shard: Mutex::new(shard) })
+        }
+
+        fn append(&self) -> Write {
+            let quick = self.words.admit(ZONE, None, LEN, || CAPACITY);
+            if let Quick::Admitted { offset, generation } = quick {
+                return Write::Sent { offset, generation };
+            }
+            let mut shard = lock(&self.shard);
+            shard.hold(0);
+            let plug = &mut shard.plugs[0];
+            let (offset, generation) = (plug.write_pointer(), plug.generation());
+            let sent = match plug.admit_append(LEN) {
+                Admit::Issue => Write::Sent { offset, generation },
+                Admit::Park => {
+                    let bio = Bio::new(Op::WriteZeroes, Sector(u64::from(offset)), LEN);
+                    shard.park(0, &mut vec![bio], LEN, 0, Kind::PLAIN);
+                    Write::Parked
+                }
+                Admit::Reject(status) => panic!("refused: {status}"),
+            };
+            shard.release(0);
+            sent
+        }
+
+        /// Ends the write in flight. Returns whether the parked one has been sent.
+        fn complete(&self) -> bool {
+            if self.words.complete(ZONE) {
+                return false;
+            }
+            let mut shard = lock(&self.shard);
+            shard.hold(0);
+            let next = shard.next(0);
+            if next == Next::Issue {
+                let merge = Merge { max_sectors: LEN, max_zeroes_sectors: LEN, max_bios: 1 };
+                assert!(shard.fill(0, merge, &mut Command::new(1)), "a write waits");
+            }
+            shard.release(0);
+            next == Next::Issue
+        }
+
+        fn reset(&self) {
+            let mut shard = lock(&self.shard);
+            shard.hold(0);
+            shard.reset(0, &mut Vec::new());
+            shard.release(0);
+        }
+
+        /// Write pointer, whether a write is in flight, and how many wait.
+        fn state(&self) -> (u32, bool, u32) {
+            let mut shard = lock(&self.shard);
+            shard.hold(0);
+            let plug = &shard.plugs[0];
+            let state = (plug.write_pointer(), plug.is_plugged(), plug.parked());
+            shard.release(0);
+            state
+        }
+    }
+
+    /// Of two writes one is sent and the other parks, and none is lost.
+    #[test]
+    fn loom_admit_against_park() {
+        loom::model(|| {
+            let zone = Zone::new();
+            let other = zone.clone();
+            let other = thread::spawn(move || other.append());
+            let both = [zone.append(), other.join().unwrap()];
+            let sent = Write::Sent { offset: 0, generation: 0 };
+            assert!(both.contains(&sent) && both.contains(&Write::Parked), "I1: {both:?}");
+            assert_eq!(zone.state(), (2 * LEN, true, 1), "I3");
+            assert!(zone.complete() && !zone.complete(), "I4: each of them is sent once");
+            assert_eq!(zone.state(), (2 * LEN, false, 0));
+        });
+    }
+
+    /// A write that comes while another ends is sent by one of the two.
+    #[test]
+    fn loom_complete_against_park() {
+        loom::model(|| {
+            let zone = Zone::new();
+            zone.append();
+            let other = zone.clone();
+            let other = thread::spawn(move || other.complete());
+            let sent = zone.append() != Write::Parked;
+            let sent_behind = other.join().unwrap();
+            assert!(sent != sent_behind, "I4: sent {sent}, sent by the other {sent_behind}");
+            assert_eq!(zone.state(), (2 * LEN, true, 0));
+            assert!(!zone.complete());
+        });
+    }
+
+    /// An append is before a reset or after it, in the generation that it was admitted in (M4).
+    #[test]
+    fn loom_reset_against_admit() {
+        loom::model(|| {
+            let zone = Zone::new();
+            zone.append();
+            zone.complete();
+            let other = zone.clone();
+            let other = thread::spawn(move || other.reset());
+            let write = zone.append();
+            other.join().unwrap();
+            let before = write == Write::Sent { offset: LEN, generation: 0 };
+            let after = write == Write::Sent { offset: 0, generation: 1 };
+            assert!(before || after, "I3: {write:?}");
+            let wp = if before { 0 } else { LEN };
+            assert_eq!(zone.state(), (wp, true, 0));
+            assert!(!zone.complete());
+        });
+    }
+}

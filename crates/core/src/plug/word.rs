@@ -1,0 +1,158 @@
+//! The words of the plugs: write pointer, generation and state of a zone in 64 bits, so that the two steps of an
+//! undisturbed write are one compare-and-exchange each. Owns these words and their layout. Takes no lock.
+//!
+//! A write that finds its zone idle and healthy is admitted by one exchange ([`Words::admit`]), and its completion,
+//! while no other write has come, by another ([`Words::complete`]). Everything else happens under the lock of a shard:
+//! parking, sending what is parked, errors, management, reports.
+//!
+//! The bit `LOCKED` keeps the two apart. Code under the lock sets it first ([`Words::lock`]). Both exchanges then fail,
+//! and their callers take the lock. `hold.rs` says when the bit is cleared.
+
+use super::state::{CONVENTIONAL, NEED_WP, PLUGGED};
+use crate::sync::{AtomicU64, Ordering};
+
+/// How many bits of a generation there are.
+const GENERATION_BITS: u32 = 24;
+const STATE_SHIFT: u32 = 32 + GENERATION_BITS;
+/// The plug belongs to the lock of its shard.
+const LOCKED: u64 = 1 << 63;
+const IN_FLIGHT: u64 = (PLUGGED as u64) << STATE_SHIFT;
+const _: () = assert!(NEED_WP > PLUGGED, "LOCKED is the one bit that is no state");
+
+/// What a word says of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Quick {
+    /// It is admitted at this offset, in this generation of the zone: the caller sends it.
+    Admitted { offset: u32, generation: u32 },
+    /// Nothing has changed, and the caller takes the lock.
+    Locked,
+    /// The zone is conventional, and no plug orders its writes.
+    Conventional,
+}
+
+/// Words on cache lines of their own: neighbours are zones of one shard.
+const PER_BLOCK: usize = 16;
+
+#[derive(Debug)]
+#[repr(align(128))]
+struct Block([AtomicU64; PER_BLOCK]);
+
+/// The words of all plugs of a disk. A plug is found by the number of its shard and its index there.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    blocks: Box<[Block]>,
+    /// log2 of the number of words of a shard.
+    bits: u32,
+}
+
+/// A generation, as far as a plug counts it.
+#[inline]
+pub(super) fn generation(n: u32) -> u32 {
+    n & ((1 << GENERATION_BITS) - 1)
+}
+
+/// Write pointer, generation and state of a zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) wp: u32,
+    pub(super) generation: u32,
+    pub(super) state: u8,
+}
+
+impl Word {
+    fn pack(self) -> u64 {
+        let high = u64::from(self.generation) | u64::from(self.state) << GENERATION_BITS;
+        u64::from(self.wp) | high << 32
+    }
+
+    fn unpack(word: u64) -> Word {
+        Word {
+            wp: word as u32,
+            generation: generation((word >> 32) as u32),
+            state: (word >> STATE_SHIFT) as u8,
+        }
+    }
+}
+
+impl Words {
+    /// Words for `shards` shards of at most `plugs` plugs each. Every plug belongs to the lock of its shard.
+    pub(crate) fn new(shards: usize, plugs: usize) -> Words {
+        let bits = plugs.max(PER_BLOCK).next_power_of_two().trailing_zeros();
+        let block = |_| Block(std::array::from_fn(|_| AtomicU64::new(LOCKED)));
+        Words { blocks: (0..(shards << bits) / PER_BLOCK).map(block).collect(), bits }
+    }
+
+    /// The word of plug `i` of shard `s`.
+    #[inline]
+    fn at(&self, s: usize, i: usize) -> Option<&AtomicU64> {
+        let n = (s << self.bits) + i;
+        let block = self.blocks.get(n / PER_BLOCK)?;
+        Some(&block.0[n % PER_BLOCK])
+    }
+
+    /// Admits a write of `len` sectors to an idle, healthy zone that can be written up to `capacity`: at `offset`, or
+    /// wherever the write pointer is.
+    #[inline(always)]
+    pub(crate) fn admit(
+        &self,
+        (s, i): (usize, usize),
+        offset: Option<u32>,
+        len: u32,
+        capacity: impl FnOnce() -> u32,
+    ) -> Quick {
+        let Some(word) = self.at(s, i) else { return Quick::Locked };
+        let was = word.load(Ordering::Relaxed);
+        let state = was >> STATE_SHIFT;
+        if state != 0 {
+            let conventional = state & u64::from(CONVENTIONAL) != 0;
+            return if conventional { Quick::Conventional } else { Quick::Locked };
+        }
+        let wp = was as u32;
+        let fits = u64::from(wp) + u64::from(len) <= u64::from(capacity());
+        if !fits || offset.is_some_and(|offset| offset != wp) {
+            return Quick::Locked;
+        }
+        let new = (was + u64::from(len)) | IN_FLIGHT;
+        match word.compare_exchange(was, new, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => Quick::Admitted { offset: wp, generation: generation((was >> 32) as u32) },
+            Err(_) => Quick::Locked,
+        }
+    }
+
+    /// Ends the only write of a zone, in which nothing else has happened since it was sent. Returns false if something
+    /// has: nothing has changed, and the caller takes the lock.
+    #[inline]
+    pub(crate) fn complete(&self, (s, i): (usize, usize)) -> bool {
+        let Some(word) = self.at(s, i) else { return false };
+        let was = word.load(Ordering::Relaxed);
+        was >> STATE_SHIFT == u64::from(PLUGGED)
+            && word
+                .compare_exchange(was, was & !IN_FLIGHT, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Makes plug `i` of shard `s` belong to the lock of the shard, and returns its word as it was. `None`: it has none.
+    pub(super) fn lock(&self, s: usize, i: usize) -> Option<Word> {
+        let was = self.at(s, i)?.fetch_or(LOCKED, Ordering::AcqRel);
+        debug_assert!(
+            was & LOCKED == 0,
+            "only the holder of the shard's lock sets and clears the bit"
+        );
+        Some(Word::unpack(was))
+    }
+
+    /// Shows the state of a plug that belongs to the lock.
+    pub(super) fn show(&self, s: usize, i: usize, word: Word) {
+        if let Some(at) = self.at(s, i) {
+            at.store(word.pack() | LOCKED, Ordering::Release);
+        }
+    }
+
+    /// Ends what [`Words::lock`] has begun: the plug is as `word` says. Returns false if it has no word.
+    #[inline]
+    pub(super) fn unlock(&self, s: usize, i: usize, word: Word) -> bool {
+        let Some(at) = self.at(s, i) else { return false };
+        at.store(word.pack(), Ordering::Release);
+        true
+    }
+}
