@@ -12,6 +12,7 @@ mod slices;
 
 use load::{Load, Port, ZONE_SECTORS, Zones, together};
 use slices::{Figures, Slices, cas, timed};
+use std::sync::Barrier;
 use zoneplug_core::Nanos;
 use zoneplug_core::disk::{Disk, DiskConfig};
 use zoneplug_core::zone::Geometry;
@@ -88,14 +89,27 @@ impl Row {
     fn threads(name: &'static str, shared: bool, depth: u16, zones: &[Zones]) -> Row {
         let cpus = cpus::allowed();
         let one = hosted();
-        let mut loads: Vec<_> = (0..)
-            .zip(zones)
-            .map(|(number, &zones)| {
-                let disk = if shared { one.clone() } else { hosted() };
-                let client = disk.open_client(depth.into(), depth).expect("opens");
-                Load::new(client, depth.into(), zones, number)
-            })
-            .collect();
+        // Each client is opened and warmed up on a thread of its own, and the threads exist at the same time. So the
+        // allocator takes the memory of each from an arena of its own. If clients shared cache lines by chance, the
+        // figures would depend on what was allocated before.
+        let opened = Barrier::new(zones.len());
+        let mut loads: Vec<_> = std::thread::scope(|s| {
+            let spawned: Vec<_> = (0..)
+                .zip(zones)
+                .map(|(number, &zones)| {
+                    let (one, opened) = (&one, &opened);
+                    s.spawn(move || {
+                        let disk = if shared { one.clone() } else { hosted() };
+                        let client = disk.open_client(depth.into(), depth).expect("opens");
+                        let mut load = Load::new(client, depth.into(), zones, number);
+                        load.run(AHEAD);
+                        opened.wait();
+                        load
+                    })
+                })
+                .collect();
+            spawned.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
         let n = bios(depth, zones[0]);
         Row::new(name, move || {
             let slice = together(&mut loads, &cpus, AHEAD, n);
