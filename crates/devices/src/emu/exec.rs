@@ -107,7 +107,7 @@ impl Shared {
     }
 
     /// Carries a command out and sets its status.
-    #[inline]
+    #[inline(always)]
     pub(super) fn execute(&self, c: &mut Command, counters: &Counters) {
         counters.command(c.op);
         let status = if self.hooks.armed() {
@@ -139,21 +139,29 @@ impl Shared {
     }
 
     /// Carries out a command, of which only the first `take` sectors are written.
-    #[inline]
+    #[inline(always)]
     fn run(&self, c: &mut Command, take: u32, counters: &Counters) -> Status {
         let done = match c.op {
-            Op::Write => self.write(c, take, counters),
             Op::Read => self.read(c),
-            Op::ZoneAppend | Op::WriteZeroes => self.write(c, take, counters),
-            Op::Flush => Ok(()),
-            Op::Discard => self.discard(c),
-            Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => self.manage(c),
-            Op::ZoneResetAll => self.reset_all(),
-            Op::ReportZones => self.report(c),
+            Op::Write => self.write(c, take, counters),
+            _ => self.other(c, take, counters),
         };
         match done {
             Ok(()) => Status::Ok,
             Err(status) => status,
+        }
+    }
+
+    /// Carries out a command that is neither a read nor a write.
+    #[inline(never)]
+    fn other(&self, c: &mut Command, take: u32, counters: &Counters) -> Result<(), Status> {
+        match c.op {
+            Op::ZoneAppend | Op::WriteZeroes => self.write(c, take, counters),
+            Op::Flush | Op::Read | Op::Write => Ok(()),
+            Op::Discard => self.discard(c),
+            Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => self.manage(c),
+            Op::ZoneResetAll => self.reset_all(),
+            Op::ReportZones => self.report(c),
         }
     }
 
@@ -176,7 +184,7 @@ impl Shared {
     }
 
     /// Write, write-zeroes and append.
-    #[inline]
+    #[inline(never)]
     fn write(&self, c: &mut Command, take: u32, counters: &Counters) -> Result<(), Status> {
         let l = &self.config.limits;
         if l.read_only {
@@ -193,6 +201,7 @@ impl Shared {
         self.put(c, zone, Some(offset), take, counters).map(|_| ())
     }
 
+    #[inline(never)]
     fn append(&self, c: &mut Command, take: u32, counters: &Counters) -> Result<(), Status> {
         let g = &self.config.geometry;
         let max = self.config.limits.zone_append_max_sectors;
@@ -210,7 +219,7 @@ impl Shared {
     }
 
     /// Writes `take` sectors at `at`, or at the write pointer. The range is within the zone.
-    #[inline]
+    #[inline(always)]
     fn put(
         &self,
         c: &Command,
@@ -272,6 +281,7 @@ impl Shared {
         Ok(())
     }
 
+    #[cold]
     fn discard(&self, c: &Command) -> Result<(), Status> {
         let l = &self.config.limits;
         if l.read_only {

@@ -38,7 +38,7 @@ pub(super) struct Table {
 }
 
 impl ZoneStates for &Table {
-    #[inline]
+    #[inline(always)]
     fn update<R>(&mut self, zone: ZoneNo, mut f: impl FnMut(&mut ZoneState) -> R) -> R {
         let word = &self.words[self.place(zone)];
         let mut old = word.load(Acquire);
@@ -93,7 +93,7 @@ impl Table {
     }
 
     /// Writes at offset `at` of the zone in sectors, or at its write pointer. Returns the offset.
-    #[inline]
+    #[inline(always)]
     pub(super) fn write(
         &self,
         zone: ZoneNo,
