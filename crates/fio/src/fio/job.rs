@@ -3,7 +3,7 @@
 //! `queue` collects BIOs and `commit` hands them to the layer, one batch per device: fio commits after as many as its
 //! `iodepth_batch` says, and before it waits.
 
-use super::abi::{self, Abi, File, IoU};
+use super::abi::{self, Abi, File, IoU, TABLE};
 use super::engine::{Engine, engine};
 use super::jobs::{Full, Jobs};
 use super::lane::{Lane, note};
@@ -20,9 +20,9 @@ struct Job {
     abi: &'static Abi,
     fio: &'static Program,
     units: usize,
-    /// fio's files, and the lane of each.
+    /// fio's files, and the index of the lane of each.
     files: Vec<(*mut c_void, usize)>,
-    /// The one that was used last.
+    /// The file that was used last.
     file: (*mut c_void, usize),
     lanes: Vec<Lane>,
     /// Whether a lane has requests that are not submitted.
@@ -31,7 +31,7 @@ struct Job {
     events: Vec<*mut c_void>,
     /// Those that `event` is asked for, as indices of `events`. fio has got the ones before.
     told: Range<usize>,
-    /// Set when fio's memory did not look as expected: nothing is done then.
+    /// Set when fio's memory did not look as expected. The job has no files then, so that nothing is done.
     broken: bool,
 }
 
@@ -42,25 +42,38 @@ impl Drop for Job {
     }
 }
 
+/// The file of a job that has used none. No file has this address.
+const NO_FILE: (*mut c_void, usize) = (core::ptr::dangling_mut(), 0);
+
 /// The jobs of fio, by the address of its `thread_data`.
 static JOBS: Jobs<Job> = Jobs::new();
+
+/// The job `td`, if it is where the search for it begins. `None`: only [`job_of`] can tell whether there is one.
+///
+/// # Safety
+/// `td` is what fio passes to a callback, in the job's thread. The caller uses no other reference to the job.
+#[inline(always)]
+unsafe fn job_at_hand<'a>(td: *mut c_void) -> Option<&'a mut Job> {
+    // SAFETY: `td` is not null, so neither is the job. A job is removed before it is freed, and its thread is the only
+    // user. fio's functions that are called from here come back into `reset_wp` at most, which does not look at the job.
+    JOBS.at_home(td as usize).map(|job| unsafe { &mut *job })
+}
 
 /// The job `td`.
 ///
 /// # Safety
-/// As fio passes it, in the job's thread; once in a callback.
-#[inline]
+/// As for [`job_at_hand`].
+#[inline(always)]
 unsafe fn job_of<'a>(td: *mut c_void) -> Option<&'a mut Job> {
-    // SAFETY: a job is removed before it is freed, and this job's thread is the only user. fio's functions that are
-    // called from here come back into `reset_wp` at most, which does not look at the job.
-    unsafe { JOBS.get(td as usize).as_mut() }
+    // SAFETY: as there.
+    unsafe { job_at_hand(td).or_else(|| JOBS.get(td as usize).as_mut()) }
 }
 
 /// Runs `body` for the job `td`, or answers `or`.
 ///
 /// # Safety
-/// As for [`job_of`].
-#[inline]
+/// As for [`job_at_hand`].
+#[inline(always)]
 unsafe fn with_job<T: Copy>(td: *mut c_void, or: T, body: impl FnOnce(&mut Job) -> T) -> T {
     // SAFETY: the caller's promise.
     match unsafe { job_of(td) } {
@@ -150,8 +163,7 @@ impl Job {
             fio,
             units: 0,
             files: Vec::new(),
-            // No file has this address.
-            file: (core::ptr::dangling_mut(), 0),
+            file: NO_FILE,
             lanes: Vec::new(),
             queued: false,
             events: Vec::new(),
@@ -165,6 +177,9 @@ impl Job {
     unsafe fn open(&mut self, e: &Engine, f: *mut c_void) -> Result<(), String> {
         if self.lane_of(f).is_some() {
             return Ok(());
+        }
+        if self.broken {
+            return Err("this job has stopped".to_owned());
         }
         // SAFETY: the caller's promise.
         let (file, device) = unsafe { e.device_of(f) }?;
@@ -182,7 +197,7 @@ impl Job {
     }
 
     /// The lane of a file.
-    #[inline]
+    #[inline(always)]
     fn lane_of(&mut self, f: *mut c_void) -> Option<usize> {
         if self.file.0 != f {
             self.file = *self.files.iter().find(|(file, _)| *file == f)?;
@@ -198,14 +213,21 @@ impl Job {
 
     /// Hands to the layer what was queued. What a frozen disk has not taken is left: then `reap` comes back here.
     #[inline(always)]
-    fn commit(&mut self, td: *mut c_void) {
-        if self.queued {
-            let mut left = false;
-            for lane in &mut self.lanes {
-                left |= lane.submit(self.abi, self.fio, td);
-            }
-            self.queued = left;
+    fn submit(&mut self, td: *mut c_void) {
+        if let [lane] = &mut self.lanes[..] {
+            self.queued = lane.submit(self.abi, self.fio, td);
+        } else {
+            self.submit_all(td);
         }
+    }
+
+    #[inline(never)]
+    fn submit_all(&mut self, td: *mut c_void) {
+        let mut left = false;
+        for lane in self.lanes.iter_mut().filter(|lane| lane.has_queued()) {
+            left |= lane.submit(self.abi, self.fio, td);
+        }
+        self.queued = left;
     }
 }
 
@@ -220,76 +242,102 @@ enum Refused {
     Broken,
 }
 
-pub(super) unsafe extern "C" fn queue(td: *mut c_void, u: *mut c_void) -> c_int {
-    let body = |job: &mut Job| {
+/// The callback for the release of row `ROW` of the table, so that it knows the offsets when it is compiled.
+pub(super) unsafe extern "C" fn queue<const ROW: usize>(td: *mut c_void, u: *mut c_void) -> c_int {
+    #[cold]
+    #[inline(never)]
+    fn search<const ROW: usize>(td: *mut c_void, u: *mut c_void) -> c_int {
+        // SAFETY: called by fio.
+        unsafe { with_job(td, -libc::EPROTO, |job| job.queue_unit::<ROW>(td, u)) }
+    }
+    // SAFETY: called by fio.
+    match unsafe { job_at_hand(td) } {
+        Some(job) => guard(-libc::EPROTO, || job.queue_unit::<ROW>(td, u)),
+        None => search::<ROW>(td, u),
+    }
+}
+
+impl Job {
+    /// Answers as fio expects it: with its queue status, or with a negative error number, which ends the job.
+    #[inline(always)]
+    fn queue_unit<const ROW: usize>(&mut self, td: *mut c_void, u: *mut c_void) -> c_int {
         // SAFETY: fio passes a unit of this job, seen by `io_u_init`.
-        let unit = unsafe { IoU::new(job.abi, u) };
-        match job.queue(td, u, unit) {
+        let unit = unsafe { IoU::new(const { &TABLE[ROW].2 }, u) };
+        match self.queue(td, u, unit) {
             Ok(answer) => answer,
             Err(Refused::Failed(no)) => {
                 note(unit, no);
                 abi::FIO_Q_COMPLETED
             }
-            // fio takes a negative answer for an error number and ends the job.
             Err(Refused::Broken) => -libc::EPROTO,
         }
-    };
-    // SAFETY: called by fio.
-    unsafe { with_job(td, -libc::EPROTO, body) }
-}
+    }
 
-impl Job {
     /// Answers with fio's queue status.
-    #[inline]
+    #[inline(always)]
     fn queue(&mut self, td: *mut c_void, u: *mut c_void, unit: IoU<'_>) -> Result<c_int, Refused> {
-        if self.broken {
-            return Err(Refused::Broken);
-        }
+        // A job that is broken has no files.
         let Some(at) = self.lane_of(unit.file()) else {
             return self.refuse("its file is not one of the job");
         };
-        let lane = &mut self.lanes[at];
-        let nth = unit.index() as usize;
-        let ddir = unit.ddir();
-        let queued = match ddir {
-            abi::DDIR_READ | abi::DDIR_WRITE => {
-                if let Err(what) = abi::check_transfer(unit, lane.device.bytes()) {
-                    return self.refuse(what);
-                }
-                let op = if ddir == abi::DDIR_READ { Op::Read } else { Op::Write };
-                let (sector, bytes) = (Bytes(unit.offset()).to_sectors(), unit.xfer_buflen());
-                // The layer counts in sectors. It would refuse a length that is no multiple of a sector, so this refuses
-                // it too.
-                let (0, Ok(len)) = ((unit.offset() | bytes) & 511, u32::try_from(bytes)) else {
-                    lane.device.complain(op, sector, Status::Unaligned);
-                    return Err(Refused::Failed(Status::Unaligned.errno()));
-                };
-                // SAFETY: fio keeps the buffer until it got the event, which it gets only for what came back with it;
-                // `settle` waits for what fio did not ask for. It may look at what it writes, and does not look at what
-                // it reads.
-                let buf = unsafe {
-                    match op {
-                        Op::Read => IoBuf::new(unit.xfer_buf(), len),
-                        _ => IoBuf::new_shared(unit.xfer_buf(), len),
-                    }
-                };
-                lane.queue(nth, u, (op, sector, len >> 9), buf)
-            }
-            // Offset and length of these are not set.
-            abi::DDIR_SYNC | abi::DDIR_DATASYNC | abi::DDIR_SYNC_FILE_RANGE => lane.flush(nth, u),
-            abi::DDIR_TRIM => return self.trim(td, u, unit, at),
-            d if Some(d) == self.abi.ddir_syncfs => lane.flush(nth, u),
-            _ => return self.refuse("its direction is unknown"),
+        let op = match unit.ddir() {
+            abi::DDIR_READ => Op::Read,
+            abi::DDIR_WRITE => Op::Write,
+            _ => return self.queue_other(td, u, unit, at),
         };
-        if let Err(why) = queued {
-            return self.refuse(why);
+        let lane = match &mut self.lanes[..] {
+            [lane] => lane,
+            lanes => &mut lanes[at],
+        };
+        if let Err(what) = abi::check_transfer(unit, lane.bytes) {
+            return self.refuse(what);
+        }
+        let (sector, bytes) = (Bytes(unit.offset()).to_sectors(), unit.xfer_buflen());
+        // The layer counts in sectors. It would refuse a length that is no multiple of a sector, so this refuses it too.
+        let (0, Ok(len)) = ((unit.offset() | bytes) & 511, u32::try_from(bytes)) else {
+            lane.device.complain(op, sector, Status::Unaligned);
+            return Err(Refused::Failed(Status::Unaligned.errno()));
+        };
+        // SAFETY: fio keeps the buffer until it got the event, which it gets only for what came back with it; `settle`
+        // waits for what fio did not ask for. It may look at what it writes, and does not look at what it reads.
+        let buf = unsafe {
+            match op {
+                Op::Read => IoBuf::new(unit.xfer_buf(), len),
+                _ => IoBuf::new_shared(unit.xfer_buf(), len),
+            }
+        };
+        if let Err(what) = lane.queue(unit.index() as usize, u, (op, sector, len >> 9), buf) {
+            return self.refuse(what);
+        }
+        self.queued = true;
+        Ok(abi::FIO_Q_QUEUED)
+    }
+
+    /// Queues what moves no data.
+    #[cold]
+    #[inline(never)]
+    fn queue_other(
+        &mut self,
+        td: *mut c_void,
+        u: *mut c_void,
+        unit: IoU<'_>,
+        at: usize,
+    ) -> Result<c_int, Refused> {
+        match unit.ddir() {
+            abi::DDIR_SYNC | abi::DDIR_DATASYNC | abi::DDIR_SYNC_FILE_RANGE => {}
+            d if Some(d) == self.abi.ddir_syncfs => {}
+            abi::DDIR_TRIM => return self.trim(td, u, unit, at),
+            _ => return self.refuse("its direction is unknown"),
+        }
+        // Offset and length of these are not set.
+        if let Err(what) = self.lanes[at].flush(unit.index() as usize, u) {
+            return self.refuse(what);
         }
         self.queued = true;
         Ok(abi::FIO_Q_QUEUED)
     }
 
     /// Trims as fio does on a zoned block device: a sequential zone is reset, conventional ones are discarded.
-    #[cold]
     fn trim(
         &mut self,
         td: *mut c_void,
@@ -298,7 +346,9 @@ impl Job {
         at: usize,
     ) -> Result<c_int, Refused> {
         // Requests that were queued before the trim are submitted first.
-        self.commit(td);
+        if self.queued {
+            self.submit(td);
+        }
         // SAFETY: the file is one of this job.
         let zoned = !unsafe { File::new(self.abi, unit.file()) }.zbd_info().is_null();
         // SAFETY: fio's own function, with what fio passed.
@@ -316,27 +366,38 @@ impl Job {
     }
 
     #[cold]
+    #[inline(never)]
     fn refuse(&mut self, what: &str) -> Result<c_int, Refused> {
-        say(&format!("fio's io unit is not laid out as expected: {what}; stopping"));
-        self.broken = true;
+        if !self.broken {
+            say(&format!("fio's io unit is not laid out as expected: {what}; stopping"));
+            self.broken = true;
+            self.files.clear();
+            self.file = NO_FILE;
+        }
         Err(Refused::Broken)
     }
 }
 
 pub(super) unsafe extern "C" fn commit(td: *mut c_void) -> c_int {
     #[inline(never)]
-    fn commit(job: &mut Job, td: *mut c_void) -> c_int {
+    fn submit(job: &mut Job, td: *mut c_void) -> c_int {
         guard(-libc::EIO, || {
-            job.commit(td);
+            job.submit(td);
             0
         })
     }
+    #[cold]
+    #[inline(never)]
+    fn search(td: *mut c_void) -> c_int {
+        // SAFETY: called by fio.
+        unsafe { with_job(td, -libc::EIO, |job| if job.queued { submit(job, td) } else { 0 }) }
+    }
     // SAFETY: called by fio.
-    match unsafe { job_of(td) } {
-        Some(job) if job.queued => commit(job, td),
+    match unsafe { job_at_hand(td) } {
+        Some(job) if job.queued => submit(job, td),
         // fio commits before each wait.
         Some(_) => 0,
-        None => -libc::EIO,
+        None => search(td),
     }
 }
 
@@ -347,29 +408,26 @@ pub(super) unsafe extern "C" fn getevents(
     t: *const libc::timespec,
 ) -> c_int {
     #[inline(never)]
-    fn reap(
-        job: &mut Job,
-        td: *mut c_void,
-        min: u32,
-        max: u32,
-        t: Option<&libc::timespec>,
-    ) -> c_int {
-        let time = |t: &libc::timespec| {
-            Duration::new(t.tv_sec.max(0) as u64, t.tv_nsec.clamp(0, 999_999_999) as u32)
-        };
-        guard(-libc::EIO, || job.reap(td, min as usize, max as usize, t.map(time)) as c_int)
+    fn reap(td: *mut c_void, min: u32, max: u32, t: *const libc::timespec) -> c_int {
+        // SAFETY: fio passes a time or null.
+        let wait = unsafe { t.as_ref() }
+            .map(|t| Duration::new(t.tv_sec.max(0) as u64, t.tv_nsec.clamp(0, 999_999_999) as u32));
+        let body = |job: &mut Job| job.reap(td, min as usize, max as usize, wait) as c_int;
+        // SAFETY: called by fio; the other reference to the job is not used any more.
+        unsafe { with_job(td, -libc::EIO, body) }
     }
     // SAFETY: called by fio.
-    let Some(job) = (unsafe { job_of(td) }) else { return -libc::EIO };
-    if job.tell(max as usize) {
+    if let Some(job) = unsafe { job_at_hand(td) }
+        && job.tell(max as usize)
+    {
         return max as c_int;
     }
-    // SAFETY: fio passes a time or null.
-    reap(job, td, min, max, unsafe { t.as_ref() })
+    reap(td, min, max, t)
 }
 
 impl Job {
-    /// Tells fio of `max` units that an earlier call has reaped. False: there are fewer, or some are to be submitted first.
+    /// Tells fio of `max` units that an earlier call has reaped. False: there are fewer, or requests must be submitted
+    /// first.
     #[inline]
     fn tell(&mut self, max: usize) -> bool {
         let next = self.told.end;
@@ -382,44 +440,69 @@ impl Job {
 
     /// Tells fio of at least `min` and at most `max` units, and returns of how many. Waits for `min` at most as long as
     /// `wait` says.
+    #[inline(always)]
     fn reap(&mut self, td: *mut c_void, min: usize, max: usize, wait: Option<Duration>) -> usize {
-        self.events.drain(..self.told.end);
+        if self.told.end == self.events.len() {
+            self.events.clear();
+        } else {
+            self.events.drain(..self.told.end);
+        }
         self.told = 0..0;
         let end = wait.map(|w| Instant::now() + w);
         loop {
-            self.commit(td);
-            let busy = self.lanes.iter().filter(|l| l.in_flight() > 0).count();
-            for lane in self.lanes.iter_mut().filter(|l| l.in_flight() > 0) {
-                if self.events.len() >= max {
-                    break;
-                }
-                // Only a single busy device may be slept for.
-                let need = if busy == 1 { min.saturating_sub(self.events.len()) } else { 0 };
-                let need = need.min(lane.submitted());
-                let left = end.map(|e| e.saturating_duration_since(Instant::now()));
-                lane.reap(self.abi, need, left, &mut self.events);
+            if self.queued {
+                self.submit(td);
             }
+            let need = min.saturating_sub(self.events.len());
+            let busy = match &mut self.lanes[..] {
+                [lane] => {
+                    if self.events.len() < max {
+                        lane.reap(self.abi, need, end, &mut self.events);
+                    }
+                    lane.in_flight() > 0
+                }
+                _ => self.reap_all(need, max, end),
+            };
             let n = self.events.len().min(max);
-            if n >= min
-                || n == max
-                || self.lanes.iter().all(|l| l.in_flight() == 0)
-                || end.is_some_and(|e| Instant::now() >= e)
-            {
+            if n >= min || n == max || !busy || end.is_some_and(|e| Instant::now() >= e) {
                 self.told = 0..n;
                 return n;
             }
             std::thread::yield_now();
         }
     }
+
+    /// Reaps all lanes, and returns whether something is still in flight.
+    #[inline(never)]
+    fn reap_all(&mut self, need: usize, max: usize, end: Option<Instant>) -> bool {
+        // Only a single busy device may be slept for.
+        let busy = self.lanes.iter().filter(|l| l.in_flight() > 0).count();
+        let need = if busy == 1 { need } else { 0 };
+        for lane in &mut self.lanes {
+            if self.events.len() < max {
+                lane.reap(self.abi, need, end, &mut self.events);
+            }
+        }
+        self.lanes.iter().any(|l| l.in_flight() > 0)
+    }
 }
 
 pub(super) unsafe extern "C" fn event(td: *mut c_void, nth: c_int) -> *mut c_void {
+    #[cold]
+    #[inline(never)]
+    fn search(td: *mut c_void, nth: c_int) -> *mut c_void {
+        // SAFETY: called by fio; the other reference to the job is not used any more.
+        let find = || unsafe { job_of(td) }.and_then(|job| job.event(nth as u32 as usize));
+        match guard(None, find) {
+            Some(u) => u,
+            // fio follows the pointer without a look; there is no way to say no.
+            None => std::process::abort(),
+        }
+    }
     // SAFETY: called by fio.
-    let found = unsafe { job_of(td) }.and_then(|job| job.event(nth as u32 as usize));
-    match found {
+    match unsafe { job_at_hand(td) }.and_then(|job| job.event(nth as u32 as usize)) {
         Some(u) => u,
-        // fio follows the pointer without a look; there is no way to say no.
-        None => std::process::abort(),
+        None => search(td, nth),
     }
 }
 
@@ -427,7 +510,8 @@ impl Job {
     /// One of the units that fio was told of last.
     #[inline]
     fn event(&self, nth: usize) -> Option<*mut c_void> {
-        self.events.get(self.told.start + nth).copied()
+        let at = self.told.start + nth;
+        if at < self.told.end { self.events.get(at).copied() } else { None }
     }
 }
 

@@ -4,8 +4,7 @@ use core::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// As many as fio can have (`REAL_MAX_JOBS`).
-const ROOM: usize = 1 << BITS;
-const BITS: u32 = 12;
+const ROOM: usize = 4096;
 
 /// The table is full.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,6 +14,8 @@ pub(super) struct Full;
 /// thread only. Keys are not 0.
 pub(super) struct Jobs<T>([Entry<T>; ROOM]);
 
+/// As long as a cache line, so that one instruction computes the place of an entry from a key.
+#[repr(align(64))]
 struct Entry<T> {
     /// 0: the entry is free.
     key: AtomicUsize,
@@ -28,11 +29,10 @@ impl<T> Jobs<T> {
         )
     }
 
-    /// Where the search for a key begins. Multiplication by this number, 2^64 divided by the golden ratio, spreads
-    /// keys that differ by a constant, as the addresses of fio's `thread_data` do.
+    /// Where the search for a key begins. Keys are addresses of large structures, so their lowest bits say little.
     #[inline]
     fn home(key: usize) -> usize {
-        ((key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BITS)) as usize
+        (key >> 6) % ROOM
     }
 
     /// The entries in the order of the search for a key.
@@ -41,20 +41,18 @@ impl<T> Jobs<T> {
         self.0[home..].iter().chain(&self.0[..home])
     }
 
-    /// The value of a key, or null.
-    #[inline]
-    pub(super) fn get(&self, key: usize) -> *mut T {
+    /// The value of a key that is where its search begins. The value is not null. `None`: only [`Jobs::get`] can tell
+    /// whether there is one.
+    #[inline(always)]
+    pub(super) fn at_home(&self, key: usize) -> Option<*mut T> {
         let entry = &self.0[Self::home(key)];
-        if entry.key.load(Ordering::Relaxed) == key {
-            entry.value.load(Ordering::Relaxed)
-        } else {
-            self.get_elsewhere(key)
-        }
+        (entry.key.load(Ordering::Relaxed) == key).then(|| entry.value.load(Ordering::Relaxed))
     }
 
+    /// The value of a key, or null.
     #[cold]
     #[inline(never)]
-    fn get_elsewhere(&self, key: usize) -> *mut T {
+    pub(super) fn get(&self, key: usize) -> *mut T {
         self.search(key).map_or(null_mut(), |entry| entry.value.load(Ordering::Relaxed))
     }
 
@@ -63,9 +61,9 @@ impl<T> Jobs<T> {
         self.probe(key).find(|entry| entry.key.load(Ordering::Relaxed) == key)
     }
 
-    /// Sets the value of a key, and returns the value that it had, or null.
+    /// Sets the value of a key, and returns the value that it had, or null. Neither the key nor the value is 0.
     pub(super) fn set(&self, key: usize, value: *mut T) -> Result<*mut T, Full> {
-        debug_assert!(key != 0);
+        assert!(key != 0 && !value.is_null());
         let free = |entry: &&Entry<T>| {
             entry.key.compare_exchange(0, key, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
@@ -105,9 +103,14 @@ mod tests {
             assert_eq!(JOBS.set(*key, value), Ok(null_mut()));
         }
         assert_eq!(keys.iter().map(|k| JOBS.get(*k)).collect::<Vec<_>>(), [a, b, c]);
+        assert_eq!(
+            keys.iter().map(|k| JOBS.at_home(*k)).collect::<Vec<_>>(),
+            [Some(a), None, None]
+        );
         assert_eq!(JOBS.remove(keys[0]), a);
         assert!(JOBS.get(keys[0]).is_null() && JOBS.remove(keys[0]).is_null());
         assert_eq!((JOBS.get(keys[1]), JOBS.get(keys[2])), (b, c), "past a free entry");
+        assert_eq!(JOBS.at_home(keys[0]), None);
         // Not in the free entry before it: there would be two of one key.
         assert_eq!(JOBS.set(keys[2], d), Ok(c));
         assert_eq!((JOBS.remove(keys[2]), JOBS.get(keys[2])), (d, null_mut()));

@@ -1,24 +1,17 @@
 //! One device as one job uses it: the way of a request there and back.
 
-use super::abi::{Abi, IoU};
+use super::abi::{Abi, IoU, unlikely};
 use super::device::Device;
 use super::program::{Errno, Program, say};
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use std::sync::Arc;
-use std::time::Duration;
-use zoneplug_core::{Bio, Bios, IoBuf, IoRange, Op, Sector};
+use std::time::{Duration, Instant};
+use zoneplug_core::{Bio, Bios, IoBuf, IoRange, Op, Sector, Status};
 use zoneplug_host::Client;
 
 /// How long a job may take to get its units back when it ends.
 const DRAIN: Duration = Duration::from_secs(30);
-
-/// Keeps a text out of the way of requests that are well.
-#[cold]
-#[inline(never)]
-fn refused(why: &'static str) -> &'static str {
-    why
-}
 
 /// One of fio's units on one device. Its BIO has the unit's number as its token.
 struct Unit {
@@ -36,19 +29,72 @@ impl Unit {
         bio.set_token(nth as u64);
         Unit { bio: Some(bio), io_u: core::ptr::null_mut(), lent: IoBuf::empty().range() }
     }
+
+    /// Reports a failure to the user and to fio.
+    #[cold]
+    #[inline(never)]
+    fn fail(&self, device: &Device, abi: &Abi, status: Status) {
+        if let Some(bio) = &self.bio {
+            device.complain(bio.op, bio.sector, status);
+        }
+        // SAFETY: a unit whose memory is back, and which fio keeps until it is reported.
+        note(unsafe { IoU::new(abi, self.io_u) }, status.errno());
+    }
+}
+
+/// Gives a BIO that is back with its memory to its unit. The error is a BIO that a device has made up, or whose memory a
+/// device has kept.
+#[inline(always)]
+fn take_back(units: &mut [Unit], mut bio: Box<Bio>) -> Result<&mut Unit, Box<Bio>> {
+    let buf = bio.take_buf();
+    match units.get_mut(bio.token() as usize) {
+        Some(unit) if unit.bio.is_none() && unit.lent == buf.range() => {
+            unit.bio = Some(bio);
+            Ok(unit)
+        }
+        _ => Err(bio),
+    }
+}
+
+/// The time by fio's clock.
+#[inline(always)]
+fn now(fio: &Program) -> libc::timespec {
+    let mut now = MaybeUninit::uninit();
+    // SAFETY: fio's own function, which sets the time.
+    unsafe {
+        (fio.gettime)(now.as_mut_ptr(), core::ptr::null_mut());
+        now.assume_init()
+    }
+}
+
+/// Tells fio that a unit is submitted now.
+///
+/// # Safety
+/// The unit is one that fio has queued, and that it does not use until it is reported.
+#[inline(always)]
+unsafe fn tell(abi: &Abi, fio: &Program, td: *mut c_void, io_u: *mut c_void, now: libc::timespec) {
+    // SAFETY: the caller's promise. fio's own function is called as its engines do.
+    unsafe {
+        IoU::new(abi, io_u).issue_time().write_unaligned(now);
+        (fio.io_u_queued)(td, io_u);
+    }
 }
 
 /// One device as one job uses it.
 pub(super) struct Lane {
     pub(super) device: Arc<Device>,
+    /// The size of the device.
+    pub(super) bytes: u64,
     client: Client,
     /// Queued by fio, not yet submitted.
     batch: Bios,
-    /// The units in `batch` that fio has not been told of as submitted.
-    fresh: Vec<*mut c_void>,
+    /// How many at the end of `batch` fio has not been told of as submitted.
+    fresh: usize,
+    /// The unit of the last of these.
+    newest: *mut c_void,
     /// What `reap` gets from the client. Empty between calls, and kept for its room.
     done: Bios,
-    /// `batch`, and what the client has.
+    /// How many BIOs are in `batch` or with the client.
     in_flight: usize,
     units: Vec<Unit>,
 }
@@ -71,9 +117,11 @@ impl Lane {
     pub(super) fn new(device: Arc<Device>, depth: usize) -> Result<Lane, String> {
         Ok(Lane {
             client: device.client(depth)?,
+            bytes: device.bytes(),
             device,
             batch: Bios::with_capacity(depth),
-            fresh: Vec::with_capacity(depth),
+            fresh: 0,
+            newest: core::ptr::null_mut(),
             done: Bios::with_capacity(depth),
             in_flight: 0,
             units: (0..depth).map(Unit::new).collect(),
@@ -90,9 +138,9 @@ impl Lane {
         self.in_flight
     }
 
-    /// What can be waited for.
-    pub(super) fn submitted(&self) -> usize {
-        self.in_flight - self.batch.len()
+    /// Whether there is something to submit.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.batch.is_empty()
     }
 
     /// Queues a request of the unit `io_u`, fio's number `nth`. It returns why it cannot.
@@ -105,21 +153,21 @@ impl Lane {
         buf: IoBuf,
     ) -> Result<(), &'static str> {
         let Some(unit) = self.units.get_mut(nth) else {
-            return Err(refused("its number is not one of the job"));
+            return Err(unlikely("its number is not one of the job"));
         };
         let Some(mut bio) = unit.bio.take() else {
-            return Err(refused("it is in flight already"));
+            return Err(unlikely("it is in flight already"));
         };
         (unit.io_u, unit.lent) = (io_u, buf.range());
         bio.set(op, sector, len_sectors, buf);
         self.batch.push_back(bio);
-        self.fresh.push(io_u);
+        self.fresh += 1;
+        self.newest = io_u;
         self.in_flight += 1;
         Ok(())
     }
 
     /// Queues a flush, as [`Lane::queue`] does.
-    #[inline(never)]
     pub(super) fn flush(&mut self, nth: usize, io_u: *mut c_void) -> Result<(), &'static str> {
         self.queue(nth, io_u, (Op::Flush, Sector(0), 0), IoBuf::empty())
     }
@@ -127,85 +175,78 @@ impl Lane {
     /// Hands to the layer what was queued. Returns whether something was not taken, because the disk is frozen.
     #[inline(always)]
     pub(super) fn submit(&mut self, abi: &Abi, fio: &Program, td: *mut c_void) -> bool {
-        if self.batch.is_empty() {
-            return false;
-        }
-        if !self.fresh.is_empty() {
-            self.note_submission(abi, fio, td);
+        match self.fresh {
+            0 => {}
+            1 => {
+                let now = now(fio);
+                // SAFETY: it is about to be submitted.
+                unsafe { tell(abi, fio, td, self.newest, now) };
+                self.note_submission(fio, td);
+            }
+            _ => self.tell_of_fresh(abi, fio, td),
         }
         self.client.submit(&mut self.batch);
         !self.batch.is_empty()
     }
 
     /// Tells fio of the units that are about to be submitted.
-    #[inline]
-    fn note_submission(&mut self, abi: &Abi, fio: &Program, td: *mut c_void) {
-        let mut now = MaybeUninit::uninit();
-        // SAFETY: fio's own functions, called as its engines do, for units that are ours until they are reported. The
-        // first sets the time.
-        unsafe {
-            (fio.gettime)(now.as_mut_ptr(), core::ptr::null_mut());
-            let now = now.assume_init();
-            for u in &self.fresh {
-                IoU::new(abi, *u).issue_time().write_unaligned(now);
-                (fio.io_u_queued)(td, *u);
-            }
-            (fio.mark_submit)(td, self.fresh.len() as u32);
+    #[inline(never)]
+    fn tell_of_fresh(&mut self, abi: &Abi, fio: &Program, td: *mut c_void) {
+        let now = now(fio);
+        for bio in self.batch.iter().skip(self.batch.len() - self.fresh) {
+            // SAFETY: it is about to be submitted.
+            unsafe { tell(abi, fio, td, self.units[bio.token() as usize].io_u, now) };
         }
-        self.fresh.clear();
+        self.note_submission(fio, td);
     }
 
-    /// The unit of a BIO that is back with its memory. `None`: a device has made up the BIO, or has kept its memory.
-    #[inline]
-    fn take_unit(&mut self, mut bio: Box<Bio>) -> Result<*mut c_void, Box<Bio>> {
-        let buf = bio.take_buf();
-        match self.units.get_mut(bio.token() as usize) {
-            Some(unit) if unit.bio.is_none() && unit.lent == buf.range() => {
-                unit.bio = Some(bio);
-                Ok(unit.io_u)
-            }
-            _ => Err(bio),
-        }
+    /// Tells fio how many units are about to be submitted.
+    #[inline(always)]
+    fn note_submission(&mut self, fio: &Program, td: *mut c_void) {
+        // SAFETY: fio's own function, called as its engines do.
+        unsafe { (fio.mark_submit)(td, self.fresh as u32) };
+        self.fresh = 0;
     }
 
-    /// Appends finished units to `events`. Waits for `need` of them, at most `wait`.
+    /// Appends finished units to `events`. Waits for `need` of them, but not longer than until `end_of_wait`.
     pub(super) fn reap(
         &mut self,
         abi: &Abi,
         need: usize,
-        wait: Option<Duration>,
+        end_of_wait: Option<Instant>,
         events: &mut Vec<*mut c_void>,
     ) {
+        // What is not submitted cannot be waited for.
+        let need = need.min(self.in_flight - self.batch.len());
         if need > 0 {
-            self.client.wait(&mut self.done, need, wait);
-        } else {
+            let left = end_of_wait.map(|e| e.saturating_duration_since(Instant::now()));
+            self.client.wait(&mut self.done, need, left);
+        } else if self.in_flight > 0 {
             self.client.poll(&mut self.done);
         }
+        self.in_flight -= self.done.len();
         while let Some(bio) = self.done.pop_front() {
             if bio.late().is_some() && self.client.is_late(&bio) {
                 end(&bio, "the device has panicked");
             }
-            let (op, sector, status) = (bio.op, bio.sector, bio.status);
-            let u = match self.take_unit(bio) {
-                Ok(u) => u,
+            let status = bio.status;
+            let unit = match take_back(&mut self.units, bio) {
+                Ok(unit) => unit,
                 Err(bio) => end(&bio, "the device gave back another request"),
             };
             if !status.is_ok() {
-                self.device.complain(op, sector, status);
-                // SAFETY: a unit whose memory is back, and which fio keeps until it is reported.
-                note(unsafe { IoU::new(abi, u) }, status.errno());
+                unit.fail(&self.device, abi, status);
             }
-            events.push(u);
-            self.in_flight -= 1;
+            events.push(unit.io_u);
         }
     }
 
     /// Waits until the device uses no memory of the job.
     pub(super) fn settle(&mut self) {
-        self.fresh.clear();
+        self.fresh = 0;
         // What comes back with other memory is dropped, and its unit stays without a BIO.
         while let Some(bio) = self.batch.pop_front() {
-            let _ = self.take_unit(bio);
+            let _ = take_back(&mut self.units, bio);
         }
         if let Err(e) = self.client.drain(&mut self.done, DRAIN) {
             // fio is about to free memory that a device may write to, and there is no way to tell it not to.
@@ -213,7 +254,7 @@ impl Lane {
             std::process::abort();
         }
         while let Some(bio) = self.done.pop_front() {
-            let _ = self.take_unit(bio);
+            let _ = take_back(&mut self.units, bio);
         }
         if self.units.iter().any(|unit| unit.bio.is_none()) {
             say("a device has kept memory of a job that has ended; ending fio");

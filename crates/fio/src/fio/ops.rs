@@ -36,6 +36,21 @@ macro_rules! callback {
     }};
 }
 
+/// The `queue` of a row of the table.
+fn queue_of(abi: &Abi) -> unsafe extern "C" fn(Td, Ptr) -> c_int {
+    const ALL: [unsafe extern "C" fn(Td, Ptr) -> c_int; abi::TABLE.len()] = [
+        job::queue::<0>,
+        job::queue::<1>,
+        job::queue::<2>,
+        job::queue::<3>,
+        job::queue::<4>,
+        job::queue::<5>,
+        job::queue::<6>,
+    ];
+    let row = abi::TABLE.iter().position(|(.., row)| row == abi);
+    ALL[row.expect("the row is one of the table")]
+}
+
 type Td = *mut c_void;
 type Ptr = *mut c_void;
 
@@ -53,6 +68,7 @@ pub(super) fn callbacks(abi: &Abi) -> Vec<(Off, Callback)> {
     type Move = unsafe extern "C" fn(Td, Ptr, *mut abi::ZbdZone, u64, *const c_char) -> c_int;
     type Limit = unsafe extern "C" fn(Td, Ptr, *mut u32) -> c_int;
 
+    let queue = queue_of(abi);
     let o = &abi.ops;
     let mut v = vec![
         (o.get_file_size, callback!(engine::get_file_size as OnPair)),
@@ -64,7 +80,7 @@ pub(super) fn callbacks(abi: &Abi) -> Vec<(Off, Callback)> {
         (o.close_file, callback!(engine::close_file as OnPair)),
         (o.invalidate, callback!(engine::invalidate as OnPair)),
         (o.unlink_file, callback!(engine::unlink_file as OnPair)),
-        (o.queue, callback!(job::queue as OnPair)),
+        (o.queue, callback!(queue as OnPair)),
         (o.commit, callback!(job::commit as OnTd)),
         (o.getevents, callback!(job::getevents as GetEvents)),
         (o.event, callback!(job::event as Event)),

@@ -1,5 +1,6 @@
 //! fio itself: what is called in it, and how errors and panics get there.
 
+use core::any::Any;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -90,14 +91,26 @@ pub(super) fn say(text: &str) {
 }
 
 /// Runs the body of a callback; a panic ends as `or` instead of in fio.
+#[inline]
 pub(super) fn guard<T>(or: T, body: impl FnOnce() -> T) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(v) => v,
-        Err(_) => {
-            // The panic hook has told where; saying more must not panic.
-            let _ = catch_unwind(|| say("internal error, see the message above"));
+        Err(payload) => {
+            report_panic(payload);
             or
         }
+    }
+}
+
+/// Never unwinds. So the compiler knows that a callback does not, and callbacks can end with a jump.
+#[cold]
+#[inline(never)]
+fn report_panic(payload: Box<dyn Any + Send>) {
+    // The drop of a payload may panic.
+    std::mem::forget(payload);
+    // The panic hook has told where; saying more must not panic.
+    if let Err(payload) = catch_unwind(|| say("internal error, see the message above")) {
+        std::mem::forget(payload);
     }
 }
 
@@ -132,6 +145,13 @@ mod tests {
     #[test]
     fn a_panic_ends_at_the_boundary() {
         assert_eq!(guard(-5, || panic!("on purpose, by a test")), -5);
+        struct PanicsToo;
+        impl Drop for PanicsToo {
+            fn drop(&mut self) {
+                panic!("on purpose, when its payload is dropped");
+            }
+        }
+        assert_eq!(guard(-5, || std::panic::panic_any(PanicsToo)), -5);
         assert_eq!(guard(-5, || 3), 3);
     }
 

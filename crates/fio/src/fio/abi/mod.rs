@@ -25,6 +25,7 @@ mod table;
 mod tests;
 
 pub use access::{File, IoU};
+pub(in crate::fio) use check::unlikely;
 pub use check::{check_new_file, check_new_io_u, check_opened_file, check_transfer};
 pub use table::{TABLE, lookup};
 
