@@ -51,6 +51,10 @@ pub(crate) struct Args {
     #[arg(long)]
     no_recovery: bool,
 
+    /// Exchange many requests with Linux by one command, where it can (7.0): for many reads in flight
+    #[arg(long)]
+    batch: bool,
+
     /// Take over a device although its disk is in another file than when its server died: it was moved there, and is no
     /// copy
     #[arg(long)]
@@ -217,6 +221,7 @@ fn options(args: &Args, nth: u32, tags: Option<u16>, zones: Option<Range<u32>>) 
         // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
         records: Some(PathBuf::from(server_client::DIRECTORY)),
         moved: args.moved,
+        batch: args.batch,
         zones,
     }
 }

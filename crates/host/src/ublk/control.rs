@@ -23,6 +23,7 @@ const NEEDED: u64 = abi::F_ZONED | abi::F_USER_COPY | abi::F_CMD_IOCTL_ENCODE;
 pub(super) struct Control {
     file: File,
     ring: Mutex<ControlRing>,
+    features: u64,
 }
 
 impl std::fmt::Debug for Control {
@@ -107,7 +108,7 @@ impl Control {
             .hint("sysctl kernel.io_uring_disabled=0; containers may forbid io_uring")
             .source(e)
         })?;
-        let control = Control { file, ring: Mutex::new(ring) };
+        let mut control = Control { file, ring: Mutex::new(ring), features: 0 };
         let mut features = [0; 8];
         // Older drivers do not have this command.
         let asked = control.call(abi::GET_FEATURES, CtrlCmd::default(), &mut features);
@@ -116,7 +117,13 @@ impl Control {
             let what = "this kernel's ublk has no zoned disks";
             return Err(Error::new(ErrorKind::NotSupported, what).hint(how_to_get_it(&release)));
         }
+        control.features = features;
         Ok(control)
+    }
+
+    /// The features of the driver.
+    pub(super) fn features(&self) -> u64 {
+        self.features
     }
 
     fn call(&self, op: u32, cmd: CtrlCmd, buf: &mut [u8]) -> io::Result<()> {

@@ -5,7 +5,7 @@
 //! | `mod.rs` | the life of a device: making, taking over, removing |
 //! | `control.rs` | `/dev/ublk-control` |
 //! | `queue.rs` | the thread of a queue |
-//! | `driver.rs` | what that thread asks of the kernel's driver |
+//! | `driver.rs`, `queue_ring.rs`, `batch.rs` | what that thread asks of the kernel's driver; its ring; answers that go together |
 //! | `busy_poll.rs` | when such a thread polls before it sleeps |
 //! | `counters.rs` | counters of a device |
 //! | `request.rs`, `params.rs` | requests as BIOs; the parameters of a device |
@@ -23,12 +23,14 @@
 //! `/dev/ublkcN` (`UBLK_F_USER_COPY`, which zoned devices need: U1).
 
 mod abi;
+mod batch;
 mod busy_poll;
 mod control;
 mod counters;
 mod driver;
 mod params;
 mod queue;
+mod queue_ring;
 mod request;
 mod sync_before_stop;
 mod sys;
@@ -40,7 +42,9 @@ mod udev;
 use crate::runtime::hosted::HostedDisk;
 use abi::DevInfo;
 use control::Control;
+use counters::Counters;
 pub use counters::UblkCounters;
+use driver::CharDev;
 use queue::UblkShared;
 use request::Slice;
 use std::fs::File;
@@ -86,6 +90,10 @@ pub struct UblkOptions {
     /// Take over a device whose disk was moved to another file since its server died, such as to another
     /// file system. Only the caller knows that the file is not a copy.
     pub moved: bool,
+    /// Exchange many requests with Linux by one command, where Linux can (7.0 and newer). It pays where many reads
+    /// are in flight, and costs otherwise (docs/performance.md). It holds for the life of a device: a takeover goes
+    /// on with what the device was made for.
+    pub batch: bool,
     /// The zones that the device shows: one of [`slices`]. `None`: all zones.
     pub zones: Option<Range<u32>>,
 }
@@ -102,6 +110,7 @@ impl Default for UblkOptions {
             recovery: true,
             records: None,
             moved: false,
+            batch: false,
             zones: None,
         }
     }
@@ -193,7 +202,8 @@ impl Ublk {
         let flags = abi::F_ZONED
             | abi::F_USER_COPY
             | abi::F_CMD_IOCTL_ENCODE
-            | if recovery { abi::F_USER_RECOVERY | abi::F_USER_RECOVERY_REISSUE } else { 0 };
+            | if recovery { abi::F_USER_RECOVERY | abi::F_USER_RECOVERY_REISSUE } else { 0 }
+            | if options.batch { self.control.features() & abi::F_BATCH_IO } else { 0 };
         let (name, more) = if recovery { identity.words() } else { (0, [0; 2]) };
         let info = self.control.add(DevInfo {
             nr_hw_queues: options.queues.max(1),
@@ -349,14 +359,17 @@ impl Ublk {
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
         let recovered = replay.is_some();
-        let char_dev = Arc::new(open_char_dev(info.dev_id)?);
+        let char_dev = CharDev {
+            file: Arc::new(open_char_dev(info.dev_id)?),
+            batch: info.flags & abi::F_BATCH_IO != 0,
+        };
         let shared = Arc::new(UblkShared {
             disk: disk.clone(),
             params: *params,
             slice: slice(&disk.disk().geometry(), shown),
             depth: info.queue_depth,
             tags: options.tags.unwrap_or(info.queue_depth).min(info.queue_depth),
-            counters: counters::Counters::default(),
+            counters: (0..info.nr_hw_queues).map(|_| Counters::default()).collect(),
             failure: Mutex::default(),
             replay,
             journal: record.journal,
@@ -508,7 +521,7 @@ impl UblkDisk {
 
     /// The counters of the device.
     pub fn counters(&self) -> UblkCounters {
-        self.shared.as_ref().map_or_else(UblkCounters::default, |s| s.counters.now())
+        self.shared.as_ref().map_or_else(UblkCounters::default, |s| Counters::sum(&s.counters))
     }
 
     /// Makes Linux write out the file systems that are mounted on the device, and its page cache. Returns

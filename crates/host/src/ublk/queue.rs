@@ -7,7 +7,7 @@
 use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
 use super::counters::Counters;
-use super::driver::{Driver, Event, KernelDriver, Polled};
+use super::driver::{CharDev, Driver, Event, KernelDriver, Polled};
 use super::request::{Request, Slice};
 use super::sys::Way;
 use super::takeover::journal::Journal;
@@ -18,7 +18,6 @@ use crate::runtime::hosted::HostedDisk;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
@@ -40,7 +39,8 @@ pub(super) struct UblkShared {
     pub(super) depth: u16,
     /// Commands of a queue at the device below.
     pub(super) tags: u16,
-    pub(super) counters: Counters,
+    /// Of each queue.
+    pub(super) counters: Vec<Counters>,
     /// Why a queue ended although the device did not.
     pub(super) failure: Mutex<Option<String>>,
     /// For a device that was taken over.
@@ -63,7 +63,7 @@ impl Wake for EventWaker {
 /// can be started.
 pub(super) fn spawn(
     shared: &Arc<UblkShared>,
-    char_dev: &Arc<File>,
+    char_dev: &CharDev,
     number: u16,
     ended: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
@@ -101,7 +101,7 @@ pub(super) fn spawn(
 /// A queue of the kernel's driver.
 fn open(
     shared: Arc<UblkShared>,
-    char_dev: &Arc<File>,
+    char_dev: &CharDev,
     number: u16,
 ) -> Result<Queue<KernelDriver>, Error> {
     let driver = KernelDriver::open(char_dev, number, shared.depth);
@@ -124,15 +124,24 @@ impl<F: FnOnce()> Drop for Ended<F> {
     }
 }
 
-/// A request that this queue works on.
+/// What belongs to a tag.
 struct UblkSlot {
+    /// The last request.
     request: Request,
+    /// Whether a BIO carries it out.
+    busy: bool,
     /// Commands of the request that were sent to the disk: one, except for a reset of all zones of a slice.
     sent: usize,
     /// Reused for the next request.
     buf: Option<AlignedBuf>,
     /// The same buffer while a BIO has its memory.
     lent: Option<Lent>,
+}
+
+impl UblkSlot {
+    fn new() -> UblkSlot {
+        UblkSlot { request: Request::NONE, busy: false, sent: 0, buf: None, lent: None }
+    }
 }
 
 pub(super) struct Queue<D> {
@@ -142,7 +151,7 @@ pub(super) struct Queue<D> {
     client: Client,
     event_waker: Arc<EventWaker>,
     waker: Waker,
-    slots: Vec<Option<UblkSlot>>,
+    slots: Vec<UblkSlot>,
     pool: BioPool,
     list: Bios,
     done: Bios,
@@ -167,7 +176,7 @@ impl<D: Driver> Queue<D> {
             client: shared.disk.open_client(u32::from(depth), shared.tags)?,
             waker: Waker::from(event_waker.clone()),
             event_waker,
-            slots: (0..depth).map(|_| None).collect(),
+            slots: (0..depth).map(|_| UblkSlot::new()).collect(),
             pool: BioPool::new(usize::from(depth)),
             list: Bios::with_capacity(usize::from(depth)),
             done: Bios::with_capacity(usize::from(depth)),
@@ -274,29 +283,28 @@ impl<D: Driver> Queue<D> {
             Ok(request) => self.shared.slice.down(request),
             Err(errno) => return self.answer(tag, -errno, 0),
         };
-        let old = self.slots[usize::from(tag)].take().and_then(|s| s.buf);
-        let mut slot = UblkSlot { request, sent: 1, buf: old, lent: None };
+        let slot = &mut self.slots[usize::from(tag)];
+        (slot.request, slot.sent) = (request, 1);
         if request.bytes > 0 {
-            let fits = |b: &AlignedBuf| b.len() >= request.bytes;
-            let buf = slot.buf.take().filter(fits);
-            let mut buf = buf.unwrap_or_else(|| {
-                AlignedBuf::zeroed(request.bytes.next_power_of_two().max(1 << 16))
-            });
-            if request.brings_data() {
-                let fetched = self.driver.copy(Way::Fetch, tag, &mut buf, request.bytes);
-                if fetched.is_err() {
-                    return self.answer(tag, -libc::EIO, 0);
+            let buf = match &mut slot.buf {
+                Some(buf) if buf.len() >= request.bytes => buf,
+                old => {
+                    let len = request.bytes.next_power_of_two().max(1 << 16);
+                    old.insert(AlignedBuf::zeroed(len))
                 }
+            };
+            if request.brings_data()
+                && self.driver.copy(Way::Fetch, tag, buf, request.bytes).is_err()
+            {
+                return self.answer(tag, -libc::EIO, 0);
             }
-            slot.buf = Some(buf);
         }
         let mut done_sectors = 0;
         if let Some(replay) = &self.shared.replay {
             let buf = slot.buf.as_ref().filter(|_| request.bytes > 0);
             if request.op == Op::ZoneAppend {
                 if let Some(at) = replay.append_before(&request, buf, &self.shared.disk) {
-                    self.shared.counters.replayed.fetch_add(1, Ordering::Relaxed);
-                    self.slots[usize::from(tag)] = Some(slot);
+                    self.counters().count_replayed();
                     return self.appended(tag, &request, at);
                 }
             } else {
@@ -308,29 +316,25 @@ impl<D: Driver> Queue<D> {
         }
         let Some((op, sector, len_sectors)) = self.shared.slice.part(&request, 0) else {
             // The slice has conventional zones only, so there is nothing to reset.
-            self.slots[usize::from(tag)] = Some(slot);
             return self.answer(tag, 0, 0);
         };
         if done_sectors > 0 {
-            self.shared.counters.replayed.fetch_add(1, Ordering::Relaxed);
+            self.counters().count_replayed();
             if done_sectors == request.len_sectors {
-                let answer = request.result(Status::Ok);
-                self.slots[usize::from(tag)] = Some(slot);
-                return self.answer(tag, answer, 0);
+                return self.answer(tag, request.result(Status::Ok), 0);
             }
         }
         let mut bio = self.pool.get();
-        let io = match slot.buf.take() {
-            Some(buf) if request.bytes > 0 => {
+        let slot = &mut self.slots[usize::from(tag)];
+        slot.busy = true;
+        let io = match slot.buf.take_if(|_| request.bytes > 0) {
+            Some(buf) => {
                 let done = done_sectors << 9;
                 let (lent, io) = buf.lend_part(done, request.bytes - done);
                 slot.lent = Some(lent);
                 io
             }
-            other => {
-                slot.buf = other;
-                IoBuf::empty()
-            }
+            None => IoBuf::empty(),
         };
         bio.set(op, sector, len_sectors, io);
         if done_sectors > 0 {
@@ -339,9 +343,12 @@ impl<D: Driver> Queue<D> {
         }
         bio.flags = request.flags;
         bio.set_token(u64::from(tag));
-        self.slots[usize::from(tag)] = Some(slot);
         self.list.push_back(bio);
         Ok(())
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.shared.counters[usize::from(self.number)]
     }
 
     /// Answers the requests whose BIOs have completed.
@@ -354,7 +361,8 @@ impl<D: Driver> Queue<D> {
         while let Some(mut bio) = self.done.pop_front() {
             let (tag, mut status, landed) = (bio.token() as u16, bio.status, bio.sector);
             // A token of no request: a faulty device made up the BIO.
-            let Some(Some(slot)) = self.slots.get_mut(usize::from(tag)) else { continue };
+            let slot = self.slots.get_mut(usize::from(tag)).filter(|s| s.busy);
+            let Some(slot) = slot else { continue };
             let request = slot.request;
             if let Some(lent) = slot.lent.take() {
                 slot.buf = self.client.reclaim(&mut bio, Some(lent));
@@ -373,6 +381,7 @@ impl<D: Driver> Queue<D> {
                 self.list.push_back(next);
                 continue;
             }
+            slot.busy = false;
             self.pool.put(bio);
             if request.wants_data() && status.is_ok() {
                 let stored = slot.buf.as_mut().map(|buf| {
@@ -388,7 +397,7 @@ impl<D: Driver> Queue<D> {
             if slot.buf.as_ref().is_some_and(|b| b.len() > KEEP_BYTES) {
                 slot.buf = None;
             }
-            self.shared.counters.count(&request, status);
+            self.counters().count(&request, status);
             if let Some(journal) = &self.shared.journal {
                 journal.end(&request, status.is_ok());
             }
@@ -448,7 +457,7 @@ impl<D: Driver> Queue<D> {
 impl<D> Drop for Queue<D> {
     /// Usually nothing is in flight here, because the driver ends a queue after all requests are answered.
     fn drop(&mut self) {
-        let lent = self.slots.drain(..).flatten().filter_map(|s| s.lent);
+        let lent = self.slots.drain(..).filter_map(|s| s.lent);
         self.client.keep_lent(lent);
     }
 }

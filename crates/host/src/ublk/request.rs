@@ -73,6 +73,10 @@ impl Slice {
 }
 
 impl Request {
+    /// Stands for no request.
+    pub(super) const NONE: Request =
+        Request { op: Op::Flush, sector: Sector(0), len_sectors: 0, flags: Flags::NONE, bytes: 0 };
+
     /// Reads a descriptor. The error is the error number to answer.
     pub(super) fn of(d: IoDesc, params: &Params) -> Result<Request, i32> {
         let op = match d.op {

@@ -1,5 +1,5 @@
-//! System calls for ublk. The `unsafe` code is the calls, and the promise that the memory of a ring entry
-//! outlives the entry.
+//! System calls for ublk, except those of a queue (`queue_ring.rs`). The `unsafe` code is the calls, and the
+//! promise that the memory of a ring entry outlives the entry.
 
 use super::abi::{self, IO_DESC_LEN, IoDesc};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -298,84 +298,6 @@ pub(super) fn copy(
         }
     }
     Ok(())
-}
-
-/// The ring of a queue: requests of the driver and wake-ups come out of it.
-pub(super) struct QueueRing(IoUring);
-
-impl QueueRing {
-    /// For the thread that calls this. A request reaches the ring only when the thread asks for it or waits
-    /// (deferred task work), never in the middle of another call; a flag in the ring says meanwhile that
-    /// there is one. Linux has this since 6.1.
-    pub(super) fn new(depth: u16) -> io::Result<QueueRing> {
-        // One answer for each tag, and two polls.
-        let entries = (u32::from(depth) + 2).next_power_of_two();
-        let mut builder = IoUring::builder();
-        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
-        builder.build(entries).map(QueueRing)
-    }
-
-    /// Fetches a request of a tag: the first one, or the next after answering the last.
-    pub(super) fn command(
-        &mut self,
-        char_dev: &File,
-        op: u32,
-        cmd: [u8; abi::IO_CMD_LEN],
-        id: u64,
-    ) -> io::Result<()> {
-        let fd = types::Fd(char_dev.as_raw_fd());
-        self.push(&opcode::UringCmd16::new(fd, op).cmd(cmd).build().user_data(id))
-    }
-
-    /// Reports once when `fd` is readable.
-    pub(super) fn poll(&mut self, fd: RawFd, id: u64) -> io::Result<()> {
-        let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
-        self.push(&entry.user_data(id))
-    }
-
-    /// Whether the ring has no room until its entries are handed to the kernel.
-    pub(super) fn is_full(&mut self) -> bool {
-        self.0.submission().is_full()
-    }
-
-    fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: the entries of this module point to no memory.
-        unsafe { self.0.submission().push(entry) }
-            .map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
-    }
-
-    /// Hands the pushed entries to the kernel without waiting, and takes what it has.
-    pub(super) fn submit(&mut self) -> io::Result<()> {
-        allowed(self.0.submit())
-    }
-
-    /// Hands the pushed entries to the kernel, and waits at most `most` for an answer.
-    pub(super) fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
-        let Some(most) = most else { return allowed(self.0.submit_and_wait(1)) };
-        let time = types::Timespec::from(most);
-        let args = types::SubmitArgs::new().timespec(&time);
-        allowed(self.0.submitter().submit_with_args(1, &args))
-    }
-
-    /// Whether there is an answer, or will be one as soon as the kernel is asked.
-    pub(super) fn has_answers(&mut self) -> bool {
-        !self.0.completion().is_empty() || self.0.submission().taskrun()
-    }
-
-    /// The next answer: its id and its result.
-    pub(super) fn answer(&mut self) -> Option<(u64, i32)> {
-        self.0.completion().next().map(|e| (e.user_data(), e.result()))
-    }
-}
-
-/// Ignores errors that only end the wait.
-fn allowed(r: io::Result<usize>) -> io::Result<()> {
-    match r {
-        Err(e) if !matches!(e.raw_os_error(), Some(libc::EINTR | libc::ETIME | libc::EBUSY)) => {
-            Err(e)
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

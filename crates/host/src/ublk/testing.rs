@@ -165,8 +165,8 @@ pub trait BlockClient {
     fn answered(&mut self, answer: Answer, data: &[u8]);
 }
 
-/// Serves `disk` to `client`, which has `depth` requests in flight, each of `bytes` of data at most. Runs in this
-/// thread what a queue of a block device runs in its own, until no request is left. Returns the number of calls
+/// Serves `disk` to `client`, which has `depth` requests in flight. Of the data of each, the first `bytes` are
+/// copied. Runs in this thread what a queue of a block device runs in its own, until no request is left. Returns the number of calls
 /// that would have been system calls: waits, submissions and copies.
 pub fn serve(
     disk: &HostedDisk,
@@ -184,7 +184,7 @@ pub fn serve(
         slice: Slice::default(),
         depth,
         tags: depth,
-        counters: Counters::default(),
+        counters: vec![Counters::default()],
         failure: Mutex::default(),
         replay: None,
         journal: None,
@@ -263,10 +263,11 @@ impl Driver for FakeDriver<'_> {
 
     fn copy(&self, way: Way, tag: u16, buf: &mut AlignedBuf, len: u32) -> io::Result<()> {
         self.count_call();
-        let (at, len, mut data) = (usize::from(tag), len as usize, self.data.borrow_mut());
+        let data = &mut self.data.borrow_mut()[usize::from(tag)];
+        let len = data.len().min(len as usize);
         match way {
-            Way::Fetch => buf.write(0, &data[at][..len]),
-            Way::Store => buf.read(0, &mut data[at][..len]),
+            Way::Fetch => buf.write(0, &data[..len]),
+            Way::Store => buf.read(0, &mut data[..len]),
         }
         Ok(())
     }
