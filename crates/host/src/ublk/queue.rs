@@ -1,6 +1,6 @@
 //! The thread of one queue: takes requests from the driver, submits them to the disk as BIOs, and returns
-//! their results. It owns its side of the driver, a client of the disk, and a buffer for each tag. The queues of
-//! a device share only the disk.
+//! their results. It owns its side of the driver, a client of the disk, and buffers. The queues of a device share only
+//! the disk.
 //!
 //! It never decides anything about zones: order, merging and recovery are the disk's.
 
@@ -132,15 +132,13 @@ struct UblkSlot {
     busy: bool,
     /// Commands of the request that were sent to the disk: one, except for a reset of all zones of a slice.
     sent: usize,
-    /// Reused for the next request.
-    buf: Option<AlignedBuf>,
-    /// The same buffer while a BIO has its memory.
+    /// The buffer whose memory the BIO has.
     lent: Option<Lent>,
 }
 
 impl UblkSlot {
     fn new() -> UblkSlot {
-        UblkSlot { request: Request::NONE, busy: false, sent: 0, buf: None, lent: None }
+        UblkSlot { request: Request::NONE, busy: false, sent: 0, lent: None }
     }
 }
 
@@ -152,6 +150,9 @@ pub(super) struct Queue<D> {
     event_waker: Arc<EventWaker>,
     waker: Waker,
     slots: Vec<UblkSlot>,
+    /// Free buffers. The last one was used last, so its memory is in the cache, and there are only as many as there
+    /// were requests in flight.
+    bufs: Vec<AlignedBuf>,
     pool: BioPool,
     list: Bios,
     done: Bios,
@@ -177,6 +178,7 @@ impl<D: Driver> Queue<D> {
             waker: Waker::from(event_waker.clone()),
             event_waker,
             slots: (0..depth).map(|_| UblkSlot::new()).collect(),
+            bufs: Vec::with_capacity(usize::from(depth)),
             pool: BioPool::new(usize::from(depth)),
             list: Bios::with_capacity(usize::from(depth)),
             done: Bios::with_capacity(usize::from(depth)),
@@ -283,32 +285,23 @@ impl<D: Driver> Queue<D> {
             Ok(request) => self.shared.slice.down(request),
             Err(errno) => return self.answer(tag, -errno, 0),
         };
-        let slot = &mut self.slots[usize::from(tag)];
-        (slot.request, slot.sent) = (request, 1);
-        if request.bytes > 0 {
-            let buf = match &mut slot.buf {
-                Some(buf) if buf.len() >= request.bytes => buf,
-                old => {
-                    let len = request.bytes.next_power_of_two().max(1 << 16);
-                    old.insert(AlignedBuf::zeroed(len))
-                }
-            };
-            if request.brings_data()
-                && self.driver.copy(Way::Fetch, tag, buf, request.bytes).is_err()
-            {
-                return self.answer(tag, -libc::EIO, 0);
-            }
+        let mut buf = self.buffer(request.bytes);
+        if request.brings_data()
+            && let Some(buf) = &mut buf
+            && self.driver.copy(Way::Fetch, tag, buf, request.bytes).is_err()
+        {
+            return self.answer(tag, -libc::EIO, 0);
         }
         let mut done_sectors = 0;
         if let Some(replay) = &self.shared.replay {
-            let buf = slot.buf.as_ref().filter(|_| request.bytes > 0);
             if request.op == Op::ZoneAppend {
-                if let Some(at) = replay.append_before(&request, buf, &self.shared.disk) {
+                if let Some(at) = replay.append_before(&request, buf.as_ref(), &self.shared.disk) {
                     self.counters().count_replayed();
+                    self.bufs.extend(buf);
                     return self.appended(tag, &request, at);
                 }
             } else {
-                done_sectors = replay.done_before(&request, buf, &self.shared.disk);
+                done_sectors = replay.done_before(&request, buf.as_ref(), &self.shared.disk);
             }
         }
         if let Some(journal) = &self.shared.journal {
@@ -321,13 +314,14 @@ impl<D: Driver> Queue<D> {
         if done_sectors > 0 {
             self.counters().count_replayed();
             if done_sectors == request.len_sectors {
+                self.bufs.extend(buf);
                 return self.answer(tag, request.result(Status::Ok), 0);
             }
         }
         let mut bio = self.pool.get();
         let slot = &mut self.slots[usize::from(tag)];
-        slot.busy = true;
-        let io = match slot.buf.take_if(|_| request.bytes > 0) {
+        (slot.request, slot.sent, slot.busy) = (request, 1, true);
+        let io = match buf {
             Some(buf) => {
                 let done = done_sectors << 9;
                 let (lent, io) = buf.lend_part(done, request.bytes - done);
@@ -347,6 +341,18 @@ impl<D: Driver> Queue<D> {
         Ok(())
     }
 
+    /// A buffer for a request with so many bytes of data. `None`: it has no data.
+    fn buffer(&mut self, bytes: u32) -> Option<AlignedBuf> {
+        if bytes == 0 {
+            return None;
+        }
+        match self.bufs.pop() {
+            Some(buf) if buf.len() >= bytes => Some(buf),
+            // A buffer that is too short is replaced.
+            _ => Some(AlignedBuf::zeroed(bytes.next_power_of_two().max(1 << 16))),
+        }
+    }
+
     fn counters(&self) -> &Counters {
         &self.shared.counters[usize::from(self.number)]
     }
@@ -364,9 +370,10 @@ impl<D: Driver> Queue<D> {
             let slot = self.slots.get_mut(usize::from(tag)).filter(|s| s.busy);
             let Some(slot) = slot else { continue };
             let request = slot.request;
+            let mut buf = None;
             if let Some(lent) = slot.lent.take() {
-                slot.buf = self.client.reclaim(&mut bio, Some(lent));
-                if slot.buf.is_none() && status.is_ok() {
+                buf = self.client.reclaim(&mut bio, Some(lent));
+                if buf.is_none() && status.is_ok() {
                     // A BIO without its memory does not answer the request.
                     status = Status::Io;
                 }
@@ -384,7 +391,7 @@ impl<D: Driver> Queue<D> {
             slot.busy = false;
             self.pool.put(bio);
             if request.wants_data() && status.is_ok() {
-                let stored = slot.buf.as_mut().map(|buf| {
+                let stored = buf.as_mut().map(|buf| {
                     if request.op == Op::ReportZones {
                         self.shared.slice.up_zones(buf, request.bytes);
                     }
@@ -394,9 +401,7 @@ impl<D: Driver> Queue<D> {
                     status = Status::Io;
                 }
             }
-            if slot.buf.as_ref().is_some_and(|b| b.len() > KEEP_BYTES) {
-                slot.buf = None;
-            }
+            self.bufs.extend(buf.filter(|b| b.len() <= KEEP_BYTES));
             self.counters().count(&request, status);
             if let Some(journal) = &self.shared.journal {
                 journal.end(&request, status.is_ok());
