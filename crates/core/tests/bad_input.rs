@@ -42,6 +42,20 @@ fn misplaced_writes_are_refused() {
     refused(|| op(Op::WriteZeroes, 90, 2), Status::NotAtWritePointer);
 }
 
+/// On a disk of so many zones that their words are fetched ahead, of sizes with and without a power of two.
+#[test]
+fn misplaced_writes_among_many_zones_are_refused() {
+    for zone_sectors in [64, 48] {
+        let mut r = make(5000, zone_sectors, 48).rig();
+        let last = u64::from(zone_sectors) * 4999;
+        let places = [0, last, last + 1, last + 64, 1 << 40, u64::MAX - 7, u64::MAX];
+        r.submit(0, (0..).zip(places).map(|(n, at)| token(write_as(at, 8, 0), n)));
+        let done: Vec<_> = r.finish().iter().map(|bio| bio.status).collect();
+        let (ok, off) = (Status::Ok, Status::OutOfRange);
+        assert_eq!(done, [ok, ok, Status::NotAtWritePointer, off, off, off, off]);
+    }
+}
+
 /// Unaligned addresses and lengths, and buffers that do not fit.
 #[test]
 fn unaligned_and_empty_buffers_are_refused() {

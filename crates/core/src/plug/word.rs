@@ -90,6 +90,20 @@ impl Words {
         Some(&block.0[n % PER_BLOCK])
     }
 
+    /// Whether the words are more than the caches next to a core hold.
+    #[inline]
+    pub(crate) fn are_many(&self) -> bool {
+        self.blocks.len() > 4096 / PER_BLOCK
+    }
+
+    /// Makes the processor fetch a word.
+    #[inline]
+    pub(crate) fn warm(&self, (s, i): (usize, usize)) {
+        if let Some(word) = self.at(s, i) {
+            std::hint::black_box(word.load(Ordering::Relaxed));
+        }
+    }
+
     /// Admits a write of `len` sectors to an idle, healthy zone that can be written up to `capacity`: at `offset`, or
     /// wherever the write pointer is.
     #[inline(always)]
