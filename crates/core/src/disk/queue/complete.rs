@@ -215,6 +215,30 @@ impl Lane {
             return self.tags.put(cmd);
         }
         // The tag is used for the next writes of the zone at once, while the lock is still held.
+        let own = if cmd.owner == self.id && cmd.bios.len() == 1 { cmd.bios.pop() } else { None };
+        let Some(own) = own else {
+            return self.send_next_of_all(shared, layout, guard, i, cmd, done);
+        };
+        guard.fill(i, layout.merge, &mut cmd);
+        guard.release(i);
+        drop(guard);
+        #[cfg(feature = "trace")]
+        trace::issued(&cmd);
+        self.give_back(own, done);
+        self.send_write(cmd);
+    }
+
+    /// As [`Lane::send_next`], after a command of any number of BIOs of any owners.
+    #[inline(never)]
+    fn send_next_of_all(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        mut guard: MutexGuard<'_, Shard>,
+        i: usize,
+        mut cmd: Box<Command>,
+        done: &mut Bios,
+    ) {
         let owner = cmd.owner;
         std::mem::swap(&mut cmd.bios, &mut self.spare_bios);
         std::mem::swap(&mut cmd.owners, &mut self.spare_owners);
