@@ -54,10 +54,19 @@ impl Open {
 
     /// Writes a block at an offset in blocks.
     fn write(&mut self, zone: u32, block: u32) {
-        let mut buf = IoBuf::leaked(4096);
-        buf.copy_from(0, &[7; 4096]);
+        self.write_blocks(zone, block, 1);
+    }
+
+    /// Writes blocks with one command.
+    fn write_blocks(&mut self, zone: u32, block: u32, blocks: u32) {
+        let buf = IoBuf::leaked(blocks * 4096);
         let at = self.disk.geometry().zone_start(ZoneNo(zone)).plus(u64::from(block * 8));
-        let c = Command::of(Bio::with_buf(Op::Write, at, 8, buf));
+        let c = Command::of(Bio::with_buf(Op::Write, at, blocks * 8, buf));
+        assert_eq!(self.run(c).status, Status::Ok);
+    }
+
+    fn flush(&mut self) {
+        let c = Command::without_data(Op::Flush, Sector(0), 0);
         assert_eq!(self.run(c).status, Status::Ok);
     }
 
@@ -208,4 +217,44 @@ fn a_zone_that_is_reset_while_it_is_read_has_lost_nothing() {
     assert!(disk.notices().is_empty(), "{:?}", disk.notices());
     let mut reader = Open::new(&s, Access::ReadOnly);
     assert_eq!((reader.zone(3), reader.zone(4)), ((Condition::Empty, 0), (Condition::Closed, 1)));
+}
+
+/// The reader has the table of before a reset, and the note of the write after it. The zone had two blocks, none, and
+/// three. It had one when it was flushed, which was long before.
+#[test]
+fn a_zone_that_is_reset_and_written_while_it_is_read_does_not_go_back() {
+    let s = made(20);
+    let mut writer = Open::new(&s, Access::ReadWrite);
+    let mut reader = Open::new(&s, Access::ReadOnly);
+    writer.write(3, 0);
+    writer.flush();
+    writer.write(3, 1);
+    assert_eq!(reader.zone(3), (Condition::Closed, 2));
+    s.before_read(s.places().notes + 3 * 32, move || {
+        writer.reset(3);
+        writer.write_blocks(3, 0, 3);
+        // The process goes on.
+        std::mem::forget(writer);
+    });
+    assert_eq!(reader.zone(3), (Condition::Closed, 3));
+}
+
+/// Linux copies a note while another process reads it.
+#[test]
+fn a_note_that_is_being_written_is_not_missing() {
+    let s = made(20);
+    let mut writer = Open::new(&s, Access::ReadWrite);
+    let mut reader = Open::new(&s, Access::ReadOnly);
+    writer.write(3, 0);
+    writer.write(3, 1);
+    let at = s.places().notes + 3 * 32;
+    let mut good = [0; 32];
+    s.read_at(at, &mut good).unwrap();
+    s.damage(at + 16, &[0xff; 8]);
+    let later = s.clone();
+    s.before_read(at, move || {
+        let storage = later.clone();
+        later.before_read(at, move || storage.damage(at, &good));
+    });
+    assert_eq!(reader.zone(3), (Condition::Closed, 2));
 }

@@ -112,6 +112,8 @@ pub(super) struct Zones {
     pub(super) impossible: Vec<u32>,
     /// Zones whose note says more than the file has.
     pub(super) short: Vec<u32>,
+    /// Zones whose note is damaged, or is of a later reset than the table.
+    unsettled: Vec<u32>,
 }
 
 impl Zones {
@@ -125,6 +127,7 @@ impl Zones {
             lost: Vec::new(),
             impossible: Vec::new(),
             short: Vec::new(),
+            unsettled: Vec::new(),
         }
     }
 
@@ -137,6 +140,7 @@ impl Zones {
         self.lost.append(&mut next.lost);
         self.impossible.append(&mut next.impossible);
         self.short.append(&mut next.short);
+        self.unsettled.append(&mut next.unsettled);
     }
 
     /// Whether the last writer died and the system has not been restarted since.
@@ -215,12 +219,13 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    /// Reads groups that fit into memory. A sector that is being written looks damaged, and a zone that is being reset
-    /// looks short. So such a finding counts if a second reading says the same.
+    /// Reads groups that fit into memory. A sector or note that is being written looks damaged. A zone that is being
+    /// reset looks short, or has a note that does not belong to what the table said. So such a finding counts if a
+    /// second reading says the same.
     fn checked(&self, groups: Range<u32>, session: Option<Session>) -> io::Result<Zones> {
         let mut zones = self.groups(groups.clone(), session)?;
         for _ in 1..TRIES {
-            if zones.damaged.is_empty() && zones.short.is_empty() {
+            if zones.damaged.is_empty() && zones.short.is_empty() && zones.unsettled.is_empty() {
                 break;
             }
             let again = self.groups(groups.clone(), session)?;
@@ -288,12 +293,23 @@ impl Reader<'_> {
         let mut notes = vec![0; z.live.len() * NOTE as usize];
         self.storage.read_at(self.layout.note(first), &mut notes)?;
         let mut holes = Holes { storage: self.storage, known: None };
-        for ((zone, r), note) in (first..).zip(&mut z.live).zip(notes.chunks(NOTE as usize)) {
-            let Some(note) = Note::decode(note)
-                .filter(|n| n.session == session.id && n.generation == r.generation)
-            else {
+        for ((zone, r), bytes) in (first..).zip(&mut z.live).zip(notes.chunks(NOTE as usize)) {
+            let Some(note) = Note::decode(bytes) else {
+                // A note that was never written is zeroes.
+                if bytes.iter().any(|b| *b != 0) {
+                    z.unsettled.push(zone);
+                }
                 continue;
             };
+            if note.session != session.id || note.generation != r.generation {
+                // A reset is in the table before the next note is written.
+                if note.session == session.id
+                    && note.generation.wrapping_sub(r.generation) as i64 > 0
+                {
+                    z.unsettled.push(zone);
+                }
+                continue;
+            }
             let capacity = self.sup.geometry.capacity_of(ZoneNo(zone));
             r.writes = r.writes.max(note.writes);
             if !matches!(r.cond, Condition::Empty | Condition::Closed)
