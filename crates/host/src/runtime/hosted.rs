@@ -43,7 +43,7 @@ use zoneplug_core::{Device, Error};
 /// ```
 #[derive(Debug, Clone)]
 pub struct HostedDisk {
-    shared: Handle,
+    pub(super) shared: Handle,
 }
 
 impl HostedDisk {

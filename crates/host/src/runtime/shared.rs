@@ -93,7 +93,9 @@ impl HostedShared {
 
     /// Keeps a queue without a client until its commands are back.
     pub(crate) fn adopt(&self, queue: DiskQueue) {
-        let queue = QueueOwner::new(queue);
+        let mut queue = QueueOwner::new(queue);
+        // As a client does that goes: then others need no barrier, which the system may refuse.
+        drop(queue.leave());
         queue.orphan.store(true, Ordering::Release);
         lock(&self.queues).push(queue.shared().clone());
         self.version.fetch_add(1, Ordering::Release);
@@ -155,5 +157,53 @@ impl Drop for Handle {
         if idle {
             self.0.reactor.wait_left(CLOSE_PATIENCE);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::HostedDisk;
+    use crate::runtime::reactor;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Denies membarrier(2) to the calling thread and to those that it starts, where the system has seccomp.
+    fn deny_membarrier() {
+        let (load, jump, answer) =
+            (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP, libc::BPF_RET);
+        let instruction = |code: u32, jf, k| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+        let mut filter = [
+            // The number of the call.
+            instruction(load, 0, 0),
+            instruction(jump | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_membarrier as u32),
+            instruction(answer | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            instruction(answer | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the program and its instructions live during the calls.
+        unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program);
+        }
+    }
+
+    /// The queue of a report that a device has lost has no client. The reactor takes it even where no thread can pass
+    /// the barrier of a client's lock, and so does the drop of the last handle.
+    #[test]
+    fn a_queue_without_a_client_can_be_run_where_membarrier_is_denied() {
+        let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M").expect("opens");
+        // The process registers for the call as long as it may.
+        drop(disk.open_client(1, 1).expect("opens"));
+        let disk = HostedDisk::open_spec("null,zones=4,zone-size=1M").expect("opens");
+        let (tell, closed) = mpsc::channel();
+        std::thread::spawn(move || {
+            deny_membarrier();
+            let shared = disk.shared.clone();
+            reactor::start(&shared).expect("starts");
+            shared.adopt(shared.disk.open_polled_queue(1, 1).expect("opens"));
+            drop((shared, disk));
+            tell.send(())
+        });
+        assert_eq!(closed.recv_timeout(Duration::from_secs(20)), Ok(()), "the disk never closes");
     }
 }
