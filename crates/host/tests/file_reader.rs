@@ -1,8 +1,9 @@
 //! A process that reads a durable disk: what it reads of the file, and what it sees while another process writes.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::Waker;
+use std::time::Duration;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{
@@ -59,7 +60,8 @@ impl Open {
 
     /// Writes blocks with one command.
     fn write_blocks(&mut self, zone: u32, block: u32, blocks: u32) {
-        let buf = IoBuf::leaked(blocks * 4096);
+        let mut buf = IoBuf::leaked(blocks * 4096);
+        (0..blocks).for_each(|n| buf.copy_from(n * 4096, &[7; 4096]));
         let at = self.disk.geometry().zone_start(ZoneNo(zone)).plus(u64::from(block * 8));
         let c = Command::of(Bio::with_buf(Op::Write, at, blocks * 8, buf));
         assert_eq!(self.run(c).status, Status::Ok);
@@ -68,6 +70,16 @@ impl Open {
     fn flush(&mut self) {
         let c = Command::without_data(Op::Flush, Sector(0), 0);
         assert_eq!(self.run(c).status, Status::Ok);
+    }
+
+    /// The first byte of a zone.
+    fn read(&mut self, zone: u32) -> u8 {
+        let at = self.disk.geometry().zone_start(ZoneNo(zone));
+        let mut c = self.run(Command::of(Bio::with_buf(Op::Read, at, 8, IoBuf::leaked(4096))));
+        assert_eq!(c.status, Status::Ok);
+        let mut byte = [0];
+        c.bios[0].take_buf().copy_to(0, &mut byte);
+        byte[0]
     }
 
     fn reset(&mut self, zone: u32) {
@@ -257,4 +269,36 @@ fn a_note_that_is_being_written_is_not_missing() {
         later.before_read(at, move || storage.damage(at, &good));
     });
     assert_eq!(reader.zone(3), (Condition::Closed, 2));
+}
+
+/// A thread has read the zones for a report, and another thread reports meanwhile what was written since. What the first
+/// one has read is older.
+#[test]
+fn a_report_does_not_take_back_what_another_has_found() {
+    let s = made(20);
+    let mut writer = Open::new(&s, Access::ReadWrite);
+    let mut first = Open::new(&s, Access::ReadOnly);
+    let queue = first.disk.open_queue(1, Waker::noop().clone()).unwrap();
+    let mut second = Open { disk: first.disk.clone(), queue };
+    let (begin, begins) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let storage = s.clone();
+    s.before_read(s.places().notes + 3 * 32, move || {
+        // The session is read last.
+        storage.before_read(4096, move || {
+            writer.write(3, 0);
+            std::mem::forget(writer);
+            begin.send(()).unwrap();
+            // The second report may have to wait for the first.
+            let _ = told.recv_timeout(Duration::from_millis(200));
+        });
+    });
+    let second = std::thread::spawn(move || {
+        begins.recv().unwrap();
+        assert_eq!(second.zone(3), (Condition::Closed, 1));
+        tell.send(()).unwrap_or_default();
+        second
+    });
+    assert_eq!(first.zone(3), (Condition::Empty, 0));
+    assert_eq!(second.join().unwrap().read(3), 7, "the report said that there is data");
 }

@@ -3,7 +3,7 @@
 
 use super::commit::Want;
 use super::load;
-use super::state::{Core, FileState, is_resettable};
+use super::state::{Core, FileState, is_resettable, lock};
 use std::ops::Range;
 use zoneplug_core::zone::machine::{Advance, ZoneState};
 use zoneplug_core::zone::{Condition, ZoneInfo};
@@ -264,6 +264,8 @@ impl Core {
     }
 
     fn refresh(&self, zones: Range<u32>) {
+        // One at a time, so that what was read earlier never replaces what was read later.
+        let _table = lock(&self.table);
         if let Ok(live) = load::live(&*self.storage, &self.sup, &self.layout, zones.clone()) {
             self.replace(zones.start, &live);
         }
