@@ -97,7 +97,7 @@ pub struct DiskConfig {
     /// Let a reset and a finish fail with *zone busy* while writes of the zone are in flight, so that one client
     /// cannot abort the writes of another.
     pub strict_management: bool,
-    /// Also count for each zone: [`Disk::zone_counters`](super::Disk::zone_counters).
+    /// Also count for each zone: [`Disk::zone_counters`](super::Disk::zone_counters). Every write then takes a lock.
     pub zone_counters: bool,
     /// The single writer: one write to sequential zones at a time for each spindle, zone after zone. `None`: on
     /// rotational devices only. Only with plugs.
