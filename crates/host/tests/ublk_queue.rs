@@ -144,3 +144,15 @@ fn many_requests_in_flight_are_all_answered() {
         }
     }
 }
+
+/// A device may report fewer zones than it was asked for. Linux takes what is behind the last record for more zones,
+/// unless it is zeroes, and the buffer may have held the data of another request.
+#[test]
+fn what_is_behind_the_last_zone_of_a_report_is_zeroes() {
+    let disk = disk("mem,zones=4,zone-size=4M");
+    let script = [request(WRITE, 0, 128, 7), request(REPORT, 2 * ZONE_SECTORS, 8, 7)];
+    let answers = run(&disk, 1, &script);
+    let start = |nth: usize| u64::from_le_bytes(answers[1].2[nth * 64..][..8].try_into().unwrap());
+    assert_eq!((start(0), start(1)), (2 * ZONE_SECTORS, 3 * ZONE_SECTORS));
+    assert!(answers[1].2[2 * 64..8 * 64].iter().all(|b| *b == 0), "no data of the write");
+}

@@ -8,7 +8,7 @@ use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
 use super::counters::Counters;
 use super::driver::{CharDev, Driver, Event, KernelDriver, Polled};
-use super::request::{Request, Slice};
+use super::request::{self, Request, Slice};
 use super::sys::Way;
 use super::takeover::journal::Journal;
 use super::takeover::replay::Replay;
@@ -366,6 +366,7 @@ impl<D: Driver> Queue<D> {
         let any = !self.done.is_empty();
         while let Some(mut bio) = self.done.pop_front() {
             let (tag, mut status, landed) = (bio.token() as u16, bio.status, bio.sector);
+            let zones = bio.result;
             // A token of no request: a faulty device made up the BIO.
             let slot = self.slots.get_mut(usize::from(tag)).filter(|s| s.busy);
             let Some(slot) = slot else { continue };
@@ -393,6 +394,7 @@ impl<D: Driver> Queue<D> {
             if request.wants_data() && status.is_ok() {
                 let stored = buf.as_mut().map(|buf| {
                     if request.op == Op::ReportZones {
+                        request::end_report(buf, zones, request.bytes);
                         self.shared.slice.up_zones(buf, request.bytes);
                     }
                     self.driver.copy(Way::Store, tag, buf, request.bytes)

@@ -17,6 +17,15 @@ pub(super) struct Request {
     pub(super) bytes: u32,
 }
 
+/// Clears a buffer of `bytes` behind the records of a report, where the data of another request may be. Linux takes
+/// records for zones up to one of zeroes.
+pub(super) fn end_report(buf: &mut AlignedBuf, zones: u32, bytes: u32) {
+    let end = zones.saturating_mul(ZONE_RECORD_LEN as u32);
+    for at in (end..bytes).step_by(ZONE_RECORD_LEN) {
+        buf.write(at, &[0; ZONE_RECORD_LEN]);
+    }
+}
+
 /// The zones of a disk that a device shows, as sectors.
 #[derive(Debug, Default)]
 pub(super) struct Slice {
