@@ -38,7 +38,7 @@ cargo bench -p zoneplug-core --bench cost -- [OPTIONS] [NAME ...]
   --count CASE N  sends N BIOs of one case and prints nothing, for scripts/cost
   NAME ...        measures only cases whose name contains one of these";
 
-/// Pairs of lock and unlock that nobody contends.
+/// Pairs of lock and unlock without contention.
 fn mutex(n: u64) {
     let m = Alone(Mutex::new(0u64));
     let m = &black_box(&m).0;

@@ -45,7 +45,7 @@ pub(crate) fn timed(n: u64, f: impl FnOnce()) -> f64 {
 #[repr(align(128))]
 pub(crate) struct Alone<T>(pub(crate) T);
 
-/// `n` compare-and-exchange operations that nobody contends: what other figures are a multiple of. `n` is even. Nothing
+/// `n` compare-and-exchange operations without contention: what other figures are a multiple of. `n` is even. Nothing
 /// else is stored in the loop, because an operation waits for earlier stores.
 pub(crate) fn cas(n: u64) {
     let word = Alone(AtomicU64::new(0));

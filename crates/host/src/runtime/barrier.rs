@@ -45,6 +45,6 @@ mod tests {
     #[test]
     fn a_process_that_has_registered_gets_its_barrier() {
         assert!(heavy(has_membarrier()));
-        assert!(heavy(false), "an ordinary barrier asks nobody");
+        assert!(heavy(false), "an ordinary barrier asks no system");
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct OwnerLock<T> {
     claimed: AtomicBool,
     /// What [`barrier::has_membarrier`] has returned.
     free: bool,
-    /// Held by a thread other than the owner while it is inside, and by whoever writes `claimed`.
+    /// Held by a thread other than the owner while it is inside, and by each thread that writes `claimed`.
     mutex: Mutex<()>,
     value: UnsafeCell<T>,
 }
@@ -131,7 +131,7 @@ impl<T> OwnerLock<T> {
         OwnerGuard { lock: self, turn: 0, _mutex: mutex, value: PhantomData }
     }
 
-    /// Locks the value for its owner, who will not be back soon. The lock stays claimed, so the next thread pays no
+    /// Locks the value for its owner, which will not be back soon. The lock stays claimed, so the next thread pays no
     /// barrier.
     ///
     /// # Safety
