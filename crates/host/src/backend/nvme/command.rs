@@ -4,25 +4,9 @@
 use super::sys::Passthru;
 use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
 use zoneplug_core::{Op, Sector};
-
-const FLUSH: u8 = 0x00;
-const WRITE: u8 = 0x01;
-const READ: u8 = 0x02;
-const WRITE_ZEROES: u8 = 0x08;
-const ZONE_SEND: u8 = 0x79;
-const ZONE_RECEIVE: u8 = 0x7a;
-const ZONE_APPEND: u8 = 0x7d;
-
-/// Force unit access, in command dword 12.
-const FUA: u32 = 1 << 30;
-/// Select all, in command dword 13 of Zone Management Send.
-const SELECT_ALL: u32 = 1 << 8;
-/// Partial report, in command dword 13 of Zone Management Receive: the count is the number of descriptors in the
-/// report.
-const PARTIAL: u32 = 1 << 16;
-
-/// Bytes before the descriptors of a report, and of one of them.
-const DESCRIPTOR: usize = 64;
+use zoneplug_nvme::spec::{
+    FUA, PARTIAL_REPORT, SELECT_ALL, ZONE_DESCRIPTOR_LEN, ZoneAction, opcode,
+};
 
 /// The addresses of a namespace, whose blocks have 2^`shift` sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,10 +25,10 @@ impl Blocks {
     /// A read, write, append or write-zeroes command of `len` sectors.
     pub(super) fn data(self, op: Op, sector: Sector, len: u32, fua: bool) -> Passthru {
         let opcode = match op {
-            Op::Read => READ,
-            Op::ZoneAppend => ZONE_APPEND,
-            Op::WriteZeroes => WRITE_ZEROES,
-            _ => WRITE,
+            Op::Read => opcode::READ,
+            Op::ZoneAppend => opcode::ZONE_APPEND,
+            Op::WriteZeroes => opcode::WRITE_ZEROES,
+            _ => opcode::WRITE,
         };
         let mut c = self.at(opcode, sector);
         // The number of blocks is 0-based.
@@ -56,28 +40,28 @@ impl Blocks {
     }
 
     pub(super) fn flush(self) -> Passthru {
-        Passthru { opcode: FLUSH, nsid: self.nsid, ..Default::default() }
+        Passthru { opcode: opcode::FLUSH, nsid: self.nsid, ..Default::default() }
     }
 
     /// Zone management of the zone that starts at `sector`.
     pub(super) fn manage(self, op: Op, sector: Sector) -> Passthru {
-        let mut c = self.at(ZONE_SEND, sector);
+        let mut c = self.at(opcode::ZONE_MANAGEMENT_SEND, sector);
         c.cdw[3] = match op {
-            Op::ZoneClose => 1,
-            Op::ZoneFinish => 2,
-            Op::ZoneOpen => 3,
-            Op::ZoneReset => 4,
-            _ => 4 | SELECT_ALL,
+            Op::ZoneClose => ZoneAction::Close as u32,
+            Op::ZoneFinish => ZoneAction::Finish as u32,
+            Op::ZoneOpen => ZoneAction::Open as u32,
+            Op::ZoneReset => ZoneAction::Reset as u32,
+            _ => ZoneAction::Reset as u32 | SELECT_ALL,
         };
         c
     }
 
     /// A report of the zones from `sector` on, into `bytes`.
     pub(super) fn report(self, sector: Sector, bytes: u32) -> Passthru {
-        let mut c = self.at(ZONE_RECEIVE, sector);
+        let mut c = self.at(opcode::ZONE_MANAGEMENT_RECEIVE, sector);
         // The number of dwords is 0-based.
         c.cdw[2] = bytes / 4 - 1;
-        c.cdw[3] = PARTIAL;
+        c.cdw[3] = PARTIAL_REPORT;
         c
     }
 
@@ -90,7 +74,7 @@ impl Blocks {
         zone_sectors: u64,
     ) -> Option<Vec<ZoneInfo>> {
         let nr = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?) as usize;
-        let descriptors = bytes.get(DESCRIPTOR..)?.chunks_exact(DESCRIPTOR);
+        let descriptors = bytes.get(ZONE_DESCRIPTOR_LEN..)?.chunks_exact(ZONE_DESCRIPTOR_LEN);
         let mut next = from.0;
         let mut zone = |d| {
             let z = self.zone(d, zone_sectors).filter(|z| z.start.0 == next)?;
@@ -131,12 +115,12 @@ impl Blocks {
 
 /// How many zones fit into a report of so many bytes.
 pub(super) const fn zones_in(bytes: u32) -> u32 {
-    bytes / DESCRIPTOR as u32 - 1
+    bytes / ZONE_DESCRIPTOR_LEN as u32 - 1
 }
 
 /// Bytes of a report of `zones` zones.
 pub(super) const fn report_bytes(zones: u32) -> u32 {
-    (zones + 1) * DESCRIPTOR as u32
+    (zones + 1) * ZONE_DESCRIPTOR_LEN as u32
 }
 
 #[cfg(test)]
