@@ -254,18 +254,19 @@ impl Core {
         }
         let first = g.zone_of(c.sector).0.0;
         let end = first.saturating_add(c.report_max).min(g.nr_zones());
-        if self.limits.read_only {
-            // Another process may be writing, so these zones are read again.
+        // Another process may be writing, so these zones are read again. One report at a time does so, until it has
+        // taken the state: it shows what it has read, and what it read earlier never replaces what another read later.
+        let _turn = self.limits.read_only.then(|| {
+            let turn = lock(&self.table);
             self.refresh(first..end);
-        }
+            turn
+        });
         let s = self.state();
         c.report.extend((first..end).map(|z| ZoneInfo::of(g, ZoneNo(z), s.zones[z as usize])));
         Ok(Next::Done(Status::Ok))
     }
 
     fn refresh(&self, zones: Range<u32>) {
-        // One at a time, so that what was read earlier never replaces what was read later.
-        let _table = lock(&self.table);
         if let Ok(live) = load::live(&*self.storage, &self.sup, &self.layout, zones.clone()) {
             self.replace(zones.start, &live);
         }
