@@ -152,12 +152,13 @@ impl Shared {
         }
     }
 
-    /// Carries out a command that is neither a read nor a write.
+    /// Carries out a command of any operation. Away from [`Self::run`], whose reads and writes it need not slow down.
     #[inline(never)]
     fn other(&self, c: &mut Command, take: u32, counters: &Counters) -> Result<(), Status> {
         match c.op {
-            Op::ZoneAppend | Op::WriteZeroes => self.write(c, take, counters),
-            Op::Flush | Op::Read | Op::Write => Ok(()),
+            Op::Read => self.read(c),
+            Op::Write | Op::ZoneAppend | Op::WriteZeroes => self.write(c, take, counters),
+            Op::Flush => Ok(()),
             Op::Discard => self.discard(c),
             Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish | Op::ZoneReset => self.manage(c),
             Op::ZoneResetAll => self.reset_all(),
