@@ -9,7 +9,8 @@
 
 mod model;
 
-use model::{Answer, B, Client, Floor, World, append, cases, hold, read, reset, turns, zeroes};
+use model::client::{Answer, Client, append, read, reset, zeroes};
+use model::{B, Floor, World, cases, hold, turns};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;

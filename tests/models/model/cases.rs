@@ -1,6 +1,7 @@
 //! The models: what the threads do at the same time, and what must be true afterwards. Each is small enough for loom,
 //! and runs under shuttle too. The larger ones are in `shuttle_disk.rs`.
 
+use super::client::*;
 use super::*;
 
 /// The answers of one block each, in the order of their sectors.

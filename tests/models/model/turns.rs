@@ -2,6 +2,7 @@
 //! one to another. They are as small as those in `cases`. The device checks Q1 (one write on the disk), `queue_depth`
 //! and tags beside I1 and I2.
 
+use super::client::*;
 use super::*;
 
 /// Where the second zone begins, in blocks.
