@@ -9,41 +9,22 @@
 
 #![allow(clippy::disallowed_macros)]
 
+#[path = "hosted/port.rs"]
+mod port;
+
+use port::Port;
 use std::sync::Arc;
-use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
+use zoneplug_core::disk::{Disk, DiskConfig};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{BioPool, Bios, IoBuf, Nanos, Op, Sector};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
-use zoneplug_host::{Client, HostedDisk};
+use zoneplug_host::HostedDisk;
 
 /// A zone holds 4 million BIOs of 4 KiB.
 const ZONE_SECTORS: u32 = 16 << 21;
 const CASES: [&str; 5] = ["driven-1", "driven-16", "hosted-1", "hosted-16", "hand-over"];
 
 static BLOCK: [u8; 4096] = [0; 4096];
-
-trait Port {
-    fn submit(&mut self, bios: &mut Bios);
-    fn poll(&mut self, done: &mut Bios);
-}
-
-impl Port for DiskQueue {
-    fn submit(&mut self, bios: &mut Bios) {
-        DiskQueue::submit(self, Nanos(0), bios);
-    }
-    fn poll(&mut self, done: &mut Bios) {
-        DiskQueue::poll(self, Nanos(0), done);
-    }
-}
-
-impl Port for Client {
-    fn submit(&mut self, bios: &mut Bios) {
-        Client::submit(self, bios);
-    }
-    fn poll(&mut self, done: &mut Bios) {
-        Client::poll(self, done);
-    }
-}
 
 fn device() -> Arc<EmuDisk> {
     let geometry = Geometry::new(16, ZONE_SECTORS, ZONE_SECTORS).expect("a good geometry");

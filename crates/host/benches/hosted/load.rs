@@ -1,42 +1,18 @@
 //! The load generator, and the thread that it runs on.
 
 use crate::cpus;
+use crate::port::Port;
 use crate::slices::Alone;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
-use zoneplug_core::disk::DiskQueue;
-use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector};
+use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Op, Sector};
 use zoneplug_host::Client;
 
 /// 16 GiB.
 pub(crate) const ZONE_SECTORS: u32 = 16 << 21;
 /// BIOs that fill half a zone. The fullest of zones that are chosen at random has not much more than the mean.
 const HALF: u64 = ZONE_SECTORS as u64 / 8 / 2;
-
-/// Where BIOs go in and come out: a queue that the program polls itself, or the client of a hosted disk.
-pub(crate) trait Port: Send {
-    fn submit(&mut self, bios: &mut Bios);
-    fn poll(&mut self, done: &mut Bios);
-}
-
-impl Port for DiskQueue {
-    fn submit(&mut self, bios: &mut Bios) {
-        DiskQueue::submit(self, Nanos(0), bios);
-    }
-    fn poll(&mut self, done: &mut Bios) {
-        DiskQueue::poll(self, Nanos(0), done);
-    }
-}
-
-impl Port for Client {
-    fn submit(&mut self, bios: &mut Bios) {
-        Client::submit(self, bios);
-    }
-    fn poll(&mut self, done: &mut Bios) {
-        Client::poll(self, done);
-    }
-}
 
 /// Which zones a client appends to.
 #[derive(Clone, Copy)]

@@ -7,10 +7,12 @@
 
 mod cpus;
 mod load;
+mod port;
 #[path = "../../../core/benches/cost/slices.rs"]
 mod slices;
 
-use load::{Load, Port, ZONE_SECTORS, Zones, together};
+use load::{Load, ZONE_SECTORS, Zones, together};
+use port::Port;
 use slices::{Figures, Slices, cas, timed};
 use std::sync::Barrier;
 use zoneplug_core::Nanos;
