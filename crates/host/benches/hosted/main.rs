@@ -10,21 +10,26 @@ mod load;
 mod port;
 #[path = "../../../core/benches/cost/slices.rs"]
 mod slices;
+mod threads;
+mod words;
 
-use load::{Load, ZONE_SECTORS, Zones, together};
+use load::{Load, ZONE_SECTORS, Zones};
 use port::Port;
 use slices::{Figures, Slices, cas, timed};
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
+use threads::{Work, together};
+use words::{Exchanges, Exchanging, Words};
 use zoneplug_core::Nanos;
 use zoneplug_core::disk::{Disk, DiskConfig};
 use zoneplug_core::zone::Geometry;
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
-use zoneplug_host::HostedDisk;
+use zoneplug_host::{Client, HostedDisk};
 
 const HELP: &str = "\
-cargo bench -p zoneplug-host --bench hosted -- [--slices N]
+cargo bench -p zoneplug-host --bench hosted -- [OPTIONS] [TITLE ...]
 
   --slices N   how many slices each row takes, instead of 500
+  TITLE ...    takes only the groups whose title contains one of these
 
 Two threads use the first two processors that the process may use. Choose others
 with taskset.";
@@ -39,11 +44,11 @@ const MOST_SLICES: usize = 50_000;
 /// Two threads ran at the same time in a slice if the slower one had done this part of its work when the faster one ended.
 /// Other slices do not count: if another program takes a processor from one thread, the other has the disk for itself, and
 /// the slice looks as if threads did not slow each other.
-const SHARE: f64 = 0.5;
+const SHARE: f64 = 0.85;
 /// If two disks give less than this, as a multiple of one thread, two threads have less than two cores.
 const TWO_CORES: f64 = 1.5;
 
-fn device() -> std::sync::Arc<EmuDisk> {
+fn device() -> Arc<EmuDisk> {
     let geometry = Geometry::new(ZONES, ZONE_SECTORS, ZONE_SECTORS).expect("a good geometry");
     EmuDisk::new(EmuConfig::new(EmuKind::Null, geometry)).expect("a good disk")
 }
@@ -68,8 +73,9 @@ impl Row {
 
     /// One client on the calling thread.
     fn one<P: Port + 'static>(name: &'static str, port: P, depth: u16) -> Row {
-        let mut load = Load::new(port, depth.into(), Zones::From(0), 0);
-        let n = bios(depth, Zones::From(0));
+        let zones = Zones::own(0, 1);
+        let mut load = Load::new(port, depth.into(), zones, 0);
+        let n = bios(depth, zones);
         Row::new(name, move || {
             load.run(AHEAD);
             let ns = timed(n, || load.run(n));
@@ -88,22 +94,42 @@ impl Row {
     }
 
     /// As many clients as `zones` has entries, each on a thread of its own. They share one disk, or have one each.
-    fn threads(name: &'static str, shared: bool, depth: u16, zones: &[Zones]) -> Row {
-        let cpus = cpus::allowed();
+    fn clients(name: &'static str, shared: bool, depth: u16, zones: &[Zones]) -> Row {
+        Row::threads(name, shared, depth, zones, |client| client)
+    }
+
+    /// Clients with zones of their own, which exchange two shared words for each command: what the threads would need if
+    /// they shared nothing but the word of a plug and the write pointer that the emulated disk keeps.
+    fn control(name: &'static str, depth: u16, zones: &[Zones; 2]) -> Row {
+        let words = Words::new(zones[0].nr as usize, 2);
+        Row::threads(name, true, depth, zones, move |port| Exchanging {
+            port,
+            words: words.clone(),
+        })
+    }
+
+    /// As [`Row::clients`], with what `port` makes of each client.
+    fn threads<P: Port + 'static>(
+        name: &'static str,
+        shared: bool,
+        depth: u16,
+        zones: &[Zones],
+        port: impl Fn(Client) -> P + Sync,
+    ) -> Row {
         let one = hosted();
         // Each client is opened and warmed up on a thread of its own, and the threads exist at the same time. So the
         // allocator takes the memory of each from an arena of its own. If clients shared cache lines by chance, the
         // figures would depend on what was allocated before.
         let opened = Barrier::new(zones.len());
-        let mut loads: Vec<_> = std::thread::scope(|s| {
+        let loads: Vec<_> = std::thread::scope(|s| {
             let spawned: Vec<_> = (0..)
                 .zip(zones)
                 .map(|(number, &zones)| {
-                    let (one, opened) = (&one, &opened);
+                    let (one, opened, port) = (&one, &opened, &port);
                     s.spawn(move || {
                         let disk = if shared { one.clone() } else { hosted() };
                         let client = disk.open_client(depth.into(), depth).expect("opens");
-                        let mut load = Load::new(client, depth.into(), zones, number);
+                        let mut load = Load::new(port(client), depth.into(), zones, number);
                         load.run(AHEAD);
                         opened.wait();
                         load
@@ -112,7 +138,19 @@ impl Row {
                 .collect();
             spawned.into_iter().map(|thread| thread.join().expect("no panic")).collect()
         });
-        let n = bios(depth, zones[0]);
+        Row::together(name, loads, bios(depth, zones[0]))
+    }
+
+    /// As many threads as this that exchange the words of a group, and do nothing else.
+    fn words(name: &'static str, threads: u64, groups: usize, group: usize) -> Row {
+        let words = Words::new(groups, group);
+        let loads = (0..threads).map(|number| Exchanges::new(words.clone(), number)).collect();
+        Row::together(name, loads, 5000)
+    }
+
+    /// Each load on a thread of its own, with `n` units of work in a slice.
+    fn together<W: Work + 'static>(name: &'static str, mut loads: Vec<W>, n: u64) -> Row {
+        let cpus = cpus::allowed();
         Row::new(name, move || {
             let slice = together(&mut loads, &cpus, AHEAD, n);
             (slice.share >= SHARE).then_some(slice.ns)
@@ -128,7 +166,7 @@ impl Row {
 fn bios(depth: u16, zones: Zones) -> u64 {
     match (depth, zones) {
         (1, _) => 2000,
-        (_, Zones::Shared(2..)) => 4000,
+        (_, Zones { nr: 2.., .. }) => 4000,
         _ => 20_000,
     }
 }
@@ -137,35 +175,55 @@ fn bios(depth: u16, zones: Zones) -> u64 {
 struct Group {
     title: &'static str,
     rows: Vec<Row>,
+    print: fn(&Group),
 }
 
 /// One thread, then two, on the same zones.
-fn sharing(title: &'static str, depth: u16, zones: u64) -> Group {
-    let zones = [Zones::Shared(zones); 2];
+fn sharing(title: &'static str, depth: u16, nr: u64) -> Group {
+    let zones = [Zones::shared(nr); 2];
+    let own = [Zones::own(0, nr), Zones::own(ZONES / 2, nr)];
     let rows = vec![
-        Row::threads("one thread", true, depth, &zones[..1]),
-        Row::threads("two threads", true, depth, &zones),
+        Row::clients("one thread", true, depth, &zones[..1]),
+        Row::clients("two threads", true, depth, &zones),
+        Row::control("own zones, two shared words", depth, &own),
     ];
-    Group { title, rows }
+    Group { title, rows, print: threads }
 }
 
-fn main() {
-    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let slices = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => 500,
-        ["--slices", n] if n.parse().is_ok_and(|n| (1..=MOST_SLICES).contains(&n)) => {
-            n.parse().expect("it did just now")
+struct Options {
+    slices: usize,
+    titles: Vec<String>,
+}
+
+impl Options {
+    fn parse(args: impl Iterator<Item = String>) -> Result<Options, String> {
+        let mut options = Options { slices: 500, titles: Vec::new() };
+        let mut args = args.filter(|arg| arg != "--bench");
+        while let Some(arg) = args.next() {
+            match &arg[..] {
+                "--help" => {
+                    println!("{HELP}");
+                    std::process::exit(0);
+                }
+                "--slices" => {
+                    let n = args.next().and_then(|n| n.parse().ok());
+                    options.slices = n
+                        .filter(|n| (1..=MOST_SLICES).contains(n))
+                        .ok_or(format!("--slices takes a number from 1 to {MOST_SLICES}"))?;
+                }
+                _ if arg.starts_with('-') => return Err(format!("no option {arg}")),
+                _ => options.titles.push(arg),
+            }
         }
-        ["--help"] => return println!("{HELP}"),
-        _ => {
-            eprintln!("error: --slices N is the only option, with N from 1 to {MOST_SLICES}");
-            std::process::exit(2);
-        }
-    };
-    if cpus::allowed().len() < 2 {
-        eprintln!("error: two threads need two processors, and this process may use only one");
-        std::process::exit(2);
+        Ok(options)
     }
+
+    fn takes(&self, title: &str) -> bool {
+        self.titles.is_empty() || self.titles.iter().any(|part| title.contains(&part[..]))
+    }
+}
+
+fn groups() -> [Group; 6] {
     let one = vec![
         Row::new("compare-and-exchange", || Some(timed(20_000, || cas(20_000)))),
         Row::driven("depth 1, Driven", 1),
@@ -173,19 +231,41 @@ fn main() {
         Row::driven("depth 16, Driven", 16),
         Row::hosted("depth 16, Hosted", 16),
     ];
-    let apart = [Zones::From(0), Zones::From(ZONES / 2)];
+    let apart = [Zones::own(0, 1), Zones::own(ZONES / 2, 1)];
     let own = vec![
-        Row::threads("one thread", true, 16, &apart[..1]),
-        Row::threads("two threads, two disks", false, 16, &apart),
-        Row::threads("two threads, one disk", true, 16, &apart),
+        Row::clients("one thread", true, 16, &apart[..1]),
+        Row::clients("two threads, two disks", false, 16, &apart),
+        Row::clients("two threads, one disk", true, 16, &apart),
     ];
-    let mut groups = [
-        Group { title: "one client", rows: one },
-        Group { title: "zones of its own each, depth 16", rows: own },
+    let words = vec![
+        Row::words("one thread, one word", 1, 1, 1),
+        Row::words("two threads, one word", 2, 1, 1),
+        Row::words("two threads, both of two words", 2, 1, 2),
+        Row::words("two threads, any of 64 words", 2, 64, 1),
+        Row::words("two threads, any of 64 pairs", 2, 64, 2),
+    ];
+    [
+        Group { title: "one client", rows: one, print: one_client },
+        Group { title: "zones of its own each, depth 16", rows: own, print: own_zones },
+        Group { title: "exchanges alone", rows: words, print: threads },
         sharing("one shared zone, depth 1", 1, 1),
         sharing("one shared zone, depth 16", 16, 1),
         sharing("64 shared zones, depth 16", 16, 64),
-    ];
+    ]
+}
+
+fn main() {
+    let options = Options::parse(std::env::args().skip(1)).unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        std::process::exit(2);
+    });
+    if cpus::allowed().len() < 2 {
+        eprintln!("error: two threads need two processors, and this process may use only one");
+        std::process::exit(2);
+    }
+    let slices = options.slices;
+    let mut groups = Vec::from(groups());
+    groups.retain(|group| options.takes(group.title));
     for turn in 0..WARM_UP + slices {
         for row in groups.iter_mut().flat_map(|group| &mut group.rows) {
             if let Some(ns) = (row.slice)()
@@ -198,14 +278,13 @@ fn main() {
     }
     let profile = if cfg!(debug_assertions) { "debug" } else { "bench: fat LTO, one codegen unit" };
     println!("build: {profile}; null disk, 4 KiB emulated appends");
-    println!("ns per BIO; {slices} slices of each row, all rows in turns\n");
-    let [one, own, shared @ ..] = &groups;
-    one_client(one);
-    println!("\nTwo threads: ns per BIO of both together. A slice counts if both ran in it.");
+    println!("ns per BIO; {slices} slices of each row, all rows in turns");
+    println!("Two threads: ns per BIO of both together. A slice counts if both ran in it.");
     println!("times: throughput as a multiple of one thread's, of the tenth percentiles");
-    threads(own);
-    control(own);
-    shared.iter().for_each(threads);
+    for group in &groups {
+        println!();
+        (group.print)(group);
+    }
 }
 
 fn head(title: &str, more: &str) {
@@ -236,7 +315,6 @@ fn one_client(group: &Group) {
 /// Multiples of the first row's throughput. The tenth percentile is not the minimum: the fastest slice of two threads
 /// that contend is the one in which they met least.
 fn threads(group: &Group) {
-    println!();
     head(group.title, " slices   times");
     let one = group.rows[0].figures();
     for row in &group.rows {
@@ -249,8 +327,9 @@ fn threads(group: &Group) {
     }
 }
 
-/// Says what two separate disks gain, and what one disk gives beside them.
-fn control(own: &Group) {
+/// Says also what two separate disks gain, and what one disk gives beside them.
+fn own_zones(own: &Group) {
+    threads(own);
     let [Some(one), Some(two), Some(shared)] = [0, 1, 2].map(|i| own.rows[i].figures()) else {
         return;
     };
