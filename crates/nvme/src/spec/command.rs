@@ -1,6 +1,8 @@
 //! The submission queue entry and the completion queue entry (Base Specification, figures *Common Command Format* and
 //! *Common Completion Queue Entry Layout*).
 
+use super::opcode;
+
 /// Bytes of a submission queue entry.
 pub const COMMAND_LEN: usize = 64;
 /// Bytes of a completion queue entry.
@@ -99,6 +101,85 @@ impl Command {
     }
 }
 
+/// Which way the data of a command goes: bits 1:0 of its opcode, or of its type if it is a fabrics command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// No data.
+    None,
+    /// From the host to the controller.
+    ToController,
+    /// From the controller to the host.
+    ToHost,
+}
+
+/// The kind of an SGL descriptor: type and subtype.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SglKind {
+    /// A data block at an address. On a fabric, only of length 0: no data.
+    Address,
+    /// A data block at an offset in the capsule.
+    InCapsule,
+    /// The transport moves the data.
+    Transport,
+    /// Any other, with its byte.
+    Other(u8),
+}
+
+/// The first SGL descriptor of a command: where its data is and how long it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sgl {
+    /// Address, or offset in the capsule.
+    pub address: u64,
+    /// Bytes.
+    pub length: u32,
+    /// How the data comes.
+    pub kind: SglKind,
+}
+
+impl SglKind {
+    const fn number(self) -> u8 {
+        match self {
+            SglKind::Address => 0x00,
+            SglKind::InCapsule => 0x01,
+            SglKind::Transport => 0x5a,
+            SglKind::Other(n) => n,
+        }
+    }
+}
+
+impl Command {
+    /// Which way the data goes. `None`: both ways, which no command of a fabric does.
+    pub const fn direction(&self) -> Option<Direction> {
+        let bits = if self.opcode() == opcode::FABRICS { self.fctype() } else { self.opcode() };
+        Some(match bits & 3 {
+            0 => Direction::None,
+            1 => Direction::ToController,
+            2 => Direction::ToHost,
+            _ => return None,
+        })
+    }
+
+    /// The first SGL descriptor.
+    pub const fn sgl(&self) -> Sgl {
+        let kind = match self.0[39] {
+            0x00 => SglKind::Address,
+            0x01 => SglKind::InCapsule,
+            0x5a => SglKind::Transport,
+            n => SglKind::Other(n),
+        };
+        Sgl { address: self.cdw_pair(6), length: self.cdw(8), kind }
+    }
+
+    /// With this SGL descriptor, and PSDT saying that there is one.
+    #[must_use]
+    pub const fn with_sgl(self, sgl: Sgl) -> Command {
+        let mut c = self.with_cdw_pair(6, sgl.address).with_cdw(8, sgl.length);
+        c.0[39] = sgl.kind.number();
+        c.0[1] = c.0[1] & 0x3f | 0x40;
+        c
+    }
+}
+
 /// A completion queue entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Completion {
@@ -152,6 +233,30 @@ mod tests {
         assert_eq!(c.0[60..], [0x24, 0x23, 0x22, 0x21]);
         assert_eq!((c.cdw_pair(10), c.cdw(15)), (0x1112_1314_1516_1718, 0x2122_2324));
         assert_eq!((c.opcode(), c.flags(), c.cid(), c.nsid()), (0x7d, 0, 0x0102, 0x0304_0506));
+    }
+
+    #[test]
+    fn an_sgl_descriptor_has_its_fields_where_the_figure_has_them() {
+        let sgl = Sgl { address: 0x0102, length: 0x0304, kind: SglKind::Transport };
+        let c = Command::new(opcode::READ).with_sgl(sgl);
+        assert_eq!(c.0[24..40], [2, 1, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0x5a]);
+        assert_eq!((c.flags(), c.sgl()), (0x40, sgl));
+        for kind in [SglKind::Address, SglKind::InCapsule, SglKind::Other(0x42)] {
+            assert_eq!(c.with_sgl(Sgl { kind, ..sgl }).sgl().kind, kind);
+        }
+    }
+
+    #[test]
+    fn which_way_the_data_goes() {
+        use Direction::{None as No, ToController, ToHost};
+        let ways =
+            [opcode::FLUSH, opcode::WRITE, opcode::READ, 3].map(|o| Command::new(o).direction());
+        assert_eq!(ways, [Some(No), Some(ToController), Some(ToHost), None]);
+        assert_eq!(Command::new(opcode::ZONE_APPEND).direction(), Some(ToController));
+        assert_eq!(Command::new(opcode::ZONE_MANAGEMENT_RECEIVE).direction(), Some(ToHost));
+        // 7Fh would be both ways.
+        assert_eq!(Command::fabrics(6).direction(), Some(ToHost));
+        assert_eq!(Command::fabrics(7).direction(), None);
     }
 
     #[test]

@@ -1,10 +1,19 @@
 //! Formats of the NVM Express specifications, both ways: a drive's answers are decoded with what a target encodes.
 
 mod command;
+pub mod fabrics;
+pub mod identify;
+pub mod log;
+pub mod status;
+mod structure;
+pub mod zone;
 
-pub use command::{COMMAND_LEN, COMPLETION_LEN, Command, Completion};
+pub use command::{COMMAND_LEN, COMPLETION_LEN, Command, Completion, Direction, Sgl, SglKind};
+pub use structure::text;
+pub use zone::{PARTIAL_REPORT, SELECT_ALL, ZoneAction};
 
-/// Operation codes. Bits 1:0 say which way the data goes: 1 to the controller, 2 to the host, 0 none.
+/// Operation codes of I/O commands, and of fabrics commands. Bits 1:0 say which way the data goes: 1 to the controller,
+/// 2 to the host, 0 none.
 pub mod opcode {
     /// Flush (NVM Command Set).
     pub const FLUSH: u8 = 0x00;
@@ -22,45 +31,53 @@ pub mod opcode {
     pub const ZONE_MANAGEMENT_RECEIVE: u8 = 0x7a;
     /// Zone Append.
     pub const ZONE_APPEND: u8 = 0x7d;
+    /// Every fabrics command.
+    pub const FABRICS: u8 = 0x7f;
 }
 
-/// Force unit access: command dword 12 of a write, an append or a write of zeroes.
+/// Operation codes of admin commands.
+pub mod admin {
+    /// Get Log Page.
+    pub const GET_LOG_PAGE: u8 = 0x02;
+    /// Identify.
+    pub const IDENTIFY: u8 = 0x06;
+    /// Abort.
+    pub const ABORT: u8 = 0x08;
+    /// Set Features.
+    pub const SET_FEATURES: u8 = 0x09;
+    /// Get Features.
+    pub const GET_FEATURES: u8 = 0x0a;
+    /// Asynchronous Event Request.
+    pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
+    /// Keep Alive.
+    pub const KEEP_ALIVE: u8 = 0x18;
+}
+
+/// Feature identifiers: bits 7:0 of command dword 10 of Get Features and Set Features.
+pub mod feature {
+    /// Arbitration.
+    pub const ARBITRATION: u8 = 0x01;
+    /// Power Management.
+    pub const POWER_MANAGEMENT: u8 = 0x02;
+    /// Temperature Threshold.
+    pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
+    /// Volatile Write Cache.
+    pub const WRITE_CACHE: u8 = 0x06;
+    /// Number of Queues.
+    pub const QUEUES: u8 = 0x07;
+    /// Write Atomicity Normal.
+    pub const WRITE_ATOMICITY: u8 = 0x0a;
+    /// Asynchronous Event Configuration.
+    pub const ASYNC_EVENTS: u8 = 0x0b;
+    /// Keep Alive Timer.
+    pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
+    /// I/O Command Set Profile.
+    pub const COMMAND_SET_PROFILE: u8 = 0x19;
+    /// Host Identifier.
+    pub const HOST_IDENTIFIER: u8 = 0x81;
+}
+
+/// Every namespace.
+pub const ALL_NAMESPACES: u32 = u32::MAX;
+/// Force unit access: command dword 12 of a read, a write, an append or a write of zeroes.
 pub const FUA: u32 = 1 << 30;
-/// Select all: command dword 13 of Zone Management Send.
-pub const SELECT_ALL: u32 = 1 << 8;
-/// Partial report: command dword 13 of Zone Management Receive. The count is that of the descriptors in the report,
-/// not of the zones that match.
-pub const PARTIAL_REPORT: u32 = 1 << 16;
-
-/// Bytes before the descriptors of a zone report, and of one of them.
-pub const ZONE_DESCRIPTOR_LEN: usize = 64;
-
-/// The action of Zone Management Send, bits 7:0 of command dword 13.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ZoneAction {
-    /// Close.
-    Close = 1,
-    /// Finish.
-    Finish = 2,
-    /// Open explicitly.
-    Open = 3,
-    /// Reset.
-    Reset = 4,
-    /// Make a read-only or offline zone offline.
-    Offline = 5,
-}
-
-impl ZoneAction {
-    /// The action with this number.
-    pub const fn from_u8(n: u8) -> Option<ZoneAction> {
-        Some(match n {
-            1 => ZoneAction::Close,
-            2 => ZoneAction::Finish,
-            3 => ZoneAction::Open,
-            4 => ZoneAction::Reset,
-            5 => ZoneAction::Offline,
-            _ => return None,
-        })
-    }
-}

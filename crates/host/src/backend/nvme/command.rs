@@ -4,9 +4,10 @@
 use super::sys::Passthru;
 use zoneplug_core::zone::{Condition, ZoneInfo, ZoneType};
 use zoneplug_core::{Op, Sector};
-use zoneplug_nvme::spec::{
-    FUA, PARTIAL_REPORT, SELECT_ALL, ZONE_DESCRIPTOR_LEN, ZoneAction, opcode,
-};
+use zoneplug_nvme::spec::zone::{SEQUENTIAL_ZONE, ZoneDescriptor, ZoneReportHeader};
+use zoneplug_nvme::spec::{FUA, PARTIAL_REPORT, SELECT_ALL, ZoneAction, opcode};
+
+const DESCRIPTOR: u32 = ZoneDescriptor::LEN as u32;
 
 /// The addresses of a namespace, whose blocks have 2^`shift` sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,39 +74,37 @@ impl Blocks {
         from: Sector,
         zone_sectors: u64,
     ) -> Option<Vec<ZoneInfo>> {
-        let nr = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?) as usize;
-        let descriptors = bytes.get(ZONE_DESCRIPTOR_LEN..)?.chunks_exact(ZONE_DESCRIPTOR_LEN);
+        let header = ZoneReportHeader::read(bytes)?;
+        let (descriptors, _) = bytes[ZoneReportHeader::LEN..].as_chunks();
+        let nr = header.nr_zones.min(descriptors.len() as u64) as usize;
         let mut next = from.0;
         let mut zone = |d| {
-            let z = self.zone(d, zone_sectors).filter(|z| z.start.0 == next)?;
+            let d = ZoneDescriptor::decode(d);
+            let z = self.zone(&d, zone_sectors).filter(|z| z.start.0 == next)?;
             next += zone_sectors;
             Some(z)
         };
-        descriptors.take(nr).map(&mut zone).collect()
+        descriptors[..nr].iter().map(&mut zone).collect()
     }
 
-    fn zone(self, d: &[u8], zone_sectors: u64) -> Option<ZoneInfo> {
-        let sectors = |at: usize| {
-            let lba = u64::from_le_bytes(d[at..at + 8].try_into().ok()?);
-            lba.checked_mul(1 << self.shift)
-        };
-        // The only type there is: sequential write required.
-        if d[0] & 0xf != 2 {
+    fn zone(self, d: &ZoneDescriptor, zone_sectors: u64) -> Option<ZoneInfo> {
+        let sectors = |lba: u64| lba.checked_mul(1 << self.shift);
+        if d.zone_type() != SEQUENTIAL_ZONE {
             return None;
         }
-        let cond = Condition::from_u8(d[1] >> 4).filter(|&c| c != Condition::NotWp)?;
-        let start = sectors(16)?;
+        let cond = Condition::from_u8(d.state()).filter(|&c| c != Condition::NotWp)?;
+        let start = sectors(d.zslba)?;
         let end = start.checked_add(zone_sectors)?;
         Some(ZoneInfo {
             start: Sector(start),
             len_sectors: zone_sectors,
-            capacity_sectors: sectors(8).filter(|n| *n <= zone_sectors)?,
+            capacity_sectors: sectors(d.zcap).filter(|n| *n <= zone_sectors)?,
             wp: Sector(match cond {
                 Condition::ReadOnly | Condition::Offline => u64::MAX,
                 // Not valid in a full zone (Y7).
                 Condition::Full => end,
                 Condition::Empty => start,
-                _ => sectors(24).filter(|wp| (start..=end).contains(wp))?,
+                _ => sectors(d.wp).filter(|wp| (start..=end).contains(wp))?,
             }),
             zone_type: ZoneType::SeqWriteRequired,
             cond,
@@ -115,12 +114,12 @@ impl Blocks {
 
 /// How many zones fit into a report of so many bytes.
 pub(super) const fn zones_in(bytes: u32) -> u32 {
-    bytes / ZONE_DESCRIPTOR_LEN as u32 - 1
+    bytes / DESCRIPTOR - 1
 }
 
 /// Bytes of a report of `zones` zones.
 pub(super) const fn report_bytes(zones: u32) -> u32 {
-    (zones + 1) * ZONE_DESCRIPTOR_LEN as u32
+    (zones + 1) * DESCRIPTOR
 }
 
 #[cfg(test)]

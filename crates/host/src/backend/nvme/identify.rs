@@ -4,11 +4,14 @@
 use super::sys::{Passthru, To, fetch, namespace};
 use std::fs::File;
 use std::io;
+use zoneplug_nvme::spec::admin;
+use zoneplug_nvme::spec::identify::{
+    IDENTIFY_LEN, IdentifyController, IdentifyControllerNvm, IdentifyControllerZoned,
+    IdentifyNamespace, IdentifyNamespaceZoned, cns, csi,
+};
 
 /// `MDTS` and `ZASL` are in pages of the controller's smallest size. No command reports that size; it is at least this.
 const MIN_PAGE: u64 = 4096;
-/// Zoned Namespace Command Set.
-const CSI_ZNS: u32 = 2;
 
 /// A zoned namespace and its controller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,10 +40,6 @@ pub(super) struct NamespaceIdentity {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unfit(pub(super) String);
 
-fn le(b: &[u8], at: usize, n: usize) -> u64 {
-    b[at..at + n].iter().rev().fold(0, |v, &x| v << 8 | u64::from(x))
-}
-
 /// 2^`exponent` pages; 0: no limit.
 fn pages(exponent: u8) -> u64 {
     match exponent {
@@ -50,76 +49,79 @@ fn pages(exponent: u8) -> u64 {
 }
 
 /// Converts a 0-based number with all ones for no limit to a number with 0 for no limit.
-fn count(n: u64) -> u32 {
-    (n as u32).wrapping_add(1)
+fn count(n: u32) -> u32 {
+    n.wrapping_add(1)
 }
 
 impl NamespaceIdentity {
-    /// Decodes the structures of the controller (CNS 01h), the namespace (00h) and the zoned namespace (05h), and the
-    /// controller's limits for the NVM (06h, CSI 0) and the zoned command set (06h, CSI 2), which may be missing.
+    /// From the structures of the controller, the namespace and the zoned namespace, and the controller's limits for the
+    /// two command sets, which may be missing.
     pub(super) fn of(
         nsid: u32,
-        ctrl: &[u8],
-        ns: &[u8],
-        zns: &[u8],
-        nvm_limits: Option<&[u8]>,
-        zns_limits: Option<&[u8]>,
+        ctrl: &IdentifyController,
+        ns: &IdentifyNamespace,
+        zns: &IdentifyNamespaceZoned,
+        nvm_limits: Option<&IdentifyControllerNvm>,
+        zns_limits: Option<&IdentifyControllerZoned>,
     ) -> Result<NamespaceIdentity, Unfit> {
-        // FLBAS: bits 3:0, and 6:5 above them where there are more than 16 formats (NLBAF).
-        let flbas = ns[26];
-        let high = if ns[25] > 15 { usize::from(flbas >> 5 & 3) << 4 } else { 0 };
-        let format = usize::from(flbas & 15) | high;
-        let lbaf = le(ns, 128 + 4 * format, 4);
-        let lba_shift = (lbaf >> 16 & 0xff) as u32;
+        let lbaf = ns.lbaf[ns.format()];
+        let lba_shift = u32::from(lbaf.lbads);
         if !(9..=20).contains(&lba_shift) {
             return Err(Unfit(format!("its logical blocks are of 2^{lba_shift} bytes")));
         }
-        let zone_blocks = le(zns, 2816 + 16 * format, 8);
-        let blocks = le(ns, 0, 8);
+        let zone_blocks = zns.lbafe[ns.format()].zsze;
+        let blocks = ns.nsze;
         // Every byte of the namespace must have an address.
         if zone_blocks == 0 || blocks < zone_blocks || blocks > i64::MAX as u64 >> lba_shift {
             return Err(Unfit(format!("{blocks} blocks in zones of {zone_blocks}")));
         }
         // ZOC: the capacity of zones may change, or the drive may change zones by itself.
-        if le(zns, 0, 2) & 3 != 0 {
+        if zns.zoc & 3 != 0 {
             return Err(Unfit("its zones change by themselves (ZOC)".to_owned()));
         }
-        let max_transfer = pages(ctrl[77]);
-        let zasl = zns_limits.map_or(0, |b| b[0]);
-        let wzsl = nvm_limits.map_or(0, |b| b[1]);
+        let max_transfer = pages(ctrl.mdts);
+        let zasl = zns_limits.map_or(0, |b| b.zasl);
+        let wzsl = nvm_limits.map_or(0, |b| b.wzsl);
         // ONCS bit 3.
-        let has_zeroes = le(ctrl, 520, 2) & 8 != 0;
+        let has_zeroes = ctrl.oncs & 8 != 0;
         Ok(NamespaceIdentity {
             nsid,
             lba_shift,
-            metadata: (lbaf & 0xffff) as u32,
+            metadata: u32::from(lbaf.ms),
             blocks,
             zone_blocks,
-            max_active: count(le(zns, 4, 4)),
-            max_open: count(le(zns, 8, 4)),
+            max_active: count(zns.mar),
+            max_open: count(zns.mor),
             max_transfer,
             max_append: if zasl == 0 { max_transfer } else { pages(zasl) },
             max_zeroes: has_zeroes.then(|| if wzsl == 0 { max_transfer } else { pages(wzsl) }),
-            write_cache: ctrl[525] & 1 != 0,
+            write_cache: ctrl.vwc & 1 != 0,
             // NSATTR bit 0.
-            read_only: ns[99] & 1 != 0,
+            read_only: ns.nsattr & 1 != 0,
         })
     }
 
     /// Asks the drive behind `file`.
     pub(super) fn ask(file: &File) -> io::Result<Result<NamespaceIdentity, Unfit>> {
         let nsid = namespace(file)?;
-        let identify = |cns: u32, csi: u32, nsid: u32| {
-            let cdw = [cns, csi << 24, 0, 0, 0, 0];
-            let cmd = Passthru { opcode: 0x06, nsid, cdw, ..Default::default() };
-            fetch(file, To::Admin, cmd, 4096)
+        let identify = |cns: u8, csi: u8, nsid: u32| {
+            let cdw = [u32::from(cns), u32::from(csi) << 24, 0, 0, 0, 0];
+            let cmd = Passthru { opcode: admin::IDENTIFY, nsid, cdw, ..Default::default() };
+            fetch(file, To::Admin, cmd, IDENTIFY_LEN as u32)
         };
-        let Ok(zns) = identify(5, CSI_ZNS, nsid) else {
+        let short = || io::Error::other("a short answer");
+        let Ok(zns) = identify(cns::COMMAND_SET_NAMESPACE, csi::ZONED, nsid) else {
             return Ok(Err(Unfit("it is not a zoned namespace".to_owned())));
         };
-        let (ctrl, ns) = (identify(1, 0, 0)?, identify(0, 0, nsid)?);
-        let (nvm, zoned) = (identify(6, 0, 0).ok(), identify(6, CSI_ZNS, 0).ok());
-        Ok(NamespaceIdentity::of(nsid, &ctrl, &ns, &zns, nvm.as_deref(), zoned.as_deref()))
+        let zns = IdentifyNamespaceZoned::read(&zns).ok_or_else(short)?;
+        let ctrl = identify(cns::CONTROLLER, 0, 0)?;
+        let ctrl = IdentifyController::read(&ctrl).ok_or_else(short)?;
+        let ns = identify(cns::NAMESPACE, 0, nsid)?;
+        let ns = IdentifyNamespace::read(&ns).ok_or_else(short)?;
+        let limits = |csi| identify(cns::COMMAND_SET_CONTROLLER, csi, 0).ok();
+        let nvm = limits(csi::NVM).and_then(|b| IdentifyControllerNvm::read(&b));
+        let zoned = limits(csi::ZONED).and_then(|b| IdentifyControllerZoned::read(&b));
+        Ok(NamespaceIdentity::of(nsid, &ctrl, &ns, &zns, nvm.as_ref(), zoned.as_ref()))
     }
 }
 
@@ -149,8 +151,20 @@ mod tests {
         all
     }
 
-    fn of([ctrl, ns, zns, nvm, zoned]: &[Vec<u8>; 5]) -> Result<NamespaceIdentity, Unfit> {
-        NamespaceIdentity::of(1, ctrl, ns, zns, Some(nvm), Some(zoned))
+    fn of(all: &[Vec<u8>; 5]) -> Result<NamespaceIdentity, Unfit> {
+        decoded(all, true)
+    }
+
+    fn decoded(
+        [ctrl, ns, zns, nvm, zoned]: &[Vec<u8>; 5],
+        limits: bool,
+    ) -> Result<NamespaceIdentity, Unfit> {
+        let ctrl = IdentifyController::read(ctrl).unwrap();
+        let ns = IdentifyNamespace::read(ns).unwrap();
+        let zns = IdentifyNamespaceZoned::read(zns).unwrap();
+        let nvm = IdentifyControllerNvm::read(nvm).filter(|_| limits);
+        let zoned = IdentifyControllerZoned::read(zoned).filter(|_| limits);
+        NamespaceIdentity::of(1, &ctrl, &ns, &zns, nvm.as_ref(), zoned.as_ref())
     }
 
     /// Y1.
@@ -166,10 +180,10 @@ mod tests {
         );
         assert!(id.write_cache && !id.read_only && id.metadata == 0);
         // Neither limit: appends are as long as transfers; no limit of either resource.
-        let [ctrl, ns, mut zns, ..] = all;
-        put(&mut zns, 4, 0xffff_ffff, 4);
-        put(&mut zns, 8, 0xffff_ffff, 4);
-        let id = NamespaceIdentity::of(1, &ctrl, &ns, &zns, None, None).unwrap();
+        let mut all = all;
+        put(&mut all[2], 4, 0xffff_ffff, 4);
+        put(&mut all[2], 8, 0xffff_ffff, 4);
+        let id = decoded(&all, false).unwrap();
         assert_eq!((id.max_open, id.max_active, id.max_append), (0, 0, 512 << 10));
     }
 

@@ -8,6 +8,10 @@ use crate::backend::drive::{geometry_of, memory_rules};
 use zoneplug_core::Error;
 use zoneplug_core::zone::{Geometry, Limits, ZoneInfo};
 use zoneplug_core::{Op, Sector};
+use zoneplug_nvme::spec::identify::{
+    IdentifyController, IdentifyControllerNvm, IdentifyControllerZoned, IdentifyNamespace,
+    IdentifyNamespaceZoned,
+};
 
 /// A namespace according to its identify structures.
 #[derive(Debug)]
@@ -20,9 +24,14 @@ impl Namespace {
     /// Decodes five structures of 4096 bytes each: controller, namespace, zoned namespace, and the limits of the two
     /// command sets, which a drive may lack. The error says why the namespace cannot be used.
     pub fn of(all: [&[u8; 4096]; 5], has_limits: [bool; 2]) -> Result<Namespace, String> {
-        let [ctrl, ns, zns, nvm, zoned] = all.map(|b| &b[..]);
-        let (nvm, zoned) = (has_limits[0].then_some(nvm), has_limits[1].then_some(zoned));
-        let id = NamespaceIdentity::of(1, ctrl, ns, zns, nvm, zoned).map_err(|Unfit(why)| why)?;
+        let [ctrl, ns, zns, nvm, zoned] = all;
+        let ctrl = IdentifyController::decode(ctrl);
+        let ns = IdentifyNamespace::decode(ns);
+        let zns = IdentifyNamespaceZoned::decode(zns);
+        let nvm = has_limits[0].then(|| IdentifyControllerNvm::decode(nvm));
+        let zoned = has_limits[1].then(|| IdentifyControllerZoned::decode(zoned));
+        let id = NamespaceIdentity::of(1, &ctrl, &ns, &zns, nvm.as_ref(), zoned.as_ref())
+            .map_err(|Unfit(why)| why)?;
         let blocks = Blocks { nsid: 1, shift: id.lba_shift - 9 };
         Ok(Namespace { id, blocks })
     }
