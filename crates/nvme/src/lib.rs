@@ -3,9 +3,14 @@
 //! | room | what it owns |
 //! | --- | --- |
 //! | [`spec`] | the formats of the specifications: commands, completions, data structures, numbers |
+//! | [`initiator`] | a model of an initiator, for tests and load |
+//! | [`tcp`] | one connection of NVMe over TCP as a state machine |
 //!
-//! The specifications: NVM Express Base 2.0, NVM Command Set 1.0, Zoned Namespace Command Set 1.1.
+//! The specifications: NVM Express Base 2.0, NVM Command Set 1.0, Zoned Namespace Command Set 1.1, TCP
+//! Transport 1.0.
 
 #![forbid(unsafe_code)]
 
+pub mod initiator;
 pub mod spec;
+pub mod tcp;

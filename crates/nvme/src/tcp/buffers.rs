@@ -1,0 +1,91 @@
+//! Free memory for the data of commands, kept for the next ones. Owned by a thread and shared by its connections.
+
+use zoneplug_buf::AlignedBuf;
+
+/// The shortest buffer, as a power of two. A shorter request gets this one.
+const MIN_SHIFT: u32 = 12;
+/// Classes of lengths, each a power of two: 4 KiB to 128 MiB.
+const CLASSES: usize = 16;
+
+/// Free buffers, by their length.
+///
+/// ```
+/// use zoneplug_nvme::tcp::Buffers;
+/// let mut buffers = Buffers::new(1 << 20);
+/// let b = buffers.take(5000);
+/// assert_eq!(b.len(), 8192);
+/// buffers.put(b);
+/// assert_eq!(buffers.free_bytes(), 8192);
+/// ```
+#[derive(Debug)]
+pub struct Buffers {
+    free: [Vec<AlignedBuf>; CLASSES],
+    free_bytes: usize,
+    max_free_bytes: usize,
+}
+
+impl Buffers {
+    /// Keeps at most `max_free_bytes` bytes that nothing uses.
+    pub fn new(max_free_bytes: usize) -> Buffers {
+        Buffers { free: Default::default(), free_bytes: 0, max_free_bytes }
+    }
+
+    /// Bytes that are kept and not used.
+    pub fn free_bytes(&self) -> usize {
+        self.free_bytes
+    }
+
+    /// The class of the shortest buffer with `len` bytes.
+    fn class(len: u32) -> usize {
+        (u32::BITS - len.saturating_sub(1).leading_zeros()).saturating_sub(MIN_SHIFT) as usize
+    }
+
+    /// A buffer of at least `len` bytes. What is in it is left from an earlier command: a caller that sends it has to
+    /// write each byte first.
+    pub fn take(&mut self, len: u32) -> AlignedBuf {
+        let class = Self::class(len);
+        match self.free.get_mut(class).and_then(Vec::pop) {
+            Some(buf) => {
+                self.free_bytes -= buf.len() as usize;
+                buf
+            }
+            None if class < CLASSES => AlignedBuf::zeroed(1 << (MIN_SHIFT + class as u32)),
+            None => AlignedBuf::zeroed(len),
+        }
+    }
+
+    /// Takes a buffer back. It is freed if there are too many.
+    pub fn put(&mut self, buf: AlignedBuf) {
+        let len = buf.len() as usize;
+        let class = Self::class(buf.len());
+        if buf.len().is_power_of_two()
+            && buf.len() >= 1 << MIN_SHIFT
+            && class < CLASSES
+            && self.free_bytes + len <= self.max_free_bytes
+        {
+            self.free_bytes += len;
+            self.free[class].push(buf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_as_long_as_asked_and_comes_back() {
+        let mut b = Buffers::new(64 << 10);
+        for (ask, len) in [(0, 4096), (1, 4096), (4096, 4096), (4097, 8192), (1 << 20, 1 << 20)] {
+            let buf = b.take(ask);
+            assert_eq!(buf.len(), len, "{ask}");
+            b.put(buf);
+        }
+        assert_eq!(b.free_bytes(), 4096 + 8192, "the one of 1 MiB is more than is kept");
+        // One that the pool did not make.
+        b.put(AlignedBuf::zeroed(5000));
+        assert_eq!(b.free_bytes(), 4096 + 8192);
+        let (one, two) = (b.take(4000), b.take(4000));
+        assert_eq!((one.len(), two.len(), b.free_bytes()), (4096, 4096, 8192));
+    }
+}

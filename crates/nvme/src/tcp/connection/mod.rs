@@ -1,0 +1,377 @@
+//! One connection as a state machine.
+//!
+//! The owner has a socket, or a model of one. It reads into [`Connection::space`], takes [`Connection::next_event`] until
+//! there is none, answers commands, writes [`Connection::output`], and then asks for events again: commands may have waited
+//! for the memory of those whose answers were sent.
+//!
+//! * Data that are longer than what is read ahead go from the socket to the memory of their command, and from there to the
+//!   disk; they are not copied in between. Data that are sent leave from the memory that the disk filled.
+//! * Commands come up in the order of their capsules, except that one whose data have to be fetched comes up when they
+//!   are there.
+//! * What a peer can use is bounded (K3): commands by the size of the queue, memory by [`Config::max_bytes`], time by
+//!   [`Config::patience`].
+
+mod output;
+mod receive;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+use super::buffers::Buffers;
+use super::pdu::{Digests, FatalError};
+use crate::spec::{Command, Completion, status};
+use output::{Body, Output};
+use receive::{Rx, Stage};
+use slots::{SlotState, Slots};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::Nanos;
+
+/// Bounds of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Most bytes of data of a command. A command with more fails.
+    pub max_data: u32,
+    /// MAXH2CDATA: most bytes of data of an H2CData PDU; a multiple of 4, and at least 4096.
+    pub max_h2c_data: u32,
+    /// Most bytes of data of commands in flight together. Further commands wait, in their order; one is always let
+    /// through. Data in capsules do not count: they are bounded by the size of the queue.
+    pub max_bytes: u64,
+    /// How long a PDU that has begun, data that were asked for, and output may make no progress.
+    pub patience: Nanos,
+    /// How long a connection may exist without having become a queue.
+    pub handshake: Nanos,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            max_data: 1 << 20,
+            max_h2c_data: 1 << 20,
+            max_bytes: 16 << 20,
+            patience: Nanos(30_000_000_000),
+            handshake: Nanos(10_000_000_000),
+        }
+    }
+}
+
+/// The queue that a connection has become by a Connect command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queue {
+    /// Entries of the submission queue: SQSIZE + 1. As many commands may be in flight.
+    pub entries: u32,
+    /// Whether the host goes by the head of the submission queue: bit 2 of CATTR is clear. If it does not, reads that
+    /// succeed are answered without a response capsule.
+    pub sq_flow_control: bool,
+}
+
+/// A command with its data.
+#[derive(Debug)]
+pub struct Received {
+    /// What [`Connection::answer`] is told.
+    pub slot: u16,
+    /// The command.
+    pub command: Command,
+    /// Data from the host: the first [`Received::len`] bytes. `None` if it sends none.
+    pub data: Option<AlignedBuf>,
+    /// Bytes of data, in either direction.
+    pub len: u32,
+}
+
+/// What the owner of a connection has to know.
+#[derive(Debug)]
+pub enum Event {
+    /// A command is to be carried out and answered.
+    Command(Received),
+    /// The connection takes no more commands, and sends no more answers. What is left to send is an error for the peer. The
+    /// owner writes it, discards what still comes for a moment, and closes.
+    Ended(Ended),
+}
+
+/// Why a connection has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The peer has done something wrong. It is told by a C2HTermReq.
+    Wrong(FatalError),
+    /// The peer has terminated the connection by an H2CTermReq.
+    Terminated(FatalError),
+    /// The peer was too slow.
+    Slow(TimedOut),
+}
+
+/// What took too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimedOut {
+    /// To become a queue.
+    Handshake,
+    /// To receive the rest of a PDU.
+    Pdu,
+    /// To receive data that were asked for.
+    Data,
+    /// To send.
+    Output,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    config: Config,
+    queue: Queue,
+    /// Whether the queue is known, and when the handshake ends if it is not.
+    handshake_until: Option<Nanos>,
+    initialized: bool,
+    digests: Digests,
+    /// HPDA: the alignment of data that are sent, in bytes.
+    align: u32,
+    stage: Stage,
+    rx: Rx,
+    slots: Slots,
+    /// Commands that are complete, or whose data are to be fetched, in their order.
+    ready: VecDeque<u16>,
+    /// Bytes of data of commands in flight.
+    bytes: u64,
+    output: Output,
+    /// Commands that were answered, modulo the entries of the queue.
+    sq_head: u32,
+    ended: Option<Ended>,
+    ended_told: bool,
+    /// The time of the last call that brought one.
+    now: Nanos,
+    /// When the PDU that is incomplete began.
+    pdu_since: Option<Nanos>,
+    /// Commands whose data are fetched, and when data last came.
+    fetching: u32,
+    fetch_progress: Nanos,
+}
+
+impl Connection {
+    /// A connection that has just been accepted.
+    pub fn new(config: Config, now: Nanos) -> Connection {
+        Connection {
+            config,
+            queue: Queue { entries: 2, sq_flow_control: true },
+            handshake_until: Some(now.plus(config.handshake)),
+            initialized: false,
+            digests: Digests::default(),
+            align: 4,
+            stage: Stage::new(),
+            rx: Rx::Header,
+            slots: Slots::default(),
+            ready: VecDeque::new(),
+            bytes: 0,
+            output: Output::default(),
+            sq_head: 0,
+            ended: None,
+            ended_told: false,
+            now,
+            pdu_since: None,
+            fetching: 0,
+            fetch_progress: now,
+        }
+    }
+
+    /// Makes the connection a queue, after a Connect command that succeeds and before it is answered.
+    pub fn set_queue(&mut self, queue: Queue) {
+        self.queue = Queue { entries: queue.entries.max(2), ..queue };
+        self.handshake_until = None;
+        self.stage.grow();
+    }
+
+    /// Where the next bytes go: first into the data of a command, then into a buffer for what is behind them. The first is
+    /// empty if no data are awaited.
+    pub fn space(&mut self) -> [&mut [u8]; 2] {
+        let data = match self.rx {
+            Rx::Data { slot, left, .. } => self.slots.rest_of_data(slot, left),
+            _ => &mut [],
+        };
+        [data, self.stage.space()]
+    }
+
+    /// `n` bytes were put into [`Connection::space`].
+    pub fn received(&mut self, n: usize, now: Nanos) {
+        self.now = now;
+        let mut n = n;
+        if let Rx::Data { slot, left, .. } = self.rx {
+            let direct = n.min(left as usize);
+            self.took_data(slot, direct);
+            n -= direct;
+        }
+        self.stage.received(n);
+    }
+
+    /// What has come. `None`: nothing more until more bytes are received, or an answer was sent.
+    pub fn next_event(&mut self, buffers: &mut Buffers) -> Option<Event> {
+        loop {
+            if let Some(ended) = self.ended {
+                self.stage.clear();
+                self.rx = Rx::Header;
+                return (!std::mem::replace(&mut self.ended_told, true))
+                    .then_some(Event::Ended(ended));
+            }
+            if let Some(received) = self.admit(buffers) {
+                return Some(Event::Command(received));
+            }
+            if !self.step(buffers) {
+                let incomplete = !matches!(self.rx, Rx::Header) || !self.stage.is_empty();
+                self.pdu_since = incomplete.then(|| self.pdu_since.unwrap_or(self.now));
+                if self.ended.is_none() && !self.can_admit() {
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Answers a command. `data` are the memory and the bytes of it that go to the host, at most the length of the
+    /// command's data; they are sent if the completion says that the command succeeded. The identifier of the command and
+    /// the head of the queue in the completion are filled in here.
+    pub fn answer(
+        &mut self,
+        slot: u16,
+        mut completion: Completion,
+        data: Option<(AlignedBuf, u32)>,
+        buffers: &mut Buffers,
+        now: Nanos,
+    ) {
+        self.now = now;
+        let Some(command) = self.slots.answered(slot) else {
+            debug_assert!(false, "slot {slot} has no command that could be answered");
+            return;
+        };
+        if self.ended.is_some() {
+            data.into_iter().for_each(|(buf, _)| buffers.put(buf));
+            return;
+        }
+        completion.cid = command.cid();
+        self.sq_head = (self.sq_head + 1) % self.queue.entries;
+        // FFFFh: the head is not told (Fabrics, *Submission Queue Flow Control*).
+        completion.sq_head =
+            if self.queue.sq_flow_control { self.sq_head as u16 } else { u16::MAX };
+        let was_empty = self.output.is_empty();
+        match data {
+            Some((buf, len)) if len > command.sgl().length || len > buf.len() => {
+                debug_assert!(false, "{len} bytes for {} of {command:?}", command.sgl().length);
+                buffers.put(buf);
+                completion.status = status::INTERNAL;
+            }
+            Some((buf, len)) if completion.status == 0 && len > 0 => {
+                let alone = !self.queue.sq_flow_control && completion.result == 0;
+                let pdu = output::data(&command, (buf, len), alone, self.digests, self.align);
+                self.output.push(pdu, alone.then_some(slot));
+                if alone {
+                    self.output.began(was_empty, now);
+                    return;
+                }
+            }
+            Some((buf, _)) => buffers.put(buf),
+            None => {}
+        }
+        self.output.push(output::response(&completion, self.digests), Some(slot));
+        self.output.began(was_empty, now);
+    }
+
+    /// What to send, in order. Returns how many of `slices` it has filled.
+    pub fn output<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.output.fill(slices)
+    }
+
+    /// Whether there is something to send.
+    pub fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// The first `n` bytes of [`Connection::output`] were sent.
+    pub fn sent(&mut self, n: usize, buffers: &mut Buffers, now: Nanos) {
+        self.now = now;
+        let (slots, bytes) = (&mut self.slots, &mut self.bytes);
+        self.output.sent(n, buffers, now, |slot| *bytes -= slots.free(slot));
+    }
+
+    /// Commands in flight: received in whole or in part, and not yet answered to the end.
+    pub fn in_flight(&self) -> usize {
+        self.slots.used()
+    }
+
+    /// When [`Connection::expire`] has to be called, if nothing happens before.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.deadline().map(|(at, _)| at)
+    }
+
+    fn deadline(&self) -> Option<(Nanos, TimedOut)> {
+        if self.ended.is_some() {
+            return None;
+        }
+        let patience = |since: Nanos| since.plus(self.config.patience);
+        [
+            self.handshake_until.map(|at| (at, TimedOut::Handshake)),
+            self.pdu_since.map(|at| (patience(at), TimedOut::Pdu)),
+            (self.fetching > 0).then(|| (patience(self.fetch_progress), TimedOut::Data)),
+            self.output.progress().map(|at| (patience(at), TimedOut::Output)),
+        ]
+        .into_iter()
+        .flatten()
+        .min_by_key(|(at, _)| *at)
+    }
+
+    /// Ends the connection if a deadline is over: [`Connection::next_event`] says so.
+    pub fn expire(&mut self, now: Nanos) {
+        self.now = now;
+        if let Some((at, what)) = self.deadline()
+            && now >= at
+        {
+            self.ended = Some(Ended::Slow(what));
+        }
+    }
+
+    /// The command that comes up next, or `None`. Asks for data that are to be fetched.
+    fn admit(&mut self, buffers: &mut Buffers) -> Option<Received> {
+        while self.can_admit() {
+            let slot = self.ready.pop_front()?;
+            let entry = self.slots.get_mut(slot)?;
+            match entry.state {
+                SlotState::WaitsToFetch => {
+                    entry.state = SlotState::Fetching;
+                    entry.data = Some(buffers.take(entry.len));
+                    entry.holds = entry.len;
+                    self.bytes += u64::from(entry.len);
+                    let pdu =
+                        output::ready_to_transfer(&entry.command, slot, entry.len, self.digests);
+                    let was_empty = self.output.is_empty();
+                    self.output.push(pdu, None);
+                    self.output.began(was_empty, self.now);
+                    if self.fetching == 0 {
+                        self.fetch_progress = self.now;
+                    }
+                    self.fetching += 1;
+                }
+                SlotState::WaitsToSend => {
+                    entry.holds = entry.len;
+                    self.bytes += u64::from(entry.len);
+                    return self.slots.come_up(slot);
+                }
+                _ if entry.spoilt => self.fail(slot, status::TRANSIENT_TRANSPORT),
+                _ => return self.slots.come_up(slot),
+            }
+        }
+        None
+    }
+
+    /// Whether the next command may use its memory now.
+    fn can_admit(&self) -> bool {
+        let Some(entry) = self.ready.front().and_then(|slot| self.slots.get(*slot)) else {
+            return false;
+        };
+        !matches!(entry.state, SlotState::WaitsToFetch | SlotState::WaitsToSend)
+            || self.bytes == 0
+            || self.bytes + u64::from(entry.len) <= self.config.max_bytes
+    }
+
+    /// Ends the connection because of the PDU with the header `wrong`.
+    fn fatal(&mut self, error: FatalError, wrong: &[u8]) {
+        let pdu = Body::Bytes(error.encode(super::pdu::Kind::C2hTerm, wrong).into());
+        let was_empty = self.output.is_empty();
+        self.output.push(output::whole(pdu), None);
+        self.output.began(was_empty, self.now);
+        self.ended = Some(Ended::Wrong(error));
+    }
+}
