@@ -5,6 +5,7 @@ mod attributes;
 mod disk;
 mod input;
 mod nvme;
+mod nvme_tcp;
 mod socket;
 mod text;
 mod ublk;
@@ -25,6 +26,7 @@ mod plain;
 pub use attributes::attributes;
 pub use disk::disk_format;
 pub use nvme::nvme_structures;
+pub use nvme_tcp::nvme_tcp;
 pub use socket::status_socket;
 pub use text::{device_spec, fault_text, numbers, trace_text};
 pub use ublk::{append_journal, ublk_requests};
@@ -35,7 +37,7 @@ use zoneplug_core::Error;
 pub type Target = fn(&[u8]);
 
 /// Every target.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("append_journal", append_journal),
     ("attributes", attributes),
     ("device_spec", device_spec),
@@ -43,6 +45,7 @@ pub const TARGETS: [(&str, Target); 10] = [
     ("fault_text", fault_text),
     ("numbers", numbers),
     ("nvme_structures", nvme_structures),
+    ("nvme_tcp", nvme_tcp),
     ("status_socket", status_socket),
     ("trace_text", trace_text),
     ("ublk_requests", ublk_requests),
