@@ -47,8 +47,7 @@ impl QueueRing {
         cmd: [u8; abi::IO_CMD_LEN],
         id: u64,
     ) -> io::Result<()> {
-        let fd = types::Fd(char_dev.as_raw_fd());
-        let entry = opcode::UringCmd16::new(fd, op).cmd(cmd).build();
+        let entry = command_entry(char_dev, op, cmd, None);
         // SAFETY: the entry points to no memory.
         unsafe { self.push(&entry.user_data(id)) }
     }
@@ -66,8 +65,7 @@ impl QueueRing {
         list: *const u8,
         id: u64,
     ) -> io::Result<()> {
-        let fd = types::Fd(char_dev.as_raw_fd());
-        let entry = opcode::UringCmd16::new(fd, op).cmd(cmd).addr(Some(list as u64)).build();
+        let entry = command_entry(char_dev, op, cmd, Some(list));
         // SAFETY: by our own contract.
         unsafe { self.push(&entry.user_data(id)) }
     }
@@ -85,8 +83,7 @@ impl QueueRing {
         _buffers: &TagBuffers,
         id: u64,
     ) -> io::Result<()> {
-        let fd = types::Fd(char_dev.as_raw_fd());
-        let entry = opcode::UringCmd16::new(fd, op).cmd(cmd).build();
+        let entry = command_entry(char_dev, op, cmd, None);
         let entry = multishot(entry.flags(squeue::Flags::BUFFER_SELECT).user_data(id));
         // SAFETY: by our own contract.
         unsafe { self.push(&entry) }
@@ -140,6 +137,17 @@ impl QueueRing {
             more: cqueue::more(e.flags()),
         })
     }
+}
+
+/// The entry of a command of the driver, and the list that it reads.
+fn command_entry(
+    char_dev: &File,
+    op: u32,
+    cmd: [u8; abi::IO_CMD_LEN],
+    list: Option<*const u8>,
+) -> squeue::Entry {
+    let fd = types::Fd(char_dev.as_raw_fd());
+    opcode::UringCmd16::new(fd, op).cmd(cmd).addr(list.map(|list| list as u64)).build()
 }
 
 /// Makes an entry of a command one that answers more than once, with a buffer of group [`GROUP`] each time. The
