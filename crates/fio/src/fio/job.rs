@@ -3,7 +3,7 @@
 //! `queue` collects BIOs and `commit` hands them to the layer, one batch per device: fio commits after as many as its
 //! `iodepth_batch` says, and before it waits.
 
-use super::abi::{self, Abi, File, IoU, TABLE};
+use super::abi::{self, Abi, File, IoU, TABLE, unlikely};
 use super::engine::{Engine, engine};
 use super::jobs::{Full, Jobs};
 use super::lane::{Lane, note};
@@ -197,7 +197,6 @@ impl Job {
     }
 
     /// The lane of a file.
-    #[inline(always)]
     fn lane_of(&mut self, f: *mut c_void) -> Option<usize> {
         if self.file.0 != f {
             self.file = *self.files.iter().find(|(file, _)| *file == f)?;
@@ -213,9 +212,9 @@ impl Job {
 
     /// Hands to the layer what was queued. What a frozen disk has not taken is left: then `reap` comes back here.
     #[inline(always)]
-    fn submit(&mut self, td: *mut c_void) {
+    fn submit(&mut self, abi: &Abi, td: *mut c_void) {
         if let [lane] = &mut self.lanes[..] {
-            self.queued = lane.submit(self.abi, self.fio, td);
+            self.queued = lane.submit(abi, self.fio, td);
         } else {
             self.submit_all(td);
         }
@@ -242,7 +241,19 @@ enum Refused {
     Broken,
 }
 
+/// Why [`Job::queue_transfer`] has not queued a request.
+enum Obstacle {
+    /// It is of another file than the last one, or it is no read or write.
+    Unusual,
+    /// It does not begin and end between two sectors.
+    Unaligned,
+    /// fio's memory is not as expected, or the batch has no room.
+    Unexpected(&'static str),
+}
+
 /// The callback for the release of row `ROW` of the table, so that it knows the offsets when it is compiled.
+///
+/// It makes no call for a request that nothing is unusual about, so it saves no registers.
 pub(super) unsafe extern "C" fn queue<const ROW: usize>(td: *mut c_void, u: *mut c_void) -> c_int {
     #[cold]
     #[inline(never)]
@@ -250,16 +261,18 @@ pub(super) unsafe extern "C" fn queue<const ROW: usize>(td: *mut c_void, u: *mut
         // SAFETY: called by fio.
         unsafe { with_job(td, -libc::EPROTO, |job| job.queue_unit::<ROW>(td, u)) }
     }
+    // SAFETY: fio passes a unit of this job, seen by `io_u_init`.
+    let unit = unsafe { IoU::new(const { &TABLE[ROW].2 }, u) };
     // SAFETY: called by fio.
-    match unsafe { job_at_hand(td) } {
-        Some(job) => guard(-libc::EPROTO, || job.queue_unit::<ROW>(td, u)),
-        None => search::<ROW>(td, u),
+    let job = unsafe { job_at_hand(td) };
+    match job.map(|job| job.queue_transfer(u, unit)) {
+        Some(Ok(())) => abi::FIO_Q_QUEUED,
+        _ => search::<ROW>(td, u),
     }
 }
 
 impl Job {
     /// Answers as fio expects it: with its queue status, or with a negative error number, which ends the job.
-    #[inline(always)]
     fn queue_unit<const ROW: usize>(&mut self, td: *mut c_void, u: *mut c_void) -> c_int {
         // SAFETY: fio passes a unit of this job, seen by `io_u_init`.
         let unit = unsafe { IoU::new(const { &TABLE[ROW].2 }, u) };
@@ -273,49 +286,67 @@ impl Job {
         }
     }
 
-    /// Answers with fio's queue status.
+    /// Queues a read or a write of the file that was used last. An error says that nothing was changed.
     #[inline(always)]
+    fn queue_transfer(&mut self, u: *mut c_void, unit: IoU<'_>) -> Result<(), Obstacle> {
+        let (file, at) = self.file;
+        if file != unit.file() {
+            return Err(unlikely(Obstacle::Unusual));
+        }
+        let direction = unit.ddir();
+        if direction != abi::DDIR_READ && direction != abi::DDIR_WRITE {
+            return Err(unlikely(Obstacle::Unusual));
+        }
+        let op = if direction == abi::DDIR_READ { Op::Read } else { Op::Write };
+        let lane = match &mut self.lanes[..] {
+            [lane] => lane,
+            lanes => lanes.get_mut(at).ok_or_else(|| unlikely(Obstacle::Unusual))?,
+        };
+        abi::check_transfer(unit, lane.bytes).map_err(Obstacle::Unexpected)?;
+        // The layer counts in sectors. It would refuse a length that is no multiple of a sector, so this refuses it too.
+        if (unit.offset() | unit.xfer_buflen()) & 511 != 0 || unit.xfer_buflen() >> 32 != 0 {
+            return Err(unlikely(Obstacle::Unaligned));
+        }
+        let queued = lane.queue(unit.index() as usize, u, || {
+            // Read only now, so that the function has enough registers.
+            let (sector, len) = (Bytes(unit.offset()).to_sectors(), unit.xfer_buflen() as u32);
+            // SAFETY: fio keeps the buffer until it got the event, which it gets only for what came back with it;
+            // `settle` waits for what fio did not ask for. It may look at what it writes, and does not look at what
+            // it reads.
+            let buf = unsafe {
+                match op {
+                    Op::Read => IoBuf::new(unit.xfer_buf(), len),
+                    _ => IoBuf::new_shared(unit.xfer_buf(), len),
+                }
+            };
+            (op, sector, len >> 9, buf)
+        });
+        queued.map_err(Obstacle::Unexpected)?;
+        self.queued = true;
+        Ok(())
+    }
+
+    /// Queues any request, and answers with fio's queue status.
     fn queue(&mut self, td: *mut c_void, u: *mut c_void, unit: IoU<'_>) -> Result<c_int, Refused> {
         // A job that is broken has no files.
         let Some(at) = self.lane_of(unit.file()) else {
             return self.refuse("its file is not one of the job");
         };
-        let op = match unit.ddir() {
-            abi::DDIR_READ => Op::Read,
-            abi::DDIR_WRITE => Op::Write,
-            _ => return self.queue_other(td, u, unit, at),
-        };
-        let lane = match &mut self.lanes[..] {
-            [lane] => lane,
-            lanes => &mut lanes[at],
-        };
-        if let Err(what) = abi::check_transfer(unit, lane.bytes) {
-            return self.refuse(what);
-        }
-        let (sector, bytes) = (Bytes(unit.offset()).to_sectors(), unit.xfer_buflen());
-        // The layer counts in sectors. It would refuse a length that is no multiple of a sector, so this refuses it too.
-        let (0, Ok(len)) = ((unit.offset() | bytes) & 511, u32::try_from(bytes)) else {
-            lane.device.complain(op, sector, Status::Unaligned);
-            return Err(Refused::Failed(Status::Unaligned.errno()));
-        };
-        // SAFETY: fio keeps the buffer until it got the event, which it gets only for what came back with it; `settle`
-        // waits for what fio did not ask for. It may look at what it writes, and does not look at what it reads.
-        let buf = unsafe {
-            match op {
-                Op::Read => IoBuf::new(unit.xfer_buf(), len),
-                _ => IoBuf::new_shared(unit.xfer_buf(), len),
+        self.lanes[at].make_room();
+        match self.queue_transfer(u, unit) {
+            Ok(()) => Ok(abi::FIO_Q_QUEUED),
+            Err(Obstacle::Unusual) => self.queue_other(td, u, unit, at),
+            Err(Obstacle::Unaligned) => {
+                let op = if unit.ddir() == abi::DDIR_READ { Op::Read } else { Op::Write };
+                let sector = Bytes(unit.offset()).to_sectors();
+                self.lanes[at].device.complain(op, sector, Status::Unaligned);
+                Err(Refused::Failed(Status::Unaligned.errno()))
             }
-        };
-        if let Err(what) = lane.queue(unit.index() as usize, u, (op, sector, len >> 9), buf) {
-            return self.refuse(what);
+            Err(Obstacle::Unexpected(what)) => self.refuse(what),
         }
-        self.queued = true;
-        Ok(abi::FIO_Q_QUEUED)
     }
 
     /// Queues what moves no data.
-    #[cold]
-    #[inline(never)]
     fn queue_other(
         &mut self,
         td: *mut c_void,
@@ -347,7 +378,7 @@ impl Job {
     ) -> Result<c_int, Refused> {
         // Requests that were queued before the trim are submitted first.
         if self.queued {
-            self.submit(td);
+            self.submit(self.abi, td);
         }
         // SAFETY: the file is one of this job.
         let zoned = !unsafe { File::new(self.abi, unit.file()) }.zbd_info().is_null();
@@ -378,26 +409,28 @@ impl Job {
     }
 }
 
-pub(super) unsafe extern "C" fn commit(td: *mut c_void) -> c_int {
+/// The callback for the release of row `ROW` of the table.
+pub(super) unsafe extern "C" fn commit<const ROW: usize>(td: *mut c_void) -> c_int {
     #[inline(never)]
-    fn submit(job: &mut Job, td: *mut c_void) -> c_int {
+    fn submit<const ROW: usize>(td: *mut c_void, job: &mut Job) -> c_int {
         guard(-libc::EIO, || {
-            job.submit(td);
+            job.submit(const { &TABLE[ROW].2 }, td);
             0
         })
     }
     #[cold]
     #[inline(never)]
-    fn search(td: *mut c_void) -> c_int {
+    fn search<const ROW: usize>(td: *mut c_void) -> c_int {
+        let body = |job: &mut Job| if job.queued { submit::<ROW>(td, job) } else { 0 };
         // SAFETY: called by fio.
-        unsafe { with_job(td, -libc::EIO, |job| if job.queued { submit(job, td) } else { 0 }) }
+        unsafe { with_job(td, -libc::EIO, body) }
     }
     // SAFETY: called by fio.
     match unsafe { job_at_hand(td) } {
-        Some(job) if job.queued => submit(job, td),
+        Some(job) if job.queued => submit::<ROW>(td, job),
         // fio commits before each wait.
         Some(_) => 0,
-        None => search(td),
+        None => search::<ROW>(td),
     }
 }
 
@@ -407,22 +440,39 @@ pub(super) unsafe extern "C" fn getevents(
     max: u32,
     t: *const libc::timespec,
 ) -> c_int {
+    /// `extern "C"`, as `search` of [`event`]: the compiler knows that it does not unwind, so the caller ends with a jump.
     #[inline(never)]
-    fn reap(td: *mut c_void, min: u32, max: u32, t: *const libc::timespec) -> c_int {
-        // SAFETY: fio passes a time or null.
-        let wait = unsafe { t.as_ref() }
-            .map(|t| Duration::new(t.tv_sec.max(0) as u64, t.tv_nsec.clamp(0, 999_999_999) as u32));
-        let body = |job: &mut Job| job.reap(td, min as usize, max as usize, wait) as c_int;
-        // SAFETY: called by fio; the other reference to the job is not used any more.
-        unsafe { with_job(td, -libc::EIO, body) }
+    extern "C" fn reap(
+        td: *mut c_void,
+        min: u32,
+        max: u32,
+        t: *const libc::timespec,
+        job: &mut Job,
+    ) -> c_int {
+        guard(-libc::EIO, || {
+            // SAFETY: fio passes a time or null.
+            let wait = unsafe { t.as_ref() }.map(|t| {
+                Duration::new(t.tv_sec.max(0) as u64, t.tv_nsec.clamp(0, 999_999_999) as u32)
+            });
+            job.reap(td, min as usize, max as usize, wait) as c_int
+        })
+    }
+    #[cold]
+    #[inline(never)]
+    fn search(td: *mut c_void, min: u32, max: u32, t: *const libc::timespec) -> c_int {
+        // SAFETY: called by fio.
+        unsafe { with_job(td, -libc::EIO, |job| reap(td, min, max, t, job)) }
     }
     // SAFETY: called by fio.
-    if let Some(job) = unsafe { job_at_hand(td) }
-        && job.tell(max as usize)
-    {
-        return max as c_int;
+    match unsafe { job_at_hand(td) } {
+        Some(job) => {
+            if job.tell(max as usize) {
+                return max as c_int;
+            }
+            reap(td, min, max, t, job)
+        }
+        None => search(td, min, max, t),
     }
-    reap(td, min, max, t)
 }
 
 impl Job {
@@ -451,7 +501,7 @@ impl Job {
         let end = wait.map(|w| Instant::now() + w);
         loop {
             if self.queued {
-                self.submit(td);
+                self.submit(self.abi, td);
             }
             let need = min.saturating_sub(self.events.len());
             let busy = match &mut self.lanes[..] {
@@ -490,7 +540,7 @@ impl Job {
 pub(super) unsafe extern "C" fn event(td: *mut c_void, nth: c_int) -> *mut c_void {
     #[cold]
     #[inline(never)]
-    fn search(td: *mut c_void, nth: c_int) -> *mut c_void {
+    extern "C" fn search(td: *mut c_void, nth: c_int) -> *mut c_void {
         // SAFETY: called by fio; the other reference to the job is not used any more.
         let find = || unsafe { job_of(td) }.and_then(|job| job.event(nth as u32 as usize));
         match guard(None, find) {

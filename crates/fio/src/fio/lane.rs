@@ -143,14 +143,23 @@ impl Lane {
         !self.batch.is_empty()
     }
 
-    /// Queues a request of the unit `io_u`, fio's number `nth`. It returns why it cannot.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.batch.capacity()
+    }
+
+    /// Makes room for one request of [`Lane::queue`].
+    pub(super) fn make_room(&mut self) {
+        self.batch.reserve(1);
+    }
+
+    /// Queues a request of the unit `io_u`, fio's number `nth`. It returns why it cannot. It does not make room.
     #[inline(always)]
     pub(super) fn queue(
         &mut self,
         nth: usize,
         io_u: *mut c_void,
-        (op, sector, len_sectors): (Op, Sector, u32),
-        buf: IoBuf,
+        request: impl FnOnce() -> (Op, Sector, u32, IoBuf),
     ) -> Result<(), &'static str> {
         let Some(unit) = self.units.get_mut(nth) else {
             return Err(unlikely("its number is not one of the job"));
@@ -158,8 +167,15 @@ impl Lane {
         let Some(mut bio) = unit.bio.take() else {
             return Err(unlikely("it is in flight already"));
         };
+        let (op, sector, len_sectors, buf) = request();
         (unit.io_u, unit.lent) = (io_u, buf.range());
         bio.set(op, sector, len_sectors, buf);
+        // The check of `push_back` finds the same, so that it makes no call.
+        if self.batch.len() == self.batch.capacity() {
+            // An assignment would drop what is there, which is nothing, by a call.
+            core::mem::forget(unit.bio.replace(bio));
+            return Err(unlikely("there is no room for it"));
+        }
         self.batch.push_back(bio);
         self.fresh += 1;
         self.newest = io_u;
@@ -169,7 +185,7 @@ impl Lane {
 
     /// Queues a flush, as [`Lane::queue`] does.
     pub(super) fn flush(&mut self, nth: usize, io_u: *mut c_void) -> Result<(), &'static str> {
-        self.queue(nth, io_u, (Op::Flush, Sector(0), 0), IoBuf::empty())
+        self.queue(nth, io_u, || (Op::Flush, Sector(0), 0, IoBuf::empty()))
     }
 
     /// Hands to the layer what was queued. Returns whether something was not taken, because the disk is frozen.
@@ -209,6 +225,7 @@ impl Lane {
     }
 
     /// Appends finished units to `events`. Waits for `need` of them, but not longer than until `end_of_wait`.
+    #[inline(always)]
     pub(super) fn reap(
         &mut self,
         abi: &Abi,

@@ -36,16 +36,18 @@ macro_rules! callback {
     }};
 }
 
-/// The `queue` of a row of the table.
-fn queue_of(abi: &Abi) -> unsafe extern "C" fn(Td, Ptr) -> c_int {
-    const ALL: [unsafe extern "C" fn(Td, Ptr) -> c_int; abi::TABLE.len()] = [
-        job::queue::<0>,
-        job::queue::<1>,
-        job::queue::<2>,
-        job::queue::<3>,
-        job::queue::<4>,
-        job::queue::<5>,
-        job::queue::<6>,
+/// The callbacks that are compiled for a row of the table: `queue` and `commit`.
+type OfRow = (unsafe extern "C" fn(Td, Ptr) -> c_int, unsafe extern "C" fn(Td) -> c_int);
+
+fn of_row(abi: &Abi) -> OfRow {
+    const ALL: [OfRow; abi::TABLE.len()] = [
+        (job::queue::<0>, job::commit::<0>),
+        (job::queue::<1>, job::commit::<1>),
+        (job::queue::<2>, job::commit::<2>),
+        (job::queue::<3>, job::commit::<3>),
+        (job::queue::<4>, job::commit::<4>),
+        (job::queue::<5>, job::commit::<5>),
+        (job::queue::<6>, job::commit::<6>),
     ];
     let row = abi::TABLE.iter().position(|(.., row)| row == abi);
     ALL[row.expect("the row is one of the table")]
@@ -68,7 +70,7 @@ pub(super) fn callbacks(abi: &Abi) -> Vec<(Off, Callback)> {
     type Move = unsafe extern "C" fn(Td, Ptr, *mut abi::ZbdZone, u64, *const c_char) -> c_int;
     type Limit = unsafe extern "C" fn(Td, Ptr, *mut u32) -> c_int;
 
-    let queue = queue_of(abi);
+    let (queue, commit) = of_row(abi);
     let o = &abi.ops;
     let mut v = vec![
         (o.get_file_size, callback!(engine::get_file_size as OnPair)),
@@ -81,7 +83,7 @@ pub(super) fn callbacks(abi: &Abi) -> Vec<(Off, Callback)> {
         (o.invalidate, callback!(engine::invalidate as OnPair)),
         (o.unlink_file, callback!(engine::unlink_file as OnPair)),
         (o.queue, callback!(queue as OnPair)),
-        (o.commit, callback!(job::commit as OnTd)),
+        (o.commit, callback!(commit as OnTd)),
         (o.getevents, callback!(job::getevents as GetEvents)),
         (o.event, callback!(job::event as Event)),
         (o.get_zoned_model, callback!(engine::get_zoned_model as Model)),

@@ -102,10 +102,10 @@ pub fn check_opened_file(file: File<'_>, zones: u64) -> Result<(), String> {
     ))
 }
 
-/// Returns `why`. The call keeps the text out of the path of requests that nothing is wrong with.
-#[cold]
-#[inline(never)]
-pub(in super::super) fn unlikely(why: &'static str) -> &'static str {
+/// Returns `why`, and says to the compiler that the path is rare.
+#[inline(always)]
+pub(in super::super) fn unlikely<T>(why: T) -> T {
+    core::hint::cold_path();
     why
 }
 
@@ -117,10 +117,14 @@ pub fn check_transfer(u: IoU<'_>, size: u64) -> Result<(), &'static str> {
     if u.error() as u64 | u.resid() != 0 {
         return Err(unlikely("the result fields are not clear"));
     }
-    if u.xfer_buf().is_null() || u.buf().is_null() {
+    if u.xfer_buf().is_null() {
         return Err(unlikely("there is no buffer"));
     }
-    if len == 0 || len > u.buflen() {
+    if u.buf().is_null() {
+        return Err(unlikely("there is no whole buffer"));
+    }
+    // A length of 0 wraps.
+    if len.wrapping_sub(1) >= u.buflen() {
         return Err(unlikely("the length is not within the buffer"));
     }
     if off.checked_add(len).is_none_or(|end| end > size) {

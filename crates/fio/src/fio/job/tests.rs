@@ -78,7 +78,7 @@ impl Job {
     /// What `commit` does.
     fn commit(&mut self) {
         if self.queued {
-            self.submit(TD);
+            self.submit(self.abi, TD);
         }
     }
 
@@ -95,8 +95,12 @@ impl Job {
         (0..self.told.len()).filter_map(|n| self.event(n)).collect()
     }
 
+    /// What `queue` does.
     fn take(&mut self, u: &mut FakeUnit) -> c_int {
         let unit = u.unit();
+        if self.queue_transfer(u.ptr(), unit).is_ok() {
+            return abi::FIO_Q_QUEUED;
+        }
         match self.queue(TD, u.ptr(), unit) {
             Ok(answer) => answer,
             Err(Refused::Failed(no)) => -no,
@@ -154,6 +158,21 @@ fn units_come_back_as_many_as_asked_for_and_can_be_used_again() {
     assert_eq!(job.get(1, 1, None), 1);
     assert_eq!((job.told(), back.data[0]), (vec![back.ptr()], 2));
     assert_eq!((back.unit().error(), back.unit().resid()), (0, 0));
+}
+
+/// fio makes its units before it opens a file as a rule, so a batch has room for all of them. It may also make them later.
+#[test]
+fn a_batch_grows_with_the_units() {
+    let mut job = job("mem,zones=4,zone-size=1M", 1);
+    let room = job.lanes[0].room();
+    let mut units: Vec<_> =
+        (0..=room as u32).map(|n| FakeUnit::new(n, abi::DDIR_WRITE, u64::from(n) * 4096)).collect();
+    job.lanes[0].grow(units.len());
+    for u in &mut units {
+        assert_eq!(job.take(u), abi::FIO_Q_QUEUED);
+    }
+    assert_eq!(job.get(units.len() as u32, units.len() as u32, None), units.len());
+    assert!(units.iter_mut().all(|u| u.unit().error() == 0));
 }
 
 #[test]
