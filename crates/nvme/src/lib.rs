@@ -5,6 +5,7 @@
 //! | [`spec`] | the formats of the specifications: commands, completions, data structures, numbers |
 //! | [`initiator`] | a model of an initiator, for tests and load |
 //! | [`tcp`] | one connection of NVMe over TCP as a state machine |
+//! | [`target`] | what a target answers to commands, without a transport |
 //!
 //! The specifications: NVM Express Base 2.0, NVM Command Set 1.0, Zoned Namespace Command Set 1.1, TCP
 //! Transport 1.0.
@@ -13,4 +14,5 @@
 
 pub mod initiator;
 pub mod spec;
+pub mod target;
 pub mod tcp;

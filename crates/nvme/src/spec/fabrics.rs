@@ -67,7 +67,7 @@ pub struct Connect {
     pub qid: u16,
     /// Entries of the submission queue, less one.
     pub sqsize: u16,
-    /// Attributes. Bit 2: the host would do without flow control of the submission queue.
+    /// Attributes: [`Connect::NO_SQ_FLOW_CONTROL`].
     pub cattr: u8,
     /// Keep alive timeout in milliseconds; 0: none.
     pub kato: u32,
@@ -88,6 +88,9 @@ pub mod connect_offset {
 }
 
 impl Connect {
+    /// CATTR: the host would do without flow control of the submission queue.
+    pub const NO_SQ_FLOW_CONTROL: u8 = 1 << 2;
+
     /// The fields of `c`.
     pub const fn decode(c: &Command) -> Connect {
         Connect {

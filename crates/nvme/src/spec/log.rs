@@ -180,6 +180,8 @@ pub const SUBSYSTEM_NVM: u8 = 2;
 pub const SUBSYSTEM_CURRENT_DISCOVERY: u8 = 3;
 /// A secure channel is not required (TREQ).
 pub const NO_SECURE_CHANNEL: u8 = 2;
+/// A host may do without flow control of submission queues (TREQ).
+pub const FLOW_CONTROL_MAY_BE_OFF: u8 = 1 << 2;
 
 structure! {
     /// An entry of the discovery log.
@@ -190,7 +192,7 @@ structure! {
         adrfam: u8 = 1,
         /// What the entry describes.
         subtype: u8 = 2,
-        /// Requirements of the transport. Bits 1:0: secure channel (2: not required).
+        /// Requirements of the transport: [`NO_SECURE_CHANNEL`], [`FLOW_CONTROL_MAY_BE_OFF`].
         treq: u8 = 3,
         /// The port of the subsystem.
         portid: u16 = 4,

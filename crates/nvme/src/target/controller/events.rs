@@ -1,0 +1,132 @@
+//! Asynchronous events (Base Specification, *Asynchronous Event Request command*).
+//!
+//! An event is announced once; the next of its kind is announced only after the host has read the log page that tells
+//! of it. What changes in between is in that log page.
+
+use super::{Controller, Kind, check_flags, no_data};
+use crate::spec::log::lid;
+use crate::spec::{Command, Completion, status};
+use crate::target::Event;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Requests that a controller keeps at a time (AERL, which is one less).
+pub(super) const MAX_EVENT_REQUESTS: usize = 4;
+
+/// The events of an I/O controller (OAES, Asynchronous Event Configuration): the namespaces have changed.
+pub(super) const IO_EVENTS: u32 = 1 << 8;
+/// The events of a discovery controller: the discovery log has changed.
+pub(super) const DISCOVERY_EVENTS: u32 = 1 << 31;
+/// Bits for warnings of health, which never come.
+const HEALTH_BITS: u32 = 0xff;
+
+/// What has happened.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::target) enum Notice<'a> {
+    /// These namespaces came, went or changed.
+    Namespaces(&'a [u32]),
+    /// The discovery log has changed.
+    Discovery,
+}
+
+/// The state of the one kind of event that a controller has.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Nothing has happened that the host has not read of.
+    #[default]
+    Quiet,
+    /// To be announced.
+    Pending,
+    /// Announced, and the log page not read yet.
+    Announced,
+}
+
+/// The events of a controller.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    /// Commands that wait for an event.
+    requests: VecDeque<u16>,
+    /// Asynchronous Event Configuration.
+    enabled: u32,
+    state: State,
+    /// Namespaces that changed since the host has read the log page.
+    changed: BTreeSet<u32>,
+}
+
+impl Events {
+    pub(super) fn enabled(&self) -> u32 {
+        self.enabled
+    }
+}
+
+impl Controller {
+    fn supported_events(&self) -> u32 {
+        if self.kind == Kind::Discovery { DISCOVERY_EVENTS } else { IO_EVENTS }
+    }
+
+    /// An Asynchronous Event Request.
+    pub(super) fn request_event(
+        &mut self,
+        c: &Command,
+        events: &mut Vec<Event>,
+    ) -> Result<(), u16> {
+        check_flags(c)?;
+        no_data(c)?;
+        if self.events.requests.len() >= MAX_EVENT_REQUESTS {
+            return Err(status::EVENT_LIMIT);
+        }
+        self.events.requests.push_back(c.cid());
+        self.announce(events);
+        Ok(())
+    }
+
+    /// Sets which events the host wants.
+    pub(super) fn enable_events(&mut self, value: u32, events: &mut Vec<Event>) -> Result<(), u16> {
+        if value & !(self.supported_events() | HEALTH_BITS) != 0 {
+            return Err(status::INVALID_FIELD);
+        }
+        self.events.enabled = value;
+        self.announce(events);
+        Ok(())
+    }
+
+    /// Something has happened. What does not concern this kind of controller is ignored.
+    pub(in crate::target) fn note(&mut self, notice: Notice<'_>, events: &mut Vec<Event>) {
+        match (notice, &self.kind) {
+            (Notice::Namespaces(numbers), Kind::Io(_)) => self.events.changed.extend(numbers),
+            (Notice::Discovery, Kind::Discovery) => {}
+            _ => return,
+        }
+        if self.events.state == State::Quiet {
+            self.events.state = State::Pending;
+        }
+        self.announce(events);
+    }
+
+    /// The namespaces of the log page Changed Namespace List.
+    pub(super) fn changed_namespaces(&self) -> impl Iterator<Item = u32> {
+        self.events.changed.iter().copied()
+    }
+
+    /// The host has read the log page of the event as it is now.
+    pub(super) fn log_was_read(&mut self) {
+        self.events.changed.clear();
+        self.events.state = State::Quiet;
+    }
+
+    /// Answers a request, if there is something to announce.
+    fn announce(&mut self, events: &mut Vec<Event>) {
+        let wanted = self.events.enabled & self.supported_events() != 0;
+        if self.events.state != State::Pending || !wanted {
+            return;
+        }
+        let Some(cid) = self.events.requests.pop_front() else { return };
+        self.events.state = State::Announced;
+        // Type 2 (notice), information in bits 15:8, log page in bits 23:16.
+        let (information, log) = match self.kind {
+            Kind::Io(_) => (0x00, lid::CHANGED_NAMESPACES),
+            Kind::Discovery => (0xf0, lid::DISCOVERY),
+        };
+        let result = 2 | information << 8 | u64::from(log) << 16;
+        events.push(Event::Complete(self.id, Completion { result, cid, ..Default::default() }));
+    }
+}

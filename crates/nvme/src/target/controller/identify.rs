@@ -1,0 +1,156 @@
+//! Identify (Base Specification, *Identify command*).
+
+use super::events::{DISCOVERY_EVENTS, IO_EVENTS, MAX_EVENT_REQUESTS};
+use super::{Answer, Controller, KEEP_ALIVE_MS, check_length};
+use crate::spec::fabrics::{DISCOVERY_NQN, VERSION};
+use crate::spec::identify::{
+    IDENTIFY_LEN, IdentifyController, IdentifyControllerNvm, IdentifyControllerZoned, cns, csi,
+    encode_namespace_list,
+};
+use crate::spec::{ALL_NAMESPACES, Command, status, text};
+use crate::target::Registry;
+use crate::target::namespace::{MAX_NAMESPACES, Namespace, Namespaces};
+use crate::target::subsystem::Subsystem;
+
+/// Model and firmware revision.
+const MODEL: &str = "zoneplug";
+const REVISION: &str = env!("CARGO_PKG_VERSION");
+/// Warning and critical temperature in kelvin. The specification wants some; nothing has a temperature here.
+const TEMPERATURES: (u16, u16) = (343, 353);
+
+impl Controller {
+    pub(super) fn identify(&self, registry: &Registry, c: &Command) -> Answer {
+        check_length(c, IDENTIFY_LEN as u64)?;
+        let structure = match self.subsystem(registry) {
+            Some(subsystem) => self.identify_io(subsystem, c)?,
+            None => self.identify_discovery(c)?,
+        };
+        Ok((0, structure.to_vec()))
+    }
+
+    fn identify_discovery(&self, c: &Command) -> Result<[u8; IDENTIFY_LEN], u16> {
+        match c.cdw(10) as u8 {
+            cns::CONTROLLER => Ok(IdentifyController {
+                cntrltype: 2,
+                oaes: DISCOVERY_EVENTS,
+                maxcmd: crate::target::DISCOVERY_ENTRIES,
+                // Linux takes a controller for a discovery controller by this name.
+                subnqn: text(DISCOVERY_NQN, 0),
+                ..self.common()
+            }
+            .encode()),
+            _ => Err(status::INVALID_FIELD),
+        }
+    }
+
+    /// What all controllers say.
+    fn common(&self) -> IdentifyController {
+        IdentifyController {
+            mn: text(MODEL, b' '),
+            sn: text("discovery", b' '),
+            fr: text(REVISION, b' '),
+            cntlid: self.id,
+            ver: VERSION,
+            // Host identifiers of 128 bits.
+            ctratt: 1,
+            aerl: MAX_EVENT_REQUESTS as u8 - 1,
+            // Extended data of log pages.
+            lpa: 4,
+            kas: (KEEP_ALIVE_MS / 100) as u16,
+            // SGLs, without alignment, with offsets in the capsule and data moved by the transport.
+            sgls: 1 | 1 << 20 | 1 << 21,
+            msdbd: 1,
+            ..Default::default()
+        }
+    }
+
+    fn identify_io(&self, subsystem: &Subsystem, c: &Command) -> Result<[u8; IDENTIFY_LEN], u16> {
+        let (set, nsid) = ((c.cdw(11) >> 24) as u8, c.nsid());
+        let all = self.shown(subsystem);
+        // Nothing is said of a namespace that there is not; the broadcast number is none.
+        let of = |say: &dyn Fn(&Namespace) -> [u8; IDENTIFY_LEN]| match all.get(nsid) {
+            Some(n) => Ok(say(n)),
+            None if nsid == 0 || nsid == ALL_NAMESPACES => Err(status::INVALID_NAMESPACE),
+            None => Ok([0; IDENTIFY_LEN]),
+        };
+        let active = |of_set: &dyn Fn(&Namespace) -> bool| {
+            if nsid >= ALL_NAMESPACES - 1 {
+                return Err(status::INVALID_NAMESPACE);
+            }
+            let above = all.iter().filter(|(i, n)| *i > nsid && of_set(n));
+            Ok(encode_namespace_list(above.map(|(i, _)| i)))
+        };
+        match c.cdw(10) as u8 {
+            cns::NAMESPACE => of(&|n| n.identify().encode()),
+            cns::CONTROLLER => Ok(self.identify_controller(subsystem, &all).encode()),
+            cns::ACTIVE_NAMESPACES => active(&|_| true),
+            cns::NAMESPACE_DESCRIPTORS => match all.get(nsid) {
+                Some(n) => Ok(n.descriptors()),
+                None => Err(status::INVALID_NAMESPACE),
+            },
+            cns::COMMAND_SET_NAMESPACE => match (all.get(nsid), set) {
+                (Some(n), csi::ZONED) => {
+                    n.identify_zoned().map(|id| id.encode()).ok_or(status::COMMAND_SET)
+                }
+                // Metadata and larger tags: there are none.
+                (Some(_), csi::NVM) => Ok([0; IDENTIFY_LEN]),
+                (None, csi::NVM | csi::ZONED) => of(&|_| [0; IDENTIFY_LEN]),
+                _ => Err(status::INVALID_FIELD),
+            },
+            cns::COMMAND_SET_CONTROLLER => match set {
+                csi::NVM => Ok(IdentifyControllerNvm::default().encode()),
+                csi::ZONED => Ok(IdentifyControllerZoned { zasl: all.zasl() }.encode()),
+                _ => Err(status::INVALID_FIELD),
+            },
+            cns::COMMAND_SET_ACTIVE_NAMESPACES => match set {
+                csi::NVM | csi::ZONED => active(&|n| n.csi() == set),
+                _ => Err(status::INVALID_FIELD),
+            },
+            cns::INDEPENDENT_NAMESPACE => of(&|n| n.identify_independent().encode()),
+            cns::COMMAND_SETS => {
+                // The controller of the question: this one, or FFFFh.
+                let id = (c.cdw(10) >> 16) as u16;
+                if id != self.id && id != u16::MAX {
+                    return Err(status::INVALID_FIELD);
+                }
+                // One combination: both command sets.
+                let mut list = [0; IDENTIFY_LEN];
+                list[0] = 1 << csi::NVM | 1 << csi::ZONED;
+                Ok(list)
+            }
+            _ => Err(status::INVALID_FIELD),
+        }
+    }
+
+    fn identify_controller(&self, subsystem: &Subsystem, all: &Namespaces) -> IdentifyController {
+        let config = &subsystem.config;
+        let any = |f: &dyn Fn(&Namespace) -> bool| all.iter().any(|(_, n)| f(n));
+        let zeroes = all.iter().all(|(_, n)| n.can_write_zeroes());
+        let discard = any(&Namespace::can_discard);
+        IdentifyController {
+            sn: text(&config.serial, b' '),
+            mdts: (config.max_data / 4096).ilog2() as u8,
+            oaes: IO_EVENTS,
+            cntrltype: 1,
+            acl: 3,
+            // One slot, read-only.
+            frmw: 1 | 1 << 1,
+            // Effects log, extended data, supported log pages and features.
+            lpa: 2 | 4 | 1 << 5,
+            wctemp: TEMPERATURES.0,
+            cctemp: TEMPERATURES.1,
+            sqes: 0x66,
+            cqes: 0x44,
+            maxcmd: config.queue_entries,
+            nn: MAX_NAMESPACES,
+            mnan: MAX_NAMESPACES,
+            oncs: u16::from(discard) << 2 | u16::from(zeroes) << 3,
+            // A flush takes one namespace.
+            vwc: u8::from(any(&Namespace::has_write_cache)) | 2 << 1,
+            subnqn: text(config.nqn.as_str(), 0),
+            ioccsz: (64 + config.in_capsule) / 16,
+            iorcsz: 1,
+            ..self.common()
+        }
+    }
+}

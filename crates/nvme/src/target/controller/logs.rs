@@ -1,0 +1,139 @@
+//! Get Log Page (Base Specification, *Get Log Page command*).
+
+use super::features::FEATURES;
+use super::{Answer, Controller, Kind, check_length};
+use crate::spec::identify::{csi, encode_namespace_list};
+use crate::spec::log::{
+    CHANGES_CONTENT, ChangedZones, EffectsLog, ErrorEntry, FeatureLog, FirmwareLog, HealthLog,
+    RETAIN_EVENT, SUPPORTED, SupportedLogs, lid,
+};
+use crate::spec::{ALL_NAMESPACES, Command, admin, opcode, status, text};
+use crate::target::Registry;
+
+const IO_LOGS: &[u8] = &[
+    lid::SUPPORTED,
+    lid::ERROR,
+    lid::HEALTH,
+    lid::FIRMWARE,
+    lid::CHANGED_NAMESPACES,
+    lid::EFFECTS,
+    lid::FEATURES,
+    lid::CHANGED_ZONES,
+];
+const DISCOVERY_LOGS: &[u8] = &[lid::SUPPORTED, lid::DISCOVERY];
+
+const ADMIN_COMMANDS: [u8; 7] = [
+    admin::GET_LOG_PAGE,
+    admin::IDENTIFY,
+    admin::ABORT,
+    admin::SET_FEATURES,
+    admin::GET_FEATURES,
+    admin::ASYNC_EVENT_REQUEST,
+    admin::KEEP_ALIVE,
+];
+const NVM_COMMANDS: [(u8, u32); 5] = [
+    (opcode::FLUSH, 0),
+    (opcode::WRITE, CHANGES_CONTENT),
+    (opcode::READ, 0),
+    (opcode::WRITE_ZEROES, CHANGES_CONTENT),
+    (opcode::DATASET_MANAGEMENT, CHANGES_CONTENT),
+];
+/// Without append, Linux makes a namespace read-only (Y2).
+const ZONED_COMMANDS: [(u8, u32); 3] = [
+    (opcode::ZONE_MANAGEMENT_SEND, CHANGES_CONTENT),
+    (opcode::ZONE_MANAGEMENT_RECEIVE, 0),
+    (opcode::ZONE_APPEND, CHANGES_CONTENT),
+];
+
+impl Controller {
+    /// A part of a log page: NUMD dwords from the offset LPO. What is past the end of the page is 0.
+    pub(super) fn log_page(&mut self, registry: &Registry, c: &Command) -> Answer {
+        // NUMD: command dwords 10 (31:16) and 11 (15:0), less one.
+        let dwords = u64::from(c.cdw(10) >> 16 | c.cdw(11) << 16) + 1;
+        check_length(c, dwords * 4)?;
+        let most = self.subsystem(registry).map_or(1 << 20, |s| s.config.max_data);
+        // OT, command dword 14 bit 23: the offset is a number of entries.
+        if dwords * 4 > u64::from(most) || c.cdw(14) >> 23 & 1 != 0 {
+            return Err(status::INVALID_FIELD);
+        }
+        let offset = c.cdw_pair(12);
+        let id = c.cdw(10) as u8;
+        let page = self.page(registry, id, c)?;
+        if !offset.is_multiple_of(4) || offset > page.len() as u64 {
+            return Err(status::INVALID_FIELD);
+        }
+        let mut part = page[offset as usize..].to_vec();
+        part.resize(dwords as usize * 4, 0);
+        let tells = matches!(id, lid::CHANGED_NAMESPACES | lid::DISCOVERY);
+        if tells && c.cdw(10) & RETAIN_EVENT == 0 {
+            self.log_was_read();
+        }
+        Ok((0, part))
+    }
+
+    fn page(&self, registry: &Registry, id: u8, c: &Command) -> Result<Vec<u8>, u16> {
+        let logs = if self.kind == Kind::Discovery { DISCOVERY_LOGS } else { IO_LOGS };
+        if !logs.contains(&id) {
+            return Err(status::INVALID_LOG);
+        }
+        Ok(match id {
+            lid::SUPPORTED => {
+                let mut pages = SupportedLogs::default();
+                for id in logs {
+                    pages.pages[usize::from(*id)] = SUPPORTED;
+                }
+                pages.encode().to_vec()
+            }
+            // One entry (ELPE 0), which is none: no completion has the bit *more*.
+            lid::ERROR => ErrorEntry::default().encode().to_vec(),
+            lid::HEALTH => {
+                if !matches!(c.nsid(), 0 | ALL_NAMESPACES) {
+                    // LPA bit 0: a namespace has no health of its own.
+                    return Err(status::INVALID_FIELD);
+                }
+                let spare =
+                    HealthLog { available_spare: 100, spare_threshold: 1, ..Default::default() };
+                spare.encode().to_vec()
+            }
+            lid::FIRMWARE => {
+                let mut log = FirmwareLog { afi: 1, ..Default::default() };
+                log.frs[0] = text(env!("CARGO_PKG_VERSION"), b' ');
+                log.encode().to_vec()
+            }
+            lid::CHANGED_NAMESPACES => encode_namespace_list(self.changed_namespaces()).to_vec(),
+            lid::EFFECTS => effects((c.cdw(14) >> 24) as u8)?.encode().to_vec(),
+            lid::FEATURES => {
+                let mut log = FeatureLog::default();
+                for id in FEATURES {
+                    log.fis[usize::from(id)] = SUPPORTED;
+                }
+                log.encode().to_vec()
+            }
+            // No disk tells when a zone becomes read-only or offline.
+            lid::CHANGED_ZONES => match self.subsystem(registry).map(|s| self.shown(s)) {
+                Some(all) if all.get(c.nsid()).is_some_and(|n| n.is_zoned()) => {
+                    ChangedZones::default().encode().to_vec()
+                }
+                _ => return Err(status::INVALID_NAMESPACE),
+            },
+            _ => self.discovery_log(registry),
+        })
+    }
+}
+
+/// The commands of a command set.
+fn effects(set: u8) -> Result<EffectsLog, u16> {
+    let more: &[(u8, u32)] = match set {
+        csi::NVM => &[],
+        csi::ZONED => &ZONED_COMMANDS,
+        _ => return Err(status::INVALID_FIELD),
+    };
+    let mut log = EffectsLog::default();
+    for command in ADMIN_COMMANDS {
+        log.acs[usize::from(command)] = SUPPORTED;
+    }
+    for (command, effect) in NVM_COMMANDS.iter().chain(more) {
+        log.iocs[usize::from(*command)] = SUPPORTED | effect;
+    }
+    Ok(log)
+}

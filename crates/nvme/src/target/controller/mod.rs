@@ -1,0 +1,292 @@
+//! A controller: the association of one host with a subsystem, and its admin commands.
+//!
+//! | file | commands |
+//! | --- | --- |
+//! | `mod.rs` | properties, queues, dispatch |
+//! | `identify.rs` | Identify |
+//! | `logs.rs` | Get Log Page |
+//! | `discovery.rs` | the discovery log |
+//! | `features.rs` | Get Features, Set Features |
+//! | `events.rs` | Asynchronous Event Request |
+
+mod discovery;
+mod events;
+mod features;
+mod identify;
+mod logs;
+#[cfg(test)]
+mod tests;
+
+pub(super) use events::Notice;
+
+use super::namespace::Namespaces;
+use super::subsystem::{Nqn, Subsystem};
+use super::{Event, Registry, Reply};
+use crate::spec::fabrics::{Capabilities, Configuration, VERSION, csts, fctype, property};
+use crate::spec::{Command, Completion, admin, opcode, status};
+use events::Events;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use zoneplug_core::Nanos;
+
+/// Longest time until a controller is ready, in 500 ms (CAP.TO).
+const READY_TIMEOUT: u8 = 20;
+/// Granularity of keep alive timeouts in milliseconds (KAS).
+const KEEP_ALIVE_MS: u32 = 1000;
+/// How long a discovery controller without keep alive waits for a command, in milliseconds (Base Specification,
+/// *Discovery Controller*).
+const DISCOVERY_IDLE_MS: u32 = 120_000;
+
+/// What a controller is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// I/O, of the subsystem of this name.
+    Io(Nqn),
+    /// Discovery.
+    Discovery,
+}
+
+/// An answer: the result and the data of a command, or its status.
+type Answer = Result<(u64, Vec<u8>), u16>;
+
+#[derive(Debug)]
+pub(super) struct Controller {
+    pub(super) id: u16,
+    kind: Kind,
+    pub(super) host: Nqn,
+    host_id: [u8; 16],
+    /// The address at which the host came in.
+    local: SocketAddr,
+    cc: Configuration,
+    csts: u32,
+    /// Milliseconds; 0: none.
+    kato: u32,
+    /// When the host is given up.
+    pub(super) deadline: Option<Nanos>,
+    /// I/O queues that the host may have, once it has asked.
+    granted: Option<u16>,
+    /// I/O queues that are connected.
+    queues: BTreeSet<u16>,
+    events: Events,
+}
+
+impl Controller {
+    pub(super) fn new(
+        id: u16,
+        kind: Kind,
+        host: Nqn,
+        host_id: [u8; 16],
+        local: SocketAddr,
+        kato: u32,
+        now: Nanos,
+    ) -> Controller {
+        let mut c = Controller {
+            id,
+            kind,
+            host,
+            host_id,
+            local,
+            cc: Configuration::default(),
+            csts: 0,
+            kato,
+            deadline: None,
+            granted: None,
+            queues: BTreeSet::new(),
+            events: Events::default(),
+        };
+        c.heard(now);
+        c
+    }
+
+    /// Whether it belongs to the subsystem of this name.
+    pub(super) fn is_of(&self, nqn: &Nqn) -> bool {
+        matches!(&self.kind, Kind::Io(of) if of == nqn)
+    }
+
+    /// Whether it belongs to this host.
+    pub(super) fn belongs_to(&self, host: &Nqn, host_id: &[u8; 16]) -> bool {
+        self.host == *host && self.host_id == *host_id
+    }
+
+    /// Connects an I/O queue.
+    pub(super) fn open_queue(&mut self, qid: u16) -> Result<(), u16> {
+        if !self.is_ready() || self.queues.contains(&qid) {
+            return Err(status::SEQUENCE);
+        }
+        if self.granted.is_none_or(|n| qid > n) {
+            return Err(status::CONNECT_PARAMETERS);
+        }
+        self.queues.insert(qid);
+        Ok(())
+    }
+
+    pub(super) fn close_queue(&mut self, qid: u16) {
+        self.queues.remove(&qid);
+    }
+
+    pub(super) fn has_io_queues(&self) -> bool {
+        !self.queues.is_empty()
+    }
+
+    /// The namespaces that the controller shows: without zoned ones if the host has enabled the NVM Command Set only.
+    pub(super) fn shown(&self, subsystem: &Subsystem) -> Arc<Namespaces> {
+        if self.cc.css == 0 {
+            return Arc::new(subsystem.namespaces.nvm_only());
+        }
+        subsystem.namespaces.clone()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.csts & csts::READY != 0
+    }
+
+    /// The host lives: its time begins anew.
+    fn heard(&mut self, now: Nanos) {
+        let ms = match self.kind {
+            Kind::Discovery if self.kato == 0 => DISCOVERY_IDLE_MS,
+            _ => self.kato,
+        };
+        let ms = u64::from(ms).next_multiple_of(u64::from(KEEP_ALIVE_MS));
+        self.deadline = (ms != 0).then(|| now.plus(Nanos(ms * 1_000_000)));
+    }
+
+    /// An admin command. None of those that are supported brings data.
+    pub(super) fn admin(
+        &mut self,
+        registry: &Registry,
+        command: &Command,
+        now: Nanos,
+        events: &mut Vec<Event>,
+    ) -> Reply {
+        if command.opcode() == admin::KEEP_ALIVE || self.kind == Kind::Discovery {
+            self.heard(now);
+        }
+        let answer = match command.opcode() {
+            opcode::FABRICS => self.fabrics(registry, command, events),
+            _ if !self.is_ready() => Err(status::SEQUENCE),
+            admin::ASYNC_EVENT_REQUEST => match self.request_event(command, events) {
+                Ok(()) => return Reply::Later,
+                Err(status) => Err(status),
+            },
+            _ => check_flags(command).and_then(|()| self.work(registry, command, now, events)),
+        };
+        let (result, data, status) = match answer {
+            Ok((result, data)) => (result, data, status::SUCCESS),
+            Err(status) => (0, Vec::new(), status | status::DNR),
+        };
+        Reply::Now(Completion { result, cid: command.cid(), status, ..Default::default() }, data)
+    }
+
+    fn work(
+        &mut self,
+        registry: &Registry,
+        c: &Command,
+        now: Nanos,
+        events: &mut Vec<Event>,
+    ) -> Answer {
+        let io = self.kind != Kind::Discovery;
+        match c.opcode() {
+            admin::IDENTIFY => self.identify(registry, c),
+            admin::GET_LOG_PAGE => self.log_page(registry, c),
+            admin::GET_FEATURES => self.get_features(registry, c),
+            admin::SET_FEATURES => self.set_features(registry, c, now, events),
+            admin::KEEP_ALIVE => no_data(c).map(|()| (0, Vec::new())),
+            // Bit 0: the command was not aborted. It is being carried out, or has ended.
+            admin::ABORT if io => no_data(c).map(|()| (1, Vec::new())),
+            _ => Err(status::INVALID_OPCODE),
+        }
+    }
+
+    /// Commands that a controller takes before it is ready.
+    fn fabrics(&mut self, registry: &Registry, c: &Command, events: &mut Vec<Event>) -> Answer {
+        match c.fctype() {
+            fctype::PROPERTY_GET => self.get_property(registry, c).map(|v| (v, Vec::new())),
+            fctype::PROPERTY_SET => self.set_property(c, events).map(|()| (0, Vec::new())),
+            fctype::CONNECT => Err(status::SEQUENCE),
+            _ => Err(status::INVALID_OPCODE),
+        }
+    }
+
+    fn get_property(&self, registry: &Registry, c: &Command) -> Result<u64, u16> {
+        no_data(c)?;
+        // ATTRIB: bits 2:0 of byte 40, 0 for 4 bytes and 1 for 8.
+        match (c.cdw(11), c.cdw(10) & 7) {
+            (property::CAP, 1) => Ok(self.capabilities(registry).encode()),
+            (property::VS, 0) => Ok(u64::from(VERSION)),
+            (property::CC, 0) => Ok(u64::from(self.cc.encode())),
+            (property::CSTS, 0) => Ok(u64::from(self.csts)),
+            _ => Err(status::INVALID_FIELD),
+        }
+    }
+
+    fn capabilities(&self, registry: &Registry) -> Capabilities {
+        let (entries, css) = match self.subsystem(registry) {
+            // NVM, and the command sets of Identify.
+            Some(s) => (s.config.queue_entries, 0x41),
+            None => (super::DISCOVERY_ENTRIES, 0x01),
+        };
+        Capabilities { mqes: entries - 1, to: READY_TIMEOUT, css }
+    }
+
+    /// CC is the only property that can be set (Base Specification, *Controller Configuration*).
+    fn set_property(&mut self, c: &Command, events: &mut Vec<Event>) -> Result<(), u16> {
+        no_data(c)?;
+        if (c.cdw(11), c.cdw(10) & 7) != (property::CC, 0) {
+            return Err(status::INVALID_FIELD);
+        }
+        let (old, new) = (self.cc, Configuration::decode(c.cdw(12)));
+        self.cc = new;
+        match (old.enable, new.enable) {
+            (false, true) => {
+                let sets = match self.kind {
+                    // Entries of I/O queues have 64 and 16 bytes.
+                    Kind::Io(_) => (new.iosqes, new.iocqes) == (6, 4) && matches!(new.css, 0 | 6),
+                    Kind::Discovery => matches!(new.css, 0 | 6 | 7),
+                };
+                let works = sets && new.mps == 0 && new.ams == 0;
+                self.csts = if works { csts::READY } else { csts::FATAL };
+            }
+            (true, false) => self.reset(events),
+            _ => {}
+        }
+        if new.shn != 0 {
+            self.csts |= csts::SHUTDOWN_COMPLETE;
+        }
+        Ok(())
+    }
+
+    /// Controller level reset: I/O queues and events are gone, the admin queue stays.
+    fn reset(&mut self, events: &mut Vec<Event>) {
+        self.csts = 0;
+        self.granted = None;
+        self.events = Events::default();
+        if self.has_io_queues() {
+            self.queues.clear();
+            events.push(Event::CloseIo(self.id));
+        }
+    }
+
+    fn subsystem<'a>(&self, registry: &'a Registry) -> Option<&'a Subsystem> {
+        match &self.kind {
+            Kind::Io(nqn) => registry.find(nqn),
+            Kind::Discovery => None,
+        }
+    }
+}
+
+/// Checks FUSE, of which there is none, and PSDT: data is described by SGLs on a fabric.
+pub(super) fn check_flags(c: &Command) -> Result<(), u16> {
+    let (fuse, psdt) = (c.flags() & 3, c.flags() >> 6);
+    if fuse == 0 && matches!(psdt, 1 | 2) { Ok(()) } else { Err(status::INVALID_FIELD) }
+}
+
+/// Checks that the command's SGL has `bytes`.
+pub(super) fn check_length(c: &Command, bytes: u64) -> Result<(), u16> {
+    if u64::from(c.sgl().length) == bytes { Ok(()) } else { Err(status::SGL_LENGTH) }
+}
+
+/// Checks that the command has no data.
+pub(super) fn no_data(c: &Command) -> Result<(), u16> {
+    check_length(c, 0)
+}

@@ -1,0 +1,310 @@
+//! Admin commands.
+
+use crate::spec::fabrics::{
+    ANY_CONTROLLER, Capabilities, Configuration, DISCOVERY_NQN, VERSION, csts, fctype, property,
+};
+use crate::spec::identify::{
+    IdentifyController, IdentifyControllerNvm, IdentifyControllerZoned, IdentifyNamespace,
+    IdentifyNamespaceIndependent, IdentifyNamespaceZoned, NamespaceId, cns, csi,
+    decode_namespace_ids, decode_namespace_list,
+};
+use crate::spec::log::{EffectsLog, HealthLog, RETAIN_EVENT, SupportedLogs, lid};
+use crate::spec::{Command, admin, feature, status, text};
+use crate::target::testing::*;
+use crate::target::{Event, QueueId};
+
+const DNR: u16 = status::DNR;
+
+#[test]
+fn a_controller_starts_and_stops() {
+    let mut t = target();
+    let id = Hello::new(NQN, ANY_CONTROLLER, 0).send(&mut t).unwrap().queue.controller;
+    let get = |t: &mut _, p, bytes| ok(t, id, Command::property_get(p, bytes)).0;
+    let cap = Capabilities::decode(get(&mut t, property::CAP, 8));
+    assert_eq!((cap.mqes, cap.css), (127, 0x41));
+    assert_eq!(get(&mut t, property::VS, 4), u64::from(VERSION));
+    assert_eq!(get(&mut t, property::CSTS, 4), 0);
+    let queues = get_feature(feature::QUEUES);
+    assert_eq!(fails(&mut t, id, queues), status::SEQUENCE | DNR, "not ready");
+
+    enable(&mut t, id, Configuration::START);
+    assert_eq!(get(&mut t, property::CSTS, 4), u64::from(csts::READY));
+    assert_eq!(get(&mut t, property::CC, 4), u64::from(Configuration::START.encode()));
+    io_queue(&mut t, id);
+    // A reset ends the I/O queues, not the controller.
+    enable(&mut t, id, Configuration { enable: false, ..Configuration::START });
+    assert_eq!((get(&mut t, property::CSTS, 4), t.take_events()), (0, vec![Event::CloseIo(id)]));
+    t.disconnected(QueueId { controller: id, qid: 1 });
+    enable(&mut t, id, Configuration::START);
+    io_queue(&mut t, id);
+    enable(&mut t, id, Configuration { shn: 1, ..Configuration::START });
+    let shut = u64::from(csts::READY | csts::SHUTDOWN_COMPLETE);
+    assert_eq!(get(&mut t, property::CSTS, 4), shut);
+}
+
+#[test]
+fn what_a_controller_cannot_do_is_a_fatal_error() {
+    let wrong = [
+        Configuration { css: 7, ..Configuration::START },
+        Configuration { css: 1, ..Configuration::START },
+        Configuration { mps: 1, ..Configuration::START },
+        Configuration { ams: 1, ..Configuration::START },
+        Configuration { iosqes: 5, ..Configuration::START },
+        Configuration { iocqes: 5, ..Configuration::START },
+    ];
+    for cc in wrong {
+        let mut t = target();
+        let id = connect(&mut t);
+        enable(&mut t, id, Configuration::default());
+        enable(&mut t, id, cc);
+        let state = ok(&mut t, id, Command::property_get(property::CSTS, 4)).0;
+        assert_eq!(state, u64::from(csts::FATAL), "{cc:?}");
+        assert_eq!(fails(&mut t, id, get_feature(feature::QUEUES)), status::SEQUENCE | DNR);
+    }
+}
+
+/// With the NVM Command Set alone there are no zoned namespaces.
+#[test]
+fn a_host_that_knows_no_zones_sees_none() {
+    let mut t = target();
+    t.add_namespaces(&nqn(NQN), mixed(1)).unwrap();
+    let id = connect(&mut t);
+    enable(&mut t, id, Configuration::default());
+    enable(&mut t, id, Configuration { css: 0, ..Configuration::START });
+    let list = ok(&mut t, id, identify(cns::ACTIVE_NAMESPACES, 0, 0)).1;
+    assert_eq!(decode_namespace_list(&list), [2]);
+    assert_eq!(ok(&mut t, id, identify(cns::NAMESPACE, 0, 1)).1, [0; 4096]);
+    let io = io_queue(&mut t, id);
+    assert_eq!(io.namespaces.unwrap().iter().count(), 1);
+}
+
+/// Y1, J3.
+#[test]
+fn identify_says_what_the_disk_is() {
+    let mut t = target();
+    t.add_namespaces(&nqn(NQN), mixed(1)).unwrap();
+    let id = connect(&mut t);
+    let get = |t: &mut _, cns, csi, nsid| ok(t, id, identify(cns, csi, nsid)).1;
+    let c = IdentifyController::read(&get(&mut t, cns::CONTROLLER, 0, 0)).unwrap();
+    assert_eq!((c.subnqn, c.cntlid, c.cntrltype, c.cmic), (text(NQN, 0), id, 1, 0));
+    assert_eq!((c.mdts, c.sqes, c.cqes, c.ioccsz, c.kas, c.aerl), (8, 0x66, 0x44, 516, 10, 3));
+    // Dataset management for the conventional namespace, write zeroes, a cache that is flushed by namespace.
+    assert_eq!((c.oncs, c.vwc, c.oaes), (4 | 8, 5, 0x100));
+    let list = |t: &mut _, cns, csi, nsid| decode_namespace_list(&get(t, cns, csi, nsid));
+    assert_eq!(list(&mut t, cns::ACTIVE_NAMESPACES, 0, 0), [1, 2, 3]);
+    assert_eq!(list(&mut t, cns::ACTIVE_NAMESPACES, 0, 1), [2, 3]);
+    assert_eq!(list(&mut t, cns::COMMAND_SET_ACTIVE_NAMESPACES, csi::ZONED, 0), [1, 3]);
+    assert_eq!(list(&mut t, cns::COMMAND_SET_ACTIVE_NAMESPACES, csi::NVM, 0), [2]);
+
+    let n = IdentifyNamespace::read(&get(&mut t, cns::NAMESPACE, 0, 1)).unwrap();
+    assert_eq!((n.nsze, n.ncap, n.lbaf[n.format()].lbads), (256, 192, 12));
+    let z = get(&mut t, cns::COMMAND_SET_NAMESPACE, csi::ZONED, 1);
+    let z = IdentifyNamespaceZoned::read(&z).unwrap();
+    assert_eq!((z.lbafe[n.format()].zsze, z.zoc, z.ozcs), (32, 0, 1));
+    let limits = get(&mut t, cns::COMMAND_SET_CONTROLLER, csi::ZONED, 0);
+    // The shortest append of all: 64 sectors.
+    assert_eq!(IdentifyControllerZoned::read(&limits).unwrap().zasl, 3);
+    let limits = get(&mut t, cns::COMMAND_SET_CONTROLLER, csi::NVM, 0);
+    assert_eq!(IdentifyControllerNvm::read(&limits), Some(IdentifyControllerNvm::default()));
+    let ids = get(&mut t, cns::NAMESPACE_DESCRIPTORS, 0, 1);
+    assert_eq!(decode_namespace_ids(&ids), [NamespaceId::Uuid([0; 16]), NamespaceId::Csi(2)]);
+    let any = get(&mut t, cns::INDEPENDENT_NAMESPACE, 0, 1);
+    assert_eq!(IdentifyNamespaceIndependent::read(&any).unwrap().nstat, 1);
+    for of in [id, u16::MAX] {
+        let c = identify(cns::COMMAND_SETS, 0, 0);
+        let sets = ok(&mut t, id, c.with_cdw(10, 0x1c | u32::from(of) << 16)).1;
+        assert_eq!(sets[..16], [5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    // Nothing is said of a namespace that there is not.
+    for cns in [cns::NAMESPACE, cns::COMMAND_SET_NAMESPACE, cns::INDEPENDENT_NAMESPACE] {
+        assert_eq!(get(&mut t, cns, 0, 9), [0; 4096]);
+    }
+    assert_eq!(get(&mut t, cns::COMMAND_SET_NAMESPACE, csi::NVM, 2), [0; 4096]);
+}
+
+#[test]
+fn a_discovery_controller_has_the_well_known_name() {
+    let mut t = target();
+    let id = discover(&mut t);
+    let c = IdentifyController::read(&ok(&mut t, id, identify(cns::CONTROLLER, 0, 0)).1).unwrap();
+    assert_eq!((c.subnqn, c.cntrltype, c.oaes), (text(DISCOVERY_NQN, 0), 2, 1 << 31));
+    let pages = SupportedLogs::read(&ok(&mut t, id, log_page(lid::SUPPORTED, 1024, 0)).1).unwrap();
+    assert_eq!(pages.pages.iter().filter(|p| **p != 0).count(), 2);
+    for c in [
+        identify(cns::ACTIVE_NAMESPACES, 0, 0),
+        get_feature(feature::QUEUES),
+        log_page(lid::EFFECTS, 4096, 0),
+        without_data(Command::new(admin::ABORT)),
+    ] {
+        assert_ne!(fails(&mut t, id, c) & DNR, 0);
+    }
+}
+
+/// Y2.
+#[test]
+fn the_effects_log_has_append_for_zoned_namespaces() {
+    let mut t = target();
+    let id = connect(&mut t);
+    let mut effects = |set: u32| {
+        let c = log_page(lid::EFFECTS, 4096, 0).with_cdw(14, set << 24);
+        EffectsLog::read(&ok(&mut t, id, c).1).unwrap()
+    };
+    let (nvm, zoned) = (effects(0), effects(2));
+    assert_eq!(
+        (nvm.iocs[0x7d], zoned.iocs[0x7d], zoned.iocs[0x79], zoned.iocs[0x7a]),
+        (0, 3, 3, 1)
+    );
+    assert_eq!((nvm.iocs[1], zoned.iocs[1], zoned.acs[0x06], zoned.acs[0x01]), (3, 3, 1, 0));
+}
+
+#[test]
+fn log_pages_come_in_parts() {
+    let mut t = target();
+    let id = connect(&mut t);
+    let whole = ok(&mut t, id, log_page(lid::SUPPORTED, 1024, 0)).1;
+    let part = ok(&mut t, id, log_page(lid::SUPPORTED, 512, 4)).1;
+    assert_eq!(part, whole[4..516]);
+    // Zeroes behind the end.
+    let over = ok(&mut t, id, log_page(lid::SUPPORTED, 2048, 1020)).1;
+    assert_eq!((&over[..4], &over[4..]), (&whole[1020..], &[0; 2044][..]));
+    assert_eq!(fails(&mut t, id, log_page(lid::SUPPORTED, 4, 1028)), status::INVALID_FIELD | DNR);
+    assert_eq!(fails(&mut t, id, log_page(lid::SUPPORTED, 4, 2)), status::INVALID_FIELD | DNR);
+    let health = ok(&mut t, id, log_page(lid::HEALTH, 512, 0).with_nsid(u32::MAX)).1;
+    assert_eq!(HealthLog::read(&health).unwrap().available_spare, 100);
+    // Every page that is said to be there is.
+    for (page, there) in SupportedLogs::read(&whole).unwrap().pages.iter().enumerate() {
+        let c = log_page(page as u8, 64, 0).with_nsid(u32::from(page == 0xbf));
+        let (completion, _) = ask(&mut t, id, c);
+        assert_eq!(completion.status == 0, *there != 0, "{page:#x}");
+    }
+}
+
+/// J5.
+#[test]
+fn an_event_is_announced_again_after_its_log_was_read() {
+    let mut t = target();
+    let id = connect(&mut t);
+    let changed = log_page(lid::CHANGED_NAMESPACES, 4096, 0);
+    request_event(&mut t, id, 1);
+    t.add_namespaces(&nqn(NQN), zoned(1)).unwrap();
+    assert_eq!(completions(&mut t), [], "it is not enabled");
+    ok(&mut t, id, set_feature(feature::ASYNC_EVENTS, 1 << 8));
+    assert_eq!(completions(&mut t), [(id, 1, 0x4_0002)]);
+    for cid in 2..6 {
+        request_event(&mut t, id, cid);
+    }
+    let more = without_data(Command::new(admin::ASYNC_EVENT_REQUEST));
+    assert_eq!(fails(&mut t, id, more), status::EVENT_LIMIT | DNR);
+    ok(&mut t, id, Command(changed.0).with_cdw(10, changed.cdw(10) | RETAIN_EVENT));
+    t.add_namespaces(&nqn(NQN), zoned(2)).unwrap();
+    assert_eq!(completions(&mut t), [], "the event was retained");
+    assert_eq!(decode_namespace_list(&ok(&mut t, id, changed).1), [2, 3]);
+    t.add_namespaces(&nqn(NQN), zoned(3)).unwrap();
+    assert_eq!(completions(&mut t), [(id, 2, 0x4_0002)]);
+    // A reset forgets the requests.
+    enable(&mut t, id, Configuration::default());
+    enable(&mut t, id, Configuration::START);
+    ok(&mut t, id, set_feature(feature::ASYNC_EVENTS, 1 << 8));
+    t.add_namespaces(&nqn(NQN), zoned(4)).unwrap();
+    assert_eq!(completions(&mut t), []);
+}
+
+#[test]
+fn features_have_values() {
+    let mut t = target();
+    let id = connect(&mut t);
+    let get = |t: &mut _, f| ok(t, id, get_feature(f)).0;
+    assert_eq!(get(&mut t, feature::QUEUES), 3 | 3 << 16);
+    assert_eq!(ok(&mut t, id, set_feature(feature::QUEUES, 1 | 7 << 16)).0, 1 | 1 << 16);
+    assert_eq!(get(&mut t, feature::QUEUES), 1 | 1 << 16);
+    assert_eq!(ok(&mut t, id, set_feature(feature::QUEUES, 9 | 9 << 16)).0, 3 | 3 << 16);
+    assert_eq!(get(&mut t, feature::WRITE_CACHE), 1);
+    for f in super::features::FEATURES.into_iter().filter(|f| *f != feature::HOST_IDENTIFIER) {
+        get(&mut t, f);
+    }
+    let c = with_data(get_feature(feature::HOST_IDENTIFIER), 16).with_cdw(11, 1);
+    assert_eq!(ok(&mut t, id, c).1, [9; 16]);
+    ok(&mut t, id, set_feature(feature::COMMAND_SET_PROFILE, 0));
+    assert_eq!(ok(&mut t, id, without_data(Command::new(admin::ABORT))).0, 1, "not aborted");
+}
+
+/// Each wrong field and the status that it gets.
+#[test]
+fn an_admin_command_that_is_wrong_says_what_is() {
+    let mut t = target();
+    let id = connect(&mut t);
+    let set = |f: u8, v: u32| set_feature(f, v);
+    let flags = |c: Command, flags: u8| {
+        let mut c = c;
+        c.0[1] = flags;
+        c
+    };
+    let id_ctrl = identify(cns::CONTROLLER, 0, 0);
+    let auth = Command::fabrics(fctype::AUTHENTICATION_SEND);
+    let table = [
+        (Command::new(0x81), status::INVALID_FIELD),
+        (without_data(Command::new(0x81)), status::INVALID_OPCODE),
+        (without_data(Command::new(0x00)), status::INVALID_OPCODE),
+        (flags(id_ctrl, 0x41), status::INVALID_FIELD),
+        (flags(id_ctrl, 0x00), status::INVALID_FIELD),
+        (flags(id_ctrl, 0xc0), status::INVALID_FIELD),
+        (with_data(id_ctrl, 4095), status::SGL_LENGTH),
+        (with_data(id_ctrl, 8192), status::SGL_LENGTH),
+        (identify(0x99, 0, 0), status::INVALID_FIELD),
+        (identify(cns::NAMESPACE, 0, 0), status::INVALID_NAMESPACE),
+        (identify(cns::NAMESPACE, 0, u32::MAX), status::INVALID_NAMESPACE),
+        (identify(cns::ACTIVE_NAMESPACES, 0, u32::MAX), status::INVALID_NAMESPACE),
+        (identify(cns::ACTIVE_NAMESPACES, 0, u32::MAX - 1), status::INVALID_NAMESPACE),
+        (identify(cns::NAMESPACE_DESCRIPTORS, 0, 9), status::INVALID_NAMESPACE),
+        (identify(cns::COMMAND_SET_NAMESPACE, 1, 1), status::INVALID_FIELD),
+        (identify(cns::COMMAND_SET_CONTROLLER, 1, 0), status::INVALID_FIELD),
+        (identify(cns::COMMAND_SET_ACTIVE_NAMESPACES, 1, 0), status::INVALID_FIELD),
+        (identify(cns::COMMAND_SETS, 0, 0).with_cdw(10, 0x63_001c), status::INVALID_FIELD),
+        (log_page(0x77, 512, 0), status::INVALID_LOG),
+        (log_page(lid::DISCOVERY, 1024, 0), status::INVALID_LOG),
+        (log_page(lid::ANA, 1024, 0), status::INVALID_LOG),
+        (with_data(log_page(lid::ERROR, 64, 0), 60), status::SGL_LENGTH),
+        (log_page(lid::ERROR, (1 << 20) + 4, 0), status::INVALID_FIELD),
+        (log_page(lid::ERROR, 64, u64::MAX - 3), status::INVALID_FIELD),
+        (log_page(lid::ERROR, 64, 0).with_cdw(14, 1 << 23), status::INVALID_FIELD),
+        (log_page(lid::EFFECTS, 64, 0).with_cdw(14, 1 << 24), status::INVALID_FIELD),
+        (log_page(lid::HEALTH, 512, 0).with_nsid(1), status::INVALID_FIELD),
+        (log_page(lid::CHANGED_ZONES, 4096, 0).with_nsid(9), status::INVALID_NAMESPACE),
+        (get_feature(0x77), status::INVALID_FIELD),
+        (get_feature(feature::QUEUES).with_cdw(10, 0x107), status::INVALID_FIELD),
+        (with_data(get_feature(feature::QUEUES), 4), status::SGL_LENGTH),
+        (with_data(get_feature(feature::HOST_IDENTIFIER), 16), status::INVALID_FIELD),
+        (get_feature(feature::HOST_IDENTIFIER).with_cdw(11, 1), status::SGL_LENGTH),
+        (set(0x77, 0), status::INVALID_FIELD),
+        (set(feature::QUEUES, 0xffff), status::INVALID_FIELD),
+        (set(feature::QUEUES, 0xffff_0000), status::INVALID_FIELD),
+        (set(feature::QUEUES, 0).with_cdw(10, 1 << 31 | 7), status::NOT_SAVEABLE),
+        (set(feature::ASYNC_EVENTS, 1 << 31), status::INVALID_FIELD),
+        (set(feature::HOST_IDENTIFIER, 0), status::SEQUENCE),
+        (set(feature::COMMAND_SET_PROFILE, 1), status::COMMAND_SET_REJECTED),
+        (set(feature::WRITE_CACHE, 0), status::NOT_CHANGEABLE),
+        (set(feature::POWER_MANAGEMENT, 1), status::NOT_CHANGEABLE),
+        (with_data(Command::new(admin::KEEP_ALIVE), 4), status::SGL_LENGTH),
+        (Command::property_get(property::CAP, 4), status::INVALID_FIELD),
+        (Command::property_get(property::CC, 8), status::INVALID_FIELD),
+        (Command::property_get(0x20, 4), status::INVALID_FIELD),
+        (Command::property_set(property::CSTS, 0), status::INVALID_FIELD),
+        (Command::property_set(property::CC, 0).with_cdw(10, 1), status::INVALID_FIELD),
+        (auth, status::INVALID_OPCODE),
+        (Command::fabrics(fctype::DISCONNECT), status::INVALID_OPCODE),
+    ];
+    for (i, (c, status)) in table.into_iter().enumerate() {
+        assert_eq!(fails(&mut t, id, c), status | DNR, "{i}: {c:?}");
+    }
+    // An event request is checked, too.
+    let event = with_data(Command::new(admin::ASYNC_EVENT_REQUEST), 4);
+    assert_eq!(fails(&mut t, id, event), status::SGL_LENGTH | DNR);
+    // A conventional namespace is no zoned one.
+    t.add_namespaces(&nqn(NQN), mixed(1)).unwrap();
+    let c = identify(cns::COMMAND_SET_NAMESPACE, csi::ZONED, 2);
+    assert_eq!(fails(&mut t, id, c), status::COMMAND_SET | DNR);
+    let c = log_page(lid::CHANGED_ZONES, 4096, 0).with_nsid(2);
+    assert_eq!(fails(&mut t, id, c), status::INVALID_NAMESPACE | DNR);
+    io_queue(&mut t, id);
+    assert_eq!(fails(&mut t, id, set(feature::QUEUES, 0)), status::SEQUENCE | DNR);
+}

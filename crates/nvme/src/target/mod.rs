@@ -1,0 +1,392 @@
+//! What a target answers, without a transport: commands and data go in, completions and data come out.
+//!
+//! | file | what it owns |
+//! | --- | --- |
+//! | `mod.rs` | [`Target`]: subsystems, the discovery subsystem, controllers; Connect |
+//! | `subsystem.rs` | a subsystem: name, namespaces, hosts that may connect |
+//! | `namespace.rs` | what a disk looks like as a namespace |
+//! | `controller/` | admin commands: properties, Identify, logs, features, events, keep alive |
+//! | `io/` | I/O commands: what to ask of a disk, and what its answer means |
+//!
+//! The caller keeps one [`Target`] for all connections and calls it for the first command of each connection and for
+//! the commands of admin queues. I/O queues need it no more after Connect: they have the list of [`Namespaces`] and call
+//! [`io`].
+
+mod controller;
+pub mod io;
+mod namespace;
+mod subsystem;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use namespace::{Namespace, Namespaces};
+pub use subsystem::{Hosts, Nqn, SubsystemConfig};
+
+use crate::spec::fabrics::{
+    ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN, connect_offset, fctype,
+};
+use crate::spec::{Command, Completion, opcode, status};
+use controller::{Controller, Kind, Notice};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use subsystem::Subsystem;
+use zoneplug_core::{Error, ErrorKind, Nanos};
+
+/// Most controllers, one for each host and subsystem that it has connected.
+const MAX_CONTROLLERS: usize = 1024;
+/// The largest number of a controller (Base Specification, *Controller ID*).
+const LAST_CONTROLLER: u16 = 0xffef;
+/// Entries of the queue of a discovery controller.
+const DISCOVERY_ENTRIES: u16 = 128;
+
+/// A queue: a connection is one for its whole life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct QueueId {
+    /// The controller.
+    pub controller: u16,
+    /// 0 for the admin queue.
+    pub qid: u16,
+}
+
+/// The answer to a Connect that succeeded.
+#[derive(Debug)]
+pub struct Connected {
+    /// To be sent.
+    pub completion: Completion,
+    /// What the connection is from now on.
+    pub queue: QueueId,
+    /// Entries of the submission queue. So many commands less one are in flight at most.
+    pub entries: u16,
+    /// Whether completions say how far the submission queue was read. If not, the host has asked to do without, and every
+    /// completion has FFFFh there, this one included.
+    pub sq_flow_control: bool,
+    /// Bytes of a command's data, of either direction.
+    pub max_data: u32,
+    /// Bytes of data within a capsule.
+    pub in_capsule: u32,
+    /// For an I/O queue: the namespaces. [`Event::Namespaces`] brings a new list.
+    pub namespaces: Option<Arc<Namespaces>>,
+}
+
+/// The answer to an admin command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// The completion, and the data that goes before it: nothing, or as long as the command's SGL.
+    Now(Completion, Vec<u8>),
+    /// The command stays in flight: [`Event::Complete`] answers it.
+    Later,
+}
+
+/// What the caller has to do besides answering, for other connections than that of the command. Events are taken with
+/// [`Target::take_events`] after every call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Send this on the admin queue of the controller.
+    Complete(u16, Completion),
+    /// The I/O queues of the controller show these namespaces from now on.
+    Namespaces(u16, Arc<Namespaces>),
+    /// Close the connections of the I/O queues of the controller.
+    CloseIo(u16),
+    /// Close all connections of the controller, which is gone.
+    Close(u16),
+}
+
+/// What is common to all controllers.
+#[derive(Debug)]
+struct Registry {
+    subsystems: Vec<Subsystem>,
+    /// Where the target listens.
+    ports: Vec<SocketAddr>,
+    /// Changes whenever the discovery log does.
+    generation: u64,
+}
+
+impl Registry {
+    fn find(&self, nqn: &Nqn) -> Option<&Subsystem> {
+        self.subsystems.iter().find(|s| s.config.nqn == *nqn)
+    }
+
+    fn find_mut(&mut self, nqn: &Nqn) -> Result<&mut Subsystem, Error> {
+        let found = self.subsystems.iter_mut().find(|s| s.config.nqn == *nqn);
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no subsystem {nqn}")))
+    }
+}
+
+/// Subsystems and the controllers of the hosts that are connected to them.
+///
+/// ```
+/// use zoneplug_core::Nanos;
+/// use zoneplug_core::zone::{Geometry, Limits};
+/// use zoneplug_nvme::target::{Namespace, Nqn, SubsystemConfig, Target};
+/// let mut target = Target::new(vec!["127.0.0.1:4420".parse()?]);
+/// let nqn = Nqn::new("nqn.2026-11.dev.zoneplug:test")?;
+/// target.add_subsystem(SubsystemConfig::new(nqn.clone()))?;
+/// let g = Geometry::new(64, 0x8000, 0x8000)?;
+/// let disk = Namespace::of(0, [1; 16], &g, &Limits::default())?;
+/// assert_eq!(target.add_namespaces(&nqn, disk)?, [1]);
+/// assert_eq!(target.next_deadline(), None); // no host is connected
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Target {
+    registry: Registry,
+    controllers: BTreeMap<u16, Controller>,
+    /// The number of the last controller that was made.
+    last: u16,
+    events: Vec<Event>,
+}
+
+impl Target {
+    /// A target that listens at `ports`, without subsystems. A port of every address (such as `0.0.0.0`) is shown with
+    /// the address by which the host that asks has come.
+    pub fn new(ports: Vec<SocketAddr>) -> Target {
+        let registry = Registry { subsystems: Vec::new(), ports, generation: 1 };
+        Target { registry, controllers: BTreeMap::new(), last: 0, events: Vec::new() }
+    }
+
+    /// Adds a subsystem. Fails if there is one of this name, or if a number of `config` is out of its bounds.
+    pub fn add_subsystem(&mut self, config: SubsystemConfig) -> Result<(), Error> {
+        if self.registry.find(&config.nqn).is_some() || config.nqn.as_str() == DISCOVERY_NQN {
+            return Err(Error::new(ErrorKind::Invalid, format!("two subsystems {}", config.nqn))
+                .hint("each subsystem has a name of its own"));
+        }
+        let bounds = [
+            ("serial number", config.serial.len() <= 20 && config.serial.is_ascii()),
+            ("number of queues", config.max_queues > 0),
+            ("queue size", config.queue_entries > 1),
+            ("longest transfer", config.max_data.is_power_of_two() && config.max_data >= 4096),
+            ("data of a capsule", config.in_capsule.is_multiple_of(16)),
+        ];
+        if let Some((what, _)) = bounds.iter().find(|(_, ok)| !ok) {
+            return Err(Error::invalid(format!("the {what} of {} is out of bounds", config.nqn)));
+        }
+        self.registry.subsystems.push(Subsystem::new(config));
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Removes a subsystem and its controllers.
+    pub fn remove_subsystem(&mut self, nqn: &Nqn) -> Result<(), Error> {
+        self.registry.find_mut(nqn)?;
+        self.registry.subsystems.retain(|s| s.config.nqn != *nqn);
+        let gone: Vec<u16> = self.of_subsystem(nqn).map(|c| c.id).collect();
+        for id in gone {
+            self.end(id);
+        }
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Adds namespaces to a subsystem and returns their numbers. Hosts that are connected learn of them.
+    pub fn add_namespaces(
+        &mut self,
+        nqn: &Nqn,
+        namespaces: Vec<Namespace>,
+    ) -> Result<Vec<u32>, Error> {
+        let numbers = self.registry.find_mut(nqn)?.add(namespaces)?;
+        self.namespaces_changed(nqn, &numbers);
+        Ok(numbers)
+    }
+
+    /// Removes the namespaces of a disk from a subsystem and returns their numbers. Hosts that are connected learn of
+    /// it. I/O queues ask nothing of the disk any more once they have the new list.
+    pub fn remove_namespaces(&mut self, nqn: &Nqn, disk: u32) -> Result<Vec<u32>, Error> {
+        let numbers = self.registry.find_mut(nqn)?.remove(disk);
+        self.namespaces_changed(nqn, &numbers);
+        Ok(numbers)
+    }
+
+    /// The namespaces of a subsystem.
+    pub fn namespaces(&self, nqn: &Nqn) -> Option<Arc<Namespaces>> {
+        self.registry.find(nqn).map(|s| s.namespaces.clone())
+    }
+
+    /// Most bytes of a command's data, before it is known which subsystem the command is for.
+    pub const fn max_connect_data() -> u32 {
+        ConnectData::LEN as u32
+    }
+
+    /// The first command of a connection, which must be Connect. `data` is its data, `local` the address at which the
+    /// connection came in. The error is the completion to send; the connection is to be closed then (J1).
+    pub fn connect(
+        &mut self,
+        command: &Command,
+        data: &[u8],
+        local: SocketAddr,
+        now: Nanos,
+    ) -> Result<Connected, Completion> {
+        let cid = command.cid();
+        let refuse = |status: u16, result: u64| Completion {
+            result,
+            cid,
+            status: status | status::DNR,
+            ..Default::default()
+        };
+        if command.opcode() != opcode::FABRICS || command.fctype() != fctype::CONNECT {
+            return Err(refuse(status::SEQUENCE, 0));
+        }
+        let data = match data.first_chunk() {
+            Some(data) if command.sgl().length as usize == ConnectData::LEN => {
+                ConnectData::decode(data)
+            }
+            _ => return Err(refuse(status::SGL_LENGTH, 0)),
+        };
+        let fields = Connect::decode(command);
+        if fields.recfmt != 0 {
+            return Err(refuse(status::CONNECT_FORMAT, 0));
+        }
+        // Which field: in the command, or (bit 16) in the data.
+        let in_command = |offset: u16| refuse(status::CONNECT_PARAMETERS, u64::from(offset));
+        let in_data = |offset: u16| refuse(status::CONNECT_PARAMETERS, u64::from(offset) | 1 << 16);
+        let host = Nqn::decode(&data.hostnqn).ok_or(in_data(connect_offset::HOSTNQN))?;
+        let nqn = Nqn::decode(&data.subnqn).ok_or(in_data(connect_offset::SUBNQN))?;
+        let subsystem = match self.registry.find(&nqn) {
+            Some(s) => Some(s),
+            None if nqn.as_str() == DISCOVERY_NQN => None,
+            None => return Err(in_data(connect_offset::SUBNQN)),
+        };
+        if subsystem.is_some_and(|s| !s.config.hosts.admits(&host)) {
+            return Err(refuse(status::CONNECT_HOST, 0));
+        }
+        let most = subsystem.map_or(DISCOVERY_ENTRIES, |s| s.config.queue_entries);
+        if fields.sqsize == 0 || fields.sqsize >= most {
+            return Err(in_command(connect_offset::SQSIZE));
+        }
+        let (id, namespaces) = if fields.qid == 0 {
+            if data.cntlid != ANY_CONTROLLER {
+                return Err(in_data(connect_offset::CNTLID));
+            }
+            let Some(id) = self.free_number() else {
+                // Another host may go, so this one may try again.
+                return Err(Completion { status: status::CONNECT_BUSY, ..refuse(0, 0) });
+            };
+            let kind = subsystem.map_or(Kind::Discovery, |_| Kind::Io(nqn.clone()));
+            let controller = Controller::new(id, kind, host, data.hostid, local, fields.kato, now);
+            self.controllers.insert(id, controller);
+            self.last = id;
+            (id, None)
+        } else {
+            let id = data.cntlid;
+            let Some(subsystem) = subsystem else { return Err(in_command(connect_offset::QID)) };
+            let Some(controller) = self.controllers.get_mut(&id) else {
+                return Err(in_data(connect_offset::CNTLID));
+            };
+            if !controller.is_of(&nqn) {
+                return Err(in_data(connect_offset::CNTLID));
+            }
+            if !controller.belongs_to(&host, &data.hostid) {
+                return Err(refuse(status::CONNECT_HOST, 0));
+            }
+            controller.open_queue(fields.qid).map_err(|status| match status {
+                status::CONNECT_PARAMETERS => in_command(connect_offset::QID),
+                status => refuse(status, 0),
+            })?;
+            (id, Some(controller.shown(subsystem)))
+        };
+        let subsystem = self.registry.find(&nqn);
+        Ok(Connected {
+            completion: Completion { result: u64::from(id), cid, ..Default::default() },
+            queue: QueueId { controller: id, qid: fields.qid },
+            entries: fields.sqsize + 1,
+            sq_flow_control: fields.cattr & Connect::NO_SQ_FLOW_CONTROL == 0,
+            max_data: subsystem.map_or(1 << 20, |s| s.config.max_data),
+            in_capsule: subsystem.map_or(8192, |s| s.config.in_capsule),
+            namespaces,
+        })
+    }
+
+    /// A command of an admin queue. None of the commands that are supported brings data, so data that came is dropped. A
+    /// controller that is gone answers *Command Abort Requested*.
+    pub fn admin(&mut self, controller: u16, command: &Command, now: Nanos) -> Reply {
+        match self.controllers.get_mut(&controller) {
+            Some(c) => c.admin(&self.registry, command, now, &mut self.events),
+            None => {
+                let status = status::ABORTED | status::DNR;
+                Reply::Now(
+                    Completion { cid: command.cid(), status, ..Default::default() },
+                    Vec::new(),
+                )
+            }
+        }
+    }
+
+    /// A connection has ended. If it was an admin queue, its controller ends.
+    pub fn disconnected(&mut self, queue: QueueId) {
+        match queue.qid {
+            0 => self.end(queue.controller),
+            qid => {
+                if let Some(c) = self.controllers.get_mut(&queue.controller) {
+                    c.close_queue(qid);
+                }
+            }
+        }
+    }
+
+    /// When [`Target::expire`] has something to do next.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.controllers.values().filter_map(|c| c.deadline).min()
+    }
+
+    /// Ends the controllers whose hosts have not been heard of in time (J6).
+    pub fn expire(&mut self, now: Nanos) {
+        let late = |c: &&Controller| c.deadline.is_some_and(|d| d <= now);
+        let late: Vec<u16> = self.controllers.values().filter(late).map(|c| c.id).collect();
+        for id in late {
+            self.end(id);
+        }
+    }
+
+    /// What there is to do for other connections, in order.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// The hosts that are connected to a subsystem, one for each controller.
+    pub fn hosts(&self, nqn: &Nqn) -> impl Iterator<Item = (u16, &Nqn)> {
+        self.of_subsystem(nqn).map(|c| (c.id, &c.host))
+    }
+
+    fn of_subsystem(&self, nqn: &Nqn) -> impl Iterator<Item = &Controller> {
+        self.controllers.values().filter(move |c| c.is_of(nqn))
+    }
+
+    /// A number that no controller has: the next one, so that a number comes back late.
+    fn free_number(&self) -> Option<u16> {
+        if self.controllers.len() >= MAX_CONTROLLERS {
+            return None;
+        }
+        let mut id = self.last;
+        loop {
+            id = if id >= LAST_CONTROLLER { 1 } else { id + 1 };
+            if !self.controllers.contains_key(&id) {
+                return Some(id);
+            }
+        }
+    }
+
+    fn end(&mut self, id: u16) {
+        if self.controllers.remove(&id).is_some() {
+            self.events.push(Event::Close(id));
+        }
+    }
+
+    fn namespaces_changed(&mut self, nqn: &Nqn, numbers: &[u32]) {
+        let Some(subsystem) = self.registry.find(nqn) else { return };
+        for c in self.controllers.values_mut().filter(|c| c.is_of(nqn)) {
+            if c.has_io_queues() {
+                self.events.push(Event::Namespaces(c.id, c.shown(subsystem)));
+            }
+            c.note(Notice::Namespaces(numbers), &mut self.events);
+        }
+    }
+
+    fn discovery_changed(&mut self) {
+        self.registry.generation += 1;
+        for c in self.controllers.values_mut() {
+            c.note(Notice::Discovery, &mut self.events);
+        }
+    }
+}

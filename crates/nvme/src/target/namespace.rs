@@ -1,0 +1,438 @@
+//! What a disk looks like as a namespace.
+
+use crate::spec::identify::{
+    IdentifyNamespace, IdentifyNamespaceIndependent, IdentifyNamespaceZoned, LbaFormat, NO_LIMIT,
+    NamespaceId, ZonedLbaFormat, csi, encode_namespace_ids,
+};
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Error, ErrorKind, Sector, ZoneNo};
+
+/// Largest logical block, in sectors: a page.
+const MAX_BLOCK_SECTORS: u32 = 4096 >> 9;
+
+/// Most namespaces of a subsystem, and the highest number of one (MNAN, NN). A list of them fits a structure of Identify.
+pub(super) const MAX_NAMESPACES: u32 = 1024;
+
+/// A namespace: a range of a disk's zones, either all sequential (Zoned Namespace Command Set) or all conventional (NVM
+/// Command Set).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Namespace {
+    disk: u32,
+    uuid: [u8; 16],
+    start: Sector,
+    sectors: u64,
+    /// log2 of the sectors of a block.
+    shift: u8,
+    zones: Option<Zones>,
+    write_cache: bool,
+    read_only: bool,
+    discard: bool,
+    write_zeroes: bool,
+}
+
+/// The zones of a zoned namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Zones {
+    /// The zones, from sector 0 of the namespace on. Their capacities are not told here.
+    pub(super) layout: Geometry,
+    /// Sectors of the longest append.
+    pub(super) append_sectors: u32,
+    /// Whether these are all sequential zones of the disk.
+    pub(super) all: bool,
+    /// Sectors that can be written, of all zones together.
+    capacity_sectors: u64,
+    max_open: u32,
+    max_active: u32,
+}
+
+impl Namespace {
+    /// The namespaces of a disk: a conventional one if the disk begins with conventional zones, and a zoned one. `disk`
+    /// is the caller's number of the disk; it comes back in each request. `uuid` identifies the disk for ever; the
+    /// conventional namespace has one that differs in its eleventh byte. A last zone that is shorter than the others is
+    /// not shown (J3).
+    ///
+    /// Fails with [`ErrorKind::NotSupported`] if namespaces cannot say what the disk is.
+    ///
+    /// ```
+    /// use zoneplug_core::ZoneNo;
+    /// use zoneplug_core::zone::{Geometry, Limits};
+    /// use zoneplug_nvme::target::Namespace;
+    /// let g = Geometry::new(8, 0x8000, 0x8000)?.with_conventional([ZoneNo(0)])?;
+    /// let all = Namespace::of(0, [7; 16], &g, &Limits::default())?;
+    /// let zoned: Vec<bool> = all.iter().map(|n| n.is_zoned()).collect();
+    /// assert_eq!(zoned, [false, true]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of(
+        disk: u32,
+        uuid: [u8; 16],
+        g: &Geometry,
+        limits: &Limits,
+    ) -> Result<Vec<Namespace>, Error> {
+        let refused = |what: String, hint: &'static str| {
+            Err(Error::new(ErrorKind::NotSupported, what).hint(hint))
+        };
+        let size = |sectors: u32| Sector(u64::from(sectors)).to_bytes();
+        // NVMe has no write granularity, so granularity and block are shown as one block size.
+        let block = limits.logical_block_sectors.max(limits.write_granularity_sectors);
+        if block > MAX_BLOCK_SECTORS {
+            return refused(
+                format!(
+                    "a namespace has blocks of up to 4K, and this disk is written in {}",
+                    size(block)
+                ),
+                "another disk; zoneplug info shows the write granularity",
+            );
+        }
+        let conventional = g.nr_conventional();
+        if !(0..conventional).all(|z| g.is_conventional(ZoneNo(z))) {
+            return refused(
+                "a zoned namespace has no conventional zones, and this disk has some behind sequential ones".to_owned(),
+                "a disk with its conventional zones at the start is shown as two namespaces",
+            );
+        }
+        let zone_sectors = g.zone_sectors();
+        let whole = (g.capacity().0 / u64::from(zone_sectors)) as u32;
+        if whole <= conventional {
+            return refused(
+                "no whole sequential zone".to_owned(),
+                "a disk with more zones; a shorter last one is not shown",
+            );
+        }
+        if conventional > 0 && g.conventional_capacity_sectors() < zone_sectors {
+            return refused(
+                format!(
+                    "a namespace has no gaps, and of conventional zones {} of {} are usable",
+                    size(g.conventional_capacity_sectors()),
+                    size(zone_sectors)
+                ),
+                "leave them out: linear,first=N@SPEC",
+            );
+        }
+        let last_capacity = g.capacity_of(ZoneNo(whole - 1));
+        let capacity =
+            if whole - conventional == 1 { last_capacity } else { g.zone_capacity_sectors() };
+        if [zone_sectors, capacity, last_capacity].iter().any(|n| n % block != 0) {
+            return refused(
+                format!(
+                    "zones of {} of {} in blocks of {}",
+                    size(capacity),
+                    size(zone_sectors),
+                    size(block)
+                ),
+                "the zone size and the capacity must be multiples of the block",
+            );
+        }
+        let common = Namespace {
+            disk,
+            uuid,
+            start: g.zone_start(ZoneNo(conventional)),
+            sectors: u64::from(whole - conventional) * u64::from(zone_sectors),
+            shift: block.trailing_zeros() as u8,
+            zones: None,
+            write_cache: limits.write_cache,
+            read_only: limits.read_only,
+            discard: false,
+            write_zeroes: limits.write_zeroes_sectors() > 0,
+        };
+        let count = whole - conventional;
+        let layout = Geometry::new(u64::from(count), zone_sectors, zone_sectors);
+        let layout = layout.map_err(|e| Error::invalid(e.to_string()))?;
+        // A limit that cannot be reached is shown as none.
+        let limit = |n: u32| if n >= count { 0 } else { n };
+        let zones = Zones {
+            layout,
+            append_sectors: limits.visible_append_sectors(zone_sectors) / block * block,
+            all: whole == g.nr_zones(),
+            capacity_sectors: u64::from(count - 1) * u64::from(capacity) + u64::from(last_capacity),
+            max_open: limit(limits.max_open_zones),
+            max_active: limit(limits.max_active_zones),
+        };
+        let mut namespaces = Vec::new();
+        if conventional > 0 {
+            let mut uuid = uuid;
+            uuid[10] ^= 0xff;
+            namespaces.push(Namespace {
+                uuid,
+                start: Sector(0),
+                sectors: common.start.0,
+                discard: limits.discard,
+                ..common
+            });
+        }
+        namespaces.push(Namespace { zones: Some(zones), ..common });
+        Ok(namespaces)
+    }
+
+    /// The caller's number of the disk.
+    pub fn disk(&self) -> u32 {
+        self.disk
+    }
+
+    /// Whether it belongs to the Zoned Namespace Command Set.
+    pub fn is_zoned(&self) -> bool {
+        self.zones.is_some()
+    }
+
+    /// Bytes of a logical block.
+    pub fn block_bytes(&self) -> u32 {
+        512 << self.shift
+    }
+
+    /// Blocks.
+    pub fn blocks(&self) -> u64 {
+        self.sectors >> self.shift
+    }
+
+    /// Why Linux makes no block device of this namespace, and what helps. Its character device works.
+    pub fn refused_by_linux(&self) -> Option<Error> {
+        let zone_sectors = self.zones?.layout.zone_sectors();
+        if zone_sectors.is_power_of_two() {
+            return None;
+        }
+        let bytes = Sector(u64::from(zone_sectors)).to_bytes();
+        let what = format!("Linux takes zones of a power of two, and these have {bytes}");
+        Some(
+            Error::new(ErrorKind::NotSupported, what)
+                .hint("put the layer for that on the disk: po2@SPEC"),
+        )
+    }
+
+    pub(super) fn csi(&self) -> u8 {
+        if self.is_zoned() { csi::ZONED } else { csi::NVM }
+    }
+
+    pub(super) fn zones(&self) -> Option<&Zones> {
+        self.zones.as_ref()
+    }
+
+    pub(super) fn start(&self) -> Sector {
+        self.start
+    }
+
+    pub(super) fn shift(&self) -> u32 {
+        u32::from(self.shift)
+    }
+
+    pub(super) fn has_write_cache(&self) -> bool {
+        self.write_cache
+    }
+
+    pub(super) fn can_discard(&self) -> bool {
+        self.discard
+    }
+
+    pub(super) fn can_write_zeroes(&self) -> bool {
+        self.write_zeroes
+    }
+
+    /// Identify Namespace (CNS 00h).
+    pub(super) fn identify(&self) -> IdentifyNamespace {
+        let capacity = self.zones.map_or(self.sectors, |z| z.capacity_sectors) >> self.shift;
+        let mut id = IdentifyNamespace {
+            nsze: self.blocks(),
+            ncap: capacity,
+            nuse: capacity,
+            // Deallocated blocks read as zeroes.
+            dlfeat: 1,
+            nsattr: u8::from(self.read_only),
+            ..Default::default()
+        };
+        id.lbaf[0] = LbaFormat { lbads: 9 + self.shift, ..Default::default() };
+        id
+    }
+
+    /// Identify Namespace of the Zoned Namespace Command Set (CNS 05h).
+    pub(super) fn identify_zoned(&self) -> Option<IdentifyNamespaceZoned> {
+        let zones = self.zones?;
+        // Counted from 0.
+        let limit = |n: u32| if n == 0 { NO_LIMIT } else { n - 1 };
+        let mut id = IdentifyNamespaceZoned {
+            // Reads may cross zones.
+            ozcs: 1,
+            mar: limit(zones.max_active),
+            mor: limit(zones.max_open),
+            ..Default::default()
+        };
+        id.lbafe[0] =
+            ZonedLbaFormat { zsze: u64::from(zones.layout.zone_sectors()) >> self.shift, zdes: 0 };
+        Some(id)
+    }
+
+    /// I/O Command Set Independent Identify Namespace (CNS 08h).
+    pub(super) fn identify_independent(&self) -> IdentifyNamespaceIndependent {
+        IdentifyNamespaceIndependent {
+            nsattr: u8::from(self.read_only),
+            nstat: 1,
+            ..Default::default()
+        }
+    }
+
+    /// Namespace Identification Descriptors (CNS 03h).
+    pub(super) fn descriptors(&self) -> [u8; 4096] {
+        encode_namespace_ids(&[NamespaceId::Uuid(self.uuid), NamespaceId::Csi(self.csi())])
+    }
+}
+
+/// The namespaces that a controller shows. It never changes: another list takes its place.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Namespaces {
+    /// By number, from 1.
+    slots: Vec<Option<Namespace>>,
+    /// Most bytes of a command (MDTS).
+    max_data: u32,
+}
+
+impl Namespaces {
+    pub(super) fn new(max_data: u32) -> Namespaces {
+        Namespaces { slots: Vec::new(), max_data }
+    }
+
+    /// The namespace with this number.
+    pub fn get(&self, nsid: u32) -> Option<&Namespace> {
+        self.slots.get(nsid.checked_sub(1)? as usize)?.as_ref()
+    }
+
+    /// All, with their numbers, in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Namespace)> {
+        (1..).zip(&self.slots).filter_map(|(nsid, n)| Some((nsid, n.as_ref()?)))
+    }
+
+    /// Most bytes of a command's data.
+    pub fn max_data(&self) -> u32 {
+        self.max_data
+    }
+
+    /// Adds a namespace under the lowest free number, which it returns.
+    pub(super) fn add(&mut self, namespace: Namespace) -> u32 {
+        match self.slots.iter().position(Option::is_none) {
+            Some(free) => {
+                self.slots[free] = Some(namespace);
+                free as u32 + 1
+            }
+            None => {
+                self.slots.push(Some(namespace));
+                self.slots.len() as u32
+            }
+        }
+    }
+
+    /// Removes the namespaces of a disk and returns their numbers.
+    pub(super) fn remove(&mut self, disk: u32) -> Vec<u32> {
+        let gone: Vec<u32> = self.iter().filter(|(_, n)| n.disk == disk).map(|(i, _)| i).collect();
+        for nsid in &gone {
+            self.slots[*nsid as usize - 1] = None;
+        }
+        gone
+    }
+
+    /// Those of the NVM Command Set only, as a host sees them that has not enabled the others.
+    pub(super) fn nvm_only(&self) -> Namespaces {
+        let keep = |n: &Option<Namespace>| n.filter(|n| !n.is_zoned());
+        Namespaces { slots: self.slots.iter().map(keep).collect(), max_data: self.max_data }
+    }
+
+    /// log2 of the longest append in pages, which all zoned namespaces take: ZASL.
+    pub(super) fn zasl(&self) -> u8 {
+        let appends = self.iter().filter_map(|(_, n)| Some(n.zones?.append_sectors));
+        let bytes = u64::from(appends.min().unwrap_or(u32::MAX)) << 9;
+        (bytes.min(u64::from(self.max_data)) / 4096).max(1).ilog2() as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(g: &Geometry, l: &Limits) -> Result<Vec<Namespace>, Error> {
+        Namespace::of(5, [1; 16], g, l)
+    }
+
+    /// J3.
+    #[test]
+    fn a_disk_of_sequential_zones_is_one_namespace() {
+        let g = Geometry::new(8, 0x8000, 0x6000).unwrap();
+        let l = Limits {
+            max_open_zones: 3,
+            max_active_zones: 8,
+            write_cache: true,
+            ..Limits::default()
+        };
+        let all = of(&g, &l).unwrap();
+        let [n] = &all[..] else { panic!("{all:?}") };
+        let (id, zoned) = (n.identify(), n.identify_zoned().unwrap());
+        assert_eq!((id.nsze, id.ncap, id.lbaf[0].lbads), (8 * 0x1000, 8 * 0xc00, 12));
+        assert_eq!((zoned.mor, zoned.mar, zoned.lbafe[0].zsze), (2, NO_LIMIT, 0x1000));
+        assert_eq!((n.disk(), n.csi(), n.start()), (5, csi::ZONED, Sector(0)));
+        assert!(n.has_write_cache() && n.refused_by_linux().is_none());
+    }
+
+    /// J3: the granularity is the block; the last zone has a capacity of its own; a shorter one is not shown.
+    #[test]
+    fn blocks_and_the_last_zone() {
+        let g = Geometry::new(3, 24, 24).unwrap().with_last_zone(24, 16).unwrap();
+        let l =
+            Limits { logical_block_sectors: 1, write_granularity_sectors: 8, ..Limits::default() };
+        let n = &of(&g, &l).unwrap()[0];
+        assert_eq!((n.block_bytes(), n.blocks(), n.identify().ncap), (4096, 9, 8));
+        assert!(n.zones().unwrap().all);
+        assert!(n.refused_by_linux().unwrap().what_to_try().unwrap().contains("po2@"));
+        let g = Geometry::new(3, 24, 24).unwrap().with_last_zone(8, 8).unwrap();
+        let n = &of(&g, &Limits { write_granularity_sectors: 1, logical_block_sectors: 1, ..l })
+            .unwrap()[0];
+        assert_eq!((n.block_bytes(), n.blocks(), n.zones().unwrap().all), (512, 48, false));
+    }
+
+    /// J3: leading conventional zones are a namespace of their own.
+    #[test]
+    fn a_disk_with_conventional_zones_is_two_namespaces() {
+        let g =
+            Geometry::new(8, 64, 48).unwrap().with_conventional([ZoneNo(0), ZoneNo(1)]).unwrap();
+        let all = of(&g, &Limits::default()).unwrap();
+        let [conventional, zoned] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(
+            (conventional.start(), conventional.blocks(), conventional.csi()),
+            (Sector(0), 16, 0)
+        );
+        assert_eq!((zoned.start(), zoned.blocks(), zoned.csi()), (Sector(128), 48, 2));
+        assert!(conventional.can_discard() && !zoned.can_discard());
+        assert_ne!(conventional.uuid, zoned.uuid);
+        assert!(conventional.identify_zoned().is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_shown_says_why() {
+        let g = Geometry::new(8, 64, 64).unwrap();
+        let says = |g: &Geometry, l: &Limits, what: &str| {
+            let e = of(g, l).unwrap_err();
+            assert!(e.to_string().contains(what), "{e}");
+            assert!(e.what_to_try().is_some() && e.kind() == ErrorKind::NotSupported);
+        };
+        let l = Limits::default();
+        says(&g.with_conventional([ZoneNo(3)]).unwrap(), &l, "behind sequential ones");
+        let gap = g.with_conventional([ZoneNo(0)]).unwrap().with_conventional_capacity(32).unwrap();
+        says(&gap, &l, "no gaps");
+        says(&g, &Limits { write_granularity_sectors: 16, ..l }, "up to 4K");
+        says(&Geometry::new(8, 60, 60).unwrap(), &l, "in blocks of 4K");
+        let short = Geometry::new(2, 64, 64).unwrap().with_last_zone(8, 8).unwrap();
+        says(&short.with_conventional([ZoneNo(0)]).unwrap(), &l, "no whole sequential zone");
+    }
+
+    #[test]
+    fn numbers_of_namespaces() {
+        let g = Geometry::new(8, 64, 64).unwrap();
+        let n = |disk| Namespace::of(disk, [0; 16], &g, &Limits::default()).unwrap().remove(0);
+        let mut all = Namespaces::new(1 << 20);
+        assert_eq!([all.add(n(10)), all.add(n(11)), all.add(n(12))], [1, 2, 3]);
+        assert_eq!((all.remove(11), all.remove(11)), (vec![2], vec![]));
+        assert!(all.get(0).is_none() && all.get(2).is_none() && all.get(4).is_none());
+        assert_eq!((all.add(n(13)), all.get(2).map(Namespace::disk)), (2, Some(13)));
+        assert_eq!(
+            all.iter().map(|(i, n)| (i, n.disk())).collect::<Vec<_>>(),
+            [(1, 10), (2, 13), (3, 12)]
+        );
+        assert_eq!(all.nvm_only().iter().count(), 0);
+        // 64 sectors are 8 pages.
+        assert_eq!((all.zasl(), Namespaces::new(1 << 20).zasl()), (3, 8));
+    }
+}
