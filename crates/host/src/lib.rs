@@ -5,13 +5,15 @@
 //! specification into a device.
 //!
 //! Disks in memory are always built. Durable disks ([`mod@file`]), drives of Linux ([`blk`], [`nvme`]), encryption
-//! ([`CryptDisk`]) and block devices served to the kernel ([`ublk`]) are the features `file`, `drives`, `crypt` and
-//! `ublk`.
+//! ([`CryptDisk`]), block devices served to the kernel ([`ublk`]) and namespaces served over the network ([`nvme_tcp`]) are
+//! the features `file`, `drives`, `crypt`, `ublk` and `nvme-tcp`.
 
 mod backend;
 mod callback;
 mod clock;
 mod eventfd;
+#[cfg(feature = "nvme-tcp")]
+pub mod nvme_tcp;
 mod paths;
 mod runtime;
 pub mod signals;

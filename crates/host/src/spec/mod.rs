@@ -116,6 +116,16 @@ pub fn keeps_data(text: &str) -> bool {
     bases(text).iter().all(|base| base.split(',').next() != Some("null"))
 }
 
+/// Whether a read of what a specification names writes each byte of its buffer. An emulated disk without data, and a
+/// modelled drive, may leave in the buffer what was there.
+#[cfg(feature = "nvme-tcp")]
+pub(crate) fn fills_buffers(text: &str) -> bool {
+    bases(text).iter().all(|base| {
+        let kind = base.split(',').next().unwrap_or_default();
+        kind == "mem" || is_path(kind)
+    })
+}
+
 /// The path that a specification names, if its only device is a durable disk. There may be layers on it.
 pub fn file_of(text: &str) -> Option<&Path> {
     let [base] = bases(text)[..] else { return None };

@@ -2,7 +2,7 @@
 
 use super::Data;
 use crate::spec::fabrics::{Connect, ConnectData};
-use crate::spec::{Command, ZoneAction, opcode};
+use crate::spec::{Command, ZoneAction, admin, feature, opcode};
 
 /// Connect of queue `qid` with `entries` entries to the controller `cntlid` of a subsystem.
 pub fn connect(
@@ -26,6 +26,13 @@ pub fn connect(
         hostnqn: name(host),
     };
     (connect.encode(), Data::Out(data.encode().to_vec()))
+}
+
+/// Set Features for this many I/O queues, at least one.
+pub const fn set_queues(queues: u16) -> (Command, Data) {
+    let n = queues as u32 - 1;
+    let c = Command::new(admin::SET_FEATURES).with_cdw(10, feature::QUEUES as u32);
+    (c.with_cdw(11, n | n << 16), Data::None)
 }
 
 const fn blocks(c: Command, lba: u64, count: u32) -> Command {

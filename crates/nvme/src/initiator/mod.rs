@@ -11,7 +11,7 @@
 
 mod commands;
 
-pub use commands::{connect, read, report_zones, reset_zone, write, zone_append};
+pub use commands::{connect, read, report_zones, reset_zone, set_queues, write, zone_append};
 
 use crate::spec::{COMPLETION_LEN, Command, Completion};
 use crate::tcp::pdu::{

@@ -1,0 +1,302 @@
+//! A connection: its socket, the state machine of its bytes, and what it is for the target.
+
+use super::context::WorkerContext;
+use super::io_queue::IoQueue;
+use super::mailbox::Mail;
+use super::{Shared, sys};
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use zoneplug_core::Nanos;
+use zoneplug_core::poison::lock;
+use zoneplug_nvme::spec::Completion;
+use zoneplug_nvme::target::{Connected, Namespaces, QueueId, Reply};
+use zoneplug_nvme::tcp::{Connection as Tcp, Event, Queue, Received};
+
+/// Pieces of a system call that sends.
+const SLICES: usize = 64;
+/// Reads of a connection before the others have their turn.
+const READS: usize = 4;
+/// How long the end of a connection waits for its peer to read why.
+const LINGER: Nanos = Nanos(1_000_000_000);
+
+/// What a connection is for the target.
+enum Role {
+    /// Nothing yet: its first command is Connect.
+    New,
+    Admin {
+        queue: QueueId,
+        /// Identifiers and slots of commands that are answered later.
+        later: Vec<(u16, u16)>,
+    },
+    Io {
+        queue: QueueId,
+        io: Box<IoQueue>,
+    },
+    /// It takes no more commands.
+    Ended,
+}
+
+/// A connection.
+pub(super) struct Connection {
+    stream: TcpStream,
+    local: SocketAddr,
+    tcp: Tcp,
+    role: Role,
+    /// What it is named by, for its worker and for mail.
+    key: u64,
+    /// When it is closed, if it has ended.
+    closes: Option<Nanos>,
+    /// Whether it is to end once everything is sent.
+    ends: bool,
+    /// Whether epoll watches for room to write.
+    watches_room: bool,
+}
+
+impl Connection {
+    pub(super) fn new(
+        stream: TcpStream,
+        key: u64,
+        shared: &Shared,
+        now: Nanos,
+    ) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        // Answers are small and are awaited.
+        stream.set_nodelay(true)?;
+        let local = stream.local_addr()?;
+        let tcp = Tcp::new(shared.tcp, now);
+        let (role, closes, ends, watches_room) = (Role::New, None, false, false);
+        Ok(Connection { stream, local, tcp, role, key, closes, ends, watches_room })
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    /// Reads, carries out and answers what there is. False: it is to be closed.
+    pub(super) fn turn(&mut self, ctx: &mut WorkerContext<'_>) -> bool {
+        for _ in 0..READS {
+            match self.receive(ctx.now) {
+                Ok((0, _)) => return false,
+                Ok((n, room)) => {
+                    self.run(ctx);
+                    // Less than there was room for: nothing is left.
+                    if n < room {
+                        break;
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        self.run(ctx);
+        self.flush(ctx)
+    }
+
+    /// [`Connection::turn`] for a connection on which nothing has come. The first says whether anything happened, the
+    /// second whether it lives.
+    pub(super) fn turn_disks(&mut self, ctx: &mut WorkerContext<'_>) -> (bool, bool) {
+        let progress = self.run(ctx);
+        (progress, self.flush(ctx))
+    }
+
+    /// Bytes that came, and room that there was for them.
+    fn receive(&mut self, now: Nanos) -> io::Result<(usize, usize)> {
+        let [data, ahead] = self.tcp.space();
+        let room = data.len() + ahead.len();
+        let n = match data.is_empty() {
+            true => self.stream.read(ahead)?,
+            false => {
+                let mut slices = [IoSliceMut::new(data), IoSliceMut::new(ahead)];
+                self.stream.read_vectored(&mut slices)?
+            }
+        };
+        self.tcp.received(n, now);
+        Ok((n, room))
+    }
+
+    /// Takes commands, and what disks have done. False: nothing happened.
+    fn run(&mut self, ctx: &mut WorkerContext<'_>) -> bool {
+        let mut progress = false;
+        loop {
+            let mut again = false;
+            while let Some(event) = self.tcp.next_event(ctx.buffers) {
+                again = true;
+                match event {
+                    Event::Command(command) => self.command(command, ctx),
+                    Event::Ended(_) => {
+                        self.end(ctx);
+                        self.closes = Some(ctx.now.plus(LINGER));
+                    }
+                }
+            }
+            if let Role::Io { io, .. } = &mut self.role {
+                again |= io.run(&mut self.tcp, &mut ctx.io());
+            }
+            progress |= again;
+            if !again {
+                return progress;
+            }
+        }
+    }
+
+    fn command(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
+        match &mut self.role {
+            Role::Io { io, .. } => io.begin(c, &mut self.tcp, &mut ctx.io()),
+            Role::Admin { queue, later } => {
+                let id = queue.controller;
+                let reply = {
+                    let mut target = lock(&ctx.shared.target);
+                    let reply = target.admin(id, &c.command, ctx.now);
+                    ctx.shared.deliver(target.take_events());
+                    reply
+                };
+                ctx.buffers_put(c.data);
+                match reply {
+                    Reply::Later => later.push((c.command.cid(), c.slot)),
+                    Reply::Now(completion, bytes) => {
+                        let mut data = None;
+                        if !bytes.is_empty() {
+                            let mut buf = ctx.buffers.take(bytes.len() as u32);
+                            buf.write(0, &bytes);
+                            data = Some((buf, bytes.len() as u32));
+                        }
+                        self.tcp.answer(c.slot, completion, data, ctx.buffers, ctx.now);
+                    }
+                }
+            }
+            Role::New => self.connect(c, ctx),
+            Role::Ended => ctx.buffers_put(c.data),
+        }
+    }
+
+    /// The first command.
+    fn connect(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
+        let data = c.data.as_ref().map_or(&[][..], |b| &b.as_slice()[..c.len as usize]);
+        let connected = {
+            let mut target = lock(&ctx.shared.target);
+            let connected = target.connect(&c.command, data, self.local, ctx.now);
+            if let Ok(Connected { queue, .. }) = &connected {
+                // Before another thread can have mail for it.
+                ctx.shared.add_route(*queue, ctx.worker, self.key);
+            }
+            ctx.shared.deliver(target.take_events());
+            connected
+        };
+        ctx.buffers_put(c.data);
+        let completion = match connected {
+            Ok(connected) => {
+                let Connected { completion, queue, entries, sq_flow_control, namespaces, .. } =
+                    connected;
+                let entries = u32::from(entries);
+                self.tcp.set_queue(Queue { entries, sq_flow_control });
+                self.role = match namespaces {
+                    Some(all) => Role::Io { queue, io: Box::new(IoQueue::new(all, entries)) },
+                    None => {
+                        ctx.shared.workers[0].put(Mail::KeepAlive);
+                        Role::Admin { queue, later: Vec::new() }
+                    }
+                };
+                completion
+            }
+            Err(completion) => {
+                (self.role, self.ends) = (Role::Ended, true);
+                completion
+            }
+        };
+        self.tcp.answer(c.slot, completion, None, ctx.buffers, ctx.now);
+    }
+
+    /// The answer to a command that waited for it.
+    pub(super) fn complete(&mut self, completion: Completion, ctx: &mut WorkerContext<'_>) {
+        let Role::Admin { later, .. } = &mut self.role else { return };
+        let Some(n) = later.iter().position(|(cid, _)| *cid == completion.cid) else { return };
+        let (_, slot) = later.remove(n);
+        self.tcp.answer(slot, completion, None, ctx.buffers, ctx.now);
+    }
+
+    /// What an I/O queue shows from now on.
+    pub(super) fn show(&mut self, namespaces: Arc<Namespaces>) {
+        if let Role::Io { io, .. } = &mut self.role {
+            io.show(namespaces);
+        }
+    }
+
+    /// Sends. False: it is to be closed.
+    fn flush(&mut self, ctx: &mut WorkerContext<'_>) -> bool {
+        while self.tcp.has_output() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let filled = self.tcp.output(&mut slices);
+            match sys::send(&self.stream, &slices[..filled]) {
+                Ok(n) => {
+                    self.tcp.sent(n, ctx.buffers, ctx.now);
+                    if !self.tcp.has_output() {
+                        // Commands may have waited for memory.
+                        self.run(ctx);
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return self.watch(true, ctx),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        if (self.ends || self.closes.is_some()) && self.stream.shutdown(Shutdown::Write).is_err() {
+            return false;
+        }
+        if self.ends {
+            self.ends = false;
+            self.closes.get_or_insert(ctx.now.plus(LINGER));
+        }
+        self.watch(false, ctx)
+    }
+
+    /// Watches for room to write, or not.
+    fn watch(&mut self, room: bool, ctx: &WorkerContext<'_>) -> bool {
+        if self.watches_room == room {
+            return true;
+        }
+        self.watches_room = room;
+        let events = if room { sys::READ | sys::WRITE } else { sys::READ };
+        ctx.epoll.change(self.fd(), events, self.key).is_ok()
+    }
+
+    /// Looks at the clock. False: it is to be closed.
+    pub(super) fn expire(&mut self, ctx: &mut WorkerContext<'_>) -> bool {
+        if self.closes.is_some_and(|at| ctx.now >= at) {
+            return false;
+        }
+        self.tcp.expire(ctx.now);
+        self.turn_disks(ctx).1
+    }
+
+    /// The queue of a disk's work, if it has work.
+    pub(super) fn busy_queue(&mut self) -> Option<&mut IoQueue> {
+        match &mut self.role {
+            Role::Io { io, .. } if io.is_busy() => Some(io),
+            _ => None,
+        }
+    }
+
+    /// The target knows it no more.
+    pub(super) fn forget(&mut self, ctx: &WorkerContext<'_>) {
+        if let Role::Io { io, .. } = std::mem::replace(&mut self.role, Role::Ended) {
+            io.close(ctx.epoll);
+        }
+    }
+
+    /// Takes no more commands, and tells the target.
+    pub(super) fn end(&mut self, ctx: &WorkerContext<'_>) {
+        let queue = match &self.role {
+            Role::Admin { queue, .. } | Role::Io { queue, .. } => *queue,
+            Role::New | Role::Ended => return,
+        };
+        self.forget(ctx);
+        if ctx.shared.remove_route(queue, self.key) {
+            let mut target = lock(&ctx.shared.target);
+            target.disconnected(queue);
+            ctx.shared.deliver(target.take_events());
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What other threads tell a worker: mail, and that one of its clients has something to do. A worker that is awake is
+//! told without a system call.
+
+use crate::eventfd::eventfd;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Wake;
+use zoneplug_core::poison::lock;
+use zoneplug_nvme::spec::Completion;
+use zoneplug_nvme::target::Namespaces;
+
+/// A message for a worker. Connections are named by their keys.
+#[derive(Debug)]
+pub(super) enum Mail {
+    /// A new connection.
+    Connection(TcpStream),
+    /// The answer to a command that the connection has waiting.
+    Complete(u64, Completion),
+    /// What the I/O queue shows from now on.
+    Namespaces(u64, Arc<Namespaces>),
+    /// The connection is to be closed. The target knows it no more.
+    Close(u64),
+    /// A controller has a keep alive time: look when it is over.
+    KeepAlive,
+    /// The end.
+    Stop,
+}
+
+/// A worker's mailbox, and what wakes it.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    mail: Mutex<Vec<Mail>>,
+    event: File,
+    sleeps: AtomicBool,
+}
+
+impl Mailbox {
+    pub(super) fn new() -> io::Result<Arc<Mailbox>> {
+        let (mail, sleeps) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Arc::new(Mailbox { mail, event: eventfd()?, sleeps }))
+    }
+
+    /// Readable, at an edge, when the worker is to wake.
+    pub(super) fn fd(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+
+    pub(super) fn put(&self, mail: Mail) {
+        lock(&self.mail).push(mail);
+        self.ring();
+    }
+
+    /// The mail, in the order in which it came.
+    pub(super) fn take(&self) -> Vec<Mail> {
+        std::mem::take(&mut *lock(&self.mail))
+    }
+
+    /// The worker is about to sleep: from now on it is woken. It looks once more for mail and completions, because what
+    /// came before does not wake it. False: there is mail.
+    pub(super) fn will_sleep(&self) -> bool {
+        self.sleeps.store(true, Ordering::SeqCst);
+        lock(&self.mail).is_empty()
+    }
+
+    /// The worker is awake.
+    pub(super) fn is_awake(&self) {
+        self.sleeps.store(false, Ordering::SeqCst);
+    }
+
+    fn ring(&self) {
+        if self.sleeps.swap(false, Ordering::SeqCst) {
+            // The write fails only if the counter is full: the worker has not looked at its edge yet.
+            let _ = (&self.event).write(&1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Wake for Mailbox {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
+}

@@ -1,0 +1,345 @@
+//! NVMe/TCP: serves disks as namespaces that any Linux attaches over the network, without root and without the kernel's
+//! driver here.
+//!
+//! | file | what it owns |
+//! | --- | --- |
+//! | `mod.rs` | a server: its start, its end, what its threads share |
+//! | `worker.rs` | a thread: connections, sleep, deadlines |
+//! | `connection.rs` | a socket, and what its connection is for the target |
+//! | `io_queue.rs` | an I/O queue: commands as BIOs, through a client of its own for each disk |
+//! | `mailbox.rs` | what threads tell each other |
+//! | `counters.rs`, `context.rs` | counters of a disk; what a worker lends its connections for a call |
+//! | `sys.rs` | epoll, sending |
+//!
+//! The protocol is [`zoneplug_nvme`]'s: `tcp` turns bytes into commands, `target` answers them. Each connection belongs to
+//! one worker for its life. I/O takes no lock that connections share; Connect and admin commands lock the target. A disk
+//! that stalls keeps commands, and no thread.
+
+mod connection;
+mod context;
+mod counters;
+mod io_queue;
+mod mailbox;
+mod sys;
+mod worker;
+
+use crate::clock::Clock;
+use crate::runtime::hosted::HostedDisk;
+use crate::{spec, threads};
+use counters::Counters;
+pub use counters::NvmeTcpCounters;
+use mailbox::{Mail, Mailbox};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use worker::Worker;
+use zoneplug_core::poison::lock;
+use zoneplug_core::{Error, ErrorKind};
+use zoneplug_nvme::target::{Event, Hosts, Namespace, Nqn, QueueId, SubsystemConfig, Target};
+use zoneplug_nvme::tcp::Config;
+
+/// Connections of a server unless its options say otherwise.
+const MAX_CONNECTIONS: usize = 4096;
+
+/// Options of a server.
+#[derive(Debug, Clone)]
+pub struct NvmeTcpOptions {
+    /// Where it listens. Port 0: any free one, see [`NvmeTcp::address`].
+    pub listen: SocketAddr,
+    /// The name of the subsystem.
+    pub nqn: String,
+    /// The hosts that may connect, by their NQNs. `None`: any. That is refused for an address that other machines
+    /// reach, unless [`NvmeTcpOptions::any_host`] is set: there is no other protection.
+    pub hosts: Option<Vec<String>>,
+    /// Any host may connect, from anywhere.
+    pub any_host: bool,
+    /// Threads that serve connections.
+    pub threads: usize,
+    /// Most connections at a time; further ones are closed at once.
+    pub max_connections: usize,
+}
+
+impl NvmeTcpOptions {
+    /// A server at `listen` for the subsystem `nqn`, with as many threads as there are processors, but at most four.
+    pub fn new(listen: SocketAddr, nqn: &str) -> NvmeTcpOptions {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        NvmeTcpOptions {
+            listen,
+            nqn: nqn.to_owned(),
+            hosts: None,
+            any_host: false,
+            threads: cpus.min(4),
+            max_connections: MAX_CONNECTIONS,
+        }
+    }
+}
+
+/// A disk to be served.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    /// The disk.
+    pub disk: HostedDisk,
+    /// What it was opened from: its namespaces get their identity from it and from the name of the subsystem.
+    pub spec: String,
+    /// Commands of a queue at the device below, if fewer than the queue has entries.
+    pub tags: Option<u16>,
+}
+
+/// What the threads of a server share.
+struct Shared {
+    target: Mutex<Target>,
+    disks: Vec<Disk>,
+    /// Whether a read of the disk writes each byte of its buffer.
+    fills_buffers: Vec<bool>,
+    tcp: Config,
+    clock: Clock,
+    workers: Vec<Arc<Mailbox>>,
+    /// By worker and disk.
+    counters: Vec<Vec<Counters>>,
+    /// Worker and key of the connection of each queue, by controller and queue. Locked while the target is, or alone.
+    routes: Mutex<BTreeMap<(u16, u16), (usize, u64)>>,
+    connections: AtomicUsize,
+    max_connections: usize,
+    /// Why a worker has ended although it was not told to.
+    failure: Mutex<Option<String>>,
+}
+
+impl Shared {
+    fn add_route(&self, queue: QueueId, worker: usize, key: u64) {
+        lock(&self.routes).insert((queue.controller, queue.qid), (worker, key));
+    }
+
+    /// False: the queue is another connection's, or the target knows it no more.
+    fn remove_route(&self, queue: QueueId, key: u64) -> bool {
+        let mut routes = lock(&self.routes);
+        let id = (queue.controller, queue.qid);
+        let own = routes.get(&id).is_some_and(|(_, k)| *k == key);
+        if own {
+            routes.remove(&id);
+        }
+        own
+    }
+
+    /// Hands events of the target to the connections that they are for.
+    fn deliver(&self, events: Vec<Event>) {
+        if events.is_empty() {
+            return;
+        }
+        let mut routes = lock(&self.routes);
+        for event in events {
+            match event {
+                Event::Complete(id, completion) => {
+                    if let Some((worker, key)) = routes.get(&(id, 0)) {
+                        self.workers[*worker].put(Mail::Complete(*key, completion));
+                    }
+                }
+                Event::Namespaces(id, all) => {
+                    for (worker, key) in routes.range((id, 1)..=(id, u16::MAX)).map(|(_, r)| r) {
+                        self.workers[*worker].put(Mail::Namespaces(*key, all.clone()));
+                    }
+                }
+                Event::CloseIo(id) => self.close(&mut routes, (id, 1)),
+                Event::Close(id) => self.close(&mut routes, (id, 0)),
+            }
+        }
+    }
+
+    /// Closes the connections of a controller from this queue on.
+    fn close(&self, routes: &mut BTreeMap<(u16, u16), (usize, u64)>, from: (u16, u16)) {
+        let gone: Vec<_> =
+            routes.range(from..=(from.0, u16::MAX)).map(|(id, r)| (*id, *r)).collect();
+        for (id, (worker, key)) in gone {
+            routes.remove(&id);
+            self.workers[worker].put(Mail::Close(key));
+        }
+    }
+}
+
+/// A host that is connected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NvmeTcpHost {
+    /// Its NQN.
+    pub nqn: String,
+    /// The number of its controller.
+    pub controller: u16,
+    /// Its I/O queues.
+    pub queues: usize,
+}
+
+/// A server. Dropping it stops it.
+pub struct NvmeTcp {
+    shared: Arc<Shared>,
+    nqn: Nqn,
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for NvmeTcp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NvmeTcp").field("nqn", &self.nqn).field("address", &self.address).finish()
+    }
+}
+
+/// An identifier made of texts: always the same for the same ones (RFC 9562, version 8).
+fn uuid_of(nqn: &str, spec: &str) -> [u8; 16] {
+    let hash = |seed: u64| {
+        let bytes = nqn.bytes().chain([0]).chain(spec.bytes());
+        // FNV-1a, with another start for each half.
+        bytes.fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+    };
+    let halves = [hash(0xcbf2_9ce4_8422_2325), hash(0x8422_2325_cbf2_9ce4)];
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&halves[0].to_be_bytes());
+    uuid[8..].copy_from_slice(&halves[1].to_be_bytes());
+    uuid[6] = uuid[6] & 0x0f | 0x80;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}
+
+impl NvmeTcp {
+    /// Serves `disks` as the namespaces of one subsystem, in their order, from now on. `ended` is called from another
+    /// thread if a thread of the server fails.
+    ///
+    /// ```
+    /// use zoneplug_host::HostedDisk;
+    /// use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
+    /// let spec = "mem,zones=4,zone-size=1M";
+    /// let disk = Disk { disk: HostedDisk::open_spec(spec)?, spec: spec.to_owned(), tags: None };
+    /// let options = NvmeTcpOptions::new("127.0.0.1:0".parse()?, "nqn.2026-11.dev.zoneplug:example");
+    /// let server = NvmeTcp::start(&options, vec![disk], || ())?;
+    /// assert_ne!(server.address().port(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A disk that cannot be shown as a namespace, a name that is none, an address that cannot be had, one that other
+    /// machines reach without a word on who may connect, or too few threads or files.
+    pub fn start(
+        options: &NvmeTcpOptions,
+        disks: Vec<Disk>,
+        ended: impl Fn() + Clone + Send + 'static,
+    ) -> Result<NvmeTcp, Error> {
+        let hosts = admitted(options)?;
+        let nqn = Nqn::new(&options.nqn)?;
+        let failed = |what: &str, e: io::Error| {
+            Error::new(ErrorKind::Io, format!("{}: {what}: {e}", options.listen)).source(e)
+        };
+        let listener = TcpListener::bind(options.listen).map_err(|e| {
+            failed("cannot listen", e).hint("another port, or an address of this machine")
+        })?;
+        let address = listener.local_addr().map_err(|e| failed("no address", e))?;
+        let mut target = Target::new(vec![address]);
+        target.add_subsystem(SubsystemConfig { hosts, ..SubsystemConfig::new(nqn.clone()) })?;
+        for (n, d) in (0..).zip(&disks) {
+            let (g, limits) = (d.disk.geometry(), d.disk.limits());
+            let all = Namespace::of(n, uuid_of(nqn.as_str(), &d.spec), &g, &limits)?;
+            target.add_namespaces(&nqn, all)?;
+        }
+        let max_data = target.namespaces(&nqn).map_or(1 << 20, |all| all.max_data());
+        let threads = options.threads.clamp(1, 64);
+        let few = |e| failed("a thread", e).hint("more open files (ulimit -n)");
+        let workers: io::Result<Vec<_>> = (0..threads).map(|_| Mailbox::new()).collect();
+        let counters = || disks.iter().map(|_| Counters::default()).collect();
+        let shared = Arc::new(Shared {
+            target: Mutex::new(target),
+            tcp: Config { max_data, ..Config::default() },
+            clock: Clock::new(true),
+            workers: workers.map_err(few)?,
+            counters: (0..threads).map(|_| counters()).collect(),
+            routes: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            max_connections: options.max_connections,
+            failure: Mutex::default(),
+            fills_buffers: disks.iter().map(|d| spec::fills_buffers(&d.spec)).collect(),
+            disks,
+        });
+        let mut server = NvmeTcp { shared: shared.clone(), nqn, address, threads: Vec::new() };
+        let mut listener = Some(listener);
+        for n in 0..threads {
+            let worker = Worker::new(shared.clone(), n, listener.take());
+            let (worker, ended, shared) = (worker.map_err(few)?, ended.clone(), shared.clone());
+            let body = move || {
+                if let Err(e) = worker.run() {
+                    lock(&shared.failure).get_or_insert_with(|| format!("thread {n}: {e}"));
+                    ended();
+                }
+            };
+            server.threads.push(threads::spawn(&format!("zoneplug-nvme{n}"), body)?);
+        }
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The name of its subsystem.
+    pub fn nqn(&self) -> &str {
+        self.nqn.as_str()
+    }
+
+    /// Its namespaces: number, and number of the disk. Why Linux makes no block device of it, if it does not.
+    pub fn namespaces(&self) -> Vec<(u32, usize, Option<Error>)> {
+        let all = lock(&self.shared.target).namespaces(&self.nqn);
+        let all = all.iter().flat_map(|all| all.iter());
+        all.map(|(nsid, n)| (nsid, n.disk() as usize, n.refused_by_linux())).collect()
+    }
+
+    /// The hosts that are connected.
+    pub fn hosts(&self) -> Vec<NvmeTcpHost> {
+        let target = lock(&self.shared.target);
+        let routes = lock(&self.shared.routes);
+        let host = |(controller, nqn): (u16, &Nqn)| NvmeTcpHost {
+            nqn: nqn.as_str().to_owned(),
+            controller,
+            queues: routes.range((controller, 1)..=(controller, u16::MAX)).count(),
+        };
+        target.hosts(&self.nqn).map(host).collect()
+    }
+
+    /// What has been counted of a disk since the start.
+    pub fn counters(&self, disk: usize) -> NvmeTcpCounters {
+        let mut sum = NvmeTcpCounters::default();
+        for counters in self.shared.counters.iter().filter_map(|all| all.get(disk)) {
+            counters.add_to(&mut sum);
+        }
+        sum
+    }
+
+    /// Why a thread of the server has failed.
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.shared.failure).clone()
+    }
+}
+
+impl Drop for NvmeTcp {
+    /// Closes all connections. Writes that are in flight go on, and were not acknowledged.
+    fn drop(&mut self) {
+        for worker in &self.shared.workers {
+            worker.put(Mail::Stop);
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The hosts that may connect.
+fn admitted(options: &NvmeTcpOptions) -> Result<Hosts, Error> {
+    match &options.hosts {
+        Some(_) if options.any_host => Err(Error::invalid("some hosts, and any host".to_owned())
+            .hint("either --allow-host or --allow-any-host")),
+        Some(list) => list.iter().map(|h| Nqn::new(h)).collect::<Result<_, _>>().map(Hosts::Listed),
+        None if options.any_host || options.listen.ip().is_loopback() => Ok(Hosts::Any),
+        None => Err(Error::invalid(format!(
+            "{} is reached from other machines, and any host could connect",
+            options.listen
+        ))
+        .hint("--allow-host NQN (on the host: cat /etc/nvme/hostnqn); --allow-any-host")),
+    }
+}

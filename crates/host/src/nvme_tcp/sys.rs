@@ -1,0 +1,125 @@
+//! epoll(7), and sending without a signal. The `unsafe` code is the calls.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+
+/// What a descriptor is watched for: bytes to read, and room to write.
+pub(super) const READ: u32 = libc::EPOLLIN as u32;
+pub(super) const WRITE: u32 = libc::EPOLLOUT as u32;
+/// Reported once each time that it comes, and not as long as it is there.
+pub(super) const EDGE: u32 = libc::EPOLLET as u32;
+
+/// Descriptors that a thread watches, each with a number.
+#[derive(Debug)]
+pub(super) struct Epoll(File);
+
+/// What is ready. The numbers are those that the descriptors were added with.
+#[derive(Debug)]
+pub(super) struct Ready {
+    events: Vec<libc::epoll_event>,
+    len: usize,
+}
+
+impl Ready {
+    /// Takes up to `most` at a time.
+    pub(super) fn new(most: usize) -> Ready {
+        Ready { events: vec![libc::epoll_event { events: 0, u64: 0 }; most], len: 0 }
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = u64> {
+        self.events[..self.len].iter().map(|e| e.u64)
+    }
+}
+
+impl Epoll {
+    pub(super) fn new() -> io::Result<Epoll> {
+        // SAFETY: a call without pointers.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new, hence ours alone.
+        Ok(Epoll(unsafe { File::from_raw_fd(fd) }))
+    }
+
+    fn control(&self, op: i32, fd: RawFd, events: u32, key: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events, u64: key };
+        // SAFETY: `event` lives across the call.
+        let done = unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, fd, &raw mut event) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    pub(super) fn add(&self, fd: RawFd, events: u32, key: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, events, key)
+    }
+
+    pub(super) fn change(&self, fd: RawFd, events: u32, key: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, events, key)
+    }
+
+    pub(super) fn remove(&self, fd: RawFd) {
+        // It fails only if the descriptor is not watched.
+        let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
+    }
+
+    /// Waits until something is ready, at most `millis`; -1: for ever.
+    pub(super) fn wait(&self, ready: &mut Ready, millis: i32) -> io::Result<()> {
+        let (events, most) = (ready.events.as_mut_ptr(), ready.events.len() as i32);
+        // SAFETY: `events` has room for `most` events and lives across the call.
+        let n = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events, most, millis) };
+        ready.len = usize::try_from(n).unwrap_or(0);
+        if n >= 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            e if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+            e => Err(e),
+        }
+    }
+}
+
+/// Sends from several places. A peer that has gone is an error and no SIGPIPE.
+pub(super) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    // SAFETY: all zeroes is a message without addresses and without data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = slices.as_ptr().cast_mut().cast();
+    message.msg_iovlen = slices.len() as _;
+    // SAFETY: `IoSlice` has the layout of `iovec`; the slices and what they show live across the call, which only reads.
+    let n = unsafe { libc::sendmsg(stream.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    #[test]
+    fn what_is_ready_has_its_key() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut b, _) = listener.accept().unwrap();
+        let (epoll, mut ready) = (Epoll::new().unwrap(), Ready::new(4));
+        epoll.add(b.as_raw_fd(), READ, 77).unwrap();
+        epoll.wait(&mut ready, 0).unwrap();
+        assert_eq!(ready.keys().count(), 0);
+        a.write_all(b"x").unwrap();
+        epoll.wait(&mut ready, -1).unwrap();
+        assert_eq!(ready.keys().collect::<Vec<_>>(), [77]);
+        epoll.change(b.as_raw_fd(), READ | WRITE, 78).unwrap();
+        epoll.wait(&mut ready, -1).unwrap();
+        assert_eq!(ready.keys().collect::<Vec<_>>(), [78]);
+        epoll.remove(b.as_raw_fd());
+        epoll.wait(&mut ready, 0).unwrap();
+        assert_eq!(ready.keys().count(), 0);
+        assert_eq!(send(&a, &[IoSlice::new(b"yz"), IoSlice::new(b"!")]).unwrap(), 3);
+        let mut all = [0; 4];
+        b.read_exact(&mut all).unwrap();
+        assert_eq!(&all, b"xyz!");
+        drop(b);
+        while send(&a, &[IoSlice::new(b"gone")]).is_ok() {}
+    }
+}

@@ -1,0 +1,327 @@
+//! Disks served over TCP, and hosts that connect to them through a real socket.
+#![cfg(feature = "nvme-tcp")]
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+use zoneplug_host::HostedDisk;
+use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
+use zoneplug_nvme::initiator::{
+    Data, Done, Initiator, Options, connect, read, report_zones, reset_zone, set_queues, write,
+    zone_append,
+};
+use zoneplug_nvme::spec::Command;
+use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
+use zoneplug_nvme::tcp::pdu::Digests;
+
+const NQN: &str = "nqn.2026-11.dev.zoneplug:test";
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a";
+const MEM: &str = "mem,zones=8,zone-size=4M";
+const BLOCK: u32 = 4096;
+const ZONE: u64 = (4 << 20) / BLOCK as u64;
+
+fn disk(spec: &str) -> Disk {
+    let disk = HostedDisk::open_spec(spec).unwrap();
+    Disk { disk, spec: spec.to_owned(), tags: None }
+}
+
+fn options() -> NvmeTcpOptions {
+    NvmeTcpOptions::new("127.0.0.1:0".parse().unwrap(), NQN)
+}
+
+fn server(specs: &[&str], threads: usize) -> NvmeTcp {
+    let options = NvmeTcpOptions { threads, ..options() };
+    NvmeTcp::start(&options, specs.iter().map(|s| disk(s)).collect(), || ()).unwrap()
+}
+
+/// A queue of a host.
+struct Queue {
+    stream: TcpStream,
+    host: Initiator,
+}
+
+impl Queue {
+    fn open(server: &NvmeTcp, options: Options) -> Queue {
+        let stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Queue { stream, host: Initiator::new(options) }
+    }
+
+    fn send(&mut self, (command, data): (Command, Data)) -> u16 {
+        self.host.send(command, data)
+    }
+
+    fn flush(&mut self) {
+        let bytes = self.host.take_output();
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// The next command that is complete.
+    fn next(&mut self) -> Done {
+        let mut bytes = [0; 70_000];
+        loop {
+            self.flush();
+            if let Some(done) = self.host.done() {
+                return done;
+            }
+            let n = self.stream.read(&mut bytes).unwrap();
+            assert!(n > 0, "the server has closed the connection");
+            self.host.received(&bytes[..n]).unwrap();
+        }
+    }
+
+    /// One command.
+    fn run(&mut self, command: (Command, Data)) -> Done {
+        let cid = self.send(command);
+        let done = self.next();
+        assert_eq!(done.completion.cid, cid);
+        done
+    }
+
+    fn ok(&mut self, command: (Command, Data)) -> Done {
+        let done = self.run(command);
+        assert_eq!(done.completion.status, 0, "{:x}", done.completion.status);
+        done
+    }
+
+    /// An admin queue whose controller is ready, and the number of that.
+    fn admin(server: &NvmeTcp, options: Options) -> (Queue, u16) {
+        let mut admin = Queue::open(server, options);
+        let id = admin.ok(connect(0, 32, ANY_CONTROLLER, (NQN, HOST))).completion.result as u16;
+        let start = Command::property_set(property::CC, Configuration::START.encode());
+        admin.ok((start, Data::None));
+        admin.ok(set_queues(16));
+        (admin, id)
+    }
+
+    fn io(server: &NvmeTcp, id: u16, qid: u16, options: Options) -> Queue {
+        let mut queue = Queue::open(server, options);
+        queue.ok(connect(qid, 128, id, (NQN, HOST)));
+        queue
+    }
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i / 512) as u8 ^ (i as u8) ^ seed).collect()
+}
+
+fn soon(what: &str, mut f: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !f() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn what_is_written_and_appended_is_read() {
+    let server = server(&[MEM], 2);
+    for (header, data, align) in [(false, false, 0), (true, true, 3)] {
+        let options = Options { digests: Digests { header, data }, align, ..Options::default() };
+        let (_admin, id) = Queue::admin(&server, options);
+        let mut q = Queue::io(&server, id, 1, options);
+        let (small, large) = (pattern(4096, 1), pattern(300 << 10, 2));
+        q.ok(write(1, 0, small.clone(), BLOCK));
+        q.ok(write(1, 1, large.clone(), BLOCK));
+        let wrong = q.run(write(1, 1, small.clone(), BLOCK)).completion.status;
+        assert_eq!(wrong, 0x41bc, "zone invalid write, do not retry");
+        let all = q.ok(read(1, 0, 1 + 75, BLOCK)).data;
+        assert!(all[..4096] == small && all[4096..] == large);
+        let first = q.ok(zone_append(1, ZONE, small.clone(), BLOCK)).completion.result;
+        let second = q.ok(zone_append(1, ZONE, large.clone(), BLOCK)).completion.result;
+        assert_eq!((first, second), (ZONE, ZONE + 1));
+        assert!(q.ok(read(1, ZONE + 1, 75, BLOCK)).data == large);
+        let report = q.ok(report_zones(1, 0, 64 * 4)).data;
+        let wp = |n: usize| {
+            let at = 64 * (n + 1);
+            u64::from_le_bytes(report[at + 24..at + 32].try_into().unwrap())
+        };
+        assert_eq!([wp(0), wp(1), wp(2)], [76, ZONE + 76, 2 * ZONE]);
+        q.ok(reset_zone(1, 0));
+        q.ok(reset_zone(1, ZONE));
+        q.ok(write(1, 0, small, BLOCK));
+        q.ok(reset_zone(1, 0));
+        assert_eq!(server.hosts().len(), 1);
+        assert_eq!(server.hosts()[0].queues, 1);
+        drop((q, _admin));
+        soon("the host is gone", || server.hosts().is_empty());
+    }
+    let c = server.counters(0);
+    assert_eq!((c.writes, c.written_bytes), (10, 2 * (3 * 4096 + 2 * (300 << 10))));
+    assert_eq!((c.reads, c.others, c.errors), (4, 8, 2));
+}
+
+/// Writes in order through one queue, deep, and reads through another at the same time.
+#[test]
+fn queues_work_at_the_same_time() {
+    let server = server(&[MEM, MEM], 2);
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    std::thread::scope(|scope| {
+        for qid in 1..=4u16 {
+            let server = &server;
+            scope.spawn(move || {
+                let mut q = Queue::io(server, id, qid, Options::default());
+                let (nsid, zone) = (1 + u32::from(qid % 2), u64::from(qid) * ZONE);
+                let mut reads = Queue::io(server, id, qid + 4, Options::default());
+                let mut sent = 0;
+                let mut acknowledged = 0;
+                while acknowledged < 256 {
+                    while sent < 256 && sent - acknowledged < 64 {
+                        let bytes = if sent % 16 == 15 { 12_288 } else { 4096 };
+                        q.send(zone_append(nsid, zone, pattern(bytes, sent as u8), BLOCK));
+                        sent += 1;
+                    }
+                    let done = q.next();
+                    assert_eq!(done.completion.status, 0);
+                    let at = done.completion.result;
+                    // Identifiers are given in order from 1 on: Connect was 0.
+                    let i = u32::from(done.completion.cid) - 1;
+                    let bytes = if i % 16 == 15 { 12_288 } else { 4096 };
+                    let back = reads.ok(read(nsid, at, bytes as u32 / BLOCK, BLOCK)).data;
+                    assert!(back == pattern(bytes, i as u8), "{i}");
+                    acknowledged += 1;
+                }
+            });
+        }
+    });
+    let written: u64 = (0..2).map(|n| server.counters(n).written_bytes).sum();
+    assert_eq!(written, 4 * (240 * 4096 + 16 * 12_288));
+}
+
+/// A host that goes leaves its writes to the disk, and nothing of it is left behind.
+#[test]
+fn a_host_that_dies_leaves_the_others_alone() {
+    let server = server(&["delay,any=20ms@mem,zones=8,zone-size=4M"], 1);
+    for _ in 0..3 {
+        let (admin, id) = Queue::admin(&server, Options::default());
+        let mut dying = Queue::io(&server, id, 1, Options::default());
+        let mut lives = Queue::io(&server, id, 2, Options::default());
+        for _ in 0..32 {
+            dying.send(zone_append(1, 0, vec![1; 4096], BLOCK));
+            dying.send(read(1, 0, 1, BLOCK));
+        }
+        // One is on its way to be fetched when the connection is cut.
+        dying.send(zone_append(1, 0, vec![1; 65_536], BLOCK));
+        dying.flush();
+        drop(dying);
+        lives.ok(zone_append(1, ZONE, vec![2; 4096], BLOCK));
+        soon("its queue is free", || server.hosts()[0].queues == 1);
+        let mut again = Queue::io(&server, id, 1, Options::default());
+        again.ok(read(1, 0, 1, BLOCK));
+        again.ok(reset_zone(1, 0));
+        again.ok(reset_zone(1, ZONE));
+        // The admin queue is the controller's life.
+        drop(admin);
+        let mut bytes = [0; 64];
+        assert_eq!(lives.stream.read(&mut bytes).unwrap(), 0, "closed");
+        soon("the host is gone", || server.hosts().is_empty());
+    }
+}
+
+/// K3. Peers that stop in the middle of a PDU, or send what is none, take nothing from others.
+#[test]
+fn half_a_pdu_and_noise_harm_nobody() {
+    let server = server(&[MEM], 1);
+    let mut silent = Vec::new();
+    let request = Initiator::new(Options::default()).take_output();
+    for cut in [0, 1, 7, 8, 100, 127] {
+        let mut s = TcpStream::connect(server.address()).unwrap();
+        s.write_all(&request[..cut]).unwrap();
+        silent.push(s);
+    }
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    let mut half = Queue::io(&server, id, 1, Options::default());
+    half.send(zone_append(1, 0, vec![1; 8192], BLOCK));
+    let bytes = half.host.take_output();
+    half.stream.write_all(&bytes[..bytes.len() - 1]).unwrap();
+    let mut noise = TcpStream::connect(server.address()).unwrap();
+    noise.write_all(&[0xee; 4096]).unwrap();
+    noise.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut told = Vec::new();
+    noise.read_to_end(&mut told).unwrap();
+    assert_eq!(told[..10], [3, 0, 24, 0, 32, 0, 0, 0, 1, 0], "C2HTermReq: invalid header field");
+    let mut q = Queue::io(&server, id, 2, Options::default());
+    q.ok(write(1, 0, pattern(4096, 1), BLOCK));
+    assert_eq!(q.ok(read(1, 0, 1, BLOCK)).data, pattern(4096, 1));
+    // The rest comes.
+    half.stream.write_all(&bytes[bytes.len() - 1..]).unwrap();
+    assert_eq!(half.next().completion.result, 1);
+}
+
+/// K6. The memory of a worker is used again for the commands of other hosts and disks.
+#[test]
+fn k6_a_read_shows_nothing_of_other_commands() {
+    let server = server(&["null,zones=8,zone-size=4M", MEM, "sim-zns1,zones=8"], 1);
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    let mut q = Queue::io(&server, id, 1, Options::default());
+    for bytes in [4096, 65_536] {
+        for nsid in [1, 3] {
+            q.ok(reset_zone(2, 0));
+            q.ok(write(2, 0, vec![0xd7; bytes], BLOCK));
+            q.ok(read(2, 0, bytes as u32 / BLOCK, BLOCK));
+            let data = q.ok(read(nsid, 0, bytes as u32 / BLOCK, BLOCK)).data;
+            assert!(data.iter().all(|b| *b == 0), "namespace {nsid}");
+            let report = q.ok(report_zones(nsid, 0, 4096)).data;
+            assert!(!report.contains(&0xd7), "namespace {nsid}");
+        }
+    }
+}
+
+/// A disk that answers nothing keeps its commands; the thread serves the other disk.
+#[test]
+fn a_stalled_disk_does_not_stall_the_others() {
+    let server = server(&["null,zones=8,zone-size=4M,fault=read/lost", MEM], 1);
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    let mut stalled = Queue::io(&server, id, 1, Options::default());
+    stalled.send(read(1, 0, 1, BLOCK));
+    stalled.flush();
+    let mut q = Queue::io(&server, id, 2, Options::default());
+    for i in 0..200 {
+        q.ok(write(2, i, pattern(4096, i as u8), BLOCK));
+        assert_eq!(q.ok(read(2, i, 1, BLOCK)).data, pattern(4096, i as u8));
+    }
+    // The same queue reaches the other disk, too.
+    stalled.send(read(2, 0, 1, BLOCK));
+    assert_eq!(stalled.next().data, pattern(4096, 0));
+}
+
+#[test]
+fn hosts_that_are_not_listed_are_refused() {
+    let listed = "nqn.2014-08.org.nvmexpress:uuid:1";
+    let with = |hosts: Option<&str>, any_host, listen: &str| {
+        let hosts = hosts.map(|h| vec![h.to_owned()]);
+        let listen = listen.parse().unwrap();
+        let options = NvmeTcpOptions { hosts, any_host, listen, threads: 1, ..options() };
+        NvmeTcp::start(&options, vec![disk(MEM)], || ())
+    };
+    let server = with(Some(listed), false, "127.0.0.1:0").unwrap();
+    let mut q = Queue::open(&server, Options::default());
+    let refused = q.run(connect(0, 32, ANY_CONTROLLER, (NQN, HOST))).completion.status;
+    assert_eq!(refused, 0x4184, "Connect Invalid Host");
+    assert_eq!(q.stream.read(&mut [0; 8]).unwrap(), 0, "closed");
+    q.stream.shutdown(Shutdown::Both).ok();
+    let mut q = Queue::open(&server, Options::default());
+    q.ok(connect(0, 32, ANY_CONTROLLER, (NQN, listed)));
+    // Every address of this machine needs a word on who may connect.
+    let error = with(None, false, "0.0.0.0:0").unwrap_err();
+    assert!(error.what_to_try().unwrap().contains("--allow-host"), "{error}");
+    assert!(with(Some(listed), true, "127.0.0.1:0").is_err());
+    assert!(with(None, true, "0.0.0.0:0").is_ok());
+    assert!(with(Some("host"), false, "0.0.0.0:0").is_err());
+}
+
+/// A server that ends closes its connections and its port.
+#[test]
+fn the_end_closes_everything() {
+    let server = server(&[MEM], 2);
+    let address = server.address();
+    let (mut admin, id) = Queue::admin(&server, Options::default());
+    let mut q = Queue::io(&server, id, 1, Options::default());
+    q.ok(write(1, 0, pattern(4096, 1), BLOCK));
+    drop(server);
+    assert_eq!(admin.stream.read(&mut [0; 8]).unwrap_or(0), 0);
+    assert_eq!(q.stream.read(&mut [0; 8]).unwrap_or(0), 0);
+    assert!(TcpStream::connect(address).is_err());
+}
