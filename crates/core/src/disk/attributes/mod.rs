@@ -136,8 +136,9 @@ impl Disk {
 
     /// The value of one attribute, by its name or an alias. `None` if the disk has no such attribute.
     pub fn attribute(&self, name: &str) -> Option<String> {
-        let name = find_attribute(name)?.key.name;
-        self.attributes().into_iter().find(|a| a.name == name).map(|a| a.value)
+        let layout = self.layout();
+        let view = View { layout: &layout, spindles: self.shared.spindles.count() };
+        find_attribute(name).filter(|a| (a.when)(&view)).map(|a| a.text(&view))
     }
 
     /// Begins to change an attribute of a disk in use.
