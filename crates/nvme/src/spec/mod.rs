@@ -61,6 +61,8 @@ pub mod feature {
     pub const POWER_MANAGEMENT: u8 = 0x02;
     /// Temperature Threshold.
     pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
+    /// Error Recovery.
+    pub const ERROR_RECOVERY: u8 = 0x05;
     /// Volatile Write Cache.
     pub const WRITE_CACHE: u8 = 0x06;
     /// Number of Queues.

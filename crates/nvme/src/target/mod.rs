@@ -28,6 +28,7 @@ use crate::spec::fabrics::{
     ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN, connect_offset, fctype,
 };
 use crate::spec::{Command, Completion, opcode, status};
+use crate::tcp::IN_CAPSULE_MAX;
 use controller::{Controller, Kind, Notice};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -35,12 +36,14 @@ use std::sync::Arc;
 use subsystem::Subsystem;
 use zoneplug_core::{Error, ErrorKind, Nanos};
 
-/// Most controllers, one for each host and subsystem that it has connected.
-const MAX_CONTROLLERS: usize = 1024;
+/// Most controllers of a subsystem, and of discovery: one for each host and subsystem that it has connected.
+const MAX_CONTROLLERS: usize = 256;
 /// The largest number of a controller (Base Specification, *Controller ID*).
 const LAST_CONTROLLER: u16 = 0xffef;
 /// Entries of the queue of a discovery controller.
 const DISCOVERY_ENTRIES: u16 = 128;
+/// Longest data of a discovery controller's command, in bytes.
+const DISCOVERY_DATA: u32 = 1 << 20;
 
 /// A queue: a connection is one for its whole life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -158,7 +161,10 @@ impl Target {
             ("number of queues", config.max_queues > 0),
             ("queue size", config.queue_entries > 1),
             ("longest transfer", config.max_data.is_power_of_two() && config.max_data >= 4096),
-            ("data of a capsule", config.in_capsule.is_multiple_of(16)),
+            (
+                "data of a capsule",
+                config.in_capsule.is_multiple_of(16) && config.in_capsule <= IN_CAPSULE_MAX,
+            ),
         ];
         if let Some((what, _)) = bounds.iter().find(|(_, ok)| !ok) {
             return Err(Error::invalid(format!("the {what} of {} is out of bounds", config.nqn)));
@@ -186,7 +192,8 @@ impl Target {
         nqn: &Nqn,
         namespaces: Vec<Namespace>,
     ) -> Result<Vec<u32>, Error> {
-        let numbers = self.registry.find_mut(nqn)?.add(namespaces)?;
+        let in_use = self.of_subsystem(nqn).next().is_some();
+        let numbers = self.registry.find_mut(nqn)?.add(namespaces, in_use)?;
         self.namespaces_changed(nqn, &numbers);
         Ok(numbers)
     }
@@ -251,7 +258,10 @@ impl Target {
         if subsystem.is_some_and(|s| !s.config.hosts.admits(&host)) {
             return Err(refuse(status::CONNECT_HOST, 0));
         }
-        let most = subsystem.map_or(DISCOVERY_ENTRIES, |s| s.config.queue_entries);
+        let most = subsystem.map_or(DISCOVERY_ENTRIES, |s| match fields.qid {
+            0 => s.admin_entries(),
+            _ => s.config.queue_entries,
+        });
         if fields.sqsize == 0 || fields.sqsize >= most {
             return Err(in_command(connect_offset::SQSIZE));
         }
@@ -259,11 +269,11 @@ impl Target {
             if data.cntlid != ANY_CONTROLLER {
                 return Err(in_data(connect_offset::CNTLID));
             }
-            let Some(id) = self.free_number() else {
+            let kind = subsystem.map_or(Kind::Discovery, |_| Kind::Io(nqn.clone()));
+            let Some(id) = self.free_number(&kind) else {
                 // Another host may go, so this one may try again.
                 return Err(Completion { status: status::CONNECT_BUSY, ..refuse(0, 0) });
             };
-            let kind = subsystem.map_or(Kind::Discovery, |_| Kind::Io(nqn.clone()));
             let controller = Controller::new(id, kind, host, data.hostid, local, fields.kato, now);
             self.controllers.insert(id, controller);
             self.last = id;
@@ -280,7 +290,7 @@ impl Target {
             if !controller.belongs_to(&host, &data.hostid) {
                 return Err(refuse(status::CONNECT_HOST, 0));
             }
-            controller.open_queue(fields.qid).map_err(|status| match status {
+            controller.open_queue(fields.qid, now).map_err(|status| match status {
                 status::CONNECT_PARAMETERS => in_command(connect_offset::QID),
                 status => refuse(status, 0),
             })?;
@@ -292,8 +302,8 @@ impl Target {
             queue: QueueId { controller: id, qid: fields.qid },
             entries: fields.sqsize + 1,
             sq_flow_control: fields.cattr & Connect::NO_SQ_FLOW_CONTROL == 0,
-            max_data: subsystem.map_or(1 << 20, |s| s.config.max_data),
-            in_capsule: subsystem.map_or(8192, |s| s.config.in_capsule),
+            max_data: subsystem.map_or(DISCOVERY_DATA, |s| s.config.max_data),
+            in_capsule: subsystem.map_or(IN_CAPSULE_MAX, |s| s.config.in_capsule),
             namespaces,
         })
     }
@@ -354,17 +364,12 @@ impl Target {
     }
 
     /// A number that no controller has: the next one, so that a number comes back late.
-    fn free_number(&self) -> Option<u16> {
-        if self.controllers.len() >= MAX_CONTROLLERS {
+    fn free_number(&self, kind: &Kind) -> Option<u16> {
+        if self.controllers.values().filter(|c| c.kind == *kind).count() >= MAX_CONTROLLERS {
             return None;
         }
-        let mut id = self.last;
-        loop {
-            id = if id >= LAST_CONTROLLER { 1 } else { id + 1 };
-            if !self.controllers.contains_key(&id) {
-                return Some(id);
-            }
-        }
+        let (behind, before) = (self.last.saturating_add(1)..=LAST_CONTROLLER, 1..=self.last);
+        behind.chain(before).find(|id| !self.controllers.contains_key(id))
     }
 
     fn end(&mut self, id: u16) {
@@ -374,7 +379,8 @@ impl Target {
     }
 
     fn namespaces_changed(&mut self, nqn: &Nqn, numbers: &[u32]) {
-        let Some(subsystem) = self.registry.find(nqn) else { return };
+        let subsystem = self.registry.find(nqn).filter(|_| !numbers.is_empty());
+        let Some(subsystem) = subsystem else { return };
         for c in self.controllers.values_mut().filter(|c| c.is_of(nqn)) {
             if c.has_io_queues() {
                 self.events.push(Event::Namespaces(c.id, c.shown(subsystem)));

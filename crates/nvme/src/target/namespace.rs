@@ -7,11 +7,17 @@ use crate::spec::identify::{
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, ErrorKind, Sector, ZoneNo};
 
+/// NSFEAT of Independent Identify Namespace (Base 2.1): no volatile write cache, whatever the controller says.
+const NO_WRITE_CACHE: u8 = 1 << 5;
 /// Largest logical block, in sectors: a page.
 const MAX_BLOCK_SECTORS: u32 = 4096 >> 9;
 
-/// Most namespaces of a subsystem, and the highest number of one (MNAN, NN). A list of them fits a structure of Identify.
+/// Most namespaces of a subsystem at a time (MNAN). A list of them fits a structure of Identify.
 pub(super) const MAX_NAMESPACES: u32 = 1024;
+/// The highest number of a namespace (NN).
+pub(super) const LAST_NSID: u32 = MAX_NAMESPACES << 10;
+/// Shortest limit of appends that ZASL can express: one page is 0, which means no limit but MDTS.
+const MIN_APPEND_BYTES: u32 = 8192;
 
 /// A namespace: a range of a disk's zones, either all sequential (Zoned Namespace Command Set) or all conventional (NVM
 /// Command Set).
@@ -123,6 +129,16 @@ impl Namespace {
                 "the zone size and the capacity must be multiples of the block",
             );
         }
+        let append_sectors = limits.visible_append_sectors(zone_sectors) / block * block;
+        if append_sectors < MIN_APPEND_BYTES >> 9 {
+            return refused(
+                format!(
+                    "a zoned namespace takes appends of 8K and more, and this disk of {}",
+                    size(append_sectors)
+                ),
+                "another disk; zoneplug info shows the longest append",
+            );
+        }
         let common = Namespace {
             disk,
             uuid,
@@ -138,15 +154,20 @@ impl Namespace {
         let count = whole - conventional;
         let layout = Geometry::new(u64::from(count), zone_sectors, zone_sectors);
         let layout = layout.map_err(|e| Error::invalid(e.to_string()))?;
-        // A limit that cannot be reached is shown as none.
+        // A limit that cannot be reached is shown as none. An open zone is active, so without a limit of its own MOR is MAR.
         let limit = |n: u32| if n >= count { 0 } else { n };
+        let max_active = limit(limits.max_active_zones);
+        let max_open = match limit(limits.max_open_zones) {
+            0 => max_active,
+            n => n,
+        };
         let zones = Zones {
             layout,
-            append_sectors: limits.visible_append_sectors(zone_sectors) / block * block,
+            append_sectors,
             all: whole == g.nr_zones(),
             capacity_sectors: u64::from(count - 1) * u64::from(capacity) + u64::from(last_capacity),
-            max_open: limit(limits.max_open_zones),
-            max_active: limit(limits.max_active_zones),
+            max_open,
+            max_active,
         };
         let mut namespaces = Vec::new();
         if conventional > 0 {
@@ -214,10 +235,6 @@ impl Namespace {
         u32::from(self.shift)
     }
 
-    pub(super) fn has_write_cache(&self) -> bool {
-        self.write_cache
-    }
-
     pub(super) fn can_discard(&self) -> bool {
         self.discard
     }
@@ -233,8 +250,6 @@ impl Namespace {
             nsze: self.blocks(),
             ncap: capacity,
             nuse: capacity,
-            // Deallocated blocks read as zeroes.
-            dlfeat: 1,
             nsattr: u8::from(self.read_only),
             ..Default::default()
         };
@@ -262,6 +277,7 @@ impl Namespace {
     /// I/O Command Set Independent Identify Namespace (CNS 08h).
     pub(super) fn identify_independent(&self) -> IdentifyNamespaceIndependent {
         IdentifyNamespaceIndependent {
+            nsfeat: if self.write_cache { 0 } else { NO_WRITE_CACHE },
             nsattr: u8::from(self.read_only),
             nstat: 1,
             ..Default::default()
@@ -277,8 +293,8 @@ impl Namespace {
 /// The namespaces that a controller shows. It never changes: another list takes its place.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Namespaces {
-    /// By number, from 1.
-    slots: Vec<Option<Namespace>>,
+    /// Each with its number, at the place of the number, less one, modulo [`MAX_NAMESPACES`].
+    slots: Vec<Option<(u32, Namespace)>>,
     /// Most bytes of a command (MDTS).
     max_data: u32,
 }
@@ -290,12 +306,16 @@ impl Namespaces {
 
     /// The namespace with this number.
     pub fn get(&self, nsid: u32) -> Option<&Namespace> {
-        self.slots.get(nsid.checked_sub(1)? as usize)?.as_ref()
+        let place = nsid.checked_sub(1)? % MAX_NAMESPACES;
+        match self.slots.get(place as usize)? {
+            Some((of, namespace)) if *of == nsid => Some(namespace),
+            _ => None,
+        }
     }
 
-    /// All, with their numbers, in ascending order.
+    /// All, with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Namespace)> {
-        (1..).zip(&self.slots).filter_map(|(nsid, n)| Some((nsid, n.as_ref()?)))
+        self.slots.iter().flatten().map(|(nsid, n)| (*nsid, n))
     }
 
     /// Most bytes of a command's data.
@@ -303,40 +323,39 @@ impl Namespaces {
         self.max_data
     }
 
-    /// Adds a namespace under the lowest free number, which it returns.
-    pub(super) fn add(&mut self, namespace: Namespace) -> u32 {
-        match self.slots.iter().position(Option::is_none) {
-            Some(free) => {
-                self.slots[free] = Some(namespace);
-                free as u32 + 1
+    /// Adds a namespace under the first number after `last` that is free and whose place is. `None`: no place is free.
+    pub(super) fn add(&mut self, namespace: Namespace, last: u32) -> Option<u32> {
+        let after = |n: u32| if n >= LAST_NSID { 1 } else { n + 1 };
+        let mut nsid = last;
+        for _ in 0..MAX_NAMESPACES {
+            nsid = after(nsid);
+            let place = ((nsid - 1) % MAX_NAMESPACES) as usize;
+            if self.slots.len() <= place {
+                self.slots.resize(place + 1, None);
             }
-            None => {
-                self.slots.push(Some(namespace));
-                self.slots.len() as u32
+            if self.slots[place].is_none() {
+                self.slots[place] = Some((nsid, namespace));
+                return Some(nsid);
             }
         }
+        None
     }
 
     /// Removes the namespaces of a disk and returns their numbers.
     pub(super) fn remove(&mut self, disk: u32) -> Vec<u32> {
-        let gone: Vec<u32> = self.iter().filter(|(_, n)| n.disk == disk).map(|(i, _)| i).collect();
-        for nsid in &gone {
-            self.slots[*nsid as usize - 1] = None;
+        let mut gone = Vec::new();
+        for slot in &mut self.slots {
+            if let Some((nsid, _)) = slot.take_if(|(_, n)| n.disk == disk) {
+                gone.push(nsid);
+            }
         }
         gone
     }
 
     /// Those of the NVM Command Set only, as a host sees them that has not enabled the others.
     pub(super) fn nvm_only(&self) -> Namespaces {
-        let keep = |n: &Option<Namespace>| n.filter(|n| !n.is_zoned());
+        let keep = |slot: &Option<(u32, Namespace)>| slot.filter(|(_, n)| !n.is_zoned());
         Namespaces { slots: self.slots.iter().map(keep).collect(), max_data: self.max_data }
-    }
-
-    /// log2 of the longest append in pages, which all zoned namespaces take: ZASL.
-    pub(super) fn zasl(&self) -> u8 {
-        let appends = self.iter().filter_map(|(_, n)| Some(n.zones?.append_sectors));
-        let bytes = u64::from(appends.min().unwrap_or(u32::MAX)) << 9;
-        (bytes.min(u64::from(self.max_data)) / 4096).max(1).ilog2() as u8
     }
 }
 
@@ -363,8 +382,11 @@ mod tests {
         let (id, zoned) = (n.identify(), n.identify_zoned().unwrap());
         assert_eq!((id.nsze, id.ncap, id.lbaf[0].lbads), (8 * 0x1000, 8 * 0xc00, 12));
         assert_eq!((zoned.mor, zoned.mar, zoned.lbafe[0].zsze), (2, NO_LIMIT, 0x1000));
+        let active = Limits { max_active_zones: 5, ..Limits::default() };
+        let zoned = of(&g, &active).unwrap()[0].identify_zoned().unwrap();
+        assert_eq!((zoned.mor, zoned.mar), (4, 4), "an open zone is active");
         assert_eq!((n.disk(), n.csi(), n.start()), (5, csi::ZONED, Sector(0)));
-        assert!(n.has_write_cache() && n.refused_by_linux().is_none());
+        assert!(n.refused_by_linux().is_none());
     }
 
     /// J3: the granularity is the block; the last zone has a capacity of its own; a shorter one is not shown.
@@ -414,6 +436,7 @@ mod tests {
         says(&gap, &l, "no gaps");
         says(&g, &Limits { write_granularity_sectors: 16, ..l }, "up to 4K");
         says(&Geometry::new(8, 60, 60).unwrap(), &l, "in blocks of 4K");
+        says(&g, &Limits { zone_append_max_sectors: 8, ..Limits::default() }, "of 4K");
         let short = Geometry::new(2, 64, 64).unwrap().with_last_zone(8, 8).unwrap();
         says(&short.with_conventional([ZoneNo(0)]).unwrap(), &l, "no whole sequential zone");
     }
@@ -423,16 +446,24 @@ mod tests {
         let g = Geometry::new(8, 64, 64).unwrap();
         let n = |disk| Namespace::of(disk, [0; 16], &g, &Limits::default()).unwrap().remove(0);
         let mut all = Namespaces::new(1 << 20);
-        assert_eq!([all.add(n(10)), all.add(n(11)), all.add(n(12))], [1, 2, 3]);
+        assert_eq!([10, 11, 12].map(|d| all.add(n(d), d - 10)), [1, 2, 3].map(Some));
         assert_eq!((all.remove(11), all.remove(11)), (vec![2], vec![]));
-        assert!(all.get(0).is_none() && all.get(2).is_none() && all.get(4).is_none());
-        assert_eq!((all.add(n(13)), all.get(2).map(Namespace::disk)), (2, Some(13)));
+        assert!([0, 2, 4, 1025].iter().all(|i| all.get(*i).is_none()));
+        // A number comes back late: a host may still use it for the disk that had it.
+        assert_eq!((all.add(n(13), 3), all.get(4).map(Namespace::disk)), (Some(4), Some(13)));
+        assert_eq!(all.add(n(14), 1024), Some(1026), "the place of 1025 is taken");
+        assert_eq!((all.get(2), all.get(1026).map(Namespace::disk)), (None, Some(14)));
+        let numbers: Vec<u32> = all.iter().map(|(i, _)| i).collect();
+        assert_eq!(numbers, [1, 1026, 3, 4]);
         assert_eq!(
-            all.iter().map(|(i, n)| (i, n.disk())).collect::<Vec<_>>(),
-            [(1, 10), (2, 13), (3, 12)]
+            all.add(n(15), LAST_NSID),
+            Some(5),
+            "after the last comes the first that is free"
         );
+        while all.iter().count() < MAX_NAMESPACES as usize {
+            all.add(n(99), 0).unwrap();
+        }
+        assert_eq!(all.add(n(99), 0), None);
         assert_eq!(all.nvm_only().iter().count(), 0);
-        // 64 sectors are 8 pages.
-        assert_eq!((all.zasl(), Namespaces::new(1 << 20).zasl()), (3, 8));
     }
 }

@@ -4,7 +4,10 @@ use super::namespace::{MAX_NAMESPACES, Namespace, Namespaces};
 use crate::spec::fabrics::MAX_NQN;
 use std::fmt;
 use std::sync::Arc;
-use zoneplug_core::Error;
+use zoneplug_core::{Error, ErrorKind};
+
+/// Fewest entries of an admin queue (Base Specification, *Discovery Log Page Entry*, ASQSZ).
+const MIN_ADMIN_ENTRIES: u16 = 32;
 
 /// An NVMe Qualified Name: 1 to 223 bytes of UTF-8 that begin with `nqn.`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,11 +78,12 @@ pub struct SubsystemConfig {
     pub hosts: Hosts,
     /// Most I/O queues of a controller.
     pub max_queues: u16,
-    /// Entries of a queue, at least 2.
+    /// Entries of an I/O queue, at least 2.
     pub queue_entries: u16,
     /// Longest data of a command in bytes: a power of two, at least 4096.
     pub max_data: u32,
-    /// Longest data within a command capsule of an I/O queue in bytes, a multiple of 16.
+    /// Longest data within a command capsule of an I/O queue in bytes, a multiple of 16, at most
+    /// [`IN_CAPSULE_MAX`](crate::tcp::IN_CAPSULE_MAX).
     pub in_capsule: u32,
 }
 
@@ -108,24 +112,56 @@ impl SubsystemConfig {
 pub(super) struct Subsystem {
     pub(super) config: SubsystemConfig,
     pub(super) namespaces: Arc<Namespaces>,
+    /// The number that was given last.
+    last: u32,
+    /// The append that every zoned namespace takes, in sectors. `None`: there was none yet.
+    append_sectors: Option<u32>,
 }
 
 impl Subsystem {
     pub(super) fn new(config: SubsystemConfig) -> Subsystem {
         let namespaces = Arc::new(Namespaces::new(config.max_data));
-        Subsystem { config, namespaces }
+        Subsystem { config, namespaces, last: 0, append_sectors: None }
     }
 
-    /// Adds namespaces and returns their numbers, or adds none if there would be too many.
-    pub(super) fn add(&mut self, namespaces: Vec<Namespace>) -> Result<Vec<u32>, Error> {
-        if self.namespaces.iter().count() + namespaces.len() > MAX_NAMESPACES as usize {
-            let what = format!("more than {MAX_NAMESPACES} namespaces in {}", self.config.nqn);
-            return Err(Error::invalid(what).hint("a subsystem for each disk, or for some of them"));
+    /// Adds namespaces and returns their numbers, or adds none. `in_use`: a host is connected. It has asked for the
+    /// longest append once, at the first zoned namespace, so that may not become shorter.
+    pub(super) fn add(
+        &mut self,
+        namespaces: Vec<Namespace>,
+        in_use: bool,
+    ) -> Result<Vec<u32>, Error> {
+        let nqn = &self.config.nqn;
+        let appends = namespaces.iter().filter_map(|n| Some(n.zones()?.append_sectors));
+        let appends = appends.chain(self.append_sectors).min();
+        if in_use && self.append_sectors.is_some() && appends < self.append_sectors {
+            let what =
+                format!("the appends of this disk are shorter than {nqn} has told its hosts");
+            return Err(Error::new(ErrorKind::Busy, what).hint("a subsystem of its own"));
         }
-        let mut all = Namespaces::clone(&self.namespaces);
-        let numbers = namespaces.into_iter().map(|n| all.add(n)).collect();
-        self.namespaces = Arc::new(all);
+        let (mut all, mut last) = (Namespaces::clone(&self.namespaces), self.last);
+        let mut numbers = Vec::new();
+        for n in namespaces {
+            let Some(nsid) = all.add(n, last) else {
+                let what = format!("more than {MAX_NAMESPACES} namespaces in {nqn}");
+                return Err(Error::invalid(what).hint("several subsystems"));
+            };
+            numbers.push(nsid);
+            last = nsid;
+        }
+        (self.namespaces, self.last, self.append_sectors) = (Arc::new(all), last, appends);
         Ok(numbers)
+    }
+
+    /// log2 of the longest append in pages: ZASL.
+    pub(super) fn zasl(&self) -> u8 {
+        let bytes = self.append_sectors.map_or(u64::MAX, |n| u64::from(n) << 9);
+        (bytes.min(u64::from(self.config.max_data)) / 4096).max(1).ilog2() as u8
+    }
+
+    /// Entries of an admin queue: the specification wants 32 at least.
+    pub(super) fn admin_entries(&self) -> u16 {
+        self.config.queue_entries.max(MIN_ADMIN_ENTRIES)
     }
 
     /// Removes the namespaces of a disk and returns their numbers.

@@ -1,11 +1,13 @@
 //! Connect, and what concerns several controllers.
 
 use super::testing::*;
-use super::{Event, Hosts, QueueId, SubsystemConfig, Target};
+use super::{Event, Hosts, Namespace, QueueId, SubsystemConfig, Target};
 use crate::spec::fabrics::{ANY_CONTROLLER, Configuration, DISCOVERY_NQN};
+use crate::spec::identify::decode_namespace_list;
 use crate::spec::log::{DiscoveryEntry, DiscoveryHeader, lid};
 use crate::spec::{Command, admin, feature, opcode, status, text};
 use zoneplug_core::Nanos;
+use zoneplug_core::zone::{Geometry, Limits};
 
 const DNR: u16 = status::DNR;
 
@@ -62,7 +64,6 @@ fn a_connect_that_is_wrong_says_what_is() {
         assert_eq!((c.status, c.result, c.cid), (status, result, 77), "{i}");
     }
     // Nothing was made of them.
-    assert_eq!(t.next_deadline(), None);
     assert_eq!(t.controllers.len(), 0);
 
     let id = connect(&mut t);
@@ -117,29 +118,39 @@ fn queues_of_a_controller_that_is_not_ready() {
 #[test]
 fn a_host_that_is_silent_is_given_up() {
     const SECOND: u64 = 1_000_000_000;
+    let at = |n| NOW.plus(Nanos(n * SECOND));
     let mut t = target();
     let mut h = Hello::new(NQN, ANY_CONTROLLER, 0);
     h.fields.kato = 1500;
     let id = h.send(&mut t).unwrap().queue.controller;
-    // Whole seconds.
-    assert_eq!(t.next_deadline(), Some(NOW.plus(Nanos(2 * SECOND))));
+    assert_eq!(t.next_deadline(), Some(at(120)), "until it is ready");
+    // The timeout runs from then on, in whole seconds.
     enable(&mut t, id, Configuration::START);
-    let at = |n| NOW.plus(Nanos(n * SECOND));
+    assert_eq!(t.next_deadline(), Some(at(2)));
     let alive = without_data(Command::new(admin::KEEP_ALIVE));
     t.admin(id, &alive, at(1));
     assert_eq!(t.next_deadline(), Some(at(3)));
-    // Other commands are no keep alive.
-    t.admin(id, &get_feature(feature::QUEUES), at(2));
-    t.admin(id, &set_feature(feature::KEEP_ALIVE_TIMER, 5000), at(2));
-    assert_eq!(
-        (t.next_deadline(), ok(&mut t, id, get_feature(feature::KEEP_ALIVE_TIMER)).0),
-        (Some(at(7)), 5000)
-    );
-    t.expire(Nanos(at(7).0 - 1));
+    // Every sign of life counts.
+    t.admin(id, &set_feature(feature::QUEUES, 0), at(2));
+    assert_eq!(t.next_deadline(), Some(at(4)));
+    let h = Hello::new(NQN, id, 1);
+    let c = with_data(h.fields.encode(), 1024);
+    t.connect(&c, &h.data.encode(), local(), at(3)).unwrap();
+    assert_eq!(t.next_deadline(), Some(at(5)));
+    t.admin(id, &set_feature(feature::KEEP_ALIVE_TIMER, 5000), at(4));
+    assert_eq!(t.next_deadline(), Some(at(9)));
+    t.expire(Nanos(at(9).0 - 1));
     assert_eq!(t.take_events(), []);
-    t.expire(at(7));
+    t.expire(at(9));
     assert_eq!((t.take_events(), t.next_deadline()), (vec![Event::Close(id)], None));
     assert_eq!(fails(&mut t, id, alive), status::ABORTED | DNR);
+
+    // Without keep alive a controller that is ready waits for ever, and one that is not does not.
+    let id = connect(&mut t);
+    assert_eq!(t.next_deadline(), None);
+    enable(&mut t, id, Configuration { shn: 1, ..Configuration::START });
+    assert_eq!(t.next_deadline(), Some(at(120)));
+    t.disconnected(QueueId { controller: id, qid: 0 });
     // A discovery controller without keep alive lives as long as it is asked.
     let id = discover(&mut t);
     assert_eq!(t.next_deadline(), Some(at(120)));
@@ -162,6 +173,9 @@ fn namespaces_come_and_go() {
     };
     assert_eq!((*of, *at, event.cid, event.result), (id, id, 40, 2 | 4 << 16));
     assert_eq!(list.iter().map(|(i, _)| i).collect::<Vec<_>>(), [1, 2, 3]);
+    // A disk that the subsystem has not: nothing has changed.
+    assert_eq!(t.remove_namespaces(&nqn(NQN), 77).unwrap(), []);
+    assert_eq!(t.take_events(), []);
     // Announced once, until the log page is read.
     request_event(&mut t, id, 41);
     assert_eq!(t.remove_namespaces(&nqn(NQN), 0).unwrap(), [1]);
@@ -229,7 +243,7 @@ fn a_controller_ends_with_its_admin_queue() {
     assert_eq!(connect(&mut t), id + 1);
 }
 
-/// Numbers of controllers are bounded; one more may come when another has gone.
+/// J11: controllers are bounded, each subsystem and discovery by itself; one more may come when another has gone.
 #[test]
 fn more_hosts_than_there_is_room_for() {
     let mut t = target();
@@ -238,9 +252,108 @@ fn more_hosts_than_there_is_room_for() {
         hello.send(&mut t).unwrap();
     }
     assert_eq!(hello.send(&mut t).unwrap_err().status, status::CONNECT_BUSY);
+    connect(&mut t);
     t.disconnected(QueueId { controller: 7, qid: 0 });
     assert!(hello.send(&mut t).is_ok());
     t.last = super::LAST_CONTROLLER;
     t.disconnected(QueueId { controller: 3, qid: 0 });
     assert_eq!(hello.send(&mut t).unwrap().queue.controller, 3, "after the last comes the first");
+}
+
+/// J12: what a host asks once is true of disks that come later. Linux asks for the cache and the longest append when it
+/// connects.
+#[test]
+fn a_disk_that_comes_later_keeps_what_hosts_were_told() {
+    let mut t = target();
+    let zasl = |t: &mut Target, id| ok(t, id, identify(0x06, 2, 0)).1[0];
+    let long = |disk| {
+        let g = Geometry::new(8, 0x8000, 0x8000).unwrap();
+        Namespace::of(disk, [9; 16], &g, &Limits::default()).unwrap()
+    };
+    t.add_namespaces(&nqn(NQN), long(1)).unwrap();
+    let id = connect(&mut t);
+    assert_eq!(zasl(&mut t, id), 3, "64 sectors");
+    t.add_namespaces(&nqn(NQN), zoned(2)).unwrap();
+    let g = Geometry::new(8, 256, 192).unwrap();
+    let shorter = Limits { zone_append_max_sectors: 16, ..Limits::default() };
+    let shorter = || Namespace::of(3, [3; 16], &g, &shorter).unwrap();
+    let e = t.add_namespaces(&nqn(NQN), shorter()).unwrap_err();
+    assert!(e.to_string().contains("shorter than"), "{e}");
+    t.remove_namespaces(&nqn(NQN), 0).unwrap();
+    t.remove_namespaces(&nqn(NQN), 2).unwrap();
+    assert_eq!(zasl(&mut t, id), 3, "it stays");
+    t.disconnected(QueueId { controller: id, qid: 0 });
+    t.add_namespaces(&nqn(NQN), shorter()).unwrap();
+    let id = connect(&mut t);
+    assert_eq!(zasl(&mut t, id), 1);
+    // The cache: the controller may have one, and a namespace says that it has none.
+    let vwc = ok(&mut t, id, identify(0x01, 0, 0)).1[525];
+    let of_namespace = |t: &mut Target, nsid| ok(t, id, identify(0x08, 0, nsid)).1[0];
+    let all = t.namespaces(&nqn(NQN)).unwrap();
+    let of_disk = |d| all.iter().find(|(_, n)| n.disk() == d).unwrap().0;
+    assert_eq!((vwc & 1, of_namespace(&mut t, of_disk(1))), (1, 1 << 5));
+    let cached = t.add_namespaces(&nqn(NQN), zoned(4)).unwrap();
+    assert_eq!(of_namespace(&mut t, cached[0]), 0);
+}
+
+/// J12: the number of a namespace does not come back while hosts may still use it for another disk.
+#[test]
+fn a_number_of_a_namespace_comes_back_late() {
+    let mut t = target();
+    let id = connect(&mut t);
+    let mut numbers = vec![];
+    for disk in 1..5 {
+        t.remove_namespaces(&nqn(NQN), disk - 1).unwrap();
+        numbers.extend(t.add_namespaces(&nqn(NQN), zoned(disk)).unwrap());
+    }
+    assert_eq!(numbers, [2, 3, 4, 5]);
+    let list = ok(&mut t, id, identify(0x02, 0, 0)).1;
+    assert_eq!(list[..8], [5, 0, 0, 0, 0, 0, 0, 0]);
+    let many = (6..6 + 1023).map(|disk| zoned(disk)[0]).collect();
+    t.add_namespaces(&nqn(NQN), many).unwrap();
+    assert!(t.add_namespaces(&nqn(NQN), zoned(9999)).is_err(), "1024 at a time");
+    // In ascending order, from any number on.
+    let list = decode_namespace_list(&ok(&mut t, id, identify(0x02, 0, 1000)).1);
+    assert_eq!(list, (1001..=1028).collect::<Vec<_>>());
+}
+
+/// An admin queue has 32 entries, whatever I/O queues have: Linux asks for as many.
+#[test]
+fn short_io_queues() {
+    let mut t = target();
+    let short = SubsystemConfig { queue_entries: 8, ..SubsystemConfig::new(nqn("nqn.short")) };
+    t.add_subsystem(short).unwrap();
+    let admin = Hello::new("nqn.short", ANY_CONTROLLER, 0).send(&mut t).unwrap();
+    assert_eq!(admin.entries, 32);
+    let id = admin.queue.controller;
+    enable(&mut t, id, Configuration::START);
+    ok(&mut t, id, set_feature(feature::QUEUES, 0));
+    let mut io = Hello::new("nqn.short", id, 1);
+    assert_eq!(io.send(&mut t).unwrap_err().result, 44);
+    io.fields.sqsize = 7;
+    assert_eq!(io.send(&mut t).unwrap().entries, 8);
+    let cap = ok(&mut t, id, Command::property_get(0, 8)).0;
+    assert_eq!(cap & 0xffff, 7);
+}
+
+#[test]
+fn a_subsystem_that_cannot_be_says_why() {
+    let mut t = target();
+    type Change = fn(&mut SubsystemConfig);
+    let table: [(Change, &str); 7] = [
+        (|c| c.serial = "x".repeat(21), "serial"),
+        (|c| c.serial = "\u{e9}".to_owned(), "serial"),
+        (|c| c.max_queues = 0, "number of queues"),
+        (|c| c.queue_entries = 1, "queue size"),
+        (|c| c.max_data = 2048, "longest transfer"),
+        (|c| c.max_data = 3 << 20, "longest transfer"),
+        // The transport takes 8 KiB.
+        (|c| c.in_capsule = 16384, "capsule"),
+    ];
+    for (change, what) in table {
+        let mut config = SubsystemConfig::new(nqn("nqn.new"));
+        change(&mut config);
+        let e = t.add_subsystem(config).unwrap_err();
+        assert!(e.to_string().contains(what), "{e}");
+    }
 }

@@ -20,7 +20,7 @@ impl Controller {
                     subtype: SUBSYSTEM_NVM,
                     portid: i as u16 + 1,
                     cntlid: ANY_CONTROLLER,
-                    asqsz: s.config.queue_entries.min(32),
+                    asqsz: s.admin_entries(),
                     subnqn: text(s.config.nqn.as_str(), 0),
                     ..address(*port, self.local)
                 };

@@ -79,6 +79,15 @@ impl Controller {
         Ok(())
     }
 
+    /// Ends the requests, and forgets what has happened and what the host wants.
+    pub(super) fn abort_event_requests(&mut self, events: &mut Vec<Event>) {
+        let status = status::ABORTED | status::DNR;
+        for cid in std::mem::take(&mut self.events).requests {
+            let aborted = Completion { cid, status, ..Default::default() };
+            events.push(Event::Complete(self.id, aborted));
+        }
+    }
+
     /// Sets which events the host wants.
     pub(super) fn enable_events(&mut self, value: u32, events: &mut Vec<Event>) -> Result<(), u16> {
         if value & !(self.supported_events() | HEALTH_BITS) != 0 {

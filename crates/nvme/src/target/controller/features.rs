@@ -1,15 +1,16 @@
 //! Get Features and Set Features (Base Specification, *Feature Specific Information*).
 
+use super::identify::WARM_KELVIN;
 use super::{Answer, Controller, Kind, check_length, no_data};
 use crate::spec::{Command, feature, status};
 use crate::target::{Event, Registry};
-use zoneplug_core::Nanos;
 
 /// The features of an I/O controller. A discovery controller has keep alive and events only.
-pub(super) const FEATURES: [u8; 10] = [
+pub(super) const FEATURES: [u8; 11] = [
     feature::ARBITRATION,
     feature::POWER_MANAGEMENT,
     feature::TEMPERATURE_THRESHOLD,
+    feature::ERROR_RECOVERY,
     feature::WRITE_CACHE,
     feature::QUEUES,
     feature::WRITE_ATOMICITY,
@@ -55,10 +56,9 @@ impl Controller {
             }
             feature::ASYNC_EVENTS => self.events.enabled(),
             feature::KEEP_ALIVE_TIMER => self.kato,
-            feature::WRITE_CACHE => {
-                let all = self.subsystem(registry).map(|s| self.shown(s)).unwrap_or_default();
-                u32::from(all.iter().any(|(_, n)| n.has_write_cache()))
-            }
+            feature::WRITE_CACHE => 1,
+            // THSEL, bits 21:20: 0 for the threshold above which it is too warm, 1 for that below which it is too cold.
+            feature::TEMPERATURE_THRESHOLD if c.cdw(11) >> 20 & 3 == 0 => u32::from(WARM_KELVIN),
             // Nothing is arbitrated, saved, measured, or written atomically beyond a block, and there is one combination
             // of command sets, with the number 0.
             _ => 0,
@@ -70,7 +70,6 @@ impl Controller {
         &mut self,
         registry: &Registry,
         c: &Command,
-        now: Nanos,
         events: &mut Vec<Event>,
     ) -> Answer {
         let (id, value) = (self.feature(c)?, c.cdw(11));
@@ -103,7 +102,6 @@ impl Controller {
             }
             feature::KEEP_ALIVE_TIMER => {
                 self.kato = value;
-                self.heard(now);
                 0
             }
             // The only values that there are.

@@ -9,14 +9,15 @@ use crate::spec::identify::{
 };
 use crate::spec::{ALL_NAMESPACES, Command, status, text};
 use crate::target::Registry;
-use crate::target::namespace::{MAX_NAMESPACES, Namespace, Namespaces};
+use crate::target::namespace::{LAST_NSID, MAX_NAMESPACES, Namespace, Namespaces};
 use crate::target::subsystem::Subsystem;
 
 /// Model and firmware revision.
 const MODEL: &str = "zoneplug";
 const REVISION: &str = env!("CARGO_PKG_VERSION");
 /// Warning and critical temperature in kelvin. The specification wants some; nothing has a temperature here.
-const TEMPERATURES: (u16, u16) = (343, 353);
+pub(super) const WARM_KELVIN: u16 = 343;
+const CRITICAL_KELVIN: u16 = 353;
 
 impl Controller {
     pub(super) fn identify(&self, registry: &Registry, c: &Command) -> Answer {
@@ -56,6 +57,7 @@ impl Controller {
             aerl: MAX_EVENT_REQUESTS as u8 - 1,
             // Extended data of log pages.
             lpa: 4,
+            mdts: crate::target::DISCOVERY_DATA.ilog2() as u8 - 12,
             kas: (KEEP_ALIVE_MS / 100) as u16,
             // SGLs, without alignment, with offsets in the capsule and data moved by the transport.
             sgls: 1 | 1 << 20 | 1 << 21,
@@ -78,7 +80,9 @@ impl Controller {
                 return Err(status::INVALID_NAMESPACE);
             }
             let above = all.iter().filter(|(i, n)| *i > nsid && of_set(n));
-            Ok(encode_namespace_list(above.map(|(i, _)| i)))
+            let mut above: Vec<u32> = above.map(|(i, _)| i).collect();
+            above.sort_unstable();
+            Ok(encode_namespace_list(above))
         };
         match c.cdw(10) as u8 {
             cns::NAMESPACE => of(&|n| n.identify().encode()),
@@ -99,7 +103,7 @@ impl Controller {
             },
             cns::COMMAND_SET_CONTROLLER => match set {
                 csi::NVM => Ok(IdentifyControllerNvm::default().encode()),
-                csi::ZONED => Ok(IdentifyControllerZoned { zasl: all.zasl() }.encode()),
+                csi::ZONED => Ok(IdentifyControllerZoned { zasl: subsystem.zasl() }.encode()),
                 _ => Err(status::INVALID_FIELD),
             },
             cns::COMMAND_SET_ACTIVE_NAMESPACES => match set {
@@ -135,18 +139,19 @@ impl Controller {
             acl: 3,
             // One slot, read-only.
             frmw: 1 | 1 << 1,
-            // Effects log, extended data, supported log pages and features.
-            lpa: 2 | 4 | 1 << 5,
-            wctemp: TEMPERATURES.0,
-            cctemp: TEMPERATURES.1,
+            // Effects log, extended data.
+            lpa: 2 | 4,
+            wctemp: WARM_KELVIN,
+            cctemp: CRITICAL_KELVIN,
             sqes: 0x66,
             cqes: 0x44,
             maxcmd: config.queue_entries,
-            nn: MAX_NAMESPACES,
+            nn: LAST_NSID,
             mnan: MAX_NAMESPACES,
             oncs: u16::from(discard) << 2 | u16::from(zeroes) << 3,
-            // A flush takes one namespace.
-            vwc: u8::from(any(&Namespace::has_write_cache)) | 2 << 1,
+            // A host asks once, and disks with a cache may come later; a disk without one takes flushes, too. A flush takes
+            // one namespace.
+            vwc: 1 | 2 << 1,
             subnqn: text(config.nqn.as_str(), 0),
             ioccsz: (64 + config.in_capsule) / 16,
             iorcsz: 1,

@@ -51,7 +51,8 @@ impl Controller {
         // NUMD: command dwords 10 (31:16) and 11 (15:0), less one.
         let dwords = u64::from(c.cdw(10) >> 16 | c.cdw(11) << 16) + 1;
         check_length(c, dwords * 4)?;
-        let most = self.subsystem(registry).map_or(1 << 20, |s| s.config.max_data);
+        let most =
+            self.subsystem(registry).map_or(crate::target::DISCOVERY_DATA, |s| s.config.max_data);
         // OT, command dword 14 bit 23: the offset is a number of entries.
         if dwords * 4 > u64::from(most) || c.cdw(14) >> 23 & 1 != 0 {
             return Err(status::INVALID_FIELD);

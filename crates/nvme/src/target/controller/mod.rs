@@ -34,9 +34,9 @@ use zoneplug_core::Nanos;
 const READY_TIMEOUT: u8 = 20;
 /// Granularity of keep alive timeouts in milliseconds (KAS).
 const KEEP_ALIVE_MS: u32 = 1000;
-/// How long a discovery controller without keep alive waits for a command, in milliseconds (Base Specification,
-/// *Discovery Controller*).
-const DISCOVERY_IDLE_MS: u32 = 120_000;
+/// How long a controller that is not ready, or a discovery controller without keep alive, waits for a command, in
+/// milliseconds (Base Specification, *Discovery Controller*).
+const IDLE_MS: u32 = 120_000;
 
 /// What a controller is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ type Answer = Result<(u64, Vec<u8>), u16>;
 #[derive(Debug)]
 pub(super) struct Controller {
     pub(super) id: u16,
-    kind: Kind,
+    pub(super) kind: Kind,
     pub(super) host: Nqn,
     host_id: [u8; 16],
     /// The address at which the host came in.
@@ -110,7 +110,7 @@ impl Controller {
     }
 
     /// Connects an I/O queue.
-    pub(super) fn open_queue(&mut self, qid: u16) -> Result<(), u16> {
+    pub(super) fn open_queue(&mut self, qid: u16, now: Nanos) -> Result<(), u16> {
         if !self.is_ready() || self.queues.contains(&qid) {
             return Err(status::SEQUENCE);
         }
@@ -118,6 +118,7 @@ impl Controller {
             return Err(status::CONNECT_PARAMETERS);
         }
         self.queues.insert(qid);
+        self.heard(now);
         Ok(())
     }
 
@@ -141,10 +142,12 @@ impl Controller {
         self.csts & csts::READY != 0
     }
 
-    /// The host lives: its time begins anew.
+    /// The host lives: its time begins anew. Its keep alive timeout counts while the controller is ready.
     fn heard(&mut self, now: Nanos) {
+        let runs = self.is_ready() && self.csts & csts::SHUTDOWN_COMPLETE == 0;
         let ms = match self.kind {
-            Kind::Discovery if self.kato == 0 => DISCOVERY_IDLE_MS,
+            _ if !runs => IDLE_MS,
+            Kind::Discovery if self.kato == 0 => IDLE_MS,
             _ => self.kato,
         };
         let ms = u64::from(ms).next_multiple_of(u64::from(KEEP_ALIVE_MS));
@@ -159,18 +162,20 @@ impl Controller {
         now: Nanos,
         events: &mut Vec<Event>,
     ) -> Reply {
-        if command.opcode() == admin::KEEP_ALIVE || self.kind == Kind::Discovery {
-            self.heard(now);
-        }
         let answer = match command.opcode() {
             opcode::FABRICS => self.fabrics(registry, command, events),
             _ if !self.is_ready() => Err(status::SEQUENCE),
             admin::ASYNC_EVENT_REQUEST => match self.request_event(command, events) {
-                Ok(()) => return Reply::Later,
+                Ok(()) => {
+                    self.heard(now);
+                    return Reply::Later;
+                }
                 Err(status) => Err(status),
             },
-            _ => check_flags(command).and_then(|()| self.work(registry, command, now, events)),
+            _ => check_flags(command).and_then(|()| self.work(registry, command, events)),
         };
+        // The timeout may be another now, or run from now on.
+        self.heard(now);
         let (result, data, status) = match answer {
             Ok((result, data)) => (result, data, status::SUCCESS),
             Err(status) => (0, Vec::new(), status | status::DNR),
@@ -178,19 +183,13 @@ impl Controller {
         Reply::Now(Completion { result, cid: command.cid(), status, ..Default::default() }, data)
     }
 
-    fn work(
-        &mut self,
-        registry: &Registry,
-        c: &Command,
-        now: Nanos,
-        events: &mut Vec<Event>,
-    ) -> Answer {
+    fn work(&mut self, registry: &Registry, c: &Command, events: &mut Vec<Event>) -> Answer {
         let io = self.kind != Kind::Discovery;
         match c.opcode() {
             admin::IDENTIFY => self.identify(registry, c),
             admin::GET_LOG_PAGE => self.log_page(registry, c),
             admin::GET_FEATURES => self.get_features(registry, c),
-            admin::SET_FEATURES => self.set_features(registry, c, now, events),
+            admin::SET_FEATURES => self.set_features(registry, c, events),
             admin::KEEP_ALIVE => no_data(c).map(|()| (0, Vec::new())),
             // Bit 0: the command was not aborted. It is being carried out, or has ended.
             admin::ABORT if io => no_data(c).map(|()| (1, Vec::new())),
@@ -256,11 +255,11 @@ impl Controller {
         Ok(())
     }
 
-    /// Controller level reset: I/O queues and events are gone, the admin queue stays.
+    /// Controller level reset: I/O queues are gone, event requests are aborted, the admin queue stays.
     fn reset(&mut self, events: &mut Vec<Event>) {
         self.csts = 0;
         self.granted = None;
-        self.events = Events::default();
+        self.abort_event_requests(events);
         if self.has_io_queues() {
             self.queues.clear();
             events.push(Event::CloseIo(self.id));

@@ -201,8 +201,17 @@ fn an_event_is_announced_again_after_its_log_was_read() {
     assert_eq!(decode_namespace_list(&ok(&mut t, id, changed).1), [2, 3]);
     t.add_namespaces(&nqn(NQN), zoned(3)).unwrap();
     assert_eq!(completions(&mut t), [(id, 2, 0x4_0002)]);
-    // A reset forgets the requests.
+    // A reset aborts the requests, which the transport would else keep for ever.
     enable(&mut t, id, Configuration::default());
+    let aborted: Vec<_> = t
+        .take_events()
+        .into_iter()
+        .map(|e| match e {
+            Event::Complete(id, c) => (id, c.cid, c.status),
+            e => panic!("{e:?}"),
+        })
+        .collect();
+    assert_eq!(aborted, [3, 4, 5].map(|cid| (id, cid, status::ABORTED | DNR)));
     enable(&mut t, id, Configuration::START);
     ok(&mut t, id, set_feature(feature::ASYNC_EVENTS, 1 << 8));
     t.add_namespaces(&nqn(NQN), zoned(4)).unwrap();
@@ -219,6 +228,9 @@ fn features_have_values() {
     assert_eq!(get(&mut t, feature::QUEUES), 1 | 1 << 16);
     assert_eq!(ok(&mut t, id, set_feature(feature::QUEUES, 9 | 9 << 16)).0, 3 | 3 << 16);
     assert_eq!(get(&mut t, feature::WRITE_CACHE), 1);
+    assert_eq!(get(&mut t, feature::TEMPERATURE_THRESHOLD), 343);
+    let cold = get_feature(feature::TEMPERATURE_THRESHOLD).with_cdw(11, 1 << 20);
+    assert_eq!(ok(&mut t, id, cold).0, 0);
     for f in super::features::FEATURES.into_iter().filter(|f| *f != feature::HOST_IDENTIFIER) {
         get(&mut t, f);
     }
