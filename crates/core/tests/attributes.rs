@@ -138,13 +138,14 @@ fn an_attribute_that_is_set_at_opening_cannot_be_changed_later() {
 fn a_configuration_beyond_a_bound_opens_no_disk() {
     const DAY: u64 = 86_400_000 * MS;
     type Set = fn(&mut DiskConfig);
-    let beyond: [(&str, Set); 19] = [
+    let beyond: [(&str, Set); 20] = [
         ("io_timeout", |c| c.timeout = Some(Nanos(0))),
         ("io_timeout", |c| c.timeout = Some(Nanos(DAY + 1))),
         ("anticipation_us", |c| c.anticipation = Nanos(1_000_000 * US + 1)),
         ("zone_deadline_ms", |c| c.zone_deadline = Nanos(3_600_000 * MS + 1)),
         ("zone_write_depth", |c| c.zone_write_depth = 0),
         ("zone_write_depth", |c| c.zone_write_depth = 1025),
+        ("order_window", |c| c.order_window = Nanos(DAY + 1)),
         ("queue_depth", |c| c.queue_depth = 65_536),
         ("read_write_balance", |c| c.read_write_balance = balance(DAY + 1, 0)),
         ("read_write_balance", |c| c.read_write_balance = balance(0, DAY + 1)),
@@ -212,6 +213,7 @@ fn every_field_of_a_configuration_is_an_attribute_or_for_programs_only() {
         zone_deadline: _,
         zone_write_depth: _,
         zone_recovery: _,
+        order_window: _,
         scheduler: _,
         // Five attributes.
         deadline: _,
@@ -223,7 +225,7 @@ fn every_field_of_a_configuration_is_an_attribute_or_for_programs_only() {
         survive_panics: _,
         shards: _,
     } = DiskConfig::default();
-    assert_eq!(keys().count(), 15 - 1 + 5);
+    assert_eq!(keys().count(), 16 - 1 + 5);
 }
 
 /// Times that are no whole number of the attribute's unit are shown with a unit of their own, and taken again.

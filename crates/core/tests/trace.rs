@@ -59,8 +59,12 @@ fn drive(queue: &mut DiskQueue, mut list: Bios) {
 
 /// The events of what `list` makes of a disk.
 fn events(spec: &str, list: Bios) -> Vec<String> {
+    events_with(spec, DiskConfig::default(), list)
+}
+
+fn events_with(spec: &str, config: DiskConfig, list: Bios) -> Vec<String> {
     let device = EmuDisk::new(spec.parse().unwrap()).unwrap();
-    let disk = Disk::open(device, DiskConfig::default(), &mut |_| Nanos(0)).unwrap();
+    let disk = Disk::open(device, config, &mut |_| Nanos(0)).unwrap();
     let mut queue = disk.open_polled_queue(16, 4).unwrap();
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), || drive(&mut queue, list));
@@ -127,5 +131,36 @@ fn a_write_that_spans_zones_is_seen_zone_by_zone() {
             "issue-from-plug zone=0 sector=0 count=128 bios=1",
             "issue-from-plug zone=1 sector=128 count=128 bios=1",
         ]
+    );
+}
+
+/// T3, H12.
+#[test]
+fn a_held_write_is_seen_to_come_and_to_enter_its_plug_or_to_expire() {
+    let config = DiskConfig { order_window: Nanos(1000), ..DiskConfig::default() };
+    let list = [16, 8, 0].map(|at| bio(Op::Write, at, 8));
+    let got = events_with("mem,zones=4,zone-size=64K", config.clone(), list.into());
+    assert_eq!(
+        got,
+        [
+            "hold-write zone=0 sector=16 count=8",
+            "hold-write zone=0 sector=8 count=8",
+            "add-to-plug zone=0 sector=0 count=8 bios=1",
+            "add-to-plug zone=0 sector=8 count=16 bios=2",
+            "issue-from-plug zone=0 sector=0 count=24 bios=3",
+        ]
+    );
+    let device = EmuDisk::new("mem,zones=4,zone-size=64K".parse().unwrap()).unwrap();
+    let disk = Disk::open(device, config, &mut |_| Nanos(0)).unwrap();
+    let mut queue = disk.open_polled_queue(16, 4).unwrap();
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || {
+        queue.submit(Nanos(0), &mut [bio(Op::Write, 136, 8)].into());
+        queue.poll(Nanos(1000), &mut Bios::new());
+    });
+    let got = std::mem::take(&mut *lines.0.lock().unwrap());
+    assert_eq!(
+        got,
+        ["hold-write zone=1 sector=136 count=8", "expire-write zone=1 sector=136 count=8"]
     );
 }

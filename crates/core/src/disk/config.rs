@@ -118,6 +118,9 @@ pub struct DiskConfig {
     /// Which side finds a zone's write pointer after a write has failed with an unknown outcome, on disks with one
     /// write of a zone in flight. `None`: the layer if it emulates appends, otherwise the client. Only with plugs.
     pub zone_recovery: Option<ZoneRecovery>,
+    /// How long a write to a sequential zone that starts past the write pointer is held, until the gap before it fills.
+    /// Then it is refused. 0: it is refused at once. Only with plugs: see `docs/scheduling.md`.
+    pub order_window: Nanos,
     /// The scheduler that decides which request gets a tag first. In `lock` mode `none` becomes `mq-deadline`,
     /// because only a scheduler locks zones.
     pub scheduler: Scheduler,
@@ -158,6 +161,7 @@ impl Default for DiskConfig {
             zone_deadline: Nanos(0),
             zone_write_depth: 1,
             zone_recovery: None,
+            order_window: Nanos(0),
             timeout: None,
             survive_panics: false,
             shards: 64,

@@ -1,7 +1,7 @@
 //! Counters of a disk (T5), and the plug dump (T2).
 
 use super::handle::Disk;
-use crate::plug::{Counters, ZoneCounters};
+use crate::plug::{Counters, WindowCounters, ZoneCounters};
 use crate::sched::WriterCounters;
 use crate::sync::{Ordering, lock};
 use crate::unit::ZoneNo;
@@ -17,6 +17,8 @@ pub struct DiskCounters {
     pub live_plugs: u32,
     /// BIOs that wait in plugs now.
     pub waiting: u64,
+    /// What the order window has done, and what it holds.
+    pub window: WindowCounters,
     /// Commands that were given up because their time was over.
     pub timeouts: u64,
     /// Of these, the commands that a device still has, or will never give back.
@@ -29,7 +31,8 @@ pub struct DiskCounters {
 
 impl Disk {
     /// Writes the plug dump in the form of Linux's `zone_wplugs`: a line for each zone that is busy, stale or partly
-    /// written. `ref` is what Linux would count: one for the zone and one for each BIO. On a disk with several single
+    /// written, or has writes in the order window. `ref` is what Linux would count: one for the zone and one for each
+    /// BIO. If the order window holds writes of a zone, its line also says how many. On a disk with several single
     /// writers a line also names the spindle of its zone. Fails only if `out` fails.
     pub fn zone_wplugs(&self, out: &mut dyn Write) -> fmt::Result {
         for z in 0..self.layout().geometry.nr_zones() {
@@ -41,7 +44,8 @@ impl Disk {
             let spindles = if layout.single_writer { self.shared.spindles.count() } else { 1 };
             let (shard, i) = self.shared.shard(ZoneNo(z));
             let plug = &shard.plugs[i];
-            if !plug.is_live() {
+            let early = if plug.has_early() { self.shared.window().nr_of(ZoneNo(z)) } else { 0 };
+            if !plug.is_live() && early == 0 {
                 continue;
             }
             let (flags, cond) = (plug.linux_flags(), plug.condition());
@@ -53,6 +57,9 @@ impl Disk {
                 out,
                 "Zone no: {z}, flags: 0x{flags:x}, ref: {refs}, cond: {cond}, wp ofst: {wp}, pending BIO: {parked}"
             )?;
+            if early > 0 {
+                write!(out, ", held: {early}")?;
+            }
             if spindles > 1 {
                 write!(out, ", spindle: {}", self.shared.spindles.of(ZoneNo(z)))?;
             }
@@ -80,6 +87,7 @@ impl Disk {
             all.plugs.parked += c.parked.load(Ordering::Relaxed);
         }
         drop(queues);
+        all.window = self.shared.window().counters();
         for writer in &self.shared.single_writers {
             all.writer.add(&lock(&writer.0).counters);
         }

@@ -79,6 +79,7 @@ impl Lane {
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         let (mut shard, i) = shared.shard(zone);
         shard.forget_write_pointer(i, epoch, &mut self.aborted);
+        self.settle_early(shared, &mut shard, i, zone);
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_early(shared, layout);
@@ -177,6 +178,7 @@ impl Lane {
         let (mut shard, i) = shared.shard(zone);
         shard.forget_write_pointer(i, epoch, &mut self.aborted);
         Self::note_given_up(shared, &mut shard, i, cmd);
+        self.settle_early(shared, &mut shard, i, zone);
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_early(shared, layout);
@@ -185,7 +187,7 @@ impl Lane {
 
     /// Completes the BIOs of the abort list where the caller has no list of done BIOs.
     #[cold]
-    fn abort_early(&mut self, shared: &Shared, layout: &Layout) {
+    pub(crate) fn abort_early(&mut self, shared: &Shared, layout: &Layout) {
         let mut done = Bios::new();
         self.abort_waiting(shared, layout, Status::AbortedBehind, &mut done);
         for mut bio in done {
@@ -291,20 +293,24 @@ impl Lane {
             Op::ZoneReset => {
                 let (mut shard, i) = shared.shard(zone);
                 shard.reset(i, &mut self.aborted);
+                self.settle_early(shared, &mut shard, i, zone);
             }
             Op::ZoneFinish => {
                 let len = layout.geometry.zone_len_sectors(zone);
                 let (mut shard, i) = shared.shard(zone);
                 shard.finish(i, len, &mut self.aborted);
+                self.settle_early(shared, &mut shard, i, zone);
             }
             Op::ZoneResetAll => {
                 // Before the plugs are reset: an append that comes meanwhile sets it again.
                 shared.append_used.store(false, Ordering::Relaxed);
-                for s in &shared.shards {
-                    let mut shard = lock(&s.0);
+                for (s, shard) in shared.shards.iter().enumerate() {
+                    let mut shard = lock(&shard.0);
                     for i in 0..shard.plugs.len() {
                         shard.hold(i);
                         shard.reset(i, &mut self.aborted);
+                        let zone = shared.zone_at((s, i));
+                        self.settle_early(shared, &mut shard, i, zone);
                         shard.release(i);
                     }
                 }
@@ -328,6 +334,7 @@ impl Lane {
         for z in zones {
             let (mut shard, i) = shared.shard(ZoneNo(z));
             shard.forget_write_pointer(i, epoch, &mut self.aborted);
+            self.settle_early(shared, &mut shard, i, ZoneNo(z));
         }
     }
 
@@ -397,9 +404,11 @@ impl Lane {
                 if then == Then::InLine {
                     self.backlog.zone(zone);
                 }
+                self.settle_early(shared, &mut shard, i, zone);
                 continue;
             }
             busy |= shard.reported(i, info, cmd.epoch, resync, &mut self.aborted);
+            self.settle_early(shared, &mut shard, i, zone);
         }
         busy
     }

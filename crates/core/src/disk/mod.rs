@@ -21,6 +21,7 @@ mod lane;
 mod mailbox;
 mod manage;
 mod open;
+mod order_window;
 mod queue;
 mod recovery;
 mod revalidate;
@@ -30,7 +31,7 @@ mod state;
 mod trace;
 
 pub use crate::bio::Late;
-pub use crate::plug::{Counters, Rejections, ZoneCounters};
+pub use crate::plug::{Counters, Rejections, WindowCounters, ZoneCounters};
 pub use attributes::{
     ATTRIBUTES, Attribute, AttributeChange, AttributeInfo, Change, TAGS, find_attribute,
 };

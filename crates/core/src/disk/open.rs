@@ -8,6 +8,7 @@ use super::guard::outlook::Outlook;
 use super::guard::resets::Resets;
 use super::handle::Disk;
 use super::mailbox::Counts;
+use super::order_window::NOTHING_DUE;
 use super::queue::DiskQueue;
 use super::shared::{DRAIN_LIMIT, MAX_SHARDS, Shared};
 use super::snapshot::Layout;
@@ -57,6 +58,8 @@ impl Disk {
                 past: Counts::default(),
                 late: Arc::default(),
                 resets: Resets::default(),
+                order_window: Mutex::default(),
+                window_due: AtomicU64::new(NOTHING_DUE),
                 append_used: AtomicBool::new(false),
                 single_writers,
                 spindles,

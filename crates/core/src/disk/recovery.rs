@@ -97,6 +97,7 @@ impl Lane {
         let mask = layout.write_mask();
         let report = RecoveryReport { cmd: &cmd, start, mask, may_move: &may_move, epoch: &epoch };
         let then = shard.recover(i, &report, &mut self.aborted);
+        self.settle_early(shared, &mut shard, i, zone);
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);

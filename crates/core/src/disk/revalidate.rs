@@ -175,13 +175,19 @@ impl Revalidation {
         let mut current = lock(&shared.layout);
         let config = current.config.clone();
         let per_zone = config.zone_counters;
+        let same = current.geometry == self.geometry;
+        let early = shared.early_before();
         let words = shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
         let layout = Arc::new(Layout::new(self.geometry, limits, config, words));
         debug_assert!(queue.lane.aborted.is_empty(), "a drained disk has nothing parked");
         shared.note(&layout);
-        *current = layout;
+        *current = layout.clone();
+        shared.early_after(early, &layout.geometry, same, &mut queue.lane.aborted);
         drop(current);
         shared.bump();
+        if !queue.lane.aborted.is_empty() {
+            queue.lane.abort_early(shared, &layout);
+        }
         Ok(())
     }
 }

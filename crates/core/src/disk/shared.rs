@@ -8,7 +8,7 @@ use super::mailbox::{self, Counts, Queues};
 use super::snapshot::Layout;
 use super::state::{ORPHANS, VERSION};
 use crate::device::Device;
-use crate::plug::{Shard, Words};
+use crate::plug::{OrderWindow, Shard, Words};
 use crate::sched::elevator::Elevator;
 use crate::sched::writer::SingleWriter;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, Padded, lock};
@@ -92,6 +92,10 @@ pub(crate) struct Shared {
     pub(crate) late: Arc<LateTable>,
     /// Resets and finishes that have not ended.
     pub(crate) resets: Resets,
+    /// Writes that have come before their place. Locked under a shard; nothing is locked under it.
+    pub(crate) order_window: Mutex<OrderWindow>,
+    /// When the first of them is to be refused, in nanoseconds, for a look without the lock (`order_window.rs`).
+    pub(crate) window_due: AtomicU64,
     /// Whether a native append has been used since the last reset of all zones (A8).
     pub(crate) append_used: AtomicBool,
     /// Whether the device or the layer uses the time.
@@ -125,6 +129,13 @@ impl Shared {
         // There are `1 << shard_bits` shards. Written this way, the compiler sees that the index is in range.
         let mask = self.shards.len() - 1;
         ((zone.0 ^ mix) as usize & mask, row as usize)
+    }
+
+    /// The zone whose [`Shared::place`] this is.
+    pub(crate) fn zone_at(&self, (s, i): (usize, usize)) -> ZoneNo {
+        let mix = ((i as u32).wrapping_mul(0x9e37_79b1)) >> 16;
+        let low = (s as u32 ^ mix) & (self.shards.len() - 1) as u32;
+        ZoneNo((i as u32) << self.shard_bits | low)
     }
 
     /// The shard of a zone, locked, with the zone's plug held, and the zone's index in it.

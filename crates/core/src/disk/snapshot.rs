@@ -7,7 +7,7 @@ use crate::plug::{Merge, Words};
 use crate::sched::Scheduler;
 use crate::sched::elevator::Setup;
 use crate::sched::writer::WriterParams;
-use crate::unit::ZoneNo;
+use crate::unit::{Nanos, ZoneNo};
 use crate::zone::{Geometry, Limits};
 use std::sync::Arc;
 
@@ -37,6 +37,8 @@ pub(crate) struct Layout {
     pub(crate) zone_depth: u16,
     /// Whether the layer reports a zone by itself after a failure (E12).
     pub(crate) zone_recovery: bool,
+    /// How long a write that comes before its place is held; 0: it is refused at once.
+    pub(crate) order_window: Nanos,
     /// Whether the layer itself uses the time.
     pub(crate) timed: bool,
     pub(crate) merge: Merge,
@@ -101,8 +103,10 @@ impl Layout {
                 },
             scheduled,
             single_writer,
+            order_window: if plugs { config.order_window } else { Nanos(0) },
             timed: config.timeout.is_some()
                 || scheduled
+                || plugs && config.order_window.0 != 0
                 || single_writer && (config.anticipation.0 | config.zone_deadline.0) != 0,
             writer_params: WriterParams {
                 policy: config.zoned_qd1_policy,

@@ -5,15 +5,18 @@
 pub(crate) const FREEZES: u32 = 0xff;
 /// Set while queues that were dropped with work in flight wait to be polled.
 pub(crate) const ORPHANS: u32 = 0x100;
+/// Set while writes are held in the order window. A queue compares the word without this bit: while the bit is set,
+/// each call looks at the window, and at the rest only if that has changed.
+pub(crate) const EARLY: u32 = 0x200;
 /// One step of the version, which changes with layout, freezes and queues.
-pub(crate) const VERSION: u32 = 0x200;
+pub(crate) const VERSION: u32 = 0x400;
 
 /// Whether the disk is frozen.
 pub(crate) fn is_frozen(state: u32) -> bool {
     state & FREEZES != 0
 }
 
-/// The version in a state: 23 bits, which wrap around.
+/// The version in a state: 22 bits, which wrap around.
 pub(crate) fn version(state: u32) -> u32 {
     state / VERSION
 }

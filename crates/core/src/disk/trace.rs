@@ -5,7 +5,9 @@
 //!
 //! | event | when | fields |
 //! | --- | --- | --- |
-//! | `add-to-plug` | writes have to wait in their zone's plug | `zone`, `sector`, `count`, `bios` |
+//! | `add-to-plug` | writes have to wait in their zone's plug, also those that were held before | `zone`, `sector`, `count`, `bios` |
+//! | `hold-write` | a write has come before its place, and is held in the order window | `zone`, `sector`, `count` |
+//! | `expire-write` | a write was held for as long as it may be, and is refused | `zone`, `sector`, `count` |
 //! | `issue-from-plug` | writes that waited leave for the device, merged | `zone`, `sector`, `count`, `bios` |
 //! | `zone-management` | a management BIO was accepted | `op`, `sector`, `count`: its whole range |
 //! | `append-position` | an append has landed, emulated or native | `zone`, `sector`, `count` |

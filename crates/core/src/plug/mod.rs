@@ -16,6 +16,7 @@
 //!   (`Shard::fill`), or, after an error, that all parked writes are aborted (E1).
 //! * `pipelined.rs` allows several writes in flight on devices that keep the order of writes.
 //! * `recovery.rs` lets the layer find the write pointer by itself after an error.
+//! * `window.rs` holds writes that have come before their place, on disks with an order window.
 
 mod hold;
 mod pipelined;
@@ -23,6 +24,7 @@ mod recovery;
 mod shard;
 mod slots;
 mod track;
+mod window;
 mod word;
 
 pub(crate) use pipelined::Sent;
@@ -30,6 +32,8 @@ pub(crate) use recovery::RecoveryReport;
 pub use shard::{Counters, Rejections, Shard, ZoneCounters};
 pub(crate) use shard::{Merge, Next};
 pub(crate) use track::Then;
+pub use window::WindowCounters;
+pub(crate) use window::{EarlyWrite, OrderWindow, Settled};
 pub(crate) use word::{Quick, Words};
 
 use crate::bio::{Bio, Flags, Op, Status};
@@ -52,8 +56,11 @@ pub(crate) mod state {
     /// A reset or finish in strict mode is in flight. It must not abort writes, so new writes fail with *zone busy*
     /// (M5).
     pub(crate) const MANAGED: u8 = 64;
+    /// Early writes of the zone are held (`window.rs`). [`Plug::admit`](super::Plug::admit) refuses every write then.
+    /// Such a plug stays under the lock: in its word this is the bit that says so.
+    pub(crate) const EARLY: u8 = 128;
 }
-use state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
+use state::{CONVENTIONAL, EARLY, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -142,7 +149,7 @@ impl Plug {
     }
 
     fn set_from(&mut self, zone: &ZoneInfo) {
-        self.state &= PLUGGED | MANAGED;
+        self.state &= PLUGGED | MANAGED | EARLY;
         match zone.cond {
             Condition::NotWp => self.state |= CONVENTIONAL,
             Condition::ReadOnly => self.state |= READONLY,
@@ -229,7 +236,7 @@ impl Plug {
     /// Whether a write of `len` sectors at `offset` would be admitted. The error is the status with which it would be
     /// refused.
     pub fn check(&self, offset: u32, len: u32) -> Result<(), Status> {
-        if self.fits(offset, len) && self.state & !(PLUGGED | RESYNC) == 0 {
+        if self.fits(offset, len) && self.state & !(PLUGGED | RESYNC | EARLY) == 0 {
             Ok(())
         } else {
             Err(self.refusal(offset))

@@ -1,7 +1,7 @@
 //! A shard: plugs that share a lock, and the table of the writes that they have parked.
 
 use super::slots::Slots;
-use super::state::{CONVENTIONAL, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
+use super::state::{CONVENTIONAL, EARLY, MANAGED, NEED_WP, OFFLINE, PLUGGED, READONLY, RESYNC};
 use super::track::Track;
 use super::word::{self, Words};
 use super::{Kind, NONE, Plug};
@@ -388,7 +388,7 @@ impl Shard {
         }
         plug.wp = wp;
         plug.generation = word::generation(plug.generation + 1);
-        plug.state &= PLUGGED | MANAGED;
+        plug.state &= PLUGGED | MANAGED | EARLY;
         self.abort(i, aborted);
     }
 

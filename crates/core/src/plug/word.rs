@@ -8,7 +8,7 @@
 //! The bit `LOCKED` keeps the two apart. Code under the lock sets it first ([`Words::lock`]). Both exchanges then fail,
 //! and their callers take the lock. `hold.rs` says when the bit is cleared.
 
-use super::state::{CONVENTIONAL, NEED_WP, PLUGGED};
+use super::state::{CONVENTIONAL, EARLY, PLUGGED};
 use crate::sync::{AtomicU64, Ordering};
 
 /// How many bits of a generation there are.
@@ -17,7 +17,7 @@ const STATE_SHIFT: u32 = 32 + GENERATION_BITS;
 /// The plug belongs to the lock of its shard.
 const LOCKED: u64 = 1 << 63;
 const IN_FLIGHT: u64 = (PLUGGED as u64) << STATE_SHIFT;
-const _: () = assert!(NEED_WP > PLUGGED, "LOCKED is the one bit that is no state");
+const _: () = assert!((EARLY as u64) << STATE_SHIFT == LOCKED, "early writes keep a plug locked");
 
 /// What a word says of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

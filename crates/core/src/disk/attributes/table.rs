@@ -38,7 +38,7 @@ pub const TAGS: Key = Key {
 /// assert_eq!(anticipation.key.name, "anticipation_us");
 /// assert_eq!(anticipation.key.form.range(), "0..1000000 us");
 /// ```
-pub static ATTRIBUTES: [AttributeInfo; 31] = [
+pub static ATTRIBUTES: [AttributeInfo; 32] = [
     device("zoned", Form::Choice(&["host-managed"]), "The zone model.", |_| number(0)),
     device("nr_zones", count("zones"), "Zones of the disk.", |v| {
         number(v.layout.geometry.nr_zones())
@@ -206,6 +206,16 @@ pub static ATTRIBUTES: [AttributeInfo; 31] = [
     )
     .when(has_plugs)
     .shown(|v| number(u32::from(!v.layout.zone_recovery))),
+    in_use(
+        "order_window",
+        &["order-window"],
+        Form::Span { unit: "ms", min: 0, max: DAY },
+        Is("0"),
+        "How long a write that comes before its place in the zone is held; 0: it is refused.",
+        |c| span(c.order_window),
+        |c, v| c.order_window = Nanos(v.number()),
+    )
+    .when(has_plugs),
     in_use(
         "scheduler",
         &[],

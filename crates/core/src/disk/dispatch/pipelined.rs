@@ -104,6 +104,7 @@ impl Lane {
             |ticket| shared.late.join(ticket, 0) != 0 || shared.resets.is_late(zone, &shared.late);
         let aborted = &mut self.aborted;
         let then = shard.complete_in_order(i, &mut cmd, start, &epoch, &late_at_device, aborted);
+        self.settle_early(shared, &mut shard, i, zone);
         drop(shard);
         self.settle_status(layout, &mut cmd);
         self.deliver(shared, &mut cmd, done);

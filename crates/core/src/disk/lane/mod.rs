@@ -27,6 +27,14 @@ use std::sync::Arc;
 use tags::Tags;
 use waits::Waits;
 
+/// What the calls of some queues have to do besides the ordinary. One test of a byte asks for all of it.
+pub(crate) mod duty {
+    /// `dispatch` decides what is sent: see `Layout::arbitrated`.
+    pub(crate) const ARBITRATED: u8 = 1;
+    /// The call has submitted early writes, and says at its end how long they are held. Clear between two calls.
+    pub(crate) const SET_DUE: u8 = 2;
+}
+
 /// The state of one queue.
 pub(crate) struct Lane {
     /// The number of the queue among those of the disk.
@@ -37,8 +45,8 @@ pub(crate) struct Lane {
     pub(crate) intake: Intake,
     /// The queue of the device.
     pub(crate) lower: MappedQueue,
-    /// `Layout::arbitrated`, here because each call asks for it.
-    pub(crate) arbitrated: bool,
+    /// What its calls have to do besides the ordinary: bits of [`duty`].
+    pub(crate) duties: u8,
     pub(crate) tags: Tags,
     /// The command for the disk's own reports.
     pub(crate) own_report: OwnReport,
@@ -89,7 +97,7 @@ impl Lane {
             seen: u32::MAX,
             intake: Intake::new(depth, nr_bios),
             lower,
-            arbitrated: false,
+            duties: 0,
             tags: Tags::new(tags, nr_bios.min(64)),
             own_report: OwnReport::new(),
             out: Commands::with_capacity(nr_tags + 1),
@@ -114,7 +122,7 @@ impl Lane {
 
     /// Adopts a layout, which may be new. The queue may have commands in flight.
     pub(crate) fn follow(&mut self, layout: &Layout) {
-        self.arbitrated = layout.arbitrated;
+        self.duties = if layout.arbitrated { duty::ARBITRATED } else { 0 };
         self.tags.place(layout.arbitrated);
     }
 

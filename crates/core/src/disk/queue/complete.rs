@@ -6,7 +6,7 @@
 
 use super::handle::DiskQueue;
 use crate::bio::{Bios, Command, Op, Status, Waits};
-use crate::disk::lane::Lane;
+use crate::disk::lane::{Lane, duty};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 #[cfg(feature = "trace")]
@@ -29,7 +29,7 @@ impl DiskQueue {
     #[cold]
     #[inline(never)]
     fn poll_changed(&mut self, now: Nanos, done: &mut Bios) {
-        self.refresh(now);
+        self.catch_up(now);
         self.poll_seen(now, done);
     }
 
@@ -37,7 +37,7 @@ impl DiskQueue {
     /// keeps its registers.
     #[inline(always)]
     fn poll_seen(&mut self, now: Nanos, done: &mut Bios) {
-        if self.lane.arbitrated {
+        if self.lane.duties & duty::ARBITRATED != 0 {
             self.poll_arbitrated(now, done);
         } else {
             self.poll_plain(now, done);
@@ -166,6 +166,7 @@ impl Lane {
         if next == Next::Lost {
             let asks = Self::begin_recovery(shared, layout, &mut guard, i, &cmd, epoch);
             if asks {
+                self.settle_early(shared, &mut guard, i, zone);
                 drop(guard);
                 return self.ask_for_write_pointer(shared, layout, cmd, epoch, done);
             }
@@ -173,6 +174,7 @@ impl Lane {
         } else {
             Self::note_given_up(shared, &mut guard, i, &cmd);
         }
+        self.settle_early(shared, &mut guard, i, zone);
         // Not all that follows is of a healthy zone, so this gives the plug back only if it is.
         guard.release(i);
         if ARBITRATED {

@@ -5,9 +5,10 @@ use crate::device::MappedQueue;
 use crate::disk::config::QueueConfig;
 use crate::disk::lane::Lane;
 use crate::disk::mailbox::Mailbox;
+use crate::disk::order_window::{NOTHING_DUE, PAUSED};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-use crate::disk::state::{self, ORPHANS};
+use crate::disk::state::{self, EARLY, ORPHANS};
 use crate::sync::{Ordering, lock};
 use crate::unit::Nanos;
 use std::sync::Arc;
@@ -92,6 +93,7 @@ impl DiskQueue {
     /// BIOs of these commands are then late for ever. Returns how many commands there were. A queue with other work
     /// becomes an orphan, and 0 is returned.
     pub fn abandon(&mut self) -> u32 {
+        self.drop_held();
         let late = self.lane.outlook.nr_late();
         if late == 0 || !self.lane.only_late() {
             self.close();
@@ -103,11 +105,19 @@ impl DiskQueue {
         late
     }
 
-    /// The next moment at which `poll` has work to do by itself, for this queue or for queues that were dropped with
-    /// work in flight.
+    /// The next moment at which `poll` has work to do by itself: for this queue, for queues that were dropped with work
+    /// in flight, or for writes of any queue that the order window holds.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let own = self.lane.next_deadline();
-        if self.shared.state.0.load(Ordering::Acquire) & ORPHANS == 0 {
+        let mut own = self.lane.next_deadline();
+        let state = self.shared.state.0.load(Ordering::Acquire);
+        if state & EARLY != 0 {
+            let due = self.shared.window_due.load(Ordering::Acquire);
+            // After a freeze the next call, whenever it comes, lets the time of what is held go on.
+            let paused = due == PAUSED && state::is_frozen(state);
+            let held = (!paused && due != NOTHING_DUE).then_some(Nanos(due));
+            own = own.into_iter().chain(held).min();
+        }
+        if state & ORPHANS == 0 {
             return own;
         }
         // An orphan has no owner to ask for its deadline, and a BIO of this queue may wait behind its command.
@@ -162,7 +172,7 @@ impl DiskQueue {
         self.lane.peers.clone_from(&lock(&self.shared.queues));
         let frozen = self.lane.acknowledge(state);
         // While there are orphans or a freeze, every call must come here, so `seen` must not match.
-        self.lane.seen = if frozen || state & ORPHANS != 0 { u32::MAX } else { state };
+        self.lane.seen = if frozen || state & ORPHANS != 0 { u32::MAX } else { state & !EARLY };
         !frozen
     }
 
@@ -185,6 +195,7 @@ impl DiskQueue {
         if self.lane.is_closed() {
             return;
         }
+        self.drop_held();
         if !self.lane.holds_commands() && self.unregister() {
             return;
         }

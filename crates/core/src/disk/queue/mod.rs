@@ -5,6 +5,7 @@
 //! | `handle.rs` | opens, arms and closes a queue |
 //! | `submit.rs` | checks BIOs and makes commands of them |
 //! | `write.rs` | runs of plugged writes: admitted, sent or parked |
+//! | `early.rs` | writes that come before their place, on disks with an order window |
 //! | `split.rs` | BIOs that become several commands |
 //! | `complete.rs` | commands that have come back, and what follows them |
 //! | `deliver.rs` | BIOs on their way to their owners |
@@ -12,6 +13,7 @@
 
 mod complete;
 mod deliver;
+mod early;
 mod handle;
 mod orphans;
 mod split;

@@ -7,6 +7,7 @@ use super::handle::DiskQueue;
 use crate::bio::Bios;
 use crate::disk::lane::Lane;
 use crate::disk::shared::{Orphan, Shared};
+use crate::disk::state::EARLY;
 use crate::sync::{Ordering, lock};
 use crate::unit::Nanos;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ impl Orphan for Lane {
         let layout = lock(&shared.layout).clone();
         let lane = std::mem::replace(self, Lane::closed());
         let mut queue = DiskQueue { shared: shared.clone(), layout, lane };
-        queue.lane.seen = state;
+        queue.lane.seen = state & !EARLY;
         queue.lane.follow(&queue.layout);
         queue.lane.peers.clone_from(&lock(&shared.queues));
         let mut dropped = Bios::new();

@@ -87,7 +87,7 @@ impl Lane {
                 guards[s] = Some(lock(&shard.0));
             }
         }
-        let mut refusal = None;
+        let mut refused = None;
         let (first, _) = layout.geometry.zone_of(bio.sector);
         let mut zones = first.0..first.0;
         for p in pieces(layout, &bio) {
@@ -100,10 +100,11 @@ impl Lane {
             }
             let (_, offset) = layout.geometry.zone_of(p.sector);
             if let Err(status) = shard.plugs[i].check(offset, p.len_sectors) {
-                refusal = Some(shard.rejected(i, status));
+                refused = Some((p.zone, offset, status));
                 break;
             }
         }
+        let touched = zones.clone();
         let release = |mut guards: [Option<MutexGuard<'_, Shard>>; MAX_SHARDS]| {
             for zone in zones {
                 let (s, i) = shared.place(ZoneNo(zone));
@@ -112,9 +113,19 @@ impl Lane {
                 }
             }
         };
-        if let Some(status) = refusal {
+        if let Some((zone, offset, status)) = refused {
+            let (s, i) = shared.place(zone);
+            let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
+            let len = bio.len_sectors;
+            let back = self.hold_split(shared, layout, shard, i, (zone, offset, status), bio);
+            if back.is_some() {
+                shard.rejected(i, status);
+            }
             release(guards);
-            return self.reject(bio, status);
+            return match back {
+                Some(bio) => self.reject(bio, status),
+                None => Self::trace_held(layout, zone, offset, len),
+            };
         }
         let parent = self.splits.begin(bio);
         self.each_part(layout, parent, max, |lane, zone, part| {
@@ -124,7 +135,7 @@ impl Lane {
             let (s, i) = shared.place(zone);
             let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
             let (_, offset) = layout.geometry.zone_of(part.sector);
-            let admit = shard.plugs[i].admit(offset, part.len_sectors);
+            let admit = shard.plugs[i].admit_beside_early(offset, part.len_sectors);
             if let Admit::Reject(status) = admit {
                 debug_assert!(false, "checked above, under the same locks");
                 return lane.reject(part, status);
@@ -138,6 +149,16 @@ impl Lane {
                 lane.backlog.zone(zone);
             }
         });
+        let mut followed = Vec::new();
+        for zone in touched {
+            let (s, i) = shared.place(ZoneNo(zone));
+            if let Some(shard) = &mut guards[s] {
+                let settled = self.settle_early(shared, shard, i, ZoneNo(zone));
+                if settled.bios > 0 {
+                    followed.push((ZoneNo(zone), settled));
+                }
+            }
+        }
         release(guards);
         #[cfg(feature = "trace")]
         for p in pieces(layout, self.splits.whole(parent))
@@ -152,10 +173,43 @@ impl Lane {
                 bios = 1
             );
         }
-        self.splits.end(parent);
-        if !layout.arbitrated {
-            self.send_ready(shared, layout);
+        for (zone, settled) in followed {
+            Self::trace_admitted(layout, zone, settled);
         }
+        self.splits.end(parent);
+        self.finish_early(shared, layout);
+    }
+
+    /// Holds a write that is longer than a command and was refused with `status`, if it comes early. Its parts are
+    /// held together. A write that spans zones is not held: its other parts would have to wait, too. Returns a write
+    /// that is not held.
+    fn hold_split(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        shard: &mut Shard,
+        i: usize,
+        (zone, offset, status): (ZoneNo, u32, Status),
+        bio: Box<Bio>,
+    ) -> Option<Box<Bio>> {
+        let len = u64::from(offset) + u64::from(bio.len_sectors);
+        let one_zone = len <= u64::from(layout.geometry.zone_sectors())
+            && layout.geometry.zone_of(bio.sector).0 == zone;
+        if status != Status::NotAtWritePointer || !one_zone {
+            return Some(bio);
+        }
+        let plug = &mut shard.plugs[i];
+        let Some((mut window, write)) = self.may_hold(shared, layout, plug, &bio, zone, offset)
+        else {
+            return Some(bio);
+        };
+        let max = layout.max_of(bio.op);
+        let parent = self.splits.begin(bio);
+        let mut parts = Vec::new();
+        self.each_part(layout, parent, max, |_, _, part| parts.push(part));
+        self.splits.end(parent);
+        self.hold(&mut window, plug, write, parts);
+        None
     }
 
     /// Makes the parts of `parent` in order. None is longer than `max` sectors or crosses a zone end.

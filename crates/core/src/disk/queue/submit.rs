@@ -3,7 +3,7 @@
 
 use super::handle::DiskQueue;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status};
-use crate::disk::lane::Lane;
+use crate::disk::lane::{Lane, duty};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::sync::Ordering;
@@ -15,7 +15,7 @@ impl DiskQueue {
     ///
     /// Every BIO that was taken comes back through [`DiskQueue::poll`] exactly once, also if it was refused.
     pub fn submit(&mut self, now: Nanos, bios: &mut Bios) -> usize {
-        if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen && !self.refresh(now) {
+        if self.shared.state.0.load(Ordering::Acquire) != self.lane.seen && !self.catch_up(now) {
             self.lane.intake.turn_away(!bios.is_empty());
             return 0;
         }
@@ -39,8 +39,13 @@ impl DiskQueue {
                 _ => lane.other(shared, layout, bio),
             }
         }
-        if lane.arbitrated {
-            lane.line_up(shared, layout, now);
+        if lane.duties != 0 {
+            if lane.duties & duty::SET_DUE != 0 {
+                lane.set_due(shared, layout, now);
+            }
+            if lane.duties & duty::ARBITRATED != 0 {
+                lane.line_up(shared, layout, now);
+            }
         }
         lane.lower.submit(now, &mut lane.out);
         (self.lane.intake.outstanding() - before) as usize

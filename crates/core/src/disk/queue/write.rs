@@ -10,13 +10,13 @@ use crate::unit::{Sector, ZoneNo};
 
 /// What there is to know of the run in [`Lane::run`]: contiguous writes of one kind to one zone.
 #[derive(Debug, Clone, Copy)]
-struct Run {
-    zone: ZoneNo,
-    zone_start: Sector,
-    kind: Kind,
+pub(super) struct Run {
+    pub(super) zone: ZoneNo,
+    pub(super) zone_start: Sector,
+    pub(super) kind: Kind,
     /// Where in the zone it starts, in sectors. `None`: appends, which go wherever the write pointer is.
-    offset: Option<u32>,
-    len_sectors: u32,
+    pub(super) offset: Option<u32>,
+    pub(super) len_sectors: u32,
 }
 
 impl Lane {
@@ -143,9 +143,7 @@ impl Lane {
         let at = plug.write_pointer();
         let admit = plug.admit(run.offset.unwrap_or(at), total);
         if let Admit::Reject(status) = admit {
-            guard.release(i);
-            drop(guard);
-            return self.run_refused(shared, layout, run, status);
+            return self.not_admitted(shared, layout, run, guard, i, status);
         }
         let generation = plug.generation();
         let shard = &mut *guard;
@@ -200,7 +198,7 @@ impl Lane {
 
     /// The appends of `self.run` get their sectors, from `offset` in the zone on.
     #[inline]
-    fn place_appends(&mut self, zone_start: Sector, mut offset: u32) {
+    pub(super) fn place_appends(&mut self, zone_start: Sector, mut offset: u32) {
         for bio in &mut self.run {
             bio.sector = zone_start.plus(u64::from(offset));
             offset += bio.len_sectors;
@@ -227,7 +225,13 @@ impl Lane {
 
     /// Parks `self.run` in pieces, each of which makes one command.
     #[cold]
-    fn park_in_parts(&mut self, layout: &Layout, shard: &mut Shard, i: usize, kind: Kind) {
+    pub(super) fn park_in_parts(
+        &mut self,
+        layout: &Layout,
+        shard: &mut Shard,
+        i: usize,
+        kind: Kind,
+    ) {
         while !self.run.is_empty() {
             let (n, sectors) = layout.merge.prefix(kind, &self.run);
             self.spare_bios.extend(self.run.drain(..n));
@@ -237,7 +241,13 @@ impl Lane {
 
     /// The run was not admitted as a whole, so each of its BIOs gets an answer of its own.
     #[cold]
-    fn run_refused(&mut self, shared: &Shared, layout: &Layout, run: Run, status: Status) {
+    pub(super) fn run_refused(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        run: Run,
+        status: Status,
+    ) {
         if self.run.len() == 1 {
             let Some(bio) = self.run.pop() else { return };
             return self.write_refused(shared, layout, bio, run.zone, status);
