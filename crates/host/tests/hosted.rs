@@ -271,3 +271,33 @@ fn a_single_writer_goes_on_when_it_need_not_look_at_the_time_any_more() {
     }
     assert_eq!(done.len(), 2);
 }
+
+/// H10: the held writes of a client that goes away go with it, and the last handle of the disk does not wait for their
+/// time.
+#[test]
+fn a_dropped_client_takes_its_held_writes_with_it() {
+    let disk = HostedDisk::open_spec("mem,zones=2,zone-size=1M,order-window=1h").unwrap();
+    let mut client = disk.open_client(16, 4).unwrap();
+    let early = Bio::with_buf(Op::Write, Sector(8), 8, IoBuf::from_static(&BLOCK));
+    client.submit(&mut [early].into());
+    let window = || disk.disk().counters().window;
+    assert_eq!((window().writes, client.outstanding()), (1, 1));
+    drop(client);
+    assert_eq!((window().writes, window().dropped), (0, 1));
+    let began = Instant::now();
+    drop(disk);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+/// H5: the reactor refuses the held write of a client that sleeps.
+#[test]
+fn a_client_that_sleeps_is_told_when_its_held_write_expires() {
+    let disk = HostedDisk::open_spec("mem,zones=2,zone-size=1M,order-window=20ms").unwrap();
+    let mut client = disk.open_client(16, 4).unwrap();
+    let early = Bio::with_buf(Op::Write, Sector(8), 8, IoBuf::from_static(&BLOCK));
+    let (mut done, began) = (Bios::new(), Instant::now());
+    client.submit(&mut [early].into());
+    assert_eq!(client.wait(&mut done, 1, Some(LONG)), 1);
+    assert_eq!(done[0].status, Status::NotAtWritePointer);
+    assert!(began.elapsed() >= Duration::from_millis(20), "{:?}", began.elapsed());
+}

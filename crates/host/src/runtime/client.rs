@@ -322,7 +322,11 @@ impl Drop for Client {
     /// finishes what is in flight.
     fn drop(&mut self) {
         self.own.orphan.store(true, Ordering::Release);
-        let work = QueueWork::of(&self.own.leave());
+        let mut queue = self.own.leave();
+        // What the order window holds was not accepted, and nothing is left that could fill its gaps.
+        queue.refuse_held();
+        let work = QueueWork::of(&queue);
+        drop(queue);
         if work == QueueWork::None {
             self.shared.remove_orphans();
         }
