@@ -74,6 +74,12 @@ pub(crate) struct Shown {
     /// BIOs that wait in plugs.
     pub(crate) waiting: u64,
     pub(crate) live_plugs: u32,
+    /// Writes that the order window holds, and those that it has held for too long. A server that has no window does
+    /// not say.
+    #[serde(default)]
+    pub(crate) held: u64,
+    #[serde(default)]
+    pub(crate) held_expired: u64,
 }
 
 /// An attribute of a disk.

@@ -81,7 +81,11 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
         0 => String::new(),
         n => format!(", {n} found done by the last server"),
     };
-    text += &format!("  {} plugs, {} BIOs wait in them{replayed}\n", d.live_plugs, d.waiting);
+    let held = match (d.held, d.held_expired) {
+        (0, 0) => String::new(),
+        (held, expired) => format!(", {held} writes held before their place, {expired} expired"),
+    };
+    text += &format!("  {} plugs, {} BIOs wait in them{held}{replayed}\n", d.live_plugs, d.waiting);
     term::print(out, &text)
 }
 

@@ -40,6 +40,8 @@ impl Served {
             replayed: c.replayed,
             waiting: k.waiting,
             live_plugs: k.live_plugs,
+            held: k.window.writes,
+            held_expired: k.window.expired,
         }
     }
 }
