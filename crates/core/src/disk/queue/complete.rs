@@ -129,20 +129,7 @@ impl Lane {
         }
         let (mut guard, i) = (shared.hold(place), place.1);
         let next = guard.next(i);
-        if ARBITRATED {
-            if next == Next::Issue {
-                guard.plugs[i].get_in_line();
-            }
-            drop(guard);
-            return self.finished_arbitrated(shared, layout, next, cmd, done);
-        }
-        if next == Next::Issue {
-            return self.send_next(shared, layout, guard, i, cmd, done);
-        }
-        guard.release(i);
-        drop(guard);
-        self.deliver(shared, &mut cmd, done);
-        self.tags.put(cmd);
+        self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
     }
 
     /// Handles the end of a plugged write that failed, on disks with one write of a zone in flight.
@@ -156,8 +143,7 @@ impl Lane {
         done: &mut Bios,
     ) {
         let zone = ZoneNo(cmd.zone);
-        let place = shared.place(zone);
-        let (mut guard, i) = (shared.hold(place), place.1);
+        let (mut guard, i) = shared.shard_of(zone);
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         // The subtraction may wrap around: a faulty device may have changed the sector.
         let offset = cmd.sector.0.wrapping_sub(layout.geometry.zone_start(zone).0) as u32;
@@ -175,8 +161,21 @@ impl Lane {
             Self::note_given_up(shared, &mut guard, i, &cmd);
         }
         self.settle_early(shared, &mut guard, i, zone);
-        // Not all that follows is of a healthy zone, so this gives the plug back only if it is.
-        guard.release(i);
+        self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
+    }
+
+    /// Does what follows the end of `cmd`, a write of plug `i` of the shard: sends the writes that wait, or gives the
+    /// plug back. Then delivers the BIOs, those that the plug has aborted first.
+    #[inline(always)]
+    fn follow_up<const ARBITRATED: bool>(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        mut guard: MutexGuard<'_, Shard>,
+        (i, next): (usize, Next),
+        mut cmd: Box<Command>,
+        done: &mut Bios,
+    ) {
         if ARBITRATED {
             if next == Next::Issue {
                 guard.plugs[i].get_in_line();
@@ -187,6 +186,7 @@ impl Lane {
         if next == Next::Issue {
             return self.send_next(shared, layout, guard, i, cmd, done);
         }
+        guard.release(i);
         drop(guard);
         if next == Next::Aborted {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);
