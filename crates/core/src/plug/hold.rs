@@ -128,7 +128,7 @@ mod loom_tests {
             shard.hold(0);
             let plug = &mut shard.plugs[0];
             let (offset, generation) = (plug.write_pointer(), plug.generation());
-            let sent = match plug.admit_append(LEN) {
+            let sent = match plug.admit(offset, LEN) {
                 Admit::Issue => Write::Sent { offset, generation },
                 Admit::Park => {
                     let bio = Bio::new(Op::WriteZeroes, Sector(u64::from(offset)), LEN);

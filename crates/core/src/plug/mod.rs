@@ -249,7 +249,8 @@ impl Plug {
         offset == self.wp && u64::from(offset) + u64::from(len) <= u64::from(self.capacity)
     }
 
-    /// Reserves `len` sectors at `offset`, or says why not (W8). Nothing changes unless it is admitted.
+    /// Reserves `len` sectors at `offset`, or says why not (W8). Nothing changes unless it is admitted. An emulated append
+    /// is admitted at [`Plug::write_pointer`] (A3).
     #[inline]
     pub fn admit(&mut self, offset: u32, len: u32) -> Admit {
         if self.state & !(PLUGGED | RESYNC) == 0 && self.fits(offset, len) {
@@ -261,13 +262,6 @@ impl Plug {
         } else {
             Admit::Reject(self.refusal(offset))
         }
-    }
-
-    /// Reserves `len` sectors wherever the write pointer is, for an emulated append (A3). The append gets the offset
-    /// that [`Plug::write_pointer`] returned before the call.
-    #[inline]
-    pub fn admit_append(&mut self, len: u32) -> Admit {
-        self.admit(self.wp, len)
     }
 
     #[cold]

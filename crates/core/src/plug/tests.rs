@@ -132,7 +132,7 @@ impl Real {
         let plug = &mut self.shard.plugs[0];
         let at = plug.write_pointer();
         let admit = if append {
-            plug.admit_append(len)
+            plug.admit(at, len)
         } else {
             let checked = plug.check(offset, len);
             let admit = plug.admit(offset, len);

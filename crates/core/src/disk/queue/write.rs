@@ -5,7 +5,7 @@ use crate::disk::lane::Lane;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::trace::trace;
-use crate::plug::{Admit, Kind, Merge, Quick, Shard};
+use crate::plug::{Admit, Kind, Quick, Shard};
 use crate::unit::{Sector, ZoneNo};
 
 /// What there is to know of the run in [`Lane::run`]: contiguous writes of one kind to one zone.
@@ -122,8 +122,8 @@ impl Lane {
     /// Whether `self.run` fits into one command.
     #[inline(always)]
     fn is_one_command(&self, layout: &Layout, run: Run) -> bool {
-        let Merge { max_bios, .. } = layout.merge;
-        run.len_sectors <= layout.merge.max_of(run.kind) && self.run.len() as u32 <= max_bios
+        let merge = &layout.merge;
+        run.len_sectors <= merge.max_of(run.kind) && self.run.len() as u32 <= merge.max_bios
     }
 
     /// As [`Lane::send_run`], under the lock of the zone's shard.
