@@ -287,7 +287,7 @@ impl Geometry {
     }
 
     /// How much of a zone can be written, in sectors.
-    #[inline]
+    #[inline(always)]
     pub fn capacity_of(&self, zone: ZoneNo) -> u32 {
         if self.is_conventional(zone) {
             self.zone_len_sectors(zone).min(self.conventional_capacity_sectors)

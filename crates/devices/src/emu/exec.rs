@@ -234,31 +234,57 @@ impl Shared {
         if !conventional && (at.unwrap_or(0) | c.len_sectors) & self.write_mask != 0 {
             return Err(Status::InvalidField);
         }
-        // Locked until the data is copied. A reader that sees the write pointer past this write thus sees its data
-        // (O7).
-        let mut data = self.mem.as_ref().map(|m| m.write(zone));
-        let start = match at {
-            Some(offset) if conventional => offset,
-            // Only a write that the disk would have taken as a whole can be torn.
-            _ if take < c.len_sectors => {
-                let cap = g.capacity_of(zone);
-                let wp = self.table.get(zone).wp;
-                if c.len_sectors > cap - wp {
-                    return Err(Status::Boundary);
-                }
-                self.table.write(zone, at, take, cap)?
-            }
-            _ => self.table.write(zone, at, take, g.capacity_of(zone))?,
+        let start = match &self.mem {
+            None => self.advance(c, zone, at, take)?,
+            Some(mem) => self.put_data(mem, c, zone, at, take)?,
         };
         counters.written(take);
-        if let Some(data) = &mut data {
-            if c.op == Op::WriteZeroes {
-                data.zero(start, take);
-            } else {
-                data.write(start, take, &c.bios);
-            }
+        Ok(start)
+    }
+
+    /// Moves the write pointer, and copies the data.
+    #[inline(never)]
+    fn put_data(
+        &self,
+        mem: &Mem,
+        c: &Command,
+        zone: ZoneNo,
+        at: Option<u32>,
+        take: u32,
+    ) -> Result<u32, Status> {
+        // Locked until the data is copied. A reader that sees the write pointer past this write thus sees its data
+        // (O7).
+        let mut data = mem.write(zone);
+        let start = self.advance(c, zone, at, take)?;
+        if c.op == Op::WriteZeroes {
+            data.zero(start, take);
+        } else {
+            data.write(start, take, &c.bios);
         }
         Ok(start)
+    }
+
+    /// Moves the write pointer of a sequential zone by `take` sectors. Returns where the write begins.
+    #[inline(always)]
+    fn advance(
+        &self,
+        c: &Command,
+        zone: ZoneNo,
+        at: Option<u32>,
+        take: u32,
+    ) -> Result<u32, Status> {
+        let g = &self.config.geometry;
+        if let Some(offset) = at
+            && g.is_conventional(zone)
+        {
+            return Ok(offset);
+        }
+        let capacity = g.capacity_of(zone);
+        // Only a write that the disk would have taken as a whole can be torn.
+        if take < c.len_sectors && c.len_sectors > capacity - self.table.get(zone).wp {
+            return Err(Status::Boundary);
+        }
+        self.table.write(zone, at, take, capacity)
     }
 
     #[inline]

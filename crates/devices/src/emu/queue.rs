@@ -158,7 +158,8 @@ impl Queue for EmuQueue {
         if !self.inline {
             self.submit_later(now, commands, n);
         } else if n == commands.len() {
-            for c in commands.iter_mut() {
+            // A list is one slice already, unless its ring has just begun again.
+            for c in commands.make_contiguous() {
                 self.shared.execute(c, &self.counters);
             }
             if self.done.is_empty() {
