@@ -211,7 +211,7 @@ impl Shard {
 
     /// Parks an admitted run at the tail of its zone. A run is contiguous BIOs of one queue and kind, `len_sectors`
     /// long in all. Leaves `run` empty.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn park(
         &mut self,
         i: usize,
@@ -236,6 +236,7 @@ impl Shard {
 
     /// Fills `cmd` with the parked writes at the head of a busy plug: the first one, and as many as merge with it
     /// (W15). Returns false if no write is parked; the plug is idle then.
+    #[inline(always)]
     pub(crate) fn fill(&mut self, i: usize, merge: Merge, cmd: &mut Command) -> bool {
         let plug = &mut self.plugs[i];
         debug_assert!(plug.is_plugged(), "I4");

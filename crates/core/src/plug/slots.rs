@@ -80,7 +80,7 @@ impl Slots {
     }
 
     /// Puts a run in a slot and returns the number of the slot. Leaves `run` empty.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(
         &mut self,
         run: &mut Vec<Box<Bio>>,

@@ -122,12 +122,23 @@ impl Lane {
         }
         #[cfg(feature = "trace")]
         trace::appends(layout, &cmd.bios);
-        let place = shared.place(ZoneNo(cmd.zone));
-        if !ARBITRATED && layout.words.complete(place) {
+        if !ARBITRATED && layout.words.complete(shared.place(ZoneNo(cmd.zone))) {
             self.deliver(shared, &mut cmd, done);
             return self.tags.put(cmd);
         }
-        let (mut guard, i) = (shared.hold(place), place.1);
+        self.finished_locked::<ARBITRATED>(shared, layout, cmd, done);
+    }
+
+    /// Handles the success of a plugged write under the lock of the zone's shard, because other writes may wait.
+    #[inline(never)]
+    fn finished_locked<const ARBITRATED: bool>(
+        &mut self,
+        shared: &Shared,
+        layout: &Layout,
+        cmd: Box<Command>,
+        done: &mut Bios,
+    ) {
+        let (mut guard, i) = shared.shard_of(ZoneNo(cmd.zone));
         let next = guard.next(i);
         self.follow_up::<ARBITRATED>(shared, layout, guard, (i, next), cmd, done);
     }
@@ -197,7 +208,7 @@ impl Lane {
 
     /// Sends the writes that wait in plug `i` of the shard, with the tag of the write that has ended, and delivers what it
     /// carried.
-    #[inline]
+    #[inline(always)]
     fn send_next(
         &mut self,
         shared: &Shared,
