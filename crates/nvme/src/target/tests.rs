@@ -1,11 +1,12 @@
 //! Connect, and what concerns several controllers.
 
 use super::testing::*;
-use super::{Event, Hosts, Namespace, QueueId, SubsystemConfig, Target};
+use super::{Event, Hosts, Namespace, QueueId, Reply, SubsystemConfig, Target};
 use crate::spec::fabrics::{ANY_CONTROLLER, Configuration, DISCOVERY_NQN};
 use crate::spec::identify::decode_namespace_list;
 use crate::spec::log::{DiscoveryEntry, DiscoveryHeader, lid};
 use crate::spec::{Command, admin, feature, opcode, status, text};
+use proptest::prelude::*;
 use zoneplug_core::Nanos;
 use zoneplug_core::zone::{Geometry, Limits};
 
@@ -355,5 +356,108 @@ fn a_subsystem_that_cannot_be_says_why() {
         change(&mut config);
         let e = t.add_subsystem(config).unwrap_err();
         assert!(e.to_string().contains(what), "{e}");
+    }
+}
+
+/// One of the calls that hosts and the server can cause.
+#[derive(Debug, Clone)]
+enum Call {
+    Connect { discovery: bool, qid: u16, cntlid: u16, kato: u32 },
+    Admin { controller: u16, command: Command },
+    Disconnect(u16, u16),
+    Add(u32),
+    Remove(u32),
+    Wait(u64),
+}
+
+fn any_command() -> impl Strategy<Value = Command> {
+    let small = |n: u32| prop_oneof![3 => 0..n, 1 => any::<u32>()];
+    let opcodes = vec![0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f, 0x7f, 0x80];
+    let fields = (small(0x140), small(0x100), small(5000), small(5), any::<u32>());
+    let rest = (small(5), small(1 << 13), prop::bool::weighted(0.9));
+    (prop::sample::select(opcodes), fields, rest).prop_map(
+        |(opcode, (c10, c11, c12, c13, c14), (nsid, length, usual))| {
+            let length = match (usual, opcode) {
+                (false, _) => length,
+                (_, 0x06) => 4096,
+                (_, 0x02) => (c10 >> 16 | c11 << 16).wrapping_add(1).wrapping_mul(4),
+                _ => 0,
+            };
+            let cdws = [(10, c10), (11, c11), (12, c12), (13, c13), (14, c14)];
+            let c = with_data(Command::new(opcode).with_nsid(nsid), length);
+            cdws.into_iter().fold(c, |c, (n, v)| c.with_cdw(n, v))
+        },
+    )
+}
+
+fn any_call() -> impl Strategy<Value = Call> {
+    let id = 0u16..5;
+    prop_oneof![
+        2 => (any::<bool>(), 0u16..3, prop_oneof![Just(ANY_CONTROLLER), 0u16..5], prop_oneof![Just(0), any::<u32>()])
+            .prop_map(|(discovery, qid, cntlid, kato)| Call::Connect { discovery, qid, cntlid, kato }),
+        9 => (id.clone(), any_command()).prop_map(|(controller, command)| Call::Admin { controller, command }),
+        3 => id.clone().prop_map(|controller| Call::Admin {
+            controller,
+            command: Command::property_set(0x14, Configuration::START.encode()),
+        }),
+        1 => (id, 0u16..3).prop_map(|(id, qid)| Call::Disconnect(id, qid)),
+        1 => (0u32..6).prop_map(Call::Add),
+        1 => (0u32..6).prop_map(Call::Remove),
+        1 => prop_oneof![0u64..300_000_000_000, any::<u64>().prop_map(|n| n >> 2)].prop_map(Call::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// J1, J5, J6: whatever hosts say, the target does not panic, answers each command once, with as much data as was asked
+    /// for or none, and completes only requests that it has kept.
+    #[test]
+    fn any_calls(calls in prop::collection::vec(any_call(), 1..60)) {
+        let mut t = target();
+        let mut now = NOW;
+        let mut kept = std::collections::BTreeSet::new();
+        for (cid, call) in (0u16..).zip(calls) {
+            match call {
+                Call::Connect { discovery, qid, cntlid, kato } => {
+                    let nqn = if discovery { DISCOVERY_NQN } else { NQN };
+                    let mut h = Hello::new(nqn, cntlid, qid);
+                    h.fields.kato = kato;
+                    let c = with_data(h.fields.encode().with_cid(cid), 1024);
+                    match t.connect(&c, &h.data.encode(), local(), now) {
+                        Ok(c) => {
+                            prop_assert_eq!((c.completion.status, c.queue.qid), (0, qid));
+                            prop_assert_eq!(c.namespaces.is_some(), qid != 0);
+                        }
+                        Err(c) => prop_assert!(c.status != 0 && c.cid == cid),
+                    }
+                }
+                Call::Admin { controller, command } => {
+                    match t.admin(controller, &command.with_cid(cid), now) {
+                        Reply::Now(c, data) => {
+                            prop_assert_eq!(c.cid, cid);
+                            prop_assert!(data.is_empty() || c.status == 0);
+                            prop_assert!(data.is_empty() || data.len() as u32 == command.sgl().length);
+                        }
+                        Reply::Later => prop_assert!(kept.insert((controller, cid))),
+                    }
+                }
+                Call::Disconnect(controller, qid) => t.disconnected(QueueId { controller, qid }),
+                Call::Add(disk) => _ = t.add_namespaces(&nqn(NQN), mixed(disk)),
+                Call::Remove(disk) => _ = t.remove_namespaces(&nqn(NQN), disk),
+                Call::Wait(span) => {
+                    now = Nanos(now.0.saturating_add(span).min(u64::MAX >> 1));
+                    t.expire(now);
+                    prop_assert!(t.next_deadline().is_none_or(|d| d > now));
+                }
+            }
+            for event in t.take_events() {
+                match event {
+                    Event::Complete(id, c) => prop_assert!(kept.remove(&(id, c.cid)), "{id} {c:?}"),
+                    Event::Close(id) => kept.retain(|(of, _)| *of != id),
+                    Event::CloseIo(_) | Event::Namespaces(..) => {}
+                }
+            }
+        }
     }
 }

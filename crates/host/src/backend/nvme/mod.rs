@@ -15,6 +15,8 @@
 mod command;
 mod exec;
 mod identify;
+#[cfg(test)]
+mod round_trip;
 mod sys;
 #[cfg(test)]
 mod table;
