@@ -208,9 +208,10 @@ impl SeamOracle {
 
     fn down(&self, now: Nanos, queue: usize, c: &Command) {
         self.queueing().down(now, c);
+        let again = self.comes_again(queue, c);
         let (g, l) = (self.geometry(), self.limits());
         if !matches!(c.op, Op::Read | Op::Write | Op::WriteZeroes | Op::ZoneAppend) {
-            return self.rare_down(c);
+            return self.rare_down(c, again);
         }
         assert!(g.contains(c.sector, c.len_sectors), "limits: {c:?} is not on the disk");
         let max = match c.op {
@@ -318,9 +319,10 @@ impl SeamOracle {
         }
     }
 
-    fn rare_down(&self, c: &Command) {
+    /// `again`: it is a report that the device has sent back before.
+    fn rare_down(&self, c: &Command, again: bool) {
         let own = c.bios.is_empty();
-        let recovers = own && self.recovers(c);
+        let recovers = own && (again || self.recovers(c));
         assert!(!own || recovers || !self.asked_only.load(Relaxed), "I9: who asked for {c:?}?");
         let strict = self.strict.load(Relaxed) && self.plugs && self.timeout.is_none();
         if strict && matches!(c.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneResetAll) {
@@ -343,9 +345,6 @@ impl SeamOracle {
         let mut history = self.history();
         let SeamHistory { zones, ordered, .. } = &mut *history;
         let z = &mut zones[zone.0 as usize];
-        if z.again.take_if(|at| *at == std::ptr::from_ref(c).addr()).is_some() {
-            return true;
-        }
         // With one write in flight, not even a write that was given up may be left.
         let flying = z.writes.iter().filter(|w| !several || !w.given_up).count();
         assert!(flying == 0, "{zone} is reported with {flying} writes at the device: {c:?}");
@@ -383,7 +382,7 @@ impl SeamOracle {
     }
 
     /// The device has not taken `c`.
-    fn not_taken(&self, c: &Command) {
+    fn not_taken(&self, queue: usize, c: &Command) {
         let mut queueing = self.queueing();
         queueing.up(c);
         queueing.busy();
@@ -395,15 +394,29 @@ impl SeamOracle {
             history.unsend(c);
         }
         self.not_down(c);
-        self.not_reported(c);
+        self.not_reported(queue, c);
     }
 
-    /// A report by the layer itself that will be sent again counts as the same attempt.
-    fn not_reported(&self, c: &Command) {
+    /// Notes a report by the layer itself that will be sent again.
+    fn not_reported(&self, queue: usize, c: &Command) {
         if c.op == Op::ReportZones && c.bios.is_empty() {
             let (zone, _) = self.geometry().zone_of(c.sector);
-            self.history().zones[zone.0 as usize].again = Some(std::ptr::from_ref(c).addr());
+            let at = std::ptr::from_ref(c).addr();
+            self.history().reports_again.push((zone, queue, at));
         }
+    }
+
+    /// Whether `c` is a report that [`SeamOracle::not_reported`] has noted. The note ends here: a queue uses the memory
+    /// of its commands again, for other reports as well.
+    fn comes_again(&self, queue: usize, c: &Command) -> bool {
+        let at = std::ptr::from_ref(c).addr();
+        let noted = &mut self.history().reports_again;
+        let Some(i) = noted.iter().position(|r| (r.1, r.2) == (queue, at)) else { return false };
+        let (zone, ..) = noted.swap_remove(i);
+        c.op == Op::ReportZones
+            && c.bios.is_empty()
+            && c.report_max == 1
+            && self.geometry().zone_of(c.sector).0 == zone
     }
 
     /// Takes `c` off the list of commands at the device, because it was not taken or has come back.
@@ -497,7 +510,7 @@ impl SeamOracle {
         }
     }
 
-    fn up(&self, c: &mut Command) {
+    fn up(&self, queue: usize, c: &mut Command) {
         self.queueing().up(c);
         if c.status != Status::Busy {
             self.learn(c);
@@ -514,7 +527,7 @@ impl SeamOracle {
             }
         }
         if c.status == Status::Busy {
-            self.not_reported(c);
+            self.not_reported(queue, c);
         }
         if c.op == Op::ReportZones {
             let end = self.geometry().capacity();
@@ -573,7 +586,7 @@ impl Queue for ObservedQueue {
             list.push_back(c);
             self.below.submit(now, &mut list);
             if let Some(c) = list.pop_front() {
-                self.seam.not_taken(&c);
+                self.seam.not_taken(self.id, &c);
                 commands.push_front(c);
                 return;
             }
@@ -584,7 +597,7 @@ impl Queue for ObservedQueue {
         let before = done.len();
         self.below.poll(now, done);
         for c in done.iter_mut().skip(before) {
-            self.seam.up(c);
+            self.seam.up(self.id, c);
         }
         self.seam.polled(now, self.id);
     }

@@ -3,7 +3,7 @@
 
 use crate::memory::stamp_at;
 use std::collections::{BTreeMap, BTreeSet};
-use zoneplug_core::{Command, Nanos, Op, Status, WritePointer};
+use zoneplug_core::{Command, Nanos, Op, Status, WritePointer, ZoneNo};
 
 /// A write of a zone: the stamps of its first and last sector.
 #[derive(Debug, Clone, Copy, Default)]
@@ -50,9 +50,6 @@ pub(crate) struct ZoneHistory {
     pub(crate) head: Option<u64>,
     /// A write has failed since the layer last reported the zone by itself.
     pub(crate) failed: bool,
-    /// A report of the layer that the device did not take, or was too busy for. It counts as the same
-    /// report when it comes again, even if the zone has recovered meanwhile.
-    pub(crate) again: Option<usize>,
     /// Reports by the layer itself since a write succeeded, or since a report showed progress.
     pub(crate) attempts: u32,
     /// Writes that failed at the device, and resets or finishes with an unknown outcome.
@@ -127,6 +124,9 @@ pub(crate) struct SeamHistory {
     pub(crate) said: BTreeMap<u64, Status>,
     /// The sectors of failed BIOs, by token.
     pub(crate) failed_at: BTreeMap<u64, u64>,
+    /// Reports of the layer that the device did not take, or was too busy for: the zone, the queue, and the address of
+    /// the command. One that comes again counts as the same report, even if the zone has recovered meanwhile.
+    pub(crate) reports_again: Vec<(ZoneNo, usize, usize)>,
     pub(crate) ordered: Ordered,
 }
 

@@ -40,6 +40,24 @@ fn a_world_is_the_same_each_time() {
     assert_ne!(run(1, &Steps::All, false), run(2, &Steps::All, false));
 }
 
+/// A world is the same whatever memory it gets: nothing in it follows from addresses.
+#[test]
+fn a_world_is_the_same_in_other_memory() {
+    let after = |gap: usize, seed| {
+        let world = move || {
+            let _holes: Vec<_> = (0..64).map(|i| vec![0u8; (i + 1) * gap]).step_by(2).collect();
+            run(seed, &Steps::All, false)
+        };
+        std::thread::spawn(world).join().expect("no panic")
+    };
+    for seed in [836, 837, 900] {
+        let first = after(0, seed);
+        for gap in 1..40 {
+            assert_eq!(after(gap, seed), first, "seed {seed}, gap {gap}");
+        }
+    }
+}
+
 /// What shrinking relies on: any selection of steps is a world that keeps its promises.
 #[test]
 fn steps_can_be_left_out() {
