@@ -97,6 +97,10 @@ classes! {
     Misaligned "a write is torn in the middle of a block",
     LastConventional "the last zone is conventional",
     Shuffle "a device that reorders commands",
+    Early "writes of a zone come in another order, and are held until their turn",
+    LostWrite "a write is lost, and those that wait behind it expire",
+    EarlyRestart "a zone is reset or finished while writes are held",
+    Overtaken "the place of a held write is taken",
 }
 
 /// How often each class was exercised.

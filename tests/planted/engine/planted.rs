@@ -199,11 +199,29 @@ pub enum Bug {
     ErrandInSilence,
     /// What a dead queue leaves does not make the other busy for a freeze.
     ErrandKeepsIdle,
+    /// A held write outlives a reset of its zone (H8).
+    EarlyKeptAcrossReset,
+    /// A held write is not refused when its time is over (H5).
+    EarlyHeldForever,
+    /// A held write is refused after half of its time (H5).
+    EarlyExpiresSoon,
+    /// A held write whose place was taken is admitted at the write pointer (H4).
+    EarlyAfterOvertaking,
+    /// Only one held write follows when a gap fills (H3).
+    EarlyNotFollowed,
+    /// The room of a held write that was admitted is not given back (H6).
+    EarlyRoomKept,
+    /// The held writes of a queue that goes away stay (H10).
+    EarlyStaysBehind,
+    /// Held writes expire while the disk is frozen (H9).
+    EarlyExpiresFrozen,
+    /// Of a write that was split when it was held, one part is admitted (H11).
+    EarlySplitHalf,
 }
 
 impl Bug {
     /// Every one that the simulation must catch.
-    pub const ALL: [Bug; 69] = [
+    pub const ALL: [Bug; 78] = [
         Bug::ReservationNotUndone,
         Bug::PluggedAfterAbort,
         Bug::PluggedClearedEarly,
@@ -273,6 +291,15 @@ impl Bug {
         Bug::LossUnnoticed,
         Bug::RecoveryNotEnded,
         Bug::LateRecovered,
+        Bug::EarlyKeptAcrossReset,
+        Bug::EarlyHeldForever,
+        Bug::EarlyExpiresSoon,
+        Bug::EarlyAfterOvertaking,
+        Bug::EarlyNotFollowed,
+        Bug::EarlyRoomKept,
+        Bug::EarlyStaysBehind,
+        Bug::EarlyExpiresFrozen,
+        Bug::EarlySplitHalf,
     ];
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the

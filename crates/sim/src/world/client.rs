@@ -149,6 +149,9 @@ impl World {
     }
 
     pub(super) fn write(&mut self) {
+        if self.has_window() && self.rng.one_in(6) {
+            return self.write_shuffled();
+        }
         let z = match self.rng.below(3) {
             0 => self.next_in_sequence(),
             _ => self.any_zone(),
@@ -172,7 +175,7 @@ impl World {
         }
         let zone = &self.zones[z];
         let locked = self.mode == Mode::Lock && zone.spans > 0;
-        if zone.managed > 0 || zone.orphans > 0 || locked {
+        if zone.managed > 0 || zone.orphans > 0 || locked || self.shuffled.is_some() {
             return;
         }
         if self.is_torn(z) {
@@ -259,7 +262,7 @@ impl World {
         let parts = vec![(z, zone.generation, offset, len)];
         let mut bio =
             if zeroes { op(Op::WriteZeroes, sector, len) } else { write_as(sector, len, stamp) };
-        bio.flags = flags;
+        bio.flags = self.strictly_placed(flags);
         (bio, Asked::Write { parts, stamp: (!zeroes).then_some(stamp) })
     }
 
@@ -330,7 +333,8 @@ impl World {
         }
         let sector = self.zones[z].start + u64::from(parts[0].2);
         let mut bio = write_as(sector, total, stamp);
-        bio.flags = self.flags();
+        let flags = self.flags();
+        bio.flags = self.strictly_placed(flags);
         self.submit(q, vec![(bio, Asked::Write { parts, stamp: Some(stamp) })]);
     }
 

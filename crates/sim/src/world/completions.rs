@@ -52,6 +52,7 @@ impl World {
             }
             Asked::Report { zone, quiet, activity } => self.reported(&bio, zone, quiet, activity),
             Asked::Flush { covers } => self.flushed(&bio, &covers),
+            Asked::Early { zone, due } => self.early_ended(&bio, zone, due),
             Asked::Bad { zone, first, statuses } => {
                 let gone = self.gone && bio.status == Status::NoDevice;
                 assert!(statuses.contains(&bio.status) || gone, "not {statuses:?}: {bio:?}");
@@ -328,6 +329,11 @@ impl World {
                 }
                 self.settled(z);
             }
+        }
+        if ok && changes && self.shuffled.is_some_and(|z| zones.contains(&z)) {
+            let window = self.disk.counters().window;
+            assert_eq!(window.writes, 0, "H8: zone {zones:?} was reset or finished: {window:?}");
+            self.hit(Class::EarlyRestart);
         }
         if !ok && changes {
             self.hit(Class::R8);

@@ -425,8 +425,12 @@ impl World {
                 }
                 self.spoiled = true;
             }
-            Asked::Read { .. } | Asked::Report { .. } | Asked::Flush { .. } | Asked::Bad { .. } => {
-            }
+            // Nothing of a held write was accepted.
+            Asked::Early { .. }
+            | Asked::Read { .. }
+            | Asked::Report { .. }
+            | Asked::Flush { .. }
+            | Asked::Bad { .. } => {}
         }
     }
 

@@ -109,7 +109,8 @@ impl World {
             statuses.extend([S::StaleWritePointer, S::ZoneReadOnly, S::ZoneOffline]);
             statuses.extend([S::ZoneFull, S::PastCapacity]);
         }
-        let bio = write_as(zone.start + u64::from(zone.wp + self.grain), self.grain, 1);
+        let mut bio = write_as(zone.start + u64::from(zone.wp + self.grain), self.grain, 1);
+        bio.flags = self.strictly_placed(bio.flags);
         Some((bio, Asked::Bad { zone: z, first: false, statuses }))
     }
 

@@ -173,7 +173,10 @@ impl World {
         }
         choices.extend(self.spanning(z));
         let i = self.rng.below(choices.len() as u32) as usize;
-        let (bio, status) = choices.swap_remove(i);
+        let (mut bio, status) = choices.swap_remove(i);
+        if status == Status::NotAtWritePointer {
+            bio.flags = self.strictly_placed(bio.flags);
+        }
         let before = format!("{:?}", self.disk.cached_zone(ZoneNo(z as u32)));
         let device = self.on_device(z);
         self.submit(q, vec![(bio, Asked::Bad { zone: z, first: wp == 0, statuses: vec![status] })]);
@@ -273,7 +276,8 @@ impl World {
             // The write pointer may be back at that place, or a report may have found the zone full.
             statuses.extend([S::ZoneFull, S::PastCapacity]);
         }
-        let bio = write_as(zone.start + u64::from(offset), self.grain, 1);
+        let mut bio = write_as(zone.start + u64::from(offset), self.grain, 1);
+        bio.flags = self.strictly_placed(bio.flags);
         self.submit(q, vec![(bio, Asked::Bad { zone: z, first: false, statuses })]);
     }
 

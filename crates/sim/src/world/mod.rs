@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `setup.rs` | geometry, limits, attributes, queues: all from the seed |
 //! | `client.rs` | what a client does next: writes, appends, reads |
+//! | `early.rs` | writes that come in another order, on a disk with an order window |
 //! | `lists.rs` | lists that mix zones and mistakes, and the promises to a BIO besides its data |
 //! | `join.rs` | the zones below a disk on a join |
 //! | `manage.rs` | management, reports, freezes, mistakes |
@@ -18,6 +19,7 @@
 
 mod client;
 mod completions;
+mod early;
 mod error_oracle;
 mod faults;
 mod join;
@@ -138,6 +140,8 @@ pub(crate) enum Asked {
     Report { zone: usize, quiet: bool, activity: u64 },
     /// A flush, and how far each zone was acknowledged when it was sent: zone, generation, sectors.
     Flush { covers: Vec<(usize, u64, u32)> },
+    /// A write behind one that is lost. It is held, and refused when its time is over.
+    Early { zone: usize, due: Nanos },
     /// A BIO that must be refused with one of these statuses.
     Bad { zone: usize, first: bool, statuses: Vec<Status> },
 }
@@ -224,6 +228,10 @@ pub(crate) struct World {
     pub(crate) cached: bool,
     /// Writes may have been torn in the middle of a block.
     pub(crate) spoiled_blocks: bool,
+    /// The zone whose writes come in another order at the moment. Nothing else is written, and nothing else is held.
+    pub(crate) shuffled: Option<usize>,
+    /// Held writes may end before their time is over.
+    pub(crate) early_troubled: bool,
     /// Reads that may not wait and were not sent at once.
     pub(crate) not_sent: BTreeSet<u64>,
 }

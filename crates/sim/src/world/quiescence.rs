@@ -53,6 +53,7 @@ impl World {
                 assert_eq!(stats.failed(Status::InvalidField), 0);
             }
             assert_eq!(counters.waiting, 0);
+            self.check_window();
             let mut dump = String::new();
             self.disk.zone_wplugs(&mut dump).expect("a string takes everything");
             for line in dump.lines() {

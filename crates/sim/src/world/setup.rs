@@ -133,6 +133,13 @@ fn recovery(seed: u64) -> Option<ZoneRecovery> {
     rng.pick(&choices)
 }
 
+/// In a third of the worlds with plugs, writes that come before their place are held. From a sequence of its own.
+fn order_window(seed: u64, mode: Mode) -> Nanos {
+    let mut rng = Random::new(seed.wrapping_mul(0xa076_1d64_78bd_642f) ^ 0x8014);
+    let window = u64::from(rng.range(800, 20_000));
+    Nanos(if mode == Mode::Plug && rng.one_in(3) { window } else { 0 })
+}
+
 /// If zones have the size of a power of two and a smaller capacity, the device may have zones of another
 /// size, under the layer `po2` (R41). From a sequence of its own.
 fn below(seed: u64, layouts: &[Geometry], grain: u32) -> Option<Geometry> {
@@ -210,6 +217,7 @@ impl World {
             ..DiskConfig::default()
         };
         let config = DiskConfig { zone_recovery: recovery(seed), ..queueing(seed, config) };
+        let config = DiskConfig { order_window: order_window(seed, mode), ..config };
         let config = match order {
             Some(rng) => ordering(rng, config),
             None => config,
@@ -283,6 +291,8 @@ impl World {
             join,
             cached,
             spoiled_blocks: false,
+            shuffled: None,
+            early_troubled: false,
             not_sent: BTreeSet::new(),
             emu,
             faults,
