@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zoneplug_core::disk::{Disk, DiskConfig, Mode};
 use zoneplug_core::sched::Scheduler;
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Device, ZoneNo};
+use zoneplug_core::{Device, Nanos, ZoneNo};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::Po2Disk;
 
@@ -51,6 +51,8 @@ pub(crate) struct Case {
     pub(crate) mode: Mode,
     pub(crate) nomerges: bool,
     pub(crate) qd1: bool,
+    /// Whether the disk has an order window. Nothing is ever held, so these cases cost what those without it cost.
+    pub(crate) window: bool,
     pub(crate) scheduler: Scheduler,
     pub(crate) work: Work,
     pub(crate) depth: usize,
@@ -66,6 +68,7 @@ const fn case(name: &'static str, mode: Mode, work: Work, depth: usize) -> Case 
         mode,
         nomerges: false,
         qd1: false,
+        window: false,
         scheduler,
         work,
         depth,
@@ -84,6 +87,8 @@ pub(crate) const CASES: &[Case] = &[
     case("append-16", Mode::Plug, Work::Append, 16),
     case("random-1", Mode::Plug, Work::Random, 1),
     case("random-16", Mode::Plug, Work::Random, 16),
+    Case { window: true, ..case("window-seq-1", Mode::Plug, Work::Seq, 1) },
+    Case { window: true, ..case("window-random-16", Mode::Plug, Work::Random, 16) },
     case("read-1", Mode::Plug, Work::Read, 1),
     case("read-16", Mode::Plug, Work::Read, 16),
     case("none-seq-1", Mode::None, Work::Seq, 1),
@@ -139,6 +144,7 @@ pub(crate) fn disk(c: &Case) -> (Arc<EmuDisk>, Disk) {
         nomerges: c.nomerges,
         zoned_qd1_writes: Some(c.qd1),
         scheduler: c.scheduler,
+        order_window: Nanos(if c.window { 1_000_000_000 } else { 0 }),
         ..DiskConfig::default()
     };
     let disk = Disk::open(top, config, &mut |_| NOW).expect("an emulated disk opens");
