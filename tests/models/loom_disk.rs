@@ -68,6 +68,12 @@ fn loom_hand_over_of_an_abort() {
     check("hand_over_of_an_abort", 5, cases::hand_over_of_an_abort);
 }
 
+/// H3, H5.
+#[test]
+fn loom_early_write_against_its_gap() {
+    check("early_write_against_its_gap", 4, cases::early_write_against_its_gap);
+}
+
 /// R40.
 #[test]
 fn loom_dropped_queue() {

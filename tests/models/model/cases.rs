@@ -79,6 +79,24 @@ pub(crate) fn hand_over_of_an_abort() {
     floor.check_rest(&disk);
 }
 
+/// A's write comes before its place, and B's fills the gap. A's is admitted by either, or expires: the clocks of the
+/// clients may run ahead (H3, H5).
+pub(crate) fn early_write_against_its_gap() {
+    let order_window = Nanos(1000);
+    let config = DiskConfig { shards: 1, order_window, ..DiskConfig::default() };
+    let (disk, floor) = World { config, ..World::default() }.open();
+    let a = Client::new(&disk).with([zeroes(B, 1, 1)]);
+    let b = Client::new(&disk).with([zeroes(0, 1, 2)]);
+    let a = thread::spawn(move || a.finish());
+    assert_eq!(b.finish(), [ok(2, 0)]);
+    let early = Answer { token: 1, status: Status::NotAtWritePointer, sector: Sector(B) };
+    let a = a.join().expect("the early one");
+    assert!(a == [ok(1, 1)] || a == [early], "{a:?}");
+    let window = disk.counters().window;
+    assert_eq!((window.writes, window.held), (0, window.admitted + window.expired), "{window:?}");
+    floor.check_rest(&disk);
+}
+
 /// A queue is dropped with its write in flight, and A's behind it (R40): A finishes both.
 pub(crate) fn dropped_queue() {
     let (disk, floor) = World::default().open();

@@ -497,3 +497,82 @@ impl OrderWindow {
         }
     }
 }
+
+/// For `scripts/loom`: every interleaving of two threads.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::bio::Op;
+    use crate::plug::{Quick, Words};
+    use crate::sync::{Mutex, lock};
+    use crate::unit::Sector;
+    use crate::zone::{Condition, ZoneInfo, ZoneType};
+    use loom::thread;
+    use std::sync::Arc;
+
+    const CAPACITY: u32 = 64;
+    const LEN: u32 = 8;
+
+    struct Zone {
+        words: Arc<Words>,
+        shard: Mutex<Shard>,
+        window: Mutex<OrderWindow>,
+    }
+
+    impl Zone {
+        fn new() -> Arc<Zone> {
+            let words = Arc::new(Words::new(1, 1));
+            let mut shard = Shard::default();
+            shard.take_words(words.clone(), 0);
+            shard.push(Plug::new(&ZoneInfo {
+                start: Sector(0),
+                len_sectors: u64::from(CAPACITY),
+                capacity_sectors: u64::from(CAPACITY),
+                wp: Sector(0),
+                zone_type: ZoneType::SeqWriteRequired,
+                cond: Condition::Empty,
+            }));
+            Arc::new(Zone { words, shard: Mutex::new(shard), window: Mutex::default() })
+        }
+
+        /// Submits a write as a queue does: without the lock, and with it if that fails.
+        fn write(&self, offset: u32, queue: u32) {
+            let quick = self.words.admit((0, 0), Some(offset), LEN, || CAPACITY);
+            if matches!(quick, Quick::Admitted { .. }) {
+                return;
+            }
+            let mut shard = lock(&self.shard);
+            shard.hold(0);
+            let bio = Bio::new(Op::WriteZeroes, Sector(u64::from(offset)), LEN);
+            let zone = ZoneNo(0);
+            if let Admit::Reject(_) = shard.plugs[0].admit_beside_early(offset, LEN) {
+                let write = EarlyWrite { zone, offset, len_sectors: LEN, queue, queues: 2 };
+                let mut window = lock(&self.window);
+                assert!(window.may_hold(&shard.plugs[0], write), "the gap is before it");
+                window.hold(&mut shard.plugs[0], write, vec![bio]);
+            } else {
+                shard.park_one(0, bio, &mut Vec::new());
+                lock(&self.window).settle(zone, &mut shard, 0, &mut Vec::new());
+            }
+            shard.release(0);
+        }
+    }
+
+    /// A write that comes early is admitted by itself or by the one that fills its gap, never by none.
+    /// H3.
+    #[test]
+    fn loom_early_against_its_gap() {
+        loom::model(|| {
+            let zone = Zone::new();
+            let other = zone.clone();
+            let other = thread::spawn(move || other.write(LEN, 1));
+            zone.write(0, 0);
+            other.join().expect("the early one");
+            let mut shard = lock(&zone.shard);
+            shard.hold(0);
+            let plug = &shard.plugs[0];
+            assert_eq!((plug.write_pointer(), plug.has_early()), (2 * LEN, false), "H3");
+            assert!(lock(&zone.window).is_empty());
+        });
+    }
+}
