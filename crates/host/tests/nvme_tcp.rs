@@ -190,6 +190,28 @@ fn queues_work_at_the_same_time() {
     assert_eq!(written, 4 * (240 * 4096 + 16 * 12_288));
 }
 
+/// Writes of a zone that come in another order than they were sent, through two queues and through R2T.
+#[test]
+fn writes_that_overtake_each_other_are_put_in_order() {
+    let server = server(&["mem,zones=8,zone-size=4M,order_window=10s"], 2);
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    let mut queues = [1, 2].map(|qid| Queue::io(&server, id, qid, Options::default()));
+    let data = |i: u64| pattern(16_384, i as u8);
+    // The last first, each queue its half.
+    for i in (0..64).rev() {
+        let q = &mut queues[i as usize % 2];
+        q.send(write(1, i * 4, data(i), BLOCK));
+        q.flush();
+    }
+    for _ in 0..32 {
+        for q in &mut queues {
+            assert_eq!(q.next().completion.status, 0);
+        }
+    }
+    let all = queues[0].ok(read(1, 0, 64 * 4, BLOCK)).data;
+    assert!(all.chunks(16_384).zip(0..).all(|(part, i)| part == data(i)));
+}
+
 /// A host that goes leaves its writes to the disk, and nothing of it is left behind.
 #[test]
 fn a_host_that_dies_leaves_the_others_alone() {

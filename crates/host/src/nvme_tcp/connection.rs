@@ -2,7 +2,6 @@
 
 use super::context::WorkerContext;
 use super::io_queue::IoQueue;
-use super::mailbox::Mail;
 use super::{Shared, sys};
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -151,6 +150,8 @@ impl Connection {
                     let mut target = lock(&ctx.shared.target);
                     let reply = target.admin(id, &c.command, ctx.now);
                     ctx.shared.deliver(target.take_events());
+                    // The command may have set the first keep alive time, or ended the last.
+                    ctx.shared.note_keep_alive(&target);
                     reply
                 };
                 ctx.buffers_put(c.data);
@@ -183,6 +184,7 @@ impl Connection {
                 ctx.shared.add_route(*queue, ctx.worker, self.key);
             }
             ctx.shared.deliver(target.take_events());
+            ctx.shared.note_keep_alive(&target);
             connected
         };
         ctx.buffers_put(c.data);
@@ -194,10 +196,7 @@ impl Connection {
                 self.tcp.set_queue(Queue { entries, sq_flow_control });
                 self.role = match namespaces {
                     Some(all) => Role::Io { queue, io: Box::new(IoQueue::new(all, entries)) },
-                    None => {
-                        ctx.shared.workers[0].put(Mail::KeepAlive);
-                        Role::Admin { queue, later: Vec::new() }
-                    }
+                    None => Role::Admin { queue, later: Vec::new() },
                 };
                 completion
             }

@@ -32,7 +32,7 @@ use mailbox::{Mail, Mailbox};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use worker::Worker;
@@ -75,6 +75,12 @@ impl NvmeTcpOptions {
             max_connections: MAX_CONNECTIONS,
         }
     }
+
+    /// Checks the names, and that an address which other machines reach comes with a word on who may connect.
+    pub fn check(&self) -> Result<(), Error> {
+        Nqn::new(&self.nqn)?;
+        admitted(self).map(drop)
+    }
 }
 
 /// A disk to be served.
@@ -101,6 +107,8 @@ struct Shared {
     counters: Vec<Vec<Counters>>,
     /// Worker and key of the connection of each queue, by controller and queue. Locked while the target is, or alone.
     routes: Mutex<BTreeMap<(u16, u16), (usize, u64)>>,
+    /// Whether the first worker looks at keep alive times. Changed while the target is locked.
+    keeps_alive: AtomicBool,
     connections: AtomicUsize,
     max_connections: usize,
     /// Why a worker has ended although it was not told to.
@@ -121,6 +129,13 @@ impl Shared {
             routes.remove(&id);
         }
         own
+    }
+
+    /// Has the first worker look at keep alive times, if there are any and it does not.
+    fn note_keep_alive(&self, target: &Target) {
+        if target.next_deadline().is_some() && !self.keeps_alive.swap(true, Ordering::Relaxed) {
+            self.workers[0].put(Mail::KeepAlive);
+        }
     }
 
     /// Hands events of the target to the connections that they are for.
@@ -183,10 +198,11 @@ impl std::fmt::Debug for NvmeTcp {
     }
 }
 
-/// An identifier made of texts: always the same for the same ones (RFC 9562, version 8).
-fn uuid_of(nqn: &str, spec: &str) -> [u8; 16] {
+/// An identifier made of texts: always the same for the same ones (RFC 9562, version 8). `nth` tells disks of one
+/// specification apart.
+fn uuid_of(nqn: &str, spec: &str, nth: usize) -> [u8; 16] {
     let hash = |seed: u64| {
-        let bytes = nqn.bytes().chain([0]).chain(spec.bytes());
+        let bytes = nqn.bytes().chain([0]).chain(spec.bytes()).chain(nth.to_le_bytes());
         // FNV-1a, with another start for each half.
         bytes.fold(seed, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
     };
@@ -236,7 +252,8 @@ impl NvmeTcp {
         target.add_subsystem(SubsystemConfig { hosts, ..SubsystemConfig::new(nqn.clone()) })?;
         for (n, d) in (0..).zip(&disks) {
             let (g, limits) = (d.disk.geometry(), d.disk.limits());
-            let all = Namespace::of(n, uuid_of(nqn.as_str(), &d.spec), &g, &limits)?;
+            let nth = disks[..n as usize].iter().filter(|other| other.spec == d.spec).count();
+            let all = Namespace::of(n, uuid_of(nqn.as_str(), &d.spec, nth), &g, &limits)?;
             target.add_namespaces(&nqn, all)?;
         }
         let max_data = target.namespaces(&nqn).map_or(1 << 20, |all| all.max_data());
@@ -251,6 +268,7 @@ impl NvmeTcp {
             workers: workers.map_err(few)?,
             counters: (0..threads).map(|_| counters()).collect(),
             routes: Mutex::default(),
+            keeps_alive: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             max_connections: options.max_connections,
             failure: Mutex::default(),

@@ -19,6 +19,7 @@ mod tests;
 
 use super::buffers::Buffers;
 use super::pdu::{Digests, FatalError};
+use crate::spec::fabrics::ConnectData;
 use crate::spec::{Command, Completion, status};
 use output::{Body, Output};
 use receive::{Rx, Stage};
@@ -40,8 +41,11 @@ pub struct Config {
     pub max_bytes: u64,
     /// How long a PDU that has begun, data that were asked for, and output may make no progress.
     pub patience: Nanos,
-    /// How long a connection may exist without having become a queue.
+    /// How long a connection may exist without ICReq.
     pub handshake: Nanos,
+    /// How long it may then exist without having become a queue. An initiator opens the connections of all queues before it
+    /// connects the first of them.
+    pub connect: Nanos,
 }
 
 impl Default for Config {
@@ -49,9 +53,10 @@ impl Default for Config {
         Config {
             max_data: 1 << 20,
             max_h2c_data: 1 << 20,
-            max_bytes: 16 << 20,
+            max_bytes: 64 << 20,
             patience: Nanos(30_000_000_000),
             handshake: Nanos(10_000_000_000),
+            connect: Nanos(60_000_000_000),
         }
     }
 }
@@ -103,7 +108,7 @@ pub enum Ended {
 /// What took too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimedOut {
-    /// To become a queue.
+    /// To send ICReq, or to become a queue.
     Handshake,
     /// To receive the rest of a PDU.
     Pdu,
@@ -118,7 +123,7 @@ pub enum TimedOut {
 pub struct Connection {
     config: Config,
     queue: Queue,
-    /// Whether the queue is known, and when the handshake ends if it is not.
+    /// When the handshake ends, if the connection is no queue yet.
     handshake_until: Option<Nanos>,
     initialized: bool,
     digests: Digests,
@@ -169,6 +174,12 @@ impl Connection {
             fetching: 0,
             fetch_progress: now,
         }
+    }
+
+    /// Most bytes of a command's data. Before the peer is known, those of Connect.
+    fn max_data(&self) -> u32 {
+        let connect = ConnectData::LEN as u32;
+        if self.handshake_until.is_some() { connect } else { self.config.max_data }
     }
 
     /// Makes the connection a queue, after a Connect command that succeeds and before it is answered.

@@ -303,6 +303,9 @@ impl Connection {
         self.align = (u32::from(asked.align) + 1) * 4;
         self.digests = Digests { header: asked.digests & 1 != 0, data: asked.digests & 2 != 0 };
         self.initialized = true;
+        if self.handshake_until.is_some() {
+            self.handshake_until = Some(self.now.plus(self.config.connect));
+        }
         // MAXR2T is not needed: a command has one R2T, which asks for all of its data.
         let max = self.config.max_h2c_data;
         let answer = Initialize { version: 0, align: 0, digests: asked.digests, max };
@@ -318,7 +321,7 @@ impl Connection {
         let Some(header) = bytes.first_chunk::<CAPSULE_COMMAND_LEN>() else { return Ok(()) };
         let mut command = Command([0; COMMAND_LEN]);
         command.0.copy_from_slice(&header[COMMON_LEN..]);
-        let pointer = DataPointer::of(&command, checked.data, self.config.max_data);
+        let pointer = DataPointer::of(&command, checked.data, self.max_data());
         let (state, len) = match pointer {
             Ok(DataPointer::None) | Err(_) => (SlotState::Ready, 0),
             Ok(DataPointer::InCapsule(len)) => (SlotState::InCapsule, len),

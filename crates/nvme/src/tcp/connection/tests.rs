@@ -449,6 +449,27 @@ fn k2_a_command_with_a_wrong_data_pointer_fails_alone() {
     assert_eq!(target.taken.len(), 1);
 }
 
+/// K2. A peer that is not known yet gets no memory but for Connect.
+#[test]
+fn k2_before_connect_there_is_memory_for_connect_only() {
+    let mut target = Memory::new(Config::default(), queue(true));
+    target.connection = Connection::new(Config::default(), NOW);
+    let write = Command::new(opcode::WRITE);
+    for (len, status) in [(1025, Some(0x4002)), (1 << 20, Some(0x4002)), (1024, None)] {
+        target.connection = Connection::new(Config::default(), NOW);
+        target.receive(&Initiator::new(Options::default()).take_output(), usize::MAX);
+        target.send(usize::MAX);
+        let (common, rest) = capsule(write.with_data_apart(len), 0);
+        target.receive(&[&common.encode()[..], &rest].concat(), usize::MAX);
+        let bytes = if status.is_some() { 0 } else { 1024 };
+        assert_eq!(target.connection.bytes, bytes);
+        let sent = target.send(usize::MAX);
+        let answered = (sent[0] == Kind::CapsuleResp as u8)
+            .then(|| Completion::decode(sent[8..24].try_into().unwrap()).status);
+        assert_eq!(answered, status, "{len}");
+    }
+}
+
 /// K3. A host that sends more commands than its queue has entries, or does not take its answers, is cut off.
 #[test]
 fn k3_commands_in_flight_are_bounded_by_the_queue() {
@@ -499,6 +520,14 @@ fn k3_a_peer_that_makes_no_progress_is_cut_off() {
     };
     let mut c = Connection::new(config, NOW);
     assert_eq!(slow(&mut c, NOW.0 + handshake), TimedOut::Handshake);
+    let mut c = Connection::new(config, NOW);
+    let request = Initiator::new(Options::default()).take_output();
+    let late = Nanos(NOW.0 + handshake / 2);
+    c.space()[1][..128].copy_from_slice(&request);
+    c.received(128, late);
+    assert!(c.next_event(&mut Buffers::new(0)).is_none());
+    c.sent(128, &mut Buffers::new(0), late);
+    assert_eq!(slow(&mut c, late.0 + config.connect.0), TimedOut::Handshake);
     let mut target = ready();
     let (common, rest) = capsule(Command::new(opcode::FLUSH).with_data_apart(0), 0);
     target.receive(&common.encode(), 3);
