@@ -16,6 +16,7 @@ pub fn status_socket(data: &[u8]) {
         disk: HostedDisk::open_spec(spec).expect("a disk in memory"),
         recovered: n == 1,
         counters: Box::new(move || UblkCounters { reads: n, ..UblkCounters::default() }),
+        network: None,
     };
     let disks =
         [of(0, "mem,zones=8,zone-size=1M,tags=2"), of(1, "null,zones=4,zone-size=2M,tags=2")];

@@ -55,7 +55,7 @@ pub(crate) struct Wrong {
 /// A served disk, as `zoneplug status` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shown {
-    /// `ublkb0`.
+    /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
     pub(crate) name: String,
     pub(crate) spec: String,
     pub(crate) capacity_bytes: u64,
@@ -80,6 +80,21 @@ pub(crate) struct Shown {
     pub(crate) held: u64,
     #[serde(default)]
     pub(crate) held_expired: u64,
+    /// Where and by which name it is served, if over the network, and the hosts that are connected.
+    #[serde(default)]
+    pub(crate) address: Option<String>,
+    #[serde(default)]
+    pub(crate) nqn: Option<String>,
+    #[serde(default)]
+    pub(crate) hosts: Option<Vec<HostShown>>,
+}
+
+/// A host that is connected to a server of NVMe/TCP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HostShown {
+    pub(crate) nqn: String,
+    /// I/O queues.
+    pub(crate) queues: u32,
 }
 
 /// An attribute of a disk.
@@ -103,8 +118,11 @@ pub(crate) fn name_of(disk: &str) -> &str {
 
 /// Whether an argument can only be the name of a served disk.
 pub(crate) fn is_name(disk: &str) -> bool {
-    let number = name_of(disk).strip_prefix("ublkb");
-    number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    let is_number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
+    let name = name_of(disk);
+    let namespace = name.strip_prefix("tcp").and_then(|rest| rest.split_once('n'));
+    name.strip_prefix("ublkb").is_some_and(is_number)
+        || namespace.is_some_and(|(port, nsid)| is_number(port) && is_number(nsid))
 }
 
 /// A connection on which reading and writing end at a time: a byte now and then does not make it longer.
@@ -257,10 +275,12 @@ mod tests {
 
     #[test]
     fn only_device_names_are_served_disks() {
-        for name in ["ublkb0", "/dev/ublkb12"] {
+        for name in ["ublkb0", "/dev/ublkb12", "tcp4420n1"] {
             assert!(is_name(name), "{name}");
         }
-        for spec in ["mem,zones=8", "ublkb", "disk.zbd", "/dev/sda", "ublkb0.zbd", "null"] {
+        for spec in
+            ["mem,zones=8", "ublkb", "disk.zbd", "/dev/sda", "ublkb0.zbd", "null", "tcp1", "tcpn1"]
+        {
             assert!(!is_name(spec), "{spec}");
         }
     }

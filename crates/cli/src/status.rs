@@ -65,7 +65,11 @@ fn about(bytes: u64) -> String {
 
 fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
     let (size, zone) = (Bytes(d.capacity_bytes), Bytes(d.zone_bytes));
-    let mut text = format!("/dev/{}  {}\n", plain(&d.name), plain(&d.spec));
+    let dev = if d.nqn.is_none() { "/dev/" } else { "" };
+    let mut text = format!("{dev}{}  {}\n", plain(&d.name), plain(&d.spec));
+    if let (Some(address), Some(nqn)) = (&d.address, &d.nqn) {
+        text += &format!("  {}  {}\n", plain(address), plain(nqn));
+    }
     let taken = if d.recovered { ", taken over from a server that had died" } else { "" };
     text += &format!("  {size}, {} zones of {zone}, process {}{taken}\n", d.zones, d.pid);
     text += &format!(
@@ -86,6 +90,9 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
         (held, expired) => format!(", {held} writes held before their place, {expired} expired"),
     };
     text += &format!("  {} plugs, {} BIOs wait in them{held}{replayed}\n", d.live_plugs, d.waiting);
+    for host in d.hosts.iter().flatten() {
+        text += &format!("  host {}, {} I/O queues\n", plain(&host.nqn), host.queues);
+    }
     term::print(out, &text)
 }
 

@@ -52,6 +52,7 @@
 //! | `drives` | block devices and NVMe character devices of Linux |
 //! | `crypt` | the layer that encrypts |
 //! | `ublk` | block devices of Linux that a program serves |
+//! | `nvme-tcp` | namespaces of NVMe that a program serves over the network |
 //! | `latency` | histograms of how long operations take |
 //!
 //! A specification that names what was not built gets an error that says which feature has it.
@@ -113,6 +114,8 @@ pub use zoneplug_core::{
 pub use zoneplug_host::Latencies;
 #[cfg(feature = "file")]
 pub use zoneplug_host::file;
+#[cfg(feature = "nvme-tcp")]
+pub use zoneplug_host::nvme_tcp;
 #[cfg(feature = "ublk")]
 pub use zoneplug_host::ublk;
 pub use zoneplug_host::{

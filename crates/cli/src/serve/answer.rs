@@ -2,6 +2,7 @@
 //! of time.
 
 use crate::failure::{Failure, Kind};
+pub(crate) use crate::server_client::HostShown;
 use crate::server_client::{self, Answer, AttributeShown, Request, Shown, Wrong};
 use serde_json::{Value, json};
 use zoneplug_core::{Error, Sector};
@@ -10,13 +11,22 @@ use zoneplug_host::ublk::UblkCounters;
 
 /// A disk that is served.
 pub(crate) struct Served {
-    /// `ublkb0`.
+    /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
     pub(crate) name: String,
     pub(crate) spec: String,
     pub(crate) disk: HostedDisk,
     pub(crate) recovered: bool,
     /// What the kernel's side has counted.
     pub(crate) counters: Box<dyn Fn() -> UblkCounters + Send + Sync>,
+    /// How it is reached, if it is served over the network.
+    pub(crate) network: Option<Network>,
+}
+
+/// A server of NVMe/TCP.
+pub(crate) struct Network {
+    pub(crate) address: String,
+    pub(crate) nqn: String,
+    pub(crate) hosts: Box<dyn Fn() -> Vec<HostShown> + Send + Sync>,
 }
 
 impl Served {
@@ -42,6 +52,9 @@ impl Served {
             live_plugs: k.live_plugs,
             held: k.window.writes,
             held_expired: k.window.expired,
+            address: self.network.as_ref().map(|n| n.address.clone()),
+            nqn: self.network.as_ref().map(|n| n.nqn.clone()),
+            hosts: self.network.as_ref().map(|n| (n.hosts)()),
         }
     }
 }

@@ -1,17 +1,18 @@
-//! `zoneplug serve`: disks as block devices of this machine's Linux, until a signal comes.
+//! `zoneplug serve`: disks as block devices of this machine's Linux, or as namespaces for others, until a signal comes.
 
 mod answer;
 mod clients;
 mod confine;
 mod join;
 mod notify;
+mod nvme;
 mod place;
 mod socket;
 
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
-use crate::server_client;
+use crate::{server_client, term};
 use answer::Served;
 use join::{Joined, Parts};
 use socket::Socket;
@@ -32,8 +33,11 @@ use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A disk to serve as /dev/ublkbN: po2@disk.zbd,qd1=1. Repeat it for more disks
-    #[arg(long, value_name = "SPEC", required_unless_present_any = ["remove", "udev_rule"])]
+    #[arg(long, value_name = "SPEC", required_unless_present_any = ["remove", "udev_rule", "nvme_tcp"])]
     ublk: Vec<String>,
+
+    #[command(flatten)]
+    network: nvme::NetworkArgs,
 
     /// The number N of the first disk, and from there on of the others; without it the next free ones
     #[arg(long, value_name = "N")]
@@ -70,11 +74,11 @@ pub(crate) struct Args {
     socket: Option<PathBuf>,
 
     /// Remove a device whose server has died and will not be started again
-    #[arg(long, value_name = "DEVICE", conflicts_with = "ublk")]
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["ublk", "nvme_tcp"])]
     remove: Option<String>,
 
     /// Print a rule for udev: served devices are not watched. For /etc/udev/rules.d/61-zoneplug.rules
-    #[arg(long, conflicts_with_all = ["ublk", "remove"])]
+    #[arg(long, conflicts_with_all = ["ublk", "remove", "nvme_tcp"])]
     udev_rule: bool,
 }
 
@@ -100,14 +104,15 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if args.udev_rule {
         return Ok(write!(out, "{UDEV_RULE}")?);
     }
+    let plan = nvme::Plan::of(&args.network)?;
     // Before any thread is there.
     let signals = Signals::block()
         .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
     confine::drop_rights()?;
-    let ublk = Ublk::open()?;
+    let ublk = if args.ublk.is_empty() { None } else { Some(Ublk::open()?) };
     // All disks or none: a restart starts all of them. What is wrong with a disk shows before any is served.
     let (mut disks, mut nth) = (Vec::new(), 0);
-    for spec in &args.ublk {
+    for (spec, ublk) in args.ublk.iter().zip(ublk.iter().cycle()) {
         if outlives_its_server(spec) {
             // Checked before the disk is opened for writing, because that changes its file: a copy that is refused
             // stays unchanged.
@@ -118,11 +123,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         let named = Named::open_to_serve(spec)?;
         disks.push((HostedDisk::open(named.device, named.config)?, spec, named.tags));
     }
+    let over_network = plan.map(|plan| plan.open(&disks)).transpose()?;
     let mut devices = Vec::new();
-    for (disk, spec, tags) in disks {
+    for ((disk, spec, tags), ublk) in disks.into_iter().zip(ublk.iter().cycle()) {
         for zones in shown(&disk.disk().geometry()) {
             let options = options(args, devices.len() as u32, tags, zones);
-            match start(&ublk, disk.clone(), spec, &options, &signals) {
+            match start(ublk, disk.clone(), spec, &options, &signals) {
                 Ok(device) => devices.push(device),
                 Err(f) => return Err(give_up(devices, f)),
             }
@@ -134,9 +140,23 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         Ok(all) => all,
         Err(f) => return Err(give_up(devices, f)),
     };
-    let served = devices.iter().map(Device::served).collect();
+    let network = over_network.map(|disks| nvme::Server::start(disks, &signals)).transpose();
+    let network = match network {
+        Ok(network) => network,
+        Err(f) => return Err(give_up(devices, f)),
+    };
+    let served = devices.iter().map(Device::served);
+    let served = served.chain(network.iter().flat_map(nvme::Server::served)).collect();
     let socket = match Socket::open(args.socket.as_deref(), served) {
-        Ok(socket) => socket,
+        Ok(socket) => Some(socket),
+        // Only root has a place for it without being asked for one, and only block devices need root.
+        Err(f) if args.ublk.is_empty() && args.socket.is_none() => {
+            let (_, what, hint) = f.parts();
+            term::note(&format!(
+                "{what}; zoneplug status does not show this server without {hint}"
+            ));
+            None
+        }
         Err(f) => return Err(give_up(devices, f)),
     };
     if let Err(f) = confine::filter_calls() {
@@ -150,6 +170,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             let _ = writeln!(out, "{line}");
         }
     }
+    for line in network.iter().flat_map(nvme::Server::lines) {
+        let _ = writeln!(out, "{line}");
+    }
     for parts in &joined {
         let _ = match args.join {
             true => writeln!(out, "{}  joins {}", parts.path().display(), parts.names()),
@@ -158,7 +181,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
     let _ = out.flush();
     notify::ready();
-    let ended = wait(&signals, &devices);
+    let ended = wait(&signals, &devices, network.as_ref());
     notify::stopping();
     // A second signal ends this at once; what Linux then does with the devices depends on --no-recovery.
     let impatient = std::thread::Builder::new().name("zoneplug-signals".to_owned());
@@ -172,8 +195,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     drop(socket);
     let parted = to_part.into_iter().try_for_each(part);
     // An error that ended the server is reported before an error of its stop.
+    let closed = network.map_or(Ok(()), nvme::Server::stop);
     let stopped = stop(devices);
-    ended.and(stopped).and(parted)
+    ended.and(closed).and(stopped).and(parted)
 }
 
 /// The zones of each device that a disk is served as; `None`: all of them.
@@ -332,12 +356,17 @@ impl Device {
             counters: Box::new(move || {
                 lock(&device).as_ref().map_or_else(UblkCounters::default, UblkDisk::counters)
             }),
+            network: None,
         }
     }
 }
 
-/// Waits until a signal asks for the end, or a device ends by itself.
-fn wait(signals: &Signals, devices: &[Device]) -> Result<(), Failure> {
+/// Waits until a signal asks for the end, or a device or the server of the network ends by itself.
+fn wait(
+    signals: &Signals,
+    devices: &[Device],
+    network: Option<&nvme::Server>,
+) -> Result<(), Failure> {
     loop {
         match signals.wait() {
             Ok(Event::Signal(_)) => return Ok(()),
@@ -345,6 +374,7 @@ fn wait(signals: &Signals, devices: &[Device]) -> Result<(), Failure> {
                 for d in devices {
                     d.look()?;
                 }
+                network.map_or(Ok(()), nvme::Server::look)?;
             }
             Err(e) => return Err(Failure::io(format!("signals: {e}")).hint("start it again")),
         }

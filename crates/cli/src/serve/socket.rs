@@ -117,6 +117,7 @@ mod tests {
             disk: HostedDisk::open_spec(spec).unwrap(),
             recovered: i == 1,
             counters: Box::new(move || UblkCounters { reads: i, ..UblkCounters::default() }),
+            network: None,
         };
         let disks =
             vec![of(0, "mem,zones=8,zone-size=1M"), of(1, "null,zones=4,zone-size=2M,tags=4")];
@@ -267,6 +268,7 @@ mod tests {
             disk: HostedDisk::open_spec("mem,zones=8").unwrap(),
             recovered: false,
             counters: Box::new(|| panic!("planned, in a test")),
+            network: None,
         };
         let bounds = Bounds { most: 2, ..Bounds::default() };
         let socket = Socket::open_with(Some(&path), vec![disk], bounds).unwrap();

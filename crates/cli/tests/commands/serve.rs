@@ -1,8 +1,9 @@
 //! `zoneplug serve` and `status` where nothing is served. What they do with a kernel is proven in a virtual machine.
 
-use super::{fails, ok, text};
+use super::{Dir, ZONEPLUG, fails, ok, text};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// U1.
 #[test]
@@ -21,6 +22,72 @@ fn flags_that_make_no_sense_are_refused() {
     fails(&["serve", "--ublk", "mem", "--remove", "ublkb0"], 2, "--remove");
     fails(&["serve", "--ublk", "mem", "--depth", "5000"], 2, "5000");
     fails(&["serve", "--ublk", "mem", "--udev-rule"], 2, "--udev-rule");
+}
+
+#[test]
+fn what_cannot_be_served_over_the_network_is_refused_in_a_line() {
+    let serve =
+        |args: &[&str], code, what| fails(&[&["serve", "--nvme-tcp"], args].concat(), code, what);
+    serve(&["0.0.0.0:0", "mem"], 2, "--allow-host");
+    serve(&["127.0.0.1", "mem"], 2, "no address with a port");
+    serve(&["127.0.0.1:0"], 2, "<SPEC>");
+    serve(&["127.0.0.1:0", "mem", "--nqn", "disk"], 2, "no NVMe qualified name");
+    serve(&["127.0.0.1:0", "mem", "mem"], 2, "named twice");
+    serve(&["127.0.0.1:0", "mem", "--allow-any-host", "--allow-host", "nqn.x"], 2, "--allow");
+    serve(&["192.0.2.1:0", "mem", "--allow-any-host"], 1, "cannot listen");
+    fails(&["serve", "--nqn", "nqn.x"], 2, "--nvme-tcp");
+}
+
+/// A server that does not outlive its test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
+}
+
+/// Neither a driver nor privileges are needed.
+#[test]
+fn a_disk_is_served_over_the_network_until_a_signal() {
+    let dir = Dir::new("serve-nvme-tcp");
+    let socket = dir.path("s");
+    let server = Command::new(ZONEPLUG)
+        .args(["serve", "--nvme-tcp", "127.0.0.1:0", "mem,zones=8,zone-size=24M", "null,zones=4"])
+        .args(["--nqn", "nqn.2026-11.dev.zoneplug:test", "--socket", &socket])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut server = Running(server);
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let address = lines.next().unwrap();
+    let address = address.strip_suffix("  nqn.2026-11.dev.zoneplug:test").unwrap();
+    let line = lines.next().unwrap();
+    assert!(
+        line.starts_with("namespace 1  mem,zones=8,zone-size=24M  192M, 8 zones of 24M"),
+        "{line}"
+    );
+    let line = lines.next().unwrap();
+    assert!(
+        line.starts_with("namespace 1 becomes no block device") && line.contains("po2@"),
+        "{line}"
+    );
+    let line = lines.next().unwrap();
+    assert!(line.starts_with("namespace 2  null,zones=4"), "{line}");
+    let port = address.strip_prefix("127.0.0.1:").unwrap();
+    let attach =
+        format!("nvme connect -t tcp -a 127.0.0.1 -s {port} -n nqn.2026-11.dev.zoneplug:test");
+    assert_eq!(lines.next().unwrap(), attach);
+    std::net::TcpStream::connect(address).unwrap();
+    let status = ok(&["status", "--socket", &socket]);
+    assert!(status.contains(&format!("tcp{port}n1  mem")) && status.contains("tcp"), "{status}");
+    let attr = ok(&["attr", "--socket", &socket, &format!("tcp{port}n2")]);
+    assert!(attr.contains("nr_zones"), "{attr}");
+    let window = ok(&["attr", "--socket", &socket, &format!("tcp{port}n2"), "order_window"]);
+    assert_eq!(window.trim(), "1000", "milliseconds");
+    assert!(Command::new("kill").arg(server.0.id().to_string()).status().unwrap().success());
+    assert!(server.0.wait().unwrap().success());
+    assert_eq!(lines.next(), None);
 }
 
 /// It needs no driver, and no privileges: a package or a person puts it where udev looks.

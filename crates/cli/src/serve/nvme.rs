@@ -1,0 +1,204 @@
+//! Disks that are served over the network as namespaces.
+
+use super::answer::{HostShown, Network, Served};
+use crate::disk::Named;
+use crate::failure::{Failure, Kind};
+use crate::plain::plain;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use zoneplug_core::{Nanos, Sector};
+use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
+use zoneplug_host::signals::Signals;
+use zoneplug_host::ublk::UblkCounters;
+use zoneplug_host::{HostedDisk, is_volatile};
+
+/// How long a disk waits for a write that was overtaken on its way, unless its specification says otherwise. Initiators
+/// reorder the writes of a zone (docs/scheduling.md).
+const WINDOW: Nanos = Nanos(1_000_000_000);
+
+/// Flags of `zoneplug serve` for the network.
+#[derive(Debug, clap::Args)]
+#[group(id = "network")]
+pub(super) struct NetworkArgs {
+    /// Serve disks over the network to the NVMe/TCP initiator of any Linux: 127.0.0.1:4420 po2@disk.zbd. Other machines
+    /// need --allow-host
+    #[arg(long, num_args = 2.., value_names = ["ADDRESS:PORT", "SPEC"])]
+    pub(super) nvme_tcp: Vec<String>,
+
+    /// The NVMe name of what --nvme-tcp serves; without it one made of the names of this machine and of the port
+    #[arg(long, value_name = "NQN", requires = "nvme_tcp")]
+    nqn: Option<String>,
+
+    /// Only hosts with this name may connect (on the host: cat /etc/nvme/hostnqn). Repeat it for more hosts
+    #[arg(long, value_name = "NQN", requires = "nvme_tcp")]
+    allow_host: Vec<String>,
+
+    /// Any host may connect, from wherever the address is reached
+    #[arg(long, requires = "nvme_tcp", conflicts_with = "allow_host")]
+    allow_any_host: bool,
+}
+
+/// A server and its disks.
+pub(super) struct Server {
+    server: Arc<NvmeTcp>,
+    disks: Vec<Disk>,
+}
+
+/// What is to be served, checked as far as that goes without opening a disk.
+pub(super) struct Plan {
+    options: NvmeTcpOptions,
+    specs: Vec<String>,
+}
+
+/// The name of this machine, as far as a name of NVMe takes it.
+fn machine() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let plain = |c: &char| c.is_ascii_alphanumeric() || ".-".contains(*c);
+    let name: String = name.trim().chars().filter(plain).take(64).collect();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+impl Plan {
+    /// Reads the flags. `None`: nothing is served over the network.
+    pub(super) fn of(args: &NetworkArgs) -> Result<Option<Plan>, Failure> {
+        let [address, specs @ ..] = &args.nvme_tcp[..] else { return Ok(None) };
+        let listen: SocketAddr = address.parse().map_err(|_| {
+            Failure::usage(format!("{} is no address with a port", plain(address)))
+                .hint("--nvme-tcp 127.0.0.1:4420 SPEC, or [::1]:4420")
+        })?;
+        let nqn = match &args.nqn {
+            Some(nqn) => nqn.clone(),
+            None => format!("nqn.2026-11.dev.zoneplug:{}-{}", machine(), listen.port()),
+        };
+        let hosts = Some(args.allow_host.clone()).filter(|list| !list.is_empty());
+        let options = NvmeTcpOptions {
+            hosts,
+            any_host: args.allow_any_host,
+            ..NvmeTcpOptions::new(listen, &nqn)
+        };
+        options.check()?;
+        Ok(Some(Plan { options, specs: specs.to_vec() }))
+    }
+
+    /// Opens the disks, except those that are open already: a disk can be served both ways.
+    pub(super) fn open(
+        self,
+        opened: &[(HostedDisk, &String, Option<u16>)],
+    ) -> Result<(NvmeTcpOptions, Vec<Disk>), Failure> {
+        let mut disks: Vec<Disk> = Vec::new();
+        for spec in self.specs {
+            if disks.iter().any(|d| d.spec == spec) {
+                return Err(Failure::usage(format!("{} is named twice", plain(&spec)))
+                    .hint("each disk once; a subsystem has one namespace of it"));
+            }
+            let (disk, tags) = match opened.iter().find(|(_, s, _)| **s == spec) {
+                Some((disk, _, tags)) => (disk.clone(), *tags),
+                None => {
+                    let mut named = Named::open_to_serve(&spec)?;
+                    if !spec.contains("order_window=") {
+                        named.config.order_window = WINDOW;
+                    }
+                    (HostedDisk::open(named.device, named.config)?, named.tags)
+                }
+            };
+            disks.push(Disk { disk, spec, tags });
+        }
+        Ok((self.options, disks))
+    }
+}
+
+impl Server {
+    pub(super) fn start(
+        (options, disks): (NvmeTcpOptions, Vec<Disk>),
+        signals: &Signals,
+    ) -> Result<Server, Failure> {
+        let notifier = signals.notifier();
+        let server = NvmeTcp::start(&options, disks.clone(), move || notifier.notify())?;
+        Ok(Server { server: Arc::new(server), disks })
+    }
+
+    /// What is served, and the command that attaches it.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let (address, nqn) = (self.server.address(), plain(self.server.nqn()).into_owned());
+        let mut lines = vec![format!("{address}  {nqn}")];
+        for (nsid, disk, refused) in self.server.namespaces() {
+            let Some(Disk { disk, spec, .. }) = self.disks.get(disk) else { continue };
+            let g = disk.disk().geometry();
+            let zone = Sector(u64::from(g.zone_sectors())).to_bytes();
+            let volatile =
+                if is_volatile(spec) { ", in memory: gone when this process ends" } else { "" };
+            lines.push(format!(
+                "namespace {nsid}  {}  {}, {} zones of {zone}{volatile}",
+                plain(spec),
+                g.capacity_bytes(),
+                g.nr_zones()
+            ));
+            if let Some(e) = refused {
+                lines.push(format!("namespace {nsid} becomes no block device of Linux: {e}"));
+            }
+        }
+        let ip = match address.ip() {
+            ip if ip.is_unspecified() => "ADDRESS".to_owned(),
+            ip => ip.to_string(),
+        };
+        lines.push(format!("nvme connect -t tcp -a {ip} -s {} -n {nqn}", address.port()));
+        lines
+    }
+
+    /// Whether a thread of it has failed.
+    pub(super) fn look(&self) -> Result<(), Failure> {
+        match self.server.failure() {
+            None => Ok(()),
+            Some(why) => Err(Failure::new(Kind::Io, format!("{}: {why}", self.server.address()))
+                .hint("start it again; hosts connect again by themselves")),
+        }
+    }
+
+    /// For `zoneplug status`: each disk, by its first namespace.
+    pub(super) fn served(&self) -> Vec<Served> {
+        let mut all: Vec<Served> = Vec::new();
+        let port = self.server.address().port();
+        let namespaces = self.server.namespaces();
+        for (n, d) in self.disks.iter().enumerate() {
+            let Some((nsid, ..)) = namespaces.iter().find(|(_, disk, _)| *disk == n) else {
+                continue;
+            };
+            let (for_counters, for_hosts) = (self.server.clone(), self.server.clone());
+            let counters = move || {
+                let c = for_counters.counters(n);
+                UblkCounters {
+                    reads: c.reads,
+                    read_bytes: c.read_bytes,
+                    writes: c.writes,
+                    written_bytes: c.written_bytes,
+                    others: c.others,
+                    errors: c.errors,
+                    replayed: 0,
+                }
+            };
+            let hosts = move || {
+                let all = for_hosts.hosts().into_iter();
+                all.map(|h| HostShown { nqn: h.nqn, queues: h.queues as u32 }).collect()
+            };
+            all.push(Served {
+                name: format!("tcp{port}n{nsid}"),
+                spec: d.spec.clone(),
+                disk: d.disk.clone(),
+                recovered: false,
+                counters: Box::new(counters),
+                network: Some(Network {
+                    address: self.server.address().to_string(),
+                    nqn: self.server.nqn().to_owned(),
+                    hosts: Box::new(hosts),
+                }),
+            });
+        }
+        all
+    }
+
+    /// Closes all connections, and makes everything durable. Nothing else may hold the server any more.
+    pub(super) fn stop(self) -> Result<(), Failure> {
+        drop(self.server);
+        self.disks.iter().try_for_each(|d| super::flush(&d.disk))
+    }
+}
