@@ -82,6 +82,14 @@ fn a_connect_that_is_wrong_says_what_is() {
         let c = h.send(&mut t).unwrap_err();
         assert_eq!((c.status, c.result), (status, result), "I/O {i}");
     }
+    // The controller is another subsystem's.
+    t.add_subsystem(SubsystemConfig::new(nqn("nqn.other"))).unwrap();
+    let mut h = Hello::new("nqn.other", id, 1);
+    assert_eq!(h.send(&mut t).unwrap_err().result, 1 << 16 | 16);
+    ok(&mut t, id, set_feature(feature::QUEUES, 0));
+    assert_eq!(h.send(&mut t).unwrap_err().result, 1 << 16 | 16);
+    h.data.subnqn = text(DISCOVERY_NQN, 0);
+    assert_eq!(h.send(&mut t).unwrap_err().result, 42, "discovery has no I/O queues");
     io_queue(&mut t, id);
     let again = |qid| Hello::new(NQN, id, qid);
     assert_eq!(again(1).send(&mut t).unwrap_err().status, status::SEQUENCE | DNR, "twice");

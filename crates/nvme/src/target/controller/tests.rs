@@ -36,6 +36,8 @@ fn a_controller_starts_and_stops() {
     assert_eq!((get(&mut t, property::CSTS, 4), t.take_events()), (0, vec![Event::CloseIo(id)]));
     t.disconnected(QueueId { controller: id, qid: 1 });
     enable(&mut t, id, Configuration::START);
+    // Queues are granted anew.
+    assert_eq!(Hello::new(NQN, id, 1).send(&mut t).unwrap_err().result, 42);
     io_queue(&mut t, id);
     enable(&mut t, id, Configuration { shn: 1, ..Configuration::START });
     let shut = u64::from(csts::READY | csts::SHUTDOWN_COMPLETE);
