@@ -498,6 +498,9 @@ impl OrderWindow {
     }
 }
 
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
+
 /// For `scripts/loom`: every interleaving of two threads.
 #[cfg(all(test, loom))]
 mod loom_tests {
