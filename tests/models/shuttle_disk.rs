@@ -55,6 +55,11 @@ fn shuttle_hand_over_of_an_abort() {
 }
 
 #[test]
+fn shuttle_early_write_against_its_gap() {
+    check("early_write_against_its_gap", cases::early_write_against_its_gap);
+}
+
+#[test]
 fn shuttle_dropped_queue() {
     check("dropped_queue", cases::dropped_queue);
 }
