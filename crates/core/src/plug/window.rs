@@ -33,10 +33,11 @@ struct Room {
     sectors: u64,
 }
 
-/// Most that is held on a disk: 4096 writes, 256 MiB.
-const DISK: Room = Room { writes: 4096, sectors: 256 << 11 };
-/// Most that is held in a zone: 1024 writes, 64 MiB.
-const ZONE: Room = Room { writes: 1024, sectors: 64 << 11 };
+/// Most that is held on a disk: 65,536 writes, 4 GiB. Each client may use an equal share.
+const DISK: Room = Room { writes: 65_536, sectors: 4096 << 11 };
+/// Most that is held in a zone: 1024 writes, 256 MiB. It is not shared out, because the clients of a zone depend on each
+/// other anyway.
+const ZONE: Room = Room { writes: 1024, sectors: 256 << 11 };
 
 impl Room {
     fn with(self, sectors: u64) -> Room {
@@ -227,7 +228,7 @@ impl OrderWindow {
         {
             return false;
         }
-        let (mut here, mut own_here) = (Room::default(), Room::default());
+        let mut here = Room::default();
         if let Some(early) = self.zones.get(&zone) {
             let before = early.range(..end as u32).next_back();
             if before.is_some_and(|(&at, e)| at + e.len_sectors > offset) {
@@ -235,16 +236,13 @@ impl OrderWindow {
             }
             for e in early.values() {
                 here = here.with(u64::from(e.len_sectors));
-                if e.queue == queue {
-                    own_here = own_here.with(u64::from(e.len_sectors));
-                }
             }
         }
         let (len, clients) = (u64::from(len_sectors), queues.max(1) as u64);
         let own = self.clients.get(&queue).copied().unwrap_or_default();
         let over = if !own.with(len).fits_share(DISK, clients) {
             &mut self.counters.over_client
-        } else if !own_here.with(len).fits_share(ZONE, clients) || !here.with(len).fits(ZONE) {
+        } else if !here.with(len).fits(ZONE) {
             &mut self.counters.over_zone
         } else if !self.all.with(len).fits(DISK) {
             &mut self.counters.over_disk

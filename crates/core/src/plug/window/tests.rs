@@ -362,3 +362,18 @@ fn every_sequence_of_steps() {
     }
     assert!(compared > 200_000 && known.len() > 9000, "{compared}, {} states", known.len());
 }
+
+/// H6: a disk that holds all it may holds no more, whatever the share of a client.
+#[test]
+fn h6_a_disk_holds_so_many_writes_and_bytes() {
+    let mut shard = Shard::default();
+    shard.plugs.push(Plug::new(&zone(0)));
+    let write = EarlyWrite { zone: ZONE, offset: 2, len_sectors: 2, queue: 0, queues: 1 };
+    let room =
+        |writes, sectors| Room { writes: DISK.writes - writes, sectors: DISK.sectors - sectors };
+    for (all, fits) in [(room(1, 2), true), (room(0, 2), false), (room(1, 1), false)] {
+        let mut window = OrderWindow { all, ..OrderWindow::default() };
+        assert_eq!(window.may_hold(&shard.plugs[0], write), fits);
+        assert_eq!(window.counters.over_disk, u64::from(!fits));
+    }
+}
