@@ -95,7 +95,8 @@ impl Plan {
                 Some((disk, _, tags)) => (disk.clone(), *tags),
                 None => {
                     let mut named = Named::open_to_serve(&spec)?;
-                    if !spec.contains("order_window=") {
+                    // A key may have either.
+                    if !["order_window=", "order-window="].iter().any(|key| spec.contains(key)) {
                         named.config.order_window = WINDOW;
                     }
                     (HostedDisk::open(named.device, named.config)?, named.tags)

@@ -54,6 +54,7 @@ fn a_disk_is_served_over_the_network_until_a_signal() {
     let socket = dir.path("s");
     let server = Command::new(ZONEPLUG)
         .args(["serve", "--nvme-tcp", "127.0.0.1:0", "mem,zones=8,zone-size=24M", "null,zones=4"])
+        .arg("null,zones=4,order-window=0")
         .args(["--nqn", "nqn.2026-11.dev.zoneplug:test", "--socket", &socket])
         .stdout(Stdio::piped())
         .spawn()
@@ -74,6 +75,8 @@ fn a_disk_is_served_over_the_network_until_a_signal() {
     );
     let line = lines.next().unwrap();
     assert!(line.starts_with("namespace 2  null,zones=4"), "{line}");
+    let line = lines.next().unwrap();
+    assert!(line.starts_with("namespace 3  null,zones=4,order-window=0"), "{line}");
     let port = address.strip_prefix("127.0.0.1:").unwrap();
     let attach =
         format!("nvme connect -t tcp -a 127.0.0.1 -s {port} -n nqn.2026-11.dev.zoneplug:test");
@@ -83,8 +86,11 @@ fn a_disk_is_served_over_the_network_until_a_signal() {
     assert!(status.contains(&format!("tcp{port}n1  mem")) && status.contains("tcp"), "{status}");
     let attr = ok(&["attr", "--socket", &socket, &format!("tcp{port}n2")]);
     assert!(attr.contains("nr_zones"), "{attr}");
-    let window = ok(&["attr", "--socket", &socket, &format!("tcp{port}n2"), "order_window"]);
-    assert_eq!(window.trim(), "1000", "milliseconds");
+    for (disk, milliseconds) in [("n2", "1000"), ("n3", "0")] {
+        let disk = format!("tcp{port}{disk}");
+        let window = ok(&["attr", "--socket", &socket, &disk, "order_window"]);
+        assert_eq!(window.trim(), milliseconds);
+    }
     assert!(Command::new("kill").arg(server.0.id().to_string()).status().unwrap().success());
     assert!(server.0.wait().unwrap().success());
     assert_eq!(lines.next(), None);
