@@ -95,7 +95,7 @@ impl Plan {
                 Some((disk, _, tags)) => (disk.clone(), *tags),
                 None => {
                     let mut named = Named::open_to_serve(&spec)?;
-                    // A key may have either.
+                    // Keys are spelled with `_` or `-`.
                     if !["order_window=", "order-window="].iter().any(|key| spec.contains(key)) {
                         named.config.order_window = WINDOW;
                     }

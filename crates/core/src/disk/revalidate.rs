@@ -175,7 +175,8 @@ impl Revalidation {
         let mut current = lock(&shared.layout);
         let config = current.config.clone();
         let per_zone = config.zone_counters;
-        let same = current.geometry == self.geometry;
+        // A held write was checked, and cut into parts, for what the device took before.
+        let same = current.geometry == self.geometry && current.limits == limits;
         let early = shared.early_before();
         let words = shared.rebuild_plugs(&self.zones, per_zone, &mut queue.lane.aborted);
         let layout = Arc::new(Layout::new(self.geometry, limits, config, words));

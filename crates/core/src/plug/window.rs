@@ -9,8 +9,9 @@
 //! * It can no longer be admitted, because another write took its place, or because the zone was reset or finished or
 //!   takes no writes any more: [`OrderWindow::settle`] refuses it.
 //!
-//! An early write is refused with the status that a disk without a window would give it. It never makes another write
-//! fail: a write that starts at the write pointer is admitted whatever is held behind it.
+//! An early write is refused with the status that a disk without a window would give it. A write that starts at the
+//! write pointer is admitted whatever is held behind it. So another write fails because of an early one only if that
+//! was first at its place.
 //!
 //! While a zone has early writes, its plug has the state bit `EARLY`. [`Plug::admit`] then refuses every write, and
 //! the caller turns to [`Plug::admit_beside_early`] and to `settle`. So zones without early writes pay nothing. The code that

@@ -4,6 +4,8 @@
 mod bounds;
 #[path = "../common/mod.rs"]
 mod common;
+mod errors;
+mod limits;
 mod model;
 mod random;
 mod rules;

@@ -163,7 +163,6 @@ impl Lane {
         if next == Next::Lost {
             let asks = Self::begin_recovery(shared, layout, &mut guard, i, &cmd, epoch);
             if asks {
-                self.settle_early(shared, &mut guard, i, zone);
                 drop(guard);
                 return self.ask_for_write_pointer(shared, layout, cmd, epoch, done);
             }
