@@ -4,9 +4,15 @@ use crate::*;
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::Child;
 
+/// Signals have their usual effect on the command, even if these tests run under nohup(1), which ignores SIGHUP.
 fn start(args: &[&str]) -> Child {
-    let mut command = Command::new(ZONEPLUG);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = Command::new("env");
+    command
+        .args(["--default-signal", ZONEPLUG])
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
