@@ -149,8 +149,8 @@ impl World {
     }
 
     pub(super) fn write(&mut self) {
-        if self.has_window() && self.rng.one_in(6) {
-            return self.write_shuffled();
+        if self.has_window() && self.rng.one_in(6) && self.write_shuffled() {
+            return;
         }
         let z = match self.rng.below(3) {
             0 => self.next_in_sequence(),

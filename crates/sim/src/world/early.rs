@@ -38,14 +38,14 @@ impl World {
     }
 
     /// Writes the next sectors of a zone in pieces, which are submitted in random order through random queues. In some
-    /// steps one piece is lost.
-    pub(super) fn write_shuffled(&mut self) {
+    /// steps one piece is lost. Returns false if the zone that it draws, or the room of the queues, does not allow it.
+    pub(super) fn write_shuffled(&mut self) -> bool {
         let z = self.any_zone();
         let zone = &self.zones[z];
         let odd = zone.conventional || zone.unsure || zone.fuzzy || zone.dead || zone.moved;
         let odd = odd || zone.managed > 0 || zone.orphans > 0 || zone.may_change || zone.spans > 0;
         if odd || self.mode != Mode::Plug || self.native || self.gone || self.is_torn(z) {
-            return;
+            return false;
         }
         let mut left = (self.zones[z].cap - self.zones[z].wp.min(self.zones[z].cap)) / self.grain;
         let most = if self.rng.one_in(3) { 20 } else { (self.max_transfer / self.grain).min(20) };
@@ -59,9 +59,9 @@ impl World {
             pieces.push(blocks * self.grain);
         }
         // One more for what happens to them.
-        let Some(queues) = self.queues_for(pieces.len() + 1) else { return };
+        let Some(queues) = self.queues_for(pieces.len() + 1) else { return false };
         if pieces.len() < 2 {
-            return;
+            return false;
         }
         let lost = self.rng.one_in(3).then(|| self.rng.below(pieces.len() as u32 - 1) as usize);
         self.shuffled = Some(z);
@@ -87,6 +87,7 @@ impl World {
         }
         self.until_nothing_is_held();
         self.shuffled = None;
+        true
     }
 
     /// Queues with room for `n` BIOs, one for each.
