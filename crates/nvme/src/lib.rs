@@ -6,6 +6,7 @@
 //! | [`initiator`] | a model of an initiator, for tests and load |
 //! | [`tcp`] | one connection of NVMe over TCP as a state machine |
 //! | [`target`] | what a target answers to commands, without a transport |
+//! | [`io_queue`] | the commands of a connection as BIOs of disks |
 //!
 //! The specifications: NVM Express Base 2.0, NVM Command Set 1.0, Zoned Namespace Command Set 1.1, TCP
 //! Transport 1.0.
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod initiator;
+pub mod io_queue;
 pub mod spec;
 pub mod target;
 pub mod tcp;

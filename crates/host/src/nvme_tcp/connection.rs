@@ -1,7 +1,7 @@
 //! A connection: its socket, the state machine of its bytes, and what it is for the target.
 
 use super::context::WorkerContext;
-use super::io_queue::IoQueue;
+use super::io_queue::{self, IoQueue};
 use super::{Shared, sys};
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -281,7 +281,7 @@ impl Connection {
     /// The target knows it no more.
     pub(super) fn forget(&mut self, ctx: &WorkerContext<'_>) {
         if let Role::Io { io, .. } = std::mem::replace(&mut self.role, Role::Ended) {
-            io.close(ctx.epoll);
+            io_queue::close(*io, ctx.epoll);
         }
     }
 

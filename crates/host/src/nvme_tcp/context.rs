@@ -1,10 +1,11 @@
 //! What a worker lends its connections for a call.
 
 use super::counters::Counters;
-use super::io_queue::IoContext;
+use super::io_queue::ServedDisks;
 use super::{Shared, sys};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Nanos;
+use zoneplug_nvme::io_queue::IoContext;
 use zoneplug_nvme::tcp::Buffers;
 
 /// What a connection is called with.
@@ -18,14 +19,13 @@ pub(super) struct WorkerContext<'a> {
 }
 
 impl WorkerContext<'_> {
-    pub(super) fn io(&mut self) -> IoContext<'_> {
-        IoContext {
+    pub(super) fn io(&mut self) -> IoContext<'_, ServedDisks<'_>> {
+        let disks = ServedDisks {
             disks: &self.shared.disks,
             fills_buffers: &self.shared.fills_buffers,
             counters: self.counters,
-            buffers: self.buffers,
-            now: self.now,
-        }
+        };
+        IoContext { disks, buffers: self.buffers, now: self.now }
     }
 
     pub(super) fn buffers_put(&mut self, buf: Option<AlignedBuf>) {

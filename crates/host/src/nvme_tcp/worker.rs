@@ -4,7 +4,7 @@
 use super::connection::Connection;
 use super::context::WorkerContext;
 use super::mailbox::{Mail, Mailbox};
-use super::{Shared, sys};
+use super::{Shared, io_queue, sys};
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -104,7 +104,7 @@ impl Worker {
             self.now = self.shared.clock.now();
             for n in 0..self.busy.len() {
                 if let Some(io) = self.place(self.busy[n]).and_then(Connection::busy_queue) {
-                    io.disarm();
+                    io_queue::disarm(io);
                 }
             }
             for key in ready.keys() {
@@ -169,7 +169,7 @@ impl Worker {
         for n in 0..self.busy.len() {
             let place = self.places.get_mut(self.busy[n]).and_then(|p| p.connection.as_deref_mut());
             if let Some(io) = place.and_then(Connection::busy_queue) {
-                sleeps &= io.arm(&self.waker, &self.epoll, DEVICE, &mut watched);
+                sleeps &= io_queue::arm(io, &self.waker, &self.epoll, DEVICE, &mut watched);
             }
         }
         // Once more, after arming: what finished before is seen here, what finishes later wakes.
