@@ -11,6 +11,8 @@
 //! It remembers what the device answered for each BIO, and how often writes to each zone failed, so that a
 //! BIO that fails must have a reason. It shows fewer zones than the device has until it is told to grow.
 
+mod observed;
+
 use crate::memory::stamp_at;
 use crate::queueing::Queueing;
 pub(crate) use crate::zone_history::Failures;
@@ -18,11 +20,10 @@ use crate::zone_history::{Flying, Last, Ordered, SeamHistory, ZoneHistory, harml
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::Waker;
 use zoneplug_core::zone::{Geometry, Limits, Spindles};
-use zoneplug_core::{
-    Command, Commands, Device, Error, Flags, Nanos, Op, Queue, Status, WritePointer, ZoneNo,
-};
+use zoneplug_core::{Command, Device, Flags, Nanos, Op, Status, WritePointer, ZoneNo};
+
+pub(crate) use observed::ObservedDevice;
 
 /// Most reports of a zone by the layer itself without a success in between.
 const MOST_ATTEMPTS: u32 = 3;
@@ -540,73 +541,5 @@ impl SeamOracle {
             self.partial.fetch_add(u64::from(c.bios.len() > 1), Relaxed);
             *self.history().failed.entry(c.status).or_default() += 1;
         }
-    }
-}
-
-/// The device that the layer sees. Its queues hold the oracle.
-pub(crate) struct ObservedDevice(pub(crate) Arc<SeamOracle>);
-
-impl Device for ObservedDevice {
-    fn geometry(&self) -> &Geometry {
-        self.0.geometry()
-    }
-
-    fn limits(&self) -> &Limits {
-        self.0.limits()
-    }
-
-    /// A panic of the oracle must reach the world.
-    fn never_panics(&self) -> bool {
-        true
-    }
-
-    fn spindles(&self) -> Spindles {
-        self.0.spindles.clone()
-    }
-
-    fn open_queue(&self, depth: u16, waker: Waker) -> Result<Box<dyn Queue>, Error> {
-        let below = self.0.below.open_queue(depth, waker)?;
-        let id = self.0.queues.fetch_add(1, Relaxed);
-        Ok(Box::new(ObservedQueue { seam: self.0.clone(), id, below }))
-    }
-}
-
-struct ObservedQueue {
-    seam: Arc<SeamOracle>,
-    id: usize,
-    below: Box<dyn Queue>,
-}
-
-impl Queue for ObservedQueue {
-    fn submit(&mut self, now: Nanos, commands: &mut Commands) {
-        // One at a time, because a command that is not taken was not sent.
-        let mut list = Commands::new();
-        while let Some(c) = commands.pop_front() {
-            self.seam.down(now, self.id, &c);
-            list.push_back(c);
-            self.below.submit(now, &mut list);
-            if let Some(c) = list.pop_front() {
-                self.seam.not_taken(self.id, &c);
-                commands.push_front(c);
-                return;
-            }
-        }
-    }
-
-    fn poll(&mut self, now: Nanos, done: &mut Commands) {
-        let before = done.len();
-        self.below.poll(now, done);
-        for c in done.iter_mut().skip(before) {
-            self.seam.up(self.id, c);
-        }
-        self.seam.polled(now, self.id);
-    }
-
-    fn next_deadline(&self) -> Option<Nanos> {
-        self.below.next_deadline()
-    }
-
-    fn arm(&mut self) {
-        self.below.arm();
     }
 }
