@@ -1,8 +1,8 @@
 //! The load generator.
 
 use crate::port::Port;
+use crate::random::Random;
 use crate::threads::{Progress, Work};
-use crate::words::Random;
 use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Op, Sector};
 
 /// 16 GiB.

@@ -8,6 +8,7 @@
 mod cpus;
 mod load;
 mod port;
+mod random;
 #[path = "../../../core/benches/cost/slices.rs"]
 mod slices;
 mod threads;

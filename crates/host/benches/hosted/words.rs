@@ -2,29 +2,12 @@
 
 use crate::load::ZONE_SECTORS;
 use crate::port::Port;
+use crate::random::Random;
 use crate::slices::Alone;
 use crate::threads::{Progress, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zoneplug_core::Bios;
-
-/// Numbers that look random.
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// Each `number` gives other ones.
-    pub(crate) fn new(number: u64) -> Random {
-        Random((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    #[inline]
-    pub(crate) fn draw(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
 
 /// Words that threads share, on a cache line each. Words belong together in groups, as the word of a plug and the write
 /// pointer that an emulated disk keeps of the same zone do.
