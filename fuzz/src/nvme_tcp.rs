@@ -29,15 +29,9 @@ struct Target {
 impl Target {
     fn receive(&mut self, mut bytes: &[u8], cut: usize) {
         while !bytes.is_empty() {
-            let mut n = 0;
-            for part in self.connection.space() {
-                let m = part.len().min(bytes.len()).min(cut - n);
-                part[..m].copy_from_slice(&bytes[..m]);
-                bytes = &bytes[m..];
-                n += m;
-            }
+            let n = self.connection.receive(bytes, cut, NOW);
             assert!(n > 0, "bytes are always taken");
-            self.connection.received(n, NOW);
+            bytes = &bytes[n..];
             while self.turn() {}
         }
     }

@@ -211,6 +211,19 @@ impl Connection {
         self.stage.received(n);
     }
 
+    /// Receives the beginning of `bytes`, at most `limit`, for callers that have them in memory. Returns how many.
+    pub fn receive(&mut self, bytes: &[u8], limit: usize, now: Nanos) -> usize {
+        let mut n = 0;
+        for part in self.space() {
+            let rest = &bytes[n..bytes.len().min(limit)];
+            let m = part.len().min(rest.len());
+            part[..m].copy_from_slice(&rest[..m]);
+            n += m;
+        }
+        self.received(n, now);
+        n
+    }
+
     /// What has come. `None`: nothing more until more bytes are received, or an answer was sent.
     pub fn next_event(&mut self, buffers: &mut Buffers) -> Option<Event> {
         loop {

@@ -79,6 +79,17 @@ fn header_len(digests: Digests) -> u32 {
     (DATA_LEN + if digests.header { DIGEST_LEN } else { 0 }) as u32
 }
 
+/// What is common to all PDUs, for one of `hlen` bytes that has no data.
+fn without_data(kind: Kind, hlen: usize, digests: Digests) -> Common {
+    Common {
+        kind: kind as u8,
+        flags: header_flag(digests),
+        hlen: hlen as u8,
+        pdo: 0,
+        plen: header_len(digests),
+    }
+}
+
 /// A PDU that is encoded already.
 pub(super) fn whole(body: Body) -> Pdu {
     Pdu {
@@ -94,13 +105,7 @@ pub(super) fn whole(body: Body) -> Pdu {
 
 /// A response capsule (figure *CapsuleResp*).
 pub(super) fn response(completion: &Completion, digests: Digests) -> Pdu {
-    let common = Common {
-        kind: Kind::CapsuleResp as u8,
-        flags: header_flag(digests),
-        hlen: CAPSULE_RESPONSE_LEN as u8,
-        pdo: 0,
-        plen: header_len(digests),
-    };
+    let common = without_data(Kind::CapsuleResp, CAPSULE_RESPONSE_LEN, digests);
     let mut header = [0; CAPSULE_RESPONSE_LEN];
     header[..COMMON_LEN].copy_from_slice(&common.encode());
     header[COMMON_LEN..].copy_from_slice(&completion.encode());
@@ -109,13 +114,7 @@ pub(super) fn response(completion: &Completion, digests: Digests) -> Pdu {
 
 /// An R2T for all data of a command.
 pub(super) fn ready_to_transfer(command: &Command, tag: u16, len: u32, digests: Digests) -> Pdu {
-    let common = Common {
-        kind: Kind::R2t as u8,
-        flags: header_flag(digests),
-        hlen: DATA_LEN as u8,
-        pdo: 0,
-        plen: header_len(digests),
-    };
+    let common = without_data(Kind::R2t, DATA_LEN, digests);
     with_header(Transfer { cid: command.cid(), tag, offset: 0, len }.encode(common), digests)
 }
 

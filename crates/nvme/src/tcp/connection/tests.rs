@@ -32,15 +32,9 @@ impl Memory {
     /// Receives `bytes`, at most `cut` at a time.
     fn receive(&mut self, mut bytes: &[u8], cut: usize) {
         while !bytes.is_empty() {
-            let mut n = 0;
-            for part in self.connection.space() {
-                let m = part.len().min(bytes.len()).min(cut - n);
-                part[..m].copy_from_slice(&bytes[..m]);
-                bytes = &bytes[m..];
-                n += m;
-            }
+            let n = self.connection.receive(bytes, cut, NOW);
             assert!(n > 0, "a connection always takes bytes");
-            self.connection.received(n, NOW);
+            bytes = &bytes[n..];
             self.events();
         }
     }
