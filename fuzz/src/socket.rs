@@ -5,7 +5,7 @@ use crate::failure::Kind;
 use crate::server_client::{Answer, AttributeShown, Request, Shown};
 use crate::plain::plain;
 use zoneplug_host::HostedDisk;
-use zoneplug_host::ublk::UblkCounters;
+use zoneplug_host::ServedCounters;
 
 /// Lines of any bytes: each question has one line as its answer, which is one of those that the client knows; a failure says what
 /// is wrong and what to try, and what is shown of it holds nothing that a terminal obeys.
@@ -15,7 +15,7 @@ pub fn status_socket(data: &[u8]) {
         spec: spec.to_owned(),
         disk: HostedDisk::open_spec(spec).expect("a disk in memory"),
         recovered: n == 1,
-        counters: Box::new(move || UblkCounters { reads: n, ..UblkCounters::default() }),
+        counters: Box::new(move || ServedCounters { reads: n, ..ServedCounters::default() }),
         network: None,
     };
     let disks =

@@ -16,6 +16,8 @@ mod eventfd;
 pub mod nvme_tcp;
 mod paths;
 mod runtime;
+#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+mod served;
 pub mod signals;
 mod spec;
 mod threads;
@@ -43,6 +45,8 @@ pub use runtime::io_error::IoError;
 #[cfg(feature = "latency")]
 pub use runtime::latency::Latencies;
 pub use runtime::withheld::{Withheld, leaked_buffers};
+#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+pub use served::ServedCounters;
 pub use spec::{
     DiskSpec, KINDS, Kind, LAYERS, Level, base_of, check_name, disk_keys, drive_of, file_of,
     files_of, is_volatile, keeps_data, open_device, take_config, take_profile, takes_writes,

@@ -7,7 +7,7 @@ use crate::server_client::{self, Answer, AttributeShown, Request, Shown, Wrong};
 use serde_json::{Value, json};
 use zoneplug_core::{Error, Sector};
 use zoneplug_host::HostedDisk;
-use zoneplug_host::ublk::UblkCounters;
+use zoneplug_host::ServedCounters;
 
 /// A disk that is served.
 pub(crate) struct Served {
@@ -17,7 +17,7 @@ pub(crate) struct Served {
     pub(crate) disk: HostedDisk,
     pub(crate) recovered: bool,
     /// What the kernel's side has counted.
-    pub(crate) counters: Box<dyn Fn() -> UblkCounters + Send + Sync>,
+    pub(crate) counters: Box<dyn Fn() -> ServedCounters + Send + Sync>,
     /// How it is reached, if it is served over the network.
     pub(crate) network: Option<Network>,
 }

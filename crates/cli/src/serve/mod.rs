@@ -25,9 +25,9 @@ use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::signals::{Event, Signals};
 use zoneplug_host::ublk::{
-    Ublk, UblkCounters, UblkDisk, UblkOptions, outlives_its_server, slices, sync_before_stop,
+    Ublk, UblkDisk, UblkOptions, outlives_its_server, slices, sync_before_stop,
 };
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk};
+use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, ServedCounters};
 
 /// Flags of `zoneplug serve`.
 #[derive(Debug, clap::Args)]
@@ -354,7 +354,7 @@ impl Device {
             disk: self.disk.clone(),
             recovered: self.recovered(),
             counters: Box::new(move || {
-                lock(&device).as_ref().map_or_else(UblkCounters::default, UblkDisk::counters)
+                lock(&device).as_ref().map_or_else(ServedCounters::default, UblkDisk::counters)
             }),
             network: None,
         }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use zoneplug_core::{Nanos, Sector};
 use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
 use zoneplug_host::signals::Signals;
-use zoneplug_host::ublk::UblkCounters;
 use zoneplug_host::{HostedDisk, is_volatile};
 
 /// How long a disk waits for a write that was overtaken on its way, unless its specification says otherwise. Initiators
@@ -165,18 +164,7 @@ impl Server {
                 continue;
             };
             let (for_counters, for_hosts) = (self.server.clone(), self.server.clone());
-            let counters = move || {
-                let c = for_counters.counters(n);
-                UblkCounters {
-                    reads: c.reads,
-                    read_bytes: c.read_bytes,
-                    writes: c.writes,
-                    written_bytes: c.written_bytes,
-                    others: c.others,
-                    errors: c.errors,
-                    replayed: 0,
-                }
-            };
+            let counters = move || for_counters.counters(n);
             let hosts = move || {
                 let all = for_hosts.hosts().into_iter();
                 all.map(|h| HostShown { nqn: h.nqn, queues: h.queues as u32 }).collect()

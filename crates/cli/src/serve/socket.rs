@@ -99,7 +99,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use zoneplug_core::Sector;
     use zoneplug_host::HostedDisk;
-    use zoneplug_host::ublk::UblkCounters;
+    use zoneplug_host::ServedCounters;
 
     static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -116,7 +116,7 @@ mod tests {
             spec: spec.to_owned(),
             disk: HostedDisk::open_spec(spec).unwrap(),
             recovered: i == 1,
-            counters: Box::new(move || UblkCounters { reads: i, ..UblkCounters::default() }),
+            counters: Box::new(move || ServedCounters { reads: i, ..ServedCounters::default() }),
             network: None,
         };
         let disks =

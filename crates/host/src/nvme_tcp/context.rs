@@ -1,8 +1,8 @@
 //! What a worker lends its connections for a call.
 
-use super::counters::Counters;
 use super::io_queue::ServedDisks;
 use super::{Shared, sys};
+use crate::served::Counters;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Nanos;
 use zoneplug_nvme::io_queue::IoContext;

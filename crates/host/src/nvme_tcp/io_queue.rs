@@ -1,9 +1,9 @@
 //! The disks of this server as the I/O queues of its connections use them: a client of the hosted disk for each, and the
 //! sleep of a thread that waits for several of them.
 
-use super::counters::Counters;
 use super::{Disk, sys};
 use crate::runtime::client::Client;
+use crate::served::Counters;
 use std::os::fd::RawFd;
 use std::task::Waker;
 use zoneplug_buf::{AlignedBuf, Lent};

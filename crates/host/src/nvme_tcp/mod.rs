@@ -8,7 +8,7 @@
 //! | `connection.rs` | a socket, and what its connection is for the target |
 //! | `io_queue.rs` | an I/O queue: commands as BIOs, through a client of its own for each disk |
 //! | `mailbox.rs` | what threads tell each other |
-//! | `counters.rs`, `context.rs` | counters of a disk; what a worker lends its connections for a call |
+//! | `context.rs` | what a worker lends its connections for a call |
 //! | `sys.rs` | epoll, sending |
 //!
 //! The protocol is [`zoneplug_nvme`]'s: `tcp` turns bytes into commands, `target` answers them. Each connection belongs to
@@ -17,7 +17,6 @@
 
 mod connection;
 mod context;
-mod counters;
 mod io_queue;
 mod mailbox;
 mod sys;
@@ -25,9 +24,8 @@ mod worker;
 
 use crate::clock::Clock;
 use crate::runtime::hosted::HostedDisk;
+use crate::served::{Counters, ServedCounters};
 use crate::{spec, threads};
-use counters::Counters;
-pub use counters::NvmeTcpCounters;
 use mailbox::{Mail, Mailbox};
 use std::collections::BTreeMap;
 use std::io;
@@ -321,12 +319,8 @@ impl NvmeTcp {
     }
 
     /// What has been counted of a disk since the start.
-    pub fn counters(&self, disk: usize) -> NvmeTcpCounters {
-        let mut sum = NvmeTcpCounters::default();
-        for counters in self.shared.counters.iter().filter_map(|all| all.get(disk)) {
-            counters.add_to(&mut sum);
-        }
-        sum
+    pub fn counters(&self, disk: usize) -> ServedCounters {
+        Counters::sum(self.shared.counters.iter().filter_map(|all| all.get(disk)))
     }
 
     /// Why a thread of the server has failed.

@@ -7,7 +7,6 @@
 //! | `queue.rs` | the thread of a queue |
 //! | `driver.rs`, `queue_ring.rs`, `batch.rs` | what that thread asks of the kernel's driver; its ring; answers that go together |
 //! | `busy_poll.rs` | when such a thread polls before it sleeps |
-//! | `counters.rs` | counters of a device |
 //! | `request.rs`, `params.rs` | requests as BIOs; the parameters of a device |
 //! | `takeover/` | what a new server needs to continue a dead server's device |
 //! | `sync_before_stop.rs` | what is written before a device is removed |
@@ -26,7 +25,6 @@ mod abi;
 mod batch;
 mod busy_poll;
 mod control;
-mod counters;
 mod driver;
 mod params;
 mod queue;
@@ -40,10 +38,9 @@ pub mod testing;
 mod udev;
 
 use crate::runtime::hosted::HostedDisk;
+use crate::served::{Counters, ServedCounters};
 use abi::DevInfo;
 use control::Control;
-use counters::Counters;
-pub use counters::UblkCounters;
 use driver::CharDev;
 use queue::UblkShared;
 use request::Slice;
@@ -520,8 +517,9 @@ impl UblkDisk {
     }
 
     /// The counters of the device.
-    pub fn counters(&self) -> UblkCounters {
-        self.shared.as_ref().map_or_else(UblkCounters::default, |s| Counters::sum(&s.counters))
+    pub fn counters(&self) -> ServedCounters {
+        let counters = self.shared.iter().flat_map(|s| &s.counters);
+        Counters::sum(counters)
     }
 
     /// Makes Linux write out the file systems that are mounted on the device, and its page cache. Returns

@@ -6,7 +6,6 @@
 
 use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
-use super::counters::Counters;
 use super::driver::{CharDev, Driver, Event, KernelDriver, Polled};
 use super::request::{self, Request, Slice};
 use super::sys::Way;
@@ -15,6 +14,7 @@ use super::takeover::replay::Replay;
 use crate::eventfd::eventfd;
 use crate::runtime::client::{Client, TICK};
 use crate::runtime::hosted::HostedDisk;
+use crate::served::Counters;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -404,7 +404,7 @@ impl<D: Driver> Queue<D> {
                 }
             }
             self.bufs.extend(buf.filter(|b| b.len() <= KEEP_BYTES));
-            self.counters().count(&request, status);
+            self.counters().count(request.op, request.bytes, status.is_ok());
             if let Some(journal) = &self.shared.journal {
                 journal.end(&request, status.is_ok());
             }

@@ -2,7 +2,6 @@
 //! queue that needs no kernel, and the journal of a killed server. No program uses this.
 
 use super::abi::{IO_DESC_LEN, IoDesc, Params};
-use super::counters::Counters;
 use super::driver::{Driver, Event, Polled};
 use super::params;
 use super::queue::{Queue, UblkShared};
@@ -11,6 +10,7 @@ use super::sys::Way;
 use super::takeover::identity::LastServer;
 use super::takeover::journal::{self, About, FoundZone};
 use crate::runtime::hosted::HostedDisk;
+use crate::served::Counters;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
