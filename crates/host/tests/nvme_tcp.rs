@@ -347,3 +347,21 @@ fn the_end_closes_everything() {
     assert_eq!(q.stream.read(&mut [0; 8]).unwrap_or(0), 0);
     assert!(TcpStream::connect(address).is_err());
 }
+
+/// A command that is alone takes a wait, a read and a send. Counters of system calls that are wrong hide more of them.
+#[test]
+fn a_command_takes_three_system_calls() {
+    let server = server(&[MEM], 1);
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    let mut q = Queue::io(&server, id, 1, Options::default());
+    let before = server.calls();
+    for n in 0..100 {
+        q.ok(write(1, n, pattern(4096, 1), BLOCK));
+    }
+    let after = server.calls();
+    let (waits, receives, sends) =
+        (after.waits - before.waits, after.receives - before.receives, after.sends - before.sends);
+    assert_eq!(sends, 100);
+    // A capsule may come in two pieces, and the answer may be read before the worker waits again.
+    assert!((99..=110).contains(&waits) && (100..=110).contains(&receives), "{waits} {receives}");
+}

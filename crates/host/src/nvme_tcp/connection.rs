@@ -76,7 +76,7 @@ impl Connection {
     /// Reads, carries out and answers what there is. False: it is to be closed.
     pub(super) fn turn(&mut self, ctx: &mut WorkerContext<'_>) -> bool {
         for _ in 0..READS {
-            match self.receive(ctx.now) {
+            match self.receive(ctx) {
                 Ok((0, _)) => return false,
                 Ok((n, room)) => {
                     self.run(ctx);
@@ -102,7 +102,8 @@ impl Connection {
     }
 
     /// Bytes that came, and room that there was for them.
-    fn receive(&mut self, now: Nanos) -> io::Result<(usize, usize)> {
+    fn receive(&mut self, ctx: &WorkerContext<'_>) -> io::Result<(usize, usize)> {
+        ctx.calls.receives.count();
         let [data, ahead] = self.tcp.space();
         let room = data.len() + ahead.len();
         let n = match data.is_empty() {
@@ -112,7 +113,7 @@ impl Connection {
                 self.stream.read_vectored(&mut slices)?
             }
         };
-        self.tcp.received(n, now);
+        self.tcp.received(n, ctx.now);
         Ok((n, room))
     }
 
@@ -228,6 +229,7 @@ impl Connection {
         while self.tcp.has_output() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let filled = self.tcp.output(&mut slices);
+            ctx.calls.sends.count();
             match sys::send(&self.stream, &slices[..filled]) {
                 Ok(n) => {
                     self.tcp.sent(n, ctx.buffers, ctx.now);

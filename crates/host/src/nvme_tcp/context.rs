@@ -1,5 +1,6 @@
 //! What a worker lends its connections for a call.
 
+use super::calls::Calls;
 use super::io_queue::ServedDisks;
 use super::{Shared, sys};
 use crate::served::Counters;
@@ -15,6 +16,7 @@ pub(super) struct WorkerContext<'a> {
     pub(super) epoll: &'a sys::Epoll,
     pub(super) buffers: &'a mut Buffers,
     pub(super) counters: &'a [Counters],
+    pub(super) calls: &'a Calls,
     pub(super) now: Nanos,
 }
 

@@ -8,24 +8,29 @@
 //! | `connection.rs` | a socket, and what its connection is for the target |
 //! | `io_queue.rs` | an I/O queue: commands as BIOs, through a client of its own for each disk |
 //! | `mailbox.rs` | what threads tell each other |
-//! | `context.rs` | what a worker lends its connections for a call |
+//! | `calls.rs`, `context.rs` | counters of system calls; what a worker lends its connections for a call |
 //! | `sys.rs` | epoll, sending |
+//! | `testing.rs` | a server without threads, for benchmarks |
 //!
 //! The protocol is [`zoneplug_nvme`]'s: `tcp` turns bytes into commands, `target` answers them. Each connection belongs to
 //! one worker for its life. I/O takes no lock that connections share; Connect and admin commands lock the target. A disk
 //! that stalls keeps commands, and no thread.
 
+mod calls;
 mod connection;
 mod context;
 mod io_queue;
 mod mailbox;
 mod sys;
+pub mod testing;
 mod worker;
 
 use crate::clock::Clock;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::{Counters, ServedCounters};
 use crate::{spec, threads};
+use calls::Calls;
+pub use calls::NvmeTcpCalls;
 use mailbox::{Mail, Mailbox};
 use std::collections::BTreeMap;
 use std::io;
@@ -103,6 +108,8 @@ struct Shared {
     workers: Vec<Arc<Mailbox>>,
     /// By worker and disk.
     counters: Vec<Vec<Counters>>,
+    /// By worker.
+    calls: Vec<Calls>,
     /// Worker and key of the connection of each queue, by controller and queue. Locked while the target is, or alone.
     routes: Mutex<BTreeMap<(u16, u16), (usize, u64)>>,
     /// Whether the first worker looks at keep alive times. Changed while the target is locked.
@@ -190,6 +197,12 @@ pub struct NvmeTcp {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// A server whose threads have not begun.
+struct Started {
+    server: NvmeTcp,
+    workers: Vec<Worker>,
+}
+
 impl std::fmt::Debug for NvmeTcp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("NvmeTcp").field("nqn", &self.nqn).field("address", &self.address).finish()
@@ -237,6 +250,22 @@ impl NvmeTcp {
         disks: Vec<Disk>,
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<NvmeTcp, Error> {
+        let Started { mut server, workers } = NvmeTcp::prepare(options, disks)?;
+        for (n, worker) in workers.into_iter().enumerate() {
+            let (ended, shared) = (ended.clone(), server.shared.clone());
+            let body = move || {
+                if let Err(e) = worker.run() {
+                    lock(&shared.failure).get_or_insert_with(|| format!("thread {n}: {e}"));
+                    ended();
+                }
+            };
+            server.threads.push(threads::spawn(&format!("zoneplug-nvme{n}"), body)?);
+        }
+        Ok(server)
+    }
+
+    /// A server that listens, and its workers, which do not run yet.
+    fn prepare(options: &NvmeTcpOptions, disks: Vec<Disk>) -> Result<Started, Error> {
         let hosts = admitted(options)?;
         let nqn = Nqn::new(&options.nqn)?;
         let failed = |what: &str, e: io::Error| {
@@ -265,6 +294,7 @@ impl NvmeTcp {
             clock: Clock::new(true),
             workers: workers.map_err(few)?,
             counters: (0..threads).map(|_| counters()).collect(),
+            calls: (0..threads).map(|_| Calls::default()).collect(),
             routes: Mutex::default(),
             keeps_alive: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
@@ -273,20 +303,10 @@ impl NvmeTcp {
             fills_buffers: disks.iter().map(|d| spec::fills_buffers(&d.spec)).collect(),
             disks,
         });
-        let mut server = NvmeTcp { shared: shared.clone(), nqn, address, threads: Vec::new() };
         let mut listener = Some(listener);
-        for n in 0..threads {
-            let worker = Worker::new(shared.clone(), n, listener.take());
-            let (worker, ended, shared) = (worker.map_err(few)?, ended.clone(), shared.clone());
-            let body = move || {
-                if let Err(e) = worker.run() {
-                    lock(&shared.failure).get_or_insert_with(|| format!("thread {n}: {e}"));
-                    ended();
-                }
-            };
-            server.threads.push(threads::spawn(&format!("zoneplug-nvme{n}"), body)?);
-        }
-        Ok(server)
+        let workers = (0..threads).map(|n| Worker::new(shared.clone(), n, listener.take()));
+        let workers = workers.collect::<io::Result<_>>().map_err(few)?;
+        Ok(Started { server: NvmeTcp { shared, nqn, address, threads: Vec::new() }, workers })
     }
 
     /// Where it listens.
@@ -321,6 +341,13 @@ impl NvmeTcp {
     /// What has been counted of a disk since the start.
     pub fn counters(&self, disk: usize) -> ServedCounters {
         Counters::sum(self.shared.counters.iter().filter_map(|all| all.get(disk)))
+    }
+
+    /// The system calls for I/O since the start.
+    pub fn calls(&self) -> NvmeTcpCalls {
+        let mut sum = NvmeTcpCalls::default();
+        self.shared.calls.iter().for_each(|calls| calls.add_to(&mut sum));
+        sum
     }
 
     /// Why a thread of the server has failed.

@@ -93,38 +93,49 @@ impl Worker {
         })
     }
 
+    /// Where [`Worker::step`] notes what is ready.
+    pub(super) fn ready() -> sys::Ready {
+        sys::Ready::new(READY)
+    }
+
     /// Serves until it is told to stop.
     pub(super) fn run(mut self) -> io::Result<()> {
-        let mut ready = sys::Ready::new(READY);
-        loop {
-            let millis = self.before_sleep();
-            let waited = self.epoll.wait(&mut ready, millis);
-            self.mailbox.is_awake();
-            waited?;
-            self.now = self.shared.clock.now();
-            for n in 0..self.busy.len() {
-                if let Some(io) = self.place(self.busy[n]).and_then(Connection::busy_queue) {
-                    io_queue::disarm(io);
-                }
-            }
-            for key in ready.keys() {
-                match key {
-                    MAIL | DEVICE => {}
-                    LISTENER => self.accept(),
-                    key => self.with(key, Connection::turn),
-                }
-            }
-            if !self.read_mail() {
-                return Ok(());
-            }
-            self.turn_disks();
-            if self.now >= self.next_sweep {
-                self.sweep();
-            }
-            if self.keep_alive.is_some_and(|at| self.now >= at) {
-                self.look_at_hosts();
+        let mut ready = Worker::ready();
+        while self.step(&mut ready, None)? {}
+        Ok(())
+    }
+
+    /// Sleeps, at most `millis` if that is given, and does what there is to do. False: the end.
+    pub(super) fn step(&mut self, ready: &mut sys::Ready, millis: Option<i32>) -> io::Result<bool> {
+        let until = self.before_sleep();
+        self.shared.calls[self.number].waits.count();
+        let waited = self.epoll.wait(ready, millis.unwrap_or(until));
+        self.mailbox.is_awake();
+        waited?;
+        self.now = self.shared.clock.now();
+        for n in 0..self.busy.len() {
+            if let Some(io) = self.place(self.busy[n]).and_then(Connection::busy_queue) {
+                io_queue::disarm(io);
             }
         }
+        for key in ready.keys() {
+            match key {
+                MAIL | DEVICE => {}
+                LISTENER => self.accept(),
+                key => self.with(key, Connection::turn),
+            }
+        }
+        if !self.read_mail() {
+            return Ok(false);
+        }
+        self.turn_disks();
+        if self.now >= self.next_sweep {
+            self.sweep();
+        }
+        if self.keep_alive.is_some_and(|at| self.now >= at) {
+            self.look_at_hosts();
+        }
+        Ok(true)
     }
 
     fn place(&mut self, n: usize) -> Option<&mut Connection> {
@@ -145,6 +156,7 @@ impl Worker {
             epoll: &self.epoll,
             buffers: &mut self.buffers,
             counters: &self.shared.counters[self.number],
+            calls: &self.shared.calls[self.number],
             now: self.now,
         };
         if !f(connection, &mut ctx) {

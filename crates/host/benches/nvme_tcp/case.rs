@@ -1,0 +1,93 @@
+//! A workload, by its name: `seqw4K16x8` writes each 4 KiB in order, 16 commands in flight on each of 8 connections.
+
+use zoneplug_nvme::spec::{Command, opcode};
+
+/// Bytes of a logical block.
+pub(crate) const BLOCK: u32 = 4096;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    /// Each connection writes a zone, then the next of its own.
+    Sequential,
+    /// Each connection writes to all of its zones by turns.
+    Random,
+    /// Reads anywhere.
+    Read,
+}
+
+/// A workload.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) pattern: Pattern,
+    pub(crate) bytes: u32,
+    pub(crate) depth: usize,
+    pub(crate) queues: u16,
+}
+
+impl Case {
+    /// From its name; without `x` it has one connection.
+    pub(crate) fn of(name: &str) -> Option<Case> {
+        let (kind, rest) = name.split_at_checked(4)?;
+        let pattern = match kind {
+            "seqw" => Pattern::Sequential,
+            "rndw" => Pattern::Random,
+            "rndr" => Pattern::Read,
+            _ => return None,
+        };
+        let (work, queues) = rest.split_once('x').unwrap_or((rest, "1"));
+        let unit = work.find(['K', 'M'])?;
+        let shift = if work[unit..].starts_with('K') { 10 } else { 20 };
+        let bytes = work[..unit].parse::<u32>().ok()? << shift;
+        let depth = work[unit + 1..].parse().ok()?;
+        Some(Case { pattern, bytes, depth, queues: queues.parse().ok()? })
+    }
+}
+
+/// The shape of a disk.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) zones: u64,
+    pub(crate) zone_blocks: u64,
+}
+
+/// The commands of a connection.
+pub(crate) struct Commands {
+    case: Case,
+    shape: Shape,
+    queue: u64,
+    sent: u64,
+    random: u64,
+}
+
+impl Commands {
+    pub(crate) fn new(case: Case, shape: Shape, queue: u16) -> Commands {
+        let random = 0x9e37_79b9 + u64::from(queue);
+        Commands { case, shape, queue: u64::from(queue), sent: 0, random }
+    }
+
+    /// The next command.
+    pub(crate) fn command(&mut self) -> Command {
+        let Shape { zones, zone_blocks } = self.shape;
+        let blocks = u64::from(self.case.bytes / BLOCK);
+        // Zones of this connection, and commands that fit into one.
+        let (own, fit) = (zones / u64::from(self.case.queues), zone_blocks / blocks);
+        let n = self.sent;
+        self.sent += 1;
+        let (zone, within) = match self.case.pattern {
+            Pattern::Sequential => (n / fit, n % fit),
+            Pattern::Random => (n % own, n / own),
+            Pattern::Read => {
+                // Marsaglia's xorshift.
+                self.random ^= self.random << 13;
+                self.random ^= self.random >> 7;
+                self.random ^= self.random << 17;
+                (self.random % own, (self.random >> 32) % fit)
+            }
+        };
+        assert!(zone < own && within < fit, "the disk is too small for so many commands");
+        let zone = self.queue + zone * u64::from(self.case.queues);
+        let op = if self.case.pattern == Pattern::Read { opcode::READ } else { opcode::WRITE };
+        let lba = zone * zone_blocks + within * blocks;
+        Command::new(op).with_nsid(1).with_cdw_pair(10, lba).with_cdw(12, blocks as u32 - 1)
+    }
+}
