@@ -87,7 +87,8 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
     };
     let held = match (d.held, d.held_expired) {
         (0, 0) => String::new(),
-        (held, expired) => format!(", {held} writes held before their place, {expired} expired"),
+        (1, expired) => format!(", 1 early write held, {expired} expired"),
+        (held, expired) => format!(", {held} early writes held, {expired} expired"),
     };
     text += &format!("  {} plugs, {} BIOs wait in them{held}{replayed}\n", d.live_plugs, d.waiting);
     for host in d.hosts.iter().flatten() {

@@ -112,7 +112,7 @@ impl World {
             if lost.is_none_or(|lost| i < lost) {
                 entries.push(self.make_write(z, len));
             } else if lost != Some(i) {
-                // Nobody wrote this stamp, as far as the medium is concerned.
+                // For the medium, no write has put this stamp there.
                 let stamp = self.stamp(len);
                 let bio = write_as(self.zones[z].start + u64::from(at), len, stamp);
                 entries.push((bio, Asked::Early { zone: z, due: Nanos(0) }));
