@@ -95,11 +95,11 @@ impl Disk {
             let mut shard = lock(&s.0);
             all.plugs.add(&shard.counters);
             for i in 0..shard.plugs.len() {
-                shard.hold(i);
+                shard.lock_plug(i);
                 let plug = &shard.plugs[i];
                 all.live_plugs += u32::from(plug.is_live());
                 all.waiting += u64::from(plug.parked());
-                shard.release(i);
+                shard.unlock_plug(i);
             }
         }
         all

@@ -82,7 +82,7 @@ impl Lane {
         self.settle_early(shared, &mut shard, i, zone);
         drop(shard);
         if !self.aborted.is_empty() {
-            self.abort_early(shared, layout);
+            self.abort_to_intake(shared, layout);
         }
         if !shared.append_used.load(Ordering::Relaxed) {
             shared.append_used.store(true, Ordering::Relaxed);
@@ -181,13 +181,13 @@ impl Lane {
         self.settle_early(shared, &mut shard, i, zone);
         drop(shard);
         if !self.aborted.is_empty() {
-            self.abort_early(shared, layout);
+            self.abort_to_intake(shared, layout);
         }
     }
 
     /// Completes the BIOs of the abort list where the caller has no list of done BIOs.
     #[cold]
-    pub(crate) fn abort_early(&mut self, shared: &Shared, layout: &Layout) {
+    pub(crate) fn abort_to_intake(&mut self, shared: &Shared, layout: &Layout) {
         let mut done = Bios::new();
         self.abort_waiting(shared, layout, Status::AbortedBehind, &mut done);
         for mut bio in done {
@@ -307,11 +307,11 @@ impl Lane {
                 for (s, shard) in shared.shards.iter().enumerate() {
                     let mut shard = lock(&shard.0);
                     for i in 0..shard.plugs.len() {
-                        shard.hold(i);
+                        shard.lock_plug(i);
                         shard.reset(i, &mut self.aborted);
                         let zone = shared.zone_at((s, i));
                         self.settle_early(shared, &mut shard, i, zone);
-                        shard.release(i);
+                        shard.unlock_plug(i);
                     }
                 }
             }

@@ -187,7 +187,7 @@ impl Revalidation {
         drop(current);
         shared.bump();
         if !queue.lane.aborted.is_empty() {
-            queue.lane.abort_early(shared, &layout);
+            queue.lane.abort_to_intake(shared, &layout);
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ pub(crate) trait Orphan: Send {
     fn own_deadline(&self) -> Option<Nanos>;
 }
 
-/// The lock of a shard, with one plug held. At its end the plug is given back.
+/// The lock of a shard, with one plug locked. At its end the plug is unlocked.
 pub(crate) struct PlugGuard<'a> {
     shard: MutexGuard<'a, Shard>,
     i: usize,
@@ -62,7 +62,7 @@ impl DerefMut for PlugGuard<'_> {
 impl Drop for PlugGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.shard.release(self.i);
+        self.shard.unlock_plug(self.i);
     }
 }
 
@@ -138,26 +138,26 @@ impl Shared {
         ZoneNo((i as u32) << self.shard_bits | low)
     }
 
-    /// The shard of a zone, locked, with the zone's plug held, and the zone's index in it.
+    /// The shard of a zone, locked, with the zone's plug locked, and the zone's index in it.
     #[inline]
     pub(crate) fn shard(&self, zone: ZoneNo) -> (PlugGuard<'_>, usize) {
         let (shard, i) = self.shard_of(zone);
         (PlugGuard { shard, i }, i)
     }
 
-    /// As [`Shared::shard`] for code that gives the plug back itself ([`Shard::release`]), which is in vain while a write
+    /// As [`Shared::shard`] for code that unlocks the plug itself ([`Shard::unlock_plug`]), which is in vain while a write
     /// waits in it or the disk keeps all plugs.
     #[inline]
     pub(crate) fn shard_of(&self, zone: ZoneNo) -> (MutexGuard<'_, Shard>, usize) {
         let place = self.place(zone);
-        (self.hold(place), place.1)
+        (self.lock_plug(place), place.1)
     }
 
     /// As [`Shared::shard_of`], for what [`Shared::place`] has returned.
     #[inline(always)]
-    pub(crate) fn hold(&self, (s, i): (usize, usize)) -> MutexGuard<'_, Shard> {
+    pub(crate) fn lock_plug(&self, (s, i): (usize, usize)) -> MutexGuard<'_, Shard> {
         let mut shard = lock(&self.shards[s & (self.shards.len() - 1)].0);
-        shard.hold(i);
+        shard.lock_plug(i);
         shard
     }
 

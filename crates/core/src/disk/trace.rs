@@ -5,12 +5,14 @@
 //!
 //! | event | when | fields |
 //! | --- | --- | --- |
-//! | `add-to-plug` | writes have to wait in their zone's plug, also those that were held before | `zone`, `sector`, `count`, `bios` |
+//! | `add-to-plug` | writes have to wait in their zone's plug, also held ones that a write before them has admitted | `zone`, `sector`, `count`, `bios` |
 //! | `hold-write` | a write has come before its place, and is held in the order window | `zone`, `sector`, `count` |
 //! | `expire-write` | a write was held for as long as it may be, and is refused | `zone`, `sector`, `count` |
 //! | `issue-from-plug` | writes that waited leave for the device, merged | `zone`, `sector`, `count`, `bios` |
 //! | `zone-management` | a management BIO was accepted | `op`, `sector`, `count`: its whole range |
 //! | `append-position` | an append has landed, emulated or native | `zone`, `sector`, `count` |
+//!
+//! Held writes that a report admits, or that are refused for another reason than their time, have no event of that.
 //!
 //! `sector` and `count` are in sectors; `bios` is the number of BIOs in the range. No shard lock is held while a
 //! subscriber runs, but the queue is in use: a subscriber must not use the disk.

@@ -18,8 +18,8 @@
 //! * `recovery.rs` lets the layer find the write pointer by itself after an error.
 //! * `window.rs` holds writes that have come before their place, on disks with an order window.
 
-mod hold;
 mod pipelined;
+mod plug_lock;
 mod recovery;
 mod shard;
 mod slots;
@@ -110,8 +110,8 @@ pub struct Plug {
     error_epoch: u32,
     /// Bits of [`state`].
     state: u8,
-    /// Whether the plug's word is locked (`hold.rs`). If not, `wp` and `state` may be out of date here.
-    held: bool,
+    /// Whether the plug's word is locked (`plug_lock.rs`). If not, `wp` and `state` may be out of date here.
+    locked: bool,
     /// The single writer's ticket: not 0 while the zone is in its list. Nothing of a listed zone is in flight (Q7).
     pub(crate) ticket: u16,
     /// While `PLUGGED`: the zone waits for a tag in the line of some queue. With one write in flight, nothing of the
@@ -138,7 +138,7 @@ impl Plug {
             generation: 0,
             error_epoch: 0,
             state: 0,
-            held: true,
+            locked: true,
             ticket: 0,
             in_line: false,
             recovery: Recovery::None,

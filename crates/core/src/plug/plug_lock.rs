@@ -1,9 +1,9 @@
-//! Taking a plug from those that do not take the lock, and giving it back.
+//! Locking a plug against code that does not take the lock of its shard, and unlocking it.
 //!
 //! While the word of a plug is locked, code under the lock of the [`Shard`] owns the plug as a whole, and reads and
-//! changes it as plain data. At the end ([`Shard::release`]) the word is written back and unlocked, but only if write
+//! changes it as plain data. At the end ([`Shard::unlock_plug`]) the word is written back and unlocked, but only if write
 //! pointer and `PLUGGED` say all that there is to say of the plug. Otherwise it stays locked, and the next holder finds
-//! it so. A plug that is not given back costs only time: its next writes take the lock.
+//! it so. A plug that is not unlocked costs only time: its next writes take the lock.
 
 use super::state::PLUGGED;
 use super::word::{Word, Words};
@@ -37,7 +37,7 @@ impl Shard {
         let i = self.plugs.len();
         self.words.show(self.number, i, plug.word());
         self.plugs.push(plug);
-        self.release(i);
+        self.unlock_plug(i);
     }
 
     /// Keeps every plug under the lock from its next holder on (`on`), or only those for which that is needed.
@@ -45,39 +45,39 @@ impl Shard {
         self.keeps_locked = on;
     }
 
-    /// Takes plug `i` from those that do not take the lock. Until [`Shard::release`] it is plain data.
+    /// Locks plug `i` against code that does not take the shard's lock. Until [`Shard::unlock_plug`] it is plain data.
     #[inline]
-    pub(crate) fn hold(&mut self, i: usize) {
-        if !self.plugs[i].held {
-            self.take(i);
+    pub(crate) fn lock_plug(&mut self, i: usize) {
+        if !self.plugs[i].locked {
+            self.lock_word(i);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn take(&mut self, i: usize) {
+    fn lock_word(&mut self, i: usize) {
         let plug = &mut self.plugs[i];
-        plug.held = true;
+        plug.locked = true;
         if let Some(word) = self.words.lock(self.number, i) {
             debug_assert_eq!(word.generation, plug.generation, "only code under the lock resets");
             (plug.wp, plug.state) = (word.wp, word.state);
         }
     }
 
-    /// Gives plug `i` back, if there is no more to it than its word says.
+    /// Unlocks plug `i`, if there is no more to it than its word says.
     #[inline(always)]
-    pub(crate) fn release(&mut self, i: usize) {
+    pub(crate) fn unlock_plug(&mut self, i: usize) {
         let Some(plug) = self.plugs.get_mut(i) else { return };
         if plug.parked != 0 || self.keeps_locked || !plug.is_plain() {
             return;
         }
         // A shard of a test has no words.
-        plug.held = !self.words.unlock(self.number, i, plug.word());
+        plug.locked = !self.words.unlock(self.number, i, plug.word());
     }
 }
 
 #[cfg(all(test, loom))]
-mod loom_tests {
+pub(super) mod loom_tests {
     use super::*;
     use crate::bio::{Bio, Command, Op};
     use crate::plug::{Admit, Kind, Merge, Next, Quick};
@@ -87,8 +87,24 @@ mod loom_tests {
     use loom::thread;
 
     const ZONE: (usize, usize) = (0, 0);
-    const CAPACITY: u32 = 64;
+    pub(in crate::plug) const CAPACITY: u32 = 64;
     const LEN: u32 = 8;
+
+    /// A shard with the plug of one empty zone, and its word.
+    pub(in crate::plug) fn empty_zone() -> (Arc<Words>, Shard) {
+        let words = Arc::new(Words::new(1, 1));
+        let mut shard = Shard::default();
+        shard.take_words(words.clone(), 0);
+        shard.push(Plug::new(&ZoneInfo {
+            start: Sector(0),
+            len_sectors: u64::from(CAPACITY),
+            capacity_sectors: u64::from(CAPACITY),
+            wp: Sector(0),
+            zone_type: ZoneType::SeqWriteRequired,
+            cond: Condition::Empty,
+        }));
+        (words, shard)
+    }
 
     /// What has become of a write.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,17 +121,7 @@ mod loom_tests {
 
     impl Zone {
         fn new() -> Arc<Zone> {
-            let words = Arc::new(Words::new(1, 1));
-            let mut shard = Shard::default();
-            shard.take_words(words.clone(), 0);
-            shard.push(Plug::new(&ZoneInfo {
-                start: Sector(0),
-                len_sectors: u64::from(CAPACITY),
-                capacity_sectors: u64::from(CAPACITY),
-                wp: Sector(0),
-                zone_type: ZoneType::SeqWriteRequired,
-                cond: Condition::Empty,
-            }));
+            let (words, shard) = empty_zone();
             Arc::new(Zone { words, shard: Mutex::new(shard) })
         }
 
@@ -125,7 +131,7 @@ mod loom_tests {
                 return Write::Sent { offset, generation };
             }
             let mut shard = lock(&self.shard);
-            shard.hold(0);
+            shard.lock_plug(0);
             let plug = &mut shard.plugs[0];
             let (offset, generation) = (plug.write_pointer(), plug.generation());
             let sent = match plug.admit(offset, LEN) {
@@ -137,7 +143,7 @@ mod loom_tests {
                 }
                 Admit::Reject(status) => panic!("refused: {status}"),
             };
-            shard.release(0);
+            shard.unlock_plug(0);
             sent
         }
 
@@ -147,30 +153,30 @@ mod loom_tests {
                 return false;
             }
             let mut shard = lock(&self.shard);
-            shard.hold(0);
+            shard.lock_plug(0);
             let next = shard.next(0);
             if next == Next::Issue {
                 let merge = Merge { max_sectors: LEN, max_zeroes_sectors: LEN, max_bios: 1 };
                 assert!(shard.fill(0, merge, &mut Command::new(1)), "a write waits");
             }
-            shard.release(0);
+            shard.unlock_plug(0);
             next == Next::Issue
         }
 
         fn reset(&self) {
             let mut shard = lock(&self.shard);
-            shard.hold(0);
+            shard.lock_plug(0);
             shard.reset(0, &mut Vec::new());
-            shard.release(0);
+            shard.unlock_plug(0);
         }
 
         /// Write pointer, whether a write is in flight, and how many wait.
         fn state(&self) -> (u32, bool, u32) {
             let mut shard = lock(&self.shard);
-            shard.hold(0);
+            shard.lock_plug(0);
             let plug = &shard.plugs[0];
             let state = (plug.write_pointer(), plug.is_plugged(), plug.parked());
-            shard.release(0);
+            shard.unlock_plug(0);
             state
         }
     }

@@ -129,11 +129,19 @@ pub(crate) struct Settled {
     pub(crate) in_line: bool,
 }
 
+/// The early writes of a zone.
+#[derive(Debug, Default)]
+struct EarlyZone {
+    /// By offset. They do not overlap.
+    writes: BTreeMap<u32, Early>,
+    room: Room,
+}
+
 /// The early writes of a disk.
 #[derive(Debug, Default)]
 pub(crate) struct OrderWindow {
-    /// The early writes of each zone, by offset. They do not overlap. No list is empty.
-    zones: BTreeMap<ZoneNo, BTreeMap<u32, Early>>,
+    /// The zones that have early writes.
+    zones: BTreeMap<ZoneNo, EarlyZone>,
     /// When they are refused, earliest first. The others are in `fresh`.
     due: BTreeSet<(Nanos, ZoneNo, u32)>,
     /// Zone and offset of early writes that have come with calls that have not ended. Some of them may have left.
@@ -206,15 +214,15 @@ impl OrderWindow {
 
     /// How many writes of `zone` are held.
     pub(crate) fn nr_of(&self, zone: ZoneNo) -> usize {
-        self.zones.get(&zone).map_or(0, BTreeMap::len)
+        self.zones.get(&zone).map_or(0, |z| z.writes.len())
     }
 
     /// The zones that have early writes, or early writes of one client.
     pub(crate) fn zones(&self, of: Option<u32>) -> Vec<ZoneNo> {
-        let has = |zone: &BTreeMap<u32, Early>| {
-            of.is_none_or(|queue| zone.values().any(|e| e.queue == queue))
+        let has = |zone: &EarlyZone| {
+            of.is_none_or(|queue| zone.writes.values().any(|e| e.queue == queue))
         };
-        self.zones.iter().filter(|(_, early)| has(early)).map(|(&zone, _)| zone).collect()
+        self.zones.iter().filter(|(_, zone)| has(zone)).map(|(&zone, _)| zone).collect()
     }
 
     /// Whether a write that the plug has refused may be held: it starts past the write pointer of a healthy zone, ends
@@ -231,13 +239,11 @@ impl OrderWindow {
         }
         let mut here = Room::default();
         if let Some(early) = self.zones.get(&zone) {
-            let before = early.range(..end as u32).next_back();
+            let before = early.writes.range(..end as u32).next_back();
             if before.is_some_and(|(&at, e)| at + e.len_sectors > offset) {
                 return false;
             }
-            for e in early.values() {
-                here = here.with(u64::from(e.len_sectors));
-            }
+            here = early.room;
         }
         let (len, clients) = (u64::from(len_sectors), queues.max(1) as u64);
         let own = self.clients.get(&queue).copied().unwrap_or_default();
@@ -258,10 +264,12 @@ impl OrderWindow {
     pub(crate) fn hold(&mut self, plug: &mut Plug, write: EarlyWrite, bios: Vec<Box<Bio>>) {
         let EarlyWrite { zone, offset, len_sectors, queue, .. } = write;
         let early = Early { bios, len_sectors, queue, generation: plug.generation(), due: None };
-        let before = self.zones.entry(zone).or_default().insert(offset, early);
-        debug_assert!(before.is_none(), "early writes do not overlap");
-        self.fresh.push((zone, offset));
         let len = u64::from(len_sectors);
+        let here = self.zones.entry(zone).or_default();
+        let before = here.writes.insert(offset, early);
+        debug_assert!(before.is_none(), "early writes do not overlap");
+        here.room = here.room.with(len);
+        self.fresh.push((zone, offset));
         let own = self.clients.entry(queue).or_default();
         (*own, self.all) = (own.with(len), self.all.with(len));
         self.counters.held += 1;
@@ -274,7 +282,8 @@ impl OrderWindow {
         let set = &mut self.due;
         self.fresh.retain(|&(zone, offset)| {
             // The write may have left, and that of another queue may have its place.
-            let Some(early) = zones.get_mut(&zone).and_then(|early| early.get_mut(&offset)) else {
+            let Some(early) = zones.get_mut(&zone).and_then(|early| early.writes.get_mut(&offset))
+            else {
                 return false;
             };
             let own = early.queue == queue && early.due.is_none();
@@ -312,7 +321,7 @@ impl OrderWindow {
         let pause = now.0.saturating_sub(since.0);
         let later = |due: Nanos| Nanos(due.0.saturating_add(pause));
         self.due = self.due.iter().map(|&(due, zone, at)| (later(due), zone, at)).collect();
-        for early in self.zones.values_mut().flat_map(BTreeMap::values_mut) {
+        for early in self.zones.values_mut().flat_map(|zone| zone.writes.values_mut()) {
             early.due = early.due.map(later);
         }
     }
@@ -410,7 +419,7 @@ impl OrderWindow {
 
     /// Keeps the early writes of a zone that a revalidation has left as it was, with a new plug.
     pub(crate) fn keep_zone(&mut self, zone: ZoneNo, plug: &mut Plug) {
-        for early in self.zones.get_mut(&zone).into_iter().flat_map(BTreeMap::values_mut) {
+        for early in self.zones.get_mut(&zone).into_iter().flat_map(|z| z.writes.values_mut()) {
             early.generation = plug.generation();
             plug.state |= EARLY;
         }
@@ -425,7 +434,7 @@ impl OrderWindow {
         of: impl Fn(&Early) -> bool,
         ended: &mut Vec<Box<Bio>>,
     ) {
-        let early = self.zones.get(&zone).into_iter().flatten();
+        let early = self.zones.get(&zone).into_iter().flat_map(|z| &z.writes);
         let offsets: Vec<u32> = early.filter(|(_, e)| of(e)).map(|(&offset, _)| offset).collect();
         for offset in offsets {
             let Some(early) = self.take(zone, offset) else { continue };
@@ -461,21 +470,22 @@ impl OrderWindow {
 
     /// The first early write of a zone: offset, length, generation.
     fn first(&self, zone: ZoneNo) -> Option<(u32, u32, u32)> {
-        let (&offset, early) = self.zones.get(&zone)?.first_key_value()?;
+        let (&offset, early) = self.zones.get(&zone)?.writes.first_key_value()?;
         Some((offset, early.len_sectors, early.generation))
     }
 
     /// Takes a write out of the window, and gives its room back.
     fn take(&mut self, zone: ZoneNo, offset: u32) -> Option<Early> {
-        let zone_early = self.zones.get_mut(&zone)?;
-        let early = zone_early.remove(&offset)?;
-        if zone_early.is_empty() {
+        let here = self.zones.get_mut(&zone)?;
+        let early = here.writes.remove(&offset)?;
+        let len = u64::from(early.len_sectors);
+        here.room = here.room.without(len);
+        if here.writes.is_empty() {
             self.zones.remove(&zone);
         }
         if let Some(due) = early.due {
             self.due.remove(&(due, zone, offset));
         }
-        let len = u64::from(early.len_sectors);
         self.all = self.all.without(len);
         if let Some(own) = self.clients.get_mut(&early.queue) {
             *own = own.without(len);
@@ -505,14 +515,12 @@ mod tests;
 mod loom_tests {
     use super::*;
     use crate::bio::Op;
+    use crate::plug::plug_lock::loom_tests::{CAPACITY, empty_zone};
     use crate::plug::{Quick, Words};
     use crate::sync::{Mutex, lock};
-    use crate::unit::Sector;
-    use crate::zone::{Condition, ZoneInfo, ZoneType};
     use loom::thread;
     use std::sync::Arc;
 
-    const CAPACITY: u32 = 64;
     const LEN: u32 = 8;
 
     struct Zone {
@@ -523,17 +531,7 @@ mod loom_tests {
 
     impl Zone {
         fn new() -> Arc<Zone> {
-            let words = Arc::new(Words::new(1, 1));
-            let mut shard = Shard::default();
-            shard.take_words(words.clone(), 0);
-            shard.push(Plug::new(&ZoneInfo {
-                start: Sector(0),
-                len_sectors: u64::from(CAPACITY),
-                capacity_sectors: u64::from(CAPACITY),
-                wp: Sector(0),
-                zone_type: ZoneType::SeqWriteRequired,
-                cond: Condition::Empty,
-            }));
+            let (words, shard) = empty_zone();
             Arc::new(Zone { words, shard: Mutex::new(shard), window: Mutex::default() })
         }
 
@@ -544,7 +542,7 @@ mod loom_tests {
                 return;
             }
             let mut shard = lock(&self.shard);
-            shard.hold(0);
+            shard.lock_plug(0);
             let bio = Bio::new(Op::WriteZeroes, Sector(u64::from(offset)), LEN);
             let zone = ZoneNo(0);
             if let Admit::Reject(_) = shard.plugs[0].admit_beside_early(offset, LEN) {
@@ -556,7 +554,7 @@ mod loom_tests {
                 shard.park_one(0, bio, &mut Vec::new());
                 lock(&self.window).settle(zone, &mut shard, 0, &mut Vec::new());
             }
-            shard.release(0);
+            shard.unlock_plug(0);
         }
     }
 
@@ -571,7 +569,7 @@ mod loom_tests {
             zone.write(0, 0);
             other.join().expect("the early one");
             let mut shard = lock(&zone.shard);
-            shard.hold(0);
+            shard.lock_plug(0);
             let plug = &shard.plugs[0];
             assert_eq!((plug.write_pointer(), plug.has_early()), (2 * LEN, false), "H3");
             assert!(lock(&zone.window).is_empty());

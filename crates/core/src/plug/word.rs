@@ -6,7 +6,7 @@
 //! parking, sending what is parked, errors, management, reports.
 //!
 //! The bit `LOCKED` keeps the two apart. Code under the lock sets it first ([`Words::lock`]). Both exchanges then fail,
-//! and their callers take the lock. `hold.rs` says when the bit is cleared.
+//! and their callers take the lock. `plug_lock.rs` says when the bit is cleared.
 
 use super::state::{CONVENTIONAL, EARLY, PLUGGED};
 use crate::sync::{AtomicU64, Ordering};

@@ -16,7 +16,7 @@ impl Lane {
                 Some(Work::Zone(zone)) => {
                     let (mut shard, i) = shared.shard_of(zone);
                     let filled = shard.fill_from_line(i, layout.merge, &mut cmd);
-                    shard.release(i);
+                    shard.unlock_plug(i);
                     if filled {
                         cmd.zone = zone.0;
                         drop(shard);

@@ -196,7 +196,7 @@ impl Lane {
         if next == Next::Issue {
             return self.send_next(shared, layout, guard, i, cmd, done);
         }
-        guard.release(i);
+        guard.unlock_plug(i);
         drop(guard);
         if next == Next::Aborted {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);
@@ -232,7 +232,7 @@ impl Lane {
             return self.send_next_of_all(shared, layout, guard, i, cmd, done);
         };
         guard.fill(i, layout.merge, &mut cmd);
-        guard.release(i);
+        guard.unlock_plug(i);
         drop(guard);
         #[cfg(feature = "trace")]
         trace::issued(&cmd);
@@ -255,7 +255,7 @@ impl Lane {
         std::mem::swap(&mut cmd.bios, &mut self.spare_bios);
         std::mem::swap(&mut cmd.owners, &mut self.spare_owners);
         guard.fill(i, layout.merge, &mut cmd);
-        guard.release(i);
+        guard.unlock_plug(i);
         drop(guard);
         #[cfg(feature = "trace")]
         trace::issued(&cmd);

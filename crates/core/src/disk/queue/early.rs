@@ -53,7 +53,7 @@ impl Lane {
             drop(shard);
             return Self::trace_held(layout, run.zone, offset, run.len_sectors);
         }
-        shard.release(i);
+        shard.unlock_plug(i);
         drop(shard);
         self.run_refused(shared, layout, run, status);
     }
@@ -98,7 +98,7 @@ impl Lane {
     /// Completes the early writes that were refused, and sends what can be sent.
     pub(super) fn finish_early(&mut self, shared: &Shared, layout: &Layout) {
         if !self.aborted.is_empty() {
-            self.abort_early(shared, layout);
+            self.abort_to_intake(shared, layout);
         }
         if !layout.arbitrated {
             self.send_ready(shared, layout);
@@ -251,7 +251,7 @@ impl DiskQueue {
                 let zone = layout.geometry.zone_of(bio.sector).0.0;
                 trace!("expire-write", zone = zone, sector = bio.sector.0, count = bio.len_sectors);
             }
-            lane.abort_early(shared, layout);
+            lane.abort_to_intake(shared, layout);
         }
     }
 
@@ -279,7 +279,7 @@ impl DiskQueue {
         drop(layout);
         let any = !lane.aborted.is_empty();
         if any {
-            lane.abort_early(shared, &current);
+            lane.abort_to_intake(shared, &current);
         }
         any
     }

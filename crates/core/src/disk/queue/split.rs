@@ -93,7 +93,7 @@ impl Lane {
         for p in pieces(layout, &bio) {
             let (s, i) = shared.place(p.zone);
             let shard = guards[s].as_mut().expect("the shards of all pieces are locked");
-            shard.hold(i);
+            shard.lock_plug(i);
             zones.end += 1;
             if layout.geometry.is_conventional(p.zone) {
                 continue;
@@ -109,7 +109,7 @@ impl Lane {
             for zone in zones {
                 let (s, i) = shared.place(ZoneNo(zone));
                 if let Some(shard) = &mut guards[s] {
-                    shard.release(i);
+                    shard.unlock_plug(i);
                 }
             }
         };

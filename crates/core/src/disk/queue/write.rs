@@ -138,7 +138,7 @@ impl Lane {
         let Run { zone, kind, len_sectors: total, .. } = run;
         let nr = self.run.len() as u32;
         let whole = self.is_one_command(layout, run);
-        let (mut guard, i) = (shared.hold(place), place.1);
+        let (mut guard, i) = (shared.lock_plug(place), place.1);
         let plug = &mut guard.plugs[i];
         let at = plug.write_pointer();
         let admit = plug.admit(run.offset.unwrap_or(at), total);
@@ -174,7 +174,7 @@ impl Lane {
         self.begin_write(&mut cmd, run, generation);
         if whole {
             shard.issued(i, nr);
-            shard.release(i);
+            shard.unlock_plug(i);
             drop(guard);
             std::mem::swap(&mut cmd.bios, &mut self.run);
         } else {

@@ -308,7 +308,11 @@ impl Real {
             let held = !model.held.is_empty();
             (held, !held)
         });
-        let held = self.window.zones.get(&ZONE).into_iter().flatten();
+        let here = self.window.zones.get(&ZONE);
+        let room = here.map(|z| (z.room.writes, z.room.sectors)).unwrap_or_default();
+        let sectors: u64 = model.held.values().map(|h| u64::from(h.0)).sum();
+        assert_eq!(room, (model.held.len() as u64, sectors), "H6");
+        let held = here.into_iter().flat_map(|z| &z.writes);
         let held: Vec<_> = held.map(|(&at, e)| (at, e.len_sectors)).collect();
         assert_eq!(held, model.held.iter().map(|(&at, h)| (at, h.0)).collect::<Vec<_>>());
         let due = model.held.values().map(|h| Nanos(self.now + h.1)).min();
