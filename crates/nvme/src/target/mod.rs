@@ -363,10 +363,15 @@ impl Target {
         self.controllers.values().filter(move |c| c.is_of(nqn))
     }
 
-    /// A number that no controller has: the next one, so that a number comes back late.
-    fn free_number(&self, kind: &Kind) -> Option<u16> {
+    /// A number that no controller has: the next one, so that a number comes back late. For discovery there is always room:
+    /// the controller that has been silent for the longest ends, because its host can ask again at any time (J11).
+    fn free_number(&mut self, kind: &Kind) -> Option<u16> {
         if self.controllers.values().filter(|c| c.kind == *kind).count() >= MAX_CONTROLLERS {
-            return None;
+            let discovery = self.controllers.values().filter(|c| c.kind == Kind::Discovery);
+            match discovery.min_by_key(|c| c.heard_at).filter(|_| *kind == Kind::Discovery) {
+                Some(silent) => self.end(silent.id),
+                None => return None,
+            }
         }
         let (behind, before) = (self.last.saturating_add(1)..=LAST_CONTROLLER, 1..=self.last);
         behind.chain(before).find(|id| !self.controllers.contains_key(id))

@@ -2,7 +2,7 @@
 
 use super::testing::*;
 use super::{Event, Hosts, Namespace, QueueId, Reply, SubsystemConfig, Target};
-use crate::spec::fabrics::{ANY_CONTROLLER, Configuration, DISCOVERY_NQN};
+use crate::spec::fabrics::{ANY_CONTROLLER, Configuration, DISCOVERY_NQN, property};
 use crate::spec::identify::decode_namespace_list;
 use crate::spec::log::{DiscoveryEntry, DiscoveryHeader, lid};
 use crate::spec::{Command, admin, feature, opcode, status, text};
@@ -256,17 +256,36 @@ fn a_controller_ends_with_its_admin_queue() {
 #[test]
 fn more_hosts_than_there_is_room_for() {
     let mut t = target();
-    let hello = Hello::new(DISCOVERY_NQN, ANY_CONTROLLER, 0);
+    let hello = Hello::new(NQN, ANY_CONTROLLER, 0);
     for _ in 0..super::MAX_CONTROLLERS {
         hello.send(&mut t).unwrap();
     }
     assert_eq!(hello.send(&mut t).unwrap_err().status, status::CONNECT_BUSY);
-    connect(&mut t);
+    discover(&mut t);
     t.disconnected(QueueId { controller: 7, qid: 0 });
     assert!(hello.send(&mut t).is_ok());
     t.last = super::LAST_CONTROLLER;
     t.disconnected(QueueId { controller: 3, qid: 0 });
     assert_eq!(hello.send(&mut t).unwrap().queue.controller, 3, "after the last comes the first");
+}
+
+/// J11: hosts that ask for discovery and stay do not keep others from asking. The one that was silent for the longest goes.
+#[test]
+fn discovery_has_room_for_one_more_host() {
+    let mut t = target();
+    let io = connect(&mut t);
+    let hello = Hello::new(DISCOVERY_NQN, ANY_CONTROLLER, 0);
+    let all: Vec<u16> =
+        (0..super::MAX_CONTROLLERS).map(|_| hello.send(&mut t).unwrap().queue.controller).collect();
+    // All but the eighth show a sign of life a second later.
+    let later = NOW.plus(Nanos(1_000_000_000));
+    for id in all.iter().filter(|id| **id != all[7]) {
+        t.admin(*id, &Command::property_get(property::VS, 4), later);
+    }
+    t.take_events();
+    hello.send(&mut t).unwrap();
+    assert_eq!(t.take_events(), [Event::Close(all[7])]);
+    assert_eq!(t.hosts(&nqn(NQN)).map(|(id, _)| id).collect::<Vec<_>>(), [io]);
 }
 
 /// J12: what a host asks once is true of disks that come later. Linux asks for the cache and the longest append when it

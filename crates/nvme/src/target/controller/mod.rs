@@ -62,6 +62,8 @@ pub(super) struct Controller {
     csts: u32,
     /// Milliseconds; 0: none.
     kato: u32,
+    /// When the host was heard of last.
+    pub(super) heard_at: Nanos,
     /// When the host is given up.
     pub(super) deadline: Option<Nanos>,
     /// I/O queues that the host may have, once it has asked.
@@ -90,6 +92,7 @@ impl Controller {
             cc: Configuration::default(),
             csts: 0,
             kato,
+            heard_at: now,
             deadline: None,
             granted: None,
             queues: BTreeSet::new(),
@@ -144,6 +147,7 @@ impl Controller {
 
     /// The host lives: its time begins anew. Its keep alive timeout counts while the controller is ready.
     fn heard(&mut self, now: Nanos) {
+        self.heard_at = now;
         let runs = self.is_ready() && self.csts & csts::SHUTDOWN_COMPLETE == 0;
         let ms = match self.kind {
             _ if !runs => IDLE_MS,
