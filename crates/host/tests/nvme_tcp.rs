@@ -11,8 +11,9 @@ use zoneplug_nvme::initiator::{
     Data, Done, Initiator, Options, connect, read, report_zones, reset_zone, set_queues, write,
     zone_append,
 };
-use zoneplug_nvme::spec::Command;
 use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
+use zoneplug_nvme::spec::log::HealthLog;
+use zoneplug_nvme::spec::{Command, admin as nvme_admin};
 use zoneplug_nvme::tcp::pdu::Digests;
 
 const NQN: &str = "nqn.2026-11.dev.zoneplug:test";
@@ -332,6 +333,22 @@ fn hosts_that_are_not_listed_are_refused() {
     assert!(with(Some(listed), true, "127.0.0.1:0").is_err());
     assert!(with(None, true, "0.0.0.0:0").is_ok());
     assert!(with(Some("host"), false, "0.0.0.0:0").is_err());
+}
+
+/// The health log says what the server has done for its hosts.
+#[test]
+fn the_health_log_counts() {
+    let server = server(&[MEM, MEM], 1);
+    let (mut admin, id) = Queue::admin(&server, Options::default());
+    let mut q = Queue::io(&server, id, 1, Options::default());
+    q.ok(write(1, 0, pattern(4096, 1), BLOCK));
+    q.ok(write(2, 0, pattern(8192, 1), BLOCK));
+    q.ok(read(1, 0, 1, BLOCK));
+    let c = Command::new(nvme_admin::GET_LOG_PAGE).with_nsid(u32::MAX);
+    let page = admin.ok((c.with_cdw(10, 0x02 | 127 << 16), Data::In(512))).data;
+    let health = HealthLog::read(&page).unwrap();
+    assert_eq!((health.host_reads, health.host_writes), (1, 2));
+    assert_eq!((health.data_units_read, health.data_units_written), (1, 1));
 }
 
 /// A server that ends closes its connections and its port.

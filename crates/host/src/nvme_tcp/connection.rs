@@ -10,7 +10,7 @@ use std::sync::Arc;
 use zoneplug_core::Nanos;
 use zoneplug_core::poison::lock;
 use zoneplug_nvme::spec::Completion;
-use zoneplug_nvme::target::{Connected, Namespaces, QueueId, Reply};
+use zoneplug_nvme::target::{Connected, Namespaces, QueueId, Reply, asks_for_activity};
 use zoneplug_nvme::tcp::{Connection as Tcp, Event, Queue, Received};
 
 /// Pieces of a system call that sends.
@@ -148,7 +148,11 @@ impl Connection {
             Role::Admin { queue, later } => {
                 let id = queue.controller;
                 let reply = {
+                    let activity = asks_for_activity(&c.command).then(|| ctx.shared.activity());
                     let mut target = lock(&ctx.shared.target);
+                    if let Some(activity) = activity {
+                        target.set_activity(id, activity);
+                    }
                     let reply = target.admin(id, &c.command, ctx.now);
                     ctx.shared.deliver(target.take_events());
                     // The command may have set the first keep alive time, or ended the last.

@@ -41,7 +41,9 @@ use std::thread::JoinHandle;
 use worker::Worker;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, ErrorKind};
-use zoneplug_nvme::target::{Event, Hosts, Namespace, Nqn, QueueId, SubsystemConfig, Target};
+use zoneplug_nvme::target::{
+    Activity, Event, Hosts, Namespace, Nqn, QueueId, SubsystemConfig, Target,
+};
 use zoneplug_nvme::tcp::Config;
 
 /// Connections of a server unless its options say otherwise.
@@ -121,6 +123,17 @@ struct Shared {
 }
 
 impl Shared {
+    /// What all disks have done together.
+    fn activity(&self) -> Activity {
+        let c = Counters::sum(self.counters.iter().flatten());
+        Activity {
+            reads: c.reads,
+            read_bytes: c.read_bytes,
+            writes: c.writes,
+            written_bytes: c.written_bytes,
+        }
+    }
+
     fn add_route(&self, queue: QueueId, worker: usize, key: u64) {
         lock(&self.routes).insert((queue.controller, queue.qid), (worker, key));
     }

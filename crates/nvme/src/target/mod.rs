@@ -21,6 +21,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use controller::asks_for_activity;
 pub use namespace::{Namespace, Namespaces};
 pub use subsystem::{Hosts, Nqn, SubsystemConfig};
 
@@ -95,6 +96,19 @@ pub enum Event {
     CloseIo(u16),
     /// Close all connections of the controller, which is gone.
     Close(u16),
+}
+
+/// What a subsystem has done, for the health log. The caller counts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Reads that succeeded.
+    pub reads: u64,
+    /// Their length in bytes.
+    pub read_bytes: u64,
+    /// Writes and appends that succeeded.
+    pub writes: u64,
+    /// Their length in bytes.
+    pub written_bytes: u64,
 }
 
 /// What is common to all controllers.
@@ -320,6 +334,13 @@ impl Target {
                     Vec::new(),
                 )
             }
+        }
+    }
+
+    /// Says what a controller's subsystem has done so far, before a command that [`asks_for_activity`].
+    pub fn set_activity(&mut self, controller: u16, activity: Activity) {
+        if let Some(c) = self.controllers.get_mut(&controller) {
+            c.activity = activity;
         }
     }
 

@@ -72,6 +72,21 @@ impl Controller {
         Ok((0, part))
     }
 
+    fn health(&self) -> HealthLog {
+        // Figure *SMART / Health Information Log Page*: in thousands of 512 bytes, rounded up.
+        let units = |bytes: u64| u128::from(bytes.div_ceil(512_000));
+        let done = self.activity;
+        HealthLog {
+            available_spare: 100,
+            spare_threshold: 1,
+            data_units_read: units(done.read_bytes),
+            data_units_written: units(done.written_bytes),
+            host_reads: u128::from(done.reads),
+            host_writes: u128::from(done.writes),
+            ..Default::default()
+        }
+    }
+
     fn page(&self, registry: &Registry, id: u8, c: &Command) -> Result<Vec<u8>, u16> {
         let logs = if self.kind == Kind::Discovery { DISCOVERY_LOGS } else { IO_LOGS };
         if !logs.contains(&id) {
@@ -92,9 +107,7 @@ impl Controller {
                     // LPA bit 0: a namespace has no health of its own.
                     return Err(status::INVALID_FIELD);
                 }
-                let spare =
-                    HealthLog { available_spare: 100, spare_threshold: 1, ..Default::default() };
-                spare.encode().to_vec()
+                self.health().encode().to_vec()
             }
             lid::FIRMWARE => {
                 let mut log = FirmwareLog { afi: 1, ..Default::default() };
@@ -120,6 +133,11 @@ impl Controller {
             _ => self.discovery_log(registry),
         })
     }
+}
+
+/// Whether an admin command asks for a page that has an [`Activity`](crate::target::Activity) in it.
+pub fn asks_for_activity(c: &Command) -> bool {
+    c.opcode() == admin::GET_LOG_PAGE && c.cdw(10) as u8 == lid::HEALTH
 }
 
 /// The commands of a command set.

@@ -18,10 +18,11 @@ mod logs;
 mod tests;
 
 pub(super) use events::Notice;
+pub use logs::asks_for_activity;
 
 use super::namespace::Namespaces;
 use super::subsystem::{Nqn, Subsystem};
-use super::{Event, Registry, Reply};
+use super::{Activity, Event, Registry, Reply};
 use crate::spec::fabrics::{Capabilities, Configuration, VERSION, csts, fctype, property};
 use crate::spec::{Command, Completion, admin, opcode, status};
 use events::Events;
@@ -71,6 +72,8 @@ pub(super) struct Controller {
     /// I/O queues that are connected.
     queues: BTreeSet<u16>,
     events: Events,
+    /// What the health log says.
+    pub(super) activity: Activity,
 }
 
 impl Controller {
@@ -97,6 +100,7 @@ impl Controller {
             granted: None,
             queues: BTreeSet::new(),
             events: Events::default(),
+            activity: Activity::default(),
         };
         c.heard(now);
         c

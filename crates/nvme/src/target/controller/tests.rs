@@ -11,7 +11,7 @@ use crate::spec::identify::{
 use crate::spec::log::{EffectsLog, HealthLog, RETAIN_EVENT, SupportedLogs, lid};
 use crate::spec::{Command, admin, feature, status, text};
 use crate::target::testing::*;
-use crate::target::{Event, QueueId};
+use crate::target::{Activity, Event, QueueId};
 
 const DNR: u16 = status::DNR;
 
@@ -173,6 +173,12 @@ fn log_pages_come_in_parts() {
     assert_eq!(fails(&mut t, id, log_page(lid::SUPPORTED, 4, 2)), status::INVALID_FIELD | DNR);
     let health = ok(&mut t, id, log_page(lid::HEALTH, 512, 0).with_nsid(u32::MAX)).1;
     assert_eq!(HealthLog::read(&health).unwrap().available_spare, 100);
+    let activity = Activity { reads: 3, read_bytes: 512_000, writes: 2, written_bytes: 512_001 };
+    t.set_activity(id, activity);
+    let h = ok(&mut t, id, log_page(lid::HEALTH, 512, 0)).1;
+    let h = HealthLog::read(&h).unwrap();
+    assert_eq!((h.data_units_read, h.data_units_written), (1, 2));
+    assert_eq!((h.host_reads, h.host_writes), (3, 2));
     // Every page that is said to be there is.
     for (page, there) in SupportedLogs::read(&whole).unwrap().pages.iter().enumerate() {
         let c = log_page(page as u8, 64, 0).with_nsid(u32::from(page == 0xbf));
