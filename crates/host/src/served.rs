@@ -32,8 +32,8 @@ pub struct ServedCounters {
     pub others: u64,
     /// Commands that failed.
     pub errors: u64,
-    /// Writes and appends that were sent again after a takeover, and that the last server had carried out, wholly or
-    /// in part.
+    /// Writes and appends that were sent again after a server or a connection had ended, and that were on the disk already,
+    /// wholly or in part.
     pub replayed: u64,
 }
 
@@ -53,8 +53,7 @@ impl Counters {
         }
     }
 
-    /// Counts a command that the last server had carried out.
-    #[cfg(feature = "ublk")]
+    /// Counts a command that was on the disk already.
     pub(crate) fn count_replayed(&self) {
         add(&self.replayed, 1);
     }

@@ -2,119 +2,21 @@
 #![cfg(feature = "nvme-tcp")]
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/nvme_host.rs"]
+mod nvme_host;
+
+use nvme_host::{BLOCK, HOST, MEM, NQN, Queue, ZONE, disk, options, pattern, server, soon};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
-use zoneplug_host::HostedDisk;
-use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
+use std::time::Duration;
+use zoneplug_host::nvme_tcp::{NvmeTcp, NvmeTcpOptions};
 use zoneplug_nvme::initiator::{
-    Data, Done, Initiator, Options, connect, read, report_zones, reset_zone, set_queues, write,
-    zone_append,
+    Data, Initiator, Options, connect, read, report_zones, reset_zone, write, zone_append,
 };
-use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
+use zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
 use zoneplug_nvme::spec::log::HealthLog;
 use zoneplug_nvme::spec::{Command, admin as nvme_admin};
 use zoneplug_nvme::tcp::pdu::Digests;
-
-const NQN: &str = "nqn.2026-11.dev.zoneplug:test";
-const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a";
-const MEM: &str = "mem,zones=8,zone-size=4M";
-const BLOCK: u32 = 4096;
-const ZONE: u64 = (4 << 20) / BLOCK as u64;
-
-fn disk(spec: &str) -> Disk {
-    let disk = HostedDisk::open_spec(spec).unwrap();
-    Disk { disk, spec: spec.to_owned(), tags: None }
-}
-
-fn options() -> NvmeTcpOptions {
-    NvmeTcpOptions::new("127.0.0.1:0".parse().unwrap(), NQN)
-}
-
-fn server(specs: &[&str], threads: usize) -> NvmeTcp {
-    let options = NvmeTcpOptions { threads, ..options() };
-    NvmeTcp::start(&options, specs.iter().map(|s| disk(s)).collect(), || ()).unwrap()
-}
-
-/// A queue of a host.
-struct Queue {
-    stream: TcpStream,
-    host: Initiator,
-}
-
-impl Queue {
-    fn open(server: &NvmeTcp, options: Options) -> Queue {
-        let stream = TcpStream::connect(server.address()).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Queue { stream, host: Initiator::new(options) }
-    }
-
-    fn send(&mut self, (command, data): (Command, Data)) -> u16 {
-        self.host.send(command, data)
-    }
-
-    fn flush(&mut self) {
-        let bytes = self.host.take_output();
-        self.stream.write_all(&bytes).unwrap();
-    }
-
-    /// The next command that is complete.
-    fn next(&mut self) -> Done {
-        let mut bytes = [0; 70_000];
-        loop {
-            self.flush();
-            if let Some(done) = self.host.done() {
-                return done;
-            }
-            let n = self.stream.read(&mut bytes).unwrap();
-            assert!(n > 0, "the server has closed the connection");
-            self.host.received(&bytes[..n]).unwrap();
-        }
-    }
-
-    /// One command.
-    fn run(&mut self, command: (Command, Data)) -> Done {
-        let cid = self.send(command);
-        let done = self.next();
-        assert_eq!(done.completion.cid, cid);
-        done
-    }
-
-    fn ok(&mut self, command: (Command, Data)) -> Done {
-        let done = self.run(command);
-        assert_eq!(done.completion.status, 0, "{:x}", done.completion.status);
-        done
-    }
-
-    /// An admin queue whose controller is ready, and the number of that.
-    fn admin(server: &NvmeTcp, options: Options) -> (Queue, u16) {
-        let mut admin = Queue::open(server, options);
-        let id = admin.ok(connect(0, 32, ANY_CONTROLLER, (NQN, HOST))).completion.result as u16;
-        let start = Command::property_set(property::CC, Configuration::START.encode());
-        admin.ok((start, Data::None));
-        admin.ok(set_queues(16));
-        (admin, id)
-    }
-
-    fn io(server: &NvmeTcp, id: u16, qid: u16, options: Options) -> Queue {
-        let mut queue = Queue::open(server, options);
-        queue.ok(connect(qid, 128, id, (NQN, HOST)));
-        queue
-    }
-}
-
-fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i / 512) as u8 ^ (i as u8) ^ seed).collect()
-}
-
-fn soon(what: &str, mut f: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !f() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 #[test]
 fn what_is_written_and_appended_is_read() {

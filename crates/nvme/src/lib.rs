@@ -7,6 +7,7 @@
 //! | [`tcp`] | one connection of NVMe over TCP as a state machine |
 //! | [`target`] | what a target answers to commands, without a transport |
 //! | [`io_queue`] | the commands of a connection as BIOs of disks |
+//! | [`recovery`] | commands whose answers were lost, and that are sent again |
 //!
 //! The specifications: NVM Express Base 2.0, NVM Command Set 1.0, Zoned Namespace Command Set 1.1, TCP
 //! Transport 1.0.
@@ -15,6 +16,7 @@
 
 pub mod initiator;
 pub mod io_queue;
+pub mod recovery;
 pub mod spec;
 pub mod target;
 pub mod tcp;

@@ -1,7 +1,7 @@
 //! A connection: its socket, the state machine of its bytes, and what it is for the target.
 
 use super::context::WorkerContext;
-use super::io_queue::{self, IoQueue};
+use super::io_queue::{IoQueue, QueueClient};
 use super::{Shared, sys};
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use zoneplug_core::Nanos;
 use zoneplug_core::poison::lock;
+use zoneplug_nvme::recovery::HostKey;
 use zoneplug_nvme::spec::Completion;
 use zoneplug_nvme::target::{Connected, Namespaces, QueueId, Reply, asks_for_activity};
 use zoneplug_nvme::tcp::{Connection as Tcp, Event, Queue, Received};
@@ -195,12 +196,12 @@ impl Connection {
         ctx.buffers_put(c.data);
         let completion = match connected {
             Ok(connected) => {
-                let Connected { completion, queue, entries, sq_flow_control, namespaces, .. } =
-                    connected;
+                let Connected { completion, queue, entries, sq_flow_control, .. } = connected;
+                let host = HostKey::of(&connected.host);
                 let entries = u32::from(entries);
                 self.tcp.set_queue(Queue { entries, sq_flow_control });
-                self.role = match namespaces {
-                    Some(all) => Role::Io { queue, io: Box::new(IoQueue::new(all, entries)) },
+                self.role = match connected.namespaces {
+                    Some(all) => Role::Io { queue, io: Box::new(IoQueue::new(all, host, entries)) },
                     None => Role::Admin { queue, later: Vec::new() },
                 };
                 completion
@@ -284,24 +285,51 @@ impl Connection {
         }
     }
 
-    /// The target knows it no more.
-    pub(super) fn forget(&mut self, ctx: &WorkerContext<'_>) {
-        if let Role::Io { io, .. } = std::mem::replace(&mut self.role, Role::Ended) {
-            io_queue::close(*io, ctx.epoll);
+    /// Takes no more commands: the target has ended it.
+    pub(super) fn forget(&mut self, ctx: &mut WorkerContext<'_>) {
+        if let Some((queue, false)) = self.close_queue(ctx) {
+            ctx.shared.drained([queue].into_iter());
         }
     }
 
     /// Takes no more commands, and tells the target.
-    pub(super) fn end(&mut self, ctx: &WorkerContext<'_>) {
-        let queue = match &self.role {
-            Role::Admin { queue, .. } | Role::Io { queue, .. } => *queue,
-            Role::New | Role::Ended => return,
-        };
-        self.forget(ctx);
-        if ctx.shared.remove_route(queue, self.key) {
-            let mut target = lock(&ctx.shared.target);
-            target.disconnected(queue);
-            ctx.shared.deliver(target.take_events());
+    pub(super) fn end(&mut self, ctx: &mut WorkerContext<'_>) {
+        let Some((queue, drains)) = self.close_queue(ctx) else { return };
+        if !ctx.shared.remove_route(queue, self.key) {
+            // The target has ended it.
+            if !drains {
+                ctx.shared.drained([queue].into_iter());
+            }
+            return;
+        }
+        let mut target = lock(&ctx.shared.target);
+        match drains {
+            true => target.draining(queue),
+            false => target.disconnected(queue),
+        }
+        ctx.shared.deliver(target.take_events());
+    }
+
+    /// What it was for the target, and whether commands of it are still being carried out.
+    fn close_queue(&mut self, ctx: &mut WorkerContext<'_>) -> Option<(QueueId, bool)> {
+        match std::mem::replace(&mut self.role, Role::Ended) {
+            Role::New | Role::Ended => None,
+            Role::Admin { queue, .. } => Some((queue, false)),
+            Role::Io { queue, io } => {
+                // If the kernel does not say, every answer counts as received.
+                let left = sys::not_acknowledged(&self.stream).unwrap_or(0);
+                let acknowledged = self.tcp.bytes_sent().saturating_sub(left);
+                if !ctx.stops && acknowledged < self.tcp.output_end() {
+                    // These answers are to be lost: the host may send their commands again.
+                    sys::discard_at_end(&self.stream);
+                }
+                let epoll = ctx.epoll;
+                let idle = |client: QueueClient| client.close(epoll);
+                let closing = io.end(queue, acknowledged, idle, &mut ctx.io());
+                let drains = closing.is_some();
+                ctx.closing.extend(closing);
+                Some((queue, drains))
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a worker lends its connections for a call.
 
 use super::calls::Calls;
-use super::io_queue::ServedDisks;
+use super::io_queue::{ClosingQueue, ServedDisks};
 use super::{Shared, sys};
 use crate::served::Counters;
 use zoneplug_buf::AlignedBuf;
@@ -15,8 +15,12 @@ pub(super) struct WorkerContext<'a> {
     pub(super) worker: usize,
     pub(super) epoll: &'a sys::Epoll,
     pub(super) buffers: &'a mut Buffers,
+    /// Queues of this worker whose connections have ended.
+    pub(super) closing: &'a mut Vec<ClosingQueue>,
     pub(super) counters: &'a [Counters],
     pub(super) calls: &'a Calls,
+    /// The server ends.
+    pub(super) stops: bool,
     pub(super) now: Nanos,
 }
 
@@ -25,6 +29,7 @@ impl WorkerContext<'_> {
         let disks = ServedDisks {
             disks: &self.shared.disks,
             fills_buffers: &self.shared.fills_buffers,
+            recovery: &self.shared.recovery,
             counters: self.counters,
         };
         IoContext { disks, buffers: self.buffers, now: self.now }

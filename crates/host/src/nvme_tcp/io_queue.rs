@@ -7,17 +7,22 @@ use crate::served::Counters;
 use std::os::fd::RawFd;
 use std::task::Waker;
 use zoneplug_buf::{AlignedBuf, Lent};
+use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, Bios, Op};
 use zoneplug_nvme::io_queue::{DiskClient, Disks};
+use zoneplug_nvme::recovery::DiskRecovery;
 
-/// An I/O queue.
+/// An I/O queue, and one without a connection.
 pub(super) type IoQueue = zoneplug_nvme::io_queue::IoQueue<QueueClient>;
+pub(super) type ClosingQueue = zoneplug_nvme::io_queue::ClosingQueue<QueueClient>;
 
 /// The disks, as one thread sees them.
 pub(super) struct ServedDisks<'a> {
     pub(super) disks: &'a [Disk],
     /// Whether a read writes each byte of its buffer, for each disk.
     pub(super) fills_buffers: &'a [bool],
+    /// What is lost of each disk.
+    pub(super) recovery: &'a [DiskRecovery],
     /// Of this thread, for each disk.
     pub(super) counters: &'a [Counters],
 }
@@ -36,9 +41,23 @@ impl Disks for ServedDisks<'_> {
         self.fills_buffers[disk as usize]
     }
 
+    fn geometry(&self, disk: u32) -> Geometry {
+        self.disks[disk as usize].disk.geometry()
+    }
+
+    fn recovery(&self, disk: u32) -> &DiskRecovery {
+        &self.recovery[disk as usize]
+    }
+
     fn count(&self, disk: u32, op: Op, bytes: u32, ok: bool) {
         if let Some(counters) = self.counters.get(disk as usize) {
             counters.count(op, bytes, ok);
+        }
+    }
+
+    fn count_replayed(&self, disk: u32) {
+        if let Some(counters) = self.counters.get(disk as usize) {
+            counters.count_replayed();
         }
     }
 }
@@ -67,6 +86,10 @@ impl DiskClient for QueueClient {
         self.client.reclaim(bio, Some(lent))
     }
 
+    fn refuse_held(&mut self) {
+        self.client.refuse_held();
+    }
+
     fn keep_lent(&mut self, lent: impl Iterator<Item = Lent>) {
         self.client.keep_lent(lent);
     }
@@ -74,37 +97,40 @@ impl DiskClient for QueueClient {
 
 /// Prepares for sleep: `waker` is woken when there is something to do. False: run again instead. Notes in `watched`
 /// that a descriptor is watched, and that the sleep is to be short.
-pub(super) fn arm(
-    io: &mut IoQueue,
+pub(super) fn arm<'a>(
+    mut busy: impl Iterator<Item = &'a mut QueueClient>,
     waker: &Waker,
     epoll: &sys::Epoll,
     key: u64,
     watched: &mut bool,
 ) -> bool {
-    for c in io.busy_clients() {
-        match c.client.arm_fd(waker) {
+    busy.all(|c| c.arm(waker, epoll, key, watched))
+}
+
+impl QueueClient {
+    fn arm(&mut self, waker: &Waker, epoll: &sys::Epoll, key: u64, watched: &mut bool) -> bool {
+        match self.client.arm_fd(waker) {
             None => return false,
             Some(None) => {}
             Some(Some(fd)) => {
-                if c.watched != Some(fd) {
+                if self.watched != Some(fd) {
                     // If it cannot be watched, the sleep is short all the same.
                     let _ = epoll.add(fd, sys::READ, key);
-                    c.watched = Some(fd);
+                    self.watched = Some(fd);
                 }
                 *watched = true;
             }
         }
+        true
     }
-    true
-}
 
-/// The thread is awake.
-pub(super) fn disarm(io: &IoQueue) {
-    io.clients().for_each(|c| c.client.disarm());
-}
+    /// The thread is awake.
+    pub(super) fn disarm(&self) {
+        self.client.disarm();
+    }
 
-/// Ends a queue. What is in flight goes on.
-pub(super) fn close(io: IoQueue, epoll: &sys::Epoll) {
-    io.clients().filter_map(|c| c.watched).for_each(|fd| epoll.remove(fd));
-    io.close();
+    /// It is used no more.
+    pub(super) fn close(self, epoll: &sys::Epoll) {
+        self.watched.into_iter().for_each(|fd| epoll.remove(fd));
+    }
 }

@@ -71,7 +71,8 @@ impl Mailbox {
         self.sleeps.store(false, Ordering::SeqCst);
     }
 
-    fn ring(&self) {
+    /// Wakes the worker.
+    pub(super) fn ring(&self) {
         if self.sleeps.swap(false, Ordering::SeqCst) {
             // The write fails only if the counter is full: the worker has not looked at its edge yet.
             let _ = (&self.event).write(&1u64.to_ne_bytes());

@@ -6,7 +6,7 @@
 //! | `mod.rs` | a server: its start, its end, what its threads share |
 //! | `worker.rs` | a thread: connections, sleep, deadlines |
 //! | `connection.rs` | a socket, and what its connection is for the target |
-//! | `io_queue.rs` | an I/O queue: commands as BIOs, through a client of its own for each disk |
+//! | `io_queue.rs` | the disks as I/O queues use them: a client of its own for each |
 //! | `mailbox.rs` | what threads tell each other |
 //! | `calls.rs`, `context.rs` | counters of system calls; what a worker lends its connections for a call |
 //! | `sys.rs` | epoll, sending |
@@ -28,7 +28,7 @@ mod worker;
 use crate::clock::Clock;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::{Counters, ServedCounters};
-use crate::{spec, threads};
+use crate::{BlockingDisk, spec, threads};
 use calls::Calls;
 pub use calls::NvmeTcpCalls;
 use mailbox::{Mail, Mailbox};
@@ -40,7 +40,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use worker::Worker;
 use zoneplug_core::poison::lock;
-use zoneplug_core::{Error, ErrorKind};
+use zoneplug_core::{Error, ErrorKind, Nanos, Sector};
+use zoneplug_nvme::recovery::{DiskRecovery, written_in};
 use zoneplug_nvme::target::{
     Activity, Event, Hosts, Namespace, Nqn, QueueId, SubsystemConfig, Target,
 };
@@ -105,6 +106,8 @@ struct Shared {
     disks: Vec<Disk>,
     /// Whether a read of the disk writes each byte of its buffer.
     fills_buffers: Vec<bool>,
+    /// What is lost of each disk.
+    recovery: Vec<DiskRecovery>,
     tcp: Config,
     clock: Clock,
     workers: Vec<Arc<Mailbox>>,
@@ -147,6 +150,20 @@ impl Shared {
             routes.remove(&id);
         }
         own
+    }
+
+    /// The queues without a connection, which these are, have no commands any more.
+    fn drained(&self, queues: impl Iterator<Item = QueueId>) {
+        let mut queues = queues.peekable();
+        if queues.peek().is_none() {
+            return;
+        }
+        let mut target = lock(&self.target);
+        queues.for_each(|queue| target.drained(queue));
+        self.deliver(target.take_events());
+        drop(target);
+        // Queues of the same host may have waited.
+        self.workers.iter().for_each(|w| w.ring());
     }
 
     /// Has the first worker look at keep alive times, if there are any and it does not.
@@ -300,11 +317,12 @@ impl NvmeTcp {
         let threads = options.threads.clamp(1, 64);
         let few = |e| failed("a thread", e).hint("more open files (ulimit -n)");
         let workers: io::Result<Vec<_>> = (0..threads).map(|_| Mailbox::new()).collect();
+        let clock = Clock::new(true);
         let counters = || disks.iter().map(|_| Counters::default()).collect();
         let shared = Arc::new(Shared {
             target: Mutex::new(target),
             tcp: Config { max_data, ..Config::default() },
-            clock: Clock::new(true),
+            clock,
             workers: workers.map_err(few)?,
             counters: (0..threads).map(|_| counters()).collect(),
             calls: (0..threads).map(|_| Calls::default()).collect(),
@@ -313,6 +331,7 @@ impl NvmeTcp {
             connections: AtomicUsize::new(0),
             max_connections: options.max_connections,
             failure: Mutex::default(),
+            recovery: disks.iter().map(|d| recovery_of(d, clock.now())).collect(),
             fills_buffers: disks.iter().map(|d| spec::fills_buffers(&d.spec)).collect(),
             disks,
         });
@@ -379,6 +398,19 @@ impl Drop for NvmeTcp {
             let _ = thread.join();
         }
     }
+}
+
+/// What may have been lost of a disk before this server. Nothing, if the disk did not exist then.
+fn recovery_of(d: &Disk, now: Nanos) -> DiskRecovery {
+    let recovery = DiskRecovery::new(d.disk.geometry());
+    if !spec::is_volatile(&d.spec) {
+        let zones = d.disk.geometry().nr_zones();
+        // Nothing of a disk that cannot be read.
+        let found = BlockingDisk::new(&d.disk).ok();
+        let found = found.and_then(|mut io| io.report(Sector(0), zones).ok());
+        recovery.set_written_at_start(found.iter().flatten().map(written_in).collect(), now);
+    }
+    recovery
 }
 
 /// The hosts that may connect.

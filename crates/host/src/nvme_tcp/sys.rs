@@ -91,11 +91,75 @@ pub(super) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usi
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
+/// How many bytes that were sent the peer's TCP has not acknowledged (`SIOCOUTQ`, tcp(7)).
+pub(super) fn not_acknowledged(stream: &TcpStream) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: `bytes` lives across the call, which fills it.
+    let done = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(u64::try_from(bytes).unwrap_or(0)) }
+}
+
+/// Has the end of the connection discard what was not sent yet (`SO_LINGER`, socket(7)).
+pub(super) fn discard_at_end(stream: &TcpStream) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let len = std::mem::size_of_val(&linger) as libc::socklen_t;
+    // SAFETY: `linger` has this length and lives across the call. It fails for no socket of TCP.
+    unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            len,
+        )
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::TcpListener;
+
+    /// Also after the peer has ended the connection with bytes on their way.
+    #[test]
+    fn what_the_peer_has_not_acknowledged_is_known() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (b, _) = listener.accept().unwrap();
+        let soon = |n| {
+            let begun = std::time::Instant::now();
+            while not_acknowledged(&a).unwrap() != n {
+                assert!(
+                    begun.elapsed().as_secs() < 10,
+                    "{} is not {n}",
+                    not_acknowledged(&a).unwrap()
+                );
+            }
+        };
+        soon(0);
+        send(&a, &[IoSlice::new(&[7; 1000])]).unwrap();
+        soon(0);
+        // The peer's buffer fills up. What is in it was acknowledged.
+        a.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        while let Ok(n) = send(&a, &[IoSlice::new(&[7; 65_536])]) {
+            sent += n as u64;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let left = not_acknowledged(&a).unwrap();
+        assert!(left > 0 && left < sent, "{left} of {sent}");
+        // Closed with bytes that it has not read: a reset.
+        drop(b);
+        let begun = std::time::Instant::now();
+        while send(&a, &[IoSlice::new(b"x")]).is_ok_and(|n| n > 0)
+            || a.peek(&mut [0; 1]).is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+        {
+            assert!(begun.elapsed().as_secs() < 10);
+        }
+        assert!(not_acknowledged(&a).unwrap() >= left);
+        discard_at_end(&a);
+    }
 
     #[test]
     fn what_is_ready_has_its_key() {

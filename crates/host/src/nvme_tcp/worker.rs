@@ -3,6 +3,7 @@
 
 use super::connection::Connection;
 use super::context::WorkerContext;
+use super::io_queue::{ClosingQueue, QueueClient};
 use super::mailbox::{Mail, Mailbox};
 use super::{Shared, io_queue, sys};
 use std::io;
@@ -50,7 +51,11 @@ pub(super) struct Worker {
     free: Vec<usize>,
     /// Places of connections with work at a disk.
     busy: Vec<usize>,
+    /// Queues whose connections have ended, with work at a disk.
+    closing: Vec<ClosingQueue>,
     buffers: Buffers,
+    /// It was told to stop.
+    stops: bool,
     now: Nanos,
     /// When connections are looked at next, if there are any, and when hosts are, if one has a keep alive time.
     next_sweep: Nanos,
@@ -83,7 +88,9 @@ impl Worker {
             places: Vec::new(),
             free: Vec::new(),
             busy: Vec::new(),
+            closing: Vec::new(),
             buffers: Buffers::new(FREE_BYTES),
+            stops: false,
             now: shared.clock.now(),
             next_sweep: Nanos(0),
             keep_alive: None,
@@ -115,9 +122,10 @@ impl Worker {
         self.now = self.shared.clock.now();
         for n in 0..self.busy.len() {
             if let Some(io) = self.place(self.busy[n]).and_then(Connection::busy_queue) {
-                io_queue::disarm(io);
+                io.clients().for_each(QueueClient::disarm);
             }
         }
+        self.closing.iter_mut().flat_map(ClosingQueue::clients).for_each(|c| c.disarm());
         for key in ready.keys() {
             match key {
                 MAIL | DEVICE => {}
@@ -155,12 +163,14 @@ impl Worker {
             worker: self.number,
             epoll: &self.epoll,
             buffers: &mut self.buffers,
+            closing: &mut self.closing,
             counters: &self.shared.counters[self.number],
             calls: &self.shared.calls[self.number],
+            stops: self.stops,
             now: self.now,
         };
         if !f(connection, &mut ctx) {
-            connection.end(&ctx);
+            connection.end(&mut ctx);
             place.connection = None;
             place.generation = place.generation.wrapping_add(1) & (u32::MAX >> 1);
             self.free.push(n);
@@ -181,14 +191,22 @@ impl Worker {
         for n in 0..self.busy.len() {
             let place = self.places.get_mut(self.busy[n]).and_then(|p| p.connection.as_deref_mut());
             if let Some(io) = place.and_then(Connection::busy_queue) {
-                sleeps &= io_queue::arm(io, &self.waker, &self.epoll, DEVICE, &mut watched);
+                sleeps &= io_queue::arm(
+                    io.busy_clients(),
+                    &self.waker,
+                    &self.epoll,
+                    DEVICE,
+                    &mut watched,
+                );
             }
         }
+        let closing = self.closing.iter_mut().flat_map(ClosingQueue::clients);
+        sleeps &= io_queue::arm(closing, &self.waker, &self.epoll, DEVICE, &mut watched);
         // Once more, after arming: what finished before is seen here, what finishes later wakes.
         if self.turn_disks() || !sleeps {
             return 0;
         }
-        if watched && !self.busy.is_empty() {
+        if watched && !(self.busy.is_empty() && self.closing.is_empty()) {
             return crate::runtime::client::TICK.as_millis() as i32;
         }
         let any = self.places.len() > self.free.len() || self.listener.is_some() && !self.listens;
@@ -214,6 +232,32 @@ impl Worker {
                 self.busy.swap_remove(n);
             }
         }
+        progress | (!self.closing.is_empty() && self.turn_closing())
+    }
+
+    /// Takes what the disks have done of queues whose connections have ended. False: nothing.
+    fn turn_closing(&mut self) -> bool {
+        let mut progress = false;
+        let mut closing = std::mem::take(&mut self.closing);
+        let mut ctx = WorkerContext {
+            shared: &self.shared,
+            worker: self.number,
+            epoll: &self.epoll,
+            buffers: &mut self.buffers,
+            closing: &mut self.closing,
+            counters: &self.shared.counters[self.number],
+            calls: &self.shared.calls[self.number],
+            stops: self.stops,
+            now: self.now,
+        };
+        for queue in &mut closing {
+            let epoll = ctx.epoll;
+            progress |= queue.run(|client| client.close(epoll), &mut ctx.io());
+        }
+        let ended = closing.iter().filter(|q| q.is_empty()).map(ClosingQueue::queue);
+        self.shared.drained(ended);
+        closing.retain(|q| !q.is_empty());
+        self.closing = closing;
         progress
     }
 
@@ -236,9 +280,11 @@ impl Worker {
                 }),
                 Mail::KeepAlive => self.keep_alive = Some(self.now),
                 Mail::Stop => {
+                    self.stops = true;
                     for n in 0..self.places.len() {
                         self.with(self.key(n), |_, _| false);
                     }
+                    self.closing.drain(..).for_each(ClosingQueue::abandon);
                     return false;
                 }
             }

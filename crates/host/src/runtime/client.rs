@@ -295,6 +295,12 @@ impl Client {
         self.shared.disk.reclaim(lent)
     }
 
+    /// Refuses the writes of this client that the order window holds: nothing is left that could fill their gaps.
+    #[cfg(feature = "nvme-tcp")]
+    pub(crate) fn refuse_held(&mut self) {
+        self.own.lock().refuse_held();
+    }
+
     /// Keeps lent memory until it is back, also when the client has gone.
     pub(crate) fn keep_lent(&self, lent: impl Iterator<Item = Lent>) {
         self.own.keep(lent);

@@ -212,6 +212,8 @@ pub mod csts {
     pub const READY: u32 = 1;
     /// Fatal error: the host resets the controller.
     pub const FATAL: u32 = 2;
+    /// Shutdown processing occurring.
+    pub const SHUTDOWN_OCCURRING: u32 = 1 << 2;
     /// Shutdown complete.
     pub const SHUTDOWN_COMPLETE: u32 = 2 << 2;
 }

@@ -55,6 +55,15 @@ pub struct QueueId {
     pub qid: u16,
 }
 
+/// A host: its name, and the identifier that tells hosts of one name apart (Fabrics, *Connect Command - Data*, HOSTID).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostId {
+    /// Its NQN.
+    pub nqn: Nqn,
+    /// Its identifier.
+    pub id: [u8; 16],
+}
+
 /// The answer to a Connect that succeeded.
 #[derive(Debug)]
 pub struct Connected {
@@ -62,6 +71,8 @@ pub struct Connected {
     pub completion: Completion,
     /// What the connection is from now on.
     pub queue: QueueId,
+    /// The host at the other end.
+    pub host: HostId,
     /// Entries of the submission queue. So many commands less one are in flight at most.
     pub entries: u16,
     /// Whether completions say how far the submission queue was read. If not, the host has asked to do without, and every
@@ -92,7 +103,8 @@ pub enum Event {
     Complete(u16, Completion),
     /// The I/O queues of the controller show these namespaces from now on.
     Namespaces(u16, Arc<Namespaces>),
-    /// Close the connections of the I/O queues of the controller.
+    /// Close the connections of the I/O queues of the controller, and call [`Target::drained`] for each once its commands
+    /// have ended.
     CloseIo(u16),
     /// Close all connections of the controller, which is gone.
     Close(u16),
@@ -263,6 +275,7 @@ impl Target {
         let in_command = |offset: u16| refuse(status::CONNECT_PARAMETERS, u64::from(offset));
         let in_data = |offset: u16| refuse(status::CONNECT_PARAMETERS, u64::from(offset) | 1 << 16);
         let host = Nqn::decode(&data.hostnqn).ok_or(in_data(connect_offset::HOSTNQN))?;
+        let host_id = HostId { nqn: host.clone(), id: data.hostid };
         let nqn = Nqn::decode(&data.subnqn).ok_or(in_data(connect_offset::SUBNQN))?;
         let subsystem = match self.registry.find(&nqn) {
             Some(s) => Some(s),
@@ -314,6 +327,7 @@ impl Target {
         Ok(Connected {
             completion: Completion { result: u64::from(id), cid, ..Default::default() },
             queue: QueueId { controller: id, qid: fields.qid },
+            host: host_id,
             entries: fields.sqsize + 1,
             sq_flow_control: fields.cattr & Connect::NO_SQ_FLOW_CONTROL == 0,
             max_data: subsystem.map_or(DISCOVERY_DATA, |s| s.config.max_data),
@@ -344,8 +358,15 @@ impl Target {
         }
     }
 
-    /// A connection has ended. If it was an admin queue, its controller ends.
+    /// A connection has ended, and no command of it is being carried out. If it was an admin queue, its controller ends.
     pub fn disconnected(&mut self, queue: QueueId) {
+        self.draining(queue);
+        self.drained(queue);
+    }
+
+    /// A connection has ended. If it was an I/O queue whose commands are still being carried out, [`Target::drained`] says
+    /// when they have ended.
+    pub fn draining(&mut self, queue: QueueId) {
         match queue.qid {
             0 => self.end(queue.controller),
             qid => {
@@ -353,6 +374,14 @@ impl Target {
                     c.close_queue(qid);
                 }
             }
+        }
+    }
+
+    /// The last command of an I/O queue without a connection has ended: once for each queue that was connected. Until then a
+    /// controller that is reset or shut down does not say that it is done (L8).
+    pub fn drained(&mut self, queue: QueueId) {
+        if let Some(c) = self.controllers.get_mut(&queue.controller).filter(|_| queue.qid != 0) {
+            c.drained();
         }
     }
 

@@ -71,6 +71,10 @@ pub(super) struct Controller {
     granted: Option<u16>,
     /// I/O queues that are connected.
     queues: BTreeSet<u16>,
+    /// I/O queues that are connected, or whose commands are still being carried out.
+    undrained: u32,
+    /// CC.EN was cleared, and commands of the I/O queues are still being carried out.
+    resetting: bool,
     events: Events,
     /// What the health log says.
     pub(super) activity: Activity,
@@ -99,6 +103,8 @@ impl Controller {
             deadline: None,
             granted: None,
             queues: BTreeSet::new(),
+            undrained: 0,
+            resetting: false,
             events: Events::default(),
             activity: Activity::default(),
         };
@@ -125,12 +131,32 @@ impl Controller {
             return Err(status::CONNECT_PARAMETERS);
         }
         self.queues.insert(qid);
+        self.undrained += 1;
         self.heard(now);
         Ok(())
     }
 
+    /// The connection of an I/O queue has ended. Its commands may still be carried out.
     pub(super) fn close_queue(&mut self, qid: u16) {
         self.queues.remove(&qid);
+    }
+
+    /// The last command of an I/O queue without a connection has ended.
+    pub(super) fn drained(&mut self) {
+        self.undrained = self.undrained.saturating_sub(1);
+        if self.is_drained() {
+            if self.resetting {
+                (self.resetting, self.csts) = (false, 0);
+            }
+            if self.csts & csts::SHUTDOWN_OCCURRING != 0 {
+                self.csts ^= csts::SHUTDOWN_OCCURRING | csts::SHUTDOWN_COMPLETE;
+            }
+        }
+    }
+
+    /// Whether no command of an I/O queue without a connection is being carried out.
+    fn is_drained(&self) -> bool {
+        self.undrained as usize <= self.queues.len()
     }
 
     pub(super) fn has_io_queues(&self) -> bool {
@@ -146,7 +172,7 @@ impl Controller {
     }
 
     fn is_ready(&self) -> bool {
-        self.csts & csts::READY != 0
+        self.csts & csts::READY != 0 && !self.resetting
     }
 
     /// The host lives: its time begins anew. Its keep alive timeout counts while the controller is ready.
@@ -243,6 +269,10 @@ impl Controller {
             return Err(status::INVALID_FIELD);
         }
         let (old, new) = (self.cc, Configuration::decode(c.cdw(12)));
+        if self.resetting && new.enable {
+            // The host waits for CSTS.RDY 0 before it sets CC.EN.
+            return Err(status::SEQUENCE);
+        }
         self.cc = new;
         match (old.enable, new.enable) {
             (false, true) => {
@@ -257,20 +287,27 @@ impl Controller {
             (true, false) => self.reset(events),
             _ => {}
         }
-        if new.shn != 0 {
-            self.csts |= csts::SHUTDOWN_COMPLETE;
+        if new.shn != 0 && self.csts & csts::SHUTDOWN_COMPLETE == 0 {
+            self.csts |= match self.is_drained() {
+                true => csts::SHUTDOWN_COMPLETE,
+                false => csts::SHUTDOWN_OCCURRING,
+            };
         }
         Ok(())
     }
 
-    /// Controller level reset: I/O queues are gone, event requests are aborted, the admin queue stays.
+    /// Controller level reset: I/O queues are gone, event requests are aborted, the admin queue stays. CSTS.RDY stays set
+    /// until the commands of the I/O queues have ended (L8).
     fn reset(&mut self, events: &mut Vec<Event>) {
-        self.csts = 0;
         self.granted = None;
         self.abort_event_requests(events);
         if self.has_io_queues() {
             self.queues.clear();
             events.push(Event::CloseIo(self.id));
+        }
+        self.resetting = !self.is_drained();
+        if !self.resetting {
+            self.csts = 0;
         }
     }
 

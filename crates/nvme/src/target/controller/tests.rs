@@ -33,8 +33,9 @@ fn a_controller_starts_and_stops() {
     io_queue(&mut t, id);
     // A reset ends the I/O queues, not the controller.
     enable(&mut t, id, Configuration { enable: false, ..Configuration::START });
-    assert_eq!((get(&mut t, property::CSTS, 4), t.take_events()), (0, vec![Event::CloseIo(id)]));
-    t.disconnected(QueueId { controller: id, qid: 1 });
+    assert_eq!(t.take_events(), [Event::CloseIo(id)]);
+    t.drained(QueueId { controller: id, qid: 1 });
+    assert_eq!(get(&mut t, property::CSTS, 4), 0);
     enable(&mut t, id, Configuration::START);
     // Queues are granted anew.
     assert_eq!(Hello::new(NQN, id, 1).send(&mut t).unwrap_err().result, 42);
@@ -42,6 +43,53 @@ fn a_controller_starts_and_stops() {
     enable(&mut t, id, Configuration { shn: 1, ..Configuration::START });
     let shut = u64::from(csts::READY | csts::SHUTDOWN_COMPLETE);
     assert_eq!(get(&mut t, property::CSTS, 4), shut);
+}
+
+/// L8. A reset and a shutdown are done when the commands of the I/O queues have ended: those whose connections the
+/// reset ends, and those whose connections had ended before.
+#[test]
+fn l8_a_reset_is_done_when_the_commands_in_flight_have_ended() {
+    let reset = Configuration { enable: false, ..Configuration::START };
+    let shutdown = Configuration { shn: 1, ..Configuration::START };
+    let occurring = csts::READY | csts::SHUTDOWN_OCCURRING;
+    let complete = csts::READY | csts::SHUTDOWN_COMPLETE;
+    for (cc, closed, until, then) in [
+        (reset, false, csts::READY, 0),
+        (reset, true, csts::READY, 0),
+        (shutdown, true, occurring, complete),
+    ] {
+        let mut t = target();
+        let id = connect(&mut t);
+        let state = |t: &mut _| ok(t, id, Command::property_get(property::CSTS, 4)).0 as u32;
+        let queue = |qid| QueueId { controller: id, qid };
+        io_queue(&mut t, id);
+        Hello::new(NQN, id, 2).send(&mut t).unwrap();
+        if closed {
+            t.draining(queue(1));
+            t.draining(queue(2));
+        }
+        enable(&mut t, id, cc);
+        assert_eq!(state(&mut t), until);
+        if cc == reset {
+            assert_eq!(fails(&mut t, id, get_feature(feature::QUEUES)), status::SEQUENCE | DNR);
+            let start = Command::property_set(property::CC, Configuration::START.encode());
+            assert_eq!(fails(&mut t, id, start), status::SEQUENCE | DNR, "not before RDY is 0");
+            assert_eq!(
+                Hello::new(NQN, id, 1).send(&mut t).unwrap_err().status,
+                status::SEQUENCE | DNR
+            );
+        }
+        t.drained(queue(2));
+        assert_eq!(state(&mut t), until, "one is left");
+        t.drained(queue(1));
+        assert_eq!(state(&mut t), then);
+    }
+    // A queue that is connected does not keep a shutdown from being complete.
+    let mut t = target();
+    let id = connect(&mut t);
+    io_queue(&mut t, id);
+    enable(&mut t, id, shutdown);
+    assert_eq!(ok(&mut t, id, Command::property_get(property::CSTS, 4)).0, u64::from(complete));
 }
 
 #[test]

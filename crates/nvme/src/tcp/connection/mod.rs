@@ -189,6 +189,16 @@ impl Connection {
         self.stage.grow();
     }
 
+    /// Where the last answer ends in the stream of bytes for the peer: how many bytes there were before its end.
+    pub fn output_end(&self) -> u64 {
+        self.output.pushed()
+    }
+
+    /// How many bytes of that stream were sent.
+    pub fn bytes_sent(&self) -> u64 {
+        self.output.bytes_sent()
+    }
+
     /// Where the next bytes go: first into the data of a command, then into a buffer for what is behind them. The first is
     /// empty if no data are awaited.
     pub fn space(&mut self) -> [&mut [u8]; 2] {

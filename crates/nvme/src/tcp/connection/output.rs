@@ -155,6 +155,9 @@ pub(super) struct Output {
     pdus: VecDeque<Pdu>,
     /// Bytes of the first one that were sent.
     done: usize,
+    /// Bytes of all PDUs that were ever pushed, and of these that were sent.
+    pushed: u64,
+    sent: u64,
     /// When something was last sent, or began to wait.
     progress: Nanos,
 }
@@ -166,6 +169,7 @@ impl Output {
 
     pub(super) fn push(&mut self, mut pdu: Pdu, frees: Option<u16>) {
         pdu.frees = frees;
+        self.pushed += pdu.len() as u64;
         self.pdus.push_back(pdu);
     }
 
@@ -179,6 +183,16 @@ impl Output {
     /// Since when nothing was sent, if there is something to send.
     pub(super) fn progress(&self) -> Option<Nanos> {
         (!self.pdus.is_empty()).then_some(self.progress)
+    }
+
+    /// Bytes that were ever pushed.
+    pub(super) fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Bytes that were ever sent.
+    pub(super) fn bytes_sent(&self) -> u64 {
+        self.sent
     }
 
     pub(super) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
@@ -210,6 +224,7 @@ impl Output {
             self.progress = now;
         }
         self.done += n;
+        self.sent += n as u64;
         while let Some(len) = self.pdus.front().map(Pdu::len)
             && self.done >= len
         {

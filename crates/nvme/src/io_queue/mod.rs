@@ -3,15 +3,33 @@
 //!
 //! The owner of a connection hands [`IoQueue::begin`] each command that comes up, and calls [`IoQueue::run`] to move BIOs
 //! to the disks and back. What a disk and its client are is the owner's: threads and hosted disks in a server, a disk
-//! and virtual time in a simulation.
+//! and virtual time in a simulation. When the connection has ended, [`IoQueue::end`] leaves a [`ClosingQueue`].
+//!
+//! | file | what it owns |
+//! | --- | --- |
+//! | `mod.rs` | commands on their way to the disks and back |
+//! | `answered.rs` | which answers the host may not have |
+//! | `closing.rs` | a queue without a connection |
+//! | `resend.rs` | commands that their host may have sent before |
 
+mod answered;
+mod closing;
+mod resend;
+
+pub use closing::ClosingQueue;
+
+use crate::recovery::{DiskRecovery, HostKey};
 use crate::spec::{Completion, status};
 use crate::target::Namespaces;
 use crate::target::io::{IoRequest, IoResult, Step, Task};
 use crate::tcp::{Buffers, Connection, Received};
+use answered::Answered;
+use resend::Resending;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
-use zoneplug_core::{Bio, BioPool, Bios, Nanos, Op, Status};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Bio, BioPool, Bios, Flags, Nanos, Op, Sector, Status};
 
 /// A client of a disk, which only one queue uses.
 pub trait DiskClient {
@@ -28,6 +46,9 @@ pub trait DiskClient {
     /// until the memory is back too.
     fn reclaim(&mut self, bio: &mut Bio, lent: Lent) -> Option<AlignedBuf>;
 
+    /// Refuses the writes of this client that an order window holds. They come back with the next poll.
+    fn refuse_held(&mut self);
+
     /// Keeps lent memory until it is back, also when the client has gone.
     fn keep_lent(&mut self, lent: impl Iterator<Item = Lent>);
 }
@@ -43,8 +64,17 @@ pub trait Disks {
     /// Whether a read of the disk writes each byte of its buffer.
     fn fills_buffers(&self, disk: u32) -> bool;
 
+    /// The layout of a disk.
+    fn geometry(&self, disk: u32) -> Geometry;
+
+    /// What is lost of a disk.
+    fn recovery(&self, disk: u32) -> &DiskRecovery;
+
     /// Counts a command that has ended.
     fn count(&self, disk: u32, op: Op, bytes: u32, ok: bool);
+
+    /// Counts a command that was on the disk already when its host sent it again.
+    fn count_replayed(&self, disk: u32);
 }
 
 /// What an I/O queue is called with.
@@ -65,44 +95,65 @@ struct Used<C> {
     client: C,
     /// BIOs that are to be submitted.
     list: Bios,
+    /// False: commands of closed connections of this host are still being carried out, and this queue waits for them.
+    open: bool,
 }
 
 /// A command that is being carried out.
 #[derive(Debug)]
 struct Running {
     task: Task,
-    /// What its BIO does.
-    op: Op,
-    /// The disk that it uses, once that is known.
-    disk: Option<u32>,
+    /// What its task has asked of a disk last. An append that has landed has its place here.
+    request: IoRequest,
+    /// Whether a BIO of it is with the disk, or about to be.
+    sent: bool,
     /// Its memory, while no BIO has it.
     buf: Option<AlignedBuf>,
     lent: Option<Lent>,
     /// Bytes of its data.
     len: u32,
+    /// What is done instead of the request, if the host may have sent it before.
+    resending: Option<Box<Resending>>,
 }
+
+/// A request for no disk.
+const NO_REQUEST: IoRequest = IoRequest {
+    disk: u32::MAX,
+    op: Op::Flush,
+    sector: Sector(0),
+    len_sectors: 0,
+    flags: Flags::NONE,
+    memory: (0, 0),
+};
 
 /// An I/O queue.
 #[derive(Debug)]
 pub struct IoQueue<C> {
     namespaces: Arc<Namespaces>,
+    host: HostKey,
     entries: u32,
     used: Vec<Used<C>>,
     /// By the slot of the command in its connection.
     running: Vec<Option<Running>>,
+    /// Slots of commands that wait for those of closed connections.
+    waiting: VecDeque<u16>,
+    answered: Answered,
     pool: BioPool,
     done: Bios,
 }
 
 impl<C: DiskClient> IoQueue<C> {
-    /// A queue with so many entries.
-    pub fn new(namespaces: Arc<Namespaces>, entries: u32) -> IoQueue<C> {
+    /// A queue of a host with so many entries.
+    pub fn new(namespaces: Arc<Namespaces>, host: HostKey, entries: u32) -> IoQueue<C> {
         let n = entries as usize;
         IoQueue {
             namespaces,
+            host,
             entries,
             used: Vec::new(),
             running: Vec::new(),
+            waiting: VecDeque::new(),
+            answered: Answered::new(n),
             pool: BioPool::new(n),
             done: Bios::with_capacity(n),
         }
@@ -115,7 +166,7 @@ impl<C: DiskClient> IoQueue<C> {
 
     /// Whether a disk has work of this queue, or has not taken it yet.
     pub fn is_busy(&self) -> bool {
-        self.used.iter().any(Used::is_busy)
+        !self.waiting.is_empty() || self.used.iter().any(Used::is_busy)
     }
 
     /// Its clients.
@@ -142,7 +193,15 @@ impl<C: DiskClient> IoQueue<C> {
             None if need > 0 => Some(ctx.buffers.take(need)),
             None => None,
         };
-        let running = Running { task, op: Op::Flush, disk: None, buf, lent: None, len: c.len };
+        let running = Running {
+            task,
+            request: NO_REQUEST,
+            sent: false,
+            buf,
+            lent: None,
+            len: c.len,
+            resending: None,
+        };
         self.go_on(c.slot, running, step, tcp, ctx);
     }
 
@@ -157,15 +216,14 @@ impl<C: DiskClient> IoQueue<C> {
     ) {
         match step {
             Step::Submit(request) => {
-                if let Err(running) = self.submit_one(slot, running, &request, &ctx.disks) {
-                    let status = status::NOT_READY;
-                    let step = Step::Answer(Completion { status, ..Completion::default() }, 0);
-                    self.go_on(slot, *running, step, tcp, ctx);
-                }
+                running.request = request;
+                self.start(slot, running, tcp, ctx);
             }
             Step::Answer(completion, send) => {
-                if let Some(disk) = running.disk {
-                    ctx.disks.count(disk, running.op, running.len, completion.status == 0);
+                let r = running.request;
+                let ok = completion.status == 0;
+                if r.disk != NO_REQUEST.disk {
+                    ctx.disks.count(r.disk, r.op, running.len, ok);
                 }
                 let mut data = None;
                 match running.buf.take() {
@@ -174,19 +232,75 @@ impl<C: DiskClient> IoQueue<C> {
                     None => {}
                 }
                 tcp.answer(slot, completion, data, ctx.buffers, ctx.now);
+                if ok && matches!(r.op, Op::Write | Op::ZoneAppend | Op::WriteZeroes) {
+                    self.answered.push(tcp.output_end(), &r);
+                }
             }
         }
     }
 
-    /// Makes a BIO of a request. The error is the command, if its disk has no place for a client.
-    fn submit_one<D: Disks<Client = C>>(
+    /// Begins a request of a command.
+    fn start<D: Disks<Client = C>>(
         &mut self,
         slot: u16,
         mut running: Running,
+        tcp: &mut Connection,
+        ctx: &mut IoContext<'_, D>,
+    ) {
+        let request = running.request;
+        let Some(n) = self.client(request.disk, &ctx.disks) else {
+            let status = status::NOT_READY;
+            running.request = NO_REQUEST;
+            let step = Step::Answer(Completion { status, ..Completion::default() }, 0);
+            return self.go_on(slot, running, step, tcp, ctx);
+        };
+        if !self.used[n].open {
+            self.keep(slot, running);
+            self.waiting.push_back(slot);
+        } else if ctx.disks.recovery(request.disk).is_before(request.op) {
+            self.start_after_loss(slot, running, n, tcp, ctx);
+        } else {
+            self.submit(slot, running, n, &request, &ctx.disks);
+        }
+    }
+
+    /// Begins the requests that have waited, if they may. False: none did.
+    fn start_waiting<D: Disks<Client = C>>(
+        &mut self,
+        tcp: &mut Connection,
+        ctx: &mut IoContext<'_, D>,
+    ) -> bool {
+        let mut opened = false;
+        for u in self.used.iter_mut().filter(|u| !u.open) {
+            u.open = ctx.disks.recovery(u.disk).with(|lost| {
+                let open = !lost.is_draining(self.host);
+                if open {
+                    lost.is_back(self.host, ctx.now);
+                }
+                open
+            });
+            opened |= u.open;
+        }
+        if opened {
+            for slot in std::mem::take(&mut self.waiting) {
+                if let Some(running) = self.running[usize::from(slot)].take() {
+                    // It waits on if its disk does.
+                    self.start(slot, running, tcp, ctx);
+                }
+            }
+        }
+        opened
+    }
+
+    /// Makes a BIO of a request.
+    fn submit<D: Disks<Client = C>>(
+        &mut self,
+        slot: u16,
+        mut running: Running,
+        n: usize,
         request: &IoRequest,
         disks: &D,
-    ) -> Result<(), Box<Running>> {
-        let Some(n) = self.client(request.disk, disks) else { return Err(Box::new(running)) };
+    ) {
         let (offset, bytes) = request.memory;
         let io = match running.buf.take() {
             Some(mut buf) if bytes > 0 => {
@@ -203,18 +317,21 @@ impl<C: DiskClient> IoQueue<C> {
                 IoBuf::empty()
             }
         };
-        (running.op, running.disk) = (request.op, Some(request.disk));
+        running.sent = true;
         let mut bio = self.pool.get();
         bio.set(request.op, request.sector, request.len_sectors, io);
         bio.flags = request.flags;
         bio.set_token(u64::from(slot));
+        self.keep(slot, running);
+        self.used[n].list.push_back(bio);
+    }
+
+    fn keep(&mut self, slot: u16, running: Running) {
         let at = usize::from(slot);
         if self.running.len() <= at {
             self.running.resize_with(at + 1, || None);
         }
         self.running[at] = Some(running);
-        self.used[n].list.push_back(bio);
-        Ok(())
     }
 
     /// The client of a disk, which is opened when it is first needed.
@@ -223,7 +340,8 @@ impl<C: DiskClient> IoQueue<C> {
             return Some(n);
         }
         let client = disks.open(disk, self.entries)?;
-        self.used.push(Used { disk, client, list: Bios::with_capacity(self.entries as usize) });
+        let list = Bios::with_capacity(self.entries as usize);
+        self.used.push(Used { disk, client, list, open: false });
         Some(self.used.len() - 1)
     }
 
@@ -233,9 +351,10 @@ impl<C: DiskClient> IoQueue<C> {
         tcp: &mut Connection,
         ctx: &mut IoContext<'_, D>,
     ) -> bool {
-        let mut progress = false;
+        let mut progress = !self.waiting.is_empty() && self.start_waiting(tcp, ctx);
         for n in 0..self.used.len() {
-            let Used { client, list, .. } = &mut self.used[n];
+            let Used { disk, client, list, .. } = &mut self.used[n];
+            let disk = *disk;
             if !list.is_empty() {
                 progress |= client.submit(list) > 0;
             }
@@ -259,15 +378,38 @@ impl<C: DiskClient> IoQueue<C> {
                     }
                 }
                 self.pool.put(bio);
-                let step = running.task.next(result, running.buf.as_mut());
-                self.go_on(slot, running, step, tcp, ctx);
+                running.sent = false;
+                let recovery = ctx.disks.recovery(disk);
+                if running.resending.is_some()
+                    || recovery.is_after(running.request.op, result.status)
+                {
+                    self.ended_after_loss(slot, running, n, result, tcp, ctx);
+                } else {
+                    self.ended(slot, running, result, tcp, ctx);
+                }
             }
         }
         progress
     }
 
-    /// Ends the queue. What is in flight goes on; its memory is kept until it has ended.
-    pub fn close(mut self) {
+    /// The request of a command has ended so.
+    fn ended<D: Disks<Client = C>>(
+        &mut self,
+        slot: u16,
+        mut running: Running,
+        result: IoResult,
+        tcp: &mut Connection,
+        ctx: &mut IoContext<'_, D>,
+    ) {
+        if running.request.op == Op::ZoneAppend {
+            running.request.sector = result.sector;
+        }
+        let step = running.task.next(result, running.buf.as_mut());
+        self.go_on(slot, running, step, tcp, ctx);
+    }
+
+    /// Ends the queue together with the server. What is in flight goes on; its memory is kept until it has ended.
+    pub fn abandon(mut self) {
         for u in &mut self.used {
             // What the disk has not taken is not in flight.
             while let Some(mut bio) = u.list.pop_front() {
@@ -280,7 +422,7 @@ impl<C: DiskClient> IoQueue<C> {
             let lent = self
                 .running
                 .iter_mut()
-                .filter_map(|r| r.take_if(|r| r.disk == Some(u.disk)).and_then(|r| r.lent));
+                .filter_map(|r| r.take_if(|r| r.request.disk == u.disk).and_then(|r| r.lent));
             u.client.keep_lent(lent);
         }
     }

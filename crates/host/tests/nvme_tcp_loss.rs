@@ -1,0 +1,278 @@
+//! Hosts that lose their connections while commands are in flight, and send them again.
+#![cfg(feature = "nvme-tcp")]
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/nvme_host.rs"]
+mod nvme_host;
+
+use nvme_host::{BLOCK, HOST, NQN, Queue, ZONE, options, pattern, server, soon};
+use std::time::Duration;
+use zoneplug_host::HostedDisk;
+use zoneplug_host::nvme_tcp::{Disk, NvmeTcp};
+use zoneplug_nvme::initiator::{
+    Data, Options, connect, read, report_zones, reset_zone, write, zone_append,
+};
+use zoneplug_nvme::spec::Command;
+use zoneplug_nvme::spec::fabrics::{Configuration, csts, property};
+
+/// A host that is not the usual one.
+const OTHER: &str = "nqn.2014-08.org.nvmexpress:uuid:0b0b0b0b-0b0b-0b0b-0b0b-0b0b0b0b0b0b";
+const INVALID_WRITE: u16 = 0x41bc;
+/// Writes and appends take their time.
+const SLOW: &str = "delay,write=300ms@mem,zones=8,zone-size=4M";
+
+/// A controller with one I/O queue.
+struct Host {
+    admin: Queue,
+    io: Queue,
+}
+
+impl Host {
+    fn new(server: &NvmeTcp, nqn: &str) -> Host {
+        let (admin, id) = Queue::admin_of(server, nqn, Options::default());
+        let io = Queue::io_of(server, nqn, id, 1, Options::default());
+        Host { admin, io }
+    }
+
+    /// The write pointer of zone `n`, in blocks from its start.
+    fn written(&mut self, n: u64) -> u64 {
+        let report = self.io.ok(report_zones(1, n * ZONE, 128)).data;
+        u64::from_le_bytes(report[64 + 24..64 + 32].try_into().unwrap()) - n * ZONE
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) -> u16 {
+        self.io.run(write(1, at, data.to_vec(), BLOCK)).completion.status
+    }
+
+    fn append(&mut self, at: u64, data: &[u8]) -> u64 {
+        self.io.ok(zone_append(1, at, data.to_vec(), BLOCK)).completion.result
+    }
+
+    fn read(&mut self, at: u64, blocks: u32) -> Vec<u8> {
+        self.io.ok(read(1, at, blocks, BLOCK)).data
+    }
+
+    /// Sends commands with data in their capsules, and ends both connections before they are answered. The server reads what
+    /// was sent before it sees the end.
+    fn lose(mut self, server: &NvmeTcp, commands: Vec<(Command, Data)>) {
+        commands.into_iter().for_each(|c| _ = self.io.send(c));
+        self.io.flush();
+        let queues = || server.hosts().iter().map(|h| h.queues).sum::<usize>();
+        let before = queues();
+        drop(self.io);
+        soon("its end was seen", || queues() < before);
+        drop(self.admin);
+    }
+}
+
+fn replayed(server: &NvmeTcp) -> u64 {
+    server.counters(0).replayed
+}
+
+/// L1. Nothing of a new connection is carried out before the old write has ended, here by the deadline of the disk. Another
+/// host does not wait.
+#[test]
+fn l1_a_new_connection_waits_for_the_commands_of_the_old_one() {
+    let server = server(&["mem,zones=8,zone-size=4M,timeout=2s,fault=write/lost/count=1"], 2);
+    Host::new(&server, HOST).lose(&server, vec![write(1, 0, pattern(8192, 1), BLOCK)]);
+    let mut host = Host::new(&server, HOST);
+    host.io.send(read(1, ZONE, 1, BLOCK));
+    host.io.flush();
+    Host::new(&server, OTHER).read(ZONE, 1);
+    let stream = &mut host.io.stream;
+    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(stream.peek(&mut [0; 1]).is_err(), "it waits");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(host.io.next().completion.status, 0);
+}
+
+/// L2, L3. A write that landed is answered when it is sent again, by its host; what follows it is written.
+#[test]
+fn l2_a_write_that_landed_is_not_refused_when_it_is_sent_again() {
+    let server = server(&[SLOW], 2);
+    let data: Vec<Vec<u8>> = (0..4).map(|i| pattern(8192, i)).collect();
+    let all = |n: usize| (0..n).map(|i| write(1, 2 * i as u64, data[i].clone(), BLOCK)).collect();
+    Host::new(&server, HOST).lose(&server, all(3));
+    let mut host = Host::new(&server, HOST);
+    // In another order, and with one that is new.
+    for i in [2, 0, 3, 1] {
+        assert_eq!(host.write(2 * i as u64, &data[i]), 0, "{i}");
+    }
+    assert_eq!((replayed(&server), host.written(0)), (3, 8));
+    assert!(host.read(0, 8) == data.concat());
+    assert_eq!(host.write(0, &pattern(8192, 9)), INVALID_WRITE, "other data");
+    assert_eq!(host.write(6, &data[3]), INVALID_WRITE, "its answer was not lost");
+    assert_eq!(Host::new(&server, OTHER).write(0, &data[0]), INVALID_WRITE, "another host");
+    // The zone is no longer as it was.
+    host.io.ok(reset_zone(1, 0));
+    assert_eq!(host.write(0, &data[0]), 0);
+    assert_eq!(host.write(0, &data[0]), INVALID_WRITE);
+    assert_eq!(replayed(&server), 3);
+}
+
+/// Without a loss nothing is forgiven.
+#[test]
+fn l3_a_host_that_writes_twice_is_refused() {
+    let server = server(&["mem,zones=8,zone-size=4M"], 1);
+    let mut host = Host::new(&server, HOST);
+    assert_eq!(host.write(0, &pattern(4096, 1)), 0);
+    assert_eq!(host.write(0, &pattern(4096, 1)), INVALID_WRITE);
+    // It goes with everything answered, and comes back.
+    drop(host);
+    soon("it is gone", || server.hosts().is_empty());
+    let mut host = Host::new(&server, HOST);
+    assert_eq!(host.write(0, &pattern(4096, 1)), INVALID_WRITE);
+    assert_eq!(host.append(0, &pattern(4096, 1)), 1);
+    assert_eq!((replayed(&server), server.counters(0).errors), (0, 2));
+}
+
+/// A write of which a part is on the disk: the rest is written.
+#[test]
+fn l2_the_rest_of_a_write_is_written() {
+    let spec = "delay,write=300ms@mem,zones=8,zone-size=4M,fault=write/torn/count=1";
+    let server = server(&[spec], 1);
+    let data = pattern(8192, 1);
+    Host::new(&server, HOST).lose(&server, vec![write(1, 0, data.clone(), BLOCK)]);
+    let mut host = Host::new(&server, HOST);
+    let there = host.written(0);
+    assert!(there == 1, "{there}");
+    assert_eq!(host.write(0, &data), 0);
+    assert_eq!((replayed(&server), host.written(0)), (1, 2));
+    assert!(host.read(0, 2) == data);
+}
+
+/// L4. Each append gets its place, each place one append, whatever their order; another host's does not get it.
+#[test]
+fn l4_an_append_that_landed_gets_its_place_when_it_is_sent_again() {
+    for append in ["native", "emulated"] {
+        let server = server(&[&format!("{SLOW},append={append}")], 2);
+        let data: Vec<Vec<u8>> = [1, 2, 2, 3].iter().map(|seed| pattern(8192, *seed)).collect();
+        let all = data.iter().map(|d| zone_append(1, ZONE, d.clone(), BLOCK)).collect();
+        Host::new(&server, HOST).lose(&server, all);
+        let mut host = Host::new(&server, HOST);
+        assert_eq!(host.written(1), 8);
+        assert_eq!(Host::new(&server, OTHER).append(ZONE, &data[0]), ZONE + 8, "another host's");
+        let mut places: Vec<u64> =
+            [3, 1, 0, 2].map(|i: usize| host.append(ZONE, &data[i])).to_vec();
+        assert_eq!([places[0], places[2]], [ZONE + 6, ZONE]);
+        places.sort_unstable();
+        assert_eq!(places, [ZONE, ZONE + 2, ZONE + 4, ZONE + 6]);
+        assert_eq!((replayed(&server), host.written(1)), (4, 10));
+        assert_eq!(host.append(ZONE, &data[1]), ZONE + 10, "a new one");
+        assert!(host.read(ZONE, 8) == data.concat());
+    }
+}
+
+/// L5. What was lost is forgotten when its zone is reset, also by another host.
+#[test]
+fn l5_after_a_reset_nothing_is_found() {
+    let server = server(&[SLOW], 1);
+    let data = pattern(8192, 1);
+    let lost = vec![
+        zone_append(1, ZONE, data.clone(), BLOCK),
+        write(1, 0, data.clone(), BLOCK),
+        zone_append(1, 2 * ZONE, data.clone(), BLOCK),
+    ];
+    Host::new(&server, HOST).lose(&server, lost);
+    let mut host = Host::new(&server, HOST);
+    assert_eq!([0, 1, 2].map(|n| host.written(n)), [2, 2, 2]);
+    let mut other = Host::new(&server, OTHER);
+    for zone in [0, ZONE] {
+        other.io.ok(reset_zone(1, zone));
+        assert_eq!(other.append(zone, &data), zone);
+    }
+    assert_eq!(host.append(ZONE, &data), ZONE + 2, "what is there is another host's");
+    assert_eq!(host.write(0, &data), INVALID_WRITE);
+    assert_eq!(host.append(2 * ZONE, &data), 2 * ZONE, "of the other zone it is found");
+    assert_eq!(replayed(&server), 1);
+}
+
+/// L6. Answers that were sent and that the host's machine has not acknowledged.
+#[test]
+fn l6_what_was_answered_in_vain_is_found_when_it_is_sent_again() {
+    let server = server(&["mem,zones=8,zone-size=4M"], 2);
+    let data = pattern(8192, 1);
+    let mut host = Host::new(&server, HOST);
+    assert_eq!(host.append(0, &data), 0);
+    host.io.ok(write(1, ZONE, pattern(1 << 20, 5), BLOCK));
+    // Nothing is read any more, so these fill all buffers on the way.
+    let mut stuck: Vec<_> = (0..32).map(|_| read(1, ZONE, 256, BLOCK)).collect();
+    stuck.push(zone_append(1, 0, data.clone(), BLOCK));
+    stuck.push(write(1, ZONE + 256, data.clone(), BLOCK));
+    let writes = server.counters(0).writes;
+    stuck.into_iter().for_each(|c| _ = host.io.send(c));
+    host.io.flush();
+    soon("they are done", || server.counters(0).writes == writes + 2);
+    drop(host);
+    let mut host = Host::new(&server, HOST);
+    assert_eq!(host.append(0, &data), 2, "not the one that was answered");
+    assert_eq!(host.write(ZONE + 256, &data), 0);
+    assert_eq!(replayed(&server), 2);
+    assert_eq!(host.append(0, &data), 4);
+    assert_eq!(host.write(ZONE, &pattern(1 << 20, 5)), INVALID_WRITE);
+}
+
+/// L7. What hosts of the last server have written is answered, for a while, and nothing else.
+#[test]
+fn l7_a_write_that_the_last_server_carried_out_is_not_refused() {
+    let hosted = HostedDisk::open_spec("mem,zones=8,zone-size=4M").unwrap();
+    // A disk that outlives its servers.
+    let serve = |spec: &str| {
+        let disk = Disk { disk: hosted.clone(), spec: spec.to_owned(), tags: None };
+        NvmeTcp::start(&options(), vec![disk], || ()).unwrap()
+    };
+    let data: Vec<Vec<u8>> = (0..3).map(|i| pattern(8192, i)).collect();
+    let first = serve("/disk.zbd");
+    let mut host = Host::new(&first, HOST);
+    assert_eq!([0, 1].map(|i| host.write(2 * i as u64, &data[i])), [0, 0]);
+    assert_eq!(host.write(ZONE, &data[0]), 0);
+    drop(first);
+    let server = serve("/disk.zbd");
+    let mut host = Host::new(&server, HOST);
+    // One that was on its way, one that was half there, one that is new.
+    assert_eq!(host.write(2, &data[1]), 0);
+    assert_eq!(host.write(2, &[data[1].clone(), data[2].clone()].concat()), 0);
+    assert_eq!((replayed(&server), host.written(0)), (2, 6));
+    assert_eq!(host.write(2, &data[2]), INVALID_WRITE, "other data");
+    assert_eq!(host.write(4, &data[2]), INVALID_WRITE, "this server has answered it");
+    host.io.ok(reset_zone(1, ZONE));
+    assert_eq!(host.write(ZONE, &data[0]), 0);
+    assert_eq!(host.write(ZONE, &data[0]), INVALID_WRITE);
+    // A disk in memory has no last server.
+    drop(server);
+    let server = serve("mem");
+    assert_eq!(Host::new(&server, HOST).write(0, &data[0]), INVALID_WRITE);
+}
+
+/// L8. CSTS.RDY stays set until the commands in flight have ended.
+#[test]
+fn l8_a_controller_reset_waits_for_the_commands_in_flight() {
+    let server = server(&[SLOW], 2);
+    let mut host = Host::new(&server, HOST);
+    host.io.send(write(1, 0, pattern(8192, 1), BLOCK));
+    host.io.flush();
+    std::thread::sleep(Duration::from_millis(50));
+    let off = Configuration { enable: false, ..Configuration::START };
+    host.admin.ok((Command::property_set(property::CC, off.encode()), Data::None));
+    let mut state = || {
+        let get = Command::property_get(property::CSTS, 4);
+        host.admin.ok((get, Data::None)).completion.result as u32
+    };
+    let mut waited = 0;
+    while state() & csts::READY != 0 {
+        assert_eq!(server.counters(0).writes, 0);
+        waited += 1;
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(waited < 5000);
+    }
+    assert!(waited > 10, "{waited}");
+    // The same controller goes on.
+    let on = Configuration::START;
+    host.admin.ok((Command::property_set(property::CC, on.encode()), Data::None));
+    host.admin.ok(zoneplug_nvme::initiator::set_queues(16));
+    let id = server.hosts()[0].controller;
+    let mut io = Queue::open(&server, Options::default());
+    io.ok(connect(1, 128, id, (NQN, HOST)));
+    let report = io.ok(report_zones(1, 0, 128)).data;
+    assert_eq!(report[64 + 24], 2, "it has landed");
+}

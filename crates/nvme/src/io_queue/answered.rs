@@ -1,0 +1,76 @@
+//! Which answers of a queue the host may not have.
+
+use crate::target::io::IoRequest;
+use std::collections::VecDeque;
+use zoneplug_core::{Op, Sector};
+
+/// A write or an append that was answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answer {
+    pub(super) disk: u32,
+    pub(super) is_append: bool,
+    /// Where the data are.
+    pub(super) sector: Sector,
+    pub(super) len_sectors: u32,
+    /// Where the answer ends in the stream of bytes for the host.
+    end: u64,
+}
+
+/// The last writes and appends that were answered with success, the oldest first.
+#[derive(Debug)]
+pub(super) struct Answered {
+    last: VecDeque<Answer>,
+    most: usize,
+}
+
+impl Answered {
+    /// A host has at most `entries` commands in flight, and takes answers in their order: it has taken all answers but the
+    /// last `entries`.
+    pub(super) fn new(entries: usize) -> Answered {
+        Answered { last: VecDeque::new(), most: entries }
+    }
+
+    /// A request was answered, and that answer ends there in the stream.
+    pub(super) fn push(&mut self, end: u64, r: &IoRequest) {
+        if self.last.len() == self.most {
+            self.last.pop_front();
+        } else if self.last.capacity() == 0 {
+            self.last.reserve_exact(self.most);
+        }
+        let is_append = r.op == Op::ZoneAppend;
+        let (disk, sector, len_sectors) = (r.disk, r.sector, r.len_sectors);
+        self.last.push_back(Answer { disk, is_append, sector, len_sectors, end });
+    }
+
+    /// The answers of which the host's TCP has not acknowledged every byte. It has acknowledged so many bytes of the stream.
+    pub(super) fn not_acknowledged(&self, acknowledged: u64) -> impl Iterator<Item = &Answer> {
+        self.last.iter().filter(move |a| a.end > acknowledged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::NO_REQUEST;
+    use super::*;
+
+    #[test]
+    fn the_last_answers_are_kept_in_order() {
+        let mut all = Answered::new(4);
+        for i in 0..6 {
+            let op = if i == 4 { Op::ZoneAppend } else { Op::Write };
+            all.push(
+                24 * (i + 1),
+                &IoRequest { op, sector: Sector(i), len_sectors: 8, ..NO_REQUEST },
+            );
+        }
+        let left = |acknowledged| {
+            all.not_acknowledged(acknowledged)
+                .map(|a| (a.sector.0, a.is_append))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(left(0), [(2, false), (3, false), (4, true), (5, false)]);
+        assert_eq!(left(24 * 5 - 1), [(4, true), (5, false)], "a byte of an answer is missing");
+        assert_eq!(left(24 * 5), [(5, false)]);
+        assert_eq!(left(24 * 6), []);
+    }
+}

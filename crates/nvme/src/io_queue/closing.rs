@@ -1,0 +1,165 @@
+//! A queue whose connection has ended. Its commands that are with the disks are carried out; what of them the host may send
+//! again is noted. New connections of the host wait until that is done.
+
+use super::{DiskClient, Disks, IoContext, IoQueue, Running, Used};
+use crate::recovery::{HostKey, Landed, data_hash};
+use crate::target::QueueId;
+use zoneplug_core::{Bios, Op};
+
+/// A queue without a connection.
+#[derive(Debug)]
+pub struct ClosingQueue<C> {
+    queue: QueueId,
+    host: HostKey,
+    /// The disks that have commands of it.
+    used: Vec<Used<C>>,
+    running: Vec<Option<Running>>,
+    done: Bios,
+}
+
+impl<C: DiskClient> IoQueue<C> {
+    /// Ends the queue, which was this for the target. The host's TCP has acknowledged so many bytes of what was sent to it.
+    /// `None`: no command is with a disk. `idle` gets the clients that are not used any more.
+    ///
+    /// [`Target::drained`](crate::target::Target::drained) is to be called once no command is with a disk.
+    pub fn end<D: Disks<Client = C>>(
+        mut self,
+        queue: QueueId,
+        acknowledged: u64,
+        idle: impl FnMut(C),
+        ctx: &mut IoContext<'_, D>,
+    ) -> Option<ClosingQueue<C>> {
+        for answer in self.answered.not_acknowledged(acknowledged) {
+            ctx.disks.recovery(answer.disk).with(|lost| match answer.is_append {
+                true => {
+                    let (at, len_sectors) = (answer.sector, answer.len_sectors);
+                    lost.lose_append(self.host, Landed { at, len_sectors, hash: None });
+                }
+                false => lost.lose_write(self.host, answer.sector, answer.len_sectors),
+            });
+        }
+        for u in &mut self.used {
+            // What the disk has not taken is not in flight.
+            while let Some(mut bio) = u.list.pop_front() {
+                let entry = self.running.get_mut(bio.token() as usize).and_then(Option::take);
+                let Some(mut running) = entry else { continue };
+                if running.resending.is_some() {
+                    running.lose(self.host, ctx);
+                }
+                if let Some(lent) = running.lent.take() {
+                    running.buf = u.client.reclaim(&mut bio, lent);
+                }
+                running.free(ctx);
+            }
+        }
+        for entry in &mut self.running {
+            // What waits was never sent to a disk.
+            match entry.take_if(|r| !r.sent) {
+                Some(running) => running.free(ctx),
+                None => entry.iter_mut().for_each(|r| r.lose(self.host, ctx)),
+            }
+        }
+        let (used, unused): (Vec<_>, Vec<_>) =
+            self.used.into_iter().partition(|u| u.client.outstanding() > 0);
+        unused.into_iter().map(|u| u.client).for_each(idle);
+        for u in &used {
+            ctx.disks.recovery(u.disk).with(|lost| lost.begin_drain(self.host));
+        }
+        (!used.is_empty()).then_some(ClosingQueue {
+            queue,
+            host: self.host,
+            used,
+            running: self.running,
+            done: self.done,
+        })
+    }
+}
+
+impl Running {
+    /// Its connection has ended while a BIO of it is with a disk: notes what its host may send again. An append is noted
+    /// when it has landed.
+    fn lose<D: Disks>(&mut self, host: HostKey, ctx: &IoContext<'_, D>) {
+        let r = self.request;
+        if let Some(resending) = &mut self.resending {
+            ctx.disks.recovery(r.disk).with(|lost| resending.lose(host, &r, lost));
+        } else if matches!(r.op, Op::Write | Op::WriteZeroes) {
+            ctx.disks.recovery(r.disk).with(|lost| lost.lose_write(host, r.sector, r.len_sectors));
+        }
+    }
+
+    /// Frees its memory, of which no disk has any.
+    fn free<D>(self, ctx: &mut IoContext<'_, D>) {
+        ctx.put(self.buf);
+        ctx.put(self.resending.and_then(|r| r.into_data()));
+    }
+}
+
+impl<C: DiskClient> ClosingQueue<C> {
+    /// What it was for the target.
+    pub fn queue(&self) -> QueueId {
+        self.queue
+    }
+
+    /// Whether no command is with a disk any more.
+    pub fn is_empty(&self) -> bool {
+        self.used.is_empty()
+    }
+
+    /// Its clients.
+    pub fn clients(&mut self) -> impl Iterator<Item = &mut C> {
+        self.used.iter_mut().map(|u| &mut u.client)
+    }
+
+    /// Takes what the disks have done. False: nothing. `idle` gets the clients that are not used any more.
+    pub fn run<D: Disks<Client = C>>(
+        &mut self,
+        mut idle: impl FnMut(C),
+        ctx: &mut IoContext<'_, D>,
+    ) -> bool {
+        let mut progress = false;
+        for u in &mut self.used {
+            // Nothing is left that could fill the gaps before them. A write that has waited for a tag may have come too early
+            // since the last call.
+            u.client.refuse_held();
+            u.client.poll(&mut self.done);
+            progress |= !self.done.is_empty();
+            while let Some(mut bio) = self.done.pop_front() {
+                let entry = self.running.get_mut(bio.token() as usize).and_then(Option::take);
+                let Some(mut running) = entry else { continue };
+                if let Some(lent) = running.lent.take() {
+                    running.buf = u.client.reclaim(&mut bio, lent);
+                }
+                let r = running.request;
+                let recovery = ctx.disks.recovery(u.disk);
+                match r.op {
+                    Op::ZoneAppend if bio.status.is_ok() && running.resending.is_none() => {
+                        let hash = running.buf.as_ref().map(|b| data_hash(b, r.memory.1));
+                        let landed = Landed { at: bio.sector, len_sectors: r.len_sectors, hash };
+                        recovery.with(|lost| lost.lose_append(self.host, landed));
+                    }
+                    Op::ZoneReset => recovery.with(|lost| lost.forget_zone(r.sector)),
+                    Op::ZoneResetAll => recovery.with(|lost| lost.forget_all()),
+                    _ => {}
+                }
+                running.free(ctx);
+            }
+            if u.client.outstanding() == 0 {
+                ctx.disks.recovery(u.disk).with(|lost| lost.end_drain(self.host));
+            }
+        }
+        let ended = self.used.extract_if(.., |u| u.client.outstanding() == 0);
+        ended.map(|u| u.client).for_each(&mut idle);
+        progress
+    }
+
+    /// As [`IoQueue::abandon`].
+    pub fn abandon(mut self) {
+        for u in &mut self.used {
+            let lent = self
+                .running
+                .iter_mut()
+                .filter_map(|r| r.take_if(|r| r.request.disk == u.disk).and_then(|r| r.lent));
+            u.client.keep_lent(lent);
+        }
+    }
+}

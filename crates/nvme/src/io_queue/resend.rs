@@ -1,0 +1,210 @@
+//! Commands on a disk of which something was lost: each may be one that its host has sent before. The decisions are
+//! [`crate::recovery`]'s; this carries them out.
+
+use super::{DiskClient, Disks, IoContext, IoQueue, Running};
+use crate::recovery::{HostKey, Landed, Lost, Outcome, Resend, ResendStep, Sent, data_hash};
+use crate::target::io::{IoRequest, IoResult};
+use crate::tcp::Connection;
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
+use zoneplug_core::{Flags, Op, Sector, Status};
+
+/// A command that its host may have sent before.
+#[derive(Debug)]
+pub(super) struct Resending {
+    resend: Resend,
+    /// The step that is being carried out.
+    step: ResendStep,
+    /// The data of the command, while another buffer is in their place.
+    data: Option<AlignedBuf>,
+}
+
+impl Resending {
+    /// The data of the command, if another buffer is in their place.
+    pub(super) fn into_data(self) -> Option<AlignedBuf> {
+        self.data
+    }
+
+    /// The connection has ended: the host may send the request once more.
+    pub(super) fn lose(&mut self, host: HostKey, r: &IoRequest, lost: &mut Lost) {
+        if r.op != Op::ZoneAppend {
+            lost.lose_write(host, r.sector, r.len_sectors);
+        } else if let Some(at) = self.resend.found_at() {
+            lost.lose_append(host, Landed { at, len_sectors: r.len_sectors, hash: None });
+        }
+        self.resend.abandon(lost);
+    }
+}
+
+impl<D> IoContext<'_, D> {
+    /// Keeps a buffer for the next command.
+    pub(super) fn put(&mut self, buf: Option<AlignedBuf>) {
+        buf.into_iter().for_each(|buf| self.buffers.put(buf));
+    }
+}
+
+impl<C: DiskClient> IoQueue<C> {
+    fn sent(&self, r: &IoRequest) -> Sent {
+        let fua = r.flags.contains(Flags::FUA);
+        Sent { host: self.host, sector: r.sector, len_sectors: r.len_sectors, fua }
+    }
+
+    /// Begins a request of a command on a disk of which something was lost.
+    #[cold]
+    pub(super) fn start_after_loss<D: Disks<Client = C>>(
+        &mut self,
+        slot: u16,
+        running: Running,
+        n: usize,
+        tcp: &mut Connection,
+        ctx: &mut IoContext<'_, D>,
+    ) {
+        let r = running.request;
+        let sent = self.sent(&r);
+        let recovery = ctx.disks.recovery(r.disk);
+        let begun = match (r.op, &running.buf) {
+            (Op::ZoneAppend, Some(buf)) => {
+                let hash = data_hash(buf, r.memory.1);
+                recovery.with(|lost| Resend::of_append(sent, hash, lost, ctx.now))
+            }
+            (Op::ZoneReset, _) => recovery.with(|lost| {
+                lost.forget_zone(r.sector);
+                None
+            }),
+            (Op::ZoneResetAll, _) => recovery.with(|lost| {
+                lost.forget_all();
+                None
+            }),
+            _ => None,
+        };
+        match begun {
+            Some((resend, step)) => self.step(slot, running, n, (resend, step), tcp, ctx),
+            None => self.submit(slot, running, n, &r, &ctx.disks),
+        }
+    }
+
+    /// A BIO has ended on a disk of which something was lost.
+    #[cold]
+    pub(super) fn ended_after_loss<D: Disks<Client = C>>(
+        &mut self,
+        slot: u16,
+        mut running: Running,
+        n: usize,
+        result: IoResult,
+        tcp: &mut Connection,
+        ctx: &mut IoContext<'_, D>,
+    ) {
+        let r = running.request;
+        if let Some(resending) = running.resending.take() {
+            let Resending { mut resend, step, data } = *resending;
+            let outcome = match step {
+                ResendStep::Report => Outcome::Zone(zone_of(&result, running.buf.as_ref())),
+                ResendStep::Compare(_, len) => {
+                    let equal = is_equal(running.buf.as_ref(), data.as_ref(), len);
+                    Outcome::Compared(result.status.is_ok() && equal)
+                }
+                _ => Outcome::Ended(result.status),
+            };
+            if is_apart(step) {
+                ctx.put(std::mem::replace(&mut running.buf, data));
+            }
+            let now = ctx.now;
+            let recovery = ctx.disks.recovery(r.disk);
+            let step = recovery.with(|lost| resend.next(outcome, lost, now));
+            return self.step(slot, running, n, (resend, step), tcp, ctx);
+        }
+        let recovery = ctx.disks.recovery(r.disk);
+        match r.op {
+            Op::Write | Op::WriteZeroes if !result.status.is_ok() => {
+                let sent = self.sent(&r);
+                let begun =
+                    recovery.with(|lost| Resend::of_write(sent, result.status, lost, ctx.now));
+                if let Some((resend, step)) = begun {
+                    return self.step(slot, running, n, (resend, step), tcp, ctx);
+                }
+            }
+            // Again: what was lost meanwhile may be from before the reset.
+            Op::ZoneReset => recovery.with(|lost| lost.forget_zone(r.sector)),
+            Op::ZoneResetAll => recovery.with(Lost::forget_all),
+            _ => {}
+        }
+        self.ended(slot, running, result, tcp, ctx);
+    }
+
+    /// Carries out a step.
+    fn step<D: Disks<Client = C>>(
+        &mut self,
+        slot: u16,
+        mut running: Running,
+        n: usize,
+        (resend, step): (Resend, ResendStep),
+        tcp: &mut Connection,
+        ctx: &mut IoContext<'_, D>,
+    ) {
+        let r = running.request;
+        let ask = |op, sector, len_sectors, memory| IoRequest {
+            op,
+            sector,
+            len_sectors,
+            memory,
+            ..IoRequest { flags: Flags::NONE, ..r }
+        };
+        let request = match step {
+            ResendStep::Report => {
+                let g = ctx.disks.geometry(r.disk);
+                let start = g.zone_start(g.zone_of(r.sector).0);
+                ask(Op::ReportZones, start, 0, (0, ZONE_RECORD_LEN as u32))
+            }
+            ResendStep::Compare(at, len) => ask(Op::Read, at, len, (0, len << 9)),
+            ResendStep::WriteRest(done) => {
+                let bytes = if r.memory.1 == 0 { 0 } else { r.memory.1 - (done << 9) };
+                IoRequest {
+                    sector: r.sector.plus(u64::from(done)),
+                    len_sectors: r.len_sectors - done,
+                    memory: (r.memory.0 + (r.memory.1 - bytes), bytes),
+                    ..r
+                }
+            }
+            ResendStep::Flush => ask(Op::Flush, Sector(0), 0, (0, 0)),
+            ResendStep::Append => return self.submit(slot, running, n, &r, &ctx.disks),
+            ResendStep::Done(sector) => {
+                ctx.disks.count_replayed(r.disk);
+                let result = IoResult { status: Status::Ok, sector, zones: 0 };
+                return self.ended(slot, running, result, tcp, ctx);
+            }
+            ResendStep::Failed(status) => {
+                let result = IoResult { status, sector: r.sector, zones: 0 };
+                return self.ended(slot, running, result, tcp, ctx);
+            }
+        };
+        let mut data = None;
+        if is_apart(step) {
+            data = running.buf.replace(ctx.buffers.take(request.memory.1));
+        }
+        running.resending = Some(Box::new(Resending { resend, step, data }));
+        self.submit(slot, running, n, &request, &ctx.disks);
+    }
+}
+
+/// Whether a step has a buffer of its own.
+fn is_apart(step: ResendStep) -> bool {
+    matches!(step, ResendStep::Report | ResendStep::Compare(..))
+}
+
+/// The zone of a report of one.
+fn zone_of(result: &IoResult, buf: Option<&AlignedBuf>) -> Option<ZoneInfo> {
+    let buf = buf.filter(|_| result.status.is_ok() && result.zones > 0)?;
+    let mut record = [0; ZONE_RECORD_LEN];
+    buf.read(0, &mut record);
+    ZoneInfo::decode(&record)
+}
+
+/// Whether so many sectors of `found` are those of `data`; without data, zeroes.
+fn is_equal(found: Option<&AlignedBuf>, data: Option<&AlignedBuf>, len_sectors: u32) -> bool {
+    let bytes = (len_sectors as usize) << 9;
+    let Some(found) = found.and_then(|b| b.as_slice().get(..bytes)) else { return false };
+    match data {
+        Some(data) => data.as_slice().get(..bytes) == Some(found),
+        None => found.iter().all(|b| *b == 0),
+    }
+}

@@ -1,0 +1,86 @@
+//! What is lost of one disk, for the threads that share it.
+
+use super::lost::Lost;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::poison::lock;
+use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
+use zoneplug_core::{Nanos, Op, Status};
+
+/// Something may be sent again.
+const ANYTHING: u8 = 1;
+/// An append may be sent again.
+const APPENDS: u8 = 2;
+
+/// The notes of a disk behind a lock, and bits that say what there is. Where nothing was lost, a command costs a look at
+/// these bits at most.
+#[derive(Debug)]
+pub struct DiskRecovery {
+    /// Set while the lock is held. A command that does not see it yet was on its way before the loss was known.
+    bits: AtomicU8,
+    lost: Mutex<Lost>,
+}
+
+impl DiskRecovery {
+    /// For a disk of which nothing was lost.
+    pub fn new(geometry: Geometry) -> DiskRecovery {
+        DiskRecovery { bits: AtomicU8::new(0), lost: Mutex::new(Lost::new(geometry)) }
+    }
+
+    /// Of a disk that outlives its server: so many sectors of each zone are written now, when this server starts. Hosts of
+    /// the last one may send again what is there.
+    pub fn set_written_at_start(&self, written: Vec<u32>, now: Nanos) {
+        self.with(|lost| lost.set_written_at_start(written, now));
+    }
+
+    /// Whether the notes are to be asked, or changed, before a request is sent to the disk.
+    #[inline]
+    pub(crate) fn is_before(&self, op: Op) -> bool {
+        match op {
+            Op::ZoneAppend => self.bits.load(Ordering::Acquire) & APPENDS != 0,
+            Op::ZoneReset | Op::ZoneResetAll => self.bits.load(Ordering::Acquire) != 0,
+            _ => false,
+        }
+    }
+
+    /// The same after it has come back from the disk.
+    #[inline]
+    pub(crate) fn is_after(&self, op: Op, status: Status) -> bool {
+        match op {
+            Op::Write | Op::WriteZeroes => {
+                !status.is_ok() && self.bits.load(Ordering::Acquire) != 0
+            }
+            Op::ZoneReset | Op::ZoneResetAll => self.bits.load(Ordering::Acquire) != 0,
+            _ => false,
+        }
+    }
+
+    /// Calls `f` with the notes.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Lost) -> T) -> T {
+        let mut lost = lock(&self.lost);
+        let result = f(&mut lost);
+        let (any, appends) = (!lost.is_empty(), lost.has_appends());
+        let bits = (u8::from(any) * ANYTHING) | (u8::from(appends) * APPENDS);
+        self.bits.store(bits, Ordering::Release);
+        result
+    }
+}
+
+/// The hash of the first `bytes` of a buffer.
+pub(crate) fn data_hash(buf: &AlignedBuf, bytes: u32) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&buf.as_slice()[..(bytes as usize).min(buf.len() as usize)]);
+    hasher.finish()
+}
+
+/// Sectors of a zone that hold data and must not be written again.
+pub fn written_in(z: &ZoneInfo) -> u32 {
+    let n = match z.cond {
+        Condition::Full => z.capacity_sectors,
+        Condition::NotWp | Condition::Empty | Condition::ReadOnly | Condition::Offline => 0,
+        _ => z.wp.0.saturating_sub(z.start.0).min(z.capacity_sectors),
+    };
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
