@@ -2,6 +2,7 @@
 //!
 //! | room | what it owns |
 //! | --- | --- |
+//! | [`dhchap`] | authentication: what a host and a controller compute |
 //! | [`spec`] | the formats of the specifications: commands, completions, data structures, numbers |
 //! | [`initiator`] | a model of an initiator, for tests and load |
 //! | [`tcp`] | one connection of NVMe over TCP as a state machine |
@@ -9,14 +10,22 @@
 //! | [`io_queue`] | the commands of a connection as BIOs of disks |
 //! | [`recovery`] | commands whose answers were lost, and that are sent again |
 //!
+//! Without the feature `target` there is only [`spec`].
+//!
 //! The specifications: NVM Express Base 2.0, NVM Command Set 1.0, Zoned Namespace Command Set 1.1, TCP
 //! Transport 1.0.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "target")]
+pub mod dhchap;
+#[cfg(feature = "target")]
 pub mod initiator;
+#[cfg(feature = "target")]
 pub mod io_queue;
 pub mod recovery;
 pub mod spec;
+#[cfg(feature = "target")]
 pub mod target;
+#[cfg(feature = "target")]
 pub mod tcp;

@@ -9,8 +9,10 @@
 //! assert_eq!(bytes.len(), 128, "ICReq");
 //! ```
 
+mod authenticate;
 mod commands;
 
+pub use authenticate::Authenticate;
 pub use commands::{connect, read, report_zones, reset_zone, set_queues, write, zone_append};
 
 use crate::spec::{COMPLETION_LEN, Command, Completion};

@@ -1,5 +1,6 @@
 //! Formats of the NVM Express specifications, both ways: a drive's answers are decoded with what a target encodes.
 
+pub mod auth;
 mod command;
 pub mod fabrics;
 pub mod identify;

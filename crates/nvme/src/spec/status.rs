@@ -63,6 +63,8 @@ pub const CONNECT_PARAMETERS: u16 = 0x182;
 pub const CONNECT_HOST: u16 = 0x184;
 /// Invalid Queue Type: an admin command on an I/O queue, or the other way round.
 pub const QUEUE_TYPE: u16 = 0x185;
+/// Authentication Required: the queue takes no other command before its host has authenticated.
+pub const AUTHENTICATION_REQUIRED: u16 = 0x191;
 /// Zone Boundary Error.
 pub const ZONE_BOUNDARY: u16 = 0x1b8;
 /// Invalid Zone State Transition.

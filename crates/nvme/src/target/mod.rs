@@ -3,7 +3,8 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `mod.rs` | [`Target`]: subsystems, the discovery subsystem, controllers; Connect |
-//! | `subsystem.rs` | a subsystem: name, namespaces, hosts that may connect |
+//! | `subsystem.rs`, `nqn.rs`, `keys.rs` | a subsystem: namespaces, hosts that may connect; names; keys |
+//! | `auth/` | whether a host is who it says, on each of its queues |
 //! | `namespace.rs` | what a disk looks like as a namespace |
 //! | `controller/` | admin commands: properties, Identify, logs, features, events, keep alive |
 //! | `io/` | I/O commands: what to ask of a disk, and what its answer means |
@@ -12,9 +13,12 @@
 //! the commands of admin queues. I/O queues need it no more after Connect: they have the list of [`Namespaces`] and call
 //! [`io`].
 
+pub mod auth;
 mod controller;
 pub mod io;
+mod keys;
 mod namespace;
+mod nqn;
 mod subsystem;
 #[cfg(test)]
 mod testing;
@@ -22,14 +26,18 @@ mod testing;
 mod tests;
 
 pub use controller::asks_for_activity;
+pub use keys::Keys;
 pub use namespace::{Namespace, Namespaces};
-pub use subsystem::{Hosts, Nqn, SubsystemConfig};
+pub use nqn::Nqn;
+pub use subsystem::{Hosts, SubsystemConfig};
 
+use crate::spec::auth::AUTHENTICATION_REQUIRED;
 use crate::spec::fabrics::{
     ANY_CONTROLLER, Connect, ConnectData, DISCOVERY_NQN, connect_offset, fctype,
 };
 use crate::spec::{Command, Completion, opcode, status};
 use crate::tcp::IN_CAPSULE_MAX;
+use auth::Authentication;
 use controller::{Controller, Kind, Notice};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -84,6 +92,9 @@ pub struct Connected {
     pub in_capsule: u32,
     /// For an I/O queue: the namespaces. [`Event::Namespaces`] brings a new list.
     pub namespaces: Option<Arc<Namespaces>>,
+    /// If the host has to authenticate on this queue: what takes the commands of the queue until then. When it has admitted
+    /// the host, [`Target::admitted`] has to be told.
+    pub authentication: Option<Box<Authentication>>,
 }
 
 /// The answer to an admin command.
@@ -282,7 +293,7 @@ impl Target {
             None if nqn.as_str() == DISCOVERY_NQN => None,
             None => return Err(in_data(connect_offset::SUBNQN)),
         };
-        if subsystem.is_some_and(|s| !s.config.hosts.admits(&host)) {
+        if subsystem.is_some_and(|s| !s.config.admits(&host)) {
             return Err(refuse(status::CONNECT_HOST, 0));
         }
         let most = subsystem.map_or(DISCOVERY_ENTRIES, |s| match fields.qid {
@@ -292,6 +303,8 @@ impl Target {
         if fields.sqsize == 0 || fields.sqsize >= most {
             return Err(in_command(connect_offset::SQSIZE));
         }
+        let keys = subsystem.map(|s| &s.config.keys);
+        let authentication = keys.and_then(|keys| Authentication::of(&host, &nqn, keys));
         let (id, namespaces) = if fields.qid == 0 {
             if data.cntlid != ANY_CONTROLLER {
                 return Err(in_data(connect_offset::CNTLID));
@@ -301,7 +314,9 @@ impl Target {
                 // Another host may go, so this one may try again.
                 return Err(Completion { status: status::CONNECT_BUSY, ..refuse(0, 0) });
             };
-            let controller = Controller::new(id, kind, host, data.hostid, local, fields.kato, now);
+            let mut controller =
+                Controller::new(id, kind, host, data.hostid, local, fields.kato, now);
+            controller.locked = authentication.is_some();
             self.controllers.insert(id, controller);
             self.last = id;
             (id, None)
@@ -324,8 +339,10 @@ impl Target {
             (id, Some(controller.shown(subsystem)))
         };
         let subsystem = self.registry.find(&nqn);
+        let required = if authentication.is_some() { AUTHENTICATION_REQUIRED } else { 0 };
+        let result = u64::from(id) | required;
         Ok(Connected {
-            completion: Completion { result: u64::from(id), cid, ..Default::default() },
+            completion: Completion { result, cid, ..Default::default() },
             queue: QueueId { controller: id, qid: fields.qid },
             host: host_id,
             entries: fields.sqsize + 1,
@@ -333,7 +350,22 @@ impl Target {
             max_data: subsystem.map_or(DISCOVERY_DATA, |s| s.config.max_data),
             in_capsule: subsystem.map_or(IN_CAPSULE_MAX, |s| s.config.in_capsule),
             namespaces,
+            authentication: authentication.map(Box::new),
         })
+    }
+
+    /// The host of a queue has authenticated.
+    pub fn admitted(&mut self, queue: QueueId) {
+        if let Some(c) = self.controllers.get_mut(&queue.controller).filter(|_| queue.qid == 0) {
+            c.locked = false;
+        }
+    }
+
+    /// A command came on the admin queue that is not for [`Target::admin`]: its host lives.
+    pub fn heard(&mut self, controller: u16, now: Nanos) {
+        if let Some(c) = self.controllers.get_mut(&controller) {
+            c.heard(now);
+        }
     }
 
     /// A command of an admin queue. None of the commands that are supported brings data, so data that came is dropped. A
@@ -404,9 +436,15 @@ impl Target {
         std::mem::take(&mut self.events)
     }
 
-    /// The hosts that are connected to a subsystem, one for each controller.
+    /// The hosts that are connected to a subsystem, one for each controller. Those that have yet to authenticate are not
+    /// among them.
     pub fn hosts(&self, nqn: &Nqn) -> impl Iterator<Item = (u16, &Nqn)> {
-        self.of_subsystem(nqn).map(|c| (c.id, &c.host))
+        self.of_subsystem(nqn).filter(|c| !c.locked).map(|c| (c.id, &c.host))
+    }
+
+    /// Whether a host has to authenticate to connect to a subsystem.
+    pub fn has_key(&self, nqn: &Nqn, host: &Nqn) -> bool {
+        self.registry.find(nqn).is_some_and(|s| s.config.keys.of(host).is_some())
     }
 
     fn of_subsystem(&self, nqn: &Nqn) -> impl Iterator<Item = &Controller> {

@@ -1,52 +1,13 @@
-//! A subsystem: a name, namespaces, and the hosts that may connect.
+//! A subsystem: namespaces, and the hosts that may connect.
 
+use super::keys::Keys;
 use super::namespace::{MAX_NAMESPACES, Namespace, Namespaces};
-use crate::spec::fabrics::MAX_NQN;
-use std::fmt;
+use super::nqn::Nqn;
 use std::sync::Arc;
 use zoneplug_core::{Error, ErrorKind};
 
 /// Fewest entries of an admin queue (Base Specification, *Discovery Log Page Entry*, ASQSZ).
 const MIN_ADMIN_ENTRIES: u16 = 32;
-
-/// An NVMe Qualified Name: 1 to 223 bytes of UTF-8 that begin with `nqn.`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Nqn(String);
-
-impl Nqn {
-    /// Fails with [`ErrorKind::Invalid`](zoneplug_core::ErrorKind::Invalid) if `text` is no NQN.
-    ///
-    /// ```
-    /// use zoneplug_nvme::target::Nqn;
-    /// assert!(Nqn::new("nqn.2014-08.org.nvmexpress:uuid:6f1f").is_ok());
-    /// assert!(Nqn::new("disk1").is_err());
-    /// ```
-    pub fn new(text: &str) -> Result<Nqn, Error> {
-        let plain = !text.chars().any(char::is_control);
-        if text.starts_with("nqn.") && text.len() <= MAX_NQN && plain {
-            return Ok(Nqn(text.to_owned()));
-        }
-        Err(Error::invalid(format!("{text:?} is no NVMe qualified name"))
-            .hint("nqn.YYYY-MM.DOMAIN:NAME, at most 223 bytes"))
-    }
-
-    /// From a field of a command's data: the bytes up to the first 0.
-    pub(super) fn decode(field: &[u8; 256]) -> Option<Nqn> {
-        let end = field.iter().position(|b| *b == 0)?;
-        Nqn::new(std::str::from_utf8(&field[..end]).ok()?).ok()
-    }
-
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Nqn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// The hosts that may connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,8 +35,10 @@ pub struct SubsystemConfig {
     pub nqn: Nqn,
     /// Serial number: up to 20 characters of ASCII.
     pub serial: String,
-    /// Who may connect.
+    /// The hosts that may connect, besides those that have a key.
     pub hosts: Hosts,
+    /// Keys for authentication.
+    pub keys: Keys,
     /// Most I/O queues of a controller.
     pub max_queues: u16,
     /// Entries of an I/O queue, at least 2.
@@ -99,11 +62,17 @@ impl SubsystemConfig {
             nqn,
             serial: format!("zp{hash:016x}"),
             hosts: Hosts::Any,
+            keys: Keys::default(),
             max_queues: 64,
             queue_entries: 128,
             max_data: 1 << 20,
             in_capsule: 8192,
         }
+    }
+
+    /// Whether `host` may connect. If it has a key, it has to authenticate then.
+    pub(super) fn admits(&self, host: &Nqn) -> bool {
+        self.hosts.admits(host) || self.keys.of(host).is_some()
     }
 }
 
@@ -176,20 +145,6 @@ impl Subsystem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::text;
-
-    #[test]
-    fn names() {
-        for bad in ["", "nqn", "disk", "nqn.a\nb", &format!("nqn.{}", "x".repeat(220))] {
-            assert!(Nqn::new(bad).is_err(), "{bad}");
-        }
-        assert!(Nqn::new(&format!("nqn.{}", "x".repeat(219))).is_ok());
-        assert_eq!(Nqn::decode(&text("nqn.a", 0)), Nqn::new("nqn.a").ok());
-        assert_eq!(Nqn::decode(&text("nqn.a", b'a')), None, "no end");
-        let mut field = text("nqn.a", 0);
-        field[3] = 0xff;
-        assert_eq!(Nqn::decode(&field), None, "no UTF-8");
-    }
 
     #[test]
     fn a_serial_number_stays() {

@@ -14,7 +14,7 @@ impl Controller {
     /// The subsystems to which the host may connect, at every port.
     pub(super) fn discovery_log(&self, registry: &Registry) -> Vec<u8> {
         let mut entries = Vec::new();
-        for s in registry.subsystems.iter().filter(|s| s.config.hosts.admits(&self.host)) {
+        for s in registry.subsystems.iter().filter(|s| s.config.admits(&self.host)) {
             for (i, port) in registry.ports.iter().enumerate() {
                 let entry = DiscoveryEntry {
                     subtype: SUBSYSTEM_NVM,

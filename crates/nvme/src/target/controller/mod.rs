@@ -21,7 +21,8 @@ pub(super) use events::Notice;
 pub use logs::asks_for_activity;
 
 use super::namespace::Namespaces;
-use super::subsystem::{Nqn, Subsystem};
+use super::nqn::Nqn;
+use super::subsystem::Subsystem;
 use super::{Activity, Event, Registry, Reply};
 use crate::spec::fabrics::{Capabilities, Configuration, VERSION, csts, fctype, property};
 use crate::spec::{Command, Completion, admin, opcode, status};
@@ -59,6 +60,8 @@ pub(super) struct Controller {
     host_id: [u8; 16],
     /// The address at which the host came in.
     local: SocketAddr,
+    /// The host has yet to authenticate on the admin queue.
+    pub(super) locked: bool,
     cc: Configuration,
     csts: u32,
     /// Milliseconds; 0: none.
@@ -96,6 +99,7 @@ impl Controller {
             host,
             host_id,
             local,
+            locked: false,
             cc: Configuration::default(),
             csts: 0,
             kato,
@@ -124,6 +128,9 @@ impl Controller {
 
     /// Connects an I/O queue.
     pub(super) fn open_queue(&mut self, qid: u16, now: Nanos) -> Result<(), u16> {
+        if self.locked {
+            return Err(status::AUTHENTICATION_REQUIRED);
+        }
         if !self.is_ready() || self.queues.contains(&qid) {
             return Err(status::SEQUENCE);
         }
@@ -176,7 +183,7 @@ impl Controller {
     }
 
     /// The host lives: its time begins anew. Its keep alive timeout counts while the controller is ready.
-    fn heard(&mut self, now: Nanos) {
+    pub(super) fn heard(&mut self, now: Nanos) {
         self.heard_at = now;
         let runs = self.is_ready() && self.csts & csts::SHUTDOWN_COMPLETE == 0;
         let ms = match self.kind {
@@ -197,6 +204,7 @@ impl Controller {
         events: &mut Vec<Event>,
     ) -> Reply {
         let answer = match command.opcode() {
+            _ if self.locked => Err(status::AUTHENTICATION_REQUIRED),
             opcode::FABRICS => self.fabrics(registry, command, events),
             _ if !self.is_ready() => Err(status::SEQUENCE),
             admin::ASYNC_EVENT_REQUEST => match self.request_event(command, events) {

@@ -43,8 +43,8 @@ pub struct Config {
     pub patience: Nanos,
     /// How long a connection may exist without ICReq.
     pub handshake: Nanos,
-    /// How long it may then exist without having become a queue. An initiator opens the connections of all queues before it
-    /// connects the first of them.
+    /// How long it may then exist without having become a queue, and without its host having authenticated if it has to. An
+    /// initiator opens the connections of all queues before it connects the first of them.
     pub connect: Nanos,
 }
 
@@ -108,7 +108,7 @@ pub enum Ended {
 /// What took too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimedOut {
-    /// To send ICReq, or to become a queue.
+    /// To send ICReq, to become a queue, or to authenticate.
     Handshake,
     /// To receive the rest of a PDU.
     Pdu,
@@ -123,8 +123,10 @@ pub enum TimedOut {
 pub struct Connection {
     config: Config,
     queue: Queue,
-    /// When the handshake ends, if the connection is no queue yet.
+    /// When the handshake ends, if the connection does not take all commands yet, and most bytes of a command's data until
+    /// then.
     handshake_until: Option<Nanos>,
+    handshake_data: u32,
     initialized: bool,
     digests: Digests,
     /// HPDA: the alignment of data that are sent, in bytes.
@@ -157,6 +159,7 @@ impl Connection {
             config,
             queue: Queue { entries: 2, sq_flow_control: true },
             handshake_until: Some(now.plus(config.handshake)),
+            handshake_data: ConnectData::LEN as u32,
             initialized: false,
             digests: Digests::default(),
             align: 4,
@@ -178,8 +181,19 @@ impl Connection {
 
     /// Most bytes of a command's data. Before the peer is known, those of Connect.
     fn max_data(&self) -> u32 {
-        let connect = ConnectData::LEN as u32;
-        if self.handshake_until.is_some() { connect } else { self.config.max_data }
+        if self.handshake_until.is_some() { self.handshake_data } else { self.config.max_data }
+    }
+
+    /// Has the host of a queue authenticate: commands bring or get `max_data` bytes at most, and the connection ends if
+    /// [`Connection::lift`] does not come in time.
+    pub fn restrict(&mut self, max_data: u32, now: Nanos) {
+        self.handshake_until = Some(now.plus(self.config.connect));
+        self.handshake_data = max_data;
+    }
+
+    /// The host has authenticated.
+    pub fn lift(&mut self) {
+        self.handshake_until = None;
     }
 
     /// Makes the connection a queue, after a Connect command that succeeds and before it is answered.

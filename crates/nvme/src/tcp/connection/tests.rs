@@ -466,6 +466,38 @@ fn k2_before_connect_there_is_memory_for_connect_only() {
 
 /// K3. A host that sends more commands than its queue has entries, or does not take its answers, is cut off.
 #[test]
+fn k3_a_host_that_has_to_authenticate_has_little_memory_and_time() {
+    let config = Config::default();
+    let at = |n: u64| Nanos(NOW.0 + n);
+    let write = |blocks| write(1, 0, pattern(blocks * BLOCK, 1), BLOCK);
+    let mut target = Memory::new(config, queue(true));
+    target.connection.restrict(1024, NOW);
+    let mut host = Initiator::new(Options { in_capsule: 0, ..Options::default() });
+    for blocks in [2, 3] {
+        host.send(write(blocks).0, write(blocks).1);
+    }
+    exchange(&mut host, &mut target, [usize::MAX; 2]);
+    let status: Vec<u16> = all_done(&mut host).iter().map(|d| d.completion.status).collect();
+    assert!(status.contains(&0) && status.iter().any(|s| *s != 0), "{status:x?}");
+    assert!(target.largest <= 1024);
+    // What it has sent meanwhile does not count.
+    assert_eq!(target.connection.next_deadline(), Some(at(config.connect.0)));
+    target.connection.expire(at(config.connect.0 - 1));
+    target.events();
+    assert_eq!(target.ended, None);
+    target.connection.lift();
+    assert_eq!(target.connection.next_deadline(), None);
+    host.send(write(3).0, write(3).1);
+    exchange(&mut host, &mut target, [usize::MAX; 2]);
+    assert_eq!(all_done(&mut host)[0].completion.status, 0);
+    // It fails to do so again.
+    target.connection.restrict(1024, NOW);
+    target.connection.expire(at(config.connect.0));
+    target.events();
+    assert_eq!(target.ended, Some(Ended::Slow(TimedOut::Handshake)));
+}
+
+#[test]
 fn k3_commands_in_flight_are_bounded_by_the_queue() {
     let flush = Command::new(opcode::FLUSH).with_data_apart(0);
     let one = capsule(flush, 0);

@@ -1,0 +1,328 @@
+//! The controller's side of DH-HMAC-CHAP on one queue (Base Specification, section 8.13.5). The caller hands over the
+//! Fabrics commands of the queue and random bytes; nothing here knows a clock or a socket.
+//!
+//! | message | from | this side then |
+//! | --- | --- | --- |
+//! | AUTH_Negotiate | host | has chosen hash and group |
+//! | Challenge | controller | waits for the reply |
+//! | Reply | host | has compared the response |
+//! | Success1 | controller | has admitted the host, unless the host wants to see what this side knows |
+//! | Success2 | host | has admitted the host |
+//!
+//! What is wrong with a message is told by AUTH_Failure1, which the host gets by its next Authentication Receive. That ends
+//! the queue. A queue whose host is admitted goes on to take commands while its host authenticates again.
+
+mod messages;
+#[cfg(test)]
+mod tests;
+
+use super::controller::check_flags;
+use super::keys::Keys;
+use super::nqn::Nqn;
+use crate::dhchap::{DhGroup, Exchange, Hash, Key, MAX_MESSAGE, PrivateValue, Random, same};
+use crate::spec::auth::{MessageHeader, auth_id, auth_type, failure};
+use crate::spec::fabrics::fctype;
+use crate::spec::{Command, Completion, opcode, status};
+use messages::{Chosen, HostReply};
+use zeroize::Zeroizing;
+
+/// What an authentication command has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The host is who it says, for the first time or again: the queue takes all commands.
+    Admitted,
+    /// The authentication has failed. The queue takes no other commands any more.
+    Failed,
+}
+
+/// The answer to a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthReply {
+    /// The completion.
+    pub completion: Completion,
+    /// The data that goes before it: nothing, or as long as the command's SGL.
+    pub data: Vec<u8>,
+    /// What has changed.
+    pub change: Option<Change>,
+}
+
+/// What comes next.
+#[derive(Debug)]
+enum State {
+    /// AUTH_Negotiate.
+    Idle,
+    /// The host gets the challenge.
+    Challenge(Transaction),
+    /// The host replies to it.
+    Reply(Transaction, Box<Challenged>),
+    /// The host gets Success1, with the response to its own challenge.
+    Success1 { of: Transaction, response: Option<Vec<u8>> },
+    /// The host says whether that is right.
+    Success2(Transaction),
+    /// The host gets to know why it failed.
+    Failure { t_id: u16, why: u8 },
+    /// Nothing.
+    Over,
+}
+
+/// What both sides agree on.
+#[derive(Debug, Clone, Copy)]
+struct Transaction {
+    t_id: u16,
+    chosen: Chosen,
+}
+
+/// What the host was sent.
+#[derive(Debug)]
+struct Challenged {
+    challenge: Vec<u8>,
+    seqnum: u32,
+    private: Option<PrivateValue>,
+}
+
+/// The authentication of a queue.
+#[derive(Debug)]
+pub struct Authentication {
+    host: Nqn,
+    subsystem: Nqn,
+    key: Key,
+    controller_key: Option<Key>,
+    group: DhGroup,
+    state: State,
+    admitted: bool,
+}
+
+/// Why a message is refused: a code of [`failure`].
+type Refused = u8;
+
+impl Authentication {
+    /// The authentication of a queue of `host`; `None` if the host has no key.
+    pub(super) fn of(host: &Nqn, subsystem: &Nqn, keys: &Keys) -> Option<Authentication> {
+        Some(Authentication {
+            host: host.clone(),
+            subsystem: subsystem.clone(),
+            key: keys.of(host)?.clone(),
+            controller_key: keys.controller.clone(),
+            group: keys.group,
+            state: State::Idle,
+            admitted: false,
+        })
+    }
+
+    /// Whether the queue takes all commands.
+    pub fn is_admitted(&self) -> bool {
+        self.admitted
+    }
+
+    /// Whether the queue is to be closed once the answer is sent.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    /// Whether a command of the queue is for [`Authentication::command`]: the commands of authentication, and every command
+    /// of a queue whose host is not admitted.
+    pub fn concerns(&self, c: &Command) -> bool {
+        let types = [fctype::AUTHENTICATION_SEND, fctype::AUTHENTICATION_RECEIVE];
+        !self.admitted || c.opcode() == opcode::FABRICS && types.contains(&c.fctype())
+    }
+
+    /// Carries out a command. `data` is what came with it.
+    pub fn command(&mut self, c: &Command, data: &[u8], random: &Random) -> AuthReply {
+        let answer = match c.fctype() {
+            _ if c.opcode() != opcode::FABRICS => Err(status::AUTHENTICATION_REQUIRED),
+            fctype::AUTHENTICATION_SEND => self.send(c, data).map(|change| (Vec::new(), change)),
+            fctype::AUTHENTICATION_RECEIVE => self.receive(c, random),
+            fctype::CONNECT => Err(status::SEQUENCE),
+            _ => Err(status::AUTHENTICATION_REQUIRED),
+        };
+        let (data, change, status) = match answer {
+            Ok((data, change)) => (data, change, status::SUCCESS),
+            Err(status) => (Vec::new(), None, status | status::DNR),
+        };
+        let completion = Completion { cid: c.cid(), status, ..Completion::default() };
+        AuthReply { completion, data, change }
+    }
+
+    fn check(c: &Command) -> Result<(), u16> {
+        check_flags(c)?;
+        let len = c.authentication_len();
+        if !c.is_nvme_authentication() || len == 0 || len > MAX_MESSAGE {
+            return Err(status::INVALID_FIELD);
+        }
+        if c.sgl().length == len { Ok(()) } else { Err(status::SGL_LENGTH) }
+    }
+
+    /// Authentication Send.
+    fn send(&mut self, c: &Command, data: &[u8]) -> Result<Option<Change>, u16> {
+        Authentication::check(c)?;
+        if data.len() != c.authentication_len() as usize {
+            return Err(status::SGL_LENGTH);
+        }
+        if matches!(self.state, State::Failure { .. } | State::Over) {
+            return Err(status::SEQUENCE);
+        }
+        let t_id = MessageHeader::read(data).map_or(0, |h| h.t_id);
+        match self.message(data) {
+            Ok(change) => Ok(change),
+            Err(why) => {
+                self.fail(t_id, why);
+                Ok(Some(Change::Failed))
+            }
+        }
+    }
+
+    fn fail(&mut self, t_id: u16, why: u8) {
+        self.admitted = false;
+        self.state = State::Failure { t_id, why };
+    }
+
+    /// A message of the host.
+    fn message(&mut self, data: &[u8]) -> Result<Option<Change>, Refused> {
+        let header = MessageHeader::read(data).ok_or(failure::PAYLOAD)?;
+        let expected = match &self.state {
+            State::Idle => (auth_type::COMMON, auth_id::NEGOTIATE),
+            State::Reply(..) => (auth_type::DHCHAP, auth_id::REPLY),
+            State::Success2(_) => (auth_type::DHCHAP, auth_id::SUCCESS2),
+            // The host is to receive now.
+            _ => return Err(failure::MESSAGE),
+        };
+        let t_id = match &self.state {
+            State::Reply(t, _) | State::Success2(t) => Some(t.t_id),
+            _ => None,
+        };
+        let is = (header.auth_type, header.auth_id);
+        if is == (auth_type::COMMON, auth_id::FAILURE2) && t_id.is_none_or(|t| t == header.t_id) {
+            // The host has refused what it was sent.
+            self.admitted = false;
+            self.state = State::Over;
+            return Ok(Some(Change::Failed));
+        }
+        if is != expected {
+            return Err(failure::MESSAGE);
+        }
+        if t_id.is_some_and(|t| t != header.t_id) {
+            return Err(failure::PAYLOAD);
+        }
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Idle => {
+                let chosen = Chosen::of(data, self.key.hash(), self.group)?;
+                self.state = State::Challenge(Transaction { t_id: header.t_id, chosen });
+                Ok(None)
+            }
+            State::Reply(transaction, challenged) => {
+                let response = self.compare(data, transaction, &challenged)?;
+                self.state = State::Success1 { of: transaction, response };
+                Ok(None)
+            }
+            _ => {
+                self.admitted = true;
+                Ok(Some(Change::Admitted))
+            }
+        }
+    }
+
+    /// Compares the response in a reply. Returns the response to the host's challenge, if it sent one that counts.
+    fn compare(
+        &self,
+        data: &[u8],
+        Transaction { t_id, chosen: Chosen { hash, group } }: Transaction,
+        challenged: &Challenged,
+    ) -> Result<Option<Vec<u8>>, Refused> {
+        let reply = HostReply::of(data, hash, group)?;
+        let shared = match &challenged.private {
+            Some(private) => Some(private.shared(reply.value).ok_or(failure::PAYLOAD)?),
+            None => None,
+        };
+        let exchange = self.exchange(hash, t_id, shared.as_ref());
+        let key = self.key.of(self.host.as_str());
+        let expected = exchange.host_response(&key, &challenged.challenge, challenged.seqnum);
+        if !same(&expected, reply.response) {
+            return Err(failure::FAILED);
+        }
+        let Some((challenge, seqnum)) = reply.challenge else { return Ok(None) };
+        // The same challenge back: the peer may want to use the answer elsewhere.
+        if challenge == challenged.challenge {
+            return Err(failure::FAILED);
+        }
+        let key = self.controller_key.as_ref().ok_or(failure::FAILED)?;
+        let key = key.of(self.subsystem.as_str());
+        Ok(Some(exchange.controller_response(&key, challenge, seqnum)))
+    }
+
+    fn exchange<'a>(
+        &'a self,
+        hash: Hash,
+        t_id: u16,
+        shared: Option<&'a Zeroizing<Vec<u8>>>,
+    ) -> Exchange<'a> {
+        let (host, subsystem) = (self.host.as_str(), self.subsystem.as_str());
+        Exchange { hash, t_id, host, subsystem, shared: shared.map(|s| &s[..]) }
+    }
+
+    /// Authentication Receive: the message, with zeroes behind it.
+    fn receive(&mut self, c: &Command, random: &Random) -> Result<(Vec<u8>, Option<Change>), u16> {
+        Authentication::check(c)?;
+        if matches!(self.state, State::Over) {
+            return Err(status::SEQUENCE);
+        }
+        let room = c.authentication_len() as usize;
+        if room < self.message_len() {
+            // The state is as before: the host may come with more room.
+            return Err(status::INVALID_FIELD);
+        }
+        let (mut message, change) = match std::mem::replace(&mut self.state, State::Idle) {
+            State::Challenge(transaction) => (self.challenge(transaction, random), None),
+            State::Success1 { of, response } => {
+                let message = messages::success1(of.t_id, of.chosen.hash, response.as_deref());
+                if response.is_some() {
+                    self.state = State::Success2(of);
+                    (message, None)
+                } else {
+                    self.admitted = true;
+                    (message, Some(Change::Admitted))
+                }
+            }
+            State::Failure { t_id, why } => {
+                self.state = State::Over;
+                (messages::failure1(t_id, why), None)
+            }
+            // It is the host's turn.
+            State::Reply(t, _) | State::Success2(t) => {
+                self.admitted = false;
+                self.state = State::Over;
+                (messages::failure1(t.t_id, failure::MESSAGE), Some(Change::Failed))
+            }
+            State::Idle | State::Over => {
+                self.admitted = false;
+                self.state = State::Over;
+                (messages::failure1(0, failure::MESSAGE), Some(Change::Failed))
+            }
+        };
+        message.resize(room, 0);
+        Ok((message, change))
+    }
+
+    /// Bytes of the message that the host receives next.
+    fn message_len(&self) -> usize {
+        match &self.state {
+            State::Challenge(Transaction { chosen: Chosen { hash, group }, .. }) => {
+                16 + hash.len() + group.len()
+            }
+            State::Success1 { response, .. } => 16 + response.as_ref().map_or(0, Vec::len),
+            _ => 8,
+        }
+    }
+
+    fn challenge(&mut self, transaction: Transaction, random: &Random) -> Vec<u8> {
+        let Chosen { hash, group } = transaction.chosen;
+        let challenge = random.challenge[..hash.len()].to_vec();
+        let private = (group != DhGroup::Null).then(|| PrivateValue::new(group, &random.exponent));
+        let value = private.as_ref().map_or_else(Vec::new, PrivateValue::public);
+        let seqnum = random.seqnum();
+        let message =
+            messages::challenge(transaction.t_id, transaction.chosen, seqnum, &challenge, &value);
+        let challenged = Challenged { challenge, seqnum, private };
+        self.state = State::Reply(transaction, Box::new(challenged));
+        message
+    }
+}
