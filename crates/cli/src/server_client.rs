@@ -87,6 +87,9 @@ pub(crate) struct Shown {
     pub(crate) nqn: Option<String>,
     #[serde(default)]
     pub(crate) hosts: Option<Vec<HostShown>>,
+    /// How often a host has failed to authenticate.
+    #[serde(default)]
+    pub(crate) failed_authentications: u64,
 }
 
 /// A host that is connected to a server of NVMe/TCP.
@@ -95,6 +98,9 @@ pub(crate) struct HostShown {
     pub(crate) nqn: String,
     /// I/O queues.
     pub(crate) queues: u32,
+    /// By a key.
+    #[serde(default)]
+    pub(crate) authenticated: bool,
 }
 
 /// An attribute of a disk.

@@ -92,7 +92,11 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
     };
     text += &format!("  {} plugs, {} BIOs wait in them{held}{replayed}\n", d.live_plugs, d.waiting);
     for host in d.hosts.iter().flatten() {
-        text += &format!("  host {}, {} I/O queues\n", plain(&host.nqn), host.queues);
+        let known = if host.authenticated { ", authenticated" } else { "" };
+        text += &format!("  host {}, {} I/O queues{known}\n", plain(&host.nqn), host.queues);
+    }
+    if d.failed_authentications > 0 {
+        text += &format!("  {} failed authentications\n", d.failed_authentications);
     }
     term::print(out, &text)
 }

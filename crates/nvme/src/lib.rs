@@ -23,6 +23,7 @@ pub mod dhchap;
 pub mod initiator;
 #[cfg(feature = "target")]
 pub mod io_queue;
+#[cfg(feature = "target")]
 pub mod recovery;
 pub mod spec;
 #[cfg(feature = "target")]

@@ -27,6 +27,7 @@ pub(crate) struct Network {
     pub(crate) address: String,
     pub(crate) nqn: String,
     pub(crate) hosts: Box<dyn Fn() -> Vec<HostShown> + Send + Sync>,
+    pub(crate) failed_authentications: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Served {
@@ -55,6 +56,10 @@ impl Served {
             address: self.network.as_ref().map(|n| n.address.clone()),
             nqn: self.network.as_ref().map(|n| n.nqn.clone()),
             hosts: self.network.as_ref().map(|n| (n.hosts)()),
+            failed_authentications: self
+                .network
+                .as_ref()
+                .map_or(0, |n| (n.failed_authentications)()),
         }
     }
 }

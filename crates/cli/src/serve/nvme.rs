@@ -5,9 +5,10 @@ use crate::disk::Named;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zoneplug_core::{Nanos, Sector};
-use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
+use zoneplug_host::nvme_tcp::{DhGroup, Disk, Key, NvmeTcp, NvmeTcpHost, NvmeTcpOptions, read_key};
 use zoneplug_host::signals::Signals;
 use zoneplug_host::{HostedDisk, is_volatile};
 
@@ -35,12 +36,27 @@ pub(super) struct NetworkArgs {
     /// Any host may connect, from wherever the address is reached
     #[arg(long, requires = "nvme_tcp", conflicts_with = "allow_host")]
     allow_any_host: bool,
+
+    /// A host that may connect if it knows the key in this file, as nvme gen-dhchap-key writes it. Repeat it for more hosts.
+    /// Without --allow-host no others may
+    #[arg(long, value_name = "NQN=FILE", requires = "nvme_tcp")]
+    dhchap_key: Vec<String>,
+
+    /// The key by which this server shows hosts who it is, if they ask for that
+    #[arg(long, value_name = "FILE", requires = "nvme_tcp")]
+    dhchap_ctrl_key: Option<PathBuf>,
+
+    /// The weakest Diffie-Hellman group that a host may use with its key: null, ffdhe2048, 3072, 4096, 6144 or 8192
+    #[arg(long, value_name = "GROUP", requires = "dhchap_key", default_value_t)]
+    dhchap_dhgroup: DhGroup,
 }
 
 /// A server and its disks.
 pub(super) struct Server {
     server: Arc<NvmeTcp>,
     disks: Vec<Disk>,
+    /// Whether hosts authenticate, and whether the server does.
+    keys: (bool, bool),
 }
 
 /// What is to be served, checked as far as that goes without opening a disk.
@@ -57,6 +73,15 @@ fn machine() -> String {
     if name.is_empty() { "localhost".to_owned() } else { name }
 }
 
+/// Reads `NQN=FILE` and the key in the file.
+fn key_of_host(text: &str) -> Result<(String, Key), Failure> {
+    let (nqn, file) = text.split_once('=').ok_or_else(|| {
+        Failure::usage(format!("{} names no file", plain(text)))
+            .hint("--dhchap-key NQN=FILE (on the host: cat /etc/nvme/hostnqn)")
+    })?;
+    Ok((nqn.to_owned(), read_key(Path::new(file))?))
+}
+
 impl Plan {
     /// Reads the flags. `None`: nothing is served over the network.
     pub(super) fn of(args: &NetworkArgs) -> Result<Option<Plan>, Failure> {
@@ -70,9 +95,15 @@ impl Plan {
             None => format!("nqn.2026-11.dev.zoneplug:{}-{}", machine(), listen.port()),
         };
         let hosts = Some(args.allow_host.clone()).filter(|list| !list.is_empty());
+        let keys =
+            args.dhchap_key.iter().map(|text| key_of_host(text)).collect::<Result<_, _>>()?;
+        let own = args.dhchap_ctrl_key.as_deref().map(read_key).transpose()?;
         let options = NvmeTcpOptions {
             hosts,
             any_host: args.allow_any_host,
+            dhchap_keys: keys,
+            dhchap_ctrl_key: own,
+            dhchap_dhgroup: args.dhchap_dhgroup,
             ..NvmeTcpOptions::new(listen, &nqn)
         };
         options.check()?;
@@ -114,7 +145,8 @@ impl Server {
     ) -> Result<Server, Failure> {
         let notifier = signals.notifier();
         let server = NvmeTcp::start(&options, disks.clone(), move || notifier.notify())?;
-        Ok(Server { server: Arc::new(server), disks })
+        let keys = (!options.dhchap_keys.is_empty(), options.dhchap_ctrl_key.is_some());
+        Ok(Server { server: Arc::new(server), disks, keys })
     }
 
     /// What is served, and the command that attaches it.
@@ -141,7 +173,14 @@ impl Server {
             ip if ip.is_unspecified() => "ADDRESS".to_owned(),
             ip => ip.to_string(),
         };
-        lines.push(format!("nvme connect -t tcp -a {ip} -s {} -n {nqn}", address.port()));
+        let mut connect = format!("nvme connect -t tcp -a {ip} -s {} -n {nqn}", address.port());
+        if self.keys.0 {
+            connect += " --dhchap-secret KEY";
+        }
+        if self.keys.1 {
+            connect += " --dhchap-ctrl-secret KEY";
+        }
+        lines.push(connect);
         lines
     }
 
@@ -164,10 +203,16 @@ impl Server {
                 continue;
             };
             let (for_counters, for_hosts) = (self.server.clone(), self.server.clone());
+            let for_failures = self.server.clone();
             let counters = move || for_counters.counters(n);
             let hosts = move || {
                 let all = for_hosts.hosts().into_iter();
-                all.map(|h| HostShown { nqn: h.nqn, queues: h.queues as u32 }).collect()
+                let shown = |h: NvmeTcpHost| HostShown {
+                    nqn: h.nqn,
+                    queues: h.queues as u32,
+                    authenticated: h.authenticated,
+                };
+                all.map(shown).collect()
             };
             all.push(Served {
                 name: format!("tcp{port}n{nsid}"),
@@ -179,6 +224,7 @@ impl Server {
                     address: self.server.address().to_string(),
                     nqn: self.server.nqn().to_owned(),
                     hosts: Box::new(hosts),
+                    failed_authentications: Box::new(move || for_failures.failed_authentications()),
                 }),
             });
         }

@@ -38,6 +38,38 @@ fn what_cannot_be_served_over_the_network_is_refused_in_a_line() {
     fails(&["serve", "--nqn", "nqn.x"], 2, "--nvme-tcp");
 }
 
+/// J15.
+#[test]
+fn keys_come_from_files_that_others_cannot_read() {
+    use std::os::unix::fs::PermissionsExt;
+    const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    let dir = Dir::new("serve-keys");
+    let file = dir.path("key");
+    std::fs::write(&file, KEY).unwrap();
+    let mode = |mode| {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let serve = |args: &[&str], code, what| {
+        fails(&[&["serve", "--nvme-tcp", "127.0.0.1:0", "mem"], args].concat(), code, what);
+    };
+    let named = |key: &str| format!("nqn.a={key}");
+    mode(0o644);
+    serve(&["--dhchap-key", &named(&file)], 2, "chmod 600");
+    mode(0o600);
+    serve(&["--dhchap-key", &file], 2, "NQN=FILE");
+    serve(&["--dhchap-key", &format!("a={file}")], 2, "no NVMe qualified name");
+    serve(&["--dhchap-key", &named("/nowhere")], 1, "gen-dhchap-key");
+    // A key itself is not taken, and not shown.
+    serve(&["--dhchap-key", &named(KEY)], 1, "nvme gen-dhchap-key");
+    serve(&["--dhchap-key", &named(&file), "--dhchap-ctrl-key", &file], 2, "of the subsystem");
+    serve(&["--dhchap-ctrl-key", &file], 2, "--dhchap-key");
+    serve(&["--dhchap-key", &named(&file), "--allow-any-host"], 2, "--allow-any-host");
+    serve(&["--dhchap-key", &named(&file), "--dhchap-dhgroup", "ffdhe1024"], 2, "ffdhe2048");
+    serve(&["--dhchap-dhgroup", "null"], 2, "--dhchap-key");
+    std::fs::write(&file, KEY.replace("AAEC", "AAED")).unwrap();
+    serve(&["--dhchap-key", &named(&file)], 2, "checksum");
+}
+
 /// A server that does not outlive its test.
 struct Running(std::process::Child);
 

@@ -7,10 +7,13 @@ use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use zoneplug_core::Nanos;
 use zoneplug_core::poison::lock;
+use zoneplug_nvme::dhchap::{MAX_MESSAGE, Random};
 use zoneplug_nvme::recovery::HostKey;
-use zoneplug_nvme::spec::Completion;
+use zoneplug_nvme::spec::{Completion, status};
+use zoneplug_nvme::target::auth::{AuthReply, Authentication, Change};
 use zoneplug_nvme::target::{Connected, Namespaces, QueueId, Reply, asks_for_activity};
 use zoneplug_nvme::tcp::{Connection as Tcp, Event, Queue, Received};
 
@@ -44,6 +47,8 @@ pub(super) struct Connection {
     local: SocketAddr,
     tcp: Tcp,
     role: Role,
+    /// Takes the commands of authentication, and all until the host is admitted. `None`: the host need not authenticate.
+    authentication: Option<Box<Authentication>>,
     /// What it is named by, for its worker and for mail.
     key: u64,
     /// When it is closed, if it has ended.
@@ -67,7 +72,8 @@ impl Connection {
         let local = stream.local_addr()?;
         let tcp = Tcp::new(shared.tcp, now);
         let (role, closes, ends, watches_room) = (Role::New, None, false, false);
-        Ok(Connection { stream, local, tcp, role, key, closes, ends, watches_room })
+        let authentication = None;
+        Ok(Connection { stream, local, tcp, role, authentication, key, closes, ends, watches_room })
     }
 
     pub(super) fn fd(&self) -> RawFd {
@@ -144,6 +150,9 @@ impl Connection {
     }
 
     fn command(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
+        if self.authentication.as_ref().is_some_and(|a| a.concerns(&c.command)) {
+            return self.authenticate(c, ctx);
+        }
         match &mut self.role {
             Role::Io { io, .. } => io.begin(c, &mut self.tcp, &mut ctx.io()),
             Role::Admin { queue, later } => {
@@ -163,19 +172,72 @@ impl Connection {
                 ctx.buffers_put(c.data);
                 match reply {
                     Reply::Later => later.push((c.command.cid(), c.slot)),
-                    Reply::Now(completion, bytes) => {
-                        let mut data = None;
-                        if !bytes.is_empty() {
-                            let mut buf = ctx.buffers.take(bytes.len() as u32);
-                            buf.write(0, &bytes);
-                            data = Some((buf, bytes.len() as u32));
-                        }
-                        self.tcp.answer(c.slot, completion, data, ctx.buffers, ctx.now);
-                    }
+                    Reply::Now(completion, bytes) => self.answer(c.slot, completion, &bytes, ctx),
                 }
             }
             Role::New => self.connect(c, ctx),
             Role::Ended => ctx.buffers_put(c.data),
+        }
+    }
+
+    /// Answers a command that no disk has carried out.
+    fn answer(
+        &mut self,
+        slot: u16,
+        completion: Completion,
+        bytes: &[u8],
+        ctx: &mut WorkerContext<'_>,
+    ) {
+        let mut data = None;
+        if !bytes.is_empty() {
+            let mut buf = ctx.buffers.take(bytes.len() as u32);
+            buf.write(0, bytes);
+            data = Some((buf, bytes.len() as u32));
+        }
+        self.tcp.answer(slot, completion, data, ctx.buffers, ctx.now);
+    }
+
+    /// A command of authentication, or one that comes too early.
+    fn authenticate(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
+        let (Some(authentication), Role::Admin { queue, .. } | Role::Io { queue, .. }) =
+            (&mut self.authentication, &self.role)
+        else {
+            return ctx.buffers_put(c.data);
+        };
+        let queue = *queue;
+        let mut random = [0; 132];
+        let message = c.data.as_ref().map_or(&[][..], |b| &b.as_slice()[..c.len as usize]);
+        // No lock is held: the values of Diffie-Hellman take milliseconds.
+        let reply = match getrandom::fill(&mut random) {
+            Ok(()) => authentication.command(&c.command, message, &Random::new(&random)),
+            Err(_) => AuthReply {
+                completion: Completion { status: status::INTERNAL, ..Completion::default() },
+                data: Vec::new(),
+                change: None,
+            },
+        };
+        let is_over = authentication.is_over();
+        ctx.buffers_put(c.data);
+        match reply.change {
+            Some(Change::Admitted) => self.tcp.lift(),
+            Some(Change::Failed) => {
+                ctx.shared.failed_authentications.fetch_add(1, Ordering::Relaxed);
+                self.tcp.restrict(MAX_MESSAGE, ctx.now);
+            }
+            None => {}
+        }
+        if queue.qid == 0 {
+            let mut target = lock(&ctx.shared.target);
+            if reply.change == Some(Change::Admitted) {
+                target.admitted(queue);
+            }
+            target.heard(queue.controller, ctx.now);
+            ctx.shared.note_keep_alive(&target);
+        }
+        self.answer(c.slot, reply.completion, &reply.data, ctx);
+        if is_over {
+            self.end(ctx);
+            self.ends = true;
         }
     }
 
@@ -200,6 +262,10 @@ impl Connection {
                 let host = HostKey::of(&connected.host);
                 let entries = u32::from(entries);
                 self.tcp.set_queue(Queue { entries, sq_flow_control });
+                if connected.authentication.is_some() {
+                    self.tcp.restrict(MAX_MESSAGE, ctx.now);
+                }
+                self.authentication = connected.authentication;
                 self.role = match connected.namespaces {
                     Some(all) => Role::Io { queue, io: Box::new(IoQueue::new(all, host, entries)) },
                     None => Role::Admin { queue, later: Vec::new() },

@@ -7,6 +7,7 @@
 //! | `worker.rs` | a thread: connections, sleep, deadlines |
 //! | `connection.rs` | a socket, and what its connection is for the target |
 //! | `io_queue.rs` | the disks as I/O queues use them: a client of its own for each |
+//! | `admission.rs` | which hosts may connect, and their keys |
 //! | `mailbox.rs` | what threads tell each other |
 //! | `calls.rs`, `context.rs` | counters of system calls; what a worker lends its connections for a call |
 //! | `sys.rs` | epoll, sending |
@@ -16,6 +17,7 @@
 //! one worker for its life. I/O takes no lock that connections share; Connect and admin commands lock the target. A disk
 //! that stalls keeps commands, and no thread.
 
+mod admission;
 mod calls;
 mod connection;
 mod context;
@@ -29,22 +31,23 @@ use crate::clock::Clock;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::{Counters, ServedCounters};
 use crate::{BlockingDisk, spec, threads};
+use admission::admitted;
+pub use admission::read_key;
 use calls::Calls;
 pub use calls::NvmeTcpCalls;
 use mailbox::{Mail, Mailbox};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use worker::Worker;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, ErrorKind, Nanos, Sector};
+pub use zoneplug_nvme::dhchap::{DhGroup, Key};
 use zoneplug_nvme::recovery::{DiskRecovery, written_in};
-use zoneplug_nvme::target::{
-    Activity, Event, Hosts, Namespace, Nqn, QueueId, SubsystemConfig, Target,
-};
+use zoneplug_nvme::target::{Activity, Event, Namespace, Nqn, QueueId, SubsystemConfig, Target};
 use zoneplug_nvme::tcp::Config;
 
 /// Connections of a server unless its options say otherwise.
@@ -57,11 +60,18 @@ pub struct NvmeTcpOptions {
     pub listen: SocketAddr,
     /// The name of the subsystem.
     pub nqn: String,
-    /// The hosts that may connect, by their NQNs. `None`: any. That is refused for an address that other machines
-    /// reach, unless [`NvmeTcpOptions::any_host`] is set: there is no other protection.
+    /// The hosts that may connect without a key, by their NQNs. `None`: those that have a key, or any if there are no
+    /// keys. Any is refused for an address that other machines reach, unless [`NvmeTcpOptions::any_host`] is set: there is
+    /// no other protection.
     pub hosts: Option<Vec<String>>,
     /// Any host may connect, from anywhere.
     pub any_host: bool,
+    /// Hosts that may connect and have to authenticate (DH-HMAC-CHAP), by their NQNs, with their keys.
+    pub dhchap_keys: Vec<(String, Key)>,
+    /// The key of the subsystem, by which it authenticates itself to hosts that ask it to.
+    pub dhchap_ctrl_key: Option<Key>,
+    /// The weakest Diffie-Hellman group that a host may use to authenticate.
+    pub dhchap_dhgroup: DhGroup,
     /// Threads that serve connections.
     pub threads: usize,
     /// Most connections at a time; further ones are closed at once.
@@ -77,6 +87,9 @@ impl NvmeTcpOptions {
             nqn: nqn.to_owned(),
             hosts: None,
             any_host: false,
+            dhchap_keys: Vec::new(),
+            dhchap_ctrl_key: None,
+            dhchap_dhgroup: DhGroup::default(),
             threads: cpus.min(4),
             max_connections: MAX_CONNECTIONS,
         }
@@ -120,6 +133,7 @@ struct Shared {
     /// Whether the first worker looks at keep alive times. Changed while the target is locked.
     keeps_alive: AtomicBool,
     connections: AtomicUsize,
+    failed_authentications: AtomicU64,
     max_connections: usize,
     /// Why a worker has ended although it was not told to.
     failure: Mutex<Option<String>>,
@@ -213,6 +227,8 @@ impl Shared {
 pub struct NvmeTcpHost {
     /// Its NQN.
     pub nqn: String,
+    /// Whether it has authenticated.
+    pub authenticated: bool,
     /// The number of its controller.
     pub controller: u16,
     /// Its I/O queues.
@@ -296,7 +312,7 @@ impl NvmeTcp {
 
     /// A server that listens, and its workers, which do not run yet.
     fn prepare(options: &NvmeTcpOptions, disks: Vec<Disk>) -> Result<Started, Error> {
-        let hosts = admitted(options)?;
+        let (hosts, keys) = admitted(options)?;
         let nqn = Nqn::new(&options.nqn)?;
         let failed = |what: &str, e: io::Error| {
             Error::new(ErrorKind::Io, format!("{}: {what}: {e}", options.listen)).source(e)
@@ -306,7 +322,11 @@ impl NvmeTcp {
         })?;
         let address = listener.local_addr().map_err(|e| failed("no address", e))?;
         let mut target = Target::new(vec![address]);
-        target.add_subsystem(SubsystemConfig { hosts, ..SubsystemConfig::new(nqn.clone()) })?;
+        target.add_subsystem(SubsystemConfig {
+            hosts,
+            keys,
+            ..SubsystemConfig::new(nqn.clone())
+        })?;
         for (n, d) in (0..).zip(&disks) {
             let (g, limits) = (d.disk.geometry(), d.disk.limits());
             let nth = disks[..n as usize].iter().filter(|other| other.spec == d.spec).count();
@@ -329,6 +349,7 @@ impl NvmeTcp {
             routes: Mutex::default(),
             keeps_alive: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
+            failed_authentications: AtomicU64::new(0),
             max_connections: options.max_connections,
             failure: Mutex::default(),
             recovery: disks.iter().map(|d| recovery_of(d, clock.now())).collect(),
@@ -358,12 +379,18 @@ impl NvmeTcp {
         all.map(|(nsid, n)| (nsid, n.disk() as usize, n.refused_by_linux())).collect()
     }
 
-    /// The hosts that are connected.
+    /// How often a host has failed to authenticate, or was not satisfied with what the subsystem knows.
+    pub fn failed_authentications(&self) -> u64 {
+        self.shared.failed_authentications.load(Ordering::Relaxed)
+    }
+
+    /// The hosts that are connected. Those that have yet to authenticate are not among them.
     pub fn hosts(&self) -> Vec<NvmeTcpHost> {
         let target = lock(&self.shared.target);
         let routes = lock(&self.shared.routes);
         let host = |(controller, nqn): (u16, &Nqn)| NvmeTcpHost {
             nqn: nqn.as_str().to_owned(),
+            authenticated: target.has_key(&self.nqn, nqn),
             controller,
             queues: routes.range((controller, 1)..=(controller, u16::MAX)).count(),
         };
@@ -411,19 +438,4 @@ fn recovery_of(d: &Disk, now: Nanos) -> DiskRecovery {
         recovery.set_written_at_start(found.iter().flatten().map(written_in).collect(), now);
     }
     recovery
-}
-
-/// The hosts that may connect.
-fn admitted(options: &NvmeTcpOptions) -> Result<Hosts, Error> {
-    match &options.hosts {
-        Some(_) if options.any_host => Err(Error::invalid("some hosts, and any host".to_owned())
-            .hint("either --allow-host or --allow-any-host")),
-        Some(list) => list.iter().map(|h| Nqn::new(h)).collect::<Result<_, _>>().map(Hosts::Listed),
-        None if options.any_host || options.listen.ip().is_loopback() => Ok(Hosts::Any),
-        None => Err(Error::invalid(format!(
-            "{} is reached from other machines, and any host could connect",
-            options.listen
-        ))
-        .hint("--allow-host NQN (on the host: cat /etc/nvme/hostnqn); --allow-any-host")),
-    }
 }

@@ -1,0 +1,94 @@
+//! Which hosts may connect, and the keys of those that have to authenticate.
+
+use super::NvmeTcpOptions;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use zeroize::Zeroizing;
+use zoneplug_core::{Error, ErrorKind};
+use zoneplug_nvme::dhchap::Key;
+use zoneplug_nvme::target::{Hosts, Keys, Nqn};
+
+/// A key is one line of less than 120 bytes.
+const MAX_FILE: u64 = 4096;
+/// The bits of other users in the mode of a file.
+const OTHERS: u32 = 0o007;
+
+/// Reads the key in a file, as `nvme gen-dhchap-key` writes it. A file that every user can read is refused.
+pub fn read_key(path: &Path) -> Result<Key, Error> {
+    let name = path.display();
+    let failed = |e: std::io::Error| {
+        Error::new(ErrorKind::Io, format!("{name}: {e}"))
+            .hint(format!("nvme gen-dhchap-key --hmac 1 > {name}"))
+            .source(e)
+    };
+    let file = File::open(path).map_err(failed)?;
+    // Asked of the open file: the path may lead to another by now.
+    if file.metadata().map_err(failed)?.mode() & OTHERS != 0 {
+        return Err(Error::invalid(format!(
+            "every user of this machine can read the key in {name}"
+        ))
+        .hint(format!("chmod 600 {name}, and another key if that was not meant")));
+    }
+    let mut text = Zeroizing::new(String::with_capacity(MAX_FILE as usize));
+    file.take(MAX_FILE).read_to_string(&mut text).map_err(failed)?;
+    Key::parse(&text).map_err(|e| {
+        let error = Error::invalid(format!("{name}: {}", e.what()));
+        match e.what_to_try() {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    })
+}
+
+/// The hosts that may connect, and the keys.
+pub(super) fn admitted(options: &NvmeTcpOptions) -> Result<(Hosts, Keys), Error> {
+    let keys = keys(options)?;
+    let has_keys = !keys.hosts.is_empty();
+    let hosts = match &options.hosts {
+        Some(_) if options.any_host => {
+            return Err(Error::invalid("some hosts, and any host".to_owned())
+                .hint("either --allow-host or --allow-any-host"));
+        }
+        // A host would leave out its key, and say that it is another.
+        None if options.any_host && has_keys => {
+            return Err(Error::invalid("hosts with keys, and any host without one".to_owned())
+                .hint("either --dhchap-key or --allow-any-host"));
+        }
+        Some(list) => Hosts::Listed(list.iter().map(|h| Nqn::new(h)).collect::<Result<_, _>>()?),
+        None if has_keys => Hosts::Listed(Vec::new()),
+        None if options.any_host || options.listen.ip().is_loopback() => Hosts::Any,
+        None => {
+            return Err(Error::invalid(format!(
+                "{} is reached from other machines, and any host could connect",
+                options.listen
+            ))
+            .hint(
+                "--dhchap-key NQN=FILE; --allow-host NQN (on the host: cat /etc/nvme/hostnqn); --allow-any-host",
+            ));
+        }
+    };
+    Ok((hosts, keys))
+}
+
+fn keys(options: &NvmeTcpOptions) -> Result<Keys, Error> {
+    let mut hosts: Vec<(Nqn, Key)> = Vec::new();
+    for (nqn, key) in &options.dhchap_keys {
+        let nqn = Nqn::new(nqn)?;
+        if hosts.iter().any(|(other, _)| *other == nqn) {
+            return Err(Error::invalid(format!("two keys of {nqn}")).hint("a host has one key"));
+        }
+        if options.dhchap_ctrl_key.as_ref().is_some_and(|own| own.is_secret_of(key)) {
+            return Err(Error::invalid(format!("the key of {nqn} is that of the subsystem too"))
+                .hint("a key of its own: a host could pretend to be the subsystem"));
+        }
+        hosts.push((nqn, key.clone()));
+    }
+    if hosts.is_empty() && options.dhchap_ctrl_key.is_some() {
+        return Err(Error::invalid("a key of the subsystem, and none of a host".to_owned())
+            .hint("--dhchap-key NQN=FILE: the subsystem authenticates itself to hosts that do"));
+    }
+    let (controller, group) = (options.dhchap_ctrl_key.clone(), options.dhchap_dhgroup);
+    Ok(Keys { hosts, controller, group })
+}
