@@ -29,7 +29,7 @@ struct Target {
 impl Target {
     fn receive(&mut self, mut bytes: &[u8], cut: usize) {
         while !bytes.is_empty() {
-            let n = self.connection.receive(bytes, cut, NOW);
+            let n = self.connection.receive(bytes, cut, &mut self.buffers, NOW);
             assert!(n > 0, "bytes are always taken");
             bytes = &bytes[n..];
             while self.turn() {}

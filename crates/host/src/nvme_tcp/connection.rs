@@ -3,7 +3,7 @@
 use super::context::WorkerContext;
 use super::io_queue::{IoQueue, QueueClient};
 use super::{Shared, sys};
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -85,10 +85,10 @@ impl Connection {
         for _ in 0..READS {
             match self.receive(ctx) {
                 Ok((0, _)) => return false,
-                Ok((n, room)) => {
+                Ok((_, full)) => {
                     self.run(ctx);
                     // Less than there was room for: nothing is left.
-                    if n < room {
+                    if !full {
                         break;
                     }
                 }
@@ -108,20 +108,10 @@ impl Connection {
         (progress, self.flush(ctx))
     }
 
-    /// Bytes that came, and room that there was for them.
-    fn receive(&mut self, ctx: &WorkerContext<'_>) -> io::Result<(usize, usize)> {
+    /// Bytes that came, and whether they have filled the room that there was for them.
+    fn receive(&mut self, ctx: &mut WorkerContext<'_>) -> io::Result<(usize, bool)> {
         ctx.calls.receives.count();
-        let [data, ahead] = self.tcp.space();
-        let room = data.len() + ahead.len();
-        let n = match data.is_empty() {
-            true => self.stream.read(ahead)?,
-            false => {
-                let mut slices = [IoSliceMut::new(data), IoSliceMut::new(ahead)];
-                self.stream.read_vectored(&mut slices)?
-            }
-        };
-        self.tcp.received(n, ctx.now);
-        Ok((n, room))
+        self.tcp.receive_with(ctx.buffers, ctx.now, |slices| self.stream.read_vectored(slices))
     }
 
     /// Takes commands, and what disks have done. False: nothing happened.

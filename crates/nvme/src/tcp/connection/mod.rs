@@ -1,33 +1,42 @@
 //! One connection as a state machine.
 //!
-//! The owner has a socket, or a model of one. It reads into [`Connection::space`], takes [`Connection::next_event`] until
+//! The owner has a socket, or a model of one. It reads in [`Connection::receive_with`], takes [`Connection::next_event`] until
 //! there is none, answers commands, writes [`Connection::output`], and then asks for events again: commands may have waited
 //! for the memory of those whose answers were sent.
 //!
-//! * Data that are longer than what is read ahead go from the socket to the memory of their command, and from there to the
-//!   disk; they are not copied in between. Data that are sent leave from the memory that the disk filled.
+//! * Data go from the socket to the memory of their command, and from there to the disk; they are not copied in between, but
+//!   for those that were read ahead with a header (`stage.rs`). Data that are sent leave from the memory that the disk filled.
 //! * Commands come up in the order of their capsules, except that one whose data have to be fetched comes up when they
 //!   are there.
 //! * What a peer can use is bounded (K3): commands by the size of the queue, memory by [`Config::max_bytes`], time by
 //!   [`Config::patience`].
 
+#[cfg(test)]
+mod ahead_tests;
 mod output;
 mod receive;
 mod slots;
+mod stage;
 #[cfg(test)]
 mod tests;
 
 use super::buffers::Buffers;
+use super::digest::DIGEST_LEN;
 use super::pdu::{Digests, FatalError};
 use crate::spec::fabrics::ConnectData;
 use crate::spec::{Command, Completion, status};
 use output::{Body, Output};
-use receive::{Rx, Stage};
+use receive::Rx;
 use slots::{SlotState, Slots};
+use stage::{MAX_EXPECTED, Stage};
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::convert::Infallible;
+use std::io::{IoSlice, IoSliceMut};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Nanos;
+
+/// Pieces of memory that a read fills: the rest of data, headers and data by turns, and what is behind them.
+const SLICES: usize = 2 + 2 * MAX_EXPECTED;
 
 /// Bounds of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,39 +222,67 @@ impl Connection {
         self.output.bytes_sent()
     }
 
-    /// Where the next bytes go: first into the data of a command, then into a buffer for what is behind them. The first is
-    /// empty if no data are awaited.
-    pub fn space(&mut self) -> [&mut [u8]; 2] {
-        let data = match self.rx {
-            Rx::Data { slot, left, .. } => self.slots.rest_of_data(slot, left),
-            _ => &mut [],
-        };
-        [data, self.stage.space()]
-    }
-
-    /// `n` bytes were put into [`Connection::space`].
-    pub fn received(&mut self, n: usize, now: Nanos) {
+    /// Receives bytes by `read`, which puts them into the slices in their order and returns how many. The slices are the rest of
+    /// the data of a command, data that are expected, and a buffer for what is behind them. Returns what `read` does, and whether
+    /// it has filled them all.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read`.
+    pub fn receive_with<E>(
+        &mut self,
+        buffers: &mut Buffers,
+        now: Nanos,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
+    ) -> Result<(usize, bool), E> {
         self.now = now;
-        let mut n = n;
-        if let Rx::Data { slot, left, .. } = self.rx {
-            let direct = n.min(left as usize);
-            self.took_data(slot, direct);
-            n -= direct;
+        let mut slices: [IoSliceMut<'_>; SLICES] =
+            std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (mut filled, mut data, mut before) = (0, 0, Some(0));
+        match self.rx {
+            Rx::Header => {}
+            Rx::Data { slot, left, .. } => {
+                slices[0] = IoSliceMut::new(self.slots.rest_of_data(slot, left));
+                (filled, data) = (1, left as usize);
+                before = Some(if self.digests.data { DIGEST_LEN } else { 0 });
+            }
+            Rx::DataDigest { .. } => before = Some(DIGEST_LEN),
+            Rx::Discard { .. } => before = None,
         }
-        self.stage.received(n);
+        let (filled, room) = self.stage.space(before, buffers, &mut slices, filled);
+        let read = read(&mut slices[..filled]);
+        let n = *read.as_ref().unwrap_or(&0);
+        let direct = n.min(data);
+        if let Rx::Data { slot, .. } = self.rx {
+            self.took_data(slot, direct);
+        }
+        let full = n == data + room;
+        self.stage.received(n - direct, full, buffers);
+        read.map(|n| (n, full))
     }
 
     /// Receives the beginning of `bytes`, at most `limit`, for callers that have them in memory. Returns how many.
-    pub fn receive(&mut self, bytes: &[u8], limit: usize, now: Nanos) -> usize {
-        let mut n = 0;
-        for part in self.space() {
-            let rest = &bytes[n..bytes.len().min(limit)];
-            let m = part.len().min(rest.len());
-            part[..m].copy_from_slice(&rest[..m]);
-            n += m;
+    pub fn receive(
+        &mut self,
+        bytes: &[u8],
+        limit: usize,
+        buffers: &mut Buffers,
+        now: Nanos,
+    ) -> usize {
+        let bytes = &bytes[..bytes.len().min(limit)];
+        let received = self.receive_with(buffers, now, |slices| {
+            let mut n = 0;
+            for part in slices {
+                let m = part.len().min(bytes.len() - n);
+                part[..m].copy_from_slice(&bytes[n..n + m]);
+                n += m;
+            }
+            Ok::<_, Infallible>(n)
+        });
+        match received {
+            Ok((n, _)) => n,
+            Err(e) => match e {},
         }
-        self.received(n, now);
-        n
     }
 
     /// What has come. `None`: nothing more until more bytes are received, or an answer was sent.

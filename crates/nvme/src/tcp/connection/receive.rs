@@ -3,6 +3,7 @@
 
 use super::output::{self, Body};
 use super::slots::SlotState;
+use super::stage::Shape;
 use super::{Connection, Ended};
 use crate::spec::{COMMAND_LEN, Command, Completion};
 use crate::tcp::pdu::{
@@ -10,59 +11,6 @@ use crate::tcp::pdu::{
     Initialize, Kind, MAX_ALIGN, TERMINATE_LEN, TERMINATE_MAX, Transfer, fatal, field, flag,
 };
 use crate::tcp::{Buffers, DIGEST_LEN, DataPointer, Digest, IN_CAPSULE_MAX};
-
-/// Bytes that are read ahead before a connection is a queue, and after. A header with its pad fits into the first.
-const STAGE_FIRST: usize = 2048;
-const STAGE: usize = 16 << 10;
-
-/// Bytes that were read ahead: headers, and data that came with them.
-#[derive(Debug)]
-pub(super) struct Stage {
-    bytes: Vec<u8>,
-    begin: usize,
-    end: usize,
-}
-
-impl Stage {
-    pub(super) fn new() -> Stage {
-        Stage { bytes: vec![0; STAGE_FIRST], begin: 0, end: 0 }
-    }
-
-    /// Reads further ahead from now on.
-    pub(super) fn grow(&mut self) {
-        self.bytes.resize(STAGE, 0);
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.begin == self.end
-    }
-
-    pub(super) fn clear(&mut self) {
-        (self.begin, self.end) = (0, 0);
-    }
-
-    /// Where the next bytes go. What is there already is moved to the front: it is less than a header.
-    pub(super) fn space(&mut self) -> &mut [u8] {
-        self.bytes.copy_within(self.begin..self.end, 0);
-        (self.begin, self.end) = (0, self.end - self.begin);
-        &mut self.bytes[self.end..]
-    }
-
-    pub(super) fn received(&mut self, n: usize) {
-        self.end += n;
-        assert!(self.end <= self.bytes.len(), "more was received than there was space for");
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[self.begin..self.end]
-    }
-
-    fn take(&mut self, n: usize) -> &[u8] {
-        let n = n.min(self.end - self.begin);
-        self.begin += n;
-        &self.bytes[self.begin - n..self.begin]
-    }
-}
 
 /// What comes next.
 #[derive(Debug, Clone, Copy)]
@@ -107,10 +55,14 @@ struct Checked {
 impl Connection {
     /// Goes one step on. False: that needs more bytes.
     pub(super) fn step(&mut self, buffers: &mut Buffers) -> bool {
+        self.step_in_one_piece(buffers) || self.stage.join(buffers)
+    }
+
+    fn step_in_one_piece(&mut self, buffers: &mut Buffers) -> bool {
         match self.rx {
             Rx::Header => self.header(buffers),
             Rx::Data { slot, left, .. } => {
-                if self.stage.is_empty() {
+                if self.stage.bytes().is_empty() {
                     return false;
                 }
                 let bytes = self.stage.take(left as usize);
@@ -332,12 +284,20 @@ impl Connection {
         let slot = self.slots.take(command, state, len, self.queue.entries).ok_or(SEQUENCE)?;
         match pointer {
             Ok(DataPointer::InCapsule(len)) => {
+                let came = self.stage.data_behind(checked.head, len);
+                let (data, got) = came.unwrap_or_else(|| (buffers.take(len), 0));
                 if let Some(entry) = self.slots.get_mut(slot) {
-                    entry.data = Some(buffers.take(len));
+                    entry.data = Some(data);
                 }
                 self.rx = Rx::Data { slot, left: len, digest: Digest::default() };
+                self.took_data(slot, got as usize);
+                let tail = if self.digests.data { DIGEST_LEN } else { 0 };
+                self.stage.note_capsule(Shape { head: checked.head, len, tail });
             }
-            Ok(_) => self.ready.push_back(slot),
+            Ok(_) => {
+                self.ready.push_back(slot);
+                self.stage.note_other(false);
+            }
             Err(status) => {
                 self.fail(slot, status);
                 if checked.data > 0 {
@@ -372,6 +332,7 @@ impl Connection {
             return Err(wrong(field::FLAGS));
         }
         self.rx = Rx::Data { slot: transfer.tag, left: transfer.len, digest: Digest::default() };
+        self.stage.note_other(transfer.len > IN_CAPSULE_MAX);
         Ok(())
     }
 

@@ -1,0 +1,250 @@
+//! Bytes that were read ahead of what is understood: headers, and data that came with them.
+//!
+//! Writes of one length that carry their data in their capsules come one after another, as header, data, header, data. A
+//! read that expects this puts the headers here and the data of each into memory of its own, from where nobody has to
+//! copy them. If something else came, what follows is copied back into one piece.
+
+use crate::tcp::Buffers;
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use zoneplug_buf::AlignedBuf;
+
+/// Bytes that are read ahead before a connection is a queue, and after. A header with its pad fits into the first.
+const STAGE_FIRST: usize = 2048;
+const STAGE: usize = 16 << 10;
+/// Bytes that are read ahead behind long data and behind what is expected: some headers. What is read of data with them is
+/// copied.
+const STAGE_SHORT: usize = 1024;
+/// Most capsules that a read expects.
+pub(super) const MAX_EXPECTED: usize = 16;
+/// Reads after which fewer capsules may be expected.
+const WINDOW: u32 = 16;
+/// Reads without an expectation after a wrong one.
+const PAUSE: u32 = 32;
+
+/// A capsule with data, as a read expects it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Bytes before the data.
+    pub(super) head: usize,
+    /// Bytes of data.
+    pub(super) len: u32,
+    /// Bytes behind the data: their digest.
+    pub(super) tail: usize,
+}
+
+/// Data that a read has put into memory of their own. They come before the byte `at` of the stage.
+#[derive(Debug)]
+struct Apart {
+    at: usize,
+    buf: AlignedBuf,
+    /// Bytes that came.
+    got: u32,
+}
+
+/// Bytes that were read ahead.
+#[derive(Debug)]
+pub(super) struct Stage {
+    bytes: Vec<u8>,
+    begin: usize,
+    end: usize,
+    /// In the order in which they came. Only the last may be incomplete, and nothing follows it then.
+    apart: VecDeque<Apart>,
+    /// Bytes of data of each in `apart`.
+    len: u32,
+    /// What the next read expects: the shape of the last capsules, and how many.
+    shape: Option<Shape>,
+    expected: usize,
+    /// How many came since the last read, and whether that one expected some and filled all its room.
+    capsules: usize,
+    was_full: bool,
+    /// Reads of the present window, and the most capsules of one.
+    reads: u32,
+    most: usize,
+    pause: u32,
+    /// The last data were long.
+    long: bool,
+}
+
+impl Stage {
+    pub(super) fn new() -> Stage {
+        Stage {
+            bytes: vec![0; STAGE_FIRST],
+            begin: 0,
+            end: 0,
+            apart: VecDeque::new(),
+            len: 0,
+            shape: None,
+            expected: 0,
+            capsules: 0,
+            was_full: false,
+            reads: 0,
+            most: 0,
+            pause: 0,
+            long: false,
+        }
+    }
+
+    /// Reads further ahead from now on.
+    pub(super) fn grow(&mut self) {
+        self.bytes.resize(STAGE.max(self.end), 0);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.begin == self.end && self.apart.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        (self.begin, self.end) = (0, 0);
+        self.apart.clear();
+    }
+
+    /// A capsule with data of this shape has come.
+    pub(super) fn note_capsule(&mut self, shape: Shape) {
+        self.capsules = if self.shape == Some(shape) { self.capsules + 1 } else { 1 };
+        self.shape = Some(shape);
+        self.long = false;
+    }
+
+    /// Something else has come: a capsule without data, or long data.
+    pub(super) fn note_other(&mut self, long: bool) {
+        self.shape = None;
+        self.long |= long;
+    }
+
+    /// Decides how many capsules the next read expects. That grows at once; it shrinks to the most of several reads.
+    fn expect(&mut self) {
+        let came = std::mem::take(&mut self.capsules);
+        self.most = self.most.max(came);
+        self.reads += 1;
+        let mut expected = self.expected.max(came);
+        if self.was_full {
+            expected = 2 * self.expected;
+        } else if self.reads >= WINDOW {
+            expected = self.most;
+            (self.reads, self.most) = (0, 0);
+        }
+        self.expected = expected.clamp(1, MAX_EXPECTED);
+    }
+
+    /// Where the next bytes go, behind the first `filled` of `slices`. `before` are bytes that come before the next header.
+    /// Returns how many slices are filled now, and the bytes that they have room for.
+    pub(super) fn space<'a>(
+        &'a mut self,
+        before: Option<usize>,
+        buffers: &mut Buffers,
+        slices: &mut [IoSliceMut<'a>],
+        mut filled: usize,
+    ) -> (usize, usize) {
+        if !self.apart.is_empty() {
+            self.join(buffers);
+        }
+        // What is there already is moved to the front: it is less than a header.
+        self.bytes.copy_within(self.begin..self.end, 0);
+        (self.begin, self.end) = (0, self.end - self.begin);
+        if self.end == 0 && self.bytes.len() > STAGE {
+            self.bytes.truncate(STAGE);
+            self.bytes.shrink_to_fit();
+        }
+        self.expect();
+        let (mut room, mut expecting) = (0, false);
+        let mut rest = &mut self.bytes[self.end..];
+        let mut at = self.end;
+        let expects = before.zip(self.shape).filter(|_| self.pause == 0);
+        self.pause = self.pause.saturating_sub(1);
+        if let Some((before, shape)) = expects
+            && let Some(first) = (before + shape.head).checked_sub(self.end)
+        {
+            self.len = shape.len;
+            for n in 0..self.expected.min((slices.len() - filled - 1) / 2) {
+                let chunk = if n == 0 { first } else { shape.tail + shape.head };
+                if chunk > rest.len() {
+                    break;
+                }
+                at += chunk;
+                self.apart.push_back(Apart { at, buf: buffers.take(shape.len), got: 0 });
+                let (head, behind) = rest.split_at_mut(chunk);
+                rest = behind;
+                slices[filled] = IoSliceMut::new(head);
+                // The place of the data, which is filled in below.
+                filled += 2;
+                room += chunk + shape.len as usize;
+            }
+            expecting = !self.apart.is_empty();
+            let firsts = filled - 2 * self.apart.len();
+            for (n, apart) in self.apart.iter_mut().enumerate() {
+                let data = &mut apart.buf.as_mut_slice()[..shape.len as usize];
+                slices[firsts + 2 * n + 1] = IoSliceMut::new(data);
+            }
+        }
+        if (self.long || expecting) && rest.len() > STAGE_SHORT {
+            rest = &mut rest[..STAGE_SHORT];
+        }
+        room += rest.len();
+        slices[filled] = IoSliceMut::new(rest);
+        (filled + 1, room)
+    }
+
+    /// `n` bytes were put into [`Stage::space`], which are all that there was room for if it is `full`.
+    pub(super) fn received(&mut self, mut n: usize, full: bool, buffers: &mut Buffers) {
+        self.was_full = full && !self.apart.is_empty();
+        let mut used = 0;
+        for apart in &mut self.apart {
+            let chunk = n.min(apart.at - self.end);
+            self.end += chunk;
+            apart.got = (n - chunk).min(self.len as usize) as u32;
+            n -= chunk + apart.got as usize;
+            if apart.got == 0 {
+                break;
+            }
+            used += 1;
+        }
+        while self.apart.len() > used {
+            self.apart.pop_back().into_iter().for_each(|a| buffers.put(a.buf));
+        }
+        self.end += n;
+        assert!(self.end <= self.bytes.len(), "more was received than there was space for");
+    }
+
+    /// The bytes that come next, as far as they lie in one piece.
+    pub(super) fn bytes(&self) -> &[u8] {
+        let end = self.apart.front().map_or(self.end, |a| a.at);
+        &self.bytes[self.begin..end]
+    }
+
+    pub(super) fn take(&mut self, n: usize) -> &[u8] {
+        let n = n.min(self.bytes().len());
+        self.begin += n;
+        &self.bytes[self.begin - n..self.begin]
+    }
+
+    /// The data behind the next `head` bytes, if a read has put them into memory of their own, and how many came.
+    pub(super) fn data_behind(&mut self, head: usize, len: u32) -> Option<(AlignedBuf, u32)> {
+        let next = self.apart.front()?;
+        if next.at != self.begin + head || self.len != len {
+            return None;
+        }
+        self.apart.pop_front().map(|a| (a.buf, a.got))
+    }
+
+    /// Puts what was read apart back to where it came, because the bytes are not what was expected. False: nothing was apart.
+    #[cold]
+    pub(super) fn join(&mut self, buffers: &mut Buffers) -> bool {
+        if self.apart.is_empty() {
+            return false;
+        }
+        let mut all = Vec::with_capacity(self.bytes.len());
+        for apart in self.apart.drain(..) {
+            all.extend_from_slice(&self.bytes[self.begin..apart.at]);
+            all.extend_from_slice(&apart.buf.as_slice()[..apart.got as usize]);
+            self.begin = apart.at;
+            buffers.put(apart.buf);
+        }
+        all.extend_from_slice(&self.bytes[self.begin..self.end]);
+        (self.begin, self.end) = (0, all.len());
+        all.resize(self.bytes.len().max(all.len()), 0);
+        self.bytes = all;
+        (self.shape, self.pause) = (None, PAUSE);
+        true
+    }
+}
