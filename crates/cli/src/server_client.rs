@@ -74,10 +74,12 @@ pub(crate) struct Shown {
     /// BIOs that wait in plugs.
     pub(crate) waiting: u64,
     pub(crate) live_plugs: u32,
-    /// Writes that the order window holds, and those that it has held for too long. A server that has no window does
-    /// not say.
+    /// Writes that the order window holds, those that it ever held, and those that it has held for too long. A server that
+    /// has no window does not say.
     #[serde(default)]
     pub(crate) held: u64,
+    #[serde(default)]
+    pub(crate) held_total: u64,
     #[serde(default)]
     pub(crate) held_expired: u64,
     /// Where and by which name it is served, if over the network, and the hosts that are connected.

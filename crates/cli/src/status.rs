@@ -85,12 +85,15 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
         0 => String::new(),
         n => format!(", {n} found done by the last server"),
     };
-    let held = match (d.held, d.held_expired) {
-        (0, 0) => String::new(),
-        (1, expired) => format!(", 1 early write held, {expired} expired"),
-        (held, expired) => format!(", {held} early writes held, {expired} expired"),
-    };
-    text += &format!("  {} plugs, {} BIOs wait in them{held}{replayed}\n", d.live_plugs, d.waiting);
+    text += &format!("  {} plugs, {} BIOs wait in them{replayed}\n", d.live_plugs, d.waiting);
+    if d.held_total > 0 {
+        let writes = if d.held_total == 1 {
+            "1 early write was"
+        } else {
+            &format!("{} early writes were", d.held_total)
+        };
+        text += &format!("  {writes} held: {} now, {} expired\n", d.held, d.held_expired);
+    }
     for host in d.hosts.iter().flatten() {
         let known = if host.authenticated { ", authenticated" } else { "" };
         text += &format!("  host {}, {} I/O queues{known}\n", plain(&host.nqn), host.queues);

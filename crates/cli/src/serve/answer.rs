@@ -52,6 +52,7 @@ impl Served {
             waiting: k.waiting,
             live_plugs: k.live_plugs,
             held: k.window.writes,
+            held_total: k.window.held,
             held_expired: k.window.expired,
             address: self.network.as_ref().map(|n| n.address.clone()),
             nqn: self.network.as_ref().map(|n| n.nqn.clone()),
