@@ -47,7 +47,7 @@ lacks() {
 # The end of a test. A kernel that has complained fails it, whatever the checks said.
 finish() {
     local complaints
-    complaints=$(dmesg | grep -E 'BUG:|Oops|blocked for more than|general protection|soft lockup' | head -5)
+    complaints=$(dmesg | grep -E 'BUG:|kernel BUG at|Oops|blocked for more than|general protection|soft lockup' | head -5)
     [ -z "$complaints" ] || bad "the kernel complained: $complaints"
     printf '%s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
     [ "$failed" = 0 ]
