@@ -156,7 +156,7 @@ pub struct Connection {
     now: Nanos,
     /// When the PDU that is incomplete began.
     pdu_since: Option<Nanos>,
-    /// Commands whose data are fetched, and when data last came.
+    /// Commands whose data are fetched, and when data last came or output was last sent.
     fetching: u32,
     fetch_progress: Nanos,
 }
@@ -370,6 +370,10 @@ impl Connection {
         self.now = now;
         let (slots, bytes) = (&mut self.slots, &mut self.bytes);
         self.output.sent(n, buffers, now, |slot| *bytes -= slots.free(slot));
+        if n > 0 && self.fetching > 0 {
+            // The R2T may have been behind this.
+            self.fetch_progress = now;
+        }
     }
 
     /// Commands in flight: received in whole or in part, and not yet answered to the end.

@@ -566,6 +566,34 @@ fn k3_a_peer_that_makes_no_progress_is_cut_off() {
     assert_eq!(slow(&mut target.connection, NOW.0 + patience), TimedOut::Data);
 }
 
+/// K3.
+#[test]
+fn k3_a_slow_way_to_the_host_is_no_fault_of_it() {
+    let (config, mut host) = (Config::default(), Initiator::new(Options::default()));
+    let mut target = Memory::new(config, queue(false));
+    exchange(&mut host, &mut target, [usize::MAX; 2]);
+    let (command, data) = read(1, 0, 64, BLOCK);
+    host.send(command, data);
+    let (command, data) = write(1, 0, pattern(32 << 10, 1), BLOCK);
+    host.send(command, data);
+    target.receive(&host.take_output(), usize::MAX);
+    target.answer();
+    assert_eq!(target.connection.fetching, 1);
+    // The R2T is behind the data of the read, of which the host takes some before each deadline.
+    let mut now = NOW;
+    for _ in 0..3 {
+        now = now.plus(Nanos(config.patience.0 - 1));
+        target.connection.sent(100, &mut target.buffers, now);
+        target.connection.expire(now);
+        target.events();
+        assert_eq!(target.ended, None);
+    }
+    // It takes no more.
+    target.connection.expire(now.plus(config.patience));
+    target.events();
+    assert!(matches!(target.ended, Some(Ended::Slow(_))));
+}
+
 #[test]
 fn a_peer_that_terminates_is_listened_to_no_longer() {
     let mut target = ready();
