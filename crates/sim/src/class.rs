@@ -101,6 +101,22 @@ classes! {
     LostWrite "a write is lost, and those that wait behind it expire",
     EarlyRestart "a zone is reset or finished while writes are held",
     Overtaken "the place of a held write is taken",
+    Target "hosts reach the disk over NVMe/TCP",
+    Reordered "the network reorders the writes of a zone on their way to the target",
+    HeldForOrder "writes that the network reordered are held until their turn",
+    HeldTooLong "a write waits for one that does not come in time",
+    TooLate "a host is told that a write was refused for its place",
+    CutLink "a connection is cut with commands in flight",
+    LostAnswer "a host loses a connection with commands in flight",
+    HeldLost "a connection ends while writes of it are held",
+    LateLanding "a write whose answer was lost is on the medium",
+    Slow "the target ends a connection that makes no progress",
+    Silent "a host gives no sign of life, and its controller ends",
+    Reset "a host resets its controller with commands in flight",
+    Spoilt "data change on their way, and the command is sent again",
+    FuzzyReset "a reset or finish over the network meets writes",
+    Refused "the target refuses a command",
+    Conventional "a namespace of conventional zones",
 }
 
 /// How often each class was exercised.

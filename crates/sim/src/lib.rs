@@ -13,6 +13,7 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `world/` | one world |
+//! | `network/` | one world whose clients reach the disk over NVMe/TCP |
 //! | `seam_oracle.rs` | the oracle at the seam |
 //! | `zone_history.rs` | what that oracle has seen of each zone |
 //! | `queueing.rs` | the oracle for the order of schedulers |
@@ -30,6 +31,7 @@ mod class;
 mod device_pending;
 mod far;
 mod memory;
+mod network;
 mod queueing;
 mod run;
 mod seam_oracle;

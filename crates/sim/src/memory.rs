@@ -60,6 +60,25 @@ pub(crate) fn stamps(b: &IoBuf) -> impl Iterator<Item = u64> + '_ {
     (0..b.len() >> 9).map(|i| stamp_at(b, i))
 }
 
+/// Sectors with stamps as bytes, as [`stamped`] fills a buffer.
+pub(crate) fn stamp_bytes(sectors: u32, stamp: u64) -> Vec<u8> {
+    let mut all = vec![0; (sectors as usize) << 9];
+    for (sector, stamp) in all.as_chunks_mut::<512>().0.iter_mut().zip(stamp..) {
+        sector[..8].copy_from_slice(&stamp.to_le_bytes());
+        sector[504..].copy_from_slice(&stamp.to_le_bytes());
+    }
+    all
+}
+
+/// The stamp of each sector of these bytes.
+pub(crate) fn stamps_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.as_chunks::<512>().0.iter().map(|sector| {
+        let (head, tail) = (&sector[..8], &sector[504..]);
+        assert_eq!(head, tail, "a sector is torn");
+        u64::from_le_bytes([head[0], head[1], head[2], head[3], head[4], head[5], head[6], head[7]])
+    })
+}
+
 /// The first record of a report that has come back.
 pub(crate) fn first_record(bio: &Bio) -> ZoneInfo {
     let mut r = [0; ZONE_RECORD_LEN];

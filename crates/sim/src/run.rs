@@ -1,6 +1,7 @@
 //! Worlds by seed.
 
 use crate::class::{Class, Coverage};
+use crate::network::NetworkWorld;
 use crate::world::{World, trace};
 use std::cell::RefCell;
 use std::fmt;
@@ -186,21 +187,48 @@ fn listen() {
     });
 }
 
+/// The kind of a world, and its number among its kind.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// Its clients submit BIOs.
+    Plain(u64),
+    /// Its clients are hosts that reach the disk over NVMe/TCP.
+    Network(u64),
+}
+
+impl Kind {
+    /// Half of the worlds are of each kind.
+    fn of(seed: u64) -> Kind {
+        if seed.is_multiple_of(2) { Kind::Network(seed / 2) } else { Kind::Plain(seed / 2 + 1) }
+    }
+}
+
 /// Runs the world of `seed`, or only some of its steps. Fails if the world broke a promise.
 pub fn run(seed: u64, steps: &Steps, tracing: bool) -> Result<Outcome, Failure> {
     listen();
     let lost_before = lost_bios();
     let mut trace = Vec::new();
     QUIET.with_borrow_mut(|q| *q = true);
-    let result = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(seed, tracing);
-        let result = catch_unwind(AssertUnwindSafe(|| world.live(steps)));
-        trace = std::mem::take(&mut world.trace);
-        if result.is_err() {
-            // A disk with broken state may panic again when it is dropped.
-            std::mem::forget(world);
+    let result = catch_unwind(AssertUnwindSafe(|| match Kind::of(seed) {
+        Kind::Plain(number) => {
+            let mut world = World::new(number, tracing);
+            let result = catch_unwind(AssertUnwindSafe(|| world.live(steps)));
+            trace = std::mem::take(&mut world.trace);
+            if result.is_err() {
+                // A disk with broken state may panic again when it is dropped.
+                std::mem::forget(world);
+            }
+            result
         }
-        result
+        Kind::Network(number) => {
+            let mut world = NetworkWorld::new(number, tracing);
+            let result = catch_unwind(AssertUnwindSafe(|| world.live(steps)));
+            trace = std::mem::take(&mut world.trace);
+            if result.is_err() {
+                std::mem::forget(world);
+            }
+            result
+        }
     }));
     QUIET.with_borrow_mut(|q| *q = false);
     let said = SAID.with_borrow_mut(Option::take);
@@ -260,5 +288,26 @@ impl World {
         };
         self.let_go();
         outcome
+    }
+}
+
+impl NetworkWorld {
+    fn live(&mut self, steps: &Steps) -> Outcome {
+        let nr = self.draw_steps();
+        (0..nr).filter(|&n| steps.has(n)).for_each(|n| self.step(n));
+        trace!(self, "the end");
+        self.come_to_rest();
+        let [parked, merged, recovered] = self.what_happened();
+        Outcome {
+            bios: self.submitted,
+            faults: self.troubles,
+            steps: nr,
+            parked,
+            merged,
+            split: false,
+            failed: self.failed,
+            recovered,
+            coverage: self.cover.clone(),
+        }
     }
 }

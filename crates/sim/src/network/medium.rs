@@ -1,0 +1,174 @@
+//! The rules for the medium: each stamp is there at most once, in its place, of this generation, and only if the disk can
+//! have been asked to write it.
+
+use super::commands::What;
+use super::{NetworkWorld, trace};
+use crate::class::Class;
+use crate::memory::{buf, stamps};
+use zoneplug_core::zone::Condition;
+use zoneplug_core::{Bio, Command, Commands, Nanos, Op, Sector, ZoneNo};
+
+/// A range of stamps, and where it belongs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamped {
+    first: u64,
+    len: u32,
+    zone: usize,
+    /// The offset in the zone; `None` for an append until its host is told.
+    offset: Option<u32>,
+    /// Nothing can have written it.
+    never: bool,
+}
+
+impl NetworkWorld {
+    /// Notes that stamps from `first` on are written, or appended, to a zone.
+    pub(super) fn stamped(&mut self, first: u64, len: u32, zone: usize, offset: Option<u32>) {
+        self.stamps.push(Stamped { first, len, zone, offset, never: false });
+    }
+
+    fn find(&mut self, stamp: u64) -> Option<&mut Stamped> {
+        let i = self.stamps.partition_point(|s| s.first <= stamp).checked_sub(1)?;
+        self.stamps.get_mut(i).filter(|s| stamp < s.first + u64::from(s.len))
+    }
+
+    /// The write with this first stamp was refused, or never reached the disk.
+    pub(super) fn never_written(&mut self, stamp: u64) {
+        if let Some(s) = self.find(stamp) {
+            s.never = true;
+        }
+    }
+
+    /// The append with this first stamp has landed here.
+    pub(super) fn placed(&mut self, stamp: u64, offset: u32) {
+        if let Some(s) = self.find(stamp) {
+            s.offset = Some(offset);
+        }
+    }
+
+    /// The server has ended the queue of a connection. What of its writes the disk has not accepted is never written: data
+    /// that had not all come, and writes that were held (H10).
+    pub(super) fn held_are_gone(&mut self, c: usize) {
+        let calm = self.is_calm();
+        let mut never = Vec::new();
+        for sent in self.commands.values().filter(|s| s.connection == c) {
+            match sent.what {
+                What::Write { zone, stamp: Some(stamp), offset, .. } => {
+                    let z = &self.zones[zone];
+                    let wp = self.served.disk.cached_zone(ZoneNo(zone as u32)).ok();
+                    let wp = wp.map_or(u64::MAX, |i| match i.cond {
+                        Condition::Full => u64::MAX,
+                        _ => i.wp.0 - i.start.0,
+                    });
+                    let held = u64::from(offset) >= wp && calm && !z.fuzzy && !z.conventional;
+                    if !sent.came_up || held {
+                        never.push(stamp);
+                    }
+                }
+                What::Append { stamp, .. } if !sent.came_up => never.push(stamp),
+                _ => {}
+            }
+        }
+        never.into_iter().for_each(|s| self.never_written(s));
+    }
+
+    /// The stamps of sectors on the medium, read without the disk and its faults.
+    pub(super) fn medium(&mut self, first: u64, len: u32) -> Vec<u64> {
+        let most = self.emu.config().limits.transfer_sectors() / self.block * self.block;
+        let (mut all, mut now) = (Vec::new(), Nanos(0));
+        while (all.len() as u32) < len {
+            let n = most.min(len - all.len() as u32);
+            let bio = Bio::with_buf(Op::Read, Sector(first + all.len() as u64), n, buf(n));
+            let mut list = Commands::from([Command::of(bio)]);
+            let mut done = Commands::new();
+            while done.is_empty() {
+                self.checker.submit(now, &mut list);
+                now = self.checker.next_deadline().unwrap_or(now).max(now);
+                self.checker.poll(now, &mut done);
+            }
+            assert!(done[0].status.is_ok(), "{:?}", done[0]);
+            all.extend(stamps(done[0].bios[0].data()));
+        }
+        all
+    }
+
+    /// What was just acknowledged is on the medium.
+    pub(super) fn check_there(&mut self, z: usize, offset: u32, len: u32) {
+        let found = self.medium(self.zones[z].start + u64::from(offset), len);
+        let known = &self.zones[z].shadow[offset as usize..(offset + len) as usize];
+        let same = found.iter().zip(known).all(|(found, known)| Some(*found) == *known);
+        assert!(same, "acknowledged, and not there: zone {z}, {offset}: {known:?}, not {found:?}");
+    }
+
+    /// A zone at rest has its write pointer at `wp`: checks what is in front of it, and knows it from now on.
+    pub(super) fn learn(&mut self, z: usize, wp: u32) {
+        trace!(self, "  zone {z} is at {wp}");
+        let unknown = self.zones[z].train.len();
+        self.check_zone(z, wp);
+        let medium = self.medium(self.zones[z].start, wp);
+        let zone = &mut self.zones[z];
+        let before = zone.shadow.iter().filter(|s| s.is_some()).count();
+        zone.shadow.fill(None);
+        for (i, stamp) in medium.into_iter().enumerate() {
+            zone.shadow[i] = Some(stamp);
+        }
+        let landed = wp as usize > before && unknown > 0;
+        (zone.wp, zone.unsure, zone.fuzzy) = (wp, false, false);
+        zone.train.clear();
+        if landed {
+            self.hit(Class::LateLanding);
+        }
+    }
+
+    /// Checks the medium of a zone at rest up to its write pointer.
+    pub(super) fn check_zone(&mut self, z: usize, wp: u32) {
+        let medium = self.medium(self.zones[z].start, self.zones[z].len);
+        let zone = &self.zones[z];
+        for (i, known) in zone.shadow.iter().enumerate() {
+            if let Some(s) = known {
+                assert_eq!(
+                    medium[i], *s,
+                    "zone {z}, offset {i}: acknowledged data is gone: {zone:?}"
+                );
+                assert!(zone.conventional || (i as u32) < wp, "zone {z}: {i} is behind {wp}");
+            }
+        }
+        if zone.conventional {
+            return;
+        }
+        let (zeroed, mixed, born, whole) = (zone.zeroed, zone.mixed, zone.born, self.is_calm());
+        let (mut seen, mut i) = (Vec::new(), 0);
+        while i < wp as usize {
+            let stamp = medium[i];
+            if stamp == 0 {
+                assert!(zeroed || mixed, "zone {z} has a hole at {i} of {wp}");
+                i += 1;
+                continue;
+            }
+            let found = self.find(stamp).copied();
+            let s = found.unwrap_or_else(|| panic!("zone {z}, {i}: no host wrote {stamp}"));
+            assert_eq!(s.zone, z, "zone {z} holds another's data at {i}: {s:?}");
+            assert!(!s.never, "zone {z}, {i}: refused, or never received, and written: {s:?}");
+            assert!(mixed || s.first >= born, "zone {z}, {i}: of an earlier generation: {s:?}");
+            assert_eq!(stamp, s.first, "zone {z}, {i}: a piece of {s:?}");
+            let there = s.offset.is_none_or(|at| at as usize == i);
+            assert!(there, "zone {z}: at {i}, and not where it was written: {s:?}");
+            let same = |n: &usize| medium.get(i + n) == Some(&(stamp + *n as u64));
+            let n = (0..s.len as usize).take_while(same).count();
+            let all = n == s.len as usize;
+            assert!(all || mixed || !whole, "zone {z}, {i}: {n} sectors of {s:?}");
+            seen.push(stamp);
+            i += n;
+        }
+        seen.sort_unstable();
+        assert!(seen.windows(2).all(|w| w[0] != w[1]), "zone {z}: written twice");
+    }
+
+    /// The write pointer of the device.
+    pub(super) fn device_wp(&self, z: usize) -> u32 {
+        let info = self.emu.zone_info(ZoneNo(z as u32));
+        match info.cond {
+            Condition::Full => self.zones[z].cap,
+            _ => (info.wp.0 - info.start.0) as u32,
+        }
+    }
+}

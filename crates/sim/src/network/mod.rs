@@ -1,0 +1,257 @@
+//! A world whose clients are hosts that reach the disk over NVMe/TCP. Between the hosts and the target is a network in
+//! virtual time: it cuts the streams of several connections into pieces with delays of their own, stalls, changes bytes and
+//! loses connections. The target, its connections and its I/O queues are the code of a server; only sockets and threads
+//! are modelled.
+//!
+//! | file | what it owns |
+//! | --- | --- |
+//! | `setup.rs` | disk, target and hosts: all from the seed |
+//! | `link.rs` | one direction of a connection |
+//! | `disks.rs` | the disk as the I/O queues of the target see it |
+//! | `server.rs` | the target's side of the connections |
+//! | `host.rs` | the hosts' side: connecting, losing connections |
+//! | `commands.rs` | what a command asks for, and how it is sent |
+//! | `client.rs` | what the hosts do next: writes, appends, reads |
+//! | `manage.rs` | zone management, reports, commands that must be refused |
+//! | `trouble.rs` | what goes wrong in the network and at the disk |
+//! | `answers.rs` | what a host concludes from an answer |
+//! | `order.rs` | when a write may be refused for its place |
+//! | `medium.rs` | what may be on the medium |
+//! | `rest.rs` | what must hold at rest |
+//!
+//! A connection that is lost leaves commands of which no host knows whether they were carried out. Their zones take no more
+//! commands until the server has done with these; then a report says where the write pointer is, and the medium what
+//! is in front of it: each of the unknown writes is there as a whole or not at all, in its place, once. A write of
+//! which the server had not received everything, or which was held when its connection ended, is not there.
+//!
+//! As in the other worlds each step draws from a sequence of its own.
+
+mod answers;
+mod client;
+mod commands;
+mod disks;
+mod host;
+mod link;
+mod manage;
+mod medium;
+mod order;
+mod rest;
+mod server;
+mod setup;
+mod trouble;
+
+use crate::class::{Class, Coverage};
+use crate::seam_oracle::SeamOracle;
+use crate::world::trace;
+use commands::Sent;
+use disks::{QueueClient, ServedDisk};
+use host::{Connection, Host};
+use medium::Stamped;
+use order::Placed;
+use setup::NetworkConfig;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use zoneplug_core::disk::{DiskConfig, Freeze};
+use zoneplug_core::{Nanos, Queue, Random, Status};
+use zoneplug_devices::emu::EmuDisk;
+use zoneplug_devices::stack::FaultDisk;
+use zoneplug_nvme::io_queue::ClosingQueue;
+use zoneplug_nvme::spec::Completion;
+use zoneplug_nvme::target::Target;
+use zoneplug_nvme::tcp::Buffers;
+
+/// The name of the subsystem.
+const SUBSYSTEM: &str = "nqn.2026-11.dev.zoneplug:world";
+
+/// What the hosts know of a zone. All of them know the same: they are one client with several ways to the disk.
+#[derive(Debug, Default)]
+pub(crate) struct Zone {
+    start: u64,
+    len: u32,
+    cap: u32,
+    conventional: bool,
+    /// The place of the next write, if nothing in flight fails.
+    wp: u32,
+    /// Writes, appends and management commands in flight.
+    writes: u32,
+    appends: u32,
+    managed: u32,
+    /// Misplaced writes in flight.
+    refused: u32,
+    /// Commands of lost connections that the server may still carry out.
+    ghosts: u32,
+    /// A command failed or is unknown: the hosts must ask for the write pointer.
+    unsure: bool,
+    /// A reset or finish met writes in flight: any of these may be anywhere, until the zone is asked for.
+    fuzzy: bool,
+    /// Data of earlier generations may lie behind what is known.
+    mixed: bool,
+    /// There may be zeroes that a host wrote.
+    zeroed: bool,
+    /// The first stamp of this generation.
+    born: u64,
+    /// Changed by every command that changes the zone, except writes of sequential zones.
+    generation: u64,
+    /// Counts commands that change the zone.
+    activity: u64,
+    /// The stamps of acknowledged data, by sector.
+    shadow: Vec<Option<u64>>,
+    /// The writes since the zone was last known to be at rest, in the order of their places.
+    train: Vec<Placed>,
+    /// A report is in flight by which the hosts will know the zone again.
+    asked: bool,
+}
+
+impl Zone {
+    fn is_quiet(&self) -> bool {
+        let calm = self.managed == 0 && self.refused == 0 && self.ghosts == 0;
+        calm && self.writes == 0 && self.appends == 0
+    }
+}
+
+pub(crate) struct NetworkWorld {
+    seed: u64,
+    rng: Random,
+    now: Nanos,
+    config: DiskConfig,
+    network: NetworkConfig,
+    emu: Arc<EmuDisk>,
+    faults: Arc<FaultDisk>,
+    seam: Arc<SeamOracle>,
+    served: Rc<ServedDisk>,
+    /// Reads the medium without faults, layers and time.
+    checker: Box<dyn Queue>,
+    target: Target,
+    buffers: Buffers,
+    hosts: Vec<Host>,
+    connections: Vec<Connection>,
+    /// Queues of connections that have ended, with the tags of their clients.
+    closing: Vec<(usize, u16, ClosingQueue<QueueClient>)>,
+    zones: Vec<Zone>,
+    /// Sectors of a block.
+    block: u32,
+    /// Commands in flight, and those of lost connections that may still be carried out.
+    commands: BTreeMap<u64, Sent>,
+    next_id: u64,
+    /// Answers that a step waits for.
+    awaited: BTreeMap<u64, Option<Completion>>,
+    stamps: Vec<Stamped>,
+    next_stamp: u64,
+    freeze: Option<Freeze>,
+    /// Commands may fail at the device.
+    has_faults: bool,
+    limited: bool,
+    pub(crate) failed: bool,
+    pub(crate) submitted: u64,
+    pub(crate) troubles: u64,
+    pub(crate) cover: Coverage,
+    pub(crate) trace: Vec<String>,
+    pub(crate) tracing: bool,
+}
+
+impl NetworkWorld {
+    fn hit(&mut self, class: Class) {
+        self.cover.hit(class);
+    }
+
+    /// Whether commands fail only for their place.
+    fn is_calm(&self) -> bool {
+        !self.has_faults && !self.limited
+    }
+
+    /// The number of steps, of which the world draws between these.
+    pub(crate) fn draw_steps(&mut self) -> u32 {
+        self.rng.range(300, 900)
+    }
+
+    /// Step `n`, which draws from a sequence of its own.
+    pub(crate) fn step(&mut self, n: u32) {
+        self.rng = Random::new(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(n) << 40);
+        trace!(self, "step {n} at {}", self.now.0);
+        match self.rng.below(5) {
+            0..=1 => self.act(),
+            n => (0..n).for_each(|_| {
+                self.pass();
+            }),
+        }
+    }
+
+    /// Whether writes waited in plugs, whether some were merged, and whether zones recovered.
+    pub(crate) fn what_happened(&self) -> [bool; 3] {
+        let parked = self.served.disk.counters().plugs.parked > 0;
+        [parked, self.seam.merged().0, self.seam.ordered().reports > 0]
+    }
+
+    /// Goes on until something has happened, or the next moment at which something will. False: nothing ever will.
+    fn pass(&mut self) -> bool {
+        for _ in 0..2 {
+            if self.round() || self.served.run_for_clients() {
+                return true;
+            }
+        }
+        let Some(next) = self.next_moment() else { return false };
+        self.now = next;
+        self.served.now.set(next);
+        true
+    }
+
+    /// Lets time pass.
+    fn pass_for(&mut self, time: u64) {
+        let until = self.now.plus(Nanos(time));
+        while self.now < until {
+            if self.next_moment().is_none_or(|at| at > until) && !self.round() {
+                self.now = until;
+                self.served.now.set(until);
+            } else {
+                self.pass();
+            }
+        }
+    }
+
+    /// Runs both sides of each connection once, in random order. False: nothing has happened.
+    fn round(&mut self) -> bool {
+        let mut order: Vec<usize> = (0..self.connections.len()).collect();
+        for i in (1..order.len()).rev() {
+            order.swap(i, self.rng.below(i as u32 + 1) as usize);
+        }
+        let mut progress = false;
+        for c in order {
+            progress |= self.serve(c);
+            progress |= self.host_turn(c);
+        }
+        progress |= self.run_closing();
+        progress |= self.end_closing();
+        progress |= self.served.run_left();
+        progress |= self.rng.one_in(8) && self.served.run_for_clients();
+        self.take_notes();
+        progress |= self.keep_alive();
+        progress |= self.expire_hosts();
+        progress |= self.end_ghosts();
+        if self.freeze.as_ref().is_some_and(Freeze::poll) {
+            trace!(self, "  thawed");
+            (self.freeze, progress) = (None, true);
+        }
+        progress
+    }
+
+    fn next_moment(&self) -> Option<Nanos> {
+        let now = self.now;
+        let connections = self.connections.iter().flat_map(Connection::moments);
+        let hosts = self.hosts.iter().filter_map(|h| h.next_keep_alive);
+        let others = [self.served.next_deadline(), self.target.next_deadline()];
+        let all = connections.chain(hosts).chain(others.into_iter().flatten());
+        all.filter(|at| *at > now).min()
+    }
+
+    /// Notes what the disk was asked and has answered since the last time.
+    fn take_notes(&mut self) {
+        let notes = std::mem::take(&mut *self.served.notes.borrow_mut());
+        for note in notes {
+            if note.ended.is_some_and(|s| s >= Status::OpenLimit) {
+                self.failed = true;
+            }
+            self.note_place(&note);
+        }
+    }
+}
