@@ -15,6 +15,8 @@ mod eventfd;
 #[cfg(feature = "nvme-tcp")]
 pub mod nvme_tcp;
 mod paths;
+#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+mod recovery;
 mod runtime;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 mod served;

@@ -6,9 +6,11 @@
 mod nvme_host;
 
 use nvme_host::{BLOCK, HOST, NQN, Queue, ZONE, options, pattern, server, soon};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zoneplug_host::HostedDisk;
-use zoneplug_host::nvme_tcp::{Disk, NvmeTcp};
+use zoneplug_host::file::{CreateOptions, create};
+use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
 use zoneplug_nvme::initiator::{
     Data, Options, connect, read, report_zones, reset_zone, write, zone_append,
 };
@@ -242,6 +244,73 @@ fn l7_a_write_that_the_last_server_carried_out_is_not_refused() {
     drop(server);
     let server = serve("mem");
     assert_eq!(Host::new(&server, HOST).write(0, &data[0]), INVALID_WRITE);
+}
+
+/// A directory in memory, removed with its test.
+struct Memory(PathBuf);
+
+impl Memory {
+    fn new(name: &str) -> Memory {
+        let name = format!("zoneplug-{name}-{}", std::process::id());
+        let dir = Path::new("/dev/shm").join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        Memory(dir)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// L9. The journal of the last server says which appends were answered. What else landed is given to the append that is sent
+/// again; a journal is believed only if no other program has opened the disk for writing since.
+#[test]
+fn l9_an_append_that_the_last_server_carried_out_is_found() {
+    for (opened, found) in [(false, true), (true, false)] {
+        let dir = Memory::new(&format!("journal-{opened}"));
+        let path = dir.0.join("disk.zbd");
+        let size =
+            CreateOptions { zones: Some(8), zone_size: Some(4 << 20), ..CreateOptions::default() };
+        create(&path, &size, false).unwrap();
+        // The answers of the first server do not arrive, because it has ended.
+        let serve = || {
+            let spec = format!("delay,write=200ms,append=200ms@{}", path.display());
+            let disk = Disk { disk: HostedDisk::open_spec(&spec).unwrap(), spec, tags: None };
+            let options = NvmeTcpOptions { records: Some(dir.0.clone()), threads: 2, ..options() };
+            NvmeTcp::start(&options, vec![disk], || ()).unwrap()
+        };
+        let first = serve();
+        assert_eq!(first.unjournaled(), []);
+        let [told, lost, long] =
+            [(8192, 1), (8192, 2), (8192, 3)].map(|(n, seed)| pattern(n, seed));
+        let mut host = Host::new(&first, HOST);
+        assert_eq!(host.append(ZONE, &told), ZONE);
+        drop(first);
+        let slow = serve();
+        let mut host = Host::new(&slow, HOST);
+        for data in [&lost, &told, &long] {
+            host.io.send(zone_append(1, ZONE, data.clone(), BLOCK));
+        }
+        host.io.flush();
+        std::thread::sleep(Duration::from_millis(100));
+        drop(slow);
+        if opened {
+            drop(HostedDisk::open_spec(path.to_str().unwrap()).unwrap());
+        }
+        let server = serve();
+        let mut host = Host::new(&server, HOST);
+        assert_eq!(host.written(1), 8, "all have landed");
+        let places = [&long, &told, &lost, &told].map(|data| host.append(ZONE, data));
+        if found {
+            // The first copy of what was sent twice was answered.
+            assert_eq!(places, [ZONE + 6, ZONE + 4, ZONE + 2, ZONE + 8]);
+        } else {
+            assert_eq!(places, [ZONE + 8, ZONE + 10, ZONE + 12, ZONE + 14]);
+        }
+        assert_eq!(replayed(&server), if found { 3 } else { 0 });
+    }
 }
 
 /// L8. CSTS.RDY stays set until the commands in flight have ended.

@@ -10,7 +10,8 @@
 //! | [`io_queue`] | the commands of a connection as BIOs of disks |
 //! | [`recovery`] | commands whose answers were lost, and that are sent again |
 //!
-//! Without the feature `target` there is only [`spec`].
+//! Without the feature `target` there are only [`spec`] and the search for appends in space of a zone
+//! ([`recovery::Space`]).
 //!
 //! The specifications: NVM Express Base 2.0, NVM Command Set 1.0, Zoned Namespace Command Set 1.1, TCP
 //! Transport 1.0.
@@ -23,7 +24,6 @@ pub mod dhchap;
 pub mod initiator;
 #[cfg(feature = "target")]
 pub mod io_queue;
-#[cfg(feature = "target")]
 pub mod recovery;
 pub mod spec;
 #[cfg(feature = "target")]

@@ -4,11 +4,14 @@ use super::answer::{HostShown, Network, Served};
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
+use crate::server_client::DIRECTORY;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zoneplug_core::{Nanos, Sector};
-use zoneplug_host::nvme_tcp::{DhGroup, Disk, Key, NvmeTcp, NvmeTcpHost, NvmeTcpOptions, read_key};
+use zoneplug_host::nvme_tcp::{
+    DhGroup, Disk, Key, NvmeTcp, NvmeTcpHost, NvmeTcpOptions, read_key, usual_records,
+};
 use zoneplug_host::signals::Signals;
 use zoneplug_host::{HostedDisk, is_volatile};
 
@@ -104,6 +107,8 @@ impl Plan {
             dhchap_keys: keys,
             dhchap_ctrl_key: own,
             dhchap_dhgroup: args.dhchap_dhgroup,
+            // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
+            records: usual_records(Path::new(DIRECTORY)),
             ..NvmeTcpOptions::new(listen, &nqn)
         };
         options.check()?;
@@ -168,6 +173,10 @@ impl Server {
             if let Some(e) = refused {
                 lines.push(format!("namespace {nsid} becomes no block device of Linux: {e}"));
             }
+        }
+        for (spec, why) in self.server.unjournaled() {
+            let what = "a server started after this one was killed does not know which appends were answered";
+            lines.push(format!("{}: {what}: {why}", plain(spec)));
         }
         let ip = match address.ip() {
             ip if ip.is_unspecified() => "ADDRESS".to_owned(),

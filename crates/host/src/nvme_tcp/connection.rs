@@ -290,6 +290,7 @@ impl Connection {
         while self.tcp.has_output() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let filled = self.tcp.output(&mut slices);
+            ctx.tell();
             ctx.calls.sends.count();
             match sys::send(&self.stream, &slices[..filled]) {
                 Ok(n) => {

@@ -1,9 +1,10 @@
 //! What a worker lends its connections for a call.
 
 use super::calls::Calls;
-use super::io_queue::{ClosingQueue, ServedDisks};
+use super::io_queue::{ClosingQueue, ServedDisks, ToTell};
 use super::{Shared, sys};
 use crate::served::Counters;
+use std::cell::RefCell;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Nanos;
 use zoneplug_nvme::io_queue::IoContext;
@@ -17,6 +18,8 @@ pub(super) struct WorkerContext<'a> {
     pub(super) buffers: &'a mut Buffers,
     /// Queues of this worker whose connections have ended.
     pub(super) closing: &'a mut Vec<ClosingQueue>,
+    /// Appends whose answers are to be sent next, and that are not in the journal yet.
+    pub(super) to_tell: &'a RefCell<Vec<ToTell>>,
     pub(super) counters: &'a [Counters],
     pub(super) calls: &'a Calls,
     /// The server ends.
@@ -30,9 +33,21 @@ impl WorkerContext<'_> {
             disks: &self.shared.disks,
             fills_buffers: &self.shared.fills_buffers,
             recovery: &self.shared.recovery,
+            journals: &self.shared.journals,
+            to_tell: self.to_tell,
             counters: self.counters,
         };
         IoContext { disks, buffers: self.buffers, now: self.now }
+    }
+
+    /// Notes the appends whose answers the next bytes contain. It is called directly before they are handed to the kernel: an
+    /// append that is in the journal and was not answered is not found if this process is killed in between.
+    pub(super) fn tell(&self) {
+        for told in self.to_tell.borrow_mut().drain(..) {
+            if let Some(journal) = &self.shared.journals[told.disk as usize] {
+                journal.record(self.worker as u16, told.sector, told.len_sectors);
+            }
+        }
     }
 
     pub(super) fn buffers_put(&mut self, buf: Option<AlignedBuf>) {

@@ -1,16 +1,19 @@
 //! The disks of this server as the I/O queues of its connections use them: a client of the hosted disk for each, and the
 //! sleep of a thread that waits for several of them.
 
-use super::{Disk, sys};
+use super::{Disk, journal, sys};
+use crate::recovery::journal::Journal;
 use crate::runtime::client::Client;
 use crate::served::Counters;
+use std::cell::RefCell;
 use std::os::fd::RawFd;
 use std::task::Waker;
 use zoneplug_buf::{AlignedBuf, Lent};
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Bio, Bios, Op};
+use zoneplug_core::{Bio, Bios, Op, Sector};
 use zoneplug_nvme::io_queue::{DiskClient, Disks};
 use zoneplug_nvme::recovery::DiskRecovery;
+use zoneplug_nvme::target::io::IoRequest;
 
 /// An I/O queue, and one without a connection.
 pub(super) type IoQueue = zoneplug_nvme::io_queue::IoQueue<QueueClient>;
@@ -23,6 +26,10 @@ pub(super) struct ServedDisks<'a> {
     pub(super) fills_buffers: &'a [bool],
     /// What is lost of each disk.
     pub(super) recovery: &'a [DiskRecovery],
+    /// The journal of each disk that has one.
+    pub(super) journals: &'a [Option<Journal>],
+    /// Appends whose answers are to be sent next, and that are not in the journal yet.
+    pub(super) to_tell: &'a RefCell<Vec<ToTell>>,
     /// Of this thread, for each disk.
     pub(super) counters: &'a [Counters],
 }
@@ -49,6 +56,29 @@ impl Disks for ServedDisks<'_> {
         &self.recovery[disk as usize]
     }
 
+    fn begins(&self, request: &IoRequest) {
+        if let Some(journal) = &self.journals[request.disk as usize]
+            && let Some(change) = journal::change(request)
+        {
+            journal.begin(&change);
+        }
+    }
+
+    fn ended(&self, request: &IoRequest, ok: bool) {
+        if let Some(journal) = &self.journals[request.disk as usize]
+            && let Some(change) = journal::change(request)
+        {
+            journal.end(&change, ok);
+        }
+    }
+
+    fn tells(&self, append: &IoRequest) {
+        if self.journals[append.disk as usize].is_some() {
+            let IoRequest { disk, sector, len_sectors, .. } = *append;
+            self.to_tell.borrow_mut().push(ToTell { disk, sector, len_sectors });
+        }
+    }
+
     fn count(&self, disk: u32, op: Op, bytes: u32, ok: bool) {
         if let Some(counters) = self.counters.get(disk as usize) {
             counters.count(op, bytes, ok);
@@ -60,6 +90,14 @@ impl Disks for ServedDisks<'_> {
             counters.count_replayed();
         }
     }
+}
+
+/// An append whose answer is to be sent next.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ToTell {
+    pub(super) disk: u32,
+    pub(super) sector: Sector,
+    pub(super) len_sectors: u32,
 }
 
 /// A client of a disk.

@@ -8,6 +8,7 @@
 //! | `connection.rs` | a socket, and what its connection is for the target |
 //! | `io_queue.rs` | the disks as I/O queues use them: a client of its own for each |
 //! | `admission.rs` | which hosts may connect, and their keys |
+//! | `journal.rs` | which appends hosts were told of, for the next server |
 //! | `mailbox.rs` | what threads tell each other |
 //! | `calls.rs`, `context.rs` | counters of system calls; what a worker lends its connections for a call |
 //! | `sys.rs` | epoll, sending |
@@ -22,12 +23,14 @@ mod calls;
 mod connection;
 mod context;
 mod io_queue;
+mod journal;
 mod mailbox;
 mod sys;
 pub mod testing;
 mod worker;
 
 use crate::clock::Clock;
+use crate::recovery::journal::Journal;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::{Counters, ServedCounters};
 use crate::{BlockingDisk, spec, threads};
@@ -35,10 +38,12 @@ use admission::admitted;
 pub use admission::read_key;
 use calls::Calls;
 pub use calls::NvmeTcpCalls;
+pub use journal::usual_records;
 use mailbox::{Mail, Mailbox};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -76,6 +81,9 @@ pub struct NvmeTcpOptions {
     pub threads: usize,
     /// Most connections at a time; further ones are closed at once.
     pub max_connections: usize,
+    /// A directory in memory (tmpfs) for the journals of durable disks, from which a server that is started after this one
+    /// was killed knows which appends have been acknowledged. `None`: those that were in flight are appended again.
+    pub records: Option<PathBuf>,
 }
 
 impl NvmeTcpOptions {
@@ -92,6 +100,7 @@ impl NvmeTcpOptions {
             dhchap_dhgroup: DhGroup::default(),
             threads: cpus.min(4),
             max_connections: MAX_CONNECTIONS,
+            records: None,
         }
     }
 
@@ -121,6 +130,8 @@ struct Shared {
     fills_buffers: Vec<bool>,
     /// What is lost of each disk.
     recovery: Vec<DiskRecovery>,
+    /// Which appends the hosts of each disk were told of, for the next server.
+    journals: Vec<Option<Journal>>,
     tcp: Config,
     clock: Clock,
     workers: Vec<Arc<Mailbox>>,
@@ -240,6 +251,7 @@ pub struct NvmeTcp {
     shared: Arc<Shared>,
     nqn: Nqn,
     address: SocketAddr,
+    unjournaled: Vec<(String, String)>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -339,6 +351,14 @@ impl NvmeTcp {
         let workers: io::Result<Vec<_>> = (0..threads).map(|_| Mailbox::new()).collect();
         let clock = Clock::new(true);
         let counters = || disks.iter().map(|_| Counters::default()).collect();
+        let (mut recovery, mut journals, mut unjournaled) = (Vec::new(), Vec::new(), Vec::new());
+        for d in &disks {
+            let (lost, journal, why_not) =
+                left_of(d, options.records.as_deref(), threads, clock.now());
+            recovery.push(lost);
+            journals.push(journal);
+            unjournaled.extend(why_not.map(|why| (d.spec.clone(), why)));
+        }
         let shared = Arc::new(Shared {
             target: Mutex::new(target),
             tcp: Config { max_data, ..Config::default() },
@@ -352,19 +372,28 @@ impl NvmeTcp {
             failed_authentications: AtomicU64::new(0),
             max_connections: options.max_connections,
             failure: Mutex::default(),
-            recovery: disks.iter().map(|d| recovery_of(d, clock.now())).collect(),
+            recovery,
+            journals,
             fills_buffers: disks.iter().map(|d| spec::fills_buffers(&d.spec)).collect(),
             disks,
         });
         let mut listener = Some(listener);
         let workers = (0..threads).map(|n| Worker::new(shared.clone(), n, listener.take()));
         let workers = workers.collect::<io::Result<_>>().map_err(few)?;
-        Ok(Started { server: NvmeTcp { shared, nqn, address, threads: Vec::new() }, workers })
+        Ok(Started {
+            server: NvmeTcp { shared, nqn, address, unjournaled, threads: Vec::new() },
+            workers,
+        })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Disks that have no journal although [`NvmeTcpOptions::records`] has a directory for it, and why.
+    pub fn unjournaled(&self) -> &[(String, String)] {
+        &self.unjournaled
     }
 
     /// The name of its subsystem.
@@ -427,15 +456,25 @@ impl Drop for NvmeTcp {
     }
 }
 
-/// What may have been lost of a disk before this server. Nothing, if the disk did not exist then.
-fn recovery_of(d: &Disk, now: Nanos) -> DiskRecovery {
+/// What may have been lost of a disk before this server, its journal, and why it has none. Nothing was lost of a disk that did
+/// not exist then.
+fn left_of(
+    d: &Disk,
+    directory: Option<&Path>,
+    threads: usize,
+    now: Nanos,
+) -> (DiskRecovery, Option<Journal>, Option<String>) {
     let recovery = DiskRecovery::new(d.disk.geometry());
-    if !spec::is_volatile(&d.spec) {
-        let zones = d.disk.geometry().nr_zones();
-        // Nothing of a disk that cannot be read.
-        let found = BlockingDisk::new(&d.disk).ok();
-        let found = found.and_then(|mut io| io.report(Sector(0), zones).ok());
-        recovery.set_written_at_start(found.iter().flatten().map(written_in).collect(), now);
+    if spec::is_volatile(&d.spec) {
+        return (recovery, None, None);
     }
-    recovery
+    let zones = d.disk.geometry().nr_zones();
+    // Nothing of a disk that cannot be read.
+    let found = BlockingDisk::new(&d.disk).ok();
+    let found = found.and_then(|mut io| io.report(Sector(0), zones).ok()).unwrap_or_default();
+    recovery.set_written_at_start(found.iter().map(written_in).collect(), now);
+    let Some(directory) = directory else { return (recovery, None, None) };
+    let left = journal::open(d, directory, threads as u16, &found);
+    recovery.set_spaces(left.spaces, journal::block_sectors(d));
+    (recovery, left.journal, left.why_not)
 }

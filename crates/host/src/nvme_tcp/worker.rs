@@ -3,9 +3,10 @@
 
 use super::connection::Connection;
 use super::context::WorkerContext;
-use super::io_queue::{ClosingQueue, QueueClient};
+use super::io_queue::{ClosingQueue, QueueClient, ToTell};
 use super::mailbox::{Mail, Mailbox};
 use super::{Shared, io_queue, sys};
+use std::cell::RefCell;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -53,6 +54,8 @@ pub(super) struct Worker {
     busy: Vec<usize>,
     /// Queues whose connections have ended, with work at a disk.
     closing: Vec<ClosingQueue>,
+    /// Appends of one connection whose answers are to be sent next, and that are not in the journal yet.
+    to_tell: RefCell<Vec<ToTell>>,
     buffers: Buffers,
     /// It was told to stop.
     stops: bool,
@@ -89,6 +92,7 @@ impl Worker {
             free: Vec::new(),
             busy: Vec::new(),
             closing: Vec::new(),
+            to_tell: RefCell::default(),
             buffers: Buffers::new(FREE_BYTES),
             stops: false,
             now: shared.clock.now(),
@@ -164,6 +168,7 @@ impl Worker {
             epoll: &self.epoll,
             buffers: &mut self.buffers,
             closing: &mut self.closing,
+            to_tell: &self.to_tell,
             counters: &self.shared.counters[self.number],
             calls: &self.shared.calls[self.number],
             stops: self.stops,
@@ -171,6 +176,8 @@ impl Worker {
         };
         if !f(connection, &mut ctx) {
             connection.end(&mut ctx);
+            // These answers are never sent.
+            ctx.to_tell.borrow_mut().clear();
             place.connection = None;
             place.generation = place.generation.wrapping_add(1) & (u32::MAX >> 1);
             self.free.push(n);
@@ -245,6 +252,7 @@ impl Worker {
             epoll: &self.epoll,
             buffers: &mut self.buffers,
             closing: &mut self.closing,
+            to_tell: &self.to_tell,
             counters: &self.shared.counters[self.number],
             calls: &self.shared.calls[self.number],
             stops: self.stops,

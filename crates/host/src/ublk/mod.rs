@@ -37,6 +37,7 @@ mod takeover;
 pub mod testing;
 mod udev;
 
+use crate::recovery::bases::Bases;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::{Counters, ServedCounters};
 use abi::DevInfo;
@@ -54,7 +55,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 pub use sync_before_stop::sync_before_stop;
 pub use takeover::identity::outlives_its_server;
-use takeover::identity::{Bases, DeviceIdentity, Match, refusal, waits};
+use takeover::identity::{DeviceIdentity, Match, refusal, waits};
 use takeover::journal_file::{self, JournalFile, Served};
 use takeover::replay::{self, Replay};
 use zoneplug_core::poison::lock;

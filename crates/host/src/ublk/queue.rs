@@ -9,9 +9,9 @@ use super::busy_poll::{BusyPoll, MOMENT};
 use super::driver::{CharDev, Driver, Event, KernelDriver, Polled};
 use super::request::{self, Request, Slice};
 use super::sys::Way;
-use super::takeover::journal::Journal;
 use super::takeover::replay::Replay;
 use crate::eventfd::eventfd;
+use crate::recovery::journal::Journal;
 use crate::runtime::client::{Client, TICK};
 use crate::runtime::hosted::HostedDisk;
 use crate::served::Counters;
@@ -305,7 +305,7 @@ impl<D: Driver> Queue<D> {
             }
         }
         if let Some(journal) = &self.shared.journal {
-            journal.begin(&request);
+            journal.begin(&request.change());
         }
         let Some((op, sector, len_sectors)) = self.shared.slice.part(&request, 0) else {
             // The slice has conventional zones only, so there is nothing to reset.
@@ -406,7 +406,7 @@ impl<D: Driver> Queue<D> {
             self.bufs.extend(buf.filter(|b| b.len() <= KEEP_BYTES));
             self.counters().count(request.op, request.bytes, status.is_ok());
             if let Some(journal) = &self.shared.journal {
-                journal.end(&request, status.is_ok());
+                journal.end(&request.change(), status.is_ok());
             }
             if request.op == Op::ZoneAppend && status.is_ok() {
                 self.appended(tag, &request, landed)?;

@@ -2,6 +2,7 @@
 //! module makes no call.
 
 use super::abi::{self, IoDesc, Params};
+use crate::recovery::journal::Change;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::{ZONE_RECORD_LEN, ZoneInfo};
 use zoneplug_core::{Flags, Op, Sector, Status};
@@ -15,6 +16,13 @@ pub(super) struct Request {
     pub(super) flags: Flags,
     /// Bytes of data.
     pub(super) bytes: u32,
+}
+
+impl Request {
+    /// What the journal goes by.
+    pub(super) fn change(&self) -> Change {
+        Change { op: self.op, sector: self.sector, len_sectors: self.len_sectors }
+    }
 }
 
 /// Clears a buffer of `bytes` behind the records of a report, where the data of another request may be. Linux takes

@@ -6,7 +6,6 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use zoneplug_buf::AlignedBuf;
 
@@ -151,80 +150,6 @@ impl Drop for Descriptors {
         // SAFETY: mapped above with this length.
         unsafe { libc::munmap(self.ptr, self.len) };
     }
-}
-
-/// A file as words in shared memory. The stores survive the end of this process, also by a SIGKILL.
-pub(super) struct SharedWords {
-    ptr: *mut libc::c_void,
-    words: usize,
-}
-
-// SAFETY: the memory lives as long as this value, and is handed out as atomic words only.
-unsafe impl Send for SharedWords {}
-// SAFETY: as above.
-unsafe impl Sync for SharedWords {}
-
-impl SharedWords {
-    /// Gives `file` a length and allocates its memory, so that no store fails for lack of memory.
-    pub(super) fn allocate(file: &File, words: usize) -> io::Result<()> {
-        // SAFETY: a call without pointers.
-        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, (words * 8) as libc::off_t) } {
-            0 => Ok(()),
-            e => Err(io::Error::from_raw_os_error(e)),
-        }
-    }
-
-    /// Maps `file`, which must have that length.
-    pub(super) fn map(file: &File, words: usize) -> io::Result<SharedWords> {
-        let len = words * 8;
-        if words == 0 || file.metadata()?.len() != len as u64 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "another length"));
-        }
-        let (prot, flags) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let ptr =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, file.as_raw_fd(), 0) };
-        if ptr == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // Keeps the pages from being swapped out. If the limit forbids that, the pages are usually in
-        // memory anyway. SAFETY: the mapping above.
-        unsafe { libc::mlock(ptr, len) };
-        Ok(SharedWords { ptr, words })
-    }
-
-    pub(super) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: a mapping of this length that begins at a page, borrowed while it exists. Other processes
-        // that map it store whole words too.
-        unsafe { std::slice::from_raw_parts(self.ptr.cast::<AtomicU64>(), self.words) }
-    }
-}
-
-impl Drop for SharedWords {
-    fn drop(&mut self) {
-        // SAFETY: mapped above with this length.
-        unsafe { libc::munmap(self.ptr, self.words * 8) };
-    }
-}
-
-/// The user id that the file system checks.
-pub(super) fn user() -> u32 {
-    // SAFETY: a call without pointers.
-    unsafe { libc::geteuid() }
-}
-
-/// Whether a file is in memory (tmpfs, ramfs), so that its pages never wait for a disk.
-pub(super) fn is_in_memory(file: &File) -> io::Result<bool> {
-    const RAMFS_MAGIC: u64 = 0x8584_58f6;
-    let mut s = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: the structure outlives the call, which fills it.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), s.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded and filled the structure.
-    let kind = unsafe { s.assume_init() }.f_type as u64;
-    Ok(kind == libc::TMPFS_MAGIC as u64 || kind == RAMFS_MAGIC)
 }
 
 /// Keeps this thread, and those that it starts, from waiting for the I/O that they serve. When memory is

@@ -7,8 +7,8 @@ use super::params;
 use super::queue::{Queue, UblkShared};
 use super::request::{self, Slice};
 use super::sys::Way;
-use super::takeover::identity::LastServer;
-use super::takeover::journal::{self, About, FoundZone};
+use crate::recovery::bases::LastServer;
+use crate::recovery::journal::{self, About, FoundZone};
 use crate::runtime::hosted::HostedDisk;
 use crate::served::Counters;
 use std::cell::{Cell, RefCell};
@@ -121,12 +121,12 @@ impl Journal {
 
     /// A request is about to be sent.
     pub fn begin(&self, r: &Request) {
-        self.0.begin(&r.0);
+        self.0.begin(&r.0.change());
     }
 
     /// A request has come back.
     pub fn end(&self, r: &Request, succeeded: bool) {
-        self.0.end(&r.0, succeeded);
+        self.0.end(&r.0.change(), succeeded);
     }
 
     /// An append of `queue` is about to be acknowledged.

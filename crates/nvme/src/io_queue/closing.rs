@@ -43,6 +43,7 @@ impl<C: DiskClient> IoQueue<C> {
             while let Some(mut bio) = u.list.pop_front() {
                 let entry = self.running.get_mut(bio.token() as usize).and_then(Option::take);
                 let Some(mut running) = entry else { continue };
+                ctx.disks.ended(&running.request, false);
                 if running.resending.is_some() {
                     running.lose(self.host, ctx);
                 }
@@ -130,6 +131,7 @@ impl<C: DiskClient> ClosingQueue<C> {
                     running.buf = u.client.reclaim(&mut bio, lent);
                 }
                 let r = running.request;
+                ctx.disks.ended(&r, bio.status.is_ok());
                 let recovery = ctx.disks.recovery(u.disk);
                 match r.op {
                     Op::ZoneAppend if bio.status.is_ok() && running.resending.is_none() => {

@@ -70,6 +70,16 @@ pub trait Disks {
     /// What is lost of a disk.
     fn recovery(&self, disk: u32) -> &DiskRecovery;
 
+    /// A request is about to be sent to its disk, in this form or another. This and the next two are for an owner that keeps a
+    /// journal.
+    fn begins(&self, _request: &IoRequest) {}
+
+    /// A request has come back from its disk.
+    fn ended(&self, _request: &IoRequest, _ok: bool) {}
+
+    /// An append that has landed is about to be answered: the next bytes that are sent may tell its host.
+    fn tells(&self, _append: &IoRequest) {}
+
     /// Counts a command that has ended.
     fn count(&self, disk: u32, op: Op, bytes: u32, ok: bool);
 
@@ -234,6 +244,9 @@ impl<C: DiskClient> IoQueue<C> {
                 tcp.answer(slot, completion, data, ctx.buffers, ctx.now);
                 if ok && matches!(r.op, Op::Write | Op::ZoneAppend | Op::WriteZeroes) {
                     self.answered.push(tcp.output_end(), &r);
+                    if r.op == Op::ZoneAppend {
+                        ctx.disks.tells(&r);
+                    }
                 }
             }
         }
@@ -318,6 +331,7 @@ impl<C: DiskClient> IoQueue<C> {
             }
         };
         running.sent = true;
+        disks.begins(&running.request);
         let mut bio = self.pool.get();
         bio.set(request.op, request.sector, request.len_sectors, io);
         bio.flags = request.flags;
@@ -379,6 +393,7 @@ impl<C: DiskClient> IoQueue<C> {
                 }
                 self.pool.put(bio);
                 running.sent = false;
+                ctx.disks.ended(&running.request, result.status.is_ok());
                 let recovery = ctx.disks.recovery(disk);
                 if running.resending.is_some()
                     || recovery.is_after(running.request.op, result.status)

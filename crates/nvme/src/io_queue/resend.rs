@@ -2,7 +2,9 @@
 //! [`crate::recovery`]'s; this carries them out.
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
-use crate::recovery::{HostKey, Landed, Lost, Outcome, Resend, ResendStep, Sent, data_hash};
+use crate::recovery::{
+    AppendData, HostKey, Landed, Lost, Outcome, Resend, ResendStep, Sent, block_hashes, data_hash,
+};
 use crate::target::io::{IoRequest, IoResult};
 use crate::tcp::Connection;
 use zoneplug_buf::AlignedBuf;
@@ -64,8 +66,11 @@ impl<C: DiskClient> IoQueue<C> {
         let recovery = ctx.disks.recovery(r.disk);
         let begun = match (r.op, &running.buf) {
             (Op::ZoneAppend, Some(buf)) => {
-                let hash = data_hash(buf, r.memory.1);
-                recovery.with(|lost| Resend::of_append(sent, hash, lost, ctx.now))
+                let mut data = AppendData { hash: data_hash(buf, r.memory.1), blocks: Vec::new() };
+                if let Some(block) = recovery.with(|lost| lost.looks_for_blocks()) {
+                    data.blocks = block_hashes(buf, r.len_sectors, block);
+                }
+                recovery.with(|lost| Resend::of_append(sent, data, lost, ctx.now))
             }
             (Op::ZoneReset, _) => recovery.with(|lost| {
                 lost.forget_zone(r.sector);

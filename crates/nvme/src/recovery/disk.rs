@@ -1,6 +1,8 @@
 //! What is lost of one disk, for the threads that share it.
 
 use super::lost::Lost;
+use super::space::Space;
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -33,6 +35,12 @@ impl DiskRecovery {
     /// the last one may send again what is there.
     pub fn set_written_at_start(&self, written: Vec<u32>, now: Nanos) {
         self.with(|lost| lost.set_written_at_start(written, now));
+    }
+
+    /// Space in these zones, in blocks of this length, that no client of the last server was told of. Comes after
+    /// [`DiskRecovery::set_written_at_start`].
+    pub fn set_spaces(&self, spaces: BTreeMap<u32, Space>, block_sectors: u32) {
+        self.with(|lost| lost.set_spaces(spaces, block_sectors));
     }
 
     /// Whether the notes are to be asked, or changed, before a request is sent to the disk.

@@ -15,10 +15,12 @@
 //! commands are new ones.
 //!
 //! A server that starts does not know what hosts of the last one have lost. Every write that is behind the write pointers
-//! which it finds may be sent again, for [`WINDOW`] from a host's first command on.
+//! which it finds may be sent again, for [`WINDOW`] from a host's first command on. An append may be in space that no client of
+//! the last server was told of ([`Space`]).
 //!
 //! A new connection of a host waits until the commands of its old ones have ended: [`Lost::is_draining`].
 
+use super::space::Space;
 use crate::target::HostId;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,6 +31,8 @@ use zoneplug_core::{Nanos, Sector, ZoneNo};
 pub(crate) const WINDOW: Nanos = Nanos(20_000_000_000);
 /// How long after the start of a server a host of the last one may come back.
 const RESTART: Nanos = Nanos(3_600_000_000_000);
+/// How long appends are looked for in space of the last server, once a host is back: each of them is hashed until then.
+const SPACES: Nanos = Nanos(60_000_000_000);
 /// Most notes of a disk. The oldest make way: they are of hosts that did not come back.
 const MAX_NOTES: usize = 1 << 16;
 
@@ -84,8 +88,26 @@ struct Claim {
     zone: ZoneNo,
     /// False: the zone was reset meanwhile.
     alive: bool,
-    /// The append that it has taken out of the notes.
-    append: Option<Note<Landed>>,
+    taken: Taken,
+}
+
+/// What a claim has taken.
+#[derive(Debug)]
+enum Taken {
+    Nothing,
+    /// An append out of the notes.
+    Append(Note<Landed>),
+    /// Blocks out of the space of the last server: their offset in the zone, and their hashes.
+    Blocks(u32, Vec<u64>),
+}
+
+/// The data of an append, as far as they are compared without the disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct AppendData {
+    /// The hash of all.
+    pub(crate) hash: u64,
+    /// The hashes of the blocks, if there is space to look for them.
+    pub(crate) blocks: Vec<u64>,
 }
 
 /// What is known of one disk.
@@ -105,6 +127,11 @@ pub(crate) struct Lost {
     at_start_until: Nanos,
     /// Until when each host may send commands again that the last server had.
     back: BTreeMap<HostKey, Nanos>,
+    /// Space in zones that no client of the last server was told of, by zone.
+    spaces: BTreeMap<u32, Space>,
+    /// How long it counts, once a host is back.
+    spaces_until: Option<Nanos>,
+    block_sectors: u32,
 }
 
 /// Most hosts that may send commands again after a restart.
@@ -123,7 +150,20 @@ impl Lost {
             at_start: Vec::new(),
             at_start_until: Nanos(0),
             back: BTreeMap::new(),
+            spaces: BTreeMap::new(),
+            spaces_until: None,
+            block_sectors: 1,
         }
+    }
+
+    /// Space in these zones, in blocks of this length, that no client of the last server was told of.
+    pub(crate) fn set_spaces(&mut self, spaces: BTreeMap<u32, Space>, block_sectors: u32) {
+        (self.spaces, self.block_sectors) = (spaces, block_sectors.max(1));
+    }
+
+    /// The length of a block, if appends are to be looked for in space of the last server.
+    pub(crate) fn looks_for_blocks(&self) -> Option<u32> {
+        (!self.spaces.is_empty()).then_some(self.block_sectors)
     }
 
     /// A disk of which so many sectors of each zone are written now, when this server starts: hosts of the last server may
@@ -139,11 +179,12 @@ impl Lost {
             && self.appends.is_empty()
             && self.claims.is_empty()
             && self.at_start.is_empty()
+            && self.spaces.is_empty()
     }
 
     /// Whether there is a note of an append.
     pub(crate) fn has_appends(&self) -> bool {
-        !self.appends.is_empty()
+        !self.appends.is_empty() || !self.spaces.is_empty()
     }
 
     /// A connection of `host` has ended, and commands of it are still being carried out.
@@ -200,6 +241,7 @@ impl Lost {
         }
         if !self.at_start.is_empty() && self.back.len() < MAX_HOSTS {
             self.back.entry(host).or_insert(until);
+            self.spaces_until.get_or_insert(now.plus(SPACES));
         }
     }
 
@@ -209,6 +251,10 @@ impl Lost {
         self.appends.retain(|n| n.until.is_none_or(|until| now < until));
         if now >= self.at_start_until {
             self.at_start.clear();
+            self.spaces.clear();
+        }
+        if self.spaces_until.is_some_and(|until| now >= until) {
+            self.spaces.clear();
         }
     }
 
@@ -234,7 +280,7 @@ impl Lost {
         if !noted && !self.was_there_at_start(host, at, now) {
             return None;
         }
-        Some(self.claim(self.zone(at), None))
+        Some(self.claim(self.zone(at), Taken::Nothing))
     }
 
     fn was_there_at_start(&self, host: HostKey, at: Sector, now: Nanos) -> bool {
@@ -248,26 +294,52 @@ impl Lost {
     pub(crate) fn claim_append(
         &mut self,
         host: HostKey,
-        (zone, len_sectors, hash): (ZoneNo, u32, u64),
+        (zone, len_sectors, data): (ZoneNo, u32, &AppendData),
         below: u64,
         now: Nanos,
     ) -> Option<(ClaimId, u64, Landed)> {
         self.expire(now);
-        let n = self.appends.iter().rposition(|n| {
+        let found = self.appends.iter().rposition(|n| {
             n.number < below
                 && n.host == host
                 && n.what.len_sectors == len_sectors
-                && n.what.hash.is_none_or(|h| h == hash)
+                && n.what.hash.is_none_or(|h| h == data.hash)
                 && self.geometry.zone_of(n.what.at).0 == zone
-        })?;
-        let note = self.appends.remove(n)?;
-        Some((self.claim(zone, Some(note)), note.number, note.what))
+        });
+        match found.and_then(|n| self.appends.remove(n)) {
+            Some(note) => Some((self.claim(zone, Taken::Append(note)), note.number, note.what)),
+            None => self.claim_blocks(host, (zone, len_sectors, data), now),
+        }
     }
 
-    fn claim(&mut self, zone: ZoneNo, append: Option<Note<Landed>>) -> ClaimId {
+    /// The same in the space of the last server.
+    fn claim_blocks(
+        &mut self,
+        host: HostKey,
+        (zone, len_sectors, data): (ZoneNo, u32, &AppendData),
+        now: Nanos,
+    ) -> Option<(ClaimId, u64, Landed)> {
+        if self.back.get(&host).is_none_or(|until| now >= *until)
+            || !len_sectors.is_multiple_of(self.block_sectors)
+        {
+            return None;
+        }
+        let space = self.spaces.get_mut(&zone.0)?;
+        let offset = *space.places(&data.blocks).first()?;
+        space.cut(offset, data.blocks.len());
+        if space.is_empty() {
+            self.spaces.remove(&zone.0);
+        }
+        let at = self.geometry.zone_start(zone).plus(u64::from(offset));
+        let id = self.claim(zone, Taken::Blocks(offset, data.blocks.clone()));
+        // No note has such a number: the next place is looked for in the space alone.
+        Some((id, 0, Landed { at, len_sectors, hash: None }))
+    }
+
+    fn claim(&mut self, zone: ZoneNo, taken: Taken) -> ClaimId {
         self.last += 1;
         let id = ClaimId(self.last);
-        self.claims.push(Claim { id, zone, alive: true, append });
+        self.claims.push(Claim { id, zone, alive: true, taken });
         id
     }
 
@@ -276,11 +348,28 @@ impl Lost {
         self.end_claim(id).is_some_and(|claim| claim.alive)
     }
 
-    /// The data are not there, or the answer was lost once more.
+    /// The data are not those of this command: they may be another's.
+    pub(crate) fn reject(&mut self, id: ClaimId) {
+        // Blocks whose hashes are equal and whose data are not, or cannot be read, would be found again and again.
+        if let Some(Claim { alive: true, taken: Taken::Append(note), .. }) = self.end_claim(id) {
+            self.restore(note);
+        }
+    }
+
+    /// The comparison was given up.
     pub(crate) fn give_back(&mut self, id: ClaimId) {
-        let Some(Claim { alive: true, append: Some(note), .. }) = self.end_claim(id) else {
-            return;
-        };
+        let Some(Claim { alive: true, zone, taken, .. }) = self.end_claim(id) else { return };
+        match taken {
+            Taken::Append(note) => self.restore(note),
+            Taken::Blocks(offset, blocks) => {
+                let space = self.spaces.entry(zone.0);
+                space.or_insert_with(|| Space::new(self.block_sectors)).add(offset, blocks);
+            }
+            Taken::Nothing => {}
+        }
+    }
+
+    fn restore(&mut self, note: Note<Landed>) {
         let at = self.appends.partition_point(|n| n.number < note.number);
         self.appends.insert(at, note);
     }
@@ -302,6 +391,7 @@ impl Lost {
         if let Some(written) = self.at_start.get_mut(zone.0 as usize) {
             *written = 0;
         }
+        self.spaces.remove(&zone.0);
     }
 
     /// All zones are to be reset, or were.
@@ -310,6 +400,7 @@ impl Lost {
         self.appends.clear();
         self.claims.iter_mut().for_each(|c| c.alive = false);
         self.at_start.clear();
+        self.spaces.clear();
     }
 }
 
@@ -320,161 +411,4 @@ fn make_room<T>(notes: &mut VecDeque<Note<T>>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const A: HostKey = HostKey(1);
-    const B: HostKey = HostKey(2);
-    const NOW: Nanos = Nanos(7);
-    const LATE: Nanos = Nanos(7 + WINDOW.0);
-
-    /// Zones of 0x800 sectors.
-    fn lost() -> Lost {
-        Lost::new(Geometry::new(4, 0x800, 0x800).unwrap())
-    }
-
-    fn landed(at: u64, hash: Option<u64>) -> Landed {
-        Landed { at: Sector(at), len_sectors: 8, hash }
-    }
-
-    fn append(l: &mut Lost, host: HostKey, zone: u32, hash: u64, now: Nanos) -> Option<u64> {
-        let (id, _, found) = l.claim_append(host, (ZoneNo(zone), 8, hash), u64::MAX, now)?;
-        l.confirm(id).then_some(found.at.0)
-    }
-
-    fn write(l: &mut Lost, host: HostKey, at: u64, now: Nanos) -> bool {
-        l.claim_write(host, Sector(at), now).is_some_and(|id| l.confirm(id))
-    }
-
-    /// L2, L3.
-    #[test]
-    fn l2_a_write_is_recognised_by_its_host_its_range_and_its_time() {
-        let mut l = lost();
-        assert!(!write(&mut l, A, 0x808, NOW), "nothing is lost");
-        l.lose_write(A, Sector(0x808), 16);
-        assert!(!write(&mut l, B, 0x808, NOW), "another host");
-        for (at, is) in [(0x800, false), (0x808, true), (0x810, true), (0x818, false)] {
-            assert_eq!(write(&mut l, A, at, NOW), is, "{at:x}");
-        }
-        assert!(write(&mut l, A, 0x808, LATE), "it is not back yet");
-        l.is_back(B, NOW);
-        assert!(write(&mut l, A, 0x808, LATE));
-        l.is_back(A, NOW);
-        l.is_back(A, LATE);
-        assert!(
-            !write(&mut l, A, 0x808, LATE),
-            "a queue that connects later does not begin it anew"
-        );
-        assert!(l.is_empty());
-    }
-
-    /// L4.
-    #[test]
-    fn l4_an_append_gets_a_place_once_and_the_last_first() {
-        let mut l = lost();
-        l.lose_append(A, landed(0x800, Some(5)));
-        l.lose_append(A, landed(0x808, Some(5)));
-        l.lose_append(A, landed(0x810, Some(6)));
-        assert_eq!(append(&mut l, B, 1, 5, NOW), None, "another host");
-        assert_eq!(append(&mut l, A, 2, 5, NOW), None, "another zone");
-        assert_eq!(append(&mut l, A, 1, 7, NOW), None, "other data");
-        assert_eq!(append(&mut l, A, 1, 5, NOW), Some(0x808));
-        assert_eq!(append(&mut l, A, 1, 5, NOW), Some(0x800));
-        assert_eq!(append(&mut l, A, 1, 5, NOW), None);
-        l.is_back(A, NOW);
-        assert_eq!(append(&mut l, A, 1, 6, LATE), None, "too late");
-    }
-
-    #[test]
-    fn of_unknown_data_each_place_is_compared_once() {
-        let mut l = lost();
-        for at in [0x800, 0x808, 0x810] {
-            l.lose_append(A, landed(at, None));
-        }
-        let what = (ZoneNo(1), 8, 5);
-        let (first, number, found) = l.claim_append(A, what, u64::MAX, NOW).unwrap();
-        assert_eq!(found.at.0, 0x810);
-        let (other, _, found) = l.claim_append(A, what, u64::MAX, NOW).unwrap();
-        assert_eq!(found.at.0, 0x808, "what is being compared is taken");
-        l.give_back(other);
-        l.give_back(first);
-        let (next, _, found) = l.claim_append(A, what, number, NOW).unwrap();
-        assert_eq!(found.at.0, 0x808);
-        l.give_back(next);
-        assert_eq!(l.claim_append(A, what, u64::MAX, NOW).unwrap().2.at.0, 0x810, "in order again");
-    }
-
-    /// L5. Also while the data are being compared.
-    #[test]
-    fn l5_a_reset_forgets_its_zone_and_no_other() {
-        for all in [false, true] {
-            let mut l = lost();
-            l.set_written_at_start(vec![0, 64, 64, 0], NOW);
-            l.is_back(B, NOW);
-            for zone in [1, 2] {
-                l.lose_write(A, Sector(zone * 0x800), 8);
-                l.lose_append(A, landed(zone * 0x800 + 8, Some(5)));
-                l.lose_append(A, landed(zone * 0x800 + 16, Some(5)));
-            }
-            let compared = l.claim_write(A, Sector(0x800), NOW).unwrap();
-            let taken = l.claim_append(A, (ZoneNo(1), 8, 5), u64::MAX, NOW).unwrap().0;
-            if all {
-                l.forget_all();
-            } else {
-                l.forget_zone(Sector(0x800));
-            }
-            assert!(!l.confirm(compared));
-            l.give_back(taken);
-            assert_eq!(append(&mut l, A, 1, 5, NOW), None);
-            assert!(!write(&mut l, A, 0x800, NOW) && !write(&mut l, B, 0x800, NOW));
-            assert_eq!(append(&mut l, A, 2, 5, NOW), (!all).then_some(0x1010));
-            assert_eq!([write(&mut l, A, 0x1000, NOW), write(&mut l, B, 0x1000, NOW)], [!all; 2]);
-            assert_eq!(l.is_empty(), all);
-        }
-    }
-
-    /// L7. Each host has its time, from its first command on.
-    #[test]
-    fn l7_after_a_restart_what_was_written_at_the_start_may_be_sent_again() {
-        let mut l = lost();
-        l.set_written_at_start(vec![0, 64, 0, 0], NOW);
-        assert!(!write(&mut l, A, 0x800, NOW), "it is not connected");
-        l.is_back(A, NOW);
-        for (at, is) in [(0, false), (0x800, true), (0x83f, true), (0x840, false), (0x1000, false)]
-        {
-            assert_eq!(write(&mut l, A, at, NOW), is, "{at:x}");
-        }
-        l.is_back(B, LATE);
-        assert!(!write(&mut l, A, 0x800, LATE) && write(&mut l, B, 0x800, LATE));
-        l.is_back(HostKey(3), NOW.plus(RESTART));
-        assert!(l.is_empty(), "a host that takes so long is a new one");
-        l.set_written_at_start(vec![0; 4], NOW);
-        assert!(l.is_empty(), "nothing was written");
-    }
-
-    /// L1.
-    #[test]
-    fn l1_a_host_waits_for_all_of_its_old_connections() {
-        let mut l = lost();
-        l.begin_drain(A);
-        l.begin_drain(A);
-        l.end_drain(A);
-        assert!(l.is_draining(A) && !l.is_draining(B));
-        l.end_drain(A);
-        assert!(!l.is_draining(A));
-    }
-
-    #[test]
-    fn notes_are_bounded() {
-        let mut l = lost();
-        for _ in 0..MAX_NOTES + 3 {
-            l.lose_write(A, Sector(0x800), 8);
-        }
-        assert_eq!(l.writes.len(), MAX_NOTES);
-        for host in 0..2 * MAX_HOSTS as u64 {
-            l.set_written_at_start(vec![8; 4], NOW);
-            l.is_back(HostKey(host), NOW);
-        }
-        assert_eq!(l.back.len(), MAX_HOSTS);
-    }
-}
+mod tests;

@@ -5,14 +5,25 @@
 //! | --- | --- |
 //! | `lost.rs` | the writes and appends of a disk whose answers hosts may not have, and hosts whose old commands still run |
 //! | `resend.rs` | what to ask the disk about a command that may have been sent again |
+//! | `space.rs` | space of a zone that belongs to no client |
 //! | `disk.rs` | the notes of one disk that threads share |
 
+#[cfg(feature = "target")]
 mod disk;
+#[cfg(feature = "target")]
 mod lost;
+#[cfg(feature = "target")]
 mod resend;
+mod space;
 
+#[cfg(feature = "target")]
 pub(crate) use disk::data_hash;
+#[cfg(feature = "target")]
 pub use disk::{DiskRecovery, written_in};
+#[cfg(feature = "target")]
 pub use lost::HostKey;
-pub(crate) use lost::{Landed, Lost};
+#[cfg(feature = "target")]
+pub(crate) use lost::{AppendData, Landed, Lost};
+#[cfg(feature = "target")]
 pub(crate) use resend::{Outcome, Resend, ResendStep, Sent};
+pub use space::{Space, block_hashes};

@@ -11,7 +11,7 @@
 //! Data that are to be durable when they are answered (FUA) are flushed.
 
 use super::disk::written_in;
-use super::lost::{ClaimId, HostKey, Lost};
+use super::lost::{AppendData, ClaimId, HostKey, Lost};
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Nanos, Sector, Status, ZoneNo};
 
@@ -77,8 +77,8 @@ enum Stage {
 pub(crate) struct Resend {
     sent: Sent,
     zone: ZoneNo,
-    /// The hash of the data of an append.
-    hash: u64,
+    /// The data of an append.
+    data: AppendData,
     /// Why a write was refused.
     refused: Status,
     stage: Stage,
@@ -98,19 +98,22 @@ impl Resend {
         let id = lost.claim_write(sent.host, sent.sector, now)?;
         let stage = Stage::Report(id);
         let zone = lost.zone(sent.sector);
-        Some((Resend { sent, zone, hash: 0, refused, stage }, ResendStep::Report))
+        Some((
+            Resend { sent, zone, data: AppendData::default(), refused, stage },
+            ResendStep::Report,
+        ))
     }
 
-    /// An append whose data have this hash. `None`: it is a new one.
+    /// An append with these data. `None`: it is a new one.
     pub(crate) fn of_append(
         sent: Sent,
-        hash: u64,
+        data: AppendData,
         lost: &mut Lost,
         now: Nanos,
     ) -> Option<(Resend, ResendStep)> {
         let zone = lost.zone(sent.sector);
         let refused = Status::NotAtWritePointer;
-        let mut resend = Resend { sent, zone, hash, refused, stage: Stage::End };
+        let mut resend = Resend { sent, zone, data, refused, stage: Stage::End };
         match resend.next_place(u64::MAX, lost, now) {
             ResendStep::Append => None,
             step => Some((resend, step)),
@@ -118,7 +121,7 @@ impl Resend {
     }
 
     fn next_place(&mut self, below: u64, lost: &mut Lost, now: Nanos) -> ResendStep {
-        let what = (self.zone, self.sent.len_sectors, self.hash);
+        let what = (self.zone, self.sent.len_sectors, &self.data);
         match lost.claim_append(self.sent.host, what, below, now) {
             Some((id, number, landed)) => {
                 self.stage = Stage::Append { id, number, at: landed.at };
@@ -153,7 +156,7 @@ impl Resend {
             }
             (Stage::Append { id, number, at }, Outcome::Compared(equal)) => {
                 if !equal {
-                    lost.give_back(id);
+                    lost.reject(id);
                 } else if lost.confirm(id) {
                     return self.found(at);
                 }
@@ -190,7 +193,7 @@ impl Resend {
     }
 
     fn refuse(&mut self, id: ClaimId, lost: &mut Lost) -> ResendStep {
-        lost.give_back(id);
+        lost.reject(id);
         self.fail(self.refused)
     }
 

@@ -12,12 +12,10 @@
 //! The driver keeps what the first server of a device gave it. Later servers note place and number in their
 //! journal (`journal.rs`).
 
-use crate::backend::file::{Access, FileDisk};
-use crate::spec::{JOINER, bases, file_of, joins, split_layer};
+use crate::recovery::bases::{Bases, LastServer, hash};
+use crate::spec::bases;
 use crate::ublk::abi::DevInfo;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use zoneplug_core::{Error, ErrorKind};
 
 /// Whether everything that a specification names outlives the process that has it open. Only then can
@@ -27,16 +25,6 @@ pub fn outlives_its_server(spec: &str) -> bool {
         let kind = base.split(',').next().unwrap_or_default();
         !(kind == "null" || kind == "mem" || kind == "sim" || kind.starts_with("sim-"))
     })
-}
-
-/// What the last server of a device noted in its journal: where its disks were, and how often they had been
-/// opened.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(in crate::ublk) struct LastServer {
-    pub(in crate::ublk) place: u64,
-    pub(in crate::ublk) opened: u64,
-    /// The paths of its disks, for messages.
-    pub(in crate::ublk) paths: String,
 }
 
 /// How a waiting device relates to what a server is about to serve.
@@ -69,14 +57,7 @@ pub(in crate::ublk) struct DeviceIdentity {
     pub(in crate::ublk) left: LastServer,
 }
 
-/// The disks of a specification, as they are now.
-pub(in crate::ublk) struct Bases(Vec<Base>);
-
 impl Bases {
-    pub(in crate::ublk) fn look(spec: &str) -> Bases {
-        Bases(bases(spec).into_iter().map(Base::look).collect())
-    }
-
     /// The identity of the device that shows the zones `shown` of `spec`. `parts` are the zones of all its
     /// devices.
     pub(in crate::ublk) fn identity(
@@ -85,12 +66,8 @@ impl Bases {
         shown: &Range<u32>,
         parts: &[Range<u32>],
     ) -> DeviceIdentity {
-        let found = &self.0;
-        let all = |f: fn(&Base) -> &str| {
-            found.iter().map(f).collect::<Vec<_>>().join(&JOINER.to_string())
-        };
-        let disks = hash(&all(|b| &b.name));
-        let layers = layers_of(spec, &mut found.iter().map(|b| b.name.as_str()));
+        let disks = self.name();
+        let layers = self.layers(spec);
         let name = |part: &Range<u32>| {
             let layers = match parts {
                 [] | [_] => hash(&layers),
@@ -102,12 +79,8 @@ impl Bases {
             name: name(shown),
             others: parts.iter().filter(|part| *part != shown).map(name).collect(),
             disks: (disks >> 32) as u32,
-            files: found.iter().filter(|b| b.counts).count() as u64,
-            left: LastServer {
-                place: hash(&all(|b| &b.place)).max(1),
-                opened: found.iter().fold(0, |n, b| n.saturating_add(b.opened)),
-                paths: all(|b| &b.path),
-            },
+            files: self.files(),
+            left: self.left(),
         }
     }
 }
@@ -192,71 +165,9 @@ pub(in crate::ublk) fn refusal(
     }
 }
 
-/// FNV-1a.
-fn hash(text: &str) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for b in b"zoneplug ".iter().chain(text.as_bytes()) {
-        hash = (hash ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
-    }
-    hash
-}
-
 /// Folds a hash to 32 bits.
 fn fold(hash: u64) -> u64 {
     (hash >> 32 ^ hash) & 0xffff_ffff
-}
-
-/// The layers of a specification, with `names` in place of its disks.
-fn layers_of<'a>(spec: &str, names: &mut impl Iterator<Item = &'a str>) -> String {
-    let Some((layer, rest)) = split_layer(spec) else {
-        return names.next().unwrap_or_default().to_owned();
-    };
-    let below: Vec<String> = match joins(layer) {
-        true => rest.split(JOINER).map(|r| layers_of(r, &mut *names)).collect(),
-        false => vec![layers_of(rest, names)],
-    };
-    format!("{layer}@{}", below.join(&JOINER.to_string()))
-}
-
-/// A device at the bottom of a specification.
-struct Base {
-    /// The UUID of a disk in a file; the path of any other disk.
-    name: String,
-    path: String,
-    /// The device and inode of the file, or the serial number of the drive.
-    place: String,
-    counts: bool,
-    opened: u64,
-}
-
-impl Base {
-    fn look(spec: &str) -> Base {
-        let kind = spec.split(',').next().unwrap_or_default();
-        let path = Path::new(kind);
-        let name =
-            path.canonicalize().map_or_else(|_| kind.to_owned(), |p| p.display().to_string());
-        let file = file_of(spec).and_then(|_| FileDisk::open(path, Access::ReadOnly).ok());
-        let Some(file) = file else {
-            let place = serial(path);
-            return Base { name: name.clone(), path: name, place, counts: false, opened: 0 };
-        };
-        let (id, at) = (file.identity(), file.place());
-        let place = format!("{}:{}", at.device, at.inode);
-        Base { name: id.uuid, path: name, place, counts: true, opened: id.opened }
-    }
-}
-
-/// The serial numbers of a drive, as far as the kernel shows them. Another drive at the same path has
-/// others.
-fn serial(path: &Path) -> String {
-    let Ok(meta) = std::fs::metadata(path) else { return String::new() };
-    let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
-    let kinds = ["block", "char"].iter();
-    let dirs = kinds.map(|kind| format!("/sys/dev/{kind}/{major}:{minor}"));
-    let dir = dirs.map(std::path::PathBuf::from).find(|_| meta.rdev() != 0);
-    let names = ["wwid", "serial", "device/wwid", "device/serial"].iter();
-    let texts = names.filter_map(|n| std::fs::read_to_string(dir.as_ref()?.join(n)).ok());
-    texts.map(|t| t.trim().to_owned()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -267,6 +178,7 @@ mod tests {
     use super::*;
     use crate::HostedDisk;
     use crate::backend::file::CreateOptions;
+    use std::path::Path;
 
     #[test]
     fn only_what_outlives_its_server_is_taken_over() {
@@ -433,11 +345,5 @@ mod tests {
         let old = DevInfo { identity: device(&disk).identity, ..DevInfo::default() };
         assert_eq!(is(&disk, &old), Match::Unsaid);
         assert_eq!(is(&format!("po2@{disk}"), &old), Match::OtherLayers);
-    }
-
-    #[test]
-    fn drives_are_told_by_their_serial_numbers_where_there_are_any() {
-        assert_eq!(serial(Path::new("/dev/none")), "");
-        assert_eq!(serial(Path::new("/dev/null")), "", "it has none");
     }
 }

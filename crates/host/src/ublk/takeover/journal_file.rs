@@ -9,12 +9,12 @@
 //! exists and cannot be replaced, the takeover fails. (The driver is told the number of the server's
 //! process, but does not give it back after that process has died; seen with Linux 7.2.)
 
-use super::identity::LastServer;
-use super::journal::{self, About, FoundZone, HIDDEN, Journal};
 use super::replay;
+use crate::recovery::bases::LastServer;
+use crate::recovery::directory::{boot, place};
+use crate::recovery::journal::{self, About, FoundZone, HIDDEN, Journal};
 use crate::runtime::hosted::HostedDisk;
 use crate::ublk::abi::DevInfo;
-use crate::ublk::sys;
 use std::fs::{File, FileTimes};
 use std::io;
 use std::ops::Range;
@@ -163,18 +163,6 @@ pub(in crate::ublk) fn remove(directory: &Path, dev_id: u32) {
     let _ = std::fs::remove_file(path(directory, dev_id));
 }
 
-/// Checks that journals may be in `directory`, and makes it if it does not exist.
-fn place(directory: &Path) -> Result<(), String> {
-    let failed = |e: io::Error| format!("{}: {e}", directory.display());
-    std::fs::create_dir_all(directory).map_err(failed)?;
-    let dir = File::open(directory).map_err(failed)?;
-    // A page of another file system may have to wait for a disk, even for the one that is served here.
-    match sys::is_in_memory(&dir).map_err(failed)? {
-        true => Ok(()),
-        false => Err(format!("{} is not in memory (tmpfs)", directory.display())),
-    }
-}
-
 /// What the journal of this device is about.
 fn about(disk: &HostedDisk, info: &DevInfo, served: Served) -> Result<About, String> {
     let failed = |e: io::Error| format!("the kernel does not say which device this is: {e}");
@@ -196,13 +184,6 @@ pub(in crate::ublk) fn left_by_last(directory: Option<&Path>, dev_id: u32) -> Op
     let (instance, boot) = (instance(dev_id).ok()?, boot().ok()?);
     let last = stamp(dev_id).ok().filter(|s| is_stamp(*s))?;
     journal::left(&path(directory?, dev_id), dev_id, instance, boot, last)
-}
-
-/// The boot id of this system.
-fn boot() -> io::Result<u128> {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    u128::from_str_radix(&text.trim().replace('-', ""), 16)
-        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
 /// The device's directory in sysfs.
@@ -260,12 +241,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_boot_has_a_number() {
-        assert_eq!(boot().unwrap(), boot().unwrap());
-        assert_ne!(boot().unwrap(), 0);
-    }
-
-    #[test]
     fn a_stamp_is_found_where_it_was_left() {
         let dir = std::env::temp_dir().join(format!("zoneplug-stamp-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
@@ -276,11 +251,5 @@ mod tests {
         assert!(is_stamp(stamp));
         std::fs::remove_dir(&dir).unwrap();
         assert!(leave(u32::MAX, stamp).unwrap_err().contains("ublkc4294967295: "));
-    }
-
-    #[test]
-    fn a_record_is_not_kept_on_a_disk() {
-        assert_eq!(place(Path::new("/proc")).unwrap_err(), "/proc is not in memory (tmpfs)");
-        assert!(place(Path::new("/proc/none")).unwrap_err().starts_with("/proc/none: "));
     }
 }

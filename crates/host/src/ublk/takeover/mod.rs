@@ -3,7 +3,7 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `identity.rs` | how a device is recognised: which disks, which layers, which copy of them |
-//! | `journal.rs`, `journal_file.rs` | which appends were acknowledged; the file that keeps that for the next server |
+//! | `journal_file.rs` | the journal of a device, which keeps for the next server which appends were acknowledged |
 //! | `unacked.rs` | the search for appends that are on the disk and were not acknowledged |
 //! | `replay.rs` | requests that Linux sends again |
 //! | `compare.rs` | whether data is on the disk |
@@ -11,7 +11,6 @@
 
 mod compare;
 pub(super) mod identity;
-pub(super) mod journal;
 pub(super) mod journal_file;
 #[cfg(test)]
 mod model;

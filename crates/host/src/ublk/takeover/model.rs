@@ -5,16 +5,17 @@
 //! of a server it checks that the journal shows every append that is on the disk and was not answered,
 //! unless it has a reason to hide the zone, and that as many appends are found as are shown.
 
-use super::journal::Journal;
-use super::journal::tests::{Place, about, request};
 use super::replay::{Replay, find};
 use crate::BlockingDisk;
+use crate::recovery::journal::Journal;
+use crate::recovery::journal::tests::{self, Place, about};
 use crate::runtime::hosted::HostedDisk;
-use crate::ublk::abi;
+use crate::ublk::abi::{self, IoDesc, Params};
+use crate::ublk::request::Request;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::Sector;
+use zoneplug_core::{Op, Sector};
 
 const ZONES: u64 = 3;
 const ZONE_SECTORS: u64 = 0x800;
@@ -221,7 +222,7 @@ impl World {
         if wp.0 >= start + ZONE_SECTORS {
             return;
         }
-        self.journal.begin(&request(abi::OP_WRITE, wp.0, 8));
+        self.journal.begin(&tests::request(Op::Write, wp.0, 8));
         let a = Append { zone, content: 1, landed: None };
         self.io().write(wp, a.data()).unwrap();
         assert_eq!(self.owners.insert(wp.0 / 8, 1), None);
@@ -230,7 +231,7 @@ impl World {
 
     fn reset(&mut self, zone: u64, works: bool) {
         let start = zone * ZONE_SECTORS;
-        let reset = request(abi::OP_ZONE_RESET, start, 0);
+        let reset = tests::request(Op::ZoneReset, start, 0);
         self.journal.begin(&reset);
         if works {
             self.io().reset(Sector(start), ZONE_SECTORS).unwrap();
@@ -297,6 +298,11 @@ impl World {
             assert!(found >= shown, "{of:?}: {found} found of {shown} that are there");
         }
     }
+}
+
+fn request(op: u8, sector: u64, len: u32) -> Request {
+    let params = Params { zone_sectors: ZONE_SECTORS as u32, ..Params::default() };
+    Request::of(IoDesc { op, fua: false, len, sector }, &params).unwrap()
 }
 
 fn run(emulated: bool, steps: &[Step]) -> World {

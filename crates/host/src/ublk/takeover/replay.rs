@@ -23,9 +23,9 @@
 //! pointers that are read here; it would not be found, and would be appended again.
 
 use super::compare::{flushed, is_on};
-use super::journal::{FoundZone, Journal};
 use super::unacked::Unacked;
 use crate::BlockingDisk;
+use crate::recovery::journal::{FoundZone, Journal};
 use crate::runtime::hosted::HostedDisk;
 use crate::ublk::request::Request;
 use std::ops::Range;
@@ -253,12 +253,12 @@ mod tests {
     /// With a journal: no space is searched for both writes and appends.
     #[test]
     fn a_zone_has_writes_that_were_done_or_appends() {
-        use super::super::journal::tests::{Place, about};
+        use crate::recovery::journal::tests::{Place, about};
         let place = Place::new();
         let disk = disk();
         let found = find(&disk, all(&disk)).unwrap();
         let journal = Journal::create(&place.record(), about(4, 1), 1, [0; 4].into_iter()).unwrap();
-        journal.begin(&request(abi::OP_WRITE, 0x800, 8));
+        journal.begin(&request(abi::OP_WRITE, 0x800, 8).change());
         let replay = Replay::new(&disk, all(&disk), &found, Some(&journal), 128);
         let append = |zone| request(abi::OP_ZONE_APPEND, zone, 8);
         let appended = |zone| replay.append_before(&append(zone), Some(&ones(4096)), &disk);
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn appends_are_looked_for_until_their_zone_is_changed() {
-        use super::super::journal::tests::{Place, about};
+        use crate::recovery::journal::tests::{Place, about};
         for (op, still) in [
             (abi::OP_ZONE_RESET, false),
             (abi::OP_ZONE_RESET_ALL, false),
@@ -304,7 +304,7 @@ mod tests {
     /// serves a new append with old data; one that is forgotten without need is written twice.
     #[test]
     fn what_changes_zones_ends_the_comparison_of_these_and_of_no_other() {
-        use super::super::journal::tests::{Place, about};
+        use crate::recovery::journal::tests::{Place, about};
         const ZONES: u64 = 5;
         let disk = HostedDisk::open_spec("mem,zones=5,zone-size=1M").unwrap();
         let mut io = BlockingDisk::new(&disk).unwrap();

@@ -6,10 +6,7 @@
 //! to no client and holds the data of an append serves that append. An append gets such space once, whole,
 //! after its bytes were read and compared, or not at all.
 //!
-//! Appends may begin anywhere in such space; only its edges are known. Every block is tried: first where an
-//! append fills a piece of the space, then at an end of a piece, then inside. If the data of an append is
-//! there twice, it may get the wrong copy, a part of a longer append that repeats it. That longer append is
-//! then appended again. (This cannot happen to data of one length, or without repetition.)
+//! Appends may begin anywhere in such space; only its edges are known ([`Space`]).
 //!
 //! A zone is read once, at its first append, and kept as a hash for each block. Later requests read only
 //! what they are given. The hashes are dropped when the zone has seen as many appends as the dead server
@@ -17,10 +14,9 @@
 //! the search costs one load.
 
 use super::compare::{flushed, is_on};
-use crate::BlockingDisk;
+use crate::recovery::space::read_space;
 use crate::runtime::hosted::HostedDisk;
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,23 +24,14 @@ use zoneplug_buf::AlignedBuf;
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Sector, ZoneNo};
-
-/// Most sectors that are read at a time.
-const PIECE: u32 = 2048;
+use zoneplug_nvme::recovery::{Space, block_hashes};
 
 /// The remaining space of a zone.
 #[derive(Debug)]
 struct Zone {
     pieces: Vec<Range<u32>>,
     /// The same with a hash for each block, after the zone was read.
-    hashes: Option<Vec<Piece>>,
-}
-
-#[derive(Debug)]
-struct Piece {
-    /// Offset in the zone, in sectors.
-    at: u32,
-    blocks: Vec<u64>,
+    space: Option<Space>,
 }
 
 /// The search for all zones of a device.
@@ -81,7 +68,7 @@ impl Unacked {
                 room -= len;
             }
             left[zone.0 as usize].store(most, Ordering::Relaxed);
-            zones.insert(zone.0, Arc::new(Mutex::new(Some(Zone { pieces, hashes: None }))));
+            zones.insert(zone.0, Arc::new(Mutex::new(Some(Zone { pieces, space: None }))));
         }
         let block_sectors = limits.write_granularity_sectors.max(limits.logical_block_sectors);
         Unacked { geometry, block_sectors: block_sectors.max(1), left, zones: Mutex::new(zones) }
@@ -106,7 +93,7 @@ impl Unacked {
         let z = place.as_mut()?;
         let start = self.geometry.zone_start(zone);
         let found = self.look(start, z, buf, len, durable, disk);
-        let used_up = z.hashes.as_ref().is_none_or(Vec::is_empty);
+        let used_up = z.space.as_ref().is_none_or(Space::is_empty);
         // A concurrent `forget` has set it to 0.
         let count = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         if used_up || !matches!(count, Ok(2..)) {
@@ -142,91 +129,28 @@ impl Unacked {
         if len == 0 || !len.is_multiple_of(self.block_sectors) || len << 9 > buf.len() {
             return None;
         }
-        if z.hashes.is_none() {
+        let space = z.space.get_or_insert_with(|| {
             // A zone that cannot be read has nothing to compare.
-            z.hashes = Some(self.read(start, &z.pieces, disk).unwrap_or_default());
-            z.pieces = Vec::new();
-        }
-        let pieces = z.hashes.as_mut()?;
-        let wanted = self.hashes_of(buf, len);
-        let sector = |piece: &Piece, block: usize| {
-            start.plus(u64::from(piece.at) + block as u64 * u64::from(self.block_sectors))
-        };
-        for (i, block) in places(pieces, &wanted) {
-            let at = sector(&pieces[i], block);
+            let pieces = std::mem::take(&mut z.pieces);
+            self.read(start, &pieces, disk).unwrap_or(Space::new(self.block_sectors))
+        });
+        let wanted = block_hashes(buf, len, self.block_sectors);
+        for offset in space.places(&wanted) {
+            let at = start.plus(u64::from(offset));
             if is_on(disk, at, len, Some(buf)) {
                 if durable && !flushed(disk) {
                     return None;
                 }
-                self.cut(pieces, i, block, wanted.len());
+                space.cut(offset, wanted.len());
                 return Some(at);
             }
         }
         None
     }
 
-    /// Takes `n` blocks from `block` on out of a piece.
-    fn cut(&self, pieces: &mut Vec<Piece>, i: usize, block: usize, n: usize) {
-        let mut piece = pieces.remove(i);
-        let rest = piece.blocks.split_off(block + n);
-        piece.blocks.truncate(block);
-        let at = piece.at + (block + n) as u32 * self.block_sectors;
-        let parts = [piece, Piece { at, blocks: rest }];
-        pieces.splice(i..i, parts.into_iter().filter(|p| !p.blocks.is_empty()));
+    fn read(&self, start: Sector, pieces: &[Range<u32>], disk: &HostedDisk) -> Option<Space> {
+        read_space(start, pieces, self.block_sectors, disk)
     }
-
-    fn read(&self, start: Sector, pieces: &[Range<u32>], disk: &HostedDisk) -> Option<Vec<Piece>> {
-        let mut io = BlockingDisk::new(disk).ok()?;
-        let step = PIECE.next_multiple_of(self.block_sectors);
-        let mut all = Vec::new();
-        for piece in pieces {
-            let mut blocks = Vec::new();
-            let mut at = piece.start;
-            while piece.end - at >= self.block_sectors {
-                let n = (piece.end - at).min(step) / self.block_sectors * self.block_sectors;
-                let buf = io.read(start.plus(u64::from(at)), u64::from(n)).ok()?;
-                blocks.extend(self.hashes_of(&buf, n));
-                at += n;
-            }
-            if !blocks.is_empty() {
-                all.push(Piece { at: piece.start, blocks });
-            }
-        }
-        Some(all)
-    }
-
-    /// The hashes of the blocks in the first `len` sectors of a buffer.
-    fn hashes_of(&self, buf: &AlignedBuf, len: u32) -> Vec<u64> {
-        let mut block = vec![0; (self.block_sectors << 9) as usize];
-        let mut one = |i: u32| {
-            buf.read((i * self.block_sectors) << 9, &mut block);
-            let mut hasher = DefaultHasher::new();
-            hasher.write(&block);
-            hasher.finish()
-        };
-        (0..len / self.block_sectors).map(&mut one).collect()
-    }
-}
-
-/// The pieces and blocks at which `wanted` may be, the best first.
-fn places(pieces: &[Piece], wanted: &[u64]) -> Vec<(usize, usize)> {
-    let mut all = Vec::new();
-    for (i, piece) in pieces.iter().enumerate() {
-        for (block, window) in piece.blocks.windows(wanted.len()).enumerate() {
-            if window == wanted {
-                let first = block == 0;
-                let last = block + wanted.len() == piece.blocks.len();
-                let rank = match (first, last) {
-                    (true, true) => 0,
-                    (true, false) | (false, true) => 1,
-                    (false, false) => 2,
-                };
-                all.push((rank, i, block));
-            }
-        }
-    }
-    all.sort_unstable();
-    all.into_iter().map(|(_, i, block)| (i, block)).collect()
 }
 
 #[cfg(test)]
@@ -234,6 +158,7 @@ fn places(pieces: &[Piece], wanted: &[u64]) -> Vec<(usize, usize)> {
 #[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
+    use crate::BlockingDisk;
 
     const ZONE: ZoneNo = ZoneNo(1);
     const START: u64 = 0x800;

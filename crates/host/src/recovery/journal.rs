@@ -25,9 +25,8 @@
 //! boot and this shape, and was kept by the last server. Each server leaves a *stamp* at the device to
 //! prove that (`journal_file.rs`). Otherwise the server searches a zone only after its next reset.
 
-use super::identity::LastServer;
-use crate::ublk::request::Request;
-use crate::ublk::sys::{self, SharedWords};
+use super::bases::LastServer;
+use super::shared_words::{self, SharedWords};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -38,7 +37,7 @@ use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Op, Sector, ZoneNo};
 
 /// The offset of a zone that is hidden as a whole.
-pub(in crate::ublk) const HIDDEN: u32 = u32::MAX;
+pub(crate) const HIDDEN: u32 = u32::MAX;
 
 /// `zptold` and the version of the layout.
 const MAGIC: u64 = 0x0002_646c_6f74_707a;
@@ -64,23 +63,31 @@ const OPENED: usize = 13;
 const PATHS: usize = 14;
 const _: () = assert!(KEEPER_BEFORE < PLACE && PATHS < HEADER);
 
+/// What is asked of the disk, as far as the journal goes by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) op: Op,
+    pub(crate) sector: Sector,
+    pub(crate) len_sectors: u32,
+}
+
 /// What a journal is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::ublk) struct About {
-    pub(in crate::ublk) dev_id: u32,
+pub(crate) struct About {
+    pub(crate) dev_id: u32,
     /// The kernel's object behind the number. A new device has a new object.
-    pub(in crate::ublk) instance: u64,
+    pub(crate) instance: u64,
     /// The boot id of the kernel.
-    pub(in crate::ublk) boot: u128,
+    pub(crate) boot: u128,
     /// The disk and its layers.
-    pub(in crate::ublk) identity: u64,
-    pub(in crate::ublk) geometry: Geometry,
+    pub(crate) identity: u64,
+    pub(crate) geometry: Geometry,
     /// The zones that the device shows: a reset of all zones resets these. The identity contains them.
-    pub(in crate::ublk) shown: Range<u32>,
-    pub(in crate::ublk) queues: u16,
-    pub(in crate::ublk) depth: u16,
+    pub(crate) shown: Range<u32>,
+    pub(crate) queues: u16,
+    pub(crate) depth: u16,
     /// Where the disks are, for the server that keeps the journal. Not compared here.
-    pub(in crate::ublk) left: LastServer,
+    pub(crate) left: LastServer,
 }
 
 impl About {
@@ -183,10 +190,10 @@ fn change(word: &AtomicU64, f: impl Fn(ZoneWord) -> ZoneWord) {
 
 /// The state in which a new server finds a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::ublk) struct FoundZone {
+pub(crate) struct FoundZone {
     /// Sectors that hold data, from the start of the zone.
-    pub(in crate::ublk) written: u32,
-    pub(in crate::ublk) empty: bool,
+    pub(crate) written: u32,
+    pub(crate) empty: bool,
 }
 
 /// Removes files of servers that were killed while they made a journal for `path`.
@@ -204,7 +211,7 @@ fn sweep(path: &Path) {
 /// Whether no other user can have changed a file.
 fn is_own(file: &File) -> io::Result<bool> {
     let meta = file.metadata()?;
-    let private = meta.uid() == sys::user() && meta.mode() & 0o077 == 0;
+    let private = meta.uid() == shared_words::user() && meta.mode() & 0o077 == 0;
     Ok(meta.is_file() && private && meta.nlink() == 1)
 }
 
@@ -226,7 +233,8 @@ fn leave(words: &[AtomicU64], left: &LastServer) {
 
 /// What the last server of a device noted of its disks, if the journal at `path` is that server's. Changes
 /// nothing.
-pub(in crate::ublk) fn left(
+#[cfg_attr(not(feature = "ublk"), expect(dead_code, reason = "ublk uses it"))]
+pub(crate) fn left(
     path: &Path,
     dev_id: u32,
     instance: u64,
@@ -252,7 +260,7 @@ pub(in crate::ublk) fn left(
 }
 
 /// The journal of one device.
-pub(in crate::ublk) struct Journal {
+pub(crate) struct Journal {
     words: SharedWords,
     about: About,
     entries: usize,
@@ -262,7 +270,7 @@ pub(in crate::ublk) struct Journal {
 impl Journal {
     /// Makes a journal for the server `me`. `hidden` has the offset of each zone from which on it may be
     /// searched; zones that it does not list are hidden. Replaces whatever is at `path`.
-    pub(in crate::ublk) fn create(
+    pub(crate) fn create(
         path: &Path,
         about: About,
         me: u64,
@@ -298,12 +306,7 @@ impl Journal {
 
     /// Opens the journal of the server `last`, whose stamp the device has. `me` keeps it from now on. The
     /// error says why the journal cannot be believed.
-    pub(in crate::ublk) fn open(
-        path: &Path,
-        about: About,
-        last: u64,
-        me: u64,
-    ) -> Result<Journal, String> {
+    pub(crate) fn open(path: &Path, about: About, last: u64, me: u64) -> Result<Journal, String> {
         let failed = |e: io::Error| match e.kind() {
             io::ErrorKind::NotFound => "there is none".to_owned(),
             _ => format!("it cannot be read: {e}"),
@@ -337,7 +340,8 @@ impl Journal {
     }
 
     /// Removes the file: the device is gone.
-    pub(in crate::ublk) fn remove(&self) {
+    #[cfg_attr(not(feature = "ublk"), expect(dead_code, reason = "ublk uses it"))]
+    pub(crate) fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
 
@@ -356,7 +360,7 @@ impl Journal {
     }
 
     /// A request is about to be sent to the disk.
-    pub(in crate::ublk) fn begin(&self, r: &Request) {
+    pub(crate) fn begin(&self, r: &Change) {
         match r.op {
             Op::Write | Op::WriteZeroes | Op::ZoneFinish => self.hide_zones_of(r),
             Op::ZoneReset | Op::ZoneResetAll => {
@@ -366,7 +370,7 @@ impl Journal {
         }
     }
 
-    fn hide_zones_of(&self, r: &Request) {
+    fn hide_zones_of(&self, r: &Change) {
         let (first, offset) = self.about.geometry.zone_of(r.sector);
         self.hide(first);
         let size = self.about.geometry.zone_sectors();
@@ -387,7 +391,7 @@ impl Journal {
 
     /// A request has come back from the disk and is about to be answered. For appends that succeeded call
     /// [`record`](Journal::record) too.
-    pub(in crate::ublk) fn end(&self, r: &Request, succeeded: bool) {
+    pub(crate) fn end(&self, r: &Change, succeeded: bool) {
         match r.op {
             // Hide the zone again: the write may have been carried out after a reset that was sent later
             // and has shown the zone.
@@ -397,7 +401,7 @@ impl Journal {
         }
     }
 
-    fn each_reset(&self, r: &Request, f: impl Fn(ZoneWord) -> ZoneWord + Copy) {
+    fn each_reset(&self, r: &Change, f: impl Fn(ZoneWord) -> ZoneWord + Copy) {
         if r.op == Op::ZoneResetAll {
             let shown = self.about.shown.start as usize..self.about.shown.end as usize;
             self.zones()[shown].iter().for_each(|word| change(word, f));
@@ -409,7 +413,7 @@ impl Journal {
     /// An append of `queue` has landed and is about to be acknowledged. Only the thread of that queue calls
     /// this.
     #[inline]
-    pub(in crate::ublk) fn record(&self, queue: u16, sector: Sector, len_sectors: u32) {
+    pub(crate) fn record(&self, queue: u16, sector: Sector, len_sectors: u32) {
         let Some(word) = self.zone(self.about.geometry.zone_of(sector).0) else { return };
         let ring = self.ring(queue);
         let count = ring[0].load(Relaxed);
@@ -441,7 +445,7 @@ impl Journal {
 
     /// Ends the resets that were in flight when the last server died; the kernel sends them again. A server
     /// that takes over calls this once, with the state of each zone.
-    pub(in crate::ublk) fn end_resets(&self, found: &[FoundZone]) {
+    pub(crate) fn end_resets(&self, found: &[FoundZone]) {
         for (word, found) in self.zones().iter().zip(found) {
             let z = ZoneWord::of(word.load(Relaxed));
             if z.resets > 0 {
@@ -452,13 +456,14 @@ impl Journal {
     }
 
     /// Whether nothing but appends was sent to a zone since its reset, or since the journal was made.
-    pub(in crate::ublk) fn only_appends(&self, zone: ZoneNo) -> bool {
+    #[cfg_attr(not(feature = "ublk"), expect(dead_code, reason = "ublk uses it"))]
+    pub(crate) fn only_appends(&self, zone: ZoneNo) -> bool {
         self.zone(zone).is_some_and(|w| ZoneWord::of(w.load(Relaxed)).hidden != HIDDEN)
     }
 
     /// The space below the write pointer that no client was told of, as offsets, for each zone that has
     /// any.
-    pub(in crate::ublk) fn unacked(&self, found: &[FoundZone]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
+    pub(crate) fn unacked(&self, found: &[FoundZone]) -> Vec<(ZoneNo, Vec<Range<u32>>)> {
         let zones = self.zones();
         let mut journal: Vec<(u32, u32, u32)> = Vec::new();
         for queue in 0..self.about.queues {
@@ -496,4 +501,4 @@ impl Journal {
 }
 
 #[cfg(test)]
-pub(in crate::ublk) mod tests;
+pub(crate) mod tests;

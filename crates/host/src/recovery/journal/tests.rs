@@ -4,14 +4,13 @@
 #![allow(clippy::single_range_in_vec_init)]
 
 use super::*;
-use crate::ublk::abi::{self, IoDesc, Params};
 use std::sync::atomic::AtomicU32;
 
 /// A directory for journals, removed with its test.
-pub(in crate::ublk) struct Place(pub(in crate::ublk) PathBuf);
+pub(crate) struct Place(pub(crate) PathBuf);
 
 impl Place {
-    pub(in crate::ublk) fn new() -> Place {
+    pub(crate) fn new() -> Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Relaxed);
         let name = format!("zoneplug-journal-{}-{n}", std::process::id());
@@ -20,7 +19,7 @@ impl Place {
         Place(dir)
     }
 
-    pub(in crate::ublk) fn record(&self) -> PathBuf {
+    pub(crate) fn record(&self) -> PathBuf {
         self.0.join("ublkb0.told")
     }
 }
@@ -32,7 +31,7 @@ impl Drop for Place {
 }
 
 /// A disk with zones of 1M and queues of one request, so rings have 16 entries.
-pub(in crate::ublk) fn about(zones: u32, queues: u16) -> About {
+pub(crate) fn about(zones: u32, queues: u16) -> About {
     About {
         dev_id: 0,
         instance: 77,
@@ -50,9 +49,8 @@ fn empty(place: &Place) -> Journal {
     Journal::create(&place.record(), about(4, 2), 1, [0; 4].into_iter()).unwrap()
 }
 
-pub(in crate::ublk) fn request(op: u8, sector: u64, len: u32) -> Request {
-    let params = Params { zone_sectors: 0x800, ..Params::default() };
-    Request::of(IoDesc { op, fua: false, len, sector }, &params).unwrap()
+pub(crate) fn request(op: Op, sector: u64, len_sectors: u32) -> Change {
+    Change { op, sector: Sector(sector), len_sectors }
 }
 
 /// Zone 1 has so much written; the others are empty.
@@ -68,7 +66,7 @@ fn unacked(journal: &Journal, written: u32) -> Vec<Range<u32>> {
     all.pop().map_or_else(Vec::new, |z| z.1)
 }
 
-const RESET: u8 = abi::OP_ZONE_RESET;
+const RESET: Op = Op::ZoneReset;
 
 #[test]
 fn what_was_told_is_not_found_and_the_rest_is() {
@@ -91,7 +89,7 @@ fn the_next_server_finds_what_this_one_stored() {
     let place = Place::new();
     let journal = empty(&place);
     journal.record(1, Sector(0x808), 8);
-    journal.begin(&request(abi::OP_WRITE, 0x1000, 8));
+    journal.begin(&request(Op::Write, 0x1000, 8));
     // Not dropped, as after a kill.
     std::mem::forget(journal);
     let journal = Journal::open(&place.record(), about(4, 2), 1, 2).unwrap();
@@ -135,7 +133,7 @@ fn a_reset_shows_its_zone_and_forgets_what_was_told() {
     journal.end(&request(RESET, 0x800, 0), true);
     assert_eq!(unacked(&journal, 8), [0..8]);
     journal.record(1, Sector(0x800), 8);
-    let all = request(abi::OP_ZONE_RESET_ALL, 0, 0);
+    let all = request(Op::ZoneResetAll, 0, 0);
     journal.begin(&all);
     journal.end(&all, true);
     assert_eq!(unacked(&journal, 16), [0..16]);
@@ -159,7 +157,7 @@ fn what_is_told_beside_a_reset_hides_the_zone() {
     journal.end(&reset, true);
     assert_eq!(unacked(&journal, 16), []);
     journal.begin(&reset);
-    journal.begin(&request(abi::OP_WRITE, 0x800, 8));
+    journal.begin(&request(Op::Write, 0x800, 8));
     journal.end(&reset, true);
     assert_eq!(unacked(&journal, 16), []);
     journal.begin(&reset);
@@ -183,24 +181,24 @@ fn anything_but_appends_hides_the_zone_until_its_reset() {
     let place = Place::new();
     let journal = empty(&place);
     let reset = request(RESET, 0x800, 0);
-    for op in [abi::OP_WRITE, abi::OP_WRITE_ZEROES, abi::OP_ZONE_FINISH] {
+    for op in [Op::Write, Op::WriteZeroes, Op::ZoneFinish] {
         assert_eq!(unacked(&journal, 16), [0..16]);
         assert!(journal.only_appends(ZoneNo(1)));
         journal.begin(&request(op, 0x800, 8));
-        assert_eq!(unacked(&journal, 16), [], "operation {op}, from its beginning");
+        assert_eq!(unacked(&journal, 16), [], "operation {op:?}, from its beginning");
         assert!(!journal.only_appends(ZoneNo(1)));
         journal.begin(&reset);
         journal.end(&reset, true);
     }
-    for op in [abi::OP_READ, abi::OP_FLUSH, abi::OP_ZONE_APPEND, abi::OP_ZONE_OPEN] {
+    for op in [Op::Read, Op::Flush, Op::ZoneAppend, Op::ZoneOpen] {
         journal.begin(&request(op, 0x800, 8));
         journal.end(&request(op, 0x800, 8), true);
-        assert_eq!(unacked(&journal, 16), [0..16], "operation {op}");
+        assert_eq!(unacked(&journal, 16), [0..16], "operation {op:?}");
     }
     // Into two zones, and out of the disk.
-    journal.begin(&request(abi::OP_WRITE, 0x7f8, 16));
+    journal.begin(&request(Op::Write, 0x7f8, 16));
     assert!(!journal.only_appends(ZoneNo(0)) && !journal.only_appends(ZoneNo(1)));
-    journal.begin(&request(abi::OP_WRITE, 0x9_0000, 16));
+    journal.begin(&request(Op::Write, 0x9_0000, 16));
 }
 
 #[test]
@@ -295,7 +293,7 @@ fn a_damaged_file_or_one_of_others_is_not_believed() {
 /// A write that was sent before a reset may be carried out after it, so the zone has not only appends.
 #[test]
 fn what_is_in_flight_when_a_reset_is_sent_hides_its_zone_when_it_is_back() {
-    for op in [abi::OP_WRITE, abi::OP_WRITE_ZEROES, abi::OP_ZONE_FINISH] {
+    for op in [Op::Write, Op::WriteZeroes, Op::ZoneFinish] {
         for fails in [false, true] {
             let place = Place::new();
             let journal = empty(&place);
@@ -304,7 +302,7 @@ fn what_is_in_flight_when_a_reset_is_sent_hides_its_zone_when_it_is_back() {
             journal.begin(&reset);
             journal.end(&reset, true);
             journal.end(&other, !fails);
-            assert!(!journal.only_appends(ZoneNo(1)), "operation {op}");
+            assert!(!journal.only_appends(ZoneNo(1)), "operation {op:?}");
             journal.begin(&reset);
             journal.end(&reset, true);
             assert!(journal.only_appends(ZoneNo(1)));
@@ -358,9 +356,9 @@ fn a_reset_of_all_zones_is_of_those_that_are_shown() {
     let part = About { shown: 1..3, ..about(4, 1) };
     let journal = Journal::create(&place.record(), part, 1, [0; 4].into_iter()).unwrap();
     for zone in 0..4 {
-        journal.begin(&request(abi::OP_WRITE, zone * 0x800, 8));
+        journal.begin(&request(Op::Write, zone * 0x800, 8));
     }
-    let all = request(abi::OP_ZONE_RESET_ALL, 0, 0);
+    let all = request(Op::ZoneResetAll, 0, 0);
     journal.begin(&all);
     journal.end(&all, true);
     let shows = |zone| journal.only_appends(ZoneNo(zone));

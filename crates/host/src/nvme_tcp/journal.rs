@@ -1,0 +1,118 @@
+//! The journals of the disks that a server shows: which appends their hosts were told of, for the next server. A disk in
+//! memory has none. `recovery/journal.rs` has their content.
+//!
+//! A journal is believed if the server that kept it was the last that opened the disk for writing: disks in files count how
+//! often they were opened. A drive does not. Its journal is believed if it is of this boot.
+
+use super::Disk;
+use crate::recovery::bases::{Bases, hash};
+use crate::recovery::directory::{boot, place};
+use crate::recovery::journal::{About, Change, FoundZone, HIDDEN, Journal};
+use crate::recovery::shared_words::user;
+use crate::recovery::space::read_space;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use zoneplug_core::zone::{Condition, ZoneInfo};
+use zoneplug_core::{Op, ZoneNo};
+use zoneplug_nvme::recovery::{Space, written_in};
+use zoneplug_nvme::target::io::IoRequest;
+
+/// Appends of a thread that the journal keeps: this decides the length of its rings.
+const DEPTH: u16 = 1024;
+
+/// Names no device of ublk.
+const NO_DEVICE: u32 = u32::MAX;
+
+/// Where journals usually are: a directory that the next server of this user finds, and that is in memory. `of_root` is
+/// that of a privileged user; another needs `XDG_RUNTIME_DIR`.
+pub fn usual_records(of_root: &Path) -> Option<PathBuf> {
+    if user() == 0 {
+        return Some(of_root.to_owned());
+    }
+    let directory = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty());
+    directory.map(|d| PathBuf::from(d).join("zoneplug"))
+}
+
+/// What the last server of a disk has left, and the journal of this one.
+pub(super) struct Left {
+    pub(super) journal: Option<Journal>,
+    /// Space by zone that no client of the last server was told of.
+    pub(super) spaces: BTreeMap<u32, Space>,
+    /// Why the disk has no journal.
+    pub(super) why_not: Option<String>,
+}
+
+/// Opens the journal of a disk whose zones were found so, or makes one. `threads` will write to it. Waits for the disk.
+pub(super) fn open(d: &Disk, directory: &Path, threads: u16, zones: &[ZoneInfo]) -> Left {
+    match try_open(d, directory, threads, zones) {
+        Ok((journal, spaces)) => Left { journal: Some(journal), spaces, why_not: None },
+        Err(why) => Left { journal: None, spaces: BTreeMap::new(), why_not: Some(why) },
+    }
+}
+
+fn try_open(
+    d: &Disk,
+    directory: &Path,
+    threads: u16,
+    zones: &[ZoneInfo],
+) -> Result<(Journal, BTreeMap<u32, Space>), String> {
+    place(directory)?;
+    let g = d.disk.geometry();
+    let bases = Bases::look(&d.spec);
+    let left = bases.left();
+    let identity = bases.name() ^ hash(&bases.layers(&d.spec)).rotate_left(32);
+    // A server that opens a disk after the last one finds one more opening of each file.
+    let (me, last) = (left.opened, left.opened.saturating_sub(bases.files()));
+    let about = About {
+        dev_id: NO_DEVICE,
+        instance: left.place,
+        boot: boot().map_err(|e| format!("the kernel does not say which boot this is: {e}"))?,
+        identity,
+        geometry: g,
+        shown: 0..g.nr_zones(),
+        queues: threads,
+        depth: DEPTH,
+        left,
+    };
+    let path = directory.join(format!("nvme-{identity:016x}.told"));
+    let found: Vec<FoundZone> = zones
+        .iter()
+        .map(|z| FoundZone { written: written_in(z), empty: z.cond == Condition::Empty })
+        .collect();
+    if let Ok(journal) = Journal::open(&path, about.clone(), last, me) {
+        journal.end_resets(&found);
+        let block = block_sectors(d);
+        let mut spaces = BTreeMap::new();
+        for (zone, pieces) in journal.unacked(&found) {
+            // A zone that cannot be read has nothing to compare.
+            let space = read_space(g.zone_start(zone), &pieces, block, &d.disk);
+            spaces.extend(space.filter(|s| !s.is_empty()).map(|space| (zone.0, space)));
+        }
+        return Ok((journal, spaces));
+    }
+    // What a zone holds now belongs to a client.
+    let hidden = (0..).zip(&found).map(|(zone, f)| {
+        // A zone that is neither empty nor written is read-only or offline.
+        let odd = f.written == 0 && !f.empty;
+        if odd || g.is_conventional(ZoneNo(zone)) { HIDDEN } else { f.written }
+    });
+    let journal = Journal::create(&path, about, me, hidden);
+    let journal = journal.map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok((journal, BTreeMap::new()))
+}
+
+/// The length of a block of a disk in sectors.
+pub(super) fn block_sectors(d: &Disk) -> u32 {
+    let limits = d.disk.limits();
+    limits.write_granularity_sectors.max(limits.logical_block_sectors).max(1)
+}
+
+/// A request as the journal goes by it. `None`: it takes no interest in it.
+pub(super) fn change(r: &IoRequest) -> Option<Change> {
+    match r.op {
+        Op::Write | Op::WriteZeroes | Op::ZoneFinish | Op::ZoneReset | Op::ZoneResetAll => {
+            Some(Change { op: r.op, sector: r.sector, len_sectors: r.len_sectors })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,18 @@
+//! What a server leaves for the next one, however it ends, and how the next one knows that it is about the same disk.
+//!
+//! | file | what it owns |
+//! | --- | --- |
+//! | `journal.rs` | which appends the clients of a disk were told of |
+//! | `bases.rs` | the disks at the bottom of a specification |
+//! | `space.rs` | the data in space that no client was told of |
+//! | `directory.rs` | where journals are |
+//! | `shared_words.rs` | memory that outlives its process |
+//!
+//! `ublk/takeover/` and `nvme_tcp/` use it. What of a command that is sent again is on the disk, and where,
+//! [`zoneplug_nvme::recovery`] says.
+
+pub(crate) mod bases;
+pub(crate) mod directory;
+pub(crate) mod journal;
+pub(crate) mod shared_words;
+pub(crate) mod space;

@@ -1,0 +1,206 @@
+//! Notes without a disk.
+
+use super::*;
+
+const A: HostKey = HostKey(1);
+const B: HostKey = HostKey(2);
+const NOW: Nanos = Nanos(7);
+const LATE: Nanos = Nanos(7 + WINDOW.0);
+
+/// Zones of 0x800 sectors.
+fn lost() -> Lost {
+    Lost::new(Geometry::new(4, 0x800, 0x800).unwrap())
+}
+
+fn landed(at: u64, hash: Option<u64>) -> Landed {
+    Landed { at: Sector(at), len_sectors: 8, hash }
+}
+
+/// The data of an append of one block.
+fn data(hash: u64) -> AppendData {
+    AppendData { hash, blocks: vec![hash] }
+}
+
+fn append(l: &mut Lost, host: HostKey, zone: u32, hash: u64, now: Nanos) -> Option<u64> {
+    let data = data(hash);
+    let (id, _, found) = l.claim_append(host, (ZoneNo(zone), 8, &data), u64::MAX, now)?;
+    l.confirm(id).then_some(found.at.0)
+}
+
+fn write(l: &mut Lost, host: HostKey, at: u64, now: Nanos) -> bool {
+    l.claim_write(host, Sector(at), now).is_some_and(|id| l.confirm(id))
+}
+
+/// L2, L3.
+#[test]
+fn l2_a_write_is_recognised_by_its_host_its_range_and_its_time() {
+    let mut l = lost();
+    assert!(!write(&mut l, A, 0x808, NOW), "nothing is lost");
+    l.lose_write(A, Sector(0x808), 16);
+    assert!(!write(&mut l, B, 0x808, NOW), "another host");
+    for (at, is) in [(0x800, false), (0x808, true), (0x810, true), (0x818, false)] {
+        assert_eq!(write(&mut l, A, at, NOW), is, "{at:x}");
+    }
+    assert!(write(&mut l, A, 0x808, LATE), "it is not back yet");
+    l.is_back(B, NOW);
+    assert!(write(&mut l, A, 0x808, LATE));
+    l.is_back(A, NOW);
+    l.is_back(A, LATE);
+    assert!(!write(&mut l, A, 0x808, LATE), "a queue that connects later does not begin it anew");
+    assert!(l.is_empty());
+}
+
+/// L4.
+#[test]
+fn l4_an_append_gets_a_place_once_and_the_last_first() {
+    let mut l = lost();
+    l.lose_append(A, landed(0x800, Some(5)));
+    l.lose_append(A, landed(0x808, Some(5)));
+    l.lose_append(A, landed(0x810, Some(6)));
+    assert_eq!(append(&mut l, B, 1, 5, NOW), None, "another host");
+    assert_eq!(append(&mut l, A, 2, 5, NOW), None, "another zone");
+    assert_eq!(append(&mut l, A, 1, 7, NOW), None, "other data");
+    assert_eq!(append(&mut l, A, 1, 5, NOW), Some(0x808));
+    assert_eq!(append(&mut l, A, 1, 5, NOW), Some(0x800));
+    assert_eq!(append(&mut l, A, 1, 5, NOW), None);
+    l.is_back(A, NOW);
+    assert_eq!(append(&mut l, A, 1, 6, LATE), None, "too late");
+}
+
+#[test]
+fn of_unknown_data_each_place_is_compared_once() {
+    let mut l = lost();
+    for at in [0x800, 0x808, 0x810] {
+        l.lose_append(A, landed(at, None));
+    }
+    let data = data(5);
+    let what = (ZoneNo(1), 8, &data);
+    let (first, number, found) = l.claim_append(A, what, u64::MAX, NOW).unwrap();
+    assert_eq!(found.at.0, 0x810);
+    let (other, _, found) = l.claim_append(A, what, u64::MAX, NOW).unwrap();
+    assert_eq!(found.at.0, 0x808, "what is being compared is taken");
+    l.give_back(other);
+    l.reject(first);
+    let (next, _, found) = l.claim_append(A, what, number, NOW).unwrap();
+    assert_eq!(found.at.0, 0x808);
+    l.give_back(next);
+    assert_eq!(l.claim_append(A, what, u64::MAX, NOW).unwrap().2.at.0, 0x810, "in order again");
+}
+
+/// L5. Also while the data are being compared.
+#[test]
+fn l5_a_reset_forgets_its_zone_and_no_other() {
+    for all in [false, true] {
+        let mut l = lost();
+        l.set_written_at_start(vec![0, 64, 64, 0], NOW);
+        l.is_back(B, NOW);
+        for zone in [1, 2] {
+            l.lose_write(A, Sector(zone * 0x800), 8);
+            l.lose_append(A, landed(zone * 0x800 + 8, Some(5)));
+            l.lose_append(A, landed(zone * 0x800 + 16, Some(5)));
+        }
+        let compared = l.claim_write(A, Sector(0x800), NOW).unwrap();
+        let taken = l.claim_append(A, (ZoneNo(1), 8, &data(5)), u64::MAX, NOW).unwrap().0;
+        if all {
+            l.forget_all();
+        } else {
+            l.forget_zone(Sector(0x800));
+        }
+        assert!(!l.confirm(compared));
+        l.give_back(taken);
+        assert_eq!(append(&mut l, A, 1, 5, NOW), None);
+        assert!(!write(&mut l, A, 0x800, NOW) && !write(&mut l, B, 0x800, NOW));
+        assert_eq!(append(&mut l, A, 2, 5, NOW), (!all).then_some(0x1010));
+        assert_eq!([write(&mut l, A, 0x1000, NOW), write(&mut l, B, 0x1000, NOW)], [!all; 2]);
+        assert_eq!(l.is_empty(), all);
+    }
+}
+
+/// L7. Each host has its time, from its first command on.
+#[test]
+fn l7_after_a_restart_what_was_written_at_the_start_may_be_sent_again() {
+    let mut l = lost();
+    l.set_written_at_start(vec![0, 64, 0, 0], NOW);
+    assert!(!write(&mut l, A, 0x800, NOW), "it is not connected");
+    l.is_back(A, NOW);
+    for (at, is) in [(0, false), (0x800, true), (0x83f, true), (0x840, false), (0x1000, false)] {
+        assert_eq!(write(&mut l, A, at, NOW), is, "{at:x}");
+    }
+    l.is_back(B, LATE);
+    assert!(!write(&mut l, A, 0x800, LATE) && write(&mut l, B, 0x800, LATE));
+    l.is_back(HostKey(3), NOW.plus(RESTART));
+    assert!(l.is_empty(), "a host that takes so long is a new one");
+    l.set_written_at_start(vec![0; 4], NOW);
+    assert!(l.is_empty(), "nothing was written");
+}
+
+/// L9. Space of the last server is for every host, and each block of it for one append.
+#[test]
+fn l9_appends_are_found_in_space_that_no_client_was_told_of() {
+    let lost = || {
+        let mut l = lost();
+        l.set_written_at_start(vec![0, 64, 0, 0], NOW);
+        let mut space = Space::new(8);
+        space.add(8, vec![5, 6, 7, 6]);
+        l.set_spaces([(1, space)].into(), 8);
+        l
+    };
+    let find = |l: &mut Lost, host, zone, blocks: &[u64], now| {
+        let data = AppendData { hash: 0, blocks: blocks.to_vec() };
+        let what = (ZoneNo(zone), 8 * blocks.len() as u32, &data);
+        l.claim_append(host, what, u64::MAX, now).map(|(id, _, landed)| (id, landed.at.0))
+    };
+    let mut l = lost();
+    assert_eq!(find(&mut l, A, 1, &[5], NOW), None, "it is not connected");
+    l.is_back(A, NOW);
+    l.is_back(B, NOW);
+    assert_eq!(find(&mut l, A, 2, &[5], NOW), None, "another zone");
+    assert_eq!(find(&mut l, A, 1, &[5, 7], NOW), None);
+    assert_eq!(find(&mut l, A, 1, &[5], LATE), None, "too late");
+    let (id, at) = find(&mut l, A, 1, &[6, 7], NOW).unwrap();
+    assert_eq!(at, 0x810);
+    assert_eq!(find(&mut l, B, 1, &[7], NOW), None, "it is being compared");
+    l.give_back(id);
+    let (id, at) = find(&mut l, B, 1, &[6, 7], NOW).unwrap();
+    assert!(at == 0x810 && l.confirm(id));
+    let (id, at) = find(&mut l, B, 1, &[6], NOW).unwrap();
+    assert_eq!(at, 0x820);
+    l.reject(id);
+    assert_eq!(find(&mut l, B, 1, &[6], NOW), None, "other data with that hash");
+    assert!(l.has_appends());
+    let (id, _) = find(&mut l, A, 1, &[5], NOW).unwrap();
+    l.forget_zone(Sector(0x800));
+    l.give_back(id);
+    assert!(!l.has_appends());
+    // After a minute no append is hashed any more.
+    let mut l = lost();
+    l.is_back(A, NOW);
+    l.is_back(B, NOW.plus(SPACES));
+    assert!(!l.has_appends());
+}
+
+/// L1.
+#[test]
+fn l1_a_host_waits_for_all_of_its_old_connections() {
+    let mut l = lost();
+    l.begin_drain(A);
+    l.begin_drain(A);
+    l.end_drain(A);
+    assert!(l.is_draining(A) && !l.is_draining(B));
+    l.end_drain(A);
+    assert!(!l.is_draining(A));
+}
+
+#[test]
+fn notes_are_bounded() {
+    let mut l = lost();
+    for _ in 0..MAX_NOTES + 3 {
+        l.lose_write(A, Sector(0x800), 8);
+    }
+    assert_eq!(l.writes.len(), MAX_NOTES);
+    for host in 0..2 * MAX_HOSTS as u64 {
+        l.set_written_at_start(vec![8; 4], NOW);
+        l.is_back(HostKey(host), NOW);
+    }
+    assert_eq!(l.back.len(), MAX_HOSTS);
+}

@@ -1,0 +1,91 @@
+//! Space of a zone that holds data and belongs to no client: appends whose clients were never told of it. Only its edges
+//! are known, so an append may be anywhere in it. The data are kept as a hash for each block.
+//!
+//! If the data of an append are there twice, it may get the wrong copy, a part of a longer append that repeats it. That
+//! longer append is then not found. (This cannot happen to data of one length, or without repetition.)
+
+use std::hash::{DefaultHasher, Hasher};
+use zoneplug_buf::AlignedBuf;
+
+#[derive(Debug)]
+struct Piece {
+    /// Offset in the zone, in sectors.
+    at: u32,
+    blocks: Vec<u64>,
+}
+
+/// The space of one zone.
+#[derive(Debug)]
+pub struct Space {
+    block_sectors: u32,
+    pieces: Vec<Piece>,
+}
+
+impl Space {
+    /// None, in a zone with blocks of this length.
+    pub fn new(block_sectors: u32) -> Space {
+        Space { block_sectors: block_sectors.max(1), pieces: Vec::new() }
+    }
+
+    /// Adds a piece that begins at this offset, whose blocks have these [hashes](block_hashes).
+    pub fn add(&mut self, at: u32, blocks: Vec<u64>) {
+        if !blocks.is_empty() {
+            self.pieces.push(Piece { at, blocks });
+        }
+    }
+
+    /// Whether nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// The offsets at which blocks with these hashes may be, the best first: where they fill a piece, then at an end of one,
+    /// then inside.
+    pub fn places(&self, wanted: &[u64]) -> Vec<u32> {
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let mut all = Vec::new();
+        for (i, piece) in self.pieces.iter().enumerate() {
+            for (block, window) in piece.blocks.windows(wanted.len()).enumerate() {
+                if window == wanted {
+                    let first = block == 0;
+                    let last = block + wanted.len() == piece.blocks.len();
+                    let rank = match (first, last) {
+                        (true, true) => 0,
+                        (true, false) | (false, true) => 1,
+                        (false, false) => 2,
+                    };
+                    all.push((rank, i, piece.at + block as u32 * self.block_sectors));
+                }
+            }
+        }
+        all.sort_unstable();
+        all.into_iter().map(|(_, _, at)| at).collect()
+    }
+
+    /// Takes so many blocks from this offset on out of the space, which are in one piece.
+    pub fn cut(&mut self, at: u32, blocks: usize) {
+        let end = |p: &Piece| p.at + p.blocks.len() as u32 * self.block_sectors;
+        let Some(i) = self.pieces.iter().position(|p| p.at <= at && at < end(p)) else { return };
+        let mut piece = self.pieces.remove(i);
+        let first = ((at - piece.at) / self.block_sectors) as usize;
+        let rest = piece.blocks.split_off((first + blocks).min(piece.blocks.len()));
+        piece.blocks.truncate(first);
+        let behind = Piece { at: at + blocks as u32 * self.block_sectors, blocks: rest };
+        let parts = [piece, behind];
+        self.pieces.splice(i..i, parts.into_iter().filter(|p| !p.blocks.is_empty()));
+    }
+}
+
+/// The hashes of the blocks in the first `len_sectors` of a buffer.
+pub fn block_hashes(buf: &AlignedBuf, len_sectors: u32, block_sectors: u32) -> Vec<u64> {
+    let mut block = vec![0; (block_sectors << 9) as usize];
+    let mut one = |i: u32| {
+        buf.read((i * block_sectors) << 9, &mut block);
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&block);
+        hasher.finish()
+    };
+    (0..len_sectors / block_sectors).map(&mut one).collect()
+}
