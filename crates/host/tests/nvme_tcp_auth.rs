@@ -121,6 +121,44 @@ fn a_host_that_leaves_it_out_gets_nothing() {
     assert_eq!(q.run(other).completion.status, 0x4184);
 }
 
+/// J13. A peer that knows all names and numbers keeps no queue from the host, and what it does to its own ends nothing else.
+#[test]
+fn a_stranger_takes_no_queue() {
+    let server = keyed(None, DhGroup::Null);
+    let (mut admin, result) = connected(&server, 0, ANY_CONTROLLER);
+    let id = result as u16;
+    authenticate(&mut admin, KEY, None).unwrap();
+    admin.ok(start());
+    admin.ok(set_queues(4));
+    let (mut stranger, _) = connected(&server, 1, id);
+    let (mut silent, _) = connected(&server, 1, id);
+    let (mut twice, _) = connected(&server, 1, id);
+    let (mut q, _) = connected(&server, 1, id);
+    assert_eq!(server.hosts()[0].queues, 0, "it is not known yet whose they are");
+    authenticate(&mut q, KEY, None).unwrap();
+    assert_eq!(server.hosts()[0].queues, 1);
+    assert!(authenticate(&mut stranger, OTHER_KEY, None).is_err());
+    assert!(is_closed(&mut stranger));
+    assert_eq!(silent.run(read(1, 0, 1, BLOCK)).completion.status, REQUIRED);
+    drop(silent);
+    // The queue is connected by now, although its host asks.
+    let mut steps = Authenticate::new((NQN, HOST), &key(KEY), None, 5, Random::new(&[7; 132]));
+    let mut last = twice.run(steps.next(&[]).unwrap().unwrap());
+    while last.completion.status == 0 {
+        last = twice.run(steps.next(&last.data).unwrap().unwrap());
+    }
+    assert_eq!(last.completion.status, 0x400c);
+    assert!(is_closed(&mut twice));
+    q.ok(write(1, 0, pattern(4096, 9), BLOCK));
+    assert!(q.ok(read(1, 0, 1, BLOCK)).data == pattern(4096, 9));
+    // The number is free again once the host's own queue has ended.
+    drop(q);
+    soon("it has ended", || server.hosts()[0].queues == 0);
+    let (mut q, _) = connected(&server, 1, id);
+    authenticate(&mut q, KEY, None).unwrap();
+    assert!(q.ok(read(1, 0, 1, BLOCK)).data == pattern(4096, 9));
+}
+
 /// J13, J14. A key that is wrong, on either side.
 #[test]
 fn a_wrong_key_ends_the_connection() {

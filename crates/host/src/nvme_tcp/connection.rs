@@ -49,6 +49,8 @@ pub(super) struct Connection {
     role: Role,
     /// Takes the commands of authentication, and all until the host is admitted. `None`: the host need not authenticate.
     authentication: Option<Box<Authentication>>,
+    /// Whether it is an I/O queue whose host has yet to authenticate for the first time: the target does not know it.
+    pending: bool,
     /// What it is named by, for its worker and for mail.
     key: u64,
     /// When it is closed, if it has ended.
@@ -72,8 +74,19 @@ impl Connection {
         let local = stream.local_addr()?;
         let tcp = Tcp::new(shared.tcp, now);
         let (role, closes, ends, watches_room) = (Role::New, None, false, false);
-        let authentication = None;
-        Ok(Connection { stream, local, tcp, role, authentication, key, closes, ends, watches_room })
+        let (authentication, pending) = (None, false);
+        Ok(Connection {
+            stream,
+            local,
+            tcp,
+            role,
+            authentication,
+            pending,
+            key,
+            closes,
+            ends,
+            watches_room,
+        })
     }
 
     pub(super) fn fd(&self) -> RawFd {
@@ -198,7 +211,7 @@ impl Connection {
         let mut random = [0; 132];
         let message = c.data.as_ref().map_or(&[][..], |b| &b.as_slice()[..c.len as usize]);
         // No lock is held: the values of Diffie-Hellman take milliseconds.
-        let reply = match getrandom::fill(&mut random) {
+        let mut reply = match getrandom::fill(&mut random) {
             Ok(()) => authentication.command(&c.command, message, &Random::new(&random)),
             Err(_) => AuthReply {
                 completion: Completion { status: status::INTERNAL, ..Completion::default() },
@@ -206,7 +219,7 @@ impl Connection {
                 change: None,
             },
         };
-        let is_over = authentication.is_over();
+        let mut is_over = authentication.is_over();
         ctx.buffers_put(c.data);
         match reply.change {
             Some(Change::Admitted) => self.tcp.lift(),
@@ -216,12 +229,32 @@ impl Connection {
             }
             None => {}
         }
-        if queue.qid == 0 {
+        if queue.qid == 0 || reply.change.is_some() {
             let mut target = lock(&ctx.shared.target);
-            if reply.change == Some(Change::Admitted) {
-                target.admitted(queue);
+            match reply.change {
+                Some(Change::Admitted) if queue.qid == 0 || self.pending => {
+                    match target.admitted(queue, ctx.now) {
+                        Ok(None) => {}
+                        Ok(Some(all)) => {
+                            // Before another thread can have mail for it.
+                            ctx.shared.add_route(queue, ctx.worker, self.key);
+                            self.pending = false;
+                            if let Role::Io { io, .. } = &mut self.role {
+                                io.show(all);
+                            }
+                        }
+                        Err(status) => {
+                            (reply.completion.status, is_over) = (status | status::DNR, true);
+                        }
+                    }
+                }
+                Some(Change::Failed) => target.refused(queue),
+                _ => {}
             }
-            target.heard(queue.controller, ctx.now);
+            if queue.qid == 0 {
+                target.heard(queue.controller, ctx.now);
+            }
+            ctx.shared.deliver(target.take_events());
             ctx.shared.note_keep_alive(&target);
         }
         self.answer(c.slot, reply.completion, &reply.data, ctx);
@@ -237,9 +270,12 @@ impl Connection {
         let connected = {
             let mut target = lock(&ctx.shared.target);
             let connected = target.connect(&c.command, data, self.local, ctx.now);
-            if let Ok(Connected { queue, .. }) = &connected {
-                // Before another thread can have mail for it.
-                ctx.shared.add_route(*queue, ctx.worker, self.key);
+            if let Ok(Connected { queue, authentication, .. }) = &connected {
+                self.pending = queue.qid != 0 && authentication.is_some();
+                if !self.pending {
+                    // Before another thread can have mail for it.
+                    ctx.shared.add_route(*queue, ctx.worker, self.key);
+                }
             }
             ctx.shared.deliver(target.take_events());
             ctx.shared.note_keep_alive(&target);
@@ -371,6 +407,8 @@ impl Connection {
     fn close_queue(&mut self, ctx: &mut WorkerContext<'_>) -> Option<(QueueId, bool)> {
         match std::mem::replace(&mut self.role, Role::Ended) {
             Role::New | Role::Ended => None,
+            // No disk has been asked for it.
+            Role::Io { .. } if self.pending => None,
             Role::Admin { queue, .. } => Some((queue, false)),
             Role::Io { queue, io } => {
                 // If the kernel does not say, every answer counts as received.

@@ -93,7 +93,8 @@ pub struct Connected {
     /// For an I/O queue: the namespaces. [`Event::Namespaces`] brings a new list.
     pub namespaces: Option<Arc<Namespaces>>,
     /// If the host has to authenticate on this queue: what takes the commands of the queue until then. When it has admitted
-    /// the host, [`Target::admitted`] has to be told.
+    /// the host, [`Target::admitted`] has to be told. An I/O queue is none of the target's before: there are no events for
+    /// it, and its end is not told.
     pub authentication: Option<Box<Authentication>>,
 }
 
@@ -229,7 +230,7 @@ impl Target {
         nqn: &Nqn,
         namespaces: Vec<Namespace>,
     ) -> Result<Vec<u32>, Error> {
-        let in_use = self.of_subsystem(nqn).next().is_some();
+        let in_use = self.of_subsystem(nqn).any(|c| !c.locked);
         let numbers = self.registry.find_mut(nqn)?.add(namespaces, in_use)?;
         self.namespaces_changed(nqn, &numbers);
         Ok(numbers)
@@ -332,7 +333,11 @@ impl Target {
             if !controller.belongs_to(&host, &data.hostid) {
                 return Err(refuse(status::CONNECT_HOST, 0));
             }
-            controller.open_queue(fields.qid, now).map_err(|status| match status {
+            let opened = match authentication {
+                Some(_) => controller.may_open_queue(fields.qid),
+                None => controller.open_queue(fields.qid, now),
+            };
+            opened.map_err(|status| match status {
                 status::CONNECT_PARAMETERS => in_command(connect_offset::QID),
                 status => refuse(status, 0),
             })?;
@@ -354,16 +359,9 @@ impl Target {
         })
     }
 
-    /// The host of a queue has authenticated.
-    pub fn admitted(&mut self, queue: QueueId) {
-        if let Some(c) = self.controllers.get_mut(&queue.controller).filter(|_| queue.qid == 0) {
-            c.locked = false;
-        }
-    }
-
-    /// A command came on the admin queue that is not for [`Target::admin`]: its host lives.
+    /// A command came on the admin queue that is not for [`Target::admin`]: its host lives, if it has authenticated.
     pub fn heard(&mut self, controller: u16, now: Nanos) {
-        if let Some(c) = self.controllers.get_mut(&controller) {
+        if let Some(c) = self.controllers.get_mut(&controller).filter(|c| !c.locked) {
             c.heard(now);
         }
     }
@@ -451,15 +449,15 @@ impl Target {
         self.controllers.values().filter(move |c| c.is_of(nqn))
     }
 
-    /// A number that no controller has: the next one, so that a number comes back late. For discovery there is always room:
-    /// the controller that has been silent for the longest ends, because its host can ask again at any time (J11).
+    /// A number that no controller has: the next one, so that a number comes back late. If there are too many, the
+    /// controller that has been silent for the longest ends, of those that are for discovery, because its host can ask again
+    /// at any time, and of those whose hosts have yet to authenticate: they may be strangers (J11).
     fn free_number(&mut self, kind: &Kind) -> Option<u16> {
-        if self.controllers.values().filter(|c| c.kind == *kind).count() >= MAX_CONTROLLERS {
-            let discovery = self.controllers.values().filter(|c| c.kind == Kind::Discovery);
-            match discovery.min_by_key(|c| c.heard_at).filter(|_| *kind == Kind::Discovery) {
-                Some(silent) => self.end(silent.id),
-                None => return None,
-            }
+        let all = || self.controllers.values().filter(|c| c.kind == *kind);
+        if all().count() >= MAX_CONTROLLERS {
+            let gives_way = |c: &&Controller| c.locked || *kind == Kind::Discovery;
+            let silent = all().filter(gives_way).min_by_key(|c| c.heard_at)?;
+            self.end(silent.id);
         }
         let (behind, before) = (self.last.saturating_add(1)..=LAST_CONTROLLER, 1..=self.last);
         behind.chain(before).find(|id| !self.controllers.contains_key(id))

@@ -14,6 +14,9 @@
 
 mod messages;
 #[cfg(test)]
+mod queue_tests;
+mod queues;
+#[cfg(test)]
 mod tests;
 
 use super::controller::check_flags;

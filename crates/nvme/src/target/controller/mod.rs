@@ -126,8 +126,8 @@ impl Controller {
         self.host == *host && self.host_id == *host_id
     }
 
-    /// Connects an I/O queue.
-    pub(super) fn open_queue(&mut self, qid: u16, now: Nanos) -> Result<(), u16> {
+    /// Whether an I/O queue can be connected now.
+    pub(super) fn may_open_queue(&self, qid: u16) -> Result<(), u16> {
         if self.locked {
             return Err(status::AUTHENTICATION_REQUIRED);
         }
@@ -137,6 +137,12 @@ impl Controller {
         if self.granted.is_none_or(|n| qid > n) {
             return Err(status::CONNECT_PARAMETERS);
         }
+        Ok(())
+    }
+
+    /// Connects an I/O queue.
+    pub(super) fn open_queue(&mut self, qid: u16, now: Nanos) -> Result<(), u16> {
+        self.may_open_queue(qid)?;
         self.queues.insert(qid);
         self.undrained += 1;
         self.heard(now);
@@ -146,6 +152,14 @@ impl Controller {
     /// The connection of an I/O queue has ended. Its commands may still be carried out.
     pub(super) fn close_queue(&mut self, qid: u16) {
         self.queues.remove(&qid);
+    }
+
+    /// The connections of all I/O queues are to end.
+    pub(super) fn close_queues(&mut self, events: &mut Vec<Event>) {
+        if self.has_io_queues() {
+            self.queues.clear();
+            events.push(Event::CloseIo(self.id));
+        }
     }
 
     /// The last command of an I/O queue without a connection has ended.
@@ -309,17 +323,14 @@ impl Controller {
     fn reset(&mut self, events: &mut Vec<Event>) {
         self.granted = None;
         self.abort_event_requests(events);
-        if self.has_io_queues() {
-            self.queues.clear();
-            events.push(Event::CloseIo(self.id));
-        }
+        self.close_queues(events);
         self.resetting = !self.is_drained();
         if !self.resetting {
             self.csts = 0;
         }
     }
 
-    fn subsystem<'a>(&self, registry: &'a Registry) -> Option<&'a Subsystem> {
+    pub(super) fn subsystem<'a>(&self, registry: &'a Registry) -> Option<&'a Subsystem> {
         match &self.kind {
             Kind::Io(nqn) => registry.find(nqn),
             Kind::Discovery => None,

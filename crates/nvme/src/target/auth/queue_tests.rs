@@ -1,0 +1,119 @@
+//! What peers that do not authenticate can do to a target and to the hosts that do.
+
+use crate::dhchap::Key;
+use crate::spec::fabrics::{ANY_CONTROLLER, Configuration};
+use crate::spec::{feature, status};
+use crate::target::testing::*;
+use crate::target::{
+    Event, Hosts, Keys, MAX_CONTROLLERS, Namespace, QueueId, SubsystemConfig, Target,
+};
+use zoneplug_core::Nanos;
+use zoneplug_core::zone::{Geometry, Limits};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A target whose host has a key.
+fn keyed() -> Target {
+    let key = Key::parse("DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:").unwrap();
+    let mut t = Target::new(vec![local()]);
+    let keys = Keys { hosts: vec![(nqn(HOST), key)], ..Keys::default() };
+    let hosts = Hosts::Listed(Vec::new());
+    t.add_subsystem(SubsystemConfig { hosts, keys, ..SubsystemConfig::new(nqn(NQN)) }).unwrap();
+    t.add_namespaces(&nqn(NQN), zoned(0)).unwrap();
+    t
+}
+
+/// Connects an admin queue whose host has yet to authenticate.
+fn stranger(t: &mut Target) -> u16 {
+    let connected = Hello::new(NQN, ANY_CONTROLLER, 0).send(t).unwrap();
+    assert!(connected.authentication.is_some());
+    connected.queue.controller
+}
+
+fn queue(controller: u16, qid: u16) -> QueueId {
+    QueueId { controller, qid }
+}
+
+/// A controller whose host has authenticated, and may have 4 I/O queues.
+fn admitted(t: &mut Target) -> u16 {
+    let id = stranger(t);
+    assert_eq!(t.admitted(queue(id, 0), NOW), Ok(None));
+    enable(t, id, Configuration::START);
+    ok(t, id, set_feature(feature::QUEUES, 3 | 3 << 16));
+    id
+}
+
+/// J11: peers that know the name of a host and not its key leave room for the host.
+#[test]
+fn strangers_take_no_room_from_a_host() {
+    let mut t = keyed();
+    let host = admitted(&mut t);
+    let strangers: Vec<u16> = (1..MAX_CONTROLLERS).map(|_| stranger(&mut t)).collect();
+    // What the first of them sends does not make another one the oldest.
+    t.heard(strangers[0], NOW.plus(Nanos(SECOND)));
+    for gone in &strangers[..3] {
+        stranger(&mut t);
+        assert_eq!(t.take_events(), [Event::Close(*gone)]);
+    }
+    assert_eq!(t.hosts(&nqn(NQN)).map(|(id, _)| id).collect::<Vec<_>>(), [host]);
+    // Hosts that have authenticated stay.
+    let mut t = keyed();
+    for _ in 0..MAX_CONTROLLERS {
+        admitted(&mut t);
+    }
+    let full = Hello::new(NQN, ANY_CONTROLLER, 0).send(&mut t).unwrap_err();
+    assert_eq!(full.status, status::CONNECT_BUSY);
+    assert!(t.take_events().is_empty());
+}
+
+/// J13: an I/O queue whose host does not authenticate keeps no number of a queue, and no controller alive.
+#[test]
+fn strangers_take_no_queue_from_a_host() {
+    let mut t = keyed();
+    let id = admitted(&mut t);
+    let deadline = t.next_deadline();
+    let hello = Hello::new(NQN, id, 1);
+    let [first, second] = [(); 2].map(|()| hello.send(&mut t).unwrap());
+    assert!(first.authentication.is_some() && second.authentication.is_some());
+    assert_eq!(t.next_deadline(), deadline);
+    assert!(t.admitted(second.queue, NOW).unwrap().is_some(), "the namespaces");
+    assert_eq!(t.admitted(first.queue, NOW), Err(status::SEQUENCE), "it is connected now");
+    assert_eq!(hello.send(&mut t).unwrap_err().status, status::SEQUENCE | status::DNR);
+    // It is bound by what holds when the host is admitted.
+    let late = Hello::new(NQN, id, 2).send(&mut t).unwrap();
+    enable(&mut t, id, Configuration::default());
+    assert_eq!(t.take_events(), [Event::CloseIo(id)]);
+    assert_eq!(t.admitted(late.queue, NOW), Err(status::SEQUENCE));
+    t.disconnected(queue(id, 0));
+    assert_eq!(t.admitted(late.queue, NOW), Err(status::SEQUENCE));
+}
+
+/// J13: an admin queue that fails to authenticate again takes its I/O queues along at once.
+#[test]
+fn a_host_that_fails_again_loses_its_queues() {
+    let mut t = keyed();
+    let id = admitted(&mut t);
+    let io = Hello::new(NQN, id, 1).send(&mut t).unwrap().queue;
+    let late = Hello::new(NQN, id, 2).send(&mut t).unwrap().queue;
+    t.admitted(io, NOW).unwrap();
+    // The failure of an I/O queue is its own.
+    t.refused(io);
+    assert!(t.take_events().is_empty());
+    t.refused(queue(id, 0));
+    assert_eq!(t.take_events(), [Event::CloseIo(id)]);
+    assert_eq!(t.hosts(&nqn(NQN)).count(), 0);
+    assert_eq!(t.admitted(late, NOW), Err(status::AUTHENTICATION_REQUIRED));
+    let refused = Hello::new(NQN, id, 1).send(&mut t).unwrap_err().status;
+    assert_eq!(refused, status::AUTHENTICATION_REQUIRED | status::DNR);
+}
+
+/// J12: a peer that has not authenticated was told nothing that a disk could contradict.
+#[test]
+fn strangers_keep_no_disk_away() {
+    let mut t = keyed();
+    stranger(&mut t);
+    let g = Geometry::new(8, 256, 192).unwrap();
+    let shorter = Limits { zone_append_max_sectors: 16, ..Limits::default() };
+    let shorter = || Namespace::of(3, [3; 16], &g, &shorter).unwrap();
+    t.add_namespaces(&nqn(NQN), shorter()).unwrap();
+}
