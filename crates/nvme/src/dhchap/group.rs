@@ -61,6 +61,11 @@ impl DhGroup {
         DhGroup::ALL.get(usize::from(id)).copied()
     }
 
+    /// The next stronger one, if there is one.
+    pub(crate) fn next(self) -> DhGroup {
+        DhGroup::from_id(self.id() + 1).unwrap_or(self)
+    }
+
     /// Bytes of a value (DHVLEN).
     pub(crate) const fn len(self) -> usize {
         GROUPS[self as usize].1

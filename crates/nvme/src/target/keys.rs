@@ -10,7 +10,8 @@ pub struct Keys {
     pub hosts: Vec<(Nqn, Key)>,
     /// The key by which the subsystem authenticates itself to hosts that want it to.
     pub controller: Option<Key>,
-    /// The weakest Diffie-Hellman group that is taken. Of those that a host offers, it is the weakest that is not weaker.
+    /// The weakest Diffie-Hellman group that is taken. Of those that a host offers, it is the weakest that is not weaker. It may
+    /// be the next stronger one, or ffdhe3072, and none that takes longer.
     pub group: DhGroup,
 }
 

@@ -16,7 +16,8 @@ pub(super) struct Chosen {
 
 impl Chosen {
     /// Reads AUTH_Negotiate and chooses: the hash function that is as strong as the key, or the next stronger one, or the
-    /// strongest that is offered; the weakest group that is not weaker than `group`.
+    /// strongest that is offered; the weakest group that is not weaker than `group`, and not much stronger: a peer that knows
+    /// no key makes this side compute in it, and the strongest takes a hundred times as long as the weakest.
     pub(super) fn of(data: &[u8], key: Hash, group: DhGroup) -> Result<Chosen, Refused> {
         let negotiate = Negotiate::read(data).ok_or(failure::PAYLOAD)?;
         if negotiate.sc_c != 0 {
@@ -31,13 +32,17 @@ impl Chosen {
         let groups = offer.groups.get(..usize::from(offer.dhlen)).ok_or(failure::PAYLOAD)?;
         let hashes = || hashes.iter().filter_map(|id| Hash::from_id(*id));
         let groups = groups.iter().filter_map(|id| DhGroup::from_id(*id));
+        let strongest = group.next().max(DhGroup::Ffdhe3072);
         Ok(Chosen {
             hash: hashes()
                 .filter(|h| *h >= key)
                 .min()
                 .or_else(|| hashes().max())
                 .ok_or(failure::HASH)?,
-            group: groups.filter(|g| *g >= group).min().ok_or(failure::GROUP)?,
+            group: groups
+                .filter(|g| (group..=strongest).contains(g))
+                .min()
+                .ok_or(failure::GROUP)?,
         })
     }
 }

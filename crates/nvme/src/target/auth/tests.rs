@@ -224,7 +224,7 @@ fn negotiation() {
     };
     let all = [1, 2, 3];
     type Offer<'a> = (&'a [u8], &'a [u8]);
-    let good: [(Hash, DhGroup, Offer<'_>, Hash, DhGroup); 9] = [
+    let good: [(Hash, DhGroup, Offer<'_>, Hash, DhGroup); 11] = [
         (Hash::Sha256, Null, (&all, &[0, 1]), Hash::Sha256, Null),
         (Hash::Sha384, Null, (&[3, 2, 1], &[1]), Hash::Sha384, Ffdhe2048),
         (Hash::Sha256, Ffdhe2048, (&[3, 2], &[0, 5, 3, 2]), Hash::Sha384, Ffdhe3072),
@@ -234,6 +234,8 @@ fn negotiation() {
         (Hash::Sha256, Ffdhe4096, (&all, &[255, 3]), Hash::Sha256, Ffdhe4096),
         (Hash::Sha256, Null, (&[1; 30], &[0; 30]), Hash::Sha256, Null),
         (Hash::Sha512, Ffdhe3072, (&all, &[4, 2, 5]), Hash::Sha512, Ffdhe3072),
+        (Hash::Sha256, Null, (&all, &[5, 2]), Hash::Sha256, Ffdhe3072),
+        (Hash::Sha256, Ffdhe3072, (&all, &[5, 3]), Hash::Sha256, Ffdhe4096),
         (Hash::Sha512, Null, (&[1], &[0]), Hash::Sha256, Null),
     ];
     for (key, least, (hashes, groups), hash, group) in good {
@@ -262,6 +264,10 @@ fn negotiation() {
         (Null, message(0, 1, &[offer(&all, &[6])]), failure::GROUP),
         (Ffdhe2048, message(0, 1, &[offer(&all, &[0])]), failure::GROUP),
         (Ffdhe8192, message(0, 1, &[offer(&all, &[0, 1, 2, 3, 4])]), failure::GROUP),
+        // A group that takes long is not for a peer to choose.
+        (Null, message(0, 1, &[offer(&all, &[3, 4, 5])]), failure::GROUP),
+        (Ffdhe2048, message(0, 1, &[offer(&all, &[3, 4, 5])]), failure::GROUP),
+        (Ffdhe3072, message(0, 1, &[offer(&all, &[4, 5])]), failure::GROUP),
     ];
     let [v, _] = two();
     for (group, m, why) in bad {
