@@ -18,6 +18,9 @@ mod answer;
 #[path = "../../crates/cli/src/failure.rs"]
 mod failure;
 #[allow(dead_code)]
+#[path = "../../crates/cli/src/serve/paths.rs"]
+mod paths;
+#[allow(dead_code)]
 #[path = "../../crates/cli/src/server_client.rs"]
 mod server_client;
 #[path = "../../crates/cli/src/plain.rs"]

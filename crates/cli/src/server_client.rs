@@ -92,6 +92,16 @@ pub(crate) struct Shown {
     /// How often a host has failed to authenticate.
     #[serde(default)]
     pub(crate) failed_authentications: u64,
+    /// The addresses, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) paths: Vec<PathShown>,
+}
+
+/// An address of several at which a disk is served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PathShown {
+    pub(crate) address: String,
+    pub(crate) ana_state: String,
 }
 
 /// A host that is connected to a server of NVMe/TCP.

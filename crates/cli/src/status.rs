@@ -94,6 +94,9 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
         };
         text += &format!("  {writes} held: {} now, {} expired\n", d.held, d.held_expired);
     }
+    for path in &d.paths {
+        text += &format!("  at {}, {}\n", plain(&path.address), plain(&path.ana_state));
+    }
     for host in d.hosts.iter().flatten() {
         let known = if host.authenticated { ", authenticated" } else { "" };
         text += &format!("  host {}, {} I/O queues{known}\n", plain(&host.nqn), host.queues);

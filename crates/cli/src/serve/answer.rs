@@ -1,6 +1,7 @@
 //! What a server answers: one line of JSON for one line of JSON, whatever is in it. Reads no socket, and knows nothing
 //! of time.
 
+use super::paths::Paths;
 use crate::failure::{Failure, Kind};
 pub(crate) use crate::server_client::HostShown;
 use crate::server_client::{self, Answer, AttributeShown, Request, Shown, Wrong};
@@ -28,6 +29,7 @@ pub(crate) struct Network {
     pub(crate) nqn: String,
     pub(crate) hosts: Box<dyn Fn() -> Vec<HostShown> + Send + Sync>,
     pub(crate) failed_authentications: Box<dyn Fn() -> u64 + Send + Sync>,
+    pub(crate) paths: Paths,
 }
 
 impl Served {
@@ -61,6 +63,7 @@ impl Served {
                 .network
                 .as_ref()
                 .map_or(0, |n| (n.failed_authentications)()),
+            paths: self.network.as_ref().map_or_else(Vec::new, |n| n.paths.shown()),
         }
     }
 }
@@ -107,12 +110,18 @@ fn answer(request: &Request, disks: &[Served]) -> Result<Value, Failure> {
             Ok(serde_json::to_value(all)?)
         }
         Request::Attributes { disk } => {
-            let all = named(disks, disk)?.disk.disk().attributes();
-            let all: Vec<AttributeShown> = all.iter().map(AttributeShown::of).collect();
+            let disk = named(disks, disk)?;
+            let all = disk.disk.disk().attributes();
+            let mut all: Vec<AttributeShown> = all.iter().map(AttributeShown::of).collect();
+            all.extend(disk.network.iter().flat_map(|n| n.paths.attributes()));
             Ok(serde_json::to_value(all)?)
         }
         Request::Set { disk, name, value } => {
-            let hosted = &named(disks, disk)?.disk;
+            let disk = named(disks, disk)?;
+            if let Some(was) = disk.network.as_ref().and_then(|n| n.paths.set(name, value)) {
+                return Ok(json!({"was": was?}));
+            }
+            let hosted = &disk.disk;
             let was = hosted.disk().attribute(name).unwrap_or_default();
             hosted.set_attribute(name, value).map_err(|e: Error| Failure::from(e))?;
             Ok(json!({"was": was}))

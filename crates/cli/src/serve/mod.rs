@@ -6,6 +6,7 @@ mod confine;
 mod join;
 mod notify;
 mod nvme;
+mod paths;
 mod place;
 mod socket;
 

@@ -1,6 +1,7 @@
 //! Disks that are served over the network as namespaces.
 
 use super::answer::{HostShown, Network, Served};
+use super::paths::Paths;
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
@@ -24,8 +25,8 @@ const WINDOW: Nanos = Nanos(1_000_000_000);
 #[group(id = "network")]
 pub(super) struct NetworkArgs {
     /// Serve disks over the network to the NVMe/TCP initiator of any Linux: 127.0.0.1:4420 po2@disk.zbd. Other machines
-    /// need --allow-host
-    #[arg(long, num_args = 2.., value_names = ["ADDRESS:PORT", "SPEC"])]
+    /// need --allow-host or --dhchap-key. Repeat it with other addresses alone for more ways to the same disks
+    #[arg(long, num_args = 1.., value_names = ["ADDRESS:PORT", "SPEC"])]
     pub(super) nvme_tcp: Vec<String>,
 
     /// The NVMe name of what --nvme-tcp serves; without it one made of the names of this machine and of the port
@@ -88,11 +89,28 @@ fn key_of_host(text: &str) -> Result<(String, Key), Failure> {
 impl Plan {
     /// Reads the flags. `None`: nothing is served over the network.
     pub(super) fn of(args: &NetworkArgs) -> Result<Option<Plan>, Failure> {
-        let [address, specs @ ..] = &args.nvme_tcp[..] else { return Ok(None) };
-        let listen: SocketAddr = address.parse().map_err(|_| {
-            Failure::usage(format!("{} is no address with a port", plain(address)))
-                .hint("--nvme-tcp 127.0.0.1:4420 SPEC, or [::1]:4420")
-        })?;
+        let [first, rest @ ..] = &args.nvme_tcp[..] else { return Ok(None) };
+        let address = |text: &String| {
+            text.parse::<SocketAddr>().map_err(|_| {
+                Failure::usage(format!("{} is no address with a port", plain(text)))
+                    .hint("--nvme-tcp 127.0.0.1:4420 SPEC, or [::1]:4420")
+            })
+        };
+        let listen = address(first)?;
+        // No specification is an address.
+        let more = rest.iter().position(|text| text.parse::<SocketAddr>().is_ok());
+        let (specs, more) = rest.split_at(more.unwrap_or(rest.len()));
+        if specs.is_empty() {
+            return Err(Failure::usage(format!("--nvme-tcp {listen} names no disk"))
+                .hint(format!("--nvme-tcp {listen} <SPEC>; further addresses come after it")));
+        }
+        let also_listen = more.iter().map(|text| {
+            address(text).map_err(|_| {
+                Failure::usage(format!("{} follows the second address", plain(text)))
+                    .hint("disks after the first address: each address shows all of them")
+            })
+        });
+        let also_listen = also_listen.collect::<Result<_, _>>()?;
         let nqn = match &args.nqn {
             Some(nqn) => nqn.clone(),
             None => format!("nqn.2026-11.dev.zoneplug:{}-{}", machine(), listen.port()),
@@ -102,6 +120,7 @@ impl Plan {
             args.dhchap_key.iter().map(|text| key_of_host(text)).collect::<Result<_, _>>()?;
         let own = args.dhchap_ctrl_key.as_deref().map(read_key).transpose()?;
         let options = NvmeTcpOptions {
+            also_listen,
             hosts,
             any_host: args.allow_any_host,
             dhchap_keys: keys,
@@ -156,8 +175,9 @@ impl Server {
 
     /// What is served, and the command that attaches it.
     pub(super) fn lines(&self) -> Vec<String> {
-        let (address, nqn) = (self.server.address(), plain(self.server.nqn()).into_owned());
-        let mut lines = vec![format!("{address}  {nqn}")];
+        let nqn = plain(self.server.nqn()).into_owned();
+        let addresses = self.server.addresses().iter();
+        let mut lines: Vec<String> = addresses.map(|a| format!("{a}  {nqn}")).collect();
         for (nsid, disk, refused) in self.server.namespaces() {
             let Some(Disk { disk, spec, .. }) = self.disks.get(disk) else { continue };
             let g = disk.disk().geometry();
@@ -178,18 +198,20 @@ impl Server {
             let what = "a server started after this one was killed does not know which appends were answered";
             lines.push(format!("{}: {what}: {why}", plain(spec)));
         }
-        let ip = match address.ip() {
-            ip if ip.is_unspecified() => "ADDRESS".to_owned(),
-            ip => ip.to_string(),
-        };
-        let mut connect = format!("nvme connect -t tcp -a {ip} -s {} -n {nqn}", address.port());
-        if self.keys.0 {
-            connect += " --dhchap-secret KEY";
+        for address in self.server.addresses() {
+            let ip = match address.ip() {
+                ip if ip.is_unspecified() => "ADDRESS".to_owned(),
+                ip => ip.to_string(),
+            };
+            let mut connect = format!("nvme connect -t tcp -a {ip} -s {} -n {nqn}", address.port());
+            if self.keys.0 {
+                connect += " --dhchap-secret KEY";
+            }
+            if self.keys.1 {
+                connect += " --dhchap-ctrl-secret KEY";
+            }
+            lines.push(connect);
         }
-        if self.keys.1 {
-            connect += " --dhchap-ctrl-secret KEY";
-        }
-        lines.push(connect);
         lines
     }
 
@@ -234,6 +256,7 @@ impl Server {
                     nqn: self.server.nqn().to_owned(),
                     hosts: Box::new(hosts),
                     failed_authentications: Box::new(move || for_failures.failed_authentications()),
+                    paths: Paths::of(&self.server),
                 }),
             });
         }

@@ -35,7 +35,51 @@ fn what_cannot_be_served_over_the_network_is_refused_in_a_line() {
     serve(&["127.0.0.1:0", "mem", "mem"], 2, "named twice");
     serve(&["127.0.0.1:0", "mem", "--allow-any-host", "--allow-host", "nqn.x"], 2, "--allow");
     serve(&["192.0.2.1:0", "mem", "--allow-any-host"], 1, "cannot listen");
+    serve(&["127.0.0.1:0", "--nvme-tcp", "127.0.0.2:0"], 2, "names no disk");
+    serve(&["127.0.0.1:0", "mem", "--nvme-tcp", "127.0.0.2:0", "null"], 2, "second address");
+    serve(&["127.0.0.1:0", "mem", "--nvme-tcp", "0.0.0.0:0"], 2, "--allow-host");
+    serve(&["mem", "127.0.0.1:0"], 2, "no address with a port");
     fails(&["serve", "--nqn", "nqn.x"], 2, "--nvme-tcp");
+}
+
+/// J16.
+#[test]
+fn a_disk_is_served_at_two_addresses() {
+    let dir = Dir::new("serve-two");
+    let socket = dir.path("s");
+    let server = Command::new(ZONEPLUG)
+        .args(["serve", "--nvme-tcp", "127.0.0.1:0", "mem,zones=8,zone-size=16M"])
+        .args(["--nvme-tcp", "127.0.0.2:0", "--nqn", "nqn.2026-11.dev.zoneplug:two"])
+        .args(["--socket", &socket])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut server = Running(server);
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut line = || lines.next().unwrap();
+    let addresses = [line(), line()];
+    let addresses = addresses.each_ref().map(|l| l.split_once("  ").unwrap().0);
+    let ports = addresses.map(|a| a.rsplit_once(':').unwrap().1);
+    assert!(line().starts_with("namespace 1  mem"));
+    for (ip, port) in ["127.0.0.1", "127.0.0.2"].into_iter().zip(ports) {
+        let connect =
+            format!("nvme connect -t tcp -a {ip} -s {port} -n nqn.2026-11.dev.zoneplug:two");
+        assert_eq!(line(), connect);
+    }
+    let (disk, name) = (format!("tcp{}n1", ports[0]), format!("ana_state@{}", addresses[1]));
+    let attr = |args: &[&str]| ok(&[&["attr", "--socket", &socket, &disk], args].concat());
+    let status = || ok(&["status", "--socket", &socket]);
+    assert!(attr(&[]).contains(&name), "{}", attr(&[]));
+    assert_eq!(attr(&[&name]).trim(), "optimized");
+    attr(&[&name, "non-optimized"]);
+    assert_eq!(attr(&[&name]).trim(), "non-optimized");
+    assert!(status().contains(&format!("at {}, non-optimized", addresses[1])), "{}", status());
+    assert!(status().contains(&format!("at {}, optimized", addresses[0])), "{}", status());
+    let refused = |args: &[&str], what| {
+        fails(&[&["attr", "--socket", &socket, &disk], args].concat(), 2, what);
+    };
+    refused(&[&name, "lost"], "optimized, non-optimized, inaccessible");
+    refused(&["ana_state@127.0.0.9:1", "optimized"], addresses[1]);
 }
 
 /// J15.

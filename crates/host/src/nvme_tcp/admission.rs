@@ -3,6 +3,7 @@
 use super::NvmeTcpOptions;
 use std::fs::File;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zeroize::Zeroizing;
@@ -58,11 +59,14 @@ pub(super) fn admitted(options: &NvmeTcpOptions) -> Result<(Hosts, Keys), Error>
         }
         Some(list) => Hosts::Listed(list.iter().map(|h| Nqn::new(h)).collect::<Result<_, _>>()?),
         None if has_keys => Hosts::Listed(Vec::new()),
-        None if options.any_host || options.listen.ip().is_loopback() => Hosts::Any,
+        None if options.any_host => Hosts::Any,
         None => {
+            let outside = |a: &SocketAddr| !a.ip().is_loopback();
+            let Some(address) = options.addresses().find(outside) else {
+                return Ok((Hosts::Any, keys));
+            };
             return Err(Error::invalid(format!(
-                "{} is reached from other machines, and any host could connect",
-                options.listen
+                "{address} is reached from other machines, and any host could connect"
             ))
             .hint(
                 "--dhchap-key NQN=FILE; --allow-host NQN (on the host: cat /etc/nvme/hostnqn); --allow-any-host",

@@ -7,6 +7,7 @@
 //! | `worker.rs` | a thread: connections, sleep, deadlines |
 //! | `connection.rs` | a socket, and what its connection is for the target |
 //! | `io_queue.rs` | the disks as I/O queues use them: a client of its own for each |
+//! | `listeners.rs` | the sockets at which a server listens |
 //! | `admission.rs` | which hosts may connect, and their keys |
 //! | `journal.rs` | which appends hosts were told of, for the next server |
 //! | `mailbox.rs` | what threads tell each other |
@@ -24,6 +25,7 @@ mod connection;
 mod context;
 mod io_queue;
 mod journal;
+mod listeners;
 mod mailbox;
 mod sys;
 pub mod testing;
@@ -39,10 +41,11 @@ pub use admission::read_key;
 use calls::Calls;
 pub use calls::NvmeTcpCalls;
 pub use journal::usual_records;
+use listeners::Listeners;
 use mailbox::{Mail, Mailbox};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -52,6 +55,7 @@ use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, ErrorKind, Nanos, Sector};
 pub use zoneplug_nvme::dhchap::{DhGroup, Key};
 use zoneplug_nvme::recovery::{DiskRecovery, written_in};
+pub use zoneplug_nvme::target::AnaState;
 use zoneplug_nvme::target::{Activity, Event, Namespace, Nqn, QueueId, SubsystemConfig, Target};
 use zoneplug_nvme::tcp::Config;
 
@@ -63,6 +67,9 @@ const MAX_CONNECTIONS: usize = 4096;
 pub struct NvmeTcpOptions {
     /// Where it listens. Port 0: any free one, see [`NvmeTcp::address`].
     pub listen: SocketAddr,
+    /// Further addresses at which it listens. A host that connects at several has as many ways to each disk (multipath), and
+    /// learns how to use them (ANA).
+    pub also_listen: Vec<SocketAddr>,
     /// The name of the subsystem.
     pub nqn: String,
     /// The hosts that may connect without a key, by their NQNs. `None`: those that have a key, or any if there are no
@@ -92,6 +99,7 @@ impl NvmeTcpOptions {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         NvmeTcpOptions {
             listen,
+            also_listen: Vec::new(),
             nqn: nqn.to_owned(),
             hosts: None,
             any_host: false,
@@ -102,6 +110,11 @@ impl NvmeTcpOptions {
             max_connections: MAX_CONNECTIONS,
             records: None,
         }
+    }
+
+    /// All addresses at which it listens.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        [self.listen].into_iter().chain(self.also_listen.iter().copied())
     }
 
     /// Checks the names, and that an address which other machines reach comes with a word on who may connect.
@@ -250,7 +263,7 @@ pub struct NvmeTcpHost {
 pub struct NvmeTcp {
     shared: Arc<Shared>,
     nqn: Nqn,
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     unjournaled: Vec<(String, String)>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -263,7 +276,10 @@ struct Started {
 
 impl std::fmt::Debug for NvmeTcp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NvmeTcp").field("nqn", &self.nqn).field("address", &self.address).finish()
+        f.debug_struct("NvmeTcp")
+            .field("nqn", &self.nqn)
+            .field("addresses", &self.addresses)
+            .finish()
     }
 }
 
@@ -329,11 +345,8 @@ impl NvmeTcp {
         let failed = |what: &str, e: io::Error| {
             Error::new(ErrorKind::Io, format!("{}: {what}: {e}", options.listen)).source(e)
         };
-        let listener = TcpListener::bind(options.listen).map_err(|e| {
-            failed("cannot listen", e).hint("another port, or an address of this machine")
-        })?;
-        let address = listener.local_addr().map_err(|e| failed("no address", e))?;
-        let mut target = Target::new(vec![address]);
+        let (mut listeners, addresses) = Listeners::bind(options.addresses())?;
+        let mut target = Target::new(addresses.clone());
         target.add_subsystem(SubsystemConfig {
             hosts,
             keys,
@@ -377,18 +390,36 @@ impl NvmeTcp {
             fills_buffers: disks.iter().map(|d| spec::fills_buffers(&d.spec)).collect(),
             disks,
         });
-        let mut listener = Some(listener);
-        let workers = (0..threads).map(|n| Worker::new(shared.clone(), n, listener.take()));
+        let workers =
+            (0..threads).map(|n| Worker::new(shared.clone(), n, std::mem::take(&mut listeners)));
         let workers = workers.collect::<io::Result<_>>().map_err(few)?;
         Ok(Started {
-            server: NvmeTcp { shared, nqn, address, unjournaled, threads: Vec::new() },
+            server: NvmeTcp { shared, nqn, addresses, unjournaled, threads: Vec::new() },
             workers,
         })
     }
 
-    /// Where it listens.
+    /// Where it listens; the first of several addresses.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.addresses[0]
+    }
+
+    /// All addresses at which it listens, in the order of the options.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// How hosts use an address, by its place in [`NvmeTcp::addresses`]. One that does not exist is *optimized*.
+    pub fn ana_state(&self, address: usize) -> AnaState {
+        lock(&self.shared.target).ana_state(address)
+    }
+
+    /// Sets how hosts use an address. Those that are connected there learn of it; at an inaccessible one no command begins
+    /// any more.
+    pub fn set_ana_state(&self, address: usize, state: AnaState) {
+        let mut target = lock(&self.shared.target);
+        target.set_ana_state(address, state);
+        self.shared.deliver(target.take_events());
     }
 
     /// Disks that have no journal although [`NvmeTcpOptions::records`] has a directory for it, and why.

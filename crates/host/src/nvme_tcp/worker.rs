@@ -4,12 +4,12 @@
 use super::connection::Connection;
 use super::context::WorkerContext;
 use super::io_queue::{ClosingQueue, QueueClient, ToTell};
+use super::listeners::Listeners;
 use super::mailbox::{Mail, Mailbox};
 use super::{Shared, io_queue, sys};
 use std::cell::RefCell;
 use std::io;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -19,7 +19,7 @@ use zoneplug_nvme::tcp::Buffers;
 
 /// Numbers of descriptors that are no connections.
 const MAIL: u64 = u64::MAX;
-const LISTENER: u64 = u64::MAX - 1;
+const LISTENERS: u64 = u64::MAX - 1;
 const DEVICE: u64 = u64::MAX - 2;
 
 /// How often connections are looked at for deadlines, and hosts for their keep alive time.
@@ -45,9 +45,7 @@ pub(super) struct Worker {
     mailbox: Arc<Mailbox>,
     waker: Waker,
     epoll: sys::Epoll,
-    listener: Option<TcpListener>,
-    /// Whether the listener is watched: not while there are too many open files.
-    listens: bool,
+    listeners: Listeners,
     places: Vec<Place>,
     free: Vec<usize>,
     /// Places of connections with work at a disk.
@@ -73,21 +71,17 @@ impl Worker {
     pub(super) fn new(
         shared: Arc<Shared>,
         number: usize,
-        listener: Option<TcpListener>,
+        mut listeners: Listeners,
     ) -> io::Result<Worker> {
         let (mailbox, epoll) = (shared.workers[number].clone(), sys::Epoll::new()?);
         epoll.add(mailbox.fd(), sys::READ | sys::EDGE, MAIL)?;
-        if let Some(listener) = &listener {
-            listener.set_nonblocking(true)?;
-            epoll.add(listener.as_raw_fd(), sys::READ, LISTENER)?;
-        }
+        listeners.watch(&epoll, LISTENERS)?;
         Ok(Worker {
             number,
             waker: Waker::from(mailbox.clone()),
             mailbox,
             epoll,
-            listens: listener.is_some(),
-            listener,
+            listeners,
             places: Vec::new(),
             free: Vec::new(),
             busy: Vec::new(),
@@ -133,7 +127,7 @@ impl Worker {
         for key in ready.keys() {
             match key {
                 MAIL | DEVICE => {}
-                LISTENER => self.accept(),
+                LISTENERS => self.accept(),
                 key => self.with(key, Connection::turn),
             }
         }
@@ -216,7 +210,7 @@ impl Worker {
         if watched && !(self.busy.is_empty() && self.closing.is_empty()) {
             return crate::runtime::client::TICK.as_millis() as i32;
         }
-        let any = self.places.len() > self.free.len() || self.listener.is_some() && !self.listens;
+        let any = self.places.len() > self.free.len() || self.listeners.are_unwatched();
         let sweep = any.then_some(self.next_sweep);
         let at = sweep.into_iter().chain(self.keep_alive).min();
         at.map_or(-1, |at| (at.0.saturating_sub(self.now.0) / 1_000_000 + 1) as i32)
@@ -302,9 +296,8 @@ impl Worker {
 
     fn accept(&mut self) {
         for _ in 0..READY {
-            let Some(listener) = &self.listener else { return };
-            match listener.accept() {
-                Ok((stream, _)) => {
+            match self.listeners.accept() {
+                Ok(Some(stream)) => {
                     // One too many is closed at once.
                     let before = self.shared.connections.fetch_add(1, Ordering::Relaxed);
                     if before >= self.shared.max_connections {
@@ -319,13 +312,10 @@ impl Worker {
                         self.shared.workers[worker].put(Mail::Connection(stream));
                     }
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // The peer has gone before it was accepted.
-                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+                Ok(None) => return,
                 Err(_) => {
                     // Too many files are open: not at once again.
-                    self.epoll.remove(listener.as_raw_fd());
-                    self.listens = false;
+                    self.listeners.unwatch(&self.epoll);
                     self.next_sweep = self.now.plus(SWEEP);
                     return;
                 }
@@ -364,8 +354,9 @@ impl Worker {
         for n in 0..self.places.len() {
             self.with(self.key(n), Connection::expire);
         }
-        if let Some(listener) = self.listener.as_ref().filter(|_| !self.listens) {
-            self.listens = self.epoll.add(listener.as_raw_fd(), sys::READ, LISTENER).is_ok();
+        // What cannot be watched yet is tried again at the next look.
+        if self.listeners.are_unwatched() && self.listeners.watch(&self.epoll, LISTENERS).is_err() {
+            self.listeners.unwatch(&self.epoll);
         }
     }
 

@@ -67,5 +67,7 @@ pub const QUEUE_TYPE: u16 = 0x185;
 pub const AUTHENTICATION_REQUIRED: u16 = 0x191;
 /// Zone Boundary Error.
 pub const ZONE_BOUNDARY: u16 = 0x1b8;
+/// Asymmetric Access Inaccessible: another port takes the command.
+pub const INACCESSIBLE: u16 = 0x302;
 /// Invalid Zone State Transition.
 pub const ZONE_TRANSITION: u16 = 0x1bf;

@@ -6,6 +6,7 @@
 //! | `subsystem.rs`, `nqn.rs`, `keys.rs` | a subsystem: namespaces, hosts that may connect; names; keys |
 //! | `auth/` | whether a host is who it says, on each of its queues |
 //! | `namespace.rs` | what a disk looks like as a namespace |
+//! | `port.rs` | the addresses at which a target listens, and their ANA states |
 //! | `controller/` | admin commands: properties, Identify, logs, features, events, keep alive |
 //! | `io/` | I/O commands: what to ask of a disk, and what its answer means |
 //!
@@ -13,12 +14,15 @@
 //! the commands of admin queues. I/O queues need it no more after Connect: they have the list of [`Namespaces`] and call
 //! [`io`].
 
+#[cfg(test)]
+mod ana_tests;
 pub mod auth;
 mod controller;
 pub mod io;
 mod keys;
 mod namespace;
 mod nqn;
+mod port;
 mod subsystem;
 #[cfg(test)]
 mod testing;
@@ -29,6 +33,7 @@ pub use controller::asks_for_activity;
 pub use keys::Keys;
 pub use namespace::{Namespace, Namespaces};
 pub use nqn::Nqn;
+pub use port::AnaState;
 pub use subsystem::{Hosts, SubsystemConfig};
 
 use crate::spec::auth::AUTHENTICATION_REQUIRED;
@@ -39,6 +44,7 @@ use crate::spec::{Command, Completion, opcode, status};
 use crate::tcp::IN_CAPSULE_MAX;
 use auth::Authentication;
 use controller::{Controller, Kind, Notice};
+use port::Ports;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -139,8 +145,7 @@ pub struct Activity {
 #[derive(Debug)]
 struct Registry {
     subsystems: Vec<Subsystem>,
-    /// Where the target listens.
-    ports: Vec<SocketAddr>,
+    ports: Ports,
     /// Changes whenever the discovery log does.
     generation: u64,
 }
@@ -184,6 +189,7 @@ impl Target {
     /// A target that listens at `ports`, without subsystems. A port of every address (such as `0.0.0.0`) is shown with
     /// the address by which the host that asks has come.
     pub fn new(ports: Vec<SocketAddr>) -> Target {
+        let ports = Ports::new(ports);
         let registry = Registry { subsystems: Vec::new(), ports, generation: 1 };
         Target { registry, controllers: BTreeMap::new(), last: 0, events: Vec::new() }
     }
@@ -318,6 +324,8 @@ impl Target {
             let mut controller =
                 Controller::new(id, kind, host, data.hostid, local, fields.kato, now);
             controller.locked = authentication.is_some();
+            controller.port = self.registry.ports.at(local);
+            controller.access = self.registry.ports.state(controller.port);
             self.controllers.insert(id, controller);
             self.last = id;
             (id, None)
@@ -427,6 +435,35 @@ impl Target {
         for id in late {
             self.end(id);
         }
+    }
+
+    /// Sets how hosts reach the namespaces through a port, by its place among the ports. Hosts that are connected there learn
+    /// of it.
+    ///
+    /// ```
+    /// use zoneplug_nvme::target::{AnaState, Target};
+    /// let mut target = Target::new(vec!["127.0.0.1:4420".parse()?, "127.0.0.1:4421".parse()?]);
+    /// target.set_ana_state(1, AnaState::NonOptimized);
+    /// assert_eq!(target.ana_state(1), AnaState::NonOptimized);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_ana_state(&mut self, port: usize, state: AnaState) {
+        if !self.registry.ports.set(port, state) {
+            return;
+        }
+        let registry = &self.registry;
+        for c in self.controllers.values_mut().filter(|c| c.port == Some(port)) {
+            c.access = state;
+            if let Some(subsystem) = c.subsystem(registry).filter(|_| c.has_io_queues()) {
+                self.events.push(Event::Namespaces(c.id, c.shown(subsystem)));
+            }
+            c.note(Notice::Access, &mut self.events);
+        }
+    }
+
+    /// How hosts reach the namespaces through a port.
+    pub fn ana_state(&self, port: usize) -> AnaState {
+        self.registry.ports.state(Some(port))
     }
 
     /// What there is to do for other connections, in order.

@@ -297,11 +297,13 @@ pub struct Namespaces {
     slots: Vec<Option<(u32, Namespace)>>,
     /// Most bytes of a command (MDTS).
     max_data: u32,
+    /// Whether hosts are to send I/O to another port.
+    inaccessible: bool,
 }
 
 impl Namespaces {
     pub(super) fn new(max_data: u32) -> Namespaces {
-        Namespaces { slots: Vec::new(), max_data }
+        Namespaces { slots: Vec::new(), max_data, inaccessible: false }
     }
 
     /// The namespace with this number.
@@ -355,7 +357,17 @@ impl Namespaces {
     /// Those of the NVM Command Set only, as a host sees them that has not enabled the others.
     pub(super) fn nvm_only(&self) -> Namespaces {
         let keep = |slot: &Option<(u32, Namespace)>| slot.filter(|(_, n)| !n.is_zoned());
-        Namespaces { slots: self.slots.iter().map(keep).collect(), max_data: self.max_data }
+        Namespaces { slots: self.slots.iter().map(keep).collect(), ..*self }
+    }
+
+    /// The same, at a port that does not take I/O.
+    pub(super) fn without_access(self) -> Namespaces {
+        Namespaces { inaccessible: true, ..self }
+    }
+
+    /// Whether hosts are to send I/O to another port.
+    pub(super) fn are_inaccessible(&self) -> bool {
+        self.inaccessible
     }
 }
 

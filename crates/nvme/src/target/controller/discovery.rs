@@ -15,14 +15,14 @@ impl Controller {
     pub(super) fn discovery_log(&self, registry: &Registry) -> Vec<u8> {
         let mut entries = Vec::new();
         for s in registry.subsystems.iter().filter(|s| s.config.admits(&self.host)) {
-            for (i, port) in registry.ports.iter().enumerate() {
+            for (i, port) in registry.ports.addresses().enumerate() {
                 let entry = DiscoveryEntry {
                     subtype: SUBSYSTEM_NVM,
                     portid: i as u16 + 1,
                     cntlid: ANY_CONTROLLER,
                     asqsz: s.admin_entries(),
                     subnqn: text(s.config.nqn.as_str(), 0),
-                    ..address(*port, self.local)
+                    ..address(port, self.local)
                 };
                 entries.push(entry.encode());
             }

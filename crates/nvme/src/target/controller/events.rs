@@ -6,7 +6,7 @@
 use super::{Controller, Kind, check_flags, no_data};
 use crate::spec::log::lid;
 use crate::spec::{Command, Completion, status};
-use crate::target::Event;
+use crate::target::{Event, Registry};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Requests that a controller keeps at a time (AERL, which is one less).
@@ -14,6 +14,8 @@ pub(super) const MAX_EVENT_REQUESTS: usize = 4;
 
 /// The events of an I/O controller (OAES, Asynchronous Event Configuration): the namespaces have changed.
 pub(super) const IO_EVENTS: u32 = 1 << 8;
+/// The same where there are several ports: how namespaces are reached through this one has changed.
+pub(super) const ANA_EVENTS: u32 = 1 << 11;
 /// The events of a discovery controller: the discovery log has changed.
 pub(super) const DISCOVERY_EVENTS: u32 = 1 << 31;
 /// Bits for warnings of health, which never come.
@@ -24,12 +26,21 @@ const HEALTH_BITS: u32 = 0xff;
 pub(in crate::target) enum Notice<'a> {
     /// These namespaces came, went or changed.
     Namespaces(&'a [u32]),
+    /// How namespaces are reached through the controller's port has changed.
+    Access,
     /// The discovery log has changed.
     Discovery,
 }
 
-/// The state of the one kind of event that a controller has.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// The kinds of events: bit of Asynchronous Event Configuration, information (bits 15:8 of the result), log page.
+const KINDS: [(u32, u64, u8); 3] = [
+    (IO_EVENTS, 0x00, lid::CHANGED_NAMESPACES),
+    (ANA_EVENTS, 0x03, lid::ANA),
+    (DISCOVERY_EVENTS, 0xf0, lid::DISCOVERY),
+];
+
+/// The state of a kind of event.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Nothing has happened that the host has not read of.
     #[default]
@@ -47,7 +58,8 @@ pub(super) struct Events {
     requests: VecDeque<u16>,
     /// Asynchronous Event Configuration.
     enabled: u32,
-    state: State,
+    /// By kind.
+    states: [State; KINDS.len()],
     /// Namespaces that changed since the host has read the log page.
     changed: BTreeSet<u32>,
 }
@@ -59,8 +71,13 @@ impl Events {
 }
 
 impl Controller {
-    fn supported_events(&self) -> u32 {
-        if self.kind == Kind::Discovery { DISCOVERY_EVENTS } else { IO_EVENTS }
+    /// The events that the controller has.
+    pub(super) fn supported_events(&self, registry: &Registry) -> u32 {
+        match self.kind {
+            Kind::Discovery => DISCOVERY_EVENTS,
+            Kind::Io(_) if registry.ports.are_several() => IO_EVENTS | ANA_EVENTS,
+            Kind::Io(_) => IO_EVENTS,
+        }
     }
 
     /// An Asynchronous Event Request.
@@ -89,8 +106,13 @@ impl Controller {
     }
 
     /// Sets which events the host wants.
-    pub(super) fn enable_events(&mut self, value: u32, events: &mut Vec<Event>) -> Result<(), u16> {
-        if value & !(self.supported_events() | HEALTH_BITS) != 0 {
+    pub(super) fn enable_events(
+        &mut self,
+        registry: &Registry,
+        value: u32,
+        events: &mut Vec<Event>,
+    ) -> Result<(), u16> {
+        if value & !(self.supported_events(registry) | HEALTH_BITS) != 0 {
             return Err(status::INVALID_FIELD);
         }
         self.events.enabled = value;
@@ -100,13 +122,17 @@ impl Controller {
 
     /// Something has happened. What does not concern this kind of controller is ignored.
     pub(in crate::target) fn note(&mut self, notice: Notice<'_>, events: &mut Vec<Event>) {
-        match (notice, &self.kind) {
-            (Notice::Namespaces(numbers), Kind::Io(_)) => self.events.changed.extend(numbers),
-            (Notice::Discovery, Kind::Discovery) => {}
+        let kind = match (notice, &self.kind) {
+            (Notice::Namespaces(numbers), Kind::Io(_)) => {
+                self.events.changed.extend(numbers);
+                0
+            }
+            (Notice::Access, Kind::Io(_)) => 1,
+            (Notice::Discovery, Kind::Discovery) => 2,
             _ => return,
-        }
-        if self.events.state == State::Quiet {
-            self.events.state = State::Pending;
+        };
+        if self.events.states[kind] == State::Quiet {
+            self.events.states[kind] = State::Pending;
         }
         self.announce(events);
     }
@@ -116,26 +142,26 @@ impl Controller {
         self.events.changed.iter().copied()
     }
 
-    /// The host has read the log page of the event as it is now.
-    pub(super) fn log_was_read(&mut self) {
-        self.events.changed.clear();
-        self.events.state = State::Quiet;
+    /// The host has read a log page as it is now.
+    pub(super) fn log_was_read(&mut self, id: u8) {
+        let Some(kind) = KINDS.iter().position(|(_, _, log)| *log == id) else { return };
+        if id == lid::CHANGED_NAMESPACES {
+            self.events.changed.clear();
+        }
+        self.events.states[kind] = State::Quiet;
     }
 
-    /// Answers a request, if there is something to announce.
+    /// Answers requests, as far as there is something to announce.
     fn announce(&mut self, events: &mut Vec<Event>) {
-        let wanted = self.events.enabled & self.supported_events() != 0;
-        if self.events.state != State::Pending || !wanted {
-            return;
+        for (kind, (bit, information, log)) in KINDS.into_iter().enumerate() {
+            if self.events.states[kind] != State::Pending || self.events.enabled & bit == 0 {
+                continue;
+            }
+            let Some(cid) = self.events.requests.pop_front() else { return };
+            self.events.states[kind] = State::Announced;
+            // Type 2 (notice), information in bits 15:8, log page in bits 23:16.
+            let result = 2 | information << 8 | u64::from(log) << 16;
+            events.push(Event::Complete(self.id, Completion { result, cid, ..Default::default() }));
         }
-        let Some(cid) = self.events.requests.pop_front() else { return };
-        self.events.state = State::Announced;
-        // Type 2 (notice), information in bits 15:8, log page in bits 23:16.
-        let (information, log) = match self.kind {
-            Kind::Io(_) => (0x00, lid::CHANGED_NAMESPACES),
-            Kind::Discovery => (0xf0, lid::DISCOVERY),
-        };
-        let result = 2 | information << 8 | u64::from(log) << 16;
-        events.push(Event::Complete(self.id, Completion { result, cid, ..Default::default() }));
     }
 }

@@ -97,7 +97,7 @@ impl Controller {
                 queues(granted)
             }
             feature::ASYNC_EVENTS => {
-                self.enable_events(value, events)?;
+                self.enable_events(registry, value, events)?;
                 0
             }
             feature::KEEP_ALIVE_TIMER => {

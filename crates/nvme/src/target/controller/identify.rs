@@ -1,15 +1,16 @@
 //! Identify (Base Specification, *Identify command*).
 
-use super::events::{DISCOVERY_EVENTS, IO_EVENTS, MAX_EVENT_REQUESTS};
+use super::events::{DISCOVERY_EVENTS, MAX_EVENT_REQUESTS};
 use super::{Answer, Controller, KEEP_ALIVE_MS, check_length};
 use crate::spec::fabrics::{DISCOVERY_NQN, VERSION};
 use crate::spec::identify::{
-    IDENTIFY_LEN, IdentifyController, IdentifyControllerNvm, IdentifyControllerZoned, cns, csi,
-    encode_namespace_list,
+    IDENTIFY_LEN, IdentifyController, IdentifyControllerNvm, IdentifyControllerZoned,
+    IdentifyNamespace, IdentifyNamespaceIndependent, cns, csi, encode_namespace_list,
 };
 use crate::spec::{ALL_NAMESPACES, Command, status, text};
 use crate::target::Registry;
 use crate::target::namespace::{LAST_NSID, MAX_NAMESPACES, Namespace, Namespaces};
+use crate::target::port::GROUP;
 use crate::target::subsystem::Subsystem;
 
 /// Model and firmware revision.
@@ -19,11 +20,21 @@ const REVISION: &str = env!("CARGO_PKG_VERSION");
 pub(super) const WARM_KELVIN: u16 = 343;
 const CRITICAL_KELVIN: u16 = 353;
 
+/// Bits of CMIC.
+const SEVERAL_PORTS: u8 = 1;
+const SEVERAL_CONTROLLERS: u8 = 1 << 1;
+const ANA: u8 = 1 << 3;
+/// ANACAP: optimized, non-optimized and inaccessible are reported; a namespace stays in its group.
+const ANA_STATES: u8 = 1 | 1 << 1 | 1 << 2;
+const ANA_GROUPS_STAY: u8 = 1 << 6;
+/// ANATT. No state takes time to change.
+const ANA_TRANSITION_SECONDS: u8 = 1;
+
 impl Controller {
     pub(super) fn identify(&self, registry: &Registry, c: &Command) -> Answer {
         check_length(c, IDENTIFY_LEN as u64)?;
         let structure = match self.subsystem(registry) {
-            Some(subsystem) => self.identify_io(subsystem, c)?,
+            Some(subsystem) => self.identify_io(registry, subsystem, c)?,
             None => self.identify_discovery(c)?,
         };
         Ok((0, structure.to_vec()))
@@ -66,7 +77,14 @@ impl Controller {
         }
     }
 
-    fn identify_io(&self, subsystem: &Subsystem, c: &Command) -> Result<[u8; IDENTIFY_LEN], u16> {
+    fn identify_io(
+        &self,
+        registry: &Registry,
+        subsystem: &Subsystem,
+        c: &Command,
+    ) -> Result<[u8; IDENTIFY_LEN], u16> {
+        let several = registry.ports.are_several();
+        let (nmic, anagrpid) = (u8::from(several), if several { GROUP } else { 0 });
         let (set, nsid) = ((c.cdw(11) >> 24) as u8, c.nsid());
         let all = self.shown(subsystem);
         // Nothing is said of a namespace that there is not; the broadcast number is none.
@@ -85,8 +103,10 @@ impl Controller {
             Ok(encode_namespace_list(above))
         };
         match c.cdw(10) as u8 {
-            cns::NAMESPACE => of(&|n| n.identify().encode()),
-            cns::CONTROLLER => Ok(self.identify_controller(subsystem, &all).encode()),
+            cns::NAMESPACE => {
+                of(&|n| IdentifyNamespace { nmic, anagrpid, ..n.identify() }.encode())
+            }
+            cns::CONTROLLER => Ok(self.identify_controller(registry, subsystem, &all).encode()),
             cns::ACTIVE_NAMESPACES => active(&|_| true),
             cns::NAMESPACE_DESCRIPTORS => match all.get(nsid) {
                 Some(n) => Ok(n.descriptors()),
@@ -110,7 +130,9 @@ impl Controller {
                 csi::NVM | csi::ZONED => active(&|n| n.csi() == set),
                 _ => Err(status::INVALID_FIELD),
             },
-            cns::INDEPENDENT_NAMESPACE => of(&|n| n.identify_independent().encode()),
+            cns::INDEPENDENT_NAMESPACE => of(&|n| {
+                IdentifyNamespaceIndependent { nmic, anagrpid, ..n.identify_independent() }.encode()
+            }),
             cns::COMMAND_SETS => {
                 // The controller of the question: this one, or FFFFh.
                 let id = (c.cdw(10) >> 16) as u16;
@@ -126,7 +148,24 @@ impl Controller {
         }
     }
 
-    fn identify_controller(&self, subsystem: &Subsystem, all: &Namespaces) -> IdentifyController {
+    fn identify_controller(
+        &self,
+        registry: &Registry,
+        subsystem: &Subsystem,
+        all: &Namespaces,
+    ) -> IdentifyController {
+        let ana = match registry.ports.are_several() {
+            true => IdentifyController {
+                cmic: SEVERAL_PORTS | SEVERAL_CONTROLLERS | ANA,
+                anatt: ANA_TRANSITION_SECONDS,
+                anacap: ANA_STATES | ANA_GROUPS_STAY,
+                anagrpmax: GROUP,
+                nanagrpid: 1,
+                ..self.common()
+            },
+            // A block device of several ways has no scheduler, which some programs insist on.
+            false => self.common(),
+        };
         let config = &subsystem.config;
         let any = |f: &dyn Fn(&Namespace) -> bool| all.iter().any(|(_, n)| f(n));
         let zeroes = all.iter().all(|(_, n)| n.can_write_zeroes());
@@ -134,7 +173,7 @@ impl Controller {
         IdentifyController {
             sn: text(&config.serial, b' '),
             mdts: (config.max_data / 4096).ilog2() as u8,
-            oaes: IO_EVENTS,
+            oaes: self.supported_events(registry),
             cntrltype: 1,
             acl: 3,
             // One slot, read-only.
@@ -155,7 +194,7 @@ impl Controller {
             subnqn: text(config.nqn.as_str(), 0),
             ioccsz: (64 + config.in_capsule) / 16,
             iorcsz: 1,
-            ..self.common()
+            ..ana
         }
     }
 }

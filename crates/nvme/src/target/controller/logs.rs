@@ -4,11 +4,15 @@ use super::features::FEATURES;
 use super::{Answer, Controller, Kind, check_length};
 use crate::spec::identify::{csi, encode_namespace_list};
 use crate::spec::log::{
-    CHANGES_CONTENT, ChangedZones, EffectsLog, ErrorEntry, FeatureLog, FirmwareLog, HealthLog,
-    RETAIN_EVENT, SUPPORTED, SupportedLogs, lid,
+    AnaGroup, AnaHeader, CHANGES_CONTENT, ChangedZones, EffectsLog, ErrorEntry, FeatureLog,
+    FirmwareLog, HealthLog, RETAIN_EVENT, SUPPORTED, SupportedLogs, lid,
 };
 use crate::spec::{ALL_NAMESPACES, Command, admin, opcode, status, text};
 use crate::target::Registry;
+use crate::target::port::GROUP;
+
+/// RGO, Return Groups Only: command dword 10, in the field LSP (bits 14:8).
+const GROUPS_ONLY: u32 = 1 << 8;
 
 const IO_LOGS: &[u8] = &[
     lid::SUPPORTED,
@@ -17,6 +21,18 @@ const IO_LOGS: &[u8] = &[
     lid::FIRMWARE,
     lid::CHANGED_NAMESPACES,
     lid::EFFECTS,
+    lid::FEATURES,
+    lid::CHANGED_ZONES,
+];
+/// The same where there are several ports.
+const MULTIPATH_LOGS: &[u8] = &[
+    lid::SUPPORTED,
+    lid::ERROR,
+    lid::HEALTH,
+    lid::FIRMWARE,
+    lid::CHANGED_NAMESPACES,
+    lid::EFFECTS,
+    lid::ANA,
     lid::FEATURES,
     lid::CHANGED_ZONES,
 ];
@@ -65,9 +81,8 @@ impl Controller {
         }
         let mut part = page[offset as usize..].to_vec();
         part.resize(dwords as usize * 4, 0);
-        let tells = matches!(id, lid::CHANGED_NAMESPACES | lid::DISCOVERY);
-        if tells && c.cdw(10) & RETAIN_EVENT == 0 {
-            self.log_was_read();
+        if c.cdw(10) & RETAIN_EVENT == 0 {
+            self.log_was_read(id);
         }
         Ok((0, part))
     }
@@ -87,8 +102,30 @@ impl Controller {
         }
     }
 
+    /// Asymmetric Namespace Access: one group of all namespaces, with their numbers unless only groups are asked for.
+    fn ana_log(&self, registry: &Registry, groups_only: bool) -> Vec<u8> {
+        let change_count = registry.ports.changes;
+        let mut numbers: Vec<u32> = match self.subsystem(registry) {
+            Some(subsystem) if !groups_only => {
+                self.shown(subsystem).iter().map(|(nsid, _)| nsid).collect()
+            }
+            _ => Vec::new(),
+        };
+        numbers.sort_unstable();
+        let header = AnaHeader { change_count, groups: 1 };
+        let nsids = numbers.len() as u32;
+        let group = AnaGroup { id: GROUP, nsids, change_count, state: self.access as u8 };
+        let mut log = [&header.encode()[..], &group.encode()].concat();
+        log.extend(numbers.iter().flat_map(|n| n.to_le_bytes()));
+        log
+    }
+
     fn page(&self, registry: &Registry, id: u8, c: &Command) -> Result<Vec<u8>, u16> {
-        let logs = if self.kind == Kind::Discovery { DISCOVERY_LOGS } else { IO_LOGS };
+        let logs = match self.kind {
+            Kind::Discovery => DISCOVERY_LOGS,
+            Kind::Io(_) if registry.ports.are_several() => MULTIPATH_LOGS,
+            Kind::Io(_) => IO_LOGS,
+        };
         if !logs.contains(&id) {
             return Err(status::INVALID_LOG);
         }
@@ -123,6 +160,7 @@ impl Controller {
                 }
                 log.encode().to_vec()
             }
+            lid::ANA => self.ana_log(registry, c.cdw(10) & GROUPS_ONLY != 0),
             // No disk tells when a zone becomes read-only or offline.
             lid::CHANGED_ZONES => match self.subsystem(registry).map(|s| self.shown(s)) {
                 Some(all) if all.get(c.nsid()).is_some_and(|n| n.is_zoned()) => {

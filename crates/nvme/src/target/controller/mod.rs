@@ -22,6 +22,7 @@ pub use logs::asks_for_activity;
 
 use super::namespace::Namespaces;
 use super::nqn::Nqn;
+use super::port::AnaState;
 use super::subsystem::Subsystem;
 use super::{Activity, Event, Registry, Reply};
 use crate::spec::fabrics::{Capabilities, Configuration, VERSION, csts, fctype, property};
@@ -62,6 +63,9 @@ pub(super) struct Controller {
     local: SocketAddr,
     /// The host has yet to authenticate on the admin queue.
     pub(super) locked: bool,
+    /// The port at which the host came in, and how it reaches the namespaces there.
+    pub(super) port: Option<usize>,
+    pub(super) access: AnaState,
     cc: Configuration,
     csts: u32,
     /// Milliseconds; 0: none.
@@ -100,6 +104,8 @@ impl Controller {
             host_id,
             local,
             locked: false,
+            port: None,
+            access: AnaState::default(),
             cc: Configuration::default(),
             csts: 0,
             kato,
@@ -184,12 +190,16 @@ impl Controller {
         !self.queues.is_empty()
     }
 
-    /// The namespaces that the controller shows: without zoned ones if the host has enabled the NVM Command Set only.
+    /// The namespaces that the controller shows: without zoned ones if the host has enabled the NVM Command Set only, and
+    /// without I/O where the port is inaccessible.
     pub(super) fn shown(&self, subsystem: &Subsystem) -> Arc<Namespaces> {
-        if self.cc.css == 0 {
-            return Arc::new(subsystem.namespaces.nvm_only());
+        let inaccessible = self.access == AnaState::Inaccessible;
+        match (self.cc.css, inaccessible) {
+            (0, false) => Arc::new(subsystem.namespaces.nvm_only()),
+            (0, true) => Arc::new(subsystem.namespaces.nvm_only().without_access()),
+            (_, true) => Arc::new(subsystem.namespaces.as_ref().clone().without_access()),
+            (_, false) => subsystem.namespaces.clone(),
         }
-        subsystem.namespaces.clone()
     }
 
     fn is_ready(&self) -> bool {

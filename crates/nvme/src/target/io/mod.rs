@@ -117,13 +117,15 @@ impl Task {
                 (task, step)
             }
             Err(status) => {
+                // With *do not retry* a host would not send the command to another port.
+                let dnr = if status == status::INACCESSIBLE { 0 } else { status::DNR };
                 let task = Task {
                     cid: command.cid(),
                     work: Work::Single { send: 0 },
                     buffer_bytes: 0,
                     request: request(0, Op::Flush),
                 };
-                (task, task.end(status | status::DNR, 0, 0))
+                (task, task.end(status | dnr, 0, 0))
             }
         }
     }
@@ -139,6 +141,9 @@ impl Task {
         }
         check_flags(c)?;
         let n = all.get(c.nsid()).ok_or(status::INVALID_NAMESPACE)?;
+        if all.are_inaccessible() {
+            return Err(status::INACCESSIBLE);
+        }
         let task = |work, request, buffer_bytes| Task { cid: c.cid(), work, buffer_bytes, request };
         let single = |send, request| task(Work::Single { send }, request, send);
         match c.opcode() {
