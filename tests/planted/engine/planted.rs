@@ -217,11 +217,27 @@ pub enum Bug {
     EarlyExpiresFrozen,
     /// Of a write that was split when it was held, one part is admitted (H11).
     EarlySplitHalf,
+    /// The answer of a command has the identifier of another.
+    TargetAnswersSwapped,
+    /// A write comes up when the first part of its data is there (K4).
+    TargetHalfData,
+    /// The second part of the data of a write goes where the first is (K4).
+    TargetOffsetIgnored,
+    /// What is held stays when its connection ends (H10).
+    TargetHeldKept,
+    /// A read is answered with what another command has left in memory.
+    TargetOtherMemory,
+    /// A command whose data digest is wrong is carried out (K5).
+    TargetSpoiltCarriedOut,
+    /// A host may be silent for as long as it likes (J6).
+    TargetSilenceIgnored,
+    /// An append answers with its place on the disk, not in the namespace.
+    TargetAppendOfDisk,
 }
 
 impl Bug {
     /// Every one that the simulation must catch.
-    pub const ALL: [Bug; 78] = [
+    pub const ALL: [Bug; 86] = [
         Bug::ReservationNotUndone,
         Bug::PluggedAfterAbort,
         Bug::PluggedClearedEarly,
@@ -300,6 +316,14 @@ impl Bug {
         Bug::EarlyStaysBehind,
         Bug::EarlyExpiresFrozen,
         Bug::EarlySplitHalf,
+        Bug::TargetAnswersSwapped,
+        Bug::TargetHalfData,
+        Bug::TargetOffsetIgnored,
+        Bug::TargetHeldKept,
+        Bug::TargetOtherMemory,
+        Bug::TargetSpoiltCarriedOut,
+        Bug::TargetSilenceIgnored,
+        Bug::TargetAppendOfDisk,
     ];
 
     /// The races: those that the model checkers must catch (`scripts/loom`, `scripts/shuttle`), beside some of the
@@ -354,7 +378,7 @@ pub fn plant(bug: Option<Bug>) {
 
 /// Whether `bug` is switched on: by [`plant`], or by its name in the variable `ZONEPLUG_PLANT`.
 #[inline]
-pub(crate) fn planted(bug: Bug) -> bool {
+pub fn planted(bug: Bug) -> bool {
     let mut on = PLANTED.load(Relaxed);
     if on == UNSET {
         on = from_env();

@@ -78,6 +78,12 @@ impl NetworkWorld {
         }
         match self.any_connection() {
             Some(c) => {
+                if let What::Write { stamp: Some(stamp), .. } | What::Append { stamp, .. } =
+                    sent.what
+                {
+                    // The server may have closed the connection meanwhile.
+                    self.written_after_all(stamp);
+                }
                 self.send(c, sent.what, sent.command, sent.data);
             }
             None => match sent.what {

@@ -169,7 +169,7 @@ impl NetworkWorld {
     fn ask(&mut self, c: usize, command: Command, data: Data) -> Option<u64> {
         self.connections[c].initiator.as_ref()?;
         let id = self.send_awaited(c, command, data);
-        for _ in 0..20_000 {
+        for _ in 0..5_000 {
             match self.awaited.get(&id) {
                 Some(Some(completion)) => {
                     let completion = *completion;

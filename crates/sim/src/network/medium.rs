@@ -38,6 +38,13 @@ impl NetworkWorld {
         }
     }
 
+    /// The write with this first stamp is sent again.
+    pub(super) fn written_after_all(&mut self, stamp: u64) {
+        if let Some(s) = self.find(stamp) {
+            s.never = false;
+        }
+    }
+
     /// The append with this first stamp has landed here.
     pub(super) fn placed(&mut self, stamp: u64, offset: u32) {
         if let Some(s) = self.find(stamp) {

@@ -199,7 +199,10 @@ impl NetworkWorld {
     /// Lets time pass.
     fn pass_for(&mut self, time: u64) {
         let until = self.now.plus(Nanos(time));
+        let mut rounds = 0;
         while self.now < until {
+            rounds += 1;
+            assert!(rounds < 20_000, "hang: something happens, and no time passes");
             if self.next_moment().is_none_or(|at| at > until) && !self.round() {
                 self.now = until;
                 self.served.now.set(until);

@@ -23,7 +23,7 @@ impl NetworkWorld {
             }
             let any = self.pass();
             rounds += 1;
-            let hang = rounds > 100_000 || !any && self.next_moment().is_none();
+            let hang = rounds > 20_000 || !any && self.next_moment().is_none();
             let unsure: Vec<_> = self.zones.iter().filter(|z| z.unsure).collect();
             assert!(!hang, "hang: {:?} {unsure:?} {:?}", self.commands, self.served);
         }
