@@ -6,12 +6,16 @@
 //! | `lost.rs` | the writes and appends of a disk whose answers hosts may not have, and hosts whose old commands still run |
 //! | `resend.rs` | what to ask the disk about a command that may have been sent again |
 //! | `space.rs` | space of a zone that belongs to no client |
+//! | `model.rs` | a test: hosts that lose their connections, against a list of the owner of each block |
 //! | `disk.rs` | the notes of one disk that threads share |
 
 #[cfg(feature = "target")]
 mod disk;
 #[cfg(feature = "target")]
 mod lost;
+#[cfg(test)]
+#[cfg(feature = "target")]
+mod model;
 #[cfg(feature = "target")]
 mod resend;
 mod space;
