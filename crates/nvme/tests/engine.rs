@@ -1,5 +1,6 @@
 //! The commands of a host, carried out by the engine on an emulated disk, against a model of a zoned namespace.
 
+#![cfg(feature = "target")]
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
