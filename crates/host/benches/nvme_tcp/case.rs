@@ -55,6 +55,7 @@ pub(crate) struct Commands {
     case: Case,
     shape: Shape,
     queue: u64,
+    nsid: u32,
     sent: u64,
     random: u64,
 }
@@ -62,7 +63,12 @@ pub(crate) struct Commands {
 impl Commands {
     pub(crate) fn new(case: Case, shape: Shape, queue: u16) -> Commands {
         let random = 0x9e37_79b9 + u64::from(queue);
-        Commands { case, shape, queue: u64::from(queue), sent: 0, random }
+        Commands { case, shape, queue: u64::from(queue), nsid: 1, sent: 0, random }
+    }
+
+    /// The same on another namespace.
+    pub(crate) fn on(self, nsid: u32) -> Commands {
+        Commands { nsid, ..self }
     }
 
     /// The next command.
@@ -88,6 +94,6 @@ impl Commands {
         let zone = self.queue + zone * u64::from(self.case.queues);
         let op = if self.case.pattern == Pattern::Read { opcode::READ } else { opcode::WRITE };
         let lba = zone * zone_blocks + within * blocks;
-        Command::new(op).with_nsid(1).with_cdw_pair(10, lba).with_cdw(12, blocks as u32 - 1)
+        Command::new(op).with_nsid(self.nsid).with_cdw_pair(10, lba).with_cdw(12, blocks as u32 - 1)
     }
 }

@@ -1,25 +1,28 @@
 //! What a disk served over NVMe/TCP costs, loaded through loopback sockets by a host that does nothing else.
 //!
-//! `cargo bench -p zoneplug-host --bench nvme_tcp` prints rates, times and system calls.
+//! `cargo bench -p zoneplug-host --bench nvme_tcp` prints rates, times and system calls; with `-- --disk SPEC` of a disk whose data
+//! may be destroyed. `-- --stalled` shows what a disk that stalls does to others.
 //! `-- --count SPEC CASE N` serves N commands of a case by a server that runs in turns with its host, on one thread, so
 //! that `scripts/nvme-cost` can count what the server alone executes. It prints the system calls of a command.
 
 mod case;
+mod load;
 mod queue;
+mod stalled;
 
-use case::{BLOCK, Case, Commands, Pattern, Shape};
+use case::{BLOCK, Case, Pattern, Shape};
+use load::Load;
 use queue::Host;
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use zoneplug_host::HostedDisk;
 use zoneplug_host::nvme_tcp::testing::SteppedServer;
 use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpCalls, NvmeTcpOptions};
 
-const NQN: &str = "nqn.2026-11.dev.zoneplug:bench";
+pub(crate) const NQN: &str = "nqn.2026-11.dev.zoneplug:bench";
 const NULL: &str = "null,zones=128,zone-size=2G";
 const MEM: &str = "mem,zones=128,zone-size=8M";
 
-fn disk(spec: &str) -> (Disk, Shape) {
+pub(crate) fn disk(spec: &str) -> (Disk, Shape) {
     let disk = HostedDisk::open_spec(spec).expect("the disk opens");
     let g = disk.geometry();
     let zone_blocks = u64::from(g.zone_capacity_sectors()) * 512 / u64::from(BLOCK);
@@ -27,90 +30,8 @@ fn disk(spec: &str) -> (Disk, Shape) {
     (Disk { disk, spec: spec.to_owned(), tags: None }, shape)
 }
 
-fn options() -> NvmeTcpOptions {
+pub(crate) fn options() -> NvmeTcpOptions {
     NvmeTcpOptions::new("127.0.0.1:0".parse().expect("an address"), NQN)
-}
-
-/// The queues of a host and what they do.
-struct Load {
-    host: Host,
-    case: Case,
-    commands: Vec<Commands>,
-    scratch: Vec<u8>,
-    left: u64,
-    done: u64,
-    /// Nanoseconds of commands, if they are wanted.
-    latencies: Option<Vec<u64>>,
-}
-
-impl Load {
-    fn new(host: Host, case: Case, shape: Shape, latencies: bool) -> Load {
-        let commands = (0..case.queues).map(|q| Commands::new(case, shape, q)).collect();
-        let latencies = latencies.then(Vec::new);
-        Load { host, case, commands, scratch: vec![0; 512 << 10], left: 0, done: 0, latencies }
-    }
-
-    /// Sends what there is to send on queue `q`.
-    fn send(&mut self, q: usize) {
-        let queue = &mut self.host.queues[q];
-        while self.left > 0 && queue.in_flight() < self.case.depth {
-            let begun = self.latencies.is_some().then(Instant::now);
-            queue.push(self.commands[q].command(), self.case.bytes, begun);
-            self.left -= 1;
-        }
-        queue.send().expect("the server takes it");
-    }
-
-    fn receive(&mut self, q: usize) {
-        let (done, latencies) = (&mut self.done, &mut self.latencies);
-        let queue = &mut self.host.queues[q];
-        let counted = queue.receive(&mut self.scratch, &mut |begun| {
-            *done += 1;
-            if let (Some(all), Some(begun)) = (latencies.as_mut(), begun) {
-                all.push(begun.elapsed().as_nanos() as u64);
-            }
-        });
-        counted.expect("the server answers");
-    }
-
-    /// `n` commands in turns with a server that `serve` runs.
-    fn step(&mut self, n: u64, mut serve: impl FnMut()) {
-        (self.left, self.done) = (n, 0);
-        while self.done < n {
-            (0..self.host.queues.len()).for_each(|q| self.send(q));
-            serve();
-            (0..self.host.queues.len()).for_each(|q| self.receive(q));
-        }
-    }
-
-    /// `n` commands beside a server with threads.
-    fn run(&mut self, n: u64) {
-        (self.left, self.done) = (n, 0);
-        let mut watched: Vec<_> = self
-            .host
-            .queues
-            .iter()
-            .map(|q| libc::pollfd { fd: q.stream().as_raw_fd(), events: libc::POLLIN, revents: 0 })
-            .collect();
-        (0..watched.len()).for_each(|q| self.send(q));
-        while self.done < n {
-            for (p, q) in watched.iter_mut().zip(&self.host.queues) {
-                let room = if q.has_output() { libc::POLLOUT } else { 0 };
-                (p.events, p.revents) = (libc::POLLIN | room, 0);
-            }
-            // SAFETY: `watched` lives across the call, and has so many entries.
-            let ready = unsafe { libc::poll(watched.as_mut_ptr(), watched.len() as _, 10_000) };
-            assert!(ready > 0, "the server does nothing for 10 s");
-            for (q, watched) in watched.iter().enumerate() {
-                if watched.revents & libc::POLLIN != 0 {
-                    self.receive(q);
-                }
-                if watched.revents != 0 {
-                    self.send(q);
-                }
-            }
-        }
-    }
 }
 
 /// What [`count`] prints of `n` commands.
@@ -130,20 +51,31 @@ fn served_by_turns(server: &mut SteppedServer) {
     server.step().expect("the server runs");
 }
 
+/// `name` may end with `+` and a number of further queues, whose disk does not answer the command that each has in flight.
 fn count(spec: &str, name: &str, n: u64) {
-    let case = Case::of(name).expect("a case");
-    let (disk, shape) = disk(spec);
-    let mut server = SteppedServer::new(&options(), vec![disk]).expect("a server");
-    let at = server.address();
-    let host = Host::connect(at, NQN, case.queues, || server.step().expect("the server runs"));
-    let mut load = Load::new(host.expect("a host"), case, shape, false);
+    let (name, waiting) = name.split_once('+').unwrap_or((name, "0"));
+    let (case, waiting) =
+        (Case::of(name).expect("a case"), waiting.parse::<u16>().expect("a number"));
+    let (served, shape) = disk(spec);
+    let disks = if waiting > 0 { vec![served, disk(stalled::NEVER).0] } else { vec![served] };
+    let mut server = SteppedServer::new(&options(), disks).expect("a server");
+    let (at, queues) = (server.address(), case.queues + waiting);
+    let host = Host::connect(at, NQN, queues, || server.step().expect("the server runs"));
+    let mut host = host.expect("a host");
+    for (zone, queue) in (0..).zip(&mut host.queues[usize::from(case.queues)..]) {
+        stalled::stall(queue, 2, zone, 1);
+        server.step().expect("the server runs");
+    }
+    let mut load = Load::new(host, case, shape, false);
     let before = server.calls();
     load.step(n, || served_by_turns(&mut server));
     println!("{}", per_command(server.calls(), before, n));
+    // A disk that never answers keeps its server from ending.
+    std::process::exit(0);
 }
 
 /// Nanoseconds that the threads of the server have run.
-fn server_ran() -> u64 {
+pub(crate) fn server_ran() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("/proc");
     let of = |task: std::path::PathBuf| {
         let name = std::fs::read_to_string(task.join("comm")).ok()?;
@@ -163,7 +95,7 @@ fn measure(spec: &str, name: &str, time: Duration) {
         let wait = || std::thread::sleep(Duration::from_micros(100));
         Host::connect(server.address(), NQN, queues, wait).expect("a host")
     };
-    if case.pattern == Pattern::Read && spec.starts_with("mem") {
+    if case.pattern == Pattern::Read && !spec.starts_with("null") {
         let fill = Case { pattern: Pattern::Sequential, bytes: 1 << 20, depth: 4, queues: 1 };
         Load::new(connect(1), fill, shape, false).run(all >> 20);
     }
@@ -178,18 +110,27 @@ fn measure(spec: &str, name: &str, time: Duration) {
         n += chunk;
     }
     let (passed, ran, calls) = (begun.elapsed(), server_ran() - ran, server.calls());
-    let mut latencies = load.latencies.take().expect("they were wanted");
-    latencies.sort_unstable();
-    let at = |percent: usize| latencies[latencies.len() * percent / 100] as f64 / 1e3;
+    let [p50, p99] = load.percentiles([500, 990]);
     println!(
         "{name:<12} {:>9.1} {:>9.0} {:>10.0} {:>10} {:>8.1} {:>8.1}",
         n as f64 / passed.as_secs_f64() / 1e3,
         n as f64 * f64::from(case.bytes) / passed.as_secs_f64() / 1e6,
         ran as f64 / n as f64,
         format!("{:.2}", (calls.all() - before.all()) as f64 / n as f64),
-        at(50),
-        at(99),
+        p50 / 1e3,
+        p99 / 1e3,
     );
+}
+
+fn table(what: &str, spec: &str, only: &str) {
+    println!("{what}: {spec}");
+    println!(
+        "{:<12} {:>9} {:>9} {:>10} {:>10} {:>8} {:>8}",
+        "case", "K/s", "MB/s", "server ns", "calls", "p50 us", "p99 us"
+    );
+    for case in CASES.iter().filter(|c| c.contains(only)) {
+        measure(spec, case, Duration::from_secs(1));
+    }
 }
 
 fn main() {
@@ -197,20 +138,19 @@ fn main() {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["--count", spec, case, n] => count(spec, case, n.parse().expect("a number")),
-        [] | [_] => {
-            let only = words.first().copied().unwrap_or_default();
-            for (what, spec) in [("no data", NULL), ("in memory", MEM)] {
-                println!("{what}: {spec}");
-                println!(
-                    "{:<12} {:>9} {:>9} {:>10} {:>10} {:>8} {:>8}",
-                    "case", "K/s", "MB/s", "server ns", "calls", "p50 us", "p99 us"
-                );
-                for case in CASES.iter().filter(|c| c.contains(only)) {
-                    measure(spec, case, Duration::from_secs(1));
-                }
-            }
+        ["--disk", spec] => table("the disk", spec, ""),
+        ["--disk", spec, only] => table("the disk", spec, only),
+        [] => {
+            table("no data", NULL, "");
+            table("in memory", MEM, "");
+            stalled::table();
         }
-        _ => panic!("--count SPEC CASE N, or a part of the name of a case"),
+        ["--stalled"] => stalled::table(),
+        [only] => {
+            table("no data", NULL, only);
+            table("in memory", MEM, only);
+        }
+        _ => panic!("[--disk SPEC] [PART OF THE NAMES OF CASES], or --count SPEC CASE N"),
     }
 }
 
