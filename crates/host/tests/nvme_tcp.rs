@@ -8,7 +8,7 @@ mod nvme_host;
 use nvme_host::{BLOCK, HOST, MEM, NQN, Queue, ZONE, disk, options, pattern, server, soon};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zoneplug_host::nvme_tcp::{NvmeTcp, NvmeTcpOptions};
 use zoneplug_nvme::initiator::{
     Data, Initiator, Options, connect, read, report_zones, reset_zone, write, zone_append,
@@ -283,4 +283,28 @@ fn a_command_takes_three_system_calls() {
     assert_eq!(sends, 100);
     // A capsule may come in two pieces, and the answer may be read before the worker waits again.
     assert!((99..=110).contains(&waits) && (100..=110).contains(&receives), "{waits} {receives}");
+}
+
+/// Connections that wait for a slow disk are woken each for itself, while others go on. One that is not is looked at once a second.
+#[test]
+fn connections_that_wait_are_woken() {
+    let server = server(&["null,zones=8,zone-size=4M,latency=2ms", MEM], 1);
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    let mut all: Vec<_> =
+        (1..=8).map(|qid| Queue::io(&server, id, qid, Options::default())).collect();
+    let begun = Instant::now();
+    for n in 0..20 {
+        for (zone, q) in (0..).zip(&mut all) {
+            q.send(write(1, zone * ZONE + n, pattern(4096, 1), BLOCK));
+            q.flush();
+        }
+        // The last one has work at both disks.
+        let fast = all.last_mut().unwrap();
+        fast.send(write(2, n, pattern(4096, 2), BLOCK));
+        for q in &mut all {
+            assert_eq!(q.next().completion.status, 0);
+        }
+        assert_eq!(all.last_mut().unwrap().next().completion.status, 0);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }

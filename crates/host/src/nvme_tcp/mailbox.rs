@@ -18,6 +18,8 @@ use zoneplug_nvme::target::Namespaces;
 pub(super) enum Mail {
     /// A new connection.
     Connection(TcpStream),
+    /// A disk has done work of the connection.
+    Ready(u64),
     /// The answer to a command that the connection has waiting.
     Complete(u64, Completion),
     /// What the I/O queue shows from now on.
@@ -54,9 +56,9 @@ impl Mailbox {
         self.ring();
     }
 
-    /// The mail, in the order in which it came.
-    pub(super) fn take(&self) -> Vec<Mail> {
-        std::mem::take(&mut *lock(&self.mail))
+    /// Puts the mail into `all`, which is empty, in the order in which it came.
+    pub(super) fn take(&self, all: &mut Vec<Mail>) {
+        std::mem::swap(&mut *lock(&self.mail), all);
     }
 
     /// The worker is about to sleep: from now on it is woken. It looks once more for mail and completions, because what
@@ -87,5 +89,37 @@ impl Wake for Mailbox {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.ring();
+    }
+}
+
+/// Wakes a worker for one of its connections.
+#[derive(Debug)]
+pub(super) struct ConnectionWaker {
+    mailbox: Arc<Mailbox>,
+    key: u64,
+    /// The worker has been told and has not looked yet.
+    rung: AtomicBool,
+}
+
+impl ConnectionWaker {
+    pub(super) fn new(mailbox: Arc<Mailbox>, key: u64) -> Arc<ConnectionWaker> {
+        Arc::new(ConnectionWaker { mailbox, key, rung: AtomicBool::new(false) })
+    }
+
+    /// The worker looks at the connection now.
+    pub(super) fn looked(&self) {
+        self.rung.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Wake for ConnectionWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.rung.swap(true, Ordering::SeqCst) {
+            self.mailbox.put(Mail::Ready(self.key));
+        }
     }
 }

@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::context::WorkerContext;
 use super::io_queue::{ClosingQueue, QueueClient, ToTell};
 use super::listeners::Listeners;
-use super::mailbox::{Mail, Mailbox};
+use super::mailbox::{ConnectionWaker, Mail, Mailbox};
 use super::{Shared, io_queue, sys};
 use std::cell::RefCell;
 use std::io;
@@ -20,11 +20,16 @@ use zoneplug_nvme::tcp::Buffers;
 /// Numbers of descriptors that are no connections.
 const MAIL: u64 = u64::MAX;
 const LISTENERS: u64 = u64::MAX - 1;
+/// The device of a queue whose connection has ended.
 const DEVICE: u64 = u64::MAX - 2;
+/// With the key of a connection: the device of its queue. No generation has this bit.
+const DEVICE_OF: u64 = 1 << 63;
 
 /// How often connections are looked at for deadlines, and hosts for their keep alive time.
 const SWEEP: Nanos = Nanos(1_000_000_000);
 const KEEP_ALIVE: Nanos = Nanos(500_000_000);
+/// How often armed connections that wait for a descriptor are looked at.
+const TICK: Nanos = Nanos(crate::runtime::client::TICK.as_nanos() as u64);
 /// Memory that a worker keeps for the next commands.
 const FREE_BYTES: usize = 64 << 20;
 /// Descriptors that are looked at after one wait, and connections that are accepted.
@@ -36,6 +41,12 @@ const READY: usize = 64;
 struct Place {
     generation: u32,
     connection: Option<Box<Connection>>,
+    /// Wakes the worker when a disk has done work of the connection. Made when it first waits.
+    waker: Option<(Arc<ConnectionWaker>, Waker)>,
+    /// Its clients are armed: it is looked at when it has something to do.
+    armed: bool,
+    /// It is in [`Worker::busy`].
+    listed: bool,
 }
 
 /// A worker.
@@ -48,8 +59,13 @@ pub(super) struct Worker {
     listeners: Listeners,
     places: Vec<Place>,
     free: Vec<usize>,
-    /// Places of connections with work at a disk.
+    /// Places of connections with work at a disk whose clients are not armed.
     busy: Vec<usize>,
+    /// Keys of armed connections that wait for a descriptor, which does not report everything: they are looked at each TICK.
+    watched: Vec<u64>,
+    next_tick: Nanos,
+    /// Memory for mail.
+    mail: Vec<Mail>,
     /// Queues whose connections have ended, with work at a disk.
     closing: Vec<ClosingQueue>,
     /// Appends of one connection whose answers are to be sent next, and that are not in the journal yet.
@@ -85,6 +101,9 @@ impl Worker {
             places: Vec::new(),
             free: Vec::new(),
             busy: Vec::new(),
+            watched: Vec::new(),
+            next_tick: Nanos(0),
+            mail: Vec::new(),
             closing: Vec::new(),
             to_tell: RefCell::default(),
             buffers: Buffers::new(FREE_BYTES),
@@ -118,21 +137,22 @@ impl Worker {
         self.mailbox.is_awake();
         waited?;
         self.now = self.shared.clock.now();
-        for n in 0..self.busy.len() {
-            if let Some(io) = self.place(self.busy[n]).and_then(Connection::busy_queue) {
-                io.clients().for_each(QueueClient::disarm);
-            }
-        }
         self.closing.iter_mut().flat_map(ClosingQueue::clients).for_each(|c| c.disarm());
         for key in ready.keys() {
             match key {
                 MAIL | DEVICE => {}
                 LISTENERS => self.accept(),
+                key if key & DEVICE_OF != 0 => drop(self.turn_disk(key & !DEVICE_OF)),
                 key => self.with(key, Connection::turn),
             }
         }
         if !self.read_mail() {
             return Ok(false);
+        }
+        if !self.watched.is_empty() && self.now >= self.next_tick {
+            while let Some(key) = self.watched.pop() {
+                self.turn_disk(key);
+            }
         }
         self.turn_disks();
         if self.now >= self.next_sweep {
@@ -148,7 +168,7 @@ impl Worker {
         self.places.get_mut(n)?.connection.as_deref_mut()
     }
 
-    /// Calls `f` with the connection of a key, and closes it if that says so.
+    /// Calls `f` with the connection of a key, and closes it if that says so. Its clients are not armed from then on.
     fn with(&mut self, key: u64, f: impl FnOnce(&mut Connection, &mut WorkerContext<'_>) -> bool) {
         let n = key as u32 as usize;
         let Some(place) = self.places.get_mut(n) else { return };
@@ -156,6 +176,11 @@ impl Worker {
             return;
         }
         let Some(connection) = place.connection.as_deref_mut() else { return };
+        if std::mem::take(&mut place.armed)
+            && let Some(io) = connection.busy_queue()
+        {
+            io.clients().for_each(QueueClient::disarm);
+        }
         let mut ctx = WorkerContext {
             shared: &self.shared,
             worker: self.number,
@@ -172,11 +197,12 @@ impl Worker {
             connection.end(&mut ctx);
             // These answers are never sent.
             ctx.to_tell.borrow_mut().clear();
-            place.connection = None;
+            (place.connection, place.waker) = (None, None);
             place.generation = place.generation.wrapping_add(1) & (u32::MAX >> 1);
             self.free.push(n);
             self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        } else if connection.busy_queue().is_some() && !self.busy.contains(&n) {
+        } else if !place.listed && connection.busy_queue().is_some() {
+            place.listed = true;
             self.busy.push(n);
         }
     }
@@ -188,26 +214,34 @@ impl Worker {
     /// Arms the clients of busy connections. Returns how long to sleep in milliseconds; -1: for ever.
     fn before_sleep(&mut self) -> i32 {
         let mut sleeps = self.mailbox.will_sleep();
-        let mut watched = false;
-        for n in 0..self.busy.len() {
-            let place = self.places.get_mut(self.busy[n]).and_then(|p| p.connection.as_deref_mut());
-            if let Some(io) = place.and_then(Connection::busy_queue) {
-                sleeps &= io_queue::arm(
-                    io.busy_clients(),
-                    &self.waker,
-                    &self.epoll,
-                    DEVICE,
-                    &mut watched,
-                );
+        let mut n = 0;
+        while let Some(place) = self.busy.get(n).copied() {
+            let (armed, watched) = self.arm(place);
+            // Once more, after arming: what finished before is seen here, what finishes later wakes.
+            let progress = self.turn_disk(self.key(place));
+            if self.unlist_if_idle(n) {
+                sleeps &= !progress;
+            } else if armed && !progress {
+                let key = self.key(place);
+                (self.places[place].armed, self.places[place].listed) = (true, false);
+                self.busy.swap_remove(n);
+                if watched {
+                    if self.watched.is_empty() {
+                        self.next_tick = self.now.plus(TICK);
+                    }
+                    self.watched.push(key);
+                }
+            } else {
+                (sleeps, n) = (false, n + 1);
             }
         }
+        let mut watched = !self.watched.is_empty();
         let closing = self.closing.iter_mut().flat_map(ClosingQueue::clients);
         sleeps &= io_queue::arm(closing, &self.waker, &self.epoll, DEVICE, &mut watched);
-        // Once more, after arming: what finished before is seen here, what finishes later wakes.
-        if self.turn_disks() || !sleeps {
+        if !self.closing.is_empty() && self.turn_closing() || !sleeps {
             return 0;
         }
-        if watched && !(self.busy.is_empty() && self.closing.is_empty()) {
+        if watched {
             return crate::runtime::client::TICK.as_millis() as i32;
         }
         let any = self.places.len() > self.free.len() || self.listeners.are_unwatched();
@@ -216,24 +250,55 @@ impl Worker {
         at.map_or(-1, |at| (at.0.saturating_sub(self.now.0) / 1_000_000 + 1) as i32)
     }
 
-    /// Takes what the disks have done. False: nothing.
+    /// Arms the clients of a busy connection. The first says whether it need not be looked at until it wakes, the second
+    /// whether it waits for a descriptor.
+    fn arm(&mut self, n: usize) -> (bool, bool) {
+        let key = self.key(n);
+        let place = &mut self.places[n];
+        let Some(io) = place.connection.as_deref_mut().and_then(Connection::busy_queue) else {
+            return (false, false);
+        };
+        let (looked, waker) = place.waker.get_or_insert_with(|| {
+            let waker = ConnectionWaker::new(self.mailbox.clone(), key);
+            (waker.clone(), Waker::from(waker))
+        });
+        looked.looked();
+        let mut watched = false;
+        let key = key | DEVICE_OF;
+        let armed = io_queue::arm(io.busy_clients(), waker, &self.epoll, key, &mut watched);
+        (armed, watched)
+    }
+
+    /// Takes what the disks have done for busy connections that are not armed. False: nothing.
     fn turn_disks(&mut self) -> bool {
-        let mut progress = false;
-        let mut n = 0;
-        while n < self.busy.len() {
-            let place = self.busy[n];
-            self.with(self.key(place), |connection, ctx| {
-                let (some, lives) = connection.turn_disks(ctx);
-                progress |= some;
-                lives
-            });
-            if self.place(place).and_then(Connection::busy_queue).is_some() {
-                n += 1;
-            } else {
-                self.busy.swap_remove(n);
-            }
+        let (mut progress, mut n) = (false, 0);
+        while let Some(place) = self.busy.get(n).copied() {
+            progress |= self.turn_disk(self.key(place));
+            n += usize::from(!self.unlist_if_idle(n));
         }
         progress | (!self.closing.is_empty() && self.turn_closing())
+    }
+
+    /// Takes what the disks have done for a connection. False: nothing.
+    fn turn_disk(&mut self, key: u64) -> bool {
+        let mut progress = false;
+        self.with(key, |connection, ctx| {
+            let (some, lives) = connection.turn_disks(ctx);
+            progress = some;
+            lives
+        });
+        progress
+    }
+
+    /// Takes the `n`th of the busy places from their list if it is so no more.
+    fn unlist_if_idle(&mut self, n: usize) -> bool {
+        let place = self.busy[n];
+        if self.place(place).and_then(Connection::busy_queue).is_some() {
+            return false;
+        }
+        self.busy.swap_remove(n);
+        self.places[place].listed = false;
+        true
     }
 
     /// Takes what the disks have done of queues whose connections have ended. False: nothing.
@@ -265,8 +330,11 @@ impl Worker {
 
     /// False: the end.
     fn read_mail(&mut self) -> bool {
-        for mail in self.mailbox.take() {
+        let mut all = std::mem::take(&mut self.mail);
+        self.mailbox.take(&mut all);
+        for mail in all.drain(..) {
             match mail {
+                Mail::Ready(key) => drop(self.turn_disk(key)),
                 Mail::Connection(stream) => self.add(stream),
                 Mail::Complete(key, completion) => self.with(key, |connection, ctx| {
                     connection.complete(completion, ctx);
@@ -291,6 +359,7 @@ impl Worker {
                 }
             }
         }
+        self.mail = all;
         true
     }
 
