@@ -5,6 +5,7 @@ mod attributes;
 mod disk;
 mod input;
 mod nvme;
+mod nvme_commands;
 mod nvme_tcp;
 mod socket;
 mod text;
@@ -20,15 +21,16 @@ mod failure;
 #[allow(dead_code)]
 #[path = "../../crates/cli/src/serve/paths.rs"]
 mod paths;
+#[path = "../../crates/cli/src/plain.rs"]
+mod plain;
 #[allow(dead_code)]
 #[path = "../../crates/cli/src/server_client.rs"]
 mod server_client;
-#[path = "../../crates/cli/src/plain.rs"]
-mod plain;
 
 pub use attributes::attributes;
 pub use disk::disk_format;
 pub use nvme::nvme_structures;
+pub use nvme_commands::nvme_commands;
 pub use nvme_tcp::nvme_tcp;
 pub use socket::status_socket;
 pub use text::{device_spec, fault_text, numbers, trace_text};
@@ -40,13 +42,14 @@ use zoneplug_core::Error;
 pub type Target = fn(&[u8]);
 
 /// Every target.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("append_journal", append_journal),
     ("attributes", attributes),
     ("device_spec", device_spec),
     ("disk_format", disk_format),
     ("fault_text", fault_text),
     ("numbers", numbers),
+    ("nvme_commands", nvme_commands),
     ("nvme_structures", nvme_structures),
     ("nvme_tcp", nvme_tcp),
     ("status_socket", status_socket),
