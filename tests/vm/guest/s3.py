@@ -1,4 +1,4 @@
-# A client of S3 (AWS signature, version 4), for tests/vm/guest/garage: puts objects, then gets and compares them.
+# A client of the object store (AWS signature, version 4), for tests/vm/guest/garage: puts objects, then gets and compares them.
 #   s3.py KEY SECRET BUCKET put|get COUNT PROGRESS PORT...
 # Object N always has the same data, which follow from N. One line for each that is wrong; exit status 1 if there was one.
 import datetime
