@@ -6,8 +6,9 @@
 //! | a write | its range | a write that is refused because it begins behind the write pointer may be this one |
 //! | an append that landed | where | an append of the same host with the same length and the same data is this one. It gets the place once |
 //!
-//! A command counts as answered once the host's TCP has acknowledged the bytes of the answer. An answer that was sent and
-//! not acknowledged may have reached the host all the same. The answers that reached it are the first of these, so of two
+//! A write may be sent again as long as its answer is one of the last of its queue: a host may never have looked at bytes that
+//! its TCP has acknowledged. An append counts as answered once the host's TCP has acknowledged the bytes of the answer. An answer
+//! that was not acknowledged may have reached the host all the same. The answers that reached it are the first of these, so of two
 //! appends with the same data the one that was answered last is taken first.
 //!
 //! A note is of one host, whichever connection its command comes by, and of the zone as the host knows it: a reset of the
@@ -69,8 +70,10 @@ struct Note<T> {
     /// Counts notes.
     number: u64,
     host: HostKey,
-    /// When it ends, once the host is back.
+    /// When it ends, once the host is back. Not while it is being compared.
     until: Option<Nanos>,
+    /// Commands that are being compared with it.
+    compared: u32,
     what: T,
 }
 
@@ -95,8 +98,8 @@ struct Claim {
 #[derive(Debug)]
 enum Taken {
     Nothing,
-    /// An append out of the notes.
-    Append(Note<Landed>),
+    /// Nothing, but compares with the note of an append of this number.
+    Append(u64),
     /// Blocks out of the space of the last server: their offset in the zone, and their hashes.
     Blocks(u32, Vec<u64>),
 }
@@ -209,7 +212,7 @@ impl Lost {
 
     fn note<T>(&mut self, host: HostKey, what: T) -> Note<T> {
         self.last += 1;
-        Note { number: self.last, host, until: None, what }
+        Note { number: self.last, host, until: None, compared: 0, what }
     }
 
     /// A write of `host` may have been carried out, and its answer may be lost.
@@ -248,7 +251,7 @@ impl Lost {
     /// Forgets what is too old.
     fn expire(&mut self, now: Nanos) {
         self.writes.retain(|n| n.until.is_none_or(|until| now < until));
-        self.appends.retain(|n| n.until.is_none_or(|until| now < until));
+        self.appends.retain(|n| n.compared > 0 || n.until.is_none_or(|until| now < until));
         if now >= self.at_start_until {
             self.at_start.clear();
             self.spaces.clear();
@@ -289,8 +292,9 @@ impl Lost {
             && self.back.get(&host).is_some_and(|until| now < *until)
     }
 
-    /// Takes the last note of an append that may be this one, and whose number is below `below`. The data at its place
-    /// are to be compared then.
+    /// The last note of an append that may be this one, and whose number is below `below`. The data at its place are to be
+    /// compared then, and [`Lost::confirm`] says whether the place is this append's. Several appends may be compared with a note
+    /// at once: the note stays, because only one of them, and not always the first, is the one that was lost.
     pub(crate) fn claim_append(
         &mut self,
         host: HostKey,
@@ -306,8 +310,12 @@ impl Lost {
                 && n.what.hash.is_none_or(|h| h == data.hash)
                 && self.geometry.zone_of(n.what.at).0 == zone
         });
-        match found.and_then(|n| self.appends.remove(n)) {
-            Some(note) => Some((self.claim(zone, Taken::Append(note)), note.number, note.what)),
+        match found.and_then(|n| self.appends.get_mut(n)) {
+            Some(note) => {
+                note.compared += 1;
+                let Note { number, what, .. } = *note;
+                Some((self.claim(zone, Taken::Append(number)), number, what))
+            }
             None => self.claim_blocks(host, (zone, len_sectors, data), now),
         }
     }
@@ -343,16 +351,23 @@ impl Lost {
         id
     }
 
-    /// The data are there. False: the zone was changed meanwhile.
+    /// The data are there. An append has its place now, and no other gets it. False: the zone was reset meanwhile, or another
+    /// append has got the place.
     pub(crate) fn confirm(&mut self, id: ClaimId) -> bool {
-        self.end_claim(id).is_some_and(|claim| claim.alive)
+        let Some(claim) = self.end_claim(id).filter(|c| c.alive) else { return false };
+        match claim.taken {
+            Taken::Append(number) => {
+                self.place_of(number).and_then(|n| self.appends.remove(n)).is_some()
+            }
+            Taken::Nothing | Taken::Blocks(..) => true,
+        }
     }
 
     /// The data are not those of this command: they may be another's.
     pub(crate) fn reject(&mut self, id: ClaimId) {
         // Blocks whose hashes are equal and whose data are not, or cannot be read, would be found again and again.
-        if let Some(Claim { alive: true, taken: Taken::Append(note), .. }) = self.end_claim(id) {
-            self.restore(note);
+        if let Some(Claim { alive: true, taken: Taken::Append(number), .. }) = self.end_claim(id) {
+            self.end_comparison(number);
         }
     }
 
@@ -360,7 +375,7 @@ impl Lost {
     pub(crate) fn give_back(&mut self, id: ClaimId) {
         let Some(Claim { alive: true, zone, taken, .. }) = self.end_claim(id) else { return };
         match taken {
-            Taken::Append(note) => self.restore(note),
+            Taken::Append(number) => self.end_comparison(number),
             Taken::Blocks(offset, blocks) => {
                 let space = self.spaces.entry(zone.0);
                 space.or_insert_with(|| Space::new(self.block_sectors)).add(offset, blocks);
@@ -369,9 +384,15 @@ impl Lost {
         }
     }
 
-    fn restore(&mut self, note: Note<Landed>) {
-        let at = self.appends.partition_point(|n| n.number < note.number);
-        self.appends.insert(at, note);
+    fn end_comparison(&mut self, number: u64) {
+        if let Some(note) = self.place_of(number).and_then(|n| self.appends.get_mut(n)) {
+            note.compared -= 1;
+        }
+    }
+
+    /// Where the note of this number is.
+    fn place_of(&self, number: u64) -> Option<usize> {
+        self.appends.binary_search_by_key(&number, |n| n.number).ok()
     }
 
     fn end_claim(&mut self, id: ClaimId) -> Option<Claim> {

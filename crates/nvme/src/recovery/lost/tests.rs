@@ -67,24 +67,27 @@ fn l4_an_append_gets_a_place_once_and_the_last_first() {
     assert_eq!(append(&mut l, A, 1, 6, LATE), None, "too late");
 }
 
+/// L4. Also of appends that are compared at the same time.
 #[test]
-fn of_unknown_data_each_place_is_compared_once() {
+fn l4_an_append_finds_its_place_while_others_are_compared_with_it() {
     let mut l = lost();
-    for at in [0x800, 0x808, 0x810] {
+    for at in [0x800, 0x808] {
         l.lose_append(A, landed(at, None));
     }
     let data = data(5);
     let what = (ZoneNo(1), 8, &data);
     let (first, number, found) = l.claim_append(A, what, u64::MAX, NOW).unwrap();
-    assert_eq!(found.at.0, 0x810);
-    let (other, _, found) = l.claim_append(A, what, u64::MAX, NOW).unwrap();
-    assert_eq!(found.at.0, 0x808, "what is being compared is taken");
-    l.give_back(other);
-    l.reject(first);
-    let (next, _, found) = l.claim_append(A, what, number, NOW).unwrap();
-    assert_eq!(found.at.0, 0x808);
-    l.give_back(next);
-    assert_eq!(l.claim_append(A, what, u64::MAX, NOW).unwrap().2.at.0, 0x810, "in order again");
+    let (other, _, same) = l.claim_append(A, what, u64::MAX, NOW).unwrap();
+    assert_eq!((found.at.0, same.at.0), (0x808, 0x808), "it may be either");
+    l.is_back(A, NOW);
+    l.is_back(A, LATE);
+    assert!(l.confirm(other), "what is being compared does not become too old");
+    assert!(!l.confirm(first), "one place for two");
+    l.lose_append(A, landed(0x800, None));
+    let (next, later, _) = l.claim_append(A, what, u64::MAX, NOW).unwrap();
+    assert!(later > number);
+    l.reject(next);
+    assert!(l.claim_append(A, what, later, NOW).is_none(), "each place once");
 }
 
 /// L5. Also while the data are being compared.
