@@ -119,12 +119,13 @@ fn l3_a_host_that_writes_twice_is_refused() {
     let mut host = Host::new(&server, HOST);
     assert_eq!(host.write(0, &pattern(4096, 1)), 0);
     assert_eq!(host.write(0, &pattern(4096, 1)), INVALID_WRITE);
-    // It goes with everything answered, and comes back.
+    // It goes with everything answered, and comes back. An append that was answered is another one.
+    assert_eq!(host.append(ZONE, &pattern(4096, 1)), ZONE);
     drop(host);
     soon("it is gone", || server.hosts().is_empty());
     let mut host = Host::new(&server, HOST);
-    assert_eq!(host.write(0, &pattern(4096, 1)), INVALID_WRITE);
-    assert_eq!(host.append(0, &pattern(4096, 1)), 1);
+    assert_eq!(host.append(ZONE, &pattern(4096, 1)), ZONE + 1);
+    assert_eq!(host.write(0, &pattern(4096, 2)), INVALID_WRITE);
     assert_eq!((replayed(&server), server.counters(0).errors), (0, 2));
 }
 
@@ -211,7 +212,21 @@ fn l6_what_was_answered_in_vain_is_found_when_it_is_sent_again() {
     assert_eq!(host.write(ZONE + 256, &data), 0);
     assert_eq!(replayed(&server), 2);
     assert_eq!(host.append(0, &data), 4);
-    assert_eq!(host.write(ZONE, &pattern(1 << 20, 5)), INVALID_WRITE);
+}
+
+/// L6. The host's machine has acknowledged the answer, and the host has gone without it.
+#[test]
+fn l6_a_write_that_the_host_has_not_seen_answered_is_found() {
+    let server = server(&["mem,zones=8,zone-size=4M"], 2);
+    let data = pattern(8192, 1);
+    let mut host = Host::new(&server, HOST);
+    assert_eq!(host.write(0, &data), 0);
+    drop(host);
+    soon("it is gone", || server.hosts().is_empty());
+    let mut host = Host::new(&server, HOST);
+    assert_eq!(host.write(0, &data), 0);
+    assert_eq!((replayed(&server), host.written(0)), (1, 2));
+    assert_eq!(host.write(0, &pattern(8192, 2)), INVALID_WRITE);
 }
 
 /// L7. What hosts of the last server have written is answered, for a while, and nothing else.

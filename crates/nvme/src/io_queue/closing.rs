@@ -29,7 +29,7 @@ impl<C: DiskClient> IoQueue<C> {
         idle: impl FnMut(C),
         ctx: &mut IoContext<'_, D>,
     ) -> Option<ClosingQueue<C>> {
-        for answer in self.answered.not_acknowledged(acknowledged) {
+        for answer in self.answered.perhaps_lost(acknowledged) {
             ctx.disks.recovery(answer.disk).with(|lost| match answer.is_append {
                 true => {
                     let (at, len_sectors) = (answer.sector, answer.len_sectors);
