@@ -1,0 +1,570 @@
+//! Hosts whose connections end at random points of both streams of bytes, and that send again what has no answer, against
+//! queues of a disk that takes its time. Each command is carried out once (L2, L4): nothing that was answered is lost or
+//! there twice, and nothing that was lost is refused.
+
+#![allow(clippy::unwrap_used)]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::rc::Rc;
+use std::sync::Arc;
+use zoneplug_buf::{AlignedBuf, Lent};
+use zoneplug_core::zone::{Condition, Geometry, Limits, ZoneInfo, ZoneType};
+use zoneplug_core::{Bio, Bios, Nanos, Op, Random, Sector, Status};
+use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
+use zoneplug_nvme::io_queue::{ClosingQueue, DiskClient, Disks, IoContext, IoQueue};
+use zoneplug_nvme::recovery::{DiskRecovery, HostKey};
+use zoneplug_nvme::spec::{Command, FUA, opcode};
+use zoneplug_nvme::target::{HostId, Namespace, Namespaces, Nqn, QueueId, SubsystemConfig, Target};
+use zoneplug_nvme::tcp::{Buffers, Config, Connection, Event, Queue};
+
+/// Sectors of a zone, which are blocks.
+const ZONE: u32 = 64;
+const BLOCK: u32 = 512;
+/// The first are written, the others appended to.
+const ZONES: u32 = 4;
+const WRITTEN: u32 = 2;
+const ENTRIES: u32 = 8;
+const QUEUES: usize = 2;
+
+fn geometry() -> Geometry {
+    Geometry::new(u64::from(ZONES), ZONE, ZONE).unwrap()
+}
+
+#[derive(Debug, Default, Clone)]
+struct Zone {
+    /// What each sector was filled with.
+    data: Vec<u8>,
+}
+
+/// A disk that carries commands out in any order.
+#[derive(Debug)]
+struct Medium {
+    random: Random,
+    zones: Vec<Zone>,
+}
+
+impl Medium {
+    fn carry_out(&mut self, bio: &mut Bio, tears: bool) -> Status {
+        let (zone, offset) = geometry().zone_of(bio.sector);
+        let (len, n) = (bio.len_sectors as usize, zone.0 as usize);
+        let (is_there, at) = (self.zones[n].data.len(), offset as usize);
+        match bio.op {
+            Op::Flush => {}
+            Op::Read => {
+                for i in 0..len {
+                    let fill = self.zones[n].data.get(at + i).copied().unwrap_or(0);
+                    bio.data_mut().copy_from(i as u32 * BLOCK, &[fill; BLOCK as usize]);
+                }
+            }
+            Op::ReportZones => {
+                let cond = match is_there as u32 {
+                    0 => Condition::Empty,
+                    ZONE => Condition::Full,
+                    _ => Condition::ImpOpen,
+                };
+                let start = geometry().zone_start(zone);
+                let len = u64::from(ZONE);
+                let info = ZoneInfo {
+                    start,
+                    len_sectors: len,
+                    capacity_sectors: len,
+                    wp: start.plus(is_there as u64),
+                    zone_type: ZoneType::SeqWriteRequired,
+                    cond,
+                };
+                bio.data_mut().copy_from(0, &info.encode());
+                bio.result = 1;
+            }
+            Op::ZoneReset => self.zones[n].data.clear(),
+            Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
+                let is_append = bio.op == Op::ZoneAppend;
+                if is_there == ZONE as usize {
+                    return Status::ZoneFull;
+                }
+                if !is_append && is_there != at {
+                    return Status::NotAtWritePointer;
+                }
+                if is_there + len > ZONE as usize {
+                    return Status::Boundary;
+                }
+                let lands = if tears && !is_append { len / 2 } else { len };
+                for i in 0..lands {
+                    let mut sector = [0; BLOCK as usize];
+                    if bio.op != Op::WriteZeroes {
+                        bio.data().copy_to(i as u32 * BLOCK, &mut sector);
+                    }
+                    assert!(sector.iter().all(|b| *b == sector[0]));
+                    self.zones[n].data.push(sector[0]);
+                }
+                if is_append {
+                    bio.sector = Sector(u64::from(zone.0 * ZONE) + is_there as u64);
+                }
+                if lands < len {
+                    return Status::Io;
+                }
+            }
+            op => panic!("{op:?}"),
+        }
+        Status::Ok
+    }
+}
+
+/// A client of the disk.
+struct Client {
+    medium: Rc<RefCell<Medium>>,
+    /// What is to be carried out, and what was.
+    #[allow(clippy::vec_box)] // BIOs stay in their boxes
+    taken: Vec<Box<Bio>>,
+    #[allow(clippy::vec_box)] // the same
+    landed: Vec<Box<Bio>>,
+    closing: bool,
+}
+
+impl DiskClient for Client {
+    fn submit(&mut self, bios: &mut Bios) -> usize {
+        let mut medium = self.medium.borrow_mut();
+        let mut n = 0;
+        while !bios.is_empty() && !medium.random.one_in(4) {
+            self.taken.push(bios.pop_front().unwrap());
+            n += 1;
+        }
+        n
+    }
+
+    fn poll(&mut self, done: &mut Bios) {
+        let mut medium = self.medium.borrow_mut();
+        for mut bio in std::mem::take(&mut self.taken) {
+            if medium.random.one_in(3) {
+                let tears = self.closing && medium.random.one_in(3);
+                bio.status = medium.carry_out(&mut bio, tears);
+                let at = medium.random.below(self.landed.len() as u32 + 1) as usize;
+                self.landed.insert(at, bio);
+            } else {
+                self.taken.push(bio);
+            }
+        }
+        while !self.landed.is_empty() && medium.random.one_in(2) {
+            done.push_back(self.landed.remove(0));
+        }
+    }
+
+    fn outstanding(&self) -> u32 {
+        (self.taken.len() + self.landed.len()) as u32
+    }
+
+    fn reclaim(&mut self, bio: &mut Bio, lent: Lent) -> Option<AlignedBuf> {
+        lent.take_back(bio.take_buf()).ok()
+    }
+
+    fn refuse_held(&mut self) {
+        self.closing = true;
+    }
+
+    fn keep_lent(&mut self, _: impl Iterator<Item = Lent>) {}
+}
+
+struct OneDisk<'a> {
+    medium: &'a Rc<RefCell<Medium>>,
+    recovery: &'a DiskRecovery,
+    replayed: &'a RefCell<u64>,
+}
+
+impl Disks for OneDisk<'_> {
+    type Client = Client;
+
+    fn open(&self, _: u32, _: u32) -> Option<Client> {
+        let (taken, landed) = (Vec::new(), Vec::new());
+        Some(Client { medium: self.medium.clone(), taken, landed, closing: false })
+    }
+
+    fn fills_buffers(&self, _: u32) -> bool {
+        true
+    }
+
+    fn geometry(&self, _: u32) -> Geometry {
+        geometry()
+    }
+
+    fn recovery(&self, _: u32) -> &DiskRecovery {
+        self.recovery
+    }
+
+    fn count(&self, _: u32, _: Op, _: u32, _: bool) {}
+
+    fn count_replayed(&self, _: u32) {
+        *self.replayed.borrow_mut() += 1;
+    }
+}
+
+/// What a host wants done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Write { at: u32, len: u32, fill: u8, zeroes: bool },
+    Append { zone: u32, len: u32, fill: u8 },
+    Reset { zone: u32 },
+}
+
+impl Work {
+    fn zone(self) -> u32 {
+        match self {
+            Work::Write { at, .. } => at / ZONE,
+            Work::Append { zone, .. } | Work::Reset { zone } => zone,
+        }
+    }
+
+    fn command(self, fua: bool) -> (Command, Data) {
+        let data = |len: u32, fill| vec![fill; (len * BLOCK) as usize];
+        let (c, data) = match self {
+            Work::Write { at, len, zeroes: true, .. } => {
+                let c = Command::new(opcode::WRITE_ZEROES).with_nsid(1);
+                (c.with_cdw_pair(10, u64::from(at)).with_cdw(12, len - 1), Data::None)
+            }
+            Work::Write { at, len, fill, .. } => {
+                initiator::write(1, u64::from(at), data(len, fill), BLOCK)
+            }
+            Work::Append { zone, len, fill } => {
+                initiator::zone_append(1, u64::from(zone * ZONE), data(len, fill), BLOCK)
+            }
+            Work::Reset { zone } => return initiator::reset_zone(1, u64::from(zone * ZONE)),
+        };
+        (c.with_cdw(12, c.cdw(12) | if fua { FUA } else { 0 }), data)
+    }
+}
+
+/// Both ends of a queue, and what is between them.
+struct Link {
+    host: usize,
+    initiator: Initiator,
+    connection: Connection,
+    io: IoQueue<Client>,
+    up: Vec<u8>,
+    down: Vec<u8>,
+    /// Bytes that the host has processed.
+    processed: u64,
+    in_flight: BTreeMap<u16, Work>,
+}
+
+/// What the hosts know of a zone.
+#[derive(Debug, Default)]
+struct Known {
+    /// What was acknowledged, sector by sector.
+    data: BTreeMap<u32, u8>,
+    /// What they have asked for, in sectors, and how much work that is.
+    asked: u32,
+    work: u32,
+}
+
+struct World {
+    random: Random,
+    medium: Rc<RefCell<Medium>>,
+    recovery: DiskRecovery,
+    replayed: RefCell<u64>,
+    namespaces: Arc<Namespaces>,
+    buffers: Buffers,
+    now: Nanos,
+    links: Vec<Link>,
+    closing: Vec<ClosingQueue<Client>>,
+    /// By link: what is to be sent again. A queue that was open when another one of its host ended does not wait for that, so a
+    /// host sends again by new ones.
+    again: Vec<Vec<Work>>,
+    known: Vec<Known>,
+    appends: bool,
+    options: Options,
+    ended: u64,
+}
+
+macro_rules! context {
+    ($world:ident) => {
+        IoContext {
+            disks: OneDisk {
+                medium: &$world.medium,
+                recovery: &$world.recovery,
+                replayed: &$world.replayed,
+            },
+            buffers: &mut $world.buffers,
+            now: $world.now,
+        }
+    };
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut random = Random::new(seed);
+        let zones = vec![Zone::default(); ZONES as usize];
+        let medium = Medium { random: Random::new(random.draw()), zones };
+        let mut target = Target::new(vec![]);
+        let nqn = Nqn::new("nqn.test").unwrap();
+        target.add_subsystem(SubsystemConfig::new(nqn.clone())).unwrap();
+        let limits = Limits {
+            logical_block_sectors: 1,
+            write_granularity_sectors: 1,
+            zone_append_max_sectors: 16,
+            ..Limits::default()
+        };
+        let all = Namespace::of(0, [1; 16], &geometry(), &limits).unwrap();
+        target.add_namespaces(&nqn, all).unwrap();
+        let appends = random.one_in(2);
+        let in_capsule = random.pick(&[0, 8192]);
+        let mut world = World {
+            random,
+            medium: Rc::new(RefCell::new(medium)),
+            recovery: DiskRecovery::new(geometry()),
+            replayed: RefCell::new(0),
+            namespaces: target.namespaces(&nqn).unwrap(),
+            buffers: Buffers::new(1 << 20),
+            now: Nanos(0),
+            links: Vec::new(),
+            closing: Vec::new(),
+            again: vec![Vec::new(); 2 * QUEUES],
+            known: (0..ZONES).map(|_| Known::default()).collect(),
+            appends,
+            options: Options { in_capsule, ..Options::default() },
+            ended: 0,
+        };
+        for n in 0..2 * QUEUES {
+            let link = world.link(n / QUEUES);
+            world.links.push(link);
+        }
+        world
+    }
+
+    fn link(&self, host: usize) -> Link {
+        let mut connection = Connection::new(Config::default(), self.now);
+        connection.set_queue(Queue { entries: ENTRIES, sq_flow_control: true });
+        let nqn = Nqn::new(&format!("nqn.host{host}")).unwrap();
+        let key = HostKey::of(&HostId { nqn, id: [7; 16] });
+        Link {
+            host,
+            initiator: Initiator::new(self.options),
+            connection,
+            io: IoQueue::new(self.namespaces.clone(), key, ENTRIES),
+            up: Vec::new(),
+            down: Vec::new(),
+            processed: 0,
+            in_flight: BTreeMap::new(),
+        }
+    }
+
+    /// New work for a host, if its zone has room for it.
+    fn work(&mut self, host: usize) -> Option<Work> {
+        let zone = match self.appends && self.random.one_in(2) {
+            true => WRITTEN + self.random.below(ZONES - WRITTEN),
+            // Each host writes to a zone of its own.
+            false => host as u32 % WRITTEN,
+        };
+        let known = &mut self.known[zone as usize];
+        let len = self.random.range(1, 8);
+        let fill = self.random.below(2) as u8;
+        let work = if known.asked + len > ZONE || self.random.one_in(40) {
+            if known.work > 0 {
+                return None;
+            }
+            Work::Reset { zone }
+        } else if zone >= WRITTEN {
+            Work::Append { zone, len: len.div_ceil(4), fill }
+        } else if known.work > 0 {
+            // As Linux does it: one write of a zone at a time.
+            return None;
+        } else {
+            let zeroes = self.random.one_in(4);
+            let fill = if zeroes { 0 } else { fill };
+            Work::Write { at: zone * ZONE + known.asked, len, fill, zeroes }
+        };
+        // Nothing goes beside a reset.
+        match work {
+            Work::Reset { .. } => known.asked = ZONE,
+            Work::Write { len, .. } | Work::Append { len, .. } => known.asked += len,
+        }
+        known.work += 1;
+        Some(work)
+    }
+
+    fn send(&mut self, n: usize, quiet: bool) {
+        let host = self.links[n].host;
+        if self.links[n].in_flight.len() as u32 + 1 >= ENTRIES {
+            return;
+        }
+        let old = &mut self.again[n];
+        let work = match old.len() as u32 {
+            0 => None,
+            len => Some(old.swap_remove(self.random.below(len) as usize)),
+        };
+        let work = work.or_else(|| if quiet { None } else { self.work(host) });
+        if let Some(work) = work {
+            let (command, data) = work.command(self.random.one_in(5));
+            let link = &mut self.links[n];
+            let cid = link.initiator.send(command, data);
+            link.in_flight.insert(cid, work);
+        }
+    }
+
+    /// Some bytes go from the host to the target, or all.
+    fn up(&mut self, n: usize) {
+        let link = &mut self.links[n];
+        link.up.extend(link.initiator.take_output());
+        let mut left = self.random.below(link.up.len() as u32 + 1) as usize;
+        if self.random.one_in(2) {
+            left = link.up.len();
+        }
+        while left > 0 {
+            let link = &mut self.links[n];
+            let bytes = link.connection.receive(&link.up, left, &mut self.buffers, self.now);
+            link.up.drain(..bytes);
+            left -= bytes;
+            self.run(n);
+            if bytes == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The target has a turn.
+    fn run(&mut self, n: usize) {
+        let link = &mut self.links[n];
+        while let Some(event) = link.connection.next_event(&mut self.buffers) {
+            match event {
+                Event::Command(c) => {
+                    link.io.begin(c, &mut link.connection, &mut context!(self));
+                }
+                Event::Ended(e) => panic!("{e:?}"),
+            }
+        }
+        link.io.run(&mut link.connection, &mut context!(self));
+        while link.connection.has_output() {
+            let mut slices = [IoSlice::new(&[]); 8];
+            let filled = link.connection.output(&mut slices);
+            let bytes: Vec<u8> = slices[..filled].iter().flat_map(|s| s.to_vec()).collect();
+            link.down.extend(&bytes);
+            link.connection.sent(bytes.len(), &mut self.buffers, self.now);
+        }
+    }
+
+    /// Some bytes go from the target to the host, or all.
+    fn down(&mut self, n: usize) {
+        let link = &mut self.links[n];
+        let mut bytes = self.random.below(link.down.len() as u32 + 1) as usize;
+        if self.random.one_in(2) {
+            bytes = link.down.len();
+        }
+        link.initiator.received(&link.down[..bytes]).unwrap();
+        link.down.drain(..bytes);
+        link.processed += bytes as u64;
+        while let Some(done) = self.links[n].initiator.done() {
+            let c = done.completion;
+            let work = self.links[n].in_flight.remove(&c.cid).unwrap();
+            assert_eq!(c.status, 0, "{work:?} was refused");
+            self.done(work, c.result as u32);
+        }
+    }
+
+    /// The host has an answer.
+    fn done(&mut self, work: Work, place: u32) {
+        self.ended += 1;
+        let zone = work.zone() as usize;
+        let (known, medium) = (&mut self.known[zone], self.medium.borrow());
+        let is = &medium.zones[zone].data;
+        known.work -= 1;
+        match work {
+            Work::Reset { .. } => {
+                assert!(is.is_empty());
+                (known.asked, known.data) = (0, BTreeMap::new());
+            }
+            Work::Write { at, len, fill, .. } | Work::Append { zone: at, len, fill } => {
+                let is_append = matches!(work, Work::Append { .. });
+                let at = if is_append { place } else { at };
+                assert_eq!(at / ZONE, zone as u32);
+                for i in at % ZONE..at % ZONE + len {
+                    assert_eq!(is.get(i as usize), Some(&fill), "{work:?} is not at {at}");
+                    let twice = known.data.insert(i, fill);
+                    assert!(twice.is_none(), "{work:?} has got a place of another, {at}");
+                }
+            }
+        }
+        if known.work == 0 {
+            assert_eq!(known.data.len(), is.len(), "zone {zone}: {work:?} is there twice");
+        }
+    }
+
+    /// The connection ends, and the host makes another one.
+    fn kill(&mut self, n: usize, others: &[usize]) {
+        let new = self.link(self.links[n].host);
+        let mut link = std::mem::replace(&mut self.links[n], new);
+        let sent = link.connection.bytes_sent();
+        assert_eq!(link.processed + link.down.len() as u64, sent);
+        // An append is told from a new one with the same data by what the host's TCP has acknowledged. For writes that does not
+        // matter: it may be less or more than what the host has processed.
+        let acknowledged = match self.appends {
+            true => link.processed,
+            false => u64::from(self.random.below(sent as u32 + 1)),
+        };
+        for work in std::mem::take(&mut link.in_flight).into_values() {
+            self.again[self.random.pick(others)].push(work);
+        }
+        let queue = QueueId { controller: 1, qid: 1 };
+        self.closing.extend(link.io.end(queue, acknowledged, drop, &mut context!(self)));
+    }
+
+    fn drain(&mut self) {
+        for queue in &mut self.closing {
+            queue.run(drop, &mut context!(self));
+        }
+        self.closing.retain(|q| !q.is_empty());
+    }
+
+    fn step(&mut self, quiet: bool) {
+        self.now = self.now.plus(Nanos(1_000_000));
+        let n = self.random.below(self.links.len() as u32) as usize;
+        match self.random.below(if quiet { 10 } else { 11 }) {
+            0..3 => self.send(n, quiet),
+            3..5 => self.up(n),
+            5..7 => self.run(n),
+            7..9 => self.down(n),
+            9 => self.drain(),
+            _ if !self.random.one_in(8) => {}
+            // One queue, or all of a host as Linux does.
+            _ if self.random.one_in(3) => self.kill(n, &[n]),
+            _ => {
+                let host = self.links[n].host;
+                let all: Vec<usize> =
+                    (0..self.links.len()).filter(|n| self.links[*n].host == host).collect();
+                all.iter().for_each(|n| self.kill(*n, &all));
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.again.iter().all(Vec::is_empty) && self.known.iter().all(|k| k.work == 0)
+    }
+}
+
+fn run(seed: u64) -> (u64, u64) {
+    let mut world = World::new(seed);
+    for _ in 0..1500 {
+        world.step(false);
+    }
+    for _ in 0..20_000 {
+        if world.is_idle() {
+            break;
+        }
+        world.step(true);
+    }
+    assert!(world.is_idle(), "a command is never answered");
+    (world.ended, *world.replayed.borrow())
+}
+
+/// L2, L4.
+#[test]
+fn l4_commands_that_are_sent_again_are_carried_out_once() {
+    let seeds: u64 = std::env::var("SEEDS").map_or(400, |n| n.parse().unwrap());
+    let first: u64 = std::env::var("SEED").map_or(0, |n| n.parse().unwrap());
+    let (mut ended, mut replayed) = (0, 0);
+    for seed in first..first + seeds {
+        let world = std::panic::catch_unwind(|| run(seed));
+        let (e, r) = world.unwrap_or_else(|_| panic!("in the world of seed {seed}"));
+        (ended, replayed) = (ended + e, replayed + r);
+    }
+    println!("{ended} commands, {replayed} found on the disk");
+    assert!(replayed > 5 * seeds, "{replayed} of {ended}");
+}
