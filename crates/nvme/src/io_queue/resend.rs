@@ -104,9 +104,9 @@ impl<C: DiskClient> IoQueue<C> {
             let Resending { mut resend, step, data } = *resending;
             let outcome = match step {
                 ResendStep::Report => Outcome::Zone(zone_of(&result, running.buf.as_ref())),
-                ResendStep::Compare(_, len) => {
-                    let equal = is_equal(running.buf.as_ref(), data.as_ref(), len);
-                    Outcome::Compared(result.status.is_ok() && equal)
+                ResendStep::Compare { len_sectors, skip, .. } if result.status.is_ok() => {
+                    let found = running.buf.as_ref();
+                    Outcome::Compared(is_equal(found, data.as_ref(), len_sectors, skip))
                 }
                 _ => Outcome::Ended(result.status),
             };
@@ -160,7 +160,9 @@ impl<C: DiskClient> IoQueue<C> {
                 let start = g.zone_start(g.zone_of(r.sector).0);
                 ask(Op::ReportZones, start, 0, (0, ZONE_RECORD_LEN as u32))
             }
-            ResendStep::Compare(at, len) => ask(Op::Read, at, len, (0, len << 9)),
+            ResendStep::Compare { at, len_sectors, .. } => {
+                ask(Op::Read, at, len_sectors, (0, len_sectors << 9))
+            }
             ResendStep::WriteRest(done) => {
                 let bytes = if r.memory.1 == 0 { 0 } else { r.memory.1 - (done << 9) };
                 IoRequest {
@@ -193,7 +195,7 @@ impl<C: DiskClient> IoQueue<C> {
 
 /// Whether a step has a buffer of its own.
 fn is_apart(step: ResendStep) -> bool {
-    matches!(step, ResendStep::Report | ResendStep::Compare(..))
+    matches!(step, ResendStep::Report | ResendStep::Compare { .. })
 }
 
 /// The zone of a report of one.
@@ -204,12 +206,17 @@ fn zone_of(result: &IoResult, buf: Option<&AlignedBuf>) -> Option<ZoneInfo> {
     ZoneInfo::decode(&record)
 }
 
-/// Whether so many sectors of `found` are those of `data`; without data, zeroes.
-fn is_equal(found: Option<&AlignedBuf>, data: Option<&AlignedBuf>, len_sectors: u32) -> bool {
-    let bytes = (len_sectors as usize) << 9;
+/// Whether so many sectors of `found` are those of `data` behind the first `skip` sectors; without data, zeroes.
+fn is_equal(
+    found: Option<&AlignedBuf>,
+    data: Option<&AlignedBuf>,
+    len_sectors: u32,
+    skip: u32,
+) -> bool {
+    let (bytes, skip) = ((len_sectors as usize) << 9, (skip as usize) << 9);
     let Some(found) = found.and_then(|b| b.as_slice().get(..bytes)) else { return false };
     match data {
-        Some(data) => data.as_slice().get(..bytes) == Some(found),
+        Some(data) => data.as_slice().get(skip..skip + bytes) == Some(found),
         None => found.iter().all(|b| *b == 0),
     }
 }

@@ -348,8 +348,8 @@ impl World {
                     };
                     Outcome::Zone(Some(zone))
                 }
-                ResendStep::Compare(at, len) => {
-                    let blocks = at.0 / BLOCK..(at.0 + u64::from(len)) / BLOCK;
+                ResendStep::Compare { at, len_sectors, .. } => {
+                    let blocks = at.0 / BLOCK..(at.0 + u64::from(len_sectors)) / BLOCK;
                     Outcome::Compared(
                         blocks.into_iter().all(|b| self.disk.get(&b) == Some(&s.content)),
                     )

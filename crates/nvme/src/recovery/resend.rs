@@ -15,6 +15,9 @@ use super::lost::{AppendData, ClaimId, HostKey, Lost};
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Nanos, Sector, Status, ZoneNo};
 
+/// Sectors of a write that are read at a time, to compare them: 1 MiB. A write of zeroes may be as long as a zone.
+const PIECE: u32 = 2048;
+
 /// A command that a host has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sent {
@@ -31,8 +34,9 @@ pub(crate) struct Sent {
 pub(crate) enum ResendStep {
     /// Report the zone of the command: [`Outcome::Zone`].
     Report,
-    /// Compare so many sectors at this place with the start of the command's data: [`Outcome::Compared`].
-    Compare(Sector, u32),
+    /// Compare so many sectors at this place with the command's data behind the first `skip` sectors:
+    /// [`Outcome::Compared`].
+    Compare { at: Sector, len_sectors: u32, skip: u32 },
     /// Write the command's data without the first so many sectors: [`Outcome::Ended`].
     WriteRest(u32),
     /// Flush: [`Outcome::Ended`].
@@ -50,9 +54,9 @@ pub(crate) enum ResendStep {
 pub(crate) enum Outcome {
     /// The state of the zone, if it could be read.
     Zone(Option<ZoneInfo>),
-    /// Whether the data are equal. Data that cannot be read are not.
+    /// Whether the data are equal.
     Compared(bool),
-    /// The status of a write or a flush.
+    /// The status of a write or a flush, or of a read that has failed.
     Ended(Status),
 }
 
@@ -60,8 +64,8 @@ pub(crate) enum Outcome {
 enum Stage {
     /// A write asks for the write pointer.
     Report(ClaimId),
-    /// A write compares so many of its sectors.
-    Write(ClaimId, u32),
+    /// A write compares its first `sectors`. So many of them are equal.
+    Write { id: ClaimId, sectors: u32, equal: u32 },
     /// An append compares its data with those of the note of this number.
     Append { id: ClaimId, number: u64, at: Sector },
     /// The rest of a write is written.
@@ -125,7 +129,7 @@ impl Resend {
         match lost.claim_append(self.sent.host, what, below, now) {
             Some((id, number, landed)) => {
                 self.stage = Stage::Append { id, number, at: landed.at };
-                ResendStep::Compare(landed.at, landed.len_sectors)
+                ResendStep::Compare { at: landed.at, len_sectors: landed.len_sectors, skip: 0 }
             }
             None => {
                 self.stage = Stage::End;
@@ -138,14 +142,16 @@ impl Resend {
     pub(crate) fn next(&mut self, outcome: Outcome, lost: &mut Lost, now: Nanos) -> ResendStep {
         match (self.stage, outcome) {
             (Stage::Report(id), Outcome::Zone(zone)) => match self.there(zone) {
-                Some(sectors) => {
-                    self.stage = Stage::Write(id, sectors);
-                    ResendStep::Compare(self.sent.sector, sectors)
-                }
+                Some(sectors) => self.compare(id, sectors, 0),
                 None => self.refuse(id, lost),
             },
-            (Stage::Write(id, sectors), Outcome::Compared(equal)) => {
-                if !equal || !lost.confirm(id) {
+            (Stage::Write { id, .. }, Outcome::Compared(false)) => self.refuse(id, lost),
+            (Stage::Write { id, sectors, equal }, Outcome::Compared(true)) => {
+                let equal = sectors.min(equal + PIECE);
+                if equal < sectors {
+                    return self.compare(id, sectors, equal);
+                }
+                if !lost.confirm(id) {
                     return self.refuse(id, lost);
                 }
                 if sectors < self.sent.len_sectors {
@@ -168,11 +174,23 @@ impl Resend {
                 ResendStep::Done(at)
             }
             (Stage::Rest | Stage::Flush(_), Outcome::Ended(status)) => self.fail(status),
+            // What is there is not known, so nothing is written.
+            (Stage::Write { .. } | Stage::Append { .. }, Outcome::Ended(status)) => {
+                self.abandon(lost);
+                self.fail(status)
+            }
             _ => {
                 self.abandon(lost);
                 self.fail(Status::Io)
             }
         }
+    }
+
+    /// Compares the next piece of the first `sectors` of a write.
+    fn compare(&mut self, id: ClaimId, sectors: u32, equal: u32) -> ResendStep {
+        self.stage = Stage::Write { id, sectors, equal };
+        let at = self.sent.sector.plus(u64::from(equal));
+        ResendStep::Compare { at, len_sectors: PIECE.min(sectors - equal), skip: equal }
     }
 
     /// How many sectors of the write are behind the write pointer.
@@ -213,10 +231,76 @@ impl Resend {
     /// Nothing is compared any more: the connection has ended.
     pub(crate) fn abandon(&mut self, lost: &mut Lost) {
         match std::mem::replace(&mut self.stage, Stage::End) {
-            Stage::Report(id) | Stage::Write(id, _) | Stage::Append { id, .. } => {
+            Stage::Report(id) | Stage::Write { id, .. } | Stage::Append { id, .. } => {
                 lost.give_back(id);
             }
             Stage::Rest | Stage::Flush(_) | Stage::End => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::Landed;
+    use crate::target::{HostId, Nqn};
+    use zoneplug_core::zone::{Condition, Geometry, ZoneType};
+
+    const NOW: Nanos = Nanos(7);
+    const ZONE: u32 = 8192;
+
+    fn host() -> HostKey {
+        HostKey::of(&HostId { nqn: Nqn::new("nqn.x").unwrap(), id: [1; 16] })
+    }
+
+    fn lost() -> Lost {
+        Lost::new(Geometry::new(4, ZONE, ZONE).unwrap())
+    }
+
+    fn compare(at: u64, len_sectors: u32, skip: u32) -> ResendStep {
+        ResendStep::Compare { at: Sector(at), len_sectors, skip }
+    }
+
+    /// L2. A write of zeroes may be as long as a zone, and is not read into memory as a whole.
+    #[test]
+    fn l2_a_long_write_is_compared_in_pieces() {
+        let mut lost = lost();
+        let sent = Sent { host: host(), sector: Sector(0), len_sectors: 6000, fua: false };
+        lost.lose_write(host(), sent.sector, sent.len_sectors);
+        let refused = Status::NotAtWritePointer;
+        let (mut resend, step) = Resend::of_write(sent, refused, &mut lost, NOW).unwrap();
+        assert_eq!(step, ResendStep::Report);
+        let zone = ZoneInfo {
+            start: Sector(0),
+            len_sectors: u64::from(ZONE),
+            capacity_sectors: u64::from(ZONE),
+            wp: Sector(5000),
+            zone_type: ZoneType::SeqWriteRequired,
+            cond: Condition::ImpOpen,
+        };
+        let mut next = |outcome| resend.next(outcome, &mut lost, NOW);
+        assert_eq!(next(Outcome::Zone(Some(zone))), compare(0, PIECE, 0));
+        assert_eq!(next(Outcome::Compared(true)), compare(2048, PIECE, 2048));
+        assert_eq!(next(Outcome::Compared(true)), compare(4096, 5000 - 4096, 4096));
+        assert_eq!(next(Outcome::Compared(true)), ResendStep::WriteRest(5000));
+        assert_eq!(next(Outcome::Ended(Status::Ok)), ResendStep::Done(Sector(0)));
+    }
+
+    /// L4. An append that cannot be compared with what is there is not written: it may be there. The next attempt finds the
+    /// note again.
+    #[test]
+    fn l4_what_cannot_be_read_is_not_appended_again() {
+        let mut lost = lost();
+        let data = AppendData::default();
+        let landed = Landed { at: Sector(64), len_sectors: 8, hash: None };
+        lost.lose_append(host(), landed);
+        let sent = Sent { host: host(), sector: Sector(0), len_sectors: 8, fua: false };
+        for _ in 0..2 {
+            let begun = Resend::of_append(sent, data.clone(), &mut lost, NOW);
+            let (mut resend, step) = begun.unwrap();
+            assert_eq!(step, compare(64, 8, 0));
+            let step = resend.next(Outcome::Ended(Status::ZoneOffline), &mut lost, NOW);
+            assert_eq!(step, ResendStep::Failed(Status::ZoneOffline));
         }
     }
 }
