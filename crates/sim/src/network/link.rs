@@ -120,6 +120,10 @@ impl Link {
         self.ended = true;
         let keep = rng.below(self.pieces.len() as u32 + 1) as usize;
         self.pieces.truncate(keep);
+        if keep == 0 {
+            // The piece that was taken in part is gone.
+            self.taken = 0;
+        }
         if let Some(last) = self.pieces.back_mut() {
             let least = if keep == 1 { self.taken + 1 } else { 1 };
             let n = rng.range(least as u32, last.bytes.len() as u32) as usize;
