@@ -10,6 +10,7 @@ mod one_command;
 use one_command::run;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
+use std::time::Duration;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Bio, Command, IoBuf, Op, Sector, Status};
 use zoneplug_host::file::{Access, CreateOptions, FileDisk, Io, check, create};
@@ -19,8 +20,9 @@ const CHILD: &str = "ZONEPLUG_LOST_CHILD";
 const KEPT: u32 = 4;
 const LOST: u32 = 252;
 /// Attempts at each case. Where another process syncs in the moment between writing and flush or kill, Linux may
-/// forget the error (`docs/disk-format.md`), and no program can know. A wrong disk fails each time.
-const TRIES: usize = 4;
+/// forget the error (`docs/disk-format.md`), and no program can know. A wrong disk fails each time. The pause before an
+/// attempt doubles from one to the next, to two minutes in all: a package manager syncs for as long as it installs.
+const TRIES: u32 = 8;
 
 fn sh(line: &str) -> bool {
     let quiet = || Stdio::null();
@@ -206,7 +208,10 @@ fn what_never_reached_the_medium_is_never_shown() {
     for (flushes, remount) in [(true, true), (true, false), (false, true), (false, false)] {
         let what = format!("flushes {flushes}, remount {remount}");
         let mut broken = Vec::new();
-        let kept = (0..TRIES).any(|_| {
+        let kept = (0..TRIES).any(|n| {
+            if n > 0 {
+                std::thread::sleep(Duration::from_secs(1 << (n - 1)));
+            }
             let Some(full) = Full::new(&format!("{flushes}-{remount}")) else {
                 println!("skipped: no root, loop device or mkfs.ext4");
                 return true;
