@@ -174,8 +174,10 @@ impl Resend {
                 ResendStep::Done(at)
             }
             (Stage::Rest | Stage::Flush(_), Outcome::Ended(status)) => self.fail(status),
+            // Data that cannot be read are not this write's: it stays refused.
+            (Stage::Write { id, .. }, Outcome::Ended(_)) => self.refuse(id, lost),
             // What is there is not known, so nothing is written.
-            (Stage::Write { .. } | Stage::Append { .. }, Outcome::Ended(status)) => {
+            (Stage::Append { .. }, Outcome::Ended(status)) => {
                 self.abandon(lost);
                 self.fail(status)
             }
