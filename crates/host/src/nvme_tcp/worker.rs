@@ -49,6 +49,24 @@ struct Place {
     listed: bool,
 }
 
+/// What a worker lends its connections. A macro, because it borrows some fields of the worker while others are in use.
+macro_rules! context {
+    ($worker:ident) => {
+        WorkerContext {
+            shared: &$worker.shared,
+            worker: $worker.number,
+            epoll: &$worker.epoll,
+            buffers: &mut $worker.buffers,
+            closing: &mut $worker.closing,
+            to_tell: &$worker.to_tell,
+            counters: &$worker.shared.counters[$worker.number],
+            calls: &$worker.shared.calls[$worker.number],
+            stops: $worker.stops,
+            now: $worker.now,
+        }
+    };
+}
+
 /// A worker.
 pub(super) struct Worker {
     shared: Arc<Shared>,
@@ -181,18 +199,7 @@ impl Worker {
         {
             io.clients().for_each(QueueClient::disarm);
         }
-        let mut ctx = WorkerContext {
-            shared: &self.shared,
-            worker: self.number,
-            epoll: &self.epoll,
-            buffers: &mut self.buffers,
-            closing: &mut self.closing,
-            to_tell: &self.to_tell,
-            counters: &self.shared.counters[self.number],
-            calls: &self.shared.calls[self.number],
-            stops: self.stops,
-            now: self.now,
-        };
+        let mut ctx = context!(self);
         if !f(connection, &mut ctx) {
             connection.end(&mut ctx);
             // These answers are never sent.
@@ -305,18 +312,7 @@ impl Worker {
     fn turn_closing(&mut self) -> bool {
         let mut progress = false;
         let mut closing = std::mem::take(&mut self.closing);
-        let mut ctx = WorkerContext {
-            shared: &self.shared,
-            worker: self.number,
-            epoll: &self.epoll,
-            buffers: &mut self.buffers,
-            closing: &mut self.closing,
-            to_tell: &self.to_tell,
-            counters: &self.shared.counters[self.number],
-            calls: &self.shared.calls[self.number],
-            stops: self.stops,
-            now: self.now,
-        };
+        let mut ctx = context!(self);
         for queue in &mut closing {
             let epoll = ctx.epoll;
             progress |= queue.run(|client| client.close(epoll), &mut ctx.io());
