@@ -37,7 +37,7 @@ fn over(r: &Rig) -> (u64, u64, u64) {
     (c.over_zone, c.over_client, c.over_disk)
 }
 
-/// H6: a client has its share whatever others hold. A zone holds so much, whoever it is of.
+/// H6: a client has its share whatever others hold. A zone has its bound too, whichever clients the writes are of.
 #[test]
 fn h6_a_zone_and_a_client_hold_so_many_writes() {
     let mut r = rig(1);

@@ -7,7 +7,7 @@ use std::fmt;
 use zeroize::Zeroizing;
 use zoneplug_core::Error;
 
-/// A secret of DH-HMAC-CHAP, of a host or of a subsystem. It is shown to nobody, and its memory is cleared.
+/// A secret of DH-HMAC-CHAP, of a host or of a subsystem. Nothing prints it, and its memory is cleared.
 ///
 /// ```
 /// use zoneplug_nvme::dhchap::Key;

@@ -1,8 +1,8 @@
 //! Bytes that were read ahead of what is understood: headers, and data that came with them.
 //!
 //! Writes of one length that carry their data in their capsules come one after another, as header, data, header, data. A
-//! read that expects this puts the headers here and the data of each into memory of its own, from where nobody has to
-//! copy them. If something else came, what follows is copied back into one piece.
+//! read that expects this puts the headers here and the data of each into memory of its own, where they stay. If something
+//! else came, what follows is copied back into one piece.
 
 use crate::tcp::Buffers;
 use std::collections::VecDeque;
