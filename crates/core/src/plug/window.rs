@@ -514,6 +514,7 @@ mod tests;
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::Sector;
     use crate::bio::Op;
     use crate::plug::plug_lock::loom_tests::{CAPACITY, empty_zone};
     use crate::plug::{Quick, Words};
