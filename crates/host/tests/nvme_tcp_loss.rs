@@ -166,6 +166,31 @@ fn l4_an_append_that_landed_gets_its_place_when_it_is_sent_again() {
     }
 }
 
+/// L10. A host that goes on by another controller is ahead of the server, which knows of no loss. What it sends again is found,
+/// in flight or answered, and its workers are woken for it. The write of another host is refused.
+#[test]
+fn l10_a_write_that_comes_by_another_controller_first_is_found() {
+    let server = server(&[SLOW], 2);
+    let (mut left, mut other, mut stranger) =
+        (Host::new(&server, HOST), Host::new(&server, HOST), Host::new(&server, OTHER));
+    let data: Vec<Vec<u8>> = (0..3).map(|i| pattern(8192, i)).collect();
+    let blocks = 8192 / u64::from(BLOCK);
+    for (n, data) in data.iter().enumerate() {
+        let at = n as u64 * blocks;
+        left.io.send(write(1, at, data.clone(), BLOCK));
+        left.io.flush();
+        // The second one is answered before it is sent again.
+        std::thread::sleep(Duration::from_millis(if n == 1 { 600 } else { 50 }));
+        let begun = std::time::Instant::now();
+        assert_eq!(other.write(at, data), 0);
+        assert!(begun.elapsed() < Duration::from_millis(900), "nobody waits for a look around");
+        assert_eq!(stranger.write(at, data), INVALID_WRITE);
+        assert_eq!(other.write(at, &pattern(8192, 9)), INVALID_WRITE);
+    }
+    assert_eq!((replayed(&server), other.written(0)), (3, 3 * blocks));
+    assert!(other.read(0, 3 * blocks as u32) == data.concat());
+}
+
 /// L5. What was lost is forgotten when its zone is reset, also by another host.
 #[test]
 fn l5_after_a_reset_nothing_is_found() {

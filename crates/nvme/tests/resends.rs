@@ -1,11 +1,11 @@
 //! Hosts whose connections end at random points of both streams of bytes, and that send again what has no answer, against
-//! queues of a disk that takes its time. Each command is carried out once (L2, L4): nothing that was answered is lost or
+//! queues of a disk that takes its time. Each command is carried out once (L2, L4, L10): nothing that was answered is lost or
 //! there twice, and nothing that was lost is refused.
 
 #![allow(clippy::unwrap_used)]
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,16 +36,46 @@ fn geometry() -> Geometry {
 struct Zone {
     /// What each sector was filled with.
     data: Vec<u8>,
+    /// Writes that were admitted and have not landed, in their order: their number and end.
+    admitted: VecDeque<(u64, u32)>,
 }
 
-/// A disk that carries commands out in any order.
+/// A disk that carries commands out in any order, but the writes of a zone in that in which it has admitted them.
 #[derive(Debug)]
 struct Medium {
     random: Random,
     zones: Vec<Zone>,
+    last: u64,
 }
 
 impl Medium {
+    /// Admits a write, if it is one and comes where the last one ends.
+    fn admit(&mut self, bio: &Bio) -> Turn {
+        if !matches!(bio.op, Op::Write | Op::WriteZeroes) {
+            return Turn::Any;
+        }
+        let (zone, offset) = geometry().zone_of(bio.sector);
+        let zone = &mut self.zones[zone.0 as usize];
+        let end = zone.admitted.back().map_or(zone.data.len() as u32, |(_, end)| *end);
+        if end != offset {
+            return Turn::Never;
+        }
+        self.last += 1;
+        zone.admitted.push_back((self.last, end + bio.len_sectors));
+        Turn::Of(self.last)
+    }
+
+    /// Whether it is a command's turn. A write leaves the line with it.
+    fn is_next(&mut self, bio: &Bio, turn: Turn) -> bool {
+        let (zone, _) = geometry().zone_of(bio.sector);
+        let admitted = &mut self.zones[zone.0 as usize].admitted;
+        match turn {
+            Turn::Any => bio.op != Op::ZoneAppend || admitted.is_empty(),
+            Turn::Never => true,
+            Turn::Of(number) => admitted.pop_front_if(|(first, _)| *first == number).is_some(),
+        }
+    }
+
     fn carry_out(&mut self, bio: &mut Bio, tears: bool) -> Status {
         let (zone, offset) = geometry().zone_of(bio.sector);
         let (len, n) = (bio.len_sectors as usize, zone.0 as usize);
@@ -111,12 +141,22 @@ impl Medium {
     }
 }
 
+/// When a command is carried out.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    Any,
+    /// It is refused.
+    Never,
+    /// As the write of this number.
+    Of(u64),
+}
+
 /// A client of the disk.
 struct Client {
     medium: Rc<RefCell<Medium>>,
     /// What is to be carried out, and what was.
     #[allow(clippy::vec_box)] // BIOs stay in their boxes
-    taken: Vec<Box<Bio>>,
+    taken: Vec<(Box<Bio>, Turn)>,
     #[allow(clippy::vec_box)] // the same
     landed: Vec<Box<Bio>>,
     closing: bool,
@@ -127,7 +167,9 @@ impl DiskClient for Client {
         let mut medium = self.medium.borrow_mut();
         let mut n = 0;
         while !bios.is_empty() && !medium.random.one_in(4) {
-            self.taken.push(bios.pop_front().unwrap());
+            let bio = bios.pop_front().unwrap();
+            let turn = medium.admit(&bio);
+            self.taken.push((bio, turn));
             n += 1;
         }
         n
@@ -135,14 +177,17 @@ impl DiskClient for Client {
 
     fn poll(&mut self, done: &mut Bios) {
         let mut medium = self.medium.borrow_mut();
-        for mut bio in std::mem::take(&mut self.taken) {
-            if medium.random.one_in(3) {
+        for (mut bio, turn) in std::mem::take(&mut self.taken) {
+            if medium.random.one_in(3) && medium.is_next(&bio, turn) {
                 let tears = self.closing && medium.random.one_in(3);
-                bio.status = medium.carry_out(&mut bio, tears);
+                bio.status = match turn {
+                    Turn::Never => Status::NotAtWritePointer,
+                    _ => medium.carry_out(&mut bio, tears),
+                };
                 let at = medium.random.below(self.landed.len() as u32 + 1) as usize;
                 self.landed.insert(at, bio);
             } else {
-                self.taken.push(bio);
+                self.taken.push((bio, turn));
             }
         }
         while !self.landed.is_empty() && medium.random.one_in(2) {
@@ -246,6 +291,9 @@ struct Link {
     in_flight: BTreeMap<u16, Work>,
 }
 
+/// Links that hosts use. Behind them are those that a host has left, and that the target still believes in.
+const LINKS: usize = 2 * QUEUES;
+
 /// What the hosts know of a zone.
 #[derive(Debug, Default)]
 struct Known {
@@ -266,11 +314,13 @@ struct World {
     now: Nanos,
     links: Vec<Link>,
     closing: Vec<ClosingQueue<Client>>,
-    /// By link: what is to be sent again. A queue that was open when another one of its host ended does not wait for that, so a
-    /// host sends again by new ones.
+    /// By link: what is to be sent again.
     again: Vec<Vec<Work>>,
     known: Vec<Known>,
     appends: bool,
+    /// Each link is a controller of its own.
+    paths: bool,
+    queues: u16,
     options: Options,
     ended: u64,
 }
@@ -293,7 +343,7 @@ impl World {
     fn new(seed: u64) -> World {
         let mut random = Random::new(seed);
         let zones = vec![Zone::default(); ZONES as usize];
-        let medium = Medium { random: Random::new(random.draw()), zones };
+        let medium = Medium { random: Random::new(random.draw()), zones, last: 0 };
         let mut target = Target::new(vec![]);
         let nqn = Nqn::new("nqn.test").unwrap();
         target.add_subsystem(SubsystemConfig::new(nqn.clone())).unwrap();
@@ -306,6 +356,7 @@ impl World {
         let all = Namespace::of(0, [1; 16], &geometry(), &limits).unwrap();
         target.add_namespaces(&nqn, all).unwrap();
         let appends = random.one_in(2);
+        let paths = random.one_in(2);
         let in_capsule = random.pick(&[0, 8192]);
         let mut world = World {
             random,
@@ -317,29 +368,34 @@ impl World {
             now: Nanos(0),
             links: Vec::new(),
             closing: Vec::new(),
-            again: vec![Vec::new(); 2 * QUEUES],
+            again: vec![Vec::new(); LINKS],
             known: (0..ZONES).map(|_| Known::default()).collect(),
             appends,
+            paths,
+            queues: 0,
             options: Options { in_capsule, ..Options::default() },
             ended: 0,
         };
-        for n in 0..2 * QUEUES {
+        for n in 0..LINKS {
             let link = world.link(n / QUEUES);
             world.links.push(link);
         }
         world
     }
 
-    fn link(&self, host: usize) -> Link {
+    fn link(&mut self, host: usize) -> Link {
         let mut connection = Connection::new(Config::default(), self.now);
         connection.set_queue(Queue { entries: ENTRIES, sq_flow_control: true });
+        self.queues += 1;
+        let controller = if self.paths { self.queues } else { host as u16 };
+        let queue = QueueId { controller, qid: self.queues };
         let nqn = Nqn::new(&format!("nqn.host{host}")).unwrap();
         let key = HostKey::of(&HostId { nqn, id: [7; 16] });
         Link {
             host,
             initiator: Initiator::new(self.options),
             connection,
-            io: IoQueue::new(self.namespaces.clone(), key, ENTRIES),
+            io: IoQueue::new(self.namespaces.clone(), queue, key, ENTRIES),
             up: Vec::new(),
             down: Vec::new(),
             processed: 0,
@@ -357,8 +413,10 @@ impl World {
         let known = &mut self.known[zone as usize];
         let len = self.random.range(1, 8);
         let fill = self.random.below(2) as u8;
+        let left = self.links[LINKS..].iter().any(|l| l.host == host);
         let work = if known.asked + len > ZONE || self.random.one_in(40) {
-            if known.work > 0 {
+            // A write of a link that it has left could come after the reset.
+            if known.work > 0 || left {
                 return None;
             }
             Work::Reset { zone }
@@ -487,10 +545,20 @@ impl World {
         }
     }
 
-    /// The connection ends, and the host makes another one.
-    fn kill(&mut self, n: usize, others: &[usize]) {
-        let new = self.link(self.links[n].host);
+    /// The host makes another connection, and sends again what has no answer.
+    fn leave(&mut self, n: usize) -> Link {
+        let host = self.links[n].host;
+        let new = self.link(host);
         let mut link = std::mem::replace(&mut self.links[n], new);
+        for work in std::mem::take(&mut link.in_flight).into_values() {
+            let by = host * QUEUES + self.random.below(QUEUES as u32) as usize;
+            self.again[by].push(work);
+        }
+        link
+    }
+
+    /// The target hears that a connection has ended.
+    fn end(&mut self, link: Link) {
         let sent = link.connection.bytes_sent();
         assert_eq!(link.processed + link.down.len() as u64, sent);
         // An append is told from a new one with the same data by what the host's TCP has acknowledged. For writes that does not
@@ -499,11 +567,16 @@ impl World {
             true => link.processed,
             false => u64::from(self.random.below(sent as u32 + 1)),
         };
-        for work in std::mem::take(&mut link.in_flight).into_values() {
-            self.again[self.random.pick(others)].push(work);
-        }
-        let queue = QueueId { controller: 1, qid: 1 };
-        self.closing.extend(link.io.end(queue, acknowledged, drop, &mut context!(self)));
+        self.closing.extend(link.io.end(acknowledged, drop, &mut context!(self)));
+    }
+
+    /// The host has left the link, and the target does not know it. What is under way to either end is lost.
+    fn fall_silent(&mut self, n: usize) {
+        let mut link = self.leave(n);
+        link.up.clear();
+        // Its writes may fail in part from now on: their answers reach no host.
+        link.io.busy_clients().for_each(|c| c.closing = true);
+        self.links.push(link);
     }
 
     fn drain(&mut self) {
@@ -517,19 +590,30 @@ impl World {
         self.now = self.now.plus(Nanos(1_000_000));
         let n = self.random.below(self.links.len() as u32) as usize;
         match self.random.below(if quiet { 10 } else { 11 }) {
+            5..7 => self.run(n),
+            9 => self.drain(),
+            _ if n >= LINKS => {
+                if self.random.one_in(8) {
+                    let link = self.links.swap_remove(n);
+                    self.end(link);
+                }
+            }
             0..3 => self.send(n, quiet),
             3..5 => self.up(n),
-            5..7 => self.run(n),
             7..9 => self.down(n),
-            9 => self.drain(),
             _ if !self.random.one_in(8) => {}
+            // An append that is sent again before the target knows of the loss is carried out twice.
+            _ if self.paths && !self.appends && self.random.one_in(2) => self.fall_silent(n),
             // One queue, or all of a host as Linux does.
-            _ if self.random.one_in(3) => self.kill(n, &[n]),
             _ => {
-                let host = self.links[n].host;
-                let all: Vec<usize> =
-                    (0..self.links.len()).filter(|n| self.links[*n].host == host).collect();
-                all.iter().for_each(|n| self.kill(*n, &all));
+                let all = match self.random.one_in(3) {
+                    true => n..n + 1,
+                    false => n / QUEUES * QUEUES..(n / QUEUES + 1) * QUEUES,
+                };
+                for n in all {
+                    let link = self.leave(n);
+                    self.end(link);
+                }
             }
         }
     }
@@ -554,7 +638,7 @@ fn run(seed: u64) -> (u64, u64) {
     (world.ended, *world.replayed.borrow())
 }
 
-/// L2, L4.
+/// L2, L4, L10.
 #[test]
 fn l4_commands_that_are_sent_again_are_carried_out_once() {
     let seeds: u64 = std::env::var("SEEDS").map_or(400, |n| n.parse().unwrap());

@@ -293,7 +293,9 @@ impl Connection {
                 }
                 self.authentication = connected.authentication;
                 self.role = match connected.namespaces {
-                    Some(all) => Role::Io { queue, io: Box::new(IoQueue::new(all, host, entries)) },
+                    Some(all) => {
+                        Role::Io { queue, io: Box::new(IoQueue::new(all, queue, host, entries)) }
+                    }
                     None => Role::Admin { queue, later: Vec::new() },
                 };
                 completion
@@ -420,7 +422,7 @@ impl Connection {
                 }
                 let epoll = ctx.epoll;
                 let idle = |client: QueueClient| client.close(epoll);
-                let closing = io.end(queue, acknowledged, idle, &mut ctx.io());
+                let closing = io.end(acknowledged, idle, &mut ctx.io());
                 let drains = closing.is_some();
                 ctx.closing.extend(closing);
                 Some((queue, drains))

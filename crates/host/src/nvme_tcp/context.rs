@@ -29,14 +29,8 @@ pub(super) struct WorkerContext<'a> {
 
 impl WorkerContext<'_> {
     pub(super) fn io(&mut self) -> IoContext<'_, ServedDisks<'_>> {
-        let disks = ServedDisks {
-            disks: &self.shared.disks,
-            fills_buffers: &self.shared.fills_buffers,
-            recovery: &self.shared.recovery,
-            journals: &self.shared.journals,
-            to_tell: self.to_tell,
-            counters: self.counters,
-        };
+        let disks =
+            ServedDisks { shared: self.shared, to_tell: self.to_tell, counters: self.counters };
         IoContext { disks, buffers: self.buffers, now: self.now }
     }
 

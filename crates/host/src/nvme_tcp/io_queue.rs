@@ -1,7 +1,7 @@
 //! The disks of this server as the I/O queues of its connections use them: a client of the hosted disk for each, and the
 //! sleep of a thread that waits for several of them.
 
-use super::{Disk, journal, sys};
+use super::{Disk, Shared, journal, sys};
 use crate::recovery::journal::Journal;
 use crate::runtime::client::Client;
 use crate::served::Counters;
@@ -13,6 +13,7 @@ use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bio, Bios, Op, Sector};
 use zoneplug_nvme::io_queue::{DiskClient, Disks};
 use zoneplug_nvme::recovery::DiskRecovery;
+use zoneplug_nvme::target::QueueId;
 use zoneplug_nvme::target::io::IoRequest;
 
 /// An I/O queue, and one without a connection.
@@ -21,43 +22,43 @@ pub(super) type ClosingQueue = zoneplug_nvme::io_queue::ClosingQueue<QueueClient
 
 /// The disks, as one thread sees them.
 pub(super) struct ServedDisks<'a> {
-    pub(super) disks: &'a [Disk],
-    /// Whether a read writes each byte of its buffer, for each disk.
-    pub(super) fills_buffers: &'a [bool],
-    /// What is lost of each disk.
-    pub(super) recovery: &'a [DiskRecovery],
-    /// The journal of each disk that has one.
-    pub(super) journals: &'a [Option<Journal>],
+    pub(super) shared: &'a Shared,
     /// Appends whose answers are to be sent next, and that are not in the journal yet.
     pub(super) to_tell: &'a RefCell<Vec<ToTell>>,
     /// Of this thread, for each disk.
     pub(super) counters: &'a [Counters],
 }
 
+impl ServedDisks<'_> {
+    fn journal(&self, disk: u32) -> Option<&Journal> {
+        self.shared.journals[disk as usize].as_ref()
+    }
+}
+
 impl Disks for ServedDisks<'_> {
     type Client = QueueClient;
 
     fn open(&self, disk: u32, entries: u32) -> Option<QueueClient> {
-        let Disk { disk: hosted, tags, .. } = self.disks.get(disk as usize)?;
+        let Disk { disk: hosted, tags, .. } = self.shared.disks.get(disk as usize)?;
         let tags = tags.unwrap_or(entries.min(u32::from(u16::MAX)) as u16);
         let client = hosted.open_client(entries, tags).ok()?;
         Some(QueueClient { client, watched: None })
     }
 
     fn fills_buffers(&self, disk: u32) -> bool {
-        self.fills_buffers[disk as usize]
+        self.shared.fills_buffers[disk as usize]
     }
 
     fn geometry(&self, disk: u32) -> Geometry {
-        self.disks[disk as usize].disk.geometry()
+        self.shared.disks[disk as usize].disk.geometry()
     }
 
     fn recovery(&self, disk: u32) -> &DiskRecovery {
-        &self.recovery[disk as usize]
+        &self.shared.recovery[disk as usize]
     }
 
     fn begins(&self, request: &IoRequest) {
-        if let Some(journal) = &self.journals[request.disk as usize]
+        if let Some(journal) = self.journal(request.disk)
             && let Some(change) = journal::change(request)
         {
             journal.begin(&change);
@@ -65,7 +66,7 @@ impl Disks for ServedDisks<'_> {
     }
 
     fn ended(&self, request: &IoRequest, ok: bool) {
-        if let Some(journal) = &self.journals[request.disk as usize]
+        if let Some(journal) = self.journal(request.disk)
             && let Some(change) = journal::change(request)
         {
             journal.end(&change, ok);
@@ -73,10 +74,18 @@ impl Disks for ServedDisks<'_> {
     }
 
     fn tells(&self, append: &IoRequest) {
-        if self.journals[append.disk as usize].is_some() {
+        if self.journal(append.disk).is_some() {
             let IoRequest { disk, sector, len_sectors, .. } = *append;
             self.to_tell.borrow_mut().push(ToTell { disk, sector, len_sectors });
         }
+    }
+
+    fn ask(&self, queues: &[QueueId]) {
+        self.shared.ask(queues);
+    }
+
+    fn answered(&self) {
+        self.shared.ring();
     }
 
     fn count(&self, disk: u32, op: Op, bytes: u32, ok: bool) {

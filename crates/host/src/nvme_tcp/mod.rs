@@ -201,7 +201,22 @@ impl Shared {
         self.deliver(target.take_events());
         drop(target);
         // Queues of the same host may have waited.
+        self.ring();
+    }
+
+    /// Has every worker look at its queues that wait for others.
+    fn ring(&self) {
         self.workers.iter().for_each(|w| w.ring());
+    }
+
+    /// Has the workers of these queues look at them.
+    fn ask(&self, queues: &[QueueId]) {
+        let routes = lock(&self.routes);
+        for queue in queues {
+            if let Some((worker, key)) = routes.get(&(queue.controller, queue.qid)) {
+                self.workers[*worker].put(Mail::Ready(*key));
+            }
+        }
     }
 
     /// Has the first worker look at keep alive times, if there are any and it does not.

@@ -221,13 +221,17 @@ impl Worker {
     /// Arms the clients of busy connections. Returns how long to sleep in milliseconds; -1: for ever.
     fn before_sleep(&mut self) -> i32 {
         let mut sleeps = self.mailbox.will_sleep();
-        let mut n = 0;
+        let (mut n, mut waits_watched) = (0, false);
         while let Some(place) = self.busy.get(n).copied() {
             let (armed, watched) = self.arm(place);
             // Once more, after arming: what finished before is seen here, what finishes later wakes.
             let progress = self.turn_disk(self.key(place));
             if self.unlist_if_idle(n) {
                 sleeps &= !progress;
+            } else if armed && !progress && self.waits(place) {
+                // It stays listed: another queue rings when it can go on.
+                self.places[place].armed = true;
+                (waits_watched, n) = (waits_watched | watched, n + 1);
             } else if armed && !progress {
                 let key = self.key(place);
                 (self.places[place].armed, self.places[place].listed) = (true, false);
@@ -242,7 +246,7 @@ impl Worker {
                 (sleeps, n) = (false, n + 1);
             }
         }
-        let mut watched = !self.watched.is_empty();
+        let mut watched = waits_watched || !self.watched.is_empty();
         let closing = self.closing.iter_mut().flat_map(ClosingQueue::clients);
         sleeps &= io_queue::arm(closing, &self.waker, &self.epoll, DEVICE, &mut watched);
         if !self.closing.is_empty() && self.turn_closing() || !sleeps {
@@ -255,6 +259,11 @@ impl Worker {
         let sweep = any.then_some(self.next_sweep);
         let at = sweep.into_iter().chain(self.keep_alive).min();
         at.map_or(-1, |at| (at.0.saturating_sub(self.now.0) / 1_000_000 + 1) as i32)
+    }
+
+    /// Whether commands of a connection wait for other queues.
+    fn waits(&mut self, n: usize) -> bool {
+        self.place(n).and_then(Connection::busy_queue).is_some_and(|io| io.waits())
     }
 
     /// Arms the clients of a busy connection. The first says whether it need not be looked at until it wakes, the second

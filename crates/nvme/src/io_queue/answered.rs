@@ -4,7 +4,7 @@ use crate::target::io::IoRequest;
 use std::collections::VecDeque;
 use zoneplug_core::{Op, Sector};
 
-/// A write or an append that was answered.
+/// A write that was answered, or an append that was with success.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Answer {
     pub(super) disk: u32,
@@ -16,7 +16,7 @@ pub(super) struct Answer {
     end: u64,
 }
 
-/// The last writes and appends that were answered with success, the oldest first.
+/// The last writes that were answered, and the last appends that were with success, the oldest first.
 #[derive(Debug)]
 pub(super) struct Answered {
     last: VecDeque<Answer>,
@@ -40,6 +40,14 @@ impl Answered {
         let is_append = r.op == Op::ZoneAppend;
         let (disk, sector, len_sectors) = (r.disk, r.sector, r.len_sectors);
         self.last.push_back(Answer { disk, is_append, sector, len_sectors, end });
+    }
+
+    /// Whether one is to a write of this sector.
+    pub(super) fn has_write(&self, disk: u32, at: Sector) -> bool {
+        self.last.iter().any(|a| {
+            let end = a.sector.plus(u64::from(a.len_sectors));
+            !a.is_append && a.disk == disk && a.sector <= at && at < end
+        })
     }
 
     /// The answers that the host may not have. Its TCP has acknowledged so many bytes of the stream.

@@ -18,13 +18,12 @@ pub struct ClosingQueue<C> {
 }
 
 impl<C: DiskClient> IoQueue<C> {
-    /// Ends the queue, which was this for the target. The host's TCP has acknowledged so many bytes of what was sent to it.
+    /// Ends the queue. The host's TCP has acknowledged so many bytes of what was sent to it.
     /// `None`: no command is with a disk. `idle` gets the clients that are not used any more.
     ///
     /// [`Target::drained`](crate::target::Target::drained) is to be called once no command is with a disk.
     pub fn end<D: Disks<Client = C>>(
         mut self,
-        queue: QueueId,
         acknowledged: u64,
         idle: impl FnMut(C),
         ctx: &mut IoContext<'_, D>,
@@ -60,14 +59,20 @@ impl<C: DiskClient> IoQueue<C> {
                 None => entry.iter_mut().for_each(|r| r.lose(self.host, ctx)),
             }
         }
+        let disks: Vec<u32> = self.used.iter().map(|u| u.disk).collect();
         let (used, unused): (Vec<_>, Vec<_>) =
             self.used.into_iter().partition(|u| u.client.outstanding() > 0);
         unused.into_iter().map(|u| u.client).for_each(idle);
         for u in &used {
             ctx.disks.recovery(u.disk).with(|lost| lost.begin_drain(self.host));
         }
+        // Last: what it had is noted, and what is in flight drains.
+        for disk in disks {
+            ctx.disks.recovery(disk).with(|lost| lost.leave(self.host, self.queue));
+        }
+        ctx.disks.answered();
         (!used.is_empty()).then_some(ClosingQueue {
-            queue,
+            queue: self.queue,
             host: self.host,
             used,
             running: self.running,

@@ -9,10 +9,12 @@
 //! | --- | --- |
 //! | `mod.rs` | commands on their way to the disks and back |
 //! | `answered.rs` | which answers the host may not have |
+//! | `asking.rs` | refused writes that wait for what the queues of the host's other controllers say |
 //! | `closing.rs` | a queue without a connection |
 //! | `resend.rs` | commands that their host may have sent before |
 
 mod answered;
+mod asking;
 mod closing;
 mod resend;
 
@@ -20,10 +22,11 @@ pub use closing::ClosingQueue;
 
 use crate::recovery::{DiskRecovery, HostKey};
 use crate::spec::{Completion, status};
-use crate::target::Namespaces;
 use crate::target::io::{IoRequest, IoResult, Step, Task};
+use crate::target::{Namespaces, QueueId};
 use crate::tcp::{Buffers, Connection, Received};
 use answered::Answered;
+use asking::Asking;
 use resend::Resending;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -83,6 +86,13 @@ pub trait Disks {
     /// Counts a command that has ended.
     fn count(&self, disk: u32, op: Op, bytes: u32, ok: bool);
 
+    /// These queues are asked for a write: [`IoQueue::run`] is to be called for each. Nothing is to be done by an owner that
+    /// calls it for all of its queues again and again. The same holds for the next one.
+    fn ask(&self, _queues: &[QueueId]) {}
+
+    /// A question was answered: [`IoQueue::run`] is to be called for the queues that wait ([`IoQueue::waits`]).
+    fn answered(&self) {}
+
     /// Counts a command that was on the disk already when its host sent it again.
     fn count_replayed(&self, disk: u32);
 }
@@ -124,6 +134,8 @@ struct Running {
     len: u32,
     /// What is done instead of the request, if the host may have sent it before.
     resending: Option<Box<Resending>>,
+    /// Other queues were asked for it.
+    asked: bool,
 }
 
 /// A request for no disk.
@@ -140,6 +152,7 @@ const NO_REQUEST: IoRequest = IoRequest {
 #[derive(Debug)]
 pub struct IoQueue<C> {
     namespaces: Arc<Namespaces>,
+    queue: QueueId,
     host: HostKey,
     entries: u32,
     used: Vec<Used<C>>,
@@ -147,22 +160,31 @@ pub struct IoQueue<C> {
     running: Vec<Option<Running>>,
     /// Slots of commands that wait for those of closed connections.
     waiting: VecDeque<u16>,
+    /// Refused writes that wait for other queues.
+    asking: Vec<Asking>,
     answered: Answered,
     pool: BioPool,
     done: Bios,
 }
 
 impl<C: DiskClient> IoQueue<C> {
-    /// A queue of a host with so many entries.
-    pub fn new(namespaces: Arc<Namespaces>, host: HostKey, entries: u32) -> IoQueue<C> {
+    /// A queue of a host, which is this for the target, with so many entries.
+    pub fn new(
+        namespaces: Arc<Namespaces>,
+        queue: QueueId,
+        host: HostKey,
+        entries: u32,
+    ) -> IoQueue<C> {
         let n = entries as usize;
         IoQueue {
             namespaces,
+            queue,
             host,
             entries,
             used: Vec::new(),
             running: Vec::new(),
             waiting: VecDeque::new(),
+            asking: Vec::new(),
             answered: Answered::new(n),
             pool: BioPool::new(n),
             done: Bios::with_capacity(n),
@@ -176,7 +198,12 @@ impl<C: DiskClient> IoQueue<C> {
 
     /// Whether a disk has work of this queue, or has not taken it yet.
     pub fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || self.used.iter().any(Used::is_busy)
+        self.waits() || self.used.iter().any(Used::is_busy)
+    }
+
+    /// Whether commands wait for other queues, so that no client of this one tells when they go on.
+    pub fn waits(&self) -> bool {
+        !self.waiting.is_empty() || !self.asking.is_empty()
     }
 
     /// Its clients.
@@ -211,6 +238,7 @@ impl<C: DiskClient> IoQueue<C> {
             lent: None,
             len: c.len,
             resending: None,
+            asked: false,
         };
         self.go_on(c.slot, running, step, tcp, ctx);
     }
@@ -242,11 +270,14 @@ impl<C: DiskClient> IoQueue<C> {
                     None => {}
                 }
                 tcp.answer(slot, completion, data, ctx.buffers, ctx.now);
-                if ok && matches!(r.op, Op::Write | Op::ZoneAppend | Op::WriteZeroes) {
-                    self.answered.push(tcp.output_end(), &r);
-                    if r.op == Op::ZoneAppend {
+                match r.op {
+                    // One that has failed may have landed in part.
+                    Op::Write | Op::WriteZeroes => self.answered.push(tcp.output_end(), &r),
+                    Op::ZoneAppend if ok => {
+                        self.answered.push(tcp.output_end(), &r);
                         ctx.disks.tells(&r);
                     }
+                    _ => {}
                 }
             }
         }
@@ -355,6 +386,7 @@ impl<C: DiskClient> IoQueue<C> {
         }
         let client = disks.open(disk, self.entries)?;
         let list = Bios::with_capacity(self.entries as usize);
+        disks.recovery(disk).with(|lost| lost.enter(self.host, self.queue));
         self.used.push(Used { disk, client, list, open: false });
         Some(self.used.len() - 1)
     }
@@ -404,6 +436,10 @@ impl<C: DiskClient> IoQueue<C> {
                 }
             }
         }
+        if !self.asking.is_empty() {
+            progress |= self.take_answers(tcp, ctx);
+        }
+        self.answer_questions(ctx);
         progress
     }
 

@@ -46,7 +46,7 @@ impl<D> IoContext<'_, D> {
 }
 
 impl<C: DiskClient> IoQueue<C> {
-    fn sent(&self, r: &IoRequest) -> Sent {
+    pub(super) fn sent(&self, r: &IoRequest) -> Sent {
         let fua = r.flags.contains(Flags::FUA);
         Sent { host: self.host, sector: r.sector, len_sectors: r.len_sectors, fua }
     }
@@ -64,6 +64,12 @@ impl<C: DiskClient> IoQueue<C> {
         let r = running.request;
         let sent = self.sent(&r);
         let recovery = ctx.disks.recovery(r.disk);
+        if r.op == Op::ZoneAppend && recovery.with(|lost| lost.is_draining(self.host)) {
+            // Another queue of the host has ended. What it had in flight may be this append.
+            self.used[n].open = false;
+            self.keep(slot, running);
+            return self.waiting.push_back(slot);
+        }
         let begun = match (r.op, &running.buf) {
             (Op::ZoneAppend, Some(buf)) => {
                 let mut data = AppendData { hash: data_hash(buf, r.memory.1), blocks: Vec::new() };
@@ -121,9 +127,11 @@ impl<C: DiskClient> IoQueue<C> {
         let recovery = ctx.disks.recovery(r.disk);
         match r.op {
             Op::Write | Op::WriteZeroes if !result.status.is_ok() => {
+                let Some(kept) = self.ask(slot, running, result.status, ctx) else { return };
+                running = kept;
                 let sent = self.sent(&r);
-                let begun =
-                    recovery.with(|lost| Resend::of_write(sent, result.status, lost, ctx.now));
+                let begun = recovery
+                    .with(|lost| Resend::of_write(sent, result.status, false, lost, ctx.now));
                 if let Some((resend, step)) = begun {
                     return self.step(slot, running, n, (resend, step), tcp, ctx);
                 }
@@ -137,7 +145,7 @@ impl<C: DiskClient> IoQueue<C> {
     }
 
     /// Carries out a step.
-    fn step<D: Disks<Client = C>>(
+    pub(super) fn step<D: Disks<Client = C>>(
         &mut self,
         slot: u16,
         mut running: Running,

@@ -15,6 +15,12 @@ use zoneplug_core::{Nanos, Op, Status};
 const ANYTHING: u8 = 1;
 /// An append may be sent again.
 const APPENDS: u8 = 2;
+/// A host has several controllers.
+const CONTROLLERS: u8 = 4;
+/// A queue is asked, or waits for an answer.
+const QUESTIONS: u8 = 8;
+/// Commands of closed connections are being carried out.
+const DRAINS: u8 = 16;
 
 /// The notes of a disk behind a lock, and bits that say what there is. Where nothing was lost, a command costs a look at
 /// these bits at most.
@@ -47,8 +53,8 @@ impl DiskRecovery {
     #[inline]
     pub(crate) fn is_before(&self, op: Op) -> bool {
         match op {
-            Op::ZoneAppend => self.bits.load(Ordering::Acquire) & APPENDS != 0,
-            Op::ZoneReset | Op::ZoneResetAll => self.bits.load(Ordering::Acquire) != 0,
+            Op::ZoneAppend => self.has(APPENDS | DRAINS),
+            Op::ZoneReset | Op::ZoneResetAll => self.has(ANYTHING),
             _ => false,
         }
     }
@@ -58,19 +64,33 @@ impl DiskRecovery {
     pub(crate) fn is_after(&self, op: Op, status: Status) -> bool {
         match op {
             Op::Write | Op::WriteZeroes => {
-                !status.is_ok() && self.bits.load(Ordering::Acquire) != 0
+                !status.is_ok() && self.has(ANYTHING | CONTROLLERS | DRAINS)
             }
-            Op::ZoneReset | Op::ZoneResetAll => self.bits.load(Ordering::Acquire) != 0,
+            Op::ZoneReset | Op::ZoneResetAll => self.has(ANYTHING),
             _ => false,
         }
+    }
+
+    /// Whether a queue is asked, or waits for an answer.
+    #[inline]
+    pub(crate) fn has_questions(&self) -> bool {
+        self.has(QUESTIONS)
+    }
+
+    #[inline]
+    fn has(&self, bits: u8) -> bool {
+        self.bits.load(Ordering::Acquire) & bits != 0
     }
 
     /// Calls `f` with the notes.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Lost) -> T) -> T {
         let mut lost = lock(&self.lost);
         let result = f(&mut lost);
-        let (any, appends) = (!lost.is_empty(), lost.has_appends());
-        let bits = (u8::from(any) * ANYTHING) | (u8::from(appends) * APPENDS);
+        let bits = (u8::from(!lost.is_empty()) * ANYTHING)
+            | (u8::from(lost.has_appends()) * APPENDS)
+            | (u8::from(lost.has_controllers()) * CONTROLLERS)
+            | (u8::from(lost.has_questions()) * QUESTIONS)
+            | (u8::from(lost.drains()) * DRAINS);
         self.bits.store(bits, Ordering::Release);
         result
     }

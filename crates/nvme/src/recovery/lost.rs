@@ -21,10 +21,11 @@
 //!
 //! A new connection of a host waits until the commands of its old ones have ended: [`Lost::is_draining`].
 
+use super::host_key::HostKey;
+use super::questions::{QuestionId, Questions};
 use super::space::Space;
-use crate::target::HostId;
+use crate::target::QueueId;
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Sector, ZoneNo};
 
@@ -36,19 +37,6 @@ const RESTART: Nanos = Nanos(3_600_000_000_000);
 const SPACES: Nanos = Nanos(60_000_000_000);
 /// Most notes of a disk. The oldest make way: they are of hosts that did not come back.
 const MAX_NOTES: usize = 1 << 16;
-
-/// Names a host: a hash of its NQN and identifier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HostKey(u64);
-
-impl HostKey {
-    /// That of a host.
-    pub fn of(host: &HostId) -> HostKey {
-        let mut hasher = DefaultHasher::new();
-        (host.nqn.as_str(), host.id).hash(&mut hasher);
-        HostKey(hasher.finish())
-    }
-}
 
 /// Names the note that a comparison is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +109,7 @@ pub(crate) struct Lost {
     /// In the order of their numbers.
     appends: VecDeque<Note<Landed>>,
     claims: Vec<Claim>,
+    questions: Questions,
     last: u64,
     /// Closed connections of each host whose commands are still being carried out.
     draining: BTreeMap<HostKey, u32>,
@@ -148,6 +137,7 @@ impl Lost {
             writes: VecDeque::new(),
             appends: VecDeque::new(),
             claims: Vec::new(),
+            questions: Questions::default(),
             last: 0,
             draining: BTreeMap::new(),
             at_start: Vec::new(),
@@ -188,6 +178,66 @@ impl Lost {
     /// Whether there is a note of an append.
     pub(crate) fn has_appends(&self) -> bool {
         !self.appends.is_empty() || !self.spaces.is_empty()
+    }
+
+    /// A queue of `host` uses the disk from now on.
+    pub(crate) fn enter(&mut self, host: HostKey, queue: QueueId) {
+        self.questions.enter(host, queue);
+    }
+
+    /// The queue has ended. What it had is noted.
+    pub(crate) fn leave(&mut self, host: HostKey, queue: QueueId) {
+        self.questions.leave(host, queue);
+    }
+
+    /// Whether a host uses the disk through several controllers.
+    pub(crate) fn has_controllers(&self) -> bool {
+        self.questions.are_possible()
+    }
+
+    /// Whether commands of closed connections are being carried out.
+    pub(crate) fn drains(&self) -> bool {
+        !self.draining.is_empty()
+    }
+
+    /// Whether a queue is asked, or waits for an answer.
+    pub(crate) fn has_questions(&self) -> bool {
+        self.questions.any()
+    }
+
+    /// A write of `host` at `at` was refused: asks the queues of its other controllers whether they have carried it out.
+    /// Also returns those of them that are to be told. `None`: there is no other, and nothing of the host is being carried out.
+    pub(crate) fn ask(
+        &mut self,
+        host: HostKey,
+        from: QueueId,
+        at: Sector,
+    ) -> Option<(QuestionId, Vec<QueueId>)> {
+        if !self.is_draining(host) && !self.questions.has_others(host, from) {
+            return None;
+        }
+        Some(self.questions.ask(host, from, at))
+    }
+
+    /// What this queue is asked: whether it has carried out a write of the sector, or is about to.
+    pub(crate) fn questions_to(&self, queue: QueueId) -> Vec<(QuestionId, Sector)> {
+        self.questions.to(queue)
+    }
+
+    /// It is about to: the answer is given later.
+    pub(crate) fn expect(&mut self, id: QuestionId) {
+        self.questions.expect(id);
+    }
+
+    /// Its answer.
+    pub(crate) fn answer(&mut self, id: QuestionId, queue: QueueId, found: bool) {
+        self.questions.answer(id, queue, found);
+    }
+
+    /// Takes the answer of all. `None`: one is missing, or commands of closed connections are still being carried out.
+    pub(crate) fn take_answer(&mut self, id: QuestionId) -> Option<bool> {
+        let draining = &self.draining;
+        self.questions.take(id, |host| draining.contains_key(&host))
     }
 
     /// A connection of `host` has ended, and commands of it are still being carried out.
@@ -270,8 +320,14 @@ impl Lost {
     }
 
     /// Whether a write of `host` at `at` that was refused may have been sent again. The disk is to be asked then, and
-    /// [`Lost::confirm`] says whether the answer counts.
-    pub(crate) fn claim_write(&mut self, host: HostKey, at: Sector, now: Nanos) -> Option<ClaimId> {
+    /// [`Lost::confirm`] says whether the answer counts. `known`: another queue of the host has had it.
+    pub(crate) fn claim_write(
+        &mut self,
+        host: HostKey,
+        at: Sector,
+        known: bool,
+        now: Nanos,
+    ) -> Option<ClaimId> {
         self.expire(now);
         if at >= self.geometry.capacity() {
             return None;
@@ -280,7 +336,7 @@ impl Lost {
             let end = n.what.at.plus(u64::from(n.what.len_sectors));
             n.host == host && n.what.at <= at && at < end
         });
-        if !noted && !self.was_there_at_start(host, at, now) {
+        if !known && !noted && !self.was_there_at_start(host, at, now) {
             return None;
         }
         Some(self.claim(self.zone(at), Taken::Nothing))

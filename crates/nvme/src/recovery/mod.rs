@@ -5,6 +5,8 @@
 //! | --- | --- |
 //! | `lost.rs` | the writes and appends of a disk whose answers hosts may not have, and hosts whose old commands still run |
 //! | `resend.rs` | what to ask the disk about a command that may have been sent again |
+//! | `host_key.rs` | which host a note is of |
+//! | `questions.rs` | what queues of different controllers of a host ask each other |
 //! | `space.rs` | space of a zone that belongs to no client |
 //! | `model.rs` | a test: hosts that lose their connections, against a list of the owner of each block |
 //! | `disk.rs` | the notes of one disk that threads share |
@@ -12,10 +14,14 @@
 #[cfg(feature = "target")]
 mod disk;
 #[cfg(feature = "target")]
+mod host_key;
+#[cfg(feature = "target")]
 mod lost;
 #[cfg(test)]
 #[cfg(feature = "target")]
 mod model;
+#[cfg(feature = "target")]
+mod questions;
 #[cfg(feature = "target")]
 mod resend;
 mod space;
@@ -25,9 +31,11 @@ pub(crate) use disk::data_hash;
 #[cfg(feature = "target")]
 pub use disk::{DiskRecovery, written_in};
 #[cfg(feature = "target")]
-pub use lost::HostKey;
+pub use host_key::HostKey;
 #[cfg(feature = "target")]
 pub(crate) use lost::{AppendData, Landed, Lost};
+#[cfg(feature = "target")]
+pub(crate) use questions::QuestionId;
 #[cfg(feature = "target")]
 pub(crate) use resend::{Outcome, Resend, ResendStep, Sent};
 pub use space::{Space, block_hashes};

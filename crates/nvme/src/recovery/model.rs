@@ -4,7 +4,8 @@
 //! At every answer it checks that no block has two owners, and that an owner finds its data. A command whose zone was not
 //! reset is on the disk once, and succeeds.
 
-use super::lost::{AppendData, HostKey, Landed, Lost};
+use super::host_key::HostKey;
+use super::lost::{AppendData, Landed, Lost};
 use super::resend::{Outcome, Resend, ResendStep, Sent};
 use crate::target::{HostId, Nqn};
 use proptest::prelude::*;
@@ -299,7 +300,7 @@ impl World {
         let (begun, refused) = match s.at {
             Some(_) => match self.land(&mut s) {
                 Status::Ok => (None, None),
-                status => (Resend::of_write(sent, status, lost, NOW), Some(status)),
+                status => (Resend::of_write(sent, status, false, lost, NOW), Some(status)),
             },
             None => {
                 let data = AppendData { hash: u64::from(s.content), blocks: Vec::new() };

@@ -11,7 +11,8 @@
 //! Data that are to be durable when they are answered (FUA) are flushed.
 
 use super::disk::written_in;
-use super::lost::{AppendData, ClaimId, HostKey, Lost};
+use super::host_key::HostKey;
+use super::lost::{AppendData, ClaimId, Lost};
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Nanos, Sector, Status, ZoneNo};
 
@@ -89,17 +90,23 @@ pub(crate) struct Resend {
 }
 
 impl Resend {
-    /// A write that was `refused`. `None`: it is a new one.
+    /// Whether a write that ended so may have been sent before.
+    pub(crate) fn is_refused(status: Status) -> bool {
+        matches!(status, Status::NotAtWritePointer | Status::ZoneFull)
+    }
+
+    /// A write that was `refused`. `None`: it is a new one. `known`: another queue of the host has had it.
     pub(crate) fn of_write(
         sent: Sent,
         refused: Status,
+        known: bool,
         lost: &mut Lost,
         now: Nanos,
     ) -> Option<(Resend, ResendStep)> {
-        if !matches!(refused, Status::NotAtWritePointer | Status::ZoneFull) {
+        if !Resend::is_refused(refused) {
             return None;
         }
-        let id = lost.claim_write(sent.host, sent.sector, now)?;
+        let id = lost.claim_write(sent.host, sent.sector, known, now)?;
         let stage = Stage::Report(id);
         let zone = lost.zone(sent.sector);
         Some((
@@ -143,7 +150,12 @@ impl Resend {
         match (self.stage, outcome) {
             (Stage::Report(id), Outcome::Zone(zone)) => match self.there(zone) {
                 Some(sectors) => self.compare(id, sectors, 0),
-                None => self.refuse(id, lost),
+                // What was there when it was refused has failed: the disk decides again.
+                None => {
+                    lost.reject(id);
+                    self.stage = Stage::Rest;
+                    ResendStep::WriteRest(0)
+                }
             },
             (Stage::Write { id, .. }, Outcome::Compared(false)) => self.refuse(id, lost),
             (Stage::Write { id, sectors, equal }, Outcome::Compared(true)) => {
@@ -270,7 +282,7 @@ mod tests {
         let sent = Sent { host: host(), sector: Sector(0), len_sectors: 6000, fua: false };
         lost.lose_write(host(), sent.sector, sent.len_sectors);
         let refused = Status::NotAtWritePointer;
-        let (mut resend, step) = Resend::of_write(sent, refused, &mut lost, NOW).unwrap();
+        let (mut resend, step) = Resend::of_write(sent, refused, false, &mut lost, NOW).unwrap();
         assert_eq!(step, ResendStep::Report);
         let zone = ZoneInfo {
             start: Sector(0),

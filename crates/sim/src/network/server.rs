@@ -180,7 +180,9 @@ impl NetworkWorld {
                 let entries = u32::from(entries);
                 s.tcp.set_queue(Queue { entries, sq_flow_control });
                 s.role = match connected.namespaces {
-                    Some(all) => Role::Io { queue, io: Box::new(IoQueue::new(all, host, entries)) },
+                    Some(all) => {
+                        Role::Io { queue, io: Box::new(IoQueue::new(all, queue, host, entries)) }
+                    }
                     None => Role::Admin { queue, later: Vec::new() },
                 };
                 completion
@@ -231,7 +233,7 @@ impl NetworkWorld {
 
     /// Ends the queue of a connection. Returns whether commands of it are still being carried out.
     fn drop_queue(&mut self, c: usize, s: &mut Served) -> bool {
-        let Role::Io { io, queue } = std::mem::replace(&mut s.role, Role::Ended) else {
+        let Role::Io { io, .. } = std::mem::replace(&mut s.role, Role::Ended) else {
             return false;
         };
         let held = self.served.disk.counters().window.writes;
@@ -243,7 +245,7 @@ impl NetworkWorld {
             connection.acknowledged = Some(acknowledged);
         }
         let mut ctx = self.io_context(s.tags);
-        let closing = io.end(queue, acknowledged, drop, &mut ctx);
+        let closing = io.end(acknowledged, drop, &mut ctx);
         let drains = closing.is_some();
         self.closing.extend(closing.map(|queue| (c, s.tags, queue)));
         // What is held is refused at once.

@@ -28,7 +28,7 @@ fn append(l: &mut Lost, host: HostKey, zone: u32, hash: u64, now: Nanos) -> Opti
 }
 
 fn write(l: &mut Lost, host: HostKey, at: u64, now: Nanos) -> bool {
-    l.claim_write(host, Sector(at), now).is_some_and(|id| l.confirm(id))
+    l.claim_write(host, Sector(at), false, now).is_some_and(|id| l.confirm(id))
 }
 
 /// L2, L3.
@@ -102,7 +102,7 @@ fn l5_a_reset_forgets_its_zone_and_no_other() {
             l.lose_append(A, landed(zone * 0x800 + 8, Some(5)));
             l.lose_append(A, landed(zone * 0x800 + 16, Some(5)));
         }
-        let compared = l.claim_write(A, Sector(0x800), NOW).unwrap();
+        let compared = l.claim_write(A, Sector(0x800), false, NOW).unwrap();
         let taken = l.claim_append(A, (ZoneNo(1), 8, &data(5)), u64::MAX, NOW).unwrap().0;
         if all {
             l.forget_all();

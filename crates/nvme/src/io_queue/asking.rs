@@ -1,0 +1,131 @@
+//! Refused writes that their host may have sent before, by another controller whose loss was not noticed yet: the queues of
+//! that controller are asked. What is asked and answered is [`crate::recovery`]'s.
+
+use super::{DiskClient, Disks, IoContext, IoQueue, Running};
+use crate::recovery::{QuestionId, Resend};
+use crate::target::io::IoResult;
+use crate::tcp::Connection;
+use zoneplug_core::{Op, Sector, Status};
+
+/// A write that waits for the answer.
+#[derive(Debug)]
+pub(super) struct Asking {
+    slot: u16,
+    id: QuestionId,
+    /// Why it was refused.
+    refused: Status,
+}
+
+impl<C: DiskClient> IoQueue<C> {
+    /// A write was refused. If another queue may have carried it out, asks, and keeps it; otherwise gives it back.
+    pub(super) fn ask<D: Disks<Client = C>>(
+        &mut self,
+        slot: u16,
+        mut running: Running,
+        refused: Status,
+        ctx: &IoContext<'_, D>,
+    ) -> Option<Running> {
+        if running.asked || !Resend::is_refused(refused) {
+            return Some(running);
+        }
+        let r = running.request;
+        let recovery = ctx.disks.recovery(r.disk);
+        let Some((id, queues)) = recovery.with(|lost| lost.ask(self.host, self.queue, r.sector))
+        else {
+            return Some(running);
+        };
+        running.asked = true;
+        self.keep(slot, running);
+        self.asking.push(Asking { slot, id, refused });
+        ctx.disks.ask(&queues);
+        None
+    }
+
+    /// Goes on with the writes whose questions are answered. False: none is.
+    pub(super) fn take_answers<D: Disks<Client = C>>(
+        &mut self,
+        tcp: &mut Connection,
+        ctx: &mut IoContext<'_, D>,
+    ) -> bool {
+        let (mut progress, mut n) = (false, 0);
+        while let Some(&Asking { slot, id, refused }) = self.asking.get(n) {
+            let Some(running) = self.running[usize::from(slot)].take() else {
+                self.asking.swap_remove(n);
+                continue;
+            };
+            let recovery = ctx.disks.recovery(running.request.disk);
+            match recovery.with(|lost| lost.take_answer(id)) {
+                Some(known) => {
+                    self.asking.swap_remove(n);
+                    self.go_on_after_answer(slot, running, refused, known, tcp, ctx);
+                    progress = true;
+                }
+                None => {
+                    self.keep(slot, running);
+                    n += 1;
+                }
+            }
+        }
+        progress
+    }
+
+    fn go_on_after_answer<D: Disks<Client = C>>(
+        &mut self,
+        slot: u16,
+        running: Running,
+        refused: Status,
+        known: bool,
+        tcp: &mut Connection,
+        ctx: &mut IoContext<'_, D>,
+    ) {
+        let r = running.request;
+        let sent = self.sent(&r);
+        let begun = ctx
+            .disks
+            .recovery(r.disk)
+            .with(|lost| Resend::of_write(sent, refused, known, lost, ctx.now));
+        match (begun, self.client(r.disk, &ctx.disks)) {
+            (Some(begun), Some(n)) => self.step(slot, running, n, begun, tcp, ctx),
+            _ => {
+                let result = IoResult { status: refused, sector: r.sector, zones: 0 };
+                self.ended(slot, running, result, tcp, ctx);
+            }
+        }
+    }
+
+    /// Answers what other queues ask this one. What is in flight is answered when it has ended.
+    pub(super) fn answer_questions<D: Disks<Client = C>>(&mut self, ctx: &IoContext<'_, D>) {
+        for u in &self.used {
+            let recovery = ctx.disks.recovery(u.disk);
+            if !recovery.has_questions() {
+                continue;
+            }
+            let mut answered = false;
+            for (id, at) in recovery.with(|lost| lost.questions_to(self.queue)) {
+                if self.has_in_flight(u.disk, at) {
+                    recovery.with(|lost| lost.expect(id));
+                    continue;
+                }
+                let found = self.answered.has_write(u.disk, at);
+                recovery.with(|lost| lost.answer(id, self.queue, found));
+                answered = true;
+            }
+            if answered {
+                ctx.disks.answered();
+            }
+        }
+    }
+
+    /// Whether a write of this sector is with a disk. One that itself waits for other queues is not.
+    fn has_in_flight(&self, disk: u32, at: Sector) -> bool {
+        self.running.iter().flatten().any(|running| {
+            let r = &running.request;
+            let end = r.sector.plus(u64::from(r.len_sectors));
+            running.sent
+                && r.disk == disk
+                && matches!(r.op, Op::Write | Op::WriteZeroes)
+                && r.sector <= at
+                && at < end
+        })
+    }
+}
