@@ -206,7 +206,7 @@ impl Lost {
     }
 
     /// A write of `host` at `at` was refused: asks the queues of its other controllers whether they have carried it out.
-    /// Also returns those of them that are to be told. `None`: there is no other, and nothing of the host is being carried out.
+    /// Also returns those, which are to be told. `None`: there is no other, and nothing of the host is being carried out.
     pub(crate) fn ask(
         &mut self,
         host: HostKey,
