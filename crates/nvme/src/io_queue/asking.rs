@@ -100,17 +100,11 @@ impl<C: DiskClient> IoQueue<C> {
             if !recovery.has_questions() {
                 continue;
             }
-            let mut answered = false;
-            for (id, at) in recovery.with(|lost| lost.questions_to(self.queue)) {
-                if self.has_in_flight(u.disk, at) {
-                    recovery.with(|lost| lost.expect(id));
-                    continue;
-                }
-                let found = self.answered.has_write(u.disk, at);
-                recovery.with(|lost| lost.answer(id, self.queue, found));
-                answered = true;
-            }
-            if answered {
+            let had = |at| match self.has_in_flight(u.disk, at) {
+                true => None,
+                false => Some(self.answered.has_write(u.disk, at)),
+            };
+            if recovery.with(|lost| lost.answer(self.queue, had)) {
                 ctx.disks.answered();
             }
         }

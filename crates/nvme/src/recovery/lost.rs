@@ -219,19 +219,10 @@ impl Lost {
         Some(self.questions.ask(host, from, at))
     }
 
-    /// What this queue is asked: whether it has carried out a write of the sector, or is about to.
-    pub(crate) fn questions_to(&self, queue: QueueId) -> Vec<(QuestionId, Sector)> {
-        self.questions.to(queue)
-    }
-
-    /// It is about to: the answer is given later.
-    pub(crate) fn expect(&mut self, id: QuestionId) {
-        self.questions.expect(id);
-    }
-
-    /// Its answer.
-    pub(crate) fn answer(&mut self, id: QuestionId, queue: QueueId, found: bool) {
-        self.questions.answer(id, queue, found);
+    /// Has a queue answer what it is asked: `had` says whether it has carried out a write of a sector. `None`: it is about to,
+    /// and answers later. False: it has answered nothing.
+    pub(crate) fn answer(&mut self, queue: QueueId, had: impl Fn(Sector) -> Option<bool>) -> bool {
+        self.questions.answer(queue, had)
     }
 
     /// Takes the answer of all. `None`: one is missing, or commands of closed connections are still being carried out.

@@ -11,12 +11,11 @@ use std::collections::BTreeMap;
 use zoneplug_core::Sector;
 
 /// Names a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QuestionId(u64);
 
 #[derive(Debug)]
 struct Question {
-    id: QuestionId,
     host: HostKey,
     from: QueueId,
     at: Sector,
@@ -30,7 +29,7 @@ struct Question {
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     queues: BTreeMap<HostKey, Vec<QueueId>>,
-    open: Vec<Question>,
+    open: BTreeMap<QuestionId, Question>,
     last: u64,
 }
 
@@ -48,8 +47,8 @@ impl Questions {
                 self.queues.remove(&host);
             }
         }
-        self.open.retain(|q| q.from != queue);
-        self.open.iter_mut().for_each(|q| q.end(queue, false));
+        self.open.retain(|_, q| q.from != queue);
+        self.open.values_mut().for_each(|q| q.end(queue, false));
     }
 
     /// Whether a host may use the disk through two controllers.
@@ -80,24 +79,24 @@ impl Questions {
         let id = QuestionId(self.last);
         let all = self.queues.get(&host).into_iter().flatten().copied();
         let asked: Vec<_> = all.filter(|q| q.controller != from.controller).collect();
-        self.open.push(Question { id, host, from, at, asked: asked.clone(), found: false });
+        self.open.insert(id, Question { host, from, at, asked: asked.clone(), found: false });
         (id, asked)
     }
 
-    /// What this queue is asked.
-    pub(super) fn to(&self, queue: QueueId) -> Vec<(QuestionId, Sector)> {
-        let to_it = |q: &&Question| q.asked.contains(&queue);
-        self.open.iter().filter(to_it).map(|q| (q.id, q.at)).collect()
-    }
-
-    /// A queue that is asked has a write of that sector in flight, and answers when that has ended.
-    pub(super) fn expect(&mut self, id: QuestionId) {
-        self.open.iter_mut().filter(|q| q.id == id).for_each(|q| q.found = true);
-    }
-
-    /// The answer of a queue: whether it had a write of that sector.
-    pub(super) fn answer(&mut self, id: QuestionId, queue: QueueId, found: bool) {
-        self.open.iter_mut().filter(|q| q.id == id).for_each(|q| q.end(queue, found));
+    /// Has a queue answer what it is asked: `had` says whether it had a write of a sector. `None`: it has one in flight, and
+    /// answers when that has ended. False: it has answered nothing.
+    pub(super) fn answer(&mut self, queue: QueueId, had: impl Fn(Sector) -> Option<bool>) -> bool {
+        let mut any = false;
+        for q in self.open.values_mut().filter(|q| q.asked.contains(&queue)) {
+            match had(q.at) {
+                Some(found) => {
+                    q.end(queue, found);
+                    any = true;
+                }
+                None => q.found = true,
+            }
+        }
+        any
     }
 
     /// Takes the answer of all, if they have answered and no queue of the host `drains`.
@@ -106,17 +105,19 @@ impl Questions {
         id: QuestionId,
         drains: impl Fn(HostKey) -> bool,
     ) -> Option<bool> {
-        let n = self.open.iter().position(|q| q.id == id)?;
-        let q = &self.open[n];
-        (q.asked.is_empty() && !drains(q.host)).then(|| self.open.swap_remove(n).found)
+        let q = self.open.get(&id)?;
+        let (found, is_over) = (q.found, q.asked.is_empty() && !drains(q.host));
+        is_over.then(|| {
+            self.open.remove(&id);
+            found
+        })
     }
 }
 
 impl Question {
     fn end(&mut self, queue: QueueId, found: bool) {
-        let before = self.asked.len();
         self.asked.retain(|q| *q != queue);
-        self.found |= found && self.asked.len() < before;
+        self.found |= found;
     }
 }
 
@@ -151,16 +152,16 @@ mod tests {
         assert_eq!(told, [queue(1, 1), queue(1, 2)]);
         let (second, told) = all.ask(host(1), queue(2, 1), Sector(16));
         assert_eq!(told.len(), 2, "they may have looked before it was asked");
-        assert_eq!(all.to(queue(1, 2)), [(first, Sector(8)), (second, Sector(16))]);
-        assert!(all.to(queue(3, 1)).is_empty() && all.to(queue(2, 1)).is_empty());
-        all.answer(first, queue(1, 1), false);
+        let nobody = |_| panic!("it is not asked");
+        assert!(!all.answer(queue(3, 1), nobody) && !all.answer(queue(2, 1), nobody));
+        // One answers the first question, and has a write of the second in flight.
+        let had = |at: Sector| (at == Sector(8)).then_some(false);
+        assert!(all.answer(queue(1, 1), had) && !all.answer(queue(1, 1), had));
         assert_eq!(all.take(first, quiet), None);
-        all.answer(first, queue(1, 2), true);
-        assert_eq!(all.take(first, quiet), Some(true));
+        assert!(all.answer(queue(1, 2), |at| Some(at == Sector(8))));
+        assert_eq!((all.take(first, quiet), all.take(second, quiet)), (Some(true), None));
         // A queue that ends has noted what it had, and says no more. One that asks and ends wants no answer.
         all.leave(host(1), queue(1, 1));
-        all.expect(second);
-        all.answer(second, queue(1, 2), false);
         assert_eq!(
             (all.take(second, |h| h == host(1)), all.take(second, quiet)),
             (None, Some(true))
