@@ -199,9 +199,6 @@ impl Shared {
         let mut target = lock(&self.target);
         queues.for_each(|queue| target.drained(queue));
         self.deliver(target.take_events());
-        drop(target);
-        // Queues of the same host may have waited.
-        self.ring();
     }
 
     /// Has every worker look at its queues that wait for others.

@@ -152,6 +152,8 @@ impl<C: DiskClient> ClosingQueue<C> {
             }
             if u.client.outstanding() == 0 {
                 ctx.disks.recovery(u.disk).with(|lost| lost.end_drain(self.host));
+                // Others have waited for this disk, though not for the rest of the queue.
+                ctx.disks.answered();
             }
         }
         let ended = self.used.extract_if(.., |u| u.client.outstanding() == 0);

@@ -90,7 +90,8 @@ pub trait Disks {
     /// calls it for all of its queues again and again. The same holds for the next one.
     fn ask(&self, _queues: &[QueueId]) {}
 
-    /// A question was answered: [`IoQueue::run`] is to be called for the queues that wait ([`IoQueue::waits`]).
+    /// A question was answered, or a closed connection has ended on a disk: [`IoQueue::run`] is to be called for the queues
+    /// that wait ([`IoQueue::waits`]).
     fn answered(&self) {}
 
     /// Counts a command that was on the disk already when its host sent it again.
