@@ -191,6 +191,25 @@ fn l10_a_write_that_comes_by_another_controller_first_is_found() {
     assert!(other.read(0, 3 * blocks as u32) == data.concat());
 }
 
+/// L10. An append on an open queue waits for the commands of a closed connection, and no other command of the queue does.
+#[test]
+fn l10_only_an_append_waits_on_an_open_queue() {
+    let server = server(&["delay,write=1500ms@mem,zones=8,zone-size=4M"], 2);
+    let mut host = Host::new(&server, HOST);
+    host.read(0, 1);
+    Host::new(&server, HOST).lose(&server, vec![write(1, 0, pattern(8192, 1), BLOCK)]);
+    let begun = std::time::Instant::now();
+    let append = host.io.send(zone_append(1, ZONE, pattern(8192, 2), BLOCK));
+    let read = host.io.send(read(1, 0, 1, BLOCK));
+    host.io.flush();
+    let c = host.io.next().completion;
+    assert_eq!((c.cid, c.status), (read, 0));
+    assert!(begun.elapsed() < Duration::from_secs(1), "it did not wait");
+    let c = host.io.next().completion;
+    assert_eq!((c.cid, c.status), (append, 0));
+    assert!(begun.elapsed() > Duration::from_secs(2), "it waited");
+}
+
 /// L5. What was lost is forgotten when its zone is reset, also by another host.
 #[test]
 fn l5_after_a_reset_nothing_is_found() {

@@ -53,7 +53,7 @@ impl<C: DiskClient> IoQueue<C> {
             }
         }
         for entry in &mut self.running {
-            // What waits was never sent to a disk.
+            // What waits is with no disk. A write that asks was refused by it.
             match entry.take_if(|r| !r.sent) {
                 Some(running) => running.free(ctx),
                 None => entry.iter_mut().for_each(|r| r.lose(self.host, ctx)),

@@ -159,7 +159,7 @@ pub struct IoQueue<C> {
     used: Vec<Used<C>>,
     /// By the slot of the command in its connection.
     running: Vec<Option<Running>>,
-    /// Slots of commands that wait for those of closed connections.
+    /// Slots of commands that wait for those of closed connections: all on a disk that is not open, else appends.
     waiting: VecDeque<u16>,
     /// Refused writes that wait for other queues.
     asking: Vec<Asking>,
@@ -315,7 +315,6 @@ impl<C: DiskClient> IoQueue<C> {
         tcp: &mut Connection,
         ctx: &mut IoContext<'_, D>,
     ) -> bool {
-        let mut opened = false;
         for u in self.used.iter_mut().filter(|u| !u.open) {
             u.open = ctx.disks.recovery(u.disk).with(|lost| {
                 let open = !lost.is_draining(self.host);
@@ -324,17 +323,15 @@ impl<C: DiskClient> IoQueue<C> {
                 }
                 open
             });
-            opened |= u.open;
         }
-        if opened {
-            for slot in std::mem::take(&mut self.waiting) {
-                if let Some(running) = self.running[usize::from(slot)].take() {
-                    // It waits on if its disk does.
-                    self.start(slot, running, tcp, ctx);
-                }
+        let waited = self.waiting.len();
+        for slot in std::mem::take(&mut self.waiting) {
+            if let Some(running) = self.running[usize::from(slot)].take() {
+                // It waits on if its disk does, or if it is an append that still has to.
+                self.start(slot, running, tcp, ctx);
             }
         }
-        opened
+        self.waiting.len() < waited
     }
 
     /// Makes a BIO of a request.

@@ -66,7 +66,6 @@ impl<C: DiskClient> IoQueue<C> {
         let recovery = ctx.disks.recovery(r.disk);
         if r.op == Op::ZoneAppend && recovery.with(|lost| lost.is_draining(self.host)) {
             // Another queue of the host has ended. What it had in flight may be this append.
-            self.used[n].open = false;
             self.keep(slot, running);
             return self.waiting.push_back(slot);
         }
