@@ -194,6 +194,31 @@ fn k6_a_read_shows_nothing_of_other_commands() {
     }
 }
 
+/// K3. A connection that has ended keeps its memory while a disk does not answer, and its place as long.
+#[test]
+fn k3_a_connection_counts_until_its_commands_have_ended() {
+    let spec = "null,zones=8,zone-size=4M,fault=read/lost,io_timeout=2s";
+    let options = NvmeTcpOptions { threads: 1, max_connections: 2, ..options() };
+    let server = NvmeTcp::start(&options, vec![disk(spec)], || ()).unwrap();
+    // Bytes of no PDU: a server that has taken the connection says so.
+    let is_full = || {
+        let mut s = TcpStream::connect(server.address()).unwrap();
+        s.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let _ = s.write_all(&[0xee; 128]);
+        let mut told = Vec::new();
+        let _ = s.read_to_end(&mut told);
+        told.is_empty()
+    };
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    let mut dying = Queue::io(&server, id, 1, Options::default());
+    dying.send(read(1, 0, 1, BLOCK));
+    dying.flush();
+    drop(dying);
+    soon("its connection is gone", || server.hosts()[0].queues == 0);
+    assert!(is_full(), "a command of the one that has ended is at the disk");
+    soon("it has its place until the time of its command is over", || !is_full());
+}
+
 /// A disk that answers nothing keeps its commands; the thread serves the other disk.
 #[test]
 fn a_stalled_disk_does_not_stall_the_others() {

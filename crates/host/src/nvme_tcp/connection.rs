@@ -424,6 +424,10 @@ impl Connection {
                 let idle = |client: QueueClient| client.close(epoll);
                 let closing = io.end(acknowledged, idle, &mut ctx.io());
                 let drains = closing.is_some();
+                if drains {
+                    // It keeps its memory, so it counts as a connection until its commands have ended.
+                    ctx.shared.connections.fetch_add(1, Ordering::Relaxed);
+                }
                 ctx.closing.extend(closing);
                 Some((queue, drains))
             }

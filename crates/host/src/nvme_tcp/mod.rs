@@ -156,6 +156,7 @@ struct Shared {
     routes: Mutex<BTreeMap<(u16, u16), (usize, u64)>>,
     /// Whether the first worker looks at keep alive times. Changed while the target is locked.
     keeps_alive: AtomicBool,
+    /// Connections, and queues without one whose commands are still being carried out.
     connections: AtomicUsize,
     failed_authentications: AtomicU64,
     max_connections: usize,

@@ -328,7 +328,9 @@ impl Worker {
         }
         let ended = closing.iter().filter(|q| q.is_empty()).map(ClosingQueue::queue);
         self.shared.drained(ended);
+        let before = closing.len();
         closing.retain(|q| !q.is_empty());
+        self.shared.connections.fetch_sub(before - closing.len(), Ordering::Relaxed);
         self.closing = closing;
         progress
     }
