@@ -19,8 +19,8 @@ mod answer;
 #[path = "../../crates/cli/src/failure.rs"]
 mod failure;
 #[allow(dead_code)]
-#[path = "../../crates/cli/src/serve/paths.rs"]
-mod paths;
+#[path = "../../crates/cli/src/serve/network_attributes.rs"]
+mod network_attributes;
 #[path = "../../crates/cli/src/plain.rs"]
 mod plain;
 #[allow(dead_code)]

@@ -92,9 +92,16 @@ pub(crate) struct Shown {
     /// How often a host has failed to authenticate.
     #[serde(default)]
     pub(crate) failed_authentications: u64,
+    /// Whether hosts see it.
+    #[serde(default = "yes")]
+    pub(crate) enabled: bool,
     /// The addresses, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) paths: Vec<PathShown>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// An address of several at which a disk is served.

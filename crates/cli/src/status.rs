@@ -94,6 +94,9 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
         };
         text += &format!("  {writes} held: {} now, {} expired\n", d.held, d.held_expired);
     }
+    if !d.enabled {
+        text += "  hosts do not see it (enable is 0)\n";
+    }
     for path in &d.paths {
         text += &format!("  at {}, {}\n", plain(&path.address), plain(&path.ana_state));
     }

@@ -237,6 +237,29 @@ fn a_stalled_disk_does_not_stall_the_others() {
     assert_eq!(stalled.next().data, pattern(4096, 0));
 }
 
+/// J17. The host has a command of the disk in flight, and another disk that stays.
+#[test]
+fn j17_a_disk_is_taken_from_its_hosts_and_given_back() {
+    let server = server(&["delay,any=300ms@mem,zones=8,zone-size=4M", MEM], 2);
+    let (_admin, id) = Queue::admin(&server, Options::default());
+    let mut q = Queue::io(&server, id, 1, Options::default());
+    let mut other = Queue::io(&server, id, 2, Options::default());
+    let data = pattern(4096, 3);
+    other.ok(write(2, 0, data.clone(), BLOCK));
+    let slow = q.send(write(1, 0, data.clone(), BLOCK));
+    let fast = q.send(read(2, 0, 1, BLOCK));
+    assert_eq!(q.next().completion.cid, fast, "the one before it is in flight");
+    server.set_enabled(0, false);
+    assert!(!server.is_enabled(0) && server.is_enabled(1) && server.namespaces().len() == 1);
+    let done = q.next().completion;
+    assert_eq!((done.cid, done.status), (slow, 0), "it is carried out");
+    soon("the disk is gone", || q.run(read(1, 0, 1, BLOCK)).completion.status == 0x400b);
+    assert_eq!(other.ok(read(2, 0, 1, BLOCK)).data, data);
+    server.set_enabled(0, true);
+    soon("it is back", || q.run(read(1, 0, 1, BLOCK)).completion.status == 0);
+    assert_eq!(q.ok(read(1, 0, 1, BLOCK)).data, data);
+}
+
 #[test]
 fn hosts_that_are_not_listed_are_refused() {
     let listed = "nqn.2014-08.org.nvmexpress:uuid:1";

@@ -1,7 +1,7 @@
 //! What a server answers: one line of JSON for one line of JSON, whatever is in it. Reads no socket, and knows nothing
 //! of time.
 
-use super::paths::Paths;
+use super::network_attributes::NetworkAttributes;
 use crate::failure::{Failure, Kind};
 pub(crate) use crate::server_client::HostShown;
 use crate::server_client::{self, Answer, AttributeShown, Request, Shown, Wrong};
@@ -29,7 +29,7 @@ pub(crate) struct Network {
     pub(crate) nqn: String,
     pub(crate) hosts: Box<dyn Fn() -> Vec<HostShown> + Send + Sync>,
     pub(crate) failed_authentications: Box<dyn Fn() -> u64 + Send + Sync>,
-    pub(crate) paths: Paths,
+    pub(crate) attributes: NetworkAttributes,
 }
 
 impl Served {
@@ -63,7 +63,8 @@ impl Served {
                 .network
                 .as_ref()
                 .map_or(0, |n| (n.failed_authentications)()),
-            paths: self.network.as_ref().map_or_else(Vec::new, |n| n.paths.shown()),
+            paths: self.network.as_ref().map_or_else(Vec::new, |n| n.attributes.paths()),
+            enabled: self.network.as_ref().is_none_or(|n| n.attributes.is_enabled()),
         }
     }
 }
@@ -113,12 +114,12 @@ fn answer(request: &Request, disks: &[Served]) -> Result<Value, Failure> {
             let disk = named(disks, disk)?;
             let all = disk.disk.disk().attributes();
             let mut all: Vec<AttributeShown> = all.iter().map(AttributeShown::of).collect();
-            all.extend(disk.network.iter().flat_map(|n| n.paths.attributes()));
+            all.extend(disk.network.iter().flat_map(|n| n.attributes.shown()));
             Ok(serde_json::to_value(all)?)
         }
         Request::Set { disk, name, value } => {
             let disk = named(disks, disk)?;
-            if let Some(was) = disk.network.as_ref().and_then(|n| n.paths.set(name, value)) {
+            if let Some(was) = disk.network.as_ref().and_then(|n| n.attributes.set(name, value)) {
                 return Ok(json!({"was": was?}));
             }
             let hosted = &disk.disk;

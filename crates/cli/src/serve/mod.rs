@@ -4,9 +4,9 @@ mod answer;
 mod clients;
 mod confine;
 mod join;
+mod network_attributes;
 mod notify;
 mod nvme;
-mod paths;
 mod place;
 mod socket;
 

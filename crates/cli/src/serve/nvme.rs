@@ -1,7 +1,7 @@
 //! Disks that are served over the network as namespaces.
 
 use super::answer::{HostShown, Network, Served};
-use super::paths::Paths;
+use super::network_attributes::NetworkAttributes;
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
@@ -256,7 +256,7 @@ impl Server {
                     nqn: self.server.nqn().to_owned(),
                     hosts: Box::new(hosts),
                     failed_authentications: Box::new(move || for_failures.failed_authentications()),
-                    paths: Paths::of(&self.server),
+                    attributes: NetworkAttributes::of(&self.server, n),
                 }),
             });
         }

@@ -167,6 +167,14 @@ fn a_disk_is_served_over_the_network_until_a_signal() {
         let window = ok(&["attr", "--socket", &socket, &disk, "order_window"]);
         assert_eq!(window.trim(), milliseconds);
     }
+    let disk = format!("tcp{port}n2");
+    let enable = |value| ok(&["attr", "--socket", &socket, &disk, "enable", value]);
+    let hidden = || ok(&["status", "--socket", &socket, &disk]).contains("hosts do not see it");
+    enable("0");
+    assert!(hidden());
+    enable("1");
+    assert!(!hidden());
+    fails(&["attr", "--socket", &socket, &disk, "enable", "yes"], 2, "enable is 0 or 1");
     assert!(Command::new("kill").arg(server.0.id().to_string()).status().unwrap().success());
     assert!(server.0.wait().unwrap().success());
     assert_eq!(lines.next(), None);

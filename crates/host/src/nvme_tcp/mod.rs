@@ -435,6 +435,21 @@ impl NvmeTcp {
         self.shared.deliver(target.take_events());
     }
 
+    /// Whether the namespaces of a disk, by its place among the disks of the server, are shown to hosts. Those of a disk that
+    /// does not exist are not.
+    pub fn is_enabled(&self, disk: usize) -> bool {
+        self.namespaces().iter().any(|(_, of, _)| *of == disk)
+    }
+
+    /// Shows the namespaces of a disk to hosts, or does not. Hosts that are connected learn of it. Commands in flight are
+    /// carried out, and the numbers of the namespaces stay.
+    pub fn set_enabled(&self, disk: usize, enabled: bool) {
+        let mut target = lock(&self.shared.target);
+        // The subsystem is there as long as its server.
+        let _ = target.enable_namespaces(&self.nqn, disk as u32, enabled);
+        self.shared.deliver(target.take_events());
+    }
+
     /// Disks that have no journal although [`NvmeTcpOptions::records`] has a directory for it, and why.
     pub fn unjournaled(&self) -> &[(String, String)] {
         &self.unjournaled
@@ -445,7 +460,7 @@ impl NvmeTcp {
         self.nqn.as_str()
     }
 
-    /// Its namespaces: number, and number of the disk. Why Linux makes no block device of it, if it does not.
+    /// Its namespaces that are shown: number, and number of the disk. Why Linux makes no block device of it, if it does not.
     pub fn namespaces(&self) -> Vec<(u32, usize, Option<Error>)> {
         let all = lock(&self.shared.target).namespaces(&self.nqn);
         let all = all.iter().flat_map(|all| all.iter());

@@ -250,7 +250,24 @@ impl Target {
         Ok(numbers)
     }
 
-    /// The namespaces of a subsystem.
+    /// Shows the namespaces of a disk to hosts, or does not, and returns the numbers of those that change. They keep their
+    /// numbers. Hosts that are connected learn of it, and what they have in flight is carried out.
+    ///
+    /// # Errors
+    ///
+    /// There is no such subsystem.
+    pub fn enable_namespaces(
+        &mut self,
+        nqn: &Nqn,
+        disk: u32,
+        enabled: bool,
+    ) -> Result<Vec<u32>, Error> {
+        let numbers = self.registry.find_mut(nqn)?.enable(disk, enabled);
+        self.namespaces_changed(nqn, &numbers);
+        Ok(numbers)
+    }
+
+    /// The namespaces of a subsystem that are shown.
     pub fn namespaces(&self, nqn: &Nqn) -> Option<Arc<Namespaces>> {
         self.registry.find(nqn).map(|s| s.namespaces.clone())
     }

@@ -290,11 +290,19 @@ impl Namespace {
     }
 }
 
+/// A namespace with its number, which it keeps while it is not enabled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Slot {
+    nsid: u32,
+    enabled: bool,
+    namespace: Namespace,
+}
+
 /// The namespaces that a controller shows. It never changes: another list takes its place.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Namespaces {
-    /// Each with its number, at the place of the number, less one, modulo [`MAX_NAMESPACES`].
-    slots: Vec<Option<(u32, Namespace)>>,
+    /// Each at the place of its number, less one, modulo [`MAX_NAMESPACES`].
+    slots: Vec<Option<Slot>>,
     /// Most bytes of a command (MDTS).
     max_data: u32,
     /// Whether hosts are to send I/O to another port.
@@ -310,14 +318,14 @@ impl Namespaces {
     pub fn get(&self, nsid: u32) -> Option<&Namespace> {
         let place = nsid.checked_sub(1)? % MAX_NAMESPACES;
         match self.slots.get(place as usize)? {
-            Some((of, namespace)) if *of == nsid => Some(namespace),
+            Some(slot) if slot.nsid == nsid && slot.enabled => Some(&slot.namespace),
             _ => None,
         }
     }
 
     /// All, with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Namespace)> {
-        self.slots.iter().flatten().map(|(nsid, n)| (*nsid, n))
+        self.slots.iter().flatten().filter(|s| s.enabled).map(|s| (s.nsid, &s.namespace))
     }
 
     /// Most bytes of a command's data.
@@ -336,7 +344,7 @@ impl Namespaces {
                 self.slots.resize(place + 1, None);
             }
             if self.slots[place].is_none() {
-                self.slots[place] = Some((nsid, namespace));
+                self.slots[place] = Some(Slot { nsid, enabled: true, namespace });
                 return Some(nsid);
             }
         }
@@ -347,16 +355,28 @@ impl Namespaces {
     pub(super) fn remove(&mut self, disk: u32) -> Vec<u32> {
         let mut gone = Vec::new();
         for slot in &mut self.slots {
-            if let Some((nsid, _)) = slot.take_if(|(_, n)| n.disk == disk) {
-                gone.push(nsid);
+            if let Some(slot) = slot.take_if(|s| s.namespace.disk == disk) {
+                gone.push(slot.nsid);
             }
         }
         gone
     }
 
+    /// Shows the namespaces of a disk, or does not, and returns the numbers of those that change.
+    pub(super) fn enable(&mut self, disk: u32, enabled: bool) -> Vec<u32> {
+        let slots = self.slots.iter_mut().flatten();
+        let changed = slots.filter(|s| s.namespace.disk == disk && s.enabled != enabled);
+        changed
+            .map(|s| {
+                s.enabled = enabled;
+                s.nsid
+            })
+            .collect()
+    }
+
     /// Those of the NVM Command Set only, as a host sees them that has not enabled the others.
     pub(super) fn nvm_only(&self) -> Namespaces {
-        let keep = |slot: &Option<(u32, Namespace)>| slot.filter(|(_, n)| !n.is_zoned());
+        let keep = |slot: &Option<Slot>| slot.filter(|s| !s.namespace.is_zoned());
         Namespaces { slots: self.slots.iter().map(keep).collect(), ..*self }
     }
 

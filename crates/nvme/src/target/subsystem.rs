@@ -140,6 +140,14 @@ impl Subsystem {
         self.namespaces = Arc::new(all);
         numbers
     }
+
+    /// Shows the namespaces of a disk, or does not, and returns the numbers of those that change.
+    pub(super) fn enable(&mut self, disk: u32, enabled: bool) -> Vec<u32> {
+        let mut all = Namespaces::clone(&self.namespaces);
+        let numbers = all.enable(disk, enabled);
+        self.namespaces = Arc::new(all);
+        numbers
+    }
 }
 
 #[cfg(test)]

@@ -200,6 +200,39 @@ fn namespaces_come_and_go() {
     assert!(matches!(&t.take_events()[..], [Event::Namespaces(..), Event::Complete(..)]));
 }
 
+/// J17.
+#[test]
+fn j17_a_disk_that_is_not_enabled_keeps_its_numbers() {
+    let mut t = target();
+    t.add_namespaces(&nqn(NQN), mixed(1)).unwrap();
+    let id = connect(&mut t);
+    io_queue(&mut t, id);
+    ok(&mut t, id, set_feature(feature::ASYNC_EVENTS, 1 << 8));
+    request_event(&mut t, id, 40);
+    let shown =
+        |t: &Target| t.namespaces(&nqn(NQN)).unwrap().iter().map(|(n, _)| n).collect::<Vec<_>>();
+    assert_eq!(t.enable_namespaces(&nqn(NQN), 1, false).unwrap(), [2, 3]);
+    let events = t.take_events();
+    let [Event::Namespaces(_, list), Event::Complete(_, event)] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!((list.iter().count(), event.cid), (1, 40));
+    assert!(list.get(2).is_none() && list.get(3).is_none() && shown(&t) == [1]);
+    let all = ok(&mut t, id, identify(crate::spec::identify::cns::ACTIVE_NAMESPACES, 0, 0)).1;
+    assert_eq!(decode_namespace_list(&all), [1]);
+    assert_eq!(t.enable_namespaces(&nqn(NQN), 1, false).unwrap(), [], "nothing has changed");
+    assert_eq!(t.take_events(), []);
+    // A disk that comes meanwhile gets other numbers.
+    assert_eq!(t.add_namespaces(&nqn(NQN), mixed(2)).unwrap(), [4, 5]);
+    assert_eq!(t.enable_namespaces(&nqn(NQN), 1, true).unwrap(), [2, 3]);
+    assert_eq!(shown(&t), [1, 2, 3, 4, 5]);
+    assert_eq!(t.namespaces(&nqn(NQN)).unwrap().get(3).unwrap().disk(), 1);
+    // One that goes takes them along, enabled or not.
+    t.enable_namespaces(&nqn(NQN), 1, false).unwrap();
+    assert_eq!(t.remove_namespaces(&nqn(NQN), 1).unwrap(), [2, 3]);
+    assert_eq!(t.enable_namespaces(&nqn(NQN), 1, true).unwrap(), []);
+}
+
 /// J9.
 #[test]
 fn the_discovery_log_has_what_the_host_may_connect_to() {
