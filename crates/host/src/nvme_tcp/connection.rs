@@ -110,7 +110,6 @@ impl Connection {
                 Err(_) => return false,
             }
         }
-        self.run(ctx);
         self.flush(ctx)
     }
 
@@ -158,28 +157,33 @@ impl Connection {
         }
         match &mut self.role {
             Role::Io { io, .. } => io.begin(c, &mut self.tcp, &mut ctx.io()),
-            Role::Admin { queue, later } => {
-                let id = queue.controller;
-                let reply = {
-                    let activity = asks_for_activity(&c.command).then(|| ctx.shared.activity());
-                    let mut target = lock(&ctx.shared.target);
-                    if let Some(activity) = activity {
-                        target.set_activity(id, activity);
-                    }
-                    let reply = target.admin(id, &c.command, ctx.now);
-                    ctx.shared.deliver(target.take_events());
-                    // The command may have set the first keep alive time, or ended the last.
-                    ctx.shared.note_keep_alive(&target);
-                    reply
-                };
-                ctx.buffers_put(c.data);
-                match reply {
-                    Reply::Later => later.push((c.command.cid(), c.slot)),
-                    Reply::Now(completion, bytes) => self.answer(c.slot, completion, &bytes, ctx),
-                }
-            }
+            Role::Admin { .. } => self.admin(c, ctx),
             Role::New => self.connect(c, ctx),
             Role::Ended => ctx.buffers_put(c.data),
+        }
+    }
+
+    /// A command of an admin queue.
+    #[cold]
+    fn admin(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
+        let Role::Admin { queue, later } = &mut self.role else { return ctx.buffers_put(c.data) };
+        let id = queue.controller;
+        let reply = {
+            let activity = asks_for_activity(&c.command).then(|| ctx.shared.activity());
+            let mut target = lock(&ctx.shared.target);
+            if let Some(activity) = activity {
+                target.set_activity(id, activity);
+            }
+            let reply = target.admin(id, &c.command, ctx.now);
+            ctx.shared.deliver(target.take_events());
+            // The command may have set the first keep alive time, or ended the last.
+            ctx.shared.note_keep_alive(&target);
+            reply
+        };
+        ctx.buffers_put(c.data);
+        match reply {
+            Reply::Later => later.push((c.command.cid(), c.slot)),
+            Reply::Now(completion, bytes) => self.answer(c.slot, completion, &bytes, ctx),
         }
     }
 
@@ -201,6 +205,7 @@ impl Connection {
     }
 
     /// A command of authentication, or one that comes too early.
+    #[cold]
     fn authenticate(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
         let (Some(authentication), Role::Admin { queue, .. } | Role::Io { queue, .. }) =
             (&mut self.authentication, &self.role)
@@ -265,6 +270,7 @@ impl Connection {
     }
 
     /// The first command.
+    #[cold]
     fn connect(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
         let data = c.data.as_ref().map_or(&[][..], |b| &b.as_slice()[..c.len as usize]);
         let connected = {
@@ -333,8 +339,7 @@ impl Connection {
             match sys::send(&self.stream, &slices[..filled]) {
                 Ok(n) => {
                     self.tcp.sent(n, ctx.buffers, ctx.now);
-                    if !self.tcp.has_output() {
-                        // Commands may have waited for memory.
+                    if !self.tcp.has_output() && self.tcp.can_admit() {
                         self.run(ctx);
                     }
                 }
@@ -388,6 +393,7 @@ impl Connection {
     }
 
     /// Takes no more commands, and tells the target.
+    #[cold]
     pub(super) fn end(&mut self, ctx: &mut WorkerContext<'_>) {
         let Some((queue, drains)) = self.close_queue(ctx) else { return };
         if !ctx.shared.remove_route(queue, self.key) {

@@ -42,6 +42,7 @@ impl<C: DiskClient> IoQueue<C> {
     }
 
     /// Goes on with the writes whose questions are answered. False: none is.
+    #[cold]
     pub(super) fn take_answers<D: Disks<Client = C>>(
         &mut self,
         tcp: &mut Connection,
@@ -97,16 +98,20 @@ impl<C: DiskClient> IoQueue<C> {
     pub(super) fn answer_questions<D: Disks<Client = C>>(&mut self, ctx: &IoContext<'_, D>) {
         for u in &self.used {
             let recovery = ctx.disks.recovery(u.disk);
-            if !recovery.has_questions() {
-                continue;
+            if recovery.has_questions() {
+                self.answer_of(u.disk, ctx);
             }
-            let had = |at| match self.has_in_flight(u.disk, at) {
-                true => None,
-                false => Some(self.answered.has_write(u.disk, at)),
-            };
-            if recovery.with(|lost| lost.answer(self.queue, had)) {
-                ctx.disks.answered();
-            }
+        }
+    }
+
+    #[cold]
+    fn answer_of<D: Disks<Client = C>>(&self, disk: u32, ctx: &IoContext<'_, D>) {
+        let had = |at| match self.has_in_flight(disk, at) {
+            true => None,
+            false => Some(self.answered.has_write(disk, at)),
+        };
+        if ctx.disks.recovery(disk).with(|lost| lost.answer(self.queue, had)) {
+            ctx.disks.answered();
         }
     }
 

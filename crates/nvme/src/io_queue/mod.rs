@@ -310,6 +310,7 @@ impl<C: DiskClient> IoQueue<C> {
     }
 
     /// Begins the requests that have waited, if they may. False: none did.
+    #[cold]
     fn start_waiting<D: Disks<Client = C>>(
         &mut self,
         tcp: &mut Connection,

@@ -445,8 +445,8 @@ impl Connection {
         None
     }
 
-    /// Whether the next command may use its memory now.
-    fn can_admit(&self) -> bool {
+    /// Whether a command has waited for the memory of others, and may use its own now: [`Connection::next_event`] has it.
+    pub fn can_admit(&self) -> bool {
         let Some(entry) = self.ready.front().and_then(|slot| self.slots.get(*slot)) else {
             return false;
         };
