@@ -88,8 +88,24 @@ enum Taken {
     Nothing,
     /// Nothing, but compares with the note of an append of this number.
     Append(u64),
-    /// Blocks out of the space of the last server: their offset in the zone, and their hashes.
-    Blocks(u32, Vec<u64>),
+    /// Nothing, but compares with so many blocks at this offset of the zone, in the space of the last server.
+    Blocks(u32, usize),
+}
+
+/// Where an append was looked for.
+#[derive(Debug)]
+pub(crate) struct Tried {
+    /// All notes but those of a lower number.
+    below: u64,
+    /// These offsets in the space of its zone.
+    offsets: Vec<u32>,
+}
+
+impl Tried {
+    /// Nowhere yet.
+    pub(crate) fn nowhere() -> Tried {
+        Tried { below: u64::MAX, offsets: Vec::new() }
+    }
 }
 
 /// The data of an append, as far as they are compared without the disk.
@@ -295,10 +311,17 @@ impl Lost {
         self.appends.retain(|n| n.compared > 0 || n.until.is_none_or(|until| now < until));
         if now >= self.at_start_until {
             self.at_start.clear();
-            self.spaces.clear();
         }
-        if self.spaces_until.is_some_and(|until| now >= until) {
-            self.spaces.clear();
+        if !self.spaces.is_empty()
+            && (now >= self.at_start_until || self.spaces_until.is_some_and(|until| now >= until))
+        {
+            // What is being compared does not become too old.
+            let claims = &self.claims;
+            let is_compared = |zone: u32| {
+                let of = |c: &Claim| c.zone.0 == zone && matches!(c.taken, Taken::Blocks(..));
+                claims.iter().any(of)
+            };
+            self.spaces.retain(|zone, _| is_compared(*zone));
         }
     }
 
@@ -339,19 +362,19 @@ impl Lost {
             && self.back.get(&host).is_some_and(|until| now < *until)
     }
 
-    /// The last note of an append that may be this one, and whose number is below `below`. The data at its place are to be
-    /// compared then, and [`Lost::confirm`] says whether the place is this append's. Several appends may be compared with a note
-    /// at once: the note stays, because only one of them, and not always the first, is the one that was lost.
+    /// The last place where an append may be that was not tried yet. The data there are to be compared then, and
+    /// [`Lost::confirm`] says whether the place is this append's. Several appends may be compared with a place at once: it
+    /// stays, because only one of them, and not always the first, is the one that was lost.
     pub(crate) fn claim_append(
         &mut self,
         host: HostKey,
         (zone, len_sectors, data): (ZoneNo, u32, &AppendData),
-        below: u64,
+        tried: &mut Tried,
         now: Nanos,
-    ) -> Option<(ClaimId, u64, Landed)> {
+    ) -> Option<(ClaimId, Landed)> {
         self.expire(now);
         let found = self.appends.iter().rposition(|n| {
-            n.number < below
+            n.number < tried.below
                 && n.host == host
                 && n.what.len_sectors == len_sectors
                 && n.what.hash.is_none_or(|h| h == data.hash)
@@ -361,34 +384,35 @@ impl Lost {
             Some(note) => {
                 note.compared += 1;
                 let Note { number, what, .. } = *note;
-                Some((self.claim(zone, Taken::Append(number)), number, what))
+                tried.below = number;
+                Some((self.claim(zone, Taken::Append(number)), what))
             }
-            None => self.claim_blocks(host, (zone, len_sectors, data), now),
+            None => {
+                tried.below = 0;
+                self.claim_blocks(host, (zone, len_sectors, data), tried, now)
+            }
         }
     }
 
-    /// The same in the space of the last server.
+    /// The same in the space of the last server, the best place first.
     fn claim_blocks(
         &mut self,
         host: HostKey,
         (zone, len_sectors, data): (ZoneNo, u32, &AppendData),
+        tried: &mut Tried,
         now: Nanos,
-    ) -> Option<(ClaimId, u64, Landed)> {
+    ) -> Option<(ClaimId, Landed)> {
         if self.back.get(&host).is_none_or(|until| now >= *until)
             || !len_sectors.is_multiple_of(self.block_sectors)
         {
             return None;
         }
-        let space = self.spaces.get_mut(&zone.0)?;
-        let offset = *space.places(&data.blocks).first()?;
-        space.cut(offset, data.blocks.len());
-        if space.is_empty() {
-            self.spaces.remove(&zone.0);
-        }
+        let places = self.spaces.get(&zone.0)?.places(&data.blocks);
+        let offset = places.into_iter().find(|at| !tried.offsets.contains(at))?;
+        tried.offsets.push(offset);
         let at = self.geometry.zone_start(zone).plus(u64::from(offset));
-        let id = self.claim(zone, Taken::Blocks(offset, data.blocks.clone()));
-        // No note has such a number: the next place is looked for in the space alone.
-        Some((id, 0, Landed { at, len_sectors, hash: None }))
+        let id = self.claim(zone, Taken::Blocks(offset, data.blocks.len()));
+        Some((id, Landed { at, len_sectors, hash: None }))
     }
 
     fn claim(&mut self, zone: ZoneNo, taken: Taken) -> ClaimId {
@@ -406,28 +430,22 @@ impl Lost {
             Taken::Append(number) => {
                 self.place_of(number).and_then(|n| self.appends.remove(n)).is_some()
             }
-            Taken::Nothing | Taken::Blocks(..) => true,
+            Taken::Blocks(offset, blocks) => {
+                let Some(space) = self.spaces.get_mut(&claim.zone.0) else { return false };
+                let is_there = space.cut(offset, blocks);
+                if space.is_empty() {
+                    self.spaces.remove(&claim.zone.0);
+                }
+                is_there
+            }
+            Taken::Nothing => true,
         }
     }
 
-    /// The data are not those of this command: they may be another's.
+    /// The data are not those of this command: they may be another's. Or the comparison was given up.
     pub(crate) fn reject(&mut self, id: ClaimId) {
-        // Blocks whose hashes are equal and whose data are not, or cannot be read, would be found again and again.
         if let Some(Claim { alive: true, taken: Taken::Append(number), .. }) = self.end_claim(id) {
             self.end_comparison(number);
-        }
-    }
-
-    /// The comparison was given up.
-    pub(crate) fn give_back(&mut self, id: ClaimId) {
-        let Some(Claim { alive: true, zone, taken, .. }) = self.end_claim(id) else { return };
-        match taken {
-            Taken::Append(number) => self.end_comparison(number),
-            Taken::Blocks(offset, blocks) => {
-                let space = self.spaces.entry(zone.0);
-                space.or_insert_with(|| Space::new(self.block_sectors)).add(offset, blocks);
-            }
-            Taken::Nothing => {}
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `host_key.rs` | which host a note is of |
 //! | `questions.rs` | what queues of different controllers of a host ask each other |
 //! | `space.rs` | space of a zone that belongs to no client |
+//! | `space_model.rs` | a test: appends that are looked for in such space, several at a time |
 //! | `model.rs` | a test: hosts that lose their connections, against a list of the owner of each block |
 //! | `disk.rs` | the notes of one disk that threads share |
 
@@ -25,6 +26,9 @@ mod questions;
 #[cfg(feature = "target")]
 mod resend;
 mod space;
+#[cfg(test)]
+#[cfg(feature = "target")]
+mod space_model;
 
 #[cfg(feature = "target")]
 pub(crate) use disk::data_hash;

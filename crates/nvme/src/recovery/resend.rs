@@ -12,7 +12,7 @@
 
 use super::disk::written_in;
 use super::host_key::HostKey;
-use super::lost::{AppendData, ClaimId, Lost};
+use super::lost::{AppendData, ClaimId, Lost, Tried};
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Nanos, Sector, Status, ZoneNo};
 
@@ -67,8 +67,8 @@ enum Stage {
     Report(ClaimId),
     /// A write compares its first `sectors`. So many of them are equal.
     Write { id: ClaimId, sectors: u32, equal: u32 },
-    /// An append compares its data with those of the note of this number.
-    Append { id: ClaimId, number: u64, at: Sector },
+    /// An append compares its data with those at a place.
+    Append { id: ClaimId, at: Sector },
     /// The rest of a write is written.
     Rest,
     /// The data are flushed.
@@ -84,6 +84,8 @@ pub(crate) struct Resend {
     zone: ZoneNo,
     /// The data of an append.
     data: AppendData,
+    /// The places that it was compared with.
+    tried: Tried,
     /// Why a write was refused.
     refused: Status,
     stage: Stage,
@@ -109,10 +111,8 @@ impl Resend {
         let id = lost.claim_write(sent.host, sent.sector, known, now)?;
         let stage = Stage::Report(id);
         let zone = lost.zone(sent.sector);
-        Some((
-            Resend { sent, zone, data: AppendData::default(), refused, stage },
-            ResendStep::Report,
-        ))
+        let (data, tried) = (AppendData::default(), Tried::nowhere());
+        Some((Resend { sent, zone, data, tried, refused, stage }, ResendStep::Report))
     }
 
     /// An append with these data. `None`: it is a new one.
@@ -123,19 +123,19 @@ impl Resend {
         now: Nanos,
     ) -> Option<(Resend, ResendStep)> {
         let zone = lost.zone(sent.sector);
-        let refused = Status::NotAtWritePointer;
-        let mut resend = Resend { sent, zone, data, refused, stage: Stage::End };
-        match resend.next_place(u64::MAX, lost, now) {
+        let (refused, tried) = (Status::NotAtWritePointer, Tried::nowhere());
+        let mut resend = Resend { sent, zone, data, tried, refused, stage: Stage::End };
+        match resend.next_place(lost, now) {
             ResendStep::Append => None,
             step => Some((resend, step)),
         }
     }
 
-    fn next_place(&mut self, below: u64, lost: &mut Lost, now: Nanos) -> ResendStep {
+    fn next_place(&mut self, lost: &mut Lost, now: Nanos) -> ResendStep {
         let what = (self.zone, self.sent.len_sectors, &self.data);
-        match lost.claim_append(self.sent.host, what, below, now) {
-            Some((id, number, landed)) => {
-                self.stage = Stage::Append { id, number, at: landed.at };
+        match lost.claim_append(self.sent.host, what, &mut self.tried, now) {
+            Some((id, landed)) => {
+                self.stage = Stage::Append { id, at: landed.at };
                 ResendStep::Compare { at: landed.at, len_sectors: landed.len_sectors, skip: 0 }
             }
             None => {
@@ -172,13 +172,13 @@ impl Resend {
                 }
                 self.found(self.sent.sector)
             }
-            (Stage::Append { id, number, at }, Outcome::Compared(equal)) => {
+            (Stage::Append { id, at }, Outcome::Compared(equal)) => {
                 if !equal {
                     lost.reject(id);
                 } else if lost.confirm(id) {
                     return self.found(at);
                 }
-                self.next_place(number, lost, now)
+                self.next_place(lost, now)
             }
             (Stage::Rest, Outcome::Ended(Status::Ok)) => self.found(self.sent.sector),
             (Stage::Flush(at), Outcome::Ended(Status::Ok)) => {
@@ -246,7 +246,7 @@ impl Resend {
     pub(crate) fn abandon(&mut self, lost: &mut Lost) {
         match std::mem::replace(&mut self.stage, Stage::End) {
             Stage::Report(id) | Stage::Write { id, .. } | Stage::Append { id, .. } => {
-                lost.give_back(id);
+                lost.reject(id);
             }
             Stage::Rest | Stage::Flush(_) | Stage::End => {}
         }

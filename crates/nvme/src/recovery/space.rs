@@ -64,17 +64,20 @@ impl Space {
         all.into_iter().map(|(_, _, at)| at).collect()
     }
 
-    /// Takes so many blocks from this offset on out of the space, which are in one piece.
-    pub fn cut(&mut self, at: u32, blocks: usize) {
+    /// Takes so many blocks from this offset on out of the space. False: one of them is not there, or they are not in one
+    /// piece. Then nothing is taken.
+    pub fn cut(&mut self, at: u32, blocks: usize) -> bool {
         let end = |p: &Piece| p.at + p.blocks.len() as u32 * self.block_sectors;
-        let Some(i) = self.pieces.iter().position(|p| p.at <= at && at < end(p)) else { return };
+        let behind = at + blocks as u32 * self.block_sectors;
+        let holds = |p: &Piece| p.at <= at && behind <= end(p);
+        let Some(i) = self.pieces.iter().position(holds) else { return false };
         let mut piece = self.pieces.remove(i);
         let first = ((at - piece.at) / self.block_sectors) as usize;
-        let rest = piece.blocks.split_off((first + blocks).min(piece.blocks.len()));
+        let rest = piece.blocks.split_off(first + blocks);
         piece.blocks.truncate(first);
-        let behind = Piece { at: at + blocks as u32 * self.block_sectors, blocks: rest };
-        let parts = [piece, behind];
+        let parts = [piece, Piece { at: behind, blocks: rest }];
         self.pieces.splice(i..i, parts.into_iter().filter(|p| !p.blocks.is_empty()));
+        true
     }
 }
 
