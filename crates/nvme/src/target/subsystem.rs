@@ -51,7 +51,7 @@ pub struct SubsystemConfig {
 }
 
 impl SubsystemConfig {
-    /// A subsystem for any host, with a serial number made of its name: 64 I/O queues of 128 entries, commands of up to 1
+    /// A subsystem for any host, with a serial number made of its name: 64 I/O queues of 1024 entries, commands of up to 1
     /// MiB, 8 KiB in a capsule.
     pub fn new(nqn: Nqn) -> SubsystemConfig {
         // FNV-1a: the same name has the same serial number after a restart.
@@ -64,7 +64,7 @@ impl SubsystemConfig {
             hosts: Hosts::Any,
             keys: Keys::default(),
             max_queues: 64,
-            queue_entries: 128,
+            queue_entries: 1024,
             max_data: 1 << 20,
             in_capsule: 8192,
         }

@@ -45,7 +45,7 @@ fn a_connect_that_is_wrong_says_what_is() {
     let admin: [(Change, u16, u64); 13] = [
         (|h| h.fields.recfmt = 1, status::CONNECT_FORMAT | DNR, 0),
         (|h| h.fields.sqsize = 0, PARAMETERS, 44),
-        (|h| h.fields.sqsize = 128, PARAMETERS, 44),
+        (|h| h.fields.sqsize = 1024, PARAMETERS, 44),
         (|h| h.data.cntlid = 1, PARAMETERS, 1 << 16 | 16),
         (|h| h.data.subnqn = text("nqn.other", 0), PARAMETERS, 1 << 16 | 256),
         (|h| h.data.subnqn = [b'n'; 256], PARAMETERS, 1 << 16 | 256),
@@ -55,7 +55,7 @@ fn a_connect_that_is_wrong_says_what_is() {
         (|h| h.fields.qid = 1, PARAMETERS, 1 << 16 | 16),
         (|h| (h.fields.qid, h.data.cntlid) = (1, 99), PARAMETERS, 1 << 16 | 16),
         (|h| (h.fields.qid, h.data.subnqn) = (1, text(DISCOVERY_NQN, 0)), PARAMETERS, 42),
-        (|h| (h.fields.sqsize, h.data.subnqn) = (128, text(DISCOVERY_NQN, 0)), PARAMETERS, 44),
+        (|h| (h.fields.sqsize, h.data.subnqn) = (1024, text(DISCOVERY_NQN, 0)), PARAMETERS, 44),
     ];
     let mut t = target();
     for (i, (change, status, result)) in admin.into_iter().enumerate() {

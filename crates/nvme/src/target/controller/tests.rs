@@ -21,7 +21,7 @@ fn a_controller_starts_and_stops() {
     let id = Hello::new(NQN, ANY_CONTROLLER, 0).send(&mut t).unwrap().queue.controller;
     let get = |t: &mut _, p, bytes| ok(t, id, Command::property_get(p, bytes)).0;
     let cap = Capabilities::decode(get(&mut t, property::CAP, 8));
-    assert_eq!((cap.mqes, cap.css), (127, 0x41));
+    assert_eq!((cap.mqes, cap.css), (1023, 0x41));
     assert_eq!(get(&mut t, property::VS, 4), u64::from(VERSION));
     assert_eq!(get(&mut t, property::CSTS, 4), 0);
     let queues = get_feature(feature::QUEUES);
