@@ -15,7 +15,7 @@ use zoneplug_core::{Bio, Bios, Nanos, Op, Random, Sector, Status};
 use zoneplug_nvme::initiator::{self, Data, Initiator, Options};
 use zoneplug_nvme::io_queue::{ClosingQueue, DiskClient, Disks, IoContext, IoQueue};
 use zoneplug_nvme::recovery::{DiskRecovery, HostKey};
-use zoneplug_nvme::spec::{Command, FUA, opcode};
+use zoneplug_nvme::spec::{Command, FUA, opcode, status};
 use zoneplug_nvme::target::{HostId, Namespace, Namespaces, Nqn, QueueId, SubsystemConfig, Target};
 use zoneplug_nvme::tcp::{Buffers, Config, Connection, Event, Queue};
 
@@ -27,6 +27,8 @@ const ZONES: u32 = 4;
 const WRITTEN: u32 = 2;
 const ENTRIES: u32 = 8;
 const QUEUES: usize = 2;
+/// A status: Zone Is Full.
+const ZONE_IS_FULL: u16 = 0x1b9;
 
 fn geometry() -> Geometry {
     Geometry::new(u64::from(ZONES), ZONE, ZONE).unwrap()
@@ -246,9 +248,22 @@ impl Disks for OneDisk<'_> {
 /// What a host wants done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
-    Write { at: u32, len: u32, fill: u8, zeroes: bool },
-    Append { zone: u32, len: u32, fill: u8 },
-    Reset { zone: u32 },
+    Write {
+        at: u32,
+        len: u32,
+        fill: u8,
+        zeroes: bool,
+    },
+    /// `since`: [`Known::resets`] when it was first sent. `None` if one was on its way then.
+    Append {
+        zone: u32,
+        len: u32,
+        fill: u8,
+        since: Option<u32>,
+    },
+    Reset {
+        zone: u32,
+    },
 }
 
 impl Work {
@@ -269,7 +284,7 @@ impl Work {
             Work::Write { at, len, fill, .. } => {
                 initiator::write(1, u64::from(at), data(len, fill), BLOCK)
             }
-            Work::Append { zone, len, fill } => {
+            Work::Append { zone, len, fill, .. } => {
                 initiator::zone_append(1, u64::from(zone * ZONE), data(len, fill), BLOCK)
             }
             Work::Reset { zone } => return initiator::reset_zone(1, u64::from(zone * ZONE)),
@@ -302,6 +317,18 @@ struct Known {
     /// What they have asked for, in sectors, and how much work that is.
     asked: u32,
     work: u32,
+    /// Resets that are on their way, and how many times one was sent or answered.
+    resetting: u32,
+    resets: u32,
+    /// There may be data of appends that were on their way beside a reset, and that nobody knows.
+    has_others: bool,
+}
+
+impl Known {
+    /// An append was on its way beside a reset: it may be there, once or twice, or not.
+    fn is_beside_a_reset(&self, since: Option<u32>) -> bool {
+        since != Some(self.resets)
+    }
 }
 
 struct World {
@@ -318,6 +345,8 @@ struct World {
     again: Vec<Vec<Work>>,
     known: Vec<Known>,
     appends: bool,
+    /// Any host may reset a zone while others append to it.
+    shared: bool,
     /// Each link is a controller of its own.
     paths: bool,
     queues: u16,
@@ -357,6 +386,7 @@ impl World {
         target.add_namespaces(&nqn, all).unwrap();
         let appends = random.one_in(2);
         let paths = random.one_in(2);
+        let shared = appends && random.one_in(2);
         let in_capsule = random.pick(&[0, 8192]);
         let mut world = World {
             random,
@@ -371,6 +401,7 @@ impl World {
             again: vec![Vec::new(); LINKS],
             known: (0..ZONES).map(|_| Known::default()).collect(),
             appends,
+            shared,
             paths,
             queues: 0,
             options: Options { in_capsule, ..Options::default() },
@@ -410,18 +441,23 @@ impl World {
             // Each host writes to a zone of its own.
             false => host as u32 % WRITTEN,
         };
+        let shared = self.shared && zone >= WRITTEN;
         let known = &mut self.known[zone as usize];
         let len = self.random.range(1, 8);
         let fill = self.random.below(2) as u8;
         let left = self.links[LINKS..].iter().any(|l| l.host == host);
-        let work = if known.asked + len > ZONE || self.random.one_in(40) {
+        let work = if known.asked + len > ZONE || self.random.one_in(if shared { 12 } else { 40 }) {
             // A write of a link that it has left could come after the reset.
-            if known.work > 0 || left {
+            if (known.work > 0 && (!shared || self.random.one_in(2))) || left {
                 return None;
             }
+            known.has_others |= known.work > 0;
+            (known.resetting, known.resets) = (known.resetting + 1, known.resets + 1);
             Work::Reset { zone }
         } else if zone >= WRITTEN {
-            Work::Append { zone, len: len.div_ceil(4), fill }
+            let since = (known.resetting == 0).then_some(known.resets);
+            known.has_others |= since.is_none();
+            Work::Append { zone, len: len.div_ceil(4), fill, since }
         } else if known.work > 0 {
             // As Linux does it: one write of a zone at a time.
             return None;
@@ -430,8 +466,9 @@ impl World {
             let fill = if zeroes { 0 } else { fill };
             Work::Write { at: zone * ZONE + known.asked, len, fill, zeroes }
         };
-        // Nothing goes beside a reset.
         match work {
+            Work::Reset { .. } if shared => {}
+            // Nothing goes beside it.
             Work::Reset { .. } => known.asked = ZONE,
             Work::Write { len, .. } | Work::Append { len, .. } => known.asked += len,
         }
@@ -512,13 +549,16 @@ impl World {
         while let Some(done) = self.links[n].initiator.done() {
             let c = done.completion;
             let work = self.links[n].in_flight.remove(&c.cid).unwrap();
-            assert_eq!(c.status, 0, "{work:?} was refused");
-            self.done(work, c.result as u32);
+            // Appends beside a reset may have filled the zone.
+            let full = [ZONE_IS_FULL, status::ZONE_BOUNDARY].contains(&(c.status & 0x7ff));
+            let is_full = self.shared && matches!(work, Work::Append { .. }) && full;
+            assert!(c.status == 0 || is_full, "{work:?} was refused: {:x}", c.status);
+            self.done(work, (!is_full).then_some(c.result as u32));
         }
     }
 
     /// The host has an answer.
-    fn done(&mut self, work: Work, place: u32) {
+    fn done(&mut self, work: Work, place: Option<u32>) {
         self.ended += 1;
         let zone = work.zone() as usize;
         let (known, medium) = (&mut self.known[zone], self.medium.borrow());
@@ -526,12 +566,15 @@ impl World {
         known.work -= 1;
         match work {
             Work::Reset { .. } => {
-                assert!(is.is_empty());
+                (known.resetting, known.resets) = (known.resetting - 1, known.resets + 1);
                 (known.asked, known.data) = (0, BTreeMap::new());
+                known.has_others &= known.work > 0 || !is.is_empty();
+                assert!(is.is_empty() || known.has_others);
             }
-            Work::Write { at, len, fill, .. } | Work::Append { zone: at, len, fill } => {
+            Work::Append { since, .. } if known.is_beside_a_reset(since) || place.is_none() => {}
+            Work::Write { at, len, fill, .. } | Work::Append { zone: at, len, fill, .. } => {
                 let is_append = matches!(work, Work::Append { .. });
-                let at = if is_append { place } else { at };
+                let at = if is_append { place.unwrap() } else { at };
                 assert_eq!(at / ZONE, zone as u32);
                 for i in at % ZONE..at % ZONE + len {
                     assert_eq!(is.get(i as usize), Some(&fill), "{work:?} is not at {at}");
@@ -540,7 +583,7 @@ impl World {
                 }
             }
         }
-        if known.work == 0 {
+        if known.work == 0 && !known.has_others {
             assert_eq!(known.data.len(), is.len(), "zone {zone}: {work:?} is there twice");
         }
     }

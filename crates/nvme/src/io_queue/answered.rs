@@ -12,6 +12,8 @@ pub(super) struct Answer {
     /// Where the data are.
     pub(super) sector: Sector,
     pub(super) len_sectors: u32,
+    /// Resets of the zone when an append was sent.
+    pub(super) resets: u32,
     /// Where the answer ends in the stream of bytes for the host.
     end: u64,
 }
@@ -31,7 +33,7 @@ impl Answered {
     }
 
     /// A request was answered, and that answer ends there in the stream.
-    pub(super) fn push(&mut self, end: u64, r: &IoRequest) {
+    pub(super) fn push(&mut self, end: u64, r: &IoRequest, resets: u32) {
         if self.last.len() == self.most {
             self.last.pop_front();
         } else if self.last.capacity() == 0 {
@@ -39,7 +41,7 @@ impl Answered {
         }
         let is_append = r.op == Op::ZoneAppend;
         let (disk, sector, len_sectors) = (r.disk, r.sector, r.len_sectors);
-        self.last.push_back(Answer { disk, is_append, sector, len_sectors, end });
+        self.last.push_back(Answer { disk, is_append, sector, len_sectors, resets, end });
     }
 
     /// Whether one is to a write of this sector.
@@ -73,6 +75,7 @@ mod tests {
             all.push(
                 24 * (i + 1),
                 &IoRequest { op, sector: Sector(i), len_sectors: 8, ..NO_REQUEST },
+                0,
             );
         }
         let left = |acknowledged| {

@@ -29,13 +29,15 @@ impl<C: DiskClient> IoQueue<C> {
         ctx: &mut IoContext<'_, D>,
     ) -> Option<ClosingQueue<C>> {
         for answer in self.answered.perhaps_lost(acknowledged) {
-            ctx.disks.recovery(answer.disk).with(|lost| match answer.is_append {
+            let recovery = ctx.disks.recovery(answer.disk);
+            let (at, len_sectors) = (answer.sector, answer.len_sectors);
+            match answer.is_append {
                 true => {
-                    let (at, len_sectors) = (answer.sector, answer.len_sectors);
-                    lost.lose_append(self.host, Landed { at, len_sectors, hash: None });
+                    let landed = Landed { at, len_sectors, hash: None };
+                    recovery.lose_append(self.host, landed, answer.resets);
                 }
-                false => lost.lose_write(self.host, answer.sector, answer.len_sectors),
-            });
+                false => recovery.with(|lost| lost.lose_write(self.host, at, len_sectors)),
+            }
         }
         for u in &mut self.used {
             // What the disk has not taken is not in flight.
@@ -87,7 +89,7 @@ impl Running {
     fn lose<D: Disks>(&mut self, host: HostKey, ctx: &IoContext<'_, D>) {
         let r = self.request;
         if let Some(resending) = &mut self.resending {
-            ctx.disks.recovery(r.disk).with(|lost| resending.lose(host, &r, lost));
+            resending.lose(host, &r, self.resets, ctx.disks.recovery(r.disk));
         } else if matches!(r.op, Op::Write | Op::WriteZeroes) {
             ctx.disks.recovery(r.disk).with(|lost| lost.lose_write(host, r.sector, r.len_sectors));
         }
@@ -142,10 +144,10 @@ impl<C: DiskClient> ClosingQueue<C> {
                     Op::ZoneAppend if bio.status.is_ok() && running.resending.is_none() => {
                         let hash = running.buf.as_ref().map(|b| data_hash(b, r.memory.1));
                         let landed = Landed { at: bio.sector, len_sectors: r.len_sectors, hash };
-                        recovery.with(|lost| lost.lose_append(self.host, landed));
+                        recovery.lose_append(self.host, landed, running.resets);
                     }
-                    Op::ZoneReset => recovery.with(|lost| lost.forget_zone(r.sector)),
-                    Op::ZoneResetAll => recovery.with(|lost| lost.forget_all()),
+                    Op::ZoneReset => recovery.forget_zone(r.sector),
+                    Op::ZoneResetAll => recovery.forget_all(),
                     _ => {}
                 }
                 running.free(ctx);

@@ -126,6 +126,8 @@ struct Running {
     task: Task,
     /// What its task has asked of a disk last. An append that has landed has its place here.
     request: IoRequest,
+    /// Resets of the zone of an append when it was sent ([`DiskRecovery::resets`]).
+    resets: u32,
     /// Whether a BIO of it is with the disk, or about to be.
     sent: bool,
     /// Its memory, while no BIO has it.
@@ -234,6 +236,7 @@ impl<C: DiskClient> IoQueue<C> {
         let running = Running {
             task,
             request: NO_REQUEST,
+            resets: 0,
             sent: false,
             buf,
             lent: None,
@@ -273,9 +276,9 @@ impl<C: DiskClient> IoQueue<C> {
                 tcp.answer(slot, completion, data, ctx.buffers, ctx.now);
                 match r.op {
                     // One that has failed may have landed in part.
-                    Op::Write | Op::WriteZeroes => self.answered.push(tcp.output_end(), &r),
+                    Op::Write | Op::WriteZeroes => self.answered.push(tcp.output_end(), &r, 0),
                     Op::ZoneAppend if ok => {
-                        self.answered.push(tcp.output_end(), &r);
+                        self.answered.push(tcp.output_end(), &r, running.resets);
                         ctx.disks.tells(&r);
                     }
                     _ => {}
@@ -293,6 +296,9 @@ impl<C: DiskClient> IoQueue<C> {
         ctx: &mut IoContext<'_, D>,
     ) {
         let request = running.request;
+        if request.op == Op::ZoneAppend {
+            running.resets = ctx.disks.recovery(request.disk).resets(request.sector);
+        }
         let Some(n) = self.client(request.disk, &ctx.disks) else {
             let status = status::NOT_READY;
             running.request = NO_REQUEST;

@@ -3,7 +3,8 @@
 
 use super::{DiskClient, Disks, IoContext, IoQueue, Running};
 use crate::recovery::{
-    AppendData, HostKey, Landed, Lost, Outcome, Resend, ResendStep, Sent, block_hashes, data_hash,
+    AppendData, DiskRecovery, HostKey, Landed, Outcome, Resend, ResendStep, Sent, block_hashes,
+    data_hash,
 };
 use crate::target::io::{IoRequest, IoResult};
 use crate::tcp::Connection;
@@ -28,13 +29,20 @@ impl Resending {
     }
 
     /// The connection has ended: the host may send the request once more.
-    pub(super) fn lose(&mut self, host: HostKey, r: &IoRequest, lost: &mut Lost) {
+    pub(super) fn lose(
+        &mut self,
+        host: HostKey,
+        r: &IoRequest,
+        resets: u32,
+        recovery: &DiskRecovery,
+    ) {
         if r.op != Op::ZoneAppend {
-            lost.lose_write(host, r.sector, r.len_sectors);
+            recovery.with(|lost| lost.lose_write(host, r.sector, r.len_sectors));
         } else if let Some(at) = self.resend.found_at() {
-            lost.lose_append(host, Landed { at, len_sectors: r.len_sectors, hash: None });
+            let landed = Landed { at, len_sectors: r.len_sectors, hash: None };
+            recovery.lose_append(host, landed, resets);
         }
-        self.resend.abandon(lost);
+        recovery.with(|lost| self.resend.abandon(lost));
     }
 }
 
@@ -77,14 +85,14 @@ impl<C: DiskClient> IoQueue<C> {
                 }
                 recovery.with(|lost| Resend::of_append(sent, data, lost, ctx.now))
             }
-            (Op::ZoneReset, _) => recovery.with(|lost| {
-                lost.forget_zone(r.sector);
+            (Op::ZoneReset, _) => {
+                recovery.forget_zone(r.sector);
                 None
-            }),
-            (Op::ZoneResetAll, _) => recovery.with(|lost| {
-                lost.forget_all();
+            }
+            (Op::ZoneResetAll, _) => {
+                recovery.forget_all();
                 None
-            }),
+            }
             _ => None,
         };
         match begun {
@@ -136,8 +144,8 @@ impl<C: DiskClient> IoQueue<C> {
                 }
             }
             // Again: what was lost meanwhile may be from before the reset.
-            Op::ZoneReset => recovery.with(|lost| lost.forget_zone(r.sector)),
-            Op::ZoneResetAll => recovery.with(Lost::forget_all),
+            Op::ZoneReset => recovery.forget_zone(r.sector),
+            Op::ZoneResetAll => recovery.forget_all(),
             _ => {}
         }
         self.ended(slot, running, result, tcp, ctx);
@@ -180,7 +188,10 @@ impl<C: DiskClient> IoQueue<C> {
                 }
             }
             ResendStep::Flush => ask(Op::Flush, Sector(0), 0, (0, 0)),
-            ResendStep::Append => return self.submit(slot, running, n, &r, &ctx.disks),
+            ResendStep::Append => {
+                running.resets = ctx.disks.recovery(r.disk).resets(r.sector);
+                return self.submit(slot, running, n, &r, &ctx.disks);
+            }
             ResendStep::Done(sector) => {
                 ctx.disks.count_replayed(r.disk);
                 let result = IoResult { status: Status::Ok, sector, zones: 0 };

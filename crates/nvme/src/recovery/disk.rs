@@ -1,15 +1,16 @@
 //! What is lost of one disk, for the threads that share it.
 
-use super::lost::Lost;
+use super::host_key::HostKey;
+use super::lost::{Landed, Lost};
 use super::space::Space;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Condition, Geometry, ZoneInfo};
-use zoneplug_core::{Nanos, Op, Status};
+use zoneplug_core::{Nanos, Op, Sector, Status};
 
 /// Something may be sent again.
 const ANYTHING: u8 = 1;
@@ -28,13 +29,21 @@ const DRAINS: u8 = 16;
 pub struct DiskRecovery {
     /// Set while the lock is held. A command that does not see it yet was on its way before the loss was known.
     bits: AtomicU8,
+    geometry: Geometry,
+    /// By zone: counts the times a reset of it has begun or ended. Changes while the lock is held.
+    resets: Box<[AtomicU32]>,
     lost: Mutex<Lost>,
 }
 
 impl DiskRecovery {
     /// For a disk of which nothing was lost.
     pub fn new(geometry: Geometry) -> DiskRecovery {
-        DiskRecovery { bits: AtomicU8::new(0), lost: Mutex::new(Lost::new(geometry)) }
+        DiskRecovery {
+            bits: AtomicU8::new(0),
+            geometry,
+            resets: (0..geometry.nr_zones()).map(|_| AtomicU32::new(0)).collect(),
+            lost: Mutex::new(Lost::new(geometry)),
+        }
     }
 
     /// Of a disk that outlives its server: so many sectors of each zone are written now, when this server starts. Hosts of
@@ -54,7 +63,7 @@ impl DiskRecovery {
     pub(crate) fn is_before(&self, op: Op) -> bool {
         match op {
             Op::ZoneAppend => self.has(APPENDS | DRAINS),
-            Op::ZoneReset | Op::ZoneResetAll => self.has(ANYTHING),
+            Op::ZoneReset | Op::ZoneResetAll => true,
             _ => false,
         }
     }
@@ -66,7 +75,7 @@ impl DiskRecovery {
             Op::Write | Op::WriteZeroes => {
                 !status.is_ok() && self.has(ANYTHING | CONTROLLERS | DRAINS)
             }
-            Op::ZoneReset | Op::ZoneResetAll => self.has(ANYTHING),
+            Op::ZoneReset | Op::ZoneResetAll => true,
             _ => false,
         }
     }
@@ -80,6 +89,43 @@ impl DiskRecovery {
     #[inline]
     fn has(&self, bits: u8) -> bool {
         self.bits.load(Ordering::Acquire) & bits != 0
+    }
+
+    /// Counts resets of the zone of a sector. An append takes the count before it is sent to the disk.
+    #[inline]
+    pub(crate) fn resets(&self, at: Sector) -> u32 {
+        let zone = self.geometry.zone_of(at).0;
+        self.resets.get(zone.0 as usize).map_or(0, |n| n.load(Ordering::Acquire))
+    }
+
+    /// An append of `host` is on the disk, and its answer may be lost. `resets`: their count when it was sent. If that has
+    /// changed, the append may have landed before a reset, and its place may be another's: it is not noted.
+    pub(crate) fn lose_append(&self, host: HostKey, landed: Landed, resets: u32) {
+        self.with(|lost| {
+            if self.resets(landed.at) == resets {
+                lost.lose_append(host, landed);
+            }
+        });
+    }
+
+    /// A zone is about to be reset, or was.
+    pub(crate) fn forget_zone(&self, at: Sector) {
+        self.with(|lost| {
+            if let Some(n) = self.resets.get(self.geometry.zone_of(at).0.0 as usize) {
+                n.fetch_add(1, Ordering::Release);
+            }
+            lost.forget_zone(at);
+        });
+    }
+
+    /// All zones are about to be reset, or were.
+    pub(crate) fn forget_all(&self) {
+        self.with(|lost| {
+            for n in &self.resets {
+                n.fetch_add(1, Ordering::Release);
+            }
+            lost.forget_all();
+        });
     }
 
     /// Calls `f` with the notes.
@@ -111,4 +157,38 @@ pub fn written_in(z: &ZoneInfo) -> u32 {
         _ => z.wp.0.saturating_sub(z.start.0).min(z.capacity_sectors),
     };
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::lost::{AppendData, Tried};
+    use zoneplug_core::ZoneNo;
+
+    /// L5. An append whose zone was reset after it was sent is not noted: its place may be another's.
+    #[test]
+    fn l5_an_append_from_before_a_reset_is_not_noted() {
+        let host = HostKey(1);
+        type Reset = fn(&DiskRecovery);
+        let resets: [(Reset, [bool; 2]); 3] = [
+            (|_| {}, [true, true]),
+            (|d| d.forget_zone(Sector(0x80f)), [false, true]),
+            (DiskRecovery::forget_all, [false, false]),
+        ];
+        for (reset, noted) in resets {
+            let disk = DiskRecovery::new(Geometry::new(3, 0x800, 0x800).unwrap());
+            let sent = [1, 2].map(|zone| (zone, disk.resets(Sector(zone * 0x800))));
+            reset(&disk);
+            for (zone, count) in sent {
+                let landed = Landed { at: Sector(zone * 0x800 + 8), len_sectors: 8, hash: None };
+                disk.lose_append(host, landed, count);
+            }
+            let found = [1, 2].map(|zone| {
+                let what = (ZoneNo(zone), 8, &AppendData::default());
+                let tried = &mut Tried::nowhere();
+                disk.with(|lost| lost.claim_append(host, what, tried, Nanos(0))).is_some()
+            });
+            assert_eq!(found, noted);
+        }
+    }
 }

@@ -12,7 +12,9 @@
 //! appends with the same data the one that was answered last is taken first.
 //!
 //! A note is of one host, whichever connection its command comes by, and of the zone as the host knows it: a reset of the
-//! zone, by any host, removes it. A host has [`WINDOW`] from its first command after the loss; later
+//! zone, by any host, removes it. An append that was sent before a reset ended is not noted later, because its place may be
+//! another's by then ([`DiskRecovery::lose_append`](super::DiskRecovery)). A write that was is: what it is for is compared
+//! with all data that are there, and answered with success only if they are equal. A host has [`WINDOW`] from its first command after the loss; later
 //! commands are new ones.
 //!
 //! A server that starts does not know what hosts of the last one have lost. Every write that is behind the write pointers

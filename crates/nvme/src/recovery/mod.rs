@@ -37,7 +37,7 @@ pub use disk::{DiskRecovery, written_in};
 #[cfg(feature = "target")]
 pub use host_key::HostKey;
 #[cfg(feature = "target")]
-pub(crate) use lost::{AppendData, Landed, Lost};
+pub(crate) use lost::{AppendData, Landed};
 #[cfg(feature = "target")]
 pub(crate) use questions::QuestionId;
 #[cfg(feature = "target")]
