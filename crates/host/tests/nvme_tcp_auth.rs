@@ -8,13 +8,15 @@ mod nvme_host;
 use nvme_host::{BLOCK, HOST, MEM, NQN, Queue, disk, options, pattern, soon};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use zoneplug_host::nvme_tcp::{DhGroup, Key, read_key};
-use zoneplug_host::nvme_tcp::{NvmeTcp, NvmeTcpOptions};
+use std::time::{Duration, Instant};
+use zoneplug_core::Nanos;
+use zoneplug_host::nvme_tcp::{DhGroup, Key, NvmeTcp, NvmeTcpOptions, read_key, testing};
 use zoneplug_nvme::dhchap::Random;
 use zoneplug_nvme::initiator::Authenticate;
 use zoneplug_nvme::initiator::{Data, Options, connect, read, set_queues, write};
 use zoneplug_nvme::spec::Command;
 use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
+use zoneplug_nvme::tcp::Config;
 
 const KEY: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 const OTHER_KEY: &str =
@@ -26,6 +28,10 @@ fn key(text: &str) -> Key {
 }
 
 fn keyed(ctrl_key: Option<&str>, group: DhGroup) -> NvmeTcp {
+    bounded(ctrl_key, group, Config::default())
+}
+
+fn bounded(ctrl_key: Option<&str>, group: DhGroup, bounds: Config) -> NvmeTcp {
     let options = NvmeTcpOptions {
         dhchap_keys: vec![(HOST.to_owned(), key(KEY))],
         dhchap_ctrl_key: ctrl_key.map(key),
@@ -33,7 +39,57 @@ fn keyed(ctrl_key: Option<&str>, group: DhGroup) -> NvmeTcp {
         threads: 1,
         ..options()
     };
-    NvmeTcp::start(&options, vec![disk(MEM)], || ()).unwrap()
+    testing::start(&options, vec![disk(MEM)], bounds).unwrap()
+}
+
+/// A server whose hosts have less than a second to authenticate.
+fn hurried() -> NvmeTcp {
+    let connect = Nanos(700_000_000);
+    bounded(Some(OTHER_KEY), DhGroup::Null, Config { connect, ..Config::default() })
+}
+
+/// The steps of a host that wants to know its controller, or not.
+fn steps(ctrl: Option<&str>) -> Authenticate {
+    let random = Random::new(&[7; 132]);
+    Authenticate::new((NQN, HOST), &key(KEY), ctrl.map(key).as_ref(), 5, random)
+}
+
+/// Carries out the first `n` steps. Returns the data of the last one.
+fn carry_out(steps: &mut Authenticate, q: &mut Queue, n: usize) -> Vec<u8> {
+    let mut received = Vec::new();
+    for _ in 0..n {
+        received = q.ok(steps.next(&received).unwrap().unwrap()).data;
+    }
+    received
+}
+
+/// An admin queue and an I/O queue of a host that has authenticated.
+fn admitted(server: &NvmeTcp, ctrl: Option<&str>) -> (Queue, Queue) {
+    let (mut admin, result) = connected(server, 0, ANY_CONTROLLER);
+    authenticate(&mut admin, KEY, ctrl).unwrap();
+    admin.ok(start());
+    admin.ok(set_queues(4));
+    let (mut q, _) = connected(server, 1, result as u16);
+    authenticate(&mut q, KEY, ctrl).unwrap();
+    (admin, q)
+}
+
+/// A stranger that has sent the command which makes the server compute, and has no answer.
+fn computes(server: &NvmeTcp) -> Queue {
+    let (mut stranger, _) = connected(server, 0, ANY_CONTROLLER);
+    let mut steps = steps(None);
+    carry_out(&mut steps, &mut stranger, 1);
+    stranger.send(steps.next(&[]).unwrap().unwrap());
+    stranger.flush();
+    stranger
+}
+
+/// Whether a byte has come.
+fn has_come(q: &Queue) -> bool {
+    q.stream.set_nonblocking(true).unwrap();
+    let n = q.stream.peek(&mut [0]);
+    q.stream.set_nonblocking(false).unwrap();
+    n.is_ok_and(|n| n > 0)
 }
 
 /// Authenticates on a queue. The error is what the host or the server found wrong.
@@ -202,6 +258,114 @@ fn a_host_authenticates_again() {
     assert!(is_closed(&mut admin) && is_closed(&mut q));
     soon("the host is gone", || server.hosts().is_empty());
     assert_eq!(server.failed_authentications(), 1);
+}
+
+/// J18. While values of Diffie-Hellman are computed, the only worker answers other connections, and other commands of a host
+/// that authenticates again.
+#[test]
+fn a_worker_does_not_wait_for_diffie_hellman() {
+    let server = keyed(None, DhGroup::Ffdhe8192);
+    let (_admin, mut q) = admitted(&server, None);
+    let stranger = computes(&server);
+    let mut reads = 0;
+    while !has_come(&stranger) {
+        q.ok(read(1, 0, 1, BLOCK));
+        reads += 1;
+    }
+    assert!(reads > 5, "{reads} reads were answered meanwhile");
+    // The same queue.
+    let mut again = steps(None);
+    carry_out(&mut again, &mut q, 1);
+    let challenge = q.send(again.next(&[]).unwrap().unwrap());
+    let other = q.send(read(1, 0, 1, BLOCK));
+    assert_eq!(q.next().completion.cid, other);
+    let done = q.next();
+    assert_eq!((done.completion.cid, done.completion.status), (challenge, 0));
+    // Commands of authentication wait for it, in their order.
+    let reply = q.send(again.next(&done.data).unwrap().unwrap());
+    let success = q.send(again.next(&[]).unwrap().unwrap());
+    for cid in [reply, success] {
+        let done = q.next();
+        assert_eq!((done.completion.cid, done.completion.status), (cid, 0));
+        assert!(cid == reply || again.next(&done.data).unwrap().is_none());
+    }
+    q.ok(write(1, 0, pattern(4096, 1), BLOCK));
+    assert_eq!(server.failed_authentications(), 0);
+}
+
+/// J18. Connections that have ended are not computed for, and neither are any when the server ends.
+#[test]
+fn values_that_are_not_needed_any_more() {
+    let server = keyed(None, DhGroup::Ffdhe8192);
+    let begun = Instant::now();
+    let stranger = computes(&server);
+    while !has_come(&stranger) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let one = begun.elapsed();
+    let strangers: Vec<_> = (0..20).map(|_| computes(&server)).collect();
+    let begun = Instant::now();
+    drop(strangers);
+    let mut q = computes(&server);
+    q.next();
+    assert!(begun.elapsed() < one * 8, "{:?}, of which one takes {one:?}", begun.elapsed());
+    let strangers: Vec<_> = (0..20).map(|_| computes(&server)).collect();
+    let begun = Instant::now();
+    drop(server);
+    assert!(begun.elapsed() < one * 8, "{:?}, of which one takes {one:?}", begun.elapsed());
+    drop(strangers);
+}
+
+/// J13. A host that begins to authenticate again has as long for it as for the first time.
+#[test]
+fn a_host_that_does_not_end_what_it_has_begun_again() {
+    let server = hurried();
+    let (mut admin, mut q) = admitted(&server, Some(OTHER_KEY));
+    // Within its time, and long after.
+    authenticate(&mut admin, KEY, Some(OTHER_KEY)).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    q.ok(read(1, 0, 1, BLOCK));
+    assert_eq!(server.failed_authentications(), 0);
+    // An I/O queue is refused for itself.
+    carry_out(&mut steps(None), &mut q, 2);
+    soon("it is counted", || server.failed_authentications() == 1);
+    assert_eq!(q.run(read(1, 0, 1, BLOCK)).completion.status, REQUIRED);
+    let told = q.ok((Command::authentication_receive(64), Data::In(64))).data;
+    assert_eq!(told[..8], [0, 0xf1, 0, 0, 5, 0, 1, 1], "AUTH_Failure1");
+    assert!(is_closed(&mut q));
+    assert_eq!(server.hosts().len(), 1);
+    // Success2 is the last message.
+    let mut late = steps(Some(OTHER_KEY));
+    let success1 = carry_out(&mut late, &mut admin, 4);
+    soon("it is counted", || server.failed_authentications() == 2);
+    assert!(server.hosts().is_empty());
+    let refused = admin.run(late.next(&success1).unwrap().unwrap()).completion.status;
+    assert_eq!(refused, 0x400c);
+}
+
+/// J13. Of the hosts that the time limit ends before they are admitted, those that had begun count.
+#[test]
+fn hosts_that_are_too_slow_to_authenticate_are_counted() {
+    let server = hurried();
+    let (mut silent, _) = connected(&server, 0, ANY_CONTROLLER);
+    assert!(is_closed(&mut silent));
+    assert_eq!(server.failed_authentications(), 0);
+    for (n, ctrl) in [(1, None), (2, None), (4, Some(OTHER_KEY))] {
+        let before = server.failed_authentications();
+        let (mut slow, _) = connected(&server, 0, ANY_CONTROLLER);
+        carry_out(&mut steps(ctrl), &mut slow, n);
+        assert!(is_closed(&mut slow));
+        soon("it is counted", || server.failed_authentications() == before + 1);
+    }
+    // A failure that was counted is not counted again when its connection ends.
+    let (mut wrong, _) = connected(&server, 0, ANY_CONTROLLER);
+    let mut steps = steps(None);
+    let reply = carry_out(&mut steps, &mut wrong, 1);
+    let again = (Command::authentication_send(8), Data::Out(vec![0; 8]));
+    wrong.ok(again);
+    assert!(reply.is_empty() && is_closed(&mut wrong));
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(server.failed_authentications(), 4);
 }
 
 /// J15. What options contradict each other, and what they mean for hosts without a key.

@@ -1,8 +1,11 @@
 //! A connection: its socket, the state machine of its bytes, and what it is for the target.
 
+mod authentication;
+
 use super::context::WorkerContext;
 use super::io_queue::{IoQueue, QueueClient};
 use super::{Shared, sys};
+use authentication::QueueAuthentication;
 use std::io::{self, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
@@ -10,10 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zoneplug_core::Nanos;
 use zoneplug_core::poison::lock;
-use zoneplug_nvme::dhchap::{MAX_MESSAGE, Random};
+use zoneplug_nvme::dhchap::MAX_MESSAGE;
 use zoneplug_nvme::recovery::HostKey;
-use zoneplug_nvme::spec::{Completion, status};
-use zoneplug_nvme::target::auth::{AuthReply, Authentication, Change};
+use zoneplug_nvme::spec::Completion;
 use zoneplug_nvme::target::{Connected, Namespaces, QueueId, Reply, asks_for_activity};
 use zoneplug_nvme::tcp::{Connection as Tcp, Event, Queue, Received};
 
@@ -48,7 +50,7 @@ pub(super) struct Connection {
     tcp: Tcp,
     role: Role,
     /// Takes the commands of authentication, and all until the host is admitted. `None`: the host need not authenticate.
-    authentication: Option<Box<Authentication>>,
+    authentication: Option<Box<QueueAuthentication>>,
     /// Whether it is an I/O queue whose host has yet to authenticate for the first time: the target does not know it.
     pending: bool,
     /// What it is named by, for its worker and for mail.
@@ -135,7 +137,8 @@ impl Connection {
                 again = true;
                 match event {
                     Event::Command(command) => self.command(command, ctx),
-                    Event::Ended(_) => {
+                    Event::Ended(why) => {
+                        self.authentication_ended(why, ctx);
                         self.end(ctx);
                         self.closes = Some(ctx.now.plus(LINGER));
                     }
@@ -204,71 +207,6 @@ impl Connection {
         self.tcp.answer(slot, completion, data, ctx.buffers, ctx.now);
     }
 
-    /// A command of authentication, or one that comes too early.
-    #[cold]
-    fn authenticate(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
-        let (Some(authentication), Role::Admin { queue, .. } | Role::Io { queue, .. }) =
-            (&mut self.authentication, &self.role)
-        else {
-            return ctx.buffers_put(c.data);
-        };
-        let queue = *queue;
-        let mut random = [0; 132];
-        let message = c.data.as_ref().map_or(&[][..], |b| &b.as_slice()[..c.len as usize]);
-        // No lock is held: the values of Diffie-Hellman take milliseconds.
-        let mut reply = match getrandom::fill(&mut random) {
-            Ok(()) => authentication.command(&c.command, message, &Random::new(&random)),
-            Err(_) => AuthReply {
-                completion: Completion { status: status::INTERNAL, ..Completion::default() },
-                data: Vec::new(),
-                change: None,
-            },
-        };
-        let mut is_over = authentication.is_over();
-        ctx.buffers_put(c.data);
-        match reply.change {
-            Some(Change::Admitted) => self.tcp.lift(),
-            Some(Change::Failed) => {
-                ctx.shared.failed_authentications.fetch_add(1, Ordering::Relaxed);
-                self.tcp.restrict(MAX_MESSAGE, ctx.now);
-            }
-            None => {}
-        }
-        if queue.qid == 0 || reply.change.is_some() {
-            let mut target = lock(&ctx.shared.target);
-            match reply.change {
-                Some(Change::Admitted) if queue.qid == 0 || self.pending => {
-                    match target.admitted(queue, ctx.now) {
-                        Ok(None) => {}
-                        Ok(Some(all)) => {
-                            // Before another thread can have mail for it.
-                            ctx.shared.add_route(queue, ctx.worker, self.key);
-                            self.pending = false;
-                            if let Role::Io { io, .. } = &mut self.role {
-                                io.show(all);
-                            }
-                        }
-                        Err(status) => {
-                            (reply.completion.status, is_over) = (status | status::DNR, true);
-                        }
-                    }
-                }
-                Some(Change::Failed) => target.refused(queue),
-                _ => {}
-            }
-            if queue.qid == 0 {
-                target.heard(queue.controller, ctx.now);
-            }
-            ctx.shared.deliver(target.take_events());
-            ctx.shared.note_keep_alive(&target);
-        }
-        self.answer(c.slot, reply.completion, &reply.data, ctx);
-        if is_over {
-            self.end(ctx);
-            self.ends = true;
-        }
-    }
-
     /// The first command.
     #[cold]
     fn connect(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
@@ -297,7 +235,8 @@ impl Connection {
                 if connected.authentication.is_some() {
                     self.tcp.restrict(MAX_MESSAGE, ctx.now);
                 }
-                self.authentication = connected.authentication;
+                self.authentication =
+                    connected.authentication.map(|a| QueueAuthentication::new(*a));
                 self.role = match connected.namespaces {
                     Some(all) => {
                         Role::Io { queue, io: Box::new(IoQueue::new(all, queue, host, entries)) }
@@ -374,6 +313,7 @@ impl Connection {
             return false;
         }
         self.tcp.expire(ctx.now);
+        self.expire_authentication(ctx);
         self.turn_disks(ctx).1
     }
 
@@ -395,6 +335,7 @@ impl Connection {
     /// Takes no more commands, and tells the target.
     #[cold]
     pub(super) fn end(&mut self, ctx: &mut WorkerContext<'_>) {
+        self.end_authentication(ctx);
         let Some((queue, drains)) = self.close_queue(ctx) else { return };
         if !ctx.shared.remove_route(queue, self.key) {
             // The target has ended it.

@@ -12,6 +12,7 @@ use std::task::Wake;
 use zoneplug_core::poison::lock;
 use zoneplug_nvme::spec::Completion;
 use zoneplug_nvme::target::Namespaces;
+use zoneplug_nvme::target::auth::Computed;
 
 /// A message for a worker. Connections are named by their keys.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(super) enum Mail {
     Ready(u64),
     /// The answer to a command that the connection has waiting.
     Complete(u64, Completion),
+    /// The value of Diffie-Hellman for which the connection waits.
+    Computed(u64, Box<Computed>),
     /// What the I/O queue shows from now on.
     Namespaces(u64, Arc<Namespaces>),
     /// The connection is to be closed. The target knows it no more.

@@ -9,11 +9,12 @@
 //! | `io_queue.rs` | the disks as I/O queues use them: a client of its own for each |
 //! | `listeners.rs` | the sockets at which a server listens |
 //! | `admission.rs` | which hosts may connect, and their keys |
+//! | `key_exchange.rs` | the thread that computes values of Diffie-Hellman |
 //! | `journal.rs` | which appends hosts were told of, for the next server |
 //! | `mailbox.rs` | what threads tell each other |
 //! | `calls.rs`, `context.rs` | counters of system calls; what a worker lends its connections for a call |
 //! | `sys.rs` | epoll, sending |
-//! | `testing.rs` | a server without threads, for benchmarks |
+//! | `testing.rs` | servers for tests and benchmarks: without threads, with other bounds |
 //!
 //! The protocol is [`zoneplug_nvme`]'s: `tcp` turns bytes into commands, `target` answers them. Each connection belongs to
 //! one worker for its life. I/O takes no lock that connections share; Connect and admin commands lock the target. A disk
@@ -25,6 +26,7 @@ mod connection;
 mod context;
 mod io_queue;
 mod journal;
+mod key_exchange;
 mod listeners;
 mod mailbox;
 mod sys;
@@ -41,6 +43,7 @@ pub use admission::read_key;
 use calls::Calls;
 pub use calls::NvmeTcpCalls;
 pub use journal::usual_records;
+use key_exchange::KeyExchange;
 use listeners::Listeners;
 use mailbox::{Mail, Mailbox};
 use std::collections::BTreeMap;
@@ -159,6 +162,7 @@ struct Shared {
     /// Connections, and queues without one whose commands are still being carried out.
     connections: AtomicUsize,
     failed_authentications: AtomicU64,
+    key_exchange: KeyExchange,
     max_connections: usize,
     /// Why a worker has ended although it was not told to.
     failure: Mutex<Option<String>>,
@@ -337,7 +341,14 @@ impl NvmeTcp {
         disks: Vec<Disk>,
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<NvmeTcp, Error> {
-        let Started { mut server, workers } = NvmeTcp::prepare(options, disks)?;
+        let prepared = NvmeTcp::prepare(options, disks, Config::default())?;
+        NvmeTcp::run(prepared, ended)
+    }
+
+    fn run(
+        Started { mut server, workers }: Started,
+        ended: impl Fn() + Clone + Send + 'static,
+    ) -> Result<NvmeTcp, Error> {
         for (n, worker) in workers.into_iter().enumerate() {
             let (ended, shared) = (ended.clone(), server.shared.clone());
             let body = move || {
@@ -352,8 +363,13 @@ impl NvmeTcp {
     }
 
     /// A server that listens, and its workers, which do not run yet.
-    fn prepare(options: &NvmeTcpOptions, disks: Vec<Disk>) -> Result<Started, Error> {
+    fn prepare(
+        options: &NvmeTcpOptions,
+        disks: Vec<Disk>,
+        bounds: Config,
+    ) -> Result<Started, Error> {
         let (hosts, keys) = admitted(options)?;
+        let has_keys = !keys.hosts.is_empty();
         let nqn = Nqn::new(&options.nqn)?;
         let failed = |what: &str, e: io::Error| {
             Error::new(ErrorKind::Io, format!("{}: {what}: {e}", options.listen)).source(e)
@@ -387,7 +403,7 @@ impl NvmeTcp {
         }
         let shared = Arc::new(Shared {
             target: Mutex::new(target),
-            tcp: Config { max_data, ..Config::default() },
+            tcp: Config { max_data, ..bounds },
             clock,
             workers: workers.map_err(few)?,
             counters: (0..threads).map(|_| counters()).collect(),
@@ -396,6 +412,7 @@ impl NvmeTcp {
             keeps_alive: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             failed_authentications: AtomicU64::new(0),
+            key_exchange: KeyExchange::default(),
             max_connections: options.max_connections,
             failure: Mutex::default(),
             recovery,
@@ -406,10 +423,14 @@ impl NvmeTcp {
         let workers =
             (0..threads).map(|n| Worker::new(shared.clone(), n, std::mem::take(&mut listeners)));
         let workers = workers.collect::<io::Result<_>>().map_err(few)?;
-        Ok(Started {
-            server: NvmeTcp { shared, nqn, addresses, unjournaled, threads: Vec::new() },
-            workers,
-        })
+        let mut running = Vec::new();
+        if has_keys {
+            let shared = shared.clone();
+            let body = move || shared.key_exchange.run(&shared.workers);
+            running.push(threads::spawn("zoneplug-nvmedh", body)?);
+        }
+        let server = NvmeTcp { shared, nqn, addresses, unjournaled, threads: running };
+        Ok(Started { server, workers })
     }
 
     /// Where it listens; the first of several addresses.
@@ -509,6 +530,7 @@ impl Drop for NvmeTcp {
         for worker in &self.shared.workers {
             worker.put(Mail::Stop);
         }
+        self.shared.key_exchange.stop();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

@@ -1,10 +1,21 @@
-//! For tests and counting instructions: a server without threads, which runs when it is told to. No program uses this.
+//! For tests and counting instructions: a server without threads, which runs when it is told to, and one of other bounds. No
+//! program uses this.
 
 use super::worker::Worker;
 use super::{Disk, NvmeTcp, NvmeTcpCalls, NvmeTcpOptions, Started, sys};
 use std::io;
 use std::net::SocketAddr;
 use zoneplug_core::Error;
+use zoneplug_nvme::tcp::Config;
+
+/// As [`NvmeTcp::start`], with other bounds of connections.
+///
+/// # Errors
+///
+/// Those of [`NvmeTcp::start`].
+pub fn start(options: &NvmeTcpOptions, disks: Vec<Disk>, bounds: Config) -> Result<NvmeTcp, Error> {
+    NvmeTcp::run(NvmeTcp::prepare(options, disks, bounds)?, || ())
+}
 
 /// A server whose only worker runs in the calls of [`SteppedServer::step`].
 pub struct SteppedServer {
@@ -27,7 +38,7 @@ impl SteppedServer {
     /// Those of [`NvmeTcp::start`].
     pub fn new(options: &NvmeTcpOptions, disks: Vec<Disk>) -> Result<SteppedServer, Error> {
         let options = NvmeTcpOptions { threads: 1, ..options.clone() };
-        let Started { server, mut workers } = NvmeTcp::prepare(&options, disks)?;
+        let Started { server, mut workers } = NvmeTcp::prepare(&options, disks, Config::default())?;
         let worker = workers.remove(0);
         Ok(SteppedServer { server, worker, ready: Worker::ready() })
     }

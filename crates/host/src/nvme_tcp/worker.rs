@@ -347,6 +347,10 @@ impl Worker {
                     connection.complete(completion, ctx);
                     connection.turn_disks(ctx).1
                 }),
+                Mail::Computed(key, computed) => self.with(key, |connection, ctx| {
+                    connection.computed(*computed, ctx);
+                    connection.turn_disks(ctx).1
+                }),
                 Mail::Namespaces(key, all) => self.with(key, |connection, _| {
                     connection.show(all);
                     true

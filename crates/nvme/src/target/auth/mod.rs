@@ -1,5 +1,6 @@
 //! The controller's side of DH-HMAC-CHAP on one queue (Base Specification, section 8.13.5). The caller hands over the
-//! Fabrics commands of the queue and random bytes; nothing here knows a clock or a socket.
+//! Fabrics commands of the queue and random bytes; nothing here knows a clock, a socket or a thread. Diffie-Hellman takes up
+//! to a tenth of a second, so its values are not computed here: a command that needs one gives a [`Job`].
 //!
 //! | message | from | this side then |
 //! | --- | --- | --- |
@@ -12,6 +13,7 @@
 //! What is wrong with a message is told by AUTH_Failure1, which the host gets by its next Authentication Receive. That ends
 //! the queue. A queue whose host is admitted goes on to take commands while its host authenticates again.
 
+mod job;
 mod messages;
 #[cfg(test)]
 mod queue_tests;
@@ -26,6 +28,7 @@ use crate::dhchap::{DhGroup, Exchange, Hash, Key, MAX_MESSAGE, PrivateValue, Ran
 use crate::spec::auth::{MessageHeader, auth_id, auth_type, failure};
 use crate::spec::fabrics::fctype;
 use crate::spec::{Command, Completion, opcode, status};
+pub use job::{Computed, Job};
 use messages::{Chosen, HostReply};
 use zeroize::Zeroizing;
 
@@ -49,6 +52,21 @@ pub struct AuthReply {
     pub change: Option<Change>,
 }
 
+/// What a command leads to.
+#[derive(Debug)]
+pub enum Begun {
+    /// Its answer.
+    Answer(AuthReply),
+    /// A value of Diffie-Hellman, by which [`Authentication::finish`] answers it.
+    Job(Box<Job>),
+}
+
+/// What a command does at once: data for the host and what has changed, or a value that has to be computed first.
+enum Step {
+    Done(Vec<u8>, Option<Change>),
+    Job(Box<Job>),
+}
+
 /// What comes next.
 #[derive(Debug)]
 enum State {
@@ -56,8 +74,12 @@ enum State {
     Idle,
     /// The host gets the challenge.
     Challenge(Transaction),
+    /// The public value, for the challenge.
+    ComputingChallenge { of: Transaction, challenged: Box<Challenged>, room: usize },
     /// The host replies to it.
     Reply(Transaction, Box<Challenged>),
+    /// The shared value, for the response in this reply.
+    ComputingResponse { of: Transaction, challenged: Box<Challenged>, reply: Vec<u8> },
     /// The host gets Success1, with the response to its own challenge.
     Success1 { of: Transaction, response: Option<Vec<u8>> },
     /// The host says whether that is right.
@@ -80,6 +102,7 @@ struct Transaction {
 struct Challenged {
     challenge: Vec<u8>,
     seqnum: u32,
+    /// `None` in the group NULL, and while a [`Job`] has it.
     private: Option<PrivateValue>,
 }
 
@@ -129,21 +152,77 @@ impl Authentication {
         !self.admitted || c.opcode() == opcode::FABRICS && types.contains(&c.fctype())
     }
 
-    /// Carries out a command. `data` is what came with it.
-    pub fn command(&mut self, c: &Command, data: &[u8], random: &Random) -> AuthReply {
-        let answer = match c.fctype() {
+    /// Whether the host has begun to authenticate and has neither been admitted nor refused.
+    pub fn is_underway(&self) -> bool {
+        !matches!(self.state, State::Idle | State::Failure { .. } | State::Over)
+    }
+
+    /// The host has taken too long: what it has begun fails as with a wrong response.
+    pub fn time_out(&mut self) -> Option<Change> {
+        let t_id = match &self.state {
+            State::Challenge(of)
+            | State::ComputingChallenge { of, .. }
+            | State::Reply(of, _)
+            | State::ComputingResponse { of, .. }
+            | State::Success1 { of, .. }
+            | State::Success2(of) => of.t_id,
+            State::Idle | State::Failure { .. } | State::Over => return None,
+        };
+        self.fail(t_id, failure::FAILED);
+        Some(Change::Failed)
+    }
+
+    /// Takes a command. `data` is what came with it. After a [`Begun::Job`] the next call is [`Authentication::finish`].
+    pub fn begin(&mut self, c: &Command, data: &[u8], random: &Random) -> Begun {
+        let step = match c.fctype() {
+            _ if self.is_computing() => Err(status::SEQUENCE),
             _ if c.opcode() != opcode::FABRICS => Err(status::AUTHENTICATION_REQUIRED),
-            fctype::AUTHENTICATION_SEND => self.send(c, data).map(|change| (Vec::new(), change)),
+            fctype::AUTHENTICATION_SEND => self.send(c, data),
             fctype::AUTHENTICATION_RECEIVE => self.receive(c, random),
             fctype::CONNECT => Err(status::SEQUENCE),
             _ => Err(status::AUTHENTICATION_REQUIRED),
         };
-        let (data, change, status) = match answer {
-            Ok((data, change)) => (data, change, status::SUCCESS),
+        let (data, change, status) = match step {
+            Ok(Step::Job(job)) => return Begun::Job(job),
+            Ok(Step::Done(data, change)) => (data, change, status::SUCCESS),
             Err(status) => (Vec::new(), None, status | status::DNR),
         };
         let completion = Completion { cid: c.cid(), status, ..Completion::default() };
+        Begun::Answer(AuthReply { completion, data, change })
+    }
+
+    /// Answers the command that the job was for.
+    pub fn finish(&mut self, computed: Computed) -> AuthReply {
+        let Computed { cid, private, value } = computed;
+        let completion = Completion { cid, ..Completion::default() };
+        let (mut data, mut change) = (Vec::new(), None);
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::ComputingChallenge { of, mut challenged, room } => {
+                challenged.private = Some(private);
+                let value = value.as_ref().map_or(&[][..], |v| &v[..]);
+                data = self.challenge(of, challenged, value);
+                data.resize(room, 0);
+            }
+            State::ComputingResponse { of, challenged, reply } => {
+                let compared = match &value {
+                    Some(value) => self.compare(&reply, of, &challenged, Some(value)),
+                    None => Err(failure::PAYLOAD),
+                };
+                change = self.compared(of, compared);
+            }
+            // It has timed out meanwhile, or was not asked for: a Receive gets nothing.
+            other => {
+                self.state = other;
+                let completion =
+                    Completion { status: status::SEQUENCE | status::DNR, ..completion };
+                return AuthReply { completion, data, change };
+            }
+        }
         AuthReply { completion, data, change }
+    }
+
+    fn is_computing(&self) -> bool {
+        matches!(self.state, State::ComputingChallenge { .. } | State::ComputingResponse { .. })
     }
 
     fn check(c: &Command) -> Result<(), u16> {
@@ -156,7 +235,7 @@ impl Authentication {
     }
 
     /// Authentication Send.
-    fn send(&mut self, c: &Command, data: &[u8]) -> Result<Option<Change>, u16> {
+    fn send(&mut self, c: &Command, data: &[u8]) -> Result<Step, u16> {
         Authentication::check(c)?;
         if data.len() != c.authentication_len() as usize {
             return Err(status::SGL_LENGTH);
@@ -165,13 +244,10 @@ impl Authentication {
             return Err(status::SEQUENCE);
         }
         let t_id = MessageHeader::read(data).map_or(0, |h| h.t_id);
-        match self.message(data) {
-            Ok(change) => Ok(change),
-            Err(why) => {
-                self.fail(t_id, why);
-                Ok(Some(Change::Failed))
-            }
-        }
+        Ok(self.message(c.cid(), data).unwrap_or_else(|why| {
+            self.fail(t_id, why);
+            Step::Done(Vec::new(), Some(Change::Failed))
+        }))
     }
 
     fn fail(&mut self, t_id: u16, why: u8) {
@@ -180,7 +256,8 @@ impl Authentication {
     }
 
     /// A message of the host.
-    fn message(&mut self, data: &[u8]) -> Result<Option<Change>, Refused> {
+    fn message(&mut self, cid: u16, data: &[u8]) -> Result<Step, Refused> {
+        let done = |change| Ok(Step::Done(Vec::new(), change));
         let header = MessageHeader::read(data).ok_or(failure::PAYLOAD)?;
         let expected = match &self.state {
             State::Idle => (auth_type::COMMON, auth_id::NEGOTIATE),
@@ -198,7 +275,7 @@ impl Authentication {
             // The host has refused what it was sent.
             self.admitted = false;
             self.state = State::Over;
-            return Ok(Some(Change::Failed));
+            return done(Some(Change::Failed));
         }
         if is != expected {
             return Err(failure::MESSAGE);
@@ -210,33 +287,55 @@ impl Authentication {
             State::Idle => {
                 let chosen = Chosen::of(data, self.key.hash(), self.group)?;
                 self.state = State::Challenge(Transaction { t_id: header.t_id, chosen });
-                Ok(None)
+                done(None)
             }
-            State::Reply(transaction, challenged) => {
-                let response = self.compare(data, transaction, &challenged)?;
-                self.state = State::Success1 { of: transaction, response };
-                Ok(None)
+            State::Reply(of, mut challenged) => {
+                let value = HostReply::of(data, of.chosen.hash, of.chosen.group)?.value;
+                if let Some(private) = challenged.private.take() {
+                    let job = Job { cid, private, other: Some(value.to_vec()) };
+                    let reply = data.to_vec();
+                    self.state = State::ComputingResponse { of, challenged, reply };
+                    return Ok(Step::Job(Box::new(job)));
+                }
+                let compared = self.compare(data, of, &challenged, None);
+                done(self.compared(of, compared))
             }
             _ => {
                 self.admitted = true;
-                Ok(Some(Change::Admitted))
+                done(Some(Change::Admitted))
             }
         }
     }
 
-    /// Compares the response in a reply. Returns the response to the host's challenge, if it sent one that counts.
+    /// Goes on after the comparison of a response.
+    fn compared(
+        &mut self,
+        of: Transaction,
+        compared: Result<Option<Vec<u8>>, Refused>,
+    ) -> Option<Change> {
+        match compared {
+            Ok(response) => {
+                self.state = State::Success1 { of, response };
+                None
+            }
+            Err(why) => {
+                self.fail(of.t_id, why);
+                Some(Change::Failed)
+            }
+        }
+    }
+
+    /// Compares the response in a reply. `shared` is the value of Diffie-Hellman, unless the group is NULL. Returns the response
+    /// to the host's challenge, if it sent one that counts.
     fn compare(
         &self,
         data: &[u8],
         Transaction { t_id, chosen: Chosen { hash, group } }: Transaction,
         challenged: &Challenged,
+        shared: Option<&Zeroizing<Vec<u8>>>,
     ) -> Result<Option<Vec<u8>>, Refused> {
         let reply = HostReply::of(data, hash, group)?;
-        let shared = match &challenged.private {
-            Some(private) => Some(private.shared(reply.value).ok_or(failure::PAYLOAD)?),
-            None => None,
-        };
-        let exchange = self.exchange(hash, t_id, shared.as_ref());
+        let exchange = self.exchange(hash, t_id, shared);
         let key = self.key.of(self.host.as_str());
         let expected = exchange.host_response(&key, &challenged.challenge, challenged.seqnum);
         if !same(&expected, reply.response) {
@@ -263,7 +362,7 @@ impl Authentication {
     }
 
     /// Authentication Receive: the message, with zeroes behind it.
-    fn receive(&mut self, c: &Command, random: &Random) -> Result<(Vec<u8>, Option<Change>), u16> {
+    fn receive(&mut self, c: &Command, random: &Random) -> Result<Step, u16> {
         Authentication::check(c)?;
         if matches!(self.state, State::Over) {
             return Err(status::SEQUENCE);
@@ -274,7 +373,18 @@ impl Authentication {
             return Err(status::INVALID_FIELD);
         }
         let (mut message, change) = match std::mem::replace(&mut self.state, State::Idle) {
-            State::Challenge(transaction) => (self.challenge(transaction, random), None),
+            State::Challenge(of) => {
+                let Chosen { hash, group } = of.chosen;
+                let challenge = random.challenge[..hash.len()].to_vec();
+                let challenged =
+                    Box::new(Challenged { challenge, seqnum: random.seqnum(), private: None });
+                if group != DhGroup::Null {
+                    let private = PrivateValue::new(group, &random.exponent);
+                    self.state = State::ComputingChallenge { of, challenged, room };
+                    return Ok(Step::Job(Box::new(Job { cid: c.cid(), private, other: None })));
+                }
+                (self.challenge(of, challenged, &[]), None)
+            }
             State::Success1 { of, response } => {
                 let message = messages::success1(of.t_id, of.chosen.hash, response.as_deref());
                 if response.is_some() {
@@ -295,14 +405,14 @@ impl Authentication {
                 self.state = State::Over;
                 (messages::failure1(t.t_id, failure::MESSAGE), Some(Change::Failed))
             }
-            State::Idle | State::Over => {
+            _ => {
                 self.admitted = false;
                 self.state = State::Over;
                 (messages::failure1(0, failure::MESSAGE), Some(Change::Failed))
             }
         };
         message.resize(room, 0);
-        Ok((message, change))
+        Ok(Step::Done(message, change))
     }
 
     /// Bytes of the message that the host receives next.
@@ -316,16 +426,11 @@ impl Authentication {
         }
     }
 
-    fn challenge(&mut self, transaction: Transaction, random: &Random) -> Vec<u8> {
-        let Chosen { hash, group } = transaction.chosen;
-        let challenge = random.challenge[..hash.len()].to_vec();
-        let private = (group != DhGroup::Null).then(|| PrivateValue::new(group, &random.exponent));
-        let value = private.as_ref().map_or_else(Vec::new, PrivateValue::public);
-        let seqnum = random.seqnum();
-        let message =
-            messages::challenge(transaction.t_id, transaction.chosen, seqnum, &challenge, &value);
-        let challenged = Challenged { challenge, seqnum, private };
-        self.state = State::Reply(transaction, Box::new(challenged));
+    /// Challenges the host. `value` is the public value of Diffie-Hellman, if there is one.
+    fn challenge(&mut self, of: Transaction, challenged: Box<Challenged>, value: &[u8]) -> Vec<u8> {
+        let Challenged { challenge, seqnum, .. } = &*challenged;
+        let message = messages::challenge(of.t_id, of.chosen, *seqnum, challenge, value);
+        self.state = State::Reply(of, challenged);
         message
     }
 }

@@ -1,5 +1,7 @@
 //! Transactions against those of another implementation, and what a hostile peer may try.
 
+mod slow;
+
 use super::*;
 use crate::dhchap::testing::{Vector, transactions};
 use crate::initiator::{Authenticate, Data};
@@ -37,6 +39,16 @@ fn two() -> [Vector; 2] {
     let mut all = transactions();
     let one_way = all.swap_remove(5);
     [all.swap_remove(1), one_way]
+}
+
+impl Authentication {
+    /// A command from its begin to its answer.
+    fn command(&mut self, c: &Command, data: &[u8], random: &Random) -> AuthReply {
+        match self.begin(c, data, random) {
+            Begun::Answer(reply) => reply,
+            Begun::Job(job) => self.finish(job.run()),
+        }
+    }
 }
 
 fn with_sgl(c: Command, length: u32) -> Command {
@@ -346,6 +358,20 @@ fn messages_out_of_turn() {
     assert_eq!(send(&mut a, &negotiate), (status::SEQUENCE | DNR, None));
     fails(&mut a, t_id, failure::MESSAGE);
     assert_eq!(send(&mut a, &negotiate), (status::SEQUENCE | DNR, None));
+}
+
+/// J14: the sequence number of a challenge is random, and never 0: that means that there is no challenge.
+#[test]
+fn sequence_numbers() {
+    for v in two() {
+        for (bytes, want) in [([0; 4], 1), ([0xff; 4], u32::MAX), ([5, 0, 0, 0x80], 0x8000_0005)] {
+            let mut a = controller(&v);
+            send(&mut a, &v.bytes("negotiate"));
+            let random = Random { seqnum: bytes, ..v.random("controller_random") };
+            let challenge = receive_as(&mut a, &random).0;
+            assert_eq!(Challenge::read(&challenge).unwrap().seqnum, want);
+        }
+    }
 }
 
 /// J14: each field of a reply, and each byte of a response.

@@ -1,0 +1,40 @@
+//! The computations of Diffie-Hellman that an authentication needs. They are data, so that a caller may have another thread
+//! compute them.
+
+use crate::dhchap::PrivateValue;
+use zeroize::Zeroizing;
+
+/// A value that is to be computed for a command.
+#[derive(Debug)]
+pub struct Job {
+    pub(super) cid: u16,
+    pub(super) private: PrivateValue,
+    /// The host's value, for the shared one. `None`: this side's public value.
+    pub(super) other: Option<Vec<u8>>,
+}
+
+/// What a [`Job`] has computed.
+pub struct Computed {
+    pub(super) cid: u16,
+    pub(super) private: PrivateValue,
+    /// `None`: the host's value is not one of the group.
+    pub(super) value: Option<Zeroizing<Vec<u8>>>,
+}
+
+impl Job {
+    /// Computes it: a millisecond in the weakest group, a hundred in the strongest.
+    pub fn run(self) -> Computed {
+        let Job { cid, private, other } = self;
+        let value = match &other {
+            Some(other) => private.shared(other),
+            None => Some(Zeroizing::new(private.public())),
+        };
+        Computed { cid, private, value }
+    }
+}
+
+impl std::fmt::Debug for Computed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Computed")
+    }
+}
