@@ -24,10 +24,11 @@
 //! A new connection of a host waits until the commands of its old ones have ended: [`Lost::is_draining`].
 
 use super::host_key::HostKey;
+use super::notes::{Notes, Place};
 use super::questions::{QuestionId, Questions};
 use super::space::Space;
 use crate::target::QueueId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Sector, ZoneNo};
 
@@ -37,11 +38,11 @@ pub(crate) const WINDOW: Nanos = Nanos(20_000_000_000);
 const RESTART: Nanos = Nanos(3_600_000_000_000);
 /// How long appends are looked for in space of the last server, once a host is back: each of them is hashed until then.
 const SPACES: Nanos = Nanos(60_000_000_000);
-/// Most notes of a disk. The oldest make way: they are of hosts that did not come back.
+/// Most notes of the writes of a disk, and of the appends. The oldest of the host that has most make way.
 const MAX_NOTES: usize = 1 << 16;
 
 /// Names the note that a comparison is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClaimId(u64);
 
 /// An append that is on the disk.
@@ -55,18 +56,6 @@ pub(crate) struct Landed {
     pub(crate) hash: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Note<T> {
-    /// Counts notes.
-    number: u64,
-    host: HostKey,
-    /// When it ends, once the host is back. Not while it is being compared.
-    until: Option<Nanos>,
-    /// Commands that are being compared with it.
-    compared: u32,
-    what: T,
-}
-
 /// A range of sectors of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Written {
@@ -77,7 +66,6 @@ struct Written {
 /// A note that is being compared with the disk.
 #[derive(Debug)]
 struct Claim {
-    id: ClaimId,
     zone: ZoneNo,
     /// False: the zone was reset meanwhile.
     alive: bool,
@@ -88,8 +76,8 @@ struct Claim {
 #[derive(Debug)]
 enum Taken {
     Nothing,
-    /// Nothing, but compares with the note of an append of this number.
-    Append(u64),
+    /// Nothing, but compares with the note of an append.
+    Append(Place),
     /// Nothing, but compares with so many blocks at this offset of the zone, in the space of the last server.
     Blocks(u32, usize),
 }
@@ -123,10 +111,9 @@ pub(crate) struct AppendData {
 #[derive(Debug)]
 pub(crate) struct Lost {
     geometry: Geometry,
-    writes: VecDeque<Note<Written>>,
-    /// In the order of their numbers.
-    appends: VecDeque<Note<Landed>>,
-    claims: Vec<Claim>,
+    writes: Notes<Written>,
+    appends: Notes<Landed>,
+    claims: BTreeMap<ClaimId, Claim>,
     questions: Questions,
     last: u64,
     /// Closed connections of each host whose commands are still being carried out.
@@ -152,9 +139,9 @@ impl Lost {
     pub(crate) fn new(geometry: Geometry) -> Lost {
         Lost {
             geometry,
-            writes: VecDeque::new(),
-            appends: VecDeque::new(),
-            claims: Vec::new(),
+            writes: Notes::new(MAX_NOTES),
+            appends: Notes::new(MAX_NOTES),
+            claims: BTreeMap::new(),
             questions: Questions::default(),
             last: 0,
             draining: BTreeMap::new(),
@@ -269,9 +256,9 @@ impl Lost {
         self.draining.contains_key(&host)
     }
 
-    fn note<T>(&mut self, host: HostKey, what: T) -> Note<T> {
+    fn place(&mut self, host: HostKey, at: Sector) -> Place {
         self.last += 1;
-        Note { number: self.last, host, until: None, compared: 0, what }
+        Place { zone: self.zone(at), host, number: self.last }
     }
 
     /// A write of `host` may have been carried out, and its answer may be lost.
@@ -279,28 +266,23 @@ impl Lost {
         if at >= self.geometry.capacity() || self.is_conventional(at) {
             return;
         }
-        let note = self.note(host, Written { at, len_sectors });
-        make_room(&mut self.writes);
-        self.writes.push_back(note);
+        let place = self.place(host, at);
+        self.writes.add(place, Written { at, len_sectors });
     }
 
     /// An append of `host` is on the disk, and its answer may be lost. Of several that were answered, the first one comes
     /// first.
     pub(crate) fn lose_append(&mut self, host: HostKey, landed: Landed) {
-        let note = self.note(host, landed);
-        make_room(&mut self.appends);
-        self.appends.push_back(note);
+        let place = self.place(host, landed.at);
+        self.appends.add(place, landed);
     }
 
     /// `host` is back: its first command on a new connection has come.
     pub(crate) fn is_back(&mut self, host: HostKey, now: Nanos) {
         self.expire(now);
         let until = now.plus(WINDOW);
-        let writes = self.writes.iter_mut().map(|n| (n.host, &mut n.until));
-        let appends = self.appends.iter_mut().map(|n| (n.host, &mut n.until));
-        for (_, ends) in writes.chain(appends).filter(|(of, _)| *of == host) {
-            ends.get_or_insert(until);
-        }
+        self.writes.end_at(host, until);
+        self.appends.end_at(host, until);
         if !self.at_start.is_empty() && self.back.len() < MAX_HOSTS {
             self.back.entry(host).or_insert(until);
             self.spaces_until.get_or_insert(now.plus(SPACES));
@@ -309,8 +291,8 @@ impl Lost {
 
     /// Forgets what is too old.
     fn expire(&mut self, now: Nanos) {
-        self.writes.retain(|n| n.until.is_none_or(|until| now < until));
-        self.appends.retain(|n| n.compared > 0 || n.until.is_none_or(|until| now < until));
+        self.writes.expire(now);
+        self.appends.expire(now);
         if now >= self.at_start_until {
             self.at_start.clear();
         }
@@ -321,7 +303,7 @@ impl Lost {
             let claims = &self.claims;
             let is_compared = |zone: u32| {
                 let of = |c: &Claim| c.zone.0 == zone && matches!(c.taken, Taken::Blocks(..));
-                claims.iter().any(of)
+                claims.values().any(of)
             };
             self.spaces.retain(|zone, _| is_compared(*zone));
         }
@@ -348,14 +330,13 @@ impl Lost {
         if at >= self.geometry.capacity() {
             return None;
         }
-        let noted = self.writes.iter().any(|n| {
-            let end = n.what.at.plus(u64::from(n.what.len_sectors));
-            n.host == host && n.what.at <= at && at < end
-        });
-        if !known && !noted && !self.was_there_at_start(host, at, now) {
+        let zone = self.zone(at);
+        let has = |w: &Written| w.at <= at && at < w.at.plus(u64::from(w.len_sectors));
+        let is_noted = || self.writes.last((zone, host), u64::MAX, has).is_some();
+        if !known && !is_noted() && !self.was_there_at_start(host, at, now) {
             return None;
         }
-        Some(self.claim(self.zone(at), Taken::Nothing))
+        Some(self.claim(zone, Taken::Nothing))
     }
 
     fn was_there_at_start(&self, host: HostKey, at: Sector, now: Nanos) -> bool {
@@ -375,19 +356,14 @@ impl Lost {
         now: Nanos,
     ) -> Option<(ClaimId, Landed)> {
         self.expire(now);
-        let found = self.appends.iter().rposition(|n| {
-            n.number < tried.below
-                && n.host == host
-                && n.what.len_sectors == len_sectors
-                && n.what.hash.is_none_or(|h| h == data.hash)
-                && self.geometry.zone_of(n.what.at).0 == zone
-        });
-        match found.and_then(|n| self.appends.get_mut(n)) {
-            Some(note) => {
-                note.compared += 1;
-                let Note { number, what, .. } = *note;
-                tried.below = number;
-                Some((self.claim(zone, Taken::Append(number)), what))
+        let is = |landed: &Landed| {
+            landed.len_sectors == len_sectors && landed.hash.is_none_or(|h| h == data.hash)
+        };
+        match self.appends.last((zone, host), tried.below, is) {
+            Some((place, landed)) => {
+                self.appends.begin_comparison(place);
+                tried.below = place.number;
+                Some((self.claim(zone, Taken::Append(place)), landed))
             }
             None => {
                 tried.below = 0;
@@ -420,7 +396,7 @@ impl Lost {
     fn claim(&mut self, zone: ZoneNo, taken: Taken) -> ClaimId {
         self.last += 1;
         let id = ClaimId(self.last);
-        self.claims.push(Claim { id, zone, alive: true, taken });
+        self.claims.insert(id, Claim { zone, alive: true, taken });
         id
     }
 
@@ -429,9 +405,7 @@ impl Lost {
     pub(crate) fn confirm(&mut self, id: ClaimId) -> bool {
         let Some(claim) = self.end_claim(id).filter(|c| c.alive) else { return false };
         match claim.taken {
-            Taken::Append(number) => {
-                self.place_of(number).and_then(|n| self.appends.remove(n)).is_some()
-            }
+            Taken::Append(place) => self.appends.remove(place),
             Taken::Blocks(offset, blocks) => {
                 let Some(space) = self.spaces.get_mut(&claim.zone.0) else { return false };
                 let is_there = space.cut(offset, blocks);
@@ -446,25 +420,13 @@ impl Lost {
 
     /// The data are not those of this command: they may be another's. Or the comparison was given up.
     pub(crate) fn reject(&mut self, id: ClaimId) {
-        if let Some(Claim { alive: true, taken: Taken::Append(number), .. }) = self.end_claim(id) {
-            self.end_comparison(number);
+        if let Some(Claim { alive: true, taken: Taken::Append(place), .. }) = self.end_claim(id) {
+            self.appends.end_comparison(place);
         }
-    }
-
-    fn end_comparison(&mut self, number: u64) {
-        if let Some(note) = self.place_of(number).and_then(|n| self.appends.get_mut(n)) {
-            note.compared -= 1;
-        }
-    }
-
-    /// Where the note of this number is.
-    fn place_of(&self, number: u64) -> Option<usize> {
-        self.appends.binary_search_by_key(&number, |n| n.number).ok()
     }
 
     fn end_claim(&mut self, id: ClaimId) -> Option<Claim> {
-        let n = self.claims.iter().position(|c| c.id == id)?;
-        Some(self.claims.swap_remove(n))
+        self.claims.remove(&id)
     }
 
     /// A zone is to be reset, or was.
@@ -472,10 +434,10 @@ impl Lost {
         if at >= self.geometry.capacity() {
             return;
         }
-        let (g, zone) = (self.geometry, self.zone(at));
-        self.writes.retain(|n| g.zone_of(n.what.at).0 != zone);
-        self.appends.retain(|n| g.zone_of(n.what.at).0 != zone);
-        self.claims.iter_mut().filter(|c| c.zone == zone).for_each(|c| c.alive = false);
+        let zone = self.zone(at);
+        self.writes.forget_zone(zone);
+        self.appends.forget_zone(zone);
+        self.claims.values_mut().filter(|c| c.zone == zone).for_each(|c| c.alive = false);
         if let Some(written) = self.at_start.get_mut(zone.0 as usize) {
             *written = 0;
         }
@@ -486,15 +448,9 @@ impl Lost {
     pub(crate) fn forget_all(&mut self) {
         self.writes.clear();
         self.appends.clear();
-        self.claims.iter_mut().for_each(|c| c.alive = false);
+        self.claims.values_mut().for_each(|c| c.alive = false);
         self.at_start.clear();
         self.spaces.clear();
-    }
-}
-
-fn make_room<T>(notes: &mut VecDeque<Note<T>>) {
-    if notes.len() == MAX_NOTES {
-        notes.pop_front();
     }
 }
 

@@ -4,6 +4,7 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `lost.rs` | the writes and appends of a disk whose answers hosts may not have, and hosts whose old commands still run |
+//! | `notes.rs` | such commands, by zone and host |
 //! | `resend.rs` | what to ask the disk about a command that may have been sent again |
 //! | `host_key.rs` | which host a note is of |
 //! | `questions.rs` | what queues of different controllers of a host ask each other |
@@ -21,6 +22,8 @@ mod lost;
 #[cfg(test)]
 #[cfg(feature = "target")]
 mod model;
+#[cfg(feature = "target")]
+mod notes;
 #[cfg(feature = "target")]
 mod questions;
 #[cfg(feature = "target")]

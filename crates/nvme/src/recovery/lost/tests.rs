@@ -202,16 +202,45 @@ fn l1_a_host_waits_for_all_of_its_old_connections() {
     assert!(!l.is_draining(A));
 }
 
+/// L2, L4. A host that loses much does not push out the notes of another.
 #[test]
-fn notes_are_bounded() {
+fn l4_notes_are_bounded_and_the_host_with_most_loses_its_oldest() {
     let mut l = lost();
-    for _ in 0..MAX_NOTES + 3 {
-        l.lose_write(A, Sector(0x800), 8);
+    l.lose_write(B, Sector(0x1000), 8);
+    l.lose_append(B, landed(0x1008, Some(5)));
+    for i in 0..MAX_NOTES as u64 + 3 {
+        let at = if i < 4 { 0x800 + 8 * i } else { 0x900 };
+        l.lose_write(A, Sector(at), 8);
+        l.lose_append(A, landed(at, Some(i)));
     }
-    assert_eq!(l.writes.len(), MAX_NOTES);
+    for (i, is) in [(0, false), (3, false), (4, true)] {
+        let at = if i < 4 { 0x800 + 8 * i } else { 0x900 };
+        assert_eq!(write(&mut l, A, at, NOW), is, "{i}");
+        assert_eq!(append(&mut l, A, 1, i, NOW).is_some(), is, "{i}");
+    }
+    assert!(write(&mut l, B, 0x1000, NOW) && append(&mut l, B, 2, 5, NOW).is_some());
     for host in 0..2 * MAX_HOSTS as u64 {
         l.set_written_at_start(vec![8; 4], NOW);
         l.is_back(HostKey(host), NOW);
     }
     assert_eq!(l.back.len(), MAX_HOSTS);
+}
+
+/// A command looks at the notes of its own host and zone, and hosts that come back at none.
+#[test]
+fn notes_of_other_zones_and_hosts_cost_nothing() {
+    let mut l = lost();
+    for i in 0..MAX_NOTES as u64 - 3 {
+        let (host, zone) = if i % 2 == 0 { (A, 1) } else { (B, 2) };
+        l.lose_write(host, Sector(zone * 0x800), 8);
+        l.lose_append(host, landed(zone * 0x800, Some(i)));
+    }
+    for i in 0..3 {
+        l.lose_write(A, Sector(0x1000 + 8 * i), 8);
+        l.lose_append(A, landed(0x1000 + 8 * i, Some(i)));
+    }
+    l.is_back(A, NOW);
+    l.is_back(B, NOW);
+    assert!(!write(&mut l, A, 0x1700, NOW) && append(&mut l, A, 2, 7, NOW).is_none());
+    assert_eq!((l.writes.looked.get(), l.appends.looked.get()), (3, 3));
 }

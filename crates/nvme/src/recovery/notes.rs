@@ -1,0 +1,327 @@
+//! Notes of one kind, by zone and host: what a command is compared with is looked for among those of its own zone and host,
+//! and what is too old is found without a look at the rest.
+//!
+//! There is room for a number of them. When that is used up, the host that has most loses its oldest.
+
+use super::host_key::HostKey;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use zoneplug_core::{Nanos, ZoneNo};
+
+/// Where a note is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) zone: ZoneNo,
+    pub(super) host: HostKey,
+    /// Counts notes.
+    pub(super) number: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Note<T> {
+    number: u64,
+    /// Commands that are being compared with it.
+    compared: u32,
+    /// Its time is over. It goes when it is not compared any more.
+    is_over: bool,
+    what: T,
+}
+
+/// The notes of a host.
+#[derive(Debug, Default)]
+struct OfHost {
+    /// The zones of its notes, by their numbers.
+    zones: BTreeMap<u64, ZoneNo>,
+    /// Those up to this number have an end.
+    ending: u64,
+}
+
+/// Notes of one kind.
+#[derive(Debug)]
+pub(super) struct Notes<T> {
+    most: usize,
+    len: usize,
+    /// In the order of their numbers.
+    all: BTreeMap<(ZoneNo, HostKey), VecDeque<Note<T>>>,
+    hosts: BTreeMap<HostKey, OfHost>,
+    /// How many notes each host has.
+    sizes: BTreeSet<(usize, HostKey)>,
+    /// Then the notes of the host up to this number are too old.
+    ends: BTreeMap<(Nanos, HostKey), u64>,
+    /// Notes that were looked at.
+    #[cfg(test)]
+    pub(super) looked: std::cell::Cell<u64>,
+}
+
+impl<T: Copy> Notes<T> {
+    /// Room for so many.
+    pub(super) fn new(most: usize) -> Notes<T> {
+        Notes {
+            most,
+            len: 0,
+            all: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            sizes: BTreeSet::new(),
+            ends: BTreeMap::new(),
+            #[cfg(test)]
+            looked: std::cell::Cell::new(0),
+        }
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds one, whose number is above all others.
+    pub(super) fn add(&mut self, place: Place, what: T) {
+        if self.len == self.most
+            && let Some((_, host)) = self.sizes.last().copied()
+            && let Some((number, zone)) = self.hosts[&host].zones.first_key_value()
+        {
+            self.remove(Place { zone: *zone, host, number: *number });
+        }
+        let Place { zone, host, number } = place;
+        let note = Note { number, compared: 0, is_over: false, what };
+        self.all.entry((zone, host)).or_default().push_back(note);
+        self.len += 1;
+        self.change_host(host, |of| {
+            of.zones.insert(number, zone);
+        });
+    }
+
+    /// The last note of a host in a zone that is the one. It is looked for among those with a number below `below`.
+    pub(super) fn last(
+        &self,
+        (zone, host): (ZoneNo, HostKey),
+        below: u64,
+        is: impl Fn(&T) -> bool,
+    ) -> Option<(Place, T)> {
+        let notes = self.all.get(&(zone, host))?;
+        let end = notes.partition_point(|n| n.number < below);
+        let note = notes.range(..end).rev().find(|n| {
+            #[cfg(test)]
+            self.looked.set(self.looked.get() + 1);
+            is(&n.what)
+        })?;
+        Some((Place { zone, host, number: note.number }, note.what))
+    }
+
+    /// A command is being compared with it: it does not become too old.
+    pub(super) fn begin_comparison(&mut self, place: Place) {
+        if let Some(note) = self.find(place) {
+            note.compared += 1;
+        }
+    }
+
+    /// A command is not compared with it any more.
+    pub(super) fn end_comparison(&mut self, place: Place) {
+        let Some(note) = self.find(place) else { return };
+        note.compared -= 1;
+        if note.is_over && note.compared == 0 {
+            self.remove(place);
+        }
+    }
+
+    /// The host is back. The notes that it has, and that have no end yet, end then.
+    pub(super) fn end_at(&mut self, host: HostKey, until: Nanos) {
+        let Some(of) = self.hosts.get_mut(&host) else { return };
+        if let Some((last, _)) = of.zones.last_key_value().filter(|(last, _)| **last > of.ending) {
+            of.ending = *last;
+            self.ends.insert((until, host), *last);
+        }
+    }
+
+    /// Forgets what is too old.
+    pub(super) fn expire(&mut self, now: Nanos) {
+        while let Some(first) = self.ends.first_entry().filter(|e| e.key().0 <= now) {
+            let ((_, host), last) = first.remove_entry();
+            let Some(of) = self.hosts.get(&host) else { continue };
+            let old: Vec<_> = of.zones.range(..=last).map(|(n, zone)| (*n, *zone)).collect();
+            for (number, zone) in old {
+                let place = Place { zone, host, number };
+                match self.find(place).filter(|note| note.compared > 0) {
+                    Some(note) => note.is_over = true,
+                    None => {
+                        self.remove(place);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets a note. False: there is none.
+    pub(super) fn remove(&mut self, Place { zone, host, number }: Place) -> bool {
+        let Entry::Occupied(mut notes) = self.all.entry((zone, host)) else { return false };
+        let Ok(n) = notes.get().binary_search_by_key(&number, |n| n.number) else { return false };
+        notes.get_mut().remove(n);
+        if notes.get().is_empty() {
+            notes.remove();
+        }
+        self.len -= 1;
+        self.change_host(host, |of| {
+            of.zones.remove(&number);
+        });
+        true
+    }
+
+    /// Forgets the notes of a zone.
+    pub(super) fn forget_zone(&mut self, zone: ZoneNo) {
+        let of_zone = (zone, HostKey(0))..=(zone, HostKey(u64::MAX));
+        let keys: Vec<_> = self.all.range(of_zone).map(|(key, _)| *key).collect();
+        for key in keys {
+            let notes = self.all.remove(&key).unwrap_or_default();
+            self.len -= notes.len();
+            self.change_host(key.1, |of| {
+                for note in notes {
+                    of.zones.remove(&note.number);
+                }
+            });
+        }
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        *self = Notes::new(self.most);
+    }
+
+    fn find(&mut self, Place { zone, host, number }: Place) -> Option<&mut Note<T>> {
+        let notes = self.all.get_mut(&(zone, host))?;
+        let n = notes.binary_search_by_key(&number, |n| n.number).ok()?;
+        notes.get_mut(n)
+    }
+
+    /// Changes how many notes a host has.
+    fn change_host(&mut self, host: HostKey, change: impl FnOnce(&mut OfHost)) {
+        let of = self.hosts.entry(host).or_default();
+        let before = of.zones.len();
+        change(of);
+        let after = of.zones.len();
+        self.sizes.remove(&(before, host));
+        if after == 0 {
+            self.hosts.remove(&host);
+        } else {
+            self.sizes.insert((after, host));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MOST: usize = 12;
+
+    /// One step. Numbers are taken modulo what exists.
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Add { zone: u32, host: u64 },
+        Begin(usize),
+        End(usize),
+        Remove(usize),
+        Back { host: u64 },
+        Pass(u64),
+        Reset { zone: u32 },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let (zone, host) = (0..3u32, 0..3u64);
+        prop_oneof![
+            12 => (zone.clone(), host.clone()).prop_map(|(zone, host)| Step::Add { zone, host }),
+            4 => any::<usize>().prop_map(Step::Begin),
+            4 => any::<usize>().prop_map(Step::End),
+            2 => any::<usize>().prop_map(Step::Remove),
+            3 => host.prop_map(|host| Step::Back { host }),
+            3 => (0..15u64).prop_map(Step::Pass),
+            1 => zone.prop_map(|zone| Step::Reset { zone }),
+        ]
+    }
+
+    /// A note of the model, which is a list.
+    #[derive(Debug, Clone, Copy)]
+    struct Plain {
+        place: Place,
+        until: Option<u64>,
+        compared: u32,
+    }
+
+    fn run(steps: &[Step]) {
+        let (mut notes, mut plain, mut now) = (Notes::new(MOST), Vec::<Plain>::new(), 0);
+        for (i, step) in steps.iter().enumerate() {
+            let pick = |n: usize, all: &[Plain]| (!all.is_empty()).then(|| n % all.len());
+            match *step {
+                Step::Add { zone, host } => {
+                    let (zone, host) = (ZoneNo(zone), HostKey(host));
+                    if plain.len() == MOST {
+                        let has = |h: u64| plain.iter().filter(|p| p.place.host.0 == h).count();
+                        let most = (0..3).max_by_key(|h| (has(*h), *h)).unwrap();
+                        let oldest = plain.iter().position(|p| p.place.host.0 == most);
+                        plain.remove(oldest.unwrap());
+                    }
+                    let place = Place { zone, host, number: i as u64 + 1 };
+                    plain.push(Plain { place, until: None, compared: 0 });
+                    notes.add(place, place.number);
+                }
+                Step::Begin(n) => {
+                    let Some(n) = pick(n, &plain) else { continue };
+                    plain[n].compared += 1;
+                    notes.begin_comparison(plain[n].place);
+                }
+                Step::End(n) => {
+                    let compared: Vec<_> =
+                        (0..plain.len()).filter(|n| plain[*n].compared > 0).collect();
+                    let Some(n) = (!compared.is_empty()).then(|| compared[n % compared.len()])
+                    else {
+                        continue;
+                    };
+                    plain[n].compared -= 1;
+                    notes.end_comparison(plain[n].place);
+                }
+                Step::Remove(n) => {
+                    let Some(n) = pick(n, &plain) else { continue };
+                    let place = plain.remove(n).place;
+                    assert!(notes.remove(place) && !notes.remove(place));
+                }
+                Step::Back { host } => {
+                    let until = now + 20;
+                    plain.iter_mut().filter(|p| p.place.host.0 == host).for_each(|p| {
+                        p.until.get_or_insert(until);
+                    });
+                    notes.end_at(HostKey(host), Nanos(until));
+                }
+                Step::Pass(time) => now += time,
+                Step::Reset { zone } => {
+                    plain.retain(|p| p.place.zone.0 != zone);
+                    notes.forget_zone(ZoneNo(zone));
+                }
+            }
+            plain.retain(|p| p.compared > 0 || p.until.is_none_or(|until| now < until));
+            notes.expire(Nanos(now));
+            assert_eq!(notes.is_empty(), plain.is_empty());
+            for (zone, host) in (0..9).map(|n| (ZoneNo(n / 3), HostKey(u64::from(n % 3)))) {
+                let of = |p: &&Plain| (p.place.zone, p.place.host) == (zone, host);
+                let (mut is, mut below) = (Vec::new(), u64::MAX);
+                while let Some((place, what)) = notes.last((zone, host), below, |_| true) {
+                    assert_eq!(place.number, what);
+                    is.push(place);
+                    below = place.number;
+                }
+                let should: Vec<_> = plain.iter().rev().filter(of).map(|p| p.place).collect();
+                assert_eq!(is, should, "{step:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// L2, L4, L5. As a list that is searched as a whole.
+        #[test]
+        fn l4_notes_by_zone_and_host_are_those_of_a_list(
+            steps in proptest::collection::vec(step(), 1..200),
+        ) {
+            run(&steps);
+        }
+    }
+}
