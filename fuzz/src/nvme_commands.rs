@@ -119,7 +119,20 @@ impl<'a> Disks for &'a Served {
 #[derive(Debug, Clone)]
 struct Zone {
     blocks: [u8; SIZE as usize],
+    /// Blocks that a host has deallocated since: they may be zero instead.
+    deallocated: [bool; SIZE as usize],
     wp: u32,
+}
+
+impl Zone {
+    const EMPTY: Zone =
+        Zone { blocks: [0; SIZE as usize], deallocated: [false; SIZE as usize], wp: 0 };
+
+    fn is(&self, block: u32, data: &[u8]) -> bool {
+        let n = block as usize;
+        let all = |fill| data.iter().all(|b| *b == fill);
+        all(self.blocks[n]) || self.deallocated[n] && all(0)
+    }
 }
 
 struct Machine<'a> {
@@ -317,6 +330,7 @@ fn apply(zones: &mut [Zone], c: &Command, done: &Completion, fill: u8) {
             let fill = if c.opcode() == opcode::WRITE_ZEROES { 0 } else { fill };
             for _ in 0..blocks {
                 zones[z].blocks[offset as usize] = fill;
+                zones[z].deallocated[offset as usize] = false;
                 offset += 1;
                 if offset == SIZE {
                     (z, offset) = (z + 1, 0);
@@ -330,13 +344,30 @@ fn apply(zones: &mut [Zone], c: &Command, done: &Completion, fill: u8) {
                 // Finishing all zones leaves those that are empty or full.
                 let part = if all { c.cdw(13) & 7 != 2 || zone.wp > 0 } else { z == first };
                 match c.cdw(13) & 7 {
-                    4 if part => *zone = Zone { blocks: [0; SIZE as usize], wp: 0 },
+                    4 if part => *zone = Zone::EMPTY,
                     2 if part => zone.wp = CAPACITY,
                     _ => {}
                 }
             }
         }
         _ => {}
+    }
+}
+
+/// Notes what a host deallocates. Only the conventional blocks are a drive's to forget, and it may forget some although the
+/// command fails.
+fn deallocate(zones: &mut [Zone], c: &Command, ranges: &[u8]) {
+    if (c.opcode(), c.nsid()) != (opcode::DATASET_MANAGEMENT, 1) {
+        return;
+    }
+    for range in ranges.chunks_exact(16) {
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+        let (blocks, start) = (number(&range[4..8]), number(&range[8..]));
+        let all = u64::from(CONVENTIONAL * SIZE);
+        for block in start.min(all)..start.saturating_add(blocks).min(all) {
+            let (zone, n) = (block as usize / SIZE as usize, block as usize % SIZE as usize);
+            zones[zone].deallocated[n] = true;
+        }
     }
 }
 
@@ -352,8 +383,8 @@ fn check(emu: &Arc<EmuDisk>, zones: &[Zone], limited: bool, opened: bool) {
         };
         // A zone that was opened without a write may be finished with all others.
         assert!(wp == zone.wp || opened && wp == CAPACITY, "zone {z}: {info:?}, not {zone:?}");
-        for (n, &fill) in zone.blocks.iter().enumerate() {
-            let sector = Sector(info.start.0 + (n as u64) * u64::from(BLOCK));
+        for n in 0..SIZE {
+            let sector = Sector(info.start.0 + u64::from(n * BLOCK));
             let (lent, io): (Lent, IoBuf) = AlignedBuf::zeroed(BLOCK_BYTES as u32).lend();
             let mut list = Commands::from([Below::of(Bio::with_buf(Op::Read, sector, BLOCK, io))]);
             let mut done = Commands::new();
@@ -361,7 +392,7 @@ fn check(emu: &Arc<EmuDisk>, zones: &[Zone], limited: bool, opened: bool) {
             queue.poll(Nanos(0), &mut done);
             let mut bio = done[0].bios.pop().expect("a BIO");
             let block = lent.take_back(bio.take_buf()).expect("its memory");
-            assert!(block.as_slice().iter().all(|b| *b == fill), "zone {z}, block {n}: not {fill}");
+            assert!(zone.is(n, block.as_slice()), "zone {z}, block {n}: not as in {zone:?}");
         }
     }
     let stats = emu.stats();
@@ -389,8 +420,7 @@ pub fn nvme_commands(data: &[u8]) {
     let io = IoQueue::new(namespaces, connected.queue, HostKey::of(&connected.host), 32);
     let (host, buffers) = (Initiator::new(options), Buffers::new(1 << 20));
     let mut m = Machine { served: &served, host, tcp, io, buffers };
-    let zone = Zone { blocks: [0; SIZE as usize], wp: 0 };
-    let mut zones = vec![zone; (CONVENTIONAL + ZONES) as usize];
+    let mut zones = vec![Zone::EMPTY; (CONVENTIONAL + ZONES) as usize];
     let (mut opened, mut fill) = (false, 0);
     for _ in 0..64 {
         if s.is_empty() {
@@ -413,6 +443,9 @@ pub fn nvme_commands(data: &[u8]) {
         fill = (fill + 1) % 251 + 1;
         let c = command(&mut s);
         let data = data_of(&c, fill, &mut s);
+        if let Data::Out(ranges) = &data {
+            deallocate(&mut zones, &c, ranges);
+        }
         let (done, read) = m.run(c, data);
         if done.status != 0 {
             assert!(read.is_empty(), "data of a command that failed: {c:?}");
@@ -422,8 +455,8 @@ pub fn nvme_commands(data: &[u8]) {
         if c.opcode() == opcode::READ {
             let base = if c.nsid() == 1 { 0 } else { CONVENTIONAL * SIZE };
             for (n, block) in (c.cdw_pair(10) as u32 + base..).zip(read.chunks(BLOCK_BYTES)) {
-                let fill = zones[(n / SIZE) as usize].blocks[(n % SIZE) as usize];
-                assert!(block.iter().all(|b| *b == fill), "block {n} is not {fill}: {c:?}");
+                let zone = &zones[(n / SIZE) as usize];
+                assert!(zone.is(n % SIZE, block), "block {n} is not as in {zone:?}: {c:?}");
             }
         }
         apply(&mut zones, &c, &done, fill);
