@@ -42,9 +42,9 @@ fn bounded(ctrl_key: Option<&str>, group: DhGroup, bounds: Config) -> NvmeTcp {
     testing::start(&options, vec![disk(MEM)], bounds).unwrap()
 }
 
-/// A server whose hosts have less than a second to authenticate.
+/// A server whose hosts have little time to authenticate.
 fn hurried() -> NvmeTcp {
-    let connect = Nanos(700_000_000);
+    let connect = Nanos(1_500_000_000);
     bounded(Some(OTHER_KEY), DhGroup::Null, Config { connect, ..Config::default() })
 }
 
@@ -323,7 +323,7 @@ fn a_host_that_does_not_end_what_it_has_begun_again() {
     let (mut admin, mut q) = admitted(&server, Some(OTHER_KEY));
     // Within its time, and long after.
     authenticate(&mut admin, KEY, Some(OTHER_KEY)).unwrap();
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(3));
     q.ok(read(1, 0, 1, BLOCK));
     assert_eq!(server.failed_authentications(), 0);
     // An I/O queue is refused for itself.
@@ -347,24 +347,22 @@ fn a_host_that_does_not_end_what_it_has_begun_again() {
 #[test]
 fn hosts_that_are_too_slow_to_authenticate_are_counted() {
     let server = hurried();
-    let (mut silent, _) = connected(&server, 0, ANY_CONTROLLER);
-    assert!(is_closed(&mut silent));
-    assert_eq!(server.failed_authentications(), 0);
-    for (n, ctrl) in [(1, None), (2, None), (4, Some(OTHER_KEY))] {
-        let before = server.failed_authentications();
+    let mut queues = Vec::new();
+    // The first is silent; the others stop before the last message.
+    for (n, ctrl) in [(0, None), (1, None), (2, None), (4, Some(OTHER_KEY))] {
         let (mut slow, _) = connected(&server, 0, ANY_CONTROLLER);
         carry_out(&mut steps(ctrl), &mut slow, n);
-        assert!(is_closed(&mut slow));
-        soon("it is counted", || server.failed_authentications() == before + 1);
+        queues.push(slow);
     }
+    assert_eq!(server.failed_authentications(), 0);
+    assert!(queues.iter_mut().all(is_closed));
+    soon("they are counted", || server.failed_authentications() >= 3);
     // A failure that was counted is not counted again when its connection ends.
     let (mut wrong, _) = connected(&server, 0, ANY_CONTROLLER);
-    let mut steps = steps(None);
-    let reply = carry_out(&mut steps, &mut wrong, 1);
-    let again = (Command::authentication_send(8), Data::Out(vec![0; 8]));
-    wrong.ok(again);
-    assert!(reply.is_empty() && is_closed(&mut wrong));
-    std::thread::sleep(Duration::from_millis(50));
+    carry_out(&mut steps(None), &mut wrong, 1);
+    wrong.ok((Command::authentication_send(8), Data::Out(vec![0; 8])));
+    assert_eq!(server.failed_authentications(), 4);
+    assert!(is_closed(&mut wrong));
     assert_eq!(server.failed_authentications(), 4);
 }
 
