@@ -41,6 +41,12 @@ fn random_worlds_keep_every_promise() {
     }
 }
 
+/// A write of eight commands at a device without latency: each poll ends one and sends the next, and no time passes.
+#[test]
+fn a_device_that_needs_many_polls_and_no_time_does_not_hang() {
+    run(95_840, &Steps::All, false).unwrap();
+}
+
 /// Everything follows from the seed.
 #[test]
 fn a_world_is_the_same_each_time() {

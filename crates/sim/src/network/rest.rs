@@ -25,7 +25,8 @@ impl NetworkWorld {
             rounds += 1;
             let hang = rounds > 20_000 || !any && self.next_moment().is_none();
             let unsure: Vec<_> = self.zones.iter().filter(|z| z.unsure).collect();
-            assert!(!hang, "hang: {:?} {unsure:?} {:?}", self.commands, self.served);
+            let commands: Vec<_> = self.commands.iter().map(|(id, s)| (id, &s.what)).collect();
+            assert!(!hang, "hang: {commands:?} {unsure:?} {:?}", self.served);
         }
         self.check_rest();
     }
