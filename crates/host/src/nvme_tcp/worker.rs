@@ -25,12 +25,12 @@ const DEVICE: u64 = u64::MAX - 2;
 /// With the key of a connection: the device of its queue. No generation has this bit.
 const DEVICE_OF: u64 = 1 << 63;
 
-/// How often connections are looked at for deadlines, and hosts for their keep alive time.
+/// How often connections are looked at for deadlines and memory for what is not needed, and hosts for their keep alive time.
 const SWEEP: Nanos = Nanos(1_000_000_000);
 const KEEP_ALIVE: Nanos = Nanos(500_000_000);
 /// How often armed connections that wait for a descriptor are looked at.
 const TICK: Nanos = Nanos(crate::runtime::client::TICK.as_nanos() as u64);
-/// Memory that a worker keeps for the next commands.
+/// Most memory that a worker keeps for the next commands.
 const FREE_BYTES: usize = 64 << 20;
 /// Descriptors that are looked at after one wait, and connections that are accepted.
 const READY: usize = 64;
@@ -255,7 +255,9 @@ impl Worker {
         if watched {
             return crate::runtime::client::TICK.as_millis() as i32;
         }
-        let any = self.places.len() > self.free.len() || self.listeners.are_unwatched();
+        let any = self.places.len() > self.free.len()
+            || self.listeners.are_unwatched()
+            || self.buffers.free_bytes() > 0;
         let sweep = any.then_some(self.next_sweep);
         let at = sweep.into_iter().chain(self.keep_alive).min();
         at.map_or(-1, |at| (at.0.saturating_sub(self.now.0) / 1_000_000 + 1) as i32)
@@ -428,9 +430,10 @@ impl Worker {
         }
     }
 
-    /// Looks at the deadlines of all connections.
+    /// Looks at the deadlines of all connections, and gives memory back.
     fn sweep(&mut self) {
         self.next_sweep = self.now.plus(SWEEP);
+        self.buffers.trim();
         for n in 0..self.places.len() {
             self.with(self.key(n), Connection::expire);
         }

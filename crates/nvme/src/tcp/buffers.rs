@@ -20,6 +20,8 @@ const CLASSES: usize = 16;
 #[derive(Debug)]
 pub struct Buffers {
     free: [Vec<AlignedBuf>; CLASSES],
+    /// The fewest that were free since the last trim, by their length.
+    fewest: [usize; CLASSES],
     free_bytes: usize,
     max_free_bytes: usize,
 }
@@ -27,7 +29,7 @@ pub struct Buffers {
 impl Buffers {
     /// Keeps at most `max_free_bytes` bytes that nothing uses.
     pub fn new(max_free_bytes: usize) -> Buffers {
-        Buffers { free: Default::default(), free_bytes: 0, max_free_bytes }
+        Buffers { free: Default::default(), fewest: [0; CLASSES], free_bytes: 0, max_free_bytes }
     }
 
     /// Bytes that are kept and not used.
@@ -47,6 +49,7 @@ impl Buffers {
         match self.free.get_mut(class).and_then(Vec::pop) {
             Some(buf) => {
                 self.free_bytes -= buf.len() as usize;
+                self.fewest[class] = self.fewest[class].min(self.free[class].len());
                 buf
             }
             None if class < CLASSES => AlignedBuf::zeroed(1 << (MIN_SHIFT + class as u32)),
@@ -65,6 +68,16 @@ impl Buffers {
         {
             self.free_bytes += len;
             self.free[class].push(buf);
+        }
+    }
+
+    /// Frees the buffers that were not needed since the last call.
+    pub fn trim(&mut self) {
+        for (free, fewest) in self.free.iter_mut().zip(&mut self.fewest) {
+            // The ones at the end come and go.
+            let unused = free.drain(..*fewest);
+            self.free_bytes -= unused.map(|buf| buf.len() as usize).sum::<usize>();
+            *fewest = free.len();
         }
     }
 }
@@ -87,5 +100,21 @@ mod tests {
         assert_eq!(b.free_bytes(), 4096 + 8192);
         let (one, two) = (b.take(4000), b.take(4000));
         assert_eq!((one.len(), two.len(), b.free_bytes()), (4096, 4096, 8192));
+    }
+
+    #[test]
+    fn what_is_not_needed_for_a_while_is_freed() {
+        let mut b = Buffers::new(1 << 20);
+        let all = [4096, 4096, 4096, 4096, 8192].map(|len| b.take(len));
+        all.into_iter().for_each(|buf| b.put(buf));
+        b.trim();
+        assert_eq!(b.free_bytes(), 4 * 4096 + 8192, "all were needed");
+        let (one, two) = (b.take(1), b.take(1));
+        b.put(one);
+        b.put(two);
+        b.trim();
+        assert_eq!(b.free_bytes(), 2 * 4096, "two at a time were needed");
+        b.trim();
+        assert_eq!(b.free_bytes(), 0);
     }
 }
