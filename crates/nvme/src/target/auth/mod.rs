@@ -145,7 +145,7 @@ impl Authentication {
         matches!(self.state, State::Over)
     }
 
-    /// Whether a command of the queue is for [`Authentication::command`]: the commands of authentication, and every command
+    /// Whether a command of the queue is for [`Authentication::begin`]: the commands of authentication, and every command
     /// of a queue whose host is not admitted.
     pub fn concerns(&self, c: &Command) -> bool {
         let types = [fctype::AUTHENTICATION_SEND, fctype::AUTHENTICATION_RECEIVE];
