@@ -44,7 +44,8 @@ impl NetworkWorld {
     pub(super) fn reset_in_flight(&mut self) {
         let z = self.any_zone();
         let zone = &self.zones[z];
-        if zone.writes > 0 && zone.managed == 0 && !zone.conventional {
+        // Behind a reset, a write that was to be refused is at the write pointer.
+        if zone.writes > 0 && zone.refused == 0 && zone.managed == 0 && !zone.conventional {
             let op = self.rng.pick(&[Op::ZoneReset, Op::ZoneFinish]);
             self.hit(Class::FuzzyReset);
             self.manage_zones(op, vec![z], false);
