@@ -53,6 +53,14 @@ fn a_reset_does_not_meet_a_write_that_must_be_refused() {
     run(97_682, &Steps::All, false).unwrap();
 }
 
+/// A device without latency takes nothing four times, then two parts of a write. The queue that sends them has nothing
+/// else to do, and gives the BIO back to another.
+#[test]
+fn a_write_that_another_queue_ends_does_not_hang() {
+    run(159_326, &Steps::All, false).unwrap();
+    run(212_590, &Steps::All, false).unwrap();
+}
+
 /// Everything follows from the seed.
 #[test]
 fn a_world_is_the_same_each_time() {

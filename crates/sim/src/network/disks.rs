@@ -91,6 +91,13 @@ impl ServedDisk {
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
         self.queues.borrow().values().filter_map(|o| o.queue.next_deadline()).min()
     }
+
+    /// Whether further polls make progress although no time passes. A poll of a device without latency ends one part of a
+    /// long write and sends the next, a device that takes nothing counts the polls, and a queue may have got back a BIO
+    /// that another one has sent.
+    pub(super) fn needs_polls(&self) -> bool {
+        self.queues.borrow().values().any(|o| o.queue.is_busy() || o.queue.has_completions())
+    }
 }
 
 /// The disk for the queue of one connection.

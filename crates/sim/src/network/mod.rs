@@ -191,8 +191,7 @@ impl NetworkWorld {
             }
         }
         let Some(next) = self.next_moment() else {
-            // A poll of a device without latency ends one part of a long write and sends the next.
-            return self.served.next_deadline().is_some_and(|at| at <= self.now);
+            return self.served.needs_polls();
         };
         self.now = next;
         self.served.now.set(next);
