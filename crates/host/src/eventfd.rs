@@ -1,11 +1,12 @@
 //! How a client's thread sleeps: until it is woken, or until a descriptor of its device is readable. With a descriptor
-//! the kernel wakes the thread directly, which saves the microseconds of a thread in between. Owns the two system
-//! calls; knows nothing of disks.
+//! the kernel wakes the thread directly, which saves the microseconds of a thread in between. A program with an event
+//! loop of its own sleeps on a [`WakeFd`]. Owns the system calls; knows nothing of disks.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 use std::time::Duration;
 
@@ -67,6 +68,79 @@ impl Wake for Alarm {
     }
 }
 
+/// A descriptor that a [`Waker`](std::task::Waker) makes readable, for a program that sleeps in epoll or in another
+/// language's event loop.
+///
+/// Give its waker to [`Client::arm`](crate::Client::arm), poll the client once more, and sleep until the descriptor is
+/// readable. Call [`clear`](WakeFd::clear) before the next poll of the client.
+///
+/// ```
+/// use zoneplug_core::{Bio, Bios, Op, Sector};
+/// use zoneplug_host::{HostedDisk, WakeFd};
+/// use std::{os::fd::AsFd, task::Waker};
+///
+/// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+/// let mut client = disk.open_client(4, 4).unwrap();
+/// let bell = WakeFd::new().unwrap();
+/// let mut done = Bios::new();
+/// client.submit(&mut Bios::from([Bio::new(Op::Flush, Sector(0), 0)]));
+/// if client.arm(&Waker::from(bell.clone())) {
+///     client.poll(&mut done);
+///     // Here the program sleeps until `bell.as_fd()` is readable.
+/// }
+/// bell.clear();
+/// client.wait(&mut done, 1, None);
+/// assert!(done[0].status.is_ok());
+/// ```
+#[derive(Debug)]
+pub struct WakeFd {
+    event: File,
+    /// Whether the counter was raised since it was last cleared. Saves system calls while nobody sleeps.
+    raised: AtomicBool,
+}
+
+impl WakeFd {
+    /// An error if the process has too many files open.
+    pub fn new() -> io::Result<Arc<WakeFd>> {
+        Ok(Arc::new(WakeFd { event: eventfd()?, raised: AtomicBool::new(false) }))
+    }
+
+    /// Makes the descriptor unreadable until the next wake.
+    pub fn clear(&self) {
+        self.clear_with(|| {});
+    }
+
+    fn clear_with(&self, in_between: impl FnOnce()) {
+        if !self.raised.load(Ordering::Acquire) {
+            return;
+        }
+        // In this order: a wake in between finds the flag raised and writes nothing, and the owner looks afterwards. In the
+        // other order it would raise the flag, lose its write to this read, and silence all that follow.
+        let _ = (&self.event).read(&mut [0; 8]);
+        in_between();
+        // An exchange, so that the owner sees what each waker did before it found the flag raised.
+        self.raised.swap(false, Ordering::AcqRel);
+    }
+}
+
+impl AsFd for WakeFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+impl Wake for WakeFd {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.raised.swap(true, Ordering::AcqRel) {
+            let _ = (&self.event).write(&1u64.to_ne_bytes());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +161,34 @@ mod tests {
         let (alarm, event) = (Alarm::new(), eventfd().unwrap());
         (&event).write_all(&1u64.to_ne_bytes()).unwrap();
         alarm.sleep(Some(event.as_raw_fd()), None);
+    }
+
+    /// Whether `bell` ends a sleep.
+    fn is_readable(bell: &WakeFd) -> bool {
+        let mut fd =
+            libc::pollfd { fd: bell.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one element, which lives across the call.
+        (unsafe { libc::poll(&raw mut fd, 1, 0) }) == 1
+    }
+
+    /// The owner looks after it has cleared, so it sees what a wake in between was about. The next wake must end a sleep.
+    #[test]
+    fn a_wake_while_the_descriptor_is_cleared_does_not_silence_the_next() {
+        let bell = WakeFd::new().unwrap();
+        assert!(!is_readable(&bell));
+        for in_between in [false, true, true, false] {
+            bell.wake_by_ref();
+            bell.wake_by_ref();
+            assert!(is_readable(&bell));
+            bell.clear_with(|| {
+                if in_between {
+                    bell.wake_by_ref();
+                }
+            });
+            assert!(!is_readable(&bell));
+            bell.wake_by_ref();
+            assert!(is_readable(&bell), "a wake in between: {in_between}");
+            bell.clear();
+        }
     }
 }

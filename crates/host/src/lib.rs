@@ -37,6 +37,7 @@ pub use backend::file::is_disk_file;
 #[cfg(feature = "drives")]
 pub use backend::{blk, nvme};
 pub use clock::Clock;
+pub use eventfd::WakeFd;
 pub use paths::{is_foreign, open_regular, read_regular};
 pub use runtime::asynchronous::AsyncDisk;
 pub use runtime::batch::{Batch, Completion, Done, OpId};

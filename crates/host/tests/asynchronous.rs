@@ -190,6 +190,9 @@ fn errors_management_and_reports_come_through() {
         assert_eq!((zones[1].wp, zones[2].cond), (Sector(24), Condition::Full));
         io.manage(Op::ZoneReset, Sector(16), 32).await.unwrap();
         assert_eq!(io.report(Sector(16), 1).await.unwrap()[0].cond, Condition::Empty);
+        io.write_zeroes(Sector(16), 8).await.unwrap();
+        assert_eq!(io.append_fua(Sector(16), filled(4096, 6)).await.unwrap().0, Sector(24));
+        assert_eq!(io.read(Sector(16), 16).await.unwrap().as_slice()[4095..4097], [0, 6]);
         io.discard(Sector(0), 16).await.unwrap();
     });
 }

@@ -130,6 +130,8 @@ fn a_trace_is_what_blkparse_prints() {
     let disk = HostedDisk::open(spec.device, spec.config).unwrap();
     let mut io = BlockingDisk::new(&disk).unwrap();
     io.write_fua(Sector(2048), sectors(|_| 1, 8)).unwrap();
+    // Appends are emulated here.
+    assert_eq!(io.append_fua(Sector(2048), sectors(|_| 2, 8)).unwrap().0, Sector(2056));
     io.read(Sector(2048), 8).unwrap();
     io.reset(Sector(2048), 2048).unwrap();
     io.flush().unwrap();
@@ -145,6 +147,8 @@ fn a_trace_is_what_blkparse_prints() {
         [
             "D WF 2048 + 8 [zoneplug]",
             "C WF 2048 + 8 [0]",
+            "D WF 2056 + 8 [zoneplug]",
+            "C WF 2056 + 8 [0]",
             "D R 2048 + 8 [zoneplug]",
             "C R 2048 + 8 [0]",
             "D ZR 2048 + 2048 [zoneplug]",

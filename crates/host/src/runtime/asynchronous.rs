@@ -152,6 +152,15 @@ impl AsyncDisk {
         self.with_buf(Op::ZoneAppend, zone_start, Flags::NONE, buf)
     }
 
+    /// As [`AsyncDisk::append`], and durable when it is ready.
+    pub fn append_fua(
+        &self,
+        zone_start: Sector,
+        buf: AlignedBuf,
+    ) -> impl Future<Output = Result<(Sector, AlignedBuf), IoError>> + Send + use<> {
+        self.with_buf(Op::ZoneAppend, zone_start, Flags::FUA, buf)
+    }
+
     /// As [`AsyncDisk::append`], with a copy of `bytes` that is made now.
     pub fn append_from(
         &self,
@@ -184,6 +193,15 @@ impl AsyncDisk {
         len_sectors: u64,
     ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
         self.plain(Op::Discard, sector, len_sectors)
+    }
+
+    /// Writes zeroes in order, as [`AsyncDisk::write`] does, without a buffer.
+    pub fn write_zeroes(
+        &self,
+        sector: Sector,
+        len_sectors: u64,
+    ) -> impl Future<Output = Result<(), IoError>> + Send + use<> {
+        self.plain(Op::WriteZeroes, sector, len_sectors)
     }
 
     /// Management of the zones of a range: `op` is reset, reset of all zones, finish, open or close.

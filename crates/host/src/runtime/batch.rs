@@ -134,6 +134,11 @@ impl Batch {
         self.move_data(Op::ZoneAppend, zone_start, Flags::NONE, buf)
     }
 
+    /// As [`Batch::append`], and durable when it has ended.
+    pub fn append_fua(&mut self, zone_start: Sector, buf: AlignedBuf) -> OpId {
+        self.move_data(Op::ZoneAppend, zone_start, Flags::FUA, buf)
+    }
+
     /// Makes durable the writes that had ended when this was called.
     pub fn flush(&mut self) -> OpId {
         self.begin(Op::Flush, Sector(0), 0, Flags::NONE, None)
@@ -142,6 +147,11 @@ impl Batch {
     /// Forgets the data of a range of conventional zones.
     pub fn discard(&mut self, sector: Sector, len_sectors: u64) -> OpId {
         self.plain(Op::Discard, sector, len_sectors)
+    }
+
+    /// Writes zeroes in order, as [`Batch::write`] does, without a buffer.
+    pub fn write_zeroes(&mut self, sector: Sector, len_sectors: u64) -> OpId {
+        self.plain(Op::WriteZeroes, sector, len_sectors)
     }
 
     /// Management of the zones of a range: `op` is reset, finish, open or close. Another one ends with

@@ -123,6 +123,15 @@ impl BlockingDisk {
         self.with_buf(Op::ZoneAppend, zone_start, Flags::NONE, buf)
     }
 
+    /// As [`BlockingDisk::append`], and durable when it returns.
+    pub fn append_fua(
+        &mut self,
+        zone_start: Sector,
+        buf: AlignedBuf,
+    ) -> Result<(Sector, AlignedBuf), IoError> {
+        self.with_buf(Op::ZoneAppend, zone_start, Flags::FUA, buf)
+    }
+
     /// As [`BlockingDisk::append`], with a copy of `bytes`.
     pub fn append_from(&mut self, zone_start: Sector, bytes: &[u8]) -> Result<Sector, IoError> {
         self.append_vectored(zone_start, &[IoSlice::new(bytes)])
@@ -158,6 +167,21 @@ impl BlockingDisk {
     /// Forgets the data of a range of conventional zones.
     pub fn discard(&mut self, sector: Sector, len_sectors: u64) -> Result<(), IoError> {
         let id = self.batch.discard(sector, len_sectors);
+        self.wait(id).map(drop)
+    }
+
+    /// Writes zeroes at `sector`, which must be the write pointer of a sequential zone, without a buffer.
+    ///
+    /// ```
+    /// # use zoneplug_host::{BlockingDisk, HostedDisk};
+    /// # use zoneplug_core::{Sector, ZoneNo};
+    /// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    /// let mut io = BlockingDisk::new(&disk).unwrap();
+    /// io.write_zeroes(Sector(0), 16).unwrap();
+    /// assert_eq!(io.zone(ZoneNo(0)).unwrap().wp, Sector(16));
+    /// ```
+    pub fn write_zeroes(&mut self, sector: Sector, len_sectors: u64) -> Result<(), IoError> {
+        let id = self.batch.write_zeroes(sector, len_sectors);
         self.wait(id).map(drop)
     }
 
