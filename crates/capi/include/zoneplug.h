@@ -1,0 +1,751 @@
+/*
+ * libzoneplug: zoned disks for programs in C.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * Generated from crates/capi/src by cbindgen: do not edit.
+ *
+ * Addresses on a disk are sectors of 512 bytes, whatever the disk's block is. Lengths of memory are bytes. Data are read
+ * and written in whole logical blocks.
+ *
+ * A call that returns int or int64_t returns a negative errno if it fails; zp_error_message() and zp_error_hint() then
+ * say why, for the calling thread. Nothing is thrown, and no call exits the process.
+ *
+ * Any number of threads may use a disk at a time; a queue belongs to the thread that opened it. A child of a fork can use
+ * neither: calls fail with -EPERM, and it opens disks of its own.
+ */
+
+#ifndef ZONEPLUG_H
+#define ZONEPLUG_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+/*
+ Reads into `buf`. What is past the write pointer reads as zeroes.
+ */
+#define ZP_OP_READ 0
+
+/*
+ Writes `buf` at `sector`, which is the write pointer of a sequential zone once the writes before it are done.
+ */
+#define ZP_OP_WRITE 1
+
+/*
+ Makes durable what was acknowledged. Has no data and no sector.
+ */
+#define ZP_OP_FLUSH 2
+
+/*
+ Forgets the data of `nr_sectors` of conventional zones.
+ */
+#define ZP_OP_DISCARD 3
+
+/*
+ Writes `nr_sectors` of zeroes at `sector`, in order like a write.
+ */
+#define ZP_OP_WRITE_ZEROES 4
+
+/*
+ Opens the zones of a range, which count against the limit of open zones until they are closed or full.
+ */
+#define ZP_OP_ZONE_OPEN 5
+
+/*
+ Closes the open zones of a range.
+ */
+#define ZP_OP_ZONE_CLOSE 6
+
+/*
+ Makes the zones of a range full.
+ */
+#define ZP_OP_ZONE_FINISH 7
+
+/*
+ Writes `buf` at the write pointer of the zone that starts at `sector`. The completion says where.
+ */
+#define ZP_OP_ZONE_APPEND 8
+
+/*
+ Empties the zones of a range.
+ */
+#define ZP_OP_ZONE_RESET 9
+
+/*
+ Empties every sequential zone. Has no sector.
+ */
+#define ZP_OP_ZONE_RESET_ALL 10
+
+/*
+ Describes the zones from the one that holds `sector` on, in `buf`: an array of `struct zp_zone`.
+ */
+#define ZP_OP_REPORT_ZONES 11
+
+/*
+ The data are durable when the operation completes (force unit access).
+ */
+#define ZP_FUA 1
+
+/*
+ What was acknowledged before is made durable first.
+ */
+#define ZP_PREFLUSH 2
+
+/*
+ Fails with `ZP_STATUS_WOULD_BLOCK` rather than wait.
+ */
+#define ZP_NOWAIT 4
+
+/*
+ Is not merged with others into one command.
+ */
+#define ZP_NOMERGE 8
+
+/*
+ Of a report: also corrects what the layer knows of idle zones, after something else has changed them.
+ */
+#define ZP_RESYNC 16
+
+/*
+ With a scheduler: before the others. Writes to one zone stay in order.
+ */
+#define ZP_RT 32
+
+/*
+ With a scheduler: when the others have nothing to send.
+ */
+#define ZP_IDLE 64
+
+/*
+ Success.
+ */
+#define ZP_STATUS_OK 0
+
+/*
+ The write does not start at the zone's write pointer.
+ */
+#define ZP_STATUS_NOT_AT_WRITE_POINTER 1
+
+/*
+ The write or append does not fit below the zone's capacity.
+ */
+#define ZP_STATUS_PAST_CAPACITY 2
+
+/*
+ The zone is full.
+ */
+#define ZP_STATUS_ZONE_FULL 3
+
+/*
+ The zone is read-only.
+ */
+#define ZP_STATUS_ZONE_READ_ONLY 4
+
+/*
+ The zone is offline.
+ */
+#define ZP_STATUS_ZONE_OFFLINE 5
+
+/*
+ An earlier error left the write pointer unknown: report, reset or finish the zone first.
+ */
+#define ZP_STATUS_STALE_WRITE_POINTER 6
+
+/*
+ The range is empty, or not within the disk.
+ */
+#define ZP_STATUS_OUT_OF_RANGE 7
+
+/*
+ The address or length is not a multiple of the block size, or of the write granularity.
+ */
+#define ZP_STATUS_UNALIGNED 8
+
+/*
+ The buffer is shorter or longer than the BIO says.
+ */
+#define ZP_STATUS_BAD_BUFFER 9
+
+/*
+ The operation does not apply to a conventional zone.
+ */
+#define ZP_STATUS_CONVENTIONAL_ZONE 10
+
+/*
+ The sector of an append or a management command is not the start of a zone.
+ */
+#define ZP_STATUS_NOT_ZONE_START 11
+
+/*
+ The append is longer than `zone_append_max_bytes`.
+ */
+#define ZP_STATUS_APPEND_TOO_LARGE 12
+
+/*
+ The zone is busy: strict management found writes of it, a write came during strict management, or a resync found writes in flight.
+ */
+#define ZP_STATUS_ZONE_BUSY 13
+
+/*
+ A BIO with `ZP_NOWAIT` would have had to wait.
+ */
+#define ZP_STATUS_WOULD_BLOCK 14
+
+/*
+ The disk was opened for reading only.
+ */
+#define ZP_STATUS_READ_ONLY_DISK 15
+
+/*
+ The operation is not supported.
+ */
+#define ZP_STATUS_NOT_SUPPORTED 16
+
+/*
+ An earlier write of the zone failed, so this one was not sent.
+ */
+#define ZP_STATUS_ABORTED_BEHIND 17
+
+/*
+ The zone was reset or finished while this write waited, so it was not sent.
+ */
+#define ZP_STATUS_ABORTED_BY_MANAGEMENT 18
+
+/*
+ The queue or the disk was closed before this BIO was sent.
+ */
+#define ZP_STATUS_ABORTED 19
+
+/*
+ Too many open zones.
+ */
+#define ZP_STATUS_OPEN_LIMIT 20
+
+/*
+ Too many active zones.
+ */
+#define ZP_STATUS_ACTIVE_LIMIT 21
+
+/*
+ The command crosses the end of a zone.
+ */
+#define ZP_STATUS_BOUNDARY 22
+
+/*
+ The device refused a field of the command.
+ */
+#define ZP_STATUS_INVALID_FIELD 23
+
+/*
+ The zone's condition does not allow the operation.
+ */
+#define ZP_STATUS_INVALID_TRANSITION 24
+
+/*
+ The device refused the write because it does not start at the zone's write pointer.
+ */
+#define ZP_STATUS_UNALIGNED_WRITE 25
+
+/*
+ The device cannot take the command now; the same command may be tried again.
+ */
+#define ZP_STATUS_BUSY 26
+
+/*
+ An error of the device or the transport.
+ */
+#define ZP_STATUS_IO 27
+
+/*
+ The medium failed.
+ */
+#define ZP_STATUS_MEDIUM 28
+
+/*
+ Only a part of the data moved.
+ */
+#define ZP_STATUS_SHORT_TRANSFER 29
+
+/*
+ The device has run out of space to store data.
+ */
+#define ZP_STATUS_NO_SPACE 30
+
+/*
+ The command did not complete in time; its outcome is unknown.
+ */
+#define ZP_STATUS_TIMEOUT 31
+
+/*
+ The device is gone, or its queue has panicked.
+ */
+#define ZP_STATUS_NO_DEVICE 32
+
+/*
+ Conventional: has no write pointer.
+ */
+#define ZP_COND_NOT_WP 0
+
+/*
+ Empty.
+ */
+#define ZP_COND_EMPTY 1
+
+/*
+ Open, by a write.
+ */
+#define ZP_COND_IMP_OPEN 2
+
+/*
+ Open, by an open.
+ */
+#define ZP_COND_EXP_OPEN 3
+
+/*
+ Partly written, and not open.
+ */
+#define ZP_COND_CLOSED 4
+
+/*
+ Cannot be written.
+ */
+#define ZP_COND_READ_ONLY 13
+
+/*
+ Full.
+ */
+#define ZP_COND_FULL 14
+
+/*
+ Can be neither read nor written.
+ */
+#define ZP_COND_OFFLINE 15
+
+/*
+ Open or closed: the layer's own answer without asking the device.
+ */
+#define ZP_COND_ACTIVE 255
+
+/*
+ Written anywhere, in any order.
+ */
+#define ZP_ZONE_CONVENTIONAL 1
+
+/*
+ Written at the write pointer only.
+ */
+#define ZP_ZONE_SEQ_WRITE_REQUIRED 2
+
+/*
+ The memory of this operation, which failed, is still with the device. A second completion with the same `user_data`
+ follows when it is back (`ZP_COMPLETION_MEMORY_BACK`); until then it must be neither used nor freed. This happens only
+ to disks with `timeout=`, and if a device fails to give back what it was lent.
+ */
+#define ZP_COMPLETION_MEMORY_LENT 1
+
+/*
+ This is the second completion: the memory is its owner's again.
+ */
+#define ZP_COMPLETION_MEMORY_BACK 2
+
+/*
+ A disk. Any number of threads may use it at a time.
+ */
+struct zp_disk;
+
+/*
+ A queue of operations. It belongs to the thread that opened it.
+ */
+struct zp_queue;
+
+/*
+ A zone of a report, laid out as Linux's `struct blk_zone`. All numbers are in sectors of 512 bytes.
+ */
+struct zp_zone {
+  /*
+   First sector.
+   */
+  uint64_t start;
+  /*
+   Distance to the next zone.
+   */
+  uint64_t len;
+  /*
+   The next sector to write; `start + len` if the zone is full; all ones if it has no write pointer.
+   */
+  uint64_t wp;
+  /*
+   `ZP_ZONE_*`.
+   */
+  uint8_t zone_type;
+  /*
+   `ZP_COND_*`.
+   */
+  uint8_t cond;
+  /*
+   Zero.
+   */
+  uint8_t reserved[6];
+  /*
+   Sectors that can be written, from `start` on.
+   */
+  uint64_t capacity;
+  /*
+   Zero.
+   */
+  uint8_t reserved2[24];
+};
+
+/*
+ An operation for a queue. Fields that an operation does not use are ignored, but for the reserved one.
+ */
+struct zp_op {
+  /*
+   Comes back in the completion.
+   */
+  uint64_t user_data;
+  /*
+   First sector of 512 bytes. Of an append: the start of the zone.
+   */
+  uint64_t sector;
+  /*
+   The memory of a read, write, append or report; with `iovcnt` an array of `struct iovec` instead. The memory, and
+   that array, belong to the library until the completion. A write or append only reads the memory, so several of
+   them may share it.
+   */
+  void *buf;
+  /*
+   Bytes of `buf`, whole sectors; with `iovcnt` the sum of the pieces. Of a report: a multiple of
+   `sizeof(struct zp_zone)`.
+   */
+  uint32_t len;
+  /*
+   Sectors of a discard, of zeroes, or of zone management. Data operations ignore it.
+   */
+  uint32_t nr_sectors;
+  /*
+   Pieces of a vectored read, write or append; 0: `buf` is the memory itself.
+   */
+  uint32_t iovcnt;
+  /*
+   `ZP_OP_*`.
+   */
+  uint8_t op;
+  /*
+   0.
+   */
+  uint8_t reserved;
+  /*
+   `ZP_FUA` and others.
+   */
+  uint16_t flags;
+};
+
+/*
+ The end of an operation of a queue.
+ */
+struct zp_completion {
+  /*
+   That of the operation.
+   */
+  uint64_t user_data;
+  /*
+   First sector; of an append: where the data landed.
+   */
+  uint64_t sector;
+  /*
+   0, or a negative errno.
+   */
+  int32_t result;
+  /*
+   Of a report: how many zones it describes.
+   */
+  uint32_t nr_zones;
+  /*
+   `ZP_STATUS_*`: finer than `result`.
+   */
+  uint8_t status;
+  /*
+   `ZP_COMPLETION_*`.
+   */
+  uint8_t flags;
+  /*
+   Zero.
+   */
+  uint8_t reserved[6];
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ What was wrong in this thread's last call that failed, in one line: "" if none has. The text lives until this
+ thread's next call that fails.
+ */
+const char *zp_error_message(void);
+
+/*
+ What to try after this thread's last call that failed, in one line. NULL if nothing is known. The text lives until
+ this thread's next call that fails.
+ */
+const char *zp_error_hint(void);
+
+/*
+ A few words for a status of a completion, in English. The text lives for ever. NULL: there is no such status.
+ */
+const char *zp_status_name(uint8_t status);
+
+/*
+ The version of the library, such as `"0.1.0"`. The text lives for ever.
+ */
+const char *zp_version(void);
+
+/*
+ Opens the disk that `spec` names, such as `"mem,zones=64,zone-size=4M"`, `"disk.zbd"` or `"/dev/nvme0n1"`, and
+ stores it in `*disk`. Returns 0, or a negative errno: -EINVAL if the specification is wrong, -ENOENT if there is no
+ such file or drive, -EBUSY if it is in use, -EOPNOTSUPP if this build or system cannot open it. Starts threads.
+ */
+int zp_open(const char *spec,
+            struct zp_disk **disk);
+
+/*
+ Closes a disk. NULL is allowed. No thread may be in a call with this disk, or use it afterwards. Queues stay usable;
+ the device is closed with the last of them. Does not flush: what was acknowledged and not flushed is as durable as on
+ any disk. In a child of a fork this does nothing.
+ */
+void zp_close(struct zp_disk *disk);
+
+/*
+ Stores a number of the disk in `*value`: its size and limits (`"sectors"`, `"nr_zones"`, `"zone_sectors"`,
+ `"zone_capacity_sectors"`, `"logical_block_sectors"`, `"max_open_zones"`, ...) and what it has counted since it was
+ opened (`"issued"`, `"parked"`, `"merged"`, `"rejected"`, ...). Names with `sectors` are in units of 512 bytes; a
+ limit of 0 is none. `zp_property_name` lists them. Returns 0, or -ENOENT if there is no such property.
+ */
+int zp_property(struct zp_disk *disk,
+                const char *name,
+                uint64_t *value);
+
+/*
+ The name of a property, by its place from 0 on. NULL: there are no more. The text lives for ever.
+ */
+const char *zp_property_name(uint32_t nth);
+
+/*
+ Copies the value of an attribute, such as `"zoned_qd1_writes"`, to the `size` bytes at `buf`, as snprintf does: ends
+ it with a zero byte, and returns the length of the whole value. -ENOENT: the disk has no such attribute.
+ */
+int zp_attribute(struct zp_disk *disk,
+                 const char *name,
+                 char *buf,
+                 size_t size);
+
+/*
+ Changes an attribute, and returns when it has taken effect. -ENOENT: the disk has no such attribute. -EINVAL: it does
+ not take this value. -EBUSY: the device did not finish what it has.
+ */
+int zp_set_attribute(struct zp_disk *disk,
+                     const char *name,
+                     const char *value);
+
+/*
+ Copies the name of the disk's nth attribute, from 0 on, to `buf`, as `zp_attribute` does. -ENOENT: there are no more.
+ */
+int zp_attribute_name(struct zp_disk *disk,
+                      uint32_t nth,
+                      char *buf,
+                      size_t size);
+
+/*
+ Copies the plug dump to `buf`, as `zp_attribute` does: a line for each zone that is busy, stale or partly written, in
+ the form of Linux's `zone_wplugs`. A second call may find a longer one.
+ */
+int zp_wplugs(struct zp_disk *disk,
+              char *buf,
+              size_t size);
+
+/*
+ Reads the zones of the device again, after something else has changed them. The disk does nothing else meanwhile.
+ */
+int zp_revalidate(struct zp_disk *disk);
+
+/*
+ Reads `len` bytes at `sector` into `buf`. Both are whole logical blocks. If it fails, `buf` is unchanged.
+ */
+int zp_read(struct zp_disk *disk,
+            uint64_t sector,
+            void *buf,
+            size_t len);
+
+/*
+ Reads into several pieces of memory, one after the other. A piece may have any length; together they are whole logical
+ blocks. If it fails, they are unchanged.
+ */
+int zp_readv(struct zp_disk *disk,
+             uint64_t sector,
+             const struct iovec *iov,
+             int iovcnt);
+
+/*
+ Writes `len` bytes of `buf` at `sector`, which is the write pointer of a sequential zone. Both are whole logical
+ blocks. `flags` is 0 or `ZP_FUA`. -EIO if the sector is not the write pointer; `zp_error_message` says so.
+ */
+int zp_write(struct zp_disk *disk,
+             uint64_t sector,
+             const void *buf,
+             size_t len,
+             uint32_t flags);
+
+/*
+ As `zp_write`, from several pieces of memory, one after the other. A piece may have any length.
+ */
+int zp_writev(struct zp_disk *disk,
+              uint64_t sector,
+              const struct iovec *iov,
+              int iovcnt,
+              uint32_t flags);
+
+/*
+ Writes `len` bytes of `buf` wherever the write pointer of the zone that starts at `zone_start` is. Returns the sector
+ at which they landed, or a negative errno. `flags` is 0 or `ZP_FUA`.
+ */
+int64_t zp_append(struct zp_disk *disk,
+                  uint64_t zone_start,
+                  const void *buf,
+                  size_t len,
+                  uint32_t flags);
+
+/*
+ As `zp_append`, from several pieces of memory, one after the other. A piece may have any length.
+ */
+int64_t zp_appendv(struct zp_disk *disk,
+                   uint64_t zone_start,
+                   const struct iovec *iov,
+                   int iovcnt,
+                   uint32_t flags);
+
+/*
+ Makes durable what was acknowledged.
+ */
+int zp_flush(struct zp_disk *disk);
+
+/*
+ Writes `nr_sectors` of zeroes at `sector`, in order like a write.
+ */
+int zp_write_zeroes(struct zp_disk *disk, uint64_t sector, uint64_t nr_sectors);
+
+/*
+ Forgets the data of `nr_sectors` of conventional zones.
+ */
+int zp_discard(struct zp_disk *disk, uint64_t sector, uint64_t nr_sectors);
+
+/*
+ Empties the zones of a range, which begins and ends with a zone.
+ */
+int zp_reset(struct zp_disk *disk, uint64_t sector, uint64_t nr_sectors);
+
+/*
+ Empties every sequential zone.
+ */
+int zp_reset_all(struct zp_disk *disk);
+
+/*
+ Makes the zones of a range full.
+ */
+int zp_finish(struct zp_disk *disk, uint64_t sector, uint64_t nr_sectors);
+
+/*
+ Opens the zones of a range, which count against the limit of open zones until they are closed or full.
+ */
+int zp_open_zone(struct zp_disk *disk,
+                 uint64_t sector,
+                 uint64_t nr_sectors);
+
+/*
+ Closes the open zones of a range.
+ */
+int zp_close_zone(struct zp_disk *disk, uint64_t sector, uint64_t nr_sectors);
+
+/*
+ Describes up to `nr_zones` zones from the one that holds `sector` on, as the device reports them. Returns how many.
+ `flags` is 0 or `ZP_RESYNC`.
+ */
+int zp_report(struct zp_disk *disk,
+              uint64_t sector,
+              struct zp_zone *zones,
+              uint32_t nr_zones,
+              uint32_t flags);
+
+/*
+ Opens a queue of `disk` for up to `depth` operations at a time, 1 to 4096, and stores it in `*queue`. It belongs to
+ the calling thread: calls by others are refused with -EPERM. It may outlive the disk's handle.
+ */
+int zp_queue_open(struct zp_disk *disk,
+                  uint32_t depth,
+                  struct zp_queue **queue);
+
+/*
+ Waits until nothing of the queue is in flight, at most `timeout_ms` (-1: without end), and closes it. Completions that
+ were not fetched are lost; the memory of all operations is the caller's again. -EBUSY if something is still in
+ flight: then the queue stays open. NULL is allowed. In a child of a fork this does nothing.
+ */
+int zp_queue_close(struct zp_queue *queue,
+                   int timeout_ms);
+
+/*
+ Submits `nr` operations in the order of the array, as writes to one zone need. Returns how many the queue took: fewer
+ if it is full, or if the next one is wrong, as a later call that begins with it says. -EAGAIN: it is full. -EINVAL:
+ the first operation is wrong in a way that needs no disk to see it, such as an unknown `op`. What the disk refuses
+ comes back as a completion.
+ */
+int zp_queue_submit(struct zp_queue *queue,
+                    const struct zp_op *ops,
+                    uint32_t nr);
+
+/*
+ Stores up to `max` completions in the array, without waiting, and returns how many. A queue whose thread sleeps
+ elsewhere makes progress too, but completions come only from here.
+ */
+int zp_queue_poll(struct zp_queue *queue,
+                  struct zp_completion *completions,
+                  uint32_t max);
+
+/*
+ As `zp_queue_poll`, but waits until there are `min` completions, nothing is in flight, or `timeout_ms` have passed
+ (-1: without end).
+ */
+int zp_queue_wait(struct zp_queue *queue,
+                  struct zp_completion *completions,
+                  uint32_t min,
+                  uint32_t max,
+                  int timeout_ms);
+
+/*
+ A descriptor that becomes readable when `zp_queue_poll` should be called, for poll(2), epoll(7) and event loops. The
+ library reads it; the program only waits for it, and does not close it: it lives as long as the queue. Call
+ `zp_queue_poll` until it returns 0 before each sleep. The first call makes the descriptor. -EMFILE: too many files.
+ */
+int zp_queue_fd(struct zp_queue *queue);
+
+/*
+ How many operations were submitted whose completions have not been fetched.
+ */
+int zp_queue_in_flight(struct zp_queue *queue);
+
+/*
+ Allocates `size` zero bytes, aligned to 4096 as direct I/O of any drive needs it. NULL if there is not enough memory.
+ A queue moves data from and to other memory too; a drive then copies, or refuses.
+ */
+void *zp_buf_alloc(size_t size);
+
+/*
+ Frees a buffer of `zp_buf_alloc`. NULL is allowed. A buffer that a queue still has must not be freed.
+ */
+void zp_buf_free(void *buf);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* ZONEPLUG_H */

@@ -1,0 +1,322 @@
+//! Calls that wait. They copy between the caller's memory and the library's own, so the caller's may be anything, and is
+//! the caller's alone when a call returns, whatever it returns.
+
+use crate::boundary::{Failure, Outcome, call, wide_call};
+use crate::disk::{disk, zp_disk};
+use crate::types::{ZP_FUA, ZP_RESYNC, zp_zone};
+use libc::{c_int, c_void, iovec};
+use std::io::{IoSlice, IoSliceMut};
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::{Op, Sector};
+use zoneplug_host::IoError;
+
+/// Most pieces of a vectored call, Linux's `IOV_MAX`.
+const IOV_MAX: c_int = 1024;
+
+/// Refuses flags that a call does not know.
+fn known(flags: u32, known: u16, names: &str) -> Outcome<()> {
+    match flags & !u32::from(known) {
+        0 => Ok(()),
+        more => {
+            Err(Failure::invalid(&format!("this call does not know the flags {more:#x}"), names))
+        }
+    }
+}
+
+/// The memory of a write.
+///
+/// # Safety
+///
+/// `buf` is null or has `len` bytes, which nothing writes meanwhile.
+unsafe fn bytes<'a>(buf: *const c_void, len: usize) -> Outcome<&'a [u8]> {
+    checked(buf, len)?;
+    // SAFETY: not null or empty, and the caller's promise.
+    Ok(if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(buf.cast(), len) } })
+}
+
+/// Refuses null, and returns the length.
+fn checked(buf: *const c_void, len: usize) -> Outcome<u32> {
+    if buf.is_null() && len > 0 {
+        return Err(Failure::invalid("the buffer is NULL", "a buffer of that length"));
+    }
+    u32::try_from(len).map_err(|_| Failure::invalid("4 GiB of memory or more", "several calls"))
+}
+
+/// The pieces of a vectored call, checked, and the sum of their lengths.
+///
+/// # Safety
+///
+/// `iov` is null or has `iovcnt` elements.
+pub(crate) unsafe fn pieces<'a>(iov: *const iovec, iovcnt: c_int) -> Outcome<(&'a [iovec], u32)> {
+    if !(0..=IOV_MAX).contains(&iovcnt) {
+        return Err(Failure::invalid(&format!("{iovcnt} pieces of memory"), "0 to 1024"));
+    }
+    if iovcnt == 0 {
+        return Ok((&[], 0));
+    }
+    if iov.is_null() {
+        return Err(Failure::invalid("the list of pieces is NULL", "an array of struct iovec"));
+    }
+    // SAFETY: not null, and the caller's promise.
+    let list = unsafe { std::slice::from_raw_parts(iov, iovcnt as usize) };
+    let mut sum = 0u32;
+    for piece in list {
+        let len = checked(piece.iov_base, piece.iov_len)?;
+        let longer = || Failure::invalid("4 GiB of memory or more", "several calls");
+        sum = sum.checked_add(len).ok_or_else(longer)?;
+    }
+    Ok((list, sum))
+}
+
+/// Copies memory that the header says is there.
+///
+/// # Safety
+///
+/// As [`pieces`], and each piece is memory that nothing writes meanwhile.
+unsafe fn gathered(iov: *const iovec, iovcnt: c_int) -> Outcome<AlignedBuf> {
+    // SAFETY: the caller's promise.
+    let list = unsafe { pieces(iov, iovcnt) }?.0.iter();
+    // SAFETY: the same.
+    let slices = list.map(|p| Ok(IoSlice::new(unsafe { bytes(p.iov_base, p.iov_len) }?)));
+    Ok(AlignedBuf::from_slices(&slices.collect::<Outcome<Vec<_>>>()?))
+}
+
+fn write(disk: &zp_disk, sector: u64, buf: AlignedBuf, flags: u32) -> Outcome<c_int> {
+    known(flags, ZP_FUA, "0 or ZP_FUA")?;
+    disk.with_client(|io| {
+        let fua = flags != 0;
+        let sector = Sector(sector);
+        if fua { io.write_fua(sector, buf) } else { io.write(sector, buf) }?;
+        Ok(0)
+    })
+}
+
+fn append(disk: &zp_disk, zone: u64, buf: AlignedBuf, flags: u32) -> Outcome<i64> {
+    known(flags, ZP_FUA, "0 or ZP_FUA")?;
+    disk.with_client(|io| {
+        let fua = flags != 0;
+        let zone = Sector(zone);
+        let (at, _) = if fua { io.append_fua(zone, buf) } else { io.append(zone, buf) }?;
+        // No disk has 2^63 sectors: their bytes would not have a number.
+        i64::try_from(at.0)
+            .map_err(|_| Failure::new(libc::EOVERFLOW, "a sector above 2^63", "zp_queue"))
+    })
+}
+
+/// Reads `len` bytes at `sector` into `buf`. Both are whole logical blocks. If it fails, `buf` is unchanged.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_read(
+    disk: *mut zp_disk,
+    sector: u64,
+    buf: *mut c_void,
+    len: usize,
+) -> c_int {
+    let iov = iovec { iov_base: buf, iov_len: len };
+    // SAFETY: the caller's memory is one piece.
+    unsafe { zp_readv(disk, sector, &raw const iov, 1) }
+}
+
+/// Reads into several pieces of memory, one after the other. A piece may have any length; together they are whole logical
+/// blocks. If it fails, they are unchanged.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_readv(
+    disk: *mut zp_disk,
+    sector: u64,
+    iov: *const iovec,
+    iovcnt: c_int,
+) -> c_int {
+    call(|| {
+        // SAFETY: an open disk and a list, says the header.
+        let (disk, (list, len)) = unsafe { (self::disk(disk)?, pieces(iov, iovcnt)?) };
+        if !len.is_multiple_of(512) {
+            return Err(Failure::invalid(
+                &format!("a read of {len} bytes"),
+                "whole logical blocks",
+            ));
+        }
+        let data = disk.with_client(|io| Ok(io.read(Sector(sector), u64::from(len / 512))?))?;
+        let mut at = 0;
+        for piece in list {
+            if piece.iov_len > 0 {
+                // SAFETY: memory that the caller may write, says the header, and nothing else uses meanwhile.
+                let mut piece = IoSliceMut::new(unsafe {
+                    std::slice::from_raw_parts_mut(piece.iov_base.cast(), piece.iov_len)
+                });
+                data.read(at, &mut piece);
+                at += piece.len() as u32;
+            }
+        }
+        Ok(0)
+    })
+}
+
+/// Writes `len` bytes of `buf` at `sector`, which is the write pointer of a sequential zone. Both are whole logical
+/// blocks. `flags` is 0 or `ZP_FUA`. -EIO if the sector is not the write pointer; `zp_error_message` says so.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_write(
+    disk: *mut zp_disk,
+    sector: u64,
+    buf: *const c_void,
+    len: usize,
+    flags: u32,
+) -> c_int {
+    // SAFETY: an open disk and memory, says the header.
+    call(|| unsafe {
+        write(self::disk(disk)?, sector, AlignedBuf::from_slice(bytes(buf, len)?), flags)
+    })
+}
+
+/// As `zp_write`, from several pieces of memory, one after the other. A piece may have any length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_writev(
+    disk: *mut zp_disk,
+    sector: u64,
+    iov: *const iovec,
+    iovcnt: c_int,
+    flags: u32,
+) -> c_int {
+    // SAFETY: an open disk and a list, says the header.
+    call(|| unsafe { write(self::disk(disk)?, sector, gathered(iov, iovcnt)?, flags) })
+}
+
+/// Writes `len` bytes of `buf` wherever the write pointer of the zone that starts at `zone_start` is. Returns the sector
+/// at which they landed, or a negative errno. `flags` is 0 or `ZP_FUA`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_append(
+    disk: *mut zp_disk,
+    zone_start: u64,
+    buf: *const c_void,
+    len: usize,
+    flags: u32,
+) -> i64 {
+    wide_call(|| {
+        // SAFETY: an open disk and memory, says the header.
+        let (disk, buf) = unsafe { (self::disk(disk)?, bytes(buf, len)?) };
+        append(disk, zone_start, AlignedBuf::from_slice(buf), flags)
+    })
+}
+
+/// As `zp_append`, from several pieces of memory, one after the other. A piece may have any length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_appendv(
+    disk: *mut zp_disk,
+    zone_start: u64,
+    iov: *const iovec,
+    iovcnt: c_int,
+    flags: u32,
+) -> i64 {
+    // SAFETY: an open disk and a list, says the header.
+    wide_call(|| unsafe { append(self::disk(disk)?, zone_start, gathered(iov, iovcnt)?, flags) })
+}
+
+/// Makes durable what was acknowledged.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_flush(disk: *mut zp_disk) -> c_int {
+    // SAFETY: an open disk, says the header.
+    call(|| unsafe { self::disk(disk)? }.with_client(|io| Ok(io.flush().map(|()| 0)?)))
+}
+
+/// An operation on a range.
+///
+/// # Safety
+///
+/// `disk` is null or open.
+unsafe fn range(disk: *mut zp_disk, op: Op, sector: u64, nr_sectors: u64) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        unsafe { self::disk(disk)? }.with_client(|io| {
+            let sector = Sector(sector);
+            let done: Result<(), IoError> = match op {
+                Op::Discard => io.discard(sector, nr_sectors),
+                Op::WriteZeroes => io.write_zeroes(sector, nr_sectors),
+                _ => io.manage(op, sector, nr_sectors),
+            };
+            Ok(done.map(|()| 0)?)
+        })
+    })
+}
+
+/// Writes `nr_sectors` of zeroes at `sector`, in order like a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_write_zeroes(
+    disk: *mut zp_disk,
+    sector: u64,
+    nr_sectors: u64,
+) -> c_int {
+    // SAFETY: an open disk, says the header.
+    unsafe { range(disk, Op::WriteZeroes, sector, nr_sectors) }
+}
+
+/// Forgets the data of `nr_sectors` of conventional zones.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_discard(disk: *mut zp_disk, sector: u64, nr_sectors: u64) -> c_int {
+    // SAFETY: an open disk, says the header.
+    unsafe { range(disk, Op::Discard, sector, nr_sectors) }
+}
+
+/// Empties the zones of a range, which begins and ends with a zone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_reset(disk: *mut zp_disk, sector: u64, nr_sectors: u64) -> c_int {
+    // SAFETY: an open disk, says the header.
+    unsafe { range(disk, Op::ZoneReset, sector, nr_sectors) }
+}
+
+/// Empties every sequential zone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_reset_all(disk: *mut zp_disk) -> c_int {
+    // SAFETY: an open disk, says the header.
+    unsafe { range(disk, Op::ZoneResetAll, 0, 0) }
+}
+
+/// Makes the zones of a range full.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_finish(disk: *mut zp_disk, sector: u64, nr_sectors: u64) -> c_int {
+    // SAFETY: an open disk, says the header.
+    unsafe { range(disk, Op::ZoneFinish, sector, nr_sectors) }
+}
+
+/// Opens the zones of a range, which count against the limit of open zones until they are closed or full.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_open_zone(disk: *mut zp_disk, sector: u64, nr_sectors: u64) -> c_int {
+    // SAFETY: an open disk, says the header.
+    unsafe { range(disk, Op::ZoneOpen, sector, nr_sectors) }
+}
+
+/// Closes the open zones of a range.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_close_zone(disk: *mut zp_disk, sector: u64, nr_sectors: u64) -> c_int {
+    // SAFETY: an open disk, says the header.
+    unsafe { range(disk, Op::ZoneClose, sector, nr_sectors) }
+}
+
+/// Describes up to `nr_zones` zones from the one that holds `sector` on, as the device reports them. Returns how many.
+/// `flags` is 0 or `ZP_RESYNC`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zp_report(
+    disk: *mut zp_disk,
+    sector: u64,
+    zones: *mut zp_zone,
+    nr_zones: u32,
+    flags: u32,
+) -> c_int {
+    call(|| {
+        known(flags, ZP_RESYNC, "0 or ZP_RESYNC")?;
+        if zones.is_null() && nr_zones > 0 {
+            return Err(Failure::invalid(
+                "the array of zones is NULL",
+                "an array of struct zp_zone",
+            ));
+        }
+        // SAFETY: an open disk, says the header.
+        let found = unsafe { self::disk(disk)? }.with_client(|io| {
+            let sector = Sector(sector);
+            Ok(if flags == 0 { io.report(sector, nr_zones) } else { io.resync(sector, nr_zones) }?)
+        })?;
+        for (i, zone) in found.iter().enumerate() {
+            // SAFETY: the array has `nr_zones` elements, says the header, and the report no more.
+            unsafe { zones.add(i).write((*zone).into()) };
+        }
+        c_int::try_from(found.len())
+            .map_err(|_| Failure::new(libc::EOVERFLOW, "more zones than an int counts", "fewer"))
+    })
+}

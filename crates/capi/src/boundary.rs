@@ -1,0 +1,216 @@
+//! What every call does first and last. A panic does not leave the library, a child of a fork is refused, and an error
+//! becomes a negative errno with a text.
+
+use libc::{c_char, c_int};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+use zoneplug_core::{Error, ErrorKind};
+use zoneplug_host::IoError;
+
+/// Why a call fails.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Positive.
+    errno: c_int,
+    what: String,
+    hint: Option<String>,
+}
+
+/// The result of a call: a number that is not negative, or why not.
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+impl Failure {
+    #[cold]
+    pub(crate) fn new(errno: c_int, what: &str, hint: &str) -> Failure {
+        Failure { errno, what: what.to_owned(), hint: Some(hint.to_owned()) }
+    }
+
+    /// An argument is wrong.
+    #[cold]
+    pub(crate) fn invalid(what: &str, hint: &str) -> Failure {
+        Self::new(libc::EINVAL, what, hint)
+    }
+
+    /// Keeps the text for this thread, and returns the number for the caller.
+    #[cold]
+    fn report(self) -> c_int {
+        // A text with a zero byte, which a specification from C cannot have, ends there.
+        let text = |mut s: String| {
+            s.truncate(s.find('\0').unwrap_or(s.len()));
+            CString::new(s).unwrap_or_default()
+        };
+        let errno = self.errno;
+        let last = (text(self.what), self.hint.map(text));
+        // A thread that is ending has no room for a text any more.
+        let _ = LAST.try_with(|l| *l.borrow_mut() = last);
+        -errno
+    }
+}
+
+impl From<Error> for Failure {
+    #[cold]
+    fn from(e: Error) -> Failure {
+        // The system's own number, where the system has refused.
+        let mut cause = std::error::Error::source(&e);
+        let mut errno = None;
+        while let Some(e) = cause {
+            errno = errno.or(e.downcast_ref::<std::io::Error>().and_then(|e| e.raw_os_error()));
+            cause = e.source();
+        }
+        let by_kind = match e.kind() {
+            ErrorKind::Invalid => libc::EINVAL,
+            ErrorKind::NotFound => libc::ENOENT,
+            ErrorKind::Busy => libc::EBUSY,
+            ErrorKind::NotSupported => libc::EOPNOTSUPP,
+            _ => libc::EIO,
+        };
+        Failure {
+            errno: errno.unwrap_or(by_kind),
+            what: e.what().to_owned(),
+            hint: e.what_to_try().map(str::to_owned),
+        }
+    }
+}
+
+impl From<IoError> for Failure {
+    #[cold]
+    fn from(e: IoError) -> Failure {
+        Failure {
+            errno: e.status.errno(),
+            what: e.to_string(),
+            hint: e.what_to_try().map(str::to_owned),
+        }
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<(CString, Option<CString>)> = RefCell::default();
+}
+
+/// Runs the body of a call.
+#[inline]
+pub(crate) fn call(body: impl FnOnce() -> Outcome<c_int>) -> c_int {
+    wide_call(|| body().map(i64::from)) as c_int
+}
+
+/// Runs the body of a call that returns a sector.
+#[inline]
+pub(crate) fn wide_call(body: impl FnOnce() -> Outcome<i64>) -> i64 {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(n)) => n,
+        Ok(Err(e)) => i64::from(e.report()),
+        Err(panic) => i64::from(panicked(panic).report()),
+    }
+}
+
+#[cold]
+fn panicked(panic: Box<dyn std::any::Any + Send>) -> Failure {
+    let why = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    let why = why.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    // Dropping what was thrown may throw again.
+    std::mem::forget(panic);
+    Failure::new(
+        libc::EIO,
+        &format!("a bug in zoneplug: {why}"),
+        "close what was opened, and report the text that went to standard error",
+    )
+}
+
+/// How many forks lie between the first process and this one.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// The process that opened a handle. Its threads do not exist in a child of a fork, so a child's use of the handle would
+/// wait for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process(u32);
+
+impl Process {
+    /// This process.
+    pub(crate) fn this() -> Process {
+        static WATCHED: Once = Once::new();
+        extern "C" fn in_child() {
+            GENERATION.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the function lives for ever, because the library is never unloaded (`-z nodelete`), and does what a
+        // child of a fork may do.
+        WATCHED.call_once(|| unsafe {
+            libc::pthread_atfork(None, None, Some(in_child));
+        });
+        Process(GENERATION.load(Ordering::Relaxed))
+    }
+
+    /// Whether the calling process is a child that has inherited the handle.
+    #[inline]
+    pub(crate) fn is_other(self) -> bool {
+        GENERATION.load(Ordering::Relaxed) != self.0
+    }
+
+    /// Refuses a child that has inherited the handle.
+    #[inline]
+    pub(crate) fn check(self) -> Outcome<()> {
+        if self.is_other() { Err(Self::refuse()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn refuse() -> Failure {
+        Failure::new(
+            libc::EPERM,
+            "the disk was opened before this process was forked",
+            "open the disk in the child, and only there",
+        )
+    }
+}
+
+/// The text of an argument.
+///
+/// # Safety
+///
+/// `text` is null, or points to a string that ends with a zero byte.
+pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Outcome<&'a str> {
+    if text.is_null() {
+        return Err(Failure::invalid(&format!("{what} is NULL"), "a string"));
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| Failure::invalid(&format!("{what} is not UTF-8"), "UTF-8"))
+}
+
+/// Copies `text` and a zero byte to `buf`, as much as fits, and returns the length of the whole text, as snprintf(3)
+/// does.
+///
+/// # Safety
+///
+/// `buf` is null or has `size` bytes.
+pub(crate) unsafe fn copy_text(text: &str, buf: *mut c_char, size: usize) -> Outcome<c_int> {
+    let n = text.len().min(size.saturating_sub(1));
+    if size > 0 && buf.is_null() {
+        return Err(Failure::invalid("the buffer is NULL", "a buffer, or a size of 0"));
+    }
+    if size > 0 {
+        // SAFETY: `n` and the zero byte fit into `size` bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buf, n);
+            buf.add(n).write(0);
+        }
+    }
+    c_int::try_from(text.len())
+        .map_err(|_| Failure::new(libc::EOVERFLOW, "the text is too long", "report this"))
+}
+
+/// What was wrong in this thread's last call that failed, in one line: "" if none has. The text lives until this
+/// thread's next call that fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn zp_error_message() -> *const c_char {
+    LAST.try_with(|l| l.borrow().0.as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// What to try after this thread's last call that failed, in one line. NULL if nothing is known. The text lives until
+/// this thread's next call that fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn zp_error_hint() -> *const c_char {
+    let hint = |l: &RefCell<(CString, Option<CString>)>| l.borrow().1.as_ref().map(|h| h.as_ptr());
+    LAST.try_with(hint).ok().flatten().unwrap_or(std::ptr::null())
+}

@@ -1,0 +1,36 @@
+//! `libzoneplug`: zoned disks for programs in C. `include/zoneplug.h` is generated from this crate; `docs/c.md` says how
+//! to build, link and use it.
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `boundary.rs` | what every call does first and last: panics, forks, errors and their texts |
+//! | `types.rs` | operations, flags, statuses, zones, as C sees them |
+//! | `disk.rs` | a disk: open, close, properties, attributes, the plug dump |
+//! | `blocking.rs` | calls that wait |
+//! | `queue.rs` | queues: many operations at a time |
+//! | `memory.rs` | buffers that are aligned for any device |
+//!
+//! A C program gives pointers, which no code here can check. The header says what each must point to; a program that
+//! breaks this has undefined behaviour, as with any C library. All else is checked.
+
+// The header's names are C's.
+#![allow(non_camel_case_types)]
+// What a pointer must point to is said in the header, for the reader who writes C.
+#![allow(clippy::missing_safety_doc)]
+
+#[cfg(target_endian = "big")]
+compile_error!("a report is in the byte order of the disk, which is little endian");
+
+mod blocking;
+mod boundary;
+mod disk;
+mod memory;
+mod queue;
+mod types;
+
+pub use blocking::*;
+pub use boundary::{zp_error_hint, zp_error_message};
+pub use disk::*;
+pub use memory::*;
+pub use queue::*;
+pub use types::*;

@@ -1,0 +1,50 @@
+//! A child of a fork. In a file of its own, so that no other test runs in this process meanwhile.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{message, op, open, poll, queue, submit, wait};
+use libc::EPERM;
+use zoneplug_capi::*;
+
+/// The child's calls with what it has inherited are refused in words, closing does nothing, and disks of its own work. The
+/// parent goes on.
+#[test]
+fn a_child_is_refused_in_words_and_opens_its_own() {
+    let disk = open("mem,zones=4,zone-size=1M");
+    let q = queue(disk, 8);
+    let buf = [3u8; 4096];
+    submit(q, &[op(ZP_OP_WRITE, 0, buf.as_ptr(), 4096, 1)]);
+    // SAFETY: the child ends with `_exit`, and only its own thread exists there.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: handles that were open at the fork, and memory of these lengths.
+        let refused = unsafe {
+            zp_flush(disk) == -EPERM
+                && message() == "the disk was opened before this process was forked"
+                && zp_append(disk, 0, buf.as_ptr().cast(), 4096, 0) == -i64::from(EPERM)
+                && zp_queue_submit(q, std::ptr::null(), 0) == -EPERM
+                && zp_queue_close(q, -1) == 0
+        };
+        // SAFETY: the same.
+        unsafe { zp_close(disk) };
+        let own = open("mem,zones=4,zone-size=1M");
+        // SAFETY: an open disk.
+        let works = unsafe { zp_append(own, 2048, buf.as_ptr().cast(), 4096, 0) == 2048 };
+        // SAFETY: ends the child without what the test harness does at an end.
+        unsafe { libc::_exit(i32::from(!refused) + 2 * i32::from(!works)) };
+    }
+    let mut status = 0;
+    // SAFETY: the place of a number.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "1: not refused; 2: a disk of its own failed (in the high byte)");
+    assert_eq!(wait(q, 1, -1)[0].result, 0);
+    assert!(poll(q, 1).is_empty());
+    // SAFETY: an open disk and queue.
+    unsafe {
+        assert_eq!(zp_append(disk, 0, buf.as_ptr().cast(), 4096, 0), 8);
+        assert_eq!(zp_queue_close(q, -1), 0);
+        zp_close(disk);
+    }
+}
