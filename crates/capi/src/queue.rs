@@ -4,7 +4,8 @@ use crate::blocking::pieces;
 use crate::boundary::{Failure, Outcome, Process, call};
 use crate::disk::{MAX_DEPTH, disk, zp_disk};
 use crate::types::{
-    ALL_FLAGS, ZP_COMPLETION_MEMORY_BACK, ZP_COMPLETION_MEMORY_LENT, zp_completion, zp_op,
+    ALL_FLAGS, ZP_COMPLETION_MEMORY_BACK, ZP_COMPLETION_MEMORY_LENT, ZP_OP_READ, ZP_OP_WRITE,
+    ZP_OP_ZONE_APPEND, ZP_STATUS_IO, zp_completion, zp_op,
 };
 use libc::{c_int, c_void, iovec};
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,19 +13,30 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 use zoneplug_core::zone::ZONE_RECORD_LEN;
-use zoneplug_core::{Bio, Bios, Flags, IoBuf, IoRange, Op, Sector};
+use zoneplug_core::{Bio, BioPool, Bios, Flags, IoBuf, IoRange, Op, Sector};
 use zoneplug_host::{Client, WakeFd};
 
 /// Every operation, by its number.
 const OPS: [Op; 12] = Op::ALL;
 
+/// Whether the flags are some that exist, and the reserved field is 0.
+#[inline]
+fn known(op: &zp_op) -> bool {
+    op.flags & !ALL_FLAGS == 0 && op.reserved == 0
+}
+
+/// Whether the operation, if it moves data, has nothing that [`QueueState::unusual`] must look at.
+#[inline]
+fn is_simple(op: &zp_op) -> bool {
+    let odd = u32::from(op.flags & !ALL_FLAGS) | u32::from(op.reserved) | op.iovcnt | op.len & 511;
+    odd == 0 && op.len != 0 && !op.buf.is_null()
+}
+
 /// One operation that a queue has room for. Its BIO has the slot's number as its token.
 struct Slot {
-    /// `None`: the BIO is on its way, or its memory is.
-    bio: Option<Box<Bio>>,
     user_data: u64,
-    /// The memory that the BIO took with it.
-    lent: IoRange,
+    /// The memory that the BIO took with it. `None`: the slot is free.
+    lent: Option<IoRange>,
 }
 
 /// A queue of operations. It belongs to the thread that opened it.
@@ -39,8 +51,8 @@ pub struct zp_queue {
 struct QueueState {
     client: Client,
     slots: Vec<Slot>,
-    /// Numbers of the slots that are not in use.
-    free: Vec<u32>,
+    /// The BIOs of the slots that are not in use.
+    free: BioPool,
     /// Accepted, and not yet taken by the disk, which is frozen.
     list: Bios,
     /// Finished, and not yet returned.
@@ -51,15 +63,27 @@ struct QueueState {
     bell: Option<(Arc<WakeFd>, Waker)>,
 }
 
-/// Which thread. Comparing is cheaper than a thread's id.
+/// Which thread: the address of its control block, which no two threads have at a time.
 #[derive(PartialEq, Eq, Clone, Copy)]
 struct ThreadMark(usize);
 
 impl ThreadMark {
     #[inline]
     fn this() -> ThreadMark {
-        thread_local!(static MARK: u8 = const { 0 });
-        ThreadMark(MARK.with(|m| std::ptr::from_ref(m).addr()))
+        #[cfg(target_arch = "x86_64")]
+        {
+            let mark: usize;
+            // SAFETY: the ABI of x86-64 (thread-local storage) keeps the thread pointer at this place, for reading.
+            unsafe {
+                std::arch::asm!("mov {}, fs:0", out(reg) mark, options(nostack, preserves_flags, readonly, pure));
+            }
+            ThreadMark(mark)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            thread_local!(static MARK: u8 = const { 0 });
+            ThreadMark(MARK.with(|m| std::ptr::from_ref(m).addr()))
+        }
     }
 }
 
@@ -107,20 +131,17 @@ pub unsafe extern "C" fn zp_queue_open(
         }
         let tags = disk.tags.unwrap_or(depth as u16);
         let client = disk.hosted()?.open_client(depth, tags)?;
-        let slot = |n: u32| {
-            let mut bio = Bio::new(Op::Flush, Sector(0), 0);
-            bio.set_token(u64::from(n));
-            Slot { bio: Some(bio), user_data: 0, lent: IoBuf::empty().range() }
-        };
-        let state = QueueState {
+        let slot = |_| Slot { user_data: 0, lent: None };
+        let mut state = QueueState {
             client,
             slots: (0..depth).map(slot).collect(),
-            free: (0..depth).rev().collect(),
+            free: BioPool::default(),
             list: Bios::with_capacity(depth as usize),
             done: Bios::with_capacity(depth as usize),
             late: Vec::new(),
             bell: None,
         };
+        (0..depth).rev().for_each(|n| state.free.put(new_bio(n)));
         let new = zp_queue { process: Process::this(), owner: ThreadMark::this(), state };
         // SAFETY: not null, and the place of a pointer, says the header.
         unsafe { queue.write(Box::into_raw(Box::new(new))) };
@@ -163,17 +184,15 @@ pub unsafe extern "C" fn zp_queue_submit(
         if ops.is_null() && nr > 0 {
             return Err(Failure::invalid("the array of operations is NULL", "an array of zp_op"));
         }
-        // What the queue has room for, as far as an int counts.
-        let room = nr.min(this.free.len() as u32);
-        if room == 0 && nr > 0 {
-            return Err(full());
-        }
         let mut taken = 0;
-        while taken < room {
+        while taken < nr {
             // SAFETY: the array has `nr` elements, and each one's memory is there until it completes, says the header.
-            if let Err(e) = unsafe { this.accept(&*ops.add(taken as usize)) } {
+            let op = unsafe { &*ops.add(taken as usize) };
+            // SAFETY: the same.
+            if !unsafe { this.accept(op) } {
                 if taken == 0 {
-                    return Err(e);
+                    // SAFETY: the same.
+                    return Err(unsafe { this.refusal(op) });
                 }
                 break;
             }
@@ -275,106 +294,158 @@ fn wait_limit(timeout_ms: c_int) -> Option<Duration> {
     u64::try_from(timeout_ms).ok().map(Duration::from_millis)
 }
 
+/// The BIO of a slot.
+fn new_bio(slot: u32) -> Box<Bio> {
+    let mut bio = Bio::new(Op::Flush, Sector(0), 0);
+    bio.set_token(u64::from(slot));
+    bio
+}
+
 impl QueueState {
-    /// Puts an operation into a slot and at the end of the list. There is a free slot.
+    /// Puts an operation into a slot and at the end of the list. False: it is wrong, or no slot is free.
     ///
     /// # Safety
     ///
     /// What `op` points to is as the header says, until the operation completes.
-    #[inline]
-    unsafe fn accept(&mut self, op: &zp_op) -> Outcome<()> {
-        let Some(&kind) = OPS.get(usize::from(op.op)) else { return Err(unknown(op)) };
-        if op.flags & !ALL_FLAGS != 0 || op.reserved != 0 {
-            return Err(unknown(op));
-        }
-        let (len_sectors, buf) = if kind.has_data() && op.iovcnt == 0 {
-            if op.buf.is_null() || op.len == 0 || op.len & 511 != 0 {
-                return Err(bad_memory(op));
-            }
-            let buf = match kind {
-                // SAFETY: the caller's promise: memory that is the library's alone.
-                Op::Read => unsafe { IoBuf::new(op.buf.cast(), op.len) },
-                // SAFETY: the caller's promise: memory that nothing writes.
-                _ => unsafe { IoBuf::new_shared(op.buf.cast(), op.len) },
-            };
-            (op.len >> 9, buf)
+    #[inline(always)]
+    unsafe fn accept(&mut self, op: &zp_op) -> bool {
+        // SAFETY: the caller's promise: memory that nothing writes.
+        let shared = || unsafe { IoBuf::new_shared(op.buf.cast(), op.len) };
+        let (kind, buf) = match op.op {
+            _ if !is_simple(op) => (Op::Flush, IoBuf::empty()),
+            ZP_OP_WRITE => (Op::Write, shared()),
+            ZP_OP_ZONE_APPEND => (Op::ZoneAppend, shared()),
+            // SAFETY: the caller's promise: memory that is the library's alone.
+            ZP_OP_READ => (Op::Read, unsafe { IoBuf::new(op.buf.cast(), op.len) }),
+            _ => (Op::Flush, IoBuf::empty()),
+        };
+        let (kind, len_sectors, buf) = if kind != Op::Flush {
+            (kind, op.len >> 9, buf)
         } else {
             // SAFETY: the caller's promise.
-            unsafe { self.unusual(kind, op) }?
+            match unsafe { Self::unusual(op) } {
+                Ok(unusual) => unusual,
+                Err(_) => return false,
+            }
         };
-        // Both are there: a slot is free, and the BIO of a free slot is in it.
-        let Some(&n) = self.free.last() else { return Err(full()) };
-        let slot = &mut self.slots[n as usize];
-        let Some(mut bio) = slot.bio.take() else { return Err(full()) };
-        self.free.pop();
-        slot.user_data = op.user_data;
-        slot.lent = buf.range();
+        if self.free.is_empty() {
+            return false;
+        }
+        let mut bio = self.free.get();
+        // SAFETY: only BIOs whose slot was found are put among the free ones.
+        let slot = unsafe { self.slots.get_unchecked_mut(bio.token() as usize) };
+        *slot = Slot { user_data: op.user_data, lent: Some(buf.range()) };
         bio.set(kind, Sector(op.sector), len_sectors, buf);
         bio.flags = Flags(op.flags as u8);
         self.list.push_back(bio);
-        Ok(())
+        true
     }
 
-    /// The length and memory of an operation that is vectored, a report, or has no data.
+    /// Why [`QueueState::accept`] refuses.
     ///
     /// # Safety
     ///
     /// As [`QueueState::accept`].
     #[cold]
-    unsafe fn unusual(&self, kind: Op, op: &zp_op) -> Outcome<(u32, IoBuf)> {
-        if kind == Op::ReportZones {
-            if op.buf.is_null() || op.len == 0 || !(op.len as usize).is_multiple_of(ZONE_RECORD_LEN)
-            {
-                return Err(bad_memory(op));
-            }
-            // SAFETY: the caller's promise: an array that is the library's alone.
-            return Ok((0, unsafe { IoBuf::new(op.buf.cast(), op.len) }));
+    unsafe fn refusal(&self, op: &zp_op) -> Failure {
+        // SAFETY: the caller's promise.
+        match unsafe { Self::unusual(op) } {
+            Err(e) => e,
+            Ok(_) => full(),
         }
-        if !kind.has_data() {
+    }
+
+    /// What to do, the length and the memory of any operation.
+    ///
+    /// # Safety
+    ///
+    /// As [`QueueState::accept`].
+    #[cold]
+    unsafe fn unusual(op: &zp_op) -> Outcome<(Op, u32, IoBuf)> {
+        let kind = OPS.get(usize::from(op.op)).filter(|_| known(op));
+        let Some(&kind) = kind else { return Err(unknown(op)) };
+        let is_report = kind == Op::ReportZones;
+        if !kind.has_data() && !is_report {
             let ranged = !matches!(kind, Op::Flush | Op::ZoneResetAll);
-            return Ok((if ranged { op.nr_sectors } else { 0 }, IoBuf::empty()));
+            return Ok((kind, if ranged { op.nr_sectors } else { 0 }, IoBuf::empty()));
+        }
+        let unit = if is_report { ZONE_RECORD_LEN as u32 } else { 512 };
+        if op.buf.is_null() || op.len == 0 || !op.len.is_multiple_of(unit) {
+            return Err(bad_memory(op));
+        }
+        if is_report {
+            // SAFETY: the caller's promise: an array that is the library's alone.
+            return Ok((kind, 0, unsafe { IoBuf::new(op.buf.cast(), op.len) }));
+        }
+        if op.iovcnt == 0 {
+            // SAFETY: the caller's promise: memory that is the library's alone, or that nothing writes.
+            let buf = unsafe {
+                match kind {
+                    Op::Read => IoBuf::new(op.buf.cast(), op.len),
+                    _ => IoBuf::new_shared(op.buf.cast(), op.len),
+                }
+            };
+            return Ok((kind, op.len >> 9, buf));
         }
         let iov: *const iovec = op.buf.cast::<iovec>().cast_const();
         let iovcnt = c_int::try_from(op.iovcnt).unwrap_or(c_int::MAX);
         // SAFETY: the caller's promise: a list of that length.
         let (_, sum) = unsafe { pieces(iov, iovcnt) }?;
-        if sum != op.len || sum == 0 || sum & 511 != 0 || sum >= u32::MAX - 1 {
+        if sum != op.len || sum >= u32::MAX - 1 {
             return Err(bad_memory(op));
         }
         // SAFETY: a `Segment` is laid out as a `struct iovec`; the list and what it names are as the header says.
-        Ok((sum >> 9, unsafe {
+        let buf = unsafe {
             match kind {
                 Op::Read => IoBuf::from_segments(iov.cast(), sum),
                 _ => IoBuf::from_shared_segments(iov.cast(), sum),
             }
-        }))
+        };
+        Ok((kind, sum >> 9, buf))
     }
 
+    /// Takes what has finished.
+    ///
     /// # Safety
     ///
     /// The array has `max` elements.
-    #[inline]
+    #[inline(always)]
     unsafe fn poll(&mut self, completions: *mut zp_completion, max: u32) -> u32 {
+        if self.bell.is_some() || !self.list.is_empty() || !self.late.is_empty() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.poll_unusual(completions, max) };
+        }
+        if self.done.is_empty() {
+            self.client.poll(&mut self.done);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.fetch(completions, max) }
+    }
+
+    /// [`QueueState::poll`] with a descriptor, after a freeze, or where memory comes late.
+    ///
+    /// # Safety
+    ///
+    /// The array has `max` elements.
+    #[cold]
+    unsafe fn poll_unusual(&mut self, completions: *mut zp_completion, max: u32) -> u32 {
         if let Some((bell, _)) = &self.bell {
             bell.clear();
         }
         if self.done.is_empty() {
-            if !self.list.is_empty() {
-                // A disk that was frozen may take more now.
-                self.client.submit(&mut self.list);
-            }
+            // A disk that was frozen may take more now.
+            self.client.submit(&mut self.list);
             self.client.poll(&mut self.done);
         }
         // SAFETY: the caller's promise.
         let mut n = unsafe { self.fetch(completions, max) };
-        if self.bell.is_some() {
-            self.watch();
-            if n == 0 && !self.done.is_empty() {
-                // SAFETY: the caller's promise.
-                n = unsafe { self.fetch(completions, max) };
-            }
+        self.watch();
+        if n == 0 {
+            // SAFETY: the caller's promise.
+            n = unsafe { self.fetch(completions, max) };
         }
-        n
+        // SAFETY: the caller's promise, for the rest of the array.
+        n + unsafe { self.fetch_late(completions.add(n as usize), max - n) }
     }
 
     /// Moves what has finished to the array.
@@ -382,59 +453,24 @@ impl QueueState {
     /// # Safety
     ///
     /// The array has `max` elements.
-    #[inline]
+    #[inline(always)]
     unsafe fn fetch(&mut self, completions: *mut zp_completion, max: u32) -> u32 {
-        let mut n = 0;
-        while n < max {
-            let Some(bio) = self.done.pop_front() else { break };
-            if let Some(one) = self.end(bio) {
-                // SAFETY: `n` is below `max`.
-                unsafe { completions.add(n as usize).write(one) };
-                n += 1;
+        let mut at = completions;
+        // SAFETY: the array's end.
+        let end_of_array = unsafe { completions.add(max as usize) };
+        // One by one: a drain costs more where one operation has finished, and hardly less where many have.
+        while at != end_of_array
+            && let Some(bio) = self.done.pop_front()
+        {
+            // SAFETY: there is room before the end of the array.
+            unsafe {
+                if end(&mut self.slots, &mut self.free, &mut self.late, bio, at) {
+                    at = at.add(1);
+                }
             }
         }
-        if !self.late.is_empty() {
-            // SAFETY: the caller's promise, for the rest of the array.
-            n += unsafe { self.fetch_late(completions.add(n as usize), max - n) };
-        }
-        n
-    }
-
-    /// Gives a BIO that has finished back to its slot. `None`: a faulty device has made it up.
-    #[inline]
-    fn end(&mut self, mut bio: Box<Bio>) -> Option<zp_completion> {
-        let n = bio.token();
-        let memory = bio.take_buf().range();
-        let slot = self.slots.get_mut(n as usize).filter(|s| s.bio.is_none())?;
-        let status = bio.status;
-        let mut one = zp_completion {
-            user_data: slot.user_data,
-            sector: bio.sector.0,
-            result: -status.errno(),
-            nr_zones: bio.result,
-            status: status as u8,
-            flags: 0,
-            reserved: [0; 6],
-        };
-        if memory == slot.lent {
-            slot.bio = Some(bio);
-            self.free.push(n as u32);
-        } else {
-            self.end_late(n as u32, &mut one);
-        }
-        Some(one)
-    }
-
-    /// An operation has ended without its memory.
-    #[cold]
-    fn end_late(&mut self, n: u32, one: &mut zp_completion) {
-        self.late.push(n);
-        one.flags = ZP_COMPLETION_MEMORY_LENT;
-        if one.result == 0 {
-            // No success: a faulty device kept the memory.
-            one.result = -libc::EIO;
-            one.status = crate::types::ZP_STATUS_IO;
-        }
+        // SAFETY: both are in the array.
+        unsafe { at.offset_from_unsigned(completions) as u32 }
     }
 
     /// Completions for memory that has come back after its operation.
@@ -449,15 +485,13 @@ impl QueueState {
         while n < max && at < self.late.len() {
             let number = self.late[at];
             let slot = &mut self.slots[number as usize];
-            if self.client.reclaim_late(slot.lent).is_none() {
+            if slot.lent.is_some_and(|lent| self.client.reclaim_late(lent).is_none()) {
                 at += 1;
                 continue;
             }
             self.late.swap_remove(at);
-            let mut bio = Bio::new(Op::Flush, Sector(0), 0);
-            bio.set_token(u64::from(number));
-            slot.bio = Some(bio);
-            self.free.push(number);
+            slot.lent = None;
+            self.free.put(new_bio(number));
             let one = zp_completion {
                 user_data: slot.user_data,
                 sector: 0,
@@ -514,10 +548,14 @@ impl QueueState {
     fn drain(&mut self, limit: Option<Duration>) -> Outcome<()> {
         let end = limit.and_then(|l| std::time::Instant::now().checked_add(l));
         loop {
-            while let Some(bio) = self.done.pop_front() {
-                self.end(bio);
-            }
-            self.late.retain(|n| self.client.reclaim_late(self.slots[*n as usize].lent).is_none());
+            let mut dropped = zp_completion::default();
+            // SAFETY: an array of one.
+            while unsafe { self.fetch(&raw mut dropped, 1) } > 0 {}
+            let QueueState { late, slots, client, .. } = self;
+            late.retain(|n| {
+                let lent = slots[*n as usize].lent;
+                lent.is_some_and(|lent| client.reclaim_late(lent).is_none())
+            });
             let left = end.map(|e| e.saturating_duration_since(std::time::Instant::now()));
             let in_flight = self.list.len() + self.client.outstanding() as usize;
             if in_flight == 0 && self.late.is_empty() {
@@ -538,6 +576,57 @@ impl QueueState {
                 std::thread::sleep(left.map_or(LATE_LOOK, |l| l.min(LATE_LOOK)));
             }
         }
+    }
+}
+
+/// Gives a BIO that has finished back to its slot, and writes its completion. False: a faulty device has made it up.
+///
+/// # Safety
+///
+/// `completion` is the place of one.
+#[inline(always)]
+unsafe fn end(
+    slots: &mut [Slot],
+    free: &mut BioPool,
+    late: &mut Vec<u32>,
+    bio: Box<Bio>,
+    completion: *mut zp_completion,
+) -> bool {
+    let n = bio.token() as usize;
+    let Some(slot) = slots.get_mut(n) else { return false };
+    let Some(lent) = slot.lent else { return false };
+    let status = bio.status;
+    // SAFETY: the caller's promise.
+    let one = unsafe {
+        completion.write(zp_completion {
+            user_data: slot.user_data,
+            sector: bio.sector.0,
+            result: if status.is_ok() { 0 } else { -status.errno() },
+            nr_zones: bio.result,
+            status: status as u8,
+            flags: 0,
+            reserved: [0; 6],
+        });
+        &mut *completion
+    };
+    if bio.data().range() == lent {
+        slot.lent = None;
+        free.put(bio);
+    } else {
+        late.push(n as u32);
+        end_late(one);
+    }
+    true
+}
+
+/// An operation has ended without its memory.
+#[cold]
+fn end_late(one: &mut zp_completion) {
+    one.flags = ZP_COMPLETION_MEMORY_LENT;
+    if one.result == 0 {
+        // No success: a faulty device kept the memory.
+        one.result = -libc::EIO;
+        one.status = ZP_STATUS_IO;
     }
 }
 
