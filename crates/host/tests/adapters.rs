@@ -7,11 +7,13 @@ mod common;
 
 use common::block_on;
 use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::Condition;
 use zoneplug_core::{Op, Sector, Status, ZoneNo};
-use zoneplug_host::{AsyncDisk, Batch, BlockingDisk, HostedDisk, IoError};
+use zoneplug_host::{AsyncDisk, Batch, BlockingDisk, HostedDisk, IoError, WakeFd};
 
 const ZONE: u64 = 2048;
 
@@ -221,6 +223,37 @@ fn a_batch_waits_no_longer_than_it_may_and_goes_on() {
     assert!(batch.wait_any(Some(Duration::from_millis(10))).is_none());
     drop(frozen);
     assert_eq!(batch.wait_any(None).unwrap().result.unwrap().sector, Sector(0));
+}
+
+/// A program that sleeps on a descriptor leaves no operation behind, also more of them than the batch has at the device.
+#[test]
+fn a_batch_wakes_a_program_that_sleeps_on_a_descriptor() {
+    for more in ["", ",fault=any/delay=2ms/count=all"] {
+        let disk = open(more);
+        let mut batch = Batch::new(&disk, 4).unwrap();
+        let bell = WakeFd::new().unwrap();
+        let waker = Waker::from(bell.clone());
+        assert!(!batch.arm(&waker), "nothing is outstanding");
+        for n in 0..30 {
+            batch.append(Sector(0), block(n));
+        }
+        let mut ended = 0;
+        while batch.outstanding() > 0 {
+            if batch.arm(&waker) {
+                let mut fd =
+                    libc::pollfd { fd: bell.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+                // SAFETY: one element, which lives across the call.
+                let woken = unsafe { libc::poll(&raw mut fd, 1, 10_000) };
+                assert_eq!(woken, 1, "asleep with {ended} of 30 ended");
+            }
+            bell.clear();
+            while let Some(one) = batch.wait_any(Some(Duration::ZERO)) {
+                one.result.unwrap();
+                ended += 1;
+            }
+        }
+        assert_eq!(ended, 30);
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::runtime::hosted::HostedDisk;
 use crate::runtime::io_error::IoError;
 use crate::runtime::latency::{Begun, Recorder};
 use std::collections::{HashMap, VecDeque};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 use zoneplug_buf::{AlignedBuf, IoBuf, Lent};
 use zoneplug_core::zone::Geometry;
@@ -180,6 +181,41 @@ impl Batch {
                 return None;
             }
         }
+    }
+
+    /// Prepares for sleep, for a program that sleeps elsewhere than in [`Batch::wait_any`]: `waker` is woken when an
+    /// operation has ended. False: `wait_any` has something to return now, or nothing is outstanding. Arm again after each
+    /// `wait_any` before the next sleep. With a [`WakeFd`](crate::WakeFd) the program sleeps in epoll.
+    ///
+    /// ```
+    /// use std::{os::fd::AsFd, task::Waker, time::Duration};
+    /// use zoneplug_core::Sector;
+    /// use zoneplug_host::{Batch, HostedDisk, WakeFd};
+    ///
+    /// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    /// let (mut batch, bell) = (Batch::new(&disk, 32).unwrap(), WakeFd::new().unwrap());
+    /// batch.read(Sector(0), 8);
+    /// if batch.arm(&Waker::from(bell.clone())) {
+    ///     // Here the program sleeps until `bell.as_fd()` is readable.
+    /// }
+    /// bell.clear();
+    /// assert!(batch.wait_any(None).is_some());
+    /// assert!(!batch.arm(&Waker::from(bell)), "nothing is outstanding");
+    /// ```
+    pub fn arm(&mut self, waker: &Waker) -> bool {
+        self.client.submit(&mut self.list);
+        // What was given up has nobody who waits for it.
+        if self.open == 0 || !self.ended.is_empty() {
+            self.client.disarm();
+            return false;
+        }
+        let armed = self.client.arm(waker);
+        // What ended before is seen here; what ends later wakes.
+        self.client.poll(&mut self.done);
+        while let Some(bio) = self.done.pop_front() {
+            self.end(bio);
+        }
+        armed && self.ended.is_empty()
     }
 
     /// Operations whose completion has not been returned.
