@@ -1,0 +1,41 @@
+from typing import Any, Self
+
+from typing_extensions import Buffer as _Buffer
+
+from . import _zoneplug
+from . import errors as errors
+from ._zoneplug import Buffer as Buffer
+from .errors import Error as Error
+from .errors import IoError as IoError
+from .zones import Condition as Condition
+from .zones import Zone as Zone
+from .zones import ZoneType as ZoneType
+
+__all__ = ["Buffer", "Condition", "Disk", "Error", "IoError", "Zone", "ZoneType", "errors"]
+
+class Disk(_zoneplug.Disk):
+    sectors: int
+    nr_zones: int
+    zone_sectors: int
+    zone_capacity_sectors: int
+    nr_conventional_zones: int
+    logical_block_sectors: int
+    write_granularity_sectors: int
+    max_open_zones: int
+    max_active_zones: int
+    zone_append_max_sectors: int
+    write_cache: bool
+    rotational: bool
+    read_only: bool
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    def write(self, sector: int, data: _Buffer, *, fua: bool = False) -> None: ...  # type: ignore[override]
+    def append(self, zone_start: int, data: _Buffer, *, fua: bool = False) -> int: ...  # type: ignore[override]
+    def reset(self, sector: int, nr_sectors: int | None = None) -> None: ...
+    def finish(self, sector: int, nr_sectors: int | None = None) -> None: ...
+    def open_zone(self, sector: int, nr_sectors: int | None = None) -> None: ...
+    def close_zone(self, sector: int, nr_sectors: int | None = None) -> None: ...
+    def report(self, sector: int = 0, nr: int | None = None, *, resync: bool = False) -> list[Zone]: ...
+    def report_array(self, sector: int = 0, nr: int | None = None, *, resync: bool = False) -> Any: ...
+    def zone(self, nr: int) -> Zone: ...

@@ -1,0 +1,110 @@
+"""Disks for asyncio: many operations at a time in one event loop, which waits for a descriptor of the disk.
+
+    >>> import asyncio, zoneplug.aio
+    >>> async def main():
+    ...     async with zoneplug.aio.Disk("mem,zones=4,zone-size=1M") as disk:
+    ...         return sorted(await asyncio.gather(*(disk.append(0, bytes(4096)) for _ in range(3))))
+    >>> asyncio.run(main())
+    [0, 8, 16]
+"""
+
+import asyncio
+
+from . import Disk as _Disk
+from . import _zoneplug
+
+__all__ = ["Disk"]
+
+
+class Disk:
+    """A disk whose operations are awaitables: that of a specification, or one that is open already.
+
+    Operations are submitted in the order of the calls, not of the awaits, as writes to one zone need; up to `depth` are
+    at the device, more wait in order. Cancelling an await gives up its answer, not the operation. It belongs to the event
+    loop that runs when it is made.
+    """
+
+    def __init__(self, disk, depth=64):
+        self._loop = asyncio.get_running_loop()
+        self._own = isinstance(disk, str)
+        #: The disk, for what does not wait: reports, counters, attributes.
+        self.disk = _Disk(disk) if self._own else disk
+        self._queue = _zoneplug.Queue(self.disk, depth)
+        self._waiting = {}
+        self._loop.add_reader(self._queue.fileno(), self._ended)
+
+    def read(self, sector, nbytes):
+        """Reads `nbytes` at `sector`: the answer is a `Buffer`."""
+        return self._answer(self._queue.read(sector, nbytes))
+
+    def write(self, sector, data, *, fua=False):
+        """Writes `data` at `sector`, the write pointer once the writes before are done: the answer is the sector."""
+        return self._answer(self._queue.write(sector, data, False, fua))
+
+    def append(self, zone_start, data, *, fua=False):
+        """Appends `data` to the zone that starts at `zone_start`: the answer is the sector at which they landed."""
+        return self._answer(self._queue.write(zone_start, data, True, fua))
+
+    def flush(self):
+        """Makes durable what was acknowledged before."""
+        return self._answer(self._queue.manage("flush", 0, 0))
+
+    def discard(self, sector, nr_sectors):
+        """Forgets the data of a range of conventional zones."""
+        return self._answer(self._queue.manage("discard", sector, nr_sectors))
+
+    def write_zeroes(self, sector, nr_sectors):
+        """Writes zeroes, in order like a write."""
+        return self._answer(self._queue.manage("write_zeroes", sector, nr_sectors))
+
+    def reset(self, sector, nr_sectors=None):
+        """Empties the zones of a range; without a length the zone at `sector`."""
+        return self._manage("zone_reset", sector, nr_sectors)
+
+    def finish(self, sector, nr_sectors=None):
+        """Makes the zones of a range full; without a length the zone at `sector`."""
+        return self._manage("zone_finish", sector, nr_sectors)
+
+    def open_zone(self, sector, nr_sectors=None):
+        """Opens the zones of a range explicitly; without a length the zone at `sector`."""
+        return self._manage("zone_open", sector, nr_sectors)
+
+    def close_zone(self, sector, nr_sectors=None):
+        """Closes the open zones of a range; without a length the zone at `sector`."""
+        return self._manage("zone_close", sector, nr_sectors)
+
+    async def drain(self):
+        """Waits until nothing that was submitted before is in flight."""
+        await asyncio.gather(*self._waiting.values(), return_exceptions=True)
+
+    async def aclose(self):
+        """Waits for what is in flight, and closes the queue; a disk that was opened here is closed too."""
+        await self.drain()
+        self._loop.remove_reader(self._queue.fileno())
+        self._queue.close()
+        if self._own:
+            self.disk.close()
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self.aclose()
+
+    def _manage(self, op, sector, nr_sectors):
+        length = self.disk.zone_sectors if nr_sectors is None else nr_sectors
+        return self._answer(self._queue.manage(op, sector, length))
+
+    def _answer(self, number):
+        future = self._waiting[number] = self._loop.create_future()
+        return future
+
+    def _ended(self):
+        for number, answer in self._queue.poll():
+            future = self._waiting.pop(number)
+            if future.done():
+                continue  # Cancelled.
+            if isinstance(answer, BaseException):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)

@@ -1,0 +1,112 @@
+//! Memory that a disk reads and writes without copies.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::ffi::c_int;
+use zoneplug_buf::AlignedBuf;
+
+/// Memory for I/O, with Python's buffer protocol: `memoryview(buffer)`, `bytes(buffer)`, `numpy.frombuffer(buffer)`. A disk
+/// reads into new ones, and writes one without copying it, unless a view of it exists. While it is being written it is
+/// empty.
+#[pyclass(module = "zoneplug")]
+pub(crate) struct Buffer {
+    /// `None`: a disk has it.
+    memory: Option<AlignedBuf>,
+    /// Views of it that exist: the memory must stay where it is.
+    views: usize,
+}
+
+impl Buffer {
+    pub(crate) fn of(memory: AlignedBuf) -> Buffer {
+        Buffer { memory: Some(memory), views: 0 }
+    }
+}
+
+#[pymethods]
+impl Buffer {
+    /// A buffer of `size` zero bytes.
+    #[new]
+    fn new(size: u32) -> Buffer {
+        Buffer::of(AlignedBuf::zeroed(size))
+    }
+
+    fn __len__(&self) -> usize {
+        self.memory.as_ref().map_or(0, |m| m.len() as usize)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<zoneplug.Buffer of {} bytes>", self.__len__())
+    }
+
+    /// # Safety
+    ///
+    /// Python calls it, with the place of a view.
+    unsafe fn __getbuffer__(
+        mut slf: PyRefMut<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let this = &mut *slf;
+        let Some(memory) = this.memory.as_mut() else {
+            return Err(PyBufferError::new_err("a disk has this buffer"));
+        };
+        let (at, len) = (memory.as_mut_ptr(), memory.len());
+        this.views += 1;
+        // SAFETY: the memory stays while there are views; Python keeps `slf` for as long as the view.
+        let filled = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), at.cast(), len as ffi::Py_ssize_t, 0, flags)
+        };
+        if filled != 0 {
+            slf.views -= 1;
+            return Err(PyErr::fetch(slf.py()));
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// Python calls it, once for each view.
+    unsafe fn __releasebuffer__(&mut self, _view: *mut ffi::Py_buffer) {
+        self.views -= 1;
+    }
+}
+
+/// The memory of a write: that of a `Buffer`, which has to come back, or a copy of anything with the buffer protocol.
+pub(crate) struct Source {
+    owner: Option<Py<Buffer>>,
+}
+
+impl Source {
+    /// Takes the memory of `data`.
+    pub(crate) fn take(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(Source, AlignedBuf)> {
+        if let Ok(buffer) = data.cast::<Buffer>() {
+            let mut inner = buffer.try_borrow_mut().map_err(PyErr::from)?;
+            if inner.views == 0 {
+                let Some(memory) = inner.memory.take() else {
+                    return Err(PyBufferError::new_err("a disk has this buffer"));
+                };
+                return Ok((Source { owner: Some(buffer.clone().unbind()) }, memory));
+            }
+        }
+        let view = PyBuffer::<u8>::get(data)?;
+        let len = u32::try_from(view.len_bytes());
+        let len = len.map_err(|_| PyValueError::new_err("a write of 4 GiB or more"))?;
+        let mut memory = AlignedBuf::zeroed(len);
+        view.copy_to_slice(py, memory.as_mut_slice())?;
+        Ok((Source { owner: None }, memory))
+    }
+
+    /// Gives the memory back, if it was not a copy and the disk has given it back.
+    pub(crate) fn give_back(self, py: Python<'_>, memory: Option<AlignedBuf>) {
+        if let (Some(owner), Some(memory)) = (self.owner, memory) {
+            owner.borrow_mut(py).memory = Some(memory);
+        }
+    }
+}
+
+/// Copies what was read to memory of the caller.
+pub(crate) fn copy_into(py: Python<'_>, data: &AlignedBuf, target: &PyBuffer<u8>) -> PyResult<()> {
+    target.copy_from_slice(py, data.as_slice())
+}

@@ -1,0 +1,26 @@
+//! `zoneplug._zoneplug`: what the Python package `zoneplug` is made of. The package's own files give it its names, its
+//! exceptions and its documentation.
+//!
+//! | file | owns |
+//! | --- | --- |
+//! | `buffer.rs` | memory that a disk reads and writes without copies, with Python's buffer protocol |
+//! | `disk.rs` | a disk, and calls that wait |
+//! | `queue.rs` | many operations at a time, with a descriptor for an event loop |
+//! | `error.rs` | exceptions, and processes that were forked |
+
+mod buffer;
+mod disk;
+mod error;
+mod queue;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _zoneplug {
+    #[pymodule_export]
+    use crate::buffer::Buffer;
+    #[pymodule_export]
+    use crate::disk::Disk;
+    #[pymodule_export]
+    use crate::queue::Queue;
+}

@@ -1,0 +1,100 @@
+"""Disks in an event loop."""
+
+import asyncio
+import time
+
+import pytest
+
+import zoneplug
+import zoneplug.aio
+from zoneplug import errors
+
+SPEC = "mem,zones=8,zone-size=1M"
+
+
+def test_appends_land_each_in_its_place():
+    async def main():
+        async with zoneplug.aio.Disk(SPEC + ",reorder=3", depth=16) as disk:
+            at = await asyncio.gather(*(disk.append(0, bytes([n]) * 4096) for n in range(100)))
+            assert sorted(at) == [n * 8 for n in range(100)]
+            back = await asyncio.gather(*(disk.read(s, 4096) for s in at))
+            assert [bytes(b)[0] for b in back] == list(range(100))
+            assert disk.disk.zone(0).wp == 800
+
+    asyncio.run(main())
+
+
+def test_writes_are_in_the_order_of_the_calls():
+    async def main():
+        async with zoneplug.aio.Disk(SPEC + ",reorder=5") as disk:
+            writes = [disk.write(n * 8, bytes([n]) * 4096) for n in range(64)]
+            assert await asyncio.gather(*reversed(writes)) == [n * 8 for n in reversed(range(64))]
+            await disk.flush()
+            await disk.finish(0)
+            await disk.reset(0)
+            await disk.open_zone(2048)
+            await disk.close_zone(2048)
+            await disk.write_zeroes(2048, 8)
+            assert disk.disk.zone(1).wp == 2056
+
+    asyncio.run(main())
+
+
+def test_the_loop_goes_on_meanwhile():
+    async def main():
+        async with zoneplug.aio.Disk(SPEC + ",fault=any/delay=150ms/count=all") as disk:
+            begin = time.monotonic()
+            operation = asyncio.ensure_future(disk.append(0, bytes(4096)))
+            turns = 0
+            while not operation.done():
+                turns += 1
+                await asyncio.sleep(0.001)
+            assert await operation == 0
+            assert time.monotonic() - begin >= 0.1 and turns > 20
+
+    asyncio.run(main())
+
+
+def test_errors_and_cancelled_operations():
+    async def main():
+        async with zoneplug.aio.Disk(SPEC + ",fault=read/delay=50ms/count=all") as disk:
+            buffer = zoneplug.Buffer(4096)
+            with pytest.raises(errors.NotAtWritePointer) as e:
+                await disk.write(8, buffer)
+            assert e.value.sector == 8 and len(buffer) == 4096, "the buffer is back"
+            with pytest.raises(ValueError):
+                disk.read(0, 7)
+            read = disk.read(0, 4096)
+            read.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await read
+            # The answer of what was cancelled harms nobody.
+            assert len(await disk.read(0, 4096)) == 4096
+
+    asyncio.run(main())
+
+
+def test_a_buffer_is_with_the_disk_meanwhile():
+    async def main():
+        async with zoneplug.aio.Disk(SPEC + ",fault=any/delay=50ms/count=all") as disk:
+            buffer = zoneplug.Buffer(4096)
+            first = disk.append(0, buffer)
+            assert len(buffer) == 0
+            with pytest.raises(BufferError):
+                disk.append(0, buffer)
+            assert await first == 0
+            assert len(buffer) == 4096
+
+    asyncio.run(main())
+
+
+def test_a_disk_that_was_open_stays_open():
+    disk = zoneplug.Disk(SPEC)
+
+    async def main():
+        async with zoneplug.aio.Disk(disk) as first, zoneplug.aio.Disk(disk) as second:
+            return await asyncio.gather(first.append(0, bytes(4096)), second.append(0, bytes(4096)))
+
+    assert sorted(asyncio.run(main())) == [0, 8]
+    assert disk.append(0, bytes(4096)) == 16
+    disk.close()
