@@ -48,6 +48,11 @@ impl Buffer {
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("there is no place for a view"));
+        }
+        // SAFETY: not null, and the place of a view. An error leaves it so.
+        unsafe { (*view).obj = std::ptr::null_mut() };
         let this = &mut *slf;
         let Some(memory) = this.memory.as_mut() else {
             return Err(PyBufferError::new_err("a disk has this buffer"));
