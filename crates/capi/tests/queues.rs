@@ -272,3 +272,74 @@ fn a_queue_belongs_to_one_thread() {
         zp_close(disk);
     }
 }
+
+/// Flags reach the device, from queues and from calls that wait.
+#[test]
+fn flags_reach_the_device() {
+    let path = std::env::temp_dir().join(format!("zoneplug-capi-trace-{}", std::process::id()));
+    let spec = format!("trace,file={}@mem,zones=4,zone-size=1M,write-cache=1", path.display());
+    let disk = open(&spec);
+    let q = queue(disk, 4);
+    let buf = [0u8; 4096];
+    submit(q, &[zp_op { flags: ZP_FUA, ..op(ZP_OP_WRITE, 0, buf.as_ptr(), 4096, 1) }]);
+    assert_eq!(wait(q, 1, -1)[0].result, 0);
+    submit(q, &[op(ZP_OP_WRITE, 8, buf.as_ptr(), 4096, 1)]);
+    assert_eq!(wait(q, 1, -1)[0].result, 0);
+    // SAFETY: an open queue and disk, and memory.
+    unsafe {
+        assert_eq!(zp_append(disk, 2048, buf.as_ptr().cast(), 4096, ZP_FUA.into()), 2048);
+        assert_eq!(zp_write(disk, 2056, buf.as_ptr().cast(), 4096, ZP_FUA.into()), 0);
+        assert_eq!(zp_write(disk, 2064, buf.as_ptr().cast(), 4096, 0), 0);
+        assert_eq!(zp_queue_close(q, -1), 0);
+        zp_close(disk);
+    }
+    let trace = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    let sent: Vec<_> = trace
+        .lines()
+        .map(|l| l.split_whitespace().skip(5).collect::<Vec<_>>().join(" "))
+        .filter(|l| l.starts_with('D'))
+        .collect();
+    assert_eq!(
+        sent,
+        [
+            "D WF 0 + 8 [zoneplug]",
+            "D W 8 + 8 [zoneplug]",
+            "D WF 2048 + 8 [zoneplug]",
+            "D WF 2056 + 8 [zoneplug]",
+            "D W 2064 + 8 [zoneplug]",
+        ]
+    );
+}
+
+/// A frozen disk takes nothing: what was submitted meanwhile counts as in flight, also for closing, and is done afterwards.
+#[test]
+fn a_frozen_disk_takes_operations_later() {
+    let disk = open("mem,zones=4,zone-size=1M,fault=write/delay=400ms/count=1");
+    let (slow, q) = (queue(disk, 4), queue(disk, 4));
+    let buf = [5u8; 4096];
+    submit(slow, &[op(ZP_OP_WRITE, 0, buf.as_ptr(), 4096, 1)]);
+    let handle = disk.expose_provenance();
+    let change = std::thread::spawn(move || {
+        let disk = std::ptr::with_exposed_provenance_mut::<zp_disk>(handle);
+        // SAFETY: an open disk, which is closed after this thread, and strings.
+        unsafe { zp_set_attribute(disk, c"scheduler".as_ptr(), c"mq-deadline".as_ptr()) }
+    });
+    // Once the change has begun, the disk is frozen until the slow write is done.
+    std::thread::sleep(Duration::from_millis(100));
+    submit(q, &[op(ZP_OP_WRITE, 2048, buf.as_ptr(), 4096, 2)]);
+    assert!(poll(q, 4).is_empty() && !change.is_finished(), "the disk is not frozen");
+    // SAFETY: an open queue.
+    unsafe {
+        assert_eq!(zp_queue_in_flight(q), 1);
+        assert_eq!(zp_queue_close(q, 1), -EBUSY, "{}", message());
+    }
+    assert_eq!(wait(q, 1, -1)[0].result, 0);
+    assert_eq!(change.join().unwrap(), 0);
+    assert_eq!(wait(slow, 1, -1)[0].result, 0);
+    // SAFETY: open queues and disk.
+    unsafe {
+        assert_eq!((zp_queue_close(q, 0), zp_queue_close(slow, 0)), (0, 0));
+        zp_close(disk);
+    }
+}
