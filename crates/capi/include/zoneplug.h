@@ -688,7 +688,7 @@ int zp_queue_open(struct zp_disk *disk,
 /*
  Waits until nothing of the queue is in flight, at most `timeout_ms` (-1: without end), and closes it. Completions that
  were not fetched are lost; the memory of all operations is the caller's again. -EBUSY if something is still in
- flight: then the queue stays open. NULL is allowed. In a child of a fork this does nothing.
+ flight: then the queue stays open, and has all its completions. NULL is allowed. In a child of a fork this does nothing.
  */
 int zp_queue_close(struct zp_queue *queue,
                    int timeout_ms);

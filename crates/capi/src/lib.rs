@@ -7,7 +7,7 @@
 //! | `types.rs` | operations, flags, statuses, zones, as C sees them |
 //! | `disk.rs` | a disk: open, close, properties, attributes, the plug dump |
 //! | `blocking.rs` | calls that wait |
-//! | `queue.rs` | queues: many operations at a time |
+//! | `queue.rs`, `queue_state.rs` | queues: many operations at a time |
 //! | `memory.rs` | buffers that are aligned for any device |
 //!
 //! A C program gives pointers, which no code here can check. The header says what each must point to; a program that
@@ -26,6 +26,7 @@ mod boundary;
 mod disk;
 mod memory;
 mod queue;
+mod queue_state;
 mod types;
 
 pub use blocking::*;

@@ -1,43 +1,11 @@
 //! Queues: many operations at a time, from one thread, without waiting and without copying.
 
-use crate::blocking::pieces;
 use crate::boundary::{Failure, Outcome, Process, call};
 use crate::disk::{MAX_DEPTH, disk, zp_disk};
-use crate::types::{
-    ALL_FLAGS, ZP_COMPLETION_MEMORY_BACK, ZP_COMPLETION_MEMORY_LENT, ZP_OP_READ, ZP_OP_WRITE,
-    ZP_OP_ZONE_APPEND, ZP_STATUS_IO, zp_completion, zp_op,
-};
-use libc::{c_int, c_void, iovec};
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
-use std::task::Waker;
+use crate::queue_state::QueueState;
+use crate::types::{zp_completion, zp_op};
+use libc::c_int;
 use std::time::Duration;
-use zoneplug_core::zone::ZONE_RECORD_LEN;
-use zoneplug_core::{Bio, BioPool, Bios, Flags, IoBuf, IoRange, Op, Sector};
-use zoneplug_host::{Client, WakeFd};
-
-/// Every operation, by its number.
-const OPS: [Op; 12] = Op::ALL;
-
-/// Whether the flags are some that exist, and the reserved field is 0.
-#[inline]
-fn known(op: &zp_op) -> bool {
-    op.flags & !ALL_FLAGS == 0 && op.reserved == 0
-}
-
-/// Whether the operation, if it moves data, has nothing that [`QueueState::unusual`] must look at.
-#[inline]
-fn is_simple(op: &zp_op) -> bool {
-    let odd = u32::from(op.flags & !ALL_FLAGS) | u32::from(op.reserved) | op.iovcnt | op.len & 511;
-    odd == 0 && op.len != 0 && !op.buf.is_null()
-}
-
-/// One operation that a queue has room for. Its BIO has the slot's number as its token.
-struct Slot {
-    user_data: u64,
-    /// The memory that the BIO took with it. `None`: the slot is free.
-    lent: Option<IoRange>,
-}
 
 /// A queue of operations. It belongs to the thread that opened it.
 pub struct zp_queue {
@@ -45,22 +13,6 @@ pub struct zp_queue {
     process: Process,
     owner: ThreadMark,
     state: QueueState,
-}
-
-/// What only the owner uses.
-struct QueueState {
-    client: Client,
-    slots: Vec<Slot>,
-    /// The BIOs of the slots that are not in use.
-    free: BioPool,
-    /// Accepted, and not yet taken by the disk, which is frozen.
-    list: Bios,
-    /// Finished, and not yet returned.
-    done: Bios,
-    /// Slots whose operation has ended, while the device still has their memory.
-    late: Vec<u32>,
-    /// With a descriptor: what makes it readable.
-    bell: Option<(Arc<WakeFd>, Waker)>,
 }
 
 /// Which thread: the address of its control block, which no two threads have at a time.
@@ -130,18 +82,7 @@ pub unsafe extern "C" fn zp_queue_open(
             return Err(Failure::invalid(&format!("a queue of {depth} operations"), "1 to 4096"));
         }
         let tags = disk.tags.unwrap_or(depth as u16);
-        let client = disk.hosted()?.open_client(depth, tags)?;
-        let slot = |_| Slot { user_data: 0, lent: None };
-        let mut state = QueueState {
-            client,
-            slots: (0..depth).map(slot).collect(),
-            free: BioPool::default(),
-            list: Bios::with_capacity(depth as usize),
-            done: Bios::with_capacity(depth as usize),
-            late: Vec::new(),
-            bell: None,
-        };
-        (0..depth).rev().for_each(|n| state.free.put(new_bio(n)));
+        let state = QueueState::new(disk.hosted()?.open_client(depth, tags)?, depth);
         let new = zp_queue { process: Process::this(), owner: ThreadMark::this(), state };
         // SAFETY: not null, and the place of a pointer, says the header.
         unsafe { queue.write(Box::into_raw(Box::new(new))) };
@@ -151,7 +92,7 @@ pub unsafe extern "C" fn zp_queue_open(
 
 /// Waits until nothing of the queue is in flight, at most `timeout_ms` (-1: without end), and closes it. Completions that
 /// were not fetched are lost; the memory of all operations is the caller's again. -EBUSY if something is still in
-/// flight: then the queue stays open. NULL is allowed. In a child of a fork this does nothing.
+/// flight: then the queue stays open, and has all its completions. NULL is allowed. In a child of a fork this does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zp_queue_close(queue: *mut zp_queue, timeout_ms: c_int) -> c_int {
     call(|| {
@@ -184,31 +125,9 @@ pub unsafe extern "C" fn zp_queue_submit(
         if ops.is_null() && nr > 0 {
             return Err(Failure::invalid("the array of operations is NULL", "an array of zp_op"));
         }
-        let mut taken = 0;
-        while taken < nr {
-            // SAFETY: the array has `nr` elements, and each one's memory is there until it completes, says the header.
-            let op = unsafe { &*ops.add(taken as usize) };
-            // SAFETY: the same.
-            if !unsafe { this.accept(op) } {
-                if taken == 0 {
-                    // SAFETY: the same.
-                    return Err(unsafe { this.refusal(op) });
-                }
-                break;
-            }
-            taken += 1;
-        }
-        this.client.submit(&mut this.list);
-        if this.bell.is_some() {
-            this.watch();
-        }
-        Ok(taken as c_int)
+        // SAFETY: the array has `nr` elements, and each one's memory is there until it completes, says the header.
+        unsafe { this.submit(ops, nr) }
     })
-}
-
-#[cold]
-fn full() -> Failure {
-    Failure::new(libc::EAGAIN, "the queue is full", "poll it, or open a deeper one")
 }
 
 /// Stores up to `max` completions in the array, without waiting, and returns how many. A queue whose thread sleeps
@@ -259,17 +178,7 @@ pub unsafe extern "C" fn zp_queue_fd(queue: *mut zp_queue) -> c_int {
     call(|| {
         // SAFETY: an open queue, says the header.
         let this = unsafe { self::queue(queue)? };
-        if this.bell.is_none() {
-            let bell = WakeFd::new().map_err(|e| {
-                let errno = e.raw_os_error().unwrap_or(libc::EMFILE);
-                Failure::new(errno, &format!("no descriptor: {e}"), "a higher limit of open files")
-            })?;
-            let waker = Waker::from(bell.clone());
-            this.bell = Some((bell, waker));
-            this.watch();
-        }
-        let fd = this.bell.as_ref().map(|(bell, _)| bell.as_fd().as_raw_fd());
-        Ok(fd.unwrap_or(-libc::EMFILE))
+        this.descriptor()
     })
 }
 
@@ -279,7 +188,7 @@ pub unsafe extern "C" fn zp_queue_in_flight(queue: *mut zp_queue) -> c_int {
     call(|| {
         // SAFETY: an open queue, says the header.
         let this = unsafe { self::queue(queue)? };
-        Ok((this.slots.len() - this.free.len()) as c_int)
+        Ok(this.in_flight() as c_int)
     })
 }
 
@@ -292,355 +201,4 @@ fn check_array(completions: *mut zp_completion, max: u32) -> Outcome<()> {
 
 fn wait_limit(timeout_ms: c_int) -> Option<Duration> {
     u64::try_from(timeout_ms).ok().map(Duration::from_millis)
-}
-
-/// The BIO of a slot.
-fn new_bio(slot: u32) -> Box<Bio> {
-    let mut bio = Bio::new(Op::Flush, Sector(0), 0);
-    bio.set_token(u64::from(slot));
-    bio
-}
-
-impl QueueState {
-    /// Puts an operation into a slot and at the end of the list. False: it is wrong, or no slot is free.
-    ///
-    /// # Safety
-    ///
-    /// What `op` points to is as the header says, until the operation completes.
-    #[inline(always)]
-    unsafe fn accept(&mut self, op: &zp_op) -> bool {
-        // SAFETY: the caller's promise: memory that nothing writes.
-        let shared = || unsafe { IoBuf::new_shared(op.buf.cast(), op.len) };
-        let (kind, buf) = match op.op {
-            _ if !is_simple(op) => (Op::Flush, IoBuf::empty()),
-            ZP_OP_WRITE => (Op::Write, shared()),
-            ZP_OP_ZONE_APPEND => (Op::ZoneAppend, shared()),
-            // SAFETY: the caller's promise: memory that is the library's alone.
-            ZP_OP_READ => (Op::Read, unsafe { IoBuf::new(op.buf.cast(), op.len) }),
-            _ => (Op::Flush, IoBuf::empty()),
-        };
-        let (kind, len_sectors, buf) = if kind != Op::Flush {
-            (kind, op.len >> 9, buf)
-        } else {
-            // SAFETY: the caller's promise.
-            match unsafe { Self::unusual(op) } {
-                Ok(unusual) => unusual,
-                Err(_) => return false,
-            }
-        };
-        if self.free.is_empty() {
-            return false;
-        }
-        let mut bio = self.free.get();
-        // SAFETY: only BIOs whose slot was found are put among the free ones.
-        let slot = unsafe { self.slots.get_unchecked_mut(bio.token() as usize) };
-        *slot = Slot { user_data: op.user_data, lent: Some(buf.range()) };
-        bio.set(kind, Sector(op.sector), len_sectors, buf);
-        bio.flags = Flags(op.flags as u8);
-        self.list.push_back(bio);
-        true
-    }
-
-    /// Why [`QueueState::accept`] refuses.
-    ///
-    /// # Safety
-    ///
-    /// As [`QueueState::accept`].
-    #[cold]
-    unsafe fn refusal(&self, op: &zp_op) -> Failure {
-        // SAFETY: the caller's promise.
-        match unsafe { Self::unusual(op) } {
-            Err(e) => e,
-            Ok(_) => full(),
-        }
-    }
-
-    /// What to do, the length and the memory of any operation.
-    ///
-    /// # Safety
-    ///
-    /// As [`QueueState::accept`].
-    #[cold]
-    unsafe fn unusual(op: &zp_op) -> Outcome<(Op, u32, IoBuf)> {
-        let kind = OPS.get(usize::from(op.op)).filter(|_| known(op));
-        let Some(&kind) = kind else { return Err(unknown(op)) };
-        let is_report = kind == Op::ReportZones;
-        if !kind.has_data() && !is_report {
-            let ranged = !matches!(kind, Op::Flush | Op::ZoneResetAll);
-            return Ok((kind, if ranged { op.nr_sectors } else { 0 }, IoBuf::empty()));
-        }
-        let unit = if is_report { ZONE_RECORD_LEN as u32 } else { 512 };
-        if op.buf.is_null() || op.len == 0 || !op.len.is_multiple_of(unit) {
-            return Err(bad_memory(op));
-        }
-        if is_report {
-            // SAFETY: the caller's promise: an array that is the library's alone.
-            return Ok((kind, 0, unsafe { IoBuf::new(op.buf.cast(), op.len) }));
-        }
-        if op.iovcnt == 0 {
-            // SAFETY: the caller's promise: memory that is the library's alone, or that nothing writes.
-            let buf = unsafe {
-                match kind {
-                    Op::Read => IoBuf::new(op.buf.cast(), op.len),
-                    _ => IoBuf::new_shared(op.buf.cast(), op.len),
-                }
-            };
-            return Ok((kind, op.len >> 9, buf));
-        }
-        let iov: *const iovec = op.buf.cast::<iovec>().cast_const();
-        let iovcnt = c_int::try_from(op.iovcnt).unwrap_or(c_int::MAX);
-        // SAFETY: the caller's promise: a list of that length.
-        let (_, sum) = unsafe { pieces(iov, iovcnt) }?;
-        if sum != op.len || sum >= u32::MAX - 1 {
-            return Err(bad_memory(op));
-        }
-        // SAFETY: a `Segment` is laid out as a `struct iovec`; the list and what it names are as the header says.
-        let buf = unsafe {
-            match kind {
-                Op::Read => IoBuf::from_segments(iov.cast(), sum),
-                _ => IoBuf::from_shared_segments(iov.cast(), sum),
-            }
-        };
-        Ok((kind, sum >> 9, buf))
-    }
-
-    /// Takes what has finished.
-    ///
-    /// # Safety
-    ///
-    /// The array has `max` elements.
-    #[inline(always)]
-    unsafe fn poll(&mut self, completions: *mut zp_completion, max: u32) -> u32 {
-        if self.bell.is_some() || !self.list.is_empty() || !self.late.is_empty() {
-            // SAFETY: the caller's promise.
-            return unsafe { self.poll_unusual(completions, max) };
-        }
-        if self.done.is_empty() {
-            self.client.poll(&mut self.done);
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.fetch(completions, max) }
-    }
-
-    /// [`QueueState::poll`] with a descriptor, after a freeze, or where memory comes late.
-    ///
-    /// # Safety
-    ///
-    /// The array has `max` elements.
-    #[cold]
-    unsafe fn poll_unusual(&mut self, completions: *mut zp_completion, max: u32) -> u32 {
-        if let Some((bell, _)) = &self.bell {
-            bell.clear();
-        }
-        if self.done.is_empty() {
-            // A disk that was frozen may take more now.
-            self.client.submit(&mut self.list);
-            self.client.poll(&mut self.done);
-        }
-        // SAFETY: the caller's promise.
-        let mut n = unsafe { self.fetch(completions, max) };
-        self.watch();
-        if n == 0 {
-            // SAFETY: the caller's promise.
-            n = unsafe { self.fetch(completions, max) };
-        }
-        // SAFETY: the caller's promise, for the rest of the array.
-        n + unsafe { self.fetch_late(completions.add(n as usize), max - n) }
-    }
-
-    /// Moves what has finished to the array.
-    ///
-    /// # Safety
-    ///
-    /// The array has `max` elements.
-    #[inline(always)]
-    unsafe fn fetch(&mut self, completions: *mut zp_completion, max: u32) -> u32 {
-        let mut at = completions;
-        // SAFETY: the array's end.
-        let end_of_array = unsafe { completions.add(max as usize) };
-        // One by one: a drain costs more where one operation has finished, and hardly less where many have.
-        while at != end_of_array
-            && let Some(bio) = self.done.pop_front()
-        {
-            // SAFETY: there is room before the end of the array.
-            unsafe {
-                if end(&mut self.slots, &mut self.free, &mut self.late, bio, at) {
-                    at = at.add(1);
-                }
-            }
-        }
-        // SAFETY: both are in the array.
-        unsafe { at.offset_from_unsigned(completions) as u32 }
-    }
-
-    /// Completions for memory that has come back after its operation.
-    ///
-    /// # Safety
-    ///
-    /// The array has `max` elements.
-    #[cold]
-    unsafe fn fetch_late(&mut self, completions: *mut zp_completion, max: u32) -> u32 {
-        let mut n = 0;
-        let mut at = 0;
-        while n < max && at < self.late.len() {
-            let number = self.late[at];
-            let slot = &mut self.slots[number as usize];
-            if slot.lent.is_some_and(|lent| self.client.reclaim_late(lent).is_none()) {
-                at += 1;
-                continue;
-            }
-            self.late.swap_remove(at);
-            slot.lent = None;
-            self.free.put(new_bio(number));
-            let one = zp_completion {
-                user_data: slot.user_data,
-                sector: 0,
-                result: 0,
-                nr_zones: 0,
-                status: 0,
-                flags: ZP_COMPLETION_MEMORY_BACK,
-                reserved: [0; 6],
-            };
-            // SAFETY: `n` is below `max`.
-            unsafe { completions.add(n as usize).write(one) };
-            n += 1;
-        }
-        n
-    }
-
-    /// Waits until `min` BIOs have finished, at most `limit`.
-    fn wait(&mut self, min: usize, limit: Option<Duration>) {
-        let end = limit.and_then(|l| std::time::Instant::now().checked_add(l));
-        while self.done.len() < min {
-            let left = end.map(|e| e.saturating_duration_since(std::time::Instant::now()));
-            self.client.submit(&mut self.list);
-            if self.client.outstanding() > 0 {
-                self.client.wait(&mut self.done, 1, left);
-            } else if !self.list.is_empty() {
-                // Frozen.
-                self.client.wait_thaw(left);
-            } else {
-                break;
-            }
-            if left == Some(Duration::ZERO) {
-                break;
-            }
-        }
-    }
-
-    /// Makes sure that the descriptor becomes readable when something finishes.
-    fn watch(&mut self) {
-        let Some((bell, waker)) = &self.bell else { return };
-        if self.client.outstanding() == 0 && self.list.is_empty() {
-            self.client.disarm();
-        } else if self.client.arm(waker) {
-            // What finished before is seen here; what finishes later rings.
-            self.client.poll(&mut self.done);
-        } else {
-            std::task::Wake::wake_by_ref(bell);
-        }
-        if !self.done.is_empty() {
-            std::task::Wake::wake_by_ref(bell);
-        }
-    }
-
-    /// Ends all operations, and drops their completions.
-    fn drain(&mut self, limit: Option<Duration>) -> Outcome<()> {
-        let end = limit.and_then(|l| std::time::Instant::now().checked_add(l));
-        loop {
-            let mut dropped = zp_completion::default();
-            // SAFETY: an array of one.
-            while unsafe { self.fetch(&raw mut dropped, 1) } > 0 {}
-            let QueueState { late, slots, client, .. } = self;
-            late.retain(|n| {
-                let lent = slots[*n as usize].lent;
-                lent.is_some_and(|lent| client.reclaim_late(lent).is_none())
-            });
-            let left = end.map(|e| e.saturating_duration_since(std::time::Instant::now()));
-            let in_flight = self.list.len() + self.client.outstanding() as usize;
-            if in_flight == 0 && self.late.is_empty() {
-                return Ok(());
-            }
-            if left == Some(Duration::ZERO) {
-                let n = in_flight + self.late.len();
-                return Err(Failure::new(
-                    libc::EBUSY,
-                    &format!("{n} operations or their memory are still with the device"),
-                    "wait longer: zp_queue_close again",
-                ));
-            }
-            if in_flight > 0 {
-                self.wait(1, left);
-            } else {
-                // The reactor looks for late memory every 50 ms.
-                std::thread::sleep(left.map_or(LATE_LOOK, |l| l.min(LATE_LOOK)));
-            }
-        }
-    }
-}
-
-/// Gives a BIO that has finished back to its slot, and writes its completion. False: a faulty device has made it up.
-///
-/// # Safety
-///
-/// `completion` is the place of one.
-#[inline(always)]
-unsafe fn end(
-    slots: &mut [Slot],
-    free: &mut BioPool,
-    late: &mut Vec<u32>,
-    bio: Box<Bio>,
-    completion: *mut zp_completion,
-) -> bool {
-    let n = bio.token() as usize;
-    let Some(slot) = slots.get_mut(n) else { return false };
-    let Some(lent) = slot.lent else { return false };
-    let status = bio.status;
-    // SAFETY: the caller's promise.
-    let one = unsafe {
-        completion.write(zp_completion {
-            user_data: slot.user_data,
-            sector: bio.sector.0,
-            result: if status.is_ok() { 0 } else { -status.errno() },
-            nr_zones: bio.result,
-            status: status as u8,
-            flags: 0,
-            reserved: [0; 6],
-        });
-        &mut *completion
-    };
-    if bio.data().range() == lent {
-        slot.lent = None;
-        free.put(bio);
-    } else {
-        late.push(n as u32);
-        end_late(one);
-    }
-    true
-}
-
-/// An operation has ended without its memory.
-#[cold]
-fn end_late(one: &mut zp_completion) {
-    one.flags = ZP_COMPLETION_MEMORY_LENT;
-    if one.result == 0 {
-        // No success: a faulty device kept the memory.
-        one.result = -libc::EIO;
-        one.status = ZP_STATUS_IO;
-    }
-}
-
-/// How often closing looks for memory that comes late.
-const LATE_LOOK: Duration = Duration::from_millis(10);
-
-#[cold]
-fn unknown(op: &zp_op) -> Failure {
-    let what = format!("operation {} with the flags {:#x}", op.op, op.flags);
-    Failure::invalid(&what, "ZP_OP_* and the flags of zoneplug.h, with `reserved` 0")
-}
-
-#[cold]
-fn bad_memory(op: &zp_op) -> Failure {
-    let what = format!("{} bytes at {:?} in {} pieces", op.len, op.buf.cast::<c_void>(), op.iovcnt);
-    Failure::invalid(&what, "memory of whole sectors of 512 bytes; `len` is the sum of the pieces")
 }
