@@ -42,6 +42,22 @@ impl AlignedBuf {
         AlignedBuf { ptr, len }
     }
 
+    /// A copy of pieces that have `len` bytes together. The memory is not filled with zeroes first.
+    pub(crate) fn of_pieces<'a>(len: u32, pieces: impl Iterator<Item = &'a [u8]>) -> Self {
+        let layout = Self::layout(len);
+        // SAFETY: the layout is never of size 0. Nothing but `write` below, which only copies into the memory, is
+        // called before every byte of it is written.
+        let ptr = unsafe { std::alloc::alloc(layout) };
+        let Some(ptr) = ptr::NonNull::new(ptr) else { std::alloc::handle_alloc_error(layout) };
+        let (mut buf, mut at) = (AlignedBuf { ptr, len }, 0);
+        for piece in pieces {
+            buf.write(at, piece);
+            at += piece.len() as u32;
+        }
+        assert_eq!(at, len, "the pieces of a buffer");
+        buf
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> u32 {
         self.len

@@ -20,9 +20,7 @@ impl AlignedBuf {
     ///
     /// If `bytes` is 4 GiB or longer.
     pub fn from_slice(bytes: &[u8]) -> AlignedBuf {
-        let mut buf = AlignedBuf::zeroed(length(bytes.len()));
-        buf.as_mut_slice().copy_from_slice(bytes);
-        buf
+        AlignedBuf::of_pieces(length(bytes.len()), std::iter::once(bytes))
     }
 
     /// A copy of several pieces, one after the other.
@@ -39,14 +37,8 @@ impl AlignedBuf {
     ///
     /// If they have 4 GiB or more together.
     pub fn from_slices(pieces: &[IoSlice<'_>]) -> AlignedBuf {
-        let mut buf = AlignedBuf::zeroed(length(pieces.iter().map(|p| p.len()).sum()));
-        let mut rest = buf.as_mut_slice();
-        for piece in pieces {
-            let (place, behind) = rest.split_at_mut(piece.len());
-            place.copy_from_slice(piece);
-            rest = behind;
-        }
-        buf
+        let len = length(pieces.iter().map(|p| p.len()).sum());
+        AlignedBuf::of_pieces(len, pieces.iter().map(|p| &p[..]))
     }
 
     /// A copy of `bytes`, followed by zeroes up to a whole number of blocks of `block` bytes.
