@@ -16,6 +16,7 @@
 //! | `copy/` | `zoneplug write`, `read`, `append` |
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
 //! | `serve/`, `status.rs`, `server_client.rs` | `zoneplug serve`, `status`; disks that another process serves |
+//! | `mount.rs` | `zoneplug mount` |
 //! | `pages/`, `trace.rs` | `zoneplug help`, `completions`, `man`; `--trace`, in builds that have it |
 //! | `suggest.rs` | what the completions of a shell offer |
 //! | `output.rs` | files that commands make, and what they never overwrite |
@@ -50,6 +51,8 @@ mod info;
 mod interrupt;
 mod json;
 mod manage;
+#[cfg(feature = "mount")]
+mod mount;
 mod output;
 mod pages;
 mod plain;
@@ -90,6 +93,7 @@ Examples:
   zoneplug replay trace.txt --disk sim-smr30 --policy off,fifo,clook+300us
   zoneplug reproduce smr30 --html report.html
   zoneplug serve --ublk disk.zbd
+  zoneplug mount disk.zbd /mnt --format -o buffered
   zoneplug info mem,zones=512,zone-size=64M,conv=16,max-open=14
   zoneplug help spec";
 
@@ -195,6 +199,16 @@ enum Command {
     /// outlive it (files, drives) and their I/O waits, until the same command is started again and goes on.
     #[command(after_help = failure::EXIT_CODES)]
     Serve(serve::Args),
+    /// Mount the zones of a disk as files, as Linux's zonefs shows them
+    ///
+    /// DIR/cnv has the conventional zones, DIR/seq the sequential ones, but for the first zone, which holds the super
+    /// block of mkzonefs(8). The size of a sequential file is the write pointer of its zone. It takes writes with
+    /// O_DIRECT at its end; truncating it to 0 resets the zone, to its largest size finishes it. Stays in the foreground,
+    /// and ends when DIR is unmounted (fusermount3 -u DIR) or by SIGINT, SIGTERM or SIGHUP, when what was written is
+    /// durable. Needs no root where /dev/fuse is for all and fusermount3 is installed.
+    #[cfg(feature = "mount")]
+    #[command(after_help = failure::EXIT_CODES)]
+    Mount(mount::Args),
     /// Show which disks are served, and what they did
     #[command(after_help = failure::EXIT_CODES)]
     Status(status::Args),
@@ -280,6 +294,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Resync(args) => manage::resync(args, &mut out)?,
         Command::Check(args) => create::check(args, &mut out)?,
         Command::Serve(args) => serve::run(args, &mut out)?,
+        #[cfg(feature = "mount")]
+        Command::Mount(args) => mount::run(args, &mut out)?,
         Command::Status(args) => status::run(args, &mut out)?,
         Command::Attr(args) => attr::attr(args, &mut out)?,
         Command::ZoneWplugs(args) => attr::zone_wplugs(args, &mut out)?,

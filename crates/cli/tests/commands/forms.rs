@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use std::os::unix::net::UnixListener;
 
 /// Commands without `--json`, each with the reason.
-const WITHOUT_JSON: [(&str, &str); 5] = [
+const WITHOUT_JSON: [(&str, &str); 6] = [
     ("read", "its standard output is the data"),
     ("flush", "it prints nothing"),
     ("serve", "it runs until a signal; status shows what it serves"),
+    ("mount", "it runs until the directory is unmounted"),
     ("completions", "its output is a script for a shell"),
     ("man", "its output is for man(1)"),
 ];

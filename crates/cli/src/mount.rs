@@ -1,0 +1,137 @@
+//! `zoneplug mount`: the zones of a disk as files, until the directory is unmounted or a signal comes.
+
+use crate::confirm::Yes;
+use crate::disk::{Named, forced};
+use crate::failure::Failure;
+use crate::plain::plain;
+use crate::term;
+use std::io::Write;
+use std::path::PathBuf;
+use zoneplug_core::Bytes;
+use zoneplug_host::signals::{Event, Signals};
+use zoneplug_host::{BlockingDisk, HostedDisk, is_volatile};
+use zoneplug_zonefs::{Group, Mount, MountError, MountOptions, NoSuperBlock, SuperBlock, Volume};
+
+/// Flags of `zoneplug mount`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The disk: disk.zbd, /dev/sda, mem,zones=64,zone-size=4M
+    #[arg(value_name = "SPEC")]
+    spec: String,
+
+    /// Where its files appear
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+
+    /// Options, with commas between them: errors=remount-ro, zone-ro, zone-offline or repair (what an I/O error does);
+    /// explicit-open (a file that is opened for writing has an open zone); buffered (sequential files also take writes
+    /// without O_DIRECT: cp, tar, dd); ro; allow_other or no_allow_other (who may use the mount; all if root mounts)
+    #[arg(short, long, value_name = "OPTIONS", default_value = "")]
+    options: String,
+
+    /// Make a new volume first, which empties the disk. A disk in memory has one made without asking
+    #[arg(long)]
+    format: bool,
+
+    /// Of a new volume, as of mkzonefs: aggr_cnv (conventional zones are one file), uid=, gid=, perm=640, label=
+    #[arg(long, value_name = "OPTIONS", default_value = "")]
+    format_options: String,
+
+    #[command(flatten)]
+    yes: Yes,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let options: MountOptions = args.options.parse()?;
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let new = SuperBlock::of_options(&args.format_options, uid, gid)?;
+    if !args.format && !args.format_options.is_empty() && !is_volatile(&args.spec) {
+        let what = "--format-options are for a new volume, which is made only with --format";
+        return Err(Failure::usage(what).hint("--format too, which empties the disk"));
+    }
+    // What this system lacks is said before the disk is changed.
+    Mount::check(&args.dir)?;
+    // Before any thread is there.
+    let signals = Signals::block()
+        .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
+    let named = Named::open_to_serve(&forced(&args.spec, args.yes))?;
+    if !named.keeps_data {
+        let what = format!("{} keeps no data, so it holds no volume", plain(&args.spec));
+        return Err(Failure::usage(what).hint("mem instead of null"));
+    }
+    let disk = HostedDisk::open(named.device, named.config)?;
+    prepare(args, &disk, &new)?;
+    let source = args.spec.split(',').next().unwrap_or_default();
+    let notifier = signals.notifier();
+    let warn = |text: &str| term::note(&plain(text));
+    let mount = Mount::start(&disk, source, &args.dir, options, warn, move || notifier.notify())?;
+    let _ = writeln!(out, "{}", line(args, mount.volume()));
+    let _ = out.flush();
+    drop(disk);
+    // Until the session ends by itself, or a signal asks it to.
+    while let Ok(Event::Signal(signal)) = signals.wait() {
+        if let Err(e) = mount.unmount() {
+            term::note(&format!("{} stays mounted: {e}", args.dir.display()));
+            continue;
+        }
+        leave_at_the_second(&args.dir, signals, signal);
+        break;
+    }
+    mount.wait().map_err(|e| failure(&e))
+}
+
+/// A volume on the disk, if it has none and may be given one.
+fn prepare(args: &Args, disk: &HostedDisk, new: &SuperBlock) -> Result<(), Failure> {
+    let absent = || Ok::<_, Failure>(Volume::super_block_of(disk)? == Err(NoSuperBlock::Absent));
+    let wanted = args.format || is_volatile(&args.spec) && absent()?;
+    if !wanted {
+        return Ok(());
+    }
+    if args.format {
+        let zones = BlockingDisk::new(disk)?.report(zoneplug_core::Sector(0), u32::MAX)?;
+        let written = zones.iter().filter(|z| z.wp.0 != u64::MAX && z.wp > z.start).count();
+        let what = format!("empties {}, with data in {written} zones", plain(&args.spec));
+        args.yes.ask(&what, if written > 0 { zones.len() } else { 0 })?;
+    }
+    Ok(Volume::format(disk, new)?)
+}
+
+/// `/mnt  disk.zbd  4 files in cnv, 59 in seq, of 48M`.
+fn line(args: &Args, volume: &Volume) -> String {
+    let count = |group: Group| match volume.files_of(group) {
+        0 => None,
+        1 => Some(format!("1 file in {}", group.name())),
+        n => Some(format!("{n} files in {}", group.name())),
+    };
+    let counts: Vec<_> = Group::ALL.into_iter().filter_map(count).collect();
+    let usage = volume.usage();
+    let size = Bytes(usage.blocks * u64::from(usage.block));
+    let read_only = if volume.is_read_only() { ", read-only" } else { "" };
+    format!(
+        "{}  {}  {}, {size} in all{read_only}",
+        args.dir.display(),
+        plain(&args.spec),
+        counts.join(", ")
+    )
+}
+
+/// Files that are open keep the mount alive; a second signal ends it nevertheless.
+fn leave_at_the_second(dir: &std::path::Path, signals: Signals, first: i32) {
+    let dir = dir.display().to_string();
+    let watch = std::thread::Builder::new().name("zoneplug-signals".to_owned());
+    let _ = watch.spawn(move || {
+        while let Ok(event) = signals.wait() {
+            if let Event::Signal(signal) = event {
+                term::note(&format!(
+                    "{dir}: files were still open on it (signal {first}, then {signal})"
+                ));
+                std::process::exit(128 + signal);
+            }
+        }
+    });
+}
+
+fn failure(e: &MountError) -> Failure {
+    Failure::io(e.to_string()).hint("zoneplug report, to see what each zone holds")
+}

@@ -1,0 +1,29 @@
+//! The zones of a disk as files, as Linux's zonefs shows them, in user space.
+//!
+//! A [`Volume`] has the rules: sizes, writes at the end, truncation, errors. [`Mount`] lets the kernel ask for them by
+//! FUSE. A volume has the super block that mkzonefs(8) writes, so the same disk can be mounted by Linux.
+//!
+//! | file | what it owns |
+//! | --- | --- |
+//! | `super_block.rs`, `format_options.rs` | the format of the super block; what a new one says |
+//! | `options.rs` | the options of a mount |
+//! | `layout.rs` | which zones are which file |
+//! | `volume/` | the files: sizes, writes, errors |
+//! | `fuse.rs` | requests of the kernel |
+//! | `mount.rs` | a mount from its start to its end |
+
+#![forbid(unsafe_code)]
+
+mod format_options;
+mod fuse;
+mod layout;
+mod mount;
+mod options;
+mod super_block;
+mod volume;
+
+pub use layout::Group;
+pub use mount::{Mount, MountError};
+pub use options::{MountOptions, OnError};
+pub use super_block::{NoSuperBlock, SUPER_BLOCK_LEN, SuperBlock};
+pub use volume::{Append, Attributes, Event, FileNo, Observer, Usage, Volume};

@@ -1,0 +1,277 @@
+//! A mount from its start to its end: what it takes, its threads, and how it ends.
+
+use crate::fuse::Requests;
+use crate::options::MountOptions;
+use crate::volume::{Event, Volume};
+use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+use zoneplug_core::poison::lock;
+use zoneplug_core::{Error, ErrorKind};
+use zoneplug_host::HostedDisk;
+
+/// The device by which the kernel asks.
+const DEVICE: &str = "/dev/fuse";
+/// Programs that mount and unmount for users who may not.
+const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
+
+/// How often a mount is made read-only in vain before the next writer is waited for. A file that was just closed counts as
+/// open for some microseconds more.
+const TRIES: u32 = 40;
+const BETWEEN_TRIES: Duration = Duration::from_millis(5);
+
+/// Why a mount ended badly.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The connection to the kernel failed.
+    Connection(io::Error),
+    /// What was written last could not be made durable.
+    Close(Errno),
+}
+
+impl std::fmt::Display for MountError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MountError::Connection(e) => write!(f, "the connection to the kernel: {e}"),
+            MountError::Close(e) => write!(f, "what was written last is not durable: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for MountError {}
+
+/// A mounted volume. It ends when it is unmounted, by whatever means; dropping this does not unmount it.
+///
+/// ```no_run
+/// use zoneplug_host::HostedDisk;
+/// use zoneplug_zonefs::{Mount, MountOptions, SuperBlock, Volume};
+///
+/// let disk = HostedDisk::open_spec("mem,zones=8,zone-size=1M").unwrap();
+/// Volume::format(&disk, &SuperBlock::default()).unwrap();
+/// let mount = Mount::start(&disk, "mem", "/mnt".as_ref(), MountOptions::default(), |text| eprintln!("{text}"), || {}).unwrap();
+/// std::fs::write("/mnt/seq/0", "without O_DIRECT").unwrap_err();
+/// mount.unmount().unwrap();
+/// mount.wait().unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Mount {
+    dir: PathBuf,
+    volume: Arc<Volume>,
+    thread: JoinHandle<Result<(), MountError>>,
+}
+
+impl Mount {
+    /// Mounts the volume on `disk` at the directory `dir`. `source` is what mount(8) shows as its source. `warn` is told
+    /// in words what goes wrong while it is mounted; `ended` is called when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotSupported`] if this system or user cannot mount, with what is missing;
+    /// [`ErrorKind::Invalid`] if the disk holds no volume, or `dir` is no directory.
+    pub fn start(
+        disk: &HostedDisk,
+        source: &str,
+        dir: &Path,
+        options: MountOptions,
+        warn: impl Fn(&str) + Send + Sync + 'static,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> Result<Mount, Error> {
+        let dir = Self::check(dir)?;
+        let is_root = rustix::process::geteuid().is_root();
+        let (sender, wanted) = channel();
+        let told = Mutex::new(sender.clone());
+        let observer = move |event| match event {
+            Event::Warning(text) => warn(&text),
+            // The thread that listens ends with the mount.
+            Event::ReadOnly => drop(lock(&told).send(Wanted::ReadOnly)),
+        };
+        let volume = Arc::new(Volume::open(disk, options, Box::new(observer))?);
+        let closed = Mutex::new(sender.clone());
+        let requests =
+            Requests::new(volume.clone(), move || drop(lock(&closed).send(Wanted::WriterClosed)));
+        let config = config(source, is_root, &volume);
+        let session = Session::new(requests, &dir, &config).map_err(|e| not_mounted(&dir, &e))?;
+        let at = dir.clone();
+        let remounts = spawn("zonefs-remount", move || remount_when_wanted(&at, &wanted))?;
+        let of = volume.clone();
+        let thread = spawn("zonefs", move || {
+            let served = session.run();
+            drop(sender.send(Wanted::End));
+            let closed = of.close();
+            drop(remounts.join());
+            ended();
+            served.map_err(MountError::Connection)?;
+            closed.map_err(MountError::Close)
+        })?;
+        Ok(Mount { dir, volume, thread })
+    }
+
+    /// Whether this process can mount something at `dir`. Returns the directory without symbolic links.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mount::start`].
+    pub fn check(dir: &Path) -> Result<PathBuf, Error> {
+        let dir = directory(dir)?;
+        can_mount(rustix::process::geteuid().is_root())?;
+        Ok(dir)
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// Takes the mount away from its directory. It ends when the last file is closed that is open on it.
+    pub fn unmount(&self) -> io::Result<()> {
+        match rustix::mount::unmount(&self.dir, UnmountFlags::DETACH) {
+            Err(Errno::PERM) => by_helper(&self.dir),
+            other => Ok(other?),
+        }
+    }
+
+    /// Waits until it has ended and all is durable.
+    ///
+    /// # Errors
+    ///
+    /// See [`MountError`].
+    pub fn wait(self) -> Result<(), MountError> {
+        match self.thread.join() {
+            Ok(result) => result,
+            Err(_) => {
+                Err(MountError::Connection(io::Error::other("a thread of the mount panicked")))
+            }
+        }
+    }
+}
+
+fn spawn<R: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> R + Send + 'static,
+) -> Result<JoinHandle<R>, Error> {
+    Builder::new().name(name.to_owned()).spawn(run).map_err(|e| {
+        Error::new(ErrorKind::Io, format!("no thread: {e}")).hint("more processes (ulimit -u)")
+    })
+}
+
+/// The directory, without symbolic links.
+fn directory(dir: &Path) -> Result<PathBuf, Error> {
+    let shown = dir.display();
+    let found = std::fs::metadata(dir).and_then(|is| Ok((std::fs::canonicalize(dir)?, is)));
+    match found {
+        Ok((dir, is)) if is.is_dir() => Ok(dir),
+        Ok(_) => Err(Error::invalid(format!("{shown} is no directory")).hint("an empty directory")),
+        // The server of a mount that is there has died.
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::NOTCONN) => {
+            let what = format!("{shown} is a mount whose server has ended");
+            Err(Error::new(ErrorKind::Busy, what).hint(format!("fusermount3 -u {shown}")))
+        }
+        Err(e) => {
+            let what = format!("{shown}: {e}");
+            Err(Error::new(ErrorKind::NotFound, what).hint(format!("mkdir {shown}")))
+        }
+    }
+}
+
+/// Whether this process can mount, before the disk is opened.
+fn can_mount(is_root: bool) -> Result<(), Error> {
+    let no = |what: String, hint: &str| Err(Error::new(ErrorKind::NotSupported, what).hint(hint));
+    match OpenOptions::new().read(true).write(true).open(DEVICE) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return no(format!("there is no {DEVICE}"), "modprobe fuse, as root");
+        }
+        Err(e) => return no(format!("{DEVICE}: {e}"), "as root, or chmod 666 /dev/fuse as root"),
+        Ok(_) => {}
+    }
+    let found = |name: &&str| Command::new(name).arg("-V").output().is_ok();
+    if !is_root && !HELPERS.iter().any(found) {
+        return no(
+            "only root mounts without fusermount3".to_owned(),
+            "apt-get install fuse3, or as root",
+        );
+    }
+    Ok(())
+}
+
+fn config(source: &str, is_root: bool, volume: &Volume) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(source.to_owned()),
+        // As an option of the kernel, which shows the type fuse.zoneplug then.
+        MountOption::CUSTOM("subtype=zoneplug".to_owned()),
+        MountOption::DefaultPermissions,
+        if volume.is_read_only() { MountOption::RO } else { MountOption::RW },
+    ];
+    let all = volume.options().allow_other.unwrap_or(is_root);
+    config.acl = if all { SessionACL::All } else { SessionACL::Owner };
+    // A thread waits for the disk while it serves a request.
+    let threads = std::thread::available_parallelism().map_or(4, |n| n.get().clamp(4, 16));
+    config.n_threads = Some(threads);
+    config.clone_fd = true;
+    config
+}
+
+fn not_mounted(dir: &Path, e: &io::Error) -> Error {
+    let what = format!("{} is not mounted: {}", dir.display(), e.to_string().trim_end());
+    let hint = match e.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "-o no_allow_other, or user_allow_other in /etc/fuse.conf"
+        }
+        _ => "an empty directory of your own; dmesg has what the kernel says of it",
+    };
+    Error::new(ErrorKind::Io, what).hint(hint)
+}
+
+/// Unmounts as a user who is not root.
+fn by_helper(dir: &Path) -> io::Result<()> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for helper in HELPERS {
+        match Command::new(helper).args(["-u", "-z", "--"]).arg(dir).output() {
+            Ok(output) if output.status.success() => return Ok(()),
+            Ok(output) => {
+                last = io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+            }
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+/// What the thread is asked for that makes a mount read-only.
+enum Wanted {
+    ReadOnly,
+    WriterClosed,
+    End,
+}
+
+/// Makes the mount read-only once the volume is, as Linux's zonefs does, so that mount(8) shows it. The kernel refuses it
+/// while a file is open for writing: then it is tried again after each close. Writes fail in any case. Only root may.
+fn remount_when_wanted(dir: &Path, wanted: &Receiver<Wanted>) {
+    let mut is_wanted = false;
+    while let Ok(what) = wanted.recv() {
+        match what {
+            Wanted::ReadOnly => is_wanted = true,
+            Wanted::WriterClosed => {}
+            Wanted::End => return,
+        }
+        for _ in 0..TRIES {
+            if !is_wanted {
+                break;
+            }
+            let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID;
+            match rustix::mount::mount_remount(dir, flags, "") {
+                Err(Errno::BUSY) => std::thread::sleep(BETWEEN_TRIES),
+                _ => is_wanted = false,
+            }
+        }
+    }
+}

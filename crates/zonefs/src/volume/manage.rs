@@ -1,0 +1,194 @@
+//! What is done to whole files: open, close, truncate, sync, and changes of owner and permissions.
+
+use super::state::{Access, State, ZoneFile};
+use super::{FileNo, Volume, errno};
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+use zoneplug_core::Op;
+use zoneplug_core::poison::lock;
+
+impl Volume {
+    /// A file is opened. With `explicit-open` the first writer of a sequential file opens its zone.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if as many files are open for writing as the disk may have open zones, with `explicit-open`; `EPERM` or
+    /// `EROFS` if it is to be written and cannot be.
+    pub fn open_file(&self, file: FileNo, write: bool) -> Result<(), Errno> {
+        let f = self.of(file);
+        let mut s = lock(&f.state);
+        if !write {
+            return Ok(());
+        }
+        if s.access != Access::Full {
+            return Err(Errno::PERM);
+        }
+        if self.is_read_only() {
+            return Err(Errno::ROFS);
+        }
+        if f.is_sequential() && s.writers == 0 {
+            let open = self.open_for_writing.fetch_add(1, Ordering::Relaxed) + 1;
+            let opened = match self.options.explicit_open {
+                true if self.max_open != 0 && open > self.max_open => Err(Errno::BUSY),
+                true if s.written < f.capacity => self.open_zone(f, &mut s),
+                _ => Ok(()),
+            };
+            if let Err(e) = opened {
+                self.open_for_writing.fetch_sub(1, Ordering::Relaxed);
+                return Err(e);
+            }
+        }
+        s.writers += 1;
+        Ok(())
+    }
+
+    fn open_zone(&self, f: &ZoneFile, s: &mut State) -> Result<(), Errno> {
+        self.zone(f, Op::ZoneOpen)?;
+        s.zone_open = true;
+        Ok(())
+    }
+
+    /// A file is closed that was opened so. The last writer of a sequential file writes what waits for a whole block, and
+    /// closes a zone that was opened explicitly.
+    ///
+    /// # Errors
+    ///
+    /// What the disk says. The file counts as closed nevertheless.
+    pub fn close_file(&self, file: FileNo, write: bool) -> Result<(), Errno> {
+        let f = self.of(file);
+        let mut s = lock(&f.state);
+        if !write || s.writers == 0 {
+            return Ok(());
+        }
+        s.writers -= 1;
+        if s.writers > 0 || !f.is_sequential() {
+            return Ok(());
+        }
+        self.open_for_writing.fetch_sub(1, Ordering::Relaxed);
+        let written = self.write_tail(f, &mut s);
+        if let Err(e) = written {
+            let n = s.tail.len();
+            self.warn(format!("zone {}: the last {n} bytes are not written yet: {e}", f.zone));
+        }
+        let closed = match std::mem::take(&mut s.zone_open) {
+            // A zone without data that is closed stays active. It is emptied instead.
+            true if s.written == 0 => self.zone(f, Op::ZoneReset),
+            true if s.written < f.capacity => self.zone(f, Op::ZoneClose),
+            _ => Ok(()),
+        };
+        written.and(closed)
+    }
+
+    /// Truncates a sequential file: to 0, which resets its zone, or to its capacity, which finishes it.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` for a conventional file, for another size, or if the file can no longer be written; `EROFS` if the volume
+    /// cannot; otherwise what the disk says.
+    pub fn truncate(&self, file: FileNo, size: u64) -> Result<(), Errno> {
+        let f = self.of(file);
+        let mut s = lock(&f.state);
+        if s.access != Access::Full || !f.is_sequential() {
+            return Err(Errno::PERM);
+        }
+        if self.is_read_only() {
+            return Err(Errno::ROFS);
+        }
+        let op = match size {
+            0 => Op::ZoneReset,
+            _ if size == f.capacity => Op::ZoneFinish,
+            _ => return Err(Errno::PERM),
+        };
+        if size == s.size() && s.tail.is_empty() {
+            return Ok(());
+        }
+        match op {
+            Op::ZoneFinish => self.write_tail(f, &mut s)?,
+            _ => s.tail.clear(),
+        }
+        self.zone(f, op)?;
+        s.written = size;
+        s.touch();
+        if std::mem::take(&mut s.zone_open) && size == 0 {
+            self.open_zone(f, &mut s)?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was written to a file.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` if the file is offline; otherwise what the disk says.
+    pub fn sync(&self, file: FileNo) -> Result<(), Errno> {
+        let f = self.of(file);
+        {
+            let mut s = lock(&f.state);
+            if s.access == Access::Offline {
+                return Err(Errno::PERM);
+            }
+            self.write_tail(f, &mut s)?;
+        }
+        let flushed = self.io(|io| io.flush());
+        flushed.map_err(|e| self.after_error(f, &mut lock(&f.state), true, &e))
+    }
+
+    /// Writes what waits for whole blocks of all files, closes zones that were opened explicitly, and makes all durable.
+    /// The first failure is returned; the others are told to the observer.
+    pub fn close(&self) -> Result<(), Errno> {
+        let mut result = Ok(());
+        for f in &self.files {
+            let mut s = lock(&f.state);
+            if s.tail.is_empty() && !s.zone_open {
+                continue;
+            }
+            let written = self.write_tail(f, &mut s);
+            if std::mem::take(&mut s.zone_open) {
+                // The zone stays open if this fails, which the next mount mends.
+                let _ = self.zone(f, Op::ZoneClose);
+            }
+            result = result.and(written);
+        }
+        if self.disk.limits().read_only {
+            return result;
+        }
+        result.and(self.io(|io| io.flush()).map_err(|e| errno(&e)))
+    }
+
+    /// Changes the owner, the group or the permissions of a file, until the volume is unmounted.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` if the file can no longer be written.
+    pub fn set_owner(
+        &self,
+        file: FileNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<(), Errno> {
+        let mut s = lock(&self.of(file).state);
+        if s.access != Access::Full {
+            return Err(Errno::PERM);
+        }
+        s.mode = mode.map_or(s.mode, |m| m & 0o777);
+        s.uid = uid.unwrap_or(s.uid);
+        s.gid = gid.unwrap_or(s.gid);
+        s.changed = SystemTime::now();
+        Ok(())
+    }
+
+    /// Sets when the data of a file last changed.
+    pub fn set_modified(&self, file: FileNo, modified: SystemTime) {
+        let mut s = lock(&self.of(file).state);
+        s.modified = modified;
+        s.changed = SystemTime::now();
+    }
+
+    /// Management of the zone of a sequential file.
+    fn zone(&self, f: &ZoneFile, op: Op) -> Result<(), Errno> {
+        let len = u64::from(self.disk.geometry().zone_len_sectors(zoneplug_core::ZoneNo(f.zone)));
+        self.io(|io| io.manage(op, f.start, len)).map_err(|e| errno(&e))
+    }
+}

@@ -1,0 +1,115 @@
+//! After an I/O error: what the zone holds, and what may still be done with the file (`errors=`).
+
+use super::state::{Access, State, ZoneFile};
+use super::{Event, Volume, errno};
+use crate::layout::written_sectors;
+use crate::options::OnError;
+use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+use zoneplug_core::Status;
+use zoneplug_core::zone::{Condition, ZoneInfo};
+use zoneplug_host::IoError;
+
+impl Volume {
+    /// Looks at the zone of a file after an operation of the disk has failed, and returns the number of the error.
+    pub(super) fn after_error(
+        &self,
+        f: &ZoneFile,
+        s: &mut State,
+        write: bool,
+        e: &IoError,
+    ) -> Errno {
+        // A limit, or a disk that takes no more commands now, changes nothing: the file is as it was.
+        let changes_nothing =
+            [Status::OpenLimit, Status::ActiveLimit, Status::WouldBlock, Status::Busy];
+        if !changes_nothing.contains(&e.status) {
+            self.warn(format!("zone {}: {e}", f.zone));
+            self.look_again(f, s, write);
+        }
+        errno(e)
+    }
+
+    /// The same, after an append that is not where the file ends.
+    pub(super) fn after_misplaced_append(&self, f: &ZoneFile, s: &mut State) -> Errno {
+        self.look_again(f, s, true);
+        Errno::IO
+    }
+
+    /// Compares a file with its zone, and does what `errors=` says.
+    fn look_again(&self, f: &ZoneFile, s: &mut State, write: bool) {
+        let zones = self.zones_of(f);
+        let reported = match self.io(|io| io.resync(f.start, zones)) {
+            Ok(reported) if reported.len() == zones as usize => reported,
+            _ => {
+                self.warn(format!("zone {}: its condition is not known", f.zone));
+                return self.bad_volume();
+            }
+        };
+        let (access, holds) = found(&reported, s.written);
+        let size = s.size();
+        if access == Access::Full && !write && holds == s.written {
+            return;
+        }
+        if holds != s.written {
+            self.warn(format!(
+                "zone {}: the file has {} bytes, and the zone {holds}",
+                f.zone, s.written
+            ));
+        }
+        let on_error = self.options.on_error;
+        let mut becomes = holds;
+        if access == Access::Offline || on_error == OnError::ZoneOffline {
+            self.warn(format!("zone {}: the file can be neither read nor written now", f.zone));
+            s.restrict(Access::Offline);
+            becomes = 0;
+        } else if access == Access::ReadOnly || on_error == OnError::ZoneReadOnly {
+            self.warn(format!("zone {}: the file can only be read now", f.zone));
+            s.restrict(Access::ReadOnly);
+            becomes = s.written;
+        } else if on_error == OnError::RemountReadOnly && holds > s.written {
+            // What no write of this volume has acknowledged is not shown.
+            becomes = s.written;
+        }
+        if s.access != Access::Full {
+            s.zone_open = false;
+        }
+        if becomes != s.written || s.access != Access::Full {
+            s.tail.clear();
+        }
+        if f.is_sequential() || s.access == Access::Offline {
+            s.written = becomes;
+        }
+        if s.size() != size {
+            s.touch();
+        }
+        self.bad_volume();
+    }
+
+    /// The end of writing, where `errors=` says so.
+    fn bad_volume(&self) {
+        let ends = self.options.on_error == OnError::RemountReadOnly;
+        if ends && !self.read_only.swap(true, Ordering::Relaxed) {
+            self.warn("the volume can only be read now".to_owned());
+            (self.observer)(Event::ReadOnly);
+        }
+    }
+
+    /// The zones of a file.
+    fn zones_of(&self, f: &ZoneFile) -> u32 {
+        let g = self.disk.geometry();
+        let zone = u64::from(g.zone_sectors()) << 9;
+        if f.is_sequential() { 1 } else { f.capacity.div_ceil(zone) as u32 }
+    }
+}
+
+/// What may be done with a file, and the bytes that its zones hold. `written`: those that the file has.
+fn found(zones: &[ZoneInfo], written: u64) -> (Access, u64) {
+    let any = |cond| zones.iter().any(|z| z.cond == cond);
+    let access = match (any(Condition::Offline), any(Condition::ReadOnly)) {
+        (true, _) => Access::Offline,
+        (_, true) => Access::ReadOnly,
+        _ => Access::Full,
+    };
+    let holds = zones.iter().map(|z| written_sectors(z, written >> 9)).sum::<u64>() << 9;
+    (access, holds)
+}
