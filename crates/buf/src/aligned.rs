@@ -33,13 +33,21 @@ impl AlignedBuf {
             .expect("a length below 4 GiB and an alignment of 4096 make a layout")
     }
 
-    /// A buffer of `len` zero bytes.
+    /// A buffer of `len` zero bytes. Ends the process if there is not enough memory; [`AlignedBuf::try_zeroed`] does not.
     pub fn zeroed(len: u32) -> Self {
-        let layout = Self::layout(len);
+        Self::try_zeroed(len).unwrap_or_else(|| std::alloc::handle_alloc_error(Self::layout(len)))
+    }
+
+    /// As [`AlignedBuf::zeroed`]. `None`: there is not enough memory.
+    ///
+    /// ```
+    /// let buf = zoneplug_buf::AlignedBuf::try_zeroed(4096).expect("there is memory");
+    /// assert_eq!(buf.len(), 4096);
+    /// ```
+    pub fn try_zeroed(len: u32) -> Option<Self> {
         // SAFETY: the layout is never of size 0.
-        let ptr = unsafe { std::alloc::alloc_zeroed(layout) };
-        let Some(ptr) = ptr::NonNull::new(ptr) else { std::alloc::handle_alloc_error(layout) };
-        AlignedBuf { ptr, len }
+        let ptr = unsafe { std::alloc::alloc_zeroed(Self::layout(len)) };
+        ptr::NonNull::new(ptr).map(|ptr| AlignedBuf { ptr, len })
     }
 
     /// A copy of pieces that have `len` bytes together. The memory is not filled with zeroes first.

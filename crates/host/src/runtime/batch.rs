@@ -119,6 +119,11 @@ impl Batch {
         }
     }
 
+    /// Fills `buf` with the data at `sector`; it comes with the completion.
+    pub fn read_buf(&mut self, sector: Sector, buf: AlignedBuf) -> OpId {
+        self.move_data(Op::Read, sector, Flags::NONE, buf)
+    }
+
     /// Writes `buf` at `sector`, which must be the write pointer of a sequential zone once the writes before it are
     /// done.
     pub fn write(&mut self, sector: Sector, buf: AlignedBuf) -> OpId {

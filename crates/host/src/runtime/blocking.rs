@@ -78,6 +78,22 @@ impl BlockingDisk {
         self.with_buf(Op::Read, sector, Flags::NONE, buf).map(|(_, buf)| buf)
     }
 
+    /// Fills `buf` with the data at `sector`, as many as it has room for. The buffer comes back.
+    ///
+    /// ```
+    /// # use zoneplug_host::{BlockingDisk, HostedDisk};
+    /// # use zoneplug_buf::AlignedBuf;
+    /// # use zoneplug_core::Sector;
+    /// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    /// let mut io = BlockingDisk::new(&disk).unwrap();
+    /// io.write_from(Sector(0), &[7; 4096]).unwrap();
+    /// let buf = io.read_buf(Sector(0), AlignedBuf::zeroed(4096)).unwrap();
+    /// assert_eq!(buf.as_slice()[..], [7; 4096]);
+    /// ```
+    pub fn read_buf(&mut self, sector: Sector, buf: AlignedBuf) -> Result<AlignedBuf, IoError> {
+        self.with_buf(Op::Read, sector, Flags::NONE, buf).map(|(_, buf)| buf)
+    }
+
     /// Fills `bytes` with the data at `sector`. If it fails, `bytes` are unchanged.
     pub fn read_into(&mut self, sector: Sector, bytes: &mut [u8]) -> Result<(), IoError> {
         let Ok(len) = u32::try_from(bytes.len()) else {
