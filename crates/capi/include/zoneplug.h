@@ -410,7 +410,7 @@ struct zp_op {
    */
   uint64_t sector;
   /*
-   The memory of a read, write, append or report; with `iovcnt` an array of `struct iovec` instead. The memory, and
+   The memory of a read, write, append or report; with `iovcnt` an aligned array of `struct iovec` instead. The memory, and
    that array, belong to the library until the completion. A write or append only reads the memory, so several of
    them may share it.
    */
@@ -425,7 +425,7 @@ struct zp_op {
    */
   uint32_t nr_sectors;
   /*
-   Pieces of a vectored read, write or append; 0: `buf` is the memory itself.
+   Pieces of a vectored read, write or append; 0: `buf` is the memory itself, as that of a report always is.
    */
   uint32_t iovcnt;
   /*

@@ -57,7 +57,11 @@ pub(crate) unsafe fn pieces<'a>(iov: *const iovec, iovcnt: c_int) -> Outcome<(&'
     if iov.is_null() {
         return Err(Failure::invalid("the list of pieces is NULL", "an array of struct iovec"));
     }
-    // SAFETY: not null, and the caller's promise.
+    if !iov.is_aligned() {
+        // As in a packed structure.
+        return Err(Failure::invalid("the list of pieces is misaligned", "aligned to a pointer"));
+    }
+    // SAFETY: aligned, not null, and the caller's promise.
     let list = unsafe { std::slice::from_raw_parts(iov, iovcnt as usize) };
     let mut sum = 0u32;
     for piece in list {

@@ -203,6 +203,10 @@ impl QueueState {
             return Err(bad_memory(op));
         }
         if is_report {
+            if op.iovcnt != 0 {
+                let what = format!("a report into {} pieces of memory", op.iovcnt);
+                return Err(Failure::invalid(&what, "one array of struct zp_zone; `iovcnt` is 0"));
+            }
             // SAFETY: the caller's promise: an array that is the library's alone.
             return Ok((kind, 0, unsafe { IoBuf::new(op.buf.cast(), op.len) }));
         }

@@ -163,7 +163,7 @@ pub struct zp_op {
     pub user_data: u64,
     /// First sector of 512 bytes. Of an append: the start of the zone.
     pub sector: u64,
-    /// The memory of a read, write, append or report; with `iovcnt` an array of `struct iovec` instead. The memory, and
+    /// The memory of a read, write, append or report; with `iovcnt` an aligned array of `struct iovec` instead. The memory, and
     /// that array, belong to the library until the completion. A write or append only reads the memory, so several of
     /// them may share it.
     pub buf: *mut c_void,
@@ -172,7 +172,7 @@ pub struct zp_op {
     pub len: u32,
     /// Sectors of a discard, of zeroes, or of zone management. Data operations ignore it.
     pub nr_sectors: u32,
-    /// Pieces of a vectored read, write or append; 0: `buf` is the memory itself.
+    /// Pieces of a vectored read, write or append; 0: `buf` is the memory itself, as that of a report always is.
     pub iovcnt: u32,
     /// `ZP_OP_*`.
     pub op: u8,

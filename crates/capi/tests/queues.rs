@@ -100,6 +100,11 @@ fn what_is_wrong_is_refused() {
         zp_op { iovcnt: 2000, ..op(ZP_OP_READ, 0, list, 4096, 2) },
         zp_op { iovcnt: u32::MAX, ..op(ZP_OP_READ, 0, list, 4096, 2) },
         zp_op { iovcnt: 1, ..op(ZP_OP_READ, 0, null_mut(), 4096, 2) },
+        // Records would be written over the list.
+        zp_op { iovcnt: 1, ..op(ZP_OP_REPORT_ZONES, 0, list, 64, 2) },
+        // A list that lies askew, as in a packed structure.
+        zp_op { iovcnt: 1, ..op(ZP_OP_READ, 0, buf[1..].as_ptr(), 4096, 2) },
+        zp_op { iovcnt: 1, ..op(ZP_OP_WRITE, 8, buf[1..].as_ptr(), 4096, 2) },
     ];
     for (i, bad) in wrong.into_iter().enumerate() {
         let next = zp_op { sector: i as u64 * 8, ..good };
