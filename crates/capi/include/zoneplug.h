@@ -12,7 +12,8 @@
  * say why, for the calling thread. Nothing is thrown, and no call exits the process.
  *
  * Any number of threads may use a disk at a time; a queue belongs to the thread that opened it. A child of a fork can use
- * neither: calls fail with -EPERM, and it opens disks of its own.
+ * neither: calls fail with -EPERM, and it opens disks of its own. No call is for signal handlers. pthread_cancel takes
+ * effect after a call that waits, opens or closes, and must not hit another.
  */
 
 #ifndef ZONEPLUG_H
@@ -479,6 +480,8 @@ struct zp_completion {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+extern int pthread_setcancelstate(int state, int *old);
 
 /*
  What was wrong in this thread's last call that failed, in one line: "" if none has. The text lives until this

@@ -5,7 +5,7 @@ use crate::boundary::{Failure, Outcome, call, wide_call};
 use crate::disk::{disk, zp_disk};
 use crate::types::{ZP_FUA, ZP_RESYNC, zp_zone};
 use libc::{c_int, c_void, iovec};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::{Op, Sector};
 use zoneplug_host::IoError;
@@ -79,10 +79,16 @@ pub(crate) unsafe fn pieces<'a>(iov: *const iovec, iovcnt: c_int) -> Outcome<(&'
 /// As [`pieces`], and each piece is memory that nothing writes meanwhile.
 unsafe fn gathered(iov: *const iovec, iovcnt: c_int) -> Outcome<AlignedBuf> {
     // SAFETY: the caller's promise.
-    let list = unsafe { pieces(iov, iovcnt) }?.0.iter();
-    // SAFETY: the same.
-    let slices = list.map(|p| Ok(IoSlice::new(unsafe { bytes(p.iov_base, p.iov_len) }?)));
-    Ok(AlignedBuf::from_slices(&slices.collect::<Outcome<Vec<_>>>()?))
+    let (list, sum) = unsafe { pieces(iov, iovcnt) }?;
+    let mut buf = AlignedBuf::try_zeroed(sum).ok_or_else(Failure::no_memory)?;
+    let mut at = 0;
+    for piece in list {
+        // SAFETY: the same.
+        let piece = unsafe { bytes(piece.iov_base, piece.iov_len) }?;
+        buf.write(at, piece);
+        at += piece.len() as u32;
+    }
+    Ok(buf)
 }
 
 fn write(disk: &zp_disk, sector: u64, buf: AlignedBuf, flags: u32) -> Outcome<c_int> {
@@ -138,7 +144,8 @@ pub unsafe extern "C" fn zp_readv(
                 "whole logical blocks",
             ));
         }
-        let data = disk.with_client(|io| Ok(io.read(Sector(sector), u64::from(len / 512))?))?;
+        let buf = AlignedBuf::try_zeroed(len).ok_or_else(Failure::no_memory)?;
+        let data = disk.with_client(|io| Ok(io.read_buf(Sector(sector), buf)?))?;
         let mut at = 0;
         for piece in list {
             if piece.iov_len > 0 {
@@ -164,10 +171,9 @@ pub unsafe extern "C" fn zp_write(
     len: usize,
     flags: u32,
 ) -> c_int {
-    // SAFETY: an open disk and memory, says the header.
-    call(|| unsafe {
-        write(self::disk(disk)?, sector, AlignedBuf::from_slice(bytes(buf, len)?), flags)
-    })
+    let iov = iovec { iov_base: buf.cast_mut(), iov_len: len };
+    // SAFETY: the caller's memory is one piece, which is only read.
+    unsafe { zp_writev(disk, sector, &raw const iov, 1, flags) }
 }
 
 /// As `zp_write`, from several pieces of memory, one after the other. A piece may have any length.
@@ -193,11 +199,9 @@ pub unsafe extern "C" fn zp_append(
     len: usize,
     flags: u32,
 ) -> i64 {
-    wide_call(|| {
-        // SAFETY: an open disk and memory, says the header.
-        let (disk, buf) = unsafe { (self::disk(disk)?, bytes(buf, len)?) };
-        append(disk, zone_start, AlignedBuf::from_slice(buf), flags)
-    })
+    let iov = iovec { iov_base: buf.cast_mut(), iov_len: len };
+    // SAFETY: the caller's memory is one piece, which is only read.
+    unsafe { zp_appendv(disk, zone_start, &raw const iov, 1, flags) }
 }
 
 /// As `zp_append`, from several pieces of memory, one after the other. A piece may have any length.

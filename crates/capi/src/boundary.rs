@@ -34,6 +34,12 @@ impl Failure {
         Self::new(libc::EINVAL, what, hint)
     }
 
+    /// The memory for the data of a call, or for a buffer.
+    #[cold]
+    pub(crate) fn no_memory() -> Failure {
+        Self::new(libc::ENOMEM, "there is not enough memory", "less at a time")
+    }
+
     /// Keeps the text for this thread, and returns the number for the caller.
     #[cold]
     fn report(self) -> c_int {
@@ -117,6 +123,36 @@ fn panicked(panic: Box<dyn std::any::Any + Send>) -> Failure {
         &format!("a bug in zoneplug: {why}"),
         "close what was opened, and report the text that went to standard error",
     )
+}
+
+unsafe extern "C" {
+    // glibc and musl have it, with these numbers; the crate libc does not.
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE`.
+const CANCEL_DISABLE: c_int = 1;
+
+/// Keeps the calling thread from being cancelled (pthread_cancel(3)) while it waits in the library. A cancellation unwinds
+/// the stack, which Rust code cannot survive; it takes effect after the call.
+#[derive(Debug)]
+pub(crate) struct Uncancelled(c_int);
+
+impl Uncancelled {
+    /// Until the result is dropped.
+    pub(crate) fn begin() -> Uncancelled {
+        let mut old = 0;
+        // SAFETY: the place of a number.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut old) };
+        Uncancelled(old)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: the state that the thread had, and the place of a number.
+        unsafe { pthread_setcancelstate(self.0, &raw mut self.0) };
+    }
 }
 
 /// How many forks lie between the first process and this one.

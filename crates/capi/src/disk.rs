@@ -1,6 +1,6 @@
 //! A disk: open and close, properties, attributes, the plug dump.
 
-use crate::boundary::{Failure, Outcome, Process, call, copy_text, text};
+use crate::boundary::{Failure, Outcome, Process, Uncancelled, call, copy_text, text};
 use libc::{c_char, c_int};
 use std::ffi::CStr;
 use std::sync::Mutex;
@@ -35,6 +35,7 @@ impl zp_disk {
         work: impl FnOnce(&mut BlockingDisk) -> Outcome<T>,
     ) -> Outcome<T> {
         let disk = self.hosted()?;
+        let _whole = Uncancelled::begin();
         let idle = lock(&self.idle).pop();
         let mut client = match idle {
             Some(client) => client,
@@ -66,6 +67,7 @@ pub unsafe extern "C" fn zp_open(spec: *const c_char, disk: *mut *mut zp_disk) -
         if disk.is_null() {
             return Err(Failure::invalid("the place for the disk is NULL", "a pointer's address"));
         }
+        let _whole = Uncancelled::begin();
         // SAFETY: a string, says the header.
         let spec = DiskSpec::parse(unsafe { text(spec, "the specification") }?)?;
         let tags = spec.tags;
@@ -87,6 +89,7 @@ pub unsafe extern "C" fn zp_close(disk: *mut zp_disk) {
         if disk.is_null() {
             return Ok(0);
         }
+        let _whole = Uncancelled::begin();
         // SAFETY: opened and not closed, says the header.
         let disk = unsafe { Box::from_raw(disk) };
         if disk.process.is_other() {
@@ -234,6 +237,7 @@ pub unsafe extern "C" fn zp_set_attribute(
         let (disk, name, value) = unsafe {
             (self::disk(disk)?.hosted()?, text(name, "the name")?, text(value, "the value")?)
         };
+        let _whole = Uncancelled::begin();
         disk.set_attribute(name, value)?;
         Ok(0)
     })
@@ -279,6 +283,7 @@ pub unsafe extern "C" fn zp_wplugs(disk: *mut zp_disk, buf: *mut c_char, size: u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zp_revalidate(disk: *mut zp_disk) -> c_int {
     call(|| {
+        let _whole = Uncancelled::begin();
         // SAFETY: an open disk, says the header.
         unsafe { self::disk(disk)?.hosted()? }.revalidate()?;
         Ok(0)

@@ -11,9 +11,7 @@ pub extern "C" fn zp_buf_alloc(size: usize) -> *mut c_void {
     let mut buf = std::ptr::null_mut();
     // SAFETY: `buf` is where the address goes.
     if unsafe { libc::posix_memalign(&raw mut buf, 4096, size.max(1)) } != 0 {
-        crate::boundary::call(|| {
-            Err(Failure::new(libc::ENOMEM, "there is not enough memory", "a smaller buffer"))
-        });
+        crate::boundary::call(|| Err(Failure::no_memory()));
         return std::ptr::null_mut();
     }
     // SAFETY: the buffer has that many bytes.

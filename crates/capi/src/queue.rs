@@ -1,6 +1,6 @@
 //! Queues: many operations at a time, from one thread, without waiting and without copying.
 
-use crate::boundary::{Failure, Outcome, Process, call};
+use crate::boundary::{Failure, Outcome, Process, Uncancelled, call};
 use crate::disk::{MAX_DEPTH, disk, zp_disk};
 use crate::queue_state::QueueState;
 use crate::types::{zp_completion, zp_op};
@@ -81,6 +81,7 @@ pub unsafe extern "C" fn zp_queue_open(
         if !(1..=MAX_DEPTH).contains(&depth) {
             return Err(Failure::invalid(&format!("a queue of {depth} operations"), "1 to 4096"));
         }
+        let _whole = Uncancelled::begin();
         let tags = disk.tags.unwrap_or(depth as u16);
         let state = QueueState::new(disk.hosted()?.open_client(depth, tags)?, depth);
         let new = zp_queue { process: Process::this(), owner: ThreadMark::this(), state };
@@ -102,6 +103,7 @@ pub unsafe extern "C" fn zp_queue_close(queue: *mut zp_queue, timeout_ms: c_int)
         }
         // SAFETY: an open queue, says the header.
         let this = unsafe { self::queue(queue)? };
+        let _whole = Uncancelled::begin();
         this.drain(wait_limit(timeout_ms))?;
         // SAFETY: `this` is not used any more, and the caller gives the queue up.
         drop(unsafe { Box::from_raw(queue) });
@@ -164,6 +166,7 @@ pub unsafe extern "C" fn zp_queue_wait(
         if min > max {
             return Err(Failure::invalid("more completions than the array holds", "min up to max"));
         }
+        let _whole = Uncancelled::begin();
         this.wait(min as usize, wait_limit(timeout_ms));
         // SAFETY: the array has `max` elements, says the header.
         Ok(unsafe { this.poll(completions, max) } as c_int)

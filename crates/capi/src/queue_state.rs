@@ -1,7 +1,7 @@
 //! What a queue does with its operations: from an operation of C to a BIO, and back to a completion.
 
 use crate::blocking::pieces;
-use crate::boundary::{Failure, Outcome};
+use crate::boundary::{Failure, Outcome, Uncancelled};
 use crate::types::{
     ALL_FLAGS, ZP_COMPLETION_MEMORY_BACK, ZP_COMPLETION_MEMORY_LENT, ZP_OP_READ, ZP_OP_WRITE,
     ZP_OP_ZONE_APPEND, ZP_STATUS_IO, zp_completion, zp_op,
@@ -111,6 +111,7 @@ impl QueueState {
         }
         self.client.submit(&mut self.list);
         if self.bell.is_some() {
+            let _whole = Uncancelled::begin();
             self.watch();
         }
         Ok(taken as c_int)
@@ -266,6 +267,7 @@ impl QueueState {
     /// The array has `max` elements.
     #[cold]
     unsafe fn poll_unusual(&mut self, completions: *mut zp_completion, max: u32) -> u32 {
+        let _whole = Uncancelled::begin();
         if let Some((bell, _)) = &self.bell {
             bell.clear();
         }
