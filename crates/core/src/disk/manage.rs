@@ -6,6 +6,7 @@
 
 mod validate;
 
+use super::events::Told;
 use super::shared::Shared;
 use crate::bio::{Bio, Bios, Command, Flags, Op, Status, UNSENT, Waits, ZoneClaim};
 use crate::disk::lane::Lane;
@@ -268,6 +269,10 @@ impl Lane {
                 _ => {}
             }
         }
+        if !cmd.status.is_ok() {
+            let aborted = self.aborted.len();
+            shared.events.failed(&mut Told::default(), layout, &cmd, aborted);
+        }
         // Devices reset all zones one by one, so some may be reset although the command failed.
         let some = cmd.op == Op::ZoneResetAll && !cmd.status.is_ok();
         let unknown = matches!(cmd.status, Status::Timeout | Status::NoDevice);
@@ -289,16 +294,19 @@ impl Lane {
             return;
         }
         let zone = ZoneNo(cmd.zone);
+        let mut told = Told::default();
         match cmd.op {
             Op::ZoneReset => {
                 let (mut shard, i) = shared.shard(zone);
                 shard.reset(i, &mut self.aborted);
+                shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
                 self.settle_early(shared, &mut shard, i, zone);
             }
             Op::ZoneFinish => {
                 let len = layout.geometry.zone_len_sectors(zone);
                 let (mut shard, i) = shared.shard(zone);
                 shard.finish(i, len, &mut self.aborted);
+                shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
                 self.settle_early(shared, &mut shard, i, zone);
             }
             Op::ZoneResetAll => {
@@ -310,6 +318,7 @@ impl Lane {
                         shard.lock_plug(i);
                         shard.reset(i, &mut self.aborted);
                         let zone = shared.zone_at((s, i));
+                        shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
                         self.settle_early(shared, &mut shard, i, zone);
                         shard.unlock_plug(i);
                     }
@@ -331,9 +340,13 @@ impl Lane {
             Op::ZoneResetAll => 0..layout.geometry.nr_zones(),
             _ => cmd.zone..cmd.zone + 1,
         };
+        let mut told = Told::default();
         for z in zones {
             let (mut shard, i) = shared.shard(ZoneNo(z));
             shard.forget_write_pointer(i, epoch, &mut self.aborted);
+            if shard.plugs[i].is_stale() {
+                shared.events.stale(&mut told, layout, ZoneNo(z), cmd.status);
+            }
             self.settle_early(shared, &mut shard, i, ZoneNo(z));
         }
     }
@@ -387,7 +400,7 @@ impl Lane {
         cmd: &Command,
         resync: bool,
     ) -> bool {
-        let mut busy = false;
+        let (mut busy, mut told) = (false, Told::default());
         for info in &cmd.report {
             let (zone, offset) = layout.geometry.zone_of(info.start);
             if offset != 0
@@ -404,10 +417,12 @@ impl Lane {
                 if then == Then::InLine {
                     self.backlog.zone(zone);
                 }
+                shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
                 self.settle_early(shared, &mut shard, i, zone);
                 continue;
             }
             busy |= shard.reported(i, info, cmd.epoch, resync, &mut self.aborted);
+            shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
             self.settle_early(shared, &mut shard, i, zone);
         }
         busy

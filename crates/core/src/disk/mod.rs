@@ -13,6 +13,7 @@ mod changes;
 mod config;
 mod counters;
 mod dispatch;
+mod events;
 mod freeze;
 mod guard;
 mod handle;
@@ -37,6 +38,7 @@ pub use attributes::{
 };
 pub use config::{DiskConfig, MAX_TAGS, Mode, QueueConfig, ZoneRecovery};
 pub use counters::DiskCounters;
+pub use events::{EVENTS_KEPT, Event, EventKind};
 pub use freeze::Freeze;
 pub use handle::Disk;
 pub use inspect::WriterState;

@@ -3,7 +3,9 @@
 use super::bell::Bell;
 use super::config::{self, DiskConfig, QueueConfig};
 use super::dispatch::single_writer;
+use super::events::EventLog;
 use super::guard::inflight::{GuardedQueue, Losses};
+use super::guard::late::LateTable;
 use super::guard::outlook::Outlook;
 use super::guard::resets::Resets;
 use super::handle::Disk;
@@ -43,6 +45,7 @@ impl Disk {
         let spindles = device.spindles();
         let single_writers = single_writer::per_spindle(&geometry, &spindles);
         let layout = Layout::new(geometry, limits, config, Arc::default());
+        let events = Arc::<EventLog>::default();
         let disk = Disk {
             shared: Arc::new(Shared {
                 timed: AtomicBool::new(layout.timed || device.is_timed()),
@@ -56,7 +59,8 @@ impl Disk {
                 epoch: AtomicU32::new(0),
                 orphans: Mutex::default(),
                 past: Counts::default(),
-                late: Arc::default(),
+                late: Arc::new(LateTable::new(events.clone())),
+                events,
                 resets: Resets::default(),
                 order_window: Mutex::default(),
                 window_due: AtomicU64::new(NOTHING_DUE),
@@ -80,6 +84,7 @@ impl Disk {
             }
             now = clock(queue.next_deadline());
         }
+        disk.shared.events.begin();
         Ok(disk)
     }
 

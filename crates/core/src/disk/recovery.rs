@@ -5,6 +5,7 @@
 //! several zones can recover at a time. A queue with a report in flight is busy: freezes wait for it, and an orphan
 //! is polled until the report is back. Writes that succeed do not use this file.
 
+use super::events::Told;
 use super::shared::Shared;
 use super::trace::trace;
 use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
@@ -92,12 +93,24 @@ impl Lane {
         let zone = ZoneNo(cmd.zone);
         let start = layout.geometry.zone_start(zone);
         let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let mut told = Told::default();
         let (mut shard, i) = shared.shard(zone);
+        let missing = shard.counters.missing;
         let may_move = || shared.resets.may_move(zone, &shared.late);
         let mask = layout.write_mask();
         let report = RecoveryReport { cmd: &cmd, start, mask, may_move: &may_move, epoch: &epoch };
         let then = shard.recover(i, &report, &mut self.aborted);
         self.settle_early(shared, &mut shard, i, zone);
+        if !cmd.status.is_ok() {
+            shared.events.failed(&mut told, layout, &cmd, self.aborted.len());
+        }
+        if shard.counters.missing > missing {
+            shared.events.missing(&mut told, layout, zone);
+        } else if shard.plugs[i].is_stale() {
+            shared.events.stale(&mut told, layout, zone, cmd.status);
+        } else {
+            shared.events.settled(&mut told, layout, zone, &shard.plugs[i]);
+        }
         drop(shard);
         if !self.aborted.is_empty() {
             self.abort_waiting(shared, layout, Status::AbortedBehind, done);

@@ -3,6 +3,7 @@
 //! The disk is frozen first. The report is then sent with a command that no freeze waits for, so what takes effect is
 //! what the device has (V5, I9). If anything is wrong, the old state stays (V6).
 
+use super::events::Told;
 use super::freeze::Freeze;
 use super::handle::Disk;
 use crate::bio::{Flags, Op, Waits};
@@ -185,6 +186,7 @@ impl Revalidation {
         *current = layout.clone();
         shared.early_after(early, &layout.geometry, same, &mut queue.lane.aborted);
         drop(current);
+        shared.events.revalidated(&mut Told::default());
         shared.bump();
         if !queue.lane.aborted.is_empty() {
             queue.lane.abort_to_intake(shared, &layout);

@@ -2,6 +2,7 @@
 //! the scheduler.
 
 use super::changes::PendingChange;
+use super::events::EventLog;
 use super::guard::late::LateTable;
 use super::guard::resets::Resets;
 use super::mailbox::{self, Counts, Queues};
@@ -90,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) past: Counts,
     /// Tickets of commands that were given up and are still at the device.
     pub(crate) late: Arc<LateTable>,
+    /// What its owner wants to hear of. Locked under any lock; nothing is locked under it.
+    pub(crate) events: Arc<EventLog>,
     /// Resets and finishes that have not ended.
     pub(crate) resets: Resets,
     /// Writes that have come before their place. Locked under a shard; nothing is locked under it.

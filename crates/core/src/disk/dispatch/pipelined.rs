@@ -8,13 +8,14 @@
 //! `disk/recovery.rs` sends the report after a failure.
 
 use crate::bio::{Bios, Command, Commands, Status, Waits};
+use crate::disk::events::Told;
 use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::Work;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 #[cfg(feature = "trace")]
 use crate::disk::trace;
-use crate::plug::Sent;
+use crate::plug::{Sent, Then};
 use crate::sync::Ordering;
 use crate::unit::ZoneNo;
 
@@ -86,6 +87,7 @@ impl Lane {
         let zone = ZoneNo(cmd.zone);
         let start = layout.geometry.zone_start(zone);
         let epoch = || shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        let mut told = Told::default();
         let (mut shard, i) = shared.shard_of(zone);
         if cmd.status == Status::Busy && shard.is_alone(i) {
             // The same command is sent again (W23). If others are in flight behind it, *busy* is a failure like any
@@ -105,6 +107,14 @@ impl Lane {
         let aborted = &mut self.aborted;
         let then = shard.complete_in_order(i, &mut cmd, start, &epoch, &late_at_device, aborted);
         self.settle_early(shared, &mut shard, i, zone);
+        if !cmd.status.is_ok() {
+            shared.events.failed(&mut told, layout, &cmd, self.aborted.len());
+        }
+        if matches!(then, Then::Report(_)) {
+            shared.events.doubtful(zone);
+        } else if shard.plugs[i].is_stale() {
+            shared.events.stale(&mut told, layout, zone, cmd.status);
+        }
         drop(shard);
         self.settle_status(layout, &mut cmd);
         self.deliver(shared, &mut cmd, done);

@@ -16,6 +16,7 @@
 
 use crate::bio::{BioNote, Command, Commands, MIXED, NO_SLOT, Status, UNSENT};
 use crate::device::{Gone, Queue};
+use crate::disk::events::Told;
 use crate::disk::guard::late::{FOREVER, LateTable};
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::unit::Nanos;
@@ -179,6 +180,7 @@ impl GuardedQueue {
     /// Takes back commands that were given up. Their BIOs have completed already, so nothing is delivered.
     #[cold]
     fn came_back_late(&mut self, first: usize, done: &mut Commands) {
+        let mut told = Told::default();
         let mut rest = done.split_off(first);
         for mut c in rest.drain(..) {
             let i = c.slot;
@@ -196,6 +198,7 @@ impl GuardedQueue {
                 if whole {
                     self.table.close(ticket);
                 }
+                self.table.events.late_back(&mut told, &c);
                 c.slot = NO_SLOT;
                 continue;
             }
@@ -248,6 +251,7 @@ impl GuardedQueue {
         self.dead = true;
         self.losses.dead.store(true, Ordering::Release);
         self.table.dead_queues.fetch_add(1, Ordering::Relaxed);
+        self.table.events.queue_died(&mut Told::default());
         // The queue is not dropped, because threads or the kernel may still use what it holds.
         std::mem::forget(std::mem::replace(&mut self.lower, Box::new(Gone)));
         let mut failed = std::mem::take(&mut self.failed);

@@ -7,8 +7,10 @@
 //! whether they are open. None of this is on the usual path of a BIO.
 
 use crate::bio::Late;
+use crate::disk::events::EventLog;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use zoneplug_buf::{IoBuf, IoRange, Parts};
 
 /// The ticket of commands that never come back, because the device's queue that had them has panicked.
@@ -68,9 +70,15 @@ pub(crate) struct LateTable {
     pub(crate) timeouts: AtomicU64,
     /// How many queues of the device have panicked.
     pub(crate) dead_queues: AtomicU64,
+    /// Where a command that comes back late, and a queue that dies, is recorded.
+    pub(crate) events: Arc<EventLog>,
 }
 
 impl LateTable {
+    pub(crate) fn new(events: Arc<EventLog>) -> LateTable {
+        LateTable { events, ..LateTable::default() }
+    }
+
     /// Opens a ticket for a command that is given up.
     pub(crate) fn open(&self) -> u32 {
         self.timeouts.fetch_add(1, Ordering::Relaxed);

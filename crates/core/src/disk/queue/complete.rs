@@ -6,6 +6,7 @@
 
 use super::handle::DiskQueue;
 use crate::bio::{Bios, Command, Op, Status, Waits};
+use crate::disk::events::Told;
 use crate::disk::lane::{Lane, duty};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
@@ -153,19 +154,23 @@ impl Lane {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
+        let mut told = Told::default();
         let zone = ZoneNo(cmd.zone);
         let (mut guard, i) = shared.shard_of(zone);
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         // The subtraction may wrap around: a faulty device may have changed the sector.
         let offset = cmd.sector.0.wrapping_sub(layout.geometry.zone_start(zone).0) as u32;
         let mut next = guard.complete(i, &cmd, offset, epoch, &mut self.aborted);
+        shared.events.failed(&mut told, layout, &cmd, self.aborted.len());
         self.settle_status(layout, &mut cmd);
         if next == Next::Lost {
             let asks = Self::begin_recovery(shared, layout, &mut guard, i, &cmd, epoch);
             if asks {
+                shared.events.doubtful(zone);
                 drop(guard);
                 return self.ask_for_write_pointer(shared, layout, cmd, epoch, done);
             }
+            shared.events.stale(&mut told, layout, zone, cmd.status);
             next = Next::Aborted;
         } else {
             Self::note_given_up(shared, &mut guard, i, &cmd);

@@ -1,0 +1,273 @@
+//! Events: what an owner of a disk wants to hear of, although no completion of its own tells it.
+//!
+//! Only code that handles failures, reports and resets records events, so a write that succeeds pays nothing. The log
+//! keeps the last [`EVENTS_KEPT`] events. Its lock is taken under any other lock, and nothing is locked under it. A
+//! waker is called by the drop of [`Told`], which outlives the locks.
+
+use super::handle::Disk;
+use super::snapshot::Layout;
+use crate::bio::{Command, Op, Status};
+use crate::plug::Plug;
+use crate::sync::{AtomicU32, Mutex, Ordering, lock};
+use crate::unit::{Sector, ZoneNo};
+use std::collections::{BTreeMap, VecDeque};
+use std::task::Waker;
+
+/// How many events a disk keeps for its readers. A new one takes the place of the oldest.
+pub const EVENTS_KEPT: usize = 256;
+
+/// What has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A command failed at the device, with `status`: an error of the medium, a limit of open zones, a command that did
+    /// not end in time, a device that is gone. The layer may still make up for it, where it sends writes again.
+    Failed = 1,
+    /// The write pointer of the zone is unknown. Its writes are refused until a report, a reset or a finish.
+    Stale = 2,
+    /// The write pointer of a zone is known again, after a failure.
+    Recovered = 3,
+    /// The device reports less data in the zone than it has acknowledged. The zone is stale.
+    DataMissing = 4,
+    /// A command that was given up has come back. Its memory is free again.
+    LateBack = 5,
+    /// A queue of the device has panicked, and is not used any more.
+    QueueDied = 6,
+    /// The layout and the zones were read from the device again.
+    Revalidated = 7,
+}
+
+/// An event of a disk: see [`Disk::events`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// Counts up from 1 without gaps.
+    pub sequence: u64,
+    /// What has happened.
+    pub kind: EventKind,
+    /// Of a command.
+    pub op: Option<Op>,
+    /// Of a failure.
+    pub status: Status,
+    /// The zone, if it is one zone's.
+    pub zone: Option<ZoneNo>,
+    /// Where the command began; else the start of the zone.
+    pub sector: Sector,
+    /// How many events of this kind, zone, operation and status came one after the other, before a reader saw them.
+    /// `sector` is that of the first.
+    pub count: u32,
+    /// BIOs that waited behind the failed writes and were aborted.
+    pub aborted: u32,
+}
+
+/// Calls the waker of a log when it is dropped. To be made before the locks are taken under which events are recorded.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Option<Waker>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some(waker) = self.0.take() {
+            waker.wake();
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    kept: VecDeque<Event>,
+    /// The number of the last event.
+    last: u64,
+    /// The last event that a reader has seen: it does not change any more.
+    read: u64,
+    /// Zones whose write pointer a failure has made unknown, and whether an event said so.
+    doubtful: BTreeMap<u32, bool>,
+    waker: Option<Waker>,
+}
+
+impl Inner {
+    fn push(&mut self, told: &mut Told, mut event: Event) {
+        let what = |e: &Event| (e.kind, e.op, e.status, e.zone);
+        if let Some(last) = self.kept.back_mut()
+            && last.sequence > self.read
+            && what(last) == what(&event)
+        {
+            last.count = last.count.saturating_add(1);
+            last.aborted = last.aborted.saturating_add(event.aborted);
+        } else {
+            self.last += 1;
+            event.sequence = self.last;
+            if self.kept.len() == EVENTS_KEPT {
+                self.kept.pop_front();
+            }
+            self.kept.push_back(event);
+        }
+        if told.0.is_none() {
+            told.0 = self.waker.take();
+        }
+    }
+}
+
+fn event(kind: EventKind) -> Event {
+    let (op, zone, sector) = (None, None, Sector(0));
+    Event { sequence: 0, kind, op, status: Status::Ok, zone, sector, count: 1, aborted: 0 }
+}
+
+fn of_zone(kind: EventKind, layout: &Layout, zone: ZoneNo, status: Status) -> Event {
+    let sector = layout.geometry.zone_start(zone);
+    Event { zone: Some(zone), sector, status, ..event(kind) }
+}
+
+/// The events of a disk.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog {
+    inner: Mutex<Inner>,
+    /// The number of doubtful zones, for a look without the lock. It changes under the lock of the zone's shard.
+    nr_doubtful: AtomicU32,
+}
+
+impl EventLog {
+    /// Forgets everything: the disk is open now.
+    pub(crate) fn begin(&self) {
+        *lock(&self.inner) = Inner::default();
+        self.nr_doubtful.store(0, Ordering::Relaxed);
+    }
+
+    /// A command has failed, and `aborted` BIOs behind it.
+    #[cold]
+    pub(crate) fn failed(&self, told: &mut Told, layout: &Layout, cmd: &Command, aborted: usize) {
+        let g = &layout.geometry;
+        let somewhere = !matches!(cmd.op, Op::Flush | Op::ZoneResetAll);
+        let zone = (somewhere && cmd.sector < g.capacity()).then(|| g.zone_of(cmd.sector).0);
+        let (op, aborted) = (Some(cmd.op), aborted as u32);
+        let (status, sector) = (cmd.status, cmd.sector);
+        let kind = EventKind::Failed;
+        let event = Event { op, status, zone, sector, aborted, ..event(kind) };
+        lock(&self.inner).push(told, event);
+    }
+
+    /// A command that was given up has come back.
+    #[cold]
+    pub(crate) fn late_back(&self, told: &mut Told, cmd: &Command) {
+        let ordered = matches!(cmd.op, Op::Write | Op::WriteZeroes | Op::ZoneAppend);
+        let zone = ordered.then_some(ZoneNo(cmd.zone));
+        let (op, sector) = (Some(cmd.op), cmd.sector);
+        lock(&self.inner).push(told, Event { op, zone, sector, ..event(EventKind::LateBack) });
+    }
+
+    /// A queue of the device has panicked.
+    #[cold]
+    pub(crate) fn queue_died(&self, told: &mut Told) {
+        let event = Event { status: Status::NoDevice, ..event(EventKind::QueueDied) };
+        lock(&self.inner).push(told, event);
+    }
+
+    /// The zones were read again: all write pointers are known.
+    #[cold]
+    pub(crate) fn revalidated(&self, told: &mut Told) {
+        let mut inner = lock(&self.inner);
+        inner.doubtful.clear();
+        self.nr_doubtful.store(0, Ordering::Relaxed);
+        inner.push(told, event(EventKind::Revalidated));
+    }
+
+    /// The write pointer of `zone` is unknown, and the layer asks for it. Called, as the next three, under the lock of the
+    /// zone's shard.
+    #[cold]
+    pub(crate) fn doubtful(&self, zone: ZoneNo) {
+        let mut inner = lock(&self.inner);
+        inner.doubtful.entry(zone.0).or_insert(false);
+        self.nr_doubtful.store(inner.doubtful.len() as u32, Ordering::Relaxed);
+    }
+
+    /// The write pointer of `zone` is unknown, and the layer does not ask for it.
+    #[cold]
+    pub(crate) fn stale(&self, told: &mut Told, layout: &Layout, zone: ZoneNo, why: Status) {
+        let mut inner = lock(&self.inner);
+        if inner.doubtful.insert(zone.0, true) != Some(true) {
+            inner.push(told, of_zone(EventKind::Stale, layout, zone, why));
+        }
+        self.nr_doubtful.store(inner.doubtful.len() as u32, Ordering::Relaxed);
+    }
+
+    /// A report shows less data in `zone` than was acknowledged.
+    #[cold]
+    pub(crate) fn missing(&self, told: &mut Told, layout: &Layout, zone: ZoneNo) {
+        let mut inner = lock(&self.inner);
+        inner.doubtful.insert(zone.0, true);
+        self.nr_doubtful.store(inner.doubtful.len() as u32, Ordering::Relaxed);
+        inner.push(told, of_zone(EventKind::DataMissing, layout, zone, Status::Io));
+    }
+
+    /// Something that may make the write pointer of `zone` known has happened to its plug.
+    #[inline]
+    pub(crate) fn settled(&self, told: &mut Told, layout: &Layout, zone: ZoneNo, plug: &Plug) {
+        if self.nr_doubtful.load(Ordering::Relaxed) != 0 && !plug.is_stale() {
+            self.recovered(told, layout, zone);
+        }
+    }
+
+    #[cold]
+    fn recovered(&self, told: &mut Told, layout: &Layout, zone: ZoneNo) {
+        let mut inner = lock(&self.inner);
+        if inner.doubtful.remove(&zone.0).is_some() {
+            self.nr_doubtful.store(inner.doubtful.len() as u32, Ordering::Relaxed);
+            inner.push(told, of_zone(EventKind::Recovered, layout, zone, Status::Ok));
+        }
+    }
+}
+
+impl Disk {
+    /// Appends up to `max` events with numbers above `after` to `events`, the oldest first. If more have happened than
+    /// the disk keeps ([`EVENTS_KEPT`]), the oldest are gone, and the first number that is returned is not `after + 1`.
+    /// `after` 0: all that are kept.
+    pub fn events(&self, after: u64, max: usize, events: &mut Vec<Event>) {
+        let mut inner = lock(&self.shared.events.inner);
+        let first = inner.kept.partition_point(|e| e.sequence <= after);
+        events.extend(inner.kept.range(first..).take(max));
+        let read = events.last().map_or(0, |e| e.sequence);
+        inner.read = inner.read.max(read);
+    }
+
+    /// Wakes `waker` once, when the next event is recorded. It replaces the one of an earlier call. Call this, then
+    /// [`Disk::events`], then sleep. The queue that records the event is in use while the waker runs.
+    pub fn wake_at_event(&self, waker: &Waker) {
+        let old = lock(&self.shared.events.inner).waker.replace(waker.clone());
+        // A waker's drop is its owner's code.
+        drop(old);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    fn numbers(log: &EventLog) -> Vec<(u64, u32)> {
+        lock(&log.inner).kept.iter().map(|e| (e.sequence, e.count)).collect()
+    }
+
+    #[test]
+    fn the_same_again_is_counted_until_it_is_read() {
+        let (log, mut told) = (EventLog::default(), Told::default());
+        log.queue_died(&mut told);
+        log.queue_died(&mut told);
+        assert_eq!(numbers(&log), [(1, 2)]);
+        lock(&log.inner).read = 1;
+        log.queue_died(&mut told);
+        log.revalidated(&mut told);
+        log.queue_died(&mut told);
+        assert_eq!(numbers(&log), [(1, 2), (2, 1), (3, 1), (4, 1)]);
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let (log, mut told) = (EventLog::default(), Told::default());
+        for _ in 0..EVENTS_KEPT {
+            log.queue_died(&mut told);
+            log.revalidated(&mut told);
+        }
+        let kept = numbers(&log);
+        let n = EVENTS_KEPT as u64;
+        assert_eq!((kept.len(), kept[0].0, kept[kept.len() - 1].0), (EVENTS_KEPT, n + 1, 2 * n));
+    }
+}
