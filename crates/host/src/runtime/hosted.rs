@@ -12,6 +12,7 @@
 
 use crate::clock::Clock;
 use crate::runtime::client::Client;
+use crate::runtime::deferred_wake::DeferredWaker;
 use crate::runtime::reactor;
 use crate::runtime::shared::Handle;
 use crate::runtime::shared_queue::QueueOwner;
@@ -19,7 +20,7 @@ use crate::runtime::withheld::Withheld;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
-use zoneplug_core::disk::{Disk, DiskConfig, DiskCounters, Freeze, QueueConfig};
+use zoneplug_core::disk::{Disk, DiskConfig, DiskCounters, Event, Freeze, QueueConfig};
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Device, Error};
@@ -95,6 +96,50 @@ impl HostedDisk {
     /// ```
     pub fn counters(&self) -> DiskCounters {
         self.shared.disk.counters()
+    }
+
+    /// Up to `max` events with numbers above `after`, the oldest first: failed commands, zones that went stale or recovered,
+    /// commands that came back late, revalidations. The disk keeps the last
+    /// [`EVENTS_KEPT`](zoneplug_core::disk::EVENTS_KEPT). If the first number is above `after + 1`, those in between are
+    /// gone. `after` 0: all that are kept.
+    ///
+    /// ```
+    /// use zoneplug_core::{Sector, Status, ZoneNo, disk::EventKind};
+    /// use zoneplug_host::{BlockingDisk, HostedDisk};
+    ///
+    /// let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M,zone_recovery=client,fault=write/io").unwrap();
+    /// let mut io = BlockingDisk::new(&disk).unwrap();
+    /// assert!(io.write_from(Sector(2048), &[0; 4096]).is_err());
+    /// let events = disk.events(0, 100);
+    /// assert_eq!((events[0].kind, events[0].status), (EventKind::Failed, Status::Io));
+    /// assert_eq!((events[1].kind, events[1].zone), (EventKind::Stale, Some(ZoneNo(1))));
+    /// io.reset(Sector(2048), 2048).unwrap();
+    /// assert_eq!(disk.events(events[1].sequence, 100)[0].kind, EventKind::Recovered);
+    /// ```
+    pub fn events(&self, after: u64, max: usize) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.shared.disk.events(after, max, &mut events);
+        events
+    }
+
+    /// Wakes `waker` once, at the next event. It replaces the one of an earlier call, also of another clone of this disk.
+    /// Call this, then [`HostedDisk::events`], then sleep: what happens in between is not lost.
+    ///
+    /// ```
+    /// use std::{os::fd::AsFd, task::Waker};
+    /// # use zoneplug_host::{HostedDisk, WakeFd};
+    /// # let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+    /// let bell = WakeFd::new().unwrap();
+    /// bell.clear();
+    /// disk.wake_at_event(&Waker::from(bell.clone()));
+    /// assert!(disk.events(0, 100).is_empty());
+    /// // Here the program sleeps until `bell.as_fd()` is readable.
+    /// ```
+    pub fn wake_at_event(&self, waker: &Waker) {
+        // The engine wakes while a queue is locked.
+        let deferred = DeferredWaker::new(&self.shared.deferred_wakes);
+        deferred.set(waker);
+        self.shared.disk.wake_at_event(&Waker::from(deferred));
     }
 
     /// The disk itself: attributes, the plug dump.
