@@ -351,6 +351,52 @@
 #define ZP_COMPLETION_MEMORY_BACK 2
 
 /*
+ A command failed at the device, with `status`: an error of the medium, a limit of open zones, a command that did not
+ end in time, a device that is gone. The library may still make up for it, where it sends writes again.
+ */
+#define ZP_EVENT_FAILED 1
+
+/*
+ The write pointer of the zone is unknown. Its writes are refused until a report, a reset or a finish.
+ */
+#define ZP_EVENT_STALE 2
+
+/*
+ The write pointer of a zone is known again, after a failure.
+ */
+#define ZP_EVENT_RECOVERED 3
+
+/*
+ The device reports less data in the zone than it has acknowledged. The zone is stale.
+ */
+#define ZP_EVENT_DATA_MISSING 4
+
+/*
+ A command that was given up has come back. Its memory is free again.
+ */
+#define ZP_EVENT_LATE_BACK 5
+
+/*
+ A queue of the device has panicked, and is not used any more.
+ */
+#define ZP_EVENT_QUEUE_DIED 6
+
+/*
+ The layout and the zones were read from the device again.
+ */
+#define ZP_EVENT_REVALIDATED 7
+
+/*
+ `zone` of an event that is not of one zone.
+ */
+#define ZP_NO_ZONE 4294967295
+
+/*
+ `op` of an event that is not of a command.
+ */
+#define ZP_NO_OP 255
+
+/*
  A disk. Any number of threads may use it at a time.
  */
 struct zp_disk;
@@ -359,6 +405,53 @@ struct zp_disk;
  A queue of operations. It belongs to the thread that opened it.
  */
 struct zp_queue;
+
+/*
+ Something that happened to a disk.
+ */
+struct zp_event {
+  /*
+   Counts up from 1 without gaps.
+   */
+  uint64_t sequence;
+  /*
+   Where the command began; else the start of the zone.
+   */
+  uint64_t sector;
+  /*
+   The number of the zone, or `ZP_NO_ZONE`.
+   */
+  uint32_t zone;
+  /*
+   How many events of this kind, zone, operation and status came one after the other before they were read. `sector`
+   is that of the first.
+   */
+  uint32_t count;
+  /*
+   Operations that waited behind the failed writes and were aborted.
+   */
+  uint32_t aborted;
+  /*
+   `ZP_EVENT_*`. Later versions may have more.
+   */
+  uint8_t kind;
+  /*
+   `ZP_OP_*`, or `ZP_NO_OP`.
+   */
+  uint8_t op;
+  /*
+   `ZP_STATUS_*`.
+   */
+  uint8_t status;
+  /*
+   Zero.
+   */
+  uint8_t reserved;
+  /*
+   Zero.
+   */
+  uint64_t reserved2[4];
+};
 
 /*
  A zone of a report, laid out as Linux's `struct blk_zone`. All numbers are in sectors of 512 bytes.
@@ -572,6 +665,24 @@ int zp_wplugs(struct zp_disk *disk,
  Reads the zones of the device again, after something else has changed them. The disk does nothing else meanwhile.
  */
 int zp_revalidate(struct zp_disk *disk);
+
+/*
+ Stores up to `max` events with numbers above `after`, the oldest first, and returns how many; 0 for `after` begins with
+ the oldest that the disk has. It keeps the last 256: if the first number is above `after + 1`, those in between are
+ lost. Never waits.
+ */
+int zp_events(struct zp_disk *disk,
+              uint64_t after,
+              struct zp_event *events,
+              uint32_t max);
+
+/*
+ A descriptor that becomes readable when `zp_events` should be called, for poll(2), epoll(7) and event loops; at first it
+ is readable. The library reads it; the program only waits for it, and does not close it: it lives until `zp_close`. A
+ call of `zp_events` that fills its array leaves it readable. The first call makes the descriptor. -EMFILE: too many
+ files.
+ */
+int zp_events_fd(struct zp_disk *disk);
 
 /*
  Reads `len` bytes at `sector` into `buf`. Both are whole logical blocks. If it fails, `buf` is unchanged.

@@ -40,6 +40,13 @@ impl Failure {
         Self::new(libc::ENOMEM, "there is not enough memory", "less at a time")
     }
 
+    /// The system refuses a descriptor.
+    #[cold]
+    pub(crate) fn no_descriptor(e: &std::io::Error) -> Failure {
+        let errno = e.raw_os_error().unwrap_or(libc::EMFILE);
+        Self::new(errno, &format!("no descriptor: {e}"), "a higher limit of open files")
+    }
+
     /// Keeps the text for this thread, and returns the number for the caller.
     #[cold]
     fn report(self) -> c_int {

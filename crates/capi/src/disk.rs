@@ -1,9 +1,11 @@
 //! A disk: open and close, properties, attributes, the plug dump.
 
 use crate::boundary::{Failure, Outcome, Process, Uncancelled, call, copy_text, text};
+use crate::events::Bell;
 use libc::{c_char, c_int};
 use std::ffi::CStr;
 use std::sync::Mutex;
+use std::task::Waker;
 use zoneplug_core::disk::DiskCounters;
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Geometry, Limits};
@@ -20,6 +22,8 @@ pub struct zp_disk {
     process: Process,
     /// For the calls that wait, of which each takes one.
     idle: Mutex<Vec<BlockingDisk>>,
+    /// Announces events, once there is a descriptor.
+    pub(crate) bell: Mutex<Bell>,
 }
 
 impl zp_disk {
@@ -73,7 +77,8 @@ pub unsafe extern "C" fn zp_open(spec: *const c_char, disk: *mut *mut zp_disk) -
         let tags = spec.tags;
         let hosted = HostedDisk::open(spec.device, spec.config)?;
         let process = Process::this();
-        let new = zp_disk { disk: hosted, tags, process, idle: Mutex::default() };
+        let (idle, bell) = (Mutex::default(), Mutex::default());
+        let new = zp_disk { disk: hosted, tags, process, idle, bell };
         // SAFETY: not null, and the place of a pointer, says the header.
         unsafe { disk.write(Box::into_raw(Box::new(new))) };
         Ok(0)
@@ -95,6 +100,9 @@ pub unsafe extern "C" fn zp_close(disk: *mut zp_disk) {
         if disk.process.is_other() {
             // Its threads are not here, and its device is the parent's.
             std::mem::forget(disk);
+        } else if lock(&disk.bell).is_some() {
+            // Queues may keep the disk open; the descriptor is closed with the handle.
+            disk.disk.wake_at_event(Waker::noop());
         }
         Ok(0)
     });

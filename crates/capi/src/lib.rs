@@ -8,6 +8,7 @@
 //! | `disk.rs` | a disk: open, close, properties, attributes, the plug dump |
 //! | `blocking.rs` | calls that wait |
 //! | `queue.rs`, `queue_state.rs` | queues: many operations at a time |
+//! | `events.rs` | what happened to a disk |
 //! | `memory.rs` | buffers that are aligned for any device |
 //!
 //! A C program gives pointers, which no code here can check. The header says what each must point to; a program that
@@ -24,6 +25,7 @@ compile_error!("a report is in the byte order of the disk, which is little endia
 mod blocking;
 mod boundary;
 mod disk;
+mod events;
 mod memory;
 mod queue;
 mod queue_state;
@@ -32,6 +34,7 @@ mod types;
 pub use blocking::*;
 pub use boundary::{zp_error_hint, zp_error_message};
 pub use disk::*;
+pub use events::*;
 pub use memory::*;
 pub use queue::*;
 pub use types::*;

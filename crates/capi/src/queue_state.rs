@@ -122,10 +122,7 @@ impl QueueState {
         if let Some((bell, _)) = &self.bell {
             return Ok(bell.as_fd().as_raw_fd());
         }
-        let bell = WakeFd::new().map_err(|e| {
-            let errno = e.raw_os_error().unwrap_or(libc::EMFILE);
-            Failure::new(errno, &format!("no descriptor: {e}"), "a higher limit of open files")
-        })?;
+        let bell = WakeFd::new().map_err(|e| Failure::no_descriptor(&e))?;
         let fd = bell.as_fd().as_raw_fd();
         self.bell = Some((bell.clone(), Waker::from(bell)));
         self.watch();

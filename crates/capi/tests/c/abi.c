@@ -34,5 +34,16 @@ int main(void)
 	FIELD(zp_completion, status);
 	FIELD(zp_completion, flags);
 	FIELD(zp_completion, reserved);
+	SIZE(zp_event);
+	FIELD(zp_event, sequence);
+	FIELD(zp_event, sector);
+	FIELD(zp_event, zone);
+	FIELD(zp_event, count);
+	FIELD(zp_event, aborted);
+	FIELD(zp_event, kind);
+	FIELD(zp_event, op);
+	FIELD(zp_event, status);
+	FIELD(zp_event, reserved);
+	FIELD(zp_event, reserved2);
 	return 0;
 }
