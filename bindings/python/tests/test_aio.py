@@ -98,3 +98,50 @@ def test_a_disk_that_was_open_stays_open():
     assert sorted(asyncio.run(main())) == [0, 8]
     assert disk.append(0, bytes(4096)) == 16
     disk.close()
+
+
+SLOW = ",fault=any/delay=100ms/count=all"
+
+
+def test_closing_waits_for_operations_whose_await_was_cancelled():
+    disk = zoneplug.Disk(SPEC + SLOW)
+
+    async def main():
+        async with zoneplug.aio.Disk(disk, depth=1) as loop_disk:
+            writes = [loop_disk.write(n * 8, bytes(4096)) for n in range(3)]
+            for write in writes:
+                write.cancel()
+
+    asyncio.run(main())
+    assert disk.zone(0).wp == 24, "an operation is not given up, only its answer"
+    disk.close()
+
+
+def test_a_drain_that_is_cancelled_cancels_no_operation():
+    async def main():
+        async with zoneplug.aio.Disk(SPEC + SLOW) as disk:
+            buffer = zoneplug.Buffer(4096)
+            append = disk.append(0, buffer)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(disk.drain(), 0.02)
+            # Closing in vain leaves the disk open.
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(disk.aclose(), 0.02)
+            assert await append == 0 and len(buffer) == 4096
+
+    asyncio.run(main())
+
+
+def test_a_drain_waits_for_what_came_before_it_only():
+    async def main():
+        async with zoneplug.aio.Disk(SPEC + ",fault=writes/delay=300ms/count=all") as disk:
+            read = disk.read(0, 4096)
+            drained = asyncio.ensure_future(disk.drain())
+            await asyncio.sleep(0)
+            later = disk.append(0, bytes(4096))
+            await drained
+            assert read.done() and not later.done()
+            await disk.drain()
+            assert later.done()
+
+    asyncio.run(main())

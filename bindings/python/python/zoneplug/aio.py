@@ -30,7 +30,10 @@ class Disk:
         #: The disk, for what does not wait: reports, counters, attributes.
         self.disk = _Disk(disk) if self._own else disk
         self._queue = _zoneplug.Queue(self.disk, depth)
+        #: Futures of operations that have not ended, by number.
         self._waiting = {}
+        #: For each drain the numbers that it waits for, and its future.
+        self._drains = []
         self._loop.add_reader(self._queue.fileno(), self._ended)
 
     def read(self, sector, nbytes):
@@ -75,7 +78,16 @@ class Disk:
 
     async def drain(self):
         """Waits until nothing that was submitted before is in flight."""
-        await asyncio.gather(*self._waiting.values(), return_exceptions=True)
+        # Not for the futures: those that were cancelled are done, and their operations are not.
+        numbers = set(self._waiting)
+        if not numbers:
+            return
+        drain = (numbers, self._loop.create_future())
+        self._drains.append(drain)
+        try:
+            await drain[1]
+        finally:
+            self._drains.remove(drain)
 
     async def aclose(self):
         """Waits for what is in flight, and closes the queue; a disk that was opened here is closed too."""
@@ -102,6 +114,10 @@ class Disk:
     def _ended(self):
         for number, answer in self._queue.poll():
             future = self._waiting.pop(number)
+            for numbers, drained in self._drains:
+                numbers.discard(number)
+                if not numbers and not drained.done():
+                    drained.set_result(None)
             if future.done():
                 continue  # Cancelled.
             if isinstance(answer, BaseException):
