@@ -1,9 +1,10 @@
 //! Memory that a disk reads and writes without copies.
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 use std::ffi::c_int;
 use zoneplug_buf::AlignedBuf;
 
@@ -28,8 +29,8 @@ impl Buffer {
 impl Buffer {
     /// A buffer of `size` zero bytes.
     #[new]
-    fn new(size: u32) -> Buffer {
-        Buffer::of(AlignedBuf::zeroed(size))
+    fn new(size: u32) -> PyResult<Buffer> {
+        zeroed(size).map(Buffer::of)
     }
 
     fn __len__(&self) -> usize {
@@ -78,6 +79,20 @@ impl Buffer {
     }
 }
 
+/// Memory for `len` bytes, or Python's `MemoryError`.
+pub(crate) fn zeroed(len: u32) -> PyResult<AlignedBuf> {
+    let memory = AlignedBuf::try_zeroed(len);
+    memory.ok_or_else(|| PyMemoryError::new_err(format!("no memory for {len} bytes")))
+}
+
+/// The bytes of anything with the buffer protocol. What has items of other types must be contiguous.
+pub(crate) fn bytes_of(data: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
+    PyBuffer::get(data).or_else(|other| {
+        let Ok(view) = PyMemoryView::from(data) else { return Err(other) };
+        PyBuffer::get(&view.call_method1("cast", ("B",))?)
+    })
+}
+
 /// The memory of a write: that of a `Buffer`, which has to come back, or a copy of anything with the buffer protocol.
 pub(crate) struct Source {
     owner: Option<Py<Buffer>>,
@@ -95,10 +110,10 @@ impl Source {
                 return Ok((Source { owner: Some(buffer.clone().unbind()) }, memory));
             }
         }
-        let view = PyBuffer::<u8>::get(data)?;
+        let view = bytes_of(data)?;
         let len = u32::try_from(view.len_bytes());
         let len = len.map_err(|_| PyValueError::new_err("a write of 4 GiB or more"))?;
-        let mut memory = AlignedBuf::zeroed(len);
+        let mut memory = zeroed(len)?;
         view.copy_to_slice(py, memory.as_mut_slice())?;
         Ok((Source { owner: None }, memory))
     }

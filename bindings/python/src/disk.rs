@@ -1,12 +1,12 @@
 //! A disk, and calls that wait. The interpreter lock is released around each operation.
 
-use crate::buffer::{Buffer, Source, copy_into};
+use crate::buffer::{Buffer, Source, bytes_of, copy_into, zeroed};
 use crate::error::{Process, closed, failed, io_failed};
-use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::sync::Mutex;
+use zoneplug_buf::AlignedBuf;
 use zoneplug_core::poison::lock;
 use zoneplug_core::{Error, Op, Sector};
 use zoneplug_host::{BlockingDisk, HostedDisk, IoError};
@@ -77,26 +77,42 @@ impl Disk {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        work: impl Send
-        + FnOnce(&mut BlockingDisk, zoneplug_buf::AlignedBuf) -> Result<Written, IoError>,
+        work: impl Send + FnOnce(&mut BlockingDisk, AlignedBuf) -> Result<Written, IoError>,
     ) -> PyResult<u64> {
         // Before the memory is taken.
         self.hosted(py)?;
         let (source, memory) = Source::take(py, data)?;
-        let mut kept = None;
-        let result = self.run(py, |io| match work(io, memory) {
-            Ok((at, memory)) => {
-                kept = Some(memory);
-                Ok(at.0)
-            }
-            Err(e) => {
-                let IoError { op, sector, status, .. } = e;
-                kept = e.into_buf();
-                Err(IoError::new(op, sector, status))
+        // Stays here if there is no client to write it.
+        let mut kept = Some(memory);
+        let place = &mut kept;
+        let result = self.run(py, move |io| {
+            let memory = place.take().unwrap_or_else(|| AlignedBuf::zeroed(0));
+            match work(io, memory) {
+                Ok((at, memory)) => {
+                    *place = Some(memory);
+                    Ok(at.0)
+                }
+                Err(e) => {
+                    let IoError { op, sector, status, .. } = e;
+                    *place = e.into_buf();
+                    Err(IoError::new(op, sector, status))
+                }
             }
         });
         source.give_back(py, kept);
         result
+    }
+
+    /// Reads into new memory.
+    fn read_new(&self, py: Python<'_>, sector: u64, nbytes: u64) -> PyResult<AlignedBuf> {
+        let (sector, nr_sectors) = (Sector(sector), whole_sectors(nbytes)?);
+        let Ok(len) = u32::try_from(nbytes) else {
+            // Longer than any operation, which the client refuses.
+            return self.run(py, |io| io.read(sector, nr_sectors));
+        };
+        let memory = py.detach(|| AlignedBuf::try_zeroed(len));
+        let memory = memory.map_or_else(|| zeroed(len), Ok)?;
+        self.run(py, |io| io.read_buf(sector, memory))
     }
 
     fn range(&self, py: Python<'_>, op: Op, sector: u64, nr_sectors: u64) -> PyResult<()> {
@@ -110,7 +126,7 @@ impl Disk {
 }
 
 /// Where data landed, and their buffer.
-type Written = (Sector, zoneplug_buf::AlignedBuf);
+type Written = (Sector, AlignedBuf);
 
 /// The sectors of a length in bytes.
 fn whole_sectors(nbytes: u64) -> PyResult<u64> {
@@ -147,16 +163,15 @@ impl Disk {
     }
 
     fn read(&self, py: Python<'_>, sector: u64, nbytes: u64) -> PyResult<Buffer> {
-        let len = whole_sectors(nbytes)?;
-        self.run(py, |io| io.read(Sector(sector), len)).map(Buffer::of)
+        self.read_new(py, sector, nbytes).map(Buffer::of)
     }
 
-    fn read_into(&self, py: Python<'_>, sector: u64, buffer: PyBuffer<u8>) -> PyResult<()> {
+    fn read_into(&self, py: Python<'_>, sector: u64, buffer: &Bound<'_, PyAny>) -> PyResult<()> {
+        let buffer = bytes_of(buffer)?;
         if buffer.readonly() {
             return Err(PyValueError::new_err("the buffer cannot be written"));
         }
-        let len = whole_sectors(buffer.len_bytes() as u64)?;
-        let data = self.run(py, |io| io.read(Sector(sector), len))?;
+        let data = self.read_new(py, sector, buffer.len_bytes() as u64)?;
         copy_into(py, &data, &buffer)
     }
 

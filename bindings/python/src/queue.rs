@@ -1,6 +1,6 @@
 //! Many operations at a time, with a descriptor for an event loop. `zoneplug.aio` makes awaitables of it.
 
-use crate::buffer::{Buffer, Source};
+use crate::buffer::{Buffer, Source, zeroed};
 use crate::disk::Disk;
 use crate::error::{Process, closed, failed, io_failed};
 use pyo3::exceptions::PyValueError;
@@ -70,7 +70,12 @@ impl Queue {
             let text = format!("{nbytes} bytes are no whole sectors of 512");
             return Err(PyValueError::new_err(text));
         }
-        let id = self.open(py)?.read(Sector(sector), nbytes / 512);
+        let batch = self.open(py)?;
+        let id = match u32::try_from(nbytes) {
+            Ok(len) => batch.read_buf(Sector(sector), zeroed(len)?),
+            // Longer than any operation, which the client refuses.
+            Err(_) => batch.read(Sector(sector), nbytes / 512),
+        };
         let n = self.sent(id, None);
         self.watch();
         Ok(n)

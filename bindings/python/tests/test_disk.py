@@ -1,8 +1,11 @@
 """Calls that wait."""
 
+import array
 import errno
 import gc
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -196,3 +199,78 @@ def test_a_child_of_a_fork_is_refused_in_words():
     assert os.waitpid(child, 0)[1] == 0
     assert disk.append(2048, bytes(4096)) == 2048
     disk.close()
+
+
+def run_with_little_memory(left, code):
+    """Runs a program that has `left` bytes of memory once it has opened `disk`."""
+    program = f"""
+import resource, zoneplug
+disk = zoneplug.Disk("null,zones=64,zone-size=1G")
+def limit():
+    now = int(open("/proc/self/statm").read().split()[0]) * 4096
+    resource.setrlimit(resource.RLIMIT_AS, (now + {left}, now + {left}))
+{code}
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_too_little_memory_is_an_exception():
+    run_with_little_memory(
+        1 << 29,
+        """
+import asyncio, mmap, zoneplug.aio
+much = mmap.mmap(-1, 1 << 30)
+disk.read(0, 4096)
+limit()
+async def queued():
+    await zoneplug.aio.Disk(disk).read(0, 1 << 30)
+for call in (lambda: zoneplug.Buffer(1 << 30), lambda: disk.read(0, 1 << 30), lambda: disk.read_into(0, much),
+             lambda: disk.write(0, much), lambda: disk.append(0, much), lambda: asyncio.run(queued())):
+    try:
+        call()
+        raise SystemExit("no error")
+    except MemoryError:
+        pass
+assert len(disk.read(0, 4096)) == 4096
+""",
+    )
+
+
+def test_a_buffer_comes_back_if_the_system_refuses_a_thread():
+    run_with_little_memory(
+        1 << 20,
+        """
+buffer = zoneplug.Buffer(4096)
+limit()
+try:
+    disk.write(0, buffer)
+    raise SystemExit("no error")
+except zoneplug.Error as e:
+    assert "thread" in str(e), e
+assert len(buffer) == 4096
+""",
+    )
+
+
+def test_arrays_of_other_items_are_bytes_too(disk):
+    numpy = pytest.importorskip("numpy")
+    numbers = numpy.arange(1024, dtype="u4").reshape(32, 32)
+    disk.write(2048, numbers)
+    disk.append(2048, array.array("d", [0.5] * 512))
+    back = numpy.zeros((32, 32), dtype="u4")
+    disk.read_into(2048, back)
+    assert (back == numbers).all()
+    halves = array.array("d", [0] * 512)
+    disk.read_into(2056, halves)
+    assert set(halves) == {0.5}
+    with pytest.raises(ValueError, match="cannot be written"):
+        disk.read_into(2048, memoryview(bytes(4096)))
+    with pytest.raises((BufferError, TypeError)):
+        disk.read_into(2048, back[:, ::2])
+    # Pieces that lie apart are gathered and scattered.
+    wide = bytearray(8192)
+    disk.read_into(2056, memoryview(wide)[::2])
+    assert wide[::2] == halves.tobytes() and not any(wide[1::2])
+    disk.write(2064, memoryview(wide)[::2])
+    assert bytes(disk.read(2064, 4096)) == halves.tobytes()

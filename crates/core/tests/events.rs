@@ -237,7 +237,7 @@ fn a_waker_is_called_once_and_what_is_missed_shows() {
     let mut some = Vec::new();
     r.disk.events(10, 3, &mut some);
     assert_eq!(some.iter().map(|e| e.sequence).collect::<Vec<_>>(), [11, 12, 13]);
-    assert_eq!(some[0].sector, Sector(some[0].zone.unwrap_or(ZoneNo(9)).0 as u64 * 64));
+    assert_eq!(some[0].sector, Sector(u64::from(some[0].zone.unwrap_or(ZoneNo(9)).0) * 64));
 }
 
 /// Without plugs no write pointer is kept, so no zone is stale.
