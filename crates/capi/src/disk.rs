@@ -1,15 +1,14 @@
 //! A disk: open and close, properties, attributes, the plug dump.
 
 use crate::boundary::{Failure, Outcome, Process, Uncancelled, call, copy_text, text};
-use crate::events::Bell;
 use libc::{c_char, c_int};
 use std::ffi::CStr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use zoneplug_core::disk::DiskCounters;
 use zoneplug_core::poison::lock;
 use zoneplug_core::zone::{Geometry, Limits};
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk};
+use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, WakeFd};
 
 /// Most operations of a queue.
 pub(crate) const MAX_DEPTH: u32 = 4096;
@@ -23,7 +22,7 @@ pub struct zp_disk {
     /// For the calls that wait, of which each takes one.
     idle: Mutex<Vec<BlockingDisk>>,
     /// Announces events, once there is a descriptor.
-    pub(crate) bell: Mutex<Bell>,
+    pub(crate) bell: Mutex<Option<Arc<WakeFd>>>,
 }
 
 impl zp_disk {

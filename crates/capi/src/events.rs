@@ -4,7 +4,6 @@ use crate::boundary::{Failure, Uncancelled, call};
 use crate::disk::{disk, zp_disk};
 use libc::c_int;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
 use std::task::{Wake, Waker};
 use zoneplug_core::disk::Event;
 use zoneplug_core::poison::lock;
@@ -135,6 +134,3 @@ pub unsafe extern "C" fn zp_events_fd(disk: *mut zp_disk) -> c_int {
         Ok(bell.as_fd().as_raw_fd())
     })
 }
-
-/// What makes the descriptor of a disk's events readable.
-pub(crate) type Bell = Option<Arc<WakeFd>>;

@@ -97,7 +97,7 @@ fn a_program_hears_of_a_zone_that_goes_stale_and_recovers() {
 /// The descriptor ends a sleep for each event, also one that another thread's operation has caused, and is closed with the
 /// handle although a queue keeps the disk open.
 #[test]
-fn a_descriptor_announces_every_event() {
+fn t6_a_descriptor_announces_every_event() {
     let disk = open(
         "mem,zones=4,zone-size=1M,timeout=20ms,fault=read/delay=60ms/count=1+flush/io/count=all",
     );

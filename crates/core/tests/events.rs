@@ -61,7 +61,7 @@ fn client(m: &mut Make) {
 
 /// What succeeds is no event, nor what is refused before a device sees it, nor what opening a disk did.
 #[test]
-fn a_disk_without_a_failure_has_no_events() {
+fn t6_a_disk_without_a_failure_has_no_events() {
     let mut r = rig("read/io/skip=1", |_| ());
     r.run(0, [write(0, 8), append(0, 8, 0), read(0, 8), op(Op::Flush, 0, 0)]);
     r.run(0, [op(Op::ZoneReset, 0, 64), op(Op::ZoneFinish, 64, 64), report(0, 8)]);
@@ -136,7 +136,7 @@ fn e12_missing_data_are_told() {
 
 /// A limit, a deadline, an answer that comes late, and a device that is gone.
 #[test]
-fn failures_of_every_kind_are_told() {
+fn t6_failures_of_every_kind_are_told() {
     let mut r = rig("read/delay=5ms/count=1+write/active-limit/zone=3+flush/gone", client);
     assert_eq!(r.run(0, [read(200, 8)]), [Status::Timeout]);
     r.now = Nanos(6_000_000);
@@ -158,7 +158,7 @@ fn failures_of_every_kind_are_told() {
 
 /// A reset with an unknown outcome: no write of the zone was in flight, and its write pointer is unknown.
 #[test]
-fn a_reset_in_doubt_makes_its_zone_stale() {
+fn t6_a_reset_in_doubt_makes_its_zone_stale() {
     let mut r = rig("reset/lost", client);
     r.run(0, [write(64, 8)]);
     assert_eq!(r.run(0, [op(Op::ZoneReset, 64, 64)]), [Status::Timeout]);
@@ -174,7 +174,7 @@ fn a_reset_in_doubt_makes_its_zone_stale() {
 
 /// A revalidation reads all write pointers, so no zone has to recover any more.
 #[test]
-fn a_revalidation_is_told_once() {
+fn t6_a_revalidation_is_told_once() {
     let mut r = rig("write/io/zone=2", client);
     r.run(0, [write(128, 8)]);
     let mut revalidation = r.disk.revalidate();
@@ -189,7 +189,7 @@ fn a_revalidation_is_told_once() {
 
 /// With several writes of a zone in flight, the first failure asks for the write pointer and the others follow it.
 #[test]
-fn several_writes_in_flight_fail_as_one_and_recover() {
+fn t6_several_writes_in_flight_fail_as_one_and_recover() {
     let mut r = rig("write/io/zone=1/skip=1", |m| {
         m.emu.limits.keeps_write_order = true;
         m.config.zone_write_depth = 4;
@@ -215,7 +215,7 @@ impl Wake for Count {
 
 /// A waker is called once, at the next event; the sequence shows what a reader has missed.
 #[test]
-fn a_waker_is_called_once_and_what_is_missed_shows() {
+fn t6_a_waker_is_called_once_and_what_is_missed_shows() {
     let mut r = rig("read/io/count=all", |_| ());
     let count = Arc::new(Count::default());
     r.disk.wake_at_event(&Waker::from(count.clone()));
@@ -242,7 +242,7 @@ fn a_waker_is_called_once_and_what_is_missed_shows() {
 
 /// Without plugs no write pointer is kept, so no zone is stale.
 #[test]
-fn without_plugs_only_failures_are_told() {
+fn t6_without_plugs_only_failures_are_told() {
     let mut r = rig("write/io", |m| m.config.mode = Mode::None);
     r.run(0, [write(0, 8)]);
     assert_eq!(seen(&r.disk, 0), [(Kind::Failed, Some(Op::Write), Status::Io, Some(0), 0, 1, 0)]);

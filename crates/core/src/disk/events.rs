@@ -4,7 +4,6 @@
 //! keeps the last [`EVENTS_KEPT`] events. Its lock is taken under any other lock, and nothing is locked under it. A
 //! waker is called by the drop of [`Told`], which outlives the locks.
 
-use super::handle::Disk;
 use super::snapshot::Layout;
 use crate::bio::{Command, Op, Status};
 use crate::plug::Plug;
@@ -38,7 +37,7 @@ pub enum EventKind {
     Revalidated = 7,
 }
 
-/// An event of a disk: see [`Disk::events`].
+/// An event of a disk: see [`Disk::events`](super::Disk::events).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
@@ -133,6 +132,22 @@ impl EventLog {
         self.nr_doubtful.store(0, Ordering::Relaxed);
     }
 
+    /// Appends up to `max` events with numbers above `after` to `events`.
+    pub(crate) fn read(&self, after: u64, max: usize, events: &mut Vec<Event>) {
+        let mut inner = lock(&self.inner);
+        let first = inner.kept.partition_point(|e| e.sequence <= after);
+        events.extend(inner.kept.range(first..).take(max));
+        let read = events.last().map_or(0, |e| e.sequence);
+        inner.read = inner.read.max(read);
+    }
+
+    /// Wakes `waker` once, when the next event is recorded, and no other.
+    pub(crate) fn wake_at_next(&self, waker: &Waker) {
+        let old = lock(&self.inner).waker.replace(waker.clone());
+        // Its drop is the code of its owner.
+        drop(old);
+    }
+
     /// A command has failed, and `aborted` BIOs behind it.
     #[cold]
     pub(crate) fn failed(&self, told: &mut Told, layout: &Layout, cmd: &Command, aborted: usize) {
@@ -214,27 +229,6 @@ impl EventLog {
             self.nr_doubtful.store(inner.doubtful.len() as u32, Ordering::Relaxed);
             inner.push(told, of_zone(EventKind::Recovered, layout, zone, Status::Ok));
         }
-    }
-}
-
-impl Disk {
-    /// Appends up to `max` events with numbers above `after` to `events`, the oldest first. If more have happened than
-    /// the disk keeps ([`EVENTS_KEPT`]), the oldest are gone, and the first number that is returned is not `after + 1`.
-    /// `after` 0: all that are kept.
-    pub fn events(&self, after: u64, max: usize, events: &mut Vec<Event>) {
-        let mut inner = lock(&self.shared.events.inner);
-        let first = inner.kept.partition_point(|e| e.sequence <= after);
-        events.extend(inner.kept.range(first..).take(max));
-        let read = events.last().map_or(0, |e| e.sequence);
-        inner.read = inner.read.max(read);
-    }
-
-    /// Wakes `waker` once, when the next event is recorded. It replaces the one of an earlier call. Call this, then
-    /// [`Disk::events`], then sleep. The queue that records the event is in use while the waker runs.
-    pub fn wake_at_event(&self, waker: &Waker) {
-        let old = lock(&self.shared.events.inner).waker.replace(waker.clone());
-        // A waker's drop is its owner's code.
-        drop(old);
     }
 }
 

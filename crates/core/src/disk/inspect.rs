@@ -1,5 +1,6 @@
-//! What a disk shows without asking the device: cached zones, single writers, the scheduler, late commands.
+//! What a disk shows without asking the device: events, cached zones, single writers, the scheduler, late commands.
 
+use super::events::Event;
 use super::handle::Disk;
 use crate::bio::Late;
 use crate::error::{Error, ErrorKind};
@@ -9,9 +10,39 @@ use crate::sched::policy::Candidate;
 use crate::sync::{Ordering, lock};
 use crate::unit::ZoneNo;
 use crate::zone::{ZoneInfo, ZoneType};
+use std::task::Waker;
 use zoneplug_buf::{IoBuf, IoRange};
 
 impl Disk {
+    /// Appends up to `max` events with numbers above `after` to `events`, the oldest first. If more have happened than
+    /// the disk keeps ([`EVENTS_KEPT`](super::EVENTS_KEPT)), the oldest are gone, and the first number that is returned is
+    /// above `after + 1`. `after` 0: all that are kept.
+    ///
+    /// ```
+    /// use zoneplug_core::disk::{Disk, DiskConfig, EventKind, QueueConfig};
+    /// use zoneplug_core::{Bio, Bios, Nanos, Op, Sector, Status};
+    /// use zoneplug_devices::{emu::{EmuConfig, EmuDisk}, spec::Spec, stack::FaultDisk};
+    ///
+    /// let config = EmuConfig::from_spec(&mut Spec::parse("null,zones=4,zone-size=1M").unwrap()).unwrap();
+    /// let device = FaultDisk::new(EmuDisk::new(config).unwrap(), &"flush/medium".parse().unwrap()).unwrap();
+    /// let disk = Disk::open(device, DiskConfig::default(), &mut |_| Nanos(0)).unwrap();
+    /// let mut queue = disk.open_queue(QueueConfig::default()).unwrap();
+    /// queue.submit(Nanos(0), &mut Bios::from([Bio::new(Op::Flush, Sector(0), 0)]));
+    /// queue.poll(Nanos(0), &mut Bios::new());
+    /// let mut events = Vec::new();
+    /// disk.events(0, 10, &mut events);
+    /// assert_eq!((events[0].kind, events[0].status), (EventKind::Failed, Status::Medium));
+    /// ```
+    pub fn events(&self, after: u64, max: usize, events: &mut Vec<Event>) {
+        self.shared.events.read(after, max, events);
+    }
+
+    /// Wakes `waker` once, when the next event is recorded. It replaces the one of an earlier call. Call this, then
+    /// [`Disk::events`], then sleep. The queue that records the event is in use while the waker runs.
+    pub fn wake_at_event(&self, waker: &Waker) {
+        self.shared.events.wake_at_next(waker);
+    }
+
     /// What the layer knows of `zone` without asking the device (M10, M11): an open zone and a closed one are both
     /// *active*.
     ///
