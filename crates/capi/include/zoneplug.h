@@ -678,9 +678,9 @@ int zp_events(struct zp_disk *disk,
 
 /*
  A descriptor that becomes readable when `zp_events` should be called, for poll(2), epoll(7) and event loops; at first it
- is readable. The library reads it; the program only waits for it, and does not close it: it lives until `zp_close`. A
- call of `zp_events` that fills its array leaves it readable. The first call makes the descriptor. -EMFILE: too many
- files.
+ is readable. The library reads it; the program only waits for it, does not close it, and takes it out of its epoll set
+ before `zp_close`. A call of `zp_events` that fills its array leaves it readable. The first call makes the descriptor.
+ -EMFILE: too many files.
  */
 int zp_events_fd(struct zp_disk *disk);
 
@@ -837,8 +837,8 @@ int zp_queue_wait(struct zp_queue *queue,
 
 /*
  A descriptor that becomes readable when `zp_queue_poll` should be called, for poll(2), epoll(7) and event loops. The
- library reads it; the program only waits for it, and does not close it: it lives as long as the queue. Call
- `zp_queue_poll` until it returns 0 before each sleep. The first call makes the descriptor. -EMFILE: too many files.
+ library reads it; the program only waits for it, does not close it, and takes it out of its epoll set before it closes
+ the queue. Call `zp_queue_poll` until it returns 0 before each sleep. The first call makes the descriptor. -EMFILE: too many files.
  */
 int zp_queue_fd(struct zp_queue *queue);
 

@@ -113,9 +113,9 @@ pub unsafe extern "C" fn zp_events(
 }
 
 /// A descriptor that becomes readable when `zp_events` should be called, for poll(2), epoll(7) and event loops; at first it
-/// is readable. The library reads it; the program only waits for it, and does not close it: it lives until `zp_close`. A
-/// call of `zp_events` that fills its array leaves it readable. The first call makes the descriptor. -EMFILE: too many
-/// files.
+/// is readable. The library reads it; the program only waits for it, does not close it, and takes it out of its epoll set
+/// before `zp_close`. A call of `zp_events` that fills its array leaves it readable. The first call makes the descriptor.
+/// -EMFILE: too many files.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zp_events_fd(disk: *mut zp_disk) -> c_int {
     call(|| {

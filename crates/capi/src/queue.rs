@@ -174,8 +174,8 @@ pub unsafe extern "C" fn zp_queue_wait(
 }
 
 /// A descriptor that becomes readable when `zp_queue_poll` should be called, for poll(2), epoll(7) and event loops. The
-/// library reads it; the program only waits for it, and does not close it: it lives as long as the queue. Call
-/// `zp_queue_poll` until it returns 0 before each sleep. The first call makes the descriptor. -EMFILE: too many files.
+/// library reads it; the program only waits for it, does not close it, and takes it out of its epoll set before it closes
+/// the queue. Call `zp_queue_poll` until it returns 0 before each sleep. The first call makes the descriptor. -EMFILE: too many files.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zp_queue_fd(queue: *mut zp_queue) -> c_int {
     call(|| {
