@@ -37,6 +37,25 @@ pub enum EventKind {
     Revalidated = 7,
 }
 
+impl EventKind {
+    /// A word for it.
+    ///
+    /// ```
+    /// assert_eq!(zoneplug_core::disk::EventKind::DataMissing.name(), "data-missing");
+    /// ```
+    pub const fn name(self) -> &'static str {
+        match self {
+            EventKind::Failed => "failed",
+            EventKind::Stale => "stale",
+            EventKind::Recovered => "recovered",
+            EventKind::DataMissing => "data-missing",
+            EventKind::LateBack => "late-back",
+            EventKind::QueueDied => "queue-died",
+            EventKind::Revalidated => "revalidated",
+        }
+    }
+}
+
 /// An event of a disk: see [`Disk::events`](super::Disk::events).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -161,20 +180,30 @@ impl EventLog {
         lock(&self.inner).push(told, event);
     }
 
-    /// A command that was given up has come back.
+    /// The event of a command that was given up and has come back, for [`EventLog::came_back`].
     #[cold]
-    pub(crate) fn late_back(&self, told: &mut Told, cmd: &Command) {
+    pub(crate) fn late_back(&self, cmd: &Command) -> Event {
         let ordered = matches!(cmd.op, Op::Write | Op::WriteZeroes | Op::ZoneAppend);
         let zone = ordered.then_some(ZoneNo(cmd.zone));
         let (op, sector) = (Some(cmd.op), cmd.sector);
-        lock(&self.inner).push(told, Event { op, zone, sector, ..event(EventKind::LateBack) });
+        Event { op, zone, sector, ..event(EventKind::LateBack) }
     }
 
-    /// A queue of the device has panicked.
+    /// Commands have come back late, and their memory can be had. Called under no lock of the disk.
     #[cold]
-    pub(crate) fn queue_died(&self, told: &mut Told) {
+    pub(crate) fn came_back(&self, events: Vec<Event>) {
+        let mut told = Told::default();
+        for event in events {
+            lock(&self.inner).push(&mut told, event);
+        }
+    }
+
+    /// A queue of the device has panicked. Called under no lock of the disk.
+    #[cold]
+    pub(crate) fn queue_died(&self) {
         let event = Event { status: Status::NoDevice, ..event(EventKind::QueueDied) };
-        lock(&self.inner).push(told, event);
+        let mut told = Told::default();
+        lock(&self.inner).push(&mut told, event);
     }
 
     /// The zones were read again: all write pointers are known.
@@ -243,13 +272,13 @@ mod tests {
     #[test]
     fn the_same_again_is_counted_until_it_is_read() {
         let (log, mut told) = (EventLog::default(), Told::default());
-        log.queue_died(&mut told);
-        log.queue_died(&mut told);
+        log.queue_died();
+        log.queue_died();
         assert_eq!(numbers(&log), [(1, 2)]);
         lock(&log.inner).read = 1;
-        log.queue_died(&mut told);
+        log.queue_died();
         log.revalidated(&mut told);
-        log.queue_died(&mut told);
+        log.queue_died();
         assert_eq!(numbers(&log), [(1, 2), (2, 1), (3, 1), (4, 1)]);
     }
 
@@ -257,7 +286,7 @@ mod tests {
     fn the_oldest_make_room() {
         let (log, mut told) = (EventLog::default(), Told::default());
         for _ in 0..EVENTS_KEPT {
-            log.queue_died(&mut told);
+            log.queue_died();
             log.revalidated(&mut told);
         }
         let kept = numbers(&log);

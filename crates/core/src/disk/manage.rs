@@ -246,6 +246,9 @@ impl Lane {
         if cmd.op == Op::ZoneAppend && layout.plugs {
             self.forget_write_pointer(shared, layout, &cmd);
         }
+        if !cmd.status.is_ok() {
+            shared.events.failed(&mut Told::default(), layout, &cmd, 0);
+        }
         if cmd.status.is_ok() {
             match cmd.op {
                 Op::ZoneAppend => {
@@ -268,10 +271,6 @@ impl Lane {
                 }
                 _ => {}
             }
-        }
-        if !cmd.status.is_ok() {
-            let aborted = self.aborted.len();
-            shared.events.failed(&mut Told::default(), layout, &cmd, aborted);
         }
         // Devices reset all zones one by one, so some may be reset although the command failed.
         let some = cmd.op == Op::ZoneResetAll && !cmd.status.is_ok();
@@ -400,7 +399,7 @@ impl Lane {
         cmd: &Command,
         resync: bool,
     ) -> bool {
-        let (mut busy, mut told) = (false, Told::default());
+        let mut busy = false;
         for info in &cmd.report {
             let (zone, offset) = layout.geometry.zone_of(info.start);
             if offset != 0
@@ -409,6 +408,7 @@ impl Lane {
             {
                 continue;
             }
+            let mut told = Told::default();
             let (mut shard, i) = shared.shard(zone);
             let (epoch, mask) = (cmd.epoch, layout.write_mask());
             let may_move = || shared.resets.may_move(zone, &shared.late);

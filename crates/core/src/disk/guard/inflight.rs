@@ -16,7 +16,6 @@
 
 use crate::bio::{BioNote, Command, Commands, MIXED, NO_SLOT, Status, UNSENT};
 use crate::device::{Gone, Queue};
-use crate::disk::events::Told;
 use crate::disk::guard::late::{FOREVER, LateTable};
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::unit::Nanos;
@@ -180,7 +179,7 @@ impl GuardedQueue {
     /// Takes back commands that were given up. Their BIOs have completed already, so nothing is delivered.
     #[cold]
     fn came_back_late(&mut self, first: usize, done: &mut Commands) {
-        let mut told = Told::default();
+        let mut back = Vec::new();
         let mut rest = done.split_off(first);
         for mut c in rest.drain(..) {
             let i = c.slot;
@@ -191,6 +190,7 @@ impl GuardedQueue {
                 slot.state = State::Free;
                 self.free.push(i);
                 self.losses.late.fetch_sub(1, Ordering::AcqRel);
+                back.push(self.table.events.late_back(&c));
                 let whole = slot.bios.len() == c.bios.len()
                     && slot.bios.iter().zip(&c.bios).all(|(note, bio)| note.has_memory_of(bio));
                 slot.bios.clear();
@@ -198,12 +198,13 @@ impl GuardedQueue {
                 if whole {
                     self.table.close(ticket);
                 }
-                self.table.events.late_back(&mut told, &c);
                 c.slot = NO_SLOT;
                 continue;
             }
             done.push_back(c);
         }
+        // Now that its memory can be had.
+        self.table.events.came_back(back);
     }
 
     /// Sends up what was noted, in place of the command.
@@ -251,7 +252,7 @@ impl GuardedQueue {
         self.dead = true;
         self.losses.dead.store(true, Ordering::Release);
         self.table.dead_queues.fetch_add(1, Ordering::Relaxed);
-        self.table.events.queue_died(&mut Told::default());
+        self.table.events.queue_died();
         // The queue is not dropped, because threads or the kernel may still use what it holds.
         std::mem::forget(std::mem::replace(&mut self.lower, Box::new(Gone)));
         let mut failed = std::mem::take(&mut self.failed);

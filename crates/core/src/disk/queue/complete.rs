@@ -6,7 +6,6 @@
 
 use super::handle::DiskQueue;
 use crate::bio::{Bios, Command, Op, Status, Waits};
-use crate::disk::events::Told;
 use crate::disk::lane::{Lane, duty};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
@@ -154,7 +153,7 @@ impl Lane {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        let mut told = Told::default();
+        let mut told = crate::disk::events::Told::default();
         let zone = ZoneNo(cmd.zone);
         let (mut guard, i) = shared.shard_of(zone);
         let epoch = shared.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
