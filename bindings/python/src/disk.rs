@@ -4,7 +4,7 @@ use crate::buffer::{Buffer, Source, bytes_of, copy_into, zeroed};
 use crate::error::{Process, closed, failed, io_failed};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use std::sync::Mutex;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::poison::lock;
@@ -298,6 +298,18 @@ impl Disk {
             all.set_item(name, n)?;
         }
         all.set_item("rejected", rejected)?;
+        Ok(all)
+    }
+
+    /// A tuple for each event: see `zoneplug.Event`.
+    fn _events<'py>(&self, py: Python<'py>, after: u64) -> PyResult<Bound<'py, PyList>> {
+        let all = PyList::empty(py);
+        for e in self.hosted(py)?.events(after, usize::MAX) {
+            let (kind, op) = (e.kind.name(), e.op.map(Op::name));
+            let status = e.status.name();
+            let zone = e.zone.map(|z| z.0);
+            all.append((e.sequence, kind, op, status, zone, e.sector.0, e.count, e.aborted))?;
+        }
         Ok(all)
     }
 

@@ -201,6 +201,20 @@ def test_a_child_of_a_fork_is_refused_in_words():
     disk.close()
 
 
+def test_events_tell_of_zones_and_failures():
+    with zoneplug.Disk(SPEC + ",zone_recovery=client,fault=write/io/zone=2") as disk:
+        disk.append(2048, bytes(4096))
+        assert disk.events() == []
+        with pytest.raises(errors.Error):
+            disk.write(4096, bytes(4096))
+        disk.reset(4096)
+        seen = disk.events()
+        assert [(e.sequence, e.kind, e.zone, e.sector) for e in seen] == [
+            (1, "failed", 2, 4096), (2, "stale", 2, 4096), (3, "recovered", 2, 4096)]
+        assert (seen[0].op, seen[0].status, seen[0].count, seen[0].aborted) == ("write", "I/O error", 1, 0)
+        assert seen[1].op is None and disk.events(2) == seen[2:] and disk.events(3) == []
+
+
 def run_with_little_memory(left, code):
     """Runs a program that has `left` bytes of memory once it has opened `disk`."""
     program = f"""

@@ -14,9 +14,10 @@ of `zoneplug.errors`. The interpreter lock is released while an operation runs, 
 from . import _zoneplug, errors
 from ._zoneplug import Buffer
 from .errors import Error, IoError
+from .events import Event
 from .zones import Condition, Zone, ZoneType, array_of, zones_of
 
-__all__ = ["Buffer", "Condition", "Disk", "Error", "IoError", "Zone", "ZoneType", "errors"]
+__all__ = ["Buffer", "Condition", "Disk", "Error", "Event", "IoError", "Zone", "ZoneType", "errors"]
 
 
 class Disk(_zoneplug.Disk):
@@ -66,6 +67,10 @@ class Disk(_zoneplug.Disk):
     def report_array(self, sector=0, nr=None, *, resync=False):
         """As `report`, as a NumPy structured array with the fields of `Zone`."""
         return array_of(self._report(sector, 2**32 - 1 if nr is None else nr, resync))
+
+    def events(self, after=0):
+        """A list of the `Event`s with numbers above `after`, the oldest first. What succeeds is no event."""
+        return [Event(*event) for event in self._events(after)]
 
     def zone(self, nr):
         """The zone of this number, as the device reports it."""

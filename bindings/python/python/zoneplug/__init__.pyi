@@ -7,11 +7,12 @@ from . import errors as errors
 from ._zoneplug import Buffer as Buffer
 from .errors import Error as Error
 from .errors import IoError as IoError
+from .events import Event as Event
 from .zones import Condition as Condition
 from .zones import Zone as Zone
 from .zones import ZoneType as ZoneType
 
-__all__ = ["Buffer", "Condition", "Disk", "Error", "IoError", "Zone", "ZoneType", "errors"]
+__all__ = ["Buffer", "Condition", "Disk", "Error", "Event", "IoError", "Zone", "ZoneType", "errors"]
 
 class Disk(_zoneplug.Disk):
     sectors: int
@@ -38,4 +39,5 @@ class Disk(_zoneplug.Disk):
     def close_zone(self, sector: int, nr_sectors: int | None = None) -> None: ...
     def report(self, sector: int = 0, nr: int | None = None, *, resync: bool = False) -> list[Zone]: ...
     def report_array(self, sector: int = 0, nr: int | None = None, *, resync: bool = False) -> Any: ...
+    def events(self, after: int = 0) -> list[Event]: ...
     def zone(self, nr: int) -> Zone: ...
