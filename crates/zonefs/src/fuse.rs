@@ -108,7 +108,7 @@ impl Requests {
             Node::Directory(group) => (self.volume.files_of(group), 0),
             _ => {
                 let dirs = Group::ALL.iter().filter(|g| self.volume.files_of(**g) > 0).count();
-                (dirs as u32, dirs as u32)
+                (2 + dirs as u32, dirs as u32)
             }
         };
         FileAttr {
