@@ -6,7 +6,6 @@ use crate::failure::Failure;
 use crate::plain::plain;
 use crate::server_client::{self, AttributeShown, Request, Server};
 use crate::suggest::{self, Suggest};
-use crate::virtual_disk::never_waits;
 use crate::{csv, json, term};
 use clap::builder::StringValueParser;
 use serde::Serialize;
@@ -16,6 +15,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use zoneplug_core::disk::find_attribute;
 use zoneplug_core::sched::Policy;
+use zoneplug_models::never_waits;
 
 /// The single writer's policy, and how long it may wait: some policies do nothing without a wait.
 const POLICY: &str = "zoned_qd1_policy";

@@ -4,8 +4,7 @@
 //! beside what the command had to say, or alone. stderr has the same two lines as without `--json`.
 
 use crate::failure::Failure;
-use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
+use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -75,22 +74,8 @@ pub(crate) fn is_wanted(arguments: &[OsString]) -> bool {
     arguments.iter().take_while(|a| *a != "--").any(|a| a == "--json")
 }
 
-/// Numbers by the names of statuses, for `serialize_with`.
-pub(crate) fn by_status<S: Serializer>(
-    counts: &BTreeMap<&'static str, u64>,
-    s: S,
-) -> Result<S::Ok, S::Error> {
-    s.collect_map(counts.iter().map(|(name, n)| (key(name), n)))
-}
-
 /// The name of a status or a condition as a key: `not_at_the_write_pointer`, `io_error`.
-pub(crate) fn key(name: &str) -> String {
-    let key = |c: char| match c {
-        ' ' | '-' | '_' => Some('_'),
-        c => c.is_ascii_alphanumeric().then(|| c.to_ascii_lowercase()),
-    };
-    name.chars().filter_map(key).collect()
-}
+pub(crate) use zoneplug_models::status_key as key;
 
 #[cfg(test)]
 mod tests {

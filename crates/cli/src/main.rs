@@ -20,7 +20,7 @@
 //! | `pages/`, `trace.rs` | `zoneplug help`, `completions`, `man`; `--trace`, in builds that have it |
 //! | `suggest.rs` | what the completions of a shell offer |
 //! | `output.rs` | files that commands make, and what they never overwrite |
-//! | `virtual_disk.rs` | disks in virtual time: ways to open them, runs on all processors |
+//! | `virtual_disk.rs` | disks in virtual time: the flags for ways to open them |
 //! | `bench/` | `zoneplug bench` |
 //! | `demo.rs` | `zoneplug demo` |
 //! | `reproduce/` | `zoneplug reproduce` |

@@ -5,10 +5,10 @@ use crate::interrupt::{self, is_asked};
 use crate::{json, term};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
+use zoneplug_models::{Summary, Worlds};
 use zoneplug_sim::{Class, Steps, Tally, run, shrink};
 
 /// Flags of `zoneplug sim`.
@@ -42,29 +42,6 @@ fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
     if first > last { Err(format!("{first} is after {last}")) } else { Ok(first..=last) }
 }
 
-#[derive(Debug, Serialize)]
-struct Summary {
-    /// A signal came before the last seed.
-    partial: bool,
-    /// One seed is one world.
-    worlds: u64,
-    elapsed_s: f64,
-    worlds_per_minute: u64,
-    bios: u64,
-    bios_per_s: u64,
-    bios_per_world: u64,
-    faults_per_world: f64,
-    /// Of the worlds: those in which a BIO waited in a plug, and so on.
-    parked_percent: u64,
-    merged_percent: u64,
-    split_percent: u64,
-    failed_percent: u64,
-    recovered_percent: u64,
-    /// Worlds that exercised each class.
-    classes: BTreeMap<String, u64>,
-    failed_seed: Option<u64>,
-}
-
 /// What JSON says of a seed that was run with a trace.
 #[derive(Debug, Serialize)]
 struct OneWorld<'a> {
@@ -73,29 +50,6 @@ struct OneWorld<'a> {
     steps: Option<u32>,
     /// What the simulation did until a promise was broken; nothing if none was.
     trace: &'a [String],
-}
-
-fn summary(t: &Tally, time: Duration, failed_seed: Option<u64>) -> Summary {
-    let seconds = time.as_secs_f64().max(1e-9);
-    let worlds = t.worlds.max(1);
-    let share = |n: u64| n * 100 / worlds;
-    Summary {
-        partial: is_asked(),
-        worlds: t.worlds,
-        elapsed_s: seconds,
-        worlds_per_minute: (t.worlds as f64 * 60.0 / seconds) as u64,
-        bios: t.bios,
-        bios_per_s: (t.bios as f64 / seconds) as u64,
-        bios_per_world: t.bios / worlds,
-        faults_per_world: (t.faults * 10 / worlds) as f64 / 10.0,
-        parked_percent: share(t.parked),
-        merged_percent: share(t.merged),
-        split_percent: share(t.split),
-        failed_percent: share(t.failed),
-        recovered_percent: share(t.recovered),
-        classes: Class::ALL.iter().map(|&c| (json::key(c.name()), t.coverage.of(c))).collect(),
-        failed_seed,
-    }
 }
 
 fn show(s: &Summary, t: &Tally, out: &mut dyn Write) -> Result<(), Failure> {
@@ -133,27 +87,19 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
     let start = Instant::now();
     let limit = args.minutes.map(|m| Duration::from_secs_f64((m * 60.0).max(0.0)));
-    let mut tally = Tally::default();
-    let mut broken = None;
-    for seed in (first..=last).take_while(|_| !is_asked()) {
-        match run(seed, &Steps::All, false) {
-            Ok(o) => tally.add(&o),
-            Err(f) => {
-                broken = Some(f);
-                break;
-            }
-        }
-        if tally.worlds % 64 == 0 {
+    let worlds = Worlds::run(first..=last, true, |tally| {
+        if tally.worlds % 64 == 0 && tally.worlds > 0 {
             bar.set_position(tally.worlds);
             if limit.is_some_and(|l| start.elapsed() >= l) {
-                break;
+                return false;
             }
         }
-    }
+        !is_asked()
+    });
     bar.finish_and_clear();
-    let time = start.elapsed();
-    let s = summary(&tally, time, broken.as_ref().map(|f| f.seed));
-    let Some(f) = broken else {
+    let s = worlds.summary(is_asked());
+    let Worlds { tally, broken, .. } = worlds;
+    let Some(f) = broken.into_iter().next() else {
         let failure = interrupt::or_partial(s.partial, missing(&tally));
         if args.json {
             return json::end(out, &s, failure);

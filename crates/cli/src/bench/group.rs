@@ -2,10 +2,8 @@
 
 use super::arena::Arena;
 use super::load::{self, Slice, Tally, Worker};
-use super::work::{Offsets, Rw, Work, max_open};
 use crate::disk::{Named, one};
 use crate::failure::Failure;
-use crate::json::by_status;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,6 +11,8 @@ use std::time::Duration;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::{Bio, Op, Sector, Status};
 use zoneplug_host::{Client, HostedDisk};
+use zoneplug_models::by_status;
+use zoneplug_models::work::{Offsets, Rw, Work, max_open};
 
 enum Clients {
     /// One thread, which polls.

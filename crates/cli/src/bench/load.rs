@@ -7,7 +7,6 @@
 //! of a Hosted one, with a thread of its own.
 
 use super::arena::{Arena, Buffer};
-use super::work::{Offsets, Rng, Work};
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
 use crate::threads::together;
@@ -19,6 +18,7 @@ use zoneplug_buf::Parts;
 use zoneplug_core::disk::DiskQueue;
 use zoneplug_core::{Bio, BioPool, Bios, IoBuf, Nanos, Op, Sector, Status};
 use zoneplug_host::Client;
+use zoneplug_models::work::{Offsets, Rng, Work};
 
 /// One BIO in so many is timed, on average: a fixed step would always hit the same place of a batch.
 pub(crate) const SAMPLE: u64 = 64;

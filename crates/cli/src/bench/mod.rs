@@ -5,8 +5,7 @@
 //! | `suite.rs` | the published workloads on two disks, in mode `plug` beside `none` |
 //! | `cases.rs`, `cases/` | three cases where the difference is plain |
 //! | `workload.rs` | one's own workload |
-//! | `virtual_time.rs`, `job.rs` | the same in virtual time, on a disk with the times of a drive |
-//! | `work.rs` | workloads: where the next BIO goes |
+//! | `virtual_time.rs`, `blkparse.rs` | the same in virtual time, on a disk with the times of a drive; what was sent |
 //! | `arena.rs` | memory for I/O, used again by every measurement |
 //! | `load.rs` | the load generator |
 //! | `group.rs` | the clients of one measurement, and its figures |
@@ -18,9 +17,9 @@
 //! Every figure that is printed comes from the run that prints it.
 
 pub(crate) mod arena;
+mod blkparse;
 pub(crate) mod cases;
 pub(crate) mod group;
-mod job;
 mod load;
 pub(crate) mod progress;
 pub(crate) mod report;
@@ -28,20 +27,21 @@ mod suite;
 pub(crate) mod table;
 pub(crate) mod verify;
 mod virtual_time;
-pub(crate) mod work;
 mod workload;
 
 use crate::failure::Failure;
 use crate::suggest::{self, Suggest};
-use crate::virtual_disk::{Modelled, Ways};
+use crate::virtual_disk::Ways;
 use clap::builder::StringValueParser;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 use zoneplug_core::Error;
 use zoneplug_core::disk::Mode;
 use zoneplug_core::form;
+use zoneplug_models::VirtualDisk;
+use zoneplug_models::work::Rw;
 
 /// The heading of the flags that name a workload.
 const OWN: &str = "A workload of your own (fio's words; any of these selects it)";
@@ -65,8 +65,8 @@ pub(crate) struct Args {
     disk: Option<String>,
 
     /// What to do [default: write]
-    #[arg(long, value_name = "RW", value_enum, help_heading = OWN)]
-    rw: Option<work::Rw>,
+    #[arg(long, value_name = "RW", value_parser = rw_parser(), help_heading = OWN)]
+    rw: Option<Rw>,
 
     /// Length of a BIO: bytes, or with K, M [default: 4k]
     #[arg(long, value_name = "SIZE", value_parser = block_sectors, help_heading = OWN)]
@@ -139,6 +139,21 @@ pub(crate) fn mode_parser() -> impl TypedValueParser<Value = Mode> {
         .map(|name| Mode::from_name(&name).unwrap_or_default())
 }
 
+/// The workloads, as a flag takes them.
+fn rw_parser() -> impl TypedValueParser<Value = Rw> {
+    let value = |rw: Rw| {
+        PossibleValue::new(rw.name()).help(match rw {
+            Rw::Write => "Sequential writes, zone after zone",
+            Rw::Randwrite => "Writes at the write pointers of random zones",
+            Rw::Append => "Zone appends, zone after zone",
+            Rw::Read => "Sequential reads",
+            Rw::Randread => "Random reads",
+        })
+    };
+    PossibleValuesParser::new(Rw::ALL.map(value))
+        .map(|name| Rw::from_name(&name).unwrap_or(Rw::Write))
+}
+
 fn block_sectors(text: &str) -> Result<u32, Error> {
     form::parse_size(text)
         .filter(|n| *n > 0 && n % 512 == 0 && *n <= 1 << 30)
@@ -198,7 +213,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         return suite::run(args, out);
     }
     let spec = args.disk.as_deref().unwrap_or("null");
-    let modelled = if args.real_time { None } else { Modelled::parse(spec)? };
+    let modelled = if args.real_time { None } else { VirtualDisk::parse(spec)? };
     if let Some(mut modelled) = modelled {
         modelled.tags = args.tags.or(modelled.tags);
         return virtual_time::run(args, &modelled, out);

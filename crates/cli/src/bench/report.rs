@@ -7,13 +7,13 @@ use super::group::{Latency, Measure};
 use super::load::SAMPLE;
 use super::table::{Table, figure, thousands, time};
 use super::verify::Verified;
-use super::work::Rw;
 use crate::failure::Failure;
 use crate::{csv, interrupt};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use zoneplug_core::Bytes;
+use zoneplug_models::work::Rw;
 
 /// What was measured with.
 #[derive(Debug, Serialize)]

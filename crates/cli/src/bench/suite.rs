@@ -8,7 +8,6 @@ use super::group::{Group, config, median};
 use super::progress::Progress;
 use super::report::{Build, DiskReport, Fresh, Report, Row, failure_of};
 use super::verify::{self, Enough, Verified};
-use super::work::{Rw, Work};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
@@ -17,6 +16,7 @@ use std::hint::black_box;
 use std::io::Write;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::Mode;
+use zoneplug_models::work::{Rw, Work};
 
 /// A workload with the name that the published table gives it.
 pub(crate) struct Workload {

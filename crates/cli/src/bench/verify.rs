@@ -6,7 +6,6 @@
 use super::arena::{Arena, Buffer};
 use super::group::reset_all;
 use super::load::Port;
-use super::work::{Offsets, Rng, Rw, Work, max_open};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use zoneplug_core::disk::{Disk, DiskConfig};
 use zoneplug_core::{BioPool, Bios, Nanos, Op, Sector};
 use zoneplug_host::HostedDisk;
+use zoneplug_models::work::{Offsets, Rng, Rw, Work, max_open};
 
 /// What a verification found.
 #[derive(Debug, Clone, Copy, Default, Serialize)]

@@ -6,18 +6,19 @@ use super::group::Group;
 use super::progress::Progress;
 use super::report::{Build, Own, failure_of};
 use super::verify::{self, Enough};
-use super::work::{Rw, Work};
 use crate::confirm::Yes;
 use crate::disk::{Named, forced};
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::virtual_disk::say_what_never_waits;
 use crate::{json, term, zones};
 use std::io::Write;
 use std::time::Duration;
+use zoneplug_core::Sector;
 use zoneplug_core::disk::{DiskConfig, Mode};
-use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::{BlockingDisk, HostedDisk};
+use zoneplug_models::measure::{Names, check};
+use zoneplug_models::work::{Rw, Work};
 
 /// Slices of the run: the figures are those of the median one.
 const SLICES: u32 = 20;
@@ -46,7 +47,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         })?;
     let jobs = args.numjobs.unwrap_or(1);
     let time = args.runtime.unwrap_or(Duration::from_secs(5));
-    check(&named, &config, work, args.verify)?;
+    let (geometry, limits) = (named.device.geometry(), named.device.limits());
+    check(work, geometry, limits, config.mode, &NAMES)?;
+    if args.verify && !named.keeps_data {
+        return Err(Failure::usage("--verify on a disk that keeps no data")
+            .hint("--disk mem, with the same options"));
+    }
     say_what_never_waits(std::slice::from_ref(&config), named.device.limits().rotational);
     spare_data(&named, args.yes)?;
 
@@ -103,7 +109,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 /// What `args` ask for.
-pub(super) fn work(args: &Args, named: &Named) -> Work {
+fn work(args: &Args, named: &Named) -> Work {
     let depth = args.iodepth.unwrap_or(1);
     Work {
         rw: args.rw.unwrap_or(Rw::Write),
@@ -113,44 +119,5 @@ pub(super) fn work(args: &Args, named: &Named) -> Work {
     }
 }
 
-/// Whether the disk can do it.
-pub(super) fn check(
-    named: &Named,
-    config: &DiskConfig,
-    work: Work,
-    verify: bool,
-) -> Result<(), Failure> {
-    let l = named.device.limits();
-    let unit =
-        if work.rw.is_read() { l.logical_block_sectors } else { l.write_granularity_sectors };
-    let bytes = |sectors: u32| Bytes(u64::from(sectors) * 512);
-    if !work.block_sectors.is_multiple_of(unit) {
-        return Err(Failure::usage(format!(
-            "--bs {} is not a multiple of the disk's {}",
-            bytes(work.block_sectors),
-            bytes(unit)
-        ))
-        .hint(format!("--bs {}", bytes(work.block_sectors.next_multiple_of(unit)))));
-    }
-    let append_max = l.visible_append_sectors(named.device.geometry().zone_sectors());
-    if work.rw == Rw::Append && work.block_sectors > append_max {
-        return Err(Failure::usage(format!(
-            "--bs {} is more than the disk appends at a time",
-            bytes(work.block_sectors)
-        ))
-        .hint(format!("--bs {} or less", bytes(append_max))));
-    }
-    if work.rw == Rw::Append && config.mode != Mode::Plug && l.zone_append_max_sectors == 0 {
-        let what = format!("mode {} has no zone append on this disk", config.mode);
-        return Err(Failure::new(Kind::NotSupported, what)
-            .hint("--mode plug, which emulates it, or append=native in the specification"));
-    }
-    if verify && !named.keeps_data {
-        return Err(Failure::usage("--verify on a disk that keeps no data")
-            .hint("--disk mem, with the same options"));
-    }
-    if l.read_only && !work.rw.is_read() {
-        return Err(Failure::usage("writes on a disk that is read-only").hint("--rw randread"));
-    }
-    Ok(())
-}
+/// The names of the flags of a workload.
+pub(super) const NAMES: Names = Names { bs: "--bs", rw: "--rw", zone_lock: "--zone-lock" };

@@ -1,15 +1,14 @@
 //! The results of a replay: as a table with a row for each disk and way to open it, and as JSON with all digits.
 
-use super::run::{Kind, Row};
-use super::{Args, Map};
+use super::Args;
 use crate::bench::table::{Table, figure, thousands, time};
 use crate::csv;
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use serde::Serialize;
 use std::fmt;
+use zoneplug_models::replay::{Kind, Map, Replay, Row};
 use zoneplug_sim::time::Pace;
-use zoneplug_sim::time::trace::{Fit, Survey};
 
 /// The trace.
 #[derive(Debug, Serialize)]
@@ -60,7 +59,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(args: &Args, s: &Survey, pace: Pace, fits: &[Fit], rows: Vec<Row>) -> Report {
+    pub(super) fn new(args: &Args, replay: &Replay<'_>, pace: Pace, rows: Vec<Row>) -> Report {
+        let (s, fits) = (&replay.survey, &replay.fits);
         let timed = s.format.has_times() || s.makespan().0 > 0;
         let misfits = args.disks.iter().zip(fits).filter(|(_, f)| !f.is_exact());
         let misfits = misfits.map(|(disk, f)| Misfit {
@@ -253,12 +253,8 @@ impl Report {
         let titles = ["disk", "opened_as", "map", "mb_per_s"].map(str::to_owned).into_iter();
         let mut text = csv::line(titles.chain(figures).chain(ends.map(str::to_owned)));
         for r in &self.rows {
-            let map = match r.map {
-                Map::Log => "log",
-                Map::Exact | Map::Auto => "exact",
-            };
-            let mut cells =
-                vec![r.disk.clone(), r.layer.clone(), map.to_owned(), r.mb_per_s.to_string()];
+            let map = r.map.name().to_owned();
+            let mut cells = vec![r.disk.clone(), r.layer.clone(), map, r.mb_per_s.to_string()];
             for k in [&r.writes, &r.reads] {
                 cells.extend([k.operations, k.bytes].map(|n| n.to_string()));
                 cells.push(k.mb_per_s.to_string());

@@ -2,16 +2,14 @@
 //! in short slices, so that changes of load on a shared machine affect all. Rates are per processor time. The results
 //! hold for this machine and this build.
 
-use super::client::{measured, measured_name};
-use super::outcome::{CellRuns, Run};
-use super::published::{Expect, Table};
 use crate::bench::arena::Arena;
 use crate::bench::group::Group;
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
-use crate::virtual_disk::layer_name;
 use std::time::Duration;
+use zoneplug_models::layer_name;
+use zoneplug_models::reproduce::{CellRuns, Expect, Run, Table, measured, measured_name};
 
 /// Slices of a figure, columns by turns.
 const SLICES: u32 = 5;

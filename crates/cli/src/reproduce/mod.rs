@@ -3,21 +3,15 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `published.txt`, `published.rs` | the published figures, what is run beside each, what is expected |
-//! | `client.rs` | clients as text |
-//! | `simulate.rs` | cells in virtual time, on all processors |
 //! | `measure.rs` | cells on this machine |
-//! | `outcome.rs` | means, errors, bands, claims |
 //! | `text.rs` | tables as text and as CSV |
 //! | `page.rs`, `plot.rs`, `style.css` | one page of HTML with plots |
+//!
+//! `zoneplug_models::reproduce` has the published tables, the cells in virtual time, and what comes of it all.
 
-mod client;
 mod measure;
-mod outcome;
 mod page;
 mod plot;
-mod published;
-mod simulate;
 mod text;
 
 use crate::bench::arena::Arena;
@@ -26,18 +20,16 @@ use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};
 use crate::suggest::Suggest;
+use crate::virtual_disk::workers;
 use crate::{csv, json, term};
 use clap::builder::StringValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
-use outcome::{Report, TableReport};
-use published::{How, Table};
 use serde::Serialize;
-use simulate::Plan;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 use zoneplug_host::{is_foreign, read_regular};
-use zoneplug_sim::time::{GEOMETRIES, SEEDS};
+use zoneplug_models::reproduce::{self, How, Plan, Report, Table, TableReport, chosen};
 
 /// Flags of `zoneplug reproduce`.
 #[derive(Debug, clap::Args)]
@@ -81,7 +73,7 @@ pub(crate) struct Args {
 
 /// The names of the published tables.
 fn names() -> Vec<&'static str> {
-    published::tables()
+    reproduce::tables()
         .map_or_else(|_| Vec::new(), |tables| tables.iter().map(|t| t.name).collect())
 }
 
@@ -94,7 +86,7 @@ const EACH_QUICK: Duration = Duration::from_millis(50);
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let all = tables(args)?;
-    let tables = chosen(&all, args)?;
+    let tables = chosen(&all, &args.tables, args.simulated)?;
     if args.list {
         return list(&tables, args, out);
     }
@@ -103,7 +95,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         path.as_ref().map(|p| Output::create(p, Over::Files, [])).transpose()
     };
     let (html, picture) = (begin(&args.html)?, begin(&args.picture)?);
-    let report = reproduce(&tables, args)?;
+    let report = compute(&tables, args)?;
     if let Some(file) = html {
         file.end_with(page::page(&report).as_bytes())?;
     }
@@ -133,35 +125,18 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 
 /// The published tables, or those of a file of one's own. Its text lives as long as the program.
 fn tables(args: &Args) -> Result<Vec<Table>, Failure> {
-    let Some(path) = &args.book else { return Ok(published::tables()?) };
-    let form = "a file in the form of crates/cli/src/reproduce/published.txt";
+    let Some(path) = &args.book else { return Ok(reproduce::tables()?) };
+    let form = "a file in the form of crates/models/src/reproduce/published.txt";
     let read = read_regular(path, MAX_BOOK).and_then(|bytes| {
         String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no text"))
     });
     let text =
         read.map_err(|e| Failure::usage(format!("reading {}: {e}", path.display())).hint(form))?;
     // The lines of another user's file are not shown.
-    published::parse(text.leak()).map_err(|e| match is_foreign(path) {
+    reproduce::parse(text.leak()).map_err(|e| match is_foreign(path) {
         true => Failure::usage(format!("{} makes no sense", path.display())).hint(form),
         false => e.into(),
     })
-}
-
-/// The tables that were asked for, in the order of the file.
-fn chosen<'a>(all: &'a [Table], args: &Args) -> Result<Vec<&'a Table>, Failure> {
-    for name in &args.tables {
-        if !all.iter().any(|t| t.name.starts_with(name.as_str())) {
-            let names: Vec<&str> = all.iter().map(|t| t.name).collect();
-            return Err(Failure::usage(format!("no table is called '{name}'"))
-                .hint(format!("one of {}", names.join(", "))));
-        }
-    }
-    let wanted = |t: &&Table| {
-        let named =
-            args.tables.is_empty() || args.tables.iter().any(|n| t.name.starts_with(n.as_str()));
-        named && !(args.simulated && t.how == How::Measure)
-    };
-    Ok(all.iter().filter(wanted).collect())
 }
 
 /// A table, as `--list --json` shows it.
@@ -206,7 +181,7 @@ fn list(tables: &[&Table], args: &Args, out: &mut dyn Write) -> Result<(), Failu
 }
 
 /// Runs the tables: first what is simulated, on all processors, then what is measured, alone.
-fn reproduce(tables: &[&Table], args: &Args) -> Result<Report, Failure> {
+fn compute(tables: &[&Table], args: &Args) -> Result<Report, Failure> {
     let plan = Plan::new(tables, args.quick)?;
     let each = if args.quick { EACH_QUICK } else { EACH };
     let measured = tables.iter().filter(|t| t.how == How::Measure);
@@ -219,7 +194,7 @@ fn reproduce(tables: &[&Table], args: &Args) -> Result<Report, Failure> {
         bar.set_style(style);
     }
     bar.set_message("in virtual time");
-    let mut simulated = plan.go(|| bar.inc(1))?.into_iter();
+    let mut simulated = plan.go(&workers(), || bar.inc(1))?.into_iter();
     let mut arena = Arena::default();
     let mut reports = Vec::new();
     for table in tables {
@@ -236,14 +211,5 @@ fn reproduce(tables: &[&Table], args: &Args) -> Result<Report, Failure> {
         reports.push(if judged { report } else { report.without_judgement() });
     }
     bar.finish_and_clear();
-    let (geometries, seeds) = if args.quick { (1, 1) } else { (GEOMETRIES.len(), SEEDS.len()) };
-    Ok(Report {
-        zoneplug: env!("CARGO_PKG_VERSION"),
-        quick: args.quick,
-        partial: is_asked(),
-        geometries,
-        seeds,
-        failed: reports.iter().map(TableReport::failed).sum(),
-        tables: reports,
-    })
+    Ok(Report::new(reports, args.quick, is_asked()))
 }

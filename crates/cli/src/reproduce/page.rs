@@ -1,11 +1,10 @@
 //! The page of `--html`: every table with its plots, in one file that needs no other and no script. It is light or dark
 //! as its reader is, and fits a narrow window: plots stand below each other there, and tables scroll by themselves.
 
-use super::outcome::{CellReport, Report, TableReport, Verdict};
 use super::plot::{STYLE, escape, plots};
-use super::published::{How, Layout};
 use super::text::{self, figure};
 use std::fmt::Write;
+use zoneplug_models::reproduce::{CellReport, How, Layout, Report, TableReport, Verdict};
 
 const PAGE_STYLE: &str = include_str!("page.css");
 
@@ -162,11 +161,29 @@ fn ratio(out: &mut String, c: &CellReport) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::outcome::tests::scaled;
     use super::*;
+    use zoneplug_models::reproduce::{CellRuns, Run, tables};
+
+    /// smr30-random, with the published figures as ours.
+    fn as_published() -> TableReport {
+        let t = &tables().unwrap()[1];
+        let cells = t.rows.iter().flat_map(|r| &r.cells);
+        let runs = cells.map(|c| {
+            let run = Run {
+                geometry_ppm: 1_000_000,
+                seed: 1,
+                value: c.published.unwrap(),
+                p99_ms: 1.0,
+                max_ms: 2.0,
+                command_bytes: 4096.0,
+            };
+            CellRuns { runs: vec![run], ..CellRuns::default() }
+        });
+        TableReport::new(t, runs.collect())
+    }
 
     fn report() -> Report {
-        let tables = vec![scaled(1.0)];
+        let tables = vec![as_published()];
         Report {
             zoneplug: "0",
             quick: false,

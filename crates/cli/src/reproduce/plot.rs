@@ -2,10 +2,9 @@
 //! Colours are classes of `style.css`, so that a plot is light or dark as its reader is; that, and sizes that fit a
 //! narrow page, are why no plotting library draws them, for those fix both when they draw.
 
-use super::outcome::{CellReport, Report, TableReport, Verdict};
-use super::published::{How, Layout};
 use super::text::figure;
 use std::fmt::Write;
+use zoneplug_models::reproduce::{CellReport, How, Layout, Report, TableReport, Verdict};
 
 /// Width of every plot. It is shown at about this size: two or three beside each other, or one on a narrow page.
 const WIDTH: f64 = 410.0;

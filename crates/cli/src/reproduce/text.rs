@@ -1,9 +1,10 @@
 //! The tables as text: what is printed, and what the golden files keep.
 
-use super::outcome::{CellReport, ClaimReport, Report, TableReport, Verdict};
-use super::published::{How, Layout};
 use crate::bench::table::Table;
 use std::fmt::Write;
+use zoneplug_models::reproduce::{
+    CellReport, ClaimReport, How, Layout, Report, TableReport, Verdict,
+};
 
 /// A figure with as many digits as tell one cell from another.
 pub(crate) fn figure(x: f64) -> String {

@@ -4,7 +4,6 @@
 use super::super::arena::{Arena, Buffer};
 use super::super::group::config;
 use super::super::verify::{self, Extent, Verified, pattern};
-use super::super::work::{Rw, Work};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use zoneplug_core::disk::{DiskQueue, Mode};
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{BioPool, Bios, Nanos, Op, Sector, ZoneNo};
+use zoneplug_models::work::{Rw, Work};
 
 pub(crate) const SPEC: &str = "mem,zones=4096,zone-size=1M,reorder=1";
 pub(crate) const CLIENTS: u32 = 4;

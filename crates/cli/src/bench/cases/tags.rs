@@ -4,7 +4,6 @@
 use super::super::arena::Arena;
 use super::super::group::{Latency, config};
 use super::super::load::{histogram, thread_cpu};
-use super::super::work::{Offsets, Rw, Work};
 use crate::disk::Named;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
@@ -12,6 +11,7 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::{DiskConfig, Mode};
 use zoneplug_core::{BioPool, Bios, IoBuf, Nanos, Op};
+use zoneplug_models::work::{Offsets, Rw, Work};
 
 pub(crate) const SPEC: &str = "null,zones=64,zone-size=256M,latency=100us";
 pub(crate) const TAGS: u16 = 32;

@@ -4,8 +4,9 @@
 use super::client::Modelled;
 use super::outcome::{CellRuns, Run};
 use super::published::{Expect, How, Table};
-use crate::failure::Failure;
-use crate::virtual_disk::{layer_name, spread};
+use crate::virtual_disk::layer_name;
+use crate::watch::Watch;
+use crate::workers::Workers;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::form::Form;
 use zoneplug_core::sched::Scheduler;
@@ -13,10 +14,10 @@ use zoneplug_core::{Error, ErrorKind};
 use zoneplug_devices::emu::timing::{Model, Profile};
 use zoneplug_devices::spec::Spec;
 use zoneplug_host::take_config;
-use zoneplug_sim::time::{self, GEOMETRIES, HostTimes, Layer, Report, SEEDS, Unit};
+use zoneplug_sim::time::{self, Client, GEOMETRIES, HostTimes, Layer, Report, SEEDS, Unit};
 
 /// A cell that is ready to be run.
-#[derive(PartialEq)]
+#[derive(Debug, PartialEq)]
 struct Ready {
     cell: time::Cell,
     client: Modelled,
@@ -27,6 +28,7 @@ struct Ready {
 }
 
 /// A run to do: of which cell, with which rate of the medium and seed.
+#[derive(Debug)]
 struct Todo {
     cell: usize,
     ppm: u32,
@@ -34,7 +36,8 @@ struct Todo {
 }
 
 /// Modelled tables, in order, with all that is to be run.
-pub(crate) struct Plan {
+#[derive(Debug)]
+pub struct Plan {
     cells: Vec<Option<Ready>>,
     runs: Vec<CellRuns>,
     /// A cell that is the same as an earlier one has the runs of that: so many pairs.
@@ -89,7 +92,7 @@ fn ready(
 
 impl Plan {
     /// What is to be run for these tables; `quick`: one geometry and one seed of each cell.
-    pub(crate) fn new(tables: &[&Table], quick: bool) -> Result<Plan, Failure> {
+    pub fn new(tables: &[&Table], quick: bool) -> Result<Plan, Error> {
         let mut plan = Plan {
             cells: Vec::new(),
             runs: Vec::new(),
@@ -136,18 +139,28 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Whether there is nothing to run.
+    pub fn is_empty(&self) -> bool {
+        self.todo.is_empty()
+    }
+
     /// How many runs.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.todo.len()
     }
 
     /// Runs all, and calls `done` after each run, from any thread. Returns the cells of each table.
-    pub(crate) fn go(mut self, done: impl Fn() + Sync) -> Result<Vec<Vec<CellRuns>>, Failure> {
+    /// Once the end is asked for, the runs that have not ended are missing.
+    pub fn go(
+        mut self,
+        workers: &Workers<'_>,
+        done: impl Fn() + Sync,
+    ) -> Result<Vec<Vec<CellRuns>>, Error> {
         let (todo, cells) = (&self.todo, &self.cells);
-        let found = spread(todo.len(), |i| {
+        let found = workers.spread(todo.len(), |i| {
             let t = &todo[i];
-            let ready = cells[t.cell].as_ref();
-            let run = ready.map(|r| r.run(t.ppm, t.seed)).transpose()?;
+            let Some(ready) = cells[t.cell].as_ref() else { return Ok(None) };
+            let run = ready.run(t.ppm, t.seed, workers)?;
             done();
             Ok(run.map(|run| (t.cell, run)))
         })?;
@@ -166,7 +179,8 @@ impl Plan {
 }
 
 impl Ready {
-    fn run(&self, ppm: u32, seed: u64) -> Result<Run, Error> {
+    /// `None`: the end was asked for meanwhile.
+    fn run(&self, ppm: u32, seed: u64, workers: &Workers<'_>) -> Result<Option<Run>, Error> {
         let profile = self.profile.with_rate(ppm);
         let (mut run, mut clients) = self.cell.run(&profile, seed);
         run.disk = self.config.clone();
@@ -179,11 +193,20 @@ impl Ready {
             run.tags = 2 * run.tags.min(128);
         }
         clients.extend(self.client.reader(&HostTimes::of(&profile), seed));
-        let report = run.go(clients)?;
+        let mut all: Vec<&mut dyn Client> = Vec::with_capacity(clients.len() + 1);
+        for client in &mut clients {
+            all.push(&mut **client);
+        }
+        let mut watch = Watch(*workers);
+        all.push(&mut watch);
+        let report = run.go_with(&mut all)?;
+        if workers.is_asked() {
+            return Ok(None);
+        }
         let reads = self.unit.starts_with("read ");
         let counted = report.clients.get(usize::from(reads));
         let ms = |permille| counted.map_or(0.0, |c| c.latency(permille).0 as f64 / 1e6);
-        Ok(Run {
+        Ok(Some(Run {
             geometry_ppm: ppm,
             seed,
             // A medium that is faster by some has figures that are higher by as much: what is asked is where tracks
@@ -192,7 +215,7 @@ impl Ready {
             p99_ms: ms(990),
             max_ms: ms(1000),
             command_bytes: report.mean_command(),
-        })
+        }))
     }
 }
 
@@ -255,7 +278,7 @@ mod tests {
     fn who_runs_a_cell_makes_no_difference() {
         let tables = tables().unwrap();
         let zns = tables.iter().find(|t| t.name == "append-zns").unwrap();
-        let go = || Plan::new(&[zns], true).unwrap().go(|| ()).unwrap();
+        let go = || Plan::new(&[zns], true).unwrap().go(&Workers::all(&|| false), || ()).unwrap();
         let (a, b) = (go(), go());
         assert_eq!(a.len(), 1);
         for (a, b) in a[0].iter().zip(&b[0]) {

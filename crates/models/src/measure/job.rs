@@ -1,63 +1,15 @@
-//! A job of one's own workload in virtual time: it keeps its depth in flight at the places that [`Offsets`] gives, as a
-//! client of `load.rs` does in real time, and may write down what it sends.
+//! A job of a workload in virtual time: it keeps its depth in flight at the places that [`Offsets`] gives, as a client
+//! of a benchmark in real time does, and may tell what it sends.
 
-use super::work::Offsets;
-use crate::failure::Failure;
-use crate::output::Output;
-use std::cell::RefCell;
-use std::io::{BufWriter, Write};
+use crate::work::Offsets;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Nanos, Op, Sector, Status, ZoneNo};
 use zoneplug_sim::time::{Client, Finished, HostTimes, Io};
 
-/// What jobs sent, in the form of `blkparse`. A write that fails is kept until the end.
-pub(super) struct Trace(RefCell<Lines>);
-
-struct Lines {
-    file: BufWriter<Output>,
-    number: u64,
-    start: Option<Nanos>,
-    result: std::io::Result<()>,
-}
-
-impl Trace {
-    /// A trace that is written to a file.
-    pub(super) fn new(file: Output) -> Trace {
-        let file = BufWriter::new(file);
-        Trace(RefCell::new(Lines { file, number: 0, start: None, result: Ok(()) }))
-    }
-
-    fn line(&self, at: Nanos, job: u32, action: char, op: Op, sector: Sector, sectors: u32) {
-        let mut l = self.0.borrow_mut();
-        let start = *l.start.get_or_insert(at);
-        let ns = at.0.saturating_sub(start.0);
-        l.number += 1;
-        let rwbs = match op {
-            Op::Read => "R",
-            Op::ZoneAppend => "ZA",
-            Op::ZoneReset => "ZR",
-            _ => "W",
-        };
-        let (s, ns, n) = (ns / 1_000_000_000, ns % 1_000_000_000, l.number);
-        let text = format_args!(
-            "  8,0  {job:3} {n:8} {s:5}.{ns:09} {:5}  {action} {rwbs:>3} {} + {sectors} [job{job}]\n",
-            1000 + job,
-            sector.0
-        );
-        let written = l.file.write_fmt(text);
-        if l.result.is_ok() {
-            l.result = written;
-        }
-    }
-
-    /// The end of it: the file takes its place.
-    pub(super) fn finish(self) -> Result<(), Failure> {
-        let mut lines = self.0.into_inner();
-        let written = lines.result.and_then(|()| lines.file.flush());
-        written.map_err(|e| lines.file.get_ref().failed(&e))?;
-        let (file, _) = lines.file.into_parts();
-        file.finish()
-    }
+/// What is told of each BIO.
+pub trait Log {
+    /// Job number `job` sent a BIO (`Q`), or its BIO completed (`C`), at a virtual time.
+    fn line(&self, at: Nanos, job: u32, action: char, op: Op, sector: Sector, sectors: u32);
 }
 
 /// A job.
@@ -72,7 +24,7 @@ pub(super) struct Job<'a> {
     /// Every zone is used up: they are reset, and it starts over.
     over: bool,
     resets: Vec<(Sector, u32)>,
-    trace: Option<&'a Trace>,
+    log: Option<&'a dyn Log>,
 }
 
 impl<'a> Job<'a> {
@@ -82,7 +34,7 @@ impl<'a> Job<'a> {
         offsets: Offsets,
         depth: u32,
         times: HostTimes,
-        trace: Option<&'a Trace>,
+        log: Option<&'a dyn Log>,
     ) -> Job<'a> {
         Job {
             number,
@@ -93,14 +45,14 @@ impl<'a> Job<'a> {
             in_flight: 0,
             over: false,
             resets: Vec::new(),
-            trace,
+            log,
         }
     }
 
     fn submit(&mut self, io: &mut Io, op: Op, sector: Sector, sectors: u32) {
         self.in_flight += 1;
-        if let Some(trace) = self.trace {
-            trace.line(io.now(), self.number, 'Q', op, sector, sectors);
+        if let Some(log) = self.log {
+            log.line(io.now(), self.number, 'Q', op, sector, sectors);
         }
         io.submit(op, sector, sectors, 0);
     }
@@ -136,8 +88,8 @@ impl<'a> Job<'a> {
 
     fn back(&mut self, io: &mut Io, bio: Finished, status: Status) {
         self.in_flight -= 1;
-        if let Some(trace) = self.trace {
-            trace.line(io.completed_at(), self.number, 'C', bio.op, bio.sector, bio.sectors);
+        if let Some(log) = self.log {
+            log.line(io.completed_at(), self.number, 'C', bio.op, bio.sector, bio.sectors);
         }
         if !status.is_ok() && bio.op.is_write() {
             self.offsets.refused(bio.sector);

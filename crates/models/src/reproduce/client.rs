@@ -1,7 +1,7 @@
 //! Clients as text: what a row of the published tables runs, for a model or on this machine, and how it is called in a
 //! table. Runs nothing.
 
-use crate::bench::work::{Rw, Work};
+use crate::work::{Rw, Work};
 use zoneplug_core::form::Form;
 use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::spec::Spec;
@@ -19,13 +19,17 @@ use zoneplug_sim::time::{Client, HostTimes, RandomReader, Workload};
 /// and for each `reads`, `read-bs`: random reads beside it; `warm-up`, `length`: other times than the table's;
 /// `drives`: so many of the table's drive, joined.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Modelled {
-    pub(crate) workload: Workload,
-    /// Reads outstanding, and their length.
-    pub(crate) reads: Option<(u32, u32)>,
-    pub(crate) drives: u32,
-    pub(crate) warm_up: Option<Nanos>,
-    pub(crate) length: Option<Nanos>,
+pub struct Modelled {
+    /// What it does.
+    pub workload: Workload,
+    /// Reads outstanding, and their length in bytes.
+    pub reads: Option<(u32, u32)>,
+    /// How many of the table's drive are joined.
+    pub drives: u32,
+    /// Virtual time before measuring starts, if not the table's.
+    pub warm_up: Option<Nanos>,
+    /// Virtual time that is measured, if not the table's.
+    pub length: Option<Nanos>,
 }
 
 /// What is counted: at least one.
@@ -55,7 +59,7 @@ fn size(spec: &mut Spec, key: &'static str) -> Result<u32, Error> {
 
 impl Modelled {
     /// Reads the text.
-    pub(crate) fn parse(text: &str) -> Result<Modelled, Error> {
+    pub fn parse(text: &str) -> Result<Modelled, Error> {
         let mut spec = Spec::parse(text)?.explained_by(PAGE);
         let s = &mut spec;
         let workload = match s.kind() {
@@ -93,12 +97,12 @@ impl Modelled {
     }
 
     /// Whether it draws from its seed.
-    pub(crate) fn draws(&self) -> bool {
+    pub fn draws(&self) -> bool {
         self.reads.is_some() || !matches!(self.workload, Workload::Sequential { .. })
     }
 
     /// The reader beside it.
-    pub(crate) fn reader(&self, times: &HostTimes, seed: u64) -> Option<Box<dyn Client>> {
+    pub fn reader(&self, times: &HostTimes, seed: u64) -> Option<Box<dyn Client>> {
         let (depth, bs) = self.reads?;
         let mut reader = RandomReader::new(depth, bs, seed);
         reader.reap = times.reap;
@@ -106,7 +110,7 @@ impl Modelled {
     }
 
     /// How a table calls it.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let mut text = match self.workload {
             Workload::Sequential { bs, depth } => format!("sequential 1x{depth} {}", length(bs)),
             Workload::Random { jobs, depth, bs, zones } => {
@@ -130,7 +134,7 @@ impl Modelled {
 }
 
 /// A client on this machine: `write,bs=4K,depth=16`, with `jobs` if there is more than one.
-pub(crate) fn measured(text: &str) -> Result<(Work, u32), Error> {
+pub fn measured(text: &str) -> Result<(Work, u32), Error> {
     let mut spec = Spec::parse(text)?.explained_by(PAGE);
     let all = [Rw::Write, Rw::Randwrite, Rw::Append, Rw::Read, Rw::Randread];
     let Some(rw) = all.into_iter().find(|rw| rw.to_string() == spec.kind()) else {
@@ -144,12 +148,12 @@ pub(crate) fn measured(text: &str) -> Result<(Work, u32), Error> {
 }
 
 /// How a table calls a client on this machine.
-pub(crate) fn measured_name(work: Work, jobs: u32) -> String {
+pub fn measured_name(work: Work, jobs: u32) -> String {
     format!("{} {jobs}x{} {}", work.rw, work.depth, length(work.block_sectors << 9))
 }
 
 /// A length with its unit.
-pub(crate) fn length(bytes: u32) -> String {
+pub fn length(bytes: u32) -> String {
     match bytes {
         b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{}M", b >> 20),
         b => format!("{}K", b >> 10),

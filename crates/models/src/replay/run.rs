@@ -1,21 +1,20 @@
 //! One trace on one disk, opened in one way. Owns the figures while it runs.
 
-use super::{Input, Map};
-use crate::failure::Failure;
-use crate::interrupt::is_asked;
-use crate::json::by_status;
-use crate::virtual_disk::{Modelled, layer_name};
+use super::{Map, Trace};
+use crate::status_key::by_status;
+use crate::virtual_disk::{VirtualDisk, layer_name};
+use crate::workers::Workers;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use zoneplug_core::disk::DiskConfig;
-use zoneplug_core::{Nanos, Op, Status};
+use zoneplug_core::{Error, Nanos, Op, Status};
 use zoneplug_sim::time::trace::Fit;
 use zoneplug_sim::time::{Adapted, Pace, Place, Replayed, TraceClient};
 
 /// What is to be replayed, and how.
 pub(super) struct Job<'a> {
-    pub(super) disk: &'a Modelled,
+    pub(super) disk: &'a VirtualDisk,
     pub(super) config: &'a DiskConfig,
     pub(super) fit: &'a Fit,
     /// Not `Auto`.
@@ -25,63 +24,90 @@ pub(super) struct Job<'a> {
 
 /// Operations of one kind that succeeded. Percentiles are exact to 1 %, mean and longest are exact.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Kind {
-    pub(super) operations: u64,
-    pub(super) bytes: u64,
+pub struct Kind {
+    /// How many.
+    pub operations: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// 10^6 bytes a second of the whole replay.
-    pub(super) mb_per_s: f64,
-    pub(super) mean_ns: u64,
-    pub(super) p50_ns: u64,
-    pub(super) p99_ns: u64,
-    pub(super) max_ns: u64,
+    pub mb_per_s: f64,
+    /// From the time of an operation to the last completion of its parts.
+    pub mean_ns: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 99 % took no longer.
+    pub p99_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
 }
 
 /// What was refused.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Refused {
-    pub(super) operations: u64,
+pub struct Refused {
+    /// How many.
+    pub operations: u64,
+    /// The same by status.
     #[serde(serialize_with = "by_status")]
-    pub(super) by_status: BTreeMap<&'static str, u64>,
-    pub(super) first: Option<First>,
+    pub by_status: BTreeMap<&'static str, u64>,
+    /// The first in the trace.
+    pub first: Option<First>,
 }
 
 /// The first that was refused.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct First {
-    /// Of the trace.
-    pub(super) line: u64,
-    pub(super) operation: &'static str,
-    pub(super) sector: u64,
-    pub(super) status: &'static str,
+pub struct First {
+    /// Its line in the trace.
+    pub line: u64,
+    /// What it was.
+    pub operation: &'static str,
+    /// Its first sector.
+    pub sector: u64,
+    /// How it failed.
+    pub status: &'static str,
 }
 
 /// What was not sent as it was recorded.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Changed {
-    pub(super) moved_writes: u64,
-    pub(super) zones_reset: u64,
-    pub(super) zones_finished: u64,
-    pub(super) wrapped: u64,
-    pub(super) discards_not_sent: u64,
+pub struct Changed {
+    /// Writes that went to another place of their zone.
+    pub moved_writes: u64,
+    /// Resets of zones that had no room for a write.
+    pub zones_reset: u64,
+    /// Zones finished because no more may be active.
+    pub zones_finished: u64,
+    /// Operations beyond the end of the disk, sent to its beginning.
+    pub wrapped: u64,
+    /// Discards of less than a zone.
+    pub discards_not_sent: u64,
 }
 
 /// A row of the table.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Row {
-    pub(super) disk: String,
-    pub(super) layer: String,
-    pub(super) map: Map,
-    pub(super) mb_per_s: f64,
-    pub(super) writes: Kind,
-    pub(super) reads: Kind,
-    pub(super) refused: Refused,
-    pub(super) makespan_s: f64,
+pub struct Row {
+    /// The specification of the disk.
+    pub disk: String,
+    /// How it was opened, in the words of the attributes.
+    pub layer: String,
+    /// How addresses became places. Not `Auto`.
+    pub map: Map,
+    /// 10^6 bytes a second, read and written.
+    pub mb_per_s: f64,
+    /// Writes, appends and writes of zeroes.
+    pub writes: Kind,
+    /// Reads.
+    pub reads: Kind,
+    /// What failed.
+    pub refused: Refused,
+    /// From the first operation to the last completion, in seconds of virtual time.
+    pub makespan_s: f64,
     /// How long something was outstanding.
-    pub(super) busy_s: f64,
+    pub busy_s: f64,
     /// The part of the makespan in which the head or the data path of the drive was busy.
-    pub(super) drive_busy_percent: f64,
-    pub(super) head_moves: Option<u64>,
-    pub(super) changed: Changed,
+    pub drive_busy_percent: f64,
+    /// Accesses for which the head had to seek or wait. A drive without a head has none.
+    pub head_moves: Option<u64>,
+    /// What was not sent as recorded.
+    pub changed: Changed,
 }
 
 /// Latencies and counts of one kind.
@@ -168,7 +194,7 @@ impl Tally {
 
 impl Job<'_> {
     /// Sends all of it.
-    pub(super) fn run(&self, input: &Input<'_>) -> Result<Row, Failure> {
+    pub(super) fn run(&self, trace: &Trace<'_>, workers: &Workers<'_>) -> Result<Row, Error> {
         let mut run = self.disk.run(self.config);
         run.warm_up = Nanos(0);
         run.length = Nanos(u64::MAX >> 2);
@@ -177,13 +203,14 @@ impl Job<'_> {
             Map::Log => Place::Log,
             Map::Exact | Map::Auto => Place::Exact { begin: self.fit.begin() },
         };
-        let mut trace = input.open(false)?;
+        let mut trace = trace.reader(None)?;
         let mut tally =
             Tally { writes: Sum::new(), reads: Sum::new(), refused: Refused::default() };
         let (report, makespan, busy, adapted) = {
             let limits = self.disk.profile.limits();
-            // What was sent before a signal asked for the end is what is replayed.
-            let source = Box::new(|| if is_asked() { Ok(None) } else { trace.next_event() });
+            // What was sent before the end was asked for is what is replayed.
+            let source =
+                Box::new(|| if workers.is_asked() { Ok(None) } else { trace.next_event() });
             let seen = Box::new(|r: &Replayed| tally.note(r));
             let mut client = TraceClient::new(place, &limits, self.pace, source, seen);
             let report = run.go_with(&mut [&mut client])?;

@@ -3,26 +3,29 @@
 
 use super::published::{Claim, Column, Expect, How, Layout, Metric, Side, Source, Table};
 use serde::Serialize;
+use zoneplug_sim::time::{GEOMETRIES, SEEDS};
 
 /// One run of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct Run {
+pub struct Run {
     /// Rate of the medium, in millionths of the profile's.
-    pub(crate) geometry_ppm: u32,
-    pub(crate) seed: u64,
+    pub geometry_ppm: u32,
+    /// Of the random places.
+    pub seed: u64,
     /// In the unit of the cell.
-    pub(crate) value: f64,
+    pub value: f64,
     /// Of the client that is counted.
-    pub(crate) p99_ms: f64,
-    pub(crate) max_ms: f64,
+    pub p99_ms: f64,
+    /// The longest latency.
+    pub max_ms: f64,
     /// Mean length of a write command at the device.
-    pub(crate) command_bytes: f64,
+    pub command_bytes: f64,
 }
 
 /// What our figure says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Inside the band.
     Inside,
     /// Outside: the run fails.
@@ -41,7 +44,7 @@ pub(crate) enum Verdict {
 
 impl Verdict {
     /// In a table.
-    pub(crate) const fn text(self) -> &'static str {
+    pub const fn text(self) -> &'static str {
         match self {
             Verdict::Inside => "pass",
             Verdict::Outside => "FAIL",
@@ -56,77 +59,122 @@ impl Verdict {
 
 /// A cell.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct CellReport {
-    pub(crate) row: &'static str,
-    pub(crate) column: &'static str,
-    pub(crate) unit: &'static str,
-    pub(crate) client: String,
+pub struct CellReport {
+    /// The name of its row.
+    pub row: &'static str,
+    /// The name of its column.
+    pub column: &'static str,
+    /// The unit of its figures.
+    pub unit: &'static str,
+    /// What was run.
+    pub client: String,
     /// `mode`, scheduler, single writer: how the disk was opened.
-    pub(crate) layer: String,
-    pub(crate) published: Option<f64>,
+    pub layer: String,
+    /// The published figure.
+    pub published: Option<f64>,
     /// Whether it set a number of the model.
-    pub(crate) calibrates: bool,
+    pub calibrates: bool,
     /// Mean over geometries and seeds; of a measurement the median of its slices.
-    pub(crate) ours: Option<f64>,
+    pub ours: Option<f64>,
     /// Of the mean. Runs of one seed draw the same zones in each geometry: a seed counts as one.
-    pub(crate) standard_error: Option<f64>,
+    pub standard_error: Option<f64>,
     /// The largest less the smallest.
-    pub(crate) spread: Option<f64>,
-    pub(crate) error_percent: Option<f64>,
-    pub(crate) band_percent: Option<f64>,
-    pub(crate) p99_ms: Option<f64>,
-    pub(crate) max_ms: Option<f64>,
-    pub(crate) command_bytes: Option<f64>,
+    pub spread: Option<f64>,
+    /// Ours, less the published one.
+    pub error_percent: Option<f64>,
+    /// How far ours may be from the published one.
+    pub band_percent: Option<f64>,
+    /// Mean of the runs.
+    pub p99_ms: Option<f64>,
+    /// The longest of all runs.
+    pub max_ms: Option<f64>,
+    /// Mean length of a write command at the device.
+    pub command_bytes: Option<f64>,
     /// To the first column of the row.
-    pub(crate) published_ratio: Option<f64>,
-    pub(crate) our_ratio: Option<f64>,
-    pub(crate) verdict: Verdict,
+    pub published_ratio: Option<f64>,
+    /// The same of ours.
+    pub our_ratio: Option<f64>,
+    /// What our figure says.
+    pub verdict: Verdict,
     /// Why there is no band, or no figure.
-    pub(crate) reason: Option<&'static str>,
-    pub(crate) runs: Vec<Run>,
+    pub reason: Option<&'static str>,
+    /// Each run, by geometry and seed.
+    pub runs: Vec<Run>,
 }
 
 /// A claim, and whether it holds.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct ClaimReport {
-    pub(crate) text: &'static str,
+pub struct ClaimReport {
+    /// As the file of published tables has it.
+    pub text: &'static str,
     /// The figure nearest to what is not allowed; `None` if a cell has none.
-    pub(crate) worst: Option<f64>,
-    pub(crate) holds: bool,
+    pub worst: Option<f64>,
+    /// Whether it holds.
+    pub holds: bool,
     /// Whether the run fails if not.
-    pub(crate) binds: bool,
+    pub binds: bool,
 }
 
 /// A table.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct TableReport {
-    pub(crate) name: &'static str,
-    pub(crate) title: &'static str,
-    pub(crate) source: Source,
-    pub(crate) how: How,
-    pub(crate) drive: &'static str,
-    pub(crate) layout: Layout,
-    pub(crate) x: Option<&'static str>,
-    pub(crate) columns: Vec<Column>,
+pub struct TableReport {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// Where it is from.
+    pub source: Source,
+    /// How our figures came about.
+    pub how: How,
+    /// The specification of its device.
+    pub drive: &'static str,
+    /// What is shown beside what.
+    pub layout: Layout,
+    /// What the rows are, if they are numbers.
+    pub x: Option<&'static str>,
+    /// Ways to open the disk.
+    pub columns: Vec<Column>,
     /// Row after row.
-    pub(crate) cells: Vec<CellReport>,
-    pub(crate) claims: Vec<ClaimReport>,
-    pub(crate) notes: Vec<&'static str>,
+    pub cells: Vec<CellReport>,
+    /// What is said of the figures.
+    pub claims: Vec<ClaimReport>,
+    /// What a reader should know.
+    pub notes: Vec<&'static str>,
 }
 
 /// All of it.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Report {
-    pub(crate) zoneplug: &'static str,
+pub struct Report {
+    /// The version of this library.
+    pub zoneplug: &'static str,
     /// One geometry and one seed: nothing is judged.
-    pub(crate) quick: bool,
-    /// A signal came before the end: some runs are missing, and nothing is judged.
-    pub(crate) partial: bool,
-    pub(crate) geometries: usize,
-    pub(crate) seeds: usize,
-    pub(crate) tables: Vec<TableReport>,
+    pub quick: bool,
+    /// The end was asked for early: some runs are missing, and nothing is judged.
+    pub partial: bool,
+    /// Rates of the medium for each cell.
+    pub geometries: usize,
+    /// Seeds for each cell.
+    pub seeds: usize,
+    /// In the order of the published tables.
+    pub tables: Vec<TableReport>,
     /// Cells outside their bands, and claims that do not hold.
-    pub(crate) failed: usize,
+    pub failed: usize,
+}
+
+impl Report {
+    /// The reports of tables. `quick`: of one geometry and one seed; `partial`: some runs are missing.
+    pub fn new(tables: Vec<TableReport>, quick: bool, partial: bool) -> Report {
+        let (geometries, seeds) = if quick { (1, 1) } else { (GEOMETRIES.len(), SEEDS.len()) };
+        Report {
+            zoneplug: env!("CARGO_PKG_VERSION"),
+            quick,
+            partial,
+            geometries,
+            seeds,
+            failed: tables.iter().map(TableReport::failed).sum(),
+            tables,
+        }
+    }
 }
 
 fn mean(all: impl Iterator<Item = f64>) -> f64 {
@@ -154,7 +202,7 @@ fn standard_error(runs: &[Run]) -> f64 {
 
 impl TableReport {
     /// Puts the figures of a table's cells together: `runs` has those of each, row after row, and what it is called.
-    pub(crate) fn new(table: &Table, all: Vec<CellRuns>) -> TableReport {
+    pub fn new(table: &Table, all: Vec<CellRuns>) -> TableReport {
         let columns = table.columns.len();
         let mut cells: Vec<CellReport> = Vec::with_capacity(all.len());
         for (i, CellRuns { client, layer, runs }) in all.into_iter().enumerate() {
@@ -222,7 +270,7 @@ impl TableReport {
     }
 
     /// Some of the runs are no mean: what is outside of its band is shown, and fails nothing. What was not run says so.
-    pub(crate) fn without_judgement(mut self) -> TableReport {
+    pub fn without_judgement(mut self) -> TableReport {
         for cell in self.cells.iter_mut().filter(|c| c.runs.is_empty()) {
             cell.verdict = Verdict::NotRun;
         }
@@ -236,12 +284,12 @@ impl TableReport {
     }
 
     /// The cell of a row and a column, by number.
-    pub(crate) fn cell(&self, row: usize, column: usize) -> &CellReport {
+    pub fn cell(&self, row: usize, column: usize) -> &CellReport {
         &self.cells[row * self.columns.len() + column]
     }
 
     /// How many rows.
-    pub(crate) fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.cells.len() / self.columns.len().max(1)
     }
 
@@ -280,7 +328,7 @@ impl TableReport {
     }
 
     /// Cells outside their bands, and binding claims that do not hold.
-    pub(crate) fn failed(&self) -> usize {
+    pub fn failed(&self) -> usize {
         let cells = self.cells.iter().filter(|c| c.verdict == Verdict::Outside).count();
         cells + self.claims.iter().filter(|c| c.binds && !c.holds).count()
     }
@@ -288,14 +336,17 @@ impl TableReport {
 
 /// The runs of a cell, and how it is called.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct CellRuns {
-    pub(crate) client: String,
-    pub(crate) layer: String,
-    pub(crate) runs: Vec<Run>,
+pub struct CellRuns {
+    /// What was run.
+    pub client: String,
+    /// How the disk was opened.
+    pub layer: String,
+    /// Each run.
+    pub runs: Vec<Run>,
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::super::published::tables;
     use super::*;
 
@@ -311,7 +362,7 @@ pub(crate) mod tests {
     }
 
     /// The figures of smr30-random, each so many times the published one.
-    pub(crate) fn scaled(by: f64) -> TableReport {
+    fn scaled(by: f64) -> TableReport {
         let t = &tables().unwrap()[1];
         let cells = t.rows.iter().flat_map(|r| &r.cells);
         let runs = cells.map(|c| CellRuns {

@@ -6,61 +6,82 @@ use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Op, Sector, ZoneNo};
 
 /// What a workload does, in fio's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
+///
+/// ```
+/// use zoneplug_models::work::Rw;
+/// assert_eq!(Rw::from_name("randwrite"), Some(Rw::Randwrite));
+/// assert!(Rw::Randread.is_read() && Rw::from_name("trim").is_none());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Rw {
-    /// Sequential writes, zone after zone
+pub enum Rw {
+    /// Sequential writes, zone after zone.
     Write,
-    /// Writes at the write pointers of random zones
+    /// Writes at the write pointers of random zones.
     Randwrite,
-    /// Zone appends, zone after zone
+    /// Zone appends, zone after zone.
     Append,
-    /// Sequential reads
+    /// Sequential reads.
     Read,
-    /// Random reads
+    /// Random reads.
     Randread,
 }
 
 impl Rw {
-    pub(crate) fn is_read(self) -> bool {
+    /// All of them.
+    pub const ALL: [Rw; 5] = [Rw::Write, Rw::Randwrite, Rw::Append, Rw::Read, Rw::Randread];
+
+    /// fio's word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Rw::Write => "write",
+            Rw::Randwrite => "randwrite",
+            Rw::Append => "append",
+            Rw::Read => "read",
+            Rw::Randread => "randread",
+        }
+    }
+
+    /// The workload with this name.
+    pub fn from_name(name: &str) -> Option<Rw> {
+        Rw::ALL.into_iter().find(|rw| rw.name() == name)
+    }
+
+    /// Whether it reads.
+    pub fn is_read(self) -> bool {
         matches!(self, Rw::Read | Rw::Randread)
     }
 
     /// Whether its rate is best shown in KIOPS; else in MB/s, as in the published table.
-    pub(crate) fn is_counted(self) -> bool {
+    pub fn is_counted(self) -> bool {
         matches!(self, Rw::Randwrite | Rw::Randread | Rw::Append)
     }
 }
 
 impl fmt::Display for Rw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Rw::Write => "write",
-            Rw::Randwrite => "randwrite",
-            Rw::Append => "append",
-            Rw::Read => "read",
-            Rw::Randread => "randread",
-        })
+        f.write_str(self.name())
     }
 }
 
 /// One client's load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Work {
-    pub(crate) rw: Rw,
-    /// Length of a BIO.
-    pub(crate) block_sectors: u32,
+pub struct Work {
+    /// What it does.
+    pub rw: Rw,
+    /// Length of a BIO, in sectors of 512 bytes.
+    pub block_sectors: u32,
     /// BIOs in flight.
-    pub(crate) depth: u32,
+    pub depth: u32,
     /// Most commands at the device.
-    pub(crate) tags: u16,
+    pub tags: u16,
 }
 
 /// Zones that random writes go to at a time, where the disk allows as many.
-pub(crate) const RANDOM_ZONES: u32 = 64;
+pub const RANDOM_ZONES: u32 = 64;
 
 /// How many zones may be written at a time; 0: any number.
-pub(crate) fn max_open(l: &Limits) -> u32 {
+pub fn max_open(l: &Limits) -> u32 {
     match (l.max_open_zones, l.max_active_zones) {
         (0, n) | (n, 0) => n,
         (open, active) => open.min(active),
@@ -69,16 +90,17 @@ pub(crate) fn max_open(l: &Limits) -> u32 {
 
 /// A small generator (Marsaglia's xorshift64): the load generator must not cost more than what it measures.
 #[derive(Debug, Clone)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
-    pub(crate) fn new(seed: u64) -> Rng {
+    /// A generator that draws the same numbers for the same seed.
+    pub fn new(seed: u64) -> Rng {
         Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// A number below `n`, which is below 2^32.
     #[inline]
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -99,7 +121,7 @@ struct Slot {
 
 /// Where one client's BIOs go: its zones, and how much of each it has used.
 #[derive(Debug)]
-pub(crate) struct Offsets {
+pub struct Offsets {
     rw: Rw,
     block: u32,
     zones: Vec<Slot>,
@@ -116,7 +138,19 @@ pub(crate) struct Offsets {
 impl Offsets {
     /// The share of client `index` of `clients` in the sequential zones of a disk, on which all clients together may
     /// have `max_open` zones open (0: any number).
-    pub(crate) fn new(g: &Geometry, work: Work, index: u32, clients: u32, max_open: u32) -> Self {
+    pub fn new(g: &Geometry, work: Work, index: u32, clients: u32, max_open: u32) -> Self {
+        Self::seeded(g, work, index, clients, max_open, 1)
+    }
+
+    /// As [`Offsets::new`], with random places of another `seed` than 1.
+    pub fn seeded(
+        g: &Geometry,
+        work: Work,
+        index: u32,
+        clients: u32,
+        max_open: u32,
+        seed: u64,
+    ) -> Self {
         let all: Vec<ZoneNo> =
             (0..g.nr_zones()).map(ZoneNo).filter(|&z| !g.is_conventional(z)).collect();
         let (n, i, clients) = (all.len(), index as usize, clients as usize);
@@ -141,7 +175,8 @@ impl Offsets {
             next: 0,
             open: Vec::new(),
             max_open,
-            rng: Rng::new(u64::from(index) + 1),
+            // Seeds are far apart, so that no two clients of two seeds draw the same.
+            rng: Rng::new((u64::from(index) + 1) ^ seed.wrapping_sub(1).rotate_left(16)),
             blocks: u64::from(blocks),
         };
         offsets.rewind();
@@ -149,17 +184,17 @@ impl Offsets {
     }
 
     /// The operation of the BIOs.
-    pub(crate) fn rw(&self) -> Rw {
+    pub fn rw(&self) -> Rw {
         self.rw
     }
 
     /// Whether there is anywhere to go at all.
-    pub(crate) fn is_usable(&self) -> bool {
+    pub fn is_usable(&self) -> bool {
         !self.zones.is_empty() && (!self.rw.is_read() || self.blocks > 0)
     }
 
     /// Keeps the first zones only, as many as hold `sectors`.
-    pub(crate) fn limit(&mut self, sectors: u64) {
+    pub fn limit(&mut self, sectors: u64) {
         let mut sum = 0;
         let n = self.zones.iter().take_while(|z| {
             let more = sum < sectors;
@@ -173,18 +208,18 @@ impl Offsets {
     }
 
     /// Keeps so many zones open for random writes, where there are as many.
-    pub(crate) fn spread_over(&mut self, zones: u32) {
+    pub fn spread_over(&mut self, zones: u32) {
         self.max_open = (zones as usize).clamp(1, self.zones.len().max(1));
         self.rewind();
     }
 
     /// Sectors of all zones.
-    pub(crate) fn sectors(&self) -> u64 {
+    pub fn sectors(&self) -> u64 {
         self.zones.iter().map(|z| u64::from(z.capacity)).sum()
     }
 
     /// Starts over with empty zones.
-    pub(crate) fn rewind(&mut self) {
+    pub fn rewind(&mut self) {
         for z in &mut self.zones {
             (z.used, z.refused) = (0, false);
         }
@@ -197,13 +232,14 @@ impl Offsets {
     }
 
     /// Zones that something went to since the last rewind: start and length.
-    pub(crate) fn used(&self) -> impl Iterator<Item = (Sector, u32)> {
+    pub fn used(&self) -> impl Iterator<Item = (Sector, u32)> {
         self.zones.iter().filter(|z| z.used > 0).map(|z| (Sector(z.start), z.len))
     }
 
     /// What comes next; `None` when all zones are used up.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(Op, Sector, u32)> {
+    #[allow(clippy::should_implement_trait)] // it starts over
+    pub fn next(&mut self) -> Option<(Op, Sector, u32)> {
         match self.rw {
             Rw::Write | Rw::Append => {
                 let z = loop {
@@ -267,7 +303,7 @@ impl Offsets {
 
     /// A write at `sector` was refused: the device would refuse every further write to its zone.
     #[cold]
-    pub(crate) fn refused(&mut self, sector: Sector) {
+    pub fn refused(&mut self, sector: Sector) {
         let i = self.zones.partition_point(|z| z.start <= sector.0);
         if let Some(z) = i.checked_sub(1).and_then(|i| self.zones.get_mut(i)) {
             z.refused = true;

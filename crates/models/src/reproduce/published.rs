@@ -9,16 +9,19 @@ const TEXT: &str = include_str!("published.txt");
 
 /// Where a table is from.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
-pub(crate) struct Source {
-    pub(crate) title: &'static str,
-    pub(crate) published: &'static str,
-    pub(crate) message_id: &'static str,
+pub struct Source {
+    /// What it is.
+    pub title: &'static str,
+    /// When, and where.
+    pub published: &'static str,
+    /// The message that has it.
+    pub message_id: &'static str,
 }
 
 /// How our figures come about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum How {
+pub enum How {
     /// In virtual time.
     Model,
     /// On this machine.
@@ -28,7 +31,7 @@ pub(crate) enum How {
 /// What is shown beside what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Layout {
+pub enum Layout {
     /// Published beside ours.
     Beside,
     /// Throughput beside latency.
@@ -37,7 +40,7 @@ pub(crate) enum Layout {
 
 /// What a cell is to give.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Expect {
+pub enum Expect {
     /// The published figure, to so many percent.
     Band(f64),
     /// Not the figure, and why; a claim may say something of its direction.
@@ -52,74 +55,101 @@ pub(crate) enum Expect {
 
 /// A cell of a table.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cell {
-    pub(crate) published: Option<f64>,
+pub struct Cell {
+    /// The published figure, in the unit of its row.
+    pub published: Option<f64>,
     /// Whether it set a number of the profile.
-    pub(crate) calibrates: bool,
-    pub(crate) expect: Expect,
-    pub(crate) client: &'static str,
+    pub calibrates: bool,
+    /// What our figure is to be.
+    pub expect: Expect,
+    /// What is run, in the form of `client.rs`.
+    pub client: &'static str,
 }
 
 /// A column: a way to open the disk.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
-pub(crate) struct Column {
-    pub(crate) name: &'static str,
-    pub(crate) options: &'static str,
-    pub(crate) says: &'static str,
+pub struct Column {
+    /// Its name.
+    pub name: &'static str,
+    /// Options of the specification.
+    pub options: &'static str,
+    /// What it is called in a table.
+    pub says: &'static str,
 }
 
 /// A row: a workload.
 #[derive(Debug, Clone)]
-pub(crate) struct Row {
-    pub(crate) name: &'static str,
-    pub(crate) unit: &'static str,
-    pub(crate) cells: Vec<Cell>,
+pub struct Row {
+    /// Its name.
+    pub name: &'static str,
+    /// The unit of its figures.
+    pub unit: &'static str,
+    /// One for each column.
+    pub cells: Vec<Cell>,
 }
 
 /// A figure that a claim is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Metric {
+pub enum Metric {
+    /// The figure of the cell.
     Rate,
+    /// The latency that 99 % do not exceed.
     P99,
+    /// The longest latency.
     Max,
 }
 
 /// One side of a claim: a figure of a column, in one row or in all rows of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Side {
-    pub(crate) metric: Metric,
-    pub(crate) column: &'static str,
-    pub(crate) rows: &'static str,
+pub struct Side {
+    /// Which figure.
+    pub metric: Metric,
+    /// Of which column.
+    pub column: &'static str,
+    /// Of which rows: a name, or numbers from one to another.
+    pub rows: &'static str,
 }
 
 /// Something that is said of a table's figures.
 #[derive(Debug, Clone)]
-pub(crate) struct Claim {
-    pub(crate) text: &'static str,
-    pub(crate) above: Side,
+pub struct Claim {
+    /// As the file has it.
+    pub text: &'static str,
+    /// The figure, or what is above the line of a ratio.
+    pub above: Side,
     /// `None`: the figure itself.
-    pub(crate) below: Option<Side>,
-    pub(crate) allowed: RangeInclusive<f64>,
+    pub below: Option<Side>,
+    /// What it may be.
+    pub allowed: RangeInclusive<f64>,
     /// Whether the run fails if it does not hold.
-    pub(crate) binds: bool,
+    pub binds: bool,
 }
 
 /// A table.
 #[derive(Debug, Clone)]
-pub(crate) struct Table {
-    pub(crate) name: &'static str,
-    pub(crate) title: &'static str,
-    pub(crate) source: Source,
-    pub(crate) how: How,
+pub struct Table {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// Where it is from.
+    pub source: Source,
+    /// How our figures come about.
+    pub how: How,
     /// The specification of its device.
-    pub(crate) drive: &'static str,
-    pub(crate) layout: Layout,
+    pub drive: &'static str,
+    /// What is shown beside what.
+    pub layout: Layout,
     /// What the rows are, if they are numbers.
-    pub(crate) x: Option<&'static str>,
-    pub(crate) columns: Vec<Column>,
-    pub(crate) rows: Vec<Row>,
-    pub(crate) claims: Vec<Claim>,
-    pub(crate) notes: Vec<&'static str>,
+    pub x: Option<&'static str>,
+    /// Ways to open the disk.
+    pub columns: Vec<Column>,
+    /// Workloads.
+    pub rows: Vec<Row>,
+    /// What is said of the figures.
+    pub claims: Vec<Claim>,
+    /// What a reader should know.
+    pub notes: Vec<&'static str>,
 }
 
 #[derive(Default)]
@@ -129,12 +159,17 @@ struct Names {
 }
 
 /// Every published table, in the order of the file.
-pub(crate) fn tables() -> Result<Vec<Table>, Error> {
+pub fn tables() -> Result<Vec<Table>, Error> {
     parse(TEXT)
 }
 
 /// The tables of a text of the same form.
-pub(crate) fn parse(text: &'static str) -> Result<Vec<Table>, Error> {
+///
+/// ```
+/// let e = zoneplug_models::reproduce::parse("colour red").unwrap_err();
+/// assert!(e.to_string().starts_with("line 1 of the published tables"));
+/// ```
+pub fn parse(text: &'static str) -> Result<Vec<Table>, Error> {
     let (mut names, mut tables) = (Names::default(), Vec::<Table>::new());
     for (i, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -260,7 +295,7 @@ fn side(text: &'static str) -> Option<Side> {
 
 impl Table {
     /// The rows that the text of a claim names: one by its name, or numbers from one to another.
-    pub(crate) fn rows_of(&self, text: &str) -> Vec<usize> {
+    pub fn rows_of(&self, text: &str) -> Vec<usize> {
         let number = |r: &Row| r.name.parse::<u32>().ok();
         let range = text
             .split_once("..")
@@ -273,7 +308,7 @@ impl Table {
     }
 
     /// The column of that name.
-    pub(crate) fn column(&self, name: &str) -> Option<usize> {
+    pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == name)
     }
 }

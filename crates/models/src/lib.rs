@@ -1,0 +1,30 @@
+//! What the engine gives on models of drives, in virtual time, as plain data: workloads, block traces, the published
+//! tables, and worlds by seed. The command `zoneplug` prints it, and Python has it as dictionaries.
+//!
+//! Figures follow from the arguments alone: the machine, the number of threads and their order make no difference.
+//!
+//! | file | what it owns |
+//! | --- | --- |
+//! | `virtual_disk.rs` | which specifications name a disk in virtual time, and the ways to open it |
+//! | `workers.rs`, `watch.rs` | work on all processors; the end that is asked for early |
+//! | `work.rs` | workloads: where the next BIO goes, also of benchmarks in real time |
+//! | `measure/` | a workload on a disk |
+//! | `replay/` | a block trace on disks |
+//! | `reproduce/` | the published tables |
+//! | `worlds.rs` | worlds by seed |
+//! | `status_key.rs` | names of statuses as keys |
+
+pub mod measure;
+pub mod replay;
+pub mod reproduce;
+mod status_key;
+mod virtual_disk;
+mod watch;
+pub mod work;
+mod workers;
+mod worlds;
+
+pub use status_key::{by_status, status_key};
+pub use virtual_disk::{VirtualDisk, Writer, layer_name, never_waits, scheduler, ways};
+pub use workers::Workers;
+pub use worlds::{Summary, Worlds};

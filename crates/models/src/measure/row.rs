@@ -1,0 +1,118 @@
+//! The figures of a workload on a disk that is opened in one way.
+
+use crate::status_key::by_status;
+use crate::virtual_disk::layer_name;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use zoneplug_core::Nanos;
+use zoneplug_core::disk::DiskConfig;
+use zoneplug_sim::time::{ClientReport, Report};
+
+/// From submission to the completion at the drive, in nanoseconds.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)] // the names say it
+pub struct Latency {
+    pub mean_ns: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub p999_ns: u64,
+    pub max_ns: u64,
+}
+
+/// What the jobs got, or the reads beside them.
+#[derive(Debug, Clone, Serialize)]
+pub struct Part {
+    /// BIOs that succeeded.
+    pub bios: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// 10^6 bytes.
+    pub mb_per_s: f64,
+    /// BIOs a second.
+    pub iops: f64,
+    /// How long they took.
+    pub latency: Latency,
+    /// Operations outstanding at the end. The latencies do not include them.
+    pub waiting: u32,
+    /// The age of the oldest of them.
+    pub oldest_waiting_ns: u64,
+    /// BIOs that failed.
+    pub refused: u64,
+    /// The same by status.
+    #[serde(serialize_with = "by_status")]
+    pub refused_by_status: BTreeMap<&'static str, u64>,
+}
+
+impl Part {
+    fn of(clients: &[ClientReport], length: Nanos) -> Part {
+        let seconds = (length.0 as f64 / 1e9).max(1e-9);
+        let mut all = ClientReport::default();
+        for c in clients {
+            (all.bytes, all.bios) = (all.bytes + c.bytes, all.bios + c.bios);
+            all.latencies.extend_from_slice(&c.latencies);
+            for (&status, n) in &c.refused {
+                *all.refused.entry(status).or_default() += n;
+            }
+        }
+        all.latencies.sort_unstable();
+        let sum: u128 = all.latencies.iter().map(|&ns| u128::from(ns)).sum();
+        Part {
+            bios: all.bios,
+            bytes: all.bytes,
+            mb_per_s: all.bytes as f64 / 1e6 / seconds,
+            iops: all.bios as f64 / seconds,
+            latency: Latency {
+                mean_ns: (sum / all.latencies.len().max(1) as u128) as u64,
+                p50_ns: all.latency(500).0,
+                p99_ns: all.latency(990).0,
+                p999_ns: all.latency(999).0,
+                max_ns: all.latency(1000).0,
+            },
+            waiting: clients.iter().map(|c| c.waiting).sum(),
+            oldest_waiting_ns: clients.iter().map(|c| c.oldest.0).max().unwrap_or(0),
+            refused: all.refused.values().sum(),
+            refused_by_status: all.refused.iter().map(|(s, &n)| (s.name(), n)).collect(),
+        }
+    }
+}
+
+/// One way to open the disk.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// How the disk was opened, in the words of the attributes.
+    pub layer: String,
+    /// How writes are ordered.
+    pub mode: &'static str,
+    /// All jobs together.
+    pub jobs: Part,
+    /// The reads beside them.
+    pub reads: Option<Part>,
+    /// Per second: accesses for which the head had to seek or wait. A drive without a head has none.
+    pub head_moves_per_s: Option<f64>,
+    /// The part of the time in which the head or the data path of the drive was busy.
+    pub drive_busy_percent: f64,
+    /// Mean length of a write command at the drive.
+    pub mean_write_command_bytes: f64,
+    /// The measured time: shorter than requested if the end was asked for.
+    pub virtual_s: f64,
+}
+
+impl Row {
+    pub(super) fn new(config: &DiskConfig, turns: bool, with_reads: bool, report: &Report) -> Row {
+        let reads = usize::from(with_reads);
+        let (jobs, reads) = report.clients.split_at(report.clients.len() - reads);
+        let length = report.length.0.max(1) as f64;
+        let seconds = length / 1e9;
+        Row {
+            layer: layer_name(config, turns),
+            mode: config.mode.name(),
+            jobs: Part::of(jobs, report.length),
+            reads: with_reads.then(|| Part::of(reads, report.length)),
+            head_moves_per_s: turns.then(|| report.drive.moves as f64 / seconds),
+            // An access counts from its start.
+            drive_busy_percent: (report.drive.busy.0 as f64 * 100.0 / length).min(100.0),
+            virtual_s: seconds,
+            mean_write_command_bytes: report.mean_command(),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A block trace, sent to models of drives, in virtual time: what each drive and policy would give.
+//!
+//! The trace is read once to see what is in it, and once more for each row; its text is never held. Two replays of one
+//! trace have the same figures.
+//!
+//! ```
+//! use std::io::Read;
+//! use zoneplug_models::replay::{Map, Replay, Speed, Trace};
+//! use zoneplug_models::{VirtualDisk, Workers};
+//! use zoneplug_sim::time::trace::Events;
+//! let text = "fio version 2 iolog\nf write 0 65536\nf write 65536 65536\nf read 0 4096\n";
+//! let open = || Ok(Box::new(text.as_bytes()) as Box<dyn Read>);
+//! let trace = Trace::new(&open, Events::Queued, None);
+//! let disks = [VirtualDisk::parse("sim-smr30").unwrap().unwrap()];
+//! let workers = Workers::all(&|| false);
+//! let replay = Replay::of(&trace, &disks, &workers).unwrap();
+//! let ways = [vec![disks[0].config.clone()]];
+//! let rows = replay.rows(&ways, Map::Auto, replay.pace(Speed::Asap, None), &workers).unwrap();
+//! assert_eq!((rows[0].writes.operations, rows[0].reads.bytes), (2, 4096));
+//! ```
+
+mod run;
+
+pub use run::{Changed, First, Kind, Refused, Row};
+
+use crate::virtual_disk::VirtualDisk;
+use crate::workers::Workers;
+use run::Job;
+use serde::Serialize;
+use std::fmt;
+use std::io::{self, BufReader, Read};
+use zoneplug_core::Error;
+use zoneplug_core::disk::DiskConfig;
+use zoneplug_sim::time::Pace;
+use zoneplug_sim::time::trace::{Events, Fit, Reader, Survey};
+
+/// Outstanding operations, where the times of a trace do not count and no flag gives a number.
+const DEPTH: u32 = 32;
+
+/// How fast.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Speed {
+    /// So many times as fast as recorded.
+    Times(f64),
+    /// As fast as the disk goes: the recorded times do not count.
+    Asap,
+}
+
+impl Speed {
+    /// `2.5` or `asap`.
+    ///
+    /// ```
+    /// use zoneplug_models::replay::Speed;
+    /// assert_eq!(Speed::parse("2").unwrap(), Speed::Times(2.0));
+    /// assert!(Speed::parse("0").is_err());
+    /// ```
+    pub fn parse(text: &str) -> Result<Speed, Error> {
+        if text == "asap" {
+            return Ok(Speed::Asap);
+        }
+        let n = text.parse().ok().filter(|n| (0.001..=1e6).contains(n));
+        n.map(Speed::Times).ok_or_else(|| {
+            Error::invalid(format!("'{text}' is no speed"))
+                .hint("a number from 0.001 to 1000000, or asap")
+        })
+    }
+}
+
+/// How addresses become places in zones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Map {
+    /// `Exact`, if each write is at the write pointer of its zone; else `Log`.
+    Auto,
+    /// As they are: what is not at a write pointer is refused.
+    Exact,
+    /// Writes go to the write pointer of the zone of their address, which is reset when it is full.
+    Log,
+}
+
+impl Map {
+    /// All of them.
+    pub const ALL: [Map; 3] = [Map::Auto, Map::Exact, Map::Log];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Map::Auto => "auto",
+            Map::Exact => "exact",
+            Map::Log => "log",
+        }
+    }
+
+    /// The one with this name.
+    pub fn from_name(name: &str) -> Option<Map> {
+        Map::ALL.into_iter().find(|m| m.name() == name)
+    }
+}
+
+/// Opens the text of a trace, from its beginning.
+pub type Open<'a> = &'a (dyn Fn() -> Result<Box<dyn Read + 'a>, Error> + Sync);
+
+/// A text that is read more than once.
+#[derive(Clone, Copy)]
+pub struct Trace<'a> {
+    open: Open<'a>,
+    events: Events,
+    device: Option<&'a str>,
+}
+
+impl fmt::Debug for Trace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Trace<'a> {
+    /// A trace. `events`: which events of blkparse's are sent; `device`: whose operations, where there are several, as
+    /// the trace names it.
+    pub fn new(open: Open<'a>, events: Events, device: Option<&'a str>) -> Trace<'a> {
+        Trace { open, events, device }
+    }
+
+    /// Reads it. With `workers` it seems to end when they are asked for the end.
+    fn reader<'b>(
+        &self,
+        workers: Option<&'b Workers<'_>>,
+    ) -> Result<Reader<BufReader<UntilAsked<'a, 'b>>>, Error> {
+        let text = UntilAsked { text: (self.open)()?, workers };
+        Reader::new(BufReader::with_capacity(256 << 10, text), self.events, self.device)
+    }
+}
+
+/// A text that seems to end when the end is asked for.
+struct UntilAsked<'a, 'b> {
+    text: Box<dyn Read + 'a>,
+    workers: Option<&'b Workers<'b>>,
+}
+
+impl Read for UntilAsked<'_, '_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.workers.is_some_and(Workers::is_asked) { Ok(0) } else { self.text.read(buf) }
+    }
+}
+
+/// A trace that was looked at, and disks for it.
+#[derive(Debug)]
+pub struct Replay<'a> {
+    trace: &'a Trace<'a>,
+    disks: &'a [VirtualDisk],
+    /// What is in the trace.
+    pub survey: Survey,
+    /// How it fits on each disk.
+    pub fits: Vec<Fit>,
+}
+
+impl<'a> Replay<'a> {
+    /// Reads the trace once. If the end is asked for meanwhile, the survey is of a part.
+    pub fn of(
+        trace: &'a Trace<'a>,
+        disks: &'a [VirtualDisk],
+        workers: &Workers<'_>,
+    ) -> Result<Replay<'a>, Error> {
+        let mut fits = Vec::new();
+        for d in disks {
+            fits.push(Fit::new(&d.profile.geometry()?, &d.profile.limits()));
+        }
+        let survey = Survey::of(trace.reader(Some(workers))?, &mut fits)?;
+        Ok(Replay { trace, disks, survey, fits })
+    }
+
+    /// When operations are sent, with at most `iodepth` outstanding. A trace without times is one of a program that
+    /// waits.
+    pub fn pace(&self, speed: Speed, iodepth: Option<u32>) -> Pace {
+        match (speed, self.survey.format.has_times()) {
+            (Speed::Asap, _) => Pace { speed: None, window: Some(iodepth.unwrap_or(DEPTH)) },
+            (Speed::Times(n), true) => Pace { speed: Some(n), window: iodepth },
+            (Speed::Times(n), false) => Pace { speed: Some(n), window: Some(iodepth.unwrap_or(1)) },
+        }
+    }
+
+    /// Sends all of it to each disk, opened in each of its ways. If the end is asked for, the last rows are of the first
+    /// part of the trace or missing.
+    pub fn rows(
+        &self,
+        ways: &[Vec<DiskConfig>],
+        map: Map,
+        pace: Pace,
+        workers: &Workers<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        let todo: Vec<(usize, usize)> =
+            (0..self.disks.len()).flat_map(|d| (0..ways[d].len()).map(move |w| (d, w))).collect();
+        workers.spread(todo.len(), |i| {
+            let (d, w) = todo[i];
+            let fit = &self.fits[d];
+            let map = match map {
+                Map::Auto if fit.is_exact() => Map::Exact,
+                Map::Auto => Map::Log,
+                map => map,
+            };
+            let job = Job { disk: &self.disks[d], config: &ways[d][w], fit, map, pace };
+            job.run(self.trace, workers)
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! The published tables of zone write plugging, zone append and the single writer, beside what the engine gives on models
+//! of the drives.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `published.txt`, `published.rs` | the published figures, what is run beside each, what is expected |
+//! | `client.rs` | clients as text |
+//! | `simulate.rs` | cells in virtual time, on all processors |
+//! | `outcome.rs` | means, errors, bands, claims |
+//!
+//! Some tables are of processor time. A program measures those on its machine ([`measured`]), as the command does.
+//!
+//! ```
+//! use zoneplug_models::Workers;
+//! use zoneplug_models::reproduce::{Plan, Report, TableReport, chosen, tables};
+//! let all = tables().unwrap();
+//! let zns = chosen(&all, &["append-zns"], true).unwrap();
+//! let runs = Plan::new(&zns, true).unwrap().go(&Workers::all(&|| false), || ()).unwrap();
+//! let reports = zns.iter().zip(runs).map(|(t, runs)| TableReport::new(t, runs).without_judgement());
+//! let report = Report::new(reports.collect(), true, false);
+//! assert!(report.tables[0].cells[0].ours.unwrap() > 0.0);
+//! ```
+
+mod client;
+mod outcome;
+mod published;
+mod simulate;
+
+pub use client::{Modelled, length, measured, measured_name};
+pub use outcome::{CellReport, CellRuns, ClaimReport, Report, Run, TableReport, Verdict};
+pub use published::{
+    Cell, Claim, Column, Expect, How, Layout, Metric, Row, Side, Source, Table, parse, tables,
+};
+pub use simulate::Plan;
+
+use zoneplug_core::Error;
+
+/// The tables of `all` whose names begin with one of `names`, or all of them if none is given, in their order.
+/// `simulated`: not those that are measured.
+pub fn chosen<'a>(
+    all: &'a [Table],
+    names: &[impl AsRef<str>],
+    simulated: bool,
+) -> Result<Vec<&'a Table>, Error> {
+    let begins = |t: &Table, name: &str| t.name.starts_with(name);
+    for name in names.iter().map(AsRef::as_ref) {
+        if !all.iter().any(|t| begins(t, name)) {
+            let names: Vec<&str> = all.iter().map(|t| t.name).collect();
+            return Err(Error::invalid(format!("no table is called '{name}'"))
+                .hint(format!("one of {}", names.join(", "))));
+        }
+    }
+    let wanted = |t: &&Table| {
+        let named = names.is_empty() || names.iter().any(|n| begins(t, n.as_ref()));
+        named && !(simulated && t.how == How::Measure)
+    };
+    Ok(all.iter().filter(wanted).collect())
+}

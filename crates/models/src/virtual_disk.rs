@@ -1,0 +1,274 @@
+//! Disks with the times of a drive, in virtual time: which specifications name one, and the ways in which its disk is
+//! opened side by side. Measures nothing itself.
+
+use zoneplug_core::disk::{DiskConfig, Mode, TAGS, find_attribute};
+use zoneplug_core::form::{Form, Value, parse_time};
+use zoneplug_core::sched::{Policy, Scheduler};
+use zoneplug_core::{Error, Nanos};
+use zoneplug_devices::emu::timing::{Model, Profile};
+use zoneplug_devices::spec::Spec;
+use zoneplug_host::{base_of, take_config, take_profile};
+use zoneplug_sim::time::Run;
+
+const TEXT: Form = Form::Text("faults");
+
+/// A drive that is modelled, and how its disk is opened.
+///
+/// ```
+/// use zoneplug_models::VirtualDisk;
+/// let disk = VirtualDisk::parse("sim-smr30,qd1=0,tags=4").unwrap().unwrap();
+/// assert!(disk.rotational() && disk.run(&disk.config).tags == 4);
+/// assert!(VirtualDisk::parse("mem").unwrap().is_none(), "a disk, but none with the times of a drive");
+/// ```
+#[derive(Debug, Clone)]
+pub struct VirtualDisk {
+    /// Its specification.
+    pub spec: String,
+    /// The model of the drive.
+    pub profile: Profile,
+    /// How the disk is opened if nothing else is asked for.
+    pub config: DiskConfig,
+    /// Commands at the drive, if the specification gives a number.
+    pub tags: Option<u16>,
+}
+
+impl VirtualDisk {
+    /// The drive that a specification names; `None` if it names another kind of device.
+    pub fn parse(text: &str) -> Result<Option<VirtualDisk>, Error> {
+        let base = base_of(text);
+        if base.len() < text.len() {
+            return match Self::parse(base)? {
+                None => Ok(None),
+                Some(_) => Err(Error::invalid("a layer on a disk in virtual time")
+                    .hint(format!("{base} without it, or zoneplug bench --real-time"))),
+            };
+        }
+        let mut spec = Spec::parse(text)?;
+        let config = take_config(&mut spec)?;
+        let tags = spec.number(&TAGS)?.map(|n| n as u16);
+        // Faults and data are for real time; they are named below.
+        let (fault, data) = (spec.take_as("fault", &TEXT)?, spec.take_as("data", &Form::Flag)?);
+        let Some(profile) = take_profile(&mut spec) else { return Ok(None) };
+        let profile = profile?;
+        spec.finish()?;
+        let data = data.is_some_and(|d| d.number() == 1);
+        for (key, given) in [("fault", fault.is_some()), ("data", data)] {
+            if given {
+                return Err(Error::invalid(format!("{key}= in virtual time"))
+                    .hint(format!("leave {key}= out, or zoneplug bench --real-time")));
+            }
+        }
+        Ok(Some(VirtualDisk { spec: text.to_owned(), profile, config, tags }))
+    }
+
+    /// Whether its medium turns.
+    pub fn rotational(&self) -> bool {
+        matches!(self.profile.model, Model::Smr(_))
+    }
+
+    /// A run on it whose disk is opened in this way.
+    pub fn run(&self, config: &DiskConfig) -> Run {
+        let mut profile = self.profile.clone();
+        profile.queue_depth = self.tags.unwrap_or(profile.queue_depth);
+        Run::on(profile, config.clone())
+    }
+}
+
+/// How a disk is opened, in the words of the attributes.
+pub fn layer_name(config: &DiskConfig, rotational: bool) -> String {
+    let mut text = format!("{} {}", config.mode, config.scheduler);
+    if config.zoned_qd1_writes.unwrap_or(rotational) {
+        text += &format!(" qd1 {}", config.zoned_qd1_policy);
+        if config.anticipation.0 > 0 {
+            text += &format!(" +{}us", config.anticipation.0 / 1000);
+        }
+        if config.zone_deadline.0 > 0 {
+            text += &format!(" {}ms", config.zone_deadline.0 / 1_000_000);
+        }
+    }
+    text
+}
+
+/// Which writer a disk has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// Each zone by itself.
+    Off,
+    /// One for the disk.
+    Single {
+        /// Which zone is next.
+        policy: Policy,
+        /// How long it waits for a zone's next write.
+        anticipation: Nanos,
+        /// After how long a zone is next, whatever the policy says; 0: never.
+        deadline: Nanos,
+    },
+}
+
+impl Writer {
+    /// `fifo`, `clook+300us/4s`, `off`.
+    ///
+    /// ```
+    /// use zoneplug_models::Writer;
+    /// assert_eq!(Writer::parse("off").unwrap(), Writer::Off);
+    /// assert!(Writer::parse("elevator").unwrap_err().to_string().contains("no policy"));
+    /// ```
+    pub fn parse(text: &str) -> Result<Writer, Error> {
+        let wrong = || {
+            let all = Policy::NAMES.join(", ");
+            Error::invalid(format!("'{text}' is no policy")).hint(format!(
+                "{all}, with +300us to wait for the zone's next write and /4s as deadline; or off"
+            ))
+        };
+        if text == "off" {
+            return Ok(Writer::Off);
+        }
+        // The bounds are those of the attributes.
+        let time = |t: Option<&str>, attribute: &str| match t {
+            None => Ok(Nanos(0)),
+            Some(t) => {
+                let form = find_attribute(attribute).map(|a| a.key.form);
+                let fits = |n: &u64| form.is_some_and(|f| f.has(&Value::Number(*n)));
+                parse_time(t).filter(fits).map(Nanos).ok_or_else(wrong)
+            }
+        };
+        let (rest, deadline) = match text.split_once('/') {
+            Some((rest, deadline)) => (rest, Some(deadline)),
+            None => (text, None),
+        };
+        let (name, anticipation) = match rest.split_once('+') {
+            Some((name, anticipation)) => (name, Some(anticipation)),
+            None => (rest, None),
+        };
+        Ok(Writer::Single {
+            policy: Policy::from_name(name).ok_or_else(wrong)?,
+            anticipation: time(anticipation, "anticipation_us")?,
+            deadline: time(deadline, "zone_deadline_ms")?,
+        })
+    }
+
+    fn apply(self, config: &mut DiskConfig) {
+        match self {
+            Writer::Off => config.zoned_qd1_writes = Some(false),
+            Writer::Single { policy, anticipation, deadline } => {
+                config.zoned_qd1_writes = Some(true);
+                config.zoned_qd1_policy = policy;
+                config.anticipation = anticipation;
+                config.zone_deadline = deadline;
+            }
+        }
+    }
+}
+
+/// A note on a policy that depends on waiting, for a disk on which no wait is allowed. `None` for other policies.
+pub fn never_waits(policy: Policy) -> Option<String> {
+    let left = match policy {
+        Policy::Brief => "it is fifo",
+        _ => "its order is left",
+    };
+    let text = format!("{policy} without +300us (anticipation_us) never waits: {left}");
+    policy.is_about_waiting().then_some(text)
+}
+
+/// The I/O scheduler with this name.
+pub fn scheduler(text: &str) -> Result<Scheduler, Error> {
+    Scheduler::from_name(text).ok_or_else(|| {
+        Error::invalid(format!("'{text}' is no scheduler"))
+            .hint(format!("one of {}", Scheduler::NAMES.join(", ")))
+    })
+}
+
+/// Ways to open a disk, to be compared: every writer with every scheduler in every mode. What is not named is as in
+/// `base`. Only mode `plug` has a single writer, so the other modes have no row for each writer.
+///
+/// ```
+/// use zoneplug_core::disk::DiskConfig;
+/// use zoneplug_models::{Writer, layer_name, ways};
+/// let writers = [Writer::Off, Writer::parse("clook+300us").unwrap()];
+/// let all = ways(&DiskConfig::default(), &[], &[], &writers);
+/// let names: Vec<String> = all.iter().map(|config| layer_name(config, true)).collect();
+/// assert_eq!(names, ["plug none", "plug none qd1 clook +300us"]);
+/// ```
+pub fn ways(
+    base: &DiskConfig,
+    modes: &[Mode],
+    schedulers: &[Scheduler],
+    writers: &[Writer],
+) -> Vec<DiskConfig> {
+    let modes = if modes.is_empty() { vec![base.mode] } else { modes.to_vec() };
+    let schedulers = if schedulers.is_empty() { vec![base.scheduler] } else { schedulers.to_vec() };
+    let mut all: Vec<DiskConfig> = Vec::new();
+    for mode in modes {
+        for &scheduler in &schedulers {
+            let mut one = DiskConfig { mode, scheduler, ..base.clone() };
+            if mode != Mode::Plug {
+                // Only plugs have a single writer.
+                one.zoned_qd1_writes = Some(false);
+            }
+            if mode != Mode::Plug || writers.is_empty() {
+                all.push(one);
+                continue;
+            }
+            all.extend(writers.iter().map(|writer| {
+                let mut config = one.clone();
+                writer.apply(&mut config);
+                config
+            }));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_read_with_their_times() {
+        let single = |policy, us: u64, ms: u64| Writer::Single {
+            policy,
+            anticipation: Nanos(us * 1_000),
+            deadline: Nanos(ms * 1_000_000),
+        };
+        for (text, writer) in [
+            ("off", Writer::Off),
+            ("fifo", single(Policy::Fifo, 0, 0)),
+            ("clook+300us", single(Policy::Clook, 300, 0)),
+            ("score/1s", single(Policy::Score, 0, 1000)),
+            ("clook+300us/4s", single(Policy::Clook, 300, 4000)),
+        ] {
+            assert_eq!(Writer::parse(text).unwrap(), writer, "{text}");
+        }
+        for text in ["", "elevator", "fifo+", "fifo+2", "fifo/1", "fifo+2s", "off+1us", "fifo/2h"] {
+            assert!(Writer::parse(text).unwrap_err().what_to_try().is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_policy_is_combined_with_every_scheduler_but_only_plugs_have_one() {
+        let writers = [Writer::Off, Writer::parse("clook").unwrap()];
+        let schedulers = [Scheduler::None, Scheduler::MqDeadline];
+        let names = |modes: &[Mode]| -> Vec<String> {
+            let all = ways(&DiskConfig::default(), modes, &schedulers, &writers);
+            all.iter().map(|c| layer_name(c, true)).collect()
+        };
+        let plug =
+            ["plug none", "plug none qd1 clook", "plug mq-deadline", "plug mq-deadline qd1 clook"];
+        assert_eq!(names(&[]), plug);
+        assert_eq!(names(&[Mode::Lock]), ["lock none", "lock mq-deadline"]);
+        assert_eq!(ways(&DiskConfig::default(), &[], &[], &[]), [DiskConfig::default()]);
+    }
+
+    #[test]
+    fn only_modelled_drives_are_in_virtual_time() {
+        let m = VirtualDisk::parse("sim-smr30,qd1=0,tags=4,cache=64M").unwrap().unwrap();
+        assert_eq!((m.rotational(), m.run(&m.config).tags), (true, 4));
+        assert!(VirtualDisk::parse("mem,latency=1ms").unwrap().is_none());
+        assert!(VirtualDisk::parse("po2@mem").unwrap().is_none());
+        for text in
+            ["po2@sim-zns1", "sim-smr30,fault=write/io", "sim-smr30,data=1", "sim-smr30,x=1", "sim"]
+        {
+            assert!(VirtualDisk::parse(text).is_err(), "{text}");
+        }
+    }
+}
