@@ -75,7 +75,7 @@ pub mod disk {
         Attribute, Counters, Disk, DiskConfig, DiskCounters, EVENTS_KEPT, Event, EventKind, Mode,
         Rejections, WindowCounters, ZoneCounters, ZoneRecovery,
     };
-    pub use zoneplug_core::sched::{Policy, Scheduler, WriterCounters};
+    pub use zoneplug_core::sched::{Policy, Scheduler, WriterCounters, policy};
     pub use zoneplug_host::{DiskSpec, Frozen, Level, Withheld, leaked_buffers, open_device};
 }
 

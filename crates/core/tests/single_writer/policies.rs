@@ -2,6 +2,7 @@
 
 use super::*;
 use zoneplug_core::sched::Policy;
+use zoneplug_core::sched::policy::OwnPolicy;
 
 /// Writes each time that one is done, so that its zone never has nothing to write, until the zone is full.
 fn keep_writing(r: &mut Rig, q: usize, zone: u64, wp: &mut u64, ahead: u64, done: u64) {
@@ -255,6 +256,53 @@ fn the_policy_decides_who_is_next() {
     assert_eq!(order(Policy::Fifo), [4, 6, 1, 5]);
     assert_eq!(order(Policy::Clook), [4, 5, 6, 1]);
     assert_eq!(order(Policy::Score), [4, 1, 5, 6], "much, then near");
+    assert_eq!(order(Policy::Own(&MOST)), [4, 1, 6, 5], "the most bytes; of equals the first");
+    assert_eq!(order(Policy::Own(&WRONG)), [4, 5, 1, 6], "a wrong index is the last listed");
+}
+
+/// Looks at bytes.
+static MOST: OwnPolicy = OwnPolicy {
+    name: "most",
+    pick: |view| {
+        let most = view.listed.iter().map(|c| c.bytes).max();
+        view.listed.iter().position(|c| Some(c.bytes) == most).unwrap_or(0)
+    },
+    stay: |_| true,
+    wants_bytes: true,
+};
+
+/// Returns no index.
+static WRONG: OwnPolicy =
+    OwnPolicy { name: "wrong", pick: |_| usize::MAX, stay: |_| false, wants_bytes: false };
+
+#[test]
+fn a_policy_of_the_program_is_shown_by_its_name_and_can_be_changed() {
+    let (mut r, _) = rig(|c| c.zoned_qd1_policy = Policy::Own(&MOST), &[(64, 8)]);
+    let shown = |r: &Rig| {
+        let all = r.disk.attributes();
+        all.iter().find(|a| a.name == "zoned_qd1_policy").unwrap().value.clone()
+    };
+    assert_eq!(shown(&r), "most");
+    r.disk.set_attribute("zoned_qd1_policy", "clook").unwrap();
+    r.poll(0);
+    assert_eq!(shown(&r), "clook");
+}
+
+/// Its `stay` decides whether an allowed wait begins.
+#[test]
+fn a_policy_of_the_program_decides_on_waits() {
+    let waits = |own: &'static OwnPolicy| {
+        let set = |c: &mut DiskConfig| {
+            (c.zoned_qd1_policy, c.anticipation) = (Policy::Own(own), Nanos(50));
+        };
+        let (mut r, _) = rig(set, &[(64, 8), (64, 8)]);
+        r.submit(0, [write(at(1, 0), 4)]);
+        r.submit(1, [write(at(2, 0), 4)]);
+        r.now = Nanos(100);
+        r.poll(0);
+        r.queues[0].next_deadline() == Some(Nanos(150))
+    };
+    assert!(waits(&MOST) && !waits(&WRONG));
 }
 
 /// Anticipation: the writer waits a moment for the zone that it has just written.

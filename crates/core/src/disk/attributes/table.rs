@@ -162,7 +162,9 @@ pub static ATTRIBUTES: [AttributeInfo; 32] = [
         |c| index(&Policy::ALL, c.zoned_qd1_policy),
         |c, v| c.zoned_qd1_policy = Policy::ALL[v.number() as usize],
     )
-    .when(has_plugs),
+    .when(has_plugs)
+    // A program's own policy has no number.
+    .shown(|v| Value::Text(v.layout.writer_params.policy.name().to_owned())),
     in_use(
         "anticipation_us",
         &["anticipation-us"],

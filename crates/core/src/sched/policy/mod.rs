@@ -1,6 +1,6 @@
 //! Policies: which zone the single writer writes next, and how long it waits for more from the zone of its turn. A
 //! policy is two plain functions of a [`View`], without state, clock or lock. A new policy is a file here and a line
-//! in the table below.
+//! in the table below, or an [`OwnPolicy`] of the program.
 
 mod view;
 
@@ -9,6 +9,7 @@ pub use view::{Candidate, Turn, View};
 pub(crate) use view::{candidates, view};
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// Returns the index in `listed` of the zone that is next.
 pub type Pick = fn(&View<'_>) -> usize;
@@ -16,6 +17,47 @@ pub type Pick = fn(&View<'_>) -> usize;
 /// Whether to wait for more from the zone of the turn, which has nothing to write just now, while other zones wait.
 /// Called only if waiting is allowed at all (`anticipation_us`) and no listed zone is past its deadline.
 pub type Stay = fn(&View<'_>) -> bool;
+
+/// A policy of the program's own, for experiments. It has no name that an attribute takes.
+///
+/// ```
+/// use zoneplug_core::sched::Policy;
+/// use zoneplug_core::sched::policy::OwnPolicy;
+/// static LAST: OwnPolicy = OwnPolicy {
+///     name: "last",
+///     pick: |view| view.listed.len() - 1,
+///     stay: |_| true,
+///     wants_bytes: false,
+/// };
+/// assert_eq!(Policy::Own(&LAST).to_string(), "last");
+/// assert_eq!(Policy::from_name("last"), None);
+/// ```
+#[derive(Debug)]
+pub struct OwnPolicy {
+    /// What it is called where a disk's state is shown.
+    pub name: &'static str,
+    /// Chooses the next zone. For a wrong index the writer takes the zone that was listed last.
+    pub pick: Pick,
+    /// Decides whether to wait for more.
+    pub stay: Stay,
+    /// Whether it looks at [`Candidate::bytes`] and [`Candidate::sector`].
+    pub wants_bytes: bool,
+}
+
+/// Two are the same if they are one record: functions have no identity.
+impl PartialEq for OwnPolicy {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for OwnPolicy {}
+
+impl Hash for OwnPolicy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::hash(self, state);
+    }
+}
 
 /// Defines [`Policy`]. Each line has the variant, the file, the function that decides on waits, whether the policy
 /// looks at bytes, and whether it is designed around waits.
@@ -33,18 +75,21 @@ macro_rules! policies {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
         pub enum Policy {
             $($(#[$doc])* $variant,)*
+            /// One of the program's own.
+            Own(&'static OwnPolicy),
         }
 
         impl Policy {
-            /// All policies.
+            /// All policies that have a name.
             pub const ALL: [Policy; [$(Policy::$variant),*].len()] = [$(Policy::$variant),*];
-            /// The names of all policies.
+            /// Their names.
             pub const NAMES: [&str; Policy::ALL.len()] = [$(stringify!($file)),*];
 
             /// The name, which is that of the policy's file.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Policy::$variant => stringify!($file),)*
+                    Policy::Own(own) => own.name,
                 }
             }
 
@@ -52,6 +97,7 @@ macro_rules! policies {
             pub const fn pick(self) -> Pick {
                 match self {
                     $(Policy::$variant => $file::pick,)*
+                    Policy::Own(own) => own.pick,
                 }
             }
 
@@ -59,6 +105,7 @@ macro_rules! policies {
             pub const fn stay(self) -> Stay {
                 match self {
                     $(Policy::$variant => $stay,)*
+                    Policy::Own(own) => own.stay,
                 }
             }
 
@@ -67,6 +114,7 @@ macro_rules! policies {
             pub const fn is_about_waiting(self) -> bool {
                 match self {
                     $(Policy::$variant => $waits,)*
+                    Policy::Own(_) => false,
                 }
             }
 
@@ -74,6 +122,7 @@ macro_rules! policies {
             pub const fn wants_bytes(self) -> bool {
                 match self {
                     $(Policy::$variant => $bytes,)*
+                    Policy::Own(own) => own.wants_bytes,
                 }
             }
         }
