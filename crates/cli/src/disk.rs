@@ -39,8 +39,8 @@ impl Named {
     pub(crate) fn open_to_serve(spec: &str) -> Result<Named, Failure> {
         tell(spec);
         let named = Self::of(spec, DiskSpec::parse_to_serve(spec)?)?;
-        let ways = std::slice::from_ref(&named.config);
-        say_what_never_waits(ways, named.device.limits().rotational);
+        let way = named.config.clone().into();
+        say_what_never_waits(&[way], named.device.limits().rotational);
         Ok(named)
     }
 

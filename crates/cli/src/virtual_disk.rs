@@ -7,7 +7,7 @@ use crate::term;
 use zoneplug_core::Nanos;
 use zoneplug_core::disk::{DiskConfig, Mode};
 use zoneplug_core::sched::{Policy, Scheduler};
-use zoneplug_models::{Workers, Writer, scheduler, ways};
+use zoneplug_models::{Way, Workers, Writer, scheduler, ways};
 
 /// All processors, until a signal asks for the end.
 pub(crate) fn workers() -> Workers<'static> {
@@ -41,9 +41,9 @@ fn scheduler_help() -> String {
 }
 
 /// Warns about policies among `ways` that have no effect because waiting is not allowed.
-pub(crate) fn say_what_never_waits(ways: &[DiskConfig], rotational: bool) {
+pub(crate) fn say_what_never_waits(ways: &[Way], rotational: bool) {
     let idle = |policy: Policy| {
-        ways.iter().any(|c| {
+        ways.iter().map(|way| &way.config).any(|c| {
             let one = c.zoned_qd1_writes.unwrap_or(rotational) && c.mode == Mode::Plug;
             one && c.zoned_qd1_policy == policy && c.anticipation == Nanos(0)
         })
@@ -61,8 +61,8 @@ impl Ways {
         !self.policy.is_empty() || !self.scheduler.is_empty()
     }
 
-    /// A configuration for each, from that of the specification, in these modes.
-    pub(crate) fn of(&self, base: &DiskConfig, modes: &[Mode]) -> Vec<DiskConfig> {
+    /// A way for each, from that of the specification, in these modes.
+    pub(crate) fn of(&self, base: &DiskConfig, modes: &[Mode]) -> Vec<Way> {
         ways(base, modes, &self.scheduler, &self.policy)
     }
 }

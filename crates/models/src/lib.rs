@@ -6,6 +6,7 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `virtual_disk.rs` | which specifications name a disk in virtual time, and the ways to open it |
+//! | `own_policy.rs` | policies of the single writer with a state |
 //! | `workers.rs`, `watch.rs` | work on all processors; the end that is asked for early |
 //! | `work.rs` | workloads: where the next BIO goes, also of benchmarks in real time |
 //! | `measure/` | a workload on a disk |
@@ -15,6 +16,7 @@
 //! | `status_key.rs` | names of statuses as keys |
 
 pub mod measure;
+mod own_policy;
 pub mod replay;
 pub mod reproduce;
 mod status_key;
@@ -24,7 +26,8 @@ pub mod work;
 mod workers;
 mod worlds;
 
+pub use own_policy::{Choose, Own};
 pub use status_key::{by_status, status_key};
-pub use virtual_disk::{VirtualDisk, Writer, layer_name, never_waits, scheduler, ways};
+pub use virtual_disk::{VirtualDisk, Way, Writer, layer_name, never_waits, scheduler, ways};
 pub use workers::Workers;
 pub use worlds::{Summary, Worlds};

@@ -1,6 +1,7 @@
 //! Disks with the times of a drive, in virtual time: which specifications name one, and the ways in which its disk is
 //! opened side by side. Measures nothing itself.
 
+use crate::own_policy::Own;
 use zoneplug_core::disk::{DiskConfig, Mode, TAGS, find_attribute};
 use zoneplug_core::form::{Form, Value, parse_time};
 use zoneplug_core::sched::{Policy, Scheduler};
@@ -76,9 +77,14 @@ impl VirtualDisk {
 
 /// How a disk is opened, in the words of the attributes.
 pub fn layer_name(config: &DiskConfig, rotational: bool) -> String {
+    name_with(config, rotational, None)
+}
+
+/// The same with a name of its own for the policy.
+fn name_with(config: &DiskConfig, rotational: bool, policy: Option<&str>) -> String {
     let mut text = format!("{} {}", config.mode, config.scheduler);
     if config.zoned_qd1_writes.unwrap_or(rotational) {
-        text += &format!(" qd1 {}", config.zoned_qd1_policy);
+        text += &format!(" qd1 {}", policy.unwrap_or(config.zoned_qd1_policy.name()));
         if config.anticipation.0 > 0 {
             text += &format!(" +{}us", config.anticipation.0 / 1000);
         }
@@ -90,7 +96,7 @@ pub fn layer_name(config: &DiskConfig, rotational: bool) -> String {
 }
 
 /// Which writer a disk has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Writer {
     /// Each zone by itself.
     Off,
@@ -103,6 +109,37 @@ pub enum Writer {
         /// After how long a zone is next, whatever the policy says; 0: never.
         deadline: Nanos,
     },
+    /// One for the disk, with a policy of the caller's. Waits and deadlines are those of the specification.
+    Own(Own),
+}
+
+/// A way to open a disk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Way {
+    /// Its attributes.
+    pub config: DiskConfig,
+    own: Option<Own>,
+}
+
+impl From<DiskConfig> for Way {
+    fn from(config: DiskConfig) -> Way {
+        Way { config, own: None }
+    }
+}
+
+impl Way {
+    /// What it is called, in the words of the attributes.
+    pub fn name(&self, rotational: bool) -> String {
+        name_with(&self.config, rotational, self.own.as_ref().map(|own| &*own.name))
+    }
+
+    /// Does a run on the disk that is opened so, in this thread.
+    pub(crate) fn during<T>(&self, run: impl FnOnce() -> T) -> T {
+        match &self.own {
+            Some(own) => own.during(run),
+            None => run(),
+        }
+    }
 }
 
 impl Writer {
@@ -147,14 +184,19 @@ impl Writer {
         })
     }
 
-    fn apply(self, config: &mut DiskConfig) {
+    fn apply(&self, way: &mut Way) {
+        let config = &mut way.config;
+        config.zoned_qd1_writes = Some(*self != Writer::Off);
         match self {
-            Writer::Off => config.zoned_qd1_writes = Some(false),
-            Writer::Single { policy, anticipation, deadline } => {
-                config.zoned_qd1_writes = Some(true);
+            Writer::Off => {}
+            &Writer::Single { policy, anticipation, deadline } => {
                 config.zoned_qd1_policy = policy;
                 config.anticipation = anticipation;
                 config.zone_deadline = deadline;
+            }
+            Writer::Own(own) => {
+                config.zoned_qd1_policy = Own::policy();
+                way.own = Some(own.clone());
             }
         }
     }
@@ -183,10 +225,10 @@ pub fn scheduler(text: &str) -> Result<Scheduler, Error> {
 ///
 /// ```
 /// use zoneplug_core::disk::DiskConfig;
-/// use zoneplug_models::{Writer, layer_name, ways};
+/// use zoneplug_models::{Writer, ways};
 /// let writers = [Writer::Off, Writer::parse("clook+300us").unwrap()];
 /// let all = ways(&DiskConfig::default(), &[], &[], &writers);
-/// let names: Vec<String> = all.iter().map(|config| layer_name(config, true)).collect();
+/// let names: Vec<String> = all.iter().map(|way| way.name(true)).collect();
 /// assert_eq!(names, ["plug none", "plug none qd1 clook +300us"]);
 /// ```
 pub fn ways(
@@ -194,10 +236,10 @@ pub fn ways(
     modes: &[Mode],
     schedulers: &[Scheduler],
     writers: &[Writer],
-) -> Vec<DiskConfig> {
+) -> Vec<Way> {
     let modes = if modes.is_empty() { vec![base.mode] } else { modes.to_vec() };
     let schedulers = if schedulers.is_empty() { vec![base.scheduler] } else { schedulers.to_vec() };
-    let mut all: Vec<DiskConfig> = Vec::new();
+    let mut all: Vec<Way> = Vec::new();
     for mode in modes {
         for &scheduler in &schedulers {
             let mut one = DiskConfig { mode, scheduler, ..base.clone() };
@@ -206,13 +248,13 @@ pub fn ways(
                 one.zoned_qd1_writes = Some(false);
             }
             if mode != Mode::Plug || writers.is_empty() {
-                all.push(one);
+                all.push(one.into());
                 continue;
             }
             all.extend(writers.iter().map(|writer| {
-                let mut config = one.clone();
-                writer.apply(&mut config);
-                config
+                let mut way = Way::from(one.clone());
+                writer.apply(&mut way);
+                way
             }));
         }
     }
@@ -250,13 +292,13 @@ mod tests {
         let schedulers = [Scheduler::None, Scheduler::MqDeadline];
         let names = |modes: &[Mode]| -> Vec<String> {
             let all = ways(&DiskConfig::default(), modes, &schedulers, &writers);
-            all.iter().map(|c| layer_name(c, true)).collect()
+            all.iter().map(|way| way.name(true)).collect()
         };
         let plug =
             ["plug none", "plug none qd1 clook", "plug mq-deadline", "plug mq-deadline qd1 clook"];
         assert_eq!(names(&[]), plug);
         assert_eq!(names(&[Mode::Lock]), ["lock none", "lock mq-deadline"]);
-        assert_eq!(ways(&DiskConfig::default(), &[], &[], &[]), [DiskConfig::default()]);
+        assert_eq!(ways(&DiskConfig::default(), &[], &[], &[]), [DiskConfig::default().into()]);
     }
 
     #[test]

@@ -76,8 +76,8 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
     load.check(&NAMES)?;
     say_what_never_waits(&ways, modelled.rotational());
     let (geometry, limits) = (modelled.profile.geometry()?, modelled.profile.limits());
-    for config in &ways {
-        check(work, &geometry, &limits, config.mode, &NAMES)?;
+    for way in &ways {
+        check(work, &geometry, &limits, way.config.mode, &NAMES)?;
     }
     let trace = match &args.write_trace {
         Some(_) if ways.len() > 1 => {

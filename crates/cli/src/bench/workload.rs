@@ -40,11 +40,12 @@ fn spare_data(named: &Named, yes: Yes) -> Result<(), Failure> {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let named = Named::open(&forced(args.disk.as_deref().unwrap_or("null"), args.yes))?;
     let work = work(args, &named);
-    let [config] =
-        <[DiskConfig; 1]>::try_from(args.ways.of(&named.config, &args.mode)).map_err(|_| {
-            Failure::usage("more than one mode, policy or scheduler in real time")
-                .hint("one at a time, or a disk in virtual time, such as --disk sim-smr30")
-        })?;
+    let ways = args.ways.of(&named.config, &args.mode);
+    let [way] = &ways[..] else {
+        return Err(Failure::usage("more than one mode, policy or scheduler in real time")
+            .hint("one at a time, or a disk in virtual time, such as --disk sim-smr30"));
+    };
+    let config = way.config.clone();
     let jobs = args.numjobs.unwrap_or(1);
     let time = args.runtime.unwrap_or(Duration::from_secs(5));
     let (geometry, limits) = (named.device.geometry(), named.device.limits());
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         return Err(Failure::usage("--verify on a disk that keeps no data")
             .hint("--disk mem, with the same options"));
     }
-    say_what_never_waits(std::slice::from_ref(&config), named.device.limits().rotational);
+    say_what_never_waits(&ways, named.device.limits().rotational);
     spare_data(&named, args.yes)?;
 
     let mut arena = Arena::default();

@@ -9,7 +9,7 @@
 //! let mut load = Workload::new(&disk, Rw::Randwrite);
 //! (load.work.block_sectors, load.work.depth, load.zones) = (2048, 16, Some(2));
 //! load.last(Nanos(500_000_000));
-//! let row = load.run(&disk, &disk.config, &Workers::all(&|| false), None).unwrap();
+//! let row = load.run(&disk, &disk.config.clone().into(), &Workers::all(&|| false), None).unwrap();
 //! assert_eq!((row.layer.as_str(), row.jobs.refused), ("plug none qd1 fifo", 0));
 //! assert!(row.virtual_s == 0.5 && row.jobs.mb_per_s > 50.0);
 //! ```
@@ -20,12 +20,12 @@ mod row;
 pub use job::Log;
 pub use row::{Latency, Part, Row};
 
-use crate::virtual_disk::VirtualDisk;
+use crate::virtual_disk::{VirtualDisk, Way};
 use crate::watch::Watch;
 use crate::work::{Offsets, RANDOM_ZONES, Rw, Work, max_open};
 use crate::workers::Workers;
 use job::Job;
-use zoneplug_core::disk::{DiskConfig, Mode};
+use zoneplug_core::disk::Mode;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Bytes, Error, ErrorKind, Nanos};
 use zoneplug_sim::time::{Client, HostTimes, MAX_BYTES, ZoneWriter};
@@ -133,13 +133,13 @@ impl Workload {
     pub fn run(
         &self,
         disk: &VirtualDisk,
-        config: &DiskConfig,
+        way: &Way,
         workers: &Workers<'_>,
         log: Option<&dyn Log>,
     ) -> Result<Row, Error> {
         let (geometry, max) = (disk.profile.geometry()?, max_open(&disk.profile.limits()));
         let times = HostTimes::of(&disk.profile);
-        let mut run = disk.run(config);
+        let mut run = disk.run(&way.config);
         (run.warm_up, run.length) = (self.warm_up, self.length);
         let mut clients: Vec<Box<dyn Client + '_>> = Vec::new();
         let Work { depth, block_sectors, .. } = self.work;
@@ -166,9 +166,9 @@ impl Workload {
         }
         let mut watch = Watch(*workers);
         all.push(&mut watch);
-        let mut report = run.go_with(&mut all)?;
+        let mut report = way.during(|| run.go_with(&mut all))?;
         report.clients.pop();
-        Ok(Row::new(config, disk.rotational(), self.reads.is_some(), &report))
+        Ok(Row::new(way, disk.rotational(), self.reads.is_some(), &report))
     }
 }
 

@@ -1,11 +1,10 @@
 //! The figures of a workload on a disk that is opened in one way.
 
 use crate::status_key::by_status;
-use crate::virtual_disk::layer_name;
+use crate::virtual_disk::Way;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use zoneplug_core::Nanos;
-use zoneplug_core::disk::DiskConfig;
 use zoneplug_sim::time::{ClientReport, Report};
 
 /// From submission to the completion at the drive, in nanoseconds.
@@ -98,14 +97,14 @@ pub struct Row {
 }
 
 impl Row {
-    pub(super) fn new(config: &DiskConfig, turns: bool, with_reads: bool, report: &Report) -> Row {
+    pub(super) fn new(way: &Way, turns: bool, with_reads: bool, report: &Report) -> Row {
         let reads = usize::from(with_reads);
         let (jobs, reads) = report.clients.split_at(report.clients.len() - reads);
         let length = report.length.0.max(1) as f64;
         let seconds = length / 1e9;
         Row {
-            layer: layer_name(config, turns),
-            mode: config.mode.name(),
+            layer: way.name(turns),
+            mode: way.config.mode.name(),
             jobs: Part::of(jobs, report.length),
             reads: with_reads.then(|| Part::of(reads, report.length)),
             head_moves_per_s: turns.then(|| report.drive.moves as f64 / seconds),

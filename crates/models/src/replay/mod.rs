@@ -14,7 +14,7 @@
 //! let disks = [VirtualDisk::parse("sim-smr30").unwrap().unwrap()];
 //! let workers = Workers::all(&|| false);
 //! let replay = Replay::of(&trace, &disks, &workers).unwrap();
-//! let ways = [vec![disks[0].config.clone()]];
+//! let ways = [vec![disks[0].config.clone().into()]];
 //! let rows = replay.rows(&ways, Map::Auto, replay.pace(Speed::Asap, None), &workers).unwrap();
 //! assert_eq!((rows[0].writes.operations, rows[0].reads.bytes), (2, 4096));
 //! ```
@@ -23,14 +23,13 @@ mod run;
 
 pub use run::{Changed, First, Kind, Refused, Row};
 
-use crate::virtual_disk::VirtualDisk;
+use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
 use run::Job;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufReader, Read};
 use zoneplug_core::Error;
-use zoneplug_core::disk::DiskConfig;
 use zoneplug_sim::time::Pace;
 use zoneplug_sim::time::trace::{Events, Fit, Reader, Survey};
 
@@ -183,7 +182,7 @@ impl<'a> Replay<'a> {
     /// part of the trace or missing.
     pub fn rows(
         &self,
-        ways: &[Vec<DiskConfig>],
+        ways: &[Vec<Way>],
         map: Map,
         pace: Pace,
         workers: &Workers<'_>,
@@ -198,7 +197,7 @@ impl<'a> Replay<'a> {
                 Map::Auto => Map::Log,
                 map => map,
             };
-            let job = Job { disk: &self.disks[d], config: &ways[d][w], fit, map, pace };
+            let job = Job { disk: &self.disks[d], way: &ways[d][w], fit, map, pace };
             job.run(self.trace, workers)
         })
     }

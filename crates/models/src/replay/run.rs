@@ -2,12 +2,11 @@
 
 use super::{Map, Trace};
 use crate::status_key::by_status;
-use crate::virtual_disk::{VirtualDisk, layer_name};
+use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::{Error, Nanos, Op, Status};
 use zoneplug_sim::time::trace::Fit;
 use zoneplug_sim::time::{Adapted, Pace, Place, Replayed, TraceClient};
@@ -15,7 +14,7 @@ use zoneplug_sim::time::{Adapted, Pace, Place, Replayed, TraceClient};
 /// What is to be replayed, and how.
 pub(super) struct Job<'a> {
     pub(super) disk: &'a VirtualDisk,
-    pub(super) config: &'a DiskConfig,
+    pub(super) way: &'a Way,
     pub(super) fit: &'a Fit,
     /// Not `Auto`.
     pub(super) map: Map,
@@ -195,7 +194,7 @@ impl Tally {
 impl Job<'_> {
     /// Sends all of it.
     pub(super) fn run(&self, trace: &Trace<'_>, workers: &Workers<'_>) -> Result<Row, Error> {
-        let mut run = self.disk.run(self.config);
+        let mut run = self.disk.run(&self.way.config);
         run.warm_up = Nanos(0);
         run.length = Nanos(u64::MAX >> 2);
         run.keep_latencies = false;
@@ -213,14 +212,14 @@ impl Job<'_> {
                 Box::new(|| if workers.is_asked() { Ok(None) } else { trace.next_event() });
             let seen = Box::new(|r: &Replayed| tally.note(r));
             let mut client = TraceClient::new(place, &limits, self.pace, source, seen);
-            let report = run.go_with(&mut [&mut client])?;
+            let report = self.way.during(|| run.go_with(&mut [&mut client]))?;
             (report, client.makespan(), client.busy(), client.adapted())
         };
         let Adapted { resets, finishes, moved, wrapped, dropped_discards } = adapted;
         let turns = self.disk.rotational();
         Ok(Row {
             disk: self.disk.spec.clone(),
-            layer: layer_name(self.config, turns),
+            layer: self.way.name(turns),
             map: self.map,
             mb_per_s: rate(tally.writes.bytes + tally.reads.bytes, makespan),
             writes: tally.writes.kind(makespan),
