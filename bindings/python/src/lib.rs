@@ -6,11 +6,14 @@
 //! | `buffer.rs` | memory that a disk reads and writes without copies, with Python's buffer protocol |
 //! | `disk.rs` | a disk, and calls that wait |
 //! | `queue.rs` | many operations at a time, with a descriptor for an event loop |
+//! | `models/` | figures in virtual time, signals meanwhile, policies in Python |
 //! | `error.rs` | exceptions, and processes that were forked |
 
 mod buffer;
 mod disk;
 mod error;
+#[cfg(feature = "models")]
+mod models;
 mod queue;
 
 use pyo3::prelude::*;
@@ -21,6 +24,12 @@ mod _zoneplug {
     use crate::buffer::Buffer;
     #[pymodule_export]
     use crate::disk::Disk;
+    #[cfg(feature = "models")]
+    #[pymodule_export]
+    use crate::models::calls::{_measure, _replay, _reproduce, _simulate};
+    #[cfg(feature = "models")]
+    #[pymodule_export]
+    use crate::models::policy::View;
     #[pymodule_export]
     use crate::queue::Queue;
 }

@@ -8,16 +8,21 @@
 
 Addresses on a disk are sectors of 512 bytes. Lengths of data are bytes, whole logical blocks. Failures are exceptions
 of `zoneplug.errors`. The interpreter lock is released while an operation runs, so threads work side by side;
-`zoneplug.aio` has disks for asyncio.
+`zoneplug.aio` has disks for asyncio. `measure`, `replay`, `reproduce` and `simulate` are about models of drives, in virtual
+time.
 """
 
 from . import _zoneplug, errors
 from ._zoneplug import Buffer
 from .errors import Error, IoError
 from .events import Event
+from .models import View, measure, replay, reproduce, simulate
 from .zones import Condition, Zone, ZoneType, array_of, zones_of
 
-__all__ = ["Buffer", "Condition", "Disk", "Error", "Event", "IoError", "Zone", "ZoneType", "errors"]
+__all__ = [
+    "Buffer", "Condition", "Disk", "Error", "Event", "IoError", "View", "Zone", "ZoneType", "errors", "measure", "replay", "reproduce",
+    "simulate",
+]
 
 
 class Disk(_zoneplug.Disk):

@@ -8,11 +8,19 @@ from ._zoneplug import Buffer as Buffer
 from .errors import Error as Error
 from .errors import IoError as IoError
 from .events import Event as Event
+from .models import View as View
+from .models import measure as measure
+from .models import replay as replay
+from .models import reproduce as reproduce
+from .models import simulate as simulate
 from .zones import Condition as Condition
 from .zones import Zone as Zone
 from .zones import ZoneType as ZoneType
 
-__all__ = ["Buffer", "Condition", "Disk", "Error", "Event", "IoError", "Zone", "ZoneType", "errors"]
+__all__ = [
+    "Buffer", "Condition", "Disk", "Error", "Event", "IoError", "View", "Zone", "ZoneType", "errors", "measure", "replay", "reproduce",
+    "simulate",
+]
 
 class Disk(_zoneplug.Disk):
     sectors: int

@@ -1,11 +1,13 @@
 """The compiled module: see `zoneplug.Disk` and `zoneplug.aio.Disk` for how to use it."""
 
+from collections.abc import Iterable
+from os import PathLike
 from typing import Any, Self, final
 
 from typing_extensions import Buffer as _Buffer
 from typing_extensions import disjoint_base
 
-__all__ = ["Buffer", "Disk", "Queue"]
+__all__ = ["Buffer", "Disk", "Queue", "View", "_measure", "_replay", "_reproduce", "_simulate"]
 
 @final
 class Buffer:
@@ -51,3 +53,66 @@ class Queue:
     def poll(self) -> list[tuple[int, Any]]: ...
     def outstanding(self) -> int: ...
     def close(self) -> None: ...
+
+@final
+class View:
+    """What a policy of the single writer sees. The tuples have an entry for each zone that waits, first listed first."""
+
+    def __len__(self) -> int: ...
+    @property
+    def zones(self) -> tuple[int, ...]: ...
+    @property
+    def sectors(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes(self) -> tuple[int, ...]: ...
+    @property
+    def since_ns(self) -> tuple[int, ...]: ...
+    @property
+    def last(self) -> int | None: ...
+    @property
+    def now_ns(self) -> int: ...
+    @property
+    def head(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def turn_began_ns(self) -> int: ...
+    @property
+    def turn_nbytes(self) -> int: ...
+    @property
+    def turn_waits(self) -> int: ...
+
+def _measure(
+    spec: str,
+    rw: str,
+    block_bytes: int,
+    iodepth: int,
+    jobs: int,
+    zones: int | None,
+    zone_lock: bool,
+    reads: int | None,
+    read_block_bytes: int | None,
+    warm_up_s: float | None,
+    runtime_s: float | None,
+    policy: Any,
+    scheduling: str | None,
+    order: str | None,
+    tags: int | None,
+    seed: int,
+) -> Any: ...
+def _replay(
+    path: str | PathLike[str] | None,
+    text: bytes | None,
+    specs: list[str],
+    policies: list[Any],
+    schedulers: list[str],
+    modes: list[str],
+    speed: str,
+    iodepth: int | None,
+    map: str,
+    events: str,
+    device: str | None,
+    threads: int,
+) -> Any: ...
+def _reproduce(names: list[str], quick: bool, threads: int) -> Any: ...
+def _simulate(seeds: Iterable[int], stop_at_first: bool) -> Any: ...

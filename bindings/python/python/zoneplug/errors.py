@@ -11,6 +11,21 @@ class Error(OSError):
     hint: str | None = None
 
 
+class BrokenPromise(Error):
+    """A world of the simulation broke a promise of the layer: a bug of zoneplug."""
+
+    seed: int | None = None
+    command: str | None = None
+
+    @classmethod
+    def _of(cls, broken):
+        e = cls(5, f"seed {broken['seed']}: {broken['what']}")
+        e.seed, e.command = broken["seed"], broken["command"]
+        e.hint = f"run it again: {e.command}"
+        e.add_note(f"try: {e.hint}")
+        return e
+
+
 class IoError(Error):
     """An operation failed. Its class below this one says how."""
 
