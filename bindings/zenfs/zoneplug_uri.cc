@@ -1,0 +1,94 @@
+// The name `zenfs://zoneplug:SPEC`, by which RocksDB's programs open ZenFS on one of our disks (`--fs_uri=`).
+//
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+#include <unistd.h>
+#include <zoneplug.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "fs_zenfs.h"
+#include "rocksdb/utilities/object_registry.h"
+#include "zoneplug_backend.h"
+
+namespace ROCKSDB_NAMESPACE {
+namespace {
+
+constexpr char kScheme[] = "zenfs";
+constexpr char kSeparator[] = "://zoneplug:";
+
+// Whether nothing is written in any sequential zone.
+Status IsBlank(ZoneplugDisk &disk, bool *blank) {
+  std::vector<zp_zone> zones(disk.Property("nr_zones"));
+  int found = zp_report(disk.handle(), 0, zones.data(), zones.size(), 0);
+  if (found != static_cast<int>(zones.size())) return Status::IOError("cannot list the zones", zp_error_message());
+  *blank = true;
+  for (const zp_zone &zone : zones) {
+    if (zone.zone_type != ZP_ZONE_CONVENTIONAL && zone.cond != ZP_COND_EMPTY) *blank = false;
+  }
+  return Status::OK();
+}
+
+// A folder for ZenFS's lock and log files: ZONEPLUG_ZENFS_AUX, or a new one below TMPDIR.
+Status AuxPath(std::string *path) {
+  if (const char *named = getenv("ZONEPLUG_ZENFS_AUX")) {
+    *path = named;
+  } else {
+    const char *tmp = getenv("TMPDIR");
+    std::string made = std::string(tmp && *tmp ? tmp : "/tmp") + "/zenfs-XXXXXX";
+    if (!mkdtemp(made.data())) return Status::IOError("cannot make " + made, strerror(errno));
+    *path = made;
+  }
+  if (path->empty() || path->front() != '/') return Status::InvalidArgument("not an absolute path", *path);
+  if (path->back() != '/') *path += '/';
+  return Status::OK();
+}
+
+Status Format(const std::string &name) {
+  std::string aux;
+  Status s = AuxPath(&aux);
+  if (!s.ok()) return s;
+  auto *zbd = new ZonedBlockDevice(name, ZbdBackendType::kBlockDev, nullptr);
+  s = zbd->Open(false, true);
+  if (!s.ok()) {
+    delete zbd;
+    return s;
+  }
+  // Owns `zbd`.
+  ZenFS zenfs(zbd, FileSystem::Default(), nullptr);
+  return zenfs.MkFS(aux, 0, false);
+}
+
+// Opens ZenFS on a disk. A disk on which nothing is written gets an empty ZenFS first: a disk in memory is one each time.
+Status Open(const std::string &spec, FileSystem **fs) {
+  const std::string name = kZoneplugPrefix + spec;
+  // Kept until ZenFS has it, so that a disk in memory outlives its formatting.
+  std::shared_ptr<ZoneplugDisk> disk;
+  Status s = ZoneplugDisk::Get(spec, &disk);
+  bool blank = false;
+  if (s.ok()) s = IsBlank(*disk, &blank);
+  if (s.ok() && blank) s = Format(name);
+  if (s.ok()) s = NewZenFS(fs, ZbdBackendType::kBlockDev, name);
+  return s;
+}
+
+// RocksDB searches the library that was added last first, so ZenFS's own rule for `zenfs://` does not see our names.
+[[maybe_unused]] const bool registered = [] {
+  auto library = ObjectRegistry::Default()->AddLibrary("zoneplug");
+  library->AddFactory<FileSystem>(
+      ObjectLibrary::PatternEntry(kScheme, false).AddSeparator(kSeparator),
+      [](const std::string &uri, std::unique_ptr<FileSystem> *guard, std::string *error) {
+        FileSystem *fs = nullptr;
+        Status s = Open(uri.substr(strlen(kScheme) + strlen(kSeparator)), &fs);
+        if (!s.ok()) *error = s.ToString();
+        guard->reset(fs);
+        return fs;
+      });
+  return true;
+}();
+
+}  // namespace
+}  // namespace ROCKSDB_NAMESPACE
