@@ -1,0 +1,267 @@
+"""RocksDB on ZenFS on zoneplug's disks, in processes of this machine: what scripts/rocksdb runs.
+
+The victim (victim.cc) says in a record what it submitted and what was acknowledged. Whatever ended it, the database must
+open again and be what its first `count` operations make, `count` being at least the last synced one that was
+acknowledged, and at most the last one submitted."""
+
+import argparse
+import collections
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/attack"))
+import cut  # noqa: E402
+import record  # noqa: E402
+
+# Small zones, so that files, logs and metadata go from zone to zone all the time. Every kind of zone and limit is there.
+SMALL = "--zones 56 --zone-size 2M --zone-capacity 1536K --conv 1 --max-open 8 --max-active 10".split()
+LINE = re.compile(r"^(\w+) +: +([\d.]+) micros/op (\d+) ops/sec.*?(?:([\d.]+) MB/s)?(?: \((\d+) of (\d+) found\))?$", re.M)
+BENCH = ["--value_size=400", "--compression_type=none", "--verify_checksum=1", "--write_buffer_size=8388608",
+         "--target_file_size_base=8388608", "--max_bytes_for_level_base=33554432"]
+
+
+class Wrong(Exception):
+    pass
+
+
+class Tests:
+    def __init__(self, args, where):
+        self.args, self.where = args, where
+        self.rng = random.Random(args.seed)
+        # ZenFS's lock and log files go there too.
+        self.env = {**os.environ, "TMPDIR": str(where), "LD_PRELOAD": args.zenfs}
+
+    def disk(self, *options, path=None):
+        """Makes a new disk in a file."""
+        path = str(path or self.where / "disk.zbd")
+        subprocess.run([self.args.zoneplug, "create", "--force", path, *(options or SMALL)], check=True, stdout=subprocess.DEVNULL)
+        return path
+
+    # db_bench
+
+    def bench(self, fs, db, benchmarks, *options):
+        """Runs db_bench; returns its lines. A benchmark that did not run, or read what it did not find, is an error."""
+        uri = [f"--fs_uri=zenfs://zoneplug:{fs}"] if fs else []
+        p = subprocess.run(["db_bench", *uri, f"--db={db}", f"--benchmarks={benchmarks}", *BENCH, *options], text=True, env=self.env,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=600)
+        if p.returncode:
+            raise Wrong(f"db_bench on {fs or db} ended with {p.returncode}:\n{p.stderr[-800:]}")
+        lines = {m[1]: m for m in LINE.finditer(p.stdout.replace("\r", "\n"))}
+        missing = set(benchmarks.split(",")) - set(lines)
+        if missing:
+            raise Wrong(f"db_bench on {fs or db} did not run {sorted(missing)}:\n{p.stdout[-800:]}{p.stderr[-800:]}")
+        return lines
+
+    def workloads(self):
+        """Every workload, checksums verified, on disks that reorder, and on geometries that no block device of Linux has."""
+        num = 20_000 if self.args.short else 200_000
+        big = "zones=64,zone-size=16M"
+        file = self.disk("--zones", "48", "--zone-size", "24M", "--zone-capacity", "20M", "--max-open", "8", "--max-active", "12")
+        for name, spec in {
+                "in memory, reordered": f"mem,{big},reorder=7",
+                "zones of 24M with 20M, limits": "mem,zones=48,zone-size=24M,zone-capacity=20M,conv=2,max-open=8,max-active=12,reorder=3",
+                "blocks of 512 bytes": f"mem,{big},lba-size=512",
+                "po2@ over zones of 24M": "po2@mem,zones=48,zone-size=24M,zone-capacity=20M,reorder=5",
+                "a disk in a file": file}.items():
+            lines = self.bench(spec, "db", "fillseq,overwrite,readrandom,deleterandom,compact,verifychecksum", f"--num={num}")
+            if (lines["readrandom"][5], lines["readrandom"][6]) != (str(num), str(num)):
+                raise Wrong(f"{name}: {lines['readrandom'][0]}")
+            print(f"{name}: " + ", ".join(f"{b} {m[3]}/s" for b, m in lines.items() if int(m[3]) > 100 and b != "verifychecksum"))
+        lines = self.bench(file, "db", "readrandom,verifychecksum", f"--num={num}", "--use_existing_db=1")
+        left = int(lines["readrandom"][5])
+        # deleterandom draws as often as there are keys, so about 1/e of them are left.
+        if not 0.3 * num < left < 0.45 * num:
+            raise Wrong(f"the file, opened again: {lines['readrandom'][0]}")
+        print(f"the file, opened again by another process: {left} of {num} keys are left")
+
+    # The victim
+
+    def victim(self, what, spec, *rest, env=None):
+        return subprocess.Popen([self.args.victim, what, f"zenfs://zoneplug:{spec}", "db", str(self.args.seed), *map(str, rest)], text=True,
+                                env={**self.env, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def ended(self, process, wanted, seconds=120):
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said, _ = process.communicate()
+            raise Wrong(f"the victim hangs: {said}") from None
+        if process.returncode not in wanted:
+            raise Wrong(f"the victim ended with {process.returncode}: {said}")
+        return said.strip()
+
+    @staticmethod
+    def said(frames):
+        """What was acknowledged, and what was submitted at most."""
+        frames = list(frames)
+        return max((f.id for f in frames if f.what == "A"), default=0), max((f.id for f in frames if f.what == "S"), default=0)
+
+    def read(self, path):
+        return list(record.frames(pathlib.Path(path).read_bytes())) if os.path.exists(path) else []
+
+    def verify(self, spec, acknowledged, submitted, env=None):
+        said = self.ended(self.victim("verify", spec, env=env), [0])
+        count = int(said.split()[0])
+        if not acknowledged <= count <= submitted:
+            raise Wrong(f"{count} operations are there; {acknowledged} was acknowledged, {submitted} submitted")
+        return count
+
+    def wait_for_lock(self, path):
+        """A ring that the kernel takes down may hold the file for a moment after its process is gone."""
+        for _ in range(200):
+            if subprocess.run([self.args.zoneplug, "flush", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0:
+                return
+            time.sleep(0.02)
+        raise Wrong(f"{path} cannot be opened after its process was killed")
+
+    def kills(self, number):
+        """One disk whose process is killed again and again: while it opens, and while it works."""
+        file, log = self.disk(), self.where / "record"
+        acknowledged = submitted = opening = 0
+        for turn in range(number):
+            process = self.victim("write", file, log)
+            time.sleep(self.rng.random() * (0.15 if turn % 5 == 4 else 1.2))
+            process.kill()
+            self.ended(process, [-signal.SIGKILL])
+            a, s = self.said(self.read(log))
+            opening += s <= submitted
+            acknowledged, submitted = max(a, acknowledged), max(s, submitted)
+            self.wait_for_lock(file)
+            count = self.verify(file, acknowledged, submitted)
+            # What is there stays; what was not there is submitted again, with the same content.
+            submitted = acknowledged = count
+            log.unlink(missing_ok=True)
+        if not count > 20 * number:
+            raise Wrong(f"only {count} operations: the victim had no time to work")
+        print(f"{number} kills, {opening} of them before the first write: all {count} operations are there, and nothing else")
+
+    def cuts(self, number):
+        """The power is cut: only what the disk's file was synced for is there for certain."""
+        shim = self.where / "shim.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, ROOT / "tests/attack/shim.c", "-ldl"], check=True)
+        log, image = self.where / "log", self.where / "cut.zbd"
+        preload = f"{shim}:{self.args.zenfs}"
+        done = synced = 0
+        while done < number:
+            file = self.disk()
+            medium = cut.Medium(pathlib.Path(file).read_bytes(), self.rng)
+            log.unlink(missing_ok=True)
+            process = self.victim("write", f"{file},io=threads", log,
+                                  env={"LD_PRELOAD": preload, "ATTACK_LOG": str(log), "ATTACK_FILES": file})
+            time.sleep(0.5 + self.rng.random() * 1.5)
+            process.kill()
+            self.ended(process, [-signal.SIGKILL])
+            frames = self.read(log)
+            first = next((n for n, f in enumerate(frames) if f.what == "A"), None)
+            if first is None:
+                raise Wrong("nothing was acknowledged before the first cut")
+            place = 0
+            for moment in sorted(self.rng.randint(first + 1, len(frames)) for _ in range(6)):
+                for f in frames[place:moment]:
+                    if f.what in "WPDYE":
+                        medium.take(f)
+                place = moment
+                image.write_bytes(medium.cut())
+                said = self.said(frames[:moment])
+                env = {"LD_PRELOAD": preload, "ATTACK_BOOT_ID": str(__import__("uuid").UUID(int=self.rng.getrandbits(128)))}
+                try:
+                    count = self.verify(str(image), *said, env=env)
+                except Wrong as e:
+                    raise Wrong(f"cut after event {moment} of {len(frames)}: {e}") from None
+                done, synced = done + 1, synced + count
+        print(f"{done} power cuts: every synced operation was there, of {synced}")
+
+    def faults(self, seeds):
+        """Commands fail: RocksDB says so, or nothing is lost."""
+        tally = collections.Counter()
+        for fault in ("write/io/p=0.003", "write/torn/p=0.003", "write/nospace/p=0.003", "reset/io/p=0.1", "finish/medium/p=0.3",
+                      "close/io/p=0.05", "read/io/p=0.002", "any/io/p=0.001"):
+            reported = 0
+            for _ in range(seeds):
+                file, log = self.disk(), self.where / "record"
+                log.unlink(missing_ok=True)
+                self.ended(self.victim("write", file, log, 600), [0])
+                seed = self.rng.randrange(1 << 30)
+                where = f"fault={fault}+seed={seed}"
+                try:
+                    process = self.victim("write", f"{file},{where}", log, 3000)
+                    said = self.ended(process, [0, 3])
+                    reported += process.returncode == 3
+                    tally[re.sub(r"\d+", "N", said)[:60]] += process.returncode == 3
+                    self.wait_for_lock(file)
+                    a, s = self.said(self.read(log))
+                    count = self.verify(file, a, s)
+                    if process.returncode == 0 and count != 3000:
+                        raise Wrong(f"{count} operations are there, of 3000, and no error was reported")
+                except Wrong as e:
+                    raise Wrong(f"{where}: {e}") from None
+            print(f"fault={fault}: reported in {reported} of {seeds} runs; what was acknowledged is there")
+        if not tally:
+            raise Wrong("no fault was reported: they hit nothing")
+
+    # Speed
+
+    def speed(self, turns, num):
+        """db_bench on this machine's file system and on our disks, in turns."""
+        kind = subprocess.run(["stat", "-f", "-c", "%T", self.where], text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
+        kind = {"ext2/ext3": "ext4"}.get(kind, kind)
+        found = collections.defaultdict(lambda: collections.defaultdict(list))
+        zones = ["--zones", "128", "--zone-size", "16M"]
+        for _ in range(turns):
+            for name in (kind, f"file on {kind}", f"file on {kind}, direct=0", "mem"):
+                db, spec = "db", "mem,zones=128,zone-size=16M"
+                if name == kind:
+                    db, spec = str(self.where / "plain"), None
+                elif name != "mem":
+                    spec = self.disk(*zones) + (",direct=0" if "direct" in name else "")
+                lines = self.bench(spec, db, "fillseq,overwrite,readrandom", f"--num={num}")
+                if spec and spec.startswith("mem") or name == kind:
+                    shutil.rmtree(self.where / "plain", ignore_errors=True)
+                else:
+                    self.disk(*zones)
+                synced = self.bench(spec, db, "fillrandom", f"--num={num // 100}", "--sync=1")
+                shutil.rmtree(self.where / "plain", ignore_errors=True)
+                for b, m in [*lines.items(), ("synced", synced["fillrandom"])]:
+                    found[name][b].append(int(m[3]))
+        print(f"operations per second, {num} keys of 400 bytes, the median of {turns}; synced: {num // 100} writes, each synced")
+        print(f"{'':24}" + "".join(f"{b:>12}" for b in found[kind]))
+        for name, values in found.items():
+            print(f"{name:24}" + "".join(f"{round(statistics.median(v)):12,}" for v in values.values()))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("zoneplug", "zenfs", "victim"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--only", choices="workloads kills cuts faults speed".split())
+    args = parser.parse_args()
+    short = args.short
+    steps = {"workloads": [], "kills": [10 if short else 100], "cuts": [6 if short else 60], "faults": [1 if short else 5],
+             "speed": [1, 50_000] if short else [3, 400_000]}
+    with tempfile.TemporaryDirectory(prefix="zoneplug-rocksdb-") as name:
+        tests = Tests(args, pathlib.Path(name))
+        for step in [args.only] if args.only else steps:
+            print(f"-- {step}", flush=True)
+            try:
+                getattr(tests, step)(*steps[step])
+            except Wrong as e:
+                kept = tempfile.mkdtemp(prefix="zoneplug-rocksdb-kept-")
+                shutil.copytree(name, kept, dirs_exist_ok=True)
+                sys.exit(f"rocksdb: {step}: {e}\nkept in {kept}; again: scripts/rocksdb --only {step} --seed {args.seed}")
+
+
+if __name__ == "__main__":
+    main()
