@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zoneplug.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -62,6 +63,25 @@ Status Format(const std::string &name) {
   return zenfs.MkFS(aux, 0, false);
 }
 
+// Ends what a kill has interrupted. RocksDB changes to a new manifest by a rename of `NUMBER.dbtmp` to `CURRENT`; ZenFS
+// deletes the old `CURRENT` before it renames, and makes each durable by itself. In between the database has none, and
+// RocksDB does not open it. The file that was to be renamed is whole: RocksDB has synced it.
+Status FinishRenames(ZenFS &zenfs) {
+  for (const auto &[file, hint] : zenfs.GetWriteLifeTimeHints()) {
+    const std::string suffix = ".dbtmp";
+    size_t name = file.rfind('/') + 1, end = file.size() - std::min(suffix.size(), file.size());
+    if (file.compare(end, suffix.size(), suffix) != 0 || end <= name) continue;
+    const std::string folder = file.substr(0, name), manifest = "MANIFEST-" + file.substr(name, end - name);
+    if (zenfs.FileExists(folder + "CURRENT", IOOptions(), nullptr).ok()) continue;
+    if (!zenfs.FileExists(folder + manifest, IOOptions(), nullptr).ok()) continue;
+    std::string content;
+    IOStatus s = ReadFileToString(&zenfs, file, &content);
+    if (s.ok() && content == manifest + "\n") s = zenfs.RenameFile(file, folder + "CURRENT", IOOptions(), nullptr);
+    if (!s.ok()) return std::move(s);
+  }
+  return Status::OK();
+}
+
 // Opens ZenFS on a disk. A disk on which nothing is written gets an empty ZenFS first: a disk in memory is one each time.
 Status Open(const std::string &spec, FileSystem **fs) {
   const std::string name = kZoneplugPrefix + spec;
@@ -72,6 +92,13 @@ Status Open(const std::string &spec, FileSystem **fs) {
   if (s.ok()) s = IsBlank(*disk, &blank);
   if (s.ok() && blank) s = Format(name);
   if (s.ok()) s = NewZenFS(fs, ZbdBackendType::kBlockDev, name);
+  if (!s.ok()) return s;
+  // It made a ZenFS.
+  s = FinishRenames(static_cast<ZenFS &>(**fs));
+  if (!s.ok()) {
+    delete *fs;
+    *fs = nullptr;
+  }
   return s;
 }
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/attack"))
@@ -90,7 +91,7 @@ class Tests:
         return subprocess.Popen([self.args.victim, what, f"zenfs://zoneplug:{spec}", "db", str(self.args.seed), *map(str, rest)], text=True,
                                 env={**self.env, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
-    def ended(self, process, wanted, seconds=120):
+    def ended(self, process, wanted, seconds=30):
         try:
             said, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -142,9 +143,22 @@ class Tests:
             # What is there stays; what was not there is submitted again, with the same content.
             submitted = acknowledged = count
             log.unlink(missing_ok=True)
+        self.interrupted_rename(file, count)
         if not count > 20 * number:
             raise Wrong(f"only {count} operations: the victim had no time to work")
         print(f"{number} kills, {opening} of them before the first write: all {count} operations are there, and nothing else")
+
+    def interrupted_rename(self, file, count):
+        """ZenFS deletes `CURRENT` before it renames another file to it. A kill in between is rare, so it is made here."""
+        tool = pathlib.Path(self.args.zenfs).with_name("zenfs")
+
+        def zenfs(*words):
+            return subprocess.run([tool, *words, f"--zbd=zoneplug:{file}"], env={**self.env, "LD_PRELOAD": ""}, text=True, check=True,
+                                  stdout=subprocess.PIPE).stdout
+
+        number = re.search(r"MANIFEST-(\d+)", zenfs("list", "--path=db"))[1]
+        zenfs("rename", "--src_file=db/CURRENT", f"--dest_file=db/{number}.dbtmp")
+        self.verify(file, count, count)
 
     def cuts(self, number):
         """The power is cut: only what the disk's file was synced for is there for certain."""
@@ -174,7 +188,7 @@ class Tests:
                 place = moment
                 image.write_bytes(medium.cut())
                 said = self.said(frames[:moment])
-                env = {"LD_PRELOAD": preload, "ATTACK_BOOT_ID": str(__import__("uuid").UUID(int=self.rng.getrandbits(128)))}
+                env = {"LD_PRELOAD": preload, "ATTACK_BOOT_ID": str(uuid.UUID(int=self.rng.getrandbits(128)))}
                 try:
                     count = self.verify(str(image), *said, env=env)
                 except Wrong as e:
@@ -184,11 +198,12 @@ class Tests:
 
     def faults(self, seeds):
         """Commands fail: RocksDB says so, or nothing is lost."""
-        tally = collections.Counter()
         for fault in ("write/io/p=0.003", "write/torn/p=0.003", "write/nospace/p=0.003", "reset/io/p=0.1", "finish/medium/p=0.3",
                       "close/io/p=0.05", "read/io/p=0.002", "any/io/p=0.001"):
-            reported = 0
+            reported = noted = 0
             for _ in range(seeds):
+                for aux in self.where.glob("zenfs-*"):
+                    shutil.rmtree(aux)
                 file, log = self.disk(), self.where / "record"
                 log.unlink(missing_ok=True)
                 self.ended(self.victim("write", file, log, 600), [0])
@@ -196,9 +211,8 @@ class Tests:
                 where = f"fault={fault}+seed={seed}"
                 try:
                     process = self.victim("write", f"{file},{where}", log, 3000)
-                    said = self.ended(process, [0, 3])
+                    self.ended(process, [0, 3])
                     reported += process.returncode == 3
-                    tally[re.sub(r"\d+", "N", said)[:60]] += process.returncode == 3
                     self.wait_for_lock(file)
                     a, s = self.said(self.read(log))
                     count = self.verify(file, a, s)
@@ -206,9 +220,12 @@ class Tests:
                         raise Wrong(f"{count} operations are there, of 3000, and no error was reported")
                 except Wrong as e:
                     raise Wrong(f"{where}: {e}") from None
-            print(f"fault={fault}: reported in {reported} of {seeds} runs; what was acknowledged is there")
-        if not tally:
-            raise Wrong("no fault was reported: they hit nothing")
+                # What is no error of a write is in RocksDB's own log: a file could not be deleted.
+                noted += sum(len(re.findall("IO error|No space", log.read_text())) for log in self.where.glob("zenfs-*/db/LOG*"))
+            # A failed close is none to ZenFS, see the back end.
+            if seeds > 1 and not reported + noted and not fault.startswith("close"):
+                raise Wrong(f"fault={fault} was never reported: it hit nothing")
+            print(f"fault={fault}: reported in {reported} of {seeds} runs, {noted} lines in RocksDB's log; what was acknowledged is there")
 
     # Speed
 
@@ -226,9 +243,8 @@ class Tests:
                 elif name != "mem":
                     spec = self.disk(*zones) + (",direct=0" if "direct" in name else "")
                 lines = self.bench(spec, db, "fillseq,overwrite,readrandom", f"--num={num}")
-                if spec and spec.startswith("mem") or name == kind:
-                    shutil.rmtree(self.where / "plain", ignore_errors=True)
-                else:
+                shutil.rmtree(self.where / "plain", ignore_errors=True)
+                if spec and not spec.startswith("mem"):
                     self.disk(*zones)
                 synced = self.bench(spec, db, "fillrandom", f"--num={num // 100}", "--sync=1")
                 shutil.rmtree(self.where / "plain", ignore_errors=True)
