@@ -21,14 +21,19 @@ namespace {
 constexpr char kScheme[] = "zenfs";
 constexpr char kSeparator[] = "://zoneplug:";
 
-// Whether nothing is written in any sequential zone.
-Status IsBlank(ZoneplugDisk &disk, bool *blank) {
+// The first sequential zones, which ZenFS keeps for its metadata.
+constexpr unsigned kMetadataZones = 3;
+
+// Whether nothing is written in any sequential zone after the first so many.
+Status IsBlank(ZoneplugDisk &disk, unsigned first, bool *blank) {
   std::vector<zp_zone> zones(disk.Property("nr_zones"));
   int found = zp_report(disk.handle(), 0, zones.data(), zones.size(), 0);
   if (found != static_cast<int>(zones.size())) return Status::IOError("cannot list the zones", zp_error_message());
   *blank = true;
+  unsigned sequential = 0;
   for (const zp_zone &zone : zones) {
-    if (zone.zone_type != ZP_ZONE_CONVENTIONAL && zone.cond != ZP_COND_EMPTY) *blank = false;
+    if (zone.zone_type == ZP_ZONE_CONVENTIONAL || sequential++ < first) continue;
+    if (zone.cond != ZP_COND_EMPTY) *blank = false;
   }
   return Status::OK();
 }
@@ -82,18 +87,26 @@ Status FinishRenames(ZenFS &zenfs) {
   return Status::OK();
 }
 
-// Opens ZenFS on a disk. A disk on which nothing is written gets an empty ZenFS first: a disk in memory is one each time.
+// Opens ZenFS on a disk. A disk on which nothing is written gets an empty ZenFS first, as a disk in memory is each time.
+// So does one whose metadata are not whole and that has no data: a kill has interrupted its formatting.
 Status Open(const std::string &spec, FileSystem **fs) {
   const std::string name = kZoneplugPrefix + spec;
   // Kept until ZenFS has it, so that a disk in memory outlives its formatting.
   std::shared_ptr<ZoneplugDisk> disk;
   Status s = ZoneplugDisk::Get(spec, &disk);
+  if (!s.ok()) return s;
   bool blank = false;
-  if (s.ok()) s = IsBlank(*disk, &blank);
+  s = IsBlank(*disk, 0, &blank);
   if (s.ok() && blank) s = Format(name);
   if (s.ok()) s = NewZenFS(fs, ZbdBackendType::kBlockDev, name);
-  if (!s.ok()) return s;
-  // It made a ZenFS.
+  if (!s.ok()) {
+    Status without_data = IsBlank(*disk, kMetadataZones, &blank);
+    if (!without_data.ok() || !blank) return s;
+    s = Format(name);
+    if (s.ok()) s = NewZenFS(fs, ZbdBackendType::kBlockDev, name);
+    if (!s.ok()) return s;
+  }
+  // NewZenFS has made a ZenFS.
   s = FinishRenames(static_cast<ZenFS &>(**fs));
   if (!s.ok()) {
     delete *fs;
