@@ -180,7 +180,9 @@ class Tests:
             log.unlink(missing_ok=True)
             process = self.victim("write", f"{file},io=threads", log,
                                   env={"LD_PRELOAD": preload, "ATTACK_LOG": str(log), "ATTACK_FILES": file})
-            time.sleep(0.5 + self.rng.random() * 1.5)
+            wanted, end = self.rng.randrange(50, 400), time.monotonic() + 60
+            while self.said(self.read(log))[0] < wanted and time.monotonic() < end:
+                time.sleep(0.2)
             process.kill()
             self.ended(process, [-signal.SIGKILL])
             frames = self.read(log)
