@@ -155,6 +155,32 @@ class Tests:
             raise Wrong(f"only {count} operations: the victim had no time to work")
         print(f"{number} kills, {opening} of them before the first write: all {count} operations are there, and no other")
 
+    def stops(self, number):
+        """Between any two commands: one is carried out, its answer is lost, and the process is killed when it has come to rest."""
+        last = 0
+        for _ in range(number):
+            file, log = self.disk(), self.where / "record"
+            log.unlink(missing_ok=True)
+            stop = f"fault=any/lost/skip={self.rng.randrange(1500)}"
+            process = self.victim("write", f"{file},{stop}", log, 4000)
+            size, quiet = 0, time.monotonic()
+            while time.monotonic() < quiet + 0.5:
+                time.sleep(0.02)
+                now = log.stat().st_size if log.exists() else 0
+                if now != size:
+                    size, quiet = now, time.monotonic()
+            process.kill()
+            try:
+                self.ended(process, [-signal.SIGKILL])
+                self.wait_for_lock(file)
+                a, s = self.said(self.read(log))
+                last = max(last, self.verify(file, a, s))
+            except Wrong as e:
+                raise Wrong(f"{stop}: {e}") from None
+        if not last > 100:
+            raise Wrong(f"the farthest had {last} operations: they did not work")
+        print(f"{number} commands that were never answered, then a kill: nothing that was acknowledged is gone")
+
     def interrupted_rename(self, file, count):
         """ZenFS deletes `CURRENT` before it renames another file to it. A kill in between is rare, so it is made here."""
         tool = pathlib.Path(self.args.zenfs).with_name("zenfs")
@@ -245,7 +271,7 @@ class Tests:
         found = collections.defaultdict(lambda: collections.defaultdict(list))
         zones = ["--zones", "128", "--zone-size", "16M"]
         for _ in range(turns):
-            for name in (kind, f"file on {kind}", f"file on {kind}, direct=0", "mem"):
+            for name in (kind, f"file on {kind}", "file, direct=0", "mem"):
                 db, spec = "db", "mem,zones=128,zone-size=16M"
                 if name == kind:
                     db, spec = str(self.where / "plain"), None
@@ -259,10 +285,12 @@ class Tests:
                 shutil.rmtree(self.where / "plain", ignore_errors=True)
                 for b, m in [*lines.items(), ("synced", synced["fillrandom"])]:
                     found[name][b].append(int(m[3]))
-        print(f"operations per second, {num} keys of 400 bytes, the median of {turns}; synced: {num // 100} writes, each synced")
-        print(f"{'':24}" + "".join(f"{b:>12}" for b in found[kind]))
+        print(f"operations per second, {num} keys of 400 bytes; synced: {num // 100} writes,")
+        print(f"each synced. The median of {turns} turns, and half of their spread")
+        print(f"{'':20}" + "".join(f"{b:>15}" for b in found[kind]))
         for name, values in found.items():
-            print(f"{name:24}" + "".join(f"{round(statistics.median(v)):12,}" for v in values.values()))
+            cells = [(round(statistics.median(v)), (max(v) - min(v)) / 2 / statistics.median(v)) for v in values.values()]
+            print(f"{name:20}" + "".join(f"{m:9,} ±{spread:4.0%}" for m, spread in cells))
 
 
 def main():
@@ -271,17 +299,18 @@ def main():
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    parser.add_argument("--only", choices="workloads kills cuts faults speed".split())
+    parser.add_argument("--only", choices="workloads kills stops cuts faults speed".split())
     args = parser.parse_args()
-    short = args.short
-    steps = {"workloads": [], "kills": [10 if short else 100], "cuts": [6 if short else 60], "faults": [1 if short else 5],
-             "speed": [1, 50_000] if short else [3, 400_000]}
+    sys.stdout.reconfigure(line_buffering=True)
+    # What each step is given: how many, in full and in short.
+    steps = {"workloads": ([], []), "kills": ([100], [10]), "stops": ([60], [5]), "cuts": ([60], [6]), "faults": ([5], [1]),
+             "speed": ([5, 200_000], [1, 50_000])}
     with tempfile.TemporaryDirectory(prefix="zoneplug-rocksdb-") as name:
         tests = Tests(args, pathlib.Path(name))
         for step in [args.only] if args.only else steps:
             print(f"-- {step}", flush=True)
             try:
-                getattr(tests, step)(*steps[step])
+                getattr(tests, step)(*steps[step][args.short])
             except Wrong as e:
                 kept = tempfile.mkdtemp(prefix="zoneplug-rocksdb-kept-")
                 shutil.copytree(name, kept, dirs_exist_ok=True)
