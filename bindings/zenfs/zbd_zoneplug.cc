@@ -1,5 +1,5 @@
-// ZenFS's zbd_zenfs.cc, which makes the back ends, with ours in the place of the one for block devices. It is included
-// unchanged: the class is exchanged by its name, after its declaration was read.
+// ZenFS's zbd_zenfs.cc, which makes the back ends, with ours in the place of the one for block devices. The
+// class is exchanged by its name, after its declaration was read.
 //
 // SPDX-License-Identifier: MIT OR Apache-2.0
 

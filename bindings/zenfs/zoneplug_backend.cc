@@ -119,8 +119,8 @@ std::unique_ptr<ZoneList> ZoneplugBackend::ListZones() {
     z.capacity = zone.capacity * kSector;
     z.type = zone.zone_type;
     z.cond = zone.cond == ZP_COND_ACTIVE ? unsigned{ZP_COND_CLOSED} : zone.cond;
-    // ZenFS recovers a file that was open from its last known place to the write pointer. Of a full zone that is the
-    // end of what can be written: past it there are only zeroes.
+    // ZenFS reads its metadata to the write pointer, and recovers a file that was open from its last known place to there.
+    // Of a full zone that is the end of what can be written: past it there are only zeroes, with which ZenFS fails.
     bool has_pointer = zone.zone_type != ZP_ZONE_CONVENTIONAL && zone.wp != UINT64_MAX;
     z.wp = has_pointer ? std::min(zone.wp, zone.start + zone.capacity) * kSector : z.start;
   }

@@ -26,6 +26,8 @@ import record  # noqa: E402
 
 # Small zones, so that files, logs and metadata go from zone to zone all the time. Every kind of zone and limit is there.
 SMALL = "--zones 56 --zone-size 2M --zone-capacity 1536K --conv 1 --max-open 8 --max-active 10".split()
+# So small that ZenFS changes the zone of its metadata every few dozen writes.
+TINY = "--zones 56 --zone-size 256K --zone-capacity 192K --conv 1".split()
 LINE = re.compile(r"^(\w+) +: +([\d.]+) micros/op (\d+) ops/sec.*?(?:([\d.]+) MB/s)?(?: \((\d+) of (\d+) found\))?$", re.M)
 BENCH = ["--value_size=400", "--compression_type=none", "--verify_checksum=1", "--write_buffer_size=8388608",
          "--target_file_size_base=8388608", "--max_bytes_for_level_base=33554432"]
@@ -156,12 +158,12 @@ class Tests:
         print(f"{number} kills, {opening} of them before the first write: all {count} operations are there, and no other")
 
     def stops(self, number):
-        """Between any two commands: one is carried out, its answer is lost, and the process is killed when it has come to rest."""
+        """Between any two writes: one is carried out, its answer is lost, and the process is killed when it has come to rest."""
         last = 0
-        for _ in range(number):
-            file, log = self.disk(), self.where / "record"
+        for turn in range(number):
+            file, log = self.disk(*(SMALL if turn % 3 == 0 else TINY)), self.where / "record"
             log.unlink(missing_ok=True)
-            stop = f"fault=any/lost/skip={self.rng.randrange(1500)}"
+            stop = f"fault=write/lost/skip={self.rng.randrange(1000)}"
             process = self.victim("write", f"{file},{stop}", log, 4000)
             size, quiet = 0, time.monotonic()
             while time.monotonic() < quiet + 0.5:
@@ -179,7 +181,7 @@ class Tests:
                 raise Wrong(f"{stop}: {e}") from None
         if not last > 100:
             raise Wrong(f"the farthest had {last} operations: they did not work")
-        print(f"{number} commands that were never answered, then a kill: nothing that was acknowledged is gone")
+        print(f"{number} writes that were never answered, then a kill: nothing that was acknowledged is gone")
 
     def interrupted_rename(self, file, count):
         """ZenFS deletes `CURRENT` before it renames another file to it. A kill in between is rare, so it is made here."""
