@@ -17,11 +17,12 @@ from ._zoneplug import Buffer
 from .errors import Error, IoError
 from .events import Event
 from .models import View, measure, replay, reproduce, simulate
+from .sweeps import SweepError, sweep
 from .zones import Condition, Zone, ZoneType, array_of, zones_of
 
 __all__ = [
-    "Buffer", "Condition", "Disk", "Error", "Event", "IoError", "View", "Zone", "ZoneType", "errors", "measure", "replay", "reproduce",
-    "simulate",
+    "Buffer", "Condition", "Disk", "Error", "Event", "IoError", "SweepError", "View", "Zone", "ZoneType", "errors", "measure",
+    "replay", "reproduce", "simulate", "sweep",
 ]
 
 

@@ -13,13 +13,15 @@ from .models import measure as measure
 from .models import replay as replay
 from .models import reproduce as reproduce
 from .models import simulate as simulate
+from .sweeps import SweepError as SweepError
+from .sweeps import sweep as sweep
 from .zones import Condition as Condition
 from .zones import Zone as Zone
 from .zones import ZoneType as ZoneType
 
 __all__ = [
-    "Buffer", "Condition", "Disk", "Error", "Event", "IoError", "View", "Zone", "ZoneType", "errors", "measure", "replay", "reproduce",
-    "simulate",
+    "Buffer", "Condition", "Disk", "Error", "Event", "IoError", "SweepError", "View", "Zone", "ZoneType", "errors", "measure",
+    "replay", "reproduce", "simulate", "sweep",
 ]
 
 class Disk(_zoneplug.Disk):
