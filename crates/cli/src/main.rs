@@ -25,6 +25,7 @@
 //! | `demo.rs` | `zoneplug demo` |
 //! | `reproduce/` | `zoneplug reproduce` |
 //! | `replay/` | `zoneplug replay` |
+//! | `sim.rs`, `merge/` | `zoneplug sim`; the results of its shards as those of one run |
 //!
 //! | exit code | meaning |
 //! | --- | --- |
@@ -51,6 +52,7 @@ mod info;
 mod interrupt;
 mod json;
 mod manage;
+mod merge;
 #[cfg(feature = "mount")]
 mod mount;
 mod output;
@@ -127,6 +129,13 @@ enum Command {
     /// Run the engine in virtual time, world after world, until one breaks a promise
     #[command(after_help = failure::EXIT_CODES)]
     Sim(sim::Args),
+    /// Put the results of shards together, which several machines have computed
+    ///
+    /// Prints what one run of all seeds would have printed. Fails if a shard is missing, is there twice, or has not run
+    /// all of its seeds, and says how to run it; and if a promise was broken in one of them. Of the files of a sweep of
+    /// the Python package in shards it prints the file of the whole sweep.
+    #[command(after_help = failure::EXIT_CODES)]
+    Merge(merge::Args),
     /// Print the published tables beside what the engine gives on models of the drives, and on this machine
     ///
     /// The exit code is 1 if a cell with a band is outside of it, or a claim does not hold.
@@ -279,6 +288,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(args, &mut out)?,
         Command::Info(args) => info::run(args, &mut out)?,
         Command::Sim(args) => sim::main(args, &mut out)?,
+        Command::Merge(args) => merge::run(args, &mut out)?,
         Command::Reproduce(args) => reproduce::run(args, &mut out)?,
         Command::Replay(args) => replay::run(args, &mut out)?,
         Command::Create(args) => create::create(args, &mut out)?,

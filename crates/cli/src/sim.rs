@@ -1,14 +1,18 @@
-//! `zoneplug sim`: worlds by seed, in virtual time, until one breaks a promise.
+//! `zoneplug sim`: worlds by seed, in virtual time, until one breaks a promise. `shard.rs` has the parts of a run; the room
+//! `merge` puts their figures together.
+
+mod shard;
 
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::{json, term};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+pub(crate) use shard::{Shard, count};
 use std::io::Write;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
-use zoneplug_models::{Summary, Worlds};
+use zoneplug_models::{Summary as Figures, Worlds};
 use zoneplug_sim::{Class, Steps, Tally, run, shrink};
 
 /// Flags of `zoneplug sim`.
@@ -21,6 +25,10 @@ pub(crate) struct Args {
     /// One seed, with a trace of what happened if it fails
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     seed: Option<u64>,
+
+    /// Only the I-th of N parts of the seeds, for one machine of several; zoneplug merge puts the parts together
+    #[arg(long, value_name = "I/N", conflicts_with = "seed")]
+    shard: Option<Shard>,
 
     /// Only these steps of that seed, as in 3,17-20
     #[arg(long, value_name = "LIST", requires = "seed", default_value = "all")]
@@ -42,6 +50,19 @@ fn seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
     if first > last { Err(format!("{first} is after {last}")) } else { Ok(first..=last) }
 }
 
+/// What came of the seeds of a run, or of one of its shards.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Summary {
+    /// The version.
+    pub(crate) zoneplug: String,
+    /// The seeds of the run, of all shards.
+    pub(crate) first_seed: u64,
+    pub(crate) last_seed: u64,
+    pub(crate) shard: Option<Shard>,
+    #[serde(flatten)]
+    pub(crate) figures: Figures,
+}
+
 /// What JSON says of a seed that was run with a trace.
 #[derive(Debug, Serialize)]
 struct OneWorld<'a> {
@@ -52,25 +73,52 @@ struct OneWorld<'a> {
     trace: &'a [String],
 }
 
-fn show(s: &Summary, t: &Tally, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut text = String::new();
-    for &c in Class::ALL {
-        text += &format!("{:>10}  {:<8} {}\n", t.coverage.of(c), c.name(), c.text());
+/// The seeds that a summary is of.
+pub(crate) struct Of {
+    pub(crate) seeds: RangeInclusive<u64>,
+    pub(crate) shard: Option<Shard>,
+}
+
+impl Summary {
+    /// The figures of these seeds.
+    pub(crate) fn new(of: &Of, figures: Figures) -> Summary {
+        Summary {
+            zoneplug: env!("CARGO_PKG_VERSION").to_owned(),
+            first_seed: *of.seeds.start(),
+            last_seed: *of.seeds.end(),
+            shard: of.shard,
+            figures,
+        }
     }
-    text += &format!(
-        "\n{} worlds in {:.1} s: {} worlds a minute, {} BIOs a second, {} BIOs and {} faults a world\n",
-        s.worlds,
-        s.elapsed_s,
-        s.worlds_per_minute,
-        s.bios_per_s,
-        s.bios_per_world,
-        s.faults_per_world
-    );
-    text += &format!(
-        "worlds that parked {} %, merged {} %, split {} %, failed {} %, recovered {} %\n",
-        s.parked_percent, s.merged_percent, s.split_percent, s.failed_percent, s.recovered_percent
-    );
-    term::print(out, &(text + interrupt::note(s.partial)))
+
+    /// Prints it as text. `t` is the tally that it was made of.
+    pub(crate) fn show(&self, t: &Tally, out: &mut dyn Write) -> Result<(), Failure> {
+        let (f, mut text) = (&self.figures, String::new());
+        for &c in Class::ALL {
+            text += &format!("{:>10}  {:<8} {}\n", t.coverage.of(c), c.name(), c.text());
+        }
+        text += &format!(
+            "\n{} worlds in {:.1} s: {} worlds a minute, {} BIOs a second, {} BIOs and {} faults a world\n",
+            f.worlds,
+            f.elapsed_s,
+            f.worlds_per_minute,
+            f.bios_per_s,
+            f.bios_per_world,
+            f.faults_per_world
+        );
+        text += &format!(
+            "worlds that parked {} %, merged {} %, split {} %, failed {} %, recovered {} %\n",
+            f.parked_percent,
+            f.merged_percent,
+            f.split_percent,
+            f.failed_percent,
+            f.recovered_percent
+        );
+        if let Some(shard) = self.shard {
+            text += &format!("{shard} of the seeds {}..{}\n", self.first_seed, self.last_seed);
+        }
+        term::print(out, &(text + interrupt::note(f.partial)))
+    }
 }
 
 /// Runs the command.
@@ -78,16 +126,20 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(seed) = args.seed {
         return replay(seed, args, out);
     }
-    let (first, last) = (*args.seeds.start(), *args.seeds.end());
+    let of = Of { seeds: args.seeds.clone(), shard: args.shard };
+    let seeds = match args.shard {
+        Some(shard) => shard.seeds(&args.seeds)?,
+        None => args.seeds.clone(),
+    };
     // indicatif draws on stderr, and only if that is a terminal.
-    let bar = ProgressBar::new(last - first + 1);
+    let bar = ProgressBar::new(u64::try_from(count(&seeds)).unwrap_or(u64::MAX));
     let form = "  {bar:40} {pos}/{len} worlds  {elapsed}  {per_sec}  {wide_msg}";
     if let Ok(style) = ProgressStyle::with_template(form) {
         bar.set_style(style);
     }
     let start = Instant::now();
     let limit = args.minutes.map(|m| Duration::from_secs_f64((m * 60.0).max(0.0)));
-    let worlds = Worlds::run(first..=last, true, |tally| {
+    let worlds = Worlds::run(seeds, true, |tally| {
         if tally.worlds % 64 == 0 && tally.worlds > 0 {
             bar.set_position(tally.worlds);
             if limit.is_some_and(|l| start.elapsed() >= l) {
@@ -97,14 +149,16 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         !is_asked()
     });
     bar.finish_and_clear();
-    let s = worlds.summary(is_asked());
+    let s = Summary::new(&of, worlds.summary(is_asked()));
     let Worlds { tally, broken, .. } = worlds;
     let Some(f) = broken.into_iter().next() else {
-        let failure = interrupt::or_partial(s.partial, missing(&tally));
+        // What one shard has not exercised, another one may have.
+        let hole = if args.shard.is_none() { missing(&tally) } else { None };
+        let failure = interrupt::or_partial(s.figures.partial, hole);
         if args.json {
             return json::end(out, &s, failure);
         }
-        show(&s, &tally, out)?;
+        s.show(&tally, out)?;
         return failure.map_or(Ok(()), Err);
     };
     let mut command = format!("zoneplug sim --seed {}", f.seed);
@@ -126,7 +180,7 @@ pub(crate) fn main(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 /// With enough worlds, a class that none of them exercised is a hole in the simulation.
-fn missing(t: &Tally) -> Option<Failure> {
+pub(crate) fn missing(t: &Tally) -> Option<Failure> {
     let names: Vec<_> = t.coverage.missing().map(Class::name).collect();
     let what = || format!("no world exercised {}", names.join(", "));
     (t.worlds >= 1000 && !names.is_empty()).then(|| Failure::io(what()).hint("run more seeds"))

@@ -2,13 +2,13 @@
 //! breaks a promise of the layer.
 
 use crate::status_key::status_key;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use zoneplug_sim::{Class, Failure, Outcome, Steps, Tally, run};
 
-/// Plain data of many worlds.
-#[derive(Debug, Clone, Serialize)]
+/// Plain data of many worlds. The counts are all that the other figures are made of.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Summary {
     /// The end was asked for before the last seed.
     pub partial: bool,
@@ -24,17 +24,29 @@ pub struct Summary {
     pub bios_per_s: u64,
     /// Mean number of BIOs.
     pub bios_per_world: u64,
+    /// Faults and other disturbances of all worlds.
+    pub faults: u64,
     /// Mean number of faults and other disturbances, to one digit.
     pub faults_per_world: f64,
-    /// Of the worlds: those in which a BIO waited in a plug.
-    pub parked_percent: u64,
+    /// Worlds in which a BIO waited in a plug.
+    pub parked_worlds: u64,
     /// Those in which writes were merged.
-    pub merged_percent: u64,
+    pub merged_worlds: u64,
     /// Those in which a BIO was split.
-    pub split_percent: u64,
+    pub split_worlds: u64,
     /// Those in which a write failed.
-    pub failed_percent: u64,
+    pub failed_worlds: u64,
     /// Those in which a zone recovered from a failed write.
+    pub recovered_worlds: u64,
+    /// `parked_worlds`, of all worlds.
+    pub parked_percent: u64,
+    /// `merged_worlds`, of all worlds.
+    pub merged_percent: u64,
+    /// `split_worlds`, of all worlds.
+    pub split_percent: u64,
+    /// `failed_worlds`, of all worlds.
+    pub failed_percent: u64,
+    /// `recovered_worlds`, of all worlds.
     pub recovered_percent: u64,
     /// Worlds that exercised each class.
     pub classes: BTreeMap<String, u64>,
@@ -98,10 +110,17 @@ impl Worlds {
 
     /// As plain data. `partial`: the end was asked for before the last seed.
     pub fn summary(&self, partial: bool) -> Summary {
-        let t = &self.tally;
-        let seconds = self.elapsed.as_secs_f64().max(1e-9);
+        let failed_seed = self.broken.first().map(|f| f.seed);
+        Summary::new(&self.tally, self.elapsed.as_secs_f64(), partial, failed_seed)
+    }
+}
+
+impl Summary {
+    /// The figures of a tally, which took `seconds` of real time.
+    pub fn new(t: &Tally, seconds: f64, partial: bool, failed_seed: Option<u64>) -> Summary {
+        let seconds = seconds.max(1e-9);
         let worlds = t.worlds.max(1);
-        let share = |n: u64| n * 100 / worlds;
+        let share = |n: u64| (u128::from(n) * 100 / u128::from(worlds)) as u64;
         Summary {
             partial,
             worlds: t.worlds,
@@ -110,15 +129,39 @@ impl Worlds {
             bios: t.bios,
             bios_per_s: (t.bios as f64 / seconds) as u64,
             bios_per_world: t.bios / worlds,
-            faults_per_world: (t.faults * 10 / worlds) as f64 / 10.0,
+            faults: t.faults,
+            faults_per_world: (u128::from(t.faults) * 10 / u128::from(worlds)) as f64 / 10.0,
+            parked_worlds: t.parked,
+            merged_worlds: t.merged,
+            split_worlds: t.split,
+            failed_worlds: t.failed,
+            recovered_worlds: t.recovered,
             parked_percent: share(t.parked),
             merged_percent: share(t.merged),
             split_percent: share(t.split),
             failed_percent: share(t.failed),
             recovered_percent: share(t.recovered),
             classes: Class::ALL.iter().map(|&c| (status_key(c.name()), t.coverage.of(c))).collect(),
-            failed_seed: self.broken.first().map(|f| f.seed),
+            failed_seed,
         }
+    }
+
+    /// Adds the counts to a tally. `None`: there are other classes, or counts that no run has; the tally is not to be used.
+    pub fn add_to(&self, t: &mut Tally) -> Option<()> {
+        let add = |sum: &mut u64, n: u64| sum.checked_add(n).map(|s| *sum = s);
+        add(&mut t.worlds, self.worlds)?;
+        add(&mut t.bios, self.bios)?;
+        add(&mut t.faults, self.faults)?;
+        add(&mut t.parked, self.parked_worlds)?;
+        add(&mut t.merged, self.merged_worlds)?;
+        add(&mut t.split, self.split_worlds)?;
+        add(&mut t.failed, self.failed_worlds)?;
+        add(&mut t.recovered, self.recovered_worlds)?;
+        for &class in Class::ALL {
+            let n = self.classes.get(&status_key(class.name()))?;
+            add(&mut t.coverage.0[class as usize], *n)?;
+        }
+        (self.classes.len() == Class::ALL.len()).then_some(())
     }
 }
 

@@ -56,6 +56,9 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
     std::fs::write(dir.path("data"), noise(3_000_000, 1)).unwrap();
     let (disk, data, socket) = (dir.path("disk.zbd"), dir.path("data"), dir.path("s"));
     server(&socket);
+    let (part, rest) = (dir.path("part.1"), dir.path("part.2"));
+    std::fs::write(&part, ok(&["sim", "--seeds", "1..4", "--shard", "1/2", "--json"])).unwrap();
+    std::fs::write(&rest, ok(&["sim", "--seeds", "1..4", "--shard", "2/2", "--json"])).unwrap();
     let layout =
         "--zones 40 --zone-size 1M --zone-capacity 900K --conv 2 --max-open 8 --label mine";
     let spec =
@@ -94,6 +97,8 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
         reproduce --list
         reproduce --quick smr30-seq zns append-zns null-zwp
         sim --seeds 1..40
+        sim --seeds 1..40 --shard 2/4
+        merge {part} {rest}
         sim --seed 7"
     );
     let joined = lines.replace("\\\n", " ");

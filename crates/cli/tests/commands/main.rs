@@ -9,6 +9,7 @@ mod forms;
 mod found;
 mod hostile;
 mod interrupt;
+mod merge;
 mod serve;
 mod spec_page;
 mod terminal;
