@@ -192,7 +192,11 @@ def test_a_file_has_what_is_done_and_only_the_rest_runs(tmp_path):
     notes, file = tmp_path / "notes", tmp_path / "file"
     notes.mkdir()
     cells = cells_of(10, notes=str(notes))
-    zoneplug.sweep(cells[:6], run=noted, executor=SerialExecutor(), file=file)
+
+    def each_is_there(done, *_):
+        assert file.read_bytes().count(b"\n") == 1 + done
+
+    zoneplug.sweep(cells[:6], run=noted, executor=SerialExecutor(), file=file, progress=each_is_there)
     # More cells, some of them in front.
     mixed = cells[6:8] + cells[:6] + cells[8:]
     assert zoneplug.sweep(mixed, run=noted, executor=SerialExecutor(), file=file) == expected(mixed)
@@ -219,10 +223,15 @@ def test_a_torn_last_line_is_said_and_dropped(tmp_path):
     zoneplug.sweep(cells, run=figure, executor=SerialExecutor(), file=file)
     whole = file.read_bytes()
     header = whole.index(b"\n")
+
+    def whole_lines(*_):
+        assert all(json.loads(line) for line in file.read_bytes().splitlines())
+
     for cut in (1, 2, 40, len(whole) - header - 10):
         file.write_bytes(whole[:-cut])
         with pytest.warns(UserWarning, match="the last line is torn"):
-            assert zoneplug.sweep(cells, run=figure, executor=SerialExecutor(), file=file) == expected(cells)
+            rows = zoneplug.sweep(cells, run=figure, executor=SerialExecutor(), file=file, progress=whole_lines)
+        assert rows == expected(cells)
         assert file.read_bytes() == whole
     # Torn in the header: nothing was done yet.
     file.write_bytes(whole[: header - 5])
@@ -295,6 +304,20 @@ def test_shards_are_all_cells_once(tmp_path):
         assert len(part) in (2, 3)
         rows |= {row["cell"]["n"]: row for row in part}
     assert [rows[n] for n in range(11)] == expected(cells)
+
+
+def test_the_command_makes_one_file_of_shards(tmp_path):
+    command = os.environ.get("ZONEPLUG")
+    if not command:
+        pytest.skip("ZONEPLUG names no command")
+    cells, parts = cells_of(11), [str(tmp_path / str(i)) for i in (1, 2, 3)]
+    for i, part in enumerate(parts, 1):
+        zoneplug.sweep(cells, run=figure, executor=SerialExecutor(), shard=(i, 3), file=part)
+    merged, whole = tmp_path / "merged", tmp_path / "whole"
+    merged.write_bytes(subprocess.run([command, "merge", *parts], capture_output=True, check=True).stdout)
+    zoneplug.sweep(cells, run=figure, executor=SerialExecutor(), file=whole)
+    assert merged.read_bytes() == whole.read_bytes()
+    assert zoneplug.sweep(cells, run=figure, executor=lambda: 1 / 0, file=merged) == expected(cells), "nothing runs"
 
 
 def test_worker_and_sweep_have_one_version(monkeypatch):
@@ -377,12 +400,14 @@ def alive(pids):
 def stopped_on_the_way(tmp_path, how):
     """A sweep that a signal ends after some results: its process, and what is then in the file."""
     command, notes, file = script(tmp_path, pause=0.05, count=60)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, start_new_session=True)
     until = time.monotonic() + 60
     while not file.exists() or file.read_bytes().count(b"\n") < 10:
         assert time.monotonic() < until and process.poll() is None, "it does not begin"
         time.sleep(0.01)
-    process.send_signal(how)
+    # A terminal sends Ctrl-C to the workers too.
+    (os.killpg if how == signal.SIGINT else os.kill)(process.pid, how)
     out, err = process.communicate(timeout=30)
     workers = {int(path.name.split(".")[2]) for path in notes.iterdir()}
     while still := alive(workers):
