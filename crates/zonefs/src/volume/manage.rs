@@ -13,11 +13,15 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if as many files are open for writing as the disk may have open zones, with `explicit-open`; `EPERM` or
-    /// `EROFS` if it is to be written and cannot be.
+    /// `EPERM` if the file is offline; `EBUSY` if as many files are open for writing as the disk may have open zones, with
+    /// `explicit-open`; `EPERM` or `EROFS` if it is to be written and cannot be.
     pub fn open_file(&self, file: FileNo, write: bool) -> Result<(), Errno> {
         let f = self.of(file);
         let mut s = lock(&f.state);
+        // Linux refuses the first read instead. Of a file without bytes FUSE asks for none.
+        if s.access == Access::Offline {
+            return Err(Errno::PERM);
+        }
         if !write {
             return Ok(());
         }

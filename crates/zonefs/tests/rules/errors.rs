@@ -48,6 +48,7 @@ fn f9_errors_zone_offline() {
     let file = seq(&volume, 0);
     assert_eq!(volume.read(file, 0, 8192).unwrap_err(), Errno::PERM);
     assert_eq!(volume.sync(file), Err(Errno::PERM));
+    assert_eq!(volume.open_file(file, false), Err(Errno::PERM));
     assert_eq!(volume.write(seq(&volume, 1), 0, &[1; 4096], Append::DIRECT), Ok(4096));
 }
 

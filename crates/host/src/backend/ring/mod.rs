@@ -190,5 +190,8 @@ impl<S: squeue::EntryMarker, C: cqueue::EntryMarker> Drop for Ring<S, C> {
             let _ = self.ring.submit_and_wait(1);
             self.in_flight -= self.ring.completion().count() as u32;
         }
+        // The kernel frees a ring some time after it was closed. A drive whose file is still registered would be busy
+        // until then. An error says that none is registered.
+        let _ = self.ring.submitter().unregister_files();
     }
 }
