@@ -9,10 +9,17 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use zoneplug_core::Bytes;
+use zoneplug_core::zone::{ZoneInfo, ZoneType};
 use zoneplug_host::signals::{Event, Signals};
 use zoneplug_host::{BlockingDisk, HostedDisk, is_volatile};
 use zoneplug_zonefs::{Group, Mount, MountError, MountOptions, NoSuperBlock, SuperBlock, Volume};
+
+/// How long a second signal waits for what was written last.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+/// How much of a conventional zone is looked at before it is overwritten: 64 KiB.
+const LOOK_SECTORS: u64 = 128;
 
 /// Flags of `zoneplug mount`.
 #[derive(Debug, clap::Args)]
@@ -84,7 +91,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             term::note(&format!("{} stays mounted: {e}", args.dir.display()));
             continue;
         }
-        leave_at_the_second(&args.dir, signals, signal);
+        leave_at_the_second(args, &mount, signals, signal);
         break;
     }
     mount.wait().map_err(|e| failure(&e))
@@ -125,12 +132,25 @@ fn prepare(args: &Args, disk: &HostedDisk, new: &SuperBlock) -> Result<(), Failu
         return Ok(());
     }
     if args.format {
-        let zones = BlockingDisk::new(disk)?.report(zoneplug_core::Sector(0), u32::MAX)?;
-        let written = zones.iter().filter(|z| z.wp.0 != u64::MAX && z.wp > z.start).count();
+        let mut io = BlockingDisk::new(disk)?;
+        let zones = io.report(zoneplug_core::Sector(0), u32::MAX)?;
+        let mut written = 0;
+        for zone in &zones {
+            written += usize::from(holds_data(&mut io, zone)?);
+        }
         let what = format!("empties {}, with data in {written} zones", plain(&args.spec));
         args.yes.ask(&what, if written > 0 { zones.len() } else { 0 })?;
     }
     Ok(Volume::format(disk, new)?)
+}
+
+/// Whether something is written in a zone: of a conventional one at its beginning, where file systems begin.
+fn holds_data(io: &mut BlockingDisk, zone: &ZoneInfo) -> Result<bool, Failure> {
+    if zone.zone_type == ZoneType::SeqWriteRequired {
+        return Ok(zone.wp.0 != u64::MAX && zone.wp > zone.start);
+    }
+    let begin = io.read(zone.start, zone.capacity_sectors.min(LOOK_SECTORS))?;
+    Ok(begin.as_slice().iter().any(|b| *b != 0))
 }
 
 /// `/mnt  disk.zbd  4 files in cnv, 59 in seq, of 48M`.
@@ -152,9 +172,9 @@ fn line(args: &Args, volume: &Volume) -> String {
     )
 }
 
-/// Files that are open keep the mount alive; a second signal ends it nevertheless.
-fn leave_at_the_second(dir: &std::path::Path, signals: Signals, first: i32) {
-    let dir = dir.display().to_string();
+/// Files that are open keep the mount alive. A second signal does not wait for them, but for what they have written.
+fn leave_at_the_second(args: &Args, mount: &Mount, signals: Signals, first: i32) {
+    let (dir, volume) = (args.dir.display().to_string(), mount.shared_volume());
     let watch = std::thread::Builder::new().name("zoneplug-signals".to_owned());
     let _ = watch.spawn(move || {
         while let Ok(event) = signals.wait() {
@@ -162,6 +182,15 @@ fn leave_at_the_second(dir: &std::path::Path, signals: Signals, first: i32) {
                 term::note(&format!(
                     "{dir}: files were still open on it (signal {first}, then {signal})"
                 ));
+                let (closed, wait) = std::sync::mpsc::channel();
+                std::thread::spawn(move || {
+                    // Nothing waits for it after that time.
+                    let _ = closed.send(volume.close());
+                });
+                if let Ok(Ok(())) = wait.recv_timeout(LAST_WRITES) {
+                    std::process::exit(128 + signal);
+                }
+                term::note(&format!("{dir}: what was written last is not durable"));
                 std::process::exit(128 + signal);
             }
         }

@@ -181,6 +181,25 @@ impl Requests {
         }
     }
 
+    /// Writes, and makes durable what the file's flags want so. The kernel asks for that only of files that go through its
+    /// page cache.
+    fn write_file(
+        &self,
+        file: FileNo,
+        offset: u64,
+        data: &[u8],
+        how: Append,
+        flags: OpenFlags,
+    ) -> Result<usize, rustix::io::Errno> {
+        let n = self.volume.write(file, offset, data, how)?;
+        let flags = rustix::fs::OFlags::from_bits_retain(flags.0 as u32);
+        let sequential = self.volume.group_of(file) == Group::Sequential;
+        if sequential && flags.contains(rustix::fs::OFlags::DSYNC) {
+            self.volume.sync(file)?;
+        }
+        Ok(n)
+    }
+
     fn change(
         &self,
         file: FileNo,
@@ -327,7 +346,7 @@ impl Filesystem for Requests {
         };
         let written = self
             .file(ino)
-            .and_then(|file| self.volume.write(file, offset, data, how).map_err(error));
+            .and_then(|file| self.write_file(file, offset, data, how, flags).map_err(error));
         match written {
             // The kernel sends no more than fits into this number.
             Ok(n) => reply.written(n as u32),

@@ -6,8 +6,11 @@ use crate::volume::{Event, Volume};
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
+use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
@@ -22,6 +25,9 @@ use zoneplug_host::HostedDisk;
 const DEVICE: &str = "/dev/fuse";
 /// Programs that mount and unmount for users who may not.
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
+
+/// Requests that may wait for the disk at a time; others wait for them.
+const THREADS: usize = 32;
 
 /// How often a mount is made read-only in vain before the next writer is waited for. A file that was just closed counts as
 /// open for some microseconds more.
@@ -64,7 +70,7 @@ impl std::error::Error for MountError {}
 /// ```
 #[derive(Debug)]
 pub struct Mount {
-    dir: PathBuf,
+    place: Place,
     volume: Arc<Volume>,
     thread: JoinHandle<Result<(), MountError>>,
 }
@@ -99,20 +105,27 @@ impl Mount {
         let requests =
             Requests::new(volume.clone(), move || drop(lock(&closed).send(Wanted::WriterClosed)));
         let config = config(source, is_root, &volume);
-        let session = Session::new(requests, &dir, &config).map_err(|e| not_mounted(&dir, &e))?;
-        let at = dir.clone();
+        let session = match is_root {
+            true => mounted_by_us(requests, source, &dir, config),
+            false => Session::new(requests, &dir, &config),
+        };
+        let session = session.map_err(|e| not_mounted(&dir, &e))?;
+        let place = Place::new(dir);
+        let at = place.clone();
         let remounts = spawn("zonefs-remount", move || remount_when_wanted(&at, &wanted))?;
-        let of = volume.clone();
+        let (of, at) = (volume.clone(), place.clone());
         let thread = spawn("zonefs", move || {
             let served = session.run();
             drop(sender.send(Wanted::End));
             let closed = of.close();
             drop(remounts.join());
+            // A connection that was aborted leaves a mount that answers nothing.
+            drop(at.unmount());
             ended();
             served.map_err(MountError::Connection)?;
             closed.map_err(MountError::Close)
         })?;
-        Ok(Mount { dir, volume, thread })
+        Ok(Mount { place, volume, thread })
     }
 
     /// Whether this process can mount something at `dir`. Returns the directory without symbolic links.
@@ -131,12 +144,18 @@ impl Mount {
         &self.volume
     }
 
+    /// The volume, for a thread that outlives this.
+    pub fn shared_volume(&self) -> Arc<Volume> {
+        self.volume.clone()
+    }
+
     /// Takes the mount away from its directory. It ends when the last file is closed that is open on it.
+    ///
+    /// # Errors
+    ///
+    /// Something else is mounted over it, or what the system says.
     pub fn unmount(&self) -> io::Result<()> {
-        match rustix::mount::unmount(&self.dir, UnmountFlags::DETACH) {
-            Err(Errno::PERM) => by_helper(&self.dir),
-            other => Ok(other?),
-        }
+        self.place.unmount()
     }
 
     /// Waits until it has ended and all is durable.
@@ -152,6 +171,94 @@ impl Mount {
             }
         }
     }
+}
+
+/// A directory, and what is mounted there by us.
+#[derive(Debug, Clone)]
+struct Place {
+    dir: PathBuf,
+    /// The numbers of the mount and of its device, as `/proc/self/mountinfo` has them. Other mounts have others.
+    id: Option<String>,
+}
+
+impl Place {
+    fn new(dir: PathBuf) -> Place {
+        let id = mounts_at(&dir).pop();
+        Place { dir, id }
+    }
+
+    /// Whether our mount is the one that the directory shows now.
+    fn is_ours(&self) -> bool {
+        self.id.is_some() && mounts_at(&self.dir).last() == self.id.as_ref()
+    }
+
+    fn unmount(&self) -> io::Result<()> {
+        let there = mounts_at(&self.dir);
+        if !there.iter().any(|id| Some(id) == self.id.as_ref()) {
+            return Ok(());
+        }
+        if !self.is_ours() {
+            return Err(io::Error::other("something else is mounted over it"));
+        }
+        match rustix::mount::unmount(&self.dir, UnmountFlags::DETACH) {
+            Err(Errno::PERM) => by_helper(&self.dir),
+            other => Ok(other?),
+        }
+    }
+}
+
+/// The numbers of what is mounted at a directory, the one that it shows last. The kernel is not asked for the
+/// directory itself, which this process may have to answer for.
+fn mounts_at(dir: &Path) -> Vec<String> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let lines = table.split(|b| *b == b'\n').filter_map(|line| {
+        let words: Vec<_> = line.split(|b| *b == b' ').take(5).collect();
+        let [mount, _, device, _, point] = words[..] else { return None };
+        let there = unescaped(point) == dir.as_os_str().as_bytes();
+        there.then(|| String::from_utf8_lossy(&[mount, b" ", device].concat()).into_owned())
+    });
+    lines.collect()
+}
+
+/// A path of `/proc`, in which blanks and backslashes are octal numbers.
+fn unescaped(path: &[u8]) -> Vec<u8> {
+    let (mut out, mut rest) = (Vec::new(), path);
+    while let [first, more @ ..] = rest {
+        let number = more.get(..3).filter(|_| *first == b'\\');
+        let number = number.and_then(|n| std::str::from_utf8(n).ok());
+        match number.and_then(|n| u8::from_str_radix(n, 8).ok()) {
+            Some(byte) => (out.push(byte), rest = &more[3..]).1,
+            None => (out.push(*first), rest = more).1,
+        }
+    }
+    out
+}
+
+/// Mounts as root, without fuser: what it has mounted it unmounts again by its path, whatever is there by then.
+fn mounted_by_us(
+    requests: Requests,
+    source: &str,
+    dir: &Path,
+    config: Config,
+) -> io::Result<Session<Requests>> {
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
+    let mut options = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,subtype=zoneplug",
+        device.as_raw_fd()
+    );
+    if config.acl == SessionACL::All {
+        options += ",allow_other";
+    }
+    let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
+    if config.mount_options.contains(&MountOption::RO) {
+        flags |= MountFlags::RDONLY;
+    }
+    let options = CString::new(options)?;
+    rustix::mount::mount(source, dir, "fuse", flags, options.as_c_str())?;
+    Session::from_fd(requests, device.into(), config.acl, config).inspect_err(|_| {
+        // The first error is the one to report.
+        let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
+    })
 }
 
 fn spawn<R: Send + 'static>(
@@ -213,9 +320,8 @@ fn config(source: &str, is_root: bool, volume: &Volume) -> Config {
     ];
     let all = volume.options().allow_other.unwrap_or(is_root);
     config.acl = if all { SessionACL::All } else { SessionACL::Owner };
-    // A thread waits for the disk while it serves a request.
-    let threads = std::thread::available_parallelism().map_or(4, |n| n.get().clamp(4, 16));
-    config.n_threads = Some(threads);
+    // A thread waits for the disk while it serves a request. A thread that waits for requests takes little memory.
+    config.n_threads = Some(THREADS);
     config.clone_fd = true;
     config
 }
@@ -255,7 +361,7 @@ enum Wanted {
 
 /// Makes the mount read-only once the volume is, as Linux's zonefs does, so that mount(8) shows it. The kernel refuses it
 /// while a file is open for writing: then it is tried again after each close. Writes fail in any case. Only root may.
-fn remount_when_wanted(dir: &Path, wanted: &Receiver<Wanted>) {
+fn remount_when_wanted(place: &Place, wanted: &Receiver<Wanted>) {
     let mut is_wanted = false;
     while let Ok(what) = wanted.recv() {
         match what {
@@ -264,14 +370,27 @@ fn remount_when_wanted(dir: &Path, wanted: &Receiver<Wanted>) {
             Wanted::End => return,
         }
         for _ in 0..TRIES {
-            if !is_wanted {
+            if !is_wanted || !place.is_ours() {
                 break;
             }
             let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID;
-            match rustix::mount::mount_remount(dir, flags, "") {
+            match rustix::mount::mount_remount(&place.dir, flags, "") {
                 Err(Errno::BUSY) => std::thread::sleep(BETWEEN_TRIES),
                 _ => is_wanted = false,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_proc_are_read() {
+        assert_eq!(unescaped(br"/a\040b\134c\9"), br"/a b\c\9");
+        assert_eq!(unescaped(br"/a\04"), br"/a\04");
+        assert_eq!(mounts_at(Path::new("/proc")).len(), 1);
+        assert!(mounts_at(Path::new("/proc/self")).is_empty());
     }
 }

@@ -227,3 +227,88 @@ fn f9_a_volume_that_became_read_only_shows_it() {
     assert_eq!(errno(direct(&m.path("seq/0"))), Some(Errno::ROFS));
     m.end().unwrap();
 }
+
+/// What is written with `O_DSYNC` is durable when the call returns, or the call fails.
+#[test]
+fn f11_dsync_flushes() {
+    // The first flush is that of the format.
+    let spec = "mem,zones=4,zone-size=1M,write-cache=1,fault=flush/io/skip=1";
+    let Some(m) = Mounted::of("dsync", spec, "", "errors=repair") else { return };
+    let flags = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::DSYNC;
+    let open = || {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(flags.bits() as i32).open(m.path("seq/0"))
+    };
+    let file = open().unwrap();
+    assert_eq!(errno(file.write_at(&block(1, 4096), 0)), Some(Errno::IO));
+    assert_eq!(file.write_at(&block(1, 4096), 4096).unwrap(), 4096);
+    drop(file);
+    m.end().unwrap();
+}
+
+/// Writes that the disk does not answer make no other request wait: of other files, or what stat shows.
+#[test]
+fn f5_a_stalled_write_stalls_no_other_file() {
+    let spec = "mem,zones=24,zone-size=1M,timeout=4s,fault=write/lost/from=1M/count=8";
+    let Some(m) = Mounted::of("stalled", spec, "", "errors=repair") else { return };
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let file = m.direct(&format!("seq/{n}"));
+            scope.spawn(move || assert!(file.write_at(&block(1, 4096), 0).is_err()));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        for n in 0..16 {
+            assert_eq!(std::fs::metadata(m.path(&format!("seq/{n}"))).unwrap().len(), 0);
+        }
+        rustix::fs::statvfs(&m.dir).unwrap();
+        m.direct("seq/9").write_all_at(&block(1, 4096), 0).unwrap();
+        assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    });
+    assert!(started.elapsed() > Duration::from_secs(3), "no write was stalled");
+    m.end().unwrap();
+}
+
+/// A mount takes away only itself: not what is below, and not what was mounted over it.
+#[test]
+fn other_mounts_of_the_directory_stay() {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root mounts a tmpfs");
+    }
+    let dir = std::env::temp_dir().join(format!("zoneplug-other-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let tmpfs = || mount("none", &dir, "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>);
+    if let Err(e) = Mount::check(&dir) {
+        return eprintln!("skipped: {e}");
+    }
+    tmpfs().unwrap();
+    std::fs::write(dir.join("below"), "x").unwrap();
+    let start = || {
+        let disk = HostedDisk::open_spec("mem,zones=4,zone-size=1M").unwrap();
+        Volume::format(&disk, &SuperBlock::default()).unwrap();
+        Mount::start(&disk, "test", &dir, Default::default(), |_| {}, || {}).unwrap()
+    };
+    // Unmounted from outside, and by itself.
+    let first = start();
+    unmount(&dir, UnmountFlags::empty()).unwrap();
+    first.wait().unwrap();
+    assert!(dir.join("below").exists());
+    let second = start();
+    second.unmount().unwrap();
+    second.unmount().unwrap();
+    second.wait().unwrap();
+    assert!(dir.join("below").exists());
+    // Under another one.
+    let third = start();
+    tmpfs().unwrap();
+    std::fs::write(dir.join("over"), "x").unwrap();
+    assert!(third.unmount().is_err());
+    assert!(dir.join("over").exists());
+    unmount(&dir, UnmountFlags::empty()).unwrap();
+    third.unmount().unwrap();
+    third.wait().unwrap();
+    assert!(dir.join("below").exists());
+    unmount(&dir, UnmountFlags::empty()).unwrap();
+    std::fs::remove_dir(&dir).unwrap();
+}

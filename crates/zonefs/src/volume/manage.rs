@@ -6,7 +6,6 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 use zoneplug_core::Op;
-use zoneplug_core::poison::lock;
 
 impl Volume {
     /// A file is opened. With `explicit-open` the first writer of a sequential file opens its zone.
@@ -17,14 +16,14 @@ impl Volume {
     /// `explicit-open`; `EPERM` or `EROFS` if it is to be written and cannot be.
     pub fn open_file(&self, file: FileNo, write: bool) -> Result<(), Errno> {
         let f = self.of(file);
-        let mut s = lock(&f.state);
         // Linux refuses the first read instead. Of a file without bytes FUSE asks for none.
-        if s.access == Access::Offline {
+        if f.shown().access == Access::Offline {
             return Err(Errno::PERM);
         }
         if !write {
             return Ok(());
         }
+        let mut s = f.lock();
         if s.access != Access::Full {
             return Err(Errno::PERM);
         }
@@ -60,9 +59,12 @@ impl Volume {
     ///
     /// What the disk says. The file counts as closed nevertheless.
     pub fn close_file(&self, file: FileNo, write: bool) -> Result<(), Errno> {
+        if !write {
+            return Ok(());
+        }
         let f = self.of(file);
-        let mut s = lock(&f.state);
-        if !write || s.writers == 0 {
+        let mut s = f.lock();
+        if s.writers == 0 {
             return Ok(());
         }
         s.writers -= 1;
@@ -92,7 +94,7 @@ impl Volume {
     /// cannot; otherwise what the disk says.
     pub fn truncate(&self, file: FileNo, size: u64) -> Result<(), Errno> {
         let f = self.of(file);
-        let mut s = lock(&f.state);
+        let mut s = f.lock();
         if s.access != Access::Full || !f.is_sequential() {
             return Err(Errno::PERM);
         }
@@ -107,13 +109,20 @@ impl Volume {
         if size == s.size() && s.tail.is_empty() {
             return Ok(());
         }
-        match op {
-            Op::ZoneFinish => self.write_tail(f, &mut s)?,
-            _ => s.tail.clear(),
+        if op == Op::ZoneFinish {
+            self.write_tail(f, &mut s)?;
         }
-        self.zone(f, op)?;
-        s.written = size;
-        s.touch();
+        f.note_reset();
+        let done = self.zone(f, op);
+        if done.is_ok() {
+            s.tail.clear();
+            s.written = size;
+            s.touch();
+        }
+        drop(s);
+        f.note_reset();
+        done?;
+        let mut s = f.lock();
         if std::mem::take(&mut s.zone_open) && size == 0 {
             self.open_zone(f, &mut s)?;
         }
@@ -128,14 +137,14 @@ impl Volume {
     pub fn sync(&self, file: FileNo) -> Result<(), Errno> {
         let f = self.of(file);
         {
-            let mut s = lock(&f.state);
+            let mut s = f.lock();
             if s.access == Access::Offline {
                 return Err(Errno::PERM);
             }
             self.write_tail(f, &mut s)?;
         }
         let flushed = self.io(|io| io.flush());
-        flushed.map_err(|e| self.after_error(f, &mut lock(&f.state), true, &e))
+        flushed.map_err(|e| self.after_error(f, &mut f.lock(), true, &e))
     }
 
     /// Writes what waits for whole blocks of all files, closes zones that were opened explicitly, and makes all durable.
@@ -143,11 +152,16 @@ impl Volume {
     pub fn close(&self) -> Result<(), Errno> {
         let mut result = Ok(());
         for f in &self.files {
-            let mut s = lock(&f.state);
-            if s.tail.is_empty() && !s.zone_open {
+            let shown = f.shown();
+            if shown.tail == 0 && !shown.zone_open {
                 continue;
             }
+            let mut s = f.lock();
             let written = self.write_tail(f, &mut s);
+            if let Err(e) = written {
+                let n = s.tail.len();
+                self.warn(format!("zone {}: the last {n} bytes are lost: {e}", f.zone));
+            }
             if std::mem::take(&mut s.zone_open) {
                 // The zone stays open if this fails, which the next mount mends.
                 let _ = self.zone(f, Op::ZoneClose);
@@ -172,7 +186,7 @@ impl Volume {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> Result<(), Errno> {
-        let mut s = lock(&self.of(file).state);
+        let mut s = self.of(file).lock();
         if s.access != Access::Full {
             return Err(Errno::PERM);
         }
@@ -185,7 +199,7 @@ impl Volume {
 
     /// Sets when the data of a file last changed.
     pub fn set_modified(&self, file: FileNo, modified: SystemTime) {
-        let mut s = lock(&self.of(file).state);
+        let mut s = self.of(file).lock();
         s.modified = modified;
         s.changed = SystemTime::now();
     }

@@ -19,7 +19,6 @@ use state::ZoneFile;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
-use zoneplug_core::poison::lock;
 use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Error, ErrorKind, Op, Sector};
 use zoneplug_host::{BlockingDisk, HostedDisk, IoError};
@@ -126,10 +125,7 @@ impl Volume {
     /// [`ErrorKind::Invalid`] if the disk has a single zone.
     pub fn format(disk: &HostedDisk, super_block: &SuperBlock) -> Result<(), Error> {
         let g = disk.geometry();
-        if g.nr_zones() < 2 {
-            return Err(Error::invalid("a disk with one zone holds no files")
-                .hint("a disk with two zones or more: the first one is for the super block"));
-        }
+        can_hold(disk)?;
         let mut io = BlockingDisk::new(disk)?;
         io.manage(Op::ZoneResetAll, Sector(0), 0)?;
         let first = g.zone_start(zoneplug_core::ZoneNo(0));
@@ -161,6 +157,7 @@ impl Volume {
         options: MountOptions,
         observer: Observer,
     ) -> Result<Volume, Error> {
+        can_hold(disk)?;
         let super_block = Self::super_block_of(disk)?.map_err(|why| {
             let hint = match why {
                 NoSuperBlock::Absent => "--format makes one, and empties the disk",
@@ -236,7 +233,7 @@ impl Volume {
     pub fn active_files(&self) -> u32 {
         let sequential = self.files.iter().filter(|f| f.is_sequential());
         let active = sequential.filter(|f| {
-            let s = lock(&f.state);
+            let s = f.shown();
             s.zone_open || s.written > 0 && s.written < f.capacity
         });
         active.count() as u32
@@ -276,7 +273,7 @@ impl Volume {
     /// What stat(2) shows of a file.
     pub fn attributes(&self, file: FileNo) -> Attributes {
         let f = self.of(file);
-        let s = lock(&f.state);
+        let s = f.shown();
         Attributes {
             ino: u64::from(f.zone),
             size: s.size(),
@@ -292,7 +289,7 @@ impl Volume {
     /// What statfs(2) shows.
     pub fn usage(&self) -> Usage {
         let capacity: u64 = self.files.iter().map(|f| f.capacity).sum();
-        let used: u64 = self.files.iter().map(|f| lock(&f.state).size()).sum();
+        let used: u64 = self.files.iter().map(|f| f.shown().size()).sum();
         let dirs = self.groups.iter().filter(|g| !g.is_empty()).count() as u64;
         Usage {
             block: self.block_bytes(),
@@ -329,6 +326,17 @@ impl fmt::Debug for Volume {
             .field("files", &self.files.len())
             .finish_non_exhaustive()
     }
+}
+
+/// Fails if the first zone has no room for a super block, or is the only one.
+fn can_hold(disk: &HostedDisk) -> Result<(), Error> {
+    let g = disk.geometry();
+    let room = u64::from(g.capacity_of(zoneplug_core::ZoneNo(0))) << 9;
+    if g.nr_zones() >= 2 && room >= SUPER_BLOCK_LEN as u64 {
+        return Ok(());
+    }
+    Err(Error::invalid("a disk with one zone, or zones of less than 4 KiB, holds no volume")
+        .hint("larger zones, and two or more: the first one is for the super block"))
 }
 
 /// Bytes that a write has to be a multiple of.

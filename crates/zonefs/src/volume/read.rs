@@ -1,11 +1,10 @@
 //! Reads: whole blocks of the disk, and what waits for a whole block.
 
-use super::state::Access;
+use super::state::{Access, State, ZoneFile};
 use super::{FileNo, Volume, errno};
 use rustix::io::Errno;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Sector;
-use zoneplug_core::poison::lock;
 
 /// Data that were read.
 #[derive(Debug)]
@@ -38,21 +37,28 @@ impl Volume {
     /// `EPERM` if the file is offline; otherwise what the disk says.
     pub fn read(&self, file: FileNo, offset: u64, len: u32) -> Result<Data, Errno> {
         let f = self.of(file);
-        let (written, tail) = {
-            let s = lock(&f.state);
-            if s.access == Access::Offline {
-                return Err(Errno::PERM);
+        loop {
+            let resets = f.resets();
+            let data = self.read_once(f, offset, len);
+            // Of a zone that was reset meanwhile the data may be of before and of after.
+            if f.resets() == resets {
+                return data;
             }
-            let end = offset.saturating_add(u64::from(len)).min(s.size());
-            if offset >= end {
-                return Ok(Data::NONE);
-            }
-            // The part of the request that is behind what the zone holds.
-            let from = offset.max(s.written);
-            let within = |at: u64| (at - s.written) as usize;
-            let tail =
-                if end > from { s.tail[within(from)..within(end)].to_vec() } else { Vec::new() };
-            (end.min(s.written), tail)
+        }
+    }
+
+    fn read_once(&self, f: &ZoneFile, offset: u64, len: u32) -> Result<Data, Errno> {
+        let s = f.shown();
+        if s.access == Access::Offline {
+            return Err(Errno::PERM);
+        }
+        let end = offset.saturating_add(u64::from(len));
+        if offset >= end.min(s.size()) {
+            return Ok(Data::NONE);
+        }
+        let (written, tail) = match end > s.written && s.tail > 0 {
+            true => tail_of(&f.lock(), offset, end),
+            false => (end.min(s.written), Vec::new()),
         };
         if written <= offset {
             return Ok(Data { tail, ..Data::NONE });
@@ -62,7 +68,7 @@ impl Volume {
         let end = written.next_multiple_of(block);
         let sector = f.start.plus(first >> 9);
         let buf = self.io(|io| io.read(sector, (end - first) >> 9));
-        let buf = buf.map_err(|e| self.after_error(f, &mut lock(&f.state), false, &e))?;
+        let buf = buf.map_err(|e| self.after_error(f, &mut f.lock(), false, &e))?;
         let (skip, len) = ((offset - first) as usize, (written - offset) as usize);
         if tail.is_empty() {
             return Ok(Data { buf: Some(buf), skip, len, tail });
@@ -82,4 +88,13 @@ impl Volume {
         let read = self.io(|io| io.read(start.plus(first >> 9), (end - first) >> 9));
         read.map_err(|e| errno(&e))
     }
+}
+
+/// Where the part of a range ends that is in the zone, and the part that waits for a whole block.
+fn tail_of(s: &State, offset: u64, end: u64) -> (u64, Vec<u8>) {
+    let end = end.min(s.size());
+    let from = offset.max(s.written);
+    let within = |at: u64| (at - s.written) as usize;
+    let tail = if end > from { s.tail[within(from)..within(end)].to_vec() } else { Vec::new() };
+    (end.min(s.written), tail)
 }

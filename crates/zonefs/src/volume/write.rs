@@ -4,7 +4,6 @@ use super::state::{Access, State, ZoneFile};
 use super::{FileNo, Volume};
 use rustix::io::Errno;
 use zoneplug_buf::AlignedBuf;
-use zoneplug_core::poison::lock;
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +39,7 @@ impl Volume {
         how: Append,
     ) -> Result<usize, Errno> {
         let f = self.of(file);
-        let mut s = lock(&f.state);
+        let mut s = f.lock();
         if s.access != Access::Full {
             return Err(Errno::PERM);
         }

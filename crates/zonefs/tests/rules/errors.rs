@@ -149,3 +149,15 @@ fn f9_a_read_only_mount_writes_nothing() {
     assert_eq!(volume.open_file(seq(&volume, 0), true), Err(Errno::ROFS));
     assert_eq!(volume.read(seq(&volume, 0), 0, 4096).unwrap().as_slice(), [1; 4096]);
 }
+
+/// A reset that fails takes nothing away, also not what waits for a whole block.
+#[test]
+fn f9_a_failed_truncate_keeps_the_file() {
+    let (_, volume, _) = volume_of(&format!("{DISK},fault=reset/io/zone=3"), "", "buffered");
+    let file = seq(&volume, 0);
+    assert_eq!(volume.write(file, 0, &[7; 5000], Append::BUFFERED), Ok(5000));
+    assert_eq!(volume.truncate(file, 0), Err(Errno::IO));
+    assert_eq!(volume.read(file, 0, 9999).unwrap().as_slice(), [7; 5000]);
+    volume.truncate(file, 0).unwrap();
+    assert_eq!(size(&volume, file), 0);
+}

@@ -247,6 +247,32 @@ fn f7_truncating_resets_and_finishes() {
     assert_eq!(volume.write(file, 49152, &[9; 4096], Append::DIRECT), Err(Errno::FBIG));
 }
 
+/// What a read returns was the file at some moment, also while the file is truncated and written again.
+#[test]
+fn f7_a_read_beside_a_truncation_shows_no_other_data() {
+    let (_, volume, _) = volume_of("mem,zones=3,zone-size=256K,latency=10us", "", "");
+    let file = seq(&volume, 0);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let data = volume.read(file, 0, 1 << 18).unwrap();
+                    assert!(
+                        data.as_slice().iter().all(|b| *b == 7),
+                        "bytes that were never written"
+                    );
+                }
+            });
+        }
+        for _ in 0..400 {
+            volume.write(file, 0, &[7; 65536], Append::DIRECT).unwrap();
+            volume.truncate(file, 0).unwrap();
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
 /// An append that lands elsewhere than at the end of the file is an error, because the zone is not what the file says.
 /// With `errors=repair` the file then is what the zone is.
 #[test]
@@ -332,8 +358,12 @@ fn f12_a_disk_without_a_known_super_block_is_refused() {
     damaged[100] ^= 1;
     BlockingDisk::new(&disk).unwrap().write_from(Sector(0), &damaged).unwrap();
     assert_eq!(Volume::super_block_of(&disk).unwrap(), Err(NoSuperBlock::Checksum));
-    let one = HostedDisk::open_spec("mem,zones=1,zone-size=64K").unwrap();
-    assert!(Volume::format(&one, &SuperBlock::default()).is_err());
+    // One zone is not enough, nor zones of which the super block would be several.
+    for spec in ["mem,zones=1,zone-size=64K", "mem,zones=8,zone-size=2K,lba-size=512"] {
+        let disk = HostedDisk::open_spec(spec).unwrap();
+        assert!(Volume::format(&disk, &SuperBlock::default()).is_err(), "{spec}");
+        assert!(Volume::open(&disk, MountOptions::default(), Box::new(|_| {})).is_err(), "{spec}");
+    }
 }
 
 /// A block that is larger than the super block, and blocks of one sector.
