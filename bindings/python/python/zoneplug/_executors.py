@@ -102,7 +102,7 @@ class RayExecutor(Executor):
     """
 
     def __init__(self, **options):
-        import ray
+        import ray  # type: ignore[import-not-found, unused-ignore]
 
         if not ray.is_initialized():
             ray.init()
