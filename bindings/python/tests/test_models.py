@@ -367,7 +367,9 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as child:
+    # These tests may run in the background of a shell, which ignores SIGINT there.
+    command = ["env", "--default-signal", sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout.readline() == "ready\n"
             time.sleep(0.5)

@@ -401,6 +401,8 @@ def stopped_on_the_way(tmp_path, how):
     """A sweep that a signal ends after some results: its process, and what is then in the file."""
     command, notes, file = script(tmp_path, pause=0.05, count=60)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # These tests may run in the background of a shell, which ignores SIGINT there.
+    command = ["env", "--default-signal", *command]
     process = subprocess.Popen(command, **pipes, text=True, start_new_session=True)
     until = time.monotonic() + 60
     while not file.exists() or file.read_bytes().count(b"\n") < 10:
