@@ -1,7 +1,7 @@
 //! The requests of the kernel, one function for each.
 
 use crate::layout::Group;
-use crate::volume::{Append, Attributes, FileNo, Volume};
+use crate::volume::{Attributes, FileNo, Volume, WriteMode};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
@@ -55,9 +55,9 @@ fn writes(flags: OpenFlags) -> bool {
 }
 
 /// `O_DIRECT` and `O_APPEND`, as files have them now.
-fn how(flags: OpenFlags) -> Append {
+fn how(flags: OpenFlags) -> WriteMode {
     let flags = rustix::fs::OFlags::from_bits_retain(flags.0 as u32);
-    Append {
+    WriteMode {
         direct: flags.contains(rustix::fs::OFlags::DIRECT),
         append: flags.contains(rustix::fs::OFlags::APPEND),
     }
@@ -188,7 +188,7 @@ impl Requests {
         file: FileNo,
         offset: u64,
         data: &[u8],
-        how: Append,
+        how: WriteMode,
         flags: OpenFlags,
     ) -> Result<usize, rustix::io::Errno> {
         let n = self.volume.write(file, offset, data, how)?;
@@ -341,7 +341,7 @@ impl Filesystem for Requests {
     ) {
         // Pages that the kernel writes back come without the flags of a file.
         let how = match write.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            true => Append::BUFFERED,
+            true => WriteMode::BUFFERED,
             false => how(flags),
         };
         let written = self

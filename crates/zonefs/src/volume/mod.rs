@@ -23,7 +23,7 @@ use zoneplug_core::zone::ZoneInfo;
 use zoneplug_core::{Error, ErrorKind, Op, Sector};
 use zoneplug_host::{BlockingDisk, HostedDisk, IoError};
 
-pub use write::Append;
+pub use write::WriteMode;
 
 /// A file of a [`Volume`], by its place in the order of zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ pub struct Usage {
 ///
 /// ```
 /// use zoneplug_host::HostedDisk;
-/// use zoneplug_zonefs::{Append, FileNo, Group, MountOptions, SuperBlock, Volume};
+/// use zoneplug_zonefs::{WriteMode, FileNo, Group, MountOptions, SuperBlock, Volume};
 ///
 /// let disk = HostedDisk::open_spec("mem,zones=8,zone-size=1M,conv=2").unwrap();
 /// Volume::format(&disk, &SuperBlock::default()).unwrap();
@@ -87,7 +87,7 @@ pub struct Usage {
 /// assert_eq!((volume.files_of(Group::Conventional), volume.files_of(Group::Sequential)), (1, 6));
 ///
 /// let file = volume.lookup(Group::Sequential, "0").unwrap();
-/// assert_eq!(volume.write(file, 0, &[7; 4096], Append::DIRECT).unwrap(), 4096);
+/// assert_eq!(volume.write(file, 0, &[7; 4096], WriteMode::DIRECT).unwrap(), 4096);
 /// assert_eq!(volume.attributes(file).size, 4096);
 /// assert_eq!(volume.read(file, 4090, 100).unwrap().as_slice(), [7; 6]);
 /// ```

@@ -7,18 +7,18 @@ use zoneplug_buf::AlignedBuf;
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Append {
+pub struct WriteMode {
     /// The file was opened with `O_DIRECT`.
     pub direct: bool,
     /// The file was opened with `O_APPEND`: the data go to the end of the file, wherever the caller believes that to be.
     pub append: bool,
 }
 
-impl Append {
+impl WriteMode {
     /// With `O_DIRECT`, at a place.
-    pub const DIRECT: Append = Append { direct: true, append: false };
+    pub const DIRECT: WriteMode = WriteMode { direct: true, append: false };
     /// Without `O_DIRECT`, at a place.
-    pub const BUFFERED: Append = Append { direct: false, append: false };
+    pub const BUFFERED: WriteMode = WriteMode { direct: false, append: false };
 }
 
 impl Volume {
@@ -36,7 +36,7 @@ impl Volume {
         file: FileNo,
         offset: u64,
         data: &[u8],
-        how: Append,
+        how: WriteMode,
     ) -> Result<usize, Errno> {
         let f = self.of(file);
         let mut s = f.lock();

@@ -10,7 +10,7 @@ use zoneplug_core::zone::Condition;
 use zoneplug_core::{Sector, ZoneNo};
 use zoneplug_host::{BlockingDisk, HostedDisk};
 use zoneplug_zonefs::{
-    Append, Event, FileNo, Group, MountOptions, NoSuperBlock, SuperBlock, Volume,
+    Event, FileNo, Group, MountOptions, NoSuperBlock, SuperBlock, Volume, WriteMode,
 };
 
 /// The events of a volume.
@@ -82,7 +82,7 @@ fn f2_usage_counts_files_and_directories() {
     let u = volume.usage();
     let blocks = (2 * 64 + 5 * 48) / 4;
     assert_eq!((u.block, u.blocks, u.free, u.files), (4096, blocks, 5 * 48 / 4, 9));
-    volume.write(seq(&volume, 0), 0, &[1; 8192], Append::DIRECT).unwrap();
+    volume.write(seq(&volume, 0), 0, &[1; 8192], WriteMode::DIRECT).unwrap();
     assert_eq!(volume.usage().free, 5 * 48 / 4 - 2);
 }
 
@@ -91,17 +91,17 @@ fn f3_conventional_files_are_written_anywhere() {
     let (_, volume, _) = volume_of(DISK, "", "");
     let file = cnv(&volume, 1);
     // Parts of blocks, over two blocks.
-    assert_eq!(volume.write(file, 4000, &[5; 200], Append::BUFFERED), Ok(200));
-    assert_eq!(volume.write(file, 4050, &[6; 10], Append::BUFFERED), Ok(10));
+    assert_eq!(volume.write(file, 4000, &[5; 200], WriteMode::BUFFERED), Ok(200));
+    assert_eq!(volume.write(file, 4050, &[6; 10], WriteMode::BUFFERED), Ok(10));
     let read = volume.read(file, 3999, 202).unwrap();
     let wanted: Vec<u8> = [&[0][..], &[5; 50], &[6; 10], &[5; 140], &[0]].concat();
     assert_eq!(read.as_slice(), wanted);
     // The neighbour is untouched.
     assert_eq!(volume.read(cnv(&volume, 0), 65536 - 8, 100).unwrap().as_slice(), [0; 8]);
-    assert_eq!(volume.write(file, 4000, &[5; 200], Append::DIRECT), Err(Errno::INVAL));
-    assert_eq!(volume.write(file, 65536, &[5; 1], Append::BUFFERED), Err(Errno::FBIG));
-    assert_eq!(volume.write(file, 65535, &[5; 9], Append::BUFFERED), Ok(1));
-    let at_the_end = Append { direct: false, append: true };
+    assert_eq!(volume.write(file, 4000, &[5; 200], WriteMode::DIRECT), Err(Errno::INVAL));
+    assert_eq!(volume.write(file, 65536, &[5; 1], WriteMode::BUFFERED), Err(Errno::FBIG));
+    assert_eq!(volume.write(file, 65535, &[5; 9], WriteMode::BUFFERED), Ok(1));
+    let at_the_end = WriteMode { direct: false, append: true };
     assert_eq!(volume.write(file, 0, &[5; 1], at_the_end), Err(Errno::INVAL));
     assert_eq!(volume.truncate(file, 0), Err(Errno::PERM));
     assert_eq!(volume.truncate(file, 65536), Err(Errno::PERM));
@@ -115,7 +115,7 @@ fn f3_conventional_zones_that_follow_each_other_are_one_file() {
     let file = cnv(&volume, 0);
     assert_eq!(size(&volume, file), 128 << 10);
     let data: Vec<u8> = (0..16384u32).map(|n| n as u8).collect();
-    assert_eq!(volume.write(file, (64 << 10) - 8192, &data, Append::DIRECT), Ok(16384));
+    assert_eq!(volume.write(file, (64 << 10) - 8192, &data, WriteMode::DIRECT), Ok(16384));
     assert_eq!(volume.read(file, (64 << 10) - 8192, 16384).unwrap().as_slice(), data);
     let mut io = BlockingDisk::new(&disk).unwrap();
     assert_eq!(io.read(Sector(256), 16).unwrap().as_slice(), &data[8192..]);
@@ -125,7 +125,7 @@ fn f3_conventional_zones_that_follow_each_other_are_one_file() {
 fn f4_sequential_files_need_o_direct() {
     let (_, volume, _) = volume_of(DISK, "", "");
     let file = seq(&volume, 0);
-    assert_eq!(volume.write(file, 0, &[1; 4096], Append::BUFFERED), Err(Errno::IO));
+    assert_eq!(volume.write(file, 0, &[1; 4096], WriteMode::BUFFERED), Err(Errno::IO));
     assert_eq!(size(&volume, file), 0);
 }
 
@@ -140,7 +140,7 @@ fn f4_buffered_writes_are_collected_to_blocks() {
     let mut wanted = Vec::new();
     for n in 0..20u8 {
         let data = vec![n + 1; 700];
-        assert_eq!(volume.write(file, wanted.len() as u64, &data, Append::BUFFERED), Ok(700));
+        assert_eq!(volume.write(file, wanted.len() as u64, &data, WriteMode::BUFFERED), Ok(700));
         wanted.extend(data);
         assert_eq!(size(&volume, file), wanted.len() as u64);
         assert_eq!(volume.read(file, 0, 1 << 20).unwrap().as_slice(), wanted);
@@ -150,14 +150,14 @@ fn f4_buffered_writes_are_collected_to_blocks() {
     let held = || BlockingDisk::new(&disk).unwrap().zone(ZoneNo(3)).unwrap();
     assert_eq!(held().wp.0 - held().start.0, 24, "14000 bytes are three blocks and a part");
     // Elsewhere, or a direct write behind a part of a block.
-    assert_eq!(volume.write(file, 12288, &[0; 10], Append::BUFFERED), Err(Errno::INVAL));
-    assert_eq!(volume.write(file, 14000, &[0; 4096], Append::DIRECT), Err(Errno::INVAL));
+    assert_eq!(volume.write(file, 12288, &[0; 10], WriteMode::BUFFERED), Err(Errno::INVAL));
+    assert_eq!(volume.write(file, 14000, &[0; 4096], WriteMode::DIRECT), Err(Errno::INVAL));
     volume.close_file(file, true).unwrap();
     assert_eq!(size(&volume, file), 14000, "another writer is left");
     volume.sync(file).unwrap();
     wanted.resize(16384, 0);
     assert_eq!(volume.read(file, 0, 1 << 20).unwrap().as_slice(), wanted);
-    assert_eq!(volume.write(file, 16384, b"end", Append::BUFFERED), Ok(3));
+    assert_eq!(volume.write(file, 16384, b"end", WriteMode::BUFFERED), Ok(3));
     volume.close_file(file, true).unwrap();
     assert_eq!((size(&volume, file), held().wp.0 - held().start.0), (20480, 40));
     assert_eq!(volume.read(file, 16384, 5).unwrap().as_slice(), b"end\0\0");
@@ -168,7 +168,7 @@ fn f4_buffered_writes_are_collected_to_blocks() {
 fn f4_closing_a_volume_writes_what_waits() {
     let (disk, volume, _) = volume_of(DISK, "", "buffered");
     volume.open_file(seq(&volume, 1), true).unwrap();
-    volume.write(seq(&volume, 1), 0, b"abc", Append::BUFFERED).unwrap();
+    volume.write(seq(&volume, 1), 0, b"abc", WriteMode::BUFFERED).unwrap();
     volume.close().unwrap();
     drop(volume);
     let (volume, _) = open(&disk, "");
@@ -180,17 +180,17 @@ fn f4_closing_a_volume_writes_what_waits() {
 fn f5_sequential_files_are_written_at_their_end() {
     let (_, volume, _) = volume_of(DISK, "", "");
     let file = seq(&volume, 2);
-    assert_eq!(volume.write(file, 4096, &[1; 4096], Append::DIRECT), Err(Errno::INVAL));
-    assert_eq!(volume.write(file, 0, &[1; 512], Append::DIRECT), Err(Errno::INVAL));
-    assert_eq!(volume.write(file, 0, &[1; 20480], Append::DIRECT), Ok(20480));
-    assert_eq!(volume.write(file, 0, &[2; 4096], Append::DIRECT), Err(Errno::INVAL));
-    let at_the_end = Append { direct: true, append: true };
+    assert_eq!(volume.write(file, 4096, &[1; 4096], WriteMode::DIRECT), Err(Errno::INVAL));
+    assert_eq!(volume.write(file, 0, &[1; 512], WriteMode::DIRECT), Err(Errno::INVAL));
+    assert_eq!(volume.write(file, 0, &[1; 20480], WriteMode::DIRECT), Ok(20480));
+    assert_eq!(volume.write(file, 0, &[2; 4096], WriteMode::DIRECT), Err(Errno::INVAL));
+    let at_the_end = WriteMode { direct: true, append: true };
     assert_eq!(volume.write(file, 0, &[3; 4096], at_the_end), Ok(4096));
     assert_eq!(size(&volume, file), 24576);
     assert_eq!(volume.read(file, 20479, 2).unwrap().as_slice(), [1, 3]);
     // What does not fit is not written.
-    assert_eq!(volume.write(file, 24576, &[4; 32768], Append::DIRECT), Ok(24576));
-    assert_eq!(volume.write(file, 49152, &[4; 4096], Append::DIRECT), Err(Errno::FBIG));
+    assert_eq!(volume.write(file, 24576, &[4; 32768], WriteMode::DIRECT), Ok(24576));
+    assert_eq!(volume.write(file, 49152, &[4; 4096], WriteMode::DIRECT), Err(Errno::FBIG));
     assert_eq!(volume.write(file, 49152, &[4; 4096], at_the_end), Err(Errno::FBIG));
     assert_eq!(volume.read(file, 49151, 100).unwrap().as_slice(), [4]);
     assert!(volume.read(file, 49152, 100).unwrap().as_slice().is_empty());
@@ -201,7 +201,7 @@ fn f5_sequential_files_are_written_at_their_end() {
 #[test]
 fn f5_several_writers() {
     let (_, volume, _) = volume_of("mem,zones=6,zone-size=1M,reorder=3,latency=20us", "", "");
-    let end = Append { direct: true, append: true };
+    let end = WriteMode { direct: true, append: true };
     std::thread::scope(|scope| {
         for n in 0..4u8 {
             let volume = &volume;
@@ -211,7 +211,7 @@ fn f5_several_writers() {
                     assert_eq!(volume.write(seq(volume, 0), 0, &shared, end), Ok(8192));
                     let own = seq(volume, 1 + u32::from(n));
                     assert_eq!(
-                        volume.write(own, u64::from(i) * 4096, &[i; 4096], Append::DIRECT),
+                        volume.write(own, u64::from(i) * 4096, &[i; 4096], WriteMode::DIRECT),
                         Ok(4096)
                     );
                 }
@@ -234,17 +234,17 @@ fn f5_several_writers() {
 fn f7_truncating_resets_and_finishes() {
     let (disk, volume, _) = volume_of(DISK, "", "");
     let file = seq(&volume, 0);
-    volume.write(file, 0, &[9; 8192], Append::DIRECT).unwrap();
+    volume.write(file, 0, &[9; 8192], WriteMode::DIRECT).unwrap();
     for other in [1, 4096, 8192, 49151, 49153, 65536] {
         assert_eq!(volume.truncate(file, other), Err(Errno::PERM), "{other}");
     }
     volume.truncate(file, 0).unwrap();
     assert_eq!((size(&volume, file), cond(&disk, 3)), (0, Condition::Empty));
-    volume.write(file, 0, &[9; 4096], Append::DIRECT).unwrap();
+    volume.write(file, 0, &[9; 4096], WriteMode::DIRECT).unwrap();
     volume.truncate(file, 49152).unwrap();
     assert_eq!((size(&volume, file), cond(&disk, 3)), (49152, Condition::Full));
     assert_eq!(volume.read(file, 4095, 2).unwrap().as_slice(), [9, 0]);
-    assert_eq!(volume.write(file, 49152, &[9; 4096], Append::DIRECT), Err(Errno::FBIG));
+    assert_eq!(volume.write(file, 49152, &[9; 4096], WriteMode::DIRECT), Err(Errno::FBIG));
 }
 
 /// What a read returns was the file at some moment, also while the file is truncated and written again.
@@ -266,7 +266,7 @@ fn f7_a_read_beside_a_truncation_shows_no_other_data() {
             });
         }
         for _ in 0..400 {
-            volume.write(file, 0, &[7; 65536], Append::DIRECT).unwrap();
+            volume.write(file, 0, &[7; 65536], WriteMode::DIRECT).unwrap();
             volume.truncate(file, 0).unwrap();
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -279,14 +279,14 @@ fn f7_a_read_beside_a_truncation_shows_no_other_data() {
 fn f8_an_append_lands_at_the_end_of_the_file() {
     let (disk, volume, events) = volume_of(DISK, "", "errors=repair");
     let file = seq(&volume, 1);
-    volume.write(file, 0, &[1; 4096], Append::DIRECT).unwrap();
+    volume.write(file, 0, &[1; 4096], WriteMode::DIRECT).unwrap();
     // Something else appends to the zone.
     let mut other = BlockingDisk::new(&disk).unwrap();
     let start = other.zone(ZoneNo(4)).unwrap().start;
     other.append_from(start, &[2; 4096]).unwrap();
-    assert_eq!(volume.write(file, 4096, &[3; 4096], Append::DIRECT), Err(Errno::IO));
+    assert_eq!(volume.write(file, 4096, &[3; 4096], WriteMode::DIRECT), Err(Errno::IO));
     assert_eq!(size(&volume, file), 12288);
-    assert_eq!(volume.write(file, 12288, &[4; 4096], Append::DIRECT), Ok(4096));
+    assert_eq!(volume.write(file, 12288, &[4; 4096], WriteMode::DIRECT), Ok(4096));
     assert_eq!(events.read_only(), 0);
 }
 
@@ -302,11 +302,11 @@ fn f10_explicit_open_opens_zones_within_the_limit() {
     assert_eq!((volume.open_for_writing(), volume.active_files()), (2, 2));
     assert_eq!((cond(&disk, 3), cond(&disk, 4)), (Condition::ExpOpen, Condition::ExpOpen));
     assert_eq!(volume.open_file(c, true), Err(Errno::BUSY));
-    volume.write(a, 0, &[1; 4096], Append::DIRECT).unwrap();
+    volume.write(a, 0, &[1; 4096], WriteMode::DIRECT).unwrap();
     // Reset and open again, for the writers that are there.
     volume.truncate(a, 0).unwrap();
     assert_eq!(cond(&disk, 3), Condition::ExpOpen);
-    volume.write(a, 0, &[1; 4096], Append::DIRECT).unwrap();
+    volume.write(a, 0, &[1; 4096], WriteMode::DIRECT).unwrap();
     volume.close_file(a, true).unwrap();
     assert_eq!(cond(&disk, 3), Condition::ExpOpen);
     volume.close_file(a, true).unwrap();
@@ -338,7 +338,7 @@ fn f10_explicit_open_needs_limits_and_the_option() {
 fn f11_a_sync_is_durable() {
     let spec = format!("{DISK},write-cache=1,fault=zeroes/cut");
     let (disk, volume, _) = volume_of(&spec, "", "");
-    volume.write(seq(&volume, 0), 0, &[1; 8192], Append::DIRECT).unwrap();
+    volume.write(seq(&volume, 0), 0, &[1; 8192], WriteMode::DIRECT).unwrap();
     volume.sync(seq(&volume, 0)).unwrap();
     drop(volume);
     // Any command of this kind cuts the power.
@@ -377,7 +377,7 @@ fn f12_any_block_size() {
             (0o604, "a b")
         );
         let file = seq(&volume, 0);
-        assert_eq!(volume.write(file, 0, &[1; 256], Append::DIRECT), Err(Errno::INVAL));
-        assert_eq!(volume.write(file, 0, &vec![1; whole], Append::DIRECT), Ok(whole));
+        assert_eq!(volume.write(file, 0, &[1; 256], WriteMode::DIRECT), Err(Errno::INVAL));
+        assert_eq!(volume.write(file, 0, &vec![1; whole], WriteMode::DIRECT), Ok(whole));
     }
 }

@@ -3,7 +3,7 @@
 use super::{seq, volume_of};
 use proptest::prelude::*;
 use rustix::io::Errno;
-use zoneplug_zonefs::{Append, FileNo, Group, Volume};
+use zoneplug_zonefs::{FileNo, Group, Volume, WriteMode};
 
 const BLOCK: usize = 4096;
 const CAPACITY: usize = 6 * BLOCK;
@@ -84,7 +84,7 @@ impl Model {
     fn write(
         &mut self,
         at: usize,
-        how: Append,
+        how: WriteMode,
         buffered: bool,
         data: &[u8],
     ) -> Result<usize, Errno> {
@@ -141,7 +141,7 @@ fn run(steps: &[Step], buffered: bool, spec: &str) {
                 };
                 stamp = stamp.wrapping_add(1).max(1);
                 let data: Vec<u8> = (0..len).map(|n| (n as u8).wrapping_mul(31) ^ stamp).collect();
-                let how = Append { direct, append };
+                let how = WriteMode { direct, append };
                 let wanted = model.write(at, how, buffered, &data);
                 assert_eq!(
                     volume.write(file, at as u64, &data, how),
