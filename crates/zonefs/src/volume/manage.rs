@@ -5,7 +5,7 @@ use super::{FileNo, Volume, errno};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
-use zoneplug_core::Op;
+use zoneplug_core::{Op, ZoneNo};
 
 impl Volume {
     /// A file is opened. With `explicit-open` the first writer of a sequential file opens its zone.
@@ -148,7 +148,7 @@ impl Volume {
     }
 
     /// Writes what waits for whole blocks of all files, closes zones that were opened explicitly, and makes all durable.
-    /// The first failure is returned; the others are told to the observer.
+    /// The observer is told of each file whose last bytes are lost; the first failure is returned.
     pub fn close(&self) -> Result<(), Errno> {
         let mut result = Ok(());
         for f in &self.files {
@@ -206,7 +206,7 @@ impl Volume {
 
     /// Management of the zone of a sequential file.
     fn zone(&self, f: &ZoneFile, op: Op) -> Result<(), Errno> {
-        let len = u64::from(self.disk.geometry().zone_len_sectors(zoneplug_core::ZoneNo(f.zone)));
+        let len = u64::from(self.disk.geometry().zone_len_sectors(ZoneNo(f.zone)));
         self.io(|io| io.manage(op, f.start, len)).map_err(|e| errno(&e))
     }
 }

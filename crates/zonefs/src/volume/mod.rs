@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 use zoneplug_core::zone::ZoneInfo;
-use zoneplug_core::{Error, ErrorKind, Op, Sector};
+use zoneplug_core::{Error, ErrorKind, Op, Sector, Status, ZoneNo};
 use zoneplug_host::{BlockingDisk, HostedDisk, IoError};
 
 pub use write::WriteMode;
@@ -122,16 +122,16 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the disk has a single zone.
+    /// [`ErrorKind::Invalid`] if the disk has a single zone, or a first zone without room for a super block.
     pub fn format(disk: &HostedDisk, super_block: &SuperBlock) -> Result<(), Error> {
         let g = disk.geometry();
         can_hold(disk)?;
         let mut io = BlockingDisk::new(disk)?;
         io.manage(Op::ZoneResetAll, Sector(0), 0)?;
-        let first = g.zone_start(zoneplug_core::ZoneNo(0));
-        let len = u64::from(g.zone_len_sectors(zoneplug_core::ZoneNo(0)));
+        let first = g.zone_start(ZoneNo(0));
+        let len = u64::from(g.zone_len_sectors(ZoneNo(0)));
         io.write_from(first, &padded(&super_block.encode(), write_block(disk)))?;
-        if !g.is_conventional(zoneplug_core::ZoneNo(0)) {
+        if !g.is_conventional(ZoneNo(0)) {
             io.finish(first, len)?;
         }
         Ok(io.flush()?)
@@ -310,7 +310,7 @@ impl Volume {
     ) -> Result<R, IoError> {
         match self.clients.with(request) {
             Ok(result) => result,
-            Err(_) => Err(IoError::new(Op::Flush, Sector(0), zoneplug_core::Status::Busy)),
+            Err(_) => Err(IoError::new(Op::Flush, Sector(0), Status::Busy)),
         }
     }
 
@@ -331,7 +331,7 @@ impl fmt::Debug for Volume {
 /// Fails if the first zone has no room for a super block, or is the only one.
 fn can_hold(disk: &HostedDisk) -> Result<(), Error> {
     let g = disk.geometry();
-    let room = u64::from(g.capacity_of(zoneplug_core::ZoneNo(0))) << 9;
+    let room = u64::from(g.capacity_of(ZoneNo(0))) << 9;
     if g.nr_zones() >= 2 && room >= SUPER_BLOCK_LEN as u64 {
         return Ok(());
     }
