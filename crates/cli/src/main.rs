@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod background;
 mod bench;
 mod confirm;
 mod copy;

@@ -1,14 +1,13 @@
 //! `zoneplug mount`: the zones of a disk as files, until the directory is unmounted or a signal comes.
 
+use crate::background;
 use crate::confirm::Yes;
 use crate::disk::{Named, forced};
 use crate::failure::Failure;
 use crate::plain::plain;
 use crate::term;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 use zoneplug_core::Bytes;
 use zoneplug_core::zone::{ZoneInfo, ZoneType};
@@ -66,7 +65,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     // What this system lacks is said before the disk is changed.
     Mount::check(&args.dir)?;
     if args.background {
-        return in_background(out);
+        return background::start(out);
     }
     // Before any thread is there.
     let signals = Signals::block()
@@ -95,33 +94,6 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         break;
     }
     mount.wait().map_err(|e| failure(&e))
-}
-
-/// Starts this command again without `--background`, and waits until it has mounted or failed.
-fn in_background(out: &mut dyn Write) -> Result<(), Failure> {
-    let no =
-        |e: std::io::Error| Failure::io(format!("no server: {e}")).hint("without --background");
-    let arguments = std::env::args_os().skip(1);
-    // Short options that stand together are not taken apart: -b is given by itself.
-    let arguments = arguments.filter(|a| a != "--background" && a != "-b");
-    let mut server = Command::new(std::env::current_exe().map_err(no)?)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        // Ctrl-C in the terminal is not for it.
-        .process_group(0)
-        .spawn()
-        .map_err(no)?;
-    let mut line = String::new();
-    if let Some(stdout) = server.stdout.take() {
-        BufReader::new(stdout).read_line(&mut line)?;
-    }
-    if line.is_empty() {
-        // It has said why.
-        let status = server.wait().map_err(no)?;
-        std::process::exit(status.code().unwrap_or(1));
-    }
-    Ok(out.write_all(line.as_bytes())?)
 }
 
 /// A volume on the disk, if it has none and may be given one.

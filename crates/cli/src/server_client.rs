@@ -33,6 +33,37 @@ pub(crate) enum Request {
     Set { disk: String, name: String, value: String },
     /// The plugs of a disk.
     ZoneWplugs { disk: String },
+    /// What the server would leave to the next one.
+    State {},
+    /// Leave all disks to the server that asks, and end.
+    HandOver {},
+}
+
+/// What a server would leave to the next one. Of a server of another version only `state` and `version` are sure to be
+/// there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StateShown {
+    /// [`zoneplug_host::STATE_VERSION`].
+    pub(crate) state: u64,
+    /// The version of zoneplug.
+    pub(crate) version: String,
+    pub(crate) disks: Vec<StateOfDisk>,
+}
+
+/// A disk that a server would leave to the next one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StateOfDisk {
+    /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
+    pub(crate) name: String,
+    pub(crate) spec: String,
+    /// [`zoneplug_host::DiskMark`].
+    pub(crate) disks: u64,
+    pub(crate) layers: u64,
+    pub(crate) place: u64,
+    /// Whether it is there without the server.
+    pub(crate) outlives: bool,
+    /// Where it is served, if over the network.
+    pub(crate) address: Option<String>,
 }
 
 /// The answer to a request.
@@ -228,6 +259,12 @@ impl Server {
             Ok(Answer::Error(w)) => Err(Failure::new(Kind::from_code(w.code), w.what).hint(w.hint)),
             Err(_) => Err(gone(io::ErrorKind::UnexpectedEof.into())),
         }
+    }
+
+    /// The number of its process, if the kernel knows it.
+    pub(crate) fn pid(&self) -> Option<rustix::process::Pid> {
+        let socket = &self.stream.get_ref().stream;
+        rustix::net::sockopt::socket_peercred(socket).ok().map(|peer| peer.pid)
     }
 
     /// The disks that it serves.

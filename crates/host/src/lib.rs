@@ -39,6 +39,8 @@ pub use backend::{blk, nvme};
 pub use clock::Clock;
 pub use eventfd::WakeFd;
 pub use paths::{is_foreign, open_regular, read_regular};
+#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+pub use recovery::mark::{DiskMark, STATE_VERSION};
 pub use runtime::asynchronous::AsyncDisk;
 pub use runtime::batch::{Batch, Completion, Done, OpId};
 pub use runtime::blocking::BlockingDisk;

@@ -156,3 +156,63 @@ fn what_is_behind_the_last_zone_of_a_report_is_zeroes() {
     assert_eq!((start(0), start(1)), (2 * ZONE_SECTORS, 3 * ZONE_SECTORS));
     assert!(answers[1].2[2 * 64..8 * 64].iter().all(|b| *b == 0), "no data of the write");
 }
+
+/// A client that leaves the device to another server once it has sent so many requests.
+struct Leaver {
+    script: Script,
+    sent: usize,
+    leaves_after: usize,
+}
+
+impl BlockClient for Leaver {
+    fn next(&mut self, tag: u16, data: &mut [u8]) -> Option<[u8; 24]> {
+        self.sent += 1;
+        self.script.next(tag, data)
+    }
+
+    fn answered(&mut self, answer: Answer, data: &[u8]) {
+        self.script.answered(answer, data);
+    }
+
+    fn is_left(&self) -> bool {
+        self.sent >= self.leaves_after
+    }
+}
+
+/// What a queue has begun when it leaves is on the disk and answered. Of the rest nothing is on the disk, and none is
+/// answered: the next server carries it out. U9.
+#[test]
+fn u9_a_queue_that_leaves_answers_what_it_has_begun_and_begins_nothing_more() {
+    let specs = ["mem,zones=8,zone-size=4M", "mem,zones=8,zone-size=4M,latency=300us"];
+    let mut unanswered = 0;
+    for (spec, leaves_after) in
+        specs.into_iter().flat_map(|s| [1, 16, 17, 100, 333].map(|n| (s, n)))
+    {
+        let disk = disk(spec);
+        let at = |i: u64| (i % 8) * ZONE_SECTORS + i / 8 * 8;
+        let left = (0..400).map(|i| request(WRITE, at(i), 8, i as u8)).collect();
+        let script = Script { left, in_flight: Vec::new(), answers: Vec::new() };
+        let mut client = Leaver { script, sent: 0, leaves_after };
+        serve(&disk, 16, BYTES, &mut client).expect("it leaves");
+        let Script { in_flight, answers, left } = client.script;
+        assert!(answers.iter().all(|(_, a, _)| a.result == 4096), "{spec}");
+        assert_eq!(in_flight.len() + answers.len() + left.len(), 400);
+        assert!(in_flight.len() <= 16 && !left.is_empty(), "{spec}: {} left", left.len());
+        unanswered += in_flight.len();
+        let mut written = [0; 8];
+        let mut io = zoneplug_host::BlockingDisk::new(&disk).unwrap();
+        let zones = io.report(zoneplug_core::Sector(0), 8).unwrap();
+        for (zone, written) in zones.iter().zip(&mut written) {
+            *written = zone.wp.0 - zone.start.0;
+        }
+        for (request, ..) in answers {
+            let (zone, end) = (request.sector / ZONE_SECTORS, request.sector % ZONE_SECTORS + 8);
+            assert!(written[zone as usize] >= end, "{spec}: an answered write is on the disk");
+        }
+        for (_, request) in in_flight {
+            let (zone, start) = (request.sector / ZONE_SECTORS, request.sector % ZONE_SECTORS);
+            assert!(written[zone as usize] <= start, "{spec}: one that was left is not");
+        }
+    }
+    assert!(unanswered > 0, "nothing was left: the test shows nothing");
+}

@@ -1,14 +1,23 @@
 //! What a server answers: one line of JSON for one line of JSON, whatever is in it. Reads no socket, and knows nothing
 //! of time.
 
+use super::handover::HandOver;
 use super::network_attributes::NetworkAttributes;
 use crate::failure::{Failure, Kind};
+use crate::plain::plain;
 pub(crate) use crate::server_client::HostShown;
-use crate::server_client::{self, Answer, AttributeShown, Request, Shown, Wrong};
+use crate::server_client::{
+    self, Answer, AttributeShown, Request, Shown, StateOfDisk, StateShown, Wrong,
+};
 use serde_json::{Value, json};
 use zoneplug_core::{Error, Sector};
-use zoneplug_host::HostedDisk;
-use zoneplug_host::ServedCounters;
+use zoneplug_host::{DiskMark, HostedDisk, STATE_VERSION, ServedCounters};
+
+/// What a server answers from.
+pub(crate) struct Serving {
+    pub(crate) disks: Vec<Served>,
+    pub(crate) hand_over: HandOver,
+}
 
 /// A disk that is served.
 pub(crate) struct Served {
@@ -17,6 +26,8 @@ pub(crate) struct Served {
     pub(crate) spec: String,
     pub(crate) disk: HostedDisk,
     pub(crate) recovered: bool,
+    /// Whether another server can take it over.
+    pub(crate) outlives: bool,
     /// What the kernel's side has counted.
     pub(crate) counters: Box<dyn Fn() -> ServedCounters + Send + Sync>,
     /// How it is reached, if it is served over the network.
@@ -69,6 +80,39 @@ impl Served {
     }
 }
 
+impl Serving {
+    fn state(&self) -> StateShown {
+        let of = |d: &Served| {
+            let DiskMark { disks, layers, place } = DiskMark::of(&d.spec);
+            StateOfDisk {
+                name: d.name.clone(),
+                spec: d.spec.clone(),
+                disks,
+                layers,
+                place,
+                outlives: d.outlives,
+                address: d.network.as_ref().map(|n| n.address.clone()),
+            }
+        };
+        StateShown {
+            state: STATE_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            disks: self.disks.iter().map(of).collect(),
+        }
+    }
+
+    /// Has the server leave its disks to another one.
+    fn hand_over(&self) -> Result<Value, Failure> {
+        if let Some(d) = self.disks.iter().find(|d| !d.outlives) {
+            let what = format!("{} goes with its server: {}", d.name, plain(&d.spec));
+            return Err(Failure::new(Kind::Device, what)
+                .hint("disks in files, and no --no-recovery; or end that server first"));
+        }
+        self.hand_over.ask();
+        Ok(json!({}))
+    }
+}
+
 /// The line that answers a failure.
 pub(crate) fn refusal(f: &Failure) -> Vec<u8> {
     let (kind, what, hint) = f.parts();
@@ -85,11 +129,11 @@ fn line(answer: &Answer) -> Vec<u8> {
 }
 
 /// The line that answers a line.
-pub(crate) fn respond(question: &[u8], disks: &[Served]) -> Vec<u8> {
+pub(crate) fn respond(question: &[u8], serving: &Serving) -> Vec<u8> {
     let request = serde_json::from_slice(question).map_err(|e| {
         Failure::usage(format!("not a question: {e}")).hint(r#"a line such as {"cmd":"status"}"#)
     });
-    match request.and_then(|r| answer(&r, disks)) {
+    match request.and_then(|r| answer(&r, serving)) {
         Ok(value) => line(&Answer::Ok(value)),
         Err(f) => refusal(&f),
     }
@@ -104,7 +148,8 @@ fn named<'a>(disks: &'a [Served], disk: &str) -> Result<&'a Served, Failure> {
 }
 
 /// Answers one question.
-fn answer(request: &Request, disks: &[Served]) -> Result<Value, Failure> {
+fn answer(request: &Request, serving: &Serving) -> Result<Value, Failure> {
+    let disks = &serving.disks[..];
     match request {
         Request::Status {} => {
             let all: Vec<Shown> = disks.iter().map(Served::shown).collect();
@@ -133,5 +178,7 @@ fn answer(request: &Request, disks: &[Served]) -> Result<Value, Failure> {
             let _ = named(disks, disk)?.disk.disk().zone_wplugs(&mut text);
             Ok(Value::String(text))
         }
+        Request::State {} => Ok(serde_json::to_value(serving.state())?),
+        Request::HandOver {} => serving.hand_over(),
     }
 }

@@ -2,7 +2,7 @@
 //! waits for the disk. Clients are this user's or root's. Their number is limited, and a silent one gives its place to
 //! a new one.
 
-use super::answer::{self, Served};
+use super::answer::{self, Serving};
 use crate::failure::{Failure, Kind};
 use crate::server_client::Timed;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -111,7 +111,7 @@ fn may_ask(uid: u32, me: u32) -> bool {
 }
 
 /// Answers on `listener` for as long as the process lives.
-pub(super) fn listen(listener: &UnixListener, disks: &Weak<Vec<Served>>, bounds: Bounds) {
+pub(super) fn listen(listener: &UnixListener, serving: &Weak<Serving>, bounds: Bounds) {
     let clients = Arc::new(Clients { state: Mutex::default(), bounds });
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -119,11 +119,11 @@ pub(super) fn listen(listener: &UnixListener, disks: &Weak<Vec<Served>>, bounds:
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
-        welcome(stream, &clients, disks);
+        welcome(stream, &clients, serving);
     }
 }
 
-fn welcome(stream: UnixStream, clients: &Arc<Clients>, disks: &Weak<Vec<Served>>) {
+fn welcome(stream: UnixStream, clients: &Arc<Clients>, serving: &Weak<Serving>) {
     // The socket is empty, and its buffer longer than a refusal: this does not wait for the client.
     let refuse = |stream: &UnixStream, why: &str, hint: &str| {
         let failure = Failure::new(Kind::Device, why).hint(hint);
@@ -141,17 +141,17 @@ fn welcome(stream: UnixStream, clients: &Arc<Clients>, disks: &Weak<Vec<Served>>
         return refuse(&stream, busy, "again, when the others are answered");
     };
     let Ok(for_refusal) = stream.try_clone() else { return };
-    let disks = disks.clone();
+    let serving = serving.clone();
     let body = move || {
         // A client that has gone is no error.
-        let _ = converse(stream, &disks, &seat);
+        let _ = converse(stream, &serving, &seat);
     };
     if std::thread::Builder::new().name("zoneplug-client".to_owned()).spawn(body).is_err() {
         refuse(&for_refusal, busy, "more threads for the server (ulimit -u, TasksMax=)");
     }
 }
 
-fn converse(stream: UnixStream, disks: &Weak<Vec<Served>>, seat: &Seat) -> io::Result<()> {
+fn converse(stream: UnixStream, serving: &Weak<Serving>, seat: &Seat) -> io::Result<()> {
     let patience = seat.clients.bounds.patience;
     let mut stream = BufReader::new(Timed::new(stream, patience));
     let mut question = Vec::new();
@@ -166,9 +166,9 @@ fn converse(stream: UnixStream, disks: &Weak<Vec<Served>>, seat: &Seat) -> io::R
             return Ok(());
         }
         // The server may be ending.
-        let Some(disks) = disks.upgrade() else { return Ok(()) };
-        let text = answer::respond(&question, &disks);
-        drop(disks);
+        let Some(serving) = serving.upgrade() else { return Ok(()) };
+        let text = answer::respond(&question, &serving);
+        drop(serving);
         if !seat.is(Doing::Telling) {
             return Ok(());
         }

@@ -3,6 +3,8 @@
 mod answer;
 mod clients;
 mod confine;
+mod end;
+mod handover;
 mod join;
 mod network_attributes;
 mod notify;
@@ -13,9 +15,11 @@ mod socket;
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
-use crate::{server_client, term};
-use answer::Served;
-use join::{Joined, Parts};
+use crate::{background, server_client, term};
+use answer::{Served, Serving};
+use end::{End, flush, give_up, part, stop};
+use handover::{HandOver, Takeover, Wanted};
+use join::Parts;
 use socket::Socket;
 use std::io::Write;
 use std::ops::Range;
@@ -25,10 +29,8 @@ use zoneplug_core::poison::lock;
 use zoneplug_core::zone::Geometry;
 use zoneplug_core::{Bytes, Sector};
 use zoneplug_host::signals::{Event, Signals};
-use zoneplug_host::ublk::{
-    Ublk, UblkDisk, UblkOptions, outlives_its_server, slices, sync_before_stop,
-};
-use zoneplug_host::{BlockingDisk, DiskSpec, HostedDisk, ServedCounters};
+use zoneplug_host::ublk::{Ublk, UblkDisk, UblkOptions, outlives_its_server, slices};
+use zoneplug_host::{DiskSpec, HostedDisk, ServedCounters};
 
 /// Flags of `zoneplug serve`.
 #[derive(Debug, clap::Args)]
@@ -55,6 +57,20 @@ pub(crate) struct Args {
     /// Have Linux remove the devices when this process dies, instead of keeping them for one that is started again
     #[arg(long)]
     no_recovery: bool,
+
+    /// Take the disks over from the server that has them, while they are in use: an upgrade. Nothing happens to that server
+    /// if this one could not go on. Without such a server this is a start like any other
+    #[arg(long, conflicts_with = "no_recovery")]
+    takeover: bool,
+
+    /// Remove the devices at the end also if they are in use: mounted, or open in a program. Without it these stay for the
+    /// next server, and their I/O waits
+    #[arg(long)]
+    remove_on_exit: bool,
+
+    /// Return when the disks are served, and go on in the background
+    #[arg(long)]
+    background: bool,
 
     /// Exchange many requests with Linux by one command, where it can (7.0): for many reads in flight
     #[arg(long)]
@@ -106,11 +122,50 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         return Ok(write!(out, "{UDEV_RULE}")?);
     }
     let plan = nvme::Plan::of(&args.network)?;
+    if args.background {
+        return background::start(out);
+    }
     // Before any thread is there.
     let signals = Signals::block()
         .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
     confine::drop_rights()?;
     let ublk = if args.ublk.is_empty() { None } else { Some(Ublk::open()?) };
+    let takes_over = args.takeover && take_over(args, plan.as_ref())?;
+    let served = serve(args, (ublk, plan), signals, out);
+    if takes_over && served.is_err() {
+        term::note(
+            "the last server has ended; its devices wait for this command without --takeover",
+        );
+    }
+    served
+}
+
+/// Has the server of these disks end and leave them to this one. False: they have no server.
+fn take_over(args: &Args, plan: Option<&nvme::Plan>) -> Result<bool, Failure> {
+    let wanted = Wanted {
+        ublk: &args.ublk,
+        over_network: plan.map_or(&[], nvme::Plan::specs),
+        addresses: plan.map_or_else(Vec::new, nvme::Plan::addresses),
+        id: args.id,
+        moved: args.moved,
+    };
+    // A specification that is wrong shows while the disks are still served.
+    for spec in wanted.ublk.iter().chain(wanted.over_network) {
+        DiskSpec::parse_to_look(spec)?;
+    }
+    let takeover = Takeover::find(&wanted, args.socket.as_deref())?;
+    let any = !takeover.is_none();
+    takeover.take()?;
+    Ok(any)
+}
+
+/// Serves until the end.
+fn serve(
+    args: &Args,
+    (ublk, plan): (Option<Ublk>, Option<nvme::Plan>),
+    signals: Signals,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     // All disks or none: a restart starts all of them. What is wrong with a disk shows before any is served.
     let (mut disks, mut nth) = (Vec::new(), 0);
     for (spec, ublk) in args.ublk.iter().zip(ublk.iter().cycle()) {
@@ -148,7 +203,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     };
     let served = devices.iter().map(Device::served);
     let served = served.chain(network.iter().flat_map(nvme::Server::served)).collect();
-    let socket = match Socket::open(args.socket.as_deref(), served) {
+    let notifier = signals.notifier();
+    let hand_over = HandOver::new(move || notifier.notify());
+    let serving = Serving { disks: served, hand_over: hand_over.clone() };
+    let socket = match Socket::open(args.socket.as_deref(), serving) {
         Ok(socket) => Some(socket),
         // Only root has a place for it without being asked for one, and only block devices need root.
         Err(f) if args.ublk.is_empty() && args.socket.is_none() => {
@@ -182,7 +240,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     }
     let _ = out.flush();
     notify::ready();
-    let ended = wait(&signals, &devices, network.as_ref());
+    let ended = end::wait(&signals, &devices, network.as_ref(), || hand_over.is_asked());
+    if let Ok(End::HandedOver) = ended {
+        drop(socket);
+        end::leave_all(devices, network);
+    }
     notify::stopping();
     // A second signal ends this at once; what Linux then does with the devices depends on --no-recovery.
     let impatient = std::thread::Builder::new().name("zoneplug-signals".to_owned());
@@ -194,11 +256,13 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         }
     });
     drop(socket);
-    let parted = to_part.into_iter().try_for_each(part);
+    let outlive = devices.iter().all(Device::outlives);
+    let remove = args.remove_on_exit || !outlive;
+    let parted = to_part.into_iter().try_for_each(|joined| part(joined, remove));
     // An error that ended the server is reported before an error of its stop.
     let closed = network.map_or(Ok(()), nvme::Server::stop);
-    let stopped = stop(devices);
-    ended.and(closed).and(stopped).and(parted)
+    let stopped = stop(devices, args.remove_on_exit);
+    ended.map(|_| ()).and(closed).and(stopped).and(parted)
 }
 
 /// The zones of each device that a disk is served as; `None`: all of them.
@@ -220,18 +284,6 @@ fn parts(devices: &[Device]) -> Vec<Parts> {
         }
     }
     all
-}
-
-/// Has written what is on joined devices, and removes what joins them.
-fn part(joined: Joined) -> Result<(), Failure> {
-    for mounted in sync_before_stop(&joined.path) {
-        eprintln!(
-            "zoneplug: {} is mounted on {}, and is removed now; its data were written first",
-            joined.path.display(),
-            mounted.display()
-        );
-    }
-    joined.part()
 }
 
 /// How the nth disk is served.
@@ -266,24 +318,14 @@ fn start(
     Ok(Device { disk, spec, device: Arc::new(Mutex::new(Some(device))), path, zones })
 }
 
-/// Removes what was served when a further step failed. Leaves a device that was taken over as it was found, since it
-/// may be in use.
-fn give_up(devices: Vec<Device>, failure: Failure) -> Failure {
-    for d in &devices {
-        if d.recovered()
-            && let Some(device) = lock(&d.device).take()
-        {
-            device.abandon();
-        }
-    }
-    // The first failure is the one to report.
-    let _ = stop(devices);
-    failure
-}
-
 impl Device {
     fn recovered(&self) -> bool {
         lock(&self.device).as_ref().is_some_and(UblkDisk::recovered)
+    }
+
+    /// Whether Linux keeps it for another server.
+    fn outlives(&self) -> bool {
+        lock(&self.device).as_ref().is_some_and(UblkDisk::outlives)
     }
 
     /// `/dev/ublkb0  po2@disk.zbd  1G, 8 zones of 128M`.
@@ -354,56 +396,13 @@ impl Device {
             spec: self.spec.clone(),
             disk: self.disk.clone(),
             recovered: self.recovered(),
+            outlives: self.outlives(),
             counters: Box::new(move || {
                 lock(&device).as_ref().map_or_else(ServedCounters::default, UblkDisk::counters)
             }),
             network: None,
         }
     }
-}
-
-/// Waits until a signal asks for the end, or a device or the server of the network ends by itself.
-fn wait(
-    signals: &Signals,
-    devices: &[Device],
-    network: Option<&nvme::Server>,
-) -> Result<(), Failure> {
-    loop {
-        match signals.wait() {
-            Ok(Event::Signal(_)) => return Ok(()),
-            Ok(Event::Notified) => {
-                for d in devices {
-                    d.look()?;
-                }
-                network.map_or(Ok(()), nvme::Server::look)?;
-            }
-            Err(e) => return Err(Failure::io(format!("signals: {e}")).hint("start it again")),
-        }
-    }
-}
-
-/// Removes all devices and makes everything durable. The first failure is told, but all are removed.
-fn stop(devices: Vec<Device>) -> Result<(), Failure> {
-    let mut result = Ok(());
-    for d in devices {
-        let Some(device) = lock(&d.device).take() else { continue };
-        for mounted in device.sync_before_stop() {
-            let (path, on) = (d.path.display(), mounted.to_string_lossy());
-            let on = plain(&on);
-            eprintln!(
-                "zoneplug: {path} is mounted on {on}, and is removed now; its data were written first"
-            );
-        }
-        let stopped = device.stop().map_err(Failure::from);
-        let flushed = flush(&d.disk);
-        result = result.and(stopped).and(flushed);
-    }
-    result
-}
-
-fn flush(disk: &HostedDisk) -> Result<(), Failure> {
-    BlockingDisk::new(disk)?.flush()?;
-    Ok(())
 }
 
 /// Removes a device that has no server.

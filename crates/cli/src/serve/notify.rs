@@ -22,6 +22,11 @@ pub(super) fn ready() {
     tell("READY=1\n");
 }
 
+/// This process is the main one of its unit from now on (`NotifyAccess=all`).
+pub(super) fn main_process() {
+    tell(&format!("MAINPID={}\n", std::process::id()));
+}
+
 /// A signal has come.
 pub(super) fn stopping() {
     tell("STOPPING=1\n");

@@ -134,6 +134,17 @@ impl Plan {
         Ok(Some(Plan { options, specs: specs.to_vec() }))
     }
 
+    /// What is to be served.
+    pub(super) fn specs(&self) -> &[String] {
+        &self.specs
+    }
+
+    /// Where it is to be served.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        let more = self.options.also_listen.iter();
+        std::iter::once(&self.options.listen).chain(more).map(ToString::to_string).collect()
+    }
+
     /// Opens the disks, except those that are open already: a disk can be served both ways.
     pub(super) fn open(
         self,
@@ -250,6 +261,7 @@ impl Server {
                 spec: d.spec.clone(),
                 disk: d.disk.clone(),
                 recovered: false,
+                outlives: !is_volatile(&d.spec),
                 counters: Box::new(counters),
                 network: Some(Network {
                     address: self.server.address().to_string(),
@@ -261,6 +273,11 @@ impl Server {
             });
         }
         all
+    }
+
+    /// Closes all connections. Hosts connect to the next server.
+    pub(super) fn leave(self) {
+        drop(self.server);
     }
 
     /// Closes all connections, and makes everything durable. Nothing else may hold the server any more.

@@ -1,6 +1,6 @@
 //! The socket of a server, on which it answers `zoneplug status`, `attr` and `zone-wplugs`.
 
-use super::answer::Served;
+use super::answer::Serving;
 use super::clients::{self, Bounds};
 use super::place;
 use crate::failure::{Failure, Kind};
@@ -19,21 +19,17 @@ pub(super) struct Socket {
     path: PathBuf,
     id: place::Id,
     /// There until it is dropped.
-    disks: Option<Arc<Vec<Served>>>,
+    serving: Option<Arc<Serving>>,
 }
 
 impl Socket {
     /// Makes the socket, at `path` or in the usual place under the number of this process, and answers on it from now
     /// on.
-    pub(super) fn open(path: Option<&Path>, disks: Vec<Served>) -> Result<Socket, Failure> {
-        Self::open_with(path, disks, Bounds::default())
+    pub(super) fn open(path: Option<&Path>, serving: Serving) -> Result<Socket, Failure> {
+        Self::open_with(path, serving, Bounds::default())
     }
 
-    fn open_with(
-        path: Option<&Path>,
-        disks: Vec<Served>,
-        bounds: Bounds,
-    ) -> Result<Socket, Failure> {
+    fn open_with(path: Option<&Path>, serving: Serving, bounds: Bounds) -> Result<Socket, Failure> {
         let usual =
             || PathBuf::from(format!("{}/{}.sock", server_client::DIRECTORY, std::process::id()));
         let path = path.map_or_else(usual, Path::to_owned);
@@ -48,9 +44,9 @@ impl Socket {
             sweep();
         }
         let (listener, id) = place::listen(&path).map_err(failed)?;
-        let disks = Arc::new(disks);
-        let for_answers = Arc::downgrade(&disks);
-        let socket = Socket { path: path.clone(), id, disks: Some(disks) };
+        let serving = Arc::new(serving);
+        let for_answers = Arc::downgrade(&serving);
+        let socket = Socket { path: path.clone(), id, serving: Some(serving) };
         let body = move || clients::listen(&listener, &for_answers, bounds);
         std::thread::Builder::new().name("zoneplug-socket".to_owned()).spawn(body).map_err(
             |e| {
@@ -67,10 +63,10 @@ impl Drop for Socket {
         self.id.remove(&self.path);
         // A thread that still answers a client holds the disks too, for a moment.
         let end = Instant::now() + LAST_ANSWERS;
-        while let Some(disks) = self.disks.take() {
-            match Arc::try_unwrap(disks) {
+        while let Some(serving) = self.serving.take() {
+            match Arc::try_unwrap(serving) {
                 Err(shared) if Instant::now() < end => {
-                    self.disks = Some(shared);
+                    self.serving = Some(shared);
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 _ => {}
@@ -91,6 +87,8 @@ fn sweep() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::answer::Served;
+    use crate::serve::handover::HandOver;
     use crate::server_client::{AttributeShown, Request, Server};
     use serde_json::{Value, json};
     use std::io::{BufRead, BufReader, Read, Write};
@@ -116,12 +114,17 @@ mod tests {
             spec: spec.to_owned(),
             disk: HostedDisk::open_spec(spec).unwrap(),
             recovered: i == 1,
+            outlives: i == 1,
             counters: Box::new(move || ServedCounters { reads: i, ..ServedCounters::default() }),
             network: None,
         };
         let disks =
             vec![of(0, "mem,zones=8,zone-size=1M"), of(1, "null,zones=4,zone-size=2M,tags=4")];
-        Socket::open_with(Some(&path), disks, bounds).unwrap()
+        Socket::open_with(Some(&path), serving(disks), bounds).unwrap()
+    }
+
+    fn serving(disks: Vec<Served>) -> Serving {
+        Serving { disks, hand_over: HandOver::new(|| {}) }
     }
 
     fn ask(socket: &Socket, request: &Request) -> Result<Value, String> {
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn t1_attributes_of_a_live_disk_are_shown_and_set() {
         let socket = server();
-        let client = socket.disks.as_ref().unwrap()[0].disk.open_client(4, 4).unwrap();
+        let client = socket.serving.as_ref().unwrap().disks[0].disk.open_client(4, 4).unwrap();
         let disk = || "/dev/ublkb0".to_owned();
         let set = |name: &str, value: &str| {
             let (name, value) = (name.to_owned(), value.to_owned());
@@ -152,7 +155,11 @@ mod tests {
         assert_eq!(set("zoned_qd1_writes", "1").unwrap(), json!({"was": "0"}));
         assert_eq!(set("zoned_qd1_policy", "clook").unwrap(), json!({"was": "fifo"}));
         assert_eq!(
-            socket.disks.as_ref().unwrap()[0].disk.disk().attribute("zoned_qd1_writes").unwrap(),
+            socket.serving.as_ref().unwrap().disks[0]
+                .disk
+                .disk()
+                .attribute("zoned_qd1_writes")
+                .unwrap(),
             "1"
         );
         let all = ask(&socket, &Request::Attributes { disk: disk() }).unwrap();
@@ -171,7 +178,8 @@ mod tests {
     fn t2_plugs_of_a_live_disk() {
         let socket = server();
         let mut io =
-            zoneplug_host::BlockingDisk::new(&socket.disks.as_ref().unwrap()[0].disk).unwrap();
+            zoneplug_host::BlockingDisk::new(&socket.serving.as_ref().unwrap().disks[0].disk)
+                .unwrap();
         io.write(Sector(0x800), zoneplug_buf::AlignedBuf::zeroed(8192)).unwrap();
         let text = ask(&socket, &Request::ZoneWplugs { disk: "ublkb0".to_owned() }).unwrap();
         let line = "Zone no: 1, flags: 0x0, ref: 1, cond: ACTIVE, wp ofst: 16, pending BIO: 0\n";
@@ -209,12 +217,12 @@ mod tests {
         let socket = server();
         let mode = std::fs::metadata(&socket.path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let e = Socket::open(Some(&socket.path), Vec::new()).err().unwrap();
+        let e = Socket::open(Some(&socket.path), serving(Vec::new())).err().unwrap();
         assert!(e.to_string().contains("in use"), "{e}");
         let path = socket.path.clone();
         // A client stays connected, and the listening thread stays too.
         let client = UnixStream::connect(&path).unwrap();
-        let disks = Arc::downgrade(socket.disks.as_ref().unwrap());
+        let disks = Arc::downgrade(socket.serving.as_ref().unwrap());
         drop(socket);
         assert!(!path.exists());
         assert!(disks.upgrade().is_none(), "its disks are closed when it has gone");
@@ -222,7 +230,7 @@ mod tests {
         // One that a killed server left.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        drop(Socket::open(Some(&path), Vec::new()).unwrap());
+        drop(Socket::open(Some(&path), serving(Vec::new())).unwrap());
     }
 
     /// Silent clients must not keep other clients out.
@@ -267,11 +275,12 @@ mod tests {
             spec: "mem,zones=8".to_owned(),
             disk: HostedDisk::open_spec("mem,zones=8").unwrap(),
             recovered: false,
+            outlives: false,
             counters: Box::new(|| panic!("planned, in a test")),
             network: None,
         };
         let bounds = Bounds { most: 2, ..Bounds::default() };
-        let socket = Socket::open_with(Some(&path), vec![disk], bounds).unwrap();
+        let socket = Socket::open_with(Some(&path), serving(vec![disk]), bounds).unwrap();
         for _ in 0..6 {
             let e = ask(&socket, &Request::Status {}).unwrap_err();
             assert!(e.contains("does not answer"), "{e}");

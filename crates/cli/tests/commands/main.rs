@@ -7,6 +7,7 @@ mod copy;
 mod files;
 mod forms;
 mod found;
+mod handover;
 mod hostile;
 mod interrupt;
 mod merge;

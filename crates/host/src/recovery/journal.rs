@@ -39,8 +39,10 @@ use zoneplug_core::{Op, Sector, ZoneNo};
 /// The offset of a zone that is hidden as a whole.
 pub(crate) const HIDDEN: u32 = u32::MAX;
 
-/// `zptold` and the version of the layout.
-const MAGIC: u64 = 0x0002_646c_6f74_707a;
+/// The version of the layout. It also stands for the words that a driver keeps: see [`super::mark::STATE_VERSION`].
+pub(crate) const VERSION: u64 = 2;
+/// `zptold` and the version.
+const MAGIC: u64 = VERSION << 48 | 0x646c_6f74_707a;
 /// Words of the header: one page.
 const HEADER: usize = 512;
 /// Words before the entries of a ring, of which the first counts all entries ever written. A cache line,

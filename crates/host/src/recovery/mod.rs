@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `journal.rs` | which appends the clients of a disk were told of |
 //! | `bases.rs` | the disks at the bottom of a specification |
+//! | `mark.rs` | what two servers compare before a handover |
 //! | `space.rs` | the data in space that no client was told of |
 //! | `directory.rs` | where journals are |
 //! | `shared_words.rs` | memory that outlives its process |
@@ -14,5 +15,6 @@
 pub(crate) mod bases;
 pub(crate) mod directory;
 pub(crate) mod journal;
+pub(crate) mod mark;
 pub(crate) mod shared_words;
 pub(crate) mod space;

@@ -33,6 +33,7 @@ pub(super) const START_USER_RECOVERY: u32 = ctrl(true, 0x10);
 pub(super) const END_USER_RECOVERY: u32 = ctrl(true, 0x11);
 pub(super) const GET_FEATURES: u32 = ctrl(false, 0x13);
 pub(super) const DEL_DEV_ASYNC: u32 = ctrl(false, 0x14);
+pub(super) const TRY_STOP_DEV: u32 = ctrl(true, 0x17);
 
 /// Commands to `/dev/ublkcN`.
 pub(super) const FETCH_REQ: u32 = ioc(true, 0x20, IO_CMD_LEN as u32);
@@ -54,6 +55,8 @@ pub(super) const F_USER_COPY: u64 = 1 << 7;
 pub(super) const F_ZONED: u64 = 1 << 8;
 /// Linux 7.0 and newer: commands for many requests at a time.
 pub(super) const F_BATCH_IO: u64 = 1 << 15;
+/// Linux 7.0 and newer: the driver stops a device only if no program has it open.
+pub(super) const F_SAFE_STOP_DEV: u64 = 1 << 17;
 
 /// `ublksrv_ctrl_dev_info.state`.
 pub(super) const S_DEV_DEAD: u16 = 0;
@@ -329,6 +332,7 @@ mod tests {
         assert_eq!(END_USER_RECOVERY, 0xc020_7511);
         assert_eq!(GET_FEATURES, 0x8020_7513);
         assert_eq!(DEL_DEV_ASYNC, 0x8020_7514);
+        assert_eq!(TRY_STOP_DEV, 0xc020_7517);
         assert_eq!(FETCH_REQ, 0xc010_7520);
         assert_eq!(COMMIT_AND_FETCH_REQ, 0xc010_7521);
         assert_eq!(PREP_IO_CMDS, 0xc010_7525);

@@ -195,6 +195,12 @@ impl Control {
         self.plain(abi::STOP_DEV, dev_id, 0, "it does not stop")
     }
 
+    /// [`Control::stop`], unless a program has the block device open. `None`: the kernel cannot say.
+    pub(super) fn try_stop(&self, dev_id: u32) -> Option<Result<(), Error>> {
+        let can = self.features & abi::F_SAFE_STOP_DEV != 0;
+        can.then(|| self.plain(abi::TRY_STOP_DEV, dev_id, 0, "it does not stop"))
+    }
+
     /// Frees the device number. If a program still has the block device open, such as a mounted file
     /// system, the driver frees the number when that program closes it. This call waits for [`MOMENT`] at
     /// most.

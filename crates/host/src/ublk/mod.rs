@@ -9,7 +9,8 @@
 //! | `busy_poll.rs` | when such a thread polls before it sleeps |
 //! | `request.rs`, `params.rs` | requests as BIOs; the parameters of a device |
 //! | `takeover/` | what a new server needs to continue a dead server's device |
-//! | `sync_before_stop.rs` | what is written before a device is removed |
+//! | `in_use.rs` | who uses a device, and what is written before it is removed |
+//! | `leave.rs` | how the queues are told to leave a device to the next server |
 //! | `udev.rs` | whether udev watches a block device |
 //! | `abi.rs`, `sys.rs` | the driver's numbers and structures; system calls |
 //!
@@ -26,11 +27,12 @@ mod batch;
 mod busy_poll;
 mod control;
 mod driver;
+mod in_use;
+mod leave;
 mod params;
 mod queue;
 mod queue_ring;
 mod request;
-mod sync_before_stop;
 mod sys;
 mod takeover;
 #[doc(hidden)]
@@ -43,6 +45,8 @@ use crate::served::{Counters, ServedCounters};
 use abi::DevInfo;
 use control::Control;
 use driver::CharDev;
+pub use in_use::{InUse, in_use, sync_before_stop};
+use leave::Leave;
 use queue::UblkShared;
 use request::Slice;
 use std::fs::File;
@@ -53,7 +57,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-pub use sync_before_stop::sync_before_stop;
 pub use takeover::identity::outlives_its_server;
 use takeover::identity::{DeviceIdentity, Match, refusal, waits};
 use takeover::journal_file::{self, JournalFile, Served};
@@ -64,6 +67,8 @@ use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
 /// How long to wait for a dead server's device to become free, and for the files of a new device to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long udev and the like may have a device open that is to be removed.
+const OPEN_FOR_A_MOMENT: Duration = Duration::from_secs(1);
 /// Interval of these checks.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -371,11 +376,13 @@ impl Ublk {
             failure: Mutex::default(),
             replay,
             journal: record.journal,
+            leave: Leave::default(),
         });
         let mut device = UblkDisk {
             control: self.control.clone(),
             id: info.dev_id,
             recovered,
+            outlives: info.flags & abi::F_USER_RECOVERY != 0,
             unrecorded: record.unknown,
             threads: Vec::new(),
             shared: Some(shared.clone()),
@@ -458,11 +465,21 @@ pub struct UblkDisk {
     control: Arc<Control>,
     id: u32,
     recovered: bool,
+    outlives: bool,
     /// Why the last server's appends are unknown, or why this server's will be.
     unrecorded: Option<String>,
     threads: Vec<JoinHandle<()>>,
     /// `None` after the device was stopped.
     shared: Option<Arc<UblkShared>>,
+}
+
+/// Why [`UblkDisk::stop_unless_in_use`] did not remove the device.
+#[derive(Debug)]
+pub enum StopFailed {
+    /// It is in use, and still served.
+    InUse(UblkDisk, InUse),
+    /// It should have been removed.
+    Error(Error),
 }
 
 impl std::fmt::Debug for UblkShared {
@@ -533,6 +550,48 @@ impl UblkDisk {
     /// client of the disk does that ([`Op::Flush`](zoneplug_core::Op)).
     pub fn stop(mut self) -> Result<(), Error> {
         self.end()
+    }
+
+    /// Removes the block device like [`UblkDisk::stop`], unless it is in use: then returns it as it was, and what uses it.
+    /// Before Linux 7.0, does not notice programs that have it open, but file systems, the device mapper and
+    /// programs that opened it for themselves alone (`O_EXCL`).
+    pub fn stop_unless_in_use(mut self) -> Result<(), StopFailed> {
+        if let Some(by) = in_use(&self.path()) {
+            return Err(StopFailed::InUse(self, by));
+        }
+        let end = Instant::now() + OPEN_FOR_A_MOMENT;
+        loop {
+            match self.control.try_stop(self.id) {
+                Some(Err(e)) if e.kind() == ErrorKind::Busy && Instant::now() < end => {
+                    std::thread::sleep(LOOK);
+                }
+                Some(Err(e)) if e.kind() == ErrorKind::Busy => {
+                    return Err(StopFailed::InUse(self, InUse::Open));
+                }
+                // Stopped, or to be stopped in the other way.
+                _ => return self.end().map_err(StopFailed::Error),
+            }
+        }
+    }
+
+    /// Whether Linux keeps the device when this process ends, and another server can take it over.
+    pub fn outlives(&self) -> bool {
+        self.outlives
+    }
+
+    /// Has the queues begin no more requests: [`UblkDisk::leave`] without waiting.
+    pub fn ask_to_leave(&self) {
+        self.shared.iter().for_each(|shared| shared.leave.ask());
+    }
+
+    /// Leaves the device to the next server. Answers the requests that were begun, and waits ten seconds for them at
+    /// most. Linux sends all others to the next server, those that are in flight then once this process has ended.
+    pub fn leave(mut self) {
+        self.ask_to_leave();
+        self.shared = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 
     /// Leaves the device to the next server. Its threads run until this process ends, which should be soon;

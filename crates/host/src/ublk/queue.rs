@@ -7,6 +7,7 @@
 use super::abi::Params;
 use super::busy_poll::{BusyPoll, MOMENT};
 use super::driver::{CharDev, Driver, Event, KernelDriver, Polled};
+use super::leave::{self, Leave};
 use super::request::{self, Request, Slice};
 use super::sys::Way;
 use super::takeover::replay::Replay;
@@ -47,6 +48,7 @@ pub(super) struct UblkShared {
     pub(super) replay: Option<Replay>,
     /// For a device that can be taken over.
     pub(super) journal: Option<Journal>,
+    pub(super) leave: Leave,
 }
 
 /// Wakes a thread that sleeps in its ring.
@@ -158,6 +160,8 @@ pub(super) struct Queue<D> {
     done: Bios,
     /// The driver sends no more requests.
     ended: bool,
+    /// The device is left to the next server.
+    leaving: bool,
     busy_poll: BusyPoll,
     /// Whether the driver polls the event counter, and whether it polls the device.
     polls_event: bool,
@@ -171,11 +175,13 @@ impl<D: Driver> Queue<D> {
         let depth = shared.depth;
         let counter = eventfd().map_err(|e| failed(number, "no event counter", e))?;
         let event_waker = Arc::new(EventWaker(counter));
+        let waker = Waker::from(event_waker.clone());
+        shared.leave.join(&waker);
         Ok(Queue {
             number,
             driver,
             client: shared.disk.open_client(u32::from(depth), shared.tags)?,
-            waker: Waker::from(event_waker.clone()),
+            waker,
             event_waker,
             slots: (0..depth).map(|_| UblkSlot::new()).collect(),
             bufs: Vec::with_capacity(usize::from(depth)),
@@ -183,6 +189,7 @@ impl<D: Driver> Queue<D> {
             list: Bios::with_capacity(usize::from(depth)),
             done: Bios::with_capacity(usize::from(depth)),
             ended: false,
+            leaving: false,
             busy_poll: BusyPoll::new(),
             polls_event: false,
             polls_device: false,
@@ -242,6 +249,9 @@ impl<D: Driver> Queue<D> {
 
     pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
+            if self.leaving {
+                return self.leave();
+            }
             let mut progress = self.take_events()?;
             if !self.list.is_empty() {
                 progress |= self.client.submit(&mut self.list) > 0;
@@ -267,16 +277,50 @@ impl<D: Driver> Queue<D> {
                     self.busy_poll.took();
                     self.begin(tag)?;
                 }
-                Event::Readable(Polled::Wake) => {
-                    self.polls_event = false;
-                    // The read fails only if nothing has raised the counter.
-                    let _ = (&self.event_waker.0).read(&mut [0; 8]);
+                Event::Readable(polled) => {
+                    self.woken(polled);
+                    self.leaving = self.shared.leave.is_asked();
                 }
-                Event::Readable(Polled::Device) => self.polls_device = false,
                 Event::Ended => self.ended = true,
             }
         }
         Ok(any)
+    }
+
+    fn woken(&mut self, polled: Polled) {
+        match polled {
+            Polled::Wake => {
+                self.polls_event = false;
+                // The read fails only if nothing has raised the counter.
+                let _ = (&self.event_waker.0).read(&mut [0; 8]);
+            }
+            Polled::Device => self.polls_device = false,
+        }
+    }
+
+    /// Answers the requests that were begun, and begins no others. The driver gives those to the next server, once the
+    /// ring and `/dev/ublkcN` are closed.
+    #[cold]
+    fn leave(&mut self) -> io::Result<()> {
+        let end = Instant::now() + leave::PATIENCE;
+        loop {
+            while let Some(event) = self.driver.event()? {
+                if let Event::Readable(polled) = event {
+                    self.woken(polled);
+                }
+            }
+            if !self.list.is_empty() {
+                self.client.submit(&mut self.list);
+            }
+            if self.take_done()? {
+                continue;
+            }
+            let has_begun = self.client.outstanding() > 0 || !self.list.is_empty();
+            if !has_begun || Instant::now() >= end {
+                return self.submit();
+            }
+            self.sleep()?;
+        }
     }
 
     /// Submits a request as a BIO.
@@ -427,25 +471,33 @@ impl<D: Driver> Queue<D> {
             if self.busy_poll.before_sleep() {
                 self.look()?;
             }
+            self.poll_event()?;
             return self.wait(None);
         }
         let armed = self.client.arm_fd(&self.waker);
         let Some(fd) = armed else { return self.submit() };
         // Poll once more after arming: an earlier completion is seen here, a later one wakes the thread.
         if !self.take_done()? {
-            if !self.polls_event {
-                self.poll(self.event_waker.0.as_raw_fd(), Polled::Wake)?;
-                self.polls_event = true;
-            }
+            self.poll_event()?;
             if let Some(fd) = fd
                 && !self.polls_device
             {
                 self.poll(fd, Polled::Device)?;
                 self.polls_device = true;
             }
-            self.wait(fd.map(|_| TICK))?;
+            let ticks = fd.is_some() || self.leaving;
+            self.wait(ticks.then_some(TICK))?;
         }
         self.client.disarm();
+        Ok(())
+    }
+
+    /// Has the driver poll the event counter, by which the disk and [`Leave`] wake this thread.
+    fn poll_event(&mut self) -> io::Result<()> {
+        if !self.polls_event {
+            self.poll(self.event_waker.0.as_raw_fd(), Polled::Wake)?;
+            self.polls_event = true;
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 use super::abi::{IO_DESC_LEN, IoDesc, Params};
 use super::driver::{Driver, Event, Polled};
+use super::leave::Leave;
 use super::params;
 use super::queue::{Queue, UblkShared};
 use super::request::{self, Slice};
@@ -163,6 +164,11 @@ pub trait BlockClient {
 
     /// The answer to the request of a tag, and its data.
     fn answered(&mut self, answer: Answer, data: &[u8]);
+
+    /// Whether the device is left to another server now: what was not begun yet is not answered.
+    fn is_left(&self) -> bool {
+        false
+    }
 }
 
 /// Serves `disk` to `client`, which has `depth` requests in flight. Of the data of each, the first `bytes` are
@@ -188,8 +194,10 @@ pub fn serve(
         failure: Mutex::default(),
         replay: None,
         journal: None,
+        leave: Leave::default(),
     });
     let fake = FakeDriver {
+        shared: shared.clone(),
         client,
         free: (0..depth).collect(),
         data: RefCell::new(vec![vec![0; bytes]; usize::from(depth)]),
@@ -207,6 +215,7 @@ pub fn serve(
 /// The kernel's side of a queue, without a kernel. As the kernel does, it hands requests over only when it is
 /// asked.
 struct FakeDriver<'a> {
+    shared: Arc<UblkShared>,
     client: &'a mut dyn BlockClient,
     /// Tags without a request, the next one first.
     free: VecDeque<u16>,
@@ -242,7 +251,9 @@ impl FakeDriver<'_> {
                 }
             }
         }
-        if self.empty && self.free.len() == self.requests.len() {
+        if self.client.is_left() {
+            self.shared.leave.ask();
+        } else if self.empty && self.free.len() == self.requests.len() {
             self.events.push_back(Event::Ended);
         }
     }
@@ -298,9 +309,11 @@ impl Driver for FakeDriver<'_> {
     fn wait(&mut self, most: Option<Duration>) -> io::Result<()> {
         self.count_call();
         self.fill();
-        if !self.events.is_empty() {
+        // The kernel looks at both. For what is counted, the second look is left out where it finds nothing.
+        if !self.events.is_empty() && !self.shared.leave.is_asked() {
             return Ok(());
         }
+        let most = if self.events.is_empty() { most } else { Some(Duration::ZERO) };
         let ready = super::sys::wait_readable(self.polled.iter().map(|(fd, _)| *fd), most)?;
         self.polled.retain(|&(fd, polled)| {
             let is = ready.contains(&fd);

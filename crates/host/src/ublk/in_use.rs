@@ -1,9 +1,51 @@
-//! What is written before a block device is removed. Once the kernel begins to remove a device that can be
-//! taken over, it fails everything that file systems and the page cache still hold.
+//! What uses a block device, and what is written before it is removed. Once the kernel begins to remove a device that can
+//! be taken over, it fails everything that file systems and the page cache still hold.
 
+use std::fmt;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// What uses a block device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InUse {
+    /// File systems, at these places.
+    Mounted(Vec<PathBuf>),
+    /// Something that has it for itself alone: a file system in another mount namespace, the device mapper, or a
+    /// program (`O_EXCL`).
+    Claimed,
+    /// A program has it open.
+    Open,
+}
+
+impl fmt::Display for InUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InUse::Mounted(at) => {
+                let at: Vec<_> = at.iter().map(|p| p.to_string_lossy()).collect();
+                write!(f, "mounted on {}", at.join(", "))
+            }
+            InUse::Claimed => f.write_str("in use by another device or a program"),
+            InUse::Open => f.write_str("open in a program"),
+        }
+    }
+}
+
+/// What uses `device`, as far as that shows from outside: not a program that has opened it like any file.
+///
+/// ```
+/// assert_eq!(zoneplug_host::ublk::in_use(std::path::Path::new("/dev/mapper/none")), None);
+/// ```
+pub fn in_use(device: &Path) -> Option<InUse> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = mounts_of(&table, &device.to_string_lossy());
+    if !mounts.is_empty() {
+        return Some(InUse::Mounted(mounts));
+    }
+    let claim = File::options().read(true).custom_flags(libc::O_EXCL).open(device);
+    claim.is_err_and(|e| e.kind() == std::io::ErrorKind::ResourceBusy).then_some(InUse::Claimed)
+}
 
 /// Makes Linux write out the file systems on `device` and its page cache. Returns the mount points.
 ///
