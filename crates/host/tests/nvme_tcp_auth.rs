@@ -8,6 +8,7 @@ mod nvme_host;
 use nvme_host::{BLOCK, HOST, MEM, NQN, Queue, disk, options, pattern, soon};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use zoneplug_core::Nanos;
 use zoneplug_host::nvme_tcp::{DhGroup, Key, NvmeTcp, NvmeTcpOptions, read_key, testing};
@@ -236,6 +237,45 @@ fn a_wrong_key_ends_the_connection() {
     assert!(authenticate(&mut admin, KEY, Some(OTHER_KEY)).is_err());
     assert!(is_closed(&mut admin));
     assert!(server.hosts().is_empty());
+}
+
+/// Keeps what is logged.
+struct Kept(Mutex<Vec<String>>);
+
+impl log::Log for Kept {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        let event = record.key_values().get("event".into()).map(|v| v.to_string());
+        let line = format!("{} {}: {}", record.level(), event.unwrap_or_default(), record.args());
+        self.0.lock().unwrap().push(line);
+    }
+    fn flush(&self) {}
+}
+
+/// A program that has a logger hears which host was refused, and from where.
+#[test]
+fn refused_hosts_are_logged() {
+    static KEPT: Kept = Kept(Mutex::new(Vec::new()));
+    log::set_logger(&KEPT).unwrap();
+    log::set_max_level(log::LevelFilter::Warn);
+    let said = |line: &str| KEPT.0.lock().unwrap().iter().any(|l| l == line);
+    let server = keyed(None, DhGroup::Null);
+    let (mut admin, _) = connected(&server, 0, ANY_CONTROLLER);
+    authenticate(&mut admin, OTHER_KEY, None).unwrap_err();
+    let line = format!(
+        "WARN host-refused: the host {HOST} at 127.0.0.1 did not prove that it knows its key"
+    );
+    soon("it is logged", || said(&line));
+    let others = Some(vec!["nqn.2014-08.org.example:other".to_owned()]);
+    let options = NvmeTcpOptions { hosts: others, ..options() };
+    let server = NvmeTcp::start(&options, vec![disk(MEM)], || {}).unwrap();
+    let mut queue = Queue::open(&server, Options::default());
+    let refused = queue.run(connect(0, 32, ANY_CONTROLLER, (NQN, HOST))).completion.status;
+    assert_eq!(refused & 0xfff, 0x184);
+    let line = format!("WARN host-refused: the host {HOST} at 127.0.0.1 may not connect");
+    soon("it is logged", || said(&line));
 }
 
 /// J13. Authentication again, while I/O goes on; one that fails ends the association.

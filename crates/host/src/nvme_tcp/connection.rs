@@ -15,8 +15,9 @@ use zoneplug_core::Nanos;
 use zoneplug_core::poison::lock;
 use zoneplug_nvme::dhchap::MAX_MESSAGE;
 use zoneplug_nvme::recovery::HostKey;
-use zoneplug_nvme::spec::Completion;
-use zoneplug_nvme::target::{Connected, Namespaces, QueueId, Reply, asks_for_activity};
+use zoneplug_nvme::spec::fabrics::ConnectData;
+use zoneplug_nvme::spec::{Completion, status};
+use zoneplug_nvme::target::{Connected, Namespaces, Nqn, QueueId, Reply, asks_for_activity};
 use zoneplug_nvme::tcp::{Connection as Tcp, Event, Queue, Received};
 
 /// Pieces of a system call that sends.
@@ -211,6 +212,8 @@ impl Connection {
     #[cold]
     fn connect(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
         let data = c.data.as_ref().map_or(&[][..], |b| &b.as_slice()[..c.len as usize]);
+        let names = data.first_chunk().map(ConnectData::decode);
+        let host = names.and_then(|names| Nqn::decode(&names.hostnqn));
         let connected = {
             let mut target = lock(&ctx.shared.target);
             let connected = target.connect(&c.command, data, self.local, ctx.now);
@@ -235,8 +238,9 @@ impl Connection {
                 if connected.authentication.is_some() {
                     self.tcp.restrict(MAX_MESSAGE, ctx.now);
                 }
+                let nqn = connected.host.nqn;
                 self.authentication =
-                    connected.authentication.map(|a| QueueAuthentication::new(*a));
+                    connected.authentication.map(|a| QueueAuthentication::new(*a, nqn));
                 self.role = match connected.namespaces {
                     Some(all) => {
                         Role::Io { queue, io: Box::new(IoQueue::new(all, queue, host, entries)) }
@@ -246,11 +250,22 @@ impl Connection {
                 completion
             }
             Err(completion) => {
+                if completion.status & !status::DNR == status::CONNECT_HOST {
+                    self.log_refused(host.as_ref(), "may not connect");
+                }
                 (self.role, self.ends) = (Role::Ended, true);
                 completion
             }
         };
         self.tcp.answer(c.slot, completion, None, ctx.buffers, ctx.now);
+    }
+
+    /// Tells the log that a host was refused.
+    #[cold]
+    fn log_refused(&self, host: Option<&Nqn>, why: &str) {
+        let name = host.map_or("of an unknown name", Nqn::as_str);
+        let peer = self.stream.peer_addr().map_or_else(|_| String::new(), |a| a.ip().to_string());
+        log::warn!(event = "host-refused", host = name, peer = &*peer; "the host {name} at {peer} {why}");
     }
 
     /// The answer to a command that waited for it.

@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use zoneplug_host::HostedDisk;
 use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
@@ -40,7 +40,11 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn open(server: &NvmeTcp, options: Options) -> Queue {
-        let stream = TcpStream::connect(server.address()).unwrap();
+        Queue::open_at(server.address(), options)
+    }
+
+    pub(crate) fn open_at(address: SocketAddr, options: Options) -> Queue {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Queue { stream, host: Initiator::new(options) }

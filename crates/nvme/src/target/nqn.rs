@@ -26,7 +26,7 @@ impl Nqn {
     }
 
     /// From a field of a command's data: the bytes up to the first 0.
-    pub(super) fn decode(field: &[u8; 256]) -> Option<Nqn> {
+    pub fn decode(field: &[u8; 256]) -> Option<Nqn> {
         let end = field.iter().position(|b| *b == 0)?;
         Nqn::new(std::str::from_utf8(&field[..end]).ok()?).ok()
     }

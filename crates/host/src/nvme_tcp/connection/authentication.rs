@@ -8,11 +8,14 @@ use zoneplug_core::Nanos;
 use zoneplug_core::poison::lock;
 use zoneplug_nvme::dhchap::{MAX_MESSAGE, Random};
 use zoneplug_nvme::spec::{Command, Completion, status};
+use zoneplug_nvme::target::Nqn;
 use zoneplug_nvme::target::auth::{AuthReply, Authentication, Begun, Change, Computed};
 use zoneplug_nvme::tcp::{Ended, Received};
 
 /// The authentication of the host of a queue.
 pub(super) struct QueueAuthentication {
+    /// The name of the host.
+    host: Nqn,
     protocol: Authentication,
     /// The slot of the command whose value is being computed.
     computing: Option<u16>,
@@ -23,9 +26,9 @@ pub(super) struct QueueAuthentication {
 }
 
 impl QueueAuthentication {
-    pub(super) fn new(protocol: Authentication) -> Box<QueueAuthentication> {
+    pub(super) fn new(protocol: Authentication, host: Nqn) -> Box<QueueAuthentication> {
         let (computing, waiting, again_until) = (None, VecDeque::new(), None);
-        Box::new(QueueAuthentication { protocol, computing, waiting, again_until })
+        Box::new(QueueAuthentication { host, protocol, computing, waiting, again_until })
     }
 
     /// See [`Authentication::concerns`].
@@ -110,7 +113,7 @@ impl Connection {
         match change {
             Some(Change::Admitted) => self.tcp.lift(),
             Some(Change::Failed) => {
-                ctx.shared.failed_authentications.fetch_add(1, Ordering::Relaxed);
+                self.count_failure(ctx);
                 self.tcp.restrict(MAX_MESSAGE, ctx.now);
             }
             None if queue.qid != 0 => return Ok(()),
@@ -161,8 +164,14 @@ impl Connection {
         let of = self.authentication.as_ref().map(|a| &a.protocol);
         if matches!(why, Ended::Slow(_)) && of.is_some_and(|a| !a.is_admitted() && a.is_underway())
         {
-            ctx.shared.failed_authentications.fetch_add(1, Ordering::Relaxed);
+            self.count_failure(ctx);
         }
+    }
+
+    fn count_failure(&self, ctx: &WorkerContext<'_>) {
+        ctx.shared.failed_authentications.fetch_add(1, Ordering::Relaxed);
+        let host = self.authentication.as_ref().map(|a| &a.host);
+        self.log_refused(host, "did not prove that it knows its key");
     }
 
     /// It takes no more commands, and needs no value any more.
