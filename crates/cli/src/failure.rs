@@ -111,6 +111,12 @@ impl Failure {
         self
     }
 
+    /// Puts `text` in front of what is wrong.
+    pub(crate) fn before(mut self, text: &str) -> Failure {
+        self.what.insert_str(0, text);
+        self
+    }
+
     /// What clap found wrong, in two lines instead of its page. `cli`: what it parsed for.
     pub(crate) fn from_clap(e: &clap::Error, cli: &clap::Command) -> Failure {
         let text = e.render().to_string();

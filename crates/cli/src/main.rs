@@ -75,7 +75,7 @@ mod virtual_disk;
 mod window;
 mod zones;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
 use interrupt::First;
 use std::ffi::OsString;
@@ -274,7 +274,8 @@ fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
         .collect()
 }
 
-fn run(cli: &Cli) -> Result<(), Failure> {
+/// `matches`: what `cli` was made from, for a command that has to know where a value came from.
+fn run(cli: &Cli, matches: &ArgMatches) -> Result<(), Failure> {
     #[cfg(feature = "trace")]
     if cli.trace {
         trace::start()?;
@@ -304,7 +305,9 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Flush(args) => manage::flush(args)?,
         Command::Resync(args) => manage::resync(args, &mut out)?,
         Command::Check(args) => create::check(args, &mut out)?,
-        Command::Serve(args) => serve::run(args, &mut out)?,
+        Command::Serve(args) => {
+            serve::run(args, matches.subcommand_matches("serve").unwrap_or(matches), &mut out)?;
+        }
         #[cfg(feature = "mount")]
         Command::Mount(args) => mount::run(args, &mut out)?,
         Command::Status(args) => status::run(args, &mut out)?,
@@ -320,8 +323,9 @@ fn run(cli: &Cli) -> Result<(), Failure> {
 fn main() -> ExitCode {
     let given = arguments(std::env::args_os());
     let json = json::is_wanted(&given);
-    let cli = match Cli::try_parse_from(given) {
-        Ok(cli) => cli,
+    let matches = Cli::command().try_get_matches_from(given);
+    let (cli, matches) = match matches.and_then(|m| Ok((Cli::from_arg_matches(&m)?, m))) {
+        Ok(both) => both,
         Err(e) if e.exit_code() == 0 => {
             // Help or version. A reader that has gone is no error.
             let _ = e.print();
@@ -333,7 +337,7 @@ fn main() -> ExitCode {
         }
         Err(e) => return exit::report(&Failure::from_clap(&e, &Cli::command()), json),
     };
-    match run(&cli) {
+    match run(&cli, &matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(f) => exit::report(&f, json),
     }

@@ -53,7 +53,7 @@ pub(crate) fn drives() -> Vec<&'static str> {
 }
 
 /// The keys of the device or layer that `base` begins with.
-fn keys_of(base: &str) -> Vec<&'static Key> {
+pub(crate) fn keys_of(base: &str) -> Vec<&'static Key> {
     let name = base.split(',').next().unwrap_or_default();
     if let Some(layer) = LAYERS.iter().find(|l| l.name == name) {
         return layer.keys().collect();

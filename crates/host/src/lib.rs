@@ -15,6 +15,7 @@ mod eventfd;
 #[cfg(feature = "nvme-tcp")]
 pub mod nvme_tcp;
 mod paths;
+mod peer;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 mod recovery;
 mod runtime;
@@ -39,6 +40,7 @@ pub use backend::{blk, nvme};
 pub use clock::Clock;
 pub use eventfd::WakeFd;
 pub use paths::{is_foreign, open_regular, read_regular};
+pub use peer::peer_groups;
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
 pub use recovery::mark::{DiskMark, STATE_VERSION};
 pub use runtime::asynchronous::AsyncDisk;

@@ -1,7 +1,8 @@
 //! The clients that are connected to a server's socket. Each connection has a thread, because a change of an attribute
-//! waits for the disk. Clients are this user's or root's. Their number is limited, and a silent one gives its place to
+//! waits for the disk. `Access` says whose processes may ask. Their number is limited, and a silent one gives its place to
 //! a new one.
 
+use super::access::{Access, Peer};
 use super::answer::{self, Serving};
 use crate::failure::{Failure, Kind};
 use crate::server_client::Timed;
@@ -105,13 +106,13 @@ impl Drop for Seat {
     }
 }
 
-/// Whether a user may ask a server of `me`.
-fn may_ask(uid: u32, me: u32) -> bool {
-    uid == 0 || uid == me
-}
-
 /// Answers on `listener` for as long as the process lives.
-pub(super) fn listen(listener: &UnixListener, serving: &Weak<Serving>, bounds: Bounds) {
+pub(super) fn listen(
+    listener: &UnixListener,
+    serving: &Weak<Serving>,
+    access: Access,
+    bounds: Bounds,
+) {
     let clients = Arc::new(Clients { state: Mutex::default(), bounds });
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -119,11 +120,19 @@ pub(super) fn listen(listener: &UnixListener, serving: &Weak<Serving>, bounds: B
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
-        welcome(stream, &clients, serving);
+        welcome(stream, &clients, access, serving);
     }
 }
 
-fn welcome(stream: UnixStream, clients: &Arc<Clients>, serving: &Weak<Serving>) {
+/// The process at the other end. One that the kernel does not know may not ask.
+fn peer_of(stream: &UnixStream) -> Option<Peer> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    let mut groups = zoneplug_host::peer_groups(stream).ok()?;
+    groups.push(peer.gid.as_raw());
+    Some(Peer { uid: peer.uid.as_raw(), groups })
+}
+
+fn welcome(stream: UnixStream, clients: &Arc<Clients>, access: Access, serving: &Weak<Serving>) {
     // The socket is empty, and its buffer longer than a refusal: this does not wait for the client.
     let refuse = |stream: &UnixStream, why: &str, hint: &str| {
         let failure = Failure::new(Kind::Device, why).hint(hint);
@@ -131,9 +140,10 @@ fn welcome(stream: UnixStream, clients: &Arc<Clients>, serving: &Weak<Serving>) 
         let mut stream = stream;
         let _ = stream.write_all(&answer::refusal(&failure));
     };
-    let me = rustix::process::geteuid().as_raw();
-    let peer = rustix::net::sockopt::socket_peercred(&stream);
-    if !peer.is_ok_and(|p| may_ask(p.uid.as_raw(), me)) {
+    let peer = peer_of(&stream);
+    if !peer.as_ref().is_some_and(|p| access.admits(p)) {
+        let uid = peer.map_or_else(|| "an unknown user".to_owned(), |p| format!("user {}", p.uid));
+        log::warn!(event = "client-refused", user = &*uid; "a client of {uid} was refused at the socket");
         return refuse(&stream, "this server is another user's", "as its user, or as root");
     }
     let busy = "the server has no place for another question";

@@ -112,17 +112,19 @@ fn failed(what: &str, e: impl std::fmt::Display) -> Failure {
         .hint("a kernel with CONFIG_SECCOMP_FILTER; what runs this may forbid prctl(2)")
 }
 
-/// Gives up capabilities that serving does not need, and the way to others. To be called before threads are started:
+/// Gives up capabilities that serving does not need, and the way to others. `chown`: keeps the one to give the socket
+/// away, whose system calls the filter denies once that is done. To be called before threads are started:
 /// each has capabilities of its own, those of the thread that started it.
-pub(super) fn drop_rights() -> Result<(), Failure> {
+pub(super) fn drop_rights(chown: bool) -> Result<(), Failure> {
+    let needed = if chown { NEEDED.union(CapabilitySet::CHOWN) } else { NEEDED };
     thread::set_no_new_privs(true).map_err(|e| failed("no_new_privs", e))?;
     let _ = thread::clear_ambient_capability_set();
-    for capability in CapabilitySet::all().difference(NEEDED).iter() {
+    for capability in CapabilitySet::all().difference(needed).iter() {
         // Errors are ignored: the call fails without CAP_SETPCAP, and for a capability that the kernel does not know.
         let _ = thread::remove_capability_from_bounding_set(capability);
     }
     let has = thread::capabilities(None).map_err(|e| failed("capget", e))?;
-    let keeps = has.permitted.intersection(NEEDED);
+    let keeps = has.permitted.intersection(needed);
     let sets =
         CapabilitySets { effective: keeps, permitted: keeps, inheritable: CapabilitySet::empty() };
     // A unit may have taken them already, and the system call with them.
@@ -156,6 +158,8 @@ mod tests {
     use zoneplug_host::{BlockingDisk, HostedDisk};
 
     const CHILD: &str = "ZONEPLUG_CONFINED";
+    /// Whether that child gives its socket away.
+    const GIVES: &str = "ZONEPLUG_CONFINED_GIVES";
 
     /// What each thread may do, as the kernel says it: capabilities, `no_new_privs`, whether there is a filter.
     ///
@@ -204,7 +208,9 @@ mod tests {
     #[test]
     fn child() {
         let Ok(file) = std::env::var(CHILD) else { return };
-        drop_rights().unwrap();
+        let gives = std::env::var(GIVES).is_ok();
+        drop_rights(gives).unwrap();
+        let needed = if gives { NEEDED.union(CapabilitySet::CHOWN) } else { NEEDED };
         let spec = format!("{file},io=threads");
         let disk = HostedDisk::open_spec(&spec).unwrap();
         let mut io = BlockingDisk::new(&disk).unwrap();
@@ -222,7 +228,7 @@ mod tests {
         let all = threads();
         assert!(all.len() > 1, "the disk has threads: {all:?}");
         for (caps, no_new_privs, filter) in all {
-            assert_eq!(caps & !NEEDED.bits(), 0, "{caps:x}");
+            assert_eq!(caps & !needed.bits(), 0, "{caps:x}");
             assert_eq!((&*no_new_privs, &*filter), ("1", "2"));
         }
         drop((io, disk));
@@ -237,14 +243,27 @@ mod tests {
 
     #[test]
     fn a_server_that_is_taken_over_can_do_little_more_than_serve() {
+        confined(&[]);
+    }
+
+    /// It keeps a capability for that, and not the system calls.
+    #[test]
+    fn a_server_that_gave_its_socket_away_can_give_nothing_more_away() {
+        confined(&[(GIVES, "1")]);
+    }
+
+    fn confined(variables: &[(&str, &str)]) {
         // Not on tmpfs, if that can be: the back end's own threads and rings are to be seen.
-        let path =
-            std::env::temp_dir().join(format!("zoneplug-{}-confined.zbd", std::process::id()));
+        let path = std::env::temp_dir().join(format!(
+            "zoneplug-{}-confined{}.zbd",
+            std::process::id(),
+            variables.len()
+        ));
         let options = CreateOptions { zones: Some(2), ..CreateOptions::default() };
         create(&path, &options, true).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap());
         let child = child.args(["--exact", "--nocapture", "serve::confine::tests::child"]);
-        let out = child.env(CHILD, &path).output().unwrap();
+        let out = child.env(CHILD, &path).envs(variables.iter().copied()).output().unwrap();
         std::fs::remove_file(&path).unwrap();
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
         let errors = String::from_utf8_lossy(&out.stderr);

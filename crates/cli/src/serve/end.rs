@@ -4,7 +4,6 @@ use super::join::Joined;
 use super::{Device, nvme};
 use crate::failure::Failure;
 use crate::plain::plain;
-use crate::term;
 use zoneplug_core::poison::lock;
 use zoneplug_host::signals::{Event, Signals};
 use zoneplug_host::ublk::{InUse, StopFailed, UblkDisk, in_use, sync_before_stop};
@@ -63,9 +62,10 @@ pub(super) fn part(joined: Joined, remove: bool) -> Result<(), Failure> {
     }
     for mount in mounted {
         let (path, on) = (joined.path.display(), mount.display());
-        term::note(&format!(
+        log::warn!(
+            event = "removed-in-use";
             "{path} is mounted on {on}, and is removed now; its data were written first"
-        ));
+        );
     }
     joined.part()
 }
@@ -73,9 +73,10 @@ pub(super) fn part(joined: Joined, remove: bool) -> Result<(), Failure> {
 fn stays(path: &str, by: &InUse) {
     let by = by.to_string();
     let by = plain(&by);
-    term::note(&format!(
+    log::warn!(
+        event = "left-in-use", path;
         "{path} is {by}: it stays, and its I/O waits for the next server (or --remove-on-exit)"
-    ));
+    );
 }
 
 /// Removes all devices that are not in use, or with `remove` all, and makes everything durable. The first failure is
@@ -100,13 +101,18 @@ pub(super) fn stop(devices: Vec<Device>, remove: bool) -> Result<(), Failure> {
             for mount in mounted {
                 let on = mount.to_string_lossy();
                 let on = plain(&on);
-                term::note(&format!(
+                log::warn!(
+                    event = "removed-in-use", disk = d.name();
                     "{path} is mounted on {on}, and is removed now; its data were written first"
-                ));
+                );
             }
             device.stop().map_err(Failure::from)
         };
         let flushed = flush(&d.disk);
+        if stopped.is_ok() && flushed.is_ok() {
+            let name = d.name();
+            log::info!(event = "disk-stop", disk = name; "{name}: not served any more, and its data are durable");
+        }
         result = result.and(stopped).and(flushed);
     }
     result

@@ -1,15 +1,21 @@
 //! `zoneplug serve`: disks as block devices of this machine's Linux, or as namespaces for others, until a signal comes.
 
+mod access;
 mod answer;
+mod check_config;
 mod clients;
+mod config_file;
 mod confine;
+mod disk_events;
 mod end;
 mod handover;
 mod join;
+mod logs;
 mod network_attributes;
 mod notify;
 mod nvme;
 mod place;
+mod settings;
 mod socket;
 
 use crate::disk::Named;
@@ -17,9 +23,11 @@ use crate::failure::{Failure, Kind};
 use crate::plain::plain;
 use crate::{background, server_client, term};
 use answer::{Served, Serving};
+use disk_events::{DiskEvents, Watched};
 use end::{End, flush, give_up, part, stop};
 use handover::{HandOver, Takeover, Wanted};
 use join::Parts;
+use settings::{BlockDisk, Settings};
 use socket::Socket;
 use std::io::Write;
 use std::ops::Range;
@@ -32,31 +40,18 @@ use zoneplug_host::signals::{Event, Signals};
 use zoneplug_host::ublk::{Ublk, UblkDisk, UblkOptions, outlives_its_server, slices};
 use zoneplug_host::{DiskSpec, HostedDisk, ServedCounters};
 
-/// Flags of `zoneplug serve`.
-#[derive(Debug, clap::Args)]
+/// Flags of `zoneplug serve`. Those that describe a server are also the keys of its file (settings.rs).
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     /// A disk to serve as /dev/ublkbN: po2@disk.zbd,qd1=1. Repeat it for more disks
-    #[arg(long, value_name = "SPEC", required_unless_present_any = ["remove", "udev_rule", "nvme_tcp"])]
+    #[arg(long, value_name = "SPEC")]
     ublk: Vec<String>,
 
     #[command(flatten)]
     network: nvme::NetworkArgs,
 
-    /// The number N of the first disk, and from there on of the others; without it the next free ones
-    #[arg(long, value_name = "N")]
-    id: Option<u32>,
-
-    /// Queues of each disk, each with a thread
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    queues: Option<u16>,
-
-    /// Requests of each queue
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    depth: u16,
-
-    /// Have Linux remove the devices when this process dies, instead of keeping them for one that is started again
-    #[arg(long)]
-    no_recovery: bool,
+    #[command(flatten)]
+    device: settings::DeviceArgs,
 
     /// Take the disks over from the server that has them, while they are in use: an upgrade. Nothing happens to that server
     /// if this one could not go on. Without such a server this is a start like any other
@@ -72,10 +67,6 @@ pub(crate) struct Args {
     #[arg(long)]
     background: bool,
 
-    /// Exchange many requests with Linux by one command, where it can (7.0): for many reads in flight
-    #[arg(long)]
-    batch: bool,
-
     /// Take over a device although its disk is in another file than when its server died: it was moved there, and is no
     /// copy
     #[arg(long)]
@@ -90,12 +81,30 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
+    #[command(flatten)]
+    access: access::AccessArgs,
+
+    #[command(flatten)]
+    logs: logs::LogArgs,
+
+    /// Read the disks and how they are served from a file. A flag overrides the key of its name (docs/serve-config.md)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Only check the flags and the file, and show what would be served. Nothing is opened for writing
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    check_config: Option<Option<PathBuf>>,
+
+    /// With --check-config: what would be served as JSON
+    #[arg(long, requires = "check_config")]
+    json: bool,
+
     /// Remove a device whose server has died and will not be started again
-    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["ublk", "nvme_tcp"])]
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["ublk", "nvme_tcp", "config", "check_config"])]
     remove: Option<String>,
 
     /// Print a rule for udev: served devices are not watched. For /etc/udev/rules.d/61-zoneplug.rules
-    #[arg(long, conflicts_with_all = ["ublk", "remove", "nvme_tcp"])]
+    #[arg(long, conflicts_with_all = ["ublk", "remove", "nvme_tcp", "config", "check_config"])]
     udev_rule: bool,
 }
 
@@ -113,45 +122,59 @@ struct Device {
     zones: Option<Range<u32>>,
 }
 
-/// Runs the command.
-pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+/// Runs the command. `line`: what `args` was made from.
+pub(crate) fn run(
+    args: &Args,
+    line: &clap::ArgMatches,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     if let Some(device) = &args.remove {
         return remove(device, out);
     }
     if args.udev_rule {
         return Ok(write!(out, "{UDEV_RULE}")?);
     }
-    let plan = nvme::Plan::of(&args.network)?;
+    let settings = Settings::read(args, line)?;
+    if args.check_config.is_some() {
+        return check_config::run(&settings, out);
+    }
+    let plan = settings.plan()?;
+    let access = settings.access()?;
     if args.background {
         return background::start(out);
     }
     // Before any thread is there.
     let signals = Signals::block()
         .map_err(|e| Failure::io(format!("signals: {e}")).hint("more open files (ulimit -n)"))?;
-    confine::drop_rights()?;
-    let ublk = if args.ublk.is_empty() { None } else { Some(Ublk::open()?) };
-    let takes_over = args.takeover && take_over(args, plan.as_ref())?;
-    let served = serve(args, (ublk, plan), signals, out);
+    logs::start(settings.args.logs)?;
+    confine::drop_rights(access.gives_away())?;
+    let ublk = if settings.block.is_empty() { None } else { Some(Ublk::open()?) };
+    let takes_over = args.takeover && take_over(&settings, plan.as_ref())?;
+    let served = serve(&settings, (ublk, plan), access, signals, out);
     if takes_over && served.is_err() {
-        term::note(
-            "the last server has ended; its devices wait for this command without --takeover",
+        log::error!(
+            event = "takeover-failed";
+            "the last server has ended; its devices wait for this command without --takeover"
         );
     }
     served
 }
 
 /// Has the server of these disks end and leave them to this one. False: they have no server.
-fn take_over(args: &Args, plan: Option<&nvme::Plan>) -> Result<bool, Failure> {
+fn take_over(settings: &Settings, plan: Option<&nvme::Plan>) -> Result<bool, Failure> {
+    let args = &settings.args;
+    let ublk: Vec<String> = settings.block.iter().map(|d| d.spec.clone()).collect();
     let wanted = Wanted {
-        ublk: &args.ublk,
+        ublk: &ublk,
         over_network: plan.map_or(&[], nvme::Plan::specs),
         addresses: plan.map_or_else(Vec::new, nvme::Plan::addresses),
-        id: args.id,
+        // Numbers of their own are kept by the devices, in whatever order they are.
+        id: args.device.id.filter(|_| settings.block.iter().all(|d| !d.own_id)),
         moved: args.moved,
     };
     // A specification that is wrong shows while the disks are still served.
     for spec in wanted.ublk.iter().chain(wanted.over_network) {
-        DiskSpec::parse_to_look(spec)?;
+        DiskSpec::parse_to_look(spec).map_err(|e| settings.of_disk(spec, e))?;
     }
     let takeover = Takeover::find(&wanted, args.socket.as_deref())?;
     let any = !takeover.is_none();
@@ -161,32 +184,44 @@ fn take_over(args: &Args, plan: Option<&nvme::Plan>) -> Result<bool, Failure> {
 
 /// Serves until the end.
 fn serve(
-    args: &Args,
+    settings: &Settings,
     (ublk, plan): (Option<Ublk>, Option<nvme::Plan>),
+    access: access::Access,
     signals: Signals,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
+    let (args, block) = (&settings.args, &settings.block);
     // All disks or none: a restart starts all of them. What is wrong with a disk shows before any is served.
-    let (mut disks, mut nth) = (Vec::new(), 0);
-    for (spec, ublk) in args.ublk.iter().zip(ublk.iter().cycle()) {
-        if outlives_its_server(spec) {
-            // Checked before the disk is opened for writing, because that changes its file: a copy that is refused
-            // stays unchanged.
-            let geometry = *DiskSpec::parse_to_look(spec)?.device.geometry();
-            ublk.waiting(spec, &geometry, &options(args, nth, None, None))?;
-            nth += slices(&geometry).len() as u32;
-        }
-        let named = Named::open_to_serve(spec)?;
-        disks.push((HostedDisk::open(named.device, named.config)?, spec, named.tags));
+    let (mut disks, mut numbers) = (Vec::new(), settings.numbers());
+    for (disk, ublk) in block.iter().zip(ublk.iter().cycle()) {
+        let spec = &disk.spec;
+        let open = || {
+            if outlives_its_server(spec) {
+                // Checked before the disk is opened for writing, because that changes its file: a copy that is refused
+                // stays unchanged.
+                let geometry = *DiskSpec::parse_to_look(spec)?.device.geometry();
+                let options = options(args, disk, numbers.first(disk), None, None);
+                ublk.waiting(spec, &geometry, &options)?;
+            }
+            let named = Named::open_to_serve(spec)?;
+            Ok((HostedDisk::open(named.device, named.config)?, spec, named.tags))
+        };
+        let opened = open().map_err(|f: Failure| settings.of_disk(spec, f))?;
+        numbers.take(disk, slices(&opened.0.disk().geometry()).len() as u32);
+        disks.push(opened);
     }
     let over_network = plan.map(|plan| plan.open(&disks)).transpose()?;
+    let mut numbers = settings.numbers();
     let mut devices = Vec::new();
-    for ((disk, spec, tags), ublk) in disks.into_iter().zip(ublk.iter().cycle()) {
-        for zones in shown(&disk.disk().geometry()) {
-            let options = options(args, devices.len() as u32, tags, zones);
+    for (((disk, spec, tags), of), ublk) in disks.into_iter().zip(block).zip(ublk.iter().cycle()) {
+        let first = numbers.first(of);
+        let parts = shown(&disk.disk().geometry());
+        numbers.take(of, parts.len() as u32);
+        for (zones, nth) in parts.into_iter().zip(0..) {
+            let options = options(args, of, first.map(|id| id + nth), tags, zones);
             match start(ublk, disk.clone(), spec, &options, &signals) {
                 Ok(device) => devices.push(device),
-                Err(f) => return Err(give_up(devices, f)),
+                Err(f) => return Err(give_up(devices, settings.of_disk(spec, f))),
             }
         }
     }
@@ -202,14 +237,18 @@ fn serve(
         Err(f) => return Err(give_up(devices, f)),
     };
     let served = devices.iter().map(Device::served);
-    let served = served.chain(network.iter().flat_map(nvme::Server::served)).collect();
+    let served: Vec<Served> = served.chain(network.iter().flat_map(nvme::Server::served)).collect();
+    let events = match DiskEvents::start(Watched::of(&served)) {
+        Ok(events) => events,
+        Err(f) => return Err(give_up(devices, f)),
+    };
     let notifier = signals.notifier();
     let hand_over = HandOver::new(move || notifier.notify());
     let serving = Serving { disks: served, hand_over: hand_over.clone() };
-    let socket = match Socket::open(args.socket.as_deref(), serving) {
+    let socket = match Socket::open(args.socket.as_deref(), access, serving) {
         Ok(socket) => Some(socket),
         // Only root has a place for it without being asked for one, and only block devices need root.
-        Err(f) if args.ublk.is_empty() && args.socket.is_none() => {
+        Err(f) if block.is_empty() && args.socket.is_none() => {
             let (_, what, hint) = f.parts();
             term::note(&format!(
                 "{what}; zoneplug status does not show this server without {hint}"
@@ -239,13 +278,19 @@ fn serve(
         };
     }
     let _ = out.flush();
+    devices.iter().for_each(Device::log_start);
+    network.iter().for_each(nvme::Server::log_start);
     notify::ready();
     let ended = end::wait(&signals, &devices, network.as_ref(), || hand_over.is_asked());
     if let Ok(End::HandedOver) = ended {
         drop(socket);
+        log::info!(event = "handed-over"; "another server takes the disks over");
+        drop(events);
         end::leave_all(devices, network);
     }
     notify::stopping();
+    let why = if ended.is_ok() { "a signal has come" } else { "it failed" };
+    log::info!(event = "stop"; "the server ends: {why}");
     // A second signal ends this at once; what Linux then does with the devices depends on --no-recovery.
     let impatient = std::thread::Builder::new().name("zoneplug-signals".to_owned());
     let _ = impatient.spawn(move || {
@@ -262,6 +307,7 @@ fn serve(
     // An error that ended the server is reported before an error of its stop.
     let closed = network.map_or(Ok(()), nvme::Server::stop);
     let stopped = stop(devices, args.remove_on_exit);
+    drop(events);
     ended.map(|_| ()).and(closed).and(stopped).and(parted)
 }
 
@@ -286,19 +332,25 @@ fn parts(devices: &[Device]) -> Vec<Parts> {
     all
 }
 
-/// How the nth disk is served.
-fn options(args: &Args, nth: u32, tags: Option<u16>, zones: Option<Range<u32>>) -> UblkOptions {
+/// How a device of a disk is served.
+fn options(
+    args: &Args,
+    disk: &BlockDisk,
+    id: Option<u32>,
+    tags: Option<u16>,
+    zones: Option<Range<u32>>,
+) -> UblkOptions {
     let usual = UblkOptions::default();
     UblkOptions {
-        id: args.id.map(|id| id + nth),
-        queues: args.queues.unwrap_or(usual.queues),
-        depth: args.depth,
+        id,
+        queues: disk.device.queues.unwrap_or(usual.queues),
+        depth: disk.device.depth,
         tags,
-        recovery: !args.no_recovery,
+        recovery: !disk.device.no_recovery,
         // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
         records: Some(PathBuf::from(server_client::DIRECTORY)),
         moved: args.moved,
-        batch: args.batch,
+        batch: disk.device.batch,
         zones,
     }
 }
@@ -359,6 +411,16 @@ impl Device {
         line
     }
 
+    /// `ublkb0`.
+    fn name(&self) -> &str {
+        self.path.file_name().and_then(|n| n.to_str()).unwrap_or_default()
+    }
+
+    fn log_start(&self) {
+        let event = if self.recovered() { "takeover" } else { "disk-start" };
+        log::info!(event, disk = self.name(), spec = &*self.spec; "{}", self.line());
+    }
+
     /// What it costs that udev watches it, if udev does.
     fn watched(&self) -> Option<String> {
         lock(&self.device).as_ref().is_some_and(UblkDisk::is_watched).then(|| {
@@ -390,9 +452,8 @@ impl Device {
 
     fn served(&self) -> Served {
         let device = self.device.clone();
-        let name = self.path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         Served {
-            name: name.to_owned(),
+            name: self.name().to_owned(),
             spec: self.spec.clone(),
             disk: self.disk.clone(),
             recovered: self.recovered(),

@@ -21,7 +21,7 @@ use zoneplug_host::{HostedDisk, is_volatile};
 const WINDOW: Nanos = Nanos(1_000_000_000);
 
 /// Flags of `zoneplug serve` for the network.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[group(id = "network")]
 pub(super) struct NetworkArgs {
     /// Serve disks over the network to the NVMe/TCP initiator of any Linux: 127.0.0.1:4420 po2@disk.zbd. Other machines
@@ -30,29 +30,41 @@ pub(super) struct NetworkArgs {
     pub(super) nvme_tcp: Vec<String>,
 
     /// The NVMe name of what --nvme-tcp serves; without it one made of the names of this machine and of the port
-    #[arg(long, value_name = "NQN", requires = "nvme_tcp")]
+    #[arg(long, value_name = "NQN")]
     nqn: Option<String>,
 
     /// Only hosts with this name may connect (on the host: cat /etc/nvme/hostnqn). Repeat it for more hosts
-    #[arg(long, value_name = "NQN", requires = "nvme_tcp")]
+    #[arg(long, value_name = "NQN")]
     allow_host: Vec<String>,
 
     /// Any host may connect, from wherever the address is reached
-    #[arg(long, requires = "nvme_tcp", conflicts_with = "allow_host")]
+    #[arg(long, conflicts_with = "allow_host")]
     allow_any_host: bool,
 
     /// A host that may connect if it knows the key in this file, as nvme gen-dhchap-key writes it. Repeat it for more hosts.
     /// Without --allow-host no others may
-    #[arg(long, value_name = "NQN=FILE", requires = "nvme_tcp")]
+    #[arg(long, value_name = "NQN=FILE")]
     dhchap_key: Vec<String>,
 
     /// The key by which this server shows hosts who it is, if they ask for that
-    #[arg(long, value_name = "FILE", requires = "nvme_tcp")]
+    #[arg(long, value_name = "FILE")]
     dhchap_ctrl_key: Option<PathBuf>,
 
     /// The weakest Diffie-Hellman group that a host may use with its key: null, ffdhe2048, 3072, 4096, 6144 or 8192
-    #[arg(long, value_name = "GROUP", requires = "dhchap_key", default_value_t)]
+    #[arg(long, value_name = "GROUP", default_value_t)]
     dhchap_dhgroup: DhGroup,
+}
+
+impl NetworkArgs {
+    /// Has each flag need what it is of: an address, or a key.
+    pub(super) fn require(command: clap::Command) -> clap::Command {
+        let own = <Self as clap::Args>::augment_args(clap::Command::new("network"));
+        let ids = own.get_arguments().map(|a| a.get_id().clone()).filter(|id| id != "nvme_tcp");
+        ids.fold(command, |command, id| {
+            let needed = if id == "dhchap_dhgroup" { "dhchap_key" } else { "nvme_tcp" };
+            command.mut_arg(id, |arg| arg.requires(needed))
+        })
+    }
 }
 
 /// A server and its disks.
@@ -64,6 +76,7 @@ pub(super) struct Server {
 }
 
 /// What is to be served, checked as far as that goes without opening a disk.
+#[derive(Debug)]
 pub(super) struct Plan {
     options: NvmeTcpOptions,
     specs: Vec<String>,
@@ -137,6 +150,11 @@ impl Plan {
     /// What is to be served.
     pub(super) fn specs(&self) -> &[String] {
         &self.specs
+    }
+
+    /// The name of what is to be served.
+    pub(super) fn nqn(&self) -> &str {
+        &self.options.nqn
     }
 
     /// Where it is to be served.
@@ -275,6 +293,16 @@ impl Server {
         all
     }
 
+    pub(super) fn log_start(&self) {
+        let address = self.server.address();
+        for s in self.served() {
+            log::info!(
+                event = "disk-start", disk = &*s.name, spec = &*s.spec;
+                "{}: {} is served at {address}", s.name, s.spec
+            );
+        }
+    }
+
     /// Closes all connections. Hosts connect to the next server.
     pub(super) fn leave(self) {
         drop(self.server);
@@ -282,7 +310,13 @@ impl Server {
 
     /// Closes all connections, and makes everything durable. Nothing else may hold the server any more.
     pub(super) fn stop(self) -> Result<(), Failure> {
+        let names: Vec<String> = self.served().into_iter().map(|s| s.name).collect();
         drop(self.server);
-        self.disks.iter().try_for_each(|d| super::flush(&d.disk))
+        self.disks.iter().try_for_each(|d| super::flush(&d.disk))?;
+        for name in &names {
+            let name = &**name;
+            log::info!(event = "disk-stop", disk = name; "{name}: not served any more, and its data are durable");
+        }
+        Ok(())
     }
 }

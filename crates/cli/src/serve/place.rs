@@ -2,13 +2,14 @@
 //! never has other rights than its last ones, and is then moved to its place. If something is there already, it is
 //! removed only if it is a socket that no server listens on.
 
+use super::access::Access;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::fs::{DirBuilder, File, Permissions};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -71,8 +72,8 @@ impl Drop for Private {
     }
 }
 
-/// Listens at `path`, for this user only.
-pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, Id)> {
+/// Listens at `path`, for whom `access` admits.
+pub(super) fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, Id)> {
     // A client has to name the place in the kernel's 108 bytes.
     SocketAddr::from_pathname(path)?;
     let private = Private::beside(path)?;
@@ -81,7 +82,7 @@ pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, Id)> {
     let dir = File::open(&private.0)?;
     let listener = UnixListener::bind(format!("/proc/self/fd/{}/s", dir.as_raw_fd()))
         .or_else(|_| UnixListener::bind(&here))?;
-    std::fs::set_permissions(&here, Permissions::from_mode(0o600))?;
+    access.set(&here)?;
     let id = Id::of(&here).ok_or(io::ErrorKind::NotFound)?;
     for _ in 0..TRIES {
         match renameat_with(CWD, &here, CWD, path, RenameFlags::NOREPLACE) {
@@ -141,14 +142,18 @@ mod tests {
         };
         let before = names();
         for name in ["file", "directory", "link", "pipe", "link to a socket"] {
-            let e = listen(&at(name)).unwrap_err();
+            let e = listen(&at(name), Access::default()).unwrap_err();
             assert!(e.to_string().contains("no socket"), "{name}: {e}");
         }
         for name in ["living", "datagrams"] {
-            assert_eq!(listen(&at(name)).unwrap_err().kind(), io::ErrorKind::AddrInUse, "{name}");
+            assert_eq!(
+                listen(&at(name), Access::default()).unwrap_err().kind(),
+                io::ErrorKind::AddrInUse,
+                "{name}"
+            );
         }
         assert_eq!(std::fs::read(at("file")).unwrap(), b"data");
-        let (_new, id) = listen(&at("left")).unwrap();
+        let (_new, id) = listen(&at("left"), Access::default()).unwrap();
         assert_eq!(Id::of(&at("left")), Some(id));
         UnixStream::connect(at("left")).unwrap();
         assert_eq!(names(), before, "nothing was removed, and nothing is left");
@@ -172,7 +177,7 @@ mod tests {
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         rustix::net::listen(&socket, 0).unwrap();
         let _first = UnixStream::connect(&path).unwrap();
-        assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(listen(&path, Access::default()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
@@ -180,12 +185,12 @@ mod tests {
     fn a_socket_is_its_users_whatever_the_umask() {
         let dir = directory("mode");
         let path = dir.join("s");
-        let (_listener, _) = listen(&path).unwrap();
+        let (_listener, _) = listen(&path, Access::default()).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         // One name is as long as can be, and the private one would be longer.
         let long = dir.join("x".repeat(107 - dir.as_os_str().len() - 1));
-        listen(&long).unwrap();
-        assert!(listen(&dir.join("x".repeat(108))).is_err());
+        listen(&long, Access::default()).unwrap();
+        assert!(listen(&dir.join("x".repeat(108)), Access::default()).is_err());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

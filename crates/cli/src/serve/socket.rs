@@ -1,5 +1,6 @@
 //! The socket of a server, on which it answers `zoneplug status`, `attr` and `zone-wplugs`.
 
+use super::access::Access;
 use super::answer::Serving;
 use super::clients::{self, Bounds};
 use super::place;
@@ -25,11 +26,20 @@ pub(super) struct Socket {
 impl Socket {
     /// Makes the socket, at `path` or in the usual place under the number of this process, and answers on it from now
     /// on.
-    pub(super) fn open(path: Option<&Path>, serving: Serving) -> Result<Socket, Failure> {
-        Self::open_with(path, serving, Bounds::default())
+    pub(super) fn open(
+        path: Option<&Path>,
+        access: Access,
+        serving: Serving,
+    ) -> Result<Socket, Failure> {
+        Self::open_with(path, access, serving, Bounds::default())
     }
 
-    fn open_with(path: Option<&Path>, serving: Serving, bounds: Bounds) -> Result<Socket, Failure> {
+    fn open_with(
+        path: Option<&Path>,
+        access: Access,
+        serving: Serving,
+        bounds: Bounds,
+    ) -> Result<Socket, Failure> {
         let usual =
             || PathBuf::from(format!("{}/{}.sock", server_client::DIRECTORY, std::process::id()));
         let path = path.map_or_else(usual, Path::to_owned);
@@ -43,11 +53,11 @@ impl Socket {
         if path.parent() == Some(Path::new(server_client::DIRECTORY)) {
             sweep();
         }
-        let (listener, id) = place::listen(&path).map_err(failed)?;
+        let (listener, id) = place::listen(&path, access).map_err(failed)?;
         let serving = Arc::new(serving);
         let for_answers = Arc::downgrade(&serving);
         let socket = Socket { path: path.clone(), id, serving: Some(serving) };
-        let body = move || clients::listen(&listener, &for_answers, bounds);
+        let body = move || clients::listen(&listener, &for_answers, access, bounds);
         std::thread::Builder::new().name("zoneplug-socket".to_owned()).spawn(body).map_err(
             |e| {
                 Failure::new(Kind::Device, format!("no thread for the socket: {e}"))
@@ -120,7 +130,7 @@ mod tests {
         };
         let disks =
             vec![of(0, "mem,zones=8,zone-size=1M"), of(1, "null,zones=4,zone-size=2M,tags=4")];
-        Socket::open_with(Some(&path), serving(disks), bounds).unwrap()
+        Socket::open_with(Some(&path), Access::default(), serving(disks), bounds).unwrap()
     }
 
     fn serving(disks: Vec<Served>) -> Serving {
@@ -217,7 +227,8 @@ mod tests {
         let socket = server();
         let mode = std::fs::metadata(&socket.path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let e = Socket::open(Some(&socket.path), serving(Vec::new())).err().unwrap();
+        let e =
+            Socket::open(Some(&socket.path), Access::default(), serving(Vec::new())).err().unwrap();
         assert!(e.to_string().contains("in use"), "{e}");
         let path = socket.path.clone();
         // A client stays connected, and the listening thread stays too.
@@ -230,7 +241,7 @@ mod tests {
         // One that a killed server left.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        drop(Socket::open(Some(&path), serving(Vec::new())).unwrap());
+        drop(Socket::open(Some(&path), Access::default(), serving(Vec::new())).unwrap());
     }
 
     /// Silent clients must not keep other clients out.
@@ -280,7 +291,8 @@ mod tests {
             network: None,
         };
         let bounds = Bounds { most: 2, ..Bounds::default() };
-        let socket = Socket::open_with(Some(&path), serving(vec![disk]), bounds).unwrap();
+        let socket =
+            Socket::open_with(Some(&path), Access::default(), serving(vec![disk]), bounds).unwrap();
         for _ in 0..6 {
             let e = ask(&socket, &Request::Status {}).unwrap_err();
             assert!(e.contains("does not answer"), "{e}");

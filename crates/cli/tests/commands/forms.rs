@@ -6,10 +6,9 @@ use std::collections::BTreeSet;
 use std::os::unix::net::UnixListener;
 
 /// Commands without `--json`, each with the reason.
-const WITHOUT_JSON: [(&str, &str); 6] = [
+const WITHOUT_JSON: [(&str, &str); 5] = [
     ("read", "its standard output is the data"),
     ("flush", "it prints nothing"),
-    ("serve", "it runs until a signal; status shows what it serves"),
     ("mount", "it runs until the directory is unmounted"),
     ("completions", "its output is a script for a shell"),
     ("man", "its output is for man(1)"),
@@ -56,6 +55,7 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
     std::fs::write(dir.path("data"), noise(3_000_000, 1)).unwrap();
     let (disk, data, socket) = (dir.path("disk.zbd"), dir.path("data"), dir.path("s"));
     server(&socket);
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/zoneplug.toml");
     let (part, rest) = (dir.path("part.1"), dir.path("part.2"));
     std::fs::write(&part, ok(&["sim", "--seeds", "1..4", "--shard", "1/2", "--json"])).unwrap();
     std::fs::write(&rest, ok(&["sim", "--seeds", "1..4", "--shard", "2/2", "--json"])).unwrap();
@@ -85,6 +85,8 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
         resync {disk}
         check {disk} --new-uuid
         status --socket {socket}
+        serve --check-config {config}
+        serve --check-config {config} --nvme-tcp 127.0.0.1:4420 mem
         status --socket {socket}.none
         bench --seconds 0.01
         bench --disk mem,zones=16,zone-size=1M,max-open=5,reorder=1 {own} --numjobs 2 --verify

@@ -1,5 +1,8 @@
 //! `zoneplug serve` and `status` where nothing is served. What they do with a kernel is proven in a virtual machine.
 
+#[path = "../../../host/tests/common/nvme_host.rs"]
+mod nvme_host;
+
 use super::{Dir, ZONEPLUG, fails, ok, text};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -218,4 +221,244 @@ fn the_unit_is_hardened() {
     // Of 100; a service without a word on security has 96.
     let out = analyze(&["security", "--offline=true", "--threshold=25", &path]).unwrap();
     assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
+}
+
+/// A server of a file of settings, with what it says on stderr.
+struct FromFile {
+    server: Running,
+    lines: Box<dyn Iterator<Item = String>>,
+    said: std::sync::mpsc::Receiver<String>,
+    socket: String,
+}
+
+impl FromFile {
+    fn start(dir: &Dir, text: &str, args: &[&str]) -> FromFile {
+        let (file, socket) = (dir.path("zoneplug.toml"), dir.path("s"));
+        std::fs::write(&file, text).unwrap();
+        let mut server = Command::new(ZONEPLUG);
+        let server = server.args(["serve", "--config", &file, "--socket", &socket]).args(args);
+        let server = server.env_remove("ZONEPLUG_LOG").env_remove("JOURNAL_STREAM");
+        let server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut server = Running(server.unwrap());
+        let lines = BufReader::new(server.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let stderr = BufReader::new(server.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let (tell, said) = std::sync::mpsc::channel();
+        std::thread::spawn(move || stderr.for_each(|line| drop(tell.send(line))));
+        FromFile { server, lines: Box::new(lines), said, socket }
+    }
+
+    /// The address in the first line.
+    fn address(&mut self) -> std::net::SocketAddr {
+        let line = self
+            .lines
+            .next()
+            .unwrap_or_else(|| panic!("{:?}", self.said.iter().collect::<Vec<_>>()));
+        line.split("  ").next().unwrap().parse().unwrap()
+    }
+
+    fn said(&self) -> String {
+        self.said.recv_timeout(std::time::Duration::from_secs(20)).expect("it says nothing")
+    }
+
+    /// Ends it; what it said since.
+    fn end(mut self) -> (Option<i32>, Vec<String>) {
+        assert!(
+            Command::new("kill").arg(self.server.0.id().to_string()).status().unwrap().success()
+        );
+        let code = self.server.0.wait().unwrap().code();
+        (code, self.said.iter().collect())
+    }
+}
+
+/// Of a file: several disks, keys of a specification, the log of what befalls a disk, and its end.
+#[test]
+fn a_server_of_a_file_logs_what_befalls_its_disks() {
+    let dir = Dir::new("serve-config");
+    let text = r#"
+        nvme-tcp = "127.0.0.1:0"
+        nqn = "nqn.2026-11.dev.zoneplug:test"
+
+        [[disk]]
+        device = "mem"
+        zones = 8
+        zone-size = "4M"
+        zone_recovery = "client"
+        fault = "write/io/zone=1"
+        nvme-tcp = true
+
+        [[disk]]
+        spec = "null,zones=4"
+        nvme-tcp = true
+    "#;
+    let mut server = FromFile::start(&dir, text, &["--log-level", "info"]);
+    let address = server.address();
+    let spec = "mem,zones=8,zone-size=4M,zone_recovery=client,fault=write/io/zone=1";
+    let line = server.lines.next().unwrap();
+    assert!(line.starts_with(&format!("namespace 1  {spec}")), "{line}");
+    assert!(server.said().starts_with("zoneplug: info: "), "it has started");
+    let options = || zoneplug_nvme::initiator::Options::default();
+    let (mut admin, id) = {
+        let mut admin = nvme_host::Queue::open_at(address, options());
+        let any = zoneplug_nvme::spec::fabrics::ANY_CONTROLLER;
+        let names = (nvme_host::NQN, nvme_host::HOST);
+        let id = admin.ok(zoneplug_nvme::initiator::connect(0, 32, any, names)).completion.result;
+        (admin, id as u16)
+    };
+    use zoneplug_nvme::spec::fabrics::{Configuration, property};
+    let start =
+        zoneplug_nvme::spec::Command::property_set(property::CC, Configuration::START.encode());
+    admin.ok((start, zoneplug_nvme::initiator::Data::None));
+    admin.ok(zoneplug_nvme::initiator::set_queues(1));
+    let mut q = nvme_host::Queue::open_at(address, options());
+    q.ok(zoneplug_nvme::initiator::connect(1, 128, id, (nvme_host::NQN, nvme_host::HOST)));
+    let bytes = nvme_host::pattern(4096, 1);
+    let write = |at| zoneplug_nvme::initiator::write(1, at, bytes.clone(), nvme_host::BLOCK);
+    assert_ne!(q.run(write(nvme_host::ZONE)).completion.status, 0);
+    let name = format!("tcp{}n1", address.port());
+    let mut said = Vec::new();
+    while !said.last().is_some_and(|l: &String| l.contains("stale")) {
+        said.push(server.said());
+    }
+    let failed =
+        format!("zoneplug: error: {name}: write at sector 8192 failed: I/O error (zone 1)");
+    assert!(said.contains(&failed), "{said:#?}");
+    // Zones of the other disk, and what succeeds, are no events.
+    q.ok(write(0));
+    drop((admin, q));
+    let (code, last) = server.end();
+    assert_eq!(code, Some(0), "{last:?}");
+    assert!(
+        last.iter().any(|l| l == "zoneplug: info: the server ends: a signal has come"),
+        "{last:?}"
+    );
+    assert!(!last.iter().any(|l| l.contains("error") || l.contains("warning")), "{last:?}");
+}
+
+/// A command that fails at the end of the server is logged before the process ends.
+#[test]
+fn what_fails_at_the_end_is_logged_too() {
+    let dir = Dir::new("serve-last");
+    let text =
+        "nvme-tcp = \"127.0.0.1:0\"\n[[disk]]\nspec = \"mem,fault=flush/io\"\nnvme-tcp = true\n";
+    let mut server = FromFile::start(&dir, text, &[]);
+    server.address();
+    let (code, said) = server.end();
+    assert_eq!(code, Some(1), "{said:?}");
+    let line = said.iter().find(|l| l.starts_with("zoneplug: error: tcp"));
+    assert!(line.is_some_and(|l| l.contains(": flush at sector 0 failed: I/O error")), "{said:?}");
+}
+
+#[test]
+fn the_level_of_the_log_comes_from_the_flag_the_variable_or_the_file() {
+    let dir = Dir::new("serve-level");
+    let spec = "[[disk]]\nspec = \"mem\"\nnvme-tcp = true\n";
+    let lines = |level: &str, variable: &str, flag: &str| {
+        let file = dir.path("z.toml");
+        std::fs::write(&file, format!("nvme-tcp = \"127.0.0.1:0\"\n{level}\n{spec}")).unwrap();
+        let mut server = Command::new(ZONEPLUG);
+        let server = server.args(["serve", "--config", &file, "--socket", &dir.path("s")]);
+        if !flag.is_empty() {
+            server.args(["--log-level", flag]);
+        }
+        server.env_remove("JOURNAL_STREAM").env_remove("ZONEPLUG_LOG");
+        if !variable.is_empty() {
+            server.env("ZONEPLUG_LOG", variable);
+        }
+        let server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut server = Running(server);
+        let mut out = BufReader::new(server.0.stdout.take().unwrap()).lines();
+        let first = out.next();
+        let _ = Command::new("kill").arg(server.0.id().to_string()).status();
+        let mut said = String::new();
+        std::io::Read::read_to_string(server.0.stderr.as_mut().unwrap(), &mut said).unwrap();
+        assert!(first.is_some() || said.contains("error"), "{said}");
+        (server.0.wait().unwrap().code(), said)
+    };
+    let info = |(code, said): (Option<i32>, String)| {
+        assert_eq!(code, Some(0), "{said}");
+        said.contains("zoneplug: info: ")
+    };
+    assert!(!info(lines("", "", "")), "warn where stdout has the disks");
+    assert!(info(lines("log-level = \"info\"", "", "")));
+    assert!(!info(lines("log-level = \"info\"", "error", "")));
+    assert!(info(lines("log-level = \"off\"", "error", "info")));
+    let (code, said) = lines("", "loud", "");
+    assert!(code == Some(2) && said.contains("loud") && said.contains("info"), "{said}");
+}
+
+/// U1, and what a person types.
+#[test]
+fn a_file_is_checked_without_serving_it() {
+    let dir = Dir::new("serve-check");
+    let (file, disk) = (dir.path("zoneplug.toml"), dir.path("d.zbd"));
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    let check = |code, what| fails(&["serve", "--check-config", &file], code, what);
+    write(&format!("depth = 64\n\n[[disk]]\nspec = \"{disk}\"\nublk = true\n"));
+    check(3, "zoneplug.toml:3:1: cannot open");
+    ok(&["create", &disk, "--size", "64M", "--zone-size", "4M"]);
+    let before = std::fs::read(&disk).unwrap();
+    let out = ok(&["serve", "--check-config", &file]);
+    assert!(out.contains("64M, 16 zones of 4M") && out.contains("of 64 requests"), "{out}");
+    assert!(ok(&["serve", "--config", &file, "--check-config", "--depth", "7"]).contains("of 7 "));
+    assert!(std::fs::read(&disk).unwrap() == before, "it was written");
+    write(&format!("depht = 64\n[[disk]]\nspec = \"{disk}\"\nublk = true\n"));
+    check(2, "zoneplug.toml:1:1: there is no key depht");
+    fails(&["serve", "--config", &file], 2, "zoneplug.toml:1:1: there is no key depht");
+    write("[[disk]]\nspec = \"mem,zone-size=96M\"\nublk = true\n");
+    check(4, "zoneplug.toml:1:1: Linux takes zones of a power of two");
+    write("socket-group = \"no such group\"\n[[disk]]\nspec = \"mem\"\nublk = true\n");
+    check(3, "zoneplug.toml:1:1: there is no group");
+    fails(&["serve", "--check-config", "/nowhere"], 3, "/nowhere");
+    fails(&["serve", "--check-config", &file, "--config", &file], 2, "both name a file");
+    fails(&["serve", "--json", "--ublk", "mem"], 2, "--check-config");
+}
+
+/// Needs root: the socket is given to a group, and a client of another user asks.
+#[test]
+fn members_of_the_sockets_group_may_ask() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+    let is_root = ok_of(Command::new("id").arg("-u")).trim() == "0";
+    if !is_root {
+        println!("skipped: this is not root");
+        return;
+    }
+    let dir = Dir::new("serve-group");
+    std::fs::set_permissions(&dir.0, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let text = "nvme-tcp = \"127.0.0.1:0\"\nsocket-group = 54321\n[[disk]]\nspec = \"mem\"\nnvme-tcp = true\n";
+    let mut server = FromFile::start(&dir, text, &[]);
+    server.address();
+    // The server prints its lines when the socket is there.
+    let file = std::fs::metadata(&server.socket).unwrap();
+    assert_eq!((file.gid(), file.mode() & 0o777), (54321, 0o660));
+    let ask = "import os, socket, sys
+s = socket.socket(socket.AF_UNIX)
+os.setgroups([int(g) for g in sys.argv[2].split(',')])
+os.setgid(65534)
+os.setuid(65534)
+try:
+    s.connect(sys.argv[1])
+    s.send(b'{\"cmd\":\"status\"}\\n')
+except OSError as e:
+    print(e)
+try: print(s.makefile().readline())
+except OSError: pass";
+    let asks = |groups: &str| {
+        let mut python = Command::new("/usr/bin/python3");
+        ok_of(python.args(["-c", ask, &server.socket, groups]).uid(0))
+    };
+    assert!(asks("5,54321").contains("{\"ok\":["), "{}", asks("5,54321"));
+    // The kernel refuses another; and if the file were open to all, the server would.
+    assert!(asks("5").contains("Permission denied"), "{}", asks("5"));
+    std::fs::set_permissions(&server.socket, std::fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(asks("5").contains("another user's"), "{}", asks("5"));
+    let (code, said) = server.end();
+    let line = "zoneplug: warning: a client of user 65534 was refused at the socket";
+    assert!(code == Some(0) && said.iter().any(|l| l == line), "{said:?}");
+}
+
+fn ok_of(command: &mut Command) -> String {
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    text(&out.stdout)
 }

@@ -62,7 +62,7 @@ use takeover::identity::{DeviceIdentity, Match, refusal, waits};
 use takeover::journal_file::{self, JournalFile, Served};
 use takeover::replay::{self, Replay};
 use zoneplug_core::poison::lock;
-use zoneplug_core::zone::Geometry;
+use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, ErrorKind, ZoneNo};
 
 /// How long to wait for a dead server's device to become free, and for the files of a new device to appear.
@@ -129,6 +129,19 @@ impl Default for UblkOptions {
 /// ```
 pub fn slices(geometry: &Geometry) -> Vec<Range<u32>> {
     params::slices(geometry)
+}
+
+/// Whether Linux takes a disk of this layout as ublk devices. The error says what to do instead.
+///
+/// ```
+/// use zoneplug_core::zone::{Geometry, Limits};
+/// let disk = Geometry::new(8, 0x600, 0x600).unwrap();
+/// let e = zoneplug_host::ublk::check(&disk, &Limits::default()).unwrap_err();
+/// assert!(e.what_to_try().unwrap().contains("po2@"));
+/// ```
+pub fn check(geometry: &Geometry, limits: &Limits) -> Result<(), Error> {
+    let mut all = slices(geometry).into_iter();
+    all.try_for_each(|zones| params::of(geometry, zones, limits, u32::MAX).map(drop))
 }
 
 /// The kernel's side: makes block devices.

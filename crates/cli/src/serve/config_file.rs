@@ -1,0 +1,440 @@
+//! The file of a server (`--config`): TOML, read key by key, so that an error names the line and the column of the key
+//! or the value that is wrong. What the keys are comes from the parser of the command line (settings.rs) and from the
+//! tables of specifications.
+
+use crate::failure::{Failure, Kind};
+use crate::plain::plain;
+use crate::suggest::keys_of;
+use clap::{Arg, ArgAction, Command};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use zoneplug_core::form::Key;
+use zoneplug_devices::spec::nearest;
+use zoneplug_host::base_of;
+
+/// Flags that are no keys: they say what to do now, or name disks, which are `[[disk]]` in a file.
+pub(super) const FLAGS_ONLY: [&str; 9] = [
+    "ublk",
+    "moved",
+    "takeover",
+    "background",
+    "config",
+    "check-config",
+    "json",
+    "remove",
+    "udev-rule",
+];
+/// Longest file: the largest sensible one has a few KiB.
+const MAX_FILE: u64 = 1 << 20;
+/// Keys of a disk beside those of a block device and of its specification.
+pub(super) const DISK_KEYS: [&str; 4] = ["spec", "device", "ublk", "nvme-tcp"];
+
+/// A place in the file: `zoneplug.toml:3:8`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    file: Rc<str>,
+    line: usize,
+    column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+impl Failure {
+    /// Puts the place in front of what is wrong.
+    pub(super) fn at(self, place: &Place) -> Failure {
+        self.before(&format!("{place}: "))
+    }
+}
+
+/// What a key is given: as the words of a flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Given {
+    Switch(bool),
+    Values(Vec<String>),
+}
+
+/// A key with its value.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) given: Given,
+    pub(super) place: Place,
+}
+
+/// A `[[disk]]`.
+#[derive(Debug)]
+pub(super) struct DiskTable {
+    pub(super) place: Place,
+    pub(super) spec: String,
+    /// The ways in which it is served: as a block device, over the network.
+    pub(super) ublk: bool,
+    pub(super) network: bool,
+    /// Of the block device.
+    pub(super) keys: Vec<Entry>,
+}
+
+/// A file, as far as it is right without a look at the disks.
+#[derive(Debug, Default)]
+pub(super) struct ConfigFile {
+    pub(super) keys: Vec<Entry>,
+    pub(super) disks: Vec<DiskTable>,
+}
+
+/// A key and its value, with their places.
+type Pair<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
+
+/// The text with the name of its file.
+struct Source<'a> {
+    file: Rc<str>,
+    text: &'a str,
+}
+
+impl ConfigFile {
+    /// Reads the file. `top` and `device` have the flags that are keys at its top and of a disk.
+    pub(super) fn read(
+        path: &Path,
+        top: &Command,
+        device: &Command,
+    ) -> Result<ConfigFile, Failure> {
+        let unread = |e: std::io::Error| {
+            Failure::new(Kind::Device, format!("{}: {e}", path.display())).hint(
+                "the path of a file that this user may read; packaging/zoneplug.toml is an example",
+            )
+        };
+        let length = std::fs::metadata(path).map_err(unread)?.len();
+        if length > MAX_FILE {
+            return Err(Failure::usage(format!("{}: a file of {length} bytes", path.display()))
+                .hint("a file of settings, at most 1 MiB long"));
+        }
+        let text = std::fs::read_to_string(path).map_err(unread)?;
+        ConfigFile::parse(&path.display().to_string(), &text, top, device)
+    }
+
+    /// The same of a text.
+    pub(super) fn parse(
+        file: &str,
+        text: &str,
+        top: &Command,
+        device: &Command,
+    ) -> Result<ConfigFile, Failure> {
+        let source = Source { file: plain(file).into(), text };
+        let table = DeTable::parse(text).map_err(|e| {
+            let failure =
+                Failure::usage(e.message().to_owned()).hint("the grammar of TOML, https://toml.io");
+            failure.at(&source.place(e.span().map_or(0, |s| s.start)))
+        })?;
+        let mut read = ConfigFile::default();
+        for (key, value) in in_order(table.get_ref()) {
+            if key.get_ref() == "disk" {
+                for disk in source.tables(value)? {
+                    read.disks.push(source.disk(disk, device)?);
+                }
+            } else {
+                let mut entry = source.entry(key, value, top, &["disk"])?;
+                if entry.name == "nvme-tcp" {
+                    source.addresses(value, &mut entry)?;
+                }
+                read.keys.push(entry);
+            }
+        }
+        source.check_disks(&read.disks)?;
+        Ok(read)
+    }
+}
+
+/// The flags that are keys: at the top of a file, or of its disks.
+pub(super) fn flag_keys(command: &Command) -> Vec<&Arg> {
+    let is_key = |a: &&Arg| a.get_long().is_some_and(|name| !FLAGS_ONLY.contains(&name));
+    command.get_arguments().filter(is_key).collect()
+}
+
+/// The keys of a table as they stand in the file.
+fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Pair<'a, 'i>> {
+    let mut all: Vec<Pair<'_, '_>> = table.iter().collect();
+    all.sort_by_key(|(key, _)| key.span().start);
+    all
+}
+
+/// A value that is neither a list nor a table, as a word. `octal`: an octal number keeps its digits, as of modes.
+fn word(value: &DeValue<'_>, octal: bool) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(n) if octal && n.radix() == 8 => Some(n.as_str().to_owned()),
+        DeValue::Integer(n) => {
+            i64::from_str_radix(n.as_str(), n.radix()).ok().map(|n| n.to_string())
+        }
+        DeValue::Float(n) => Some(n.as_str().to_owned()),
+        DeValue::Boolean(yes) => Some(u8::from(*yes).to_string()),
+        _ => None,
+    }
+}
+
+/// Tells whether a flag takes `word`; the error is the reason, and what to try if the flag's parser says it.
+fn take(command: &Command, name: &str, word: &str) -> Result<(), (String, Option<String>)> {
+    let parsed = command.clone().try_get_matches_from([format!("--{name}={word}")]);
+    let Err(e) = parsed else { return Ok(()) };
+    use clap::error::ErrorKind as K;
+    // What it needs beside it, or excludes, is seen when all keys are there.
+    if matches!(e.kind(), K::MissingRequiredArgument | K::ArgumentConflict) {
+        return Ok(());
+    }
+    let failure = Failure::from_clap(&e, &Command::new("zoneplug"));
+    let (_, what, hint) = failure.parts();
+    let why = std::error::Error::source(&e).map(ToString::to_string);
+    let hint = Some(hint.to_owned()).filter(|h| !h.contains("--help"));
+    let said = why.map(|w| w.split("; try: ").next().unwrap_or_default().to_owned());
+    Err((said.unwrap_or_else(|| what.to_owned()), hint))
+}
+
+impl Source<'_> {
+    fn place(&self, at: usize) -> Place {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Place { file: self.file.clone(), line, column }
+    }
+
+    /// A failure at a key or a value.
+    fn wrong<T>(
+        &self,
+        at: &Spanned<T>,
+        what: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Failure {
+        Failure::usage(what).hint(hint).at(&self.place(at.span().start))
+    }
+
+    /// The failure for a key that does not exist. `all` are the names that do.
+    fn unknown<T: AsRef<str>>(&self, key: &Spanned<T>, where_: &str, all: &[&str]) -> Failure {
+        let name = plain(key.get_ref().as_ref());
+        let hint = match nearest(&name, all) {
+            Some(near) => format!("did you mean {near}? docs/serve-config.md has all keys"),
+            None => format!("one of {}", all.join(", ")),
+        };
+        self.wrong(key, format!("there is no key {name} {where_}"), hint)
+    }
+
+    /// The tables of `[[disk]]`.
+    fn tables<'a, 'i>(
+        &self,
+        value: &'a Spanned<DeValue<'i>>,
+    ) -> Result<Vec<Spanned<&'a DeTable<'i>>>, Failure> {
+        let of = |value: &'a Spanned<DeValue<'i>>| match value.get_ref() {
+            DeValue::Table(table) => Ok(Spanned::new(value.span(), table)),
+            _ => Err(self.wrong(value, "disk is no table", "[[disk]] above the keys of a disk")),
+        };
+        match value.get_ref() {
+            DeValue::Array(all) => all.iter().map(of).collect(),
+            _ => Err(self.wrong(value, "disk is not a list", "[[disk]], with two brackets")),
+        }
+    }
+
+    /// A key that is a flag. `more` are other keys that may stand there.
+    fn entry(
+        &self,
+        key: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+        command: &Command,
+        more: &[&str],
+    ) -> Result<Entry, Failure> {
+        let name = key.get_ref().as_ref();
+        let flags = flag_keys(command);
+        let Some(arg) = flags.iter().find(|a| a.get_long() == Some(name)) else {
+            if FLAGS_ONLY.contains(&name) {
+                let what = format!("{name} is a flag of zoneplug serve, and no key");
+                let hint = match name {
+                    "ublk" => "[[disk]] with spec = \"...\" and ublk = true",
+                    _ => "the flag on the command line, where it is needed once",
+                };
+                return Err(self.wrong(key, what, hint));
+            }
+            let names: Vec<&str> = flags.iter().filter_map(|a| a.get_long()).collect();
+            return Err(self.unknown(key, "here", &[&names[..], more].concat()));
+        };
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let is_not = |what: &str, try_: &str| {
+            self.wrong(value, format!("{name} is {what}"), format!("{try_} ({help})"))
+        };
+        let given = match (arg.get_action(), value.get_ref()) {
+            (ArgAction::SetTrue, DeValue::Boolean(yes)) => Given::Switch(*yes),
+            (ArgAction::SetTrue, _) => {
+                return Err(is_not("true or false", &format!("{name} = true")));
+            }
+            (ArgAction::Append, DeValue::Array(all)) => {
+                let texts = all.iter().map(|v| self.checked(command, name, arg, v));
+                Given::Values(texts.collect::<Result<_, _>>()?)
+            }
+            (
+                _,
+                DeValue::Array(_) | DeValue::Table(_) | DeValue::Datetime(_) | DeValue::Boolean(_),
+            ) => {
+                return Err(is_not("a text or a number", &format!("{name} = \"...\"")));
+            }
+            _ => Given::Values(vec![self.checked(command, name, arg, value)?]),
+        };
+        Ok(Entry { name: name.to_owned(), given, place: self.place(key.span().start) })
+    }
+
+    /// A value that the parser of the flag takes.
+    fn checked(
+        &self,
+        command: &Command,
+        name: &str,
+        arg: &Arg,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<String, Failure> {
+        let octal = arg.get_value_names().is_some_and(|n| n.iter().any(|n| n == "MODE"));
+        let Some(word) = word(value.get_ref(), octal) else {
+            return Err(self.wrong(
+                value,
+                format!("{name} has no such value"),
+                "a text or a number",
+            ));
+        };
+        take(command, name, &word).map_err(|(why, hint)| {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            let hint = hint.unwrap_or_else(|| format!("another {name}: {help}"));
+            self.wrong(value, format!("{name} = {}: {why}", plain(&word)), hint)
+        })?;
+        Ok(word)
+    }
+
+    /// `nvme-tcp` at the top has addresses only; its disks are those that say so.
+    fn addresses(&self, value: &Spanned<DeValue<'_>>, entry: &mut Entry) -> Result<(), Failure> {
+        let Given::Values(all) = &entry.given else { return Ok(()) };
+        match all.iter().find(|a| a.parse::<SocketAddr>().is_err()) {
+            None => Ok(()),
+            Some(bad) => Err(self.wrong(
+                value,
+                format!("{} is no address with a port", plain(bad)),
+                "nvme-tcp = \"127.0.0.1:4420\"; a disk says nvme-tcp = true",
+            )),
+        }
+    }
+
+    /// A `[[disk]]`: its specification, or a device and the keys of one.
+    fn disk(&self, table: Spanned<&DeTable<'_>>, device: &Command) -> Result<DiskTable, Failure> {
+        let place = self.place(table.span().start);
+        let pairs = in_order(table.get_ref());
+        let text = |name: &str| {
+            let Some((_, value)) = pairs.iter().find(|(key, _)| key.get_ref() == name) else {
+                return Ok(None);
+            };
+            match value.get_ref() {
+                DeValue::String(text) => Ok(Some((text.to_string(), *value))),
+                _ => {
+                    Err(self.wrong(value, format!("{name} is a text"), format!("{name} = \"...\"")))
+                }
+            }
+        };
+        let (spec, base) = (text("spec")?, text("device")?);
+        let (mut spec, whole) = match (spec, base) {
+            (Some((spec, _)), None) => (spec, true),
+            (None, Some((base, _))) => (base, false),
+            (Some(_), Some((_, at))) => {
+                return Err(self.wrong(at, "a disk has spec or device, not both", "one of them"));
+            }
+            (None, None) => {
+                return Err(Failure::usage("a disk without spec and without device")
+                    .hint("spec = \"disk.zbd,qd1=1\"; or device = \"disk.zbd\" and qd1 = 1")
+                    .at(&place));
+            }
+        };
+        let keys = keys_of(base_of(&spec));
+        let flags = flag_keys(device);
+        let mut disk =
+            DiskTable { place, spec: String::new(), ublk: false, network: false, keys: Vec::new() };
+        for (key, value) in pairs {
+            match key.get_ref().as_ref() {
+                "spec" | "device" => {}
+                name @ ("ublk" | "nvme-tcp") => {
+                    let DeValue::Boolean(yes) = value.get_ref() else {
+                        let what = format!("{name} of a disk is true or false");
+                        return Err(self.wrong(value, what, format!("{name} = true")));
+                    };
+                    *if name == "ublk" { &mut disk.ublk } else { &mut disk.network } = *yes;
+                }
+                name if flags.iter().any(|a| a.get_long() == Some(name)) => {
+                    disk.keys.push(self.entry(key, value, device, &[])?);
+                }
+                name => match keys.iter().find(|k| k.is(name)) {
+                    Some(_) if whole => {
+                        let hint = format!(
+                            "device = \"...\" in place of spec, or spec = \"...,{name}=...\""
+                        );
+                        return Err(self.wrong(key, format!("{name} beside spec"), hint));
+                    }
+                    Some(k) => {
+                        let value = self.of_specification(name, k, value)?;
+                        spec += &format!(",{name}={value}");
+                    }
+                    None => {
+                        let mut all: Vec<&str> = DISK_KEYS.to_vec();
+                        all.extend(flags.iter().filter_map(|a| a.get_long()));
+                        all.extend(keys.iter().map(|k| k.name).filter(|_| !whole));
+                        return Err(self.unknown(key, "of a disk", &all));
+                    }
+                },
+            }
+        }
+        if !disk.ublk && !disk.network {
+            return Err(Failure::usage("a disk that is served in no way")
+                .hint("ublk = true for /dev/ublkbN, nvme-tcp = true for the network, or both")
+                .at(&disk.place));
+        }
+        if let Some(entry) = disk.keys.iter().find(|_| !disk.ublk) {
+            return Err(Failure::usage(format!(
+                "{} of a disk that is no block device",
+                entry.name
+            ))
+            .hint("ublk = true, or without the key")
+            .at(&entry.place));
+        }
+        disk.spec = spec;
+        Ok(disk)
+    }
+
+    /// The value of a key of a specification, as it is written there.
+    fn of_specification(
+        &self,
+        name: &str,
+        key: &Key,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<String, Failure> {
+        let text = word(value.get_ref(), false).filter(|t| !t.contains([',', '%']));
+        match text {
+            Some(text) if key.form.read(&text).is_some() => Ok(text),
+            text => {
+                let text = text.unwrap_or_else(|| "this".to_owned());
+                let what = format!("{name} = {} is not possible", plain(&text));
+                Err(self.wrong(value, what, format!("{name} is {}", key.form.allowed())))
+            }
+        }
+    }
+
+    /// Two disks cannot have one number, or one specification.
+    fn check_disks(&self, disks: &[DiskTable]) -> Result<(), Failure> {
+        for (i, disk) in disks.iter().enumerate() {
+            if let Some(other) = disks[..i].iter().find(|d| d.spec == disk.spec) {
+                let what =
+                    format!("{} is a disk at line {} already", plain(&disk.spec), other.place.line);
+                return Err(Failure::usage(what).hint("each disk once").at(&disk.place));
+            }
+            let id = |d: &DiskTable| d.keys.iter().find(|e| e.name == "id").cloned();
+            let Some(own) = id(disk) else { continue };
+            if let Some(other) = disks[..i].iter().filter_map(id).find(|e| e.given == own.given) {
+                let what = format!("the disk at line {} has this id too", other.place.line);
+                return Err(Failure::usage(what).hint("a number of its own").at(&own.place));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,376 @@
+//! The log of a server: one line for each event, on stderr, or with fields in the journal of systemd where stderr goes
+//! there. What repeats is counted: of lines that tell the same of the same disk, one goes out in a second.
+//!
+//! Lines go through the macros of `log`. Their fields (`event`, `disk`, `zone`, ...) are those of the journal; on
+//! stderr the text says the same. A thread of the server writes them, and what the disks record (disk_events.rs).
+//! Nothing here is on the path of a request.
+
+use crate::failure::Failure;
+use crate::plain::plain;
+use log::kv::{Key, Value, VisitSource};
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::Write;
+use std::sync::{Mutex, OnceLock};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+use systemd_journal_logger::{JournalLog, connected_to_journal};
+use zoneplug_core::poison::lock;
+
+/// Lines that tell the same go out once in this time.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Keys that are remembered. Lines of further ones are not limited.
+const MAX_KEYS: usize = 4096;
+
+/// Flags for the log.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub(super) struct LogArgs {
+    /// What is logged: this and what is worse. Without it info in the journal, and warn elsewhere, where stdout has the
+    /// disks. The variable ZONEPLUG_LOG sets it too
+    #[arg(long, value_name = "LEVEL")]
+    pub(super) log_level: Option<LogLevel>,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum LogLevel {
+    /// Nothing.
+    Off,
+    /// Data or a disk is in danger.
+    Error,
+    /// Something failed, or was refused, and the disk goes on.
+    Warn,
+    /// Also starts and stops, and what went well again.
+    Info,
+    /// Also what explains these.
+    Debug,
+}
+
+impl LogLevel {
+    fn filter(self) -> LevelFilter {
+        match self {
+            LogLevel::Off => LevelFilter::Off,
+            LogLevel::Error => LevelFilter::Error,
+            LogLevel::Warn => LevelFilter::Warn,
+            LogLevel::Info => LevelFilter::Info,
+            LogLevel::Debug => LevelFilter::Debug,
+        }
+    }
+}
+
+/// A line that can be kept: what a record has, as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Line {
+    level: Level,
+    text: String,
+    /// In capitals, as the journal has them.
+    fields: Vec<(String, String)>,
+}
+
+struct Fields<'a>(&'a mut Vec<(String, String)>);
+
+impl<'k> VisitSource<'k> for Fields<'_> {
+    fn visit_pair(&mut self, key: Key<'k>, value: Value<'k>) -> Result<(), log::kv::Error> {
+        let value = value.to_string();
+        if !value.is_empty() {
+            self.0.push((key.as_str().to_uppercase(), plain(&value).into_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Line {
+    fn of(record: &Record<'_>) -> Line {
+        let mut fields = Vec::new();
+        // A value of ours is a text or a number: it does not fail.
+        let _ = record.key_values().visit(&mut Fields(&mut fields));
+        let text = plain(&record.args().to_string()).into_owned();
+        Line { level: record.level(), text, fields }
+    }
+
+    fn field(&self, name: &str) -> &str {
+        self.fields.iter().find(|(n, _)| n == name).map_or("", |(_, v)| v)
+    }
+
+    /// What makes it the same as another one: what happened to which disk. A line without an event is its text.
+    fn key(&self) -> String {
+        match self.field("EVENT") {
+            "" => self.text.clone(),
+            event => {
+                let [disk, op, status] = ["DISK", "OP", "STATUS"].map(|n| self.field(n));
+                format!("{event} {disk} {op} {status}")
+            }
+        }
+    }
+
+    /// As stderr has it.
+    fn shown(&self) -> String {
+        let level = match self.level {
+            Level::Error => "error",
+            Level::Warn => "warning",
+            Level::Info => "info",
+            Level::Debug | Level::Trace => "debug",
+        };
+        format!("zoneplug: {level}: {}\n", self.text)
+    }
+}
+
+/// What was logged of a key in its second.
+#[derive(Debug)]
+struct Seen {
+    since: Duration,
+    more: u32,
+    last: Option<Line>,
+}
+
+/// Decides which lines go out. Time is an argument, counted from any start.
+#[derive(Debug, Default)]
+struct Limiter {
+    seen: BTreeMap<String, Seen>,
+}
+
+impl Limiter {
+    /// `line` if it goes out now; else it is counted.
+    fn admit(&mut self, line: Line, now: Duration) -> Option<Line> {
+        let key = line.key();
+        match self.seen.get_mut(&key) {
+            Some(seen) => {
+                seen.more = seen.more.saturating_add(1);
+                seen.last = Some(line);
+                None
+            }
+            None => {
+                if self.seen.len() < MAX_KEYS {
+                    self.seen.insert(key, Seen { since: now, more: 0, last: None });
+                }
+                Some(line)
+            }
+        }
+    }
+
+    /// The last line of each key whose second is over, with the number of the others. `all`: of every key.
+    fn due(&mut self, now: Duration, all: bool) -> Vec<Line> {
+        let mut out = Vec::new();
+        self.seen.retain(|_, seen| {
+            if !all && now.saturating_sub(seen.since) < WINDOW {
+                return true;
+            }
+            let Some(mut line) = seen.last.take() else { return false };
+            if seen.more > 1 {
+                line.text += &format!(", and {} more like this", seen.more - 1);
+            }
+            out.push(line);
+            // This one begins a second of its own.
+            *seen = Seen { since: now, more: 0, last: None };
+            true
+        });
+        out
+    }
+
+    /// When something is due that was counted.
+    fn next(&self) -> Option<Duration> {
+        self.seen.values().filter(|s| s.more > 0).map(|s| s.since + WINDOW).min()
+    }
+}
+
+/// Where lines go.
+enum Sink {
+    Stderr,
+    Journal(JournalLog),
+}
+
+impl Sink {
+    fn put(&self, line: &Line) {
+        match self {
+            Sink::Stderr => {
+                // If it is closed, there is no place left to say so.
+                let _ = std::io::stderr().write_all(line.shown().as_bytes());
+            }
+            Sink::Journal(journal) => {
+                let fields: Vec<(&str, Value<'_>)> =
+                    line.fields.iter().map(|(n, v)| (&**n, Value::from(&**v))).collect();
+                let text = format_args!("{}", line.text);
+                let mut record = Record::builder();
+                let record = record.level(line.level).target("zoneplug").key_values(&fields);
+                // The macro lends its text for one statement.
+                let _ = journal.journal_send(&record.args(text).build());
+            }
+        }
+    }
+}
+
+/// What is to be written.
+#[derive(Default)]
+struct Pending {
+    limiter: Limiter,
+    /// For the writer: a thread that serves disks must not wait for a slow reader of stderr.
+    lines: VecDeque<Line>,
+    /// The thread that writes; without one a line is written by the thread that logs it.
+    writer: Option<Thread>,
+}
+
+/// The logger of the process.
+struct ServerLog {
+    sink: Sink,
+    start: Instant,
+    pending: Mutex<Pending>,
+}
+
+static LOG: OnceLock<ServerLog> = OnceLock::new();
+
+impl Log for ServerLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        // Libraries may use the same macros; only the server's own lines are an operator's.
+        if !record.target().starts_with("zoneplug") || !self.enabled(record.metadata()) {
+            return;
+        }
+        let line = Line::of(record);
+        let mut pending = lock(&self.pending);
+        let admitted = pending.limiter.admit(line, self.start.elapsed());
+        if let Some(writer) = &pending.writer {
+            writer.unpark();
+            // Keys are limited, so only lines without an event can be so many.
+            if pending.lines.len() < MAX_KEYS {
+                pending.lines.extend(admitted);
+            }
+            return;
+        }
+        drop(pending);
+        admitted.iter().for_each(|line| self.sink.put(line));
+    }
+
+    fn flush(&self) {}
+}
+
+/// Logs from now on, where stderr goes.
+pub(super) fn start(args: LogArgs) -> Result<(), Failure> {
+    let journal = connected_to_journal().then(JournalLog::empty).and_then(Result::ok);
+    let usual = if journal.is_some() { LevelFilter::Info } else { LevelFilter::Warn };
+    let sink = match journal {
+        Some(journal) => Sink::Journal(journal.with_syslog_identifier("zoneplug".to_owned())),
+        None => Sink::Stderr,
+    };
+    let log =
+        LOG.get_or_init(|| ServerLog { sink, start: Instant::now(), pending: Mutex::default() });
+    log::set_logger(log).map_err(|e| Failure::io(e.to_string()))?;
+    log::set_max_level(args.log_level.map_or(usual, LogLevel::filter));
+    Ok(())
+}
+
+/// Makes this thread the one that writes, until it calls [`end_writing`]. It has to call [`write_due`] whenever it wakes.
+pub(super) fn write_on_this_thread() {
+    if let Some(log) = LOG.get() {
+        lock(&log.pending).writer = Some(std::thread::current());
+    }
+}
+
+/// Writes what waits, and what was counted as far as its second is over. Returns how long it is until the next.
+pub(super) fn write_due() -> Option<Duration> {
+    let log = LOG.get()?;
+    let now = log.start.elapsed();
+    let mut pending = lock(&log.pending);
+    let lines = std::mem::take(&mut pending.lines);
+    let due = pending.limiter.due(now, false);
+    let next = pending.limiter.next();
+    drop(pending);
+    lines.iter().chain(&due).for_each(|line| log.sink.put(line));
+    next.map(|at| at.saturating_sub(now))
+}
+
+/// Writes everything that waits or was counted. Later lines are written by the threads that log them.
+pub(super) fn end_writing() {
+    let Some(log) = LOG.get() else { return };
+    let mut pending = lock(&log.pending);
+    pending.writer = None;
+    let lines = std::mem::take(&mut pending.lines);
+    let due = pending.limiter.due(log.start.elapsed(), true);
+    drop(pending);
+    lines.iter().chain(&due).for_each(|line| log.sink.put(line));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(event: &str, zone: u32) -> Line {
+        let fields = [("EVENT", event.to_owned()), ("DISK", "ublkb0".to_owned())];
+        let mut fields: Vec<(String, String)> =
+            fields.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
+        fields.push(("ZONE".to_owned(), zone.to_string()));
+        Line { level: Level::Error, text: format!("ublkb0: zone {zone} is stale"), fields }
+    }
+
+    fn texts(lines: impl IntoIterator<Item = Line>) -> Vec<String> {
+        lines.into_iter().map(|l| l.text).collect()
+    }
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn of_what_repeats_a_line_goes_out_each_second_with_the_number_of_the_others() {
+        let mut limiter = Limiter::default();
+        let stale =
+            |limiter: &mut Limiter, zone, at| texts(limiter.admit(line("stale", zone), MS(at)));
+        assert_eq!(stale(&mut limiter, 1, 0), ["ublkb0: zone 1 is stale"]);
+        assert_eq!(limiter.next(), None, "nothing was counted");
+        for zone in 2..=256 {
+            assert_eq!(stale(&mut limiter, zone, u64::from(zone)), [""; 0]);
+        }
+        // Another event is not held up by this one.
+        assert_eq!(texts(limiter.admit(line("failed", 9), MS(500))), ["ublkb0: zone 9 is stale"]);
+        assert_eq!(limiter.next(), Some(MS(1000)));
+        assert_eq!(texts(limiter.due(MS(999), false)), [""; 0]);
+        let due = texts(limiter.due(MS(1000), false));
+        assert_eq!(due, ["ublkb0: zone 256 is stale, and 254 more like this"]);
+        // That line began a second of its own.
+        assert_eq!(stale(&mut limiter, 300, 1500), [""; 0]);
+        assert_eq!(texts(limiter.due(MS(1999), false)), [""; 0]);
+        assert_eq!(texts(limiter.due(MS(2000), false)), ["ublkb0: zone 300 is stale"]);
+        assert_eq!(texts(limiter.due(MS(3000), false)), [""; 0]);
+        assert!(limiter.seen.is_empty(), "what is over is forgotten");
+        assert_eq!(stale(&mut limiter, 301, 3001), ["ublkb0: zone 301 is stale"]);
+    }
+
+    /// A storm for ten seconds gives a line a second, and every event is in the numbers.
+    #[test]
+    fn nothing_is_logged_twice_a_second_and_nothing_is_lost() {
+        let (mut limiter, mut out) = (Limiter::default(), Vec::new());
+        for at in 0..10_000 {
+            out.extend(limiter.admit(line("stale", 1), MS(at)).map(|l| (at, l.text)));
+            out.extend(limiter.due(MS(at), false).into_iter().map(|l| (at, l.text)));
+        }
+        out.extend(limiter.due(MS(10_000), true).into_iter().map(|l| (10_000, l.text)));
+        let gaps: Vec<u64> = out.windows(2).map(|w| w[1].0 - w[0].0).collect();
+        assert!(gaps.iter().all(|g| *g >= 1000), "{out:?}");
+        let of = |text: &str| {
+            let more = text
+                .split(", and ")
+                .nth(1)
+                .map_or(0, |m| m.split(' ').next().unwrap().parse().unwrap());
+            1 + more
+        };
+        assert_eq!(out.iter().map(|(_, text)| of(text)).sum::<u32>(), 10_000);
+        assert_eq!(out.len(), 11);
+    }
+
+    #[test]
+    fn a_line_is_one_line_whatever_is_in_it() {
+        let record = |text: &'static str| {
+            let fields = [("event", Value::from("refused")), ("disk", Value::from("a\nb"))];
+            Line::of(
+                &Record::builder()
+                    .level(Level::Warn)
+                    .args(format_args!("{text}"))
+                    .key_values(&fields)
+                    .build(),
+            )
+        };
+        let line = record("a\nb\x1b[2J");
+        assert_eq!(line.shown(), "zoneplug: warning: a\\nb\\u{1b}[2J\n");
+        assert_eq!((line.field("EVENT"), line.field("DISK")), ("refused", "a\\nb"));
+    }
+}

@@ -1,0 +1,290 @@
+//! What a server serves, and how: from its flags, and from the file that `--config` names.
+//!
+//! A key of the file is a flag of `zoneplug serve` without its dashes, read by the parser of that flag. So each has one
+//! definition, the structs of clap, and every flag is a key unless `FLAGS_ONLY` names it (config_file.rs). Of a flag and a key the flag
+//! holds, and of keys that of a disk.
+
+use super::Args;
+use super::access::Access;
+use super::config_file::{ConfigFile, Entry, FLAGS_ONLY, Given, Place};
+use super::nvme::{NetworkArgs, Plan};
+use crate::failure::Failure;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args as _, Command, FromArgMatches};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The flag whose value may also come from the environment.
+const LOG_LEVEL: &str = "log-level";
+/// The variable that it comes from.
+pub(super) const LOG_VARIABLE: &str = "ZONEPLUG_LOG";
+
+/// How a disk is served as a block device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
+pub(super) struct DeviceArgs {
+    /// The number N of the first disk, and from there on of the others; without it the next free ones
+    #[arg(long, value_name = "N")]
+    pub(super) id: Option<u32>,
+
+    /// Queues of each disk, each with a thread
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(super) queues: Option<u16>,
+
+    /// Requests of each queue
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(super) depth: u16,
+
+    /// Have Linux remove the devices when this process dies, instead of keeping them for one that is started again
+    #[arg(long)]
+    pub(super) no_recovery: bool,
+
+    /// Exchange many requests with Linux by one command, where it can (7.0): for many reads in flight
+    #[arg(long)]
+    pub(super) batch: bool,
+}
+
+/// A disk that is served as a block device.
+#[derive(Debug, Clone)]
+pub(super) struct BlockDisk {
+    pub(super) spec: String,
+    pub(super) device: DeviceArgs,
+    /// Whether `device.id` is its own, and not that of the first disk.
+    pub(super) own_id: bool,
+}
+
+/// Gives the devices their numbers: those of the first disk, and from there on of the others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbers(Option<u32>);
+
+impl Numbers {
+    /// The number of the first device of `disk`, if one is wished for.
+    pub(super) fn first(self, disk: &BlockDisk) -> Option<u32> {
+        if disk.own_id { disk.device.id } else { self.0 }
+    }
+
+    /// `disk` is served as `devices` devices.
+    pub(super) fn take(&mut self, disk: &BlockDisk, devices: u32) {
+        if !disk.own_id {
+            self.0 = self.0.map(|n| n.saturating_add(devices));
+        }
+    }
+}
+
+/// Flags and file together.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) args: Args,
+    pub(super) block: Vec<BlockDisk>,
+    /// The file, if there is one.
+    pub(super) file: Option<PathBuf>,
+    /// Where the file has the disks, by their specifications, and its keys, by their names.
+    disks: Vec<(String, Place)>,
+    keys: Vec<(String, Place)>,
+}
+
+/// The flags of `zoneplug serve`, as the parser knows them, with what each needs beside it. The parser of the command
+/// line has not that, because it may be in a file.
+fn flags() -> Command {
+    let all = Command::new("serve").bin_name("zoneplug serve").no_binary_name(true);
+    let all = NetworkArgs::require(Args::augment_args(all.disable_help_flag(true)));
+    let instead = ["remove", "udev_rule", "nvme_tcp", "config", "check_config"];
+    all.mut_arg("ublk", |arg| arg.required_unless_present_any(instead))
+}
+
+/// Those of a block device.
+fn device_flags() -> Command {
+    DeviceArgs::augment_args(Command::new("disk").no_binary_name(true).disable_help_flag(true))
+}
+
+/// A flag as the words of a command line, with each of its values.
+fn words(name: &str, given: &Given) -> Vec<OsString> {
+    match given {
+        Given::Switch(true) => vec![format!("--{name}").into()],
+        Given::Switch(false) => Vec::new(),
+        Given::Values(all) => all.iter().map(|v| format!("--{name}={v}").into()).collect(),
+    }
+}
+
+/// The words of a flag that stands on the command line. `None`: it does not.
+fn given_as_flag(arg: &Arg, line: &ArgMatches) -> Option<Vec<OsString>> {
+    let id = arg.get_id().as_str();
+    if line.value_source(id) != Some(ValueSource::CommandLine) {
+        return None;
+    }
+    let flag = OsString::from(format!("--{}", arg.get_long()?));
+    if !arg.get_action().takes_values() {
+        return Some(vec![flag]);
+    }
+    let mut all = Vec::new();
+    for value in line.get_raw(id).into_iter().flatten() {
+        let mut word = flag.clone();
+        word.push("=");
+        word.push(value);
+        all.push(word);
+    }
+    // Its value is optional, and was left out.
+    Some(if all.is_empty() { vec![flag] } else { all })
+}
+
+/// A command line: each flag of `command` from `line`, else from the environment, else from the first of `tables` that
+/// has it. A key that a flag on the line excludes does not count.
+fn merged(command: &Command, line: &ArgMatches, tables: &[&[Entry]]) -> Vec<OsString> {
+    let mut all = Vec::new();
+    for arg in command.get_arguments() {
+        let Some(name) = arg.get_long() else { continue };
+        if let Some(words) = given_as_flag(arg, line) {
+            all.extend(words);
+            continue;
+        }
+        let on_line =
+            |a: &&Arg| line.value_source(a.get_id().as_str()) == Some(ValueSource::CommandLine);
+        // A flag that is no key is refused beside the key instead.
+        let is_key = |a: &&Arg| a.get_long().is_some_and(|name| !FLAGS_ONLY.contains(&name));
+        let mut excluding = command.get_arg_conflicts_with(arg).into_iter();
+        let excluded = excluding.any(|a| on_line(&a) && is_key(&a));
+        if let Some(level) = std::env::var_os(LOG_VARIABLE).filter(|_| name == LOG_LEVEL) {
+            let mut word = OsString::from(format!("--{name}="));
+            word.push(level);
+            all.push(word);
+        } else if !excluded {
+            let found = tables.iter().find_map(|t| t.iter().find(|e| e.name == name));
+            all.extend(found.into_iter().flat_map(|e| words(name, &e.given)));
+        }
+    }
+    all
+}
+
+impl Settings {
+    /// Reads the file that `args` names, if it names one, and puts it below the flags in `line`.
+    pub(super) fn read(args: &Args, line: &ArgMatches) -> Result<Settings, Failure> {
+        let named_twice =
+            || Failure::usage("--check-config and --config both name a file").hint("one of them");
+        let file = match (&args.config, args.check_config.iter().flatten().next()) {
+            (Some(_), Some(_)) => return Err(named_twice()),
+            (file, checked) => file.as_ref().or(checked),
+        };
+        let (top, of_disk) = (flags(), device_flags());
+        let read = match file {
+            Some(path) => ConfigFile::read(path, &top, &of_disk)?,
+            None => ConfigFile::default(),
+        };
+        let keys = read.keys.iter().map(|e| (e.name.clone(), e.place.clone())).collect();
+        let mut settings = Settings {
+            args: args.clone(),
+            block: Vec::new(),
+            file: file.cloned(),
+            disks: read.disks.iter().map(|d| (d.spec.clone(), d.place.clone())).collect(),
+            keys,
+        };
+        let parsed = top.clone().try_get_matches_from(merged(&top, line, &[&read.keys]));
+        let parsed = parsed.and_then(|m| Args::from_arg_matches(&m));
+        settings.args = parsed.map_err(|e| settings.refused(&e))?;
+        // Disks that are named by flags are served instead of those in the file.
+        if !args.ublk.is_empty() || !args.network.nvme_tcp.is_empty() {
+            let device = &settings.args.device;
+            let of = |spec: &String| BlockDisk {
+                spec: spec.clone(),
+                device: device.clone(),
+                own_id: false,
+            };
+            settings.block = args.ublk.iter().map(of).collect();
+            settings.args.network.nvme_tcp.clone_from(&args.network.nvme_tcp);
+            return Ok(settings);
+        }
+        for disk in read.disks.iter().filter(|d| d.ublk) {
+            let words = merged(&of_disk, line, &[&disk.keys, &read.keys]);
+            let parsed = of_disk.clone().try_get_matches_from(words);
+            let parsed = parsed.and_then(|m| DeviceArgs::from_arg_matches(&m));
+            let device = parsed.map_err(|e| settings.refused(&e))?;
+            let own_id = args.device.id.is_none() && disk.keys.iter().any(|e| e.name == "id");
+            settings.block.push(BlockDisk { spec: disk.spec.clone(), device, own_id });
+        }
+        settings.over_network(&read)?;
+        if let Some(path) = file.filter(|_| read.disks.is_empty()) {
+            let what = format!("{} has no disk", path.display());
+            return Err(
+                Failure::usage(what).hint("[[disk]] with spec = \"disk.zbd\" and ublk = true")
+            );
+        }
+        Ok(settings)
+    }
+
+    /// The words of `--nvme-tcp`: the first address, the disks, the other addresses.
+    fn over_network(&mut self, read: &ConfigFile) -> Result<(), Failure> {
+        let network = &mut self.args.network.nvme_tcp;
+        let addresses = std::mem::take(network);
+        let mut disks = read.disks.iter().filter(|d| d.network).peekable();
+        let Some((first, more)) = addresses.split_first() else {
+            return match disks.peek() {
+                None => Ok(()),
+                Some(d) => Err(Failure::usage("nvme-tcp = true, and no address to serve it at")
+                    .hint("nvme-tcp = \"127.0.0.1:4420\" above the first [[disk]]")
+                    .at(&d.place)),
+            };
+        };
+        let none = || {
+            let hint = "nvme-tcp = true below [[disk]], or no address";
+            let what = "an address for NVMe/TCP, and no disk is served there";
+            self.keys.iter().find(|(n, _)| n == "nvme-tcp").map_or_else(
+                || Failure::usage(what).hint(hint),
+                |(_, place)| Failure::usage(what).hint(hint).at(place),
+            )
+        };
+        disks.peek().ok_or_else(none)?;
+        network.push(first.clone());
+        network.extend(disks.map(|d| d.spec.clone()));
+        network.extend_from_slice(more);
+        Ok(())
+    }
+
+    /// What the parser says of flags and keys together.
+    fn refused(&self, e: &clap::Error) -> Failure {
+        let cli = Command::new("zoneplug").subcommand(flags());
+        let failure = Failure::from_clap(e, &cli);
+        let (_, what, _) = failure.parts();
+        let named = self.keys.iter().find(|(name, _)| what.contains(&format!("--{name}")));
+        match named {
+            Some((_, place)) => failure.at(place),
+            None => match &self.file {
+                Some(file) => failure.before(&format!("{}: ", file.display())),
+                None => failure,
+            },
+        }
+    }
+
+    /// Adds to a failure where the file has its disk.
+    pub(super) fn of_disk(&self, spec: &str, failure: impl Into<Failure>) -> Failure {
+        let found = self.disks.iter().find(|(s, _)| s == spec);
+        let failure = failure.into();
+        match found {
+            Some((_, place)) => failure.at(place),
+            None => failure,
+        }
+    }
+
+    /// Adds to a failure where the file has this key.
+    pub(super) fn of_key(&self, name: &str, failure: Failure) -> Failure {
+        let found = self.keys.iter().find(|(n, _)| n == name).map(|(_, place)| place.clone());
+        match found {
+            Some(place) => failure.at(&place),
+            None => failure,
+        }
+    }
+
+    /// What is served over the network.
+    pub(super) fn plan(&self) -> Result<Option<Plan>, Failure> {
+        Plan::of(&self.args.network).map_err(|f| self.of_key("nvme-tcp", f))
+    }
+
+    /// Who may use the socket.
+    pub(super) fn access(&self) -> Result<Access, Failure> {
+        self.args.access.access().map_err(|(key, f)| self.of_key(key, f))
+    }
+
+    pub(super) fn numbers(&self) -> Numbers {
+        Numbers(self.args.device.id)
+    }
+}
+
+#[cfg(test)]
+mod tests;
