@@ -100,9 +100,18 @@ Examples:
   zoneplug info mem,zones=512,zone-size=64M,conv=16,max-open=14
   zoneplug help spec";
 
+/// What `zoneplug --version` prints: the version, the commit that it is built from, the features of the build (`build.rs`).
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\nbuild: ",
+    env!("ZONEPLUG_COMMIT"),
+    "\nfeatures: ",
+    env!("ZONEPLUG_FEATURES")
+);
+
 /// Ordered writes at any queue depth for zoned disks, in user space.
 #[derive(Debug, Parser)]
-#[command(name = "zoneplug", version, disable_help_subcommand = true, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{}", failure::EXIT_CODES))]
+#[command(name = "zoneplug", version, long_version = VERSION, disable_help_subcommand = true, max_term_width = 100, after_help = format!("{EXAMPLES}\n\n{}", failure::EXIT_CODES))]
 struct Cli {
     #[command(subcommand)]
     command: Command,

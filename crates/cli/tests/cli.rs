@@ -186,7 +186,29 @@ fn help_documents_the_exit_codes() {
         assert_eq!(out.status.code(), Some(0));
         assert!(stdout(&out).contains("Exit codes:"), "{args}");
     }
-    assert_eq!(zoneplug("--version").status.code(), Some(0));
+}
+
+/// The version names the commit of the checkout and the features; nothing in it depends on the time of the build.
+#[test]
+fn the_version_names_the_build() {
+    let short = format!("zoneplug {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(stdout(&zoneplug("-V")), short);
+    let out = zoneplug("--version");
+    assert_eq!(out.status.code(), Some(0));
+    let text = stdout(&out);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert_eq!(format!("{}\n", lines[0]), short);
+    let build = lines[1].strip_prefix("build: ").expect("a line for the build");
+    let git = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
+    match git.ok().filter(|o| o.status.success()) {
+        Some(o) => assert_eq!(build.trim_end_matches(" and changes"), stdout(&o).trim()),
+        None => assert_eq!(build.split_whitespace().count(), 1, "{text}"),
+    }
+    let features = lines[2].strip_prefix("features:").expect("a line for the features");
+    for (name, on) in [("mount", cfg!(feature = "mount")), ("trace", cfg!(feature = "trace"))] {
+        assert_eq!(features.split(' ').any(|f| f == name), on, "{text}");
+    }
 }
 
 /// A reader that goes away is no error.
