@@ -4,7 +4,7 @@
 //!
 //! The filter lists the denied calls, which fail with EPERM. A list of allowed calls would be too strict: the C library
 //! and a new version of Rust may use other calls, and a server that the filter kills stops all I/O to its disks. The
-//! systemd unit `docs/zoneplug.service` has a list of allowed calls.
+//! systemd unit `packaging/zoneplug@.service` has a list of allowed calls.
 
 use crate::failure::{Failure, Kind};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
