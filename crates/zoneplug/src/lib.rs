@@ -72,8 +72,8 @@ pub mod zone {
 /// How a disk is opened, and what can be seen of it while it is open.
 pub mod disk {
     pub use zoneplug_core::disk::{
-        Attribute, Counters, Disk, DiskConfig, DiskCounters, EVENTS_KEPT, Event, EventKind, Mode,
-        Rejections, WindowCounters, ZoneCounters, ZoneRecovery,
+        Attribute, Census, Counters, Disk, DiskConfig, DiskCounters, EVENTS_KEPT, Event, EventKind,
+        Mode, Rejections, WindowCounters, ZoneCounters, ZoneRecovery,
     };
     pub use zoneplug_core::sched::{Policy, Scheduler, WriterCounters, policy};
     pub use zoneplug_host::{DiskSpec, Frozen, Level, Withheld, leaked_buffers, open_device};

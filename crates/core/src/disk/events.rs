@@ -38,6 +38,17 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// Every kind, in the order of its number.
+    pub const ALL: [EventKind; 7] = [
+        EventKind::Failed,
+        EventKind::Stale,
+        EventKind::Recovered,
+        EventKind::DataMissing,
+        EventKind::LateBack,
+        EventKind::QueueDied,
+        EventKind::Revalidated,
+    ];
+
     /// A word for it.
     ///
     /// ```
@@ -101,10 +112,13 @@ struct Inner {
     /// Zones whose write pointer a failure has made unknown, and whether an event said so.
     doubtful: BTreeMap<u32, bool>,
     waker: Option<Waker>,
+    /// How many of each kind there were, also those that are not kept.
+    counts: [u64; EventKind::ALL.len()],
 }
 
 impl Inner {
     fn push(&mut self, told: &mut Told, mut event: Event) {
+        self.counts[event.kind as usize - 1] += 1;
         let what = |e: &Event| (e.kind, e.op, e.status, e.zone);
         if let Some(last) = self.kept.back_mut()
             && last.sequence > self.read
@@ -158,6 +172,11 @@ impl EventLog {
         events.extend(inner.kept.range(first..).take(max));
         let read = events.last().map_or(0, |e| e.sequence);
         inner.read = inner.read.max(read);
+    }
+
+    /// How many events of a kind there were.
+    pub(crate) fn count(&self, kind: EventKind) -> u64 {
+        lock(&self.inner).counts[kind as usize - 1]
     }
 
     /// Wakes `waker` once, when the next event is recorded, and no other.
@@ -280,6 +299,21 @@ mod tests {
         log.revalidated(&mut told);
         log.queue_died();
         assert_eq!(numbers(&log), [(1, 2), (2, 1), (3, 1), (4, 1)]);
+    }
+
+    /// Those that are the same again, those that a reader has seen and those that are gone.
+    #[test]
+    fn every_event_is_counted_by_its_kind() {
+        let (log, mut told) = (EventLog::default(), Told::default());
+        for _ in 0..EVENTS_KEPT {
+            log.queue_died();
+            log.queue_died();
+            log.revalidated(&mut told);
+        }
+        let counts = EventKind::ALL.map(|kind| log.count(kind));
+        let n = EVENTS_KEPT as u64;
+        assert_eq!(counts, [0, 0, 0, 0, 0, 2 * n, n]);
+        assert!(EventKind::ALL.iter().zip(1..).all(|(kind, n)| *kind as u32 == n));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a disk shows without asking the device: events, cached zones, single writers, the scheduler, late commands.
 
-use super::events::Event;
+use super::events::{Event, EventKind};
 use super::handle::Disk;
 use crate::bio::Late;
 use crate::error::{Error, ErrorKind};
@@ -35,6 +35,18 @@ impl Disk {
     /// ```
     pub fn events(&self, after: u64, max: usize, events: &mut Vec<Event>) {
         self.shared.events.read(after, max, events);
+    }
+
+    /// How many events of a kind there were since the disk was opened, also those that it does not keep.
+    ///
+    /// ```
+    /// # use zoneplug_core::disk::{Disk, EventKind};
+    /// # fn f(disk: &Disk) {
+    /// let went_stale = disk.event_count(EventKind::Stale);
+    /// # }
+    /// ```
+    pub fn event_count(&self, kind: EventKind) -> u64 {
+        self.shared.events.count(kind)
     }
 
     /// Wakes `waker` once, when the next event is recorded. It replaces the one of an earlier call. Call this, then

@@ -9,6 +9,7 @@
 
 mod attributes;
 mod bell;
+mod census;
 mod changes;
 mod config;
 mod counters;
@@ -36,6 +37,7 @@ pub use crate::plug::{Counters, Rejections, WindowCounters, ZoneCounters};
 pub use attributes::{
     ATTRIBUTES, Attribute, AttributeChange, AttributeInfo, Change, TAGS, find_attribute,
 };
+pub use census::Census;
 pub use config::{DiskConfig, MAX_TAGS, Mode, QueueConfig, ZoneRecovery};
 pub use counters::DiskCounters;
 pub use events::{EVENTS_KEPT, Event, EventKind};

@@ -1,0 +1,96 @@
+//! A census of the zones: how many are in which condition, and where the most BIOs wait.
+
+use super::handle::Disk;
+use crate::sync::lock;
+use crate::unit::ZoneNo;
+use crate::zone::Condition;
+
+/// What the layer knows of all zones, without asking the device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Census {
+    /// Zones by condition; no condition without a zone. An open zone and a closed one are both *active* (M10). Stale zones
+    /// are not among them.
+    pub conditions: Vec<(Condition, u32)>,
+    /// Zones whose write pointer is unknown.
+    pub stale: u32,
+    /// The zones in whose plugs the most BIOs wait, with how many, the most first.
+    pub waiting: Vec<(ZoneNo, u32)>,
+}
+
+impl Disk {
+    /// Counts the zones by condition, and names up to `most` zones with waiting BIOs. Takes one shard after the other, so
+    /// the numbers are of no single moment. Empty if the disk has no plugs.
+    ///
+    /// ```
+    /// use zoneplug_core::disk::{Disk, DiskConfig};
+    /// use zoneplug_core::{Nanos, zone::Condition};
+    /// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+    /// let config = "null,zones=8,zone-size=1M,conv=2".parse::<EmuConfig>().unwrap();
+    /// let disk = Disk::open(EmuDisk::new(config).unwrap(), DiskConfig::default(), &mut |_| Nanos(0)).unwrap();
+    /// let census = disk.census(4);
+    /// assert_eq!(census.conditions, [(Condition::NotWp, 2), (Condition::Empty, 6)]);
+    /// assert!(census.stale == 0 && census.waiting.is_empty());
+    /// ```
+    pub fn census(&self, most: usize) -> Census {
+        let mut census = Census::default();
+        if !self.layout().plugs {
+            return census;
+        }
+        for (s, shard) in self.shared.shards.iter().enumerate() {
+            let mut shard = lock(&shard.0);
+            for i in 0..shard.plugs.len() {
+                shard.lock_plug(i);
+                let plug = &shard.plugs[i];
+                if plug.is_stale() {
+                    census.stale += 1;
+                } else {
+                    census.add(plug.condition());
+                }
+                let parked = plug.parked();
+                if parked > 0 {
+                    census.waits(self.shared.zone_at((s, i)), parked, most);
+                }
+                shard.unlock_plug(i);
+            }
+        }
+        census.conditions.sort_unstable_by_key(|(condition, _)| *condition as u8);
+        census
+    }
+}
+
+impl Census {
+    fn add(&mut self, condition: Condition) {
+        match self.conditions.iter_mut().find(|(c, _)| *c == condition) {
+            Some((_, n)) => *n += 1,
+            None => self.conditions.push((condition, 1)),
+        }
+    }
+
+    /// Notes a zone, if it is among the `most` with the most waiting BIOs so far. Of equals the lower number comes first.
+    fn waits(&mut self, zone: ZoneNo, parked: u32, most: usize) {
+        let before = |(z, n): &(ZoneNo, u32)| (*n, zone.0) > (parked, z.0);
+        let at = self.waiting.partition_point(before);
+        if at < most {
+            self.waiting.truncate(most - 1);
+            self.waiting.insert(at, (zone, parked));
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// Also when the list is full, and when equals come in any order.
+    #[test]
+    fn the_zones_with_the_most_waiting_bios_are_kept() {
+        let mut census = Census::default();
+        for (zone, parked) in [(7, 1), (3, 5), (9, 2), (1, 5), (2, 9), (4, 2), (5, 1)] {
+            census.waits(ZoneNo(zone), parked, 4);
+        }
+        let list: Vec<(u32, u32)> = census.waiting.iter().map(|(z, n)| (z.0, *n)).collect();
+        assert_eq!(list, [(2, 9), (1, 5), (3, 5), (4, 2)]);
+        census.waits(ZoneNo(0), 1, 0);
+    }
+}
