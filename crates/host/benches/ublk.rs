@@ -1,14 +1,15 @@
 //! What the server of a ublk device costs in user space: the loop of a queue, with a kernel's side that needs no
 //! kernel. `scripts/ublk-cost` counts its instructions.
 //!
-//! `cargo bench -p zoneplug-host --bench ublk -- --count CASE N` serves N requests of a case. Without `--count` it
-//! serves some of each case and prints how many calls to the kernel each took.
+//! `cargo bench -p zoneplug-host --bench ublk -- --count CASE N` serves N requests of a case; `--count timed-CASE N` by a
+//! server that measures how long they take. Without `--count` it serves some of each case and prints how many calls to the
+//! kernel each took.
 
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::zone::Geometry;
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_host::HostedDisk;
-use zoneplug_host::ublk::testing::{Answer, BlockClient, serve};
+use zoneplug_host::ublk::testing::{Answer, BlockClient, serve, serve_timed};
 
 const CASES: [&str; 6] = ["write-1", "write-16", "random-16", "read-1", "read-16", "append-16"];
 const SECTORS: u64 = 8;
@@ -51,6 +52,10 @@ impl BlockClient for Load {
 
 /// Serves `n` requests of a case. Returns the number of calls.
 fn run(case: &str, n: u64) -> u64 {
+    let (case, timed) = match case.strip_prefix("timed-") {
+        Some(case) => (case, true),
+        None => (case, false),
+    };
     let (kind, depth) = case.split_once('-').expect("a case and its depth");
     let depth = depth.parse().expect("a depth");
     let (op, zones) = match kind {
@@ -65,6 +70,12 @@ fn run(case: &str, n: u64) -> u64 {
     let disk = HostedDisk::open(device, DiskConfig::default()).expect("an emulated disk opens");
     let mut load = Load { op, zones, left: n, sent: 0 };
     // The copy of the data is the kernel's work.
+    if timed {
+        let counters = serve_timed(&disk, depth, 0, &mut load).expect("all is served");
+        let counted = counters.operations[0].latency.expect("it was timed").count();
+        assert!(counted <= n && counted + 256 > n, "{counted} of {n}");
+        return 0;
+    }
     serve(&disk, depth, 0, &mut load).expect("all is served")
 }
 

@@ -53,7 +53,9 @@ pub use runtime::io_error::IoError;
 pub use runtime::latency::Latencies;
 pub use runtime::withheld::{Withheld, leaked_buffers};
 #[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
-pub use served::ServedCounters;
+pub use served::latency::{LATENCY_BUCKETS, LatencyHistogram, SLOW_ZONES, SlowZone};
+#[cfg(any(feature = "nvme-tcp", feature = "ublk"))]
+pub use served::{ServedCounters, ServedOperation};
 pub use spec::{
     DiskSpec, KINDS, Kind, LAYERS, Level, base_of, check_name, disk_keys, drive_of, file_of,
     files_of, is_volatile, keeps_data, open_device, take_config, take_profile, takes_writes,

@@ -3,7 +3,8 @@
 //! `cargo bench -p zoneplug-host --bench nvme_tcp` prints rates, times and system calls; with `-- --disk SPEC` of a disk whose data
 //! may be destroyed. `-- --stalled` shows what a disk that stalls does to others.
 //! `-- --count SPEC CASE N` serves N commands of a case by a server that runs in turns with its host, on one thread, so
-//! that `scripts/nvme-cost` can count what the server alone executes. It prints the system calls of a command.
+//! that `scripts/nvme-cost` can count what the server alone executes. It prints the system calls of a command. With
+//! `timed-CASE` the server measures how long commands take.
 
 mod case;
 mod load;
@@ -53,12 +54,15 @@ fn served_by_turns(server: &mut SteppedServer) {
 
 /// `name` may end with `+` and a number of further queues, whose disk does not answer the command that each has in flight.
 fn count(spec: &str, name: &str, n: u64) {
+    let timed = name.strip_prefix("timed-");
+    let name = timed.unwrap_or(name);
     let (name, waiting) = name.split_once('+').unwrap_or((name, "0"));
     let (case, waiting) =
         (Case::of(name).expect("a case"), waiting.parse::<u16>().expect("a number"));
     let (served, shape) = disk(spec);
     let disks = if waiting > 0 { vec![served, disk(stalled::NEVER).0] } else { vec![served] };
-    let mut server = SteppedServer::new(&options(), disks).expect("a server");
+    let options = NvmeTcpOptions { latencies: timed.is_some(), ..options() };
+    let mut server = SteppedServer::new(&options, disks).expect("a server");
     let (at, queues) = (server.address(), case.queues + waiting);
     let host = Host::connect(at, NQN, queues, || server.step().expect("the server runs"));
     let mut host = host.expect("a host");

@@ -5,6 +5,7 @@ mod authentication;
 use super::context::WorkerContext;
 use super::io_queue::{IoQueue, QueueClient};
 use super::{Shared, sys};
+use crate::served::timing::Timing;
 use authentication::QueueAuthentication;
 use std::io::{self, IoSlice, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -28,7 +29,7 @@ const READS: usize = 4;
 const LINGER: Nanos = Nanos(1_000_000_000);
 
 /// What a connection is for the target.
-enum Role {
+enum Role<T> {
     /// Nothing yet: its first command is Connect.
     New,
     Admin {
@@ -38,18 +39,18 @@ enum Role {
     },
     Io {
         queue: QueueId,
-        io: Box<IoQueue>,
+        io: Box<IoQueue<T>>,
     },
     /// It takes no more commands.
     Ended,
 }
 
 /// A connection.
-pub(super) struct Connection {
+pub(super) struct Connection<T> {
     stream: TcpStream,
     local: SocketAddr,
     tcp: Tcp,
-    role: Role,
+    role: Role<T>,
     /// Takes the commands of authentication, and all until the host is admitted. `None`: the host need not authenticate.
     authentication: Option<Box<QueueAuthentication>>,
     /// Whether it is an I/O queue whose host has yet to authenticate for the first time: the target does not know it.
@@ -64,7 +65,7 @@ pub(super) struct Connection {
     watches_room: bool,
 }
 
-impl Connection {
+impl<T: Timing> Connection<T> {
     pub(super) fn new(
         stream: TcpStream,
         key: u64,
@@ -97,7 +98,7 @@ impl Connection {
     }
 
     /// Reads, carries out and answers what there is. False: it is to be closed.
-    pub(super) fn turn(&mut self, ctx: &mut WorkerContext<'_>) -> bool {
+    pub(super) fn turn(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         for _ in 0..READS {
             match self.receive(ctx) {
                 Ok((0, _)) => return false,
@@ -118,19 +119,19 @@ impl Connection {
 
     /// [`Connection::turn`] for a connection on which nothing has come. The first says whether anything happened, the
     /// second whether it lives.
-    pub(super) fn turn_disks(&mut self, ctx: &mut WorkerContext<'_>) -> (bool, bool) {
+    pub(super) fn turn_disks(&mut self, ctx: &mut WorkerContext<'_, T>) -> (bool, bool) {
         let progress = self.run(ctx);
         (progress, self.flush(ctx))
     }
 
     /// Bytes that came, and whether they have filled the room that there was for them.
-    fn receive(&mut self, ctx: &mut WorkerContext<'_>) -> io::Result<(usize, bool)> {
+    fn receive(&mut self, ctx: &mut WorkerContext<'_, T>) -> io::Result<(usize, bool)> {
         ctx.calls.receives.count();
         self.tcp.receive_with(ctx.buffers, ctx.now, |slices| self.stream.read_vectored(slices))
     }
 
     /// Takes commands, and what disks have done. False: nothing happened.
-    fn run(&mut self, ctx: &mut WorkerContext<'_>) -> bool {
+    fn run(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         let mut progress = false;
         loop {
             let mut again = false;
@@ -155,7 +156,7 @@ impl Connection {
         }
     }
 
-    fn command(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
+    fn command(&mut self, c: Received, ctx: &mut WorkerContext<'_, T>) {
         if self.authentication.as_ref().is_some_and(|a| a.concerns(&c.command)) {
             return self.authenticate(c, ctx);
         }
@@ -169,7 +170,7 @@ impl Connection {
 
     /// A command of an admin queue.
     #[cold]
-    fn admin(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
+    fn admin(&mut self, c: Received, ctx: &mut WorkerContext<'_, T>) {
         let Role::Admin { queue, later } = &mut self.role else { return ctx.buffers_put(c.data) };
         let id = queue.controller;
         let reply = {
@@ -197,7 +198,7 @@ impl Connection {
         slot: u16,
         completion: Completion,
         bytes: &[u8],
-        ctx: &mut WorkerContext<'_>,
+        ctx: &mut WorkerContext<'_, T>,
     ) {
         let mut data = None;
         if !bytes.is_empty() {
@@ -210,7 +211,7 @@ impl Connection {
 
     /// The first command.
     #[cold]
-    fn connect(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
+    fn connect(&mut self, c: Received, ctx: &mut WorkerContext<'_, T>) {
         let data = c.data.as_ref().map_or(&[][..], |b| &b.as_slice()[..c.len as usize]);
         let names = data.first_chunk().map(ConnectData::decode);
         let host = names.and_then(|names| Nqn::decode(&names.hostnqn));
@@ -269,7 +270,7 @@ impl Connection {
     }
 
     /// The answer to a command that waited for it.
-    pub(super) fn complete(&mut self, completion: Completion, ctx: &mut WorkerContext<'_>) {
+    pub(super) fn complete(&mut self, completion: Completion, ctx: &mut WorkerContext<'_, T>) {
         let Role::Admin { later, .. } = &mut self.role else { return };
         let Some(n) = later.iter().position(|(cid, _)| *cid == completion.cid) else { return };
         let (_, slot) = later.remove(n);
@@ -284,7 +285,7 @@ impl Connection {
     }
 
     /// Sends. False: it is to be closed.
-    fn flush(&mut self, ctx: &mut WorkerContext<'_>) -> bool {
+    fn flush(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         while self.tcp.has_output() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let filled = self.tcp.output(&mut slices);
@@ -313,7 +314,7 @@ impl Connection {
     }
 
     /// Watches for room to write, or not.
-    fn watch(&mut self, room: bool, ctx: &WorkerContext<'_>) -> bool {
+    fn watch(&mut self, room: bool, ctx: &WorkerContext<'_, T>) -> bool {
         if self.watches_room == room {
             return true;
         }
@@ -323,7 +324,7 @@ impl Connection {
     }
 
     /// Looks at the clock. False: it is to be closed.
-    pub(super) fn expire(&mut self, ctx: &mut WorkerContext<'_>) -> bool {
+    pub(super) fn expire(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
         if self.closes.is_some_and(|at| ctx.now >= at) {
             return false;
         }
@@ -333,7 +334,7 @@ impl Connection {
     }
 
     /// The queue of a disk's work, if it has work.
-    pub(super) fn busy_queue(&mut self) -> Option<&mut IoQueue> {
+    pub(super) fn busy_queue(&mut self) -> Option<&mut IoQueue<T>> {
         match &mut self.role {
             Role::Io { io, .. } if io.is_busy() => Some(io),
             _ => None,
@@ -341,7 +342,7 @@ impl Connection {
     }
 
     /// Takes no more commands: the target has ended it.
-    pub(super) fn forget(&mut self, ctx: &mut WorkerContext<'_>) {
+    pub(super) fn forget(&mut self, ctx: &mut WorkerContext<'_, T>) {
         if let Some((queue, false)) = self.close_queue(ctx) {
             ctx.shared.drained([queue].into_iter());
         }
@@ -349,7 +350,7 @@ impl Connection {
 
     /// Takes no more commands, and tells the target.
     #[cold]
-    pub(super) fn end(&mut self, ctx: &mut WorkerContext<'_>) {
+    pub(super) fn end(&mut self, ctx: &mut WorkerContext<'_, T>) {
         self.end_authentication(ctx);
         let Some((queue, drains)) = self.close_queue(ctx) else { return };
         if !ctx.shared.remove_route(queue, self.key) {
@@ -368,7 +369,7 @@ impl Connection {
     }
 
     /// What it was for the target, and whether commands of it are still being carried out.
-    fn close_queue(&mut self, ctx: &mut WorkerContext<'_>) -> Option<(QueueId, bool)> {
+    fn close_queue(&mut self, ctx: &mut WorkerContext<'_, T>) -> Option<(QueueId, bool)> {
         match std::mem::replace(&mut self.role, Role::Ended) {
             Role::New | Role::Ended => None,
             // No disk has been asked for it.
@@ -383,7 +384,7 @@ impl Connection {
                     sys::discard_at_end(&self.stream);
                 }
                 let epoll = ctx.epoll;
-                let idle = |client: QueueClient| client.close(epoll);
+                let idle = |client: QueueClient<T>| client.close(epoll);
                 let closing = io.end(acknowledged, idle, &mut ctx.io());
                 let drains = closing.is_some();
                 if drains {

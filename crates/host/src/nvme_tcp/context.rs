@@ -4,6 +4,7 @@ use super::calls::Calls;
 use super::io_queue::{ClosingQueue, ServedDisks, ToTell};
 use super::{Shared, sys};
 use crate::served::Counters;
+use crate::served::timing::Timing;
 use std::cell::RefCell;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::Nanos;
@@ -11,13 +12,13 @@ use zoneplug_nvme::io_queue::IoContext;
 use zoneplug_nvme::tcp::Buffers;
 
 /// What a connection is called with.
-pub(super) struct WorkerContext<'a> {
+pub(super) struct WorkerContext<'a, T> {
     pub(super) shared: &'a Shared,
     pub(super) worker: usize,
     pub(super) epoll: &'a sys::Epoll,
     pub(super) buffers: &'a mut Buffers,
     /// Queues of this worker whose connections have ended.
-    pub(super) closing: &'a mut Vec<ClosingQueue>,
+    pub(super) closing: &'a mut Vec<ClosingQueue<T>>,
     /// Appends whose answers are to be sent next, and that are not in the journal yet.
     pub(super) to_tell: &'a RefCell<Vec<ToTell>>,
     pub(super) counters: &'a [Counters],
@@ -27,10 +28,9 @@ pub(super) struct WorkerContext<'a> {
     pub(super) now: Nanos,
 }
 
-impl WorkerContext<'_> {
-    pub(super) fn io(&mut self) -> IoContext<'_, ServedDisks<'_>> {
-        let disks =
-            ServedDisks { shared: self.shared, to_tell: self.to_tell, counters: self.counters };
+impl<T: Timing> WorkerContext<'_, T> {
+    pub(super) fn io(&mut self) -> IoContext<'_, ServedDisks<'_, T>> {
+        let disks = ServedDisks::new(self.shared, self.worker, self.to_tell, self.counters);
         IoContext { disks, buffers: self.buffers, now: self.now }
     }
 

@@ -5,7 +5,9 @@ use super::{Disk, Shared, journal, sys};
 use crate::recovery::journal::Journal;
 use crate::runtime::client::Client;
 use crate::served::Counters;
+use crate::served::timing::Timing;
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::os::fd::RawFd;
 use std::task::Waker;
 use zoneplug_buf::{AlignedBuf, Lent};
@@ -17,32 +19,45 @@ use zoneplug_nvme::target::QueueId;
 use zoneplug_nvme::target::io::IoRequest;
 
 /// An I/O queue, and one without a connection.
-pub(super) type IoQueue = zoneplug_nvme::io_queue::IoQueue<QueueClient>;
-pub(super) type ClosingQueue = zoneplug_nvme::io_queue::ClosingQueue<QueueClient>;
+pub(super) type IoQueue<T> = zoneplug_nvme::io_queue::IoQueue<QueueClient<T>>;
+pub(super) type ClosingQueue<T> = zoneplug_nvme::io_queue::ClosingQueue<QueueClient<T>>;
 
 /// The disks, as one thread sees them.
-pub(super) struct ServedDisks<'a> {
-    pub(super) shared: &'a Shared,
+pub(super) struct ServedDisks<'a, T> {
+    shared: &'a Shared,
+    /// The number of this thread.
+    worker: usize,
     /// Appends whose answers are to be sent next, and that are not in the journal yet.
-    pub(super) to_tell: &'a RefCell<Vec<ToTell>>,
+    to_tell: &'a RefCell<Vec<ToTell>>,
     /// Of this thread, for each disk.
-    pub(super) counters: &'a [Counters],
+    counters: &'a [Counters],
+    timing: PhantomData<T>,
 }
 
-impl ServedDisks<'_> {
+impl<'a, T> ServedDisks<'a, T> {
+    pub(super) fn new(
+        shared: &'a Shared,
+        worker: usize,
+        to_tell: &'a RefCell<Vec<ToTell>>,
+        counters: &'a [Counters],
+    ) -> Self {
+        ServedDisks { shared, worker, to_tell, counters, timing: PhantomData }
+    }
+
     fn journal(&self, disk: u32) -> Option<&Journal> {
         self.shared.journals[disk as usize].as_ref()
     }
 }
 
-impl Disks for ServedDisks<'_> {
-    type Client = QueueClient;
+impl<T: Timing> Disks for ServedDisks<'_, T> {
+    type Client = QueueClient<T>;
 
-    fn open(&self, disk: u32, entries: u32) -> Option<QueueClient> {
+    fn open(&self, disk: u32, entries: u32) -> Option<QueueClient<T>> {
         let Disk { disk: hosted, tags, .. } = self.shared.disks.get(disk as usize)?;
         let tags = tags.unwrap_or(entries.min(u32::from(u16::MAX)) as u16);
         let client = hosted.open_client(entries, tags).ok()?;
-        Some(QueueClient { client, watched: None })
+        let timing = T::of(self.shared.latencies[self.worker].get(disk as usize))?;
+        Some(QueueClient { client, timing, watched: None })
     }
 
     fn fills_buffers(&self, disk: u32) -> bool {
@@ -110,13 +125,25 @@ pub(super) struct ToTell {
 }
 
 /// A client of a disk.
-pub(super) struct QueueClient {
+pub(super) struct QueueClient<T> {
     client: Client,
+    /// How its operations are timed.
+    timing: T,
     /// The descriptor of its device that is watched.
     watched: Option<RawFd>,
 }
 
-impl DiskClient for QueueClient {
+impl<T: Timing> DiskClient for QueueClient<T> {
+    #[inline(always)]
+    fn token(&mut self, slot: u16, op: Op) -> u64 {
+        self.timing.token(slot, op)
+    }
+
+    #[inline(always)]
+    fn ended(&mut self, token: u64, op: Op, sector: Sector) {
+        self.timing.ended(token, op, sector);
+    }
+
     fn submit(&mut self, bios: &mut Bios) -> usize {
         self.client.submit(bios)
     }
@@ -144,8 +171,8 @@ impl DiskClient for QueueClient {
 
 /// Prepares for sleep: `waker` is woken when there is something to do. False: run again instead. Notes in `watched`
 /// that a descriptor is watched, and that the sleep is to be short.
-pub(super) fn arm<'a>(
-    mut busy: impl Iterator<Item = &'a mut QueueClient>,
+pub(super) fn arm<'a, T: Timing>(
+    mut busy: impl Iterator<Item = &'a mut QueueClient<T>>,
     waker: &Waker,
     epoll: &sys::Epoll,
     key: u64,
@@ -154,7 +181,7 @@ pub(super) fn arm<'a>(
     busy.all(|c| c.arm(waker, epoll, key, watched))
 }
 
-impl QueueClient {
+impl<T: Timing> QueueClient<T> {
     fn arm(&mut self, waker: &Waker, epoll: &sys::Epoll, key: u64, watched: &mut bool) -> bool {
         match self.client.arm_fd(waker) {
             None => return false,

@@ -36,6 +36,8 @@ mod worker;
 use crate::clock::Clock;
 use crate::recovery::journal::Journal;
 use crate::runtime::hosted::HostedDisk;
+use crate::served::latency::LatencyLog;
+use crate::served::timing::{Timed, Timing, Untimed};
 use crate::served::{Counters, ServedCounters};
 use crate::{BlockingDisk, spec, threads};
 use admission::admitted;
@@ -94,6 +96,9 @@ pub struct NvmeTcpOptions {
     /// A directory in memory (tmpfs) for the journals of durable disks, from which a server that is started after this one
     /// was killed knows which appends have been acknowledged. `None`: those that were in flight are appended again.
     pub records: Option<PathBuf>,
+    /// Whether to measure how long operations take: [`ServedOperation::latency`](crate::ServedOperation). It costs at most
+    /// ten instructions an operation where there are many.
+    pub latencies: bool,
 }
 
 impl NvmeTcpOptions {
@@ -112,6 +117,7 @@ impl NvmeTcpOptions {
             threads: cpus.min(4),
             max_connections: MAX_CONNECTIONS,
             records: None,
+            latencies: false,
         }
     }
 
@@ -153,6 +159,8 @@ struct Shared {
     workers: Vec<Arc<Mailbox>>,
     /// By worker and disk.
     counters: Vec<Vec<Counters>>,
+    /// By worker and disk, if they are measured.
+    latencies: Vec<Vec<Arc<LatencyLog>>>,
     /// By worker.
     calls: Vec<Calls>,
     /// Worker and key of the connection of each queue, by controller and queue. Locked while the target is, or alone.
@@ -171,7 +179,7 @@ struct Shared {
 impl Shared {
     /// What all disks have done together.
     fn activity(&self) -> Activity {
-        let c = Counters::sum(self.counters.iter().flatten());
+        let c = Counters::sum(self.counters.iter().flatten(), &[]);
         Activity {
             reads: c.reads,
             read_bytes: c.read_bytes,
@@ -286,9 +294,26 @@ pub struct NvmeTcp {
 }
 
 /// A server whose threads have not begun.
-struct Started {
+struct Started<T> {
     server: NvmeTcp,
-    workers: Vec<Worker>,
+    workers: Vec<Worker<T>>,
+}
+
+impl<T: Timing> Started<T> {
+    fn run(self, ended: impl Fn() + Clone + Send + 'static) -> Result<NvmeTcp, Error> {
+        let Started { mut server, workers } = self;
+        for (n, worker) in workers.into_iter().enumerate() {
+            let (ended, shared) = (ended.clone(), server.shared.clone());
+            let body = move || {
+                if let Err(e) = worker.run() {
+                    lock(&shared.failure).get_or_insert_with(|| format!("thread {n}: {e}"));
+                    ended();
+                }
+            };
+            server.threads.push(threads::spawn(&format!("zoneplug-nvme{n}"), body)?);
+        }
+        Ok(server)
+    }
 }
 
 impl std::fmt::Debug for NvmeTcp {
@@ -341,33 +366,28 @@ impl NvmeTcp {
         disks: Vec<Disk>,
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<NvmeTcp, Error> {
-        let prepared = NvmeTcp::prepare(options, disks, Config::default())?;
-        NvmeTcp::run(prepared, ended)
+        NvmeTcp::start_with(options, disks, Config::default(), ended)
     }
 
-    fn run(
-        Started { mut server, workers }: Started,
-        ended: impl Fn() + Clone + Send + 'static,
-    ) -> Result<NvmeTcp, Error> {
-        for (n, worker) in workers.into_iter().enumerate() {
-            let (ended, shared) = (ended.clone(), server.shared.clone());
-            let body = move || {
-                if let Err(e) = worker.run() {
-                    lock(&shared.failure).get_or_insert_with(|| format!("thread {n}: {e}"));
-                    ended();
-                }
-            };
-            server.threads.push(threads::spawn(&format!("zoneplug-nvme{n}"), body)?);
-        }
-        Ok(server)
-    }
-
-    /// A server that listens, and its workers, which do not run yet.
-    fn prepare(
+    fn start_with(
         options: &NvmeTcpOptions,
         disks: Vec<Disk>,
         bounds: Config,
-    ) -> Result<Started, Error> {
+        ended: impl Fn() + Clone + Send + 'static,
+    ) -> Result<NvmeTcp, Error> {
+        if options.latencies {
+            NvmeTcp::prepare::<Timed>(options, disks, bounds)?.run(ended)
+        } else {
+            NvmeTcp::prepare::<Untimed>(options, disks, bounds)?.run(ended)
+        }
+    }
+
+    /// A server that listens, and its workers, which do not run yet.
+    fn prepare<T: Timing>(
+        options: &NvmeTcpOptions,
+        disks: Vec<Disk>,
+        bounds: Config,
+    ) -> Result<Started<T>, Error> {
         let (hosts, keys) = admitted(options)?;
         let has_keys = !keys.hosts.is_empty();
         let nqn = Nqn::new(&options.nqn)?;
@@ -393,6 +413,9 @@ impl NvmeTcp {
         let workers: io::Result<Vec<_>> = (0..threads).map(|_| Mailbox::new()).collect();
         let clock = Clock::new(true);
         let counters = || disks.iter().map(|_| Counters::default()).collect();
+        let log = |d: &Disk| Arc::new(LatencyLog::new(d.disk.geometry().zone_sectors()));
+        let timed = if options.latencies { &disks[..] } else { &[] };
+        let latencies = (0..threads).map(|_| timed.iter().map(log).collect()).collect();
         let (mut recovery, mut journals, mut unjournaled) = (Vec::new(), Vec::new(), Vec::new());
         for d in &disks {
             let (lost, journal, why_not) =
@@ -407,6 +430,7 @@ impl NvmeTcp {
             clock,
             workers: workers.map_err(few)?,
             counters: (0..threads).map(|_| counters()).collect(),
+            latencies,
             calls: (0..threads).map(|_| Calls::default()).collect(),
             routes: Mutex::default(),
             keeps_alive: AtomicBool::new(false),
@@ -508,7 +532,9 @@ impl NvmeTcp {
 
     /// What has been counted of a disk since the start.
     pub fn counters(&self, disk: usize) -> ServedCounters {
-        Counters::sum(self.shared.counters.iter().filter_map(|all| all.get(disk)))
+        let logs = self.shared.latencies.iter().filter_map(|all| Some(&**all.get(disk)?));
+        let logs: Vec<&LatencyLog> = logs.collect();
+        Counters::sum(self.shared.counters.iter().filter_map(|all| all.get(disk)), &logs)
     }
 
     /// The system calls for I/O since the start.

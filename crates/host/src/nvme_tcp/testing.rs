@@ -1,8 +1,10 @@
 //! For tests and counting instructions: a server without threads, which runs when it is told to, and one of other bounds. No
 //! program uses this.
 
-use super::worker::Worker;
-use super::{Disk, NvmeTcp, NvmeTcpCalls, NvmeTcpOptions, Started, sys};
+use super::worker;
+use super::{Disk, NvmeTcp, NvmeTcpCalls, NvmeTcpOptions, Started};
+use crate::served::ServedCounters;
+use crate::served::timing::{Timed, Timing, Untimed};
 use std::io;
 use std::net::SocketAddr;
 use zoneplug_core::Error;
@@ -14,14 +16,14 @@ use zoneplug_nvme::tcp::Config;
 ///
 /// Those of [`NvmeTcp::start`].
 pub fn start(options: &NvmeTcpOptions, disks: Vec<Disk>, bounds: Config) -> Result<NvmeTcp, Error> {
-    NvmeTcp::run(NvmeTcp::prepare(options, disks, bounds)?, || ())
+    NvmeTcp::start_with(options, disks, bounds, || ())
 }
 
 /// A server whose only worker runs in the calls of [`SteppedServer::step`].
 pub struct SteppedServer {
     server: NvmeTcp,
-    worker: Worker,
-    ready: sys::Ready,
+    /// Runs the worker once.
+    step: Box<dyn FnMut() -> io::Result<()>>,
 }
 
 impl std::fmt::Debug for SteppedServer {
@@ -38,9 +40,19 @@ impl SteppedServer {
     /// Those of [`NvmeTcp::start`].
     pub fn new(options: &NvmeTcpOptions, disks: Vec<Disk>) -> Result<SteppedServer, Error> {
         let options = NvmeTcpOptions { threads: 1, ..options.clone() };
-        let Started { server, mut workers } = NvmeTcp::prepare(&options, disks, Config::default())?;
-        let worker = workers.remove(0);
-        Ok(SteppedServer { server, worker, ready: Worker::ready() })
+        if options.latencies {
+            SteppedServer::of::<Timed>(&options, disks)
+        } else {
+            SteppedServer::of::<Untimed>(&options, disks)
+        }
+    }
+
+    fn of<T: Timing>(options: &NvmeTcpOptions, disks: Vec<Disk>) -> Result<SteppedServer, Error> {
+        let prepared = NvmeTcp::prepare::<T>(options, disks, Config::default())?;
+        let Started { server, mut workers } = prepared;
+        let (mut worker, mut ready) = (workers.remove(0), worker::ready());
+        let step = move || worker.step(&mut ready, Some(0)).map(drop);
+        Ok(SteppedServer { server, step: Box::new(step) })
     }
 
     /// What a worker does between two sleeps, without the sleep.
@@ -49,12 +61,17 @@ impl SteppedServer {
     ///
     /// The worker cannot wait for descriptors.
     pub fn step(&mut self) -> io::Result<()> {
-        self.worker.step(&mut self.ready, Some(0)).map(drop)
+        (self.step)()
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
+    }
+
+    /// What it has counted of its first disk.
+    pub fn counters(&self) -> ServedCounters {
+        self.server.counters(0)
     }
 
     /// The system calls of its worker so far.

@@ -7,6 +7,7 @@ use super::io_queue::{ClosingQueue, QueueClient, ToTell};
 use super::listeners::Listeners;
 use super::mailbox::{ConnectionWaker, Mail, Mailbox};
 use super::{Shared, io_queue, sys};
+use crate::served::timing::Timing;
 use std::cell::RefCell;
 use std::io;
 use std::net::TcpStream;
@@ -37,16 +38,26 @@ const READY: usize = 64;
 
 /// A place for a connection. The key of a connection has the generation above the number of the place, so that what was
 /// meant for an earlier one does not reach it.
-#[derive(Default)]
-struct Place {
+struct Place<T> {
     generation: u32,
-    connection: Option<Box<Connection>>,
+    connection: Option<Box<Connection<T>>>,
     /// Wakes the worker when a disk has done work of the connection. Made when it first waits.
     waker: Option<(Arc<ConnectionWaker>, Waker)>,
     /// Its clients are armed: it is looked at when it has something to do.
     armed: bool,
     /// It is in [`Worker::busy`].
     listed: bool,
+}
+
+impl<T> Place<T> {
+    fn new() -> Place<T> {
+        Place { generation: 0, connection: None, waker: None, armed: false, listed: false }
+    }
+}
+
+/// Where [`Worker::step`] notes what is ready.
+pub(super) fn ready() -> sys::Ready {
+    sys::Ready::new(READY)
 }
 
 /// What a worker lends its connections. A macro, because it borrows some fields of the worker while others are in use.
@@ -68,14 +79,14 @@ macro_rules! context {
 }
 
 /// A worker.
-pub(super) struct Worker {
+pub(super) struct Worker<T> {
     shared: Arc<Shared>,
     number: usize,
     mailbox: Arc<Mailbox>,
     waker: Waker,
     epoll: sys::Epoll,
     listeners: Listeners,
-    places: Vec<Place>,
+    places: Vec<Place<T>>,
     free: Vec<usize>,
     /// Places of connections with work at a disk whose clients are not armed.
     busy: Vec<usize>,
@@ -85,7 +96,7 @@ pub(super) struct Worker {
     /// Memory for mail.
     mail: Vec<Mail>,
     /// Queues whose connections have ended, with work at a disk.
-    closing: Vec<ClosingQueue>,
+    closing: Vec<ClosingQueue<T>>,
     /// Appends of one connection whose answers are to be sent next, and that are not in the journal yet.
     to_tell: RefCell<Vec<ToTell>>,
     buffers: Buffers,
@@ -101,12 +112,12 @@ pub(super) struct Worker {
     next_worker: usize,
 }
 
-impl Worker {
+impl<T: Timing> Worker<T> {
     pub(super) fn new(
         shared: Arc<Shared>,
         number: usize,
         mut listeners: Listeners,
-    ) -> io::Result<Worker> {
+    ) -> io::Result<Worker<T>> {
         let (mailbox, epoll) = (shared.workers[number].clone(), sys::Epoll::new()?);
         epoll.add(mailbox.fd(), sys::READ | sys::EDGE, MAIL)?;
         listeners.watch(&epoll, LISTENERS)?;
@@ -135,14 +146,9 @@ impl Worker {
         })
     }
 
-    /// Where [`Worker::step`] notes what is ready.
-    pub(super) fn ready() -> sys::Ready {
-        sys::Ready::new(READY)
-    }
-
     /// Serves until it is told to stop.
     pub(super) fn run(mut self) -> io::Result<()> {
-        let mut ready = Worker::ready();
+        let mut ready = ready();
         while self.step(&mut ready, None)? {}
         Ok(())
     }
@@ -155,7 +161,7 @@ impl Worker {
         self.mailbox.is_awake();
         waited?;
         self.now = self.shared.clock.now();
-        self.closing.iter_mut().flat_map(ClosingQueue::clients).for_each(|c| c.disarm());
+        self.closing.iter_mut().flat_map(ClosingQueue::<T>::clients).for_each(|c| c.disarm());
         for key in ready.keys() {
             match key {
                 MAIL | DEVICE => {}
@@ -182,12 +188,16 @@ impl Worker {
         Ok(true)
     }
 
-    fn place(&mut self, n: usize) -> Option<&mut Connection> {
+    fn place(&mut self, n: usize) -> Option<&mut Connection<T>> {
         self.places.get_mut(n)?.connection.as_deref_mut()
     }
 
     /// Calls `f` with the connection of a key, and closes it if that says so. Its clients are not armed from then on.
-    fn with(&mut self, key: u64, f: impl FnOnce(&mut Connection, &mut WorkerContext<'_>) -> bool) {
+    fn with(
+        &mut self,
+        key: u64,
+        f: impl FnOnce(&mut Connection<T>, &mut WorkerContext<'_, T>) -> bool,
+    ) {
         let n = key as u32 as usize;
         let Some(place) = self.places.get_mut(n) else { return };
         if u64::from(place.generation) != key >> 32 {
@@ -247,7 +257,7 @@ impl Worker {
             }
         }
         let mut watched = waits_watched || !self.watched.is_empty();
-        let closing = self.closing.iter_mut().flat_map(ClosingQueue::clients);
+        let closing = self.closing.iter_mut().flat_map(ClosingQueue::<T>::clients);
         sleeps &= io_queue::arm(closing, &self.waker, &self.epoll, DEVICE, &mut watched);
         if !self.closing.is_empty() && self.turn_closing() || !sleeps {
             return 0;
@@ -407,7 +417,7 @@ impl Worker {
 
     fn add(&mut self, stream: TcpStream) {
         let n = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
+            self.places.push(Place::new());
             self.places.len() - 1
         });
         let key = self.key(n);

@@ -41,6 +41,7 @@ mod udev;
 
 use crate::recovery::bases::Bases;
 use crate::runtime::hosted::HostedDisk;
+use crate::served::latency::LatencyLog;
 use crate::served::{Counters, ServedCounters};
 use abi::DevInfo;
 use control::Control;
@@ -99,6 +100,9 @@ pub struct UblkOptions {
     pub batch: bool,
     /// The zones that the device shows: one of [`slices`]. `None`: all zones.
     pub zones: Option<Range<u32>>,
+    /// Whether to measure how long operations take: [`ServedOperation::latency`](crate::ServedOperation). It costs at most
+    /// ten instructions an operation where there are many.
+    pub latencies: bool,
 }
 
 impl Default for UblkOptions {
@@ -115,6 +119,7 @@ impl Default for UblkOptions {
             moved: false,
             batch: false,
             zones: None,
+            latencies: false,
         }
     }
 }
@@ -375,6 +380,7 @@ impl Ublk {
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<UblkDisk, Error> {
         let recovered = replay.is_some();
+        let timed = if options.latencies { info.nr_hw_queues } else { 0 };
         let char_dev = CharDev {
             file: Arc::new(open_char_dev(info.dev_id)?),
             batch: info.flags & abi::F_BATCH_IO != 0,
@@ -386,6 +392,7 @@ impl Ublk {
             depth: info.queue_depth,
             tags: options.tags.unwrap_or(info.queue_depth).min(info.queue_depth),
             counters: (0..info.nr_hw_queues).map(|_| Counters::default()).collect(),
+            latencies: (0..timed).map(|_| Arc::new(LatencyLog::new(params.zone_sectors))).collect(),
             failure: Mutex::default(),
             replay,
             journal: record.journal,
@@ -549,8 +556,9 @@ impl UblkDisk {
 
     /// The counters of the device.
     pub fn counters(&self) -> ServedCounters {
-        let counters = self.shared.iter().flat_map(|s| &s.counters);
-        Counters::sum(counters)
+        let logs = self.shared.iter().flat_map(|s| &s.latencies).map(|log| &**log);
+        let logs: Vec<&LatencyLog> = logs.collect();
+        Counters::sum(self.shared.iter().flat_map(|s| &s.counters), &logs)
     }
 
     /// Makes Linux write out the file systems that are mounted on the device, and its page cache. Returns

@@ -16,6 +16,8 @@ use crate::recovery::journal::Journal;
 use crate::runtime::client::{Client, TICK};
 use crate::runtime::hosted::HostedDisk;
 use crate::served::Counters;
+use crate::served::latency::LatencyLog;
+use crate::served::timing::{Timed, Timing, Untimed};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -42,6 +44,8 @@ pub(super) struct UblkShared {
     pub(super) tags: u16,
     /// Of each queue.
     pub(super) counters: Vec<Counters>,
+    /// Of each queue, if they are measured.
+    pub(super) latencies: Vec<Arc<LatencyLog>>,
     /// Why a queue ended although the device did not.
     pub(super) failure: Mutex<Option<String>>,
     /// For a device that was taken over.
@@ -74,18 +78,13 @@ pub(super) fn spawn(
     let body = move || {
         // Called however this thread ends.
         let _ended = Ended(Some(ended));
-        match open(shared, &char_dev, number) {
-            Ok(mut queue) => {
-                let _ = ready.send(Ok(()));
-                drop(ready);
-                if let Err(e) = queue.run() {
-                    let mut failure = lock(&failed.failure);
-                    failure.get_or_insert_with(|| format!("queue {number}: {e}"));
-                }
-            }
-            Err(e) => {
-                let _ = ready.send(Err(e));
-            }
+        let ended = match shared.latencies.is_empty() {
+            true => serve::<Untimed>(shared, &char_dev, number, ready),
+            false => serve::<Timed>(shared, &char_dev, number, ready),
+        };
+        if let Err(e) = ended {
+            let mut failure = lock(&failed.failure);
+            failure.get_or_insert_with(|| format!("queue {number}: {e}"));
         }
     };
     let cannot = |e: io::Error| {
@@ -100,14 +99,26 @@ pub(super) fn spawn(
     }
 }
 
-/// A queue of the kernel's driver.
-fn open(
+/// Serves a queue of the kernel's driver until it ends. Tells `ready` whether that can begin.
+fn serve<T: Timing>(
     shared: Arc<UblkShared>,
     char_dev: &CharDev,
     number: u16,
-) -> Result<Queue<KernelDriver>, Error> {
+    ready: mpsc::Sender<Result<(), Error>>,
+) -> io::Result<()> {
     let driver = KernelDriver::open(char_dev, number, shared.depth);
-    Queue::new(shared, number, driver.map_err(|(what, e)| failed(number, what, e))?)
+    let driver = driver.map_err(|(what, e)| failed(number, what, e));
+    match driver.and_then(|driver| Queue::<_, T>::new(shared, number, driver)) {
+        Ok(mut queue) => {
+            let _ = ready.send(Ok(()));
+            drop(ready);
+            queue.run()
+        }
+        Err(e) => {
+            let _ = ready.send(Err(e));
+            Ok(())
+        }
+    }
 }
 
 fn failed(number: u16, what: &str, e: io::Error) -> Error {
@@ -144,11 +155,12 @@ impl UblkSlot {
     }
 }
 
-pub(super) struct Queue<D> {
+pub(super) struct Queue<D, T> {
     shared: Arc<UblkShared>,
     number: u16,
     driver: D,
     client: Client,
+    timing: T,
     event_waker: Arc<EventWaker>,
     waker: Waker,
     slots: Vec<UblkSlot>,
@@ -170,9 +182,10 @@ pub(super) struct Queue<D> {
     to_tell: Vec<(Sector, u32)>,
 }
 
-impl<D: Driver> Queue<D> {
-    pub(super) fn new(shared: Arc<UblkShared>, number: u16, driver: D) -> Result<Queue<D>, Error> {
+impl<D: Driver, T: Timing> Queue<D, T> {
+    pub(super) fn new(shared: Arc<UblkShared>, number: u16, driver: D) -> Result<Self, Error> {
         let depth = shared.depth;
+        let timing = T::of(shared.latencies.get(usize::from(number)));
         let counter = eventfd().map_err(|e| failed(number, "no event counter", e))?;
         let event_waker = Arc::new(EventWaker(counter));
         let waker = Waker::from(event_waker.clone());
@@ -181,6 +194,7 @@ impl<D: Driver> Queue<D> {
             number,
             driver,
             client: shared.disk.open_client(u32::from(depth), shared.tags)?,
+            timing: timing.ok_or_else(|| Error::invalid("no place for latencies"))?,
             waker,
             event_waker,
             slots: (0..depth).map(|_| UblkSlot::new()).collect(),
@@ -380,7 +394,7 @@ impl<D: Driver> Queue<D> {
             bio.len_sectors -= done_sectors;
         }
         bio.flags = request.flags;
-        bio.set_token(u64::from(tag));
+        bio.set_token(self.timing.token(tag, request.op));
         self.list.push_back(bio);
         Ok(())
     }
@@ -409,7 +423,8 @@ impl<D: Driver> Queue<D> {
         self.client.poll(&mut self.done);
         let any = !self.done.is_empty();
         while let Some(mut bio) = self.done.pop_front() {
-            let (tag, mut status, landed) = (bio.token() as u16, bio.status, bio.sector);
+            let (token, mut status, landed) = (bio.token(), bio.status, bio.sector);
+            let tag = token as u16;
             let zones = bio.result;
             // A token of no request: a faulty device made up the BIO.
             let slot = self.slots.get_mut(usize::from(tag)).filter(|s| s.busy);
@@ -429,7 +444,7 @@ impl<D: Driver> Queue<D> {
                 slot.sent += 1;
                 let mut next = bio;
                 next.set(op, sector, len, IoBuf::empty());
-                next.set_token(u64::from(tag));
+                next.set_token(token);
                 self.list.push_back(next);
                 continue;
             }
@@ -449,6 +464,7 @@ impl<D: Driver> Queue<D> {
             }
             self.bufs.extend(buf.filter(|b| b.len() <= KEEP_BYTES));
             self.counters().count(request.op, request.bytes, status.is_ok());
+            self.timing.ended(token, request.op, request.sector);
             if let Some(journal) = &self.shared.journal {
                 journal.end(&request.change(), status.is_ok());
             }
@@ -513,7 +529,7 @@ impl<D: Driver> Queue<D> {
     }
 }
 
-impl<D> Drop for Queue<D> {
+impl<D, T> Drop for Queue<D, T> {
     /// Usually nothing is in flight here, because the driver ends a queue after all requests are answered.
     fn drop(&mut self) {
         let lent = self.slots.drain(..).filter_map(|s| s.lent);

@@ -11,7 +11,9 @@ use super::sys::Way;
 use crate::recovery::bases::LastServer;
 use crate::recovery::journal::{self, About, FoundZone};
 use crate::runtime::hosted::HostedDisk;
-use crate::served::Counters;
+use crate::served::latency::LatencyLog;
+use crate::served::timing::{Timed, Timing, Untimed};
+use crate::served::{Counters, ServedCounters};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
@@ -180,6 +182,28 @@ pub fn serve(
     bytes: usize,
     client: &mut dyn BlockClient,
 ) -> io::Result<u64> {
+    serve_as::<Untimed>(disk, depth, bytes, client, Vec::new()).map(|(calls, _)| calls)
+}
+
+/// As [`serve`], and measures how long operations take. Returns what was counted.
+pub fn serve_timed(
+    disk: &HostedDisk,
+    depth: u16,
+    bytes: usize,
+    client: &mut dyn BlockClient,
+) -> io::Result<ServedCounters> {
+    let log = Arc::new(LatencyLog::new(disk.geometry().zone_sectors()));
+    let served = serve_as::<Timed>(disk, depth, bytes, client, vec![log]);
+    served.map(|(_, counters)| counters)
+}
+
+fn serve_as<T: Timing>(
+    disk: &HostedDisk,
+    depth: u16,
+    bytes: usize,
+    client: &mut dyn BlockClient,
+    latencies: Vec<Arc<LatencyLog>>,
+) -> io::Result<(u64, ServedCounters)> {
     let (g, limits) = (disk.disk().geometry(), disk.disk().limits());
     let append = limits.visible_append_sectors(g.zone_sectors());
     let params = params::of(&g, 0..g.nr_zones(), &limits, append).map_err(io::Error::other)?;
@@ -191,6 +215,7 @@ pub fn serve(
         depth,
         tags: depth,
         counters: vec![Counters::default()],
+        latencies,
         failure: Mutex::default(),
         replay: None,
         journal: None,
@@ -207,9 +232,10 @@ pub fn serve(
         calls: &calls,
         empty: false,
     };
-    let mut queue = Queue::new(shared, 0, fake).map_err(io::Error::other)?;
+    let mut queue = Queue::<_, T>::new(shared.clone(), 0, fake).map_err(io::Error::other)?;
     queue.run()?;
-    Ok(calls.get())
+    let logs: Vec<&LatencyLog> = shared.latencies.iter().map(|log| &**log).collect();
+    Ok((calls.get(), Counters::sum(shared.counters.iter(), &logs)))
 }
 
 /// The kernel's side of a queue, without a kernel. As the kernel does, it hands requests over only when it is

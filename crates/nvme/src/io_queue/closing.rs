@@ -1,7 +1,7 @@
 //! A queue whose connection has ended. Its commands that are with the disks are carried out; what of them the host may send
 //! again is noted. New connections of the host wait until that is done.
 
-use super::{DiskClient, Disks, IoContext, IoQueue, Running, Used};
+use super::{DiskClient, Disks, IoContext, IoQueue, Running, Used, slot_of};
 use crate::recovery::{HostKey, Landed, data_hash};
 use crate::target::QueueId;
 use zoneplug_core::{Bios, Op};
@@ -42,7 +42,8 @@ impl<C: DiskClient> IoQueue<C> {
         for u in &mut self.used {
             // What the disk has not taken is not in flight.
             while let Some(mut bio) = u.list.pop_front() {
-                let entry = self.running.get_mut(bio.token() as usize).and_then(Option::take);
+                let slot = usize::from(slot_of(&bio));
+                let entry = self.running.get_mut(slot).and_then(Option::take);
                 let Some(mut running) = entry else { continue };
                 ctx.disks.ended(&running.request, false);
                 if running.resending.is_some() {
@@ -132,7 +133,8 @@ impl<C: DiskClient> ClosingQueue<C> {
             u.client.poll(&mut self.done);
             progress |= !self.done.is_empty();
             while let Some(mut bio) = self.done.pop_front() {
-                let entry = self.running.get_mut(bio.token() as usize).and_then(Option::take);
+                let slot = usize::from(slot_of(&bio));
+                let entry = self.running.get_mut(slot).and_then(Option::take);
                 let Some(mut running) = entry else { continue };
                 if let Some(lent) = running.lent.take() {
                     running.buf = u.client.reclaim(&mut bio, lent);

@@ -36,6 +36,17 @@ use zoneplug_core::{Bio, BioPool, Bios, Flags, Nanos, Op, Sector, Status};
 
 /// A client of a disk, which only one queue uses.
 pub trait DiskClient {
+    /// The token of a BIO that is about to be submitted, with the slot of its command in the low 16 bits. What the others are
+    /// for is up to the owner, which may measure how long BIOs take.
+    #[inline(always)]
+    fn token(&mut self, slot: u16, _op: Op) -> u64 {
+        u64::from(slot)
+    }
+
+    /// A BIO with this token is back. It began at `sector`, or has landed there.
+    #[inline(always)]
+    fn ended(&mut self, _token: u64, _op: Op, _sector: Sector) {}
+
     /// Takes BIOs from the front of `bios`, as many as there is room for, and returns how many.
     fn submit(&mut self, bios: &mut Bios) -> usize;
 
@@ -139,6 +150,11 @@ struct Running {
     resending: Option<Box<Resending>>,
     /// Other queues were asked for it.
     asked: bool,
+}
+
+/// The slot of a BIO's command: see [`DiskClient::token`].
+fn slot_of(bio: &Bio) -> u16 {
+    bio.token() as u16
 }
 
 /// A request for no disk.
@@ -371,7 +387,7 @@ impl<C: DiskClient> IoQueue<C> {
         let mut bio = self.pool.get();
         bio.set(request.op, request.sector, request.len_sectors, io);
         bio.flags = request.flags;
-        bio.set_token(u64::from(slot));
+        bio.set_token(self.used[n].client.token(slot, request.op));
         self.keep(slot, running);
         self.used[n].list.push_back(bio);
     }
@@ -415,10 +431,11 @@ impl<C: DiskClient> IoQueue<C> {
             client.poll(&mut self.done);
             progress |= !self.done.is_empty();
             while let Some(mut bio) = self.done.pop_front() {
-                let slot = bio.token() as u16;
+                let slot = slot_of(&bio);
                 let entry = self.running.get_mut(usize::from(slot)).and_then(Option::take);
                 // A token of no command: a faulty device made up the BIO.
                 let Some(mut running) = entry else { continue };
+                self.used[n].client.ended(bio.token(), bio.op, bio.sector);
                 let mut result =
                     IoResult { status: bio.status, sector: bio.sector, zones: bio.result };
                 if let Some(lent) = running.lent.take() {
@@ -469,7 +486,8 @@ impl<C: DiskClient> IoQueue<C> {
         for u in &mut self.used {
             // What the disk has not taken is not in flight.
             while let Some(mut bio) = u.list.pop_front() {
-                let entry = self.running.get_mut(bio.token() as usize).and_then(Option::take);
+                let slot = usize::from(slot_of(&bio));
+                let entry = self.running.get_mut(slot).and_then(Option::take);
                 if let Some(lent) = entry.and_then(|r| r.lent) {
                     // Frees the memory.
                     let _ = u.client.reclaim(&mut bio, lent);

@@ -2,6 +2,7 @@
 
 use super::{Connection, Role};
 use crate::nvme_tcp::context::WorkerContext;
+use crate::served::timing::Timing;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use zoneplug_core::Nanos;
@@ -37,10 +38,10 @@ impl QueueAuthentication {
     }
 }
 
-impl Connection {
+impl<T: Timing> Connection<T> {
     /// A command of authentication, or one that comes too early.
     #[cold]
-    pub(super) fn authenticate(&mut self, c: Received, ctx: &mut WorkerContext<'_>) {
+    pub(super) fn authenticate(&mut self, c: Received, ctx: &mut WorkerContext<'_, T>) {
         let (Some(a), Role::Admin { .. } | Role::Io { .. }) =
             (&mut self.authentication, &self.role)
         else {
@@ -74,7 +75,7 @@ impl Connection {
     pub(in crate::nvme_tcp) fn computed(
         &mut self,
         computed: Computed,
-        ctx: &mut WorkerContext<'_>,
+        ctx: &mut WorkerContext<'_, T>,
     ) {
         let Some(a) = &mut self.authentication else { return };
         // It has ended meanwhile.
@@ -89,7 +90,7 @@ impl Connection {
     }
 
     /// Answers a command, and does what that changes.
-    fn authenticated(&mut self, slot: u16, mut reply: AuthReply, ctx: &mut WorkerContext<'_>) {
+    fn authenticated(&mut self, slot: u16, mut reply: AuthReply, ctx: &mut WorkerContext<'_, T>) {
         let Some(a) = &mut self.authentication else { return };
         let mut is_over = a.protocol.is_over();
         a.again_until = (a.protocol.is_admitted() && a.protocol.is_underway())
@@ -106,7 +107,11 @@ impl Connection {
 
     /// Tells the connection and the target what has changed, and that the host of an admin queue lives. The error is the status
     /// to answer instead: the queue is to be closed.
-    fn changed(&mut self, change: Option<Change>, ctx: &mut WorkerContext<'_>) -> Result<(), u16> {
+    fn changed(
+        &mut self,
+        change: Option<Change>,
+        ctx: &mut WorkerContext<'_, T>,
+    ) -> Result<(), u16> {
         let (Role::Admin { queue, .. } | Role::Io { queue, .. }) = self.role else {
             return Ok(());
         };
@@ -148,7 +153,7 @@ impl Connection {
     }
 
     /// Fails what an admitted host has begun too long ago. While this side computes, the host is not late.
-    pub(super) fn expire_authentication(&mut self, ctx: &mut WorkerContext<'_>) {
+    pub(super) fn expire_authentication(&mut self, ctx: &mut WorkerContext<'_, T>) {
         let Some(a) = &mut self.authentication else { return };
         if a.computing.is_some() || a.again_until.is_none_or(|at| ctx.now < at) {
             return;
@@ -160,7 +165,7 @@ impl Connection {
     }
 
     /// Counts the failure of a host that has begun, and was too slow to be admitted.
-    pub(super) fn authentication_ended(&mut self, why: Ended, ctx: &WorkerContext<'_>) {
+    pub(super) fn authentication_ended(&mut self, why: Ended, ctx: &WorkerContext<'_, T>) {
         let of = self.authentication.as_ref().map(|a| &a.protocol);
         if matches!(why, Ended::Slow(_)) && of.is_some_and(|a| !a.is_admitted() && a.is_underway())
         {
@@ -175,7 +180,7 @@ impl Connection {
     }
 
     /// It takes no more commands, and needs no value any more.
-    pub(super) fn end_authentication(&mut self, ctx: &mut WorkerContext<'_>) {
+    pub(super) fn end_authentication(&mut self, ctx: &mut WorkerContext<'_, T>) {
         let Some(a) = &mut self.authentication else { return };
         if a.computing.take().is_some() {
             ctx.shared.key_exchange.cancel(ctx.worker, self.key);

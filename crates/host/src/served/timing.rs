@@ -1,0 +1,201 @@
+//! How a thread that serves a disk times the operations that it sends there.
+//!
+//! Reading the clock takes more instructions than timing may cost, so a busy queue times one operation in many. What a
+//! timed operation took then stands for those of its kind that came before it since the last timed one; so the counts of
+//! all timed operations together are those of all operations. Of each kind one is timed each [`INTERVAL`], or one in
+//! about [`MOST`], whichever is more. A queue that begins fewer than two hundred a second times them all.
+//!
+//! When an operation began is in the token of its BIO, so that an operation that is not timed costs a decrement and two
+//! branches. A server that does not time has the type [`Untimed`], which costs nothing.
+
+use super::latency::LatencyLog;
+use std::sync::Arc;
+use zoneplug_core::{Nanos, Op, Sector};
+
+/// One operation of a kind is timed in about this time.
+const INTERVAL: u64 = 1 << 22;
+/// On average one in so many is timed at least.
+const MOST: u64 = 160;
+/// The token of a BIO has the tag of its request, and above it the mark of a timed one; 0 of another.
+const TAG_BITS: u32 = 16;
+/// A mark has the time in units of 32 ns, of which it keeps 40 bits: 9 hours.
+const UNIT_SHIFT: u32 = 5;
+const TIME_MASK: u64 = (1 << 40) - 1;
+/// Below the time a mark has the number of operations that the timed one stands for.
+const STANDS_FOR_BITS: u32 = 8;
+
+/// What times the operations of a queue, or does not.
+pub(crate) trait Timing: Sized + Send + 'static {
+    /// What times operations of a queue for a log. `None`: it needs a log, and there is none.
+    fn of(log: Option<&Arc<LatencyLog>>) -> Option<Self>;
+
+    /// The token of a BIO that is about to be sent to the disk, with its tag in the low 16 bits.
+    fn token(&mut self, tag: u16, op: Op) -> u64;
+
+    /// A BIO with this token is back from the disk. It began at `sector`, or has landed there.
+    fn ended(&mut self, token: u64, op: Op, sector: Sector);
+}
+
+/// Times nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Untimed;
+
+impl Timing for Untimed {
+    fn of(_: Option<&Arc<LatencyLog>>) -> Option<Untimed> {
+        Some(Untimed)
+    }
+
+    #[inline(always)]
+    fn token(&mut self, tag: u16, _: Op) -> u64 {
+        u64::from(tag)
+    }
+
+    #[inline(always)]
+    fn ended(&mut self, _: u64, _: Op, _: Sector) {}
+}
+
+/// Which operations of a kind are timed.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    /// How many operations that one stands for, itself included.
+    stands_for: u32,
+    /// So many operations lie between timed ones on average.
+    apart: u64,
+    /// When the last one was timed.
+    last: Nanos,
+}
+
+/// Times operations for the log of a disk.
+#[derive(Debug)]
+pub(crate) struct Timed {
+    /// So many operations of each kind on, one is timed.
+    left: [u32; Op::ALL.len()],
+    kinds: [Kind; Op::ALL.len()],
+    log: Arc<LatencyLog>,
+    random: u64,
+}
+
+impl Timed {
+    /// The token of an operation that is timed. Chooses which one is timed next.
+    #[cold]
+    #[inline(never)]
+    fn mark(&mut self, tag: u16, op: Op) -> u64 {
+        let now = self.log.now();
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let kind = &mut self.kinds[op as usize];
+        let stands_for = kind.stands_for;
+        self.left[op as usize] = kind.next(now, self.random);
+        mark(now, stands_for) << TAG_BITS | u64::from(tag)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(&self, mark: u64, op: Op, sector: Sector) {
+        let now = self.log.now();
+        let (took, stands_for) = unmark(mark, now);
+        self.log.record(op, sector, took, u64::from(stands_for), now);
+    }
+}
+
+impl Kind {
+    const FIRST: Kind = Kind { stands_for: 1, apart: 1, last: Nanos(0) };
+
+    /// One is timed now. Returns how many on the next one is. Not always the same number on, or a load with a rhythm would have the same
+    /// operations timed again and again.
+    fn next(&mut self, now: Nanos, random: u64) -> u32 {
+        let passed = now.0.saturating_sub(self.last.0).max(1);
+        let wanted = (u64::from(self.stands_for) * INTERVAL / passed).min(2 * self.apart);
+        self.apart = wanted.clamp(1, MOST);
+        let spread = if self.apart < 4 { 1 } else { self.apart };
+        self.stands_for = (self.apart - spread / 2 + random % spread) as u32;
+        self.last = now;
+        self.stands_for
+    }
+}
+
+fn mark(now: Nanos, stands_for: u32) -> u64 {
+    ((now.0 >> UNIT_SHIFT) & TIME_MASK) << STANDS_FOR_BITS | u64::from(stands_for)
+}
+
+/// How long ago a mark was made, and how many operations it stands for.
+fn unmark(mark: u64, now: Nanos) -> (Nanos, u32) {
+    let began = mark >> STANDS_FOR_BITS;
+    let passed = (now.0 >> UNIT_SHIFT).wrapping_sub(began) & TIME_MASK;
+    (Nanos(passed << UNIT_SHIFT), mark as u32 & ((1 << STANDS_FOR_BITS) - 1))
+}
+
+impl Timing for Timed {
+    /// Only one thread may write to the log.
+    fn of(log: Option<&Arc<LatencyLog>>) -> Option<Timed> {
+        let (left, kinds) = ([1; Op::ALL.len()], [Kind::FIRST; Op::ALL.len()]);
+        Some(Timed { left, kinds, log: log?.clone(), random: 0x9e37_79b9_7f4a_7c15 })
+    }
+
+    #[inline(always)]
+    fn token(&mut self, tag: u16, op: Op) -> u64 {
+        let left = &mut self.left[op as usize];
+        *left -= 1;
+        if *left == 0 { self.mark(tag, op) } else { u64::from(tag) }
+    }
+
+    #[inline(always)]
+    fn ended(&mut self, token: u64, op: Op, sector: Sector) {
+        let mark = token >> TAG_BITS;
+        if mark != 0 {
+            self.record(mark, op, sector);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Begins `n` operations, one every `apart` nanoseconds. Returns how many each timed one stands for.
+    fn begin(n: u32, apart: u64) -> Vec<u32> {
+        let (mut kind, mut left) = (Kind::FIRST, 1);
+        let (mut all, mut random) = (Vec::new(), 1u64);
+        for i in 1..=u64::from(n) {
+            left -= 1;
+            if left == 0 {
+                all.push(kind.stands_for);
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                left = kind.next(Nanos(i * apart), random >> 33);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn slow_queues_time_every_operation() {
+        assert_eq!(begin(1000, INTERVAL), [1; 1000]);
+        // The first is far from the start of the clock.
+        assert_eq!(begin(1000, 10 * INTERVAL), [1; 1000]);
+    }
+
+    #[test]
+    fn busy_queues_time_one_in_many_which_stand_for_all() {
+        let all = begin(1_000_000, 1_000);
+        let sum: u32 = all.iter().sum();
+        let (fewest, most) = (all[20..].iter().min().unwrap(), all.iter().max().unwrap());
+        assert!(1_000_000 - sum < 256, "{sum}");
+        assert!((5800..6800).contains(&all.len()), "{}", all.len());
+        assert!(*fewest >= 80 && *most < 240 && most - fewest > 140, "{fewest} to {most}");
+    }
+
+    /// A mark fits a token beside a tag, and a clock that has run for days does not matter.
+    #[test]
+    fn a_mark_has_the_time_and_the_number() {
+        for start in [0, 5, (1 << 45) - 64, (1 << 45) - 1, 123_456_789_012_345_678] {
+            for took in [0, 1, 31, 32, 1_000, 1_000_000_000, 30_000_000_000_000] {
+                let mark = mark(Nanos(start), 192);
+                assert!(mark > 0 && mark < 1 << 48);
+                let (passed, stands_for) = unmark(mark, Nanos(start + took));
+                assert!(passed.0.abs_diff(took) < 32, "{took} from {start}: {passed:?}");
+                assert_eq!(stands_for, 192);
+            }
+        }
+    }
+}
