@@ -3,16 +3,21 @@
 //! A server listens on a Unix socket in `/run/zoneplug`, or where `--socket` says. A client sends one line of JSON and
 //! gets one back; it may go on with further lines.
 
+mod measured;
+
 use crate::failure::{Failure, Kind};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::Attribute;
+
+pub(crate) use measured::{LatencyShown, OperationShown, ZoneSlow, ZoneWaiting};
 
 /// Where servers have their sockets.
 pub(crate) const DIRECTORY: &str = "/run/zoneplug";
@@ -129,6 +134,36 @@ pub(crate) struct Shown {
     /// The addresses, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) paths: Vec<PathShown>,
+    /// What the server has measured; another version of it says less.
+    #[serde(flatten)]
+    pub(crate) measured: Measured,
+}
+
+/// What a server has measured of a disk, besides the counters that were always there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Measured {
+    /// Its version, and when it began to serve, in seconds since 1970.
+    pub(crate) version: String,
+    pub(crate) started_unix_s: u64,
+    /// Each kind of operation that there was.
+    pub(crate) operations: Vec<OperationShown>,
+    /// Write commands sent by plugs; BIOs that waited in one; BIOs that left in the command of another; waiting BIOs that were
+    /// aborted.
+    pub(crate) issued: u64,
+    pub(crate) parked: u64,
+    pub(crate) merged: u64,
+    pub(crate) aborted: u64,
+    /// Commands that were given up; of these, the ones that the device still has.
+    pub(crate) timeouts: u64,
+    pub(crate) late: u64,
+    /// Events since the disk was opened, by kind.
+    pub(crate) events: BTreeMap<String, u64>,
+    /// Zones by condition, as the layer knows it; those with an unknown write pointer are `stale`.
+    pub(crate) conditions: BTreeMap<String, u64>,
+    /// The zones with the most waiting BIOs, and those with the slowest operations of the last minute: eight at most.
+    pub(crate) waiting_zones: Vec<ZoneWaiting>,
+    pub(crate) slow_zones: Vec<ZoneSlow>,
 }
 
 fn yes() -> bool {

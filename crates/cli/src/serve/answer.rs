@@ -2,6 +2,7 @@
 //! of time.
 
 use super::handover::HandOver;
+use super::measure::measure;
 use super::network_attributes::NetworkAttributes;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
@@ -44,7 +45,8 @@ pub(crate) struct Network {
 }
 
 impl Served {
-    fn shown(&self) -> Shown {
+    /// What it is, and what it has done.
+    pub(super) fn shown(&self) -> Shown {
         let (g, c, k) =
             (self.disk.disk().geometry(), (self.counters)(), self.disk.disk().counters());
         Shown {
@@ -76,6 +78,7 @@ impl Served {
                 .map_or(0, |n| (n.failed_authentications)()),
             paths: self.network.as_ref().map_or_else(Vec::new, |n| n.attributes.paths()),
             enabled: self.network.as_ref().is_none_or(|n| n.attributes.is_enabled()),
+            measured: measure(self, &c),
         }
     }
 }

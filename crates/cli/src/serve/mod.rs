@@ -11,6 +11,8 @@ mod end;
 mod handover;
 mod join;
 mod logs;
+mod measure;
+mod metrics;
 mod network_attributes;
 mod notify;
 mod nvme;
@@ -28,6 +30,7 @@ use end::{End, flush, give_up, part, stop};
 use handover::{HandOver, Takeover, Wanted};
 use join::Parts;
 use settings::{BlockDisk, Settings};
+use metrics::Metrics;
 use socket::Socket;
 use std::io::Write;
 use std::ops::Range;
@@ -52,6 +55,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     device: settings::DeviceArgs,
+
+    #[command(flatten)]
+    measured: metrics::MetricsArgs,
 
     /// Take the disks over from the server that has them, while they are in use: an upgrade. Nothing happens to that server
     /// if this one could not go on. Without such a server this is a start like any other
@@ -138,6 +144,7 @@ pub(crate) fn run(
     if args.check_config.is_some() {
         return check_config::run(&settings, out);
     }
+    measure::begin();
     let plan = settings.plan()?;
     let access = settings.access()?;
     if args.background {
@@ -236,6 +243,15 @@ fn serve(
         Ok(network) => network,
         Err(f) => return Err(give_up(devices, f)),
     };
+    let again = || {
+        let over_network = network.iter().flat_map(nvme::Server::served);
+        devices.iter().map(Device::served).chain(over_network).collect()
+    };
+    let at = args.measured.address()?;
+    let metrics = match at.map(|at| Metrics::open(at, again())).transpose() {
+        Ok(metrics) => metrics,
+        Err(f) => return Err(give_up(devices, f)),
+    };
     let served = devices.iter().map(Device::served);
     let served: Vec<Served> = served.chain(network.iter().flat_map(nvme::Server::served)).collect();
     let events = match DiskEvents::start(Watched::of(&served)) {
@@ -255,10 +271,13 @@ fn serve(
             ));
             None
         }
-        Err(f) => return Err(give_up(devices, f)),
+        Err(f) => {
+            drop(metrics);
+            return Err(give_up(devices, f));
+        }
     };
     if let Err(f) = confine::filter_calls() {
-        drop(socket);
+        drop((socket, metrics));
         return Err(give_up(devices, f));
     }
     for d in &devices {
@@ -270,6 +289,9 @@ fn serve(
     }
     for line in network.iter().flat_map(nvme::Server::lines) {
         let _ = writeln!(out, "{line}");
+    }
+    if let Some(metrics) = &metrics {
+        let _ = writeln!(out, "{}", metrics.line());
     }
     for parts in &joined {
         let _ = match args.join {
@@ -300,7 +322,7 @@ fn serve(
             }
         }
     });
-    drop(socket);
+    drop((socket, metrics));
     let outlive = devices.iter().all(Device::outlives);
     let remove = args.remove_on_exit || !outlive;
     let parted = to_part.into_iter().try_for_each(|joined| part(joined, remove));
@@ -352,6 +374,7 @@ fn options(
         moved: args.moved,
         batch: disk.device.batch,
         zones,
+        latencies: args.measured.times(),
     }
 }
 

@@ -101,7 +101,7 @@ fn key_of_host(text: &str) -> Result<(String, Key), Failure> {
 
 impl Plan {
     /// Reads the flags. `None`: nothing is served over the network.
-    pub(super) fn of(args: &NetworkArgs) -> Result<Option<Plan>, Failure> {
+    pub(super) fn of(args: &NetworkArgs, latencies: bool) -> Result<Option<Plan>, Failure> {
         let [first, rest @ ..] = &args.nvme_tcp[..] else { return Ok(None) };
         let address = |text: &String| {
             text.parse::<SocketAddr>().map_err(|_| {
@@ -141,6 +141,7 @@ impl Plan {
             dhchap_dhgroup: args.dhchap_dhgroup,
             // Not beside --socket: a server restarted with another socket must find it, and it must be in memory.
             records: usual_records(Path::new(DIRECTORY)),
+            latencies,
             ..NvmeTcpOptions::new(listen, &nqn)
         };
         options.check()?;

@@ -1,0 +1,146 @@
+//! `zoneplug serve --metrics`: what `zoneplug status` shows, over HTTP, as Prometheus reads it.
+
+mod http;
+mod text;
+
+use super::answer::Served;
+use crate::failure::{Failure, Kind};
+use crate::plain::plain;
+use http::Bounds;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Wake;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use zoneplug_host::WakeFd;
+
+/// A text is given again for so long. Making it looks at every zone of every disk, and a client may ask all the time.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long the end waits for a text that is being made.
+const LAST_TEXT: Duration = Duration::from_secs(5);
+
+/// Flags of `zoneplug serve` for metrics.
+#[derive(Debug, clap::Args)]
+#[group(id = "measured")]
+pub(super) struct MetricsArgs {
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics: 127.0.0.1:9420. There is no authentication, so that
+    /// only addresses of this machine are taken without --metrics-public
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<String>,
+
+    /// Serve the metrics also to other machines, to any that reaches the address
+    #[arg(long, requires = "metrics")]
+    metrics_public: bool,
+
+    /// Measure how long operations take, for zoneplug status and top; --metrics does it too
+    #[arg(long)]
+    latency: bool,
+}
+
+impl MetricsArgs {
+    /// Whether the servers are to measure how long operations take.
+    pub(super) fn times(&self) -> bool {
+        self.latency || self.metrics.is_some()
+    }
+
+    /// Where the metrics are served, if they are.
+    pub(super) fn address(&self) -> Result<Option<SocketAddr>, Failure> {
+        let Some(text) = &self.metrics else { return Ok(None) };
+        let address: SocketAddr = text.parse().map_err(|_| {
+            Failure::usage(format!("--metrics {} is no address with a port", plain(text)))
+                .hint("--metrics 127.0.0.1:9420, or [::1]:9420")
+        })?;
+        if !address.ip().is_loopback() && !self.metrics_public {
+            let what = format!("--metrics {address} can be read from other machines");
+            return Err(Failure::usage(what)
+                .hint("--metrics 127.0.0.1:9420, or --metrics-public as well: anyone who reaches it reads all"));
+        }
+        Ok(Some(address))
+    }
+}
+
+/// The server of metrics, until it is dropped. Its thread holds the disks only while it makes a text, so that a disk is
+/// closed when its server ends.
+pub(super) struct Metrics {
+    address: SocketAddr,
+    ends: Arc<End>,
+    thread: JoinHandle<()>,
+    /// There until it is dropped.
+    disks: Option<Arc<Vec<Served>>>,
+}
+
+struct End {
+    bell: Arc<WakeFd>,
+    is_over: AtomicBool,
+}
+
+impl Metrics {
+    /// Listens at `address`, and answers from now on.
+    pub(super) fn open(address: SocketAddr, disks: Vec<Served>) -> Result<Metrics, Failure> {
+        Self::open_with(address, disks, Bounds::default())
+    }
+
+    fn open_with(
+        address: SocketAddr,
+        disks: Vec<Served>,
+        bounds: Bounds,
+    ) -> Result<Metrics, Failure> {
+        let failed = |e: std::io::Error| {
+            Failure::new(Kind::Io, format!("no metrics at {address}: {e}"))
+                .hint("an address of this machine with a free port, as in --metrics 127.0.0.1:9420")
+        };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let bell = WakeFd::new().map_err(failed)?;
+        bell.clear();
+        let (ends, disks) =
+            (Arc::new(End { bell, is_over: AtomicBool::new(false) }), Arc::new(disks));
+        let (of_thread, served) = (ends.clone(), Arc::downgrade(&disks));
+        let body = move || {
+            let is_over = || of_thread.is_over.load(Ordering::Acquire);
+            let text = (text::CONTENT_TYPE, texts(served));
+            // poll(2) fails only if there is no memory. The disks are served without metrics then.
+            let _ = http::serve(&listener, of_thread.bell.as_fd(), is_over, text, bounds);
+        };
+        let thread = std::thread::Builder::new().name("zoneplug-metrics".to_owned()).spawn(body);
+        let thread = thread.map_err(|e| {
+            Failure::new(Kind::Device, format!("no thread for the metrics: {e}"))
+                .hint("more threads for this user (ulimit -u, TasksMax=)")
+        })?;
+        Ok(Metrics { address, ends, thread, disks: Some(disks) })
+    }
+
+    /// Where they are.
+    pub(super) fn line(&self) -> String {
+        format!("metrics at http://{}/metrics", self.address)
+    }
+}
+
+/// Makes the text, at most once in [`FRESH`].
+fn texts(disks: Weak<Vec<Served>>) -> impl FnMut() -> Option<String> {
+    let mut last: Option<(Instant, String)> = None;
+    move || {
+        let disks = disks.upgrade()?;
+        let now = Instant::now();
+        let is_fresh = last.as_ref().is_some_and(|(made, _)| now.duration_since(*made) < FRESH);
+        if !is_fresh {
+            last = Some((now, text::of(disks.iter().map(Served::shown).collect())));
+        }
+        last.as_ref().map(|(_, text)| text.clone())
+    }
+}
+
+impl Drop for Metrics {
+    fn drop(&mut self) {
+        self.ends.is_over.store(true, Ordering::Release);
+        self.ends.bell.clone().wake();
+        // A text that is being made waits for a disk at most for a moment, and holds the disks.
+        let end = Instant::now() + LAST_TEXT;
+        while !self.thread.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.disks = None;
+    }
+}
