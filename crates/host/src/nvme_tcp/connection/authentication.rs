@@ -173,7 +173,7 @@ impl<T: Timing> Connection<T> {
         }
     }
 
-    fn count_failure(&self, ctx: &WorkerContext<'_>) {
+    fn count_failure(&self, ctx: &WorkerContext<'_, T>) {
         ctx.shared.failed_authentications.fetch_add(1, Ordering::Relaxed);
         let host = self.authentication.as_ref().map(|a| &a.host);
         self.log_refused(host, "did not prove that it knows its key");
