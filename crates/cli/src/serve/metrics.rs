@@ -22,7 +22,7 @@ const FRESH: Duration = Duration::from_secs(1);
 const LAST_TEXT: Duration = Duration::from_secs(5);
 
 /// Flags of `zoneplug serve` for metrics.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[group(id = "measured")]
 pub(super) struct MetricsArgs {
     /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics: 127.0.0.1:9420. There is no authentication, so that
