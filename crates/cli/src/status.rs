@@ -1,5 +1,7 @@
 //! `zoneplug status`: what the servers of this machine serve.
 
+mod watch;
+
 use crate::failure::Failure;
 use crate::plain::plain;
 use crate::server_client::{self, Shown};
@@ -7,6 +9,7 @@ use crate::{json, term};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 use zoneplug_core::Bytes;
 
 /// Flags of `zoneplug status`.
@@ -23,21 +26,28 @@ pub(crate) struct Args {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+
+    /// Show what each disk does, again and again after so many seconds
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds, conflicts_with = "json")]
+    watch: Option<Duration>,
+}
+
+/// An interval: 0.1 to 86,400 seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if (0.1..=86_400.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("not from 0.1 to 86400".to_owned())
+    }
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut all: Vec<Shown> = Vec::new();
-    for mut server in server_client::servers(args.socket.as_deref())? {
-        all.extend(server.disks()?);
+    if let Some(interval) = args.watch {
+        return watch::watch(interval, || disks(args), out);
     }
-    all.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
-    if let Some(disk) = &args.disk {
-        all.retain(|d| d.name == server_client::name_of(disk));
-        if all.is_empty() {
-            return Err(server_client::not_served(disk));
-        }
-    }
+    let all = disks(args)?;
     if args.json {
         #[derive(Serialize)]
         struct Document {
@@ -54,6 +64,28 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The disks that are asked for.
+fn disks(args: &Args) -> Result<Vec<Shown>, Failure> {
+    let mut all: Vec<Shown> = Vec::new();
+    for mut server in server_client::servers(args.socket.as_deref())? {
+        all.extend(server.disks()?);
+    }
+    all.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+    if let Some(disk) = &args.disk {
+        all.retain(|d| d.name == server_client::name_of(disk));
+        if all.is_empty() {
+            return Err(server_client::not_served(disk));
+        }
+    }
+    Ok(all)
+}
+
+/// The name of a disk as people find it: of a block device its path.
+fn named(d: &Shown) -> String {
+    let dev = if d.nqn.is_none() { "/dev/" } else { "" };
+    format!("{dev}{}", plain(&d.name))
+}
+
 /// A number of bytes for people.
 fn about(bytes: u64) -> String {
     let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
@@ -65,8 +97,7 @@ fn about(bytes: u64) -> String {
 
 fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
     let (size, zone) = (Bytes(d.capacity_bytes), Bytes(d.zone_bytes));
-    let dev = if d.nqn.is_none() { "/dev/" } else { "" };
-    let mut text = format!("{dev}{}  {}\n", plain(&d.name), plain(&d.spec));
+    let mut text = format!("{}  {}\n", named(d), plain(&d.spec));
     if let (Some(address), Some(nqn)) = (&d.address, &d.nqn) {
         text += &format!("  {}  {}\n", plain(address), plain(nqn));
     }
@@ -93,6 +124,11 @@ fn show(d: &Shown, out: &mut dyn Write) -> Result<(), Failure> {
             &format!("{} early writes were", d.held_total)
         };
         text += &format!("  {writes} held: {} now, {} expired\n", d.held, d.held_expired);
+    }
+    let events = d.measured.events.iter().filter(|(_, n)| **n > 0);
+    let events: Vec<String> = events.map(|(event, n)| format!("{n} {event}")).collect();
+    if !events.is_empty() {
+        text += &format!("  events: {}\n", plain(&events.join(", ")));
     }
     if !d.enabled {
         text += "  hosts do not see it (enable is 0)\n";

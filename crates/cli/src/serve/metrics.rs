@@ -144,3 +144,89 @@ impl Drop for Metrics {
         self.disks = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use zoneplug_host::{HostedDisk, ServedCounters};
+
+    fn served() -> Served {
+        let spec = "mem,zones=8,zone-size=1M";
+        Served {
+            name: "ublkb0".to_owned(),
+            spec: spec.to_owned(),
+            disk: HostedDisk::open_spec(spec).unwrap(),
+            recovered: false,
+            outlives: false,
+            counters: Box::new(ServedCounters::default),
+            network: None,
+        }
+    }
+
+    fn address(args: &[&str]) -> Result<Option<SocketAddr>, Failure> {
+        #[derive(Debug, clap::Parser)]
+        struct Flags {
+            #[command(flatten)]
+            metrics: MetricsArgs,
+        }
+        let flags: Flags = clap::Parser::try_parse_from([&["x"], args].concat()).unwrap();
+        flags.metrics.address()
+    }
+
+    #[test]
+    fn other_machines_need_a_word() {
+        for local in ["127.0.0.1:9420", "127.1.2.3:0", "[::1]:9420"] {
+            assert!(address(&["--metrics", local]).unwrap().is_some(), "{local}");
+        }
+        for open in ["0.0.0.0:9420", "[::]:9420", "192.0.2.1:9420", "[::ffff:192.0.2.1]:9420"] {
+            let e = address(&["--metrics", open]).unwrap_err().to_string();
+            assert!(e.contains("--metrics-public"), "{open}: {e}");
+            assert!(address(&["--metrics", open, "--metrics-public"]).unwrap().is_some());
+        }
+        assert!(
+            address(&["--metrics", "localhost:9420"])
+                .unwrap_err()
+                .to_string()
+                .contains("no address")
+        );
+        assert_eq!(address(&[]).unwrap(), None);
+    }
+
+    /// A client that stays connected must not keep the disks open, nor the port.
+    #[test]
+    fn the_disks_and_the_port_go_with_it() {
+        let metrics = Metrics::open("127.0.0.1:0".parse().unwrap(), vec![served()]).unwrap();
+        let (address, disks) = (metrics.address, Arc::downgrade(metrics.disks.as_ref().unwrap()));
+        assert!(Metrics::open(address, vec![served()]).is_err(), "the port is taken");
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert!(text.contains("zoneplug_zones{disk=\"ublkb0\",condition=\"empty\"} 8"), "{text}");
+        let silent = TcpStream::connect(address).unwrap();
+        let start = Instant::now();
+        drop(metrics);
+        assert!(disks.upgrade().is_none(), "its disks are closed when it has gone");
+        assert!(start.elapsed() < LAST_TEXT);
+        drop(Metrics::open(address, vec![served()]).unwrap());
+        drop((client, silent));
+    }
+
+    #[test]
+    fn a_text_is_made_once_in_a_while() {
+        let disks = Arc::new(vec![served()]);
+        let mut texts = texts(Arc::downgrade(&disks));
+        let first = texts().unwrap();
+        zoneplug_host::BlockingDisk::new(&disks[0].disk)
+            .unwrap()
+            .append_from(zoneplug_core::Sector(0), &[0; 4096])
+            .unwrap();
+        assert_eq!(texts().unwrap(), first);
+        std::thread::sleep(FRESH);
+        assert!(texts().unwrap().contains("condition=\"active\"} 1"));
+        drop(disks);
+        assert_eq!(texts(), None, "the server is ending");
+    }
+}

@@ -273,7 +273,8 @@ impl Settings {
 
     /// What is served over the network.
     pub(super) fn plan(&self) -> Result<Option<Plan>, Failure> {
-        Plan::of(&self.args.network, self.args.measured.times()).map_err(|f| self.of_key("nvme-tcp", f))
+        Plan::of(&self.args.network, self.args.measured.times())
+            .map_err(|f| self.of_key("nvme-tcp", f))
     }
 
     /// Who may use the socket.

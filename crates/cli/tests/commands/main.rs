@@ -11,6 +11,7 @@ mod handover;
 mod hostile;
 mod interrupt;
 mod merge;
+mod metrics;
 mod serve;
 mod spec_page;
 mod terminal;

@@ -37,7 +37,7 @@ use crate::clock::Clock;
 use crate::recovery::journal::Journal;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
-use crate::served::timing::{Timed, Timing, Untimed};
+use crate::served::timing::{INTERVAL, Timed, Timing, Untimed};
 use crate::served::{Counters, ServedCounters};
 use crate::{BlockingDisk, spec, threads};
 use admission::admitted;
@@ -376,17 +376,19 @@ impl NvmeTcp {
         ended: impl Fn() + Clone + Send + 'static,
     ) -> Result<NvmeTcp, Error> {
         if options.latencies {
-            NvmeTcp::prepare::<Timed>(options, disks, bounds)?.run(ended)
+            NvmeTcp::prepare::<Timed>(options, disks, bounds, INTERVAL)?.run(ended)
         } else {
-            NvmeTcp::prepare::<Untimed>(options, disks, bounds)?.run(ended)
+            NvmeTcp::prepare::<Untimed>(options, disks, bounds, INTERVAL)?.run(ended)
         }
     }
 
-    /// A server that listens, and its workers, which do not run yet.
+    /// A server that listens, and its workers, which do not run yet. If they measure, then one operation of each kind in about
+    /// `interval`.
     fn prepare<T: Timing>(
         options: &NvmeTcpOptions,
         disks: Vec<Disk>,
         bounds: Config,
+        interval: Nanos,
     ) -> Result<Started<T>, Error> {
         let (hosts, keys) = admitted(options)?;
         let has_keys = !keys.hosts.is_empty();
@@ -413,7 +415,7 @@ impl NvmeTcp {
         let workers: io::Result<Vec<_>> = (0..threads).map(|_| Mailbox::new()).collect();
         let clock = Clock::new(true);
         let counters = || disks.iter().map(|_| Counters::default()).collect();
-        let log = |d: &Disk| Arc::new(LatencyLog::new(d.disk.geometry().zone_sectors()));
+        let log = |d: &Disk| Arc::new(LatencyLog::new(d.disk.geometry().zone_sectors(), interval));
         let timed = if options.latencies { &disks[..] } else { &[] };
         let latencies = (0..threads).map(|_| timed.iter().map(log).collect()).collect();
         let (mut recovery, mut journals, mut unjournaled) = (Vec::new(), Vec::new(), Vec::new());

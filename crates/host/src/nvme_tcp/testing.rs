@@ -4,7 +4,7 @@
 use super::worker;
 use super::{Disk, NvmeTcp, NvmeTcpCalls, NvmeTcpOptions, Started};
 use crate::served::ServedCounters;
-use crate::served::timing::{Timed, Timing, Untimed};
+use crate::served::timing::{SELDOM, Timed, Timing, Untimed};
 use std::io;
 use std::net::SocketAddr;
 use zoneplug_core::Error;
@@ -33,7 +33,7 @@ impl std::fmt::Debug for SteppedServer {
 }
 
 impl SteppedServer {
-    /// As [`NvmeTcp::start`], without its threads.
+    /// As [`NvmeTcp::start`], without its threads. If it measures how long operations take, then few of them.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl SteppedServer {
     }
 
     fn of<T: Timing>(options: &NvmeTcpOptions, disks: Vec<Disk>) -> Result<SteppedServer, Error> {
-        let prepared = NvmeTcp::prepare::<T>(options, disks, Config::default())?;
+        let prepared = NvmeTcp::prepare::<T>(options, disks, Config::default(), SELDOM)?;
         let Started { server, mut workers } = prepared;
         let (mut worker, mut ready) = (workers.remove(0), worker::ready());
         let step = move || worker.step(&mut ready, Some(0)).map(drop);

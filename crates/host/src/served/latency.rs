@@ -69,20 +69,22 @@ struct OfKind {
 pub(crate) struct LatencyLog {
     kinds: [OfKind; Op::ALL.len()],
     clock: Clock,
+    interval: Nanos,
     zone_sectors: u64,
     /// With the time at which each ended.
     slow: Mutex<Vec<(SlowZone, Nanos)>>,
 }
 
 impl LatencyLog {
-    /// For a disk with zones of so many sectors.
-    pub(crate) fn new(zone_sectors: u32) -> LatencyLog {
+    /// For a disk with zones of so many sectors. One operation of a kind is timed in about `interval`.
+    pub(crate) fn new(zone_sectors: u32, interval: Nanos) -> LatencyLog {
         LatencyLog {
             kinds: Op::ALL.map(|_| OfKind {
                 sum: AtomicU64::new(0),
                 buckets: [const { AtomicU64::new(0) }; LATENCY_BUCKETS],
             }),
             clock: Clock::new(true),
+            interval,
             zone_sectors: u64::from(zone_sectors),
             slow: Mutex::new(Vec::with_capacity(SLOW_ZONES)),
         }
@@ -90,6 +92,10 @@ impl LatencyLog {
 
     pub(super) fn now(&self) -> Nanos {
         self.clock.now()
+    }
+
+    pub(super) fn interval(&self) -> Nanos {
+        self.interval
     }
 
     /// An operation that began at `sector` took so long, and stands for so many.

@@ -12,8 +12,11 @@ use super::latency::LatencyLog;
 use std::sync::Arc;
 use zoneplug_core::{Nanos, Op, Sector};
 
-/// One operation of a kind is timed in about this time.
-const INTERVAL: u64 = 1 << 22;
+/// One operation of a kind is timed in about this time: 4 ms. A disk with a head does fewer, so all of its operations are
+/// timed.
+pub(crate) const INTERVAL: Nanos = Nanos(1 << 22);
+/// So that few operations are timed, however slowly they come: for counting instructions.
+pub(crate) const SELDOM: Nanos = Nanos(1 << 42);
 /// On average one in so many is timed at least.
 const MOST: u64 = 160;
 /// The token of a BIO has the tag of its request, and above it the mark of a timed one; 0 of another.
@@ -86,7 +89,7 @@ impl Timed {
         self.random ^= self.random << 17;
         let kind = &mut self.kinds[op as usize];
         let stands_for = kind.stands_for;
-        self.left[op as usize] = kind.next(now, self.random);
+        self.left[op as usize] = kind.next(now, self.log.interval(), self.random);
         mark(now, stands_for) << TAG_BITS | u64::from(tag)
     }
 
@@ -104,9 +107,9 @@ impl Kind {
 
     /// One is timed now. Returns how many on the next one is. Not always the same number on, or a load with a rhythm would have the same
     /// operations timed again and again.
-    fn next(&mut self, now: Nanos, random: u64) -> u32 {
+    fn next(&mut self, now: Nanos, interval: Nanos, random: u64) -> u32 {
         let passed = now.0.saturating_sub(self.last.0).max(1);
-        let wanted = (u64::from(self.stands_for) * INTERVAL / passed).min(2 * self.apart);
+        let wanted = (u64::from(self.stands_for) * interval.0 / passed).min(2 * self.apart);
         self.apart = wanted.clamp(1, MOST);
         let spread = if self.apart < 4 { 1 } else { self.apart };
         self.stands_for = (self.apart - spread / 2 + random % spread) as u32;
@@ -162,7 +165,7 @@ mod tests {
             if left == 0 {
                 all.push(kind.stands_for);
                 random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                left = kind.next(Nanos(i * apart), random >> 33);
+                left = kind.next(Nanos(i * apart), INTERVAL, random >> 33);
             }
         }
         all
@@ -170,9 +173,9 @@ mod tests {
 
     #[test]
     fn slow_queues_time_every_operation() {
-        assert_eq!(begin(1000, INTERVAL), [1; 1000]);
+        assert_eq!(begin(1000, INTERVAL.0), [1; 1000]);
         // The first is far from the start of the clock.
-        assert_eq!(begin(1000, 10 * INTERVAL), [1; 1000]);
+        assert_eq!(begin(1000, 10 * INTERVAL.0), [1; 1000]);
     }
 
     #[test]

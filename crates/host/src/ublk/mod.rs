@@ -42,6 +42,7 @@ mod udev;
 use crate::recovery::bases::Bases;
 use crate::runtime::hosted::HostedDisk;
 use crate::served::latency::LatencyLog;
+use crate::served::timing::INTERVAL;
 use crate::served::{Counters, ServedCounters};
 use abi::DevInfo;
 use control::Control;
@@ -392,7 +393,9 @@ impl Ublk {
             depth: info.queue_depth,
             tags: options.tags.unwrap_or(info.queue_depth).min(info.queue_depth),
             counters: (0..info.nr_hw_queues).map(|_| Counters::default()).collect(),
-            latencies: (0..timed).map(|_| Arc::new(LatencyLog::new(params.zone_sectors))).collect(),
+            latencies: (0..timed)
+                .map(|_| Arc::new(LatencyLog::new(params.zone_sectors, INTERVAL)))
+                .collect(),
             failure: Mutex::default(),
             replay,
             journal: record.journal,

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zoneplug_buf::AlignedBuf;
 use zoneplug_core::zone::Geometry;
-use zoneplug_core::{Flags, Op, Sector, Status, ZoneNo};
+use zoneplug_core::{Flags, Nanos, Op, Sector, Status, ZoneNo};
 
 /// A request of the kernel.
 #[derive(Debug, Clone, Copy)]
@@ -185,14 +185,15 @@ pub fn serve(
     serve_as::<Untimed>(disk, depth, bytes, client, Vec::new()).map(|(calls, _)| calls)
 }
 
-/// As [`serve`], and measures how long operations take. Returns what was counted.
+/// As [`serve`], and measures how long operations take: one of each kind in about `interval`. Returns what was counted.
 pub fn serve_timed(
     disk: &HostedDisk,
     depth: u16,
     bytes: usize,
     client: &mut dyn BlockClient,
+    interval: Nanos,
 ) -> io::Result<ServedCounters> {
-    let log = Arc::new(LatencyLog::new(disk.geometry().zone_sectors()));
+    let log = Arc::new(LatencyLog::new(disk.geometry().zone_sectors(), interval));
     let served = serve_as::<Timed>(disk, depth, bytes, client, vec![log]);
     served.map(|(_, counters)| counters)
 }

@@ -236,6 +236,7 @@ impl<C: DiskClient> IoQueue<C> {
     }
 
     /// Begins a command. It may be answered at once.
+    #[inline(always)]
     pub fn begin<D: Disks<Client = C>>(
         &mut self,
         c: Received,
@@ -387,9 +388,10 @@ impl<C: DiskClient> IoQueue<C> {
         let mut bio = self.pool.get();
         bio.set(request.op, request.sector, request.len_sectors, io);
         bio.flags = request.flags;
-        bio.set_token(self.used[n].client.token(slot, request.op));
+        let used = &mut self.used[n];
+        bio.set_token(used.client.token(slot, request.op));
+        used.list.push_back(bio);
         self.keep(slot, running);
-        self.used[n].list.push_back(bio);
     }
 
     fn keep(&mut self, slot: u16, running: Running) {
@@ -435,11 +437,12 @@ impl<C: DiskClient> IoQueue<C> {
                 let entry = self.running.get_mut(usize::from(slot)).and_then(Option::take);
                 // A token of no command: a faulty device made up the BIO.
                 let Some(mut running) = entry else { continue };
-                self.used[n].client.ended(bio.token(), bio.op, bio.sector);
+                let client = &mut self.used[n].client;
+                client.ended(bio.token(), bio.op, bio.sector);
                 let mut result =
                     IoResult { status: bio.status, sector: bio.sector, zones: bio.result };
                 if let Some(lent) = running.lent.take() {
-                    running.buf = self.used[n].client.reclaim(&mut bio, lent);
+                    running.buf = client.reclaim(&mut bio, lent);
                     if running.buf.is_none() && result.status.is_ok() {
                         // A BIO without its memory does not answer the command.
                         result.status = Status::Io;

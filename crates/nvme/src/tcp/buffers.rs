@@ -44,6 +44,7 @@ impl Buffers {
 
     /// A buffer of at least `len` bytes. What is in it is left from an earlier command: a caller that sends it has to
     /// write each byte first.
+    #[inline(always)]
     pub fn take(&mut self, len: u32) -> AlignedBuf {
         let class = Self::class(len);
         match self.free.get_mut(class).and_then(Vec::pop) {

@@ -259,3 +259,181 @@ fn response(status: &str, content_type: &str, more: &str, body: &str, with_body:
     }
     all.into_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::task::Wake;
+    use std::thread::JoinHandle;
+    use zoneplug_host::WakeFd;
+
+    struct Server {
+        address: SocketAddr,
+        bell: Arc<WakeFd>,
+        over: Arc<AtomicBool>,
+        /// Texts that were made.
+        made: Arc<AtomicUsize>,
+        thread: Option<JoinHandle<()>>,
+    }
+
+    fn server(bounds: Bounds, text: &'static str) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, bell) = (listener.local_addr().unwrap(), WakeFd::new().unwrap());
+        let (over, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (of_thread, is_over, makes) = (bell.clone(), over.clone(), made.clone());
+        let body = move || {
+            let texts = move || {
+                makes.fetch_add(1, Ordering::SeqCst);
+                Some(text.repeat(200_000)).filter(|t| !t.is_empty())
+            };
+            let is_over = || is_over.load(Ordering::SeqCst);
+            serve(&listener, of_thread.as_fd(), is_over, ("text/x", texts), bounds).unwrap();
+        };
+        Server { address, bell, over, made, thread: Some(std::thread::spawn(body)) }
+    }
+
+    impl Server {
+        fn connect(&self) -> TcpStream {
+            let stream = TcpStream::connect(self.address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream
+        }
+
+        /// Head and body of the answer to these bytes.
+        fn ask(&self, request: &[u8]) -> (String, usize) {
+            let mut stream = self.connect();
+            stream.write_all(request).unwrap();
+            answer_of(&mut stream)
+        }
+    }
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            self.over.store(true, Ordering::SeqCst);
+            self.bell.clone().wake();
+            self.thread.take().unwrap().join().unwrap();
+        }
+    }
+
+    fn answer_of(stream: &mut TcpStream) -> (String, usize) {
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        let text = String::from_utf8(all).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        (head.to_owned(), body.len())
+    }
+
+    const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+
+    #[test]
+    fn requests_are_answered_as_http_says() {
+        let server = server(Bounds::default(), "x");
+        let (head, len) = server.ask(GET);
+        assert!(
+            head.starts_with(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/x\r\nContent-Length: 200000\r\n"
+            ),
+            "{head}"
+        );
+        assert_eq!(len, 200_000);
+        assert!(head.contains("Connection: close"), "{head}");
+        let starts = |request: &[u8], status: &str| {
+            let (head, _) = server.ask(request);
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+        };
+        starts(b"GET /metrics?name=x HTTP/1.0\r\n\r\n", "200");
+        starts(b"GET / HTTP/1.1\r\n\r\n", "404");
+        starts(b"GET /metricsx HTTP/1.1\r\n\r\n", "404");
+        starts(b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "405");
+        starts(b"\x16\x03\x01\x02\x00\x01\x00\x01", "400");
+        starts(b"GET /metrics HTTP/9.9\r\n\r\n", "400");
+        let made = server.made.load(Ordering::SeqCst);
+        let (head, len) = server.ask(b"HEAD /metrics HTTP/1.1\r\n\r\n");
+        assert!(head.contains("Content-Length: 200000") && len == 0, "{head}");
+        assert_eq!((made, server.made.load(Ordering::SeqCst)), (2, 3));
+    }
+
+    /// One that comes a byte at a time is a request too.
+    #[test]
+    fn a_request_may_come_in_pieces() {
+        let server = server(Bounds::default(), "x");
+        let mut stream = server.connect();
+        for byte in GET {
+            stream.write_all(&[*byte]).unwrap();
+        }
+        assert_eq!(answer_of(&mut stream).1, 200_000);
+    }
+
+    #[test]
+    fn long_heads_are_refused() {
+        let server = server(Bounds::default(), "x");
+        let long = format!("GET /metrics HTTP/1.1\r\nX: {}", "y".repeat(MAX_HEAD));
+        let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(MAX_HEADERS + 1));
+        for request in [long, many, "G".repeat(10 * MAX_HEAD)] {
+            let (head, _) = server.ask(request.as_bytes());
+            assert!(head.starts_with("HTTP/1.1 431") || head.starts_with("HTTP/1.1 400"), "{head}");
+        }
+        assert_eq!(server.made.load(Ordering::SeqCst), 0);
+    }
+
+    /// Each byte must not give the next one more time, and a client that does not read its answer is cut off.
+    #[test]
+    fn slow_clients_have_a_limit_as_a_whole() {
+        let patience = Duration::from_millis(300);
+        let server = server(Bounds { patience, ..Bounds::default() }, "0123456789");
+        let mut reader = server.connect();
+        reader.write_all(GET).unwrap();
+        let (mut slow, start) = (server.connect(), Instant::now());
+        while slow.write_all(b"G").is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(10), "it is listened to for ever");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(start.elapsed() >= patience);
+        // The first has had its time too, and has not got all of the 2 MB... of which the kernel holds some.
+        let mut all = Vec::new();
+        let _ = reader.read_to_end(&mut all);
+        assert!(!all.is_empty() && start.elapsed() < Duration::from_secs(10));
+        assert_eq!(server.ask(GET).1, 2_000_000, "others are served");
+    }
+
+    /// The server asks none of them for patience.
+    #[test]
+    fn many_silent_clients_keep_none_out() {
+        let server = server(Bounds { most: 4, ..Bounds::default() }, "x");
+        let mut silent: Vec<TcpStream> = (0..40).map(|_| server.connect()).collect();
+        for _ in 0..8 {
+            assert_eq!(server.ask(GET).1, 200_000);
+        }
+        // The first has lost its place, and sees the end.
+        assert_eq!(silent[0].read(&mut [0; 1]).unwrap_or(0), 0);
+        let mut last = silent.pop().unwrap();
+        last.write_all(GET).unwrap();
+        assert_eq!(answer_of(&mut last).1, 200_000, "the last still has its place");
+    }
+
+    /// Drop waits for the thread: with clients in every state it must not wait for them.
+    #[test]
+    fn the_end_waits_for_no_client() {
+        let server = server(Bounds::default(), "0123456789");
+        let silent = server.connect();
+        let (mut half, mut whole) = (server.connect(), server.connect());
+        half.write_all(b"GET /met").unwrap();
+        whole.write_all(GET).unwrap();
+        while server.made.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let start = Instant::now();
+        drop(server);
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        drop((silent, half, whole));
+    }
+
+    #[test]
+    fn a_server_that_is_ending_says_so() {
+        let server = server(Bounds::default(), "");
+        assert!(server.ask(GET).0.starts_with("HTTP/1.1 503"));
+    }
+}

@@ -311,3 +311,163 @@ fn buckets(latency: &LatencyShown) -> Vec<(f64, u64)> {
     let rest = (last + 1..u64::BITS).map(n).sum();
     shown.chain([(f64::INFINITY, rest)]).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Most series of a disk; docs/metrics.md says so too.
+    const MOST_SERIES: usize = 450;
+
+    /// A disk of which everything is known.
+    const DISK: &str = r#"{"name":"tcp4420n1","spec":"disk \"a\".zbd","capacity_bytes":1073741824,
+        "zones":4,"zone_bytes":268435456,"pid":1,"recovered":true,"reads":1,"read_bytes":4096,
+        "writes":1,"written_bytes":4096,"others":0,"errors":0,"replayed":3,"waiting":7,
+        "live_plugs":2,"held":1,"held_total":5,"held_expired":2,"address":"127.0.0.1:4420",
+        "nqn":"nqn.x","hosts":[{"nqn":"nqn.y","queues":2},{"nqn":"nqn.z","queues":3}],
+        "failed_authentications":4,"version":"1.2.3","started_unix_s":1700000000,
+        "operations":[
+          {"op":"write","count":3,"bytes":12288,"errors":1,
+           "latency":{"sum_ns":20000000000,"buckets":[0,0,0,0,0,0,0,0,0,1,1,0,0,0,0,0,0,0,0,0,0,0,0,
+             0,0,0,0,0,0,0,0,0,0,0,1,1]}},
+          {"op":"flush","count":2,"bytes":0,"errors":0,"latency":null}],
+        "issued":9,"parked":8,"merged":6,"aborted":1,"timeouts":2,"late":1,
+        "events":{"failed":1,"stale":0},"conditions":{"empty":3,"stale":1},
+        "waiting_zones":[{"zone":3,"waiting":7}],
+        "slow_zones":[{"zone":2,"op":"write","longest_ns":1500000}]}"#;
+
+    fn disk(text: &str) -> Shown {
+        serde_json::from_str(text).unwrap()
+    }
+
+    /// Each line of the text.
+    #[test]
+    fn a_known_state_is_this_text() {
+        let text = of(vec![disk(DISK)]);
+        let want = include_str!("testdata/one_disk.txt");
+        if std::env::var_os("ZONEPLUG_BLESS").is_some() {
+            let path =
+                concat!(env!("CARGO_MANIFEST_DIR"), "/src/serve/metrics/testdata/one_disk.txt");
+            std::fs::write(path, &text).unwrap();
+        }
+        assert_eq!(text, want, "ZONEPLUG_BLESS=1 accepts it");
+    }
+
+    /// The disks of a server have its hosts in common.
+    #[test]
+    fn two_disks_are_told_apart_and_their_server_is_there_once() {
+        let second = disk(&DISK.replace("tcp4420n1", "tcp4420n2"));
+        let text = of(vec![disk(DISK), second]);
+        let lines = |what: &str| text.lines().filter(|l| l.starts_with(what)).count();
+        assert_eq!(lines("zoneplug_waiting_bios{disk=\"tcp4420n1\"} 7"), 1);
+        assert_eq!(lines("zoneplug_waiting_bios{disk=\"tcp4420n2\"} 7"), 1);
+        assert_eq!(lines("zoneplug_nvme_hosts{address=\"127.0.0.1:4420\"} 2"), 1);
+        assert_eq!((lines("zoneplug_nvme_hosts{"), lines("zoneplug_build_info{")), (1, 1));
+        assert_eq!(of(Vec::new()), "");
+    }
+
+    /// A disk with all operations, conditions, events and zones that there can be.
+    fn largest() -> Shown {
+        let mut d = disk(DISK);
+        let m = &mut d.measured;
+        let write = m.operations[0].clone();
+        let of =
+            |op: zoneplug_core::Op| OperationShown { op: op.name().to_owned(), ..write.clone() };
+        m.operations = zoneplug_core::Op::ALL.map(of).to_vec();
+        m.conditions = (0..9).map(|i| (format!("condition{i}"), i)).collect();
+        m.events = (0..9).map(|i| (format!("event{i}"), i)).collect();
+        m.waiting_zones = vec![m.waiting_zones[0].clone(); zoneplug_host::SLOW_ZONES];
+        m.slow_zones = vec![m.slow_zones[0].clone(); zoneplug_host::SLOW_ZONES];
+        d
+    }
+
+    #[test]
+    fn the_number_of_series_is_bounded() {
+        let text = of(vec![largest()]);
+        let series = text.lines().filter(|l| !l.starts_with('#')).count();
+        assert!(series <= MOST_SERIES && series > MOST_SERIES - 50, "{series}");
+        let page = document("docs/metrics.md");
+        assert!(page.contains(&format!("at most {MOST_SERIES} series")), "docs/metrics.md");
+    }
+
+    fn document(path: &str) -> String {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+        std::fs::read_to_string(format!("{root}{path}")).unwrap()
+    }
+
+    /// Names and types, from the text.
+    fn families() -> BTreeSet<(String, String)> {
+        let text = of(vec![largest()]);
+        let types = text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.split_once(' '));
+        types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
+    }
+
+    /// Both ways: each metric is in the table of the page, with its type, and each row of it is a metric.
+    #[test]
+    fn the_page_lists_the_metrics() {
+        let page = document("docs/metrics.md");
+        let rows = page.lines().filter_map(|l| l.strip_prefix("| `")?.split_once('`'));
+        let row = |(name, rest): (&str, &str)| {
+            let kind = rest.split('|').nth(1).unwrap_or_default();
+            (name.split('{').next().unwrap_or_default().to_owned(), kind.trim().to_owned())
+        };
+        let listed: BTreeSet<_> = rows.map(row).collect();
+        assert_eq!(listed, families());
+    }
+
+    /// All words of its queries that look like a metric are metrics, with the ends that a histogram has.
+    #[test]
+    fn the_dashboard_uses_metrics_that_exist() {
+        let text = document("packaging/grafana/zoneplug.json");
+        let board: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let known = |word: &str| {
+            families().into_iter().any(|(name, kind)| match &*kind {
+                "histogram" => {
+                    ["_bucket", "_sum", "_count"].iter().any(|end| word == name.clone() + end)
+                }
+                _ => word == name,
+            })
+        };
+        let (mut queries, mut used) = (0, BTreeSet::new());
+        let mut panels: Vec<&serde_json::Value> =
+            board["panels"].as_array().unwrap().iter().collect();
+        while let Some(panel) = panels.pop() {
+            panels.extend(panel["panels"].as_array().into_iter().flatten());
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                queries += 1;
+                let words = target["expr"]
+                    .as_str()
+                    .unwrap()
+                    .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+                used.extend(
+                    words
+                        .filter(|w| w.starts_with("zoneplug_") || w.starts_with("process_"))
+                        .map(str::to_owned),
+                );
+            }
+        }
+        for variable in board["templating"]["list"].as_array().unwrap() {
+            let query = variable["query"]["query"]
+                .as_str()
+                .or(variable["query"].as_str())
+                .unwrap_or_default();
+            let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            used.extend(words.filter(|w| w.starts_with("zoneplug_")).map(str::to_owned));
+        }
+        let unknown: Vec<&String> = used.iter().filter(|w| !known(w)).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+        assert!(queries >= 10 && used.len() >= 12, "{queries} queries of {used:?}");
+    }
+
+    /// A bucket has all that took at most its `le`.
+    #[test]
+    fn buckets_keep_every_operation() {
+        let latency = LatencyShown { sum_ns: 0, buckets: vec![1; 40] };
+        let all = buckets(&latency);
+        assert_eq!(all.len(), 26);
+        assert_eq!((all[0], all[1]), ((1.024e-6, 11), (2.048e-6, 1)));
+        assert_eq!((all[24], all[25]), ((17.179869184, 1), (f64::INFINITY, 5)));
+        assert_eq!(all.iter().map(|(_, n)| n).sum::<u64>(), 40);
+    }
+}

@@ -106,6 +106,7 @@ impl Task {
     /// assert_eq!(task.buffer_bytes(), 8192);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline(always)]
     pub fn begin(
         command: &Command,
         namespaces: &Namespaces,

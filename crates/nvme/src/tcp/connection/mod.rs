@@ -10,6 +10,9 @@
 //!   are there.
 //! * What a peer can use is bounded (K3): commands by the size of the queue, memory by [`Config::max_bytes`], time by
 //!   [`Config::patience`].
+//!
+//! What a server calls for each wait or each command is always inlined. A server has its code twice, measuring and not, and
+//! the compiler inlines by itself only what is called from one place.
 
 #[cfg(test)]
 mod ahead_tests;
@@ -356,6 +359,7 @@ impl Connection {
     }
 
     /// What to send, in order. Returns how many of `slices` it has filled.
+    #[inline(always)]
     pub fn output<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         self.output.fill(slices)
     }
@@ -366,6 +370,7 @@ impl Connection {
     }
 
     /// The first `n` bytes of [`Connection::output`] were sent.
+    #[inline(always)]
     pub fn sent(&mut self, n: usize, buffers: &mut Buffers, now: Nanos) {
         self.now = now;
         let (slots, bytes) = (&mut self.slots, &mut self.bytes);

@@ -195,6 +195,7 @@ impl Output {
         self.sent
     }
 
+    #[inline(always)]
     pub(super) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let (mut skip, mut filled) = (self.done, 0);
         for part in self.pdus.iter().flat_map(Pdu::parts) {
@@ -213,6 +214,7 @@ impl Output {
     }
 
     /// `n` bytes were sent. Calls `free` for each slot that is free now.
+    #[inline(always)]
     pub(super) fn sent(
         &mut self,
         n: usize,

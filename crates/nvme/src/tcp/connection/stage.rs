@@ -129,6 +129,7 @@ impl Stage {
 
     /// Where the next bytes go, behind the first `filled` of `slices`. `before` are bytes that come before the next header.
     /// Returns how many slices are filled now, and the bytes that they have room for.
+    #[inline(always)]
     pub(super) fn space<'a>(
         &'a mut self,
         before: Option<usize>,
@@ -186,6 +187,7 @@ impl Stage {
     }
 
     /// `n` bytes were put into [`Stage::space`], which are all that there was room for if it is `full`.
+    #[inline(always)]
     pub(super) fn received(&mut self, mut n: usize, full: bool, buffers: &mut Buffers) {
         self.was_full = full && !self.apart.is_empty();
         let mut used = 0;
