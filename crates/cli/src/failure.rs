@@ -200,7 +200,7 @@ impl Failure {
 #[cfg(not(feature = "trace"))]
 fn no_trace() -> Failure {
     Failure::new(Kind::NotSupported, "this build has no trace events")
-        .hint("cargo install --path crates/cli --features trace")
+        .hint("its probes (docs/probes.md); or cargo install --path crates/cli --features trace")
 }
 
 /// The command does not exist, and is none of the `more` words that may stand for one. Suggests only a nearly identical

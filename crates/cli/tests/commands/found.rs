@@ -1,6 +1,7 @@
 //! What was found by trying the commands as a stranger: each failed before it was mended.
 
 use crate::*;
+use std::collections::BTreeSet;
 
 /// What a command that succeeds says on stdout and on stderr.
 fn says(args: &[&str], input: &[u8]) -> (String, String) {
@@ -235,6 +236,29 @@ fn an_option_that_the_build_lacks_is_in_no_help() {
     if cfg!(not(feature = "trace")) {
         fails(&["--trace", "info", "mem"], 4, "no trace events");
     }
+}
+
+/// The probes of the build are those of its documentation: the notes of a binary have a name for each.
+#[test]
+fn the_probes_of_the_command_are_documented() {
+    let page = include_str!("../../../../docs/probes.md");
+    let rows = page.lines().filter_map(|l| l.strip_prefix("| `")?.split_once('`'));
+    let documented: BTreeSet<String> = rows.map(|(name, _)| name.to_owned()).collect();
+    let binary = std::fs::read(ZONEPLUG).unwrap();
+    let mut found = BTreeSet::new();
+    let provider = b"zoneplug\0";
+    for at in binary.windows(provider.len()).enumerate().filter(|(_, w)| *w == provider) {
+        let name: Vec<u8> =
+            binary[at.0 + provider.len()..].iter().copied().take_while(|b| *b != 0).collect();
+        let args = binary[at.0 + provider.len() + name.len() + 1..].first_chunk::<3>();
+        // What follows the name in a note: the places of the arguments.
+        if args == Some(b"-8@") {
+            found.insert(text(&name));
+        }
+    }
+    let expected = if cfg!(feature = "probes") { documented } else { BTreeSet::new() };
+    assert_eq!(found, expected);
+    assert!(cfg!(not(feature = "probes")) || found.len() > 10, "{found:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! waker is called by the drop of [`Told`], which outlives the locks.
 
 use super::snapshot::Layout;
+use super::trace;
 use crate::bio::{Command, Op, Status};
 use crate::plug::Plug;
 use crate::sync::{AtomicU32, Mutex, Ordering, lock};
@@ -119,6 +120,13 @@ struct Inner {
 impl Inner {
     fn push(&mut self, told: &mut Told, mut event: Event) {
         self.counts[event.kind as usize - 1] += 1;
+        let zone = event.zone.map_or(u32::MAX, |z| z.0);
+        match event.kind {
+            EventKind::Failed => {
+                trace::error(event.op, event.status, zone, event.sector.0, event.aborted);
+            }
+            kind => trace::zone_event(kind as u8, zone, event.sector.0),
+        }
         let what = |e: &Event| (e.kind, e.op, e.status, e.zone);
         if let Some(last) = self.kept.back_mut()
             && last.sequence > self.read

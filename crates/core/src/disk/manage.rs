@@ -26,19 +26,14 @@ impl Lane {
         if let Err(status) = checked {
             return self.reject(bio, status);
         }
-        #[cfg(feature = "trace")]
+        #[cfg(feature = "traced")]
         if bio.op.is_zone_management() {
             let all = resets_all(layout, &bio);
             let (sector, count) = match all {
                 true => (0, layout.geometry.capacity().0),
                 false => (bio.sector.0, u64::from(bio.len_sectors)),
             };
-            super::trace::trace!(
-                "zone-management",
-                op = bio.op.name(),
-                sector = sector,
-                count = count
-            );
+            super::trace::zone_management(bio.op, sector, count);
         }
         if bio.op == Op::Discard {
             return self.send_unordered(layout, bio, u32::MAX);
@@ -255,8 +250,8 @@ impl Lane {
                     for bio in &mut cmd.bios {
                         bio.sector = cmd.sector;
                     }
-                    #[cfg(feature = "trace")]
-                    super::trace::appends(layout, &cmd.bios);
+                    super::trace::append_positions(layout, &cmd.bios);
+                    super::trace::landed(layout, &cmd.bios);
                 }
                 Op::ReportZones => self.reported(shared, layout, &mut cmd),
                 _ if cmd.waits == Waits::Management => {
@@ -266,7 +261,7 @@ impl Lane {
                             shared.resets.go_on(cmd.zone..cmd.managed.end);
                         }
                         self.abort_waiting(shared, layout, Status::AbortedByManagement, done);
-                        return self.out.push_back(cmd);
+                        return self.send(cmd);
                     }
                 }
                 _ => {}

@@ -7,7 +7,6 @@
 
 use super::events::Told;
 use super::shared::Shared;
-use super::trace::trace;
 use crate::bio::{Bios, Command, Flags, Op, Status, Waits};
 use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::TurnEvent;
@@ -77,8 +76,8 @@ impl Lane {
         cmd.report.clear();
         (cmd.report_max, cmd.epoch, cmd.waits) = (1, number, Waits::Recovery);
         cmd.begin_owners(self.id);
-        trace!("zone-recovery", zone = zone.0, number = number);
-        self.out.push_back(cmd);
+        super::trace::zone_recovery(zone.0, number);
+        self.send(cmd);
     }
 
     /// Handles the layer's own report when it has come back.

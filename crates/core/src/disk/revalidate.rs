@@ -122,7 +122,7 @@ impl Revalidation {
         cmd.waits = Waits::Revalidation;
         cmd.report.clear();
         cmd.report_max = ZONES_PER_REPORT;
-        queue.lane.out.push_back(cmd);
+        queue.lane.send(cmd);
         let lane = &mut queue.lane;
         lane.lower.submit(now, &mut lane.out);
         self.state = State::Waiting;

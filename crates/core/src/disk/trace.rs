@@ -1,52 +1,180 @@
-//! Trace events that show what the plugs do (T3).
+//! What the plugs do, for those that watch: trace events (T3) and probes.
 //!
-//! With the cargo feature `trace`, events go through the `tracing` crate with target `zoneplug` and level TRACE. By
-//! default the feature is off, and no code of it is compiled.
+//! With the cargo feature `trace`, events go through the `tracing` crate with target `zoneplug` and level TRACE. With
+//! the feature `probes` they are USDT probes of the provider `zoneplug`, which bpftrace, perf and SystemTap can attach
+//! to while a program runs. Without these features no code of them is compiled.
 //!
-//! | event | when | fields |
-//! | --- | --- | --- |
-//! | `add-to-plug` | writes have to wait in their zone's plug, also held ones that a write before them has admitted | `zone`, `sector`, `count`, `bios` |
-//! | `hold-write` | a write has come before its place, and is held in the order window | `zone`, `sector`, `count` |
-//! | `expire-write` | a write was held for as long as it may be, and is refused | `zone`, `sector`, `count` |
-//! | `issue-from-plug` | writes that waited leave for the device, merged | `zone`, `sector`, `count`, `bios` |
-//! | `zone-management` | a management BIO was accepted | `op`, `sector`, `count`: its whole range |
-//! | `append-position` | an append has landed, emulated or native | `zone`, `sector`, `count` |
+//! | event | probe | when | fields |
+//! | --- | --- | --- | --- |
+//! | `add-to-plug` | `add_to_plug` | writes have to wait in their zone's plug, also held ones that a write before them has admitted | `zone`, `sector`, `count`, `bios` |
+//! | `hold-write` | `hold_write` | a write has come before its place, and is held in the order window | `zone`, `sector`, `count` |
+//! | `expire-write` | `expire_write` | a write was held for as long as it may be, and is refused | `zone`, `sector`, `count` |
+//! | `issue-from-plug` | `issue_from_plug` | writes that waited leave for the device, merged | `zone`, `sector`, `count`, `bios` |
+//! | `zone-management` | `zone_management` | a management BIO was accepted | `op`, `sector`, `count`: its whole range |
+//! | `zone-recovery` | `zone_recovery` | the layer asks the device for the write pointer of a zone | `zone`, `number` |
+//! | `append-position` | | an append has landed, emulated or native | `zone`, `sector`, `count` |
+//! | | `append_position` | the place of an append is known: an emulated one's when the layer chooses it, a native one's when it has landed | `zone`, `sector`, `count` |
+//! | | `issue` | a command goes to the device | `command`, `op`, `sector`, `count`, `bios` |
+//! | | `complete` | a command comes back | `command`, `op`, `sector`, `count`, `status` |
+//! | | `error` | a command has failed at the device | `op`, `status`, `zone`, `sector`, `aborted` |
+//! | | `zone_event` | something else that the disk records: see [`EventKind`](super::EventKind) | `kind`, `zone`, `sector` |
 //!
 //! Held writes that a report admits, or that are refused for another reason than their time, have no event of that.
 //!
-//! `sector` and `count` are in sectors; `bios` is the number of BIOs in the range. No shard lock is held while a
-//! subscriber runs, but the queue is in use: a subscriber must not use the disk.
+//! `sector` and `count` are in sectors; `bios` is the number of BIOs in the range. `command` is the same number from
+//! `issue` to `complete`. In probes `op`, `status` and `kind` are numbers: [`Op`](crate::bio::Op), whose numbers are in
+//! the order of its names, [`Status`](crate::bio::Status), 0 for success, and `EventKind`. No shard lock is held while a
+//! subscriber of `tracing` runs, but the queue is in use: a subscriber must not use the disk.
+//!
+//! A probe that no program watches costs a comparison with a word in memory and a jump.
 
-/// Emits an event if this build has the feature. Otherwise its fields are not even evaluated.
-#[cfg(feature = "trace")]
-macro_rules! trace {
-    ($event:literal, $($field:ident = $value:expr),+ $(,)?) => {
-        tracing::trace!(target: "zoneplug", $($field = $value,)+ $event)
+use super::snapshot::Layout;
+use crate::bio::{Bio, Command, Op, Status};
+
+/// Makes a probe, if this build has the feature. The values are computed only for a program that watches.
+#[cfg(feature = "probes")]
+macro_rules! probe {
+    ($name:ident, $($value:expr),+) => {
+        if zoneplug_probe::$name::is_watched() {
+            zoneplug_probe::$name::fire($(u64::from($value)),+);
+        }
     };
 }
-#[cfg(not(feature = "trace"))]
-macro_rules! trace {
-    ($($event:tt)*) => {};
+#[cfg(not(feature = "probes"))]
+macro_rules! probe {
+    ($($name:tt)*) => {};
 }
-pub(super) use trace;
 
-/// Reports where the appends of a command that succeeded have landed.
-#[cfg(feature = "trace")]
-pub(super) fn appends(layout: &crate::disk::snapshot::Layout, bios: &[Box<crate::bio::Bio>]) {
-    for bio in bios.iter().filter(|b| b.op == crate::bio::Op::ZoneAppend) {
+/// Makes the function of an event.
+macro_rules! event {
+    ($(#[$doc:meta])* $name:ident, $text:literal, $($field:ident: $ty:ty),+) => {
+        $(#[$doc])*
+        #[inline(always)]
+        #[cfg_attr(not(feature = "traced"), allow(dead_code, unused_variables))]
+        pub(in crate::disk) fn $name($($field: $ty),+) {
+            #[cfg(feature = "trace")]
+            tracing::trace!(target: "zoneplug", $($field = $field,)+ $text);
+            probe!($name, $($field),+);
+        }
+    };
+}
+
+event!(
+    /// Writes wait in their plug.
+    add_to_plug, "add-to-plug", zone: u32, sector: u64, count: u32, bios: u32
+);
+event!(
+    /// A write is held in the order window.
+    hold_write, "hold-write", zone: u32, sector: u64, count: u32
+);
+event!(
+    /// A write was held for too long.
+    expire_write, "expire-write", zone: u32, sector: u64, count: u32
+);
+event!(
+    /// Writes that waited are being sent.
+    issue_from_plug, "issue-from-plug", zone: u32, sector: u64, count: u32, bios: u32
+);
+event!(
+    /// The layer asks for the write pointer of a zone.
+    zone_recovery, "zone-recovery", zone: u32, number: u32
+);
+
+/// Writes that waited are being sent.
+#[inline(always)]
+pub(super) fn issued(cmd: &Command) {
+    issue_from_plug(cmd.zone, cmd.sector.0, cmd.len_sectors, cmd.bios.len() as u32);
+}
+
+/// A management BIO was accepted.
+#[inline(always)]
+#[cfg_attr(not(feature = "traced"), allow(dead_code, unused_variables))]
+pub(super) fn zone_management(op: Op, sector: u64, count: u64) {
+    #[cfg(feature = "trace")]
+    tracing::trace!(target: "zoneplug", op = op.name(), sector = sector, count = count, "zone-management");
+    probe!(zone_management, op as u8, sector, count);
+}
+
+/// Reports where the appends of a command that succeeded have landed, emulated or not.
+#[inline(always)]
+#[cfg_attr(not(feature = "trace"), allow(unused_variables))]
+pub(super) fn landed(layout: &Layout, bios: &[Box<Bio>]) {
+    #[cfg(feature = "trace")]
+    for bio in bios.iter().filter(|b| b.op == Op::ZoneAppend) {
         let zone = layout.geometry.zone_of(bio.sector).0.0;
-        trace!("append-position", zone = zone, sector = bio.sector.0, count = bio.len_sectors);
+        tracing::trace!(target: "zoneplug", zone = zone, sector = bio.sector.0, count = bio.len_sectors, "append-position");
     }
 }
 
-/// Reports that writes which waited are being sent.
-#[cfg(feature = "trace")]
-pub(super) fn issued(cmd: &crate::bio::Command) {
-    trace!(
-        "issue-from-plug",
-        zone = cmd.zone,
-        sector = cmd.sector.0,
-        count = cmd.len_sectors,
-        bios = cmd.bios.len(),
-    );
+/// The places of appends are known.
+#[inline(always)]
+#[cfg_attr(not(feature = "probes"), allow(unused_variables))]
+pub(super) fn append_positions(layout: &Layout, bios: &[Box<Bio>]) {
+    #[cfg(feature = "probes")]
+    if zoneplug_probe::append_position::is_watched() {
+        seen::append_positions(layout, bios);
+    }
+}
+
+/// A command goes to the device.
+#[inline(always)]
+#[cfg_attr(not(feature = "probes"), allow(unused_variables))]
+pub(super) fn issue(cmd: &Command) {
+    #[cfg(feature = "probes")]
+    if zoneplug_probe::issue::is_watched() {
+        seen::issue(cmd);
+    }
+}
+
+/// A command comes back.
+#[inline(always)]
+#[cfg_attr(not(feature = "probes"), allow(unused_variables))]
+pub(super) fn complete(cmd: &Command) {
+    #[cfg(feature = "probes")]
+    if zoneplug_probe::complete::is_watched() {
+        seen::complete(cmd);
+    }
+}
+
+/// Computes the arguments of probes on the path of every BIO: out of line, so that the path keeps its registers.
+#[cfg(feature = "probes")]
+mod seen {
+    use super::{Bio, Command, Layout};
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn append_positions(layout: &Layout, bios: &[Box<Bio>]) {
+        for bio in bios {
+            let (zone, count) = (layout.geometry.zone_of(bio.sector).0.0, bio.len_sectors);
+            zoneplug_probe::append_position::fire(zone.into(), bio.sector.0, count.into());
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn issue(cmd: &Command) {
+        let (op, count, bios) = (cmd.op as u64, cmd.len_sectors.into(), cmd.bios.len() as u64);
+        zoneplug_probe::issue::fire(&raw const *cmd as u64, op, cmd.sector.0, count, bios);
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn complete(cmd: &Command) {
+        let (op, count, status) = (cmd.op as u64, cmd.len_sectors.into(), cmd.status as u64);
+        zoneplug_probe::complete::fire(&raw const *cmd as u64, op, cmd.sector.0, count, status);
+    }
+}
+
+/// A command has failed. Zone `u32::MAX`: of no zone.
+#[inline(always)]
+#[cfg_attr(not(feature = "probes"), allow(unused_variables))]
+pub(super) fn error(op: Option<Op>, status: Status, zone: u32, sector: u64, aborted: u32) {
+    probe!(error, op.map_or(0, |op| op as u8), status as u8, zone, sector, aborted);
+}
+
+/// The disk has recorded something else.
+#[inline(always)]
+#[cfg_attr(not(feature = "probes"), allow(unused_variables))]
+pub(super) fn zone_event(kind: u8, zone: u32, sector: u64) {
+    probe!(zone_event, kind, zone, sector);
 }

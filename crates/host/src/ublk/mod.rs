@@ -382,6 +382,10 @@ impl Ublk {
     ) -> Result<UblkDisk, Error> {
         let recovered = replay.is_some();
         let timed = if options.latencies { info.nr_hw_queues } else { 0 };
+        #[cfg(feature = "probes")]
+        if recovered && zoneplug_probe::takeover::is_watched() {
+            zoneplug_probe::takeover::fire(info.dev_id.into(), info.nr_hw_queues.into());
+        }
         let char_dev = CharDev {
             file: Arc::new(open_char_dev(info.dev_id)?),
             batch: info.flags & abi::F_BATCH_IO != 0,

@@ -4,7 +4,6 @@ use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::Work;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-#[cfg(feature = "trace")]
 use crate::disk::trace;
 
 impl Lane {
@@ -20,7 +19,6 @@ impl Lane {
                     if filled {
                         cmd.zone = zone.0;
                         drop(shard);
-                        #[cfg(feature = "trace")]
                         trace::issued(&cmd);
                         self.send_write(cmd);
                     } else {

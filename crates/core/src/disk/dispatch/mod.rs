@@ -15,7 +15,6 @@ use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::{TurnEvent, Work};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-#[cfg(feature = "trace")]
 use crate::disk::trace;
 use crate::plug::Next;
 use crate::unit::{Nanos, Sector, ZoneNo};
@@ -107,7 +106,6 @@ impl Lane {
         if shard.fill_from_line(i, layout.merge, &mut cmd) {
             drop(shard);
             cmd.zone = zone.0;
-            #[cfg(feature = "trace")]
             trace::issued(&cmd);
             self.send_write(cmd);
             return true;

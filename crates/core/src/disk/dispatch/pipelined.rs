@@ -13,7 +13,6 @@ use crate::disk::lane::Lane;
 use crate::disk::lane::backlog::Work;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-#[cfg(feature = "trace")]
 use crate::disk::trace;
 use crate::plug::{Sent, Then};
 use crate::sync::Ordering;
@@ -48,7 +47,6 @@ impl Lane {
             return self.tags.put_held(cmd);
         }
         cmd.zone = zone.0;
-        #[cfg(feature = "trace")]
         trace::issued(&cmd);
         self.send_write(cmd);
         if sent == Sent::More {
@@ -80,9 +78,8 @@ impl Lane {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
-        #[cfg(feature = "trace")]
         if cmd.status.is_ok() {
-            trace::appends(layout, &cmd.bios);
+            trace::landed(layout, &cmd.bios);
         }
         let zone = ZoneNo(cmd.zone);
         let start = layout.geometry.zone_start(zone);
@@ -94,7 +91,7 @@ impl Lane {
             // other, because they are no longer at the write pointer.
             drop(shard);
             cmd.status = Status::Ok;
-            return self.out.push_back(cmd);
+            return self.send(cmd);
         }
         if !cmd.status.is_ok() && !self.out.is_empty() {
             self.call_back(zone);

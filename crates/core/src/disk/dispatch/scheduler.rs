@@ -191,6 +191,6 @@ impl Lane {
         if let Some(zone) = r.lock {
             cmd.zone = zone.0;
         }
-        self.out.push_back(cmd);
+        self.send(cmd);
     }
 }

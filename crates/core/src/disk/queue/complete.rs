@@ -9,7 +9,6 @@ use crate::bio::{Bios, Command, Op, Status, Waits};
 use crate::disk::lane::{Lane, duty};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-#[cfg(feature = "trace")]
 use crate::disk::trace;
 use crate::plug::{Next, Shard};
 use crate::sync::{MutexGuard, Ordering};
@@ -97,13 +96,14 @@ impl Lane {
         mut cmd: Box<Command>,
         done: &mut Bios,
     ) {
+        trace::complete(&cmd);
         if ARBITRATED && layout.zone_depth > 1 && cmd.waits == Waits::Plug {
             return self.finished_in_order(shared, layout, cmd, done);
         }
         if cmd.status == Status::Busy {
             // The same command is sent again; nothing else of the zone was sent meanwhile (W23).
             cmd.status = Status::Ok;
-            return self.out.push_back(cmd);
+            return self.send(cmd);
         }
         if cmd.waits != Waits::Plug {
             // The operation alone does not say so: a faulty device may have changed it.
@@ -120,8 +120,7 @@ impl Lane {
         if !cmd.status.is_ok() {
             return self.write_failed::<ARBITRATED>(shared, layout, cmd, done);
         }
-        #[cfg(feature = "trace")]
-        trace::appends(layout, &cmd.bios);
+        trace::landed(layout, &cmd.bios);
         if !ARBITRATED && layout.words.complete(shared.place(ZoneNo(cmd.zone))) {
             self.deliver(shared, &mut cmd, done);
             return self.tags.put(cmd);
@@ -238,7 +237,6 @@ impl Lane {
         guard.fill(i, layout.merge, &mut cmd);
         guard.unlock_plug(i);
         drop(guard);
-        #[cfg(feature = "trace")]
         trace::issued(&cmd);
         self.give_back(own, done);
         self.send_write(cmd);
@@ -261,7 +259,6 @@ impl Lane {
         guard.fill(i, layout.merge, &mut cmd);
         guard.unlock_plug(i);
         drop(guard);
-        #[cfg(feature = "trace")]
         trace::issued(&cmd);
         let mut bios = std::mem::take(&mut self.spare_bios);
         let owners = std::mem::take(&mut self.spare_owners);

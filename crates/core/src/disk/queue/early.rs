@@ -12,7 +12,7 @@ use crate::disk::order_window::{NOTHING_DUE, PAUSED, WindowGuard};
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
 use crate::disk::state::{self, EARLY};
-use crate::disk::trace::trace;
+use crate::disk::trace;
 use crate::plug::{Admit, EarlyWrite, Plug, Settled, Shard};
 use crate::sync::{MutexGuard, Ordering, lock};
 use crate::unit::{Nanos, ZoneNo};
@@ -72,10 +72,10 @@ impl Lane {
         lines_up: bool,
     ) {
         if run.offset.is_none() {
-            self.place_appends(run.zone_start, at);
+            self.place_appends(layout, run.zone_start, at);
         }
-        #[cfg(feature = "trace")]
-        let (sector, nr) = (self.run[0].sector.0, self.run.len());
+        #[cfg(feature = "traced")]
+        let (sector, nr) = (self.run[0].sector.0, self.run.len() as u32);
         self.mailbox.counts.0.parked(self.run.len());
         self.park_in_parts(layout, &mut shard, i, run.kind);
         if lines_up {
@@ -84,13 +84,8 @@ impl Lane {
         }
         let settled = self.settle_early(shared, &mut shard, i, run.zone);
         drop(shard);
-        trace!(
-            "add-to-plug",
-            zone = run.zone.0,
-            sector = sector,
-            count = run.len_sectors,
-            bios = nr,
-        );
+        #[cfg(feature = "traced")]
+        trace::add_to_plug(run.zone.0, sector, run.len_sectors, nr);
         Self::trace_admitted(layout, run.zone, settled);
         self.finish_early(shared, layout);
     }
@@ -153,23 +148,16 @@ impl Lane {
     }
 
     /// Reports that a write is held. Called without a lock.
-    #[cfg_attr(not(feature = "trace"), allow(unused_variables))]
     pub(super) fn trace_held(layout: &Layout, zone: ZoneNo, offset: u32, len: u32) {
         let sector = layout.geometry.zone_start(zone).0 + u64::from(offset);
-        trace!("hold-write", zone = zone.0, sector = sector, count = len);
+        trace::hold_write(zone.0, sector, len);
     }
 
     /// Reports that held writes now wait in their plug. Called without a lock.
-    #[cfg_attr(not(feature = "trace"), allow(unused_variables))]
     pub(super) fn trace_admitted(layout: &Layout, zone: ZoneNo, settled: Settled) {
         if settled.bios > 0 {
-            trace!(
-                "add-to-plug",
-                zone = zone.0,
-                sector = layout.geometry.zone_start(zone).0 + u64::from(settled.offset),
-                count = settled.len_sectors,
-                bios = settled.bios,
-            );
+            let sector = layout.geometry.zone_start(zone).0 + u64::from(settled.offset);
+            trace::add_to_plug(zone.0, sector, settled.len_sectors, settled.bios as u32);
         }
     }
 
@@ -246,10 +234,10 @@ impl DiskQueue {
             shared.window().expire(zone, &mut shard, i, now, &mut lane.aborted);
         }
         if !lane.aborted.is_empty() {
-            #[cfg(feature = "trace")]
+            #[cfg(feature = "traced")]
             for bio in &lane.aborted {
                 let zone = layout.geometry.zone_of(bio.sector).0.0;
-                trace!("expire-write", zone = zone, sector = bio.sector.0, count = bio.len_sectors);
+                trace::expire_write(zone, bio.sector.0, bio.len_sectors);
             }
             lane.abort_to_intake(shared, layout);
         }

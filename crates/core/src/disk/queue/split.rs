@@ -160,18 +160,11 @@ impl Lane {
             }
         }
         release(guards);
-        #[cfg(feature = "trace")]
+        #[cfg(feature = "traced")]
         for p in pieces(layout, self.splits.whole(parent))
             .filter(|p| !layout.geometry.is_conventional(p.zone))
         {
-            let (zone, sector, count) = (p.zone.0, p.sector.0, p.len_sectors);
-            crate::disk::trace::trace!(
-                "add-to-plug",
-                zone = zone,
-                sector = sector,
-                count = count,
-                bios = 1
-            );
+            crate::disk::trace::add_to_plug(p.zone.0, p.sector.0, p.len_sectors, 1);
         }
         for (zone, settled) in followed {
             Self::trace_admitted(layout, zone, settled);

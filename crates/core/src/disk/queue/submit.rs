@@ -109,7 +109,7 @@ impl Lane {
         cmd.begin_owners(self.id);
         cmd.zone = zone.0;
         cmd.bios.push(bio);
-        self.out.push_back(cmd);
+        self.send(cmd);
     }
 
     /// Sends a BIO that no plug orders, or puts it in the backlog until a tag is free.
@@ -143,6 +143,6 @@ impl Lane {
             Self::prepare(layout, &bio, &mut cmd);
         }
         cmd.bios.push(bio);
-        self.out.push_back(cmd);
+        self.send(cmd);
     }
 }

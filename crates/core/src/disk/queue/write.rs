@@ -4,7 +4,7 @@ use crate::bio::{Bio, Bios, Command, Op, Status, Waits};
 use crate::disk::lane::Lane;
 use crate::disk::shared::Shared;
 use crate::disk::snapshot::Layout;
-use crate::disk::trace::trace;
+use crate::disk::trace;
 use crate::plug::{Admit, Kind, Quick, Shard};
 use crate::unit::{Sector, ZoneNo};
 
@@ -103,7 +103,7 @@ impl Lane {
             match layout.words.admit(place, run.offset, run.len_sectors, end) {
                 Quick::Admitted { offset, generation } => {
                     if run.offset.is_none() {
-                        self.place_appends(run.zone_start, offset);
+                        self.place_appends(layout, run.zone_start, offset);
                     }
                     let mut cmd = self.tags.take().expect("a tag is free");
                     self.begin_write(&mut cmd, run, generation);
@@ -148,13 +148,11 @@ impl Lane {
         let generation = plug.generation();
         let shard = &mut *guard;
         if run.offset.is_none() {
-            self.place_appends(run.zone_start, at);
+            self.place_appends(layout, run.zone_start, at);
         }
         let cmd = if admit == Admit::Issue { self.tags.take() } else { None };
         let Some(mut cmd) = cmd else {
             self.mailbox.counts.0.parked(self.run.len());
-            #[cfg(feature = "trace")]
-            let sector = self.run[0].sector.0;
             if admit == Admit::Issue {
                 shard.plugs[i].get_in_line();
             }
@@ -164,7 +162,8 @@ impl Lane {
                 self.park_in_parts(layout, shard, i, kind);
             }
             drop(guard);
-            trace!("add-to-plug", zone = zone.0, sector = sector, count = total, bios = nr);
+            let sector = run.zone_start.plus(u64::from(run.offset.unwrap_or(at)));
+            trace::add_to_plug(zone.0, sector.0, total, nr);
             if admit == Admit::Issue {
                 // The zone waits for a tag. Its BIOs hold none.
                 self.backlog.zone(zone);
@@ -185,24 +184,20 @@ impl Lane {
             self.mailbox.counts.0.parked(self.run.len());
             self.park_in_parts(layout, shard, i, kind);
             drop(guard);
-            trace!(
-                "add-to-plug",
-                zone = zone.0,
-                sector = cmd.sector.0 + u64::from(sectors),
-                count = total - sectors,
-                bios = nr - n as u32,
-            );
+            let rest = cmd.sector.0 + u64::from(sectors);
+            trace::add_to_plug(zone.0, rest, total - sectors, nr - n as u32);
         }
         self.send_write(cmd);
     }
 
     /// The appends of `self.run` get their sectors, from `offset` in the zone on.
     #[inline]
-    pub(super) fn place_appends(&mut self, zone_start: Sector, mut offset: u32) {
+    pub(super) fn place_appends(&mut self, layout: &Layout, zone_start: Sector, mut offset: u32) {
         for bio in &mut self.run {
             bio.sector = zone_start.plus(u64::from(offset));
             offset += bio.len_sectors;
         }
+        trace::append_positions(layout, &self.run);
     }
 
     /// Fills in the command of `self.run`, all but its BIOs.
@@ -220,6 +215,13 @@ impl Lane {
     #[inline]
     pub(crate) fn send_write(&mut self, cmd: Box<Command>) {
         self.mailbox.counts.0.issued(cmd.bios.len());
+        self.send(cmd);
+    }
+
+    /// Puts a command on the way to the device.
+    #[inline(always)]
+    pub(crate) fn send(&mut self, cmd: Box<Command>) {
+        trace::issue(&cmd);
         self.out.push_back(cmd);
     }
 
