@@ -31,6 +31,7 @@ mod shared;
 mod snapshot;
 mod state;
 mod trace;
+mod zone_states;
 
 pub use crate::bio::Late;
 pub use crate::plug::{Counters, Rejections, WindowCounters, ZoneCounters};
@@ -46,3 +47,4 @@ pub use handle::Disk;
 pub use inspect::WriterState;
 pub use queue::DiskQueue;
 pub use revalidate::Revalidation;
+pub use zone_states::ZoneState;

@@ -1,0 +1,77 @@
+//! The zones one after the other, as the layer knows them: for pictures and tables of a disk in use.
+
+use super::handle::Disk;
+use crate::sync::lock;
+use crate::unit::ZoneNo;
+use crate::zone::Condition;
+use std::ops::Range;
+
+/// Zones that are read before the layout is unlocked for a moment.
+const AT_ONCE: u32 = 64;
+
+/// What the layer knows of a zone, without asking the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ZoneState {
+    /// The zone.
+    pub zone: ZoneNo,
+    /// Its condition; an open zone and a closed one are both *active* (M10). `None`: the write pointer is unknown.
+    pub condition: Option<Condition>,
+    /// Sectors from the start of the zone to the next write, reserved ones included. 0 for a conventional zone.
+    pub write_pointer: u32,
+    /// Sectors that can be written.
+    pub capacity: u32,
+    /// BIOs that wait in the zone's plug.
+    pub waiting: u32,
+    /// Writes at the device, or about to be.
+    pub in_flight: u32,
+}
+
+impl Disk {
+    /// Calls `each` for the zones of a range that the disk has, in order. A zone's lock is held while the zone is read, and
+    /// never while `each` runs, so a call of any length delays no BIO. The states are of no single moment. None if the disk
+    /// has no plugs.
+    ///
+    /// ```
+    /// use zoneplug_core::disk::{Disk, DiskConfig};
+    /// use zoneplug_core::{Nanos, zone::Condition};
+    /// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+    /// let config = "null,zones=8,zone-size=1M,conv=2".parse::<EmuConfig>().unwrap();
+    /// let disk = Disk::open(EmuDisk::new(config).unwrap(), DiskConfig::default(), &mut |_| Nanos(0)).unwrap();
+    /// let mut found = Vec::new();
+    /// disk.zone_states(1..20, |z| found.push((z.zone.0, z.condition.unwrap(), z.capacity)));
+    /// assert_eq!(found[..2], [(1, Condition::NotWp, 2048), (2, Condition::Empty, 2048)]);
+    /// assert_eq!(found.len(), 7);
+    /// ```
+    pub fn zone_states(&self, zones: Range<u32>, mut each: impl FnMut(ZoneState)) {
+        let mut next = zones.start;
+        let mut some = Vec::with_capacity(AT_ONCE as usize);
+        while next < zones.end {
+            // Locked because a revalidation that commits rebuilds the plugs.
+            let layout = lock(&self.shared.layout);
+            let end = zones.end.min(layout.geometry.nr_zones()).min(next.saturating_add(AT_ONCE));
+            if !layout.plugs || next >= end {
+                return;
+            }
+            some.extend((next..end).map(|z| self.zone_state(ZoneNo(z))));
+            drop(layout);
+            some.drain(..).for_each(&mut each);
+            next = end;
+        }
+    }
+
+    /// The layout is locked.
+    fn zone_state(&self, zone: ZoneNo) -> ZoneState {
+        let (shard, i) = self.shared.shard(zone);
+        let plug = &shard.plugs[i];
+        let conventional = plug.condition() == Condition::NotWp;
+        ZoneState {
+            zone,
+            condition: (!plug.is_stale()).then(|| plug.condition()),
+            write_pointer: if conventional { 0 } else { plug.write_pointer() },
+            capacity: plug.capacity(),
+            waiting: plug.parked(),
+            in_flight: plug.nr_in_flight(),
+        }
+    }
+}
