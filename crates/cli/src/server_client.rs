@@ -4,6 +4,7 @@
 //! gets one back; it may go on with further lines.
 
 mod measured;
+pub(crate) mod zones;
 
 use crate::failure::{Failure, Kind};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -38,6 +39,14 @@ pub(crate) enum Request {
     Set { disk: String, name: String, value: String },
     /// The plugs of a disk.
     ZoneWplugs { disk: String },
+    /// The zones of a disk from `first` on, `count` of them or all, in at most `cells` cells.
+    Zones {
+        disk: String,
+        #[serde(default)]
+        first: u32,
+        count: Option<u32>,
+        cells: Option<u32>,
+    },
     /// What the server would leave to the next one.
     State {},
     /// Leave all disks to the server that asks, and end.
@@ -89,7 +98,7 @@ pub(crate) struct Wrong {
 }
 
 /// A served disk, as `zoneplug status` shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shown {
     /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
     pub(crate) name: String,
@@ -261,16 +270,23 @@ impl Write for Timed {
 /// A connection to a server.
 pub(crate) struct Server {
     stream: BufReader<Timed>,
+    /// Time for a question and its answer.
+    patience: Duration,
 }
 
 impl Server {
     pub(crate) fn connect(path: &Path) -> io::Result<Server> {
+        Self::connect_for(path, PATIENCE)
+    }
+
+    /// The same; each question must be answered in `patience`.
+    pub(crate) fn connect_for(path: &Path, patience: Duration) -> io::Result<Server> {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         // The wait for a server that does not accept is limited as for one that does not answer.
-        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
         net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Server { stream: BufReader::new(Timed::new(socket.into(), PATIENCE)) })
+        Ok(Server { stream: BufReader::new(Timed::new(socket.into(), patience)), patience })
     }
 
     /// Asks, and waits for the answer.
@@ -281,7 +297,7 @@ impl Server {
         };
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        self.stream.get_mut().again(PATIENCE);
+        self.stream.get_mut().again(self.patience);
         // A server that refuses the connection may have closed it already; its reason can still be read.
         let sent = self.stream.get_mut().write_all(&line);
         let mut line = String::new();

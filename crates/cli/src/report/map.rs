@@ -57,16 +57,32 @@ fn cell(zones: &[ZoneInfo], shown: &[bool]) -> Cell {
     let (cond, style, _) = CONDITIONS[top];
     let room: u64 = mine().map(|z| z.capacity_sectors).sum();
     let fill: u64 = mine().map(written).sum();
-    let glyph = match cond {
+    Cell { glyph: glyph(cond, fill, room), style }
+}
+
+/// The glyph of zones in a condition, of whose `room` so much is written.
+pub(crate) fn glyph(cond: Condition, fill: u64, room: u64) -> char {
+    match cond {
         Condition::Offline => 'x',
         Condition::ReadOnly => 'r',
         Condition::NotWp => '░',
-        // Any data shows, and only what is full looks full.
-        _ if fill == 0 => EIGHTHS[0],
-        _ if fill >= room => EIGHTHS[8],
-        _ => EIGHTHS[(fill * 8).div_ceil(room).clamp(1, 7) as usize],
-    };
-    Cell { glyph, style }
+        _ => level(fill, room),
+    }
+}
+
+/// A share of a whole in eighths: anything shows, and only what is full looks full.
+pub(crate) fn level(part: u64, whole: u64) -> char {
+    match part {
+        0 => EIGHTHS[0],
+        _ if part >= whole => EIGHTHS[8],
+        _ => EIGHTHS[(u128::from(part) * 8).div_ceil(u128::from(whole)).clamp(1, 7) as usize],
+    }
+}
+
+/// How a condition is coloured (SGR), and its name.
+pub(crate) fn look_of(cond: Condition) -> (&'static str, &'static str) {
+    let (_, style, name) = CONDITIONS[rank(cond)];
+    (style, name)
 }
 
 impl Map<'_> {

@@ -33,7 +33,7 @@ fn mode(text: &str) -> Result<u32, String> {
 
 /// The rights of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Access {
+pub(crate) struct Access {
     /// `None`: as the process makes files.
     owner: Option<u32>,
     group: Option<u32>,

@@ -4,6 +4,7 @@
 use super::handover::HandOver;
 use super::measure::measure;
 use super::network_attributes::NetworkAttributes;
+use super::zone_table::zone_table;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
 pub(crate) use crate::server_client::HostShown;
@@ -131,12 +132,23 @@ fn line(answer: &Answer) -> Vec<u8> {
     text
 }
 
+/// What answers the questions of clients.
+pub(crate) trait Answers: Send + Sync + 'static {
+    fn answer(&self, request: &Request) -> Result<Value, Failure>;
+}
+
+impl Answers for Serving {
+    fn answer(&self, request: &Request) -> Result<Value, Failure> {
+        answer(request, self)
+    }
+}
+
 /// The line that answers a line.
-pub(crate) fn respond(question: &[u8], serving: &Serving) -> Vec<u8> {
+pub(crate) fn respond(question: &[u8], serving: &impl Answers) -> Vec<u8> {
     let request = serde_json::from_slice(question).map_err(|e| {
         Failure::usage(format!("not a question: {e}")).hint(r#"a line such as {"cmd":"status"}"#)
     });
-    match request.and_then(|r| answer(&r, serving)) {
+    match request.and_then(|r| serving.answer(&r)) {
         Ok(value) => line(&Answer::Ok(value)),
         Err(f) => refusal(&f),
     }
@@ -180,6 +192,10 @@ fn answer(request: &Request, serving: &Serving) -> Result<Value, Failure> {
             // Writing to a string does not fail.
             let _ = named(disks, disk)?.disk.disk().zone_wplugs(&mut text);
             Ok(Value::String(text))
+        }
+        Request::Zones { disk, first, count, cells } => {
+            let disk = named(disks, disk)?.disk.disk();
+            Ok(serde_json::to_value(zone_table(disk, *first, *count, *cells))?)
         }
         Request::State {} => Ok(serde_json::to_value(serving.state())?),
         Request::HandOver {} => serving.hand_over(),

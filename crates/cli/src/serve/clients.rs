@@ -3,7 +3,7 @@
 //! a new one.
 
 use super::access::{Access, Peer};
-use super::answer::{self, Serving};
+use super::answer::{self, Answers};
 use crate::failure::{Failure, Kind};
 use crate::server_client::Timed;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -107,9 +107,9 @@ impl Drop for Seat {
 }
 
 /// Answers on `listener` for as long as the process lives.
-pub(super) fn listen(
+pub(super) fn listen<A: Answers>(
     listener: &UnixListener,
-    serving: &Weak<Serving>,
+    serving: &Weak<A>,
     access: Access,
     bounds: Bounds,
 ) {
@@ -132,7 +132,12 @@ fn peer_of(stream: &UnixStream) -> Option<Peer> {
     Some(Peer { uid: peer.uid.as_raw(), groups })
 }
 
-fn welcome(stream: UnixStream, clients: &Arc<Clients>, access: Access, serving: &Weak<Serving>) {
+fn welcome<A: Answers>(
+    stream: UnixStream,
+    clients: &Arc<Clients>,
+    access: Access,
+    serving: &Weak<A>,
+) {
     // The socket is empty, and its buffer longer than a refusal: this does not wait for the client.
     let refuse = |stream: &UnixStream, why: &str, hint: &str| {
         let failure = Failure::new(Kind::Device, why).hint(hint);
@@ -161,7 +166,7 @@ fn welcome(stream: UnixStream, clients: &Arc<Clients>, access: Access, serving: 
     }
 }
 
-fn converse(stream: UnixStream, serving: &Weak<Serving>, seat: &Seat) -> io::Result<()> {
+fn converse<A: Answers>(stream: UnixStream, serving: &Weak<A>, seat: &Seat) -> io::Result<()> {
     let patience = seat.clients.bounds.patience;
     let mut stream = BufReader::new(Timed::new(stream, patience));
     let mut question = Vec::new();
@@ -177,7 +182,7 @@ fn converse(stream: UnixStream, serving: &Weak<Serving>, seat: &Seat) -> io::Res
         }
         // The server may be ending.
         let Some(serving) = serving.upgrade() else { return Ok(()) };
-        let text = answer::respond(&question, &serving);
+        let text = answer::respond(&question, &*serving);
         drop(serving);
         if !seat.is(Doing::Telling) {
             return Ok(());

@@ -1,7 +1,7 @@
 //! `zoneplug serve`: disks as block devices of this machine's Linux, or as namespaces for others, until a signal comes.
 
-mod access;
-mod answer;
+pub(crate) mod access;
+pub(crate) mod answer;
 mod check_config;
 mod clients;
 mod config_file;
@@ -18,7 +18,8 @@ mod notify;
 mod nvme;
 mod place;
 mod settings;
-mod socket;
+pub(crate) mod socket;
+pub(crate) mod zone_table;
 
 use crate::disk::Named;
 use crate::failure::{Failure, Kind};

@@ -1,7 +1,7 @@
 //! The socket of a server, on which it answers `zoneplug status`, `attr` and `zone-wplugs`.
 
 use super::access::Access;
-use super::answer::Serving;
+use super::answer::{Answers, Serving};
 use super::clients::{self, Bounds};
 use super::place;
 use crate::failure::{Failure, Kind};
@@ -16,30 +16,30 @@ const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// A socket that answers, until it is dropped. Its threads hold the disks only while they answer, so that a disk is
 /// closed when its server ends.
-pub(super) struct Socket {
+pub(crate) struct Socket<A: Answers = Serving> {
     path: PathBuf,
     id: place::Id,
     /// There until it is dropped.
-    serving: Option<Arc<Serving>>,
+    serving: Option<Arc<A>>,
 }
 
-impl Socket {
+impl<A: Answers> Socket<A> {
     /// Makes the socket, at `path` or in the usual place under the number of this process, and answers on it from now
     /// on.
-    pub(super) fn open(
+    pub(crate) fn open(
         path: Option<&Path>,
         access: Access,
-        serving: Serving,
-    ) -> Result<Socket, Failure> {
+        serving: A,
+    ) -> Result<Socket<A>, Failure> {
         Self::open_with(path, access, serving, Bounds::default())
     }
 
     fn open_with(
         path: Option<&Path>,
         access: Access,
-        serving: Serving,
+        serving: A,
         bounds: Bounds,
-    ) -> Result<Socket, Failure> {
+    ) -> Result<Socket<A>, Failure> {
         let usual =
             || PathBuf::from(format!("{}/{}.sock", server_client::DIRECTORY, std::process::id()));
         let path = path.map_or_else(usual, Path::to_owned);
@@ -68,7 +68,7 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl<A: Answers> Drop for Socket<A> {
     fn drop(&mut self) {
         self.id.remove(&self.path);
         // A thread that still answers a client holds the disks too, for a moment.

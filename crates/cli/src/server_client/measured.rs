@@ -36,6 +36,15 @@ impl LatencyShown {
         }
     }
 
+    /// Adds those of another.
+    pub(crate) fn add(&mut self, other: &LatencyShown) {
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(n, more)| *n += more);
+    }
+
     /// How many operations there are.
     pub(crate) fn total(&self) -> u64 {
         self.buckets.iter().sum()
