@@ -2,11 +2,13 @@
 
 use super::arena::Arena;
 use super::load::{self, Slice, Tally, Worker};
+use super::watch::{Noted, Notes};
 use crate::disk::{Named, one};
 use crate::failure::Failure;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue, Mode};
 use zoneplug_core::{Bio, Op, Sector, Status};
@@ -131,6 +133,21 @@ impl Group {
             Clients::Driven(disk, _) => disk,
             Clients::Hosted(disk, _) => disk.disk(),
         }
+    }
+
+    /// Has each client note what it does from now on.
+    pub(super) fn is_watched(&mut self) -> Vec<Arc<Noted>> {
+        let mut all = Vec::new();
+        let mut new = || {
+            let (notes, noted) = Notes::new(load::SAMPLE);
+            all.push(noted);
+            notes
+        };
+        match &mut self.clients {
+            Clients::Driven(_, workers) => workers.iter_mut().for_each(|w| w.is_watched(new())),
+            Clients::Hosted(_, workers) => workers.iter_mut().for_each(|w| w.is_watched(new())),
+        }
+        all
     }
 
     /// How the clients run.

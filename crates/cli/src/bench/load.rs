@@ -7,6 +7,7 @@
 //! of a Hosted one, with a thread of its own.
 
 use super::arena::{Arena, Buffer};
+use super::watch::Notes;
 use crate::failure::Failure;
 use crate::interrupt::is_asked;
 use crate::threads::together;
@@ -152,10 +153,24 @@ pub(crate) struct Worker<P> {
     start: Instant,
     /// The device looks at the time.
     timed: bool,
+    /// Where it notes what it does, if something watches.
+    notes: Option<Notes>,
     pub(crate) tally: Tally,
 }
 
 impl<P: Port> Worker<P> {
+    /// Notes from now on what it does.
+    pub(super) fn is_watched(&mut self, notes: Notes) {
+        self.notes = Some(notes);
+    }
+
+    fn note(&mut self, now: Instant) {
+        if let Some(notes) = self.notes.as_mut().filter(|n| n.is_due(now)) {
+            let t = &self.tally;
+            notes.note(now, (t.bios, t.bytes, t.refused.values().sum()), &t.latency);
+        }
+    }
+
     /// A client that does `work` at `offsets` with memory of `arena`.
     pub(crate) fn new(
         port: P,
@@ -191,6 +206,7 @@ impl<P: Port> Worker<P> {
             exhausted: false,
             start: Instant::now(),
             timed,
+            notes: None,
             tally: Tally::new(),
         })
     }
@@ -369,6 +385,7 @@ pub(crate) fn run<P: Port>(workers: &mut [Worker<P>], time: Duration) -> Result<
         if all >= time.as_nanos() as u64 || is_asked() {
             break;
         }
+        workers.iter_mut().for_each(|w| w.note(now));
         rounds = match now - looked {
             took if took < LOOK / 2 && !exhausted => (rounds * 2).min(1 << 20),
             took if took > LOOK => (rounds / 2).max(1),

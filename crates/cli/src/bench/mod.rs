@@ -13,6 +13,7 @@
 //! | `report.rs` | what a run found: as text, as JSON |
 //! | `table.rs` | aligned columns |
 //! | `progress.rs` | a bar on a terminal |
+//! | `watch.rs` | a socket on which it is watched |
 //!
 //! Every figure that is printed comes from the run that prints it.
 
@@ -27,6 +28,7 @@ mod suite;
 pub(crate) mod table;
 pub(crate) mod verify;
 mod virtual_time;
+mod watch;
 mod workload;
 
 use crate::failure::Failure;
@@ -95,6 +97,10 @@ pub(crate) struct Args {
 
     #[command(flatten, next_help_heading = OWN)]
     ways: Ways,
+
+    /// Answer at this socket meanwhile: zoneplug top --socket PATH shows the disk at work
+    #[arg(long, value_name = "PATH", help_heading = OWN)]
+    socket: Option<PathBuf>,
 
     /// Afterwards run the workload again with a pattern in every BIO, read everything back and compare
     #[arg(long, help_heading = OWN)]
@@ -190,6 +196,7 @@ impl Args {
             || self.runtime.is_some()
             || !self.mode.is_empty()
             || self.verify
+            || self.socket.is_some()
             || self.ways.are_given()
             || self.only_virtual().is_some()
     }
@@ -215,6 +222,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let spec = args.disk.as_deref().unwrap_or("null");
     let modelled = if args.real_time { None } else { VirtualDisk::parse(spec)? };
     if let Some(mut modelled) = modelled {
+        if args.socket.is_some() {
+            return Err(Failure::usage("--socket needs a disk in real time")
+                .hint("--real-time, or another disk: in virtual time there is nothing to watch"));
+        }
         modelled.tags = args.tags.or(modelled.tags);
         return virtual_time::run(args, &modelled, out);
     }

@@ -6,6 +6,7 @@ use super::group::Group;
 use super::progress::Progress;
 use super::report::{Build, Own, failure_of};
 use super::verify::{self, Enough};
+use super::watch::watch;
 use crate::confirm::Yes;
 use crate::disk::{Named, forced};
 use crate::failure::Failure;
@@ -61,6 +62,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let progress = Progress::new(time);
     progress.say(format!("{} on {}", work.rw, named.spec));
     let mut group = Group::new(&named, config.clone(), work, jobs, &mut arena)?;
+    let socket = args.socket.as_ref().map(|path| {
+        let clients = group.is_watched();
+        watch(path, &named.spec, group.disk().clone(), work.rw, clients)
+    });
+    let socket = socket.transpose()?;
     group.slice(time / SLICES / 4, false)?;
     for _ in 0..SLICES {
         // A slice that was cut short counts too.
@@ -70,6 +76,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             break;
         }
     }
+    drop(socket);
     let clients = group.kind();
     let measure = group.measure();
     let verified = if args.verify && !is_asked() {
