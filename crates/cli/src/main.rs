@@ -69,6 +69,8 @@ mod status;
 mod suggest;
 mod term;
 mod threads;
+#[cfg(feature = "top")]
+mod top;
 #[cfg(feature = "trace")]
 mod trace;
 mod virtual_disk;
@@ -231,6 +233,13 @@ enum Command {
     /// Show which disks are served, and what they did
     #[command(after_help = failure::EXIT_CODES)]
     Status(status::Args),
+    /// Watch disks at work: rates, latencies, the zones as a map
+    ///
+    /// Of the disks that are served, or of a zoneplug bench --socket; of the disk in a file the zones, read again and again.
+    /// Keys: ? in the view. Needs zoneplug serve --latency for latencies.
+    #[cfg(feature = "top")]
+    #[command(after_help = failure::EXIT_CODES)]
+    Top(top::Args),
     /// List, show or set the attributes of a disk
     ///
     /// Of one that is served, ublkb0 or /dev/ublkb0, while it is in use.
@@ -320,6 +329,8 @@ fn run(cli: &Cli, matches: &ArgMatches) -> Result<(), Failure> {
         #[cfg(feature = "mount")]
         Command::Mount(args) => mount::run(args, &mut out)?,
         Command::Status(args) => status::run(args, &mut out)?,
+        #[cfg(feature = "top")]
+        Command::Top(args) => top::run(args, &mut out)?,
         Command::Attr(args) => attr::attr(args, &mut out)?,
         Command::ZoneWplugs(args) => attr::zone_wplugs(args, &mut out)?,
         Command::Completions(args) => pages::completions(args, Cli::command(), &mut out)?,

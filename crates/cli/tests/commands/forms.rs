@@ -103,6 +103,12 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
         merge {part} {rest}
         sim --seed 7"
     );
+    #[cfg(feature = "top")]
+    let lines = {
+        let at_work = format!("{socket}.top");
+        top::server(&at_work);
+        format!("{lines}\n top --once --interval 100ms --socket {at_work}\n top --once {disk}")
+    };
     let joined = lines.replace("\\\n", " ");
     joined.lines().map(|l| l.split_whitespace().map(str::to_owned).collect()).collect()
 }

@@ -17,6 +17,8 @@ mod spec_page;
 mod terminal;
 mod threads;
 mod timed;
+#[cfg(feature = "top")]
+mod top;
 
 use serde_json::Value;
 use std::io::{Read, Write};

@@ -1,0 +1,109 @@
+//! The terminal: taken at the start, given back at the end, at a signal, at a panic, and while the job is stopped.
+
+use crate::failure::Failure;
+use ratatui::backend::{Backend, CrosstermBackend};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::{DefaultTerminal, Terminal};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::low_level::emulate_default_handler;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Signals that have come.
+pub(crate) struct Signals {
+    ends: Vec<(i32, Arc<AtomicBool>)>,
+    stops: Arc<AtomicBool>,
+    continues: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Notes signals from now on, instead of their usual effect.
+    fn note() -> io::Result<Signals> {
+        let note = |signal: i32| {
+            let flag = Arc::new(AtomicBool::new(false));
+            signal_hook::flag::register(signal, flag.clone()).map(|_| flag)
+        };
+        let mut ends = Vec::new();
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            ends.push((signal, note(signal)?));
+        }
+        Ok(Signals { ends, stops: note(SIGTSTP)?, continues: note(SIGCONT)? })
+    }
+
+    /// The signal that asks for the end, if one has come.
+    pub(crate) fn end(&self) -> Option<i32> {
+        self.ends.iter().find(|(_, flag)| flag.load(Ordering::Relaxed)).map(|(signal, _)| *signal)
+    }
+}
+
+/// The terminal, as long as this lives.
+pub(crate) struct Screen {
+    pub(crate) terminal: DefaultTerminal,
+    pub(crate) signals: Signals,
+}
+
+fn failed(e: &io::Error) -> Failure {
+    Failure::io(format!("the terminal: {e}")).hint("zoneplug top --once needs none")
+}
+
+impl Screen {
+    /// Takes the terminal. A panic gives it back before it says what happened.
+    pub(crate) fn take() -> Result<Screen, Failure> {
+        let signals = Signals::note().map_err(|e| failed(&e))?;
+        let terminal = ratatui::try_init().map_err(|e| failed(&e))?;
+        Ok(Screen { terminal, signals })
+    }
+
+    /// Gives the terminal to the shell and stops; goes on when the shell lets it.
+    pub(crate) fn suspend(&mut self) -> Result<(), Failure> {
+        self.signals.stops.store(false, Ordering::Relaxed);
+        ratatui::restore();
+        emulate_default_handler(SIGTSTP).map_err(|e| failed(&e))?;
+        self.take_again()
+    }
+
+    /// Stops if the signal for it has come; takes the terminal again if it was stopped by another signal. True: all is to be
+    /// drawn.
+    pub(crate) fn stop_if_asked(&mut self) -> Result<bool, Failure> {
+        if self.signals.stops.load(Ordering::Relaxed) {
+            self.suspend()?;
+            return Ok(true);
+        }
+        if self.signals.continues.load(Ordering::Relaxed) {
+            self.take_again()?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The shell may have set the terminal in its own way meanwhile.
+    fn take_again(&mut self) -> Result<(), Failure> {
+        self.signals.continues.store(false, Ordering::Relaxed);
+        // What is enabled already is not enabled again.
+        let _ = disable_raw_mode();
+        enable_raw_mode()
+            .and_then(|()| execute!(io::stdout(), EnterAlternateScreen))
+            .map_err(|e| failed(&e))?;
+        self.redraw()
+    }
+
+    /// Has the next picture drawn as a whole.
+    pub(crate) fn redraw(&mut self) -> Result<(), Failure> {
+        // The terminal's own way to do this asks where the cursor is, and not all terminals answer.
+        let begin = || {
+            let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+            terminal.backend_mut().clear()?;
+            Ok(terminal)
+        };
+        self.terminal = begin().map_err(|e| failed(&e))?;
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
