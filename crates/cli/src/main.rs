@@ -359,7 +359,11 @@ fn main() -> ExitCode {
     };
     match run(&cli, &matches) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(f) => exit::report(&f, json),
+        Err(f) => {
+            let code = exit::report(&f, json);
+            background::failed(f.exit_code());
+            code
+        }
     }
 }
 
