@@ -12,6 +12,7 @@
 //! | `interrupt.rs` | Ctrl-C |
 //! | `info.rs`, `report/` | `zoneplug info`, `report` |
 //! | `create.rs` | `zoneplug create`, `check` |
+//! | `snapshot.rs` | `zoneplug snapshot` |
 //! | `manage.rs` | `zoneplug reset`, `open`, `close`, `finish`, `flush`, `resync` |
 //! | `copy/` | `zoneplug write`, `read`, `append` |
 //! | `attr.rs` | `zoneplug attr`, `zone-wplugs` |
@@ -65,6 +66,7 @@ mod reproduce;
 mod serve;
 mod server_client;
 mod sim;
+mod snapshot;
 mod status;
 mod suggest;
 mod term;
@@ -212,6 +214,13 @@ enum Command {
     /// Check the file of a disk, and repair it
     #[command(after_help = failure::EXIT_CODES)]
     Check(create::CheckArgs),
+    /// Copy the file of a disk as it is at one moment, also while it is served
+    ///
+    /// The copy has everything that was acknowledged before the command, and nothing torn. On btrfs and XFS it shares its
+    /// blocks with the disk. Elsewhere most is copied while the disk is in use; its I/O waits for the last part. There is
+    /// no file of that name until the copy is complete and durable, also after a power cut.
+    #[command(after_help = failure::EXIT_CODES)]
+    Snapshot(snapshot::Args),
     /// Serve disks as zoned block devices of this machine: /dev/ublkbN
     ///
     /// On Linux 6.6 or newer, as root. Stays in the foreground and prints a line for each disk once all are there;
@@ -269,7 +278,7 @@ impl Command {
             | Command::Reproduce(_)
             | Command::Replay(_) => Some(First::Asks),
             // It has a temporary file beside the one that it makes.
-            Command::Read(_) => Some(First::Ends),
+            Command::Read(_) | Command::Snapshot(_) => Some(First::Ends),
             _ => None,
         }
     }
@@ -323,6 +332,7 @@ fn run(cli: &Cli, matches: &ArgMatches) -> Result<(), Failure> {
         Command::Flush(args) => manage::flush(args)?,
         Command::Resync(args) => manage::resync(args, &mut out)?,
         Command::Check(args) => create::check(args, &mut out)?,
+        Command::Snapshot(args) => snapshot::run(args, &mut out)?,
         Command::Serve(args) => {
             serve::run(args, matches.subcommand_matches("serve").unwrap_or(matches), &mut out)?;
         }

@@ -17,6 +17,11 @@ fn with_incomplete(f: impl FnOnce(&mut Vec<PathBuf>)) {
     f(&mut zoneplug_core::poison::lock(&INCOMPLETE));
 }
 
+/// Notes a file that is removed if a signal ends the process. Who makes it removes it in all other cases.
+pub(crate) fn incomplete(path: &Path) {
+    with_incomplete(|all| all.push(path.to_owned()));
+}
+
 /// Removes the files that are not complete. The process is about to end.
 pub(crate) fn remove_incomplete() {
     with_incomplete(|all| {

@@ -47,6 +47,11 @@ pub(crate) enum Request {
         count: Option<u32>,
         cells: Option<u32>,
     },
+    /// Make durable what was acknowledged, then let the I/O of a disk wait until `resume`, the end of this connection, or so
+    /// many milliseconds.
+    Pause { disk: String, most_ms: u64 },
+    /// Go on with the disk that this connection has paused.
+    Resume {},
     /// What the server would leave to the next one.
     State {},
     /// Leave all disks to the server that asks, and end.

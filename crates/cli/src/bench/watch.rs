@@ -5,6 +5,7 @@
 use crate::failure::{Failure, Kind};
 use crate::serve::access::Access;
 use crate::serve::answer::Answers;
+use crate::serve::pause::Pause;
 use crate::serve::socket::Socket;
 use crate::serve::zone_table::zone_table;
 use crate::server_client::{
@@ -176,7 +177,7 @@ impl Watched {
 }
 
 impl Answers for Watched {
-    fn answer(&self, request: &Request) -> Result<Value, Failure> {
+    fn answer(&self, request: &Request, _: &mut Option<Pause>) -> Result<Value, Failure> {
         match request {
             Request::Status {} => Ok(serde_json::to_value([self.shown()])?),
             Request::Attributes { disk } => {

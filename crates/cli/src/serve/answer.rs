@@ -4,6 +4,7 @@
 use super::handover::HandOver;
 use super::measure::measure;
 use super::network_attributes::NetworkAttributes;
+use super::pause::{self, Pause};
 use super::zone_table::zone_table;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
@@ -134,21 +135,26 @@ fn line(answer: &Answer) -> Vec<u8> {
 
 /// What answers the questions of clients.
 pub(crate) trait Answers: Send + Sync + 'static {
-    fn answer(&self, request: &Request) -> Result<Value, Failure>;
+    /// `pause`: what the connection has paused.
+    fn answer(&self, request: &Request, pause: &mut Option<Pause>) -> Result<Value, Failure>;
 }
 
 impl Answers for Serving {
-    fn answer(&self, request: &Request) -> Result<Value, Failure> {
-        answer(request, self)
+    fn answer(&self, request: &Request, pause: &mut Option<Pause>) -> Result<Value, Failure> {
+        answer(request, self, pause)
     }
 }
 
-/// The line that answers a line.
-pub(crate) fn respond(question: &[u8], serving: &impl Answers) -> Vec<u8> {
+/// The line that answers a line. `pause`: what the connection has paused.
+pub(super) fn respond(
+    question: &[u8],
+    serving: &impl Answers,
+    pause: &mut Option<Pause>,
+) -> Vec<u8> {
     let request = serde_json::from_slice(question).map_err(|e| {
         Failure::usage(format!("not a question: {e}")).hint(r#"a line such as {"cmd":"status"}"#)
     });
-    match request.and_then(|r| serving.answer(&r)) {
+    match request.and_then(|r| serving.answer(&r, pause)) {
         Ok(value) => line(&Answer::Ok(value)),
         Err(f) => refusal(&f),
     }
@@ -163,7 +169,11 @@ fn named<'a>(disks: &'a [Served], disk: &str) -> Result<&'a Served, Failure> {
 }
 
 /// Answers one question.
-fn answer(request: &Request, serving: &Serving) -> Result<Value, Failure> {
+fn answer(
+    request: &Request,
+    serving: &Serving,
+    pause: &mut Option<Pause>,
+) -> Result<Value, Failure> {
     let disks = &serving.disks[..];
     match request {
         Request::Status {} => {
@@ -196,6 +206,17 @@ fn answer(request: &Request, serving: &Serving) -> Result<Value, Failure> {
         Request::Zones { disk, first, count, cells } => {
             let disk = named(disks, disk)?.disk.disk();
             Ok(serde_json::to_value(zone_table(disk, *first, *count, *cells))?)
+        }
+        Request::Pause { disk, most_ms } => {
+            // One at a time: the last one ends first.
+            *pause = None;
+            let most = std::time::Duration::from_millis(*most_ms);
+            *pause = Some(Pause::begin(&named(disks, disk)?.disk, most)?);
+            Ok(json!({}))
+        }
+        Request::Resume {} => {
+            let paused = pause.take().ok_or_else(pause::no_pause)?.end();
+            Ok(json!({"pause_ns": paused.as_nanos() as u64}))
         }
         Request::State {} => Ok(serde_json::to_value(serving.state())?),
         Request::HandOver {} => serving.hand_over(),

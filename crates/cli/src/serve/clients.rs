@@ -4,6 +4,7 @@
 
 use super::access::{Access, Peer};
 use super::answer::{self, Answers};
+use super::pause::Pause;
 use crate::failure::{Failure, Kind};
 use crate::server_client::Timed;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -170,9 +171,11 @@ fn converse<A: Answers>(stream: UnixStream, serving: &Weak<A>, seat: &Seat) -> i
     let patience = seat.clients.bounds.patience;
     let mut stream = BufReader::new(Timed::new(stream, patience));
     let mut question = Vec::new();
+    // Ends with the connection.
+    let mut pause = None;
     loop {
         question.clear();
-        stream.get_mut().again(patience);
+        stream.get_mut().again(pause.as_ref().map_or(patience, Pause::left));
         if (&mut stream).take(MAX_QUESTION).read_until(b'\n', &mut question)? == 0 {
             return Ok(());
         }
@@ -182,7 +185,7 @@ fn converse<A: Answers>(stream: UnixStream, serving: &Weak<A>, seat: &Seat) -> i
         }
         // The server may be ending.
         let Some(serving) = serving.upgrade() else { return Ok(()) };
-        let text = answer::respond(&question, &*serving);
+        let text = answer::respond(&question, &*serving, &mut pause);
         drop(serving);
         if !seat.is(Doing::Telling) {
             return Ok(());

@@ -16,6 +16,7 @@ mod metrics;
 mod network_attributes;
 mod notify;
 mod nvme;
+pub(crate) mod pause;
 mod place;
 mod settings;
 pub(crate) mod socket;

@@ -56,6 +56,7 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
     let (disk, data, socket) = (dir.path("disk.zbd"), dir.path("data"), dir.path("s"));
     server(&socket);
     let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/zoneplug.toml");
+    let copy = dir.path("copy.zbd");
     let (part, rest) = (dir.path("part.1"), dir.path("part.2"));
     std::fs::write(&part, ok(&["sim", "--seeds", "1..4", "--shard", "1/2", "--json"])).unwrap();
     std::fs::write(&rest, ok(&["sim", "--seeds", "1..4", "--shard", "2/2", "--json"])).unwrap();
@@ -84,6 +85,7 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
         reset {disk} --verbose --yes
         resync {disk}
         check {disk} --new-uuid
+        snapshot {disk} {copy}
         status --socket {socket}
         serve --check-config {config}
         serve --check-config {config} --nvme-tcp 127.0.0.1:4420 mem

@@ -13,6 +13,7 @@ mod interrupt;
 mod merge;
 mod metrics;
 mod serve;
+mod snapshot;
 mod spec_page;
 mod terminal;
 mod threads;

@@ -141,7 +141,7 @@ pub(super) fn create(path: &Path, o: &CreateOptions, force: bool) -> Result<Iden
 }
 
 /// Makes the name of a new file durable.
-fn sync_directory(path: &Path) -> io::Result<()> {
+pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
         _ => Path::new("."),

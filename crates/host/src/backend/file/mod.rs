@@ -14,6 +14,7 @@
 //! | `probe.rs` | whether a file is a disk |
 //! | `create.rs`, `load.rs`, `check.rs` | making, reading and checking a disk |
 //! | `recover.rs` | what the last writer left: makes it durable, or void |
+//! | `snapshot.rs` | a consistent copy in another file |
 //! | `state.rs` | the zones and the notes |
 //! | `commit.rs` | the table and the session: makes changes durable |
 //! | `exec.rs` | the rules for one command |
@@ -47,6 +48,7 @@ mod load;
 mod probe;
 mod queue;
 mod recover;
+mod snapshot;
 mod state;
 mod storage;
 mod sys;
@@ -56,6 +58,7 @@ mod work;
 
 pub use check::{CheckReport, check, new_uuid};
 pub use probe::is_disk_file;
+pub use snapshot::{Held, Made, Snapshot};
 pub use storage::{FileStorage, Storage};
 
 use crate::backend::ring::{EpollWaker, Pool, Ring};

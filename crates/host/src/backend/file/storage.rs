@@ -209,6 +209,21 @@ impl FileStorage {
         self.tmpfs
     }
 
+    /// Makes this file share all blocks of another one, and have its length. False: the file system cannot.
+    pub(super) fn share(&self, from: &FileStorage) -> io::Result<bool> {
+        sys::share(&self.meta, &from.meta)
+    }
+
+    /// Whether `next_data` and `hole_from` find everything that was written.
+    pub(super) fn shows_holes(&self) -> bool {
+        self.tells_holes || self.tmpfs
+    }
+
+    /// The next byte in a hole from `at` on.
+    pub(super) fn hole_from(&self, at: u64) -> Option<u64> {
+        sys::next_hole(&self.meta, at)
+    }
+
     /// Allocates space for a range ahead of its writes.
     pub(super) fn preallocate(&self, at: u64, len: u64) -> io::Result<()> {
         sys::preallocate(&self.meta, at, len)

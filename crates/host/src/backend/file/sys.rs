@@ -135,3 +135,19 @@ pub(super) fn next_data(file: &File, at: u64) -> Option<u64> {
     let r = unsafe { libc::lseek(file.as_raw_fd(), at as i64, libc::SEEK_DATA) };
     u64::try_from(r).ok()
 }
+
+/// Makes a file share all blocks of another one, whose dirty pages are written back first (`FICLONE`, ioctl_ficlone(2)).
+/// False: the file system cannot, or they are on different ones.
+pub(super) fn share(to: &File, from: &File) -> io::Result<bool> {
+    // SAFETY: the argument is a descriptor, and the call writes to no memory.
+    let r = unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) };
+    match check(r) {
+        Ok(_) => Ok(true),
+        Err(e) => match e.raw_os_error() {
+            Some(libc::EOPNOTSUPP | libc::ENOTTY | libc::EXDEV | libc::EINVAL | libc::ENOSYS) => {
+                Ok(false)
+            }
+            _ => Err(e),
+        },
+    }
+}

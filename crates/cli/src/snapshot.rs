@@ -1,0 +1,215 @@
+//! `zoneplug snapshot`: a consistent copy of a disk in a file, also while it is served.
+//!
+//! The command makes the copy itself, with the rights of its user. The server only makes durable what was acknowledged, and
+//! lets I/O wait while the last part is copied. If this command dies, the server goes on.
+
+use crate::failure::{Failure, Kind};
+use crate::plain::plain;
+use crate::server_client::{self, Request, Server, Shown};
+use crate::{json, output, term};
+use serde::Serialize;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use zoneplug_core::form;
+use zoneplug_core::{Bytes, Error};
+use zoneplug_host::file::{Held, Identity, Made, Snapshot};
+use zoneplug_host::{check_name, file_of, files_of, open_device};
+
+/// While more than this is copied, the disk is in use; less is left for the pause.
+const LITTLE: u64 = 16 << 20;
+/// How often the copy tries to catch up with the disk.
+const ROUNDS: u32 = 8;
+
+/// Flags of `zoneplug snapshot`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The file of a disk, or a disk that is served: ublkb0
+    #[arg(value_name = "DISK")]
+    disk: String,
+
+    /// The file to make; it must not exist
+    #[arg(value_name = "FILE")]
+    to: PathBuf,
+
+    /// The longest time that I/O of a served disk may wait, up to 60s
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = pause)]
+    pause: Duration,
+
+    /// Keep the UUID of the disk, instead of one of its own: for a copy that takes the place of the disk
+    #[arg(long)]
+    keep_uuid: bool,
+
+    /// The socket of the server, instead of all in /run/zoneplug
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+fn pause(text: &str) -> Result<Duration, Error> {
+    form::parse_time(text)
+        .filter(|n| (1_000_000..=60_000_000_000).contains(n))
+        .map(Duration::from_nanos)
+        .ok_or_else(|| Error::invalid("not a time from 1ms to 60s").hint("as in 500ms or 10s"))
+}
+
+#[derive(Debug, Serialize)]
+struct Document {
+    path: String,
+    of: String,
+    #[serde(flatten)]
+    identity: Identity,
+    blocks_shared: bool,
+    copied_bytes: u64,
+    /// How long I/O waited; `None` if the disk is not served.
+    pause_ns: Option<u64>,
+    notices: Vec<String>,
+}
+
+/// A server that has the disk, and its name there.
+struct Served {
+    server: Server,
+    name: String,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    check_name(&args.to)?;
+    let (path, served) = find(args)?;
+    let (made, paused) = match served {
+        None => (offline(&path, args)?, None),
+        Some(served) => {
+            let (made, paused) = online(&path, served, args)?;
+            (made, Some(paused))
+        }
+    };
+    let Made { identity, notices, shared, copied } = made;
+    if args.json {
+        return json::print(
+            out,
+            &Document {
+                path: args.to.display().to_string(),
+                of: args.disk.clone(),
+                identity,
+                blocks_shared: shared,
+                copied_bytes: copied,
+                pause_ns: paused.map(|p| p.as_nanos() as u64),
+                notices,
+            },
+        );
+    }
+    let (to, of, uuid) = (args.to.display(), plain(&args.disk), &identity.uuid);
+    let how = if shared {
+        "its blocks are shared".to_owned()
+    } else {
+        format!("{} of data were copied", Bytes(copied))
+    };
+    let waited = paused
+        .map_or_else(String::new, |p| format!("; I/O waited {:.1} ms", p.as_secs_f64() * 1e3));
+    term::print(out, &format!("{to}: a snapshot of {of}, UUID {uuid}\n{how}{waited}\n"))?;
+    for line in notices {
+        term::print(out, &format!("{}\n", plain(&line)))?;
+    }
+    Ok(())
+}
+
+/// A disk that no process has open for writing.
+fn offline(path: &Path, args: &Args) -> Result<Made, Failure> {
+    let mut snapshot = Snapshot::begin(path, &args.to, Held::ByLock)?;
+    output::incomplete(snapshot.part());
+    snapshot.copy_rest()?;
+    Ok(snapshot.finish(!args.keep_uuid)?)
+}
+
+/// A disk that a server has open. Also says how long its I/O waited.
+fn online(path: &Path, mut served: Served, args: &Args) -> Result<(Made, Duration), Failure> {
+    let mut snapshot = Snapshot::begin(path, &args.to, Held::ByCaller)?;
+    output::incomplete(snapshot.part());
+    for _ in 0..ROUNDS {
+        if snapshot.copy_ahead()? <= LITTLE {
+            break;
+        }
+    }
+    let most_ms = args.pause.as_millis() as u64;
+    served.server.ask(&Request::Pause { disk: served.name, most_ms })?;
+    snapshot.copy_rest()?;
+    let late = |f: Failure| {
+        let hint = format!("a longer --pause than {:?}, or less load", args.pause);
+        let (_, what, _) = f.parts();
+        Failure::io(format!("the disk was not kept still to the end of the copy: {what}"))
+            .hint(hint)
+    };
+    let ended = served.server.ask(&Request::Resume {}).map_err(late)?;
+    let paused = ended.get("pause_ns").and_then(serde_json::Value::as_u64).unwrap_or_default();
+    Ok((snapshot.finish(!args.keep_uuid)?, Duration::from_nanos(paused)))
+}
+
+/// The file of the disk, and its server.
+fn find(args: &Args) -> Result<(PathBuf, Option<Served>), Failure> {
+    if server_client::is_name(&args.disk) {
+        let Some(mut server) = server_client::find(&args.disk, args.socket.as_deref())? else {
+            return Err(server_client::not_served(&args.disk));
+        };
+        let name = server_client::name_of(&args.disk).to_owned();
+        let disks = server.disks()?;
+        let Some(shown) = disks.iter().find(|d| d.name == name) else {
+            return Err(server_client::not_served(&args.disk));
+        };
+        let path = only_file(shown)?;
+        return Ok((path, Some(Served { server, name })));
+    }
+    let Some(path) = file_of(&args.disk) else {
+        // If the text is no specification either, that error is reported.
+        open_device(&args.disk)?;
+        return Err(not_in_a_file(&args.disk));
+    };
+    let place = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
+    let here = place(path);
+    // Servers of other users do not hinder the copy of a disk that they do not have.
+    let servers = match server_client::servers(args.socket.as_deref()) {
+        Err(f) if args.socket.is_some() => return Err(f),
+        servers => servers.unwrap_or_default(),
+    };
+    for mut server in servers {
+        for shown in server.disks()? {
+            let mut files = files_of(&shown.spec).map(|f| seen_by(shown.pid, f));
+            if here.is_some() && files.any(|f| place(&f) == here) {
+                only_file(&shown)?;
+                return Ok((path.to_owned(), Some(Served { server, name: shown.name })));
+            }
+        }
+    }
+    Ok((path.to_owned(), None))
+}
+
+/// A path as a process sees it: one that is not absolute begins in its directory.
+fn seen_by(pid: u32, path: &Path) -> PathBuf {
+    if path.is_absolute() {
+        path.to_owned()
+    } else {
+        Path::new(&format!("/proc/{pid}/cwd")).join(path)
+    }
+}
+
+/// The file of a served disk that is in one file.
+fn only_file(shown: &Shown) -> Result<PathBuf, Failure> {
+    let files: Vec<&Path> = files_of(&shown.spec).collect();
+    match (file_of(&shown.spec), &files[..]) {
+        (Some(file), [_]) => Ok(seen_by(shown.pid, file)),
+        (_, []) => Err(not_in_a_file(&shown.spec)),
+        _ => {
+            let what = format!("{} is made of several devices: {}", shown.name, shown.spec);
+            let hint = "end its server, and make a snapshot of each file";
+            Err(Failure::new(Kind::NotSupported, what).hint(hint))
+        }
+    }
+}
+
+fn not_in_a_file(spec: &str) -> Failure {
+    Failure::new(Kind::NotSupported, format!("{spec} is not in a file"))
+        .hint("a disk that zoneplug create made; a drive is copied with zoneplug read")
+}

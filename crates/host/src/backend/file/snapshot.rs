@@ -1,0 +1,307 @@
+//! Snapshots: a consistent copy of a disk in another file, also of a disk that another process serves meanwhile.
+//!
+//! Where the file system can, the copy shares the blocks of the original (`FICLONE`). Otherwise data are copied: most of
+//! them while the disk is in use, and the rest while nothing is written. A sequential zone only grows between two
+//! resets, and its record says how far, and how often it was reset. So the rest is little.
+
+use super::format::{PAGE, Record};
+use super::load::{self, Head, io_error};
+use super::storage::{FileStorage, Storage};
+use super::{Access, FileDisk, Identity, create, new_uuid, open_file, recover};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use zoneplug_core::{Error, ErrorKind, ZoneNo};
+
+/// Bytes that are copied at a time.
+const CHUNK: usize = 1 << 20;
+
+/// Who keeps the disk as it is while the last part is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// The snapshot takes the writer's lock: no process has the disk open for writing.
+    ByLock,
+    /// The caller sees to it that nothing is written during [`Snapshot::copy_rest`].
+    ByCaller,
+}
+
+/// What was copied without anything that keeps the disk as it is.
+#[derive(Debug)]
+struct Ahead {
+    /// The session in which it was copied. Another writer may have begun from older records.
+    session: Option<u64>,
+    records: Vec<Record>,
+}
+
+/// A snapshot that is being made. Until [`finish`](Snapshot::finish) returns there is no file with its name, also after a
+/// power cut. Dropped before that, it leaves nothing.
+///
+/// ```
+/// use zoneplug_host::file::{check, create, CreateOptions, Held, Snapshot};
+/// # let dir = std::env::temp_dir().join(format!("zoneplug-snapshot-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir).unwrap();
+/// let (path, copy) = (dir.join("disk.zbd"), dir.join("copy.zbd"));
+/// let original = create(&path, &CreateOptions { size: Some(1 << 30), ..Default::default() }, false).unwrap();
+/// let mut snapshot = Snapshot::begin(&path, &copy, Held::ByLock).unwrap();
+/// snapshot.copy_rest().unwrap();
+/// let made = snapshot.finish(true).unwrap();
+/// assert_ne!(made.identity.uuid, original.uuid);
+/// assert_eq!(check(&copy, false).unwrap().problems, 0);
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Snapshot {
+    source: FileStorage,
+    /// The name of the source, for errors.
+    what: String,
+    head: Head,
+    copy: FileStorage,
+    part: Part,
+    to: PathBuf,
+    /// The blocks are shared; `None` until that was tried.
+    shared: Option<bool>,
+    ahead: Option<Ahead>,
+    copied: u64,
+}
+
+/// A snapshot that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// Its identity.
+    pub identity: Identity,
+    /// What a user should know of the disk, such as damage, one line each.
+    pub notices: Vec<String>,
+    /// Whether it shares blocks with the original.
+    pub shared: bool,
+    /// Bytes of data that were copied instead.
+    pub copied: u64,
+}
+
+/// The file beside the final one, which is removed with this.
+#[derive(Debug)]
+struct Part(PathBuf);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Snapshot {
+    /// Begins a snapshot of the disk in the file `from`, which becomes the file `to`. That must not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](ErrorKind::Busy) if `to` exists, or with [`Held::ByLock`] if a process has the disk open for writing.
+    pub fn begin(from: &Path, to: &Path, held: Held) -> Result<Snapshot, Error> {
+        if std::fs::symlink_metadata(to).is_ok() {
+            return Err(exists(to));
+        }
+        let what = from.display().to_string();
+        let source = open_file(from, held == Held::ByLock)?;
+        let head = load::head(&source, &what)?;
+        if held == Held::ByLock {
+            // What the last writer left is on the medium, or does not count.
+            recover::zones(&source, &head, &what)?;
+        }
+        let mut name = to.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let part = to.with_file_name(name);
+        let failed = |e| io_error(format!("cannot make {}", part.display()), e);
+        let mut new = OpenOptions::new();
+        let file = new.read(true).write(true).create_new(true).mode(0o600).open(&part);
+        let file = file.map_err(failed)?;
+        let part = Part(part.clone());
+        let copy = FileStorage::of(file, &part.0, true);
+        let copy = copy.map_err(|e| io_error(format!("cannot make {}", part.0.display()), e))?;
+        Ok(Snapshot {
+            source,
+            what,
+            head,
+            copy,
+            part,
+            to: to.to_owned(),
+            shared: None,
+            ahead: None,
+            copied: 0,
+        })
+    }
+
+    /// The file that becomes the snapshot, for a program that is ended by a signal.
+    pub fn part(&self) -> &Path {
+        &self.part.0
+    }
+
+    /// Copies what it can while the disk is in use, so that less is left for [`Snapshot::copy_rest`]. Returns the bytes
+    /// of data that were copied, 0 if blocks are shared. It may be called again.
+    pub fn copy_ahead(&mut self) -> Result<u64, Error> {
+        // This writes back what the page cache has of the disk, so that the next time takes less.
+        if self.share()? {
+            return Ok(0);
+        }
+        self.copy_data()
+    }
+
+    /// Copies the rest. Nothing may be written to the disk meanwhile.
+    pub fn copy_rest(&mut self) -> Result<(), Error> {
+        if self.share()? {
+            return Ok(());
+        }
+        self.copy_data()?;
+        let failed = |e| io_error(format!("cannot copy {}", self.what), e);
+        let layout = &self.head.layout;
+        // Superblock, session, table and notes; the superblock's second copy.
+        self.copy_range(0, layout.data).map_err(failed)?;
+        self.copy_range(layout.len - PAGE, layout.len).map_err(failed).map(drop)
+    }
+
+    /// Makes the snapshot durable and gives it its name. `new_uuid`: with a UUID of its own, so that it can be served
+    /// beside the original.
+    pub fn finish(self, new_uuid: bool) -> Result<Made, Error> {
+        let Snapshot { part, to, copy, shared, copied, .. } = self;
+        let failed = |e| io_error(format!("cannot make {}", to.display()), e);
+        copy.sync().map_err(failed)?;
+        drop(copy);
+        // As after the death of a writer: what was acknowledged becomes a record of the table.
+        let disk = FileDisk::open(&part.0, Access::ReadWrite)?;
+        let notices = disk.notices().to_vec();
+        drop(disk);
+        if new_uuid {
+            self::new_uuid(&part.0)?;
+        }
+        let identity = FileDisk::open(&part.0, Access::ReadOnly)?.identity();
+        File::open(&part.0).and_then(|f| f.sync_all()).map_err(failed)?;
+        // In contrast to a renaming it replaces nothing.
+        match std::fs::hard_link(&part.0, &to) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(exists(&to)),
+            // A file system without links.
+            Err(_) if std::fs::symlink_metadata(&to).is_err() => {
+                std::fs::rename(&part.0, &to).map_err(failed)?;
+            }
+            linked => linked.map_err(failed)?,
+        }
+        drop(part);
+        create::sync_directory(&to).map_err(failed)?;
+        Ok(Made { identity, notices, shared: shared == Some(true), copied })
+    }
+
+    /// Makes the copy share all blocks of the disk, as they are now. False: the file system cannot.
+    fn share(&mut self) -> Result<bool, Error> {
+        if self.shared == Some(false) {
+            return Ok(false);
+        }
+        let shared = self.copy.share(&self.source);
+        let shared = shared.map_err(|e| io_error(format!("cannot copy {}", self.what), e))?;
+        if !shared {
+            self.begin_to_copy()
+                .map_err(|e| io_error(format!("cannot make {}", self.part.0.display()), e))?;
+        }
+        self.shared = Some(shared);
+        Ok(shared)
+    }
+
+    fn begin_to_copy(&self) -> io::Result<()> {
+        let layout = &self.head.layout;
+        self.copy.set_len(layout.len)?;
+        if self.head.sup.keeps_space {
+            self.copy.preallocate(layout.data, layout.len - layout.data)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the data of all zones that have changed since they were copied.
+    fn copy_data(&mut self) -> Result<u64, Error> {
+        let failed = |e| io_error(format!("cannot copy {}", self.what), e);
+        let before = self.copied;
+        let zones = load::zones(&self.source, &self.head).map_err(failed)?;
+        let session = zones.session.map(|s| s.id);
+        let ahead = self.ahead.take().filter(|a| a.session == session);
+        let first = before == 0 && ahead.is_none();
+        for (zone, now) in (0..).zip(&zones.live) {
+            let was = ahead.as_ref().map(|a| a.records[zone as usize]);
+            self.copied += self.copy_zone(zone, was, now, first).map_err(failed)?;
+        }
+        self.ahead = Some(Ahead { session, records: zones.live });
+        Ok(self.copied - before)
+    }
+
+    /// Copies the data of a zone. `was`: its record when it was copied. `first`: nothing was copied yet. Returns the
+    /// bytes.
+    fn copy_zone(
+        &self,
+        zone: u32,
+        was: Option<Record>,
+        now: &Record,
+        first: bool,
+    ) -> io::Result<u64> {
+        let (g, layout) = (&self.head.sup.geometry, &self.head.layout);
+        let conventional = g.is_conventional(ZoneNo(zone));
+        let end = if conventional { g.zone_len_sectors(ZoneNo(zone)) } else { now.wp };
+        let from = match was {
+            // What was discarded is not counted, and makes holes.
+            Some(was) if conventional && was.writes == now.writes => {
+                return self.copy_holes(layout.data(zone, 0), layout.data(zone, end));
+            }
+            Some(was) if !conventional && was.generation == now.generation && was.wp <= now.wp => {
+                was.wp
+            }
+            _ => 0,
+        };
+        let (at, end) = (layout.data(zone, from), layout.data(zone, end));
+        if !first && from == 0 {
+            // What an earlier copy left must not show in a hole. Without holes everything is copied.
+            let punched = self.copy.punch(at, layout.stride);
+            if self.source.shows_holes() {
+                punched?;
+            }
+        }
+        self.copy_range(at, end)
+    }
+
+    /// Copies what is not in a hole. Returns the bytes.
+    fn copy_range(&self, mut at: u64, end: u64) -> io::Result<u64> {
+        if !self.source.shows_holes() {
+            return self.copy_all(at, end);
+        }
+        let mut copied = 0;
+        while let Some(data) = self.source.next_data(at).filter(|d| *d < end) {
+            let to = self.source.hole_from(data).map_or(end, |hole| hole.min(end));
+            copied += self.copy_all(data, to)?;
+            at = to;
+        }
+        Ok(copied)
+    }
+
+    /// Makes holes of the copy where the disk has some. Where these cannot be seen, copies all.
+    fn copy_holes(&self, mut at: u64, end: u64) -> io::Result<u64> {
+        if !self.source.shows_holes() {
+            return self.copy_all(at, end);
+        }
+        while at < end {
+            let data = self.source.next_data(at).map_or(end, |data| data.min(end));
+            if data > at {
+                self.copy.punch(at, data - at)?;
+            }
+            at = self.source.hole_from(data).map_or(end, |hole| hole.max(data + 1));
+        }
+        Ok(0)
+    }
+
+    fn copy_all(&self, mut at: u64, end: u64) -> io::Result<u64> {
+        let from = at;
+        let mut buf = vec![0; CHUNK];
+        while at < end {
+            let len = (end - at).min(CHUNK as u64) as usize;
+            self.source.read_at(at, &mut buf[..len])?;
+            self.copy.write_at(at, &buf[..len])?;
+            at += len as u64;
+        }
+        Ok(end.saturating_sub(from))
+    }
+}
+
+fn exists(to: &Path) -> Error {
+    Error::new(ErrorKind::Busy, format!("{} exists", to.display()))
+        .hint("choose another name: a snapshot replaces nothing")
+}
