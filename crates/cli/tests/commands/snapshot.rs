@@ -18,7 +18,7 @@ impl Server {
     fn start(dir: &Dir, spec: &str) -> Server {
         let socket = dir.path("s");
         let mut process = Command::new(ZONEPLUG)
-            .args(["serve", "--nvme-tcp", "127.0.0.1:0", "--socket", &socket, spec])
+            .args(["serve", "--nvme-tcp", "127.0.0.1:0", spec, "--socket", &socket])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
