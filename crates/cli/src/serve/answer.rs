@@ -3,8 +3,8 @@
 
 use super::handover::HandOver;
 use super::measure::measure;
-use super::network_attributes::NetworkAttributes;
 use super::pause::{self, Pause};
+pub(crate) use super::served::{Network, Served};
 use super::zone_table::zone_table;
 use crate::failure::{Failure, Kind};
 use crate::plain::plain;
@@ -14,36 +14,12 @@ use crate::server_client::{
 };
 use serde_json::{Value, json};
 use zoneplug_core::{Error, Sector};
-use zoneplug_host::{DiskMark, HostedDisk, STATE_VERSION, ServedCounters};
+use zoneplug_host::{DiskMark, STATE_VERSION};
 
 /// What a server answers from.
 pub(crate) struct Serving {
     pub(crate) disks: Vec<Served>,
     pub(crate) hand_over: HandOver,
-}
-
-/// A disk that is served.
-pub(crate) struct Served {
-    /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
-    pub(crate) name: String,
-    pub(crate) spec: String,
-    pub(crate) disk: HostedDisk,
-    pub(crate) recovered: bool,
-    /// Whether another server can take it over.
-    pub(crate) outlives: bool,
-    /// What the kernel's side has counted.
-    pub(crate) counters: Box<dyn Fn() -> ServedCounters + Send + Sync>,
-    /// How it is reached, if it is served over the network.
-    pub(crate) network: Option<Network>,
-}
-
-/// A server of NVMe/TCP.
-pub(crate) struct Network {
-    pub(crate) address: String,
-    pub(crate) nqn: String,
-    pub(crate) hosts: Box<dyn Fn() -> Vec<HostShown> + Send + Sync>,
-    pub(crate) failed_authentications: Box<dyn Fn() -> u64 + Send + Sync>,
-    pub(crate) attributes: NetworkAttributes,
 }
 
 impl Served {

@@ -1,6 +1,6 @@
 //! What a server has measured of a disk, for its socket and for the metrics.
 
-use super::answer::Served;
+use super::served::Served;
 use crate::server_client::{LatencyShown, Measured, OperationShown, ZoneSlow, ZoneWaiting};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -18,6 +18,7 @@ mod notify;
 mod nvme;
 pub(crate) mod pause;
 mod place;
+mod served;
 mod settings;
 pub(crate) mod socket;
 pub(crate) mod zone_table;

@@ -157,6 +157,9 @@ fn live(
         if let Some(signal) = screen.signals.end() {
             return Ok(Some(signal).filter(|s| *s != signal_hook::consts::SIGINT));
         }
+        if screen.has_gone() {
+            return Ok(Some(signal_hook::consts::SIGHUP));
+        }
         draw |= screen.stop_if_asked()?;
         match told.try_recv() {
             Ok(sample) => {

@@ -5,6 +5,7 @@ use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, disable_raw_mode, enable_raw_mode};
 use ratatui::{DefaultTerminal, Terminal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
 use std::io;
@@ -54,6 +55,14 @@ impl Screen {
         let signals = Signals::note().map_err(|e| failed(&e))?;
         let terminal = ratatui::try_init().map_err(|e| failed(&e))?;
         Ok(Screen { terminal, signals })
+    }
+
+    /// Whether the terminal has gone: of one that is not the session's own no signal says so.
+    pub(crate) fn has_gone(&self) -> bool {
+        let stdin = io::stdin();
+        let mut fds = [PollFd::new(&stdin, PollFlags::empty())];
+        let looked = poll(&mut fds, Some(&Timespec::default()));
+        looked.is_ok_and(|n| n > 0) && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
     /// Gives the terminal to the shell and stops; goes on when the shell lets it.

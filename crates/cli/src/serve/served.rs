@@ -1,0 +1,29 @@
+//! What a server knows of a disk that it serves.
+
+use super::network_attributes::NetworkAttributes;
+use crate::server_client::HostShown;
+use zoneplug_host::{HostedDisk, ServedCounters};
+
+/// A disk that is served.
+pub(crate) struct Served {
+    /// `ublkb0`; `tcp4420n1` for namespace 1 at port 4420.
+    pub(crate) name: String,
+    pub(crate) spec: String,
+    pub(crate) disk: HostedDisk,
+    pub(crate) recovered: bool,
+    /// Whether another server can take it over.
+    pub(crate) outlives: bool,
+    /// What the kernel's side has counted.
+    pub(crate) counters: Box<dyn Fn() -> ServedCounters + Send + Sync>,
+    /// How it is reached, if it is served over the network.
+    pub(crate) network: Option<Network>,
+}
+
+/// A server of NVMe/TCP.
+pub(crate) struct Network {
+    pub(crate) address: String,
+    pub(crate) nqn: String,
+    pub(crate) hosts: Box<dyn Fn() -> Vec<HostShown> + Send + Sync>,
+    pub(crate) failed_authentications: Box<dyn Fn() -> u64 + Send + Sync>,
+    pub(crate) attributes: NetworkAttributes,
+}
