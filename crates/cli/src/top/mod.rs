@@ -157,9 +157,6 @@ fn live(
         if let Some(signal) = screen.signals.end() {
             return Ok(Some(signal).filter(|s| *s != signal_hook::consts::SIGINT));
         }
-        if screen.has_gone() {
-            return Ok(Some(signal_hook::consts::SIGHUP));
-        }
         draw |= screen.stop_if_asked()?;
         match told.try_recv() {
             Ok(sample) => {
@@ -187,7 +184,11 @@ fn live(
             underway = ask.send(wanted.clone()).is_ok();
             due = Instant::now() + Duration::from_millis(model.interval_ms);
         }
-        while event::poll(if draw { Duration::ZERO } else { TICK }).map_err(gone)? {
+        if !screen.wait(if draw { Duration::ZERO } else { TICK }) {
+            // There is no terminal to give back, and none to write to.
+            std::process::exit(128 + signal_hook::consts::SIGHUP);
+        }
+        while event::poll(Duration::ZERO).map_err(gone)? {
             match event::read().map_err(gone)? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => match model.key(key) {
                     Deed::Draw => {}

@@ -11,6 +11,7 @@ use signal_hook::low_level::emulate_default_handler;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Signals that have come.
 pub(crate) struct Signals {
@@ -57,12 +58,15 @@ impl Screen {
         Ok(Screen { terminal, signals })
     }
 
-    /// Whether the terminal has gone: of one that is not the session's own no signal says so.
-    pub(crate) fn has_gone(&self) -> bool {
+    /// Waits for a key, so long at most. False: the terminal has gone. To be called before events are asked for: crossterm
+    /// reads a terminal that has gone for ever.
+    pub(crate) fn wait(&self, most: Duration) -> bool {
         let stdin = io::stdin();
-        let mut fds = [PollFd::new(&stdin, PollFlags::empty())];
-        let looked = poll(&mut fds, Some(&Timespec::default()));
-        looked.is_ok_and(|n| n > 0) && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+        let most = Timespec::try_from(most).unwrap_or_default();
+        // An error is a signal that has come; the caller looks for it.
+        let looked = poll(&mut fds, Some(&most));
+        looked.is_err() || !fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
     /// Gives the terminal to the shell and stops; goes on when the shell lets it.

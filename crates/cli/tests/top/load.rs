@@ -136,8 +136,10 @@ fn work(address: &str, disk: Disk, stop: &AtomicBool) {
             }
             if z.resets || z.next + 8 * 4 > disk.zone {
                 if z.in_flight == 0 && !z.resets {
-                    // On to another zone, which is emptied first.
-                    z.number = (z.number + 1) % disk.zones;
+                    // On to another zone, which is emptied first. Each writer has zones of its own.
+                    let each = disk.zones / disk.at_a_time;
+                    let first = i as u64 * disk.zones / disk.at_a_time;
+                    z.number = first + (z.number - first + 1) % each;
                     (z.resets, z.in_flight) = (true, 1);
                     let (command, data) = reset_zone(disk.nsid, z.number * disk.zone);
                     pending.insert(io.host.send(command, data), Some(i));

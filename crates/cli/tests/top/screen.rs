@@ -1,9 +1,11 @@
 //! A terminal with a program on it.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,13 +16,14 @@ pub(crate) struct Screen {
     pub(crate) child: Child,
     pty: File,
     parser: Arc<Mutex<vt100::Parser>>,
+    hung_up: Arc<AtomicBool>,
 }
 
 impl Screen {
     /// Starts a command on a terminal.
     pub(crate) fn start(mut command: Command, rows: u16, columns: u16) -> Screen {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-        let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let pty = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&pty).unwrap();
         unlockpt(&pty).unwrap();
         let name = ptsname(&pty, Vec::new()).unwrap().into_string().unwrap();
@@ -30,14 +33,27 @@ impl Screen {
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         let parser = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
         let (mut from, to) = (pty.try_clone().unwrap(), parser.clone());
+        let hung_up = Arc::new(AtomicBool::new(false));
+        let is_over = hung_up.clone();
         std::thread::spawn(move || {
             let mut some = [0; 1 << 16];
-            // Ends with an error once the child's side is closed.
-            while let Ok(n @ 1..) = from.read(&mut some) {
+            let most = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+            while !is_over.load(Ordering::Relaxed) {
+                if poll(&mut [PollFd::new(&from, PollFlags::IN)], Some(&most)) == Ok(0) {
+                    continue;
+                }
+                // An error once the child's side is closed.
+                let Ok(n @ 1..) = from.read(&mut some) else { return };
                 to.lock().unwrap().process(&some[..n]);
             }
         });
-        Screen { child, pty, parser }
+        Screen { child, pty, parser, hung_up }
+    }
+
+    /// Closes the terminal.
+    pub(crate) fn hang_up(&mut self) {
+        self.hung_up.store(true, Ordering::Relaxed);
+        self.pty = File::open("/dev/null").unwrap();
     }
 
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
