@@ -89,6 +89,28 @@ fn get(address: &str) -> String {
     body.to_owned()
 }
 
+/// What Prometheus's linter says of a scrape; nothing where it is not installed.
+fn lint(text: &str) -> Option<String> {
+    let mut promtool = match Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+    {
+        Ok(process) => process,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            assert!(std::env::var_os("ZONEPLUG_CI").is_none(), "promtool: {e}");
+            return None;
+        }
+        Err(e) => panic!("promtool: {e}"),
+    };
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let out = promtool.wait_with_output().unwrap();
+    let said = [out.stdout, out.stderr].concat();
+    Some(format!("{}{}", out.status, String::from_utf8_lossy(&said)))
+}
+
 /// A queue of a host.
 struct Queue {
     stream: TcpStream,
@@ -127,6 +149,22 @@ impl Queue {
             assert!(n > 0, "the server has closed the connection");
             self.host.received(&bytes[..n]).unwrap();
         }
+    }
+}
+
+/// A disk with a limit, which has more series than one without.
+#[test]
+fn prometheus_has_nothing_to_say_of_a_scrape() {
+    let server = Server::start("metrics-lint", "mem,zones=8,zone-size=4M,max-open=2,max-active=4");
+    let (_admin, mut io) = Queue::pair(&server.nvme);
+    assert_eq!(io.run(write(1, ZONE, vec![1; 4096], BLOCK)).completion.status, 0);
+    let text = get(&server.metrics);
+    if let Some(said) = lint(&text) {
+        assert_eq!(said, "exit status: 0");
+        // It does say something of a counter without `_total`.
+        let wrong = text.replace("zoneplug_io_errors_total", "zoneplug_io_errors");
+        let said = lint(&wrong).unwrap();
+        assert!(said.contains("zoneplug_io_errors counter metrics should have"), "{said}");
     }
 }
 
