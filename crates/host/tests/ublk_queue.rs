@@ -216,3 +216,22 @@ fn u9_a_queue_that_leaves_answers_what_it_has_begun_and_begins_nothing_more() {
     }
     assert!(unanswered > 0, "nothing was left: the test shows nothing");
 }
+
+/// A queue that leaves waits for a flush that takes long. Writes come meanwhile, and it begins none of them. U9.
+#[test]
+fn u9_a_queue_that_leaves_begins_nothing_while_it_waits() {
+    let disk = disk("delay,flush=100ms@mem,zones=8,zone-size=4M");
+    let writes = (0..400).map(|i| request(WRITE, (i % 8) * ZONE_SECTORS + i / 8 * 8, 8, 1));
+    let left = std::iter::once(request(FLUSH, 0, 0, 0)).chain(writes).collect();
+    let script = Script { left, in_flight: Vec::new(), answers: Vec::new() };
+    let mut client = Leaver { script, sent: 0, leaves_after: 17 };
+    serve(&disk, 16, BYTES, &mut client).expect("it leaves");
+    let Script { in_flight, answers, .. } = client.script;
+    assert!(
+        answers.iter().any(|(r, a, _)| r.op == FLUSH && a.result == 0),
+        "the flush is answered"
+    );
+    // 16 that were there before it was asked, and 16 that came before it heard of that.
+    assert!(answers.len() <= 33, "{} requests were answered", answers.len());
+    assert!(!in_flight.is_empty(), "no write was left: the test shows nothing");
+}

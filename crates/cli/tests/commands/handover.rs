@@ -137,6 +137,9 @@ fn u9_a_version_that_cannot_read_the_state_of_the_other_takes_nothing() {
     for (n, answers) in [
         // A later one.
         &["{\"ok\":{\"state\":99,\"version\":\"9.9.9\",\"disks\":[{\"spec\":\"DISK\",\"colour\":\"red\"}]}}\n"][..],
+        // A later one whose words are the same.
+        &["{\"ok\":{\"state\":99,\"version\":\"9.9.9\",\"disks\":[{\"name\":\"tcp1n1\",\"spec\":\"DISK\",\"disks\":1,\"layers\":1,\
+           \"place\":1,\"outlives\":true,\"address\":\"127.0.0.1:1\"}]}}\n"][..],
         // One from before there was a takeover.
         &[
             "{\"error\":{\"code\":2,\"what\":\"not a question\",\"try\":\"a line\"}}\n",
