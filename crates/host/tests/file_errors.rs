@@ -290,6 +290,33 @@ fn a_big_disk_is_made_at_once_and_is_sparse() {
     assert!(used < 4 << 20, "a reset gives space back, but {used} bytes are used");
 }
 
+/// The file system below must hold what is written, and a little more.
+#[test]
+fn zones_with_little_data_take_little_space() {
+    use std::os::unix::fs::MetadataExt;
+    let d = Disk::new("little");
+    let o = CreateOptions {
+        size: Some(4 << 30),
+        zone_size: Some(256 << 20),
+        ..CreateOptions::default()
+    };
+    create(&d.0, &o, true).unwrap();
+    let disk = d.open().unwrap();
+    for zone in 0..16 {
+        assert_eq!(write(&disk, zone, 0, 128, 1), Status::Ok);
+    }
+    let used = || std::fs::metadata(&d.0).unwrap().blocks() * 512;
+    assert!(used() < 16 * (5 << 20), "{} bytes for 1 MiB of data", used());
+    // A zone that goes on being written has at most as much again.
+    let before = used();
+    for at in 1..512 {
+        assert_eq!(write(&disk, 3, at * 128, 128, 1), Status::Ok);
+    }
+    let more = used() - before;
+    assert!(more >= 28 << 20, "{more} bytes for 32 MiB of data, of which 4 MiB were there");
+    assert!(more <= 72 << 20, "{more} bytes for 32 MiB of data");
+}
+
 #[test]
 fn a_disk_that_keeps_its_space_is_written_again() {
     use std::os::unix::fs::MetadataExt;

@@ -9,8 +9,10 @@ use zoneplug_core::zone::machine::{Advance, ZoneState};
 use zoneplug_core::zone::{Condition, ZoneInfo};
 use zoneplug_core::{Command, Flags, Op, Status, ZoneNo};
 
-/// Space is allocated ahead of writes in steps of so many sectors.
-const SPACE: u32 = (256 << 20) >> 9;
+/// Space for a zone is allocated ahead of its writes: as much as it has data, but no less and no more than this, in
+/// sectors. So a disk whose zones have little data takes little space, and a long zone is in few pieces.
+const LEAST_AHEAD: u32 = (4 << 20) >> 9;
+const MOST_AHEAD: u32 = (256 << 20) >> 9;
 
 /// What a command needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +135,8 @@ impl Core {
             && !self.sup.keeps_space
         {
             let from = at.max(m.space);
-            let to = end.saturating_add(SPACE).min(capacity);
+            let ahead = end.clamp(LEAST_AHEAD, MOST_AHEAD);
+            let to = end.saturating_add(ahead).min(capacity);
             m.space = to;
             drop(guard);
             let at = self.layout.data(zone.0, from);
