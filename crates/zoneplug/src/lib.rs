@@ -73,7 +73,7 @@ pub mod zone {
 pub mod disk {
     pub use zoneplug_core::disk::{
         Attribute, Census, Counters, Disk, DiskConfig, DiskCounters, EVENTS_KEPT, Event, EventKind,
-        Mode, Rejections, WindowCounters, ZoneCounters, ZoneRecovery,
+        Mode, Rejections, WindowCounters, ZoneCounters, ZoneRecovery, ZoneState,
     };
     pub use zoneplug_core::sched::{Policy, Scheduler, WriterCounters, policy};
     pub use zoneplug_host::{DiskSpec, Frozen, Level, Withheld, leaked_buffers, open_device};

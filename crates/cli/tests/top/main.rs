@@ -280,6 +280,35 @@ fn a_snapshot_in_a_pipe() {
     drop(load);
 }
 
+/// A bench under way is a disk like those of a server. Its socket goes when it ends.
+#[test]
+fn a_bench_is_watched() {
+    let dir = Dir::new("bench");
+    let socket = dir.path("s");
+    let work = ["--rw", "randwrite", "--bs", "4k", "--runtime", "10s", "--socket", &socket];
+    let mut bench = Command::new(ZONEPLUG)
+        .args(["bench", "--disk", "mem,zones=8,zone-size=4M"])
+        .args(work)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while !std::path::Path::new(&socket).exists() {
+        assert!(Instant::now() < end, "there is no socket");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let out = top(&["--once", "--json", "--socket", &socket, "--interval", "500ms"]).output();
+    let v: serde_json::Value = serde_json::from_slice(&out.unwrap().stdout).unwrap();
+    assert_eq!(v["disks"][0]["spec"], "mem,zones=8,zone-size=4M", "{v}");
+    let rates = &v["disks"][0]["rates"];
+    assert!(rates["writes_per_s"].as_f64().unwrap() > 10.0, "{v}");
+    assert!(rates["latency"]["p50_ns"].as_u64().unwrap() > 0, "{v}");
+    let pid = bench.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    bench.wait().unwrap();
+    assert!(!std::path::Path::new(&socket).exists(), "the socket is left");
+}
+
 #[test]
 fn what_cannot_be_watched_is_said_in_two_lines() {
     let dir = Dir::new("wrong");
