@@ -19,6 +19,8 @@ fn timed_disks_conform() {
     for spec in [
         format!("sim-smr30,{zones},max-open=3,max-active=5,cache=64K"),
         format!("sim-smr30,{zones},destage=fifo"),
+        format!("sim-smr30,{zones},write-cache=0,protected=640K"),
+        format!("sim-smr20,{zones},write-cache=0"),
         format!("sim-smr20,{zones},cache-entries=2"),
         format!("sim-zns1,{zones},max-open=3,max-active=5"),
     ] {
@@ -97,7 +99,7 @@ fn a_cached_write_is_as_fast_as_the_link_until_the_cache_is_full() {
 /// Flush, FUA and preflush wait for the medium; a flush of a clean cache does not.
 #[test]
 fn what_is_to_be_on_the_medium_waits_for_it() {
-    let mut b = Bench::new(&format!("sim-smr30,{SMALL}"));
+    let mut b = Bench::new(&format!("sim-smr30,{SMALL},protected=0"));
     b.send(Op::Flush, 0, 0, 0, Flags::NONE);
     assert_eq!(b.next(), Some((Op::Flush, 20_000)));
     for i in 0..4 {
@@ -116,6 +118,62 @@ fn what_is_to_be_on_the_medium_waits_for_it() {
     b.send(Op::Write, 10, 0, 8, Flags::PREFLUSH);
     assert!(b.next().unwrap().1 - cached > 2_000_000, "the cache is empty first");
     assert_eq!(b.next(), None);
+}
+
+/// What the drive saves over a power cut is as good as on the medium: flush, FUA and preflush wait until no more than that is
+/// left in the cache.
+#[test]
+fn what_the_drive_saves_need_not_be_on_the_medium() {
+    let mut b = Bench::new(&format!("sim-smr30,{SMALL},protected=4M"));
+    let write_4m = |b: &mut Bench, zone: u64| {
+        for i in 0..4 {
+            b.write(zone, i * 2048, 2048);
+        }
+        (0..4).map(|_| b.next().unwrap().1).last().unwrap()
+    };
+    let cached = write_4m(&mut b, 7);
+    b.send(Op::Flush, 0, 0, 0, Flags::NONE);
+    assert_eq!(b.next(), Some((Op::Flush, cached + 20_000)), "all of it is safe");
+    b.send(Op::Write, 8, 0, 8, Flags::FUA.with(Flags::PREFLUSH));
+    let fua = b.next().unwrap().1;
+    assert!(fua - cached < 100_000, "4 KiB take 7 us on the link, and 20 us");
+    write_4m(&mut b, 9);
+    let cached = write_4m(&mut b, 10);
+    b.send(Op::Flush, 0, 0, 0, Flags::NONE);
+    let flushed = b.next().unwrap().1;
+    assert!(flushed - cached > 2_000_000, "more than 4 MiB are in the cache");
+    b.write(11, 0, 2048);
+    let begun = b.next().unwrap().1;
+    b.send(Op::Flush, 0, 0, 0, Flags::NONE);
+    let again = b.next().unwrap().1;
+    assert!(again - begun < 30_000_000, "not all of the cache was written");
+    assert_eq!(b.next(), None);
+}
+
+/// With the write cache off each write waits until it is safe: on the medium, or in the part that the drive saves.
+#[test]
+fn with_the_cache_off_writes_wait_until_they_are_safe() {
+    let took = |spec: &str| {
+        let mut b = Bench::new(&format!("sim-smr30,{SMALL},{spec}"));
+        let mut begun = 0;
+        let each = (0..4).map(|i| {
+            b.write(20 + 100 * i, 0, 2048);
+            let done = b.next().unwrap().1;
+            let took = done - begun;
+            begun = done;
+            took
+        });
+        each.collect::<Vec<_>>()
+    };
+    let on = took("protected=0");
+    assert!(on.iter().all(|t| *t < 2_500_000), "1 MiB takes 1.9 ms on the link: {on:?}");
+    assert_eq!(took("write-cache=0,protected=18M"), on);
+    let off = took("write-cache=0,protected=0");
+    assert!(off.iter().all(|t| *t > 4_200_000), "and 4.3 ms on the medium: {off:?}");
+    // One fits beside the one that is being written.
+    let little = took("write-cache=0,protected=1M");
+    assert_eq!(little[0], on[0]);
+    assert!(little[1] > on[1] && little[1] <= off[0] + off[1], "{little:?}");
 }
 
 /// Reads and cached writes take turns; each comes back once.

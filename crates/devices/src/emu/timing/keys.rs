@@ -64,6 +64,10 @@ keys! {
     LINK_RATE = key("link-rate", Form::Rate, Required, "The rate of the link.");
     COMMAND_TIME = key("command-time", SPAN, Required, "What a command costs beside its data.");
     CACHE = key("cache", size(0, 1 << 40), Required, "The write cache.");
+    PROTECTED = key("protected", size(0, 1 << 40), Is("0"),
+        "What of the cache the drive saves over a power cut.");
+    WRITE_CACHE = key("write-cache", Form::Flag, Is("1"),
+        "Whether the cache is on; off: a write is answered when it is safe.");
     CACHE_ENTRIES = key("cache-entries", count(0, MAX, "writes"), Is("0"),
         "Most writes in the cache; 0: no limit.");
     MAX_RUN = key("max-run", size(0, MAX), Is("0"),

@@ -88,6 +88,10 @@ pub struct SmrParams {
     pub command_time: Nanos,
     /// `cache`: size of the write cache, in sectors. The disk chooses among the writes in it.
     pub cache_sectors: u64,
+    /// `protected`: how many sectors of the cache the drive saves over a power cut.
+    pub protected_sectors: u64,
+    /// `write-cache`: whether the cache is on. Off: a write is acknowledged when the drive saves it, or it is on the medium.
+    pub write_cache: bool,
     /// `cache-entries`: most writes in the cache; 0: no limit.
     pub cache_entries: u32,
     /// `max-run`: how many sectors of one run are written before an older write goes first; 0: no limit.
@@ -227,12 +231,13 @@ impl Profile {
     /// The limits that the drive declares.
     pub fn limits(&self) -> Limits {
         let rotational = matches!(self.model, Model::Smr(_));
+        let write_cache = matches!(&self.model, Model::Smr(p) if p.write_cache);
         Limits {
             max_transfer_sectors: self.max_transfer_sectors,
             zone_append_max_sectors: self.append_max_sectors,
             max_open_zones: self.max_open_zones,
             max_active_zones: self.max_active_zones,
-            write_cache: rotational,
+            write_cache,
             rotational,
             ..Limits::default()
         }
@@ -335,6 +340,8 @@ fn take_smr(spec: &mut Spec, required: &mut Required<'_>) -> Result<SmrParams, E
         link_rate: required(spec, &keys::LINK_RATE)?,
         command_time: Nanos(required(spec, &keys::COMMAND_TIME)?),
         cache_sectors: required(spec, &keys::CACHE)?,
+        protected_sectors: spec.number(&keys::PROTECTED)?.unwrap_or(0),
+        write_cache: spec.flag(&keys::WRITE_CACHE)?.unwrap_or(true),
         cache_entries: spec.number(&keys::CACHE_ENTRIES)?.unwrap_or(0) as u32,
         max_run_sectors: spec.number(&keys::MAX_RUN)?.unwrap_or(0) as u32,
         destage: [Destage::Satf, Destage::Fifo][spec.number(&keys::DESTAGE)?.unwrap_or(0) as usize],

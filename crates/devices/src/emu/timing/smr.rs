@@ -2,7 +2,9 @@
 //! each of the three. It knows neither zone states nor data.
 //!
 //! A write waits for room in the cache in the order of arrival, is transferred over the link, and is then
-//! acknowledged. From the start of its transfer it may be written to the medium. The head continues the run that it
+//! acknowledged. From the start of its transfer it may be written to the medium. The drive saves a part of the cache over a
+//! power cut ([`SmrParams::protected_sectors`]): of the writes that are not on the medium those that arrived first. They are safe, as
+//! are those on the medium. Flushes, FUA, and every write while the write cache is off wait until writes are safe. The head continues the run that it
 //! is at, or else goes to the run that it reaches first. With [`SmrParams::queued_fifo`] or more writes not
 //! acknowledged, the disk keeps the order of arrival instead, one command at a time. Reads wait for the head, and the
 //! read that it reaches first goes first. Reads take turns with the cache. `docs/models.md` says where each rule
@@ -23,13 +25,16 @@ enum Work {
     Read { zone: u32, end: u32, held: Held },
 }
 
-/// The writes that must be on the medium before a command is acknowledged.
+/// What must be safe before a command is acknowledged.
 #[derive(Debug)]
-enum Sync {
-    /// The write with this number in the order of arrival (FUA).
-    One(u64),
-    /// All writes up to the number `seq` (a flush); `left` of them are not on the medium.
-    Before { seq: u64, left: u32 },
+struct Sync {
+    /// A number in the order of arrival. The command is done when no more sectors of the writes up to it are off the medium than
+    /// the drive saves,
+    seq: u64,
+    /// which are so many now,
+    sectors: u64,
+    /// or when this write alone is on the medium, unless the command is a flush.
+    one: bool,
 }
 
 /// A read that waits for the head.
@@ -65,7 +70,7 @@ pub(super) struct Smr {
     medium: Option<(Nanos, Work)>,
     /// Reads that wait for the head.
     reads: Vec<Read>,
-    /// Commands that wait until writes are on the medium.
+    /// Commands that wait until writes are safe.
     syncs: Vec<(Sync, Held)>,
     head: Head,
     /// Since when the head has been idle at its place.
@@ -117,8 +122,8 @@ impl Smr {
                 self.reads.push(Read { zone, offset, place, held });
                 self.start(now);
             }
-            Op::Flush if self.dirty_entries > 0 => {
-                let sync = Sync::Before { seq: self.seq, left: self.dirty_entries };
+            Op::Flush if self.dirty_sectors > self.p.protected_sectors => {
+                let sync = Sync { seq: self.seq, sectors: self.dirty_sectors, one: false };
                 self.syncs.push((sync, held));
             }
             _ => self.short.push_back((now.plus(self.p.command_time), held)),
@@ -141,7 +146,8 @@ impl Smr {
         if self.dirty_sectors > 0 {
             let full = self.dirty_sectors + u64::from(sectors) > self.p.cache_sectors;
             let entries = self.p.cache_entries;
-            let flushes = held.command.flags.contains(Flags::PREFLUSH);
+            let flushes = held.command.flags.contains(Flags::PREFLUSH)
+                && self.dirty_sectors > self.p.protected_sectors;
             if full || entries != 0 && self.dirty_entries >= entries || flushes {
                 return;
             }
@@ -158,7 +164,9 @@ impl Smr {
 
     /// The number of writes at the disk that are not acknowledged.
     fn unacknowledged(&self) -> u32 {
-        self.waiting.len() as u32 + u32::from(self.link.is_some())
+        let waits =
+            if self.syncs.is_empty() { 0 } else { self.syncs.iter().filter(|s| s.0.one).count() };
+        (self.waiting.len() + waits) as u32 + u32::from(self.link.is_some())
     }
 
     fn phase_ns(&self, now: Nanos) -> u32 {
@@ -265,10 +273,13 @@ impl Smr {
         let Some((_, seq, held)) = self.link.take() else { return };
         let writing =
             |m: &Option<(Nanos, Work)>| matches!(m, Some((_, Work::Write(e))) if e.seq == seq);
-        if held.command.flags.contains(Flags::FUA)
+        let must_be_safe = !self.p.write_cache || held.command.flags.contains(Flags::FUA);
+        if must_be_safe
+            && self.dirty_sectors > self.p.protected_sectors
             && (self.runs.contains(seq) || writing(&self.medium))
         {
-            self.syncs.push((Sync::One(seq), held));
+            // No later write has arrived.
+            self.syncs.push((Sync { seq, sectors: self.dirty_sectors, one: true }, held));
         } else {
             out.finish(held);
         }
@@ -286,7 +297,7 @@ impl Smr {
                 self.dirty_sectors -= u64::from(e.sectors);
                 self.dirty_entries -= 1;
                 if !self.syncs.is_empty() {
-                    self.sync(e.seq, out);
+                    self.sync(&e, out);
                 }
                 (e.zone, e.offset + e.sectors)
             }
@@ -300,19 +311,16 @@ impl Smr {
         self.start(at);
     }
 
-    /// The write with the number `seq` in the order of arrival is on the medium.
+    /// A write is on the medium.
     #[cold]
-    fn sync(&mut self, seq: u64, out: &mut Outbox) {
+    fn sync(&mut self, e: &Entry, out: &mut Outbox) {
         let mut i = 0;
         while i < self.syncs.len() {
-            let done = match &mut self.syncs[i].0 {
-                Sync::One(s) => *s == seq,
-                Sync::Before { seq: last, left } => {
-                    *left -= u32::from(seq <= *last);
-                    *left == 0
-                }
-            };
-            if done {
+            let sync = &mut self.syncs[i].0;
+            if e.seq <= sync.seq {
+                sync.sectors -= u64::from(e.sectors);
+            }
+            if sync.sectors <= self.p.protected_sectors || sync.one && e.seq == sync.seq {
                 out.finish(self.syncs.remove(i).1);
             } else {
                 i += 1;
