@@ -142,7 +142,7 @@ fn a_quick_run_fails_nothing() {
         !told.contains("FAIL") && told.contains("miss (") && told.contains("not held"),
         "{told}"
     );
-    assert!(told.contains("0 of 1 cells") && told.contains("0 of 1 claims"), "{told}");
+    assert!(told.contains("Results: 0 of 1 ") && told.contains("Aims: 0 of 1."), "{told}");
     let v: Value = serde_json::from_slice(&reproduce(&format!("{at} --json")).stdout).unwrap();
     assert_eq!(
         (&v["failed"], &v["tables"][0]["cells"][0]["verdict"]),

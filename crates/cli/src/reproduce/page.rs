@@ -19,7 +19,7 @@ pub(crate) fn page(report: &Report) -> String {
          <title>zoneplug: published tables, reproduced</title>\n\
          <style>\n{STYLE}{PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n\
          <h1>Published tables of zoned block devices, and what zoneplug gives</h1>\n\
-         <p>zoneplug {}. {}.</p>\n",
+         <p>zoneplug {}.</p>\n<pre>{}</pre>\n",
         report.zoneplug,
         escape(&text::summary(report))
     );

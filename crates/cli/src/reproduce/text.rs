@@ -258,22 +258,45 @@ pub(crate) fn how(report: &Report, t: &TableReport) -> String {
     }
 }
 
-/// The last line.
+/// The last lines: what all of it comes to, in distinct results.
 pub(crate) fn summary(r: &Report) -> String {
-    let cells = || r.tables.iter().flat_map(|t| &t.cells);
-    let count = |v: Verdict| cells().filter(|c| c.verdict == v).count();
-    let claims = || r.tables.iter().flat_map(|t| &t.claims).filter(|c| c.binds || r.quick);
-    format!(
-        "{} of {} cells with a band inside it; {} of {} claims hold; {} cells shape only, {} illustrations, {} measured, {} not run",
-        count(Verdict::Inside),
-        count(Verdict::Inside) + count(Verdict::Outside) + count(Verdict::Unjudged),
-        claims().filter(|c| c.holds).count(),
-        claims().count(),
+    let h = &r.headline;
+    let count =
+        |v: Verdict| r.tables.iter().flat_map(|t| &t.cells).filter(|c| c.verdict == v).count();
+    let mut out = String::new();
+    let mut line = |text: String| {
+        let _ = writeln!(out, "{text}");
+    };
+    line(format!(
+        "Results: {} of {} inside their bands ({} cells: {} set a number of the model,",
+        h.inside, h.results, h.bands, h.calibrating
+    ));
+    line(format!("  {} repeat another, for the model cannot tell the two apart).", h.repeats));
+    if h.by_a_constant > 0 {
+        let constants = h.constants.iter().map(|c| format!("{} {}", figure(c.value), c.unit));
+        let constants = constants.collect::<Vec<_>>().join(", ");
+        line(format!("  A constant for each unit passes {}: {constants}.", h.by_a_constant));
+    }
+    line(format!("Gains: {} of {} within 15 % of the published ratio.", h.gains_inside, h.gains));
+    line(format!(
+        "Claims: {} of {} hold. Aims: {} of {}.",
+        h.claims_held, h.claims, h.aims_held, h.aims
+    ));
+    for u in &h.unsteady {
+        line(format!(
+            "Unsteady: {} {} {}: {} of {} runs are outside of its band.",
+            u.table, u.row, u.column, u.outside, u.runs
+        ));
+    }
+    let _ = write!(
+        out,
+        "Other cells: {} shape only, {} illustrations, {} measured, {} not run.",
         count(Verdict::ShapeOnly),
         count(Verdict::Illustration),
         count(Verdict::Measured),
         count(Verdict::NotRun),
-    )
+    );
+    out
 }
 
 /// Every run, as CSV: a line for each cell, geometry and seed.

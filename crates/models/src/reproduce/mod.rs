@@ -7,6 +7,7 @@
 //! | `client.rs` | clients as text |
 //! | `simulate.rs` | cells in virtual time, on all processors |
 //! | `outcome.rs` | means, errors, bands, claims |
+//! | `headline.rs` | what all of it comes to, in distinct results |
 //!
 //! Some tables are of processor time. A program measures those on its machine ([`measured`]), as the command does.
 //!
@@ -22,11 +23,13 @@
 //! ```
 
 mod client;
+mod headline;
 mod outcome;
 mod published;
 mod simulate;
 
 pub use client::{Modelled, length, measured, measured_name};
+pub use headline::{Constant, Headline, Unsteady};
 pub use outcome::{CellReport, CellRuns, ClaimReport, Report, Run, TableReport, Verdict};
 pub use published::{
     Cell, Claim, Column, Expect, How, Layout, Metric, Row, Side, Source, Table, parse, tables,

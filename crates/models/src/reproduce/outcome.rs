@@ -1,6 +1,7 @@
 //! The results of a run: figures of each cell, how they compare with the published one, and whether claims hold. Plain
 //! data and arithmetic; the forms in which it is shown are elsewhere.
 
+use super::headline::Headline;
 use super::published::{Claim, Column, Expect, How, Layout, Metric, Side, Source, Table};
 use serde::Serialize;
 use zoneplug_sim::time::{GEOMETRIES, SEEDS};
@@ -159,6 +160,8 @@ pub struct Report {
     pub tables: Vec<TableReport>,
     /// Cells outside their bands, and claims that do not hold.
     pub failed: usize,
+    /// What all of it comes to.
+    pub headline: Headline,
 }
 
 impl Report {
@@ -172,6 +175,7 @@ impl Report {
             geometries,
             seeds,
             failed: tables.iter().map(TableReport::failed).sum(),
+            headline: Headline::of(&tables),
             tables,
         }
     }

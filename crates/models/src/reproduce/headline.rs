@@ -1,0 +1,247 @@
+//! What all figures come to, in distinct results: a figure that the model must give, a figure twice, or one that any constant
+//! passes shows nothing more.
+
+use super::outcome::{CellReport, TableReport, Verdict};
+use super::published::Layout;
+use serde::Serialize;
+
+/// A gain of less than this is noise: of published figures, whose text says so, and of ours.
+const LEAST_GAIN: f64 = 0.1;
+/// How far a ratio of ours may be from the published one.
+const GAIN_BAND: f64 = 0.15;
+
+/// Results, gains and claims, counted.
+///
+/// ```
+/// use zoneplug_models::Workers;
+/// use zoneplug_models::reproduce::{Headline, Plan, TableReport, chosen, tables};
+/// let all = tables().unwrap();
+/// let zns = chosen(&all, &["zns"], true).unwrap();
+/// let runs = Plan::new(&zns, true).unwrap().go(&Workers::all(&|| false), || ()).unwrap();
+/// let reports: Vec<_> = zns.iter().zip(runs).map(|(t, runs)| TableReport::new(t, runs)).collect();
+/// let h = Headline::of(&reports);
+/// assert_eq!(h.bands, h.results + h.calibrating + h.repeats);
+/// assert!(h.results < h.bands && h.by_a_constant <= h.results);
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Headline {
+    /// Cells with a band.
+    pub bands: usize,
+    /// Of those: cells that set a number of the model.
+    pub calibrating: usize,
+    /// Of those: cells whose figure is that of another column of the row, since the model cannot tell the two apart.
+    pub repeats: usize,
+    /// The others.
+    pub results: usize,
+    /// Results that are inside of their band, and so are the cells that repeat them.
+    pub inside: usize,
+    /// Results that a constant would pass as well, the best one for each unit: `constants`.
+    pub by_a_constant: usize,
+    /// The constants.
+    pub constants: Vec<Constant>,
+    /// Ratios to the first column of a row that are not noise (more than 10 percent, as published or as ours), of cells that were
+    /// run and do not repeat the first.
+    pub gains: usize,
+    /// Ratios of ours within 15 percent of the published one.
+    pub gains_inside: usize,
+    /// Cells with a band of which some runs are outside of it.
+    pub unsteady: Vec<Unsteady>,
+    /// Claims that a run must hold.
+    pub claims: usize,
+    /// Those that hold.
+    pub claims_held: usize,
+    /// Claims that are shown, whether they hold or not.
+    pub aims: usize,
+    /// Those that hold.
+    pub aims_held: usize,
+}
+
+/// A figure that passes the most results of its unit.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Constant {
+    /// In this unit,
+    pub value: f64,
+    /// which it is.
+    pub unit: &'static str,
+    /// How many results it passes.
+    pub passes: usize,
+}
+
+/// A cell whose mean is one thing, and whose runs are another.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Unsteady {
+    /// The table,
+    pub table: &'static str,
+    /// the row,
+    pub row: &'static str,
+    /// and the column of the cell.
+    pub column: &'static str,
+    /// Runs that are outside of the band,
+    pub outside: usize,
+    /// of so many.
+    pub runs: usize,
+}
+
+/// What a band allows.
+fn allowed(c: &CellReport) -> Option<(f64, f64)> {
+    let (p, band) = (c.published?, c.band_percent? / 100.0);
+    Some((p * (1.0 - band), p * (1.0 + band)))
+}
+
+/// Whether two cells have the same runs to the last bit.
+fn same(a: &CellReport, b: &CellReport) -> bool {
+    !a.runs.is_empty() && a.runs == b.runs
+}
+
+impl Headline {
+    /// That of some tables.
+    pub fn of(tables: &[TableReport]) -> Headline {
+        let mut h = Headline::default();
+        let mut results = Vec::new();
+        for t in tables {
+            for row in t.cells.chunks(t.columns.len().max(1)) {
+                h.row(t, row, &mut results);
+            }
+            for c in &t.claims {
+                let (all, held) = if c.binds {
+                    (&mut h.claims, &mut h.claims_held)
+                } else {
+                    (&mut h.aims, &mut h.aims_held)
+                };
+                *all += 1;
+                *held += usize::from(c.holds);
+            }
+        }
+        h.constants(&results);
+        h
+    }
+
+    fn row<'a>(
+        &mut self,
+        t: &TableReport,
+        row: &'a [CellReport],
+        results: &mut Vec<&'a CellReport>,
+    ) {
+        let banded = || row.iter().filter(|c| c.band_percent.is_some());
+        for (i, c) in banded().enumerate() {
+            self.bands += 1;
+            let is_first = !banded().take(i).any(|o| same(o, c));
+            if c.calibrates {
+                self.calibrating += 1;
+            } else if !is_first || banded().any(|o| o.calibrates && same(o, c)) {
+                self.repeats += 1;
+            } else {
+                self.results += 1;
+                let all = banded().filter(|o| std::ptr::eq(*o, c) || same(o, c));
+                self.inside += usize::from(
+                    all.clone().count() > 0 && all.clone().all(|o| o.verdict == Verdict::Inside),
+                );
+                results.push(c);
+            }
+            let outside = |(low, high): (f64, f64)| {
+                c.runs.iter().filter(|r| !(low..=high).contains(&r.value)).count()
+            };
+            let outside = allowed(c).map_or(0, outside);
+            if outside > 0 {
+                let (row, column) = (c.row, c.column);
+                let runs = c.runs.len();
+                self.unsteady.push(Unsteady { table: t.name, row, column, outside, runs });
+            }
+        }
+        if t.layout != Layout::Beside {
+            return;
+        }
+        for c in row.iter().skip(1) {
+            let judged = matches!(
+                c.verdict,
+                Verdict::Inside | Verdict::Outside | Verdict::Unjudged | Verdict::ShapeOnly
+            );
+            let (Some(published), Some(ours)) = (c.published_ratio, c.our_ratio) else { continue };
+            let is_gain = |ratio: f64| (ratio - 1.0).abs() > LEAST_GAIN;
+            if judged && (is_gain(published) || is_gain(ours)) && !same(&row[0], c) {
+                self.gains += 1;
+                self.gains_inside += usize::from((ours / published - 1.0).abs() <= GAIN_BAND);
+            }
+        }
+    }
+
+    /// Of each unit the constant that passes the most results. It is at an end of some band.
+    fn constants(&mut self, results: &[&CellReport]) {
+        let mut units: Vec<&'static str> = results.iter().map(|c| c.unit).collect();
+        units.sort_unstable();
+        units.dedup();
+        for unit in units {
+            let bands =
+                || results.iter().filter(move |c| c.unit == unit).filter_map(|c| allowed(c));
+            let passes = |x: f64| bands().filter(|(low, high)| *low <= x && x <= *high).count();
+            let best = bands().map(|(low, _)| (passes(low), low)).max_by_key(|(n, _)| *n);
+            if let Some((passes, value)) = best {
+                self.by_a_constant += passes;
+                self.constants.push(Constant { value, unit, passes });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::published::tables;
+    use super::super::{CellRuns, Run};
+    use super::*;
+
+    fn runs(values: &[f64]) -> CellRuns {
+        let run = |(seed, value): (u64, &f64)| Run {
+            geometry_ppm: 1_000_000,
+            seed,
+            value: *value,
+            p99_ms: 1.0,
+            max_ms: 2.0,
+            command_bytes: 4096.0,
+        };
+        CellRuns { runs: (1..).zip(values).map(run).collect(), ..CellRuns::default() }
+    }
+
+    fn report(figures: impl Fn(usize, usize, f64) -> Vec<f64>) -> Headline {
+        let t = &tables().unwrap()[1];
+        assert_eq!((t.name, t.columns.len()), ("smr30-random", 2));
+        let cells = t.rows.iter().enumerate().flat_map(|(r, row)| {
+            let figures = &figures;
+            row.cells
+                .iter()
+                .enumerate()
+                .map(move |(c, cell)| runs(&figures(r, c, cell.published.unwrap())))
+        });
+        Headline::of(&[TableReport::new(t, cells.collect())])
+    }
+
+    /// Eight rows. Three baselines have no band; of thirteen bands four set a number. The constants pass what the bands say.
+    #[test]
+    fn a_figure_counts_once_and_not_if_the_model_was_made_of_it() {
+        let as_published = report(|_, _, p| vec![p]);
+        assert_eq!(
+            (as_published.bands, as_published.calibrating, as_published.repeats),
+            (13, 4, 0)
+        );
+        assert_eq!((as_published.results, as_published.inside), (9, 9));
+        assert_eq!((as_published.gains, as_published.gains_inside), (6, 6));
+        assert!(as_published.unsteady.is_empty());
+        // 115 of 123, 120, 115 and 105 within 12 percent: 108.
+        assert_eq!(as_published.by_a_constant, 5);
+        // The model cannot tell the columns apart: each row has one figure, and none of its gains.
+        let one = report(|r, _, _| vec![[191.0, 128.0, 123.0, 120.0, 115.0, 58.0, 101.0, 99.0][r]]);
+        assert_eq!((one.bands, one.gains), (13, 0));
+        assert!(one.repeats >= 3 && one.results + one.calibrating + one.repeats == 13, "{one:?}");
+        assert!(one.inside < one.results, "a repeated figure must be right in both columns");
+    }
+
+    #[test]
+    fn gains_and_runs_are_judged_by_themselves() {
+        // Twice the published gain at 4 and 8 zones, as the model has it.
+        let h = report(|r, c, p| vec![if c == 0 && (r == 2 || r == 3) { p / 2.0 } else { p }]);
+        assert_eq!((h.gains, h.gains_inside), (7, 5));
+        // The mean is right, and no run is.
+        let h = report(|_, _, p| vec![p * 0.7, p * 1.3]);
+        assert_eq!((h.inside, h.unsteady.len()), (9, 13));
+        assert!(h.unsteady.iter().all(|u| (u.outside, u.runs) == (2, 2)));
+    }
+}
