@@ -162,7 +162,7 @@ fn ratio(out: &mut String, c: &CellReport) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zoneplug_models::reproduce::{CellRuns, Run, tables};
+    use zoneplug_models::reproduce::{CellRuns, Headline, Run, tables};
 
     /// smr30-random, with the published figures as ours.
     fn as_published() -> TableReport {
@@ -190,6 +190,7 @@ mod tests {
             partial: false,
             geometries: 5,
             seeds: 4,
+            headline: Headline::of(&tables),
             tables,
             failed: 0,
         }

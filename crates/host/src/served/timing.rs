@@ -16,6 +16,7 @@ use zoneplug_core::{Nanos, Op, Sector};
 /// timed.
 pub(crate) const INTERVAL: Nanos = Nanos(1 << 22);
 /// So that few operations are timed, however slowly they come: for counting instructions.
+#[cfg(feature = "nvme-tcp")]
 pub(crate) const SELDOM: Nanos = Nanos(1 << 42);
 /// On average one in so many is timed at least.
 const MOST: u64 = 160;
