@@ -1,7 +1,8 @@
 //! What clients of a server's socket ask, and what a server that is none answers them.
 
-use crate::answer::{Served, respond};
+use crate::answer::{Served, Serving, respond};
 use crate::failure::Kind;
+use crate::handover::HandOver;
 use crate::server_client::{Answer, AttributeShown, Request, Shown};
 use crate::plain::plain;
 use zoneplug_host::HostedDisk;
@@ -15,17 +16,20 @@ pub fn status_socket(data: &[u8]) {
         spec: spec.to_owned(),
         disk: HostedDisk::open_spec(spec).expect("a disk in memory"),
         recovered: n == 1,
+        outlives: n == 0,
         counters: Box::new(move || ServedCounters { reads: n, ..ServedCounters::default() }),
         network: None,
     };
     let disks =
-        [of(0, "mem,zones=8,zone-size=1M,tags=2"), of(1, "null,zones=4,zone-size=2M,tags=2")];
+        vec![of(0, "mem,zones=8,zone-size=1M,tags=2"), of(1, "null,zones=4,zone-size=2M,tags=2")];
+    let serving = Serving { disks, hand_over: HandOver::new(|| ()) };
+    let mut pause = None;
     for question in data.split_inclusive(|b| *b == b'\n').take(16) {
         if let Ok(request) = serde_json::from_slice::<Request>(question) {
             let again = serde_json::to_vec(&request).expect("a request is JSON");
             assert_eq!(serde_json::from_slice::<Request>(&again).ok(), Some(request));
         }
-        let line = respond(question, &disks);
+        let line = respond(question, &serving, &mut pause);
         assert_eq!(line.iter().position(|b| *b == b'\n'), Some(line.len() - 1), "one line");
         match serde_json::from_slice(&line).expect("the client knows the answer") {
             Answer::Ok(_) => {}
