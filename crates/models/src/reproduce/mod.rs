@@ -8,6 +8,7 @@
 //! | `simulate.rs` | cells in virtual time, on all processors |
 //! | `outcome.rs` | means, errors, bands, claims |
 //! | `headline.rs` | what all of it comes to, in distinct results |
+//! | `report.rs` | all tables of a run, with that |
 //!
 //! Some tables are of processor time. A program measures those on its machine ([`measured`]), as the command does.
 //!
@@ -26,14 +27,16 @@ mod client;
 mod headline;
 mod outcome;
 mod published;
+mod report;
 mod simulate;
 
 pub use client::{Modelled, length, measured, measured_name};
 pub use headline::{Constant, Headline, Unsteady};
-pub use outcome::{CellReport, CellRuns, ClaimReport, Report, Run, TableReport, Verdict};
+pub use outcome::{CellReport, CellRuns, ClaimReport, Run, TableReport, Verdict};
 pub use published::{
     Cell, Claim, Column, Expect, How, Layout, Metric, Row, Side, Source, Table, parse, tables,
 };
+pub use report::Report;
 pub use simulate::Plan;
 
 use zoneplug_core::Error;
