@@ -111,7 +111,8 @@ fn a_disk_at_work_is_watched_and_looked_into() {
     screen.shows("DISP");
     screen.press("v\r");
     screen.shows("── zone 0 ");
-    screen.shows("write pointer 0 ");
+    screen
+        .until("its write pointer", |t| t.contains("write pointer ") && t.contains(" = start + "));
     screen
         .until("a change of the zone", |t| t.contains("s ago  ") && t.contains("write pointer +"));
     screen.press("\x1b");
