@@ -25,8 +25,8 @@ link-rate = 550MB/s      # SATA at 6 Gb/s after 8b/10b coding and framing
 command-time = 20us      # a guess: no cell of the tables depends on it
 cache = 18M              # calibrated (4th): patched, 64 random zones = 101 MB/s. Far below the buffer of the disk: what its
                          # firmware reorders, which nobody publishes
-protected = 18M          # hypothesis: all of it. The series says that with the write cache off nothing is lost in speed; a drive of
-                         # this capacity saves up to 128 MiB over a power cut (Ultrastar DC HC580, specification, 6.5.2)
+protected = 18M          # hypothesis: all of it. The series says that with the write cache off nothing is lost in speed; another
+                         # disk saves up to 128 MiB over a power cut (WD Ultrastar DC HC580, specification, 6.5.2)
 max-run = 3M             # calibrated (5th): patched, 2 random zones = 128 MB/s; matters for 2 and 4 zones only
 queued-fifo = 2          # hypothesis, of structure: the only simple rule found that gives both columns of the random table
 read-burst = 8           # not calibrated: no published cell reads and writes
