@@ -59,26 +59,26 @@ pub struct Headline {
 /// A figure that passes the most results of its unit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Constant {
-    /// In this unit,
+    /// The figure.
     pub value: f64,
-    /// which it is.
+    /// Its unit.
     pub unit: &'static str,
     /// How many results it passes.
     pub passes: usize,
 }
 
-/// A cell whose mean is one thing, and whose runs are another.
+/// A cell of which some runs are outside of its band, wherever their mean is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Unsteady {
-    /// The table,
+    /// The table of the cell.
     pub table: &'static str,
-    /// the row,
+    /// Its row.
     pub row: &'static str,
-    /// and the column of the cell.
+    /// Its column.
     pub column: &'static str,
-    /// Runs that are outside of the band,
+    /// Runs that are outside of the band.
     pub outside: usize,
-    /// of so many.
+    /// All runs.
     pub runs: usize,
 }
 
@@ -132,10 +132,8 @@ impl Headline {
                 self.repeats += 1;
             } else {
                 self.results += 1;
-                let all = banded().filter(|o| std::ptr::eq(*o, c) || same(o, c));
-                self.inside += usize::from(
-                    all.clone().count() > 0 && all.clone().all(|o| o.verdict == Verdict::Inside),
-                );
+                let mut all = banded().filter(|o| std::ptr::eq(*o, c) || same(o, c));
+                self.inside += usize::from(all.all(|o| o.verdict == Verdict::Inside));
                 results.push(c);
             }
             let outside = |(low, high): (f64, f64)| {

@@ -2,13 +2,16 @@
 //! each of the three. It knows neither zone states nor data.
 //!
 //! A write waits for room in the cache in the order of arrival, is transferred over the link, and is then
-//! acknowledged. From the start of its transfer it may be written to the medium. The drive saves a part of the cache over a
-//! power cut ([`SmrParams::protected_sectors`]): of the writes that are not on the medium those that arrived first. They are safe, as
-//! are those on the medium. Flushes, FUA, and every write while the write cache is off wait until writes are safe. The head continues the run that it
+//! acknowledged. From the start of its transfer it may be written to the medium. The head continues the run that it
 //! is at, or else goes to the run that it reaches first. With [`SmrParams::queued_fifo`] or more writes not
 //! acknowledged, the disk keeps the order of arrival instead, one command at a time. Reads wait for the head, and the
-//! read that it reaches first goes first. Reads take turns with the cache. `docs/models.md` says where each rule
-//! comes from; the one about queued writes is a hypothesis.
+//! read that it reaches first goes first. Reads take turns with the cache.
+//!
+//! A write is *safe* when it is on the medium. So are, of the writes in the cache, those that arrived first, as many as the drive
+//! saves over a power cut ([`SmrParams::protected_sectors`]). A flush, a write with FUA, and each write while the write cache
+//! is off wait until data are safe.
+//!
+//! `docs/models.md` says where each rule comes from. Those about queued writes and about what is saved are hypotheses.
 
 use super::cached::{Entry, Head, Runs};
 use super::platter::{Place, Platter};
@@ -25,15 +28,14 @@ enum Work {
     Read { zone: u32, end: u32, held: Held },
 }
 
-/// What must be safe before a command is acknowledged.
+/// What must be safe before a command is acknowledged: all writes up to one of them in the order of arrival.
 #[derive(Debug)]
 struct Sync {
-    /// A number in the order of arrival. The command is done when no more sectors of the writes up to it are off the medium than
-    /// the drive saves,
+    /// The number of that write.
     seq: u64,
-    /// which are so many now,
+    /// Sectors of those writes that are in the cache. They are safe when the drive saves as many.
     sectors: u64,
-    /// or when this write alone is on the medium, unless the command is a flush.
+    /// Whether the command is that write. Then it is also done when that write is on the medium.
     one: bool,
 }
 
@@ -164,9 +166,8 @@ impl Smr {
 
     /// The number of writes at the disk that are not acknowledged.
     fn unacknowledged(&self) -> u32 {
-        let waits =
-            if self.syncs.is_empty() { 0 } else { self.syncs.iter().filter(|s| s.0.one).count() };
-        (self.waiting.len() + waits) as u32 + u32::from(self.link.is_some())
+        let until_safe = self.syncs.iter().filter(|(sync, _)| sync.one).count();
+        (self.waiting.len() + until_safe) as u32 + u32::from(self.link.is_some())
     }
 
     fn phase_ns(&self, now: Nanos) -> u32 {
