@@ -12,18 +12,26 @@ mod text;
 mod ublk;
 
 // The command is a program, not a library: its files that answer a socket are built here once more.
+#[allow(dead_code)]
+#[path = "../../crates/cli/src"]
+mod command {
+    pub(crate) mod failure;
+    pub(crate) mod plain;
+    pub(crate) mod server_client;
+}
+use command::{failure, plain, server_client};
 #[allow(dead_code, unused_imports)]
 #[path = "../../crates/cli/src/serve/answer.rs"]
 mod answer;
-#[allow(dead_code)]
-#[path = "../../crates/cli/src/failure.rs"]
-mod failure;
 #[allow(dead_code)]
 #[path = "../../crates/cli/src/serve/handover.rs"]
 mod handover;
 #[allow(dead_code)]
 #[path = "../../crates/cli/src/serve/measure.rs"]
 mod measure;
+#[allow(dead_code)]
+#[path = "../../crates/cli/src/serve/network_attributes.rs"]
+mod network_attributes;
 #[allow(dead_code)]
 #[path = "../../crates/cli/src/serve/notify.rs"]
 mod notify;
@@ -36,14 +44,6 @@ mod served;
 #[allow(dead_code)]
 #[path = "../../crates/cli/src/serve/zone_table.rs"]
 mod zone_table;
-#[allow(dead_code)]
-#[path = "../../crates/cli/src/serve/network_attributes.rs"]
-mod network_attributes;
-#[path = "../../crates/cli/src/plain.rs"]
-mod plain;
-#[allow(dead_code)]
-#[path = "../../crates/cli/src/server_client.rs"]
-mod server_client;
 
 pub use attributes::attributes;
 pub use disk::disk_format;

@@ -3,10 +3,7 @@
 //! A server listens on a Unix socket in `/run/zoneplug`, or where `--socket` says. A client sends one line of JSON and
 //! gets one back; it may go on with further lines.
 
-// By path, because the fuzzing crate has this file too.
-#[path = "server_client/measured.rs"]
 mod measured;
-#[path = "server_client/zones.rs"]
 pub(crate) mod zones;
 
 use crate::failure::{Failure, Kind};
