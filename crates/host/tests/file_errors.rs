@@ -264,15 +264,16 @@ fn after_a_flush_that_failed_none_succeeds() {
     assert_eq!(write(&disk, 1, 32, 16, 3), Status::Io);
 }
 
+/// Zones as long as those of real disks.
+fn of_long_zones(size: u64) -> CreateOptions {
+    CreateOptions { size: Some(size), zone_size: Some(256 << 20), ..CreateOptions::default() }
+}
+
 #[test]
 fn a_big_disk_is_made_at_once_and_is_sparse() {
     use std::os::unix::fs::MetadataExt;
     let d = Disk::new("big");
-    let o = CreateOptions {
-        size: Some(20 << 30),
-        zone_size: Some(256 << 20),
-        ..CreateOptions::default()
-    };
+    let o = of_long_zones(20 << 30);
     let begin = Instant::now();
     create(&d.0, &o, true).unwrap();
     let took = begin.elapsed();
@@ -295,12 +296,7 @@ fn a_big_disk_is_made_at_once_and_is_sparse() {
 fn zones_with_little_data_take_little_space() {
     use std::os::unix::fs::MetadataExt;
     let d = Disk::new("little");
-    let o = CreateOptions {
-        size: Some(4 << 30),
-        zone_size: Some(256 << 20),
-        ..CreateOptions::default()
-    };
-    create(&d.0, &o, true).unwrap();
+    create(&d.0, &of_long_zones(4 << 30), true).unwrap();
     let disk = d.open().unwrap();
     for zone in 0..16 {
         assert_eq!(write(&disk, zone, 0, 128, 1), Status::Ok);
