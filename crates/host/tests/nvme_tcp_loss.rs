@@ -6,6 +6,8 @@
 mod nvme_host;
 
 use nvme_host::{BLOCK, HOST, NQN, Queue, ZONE, options, pattern, server, soon};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zoneplug_host::HostedDisk;
@@ -234,28 +236,74 @@ fn l5_after_a_reset_nothing_is_found() {
     assert_eq!(replayed(&server), 1);
 }
 
-/// L6. Answers that were sent and that the host's machine has not acknowledged.
+/// L6. Answers that were sent and that the host's machine has not acknowledged, when both connections end, and when only that of
+/// the admin queue does: then the acknowledgement is waited for in vain.
 #[test]
 fn l6_what_was_answered_in_vain_is_found_when_it_is_sent_again() {
+    for all_end in [true, false] {
+        let server = server(&["mem,zones=8,zone-size=4M"], 2);
+        let data = pattern(8192, 1);
+        let mut host = Host::new(&server, HOST);
+        assert_eq!(host.append(0, &data), 0);
+        host.io.ok(write(1, ZONE, pattern(1 << 20, 5), BLOCK));
+        // Nothing is read any more, so these fill all buffers on the way.
+        let mut stuck: Vec<_> = (0..32).map(|_| read(1, ZONE, 256, BLOCK)).collect();
+        stuck.push(zone_append(1, 0, data.clone(), BLOCK));
+        stuck.push(write(1, ZONE + 256, data.clone(), BLOCK));
+        let writes = server.counters(0).writes;
+        stuck.into_iter().for_each(|c| _ = host.io.send(c));
+        host.io.flush();
+        soon("they are done", || server.counters(0).writes == writes + 2);
+        let Host { admin, io } = host;
+        let open = (!all_end).then_some(io);
+        drop(admin);
+        let mut host = Host::new(&server, HOST);
+        assert_eq!(host.append(0, &data), 2, "not the one that was answered");
+        assert_eq!(host.write(ZONE + 256, &data), 0);
+        assert_eq!(replayed(&server), 2);
+        assert_eq!(host.append(0, &data), 4);
+        drop(open);
+    }
+}
+
+/// L6. The controller has ended while the host's machine delays its acknowledgement. It comes, and the append was answered: the
+/// next one with the same data gets a place of its own. Nothing of the host is carried out before it is known.
+#[test]
+fn l6_an_answer_may_be_acknowledged_after_the_controller_has_ended() {
     let server = server(&["mem,zones=8,zone-size=4M"], 2);
     let data = pattern(8192, 1);
     let mut host = Host::new(&server, HOST);
-    assert_eq!(host.append(0, &data), 0);
-    host.io.ok(write(1, ZONE, pattern(1 << 20, 5), BLOCK));
-    // Nothing is read any more, so these fill all buffers on the way.
-    let mut stuck: Vec<_> = (0..32).map(|_| read(1, ZONE, 256, BLOCK)).collect();
-    stuck.push(zone_append(1, 0, data.clone(), BLOCK));
-    stuck.push(write(1, ZONE + 256, data.clone(), BLOCK));
-    let writes = server.counters(0).writes;
-    stuck.into_iter().for_each(|c| _ = host.io.send(c));
-    host.io.flush();
-    soon("they are done", || server.counters(0).writes == writes + 2);
-    drop(host);
+    delay_acknowledgements(&host.io.stream);
+    assert_eq!(host.append(ZONE, &data), ZONE);
+    let Host { admin, io } = host;
+    drop(admin);
+    soon("the controller has ended", || server.hosts().is_empty());
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(5));
+        // The end of its connection acknowledges what was received.
+        drop(io);
+    });
     let mut host = Host::new(&server, HOST);
-    assert_eq!(host.append(0, &data), 2, "not the one that was answered");
-    assert_eq!(host.write(ZONE + 256, &data), 0);
-    assert_eq!(replayed(&server), 2);
-    assert_eq!(host.append(0, &data), 4);
+    assert_eq!(host.append(ZONE, &data), ZONE + 2);
+    late.join().unwrap();
+    assert_eq!(replayed(&server), 0);
+}
+
+/// Has the host's machine wait with each acknowledgement for bytes of its own to send it with (TCP_QUICKACK, tcp(7)).
+fn delay_acknowledgements(stream: &TcpStream) {
+    let off: libc::c_int = 0;
+    let len = size_of_val(&off) as libc::socklen_t;
+    // SAFETY: `off` has this length and lives across the call.
+    let done = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_QUICKACK,
+            (&raw const off).cast(),
+            len,
+        )
+    };
+    assert_eq!(done, 0);
 }
 
 /// L6. The host's machine has acknowledged the answer, and the host has gone without it.

@@ -27,6 +27,8 @@ const SLICES: usize = 64;
 const READS: usize = 4;
 /// How long the end of a connection waits for its peer to read why.
 const LINGER: Nanos = Nanos(1_000_000_000);
+/// How long a TCP may wait before it acknowledges what it has received (RFC 1122, 4.2.3.2).
+const ACKNOWLEDGEMENT: Nanos = Nanos(500_000_000);
 
 /// What a connection is for the target.
 enum Role<T> {
@@ -59,6 +61,8 @@ pub(super) struct Connection<T> {
     key: u64,
     /// When it is closed, if it has ended.
     closes: Option<Nanos>,
+    /// Until when it waits for acknowledgements, if the target has ended it: see [`Connection::forget`].
+    leaves: Option<Nanos>,
     /// Whether it is to end once everything is sent.
     ends: bool,
     /// Whether epoll watches for room to write.
@@ -78,7 +82,7 @@ impl<T: Timing> Connection<T> {
         let local = stream.local_addr()?;
         let tcp = Tcp::new(shared.tcp, now);
         let (role, closes, ends, watches_room) = (Role::New, None, false, false);
-        let (authentication, pending) = (None, false);
+        let (authentication, pending, leaves) = (None, false, None);
         Ok(Connection {
             stream,
             local,
@@ -88,6 +92,7 @@ impl<T: Timing> Connection<T> {
             pending,
             key,
             closes,
+            leaves,
             ends,
             watches_room,
         })
@@ -121,7 +126,7 @@ impl<T: Timing> Connection<T> {
     /// second whether it lives.
     pub(super) fn turn_disks(&mut self, ctx: &mut WorkerContext<'_, T>) -> (bool, bool) {
         let progress = self.run(ctx);
-        (progress, self.flush(ctx))
+        (progress, self.flush(ctx) && !self.has_left(ctx))
     }
 
     /// Bytes that came, and whether they have filled the room that there was for them.
@@ -157,6 +162,9 @@ impl<T: Timing> Connection<T> {
     }
 
     fn command(&mut self, c: Received, ctx: &mut WorkerContext<'_, T>) {
+        if self.leaves.is_some() {
+            return ctx.buffers_put(c.data);
+        }
         if self.authentication.as_ref().is_some_and(|a| a.concerns(&c.command)) {
             return self.authenticate(c, ctx);
         }
@@ -341,11 +349,37 @@ impl<T: Timing> Connection<T> {
         }
     }
 
-    /// Takes no more commands: the target has ended it.
-    pub(super) fn forget(&mut self, ctx: &mut WorkerContext<'_, T>) {
+    /// Takes no more commands: the target has ended it. False: it is to be closed.
+    ///
+    /// True: its host may have the answer of an append and acknowledge it a little later. A new append with the same data
+    /// would get that one's place if it counted as lost. So the connection stays until the acknowledgement has come, the host
+    /// has ended it too, or it is too late for one.
+    pub(super) fn forget(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
+        let acknowledged = self.acknowledged();
+        if let Role::Io { io, .. } = &mut self.role
+            && !self.pending
+            && io.leave(acknowledged, &ctx.io())
+        {
+            self.leaves = Some(ctx.now.plus(ACKNOWLEDGEMENT));
+            return true;
+        }
         if let Some((queue, false)) = self.close_queue(ctx) {
             ctx.shared.drained([queue].into_iter());
         }
+        false
+    }
+
+    /// Whether it was left by the target and need not wait any more.
+    fn has_left(&self, ctx: &WorkerContext<'_, T>) -> bool {
+        let Some(until) = self.leaves else { return false };
+        let Role::Io { io, .. } = &self.role else { return true };
+        ctx.now >= until || !io.waits_for_acknowledgement(self.acknowledged())
+    }
+
+    /// Bytes that the host's TCP has acknowledged: all, if the kernel does not say.
+    fn acknowledged(&self) -> u64 {
+        let left = sys::not_acknowledged(&self.stream).unwrap_or(0);
+        self.tcp.bytes_sent().saturating_sub(left)
     }
 
     /// Takes no more commands, and tells the target.
@@ -376,9 +410,7 @@ impl<T: Timing> Connection<T> {
             Role::Io { .. } if self.pending => None,
             Role::Admin { queue, .. } => Some((queue, false)),
             Role::Io { queue, io } => {
-                // If the kernel does not say, every answer counts as received.
-                let left = sys::not_acknowledged(&self.stream).unwrap_or(0);
-                let acknowledged = self.tcp.bytes_sent().saturating_sub(left);
+                let acknowledged = self.acknowledged();
                 if !ctx.stops && acknowledged < self.tcp.output_end() {
                     // These answers are to be lost: the host may send their commands again.
                     sys::discard_at_end(&self.stream);

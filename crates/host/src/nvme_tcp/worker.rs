@@ -93,6 +93,8 @@ pub(super) struct Worker<T> {
     /// Keys of armed connections that wait for a descriptor, which does not report everything: they are looked at each TICK.
     watched: Vec<u64>,
     next_tick: Nanos,
+    /// Keys of connections that the target has ended, and that wait for acknowledgements.
+    leaving: Vec<u64>,
     /// Memory for mail.
     mail: Vec<Mail>,
     /// Queues whose connections have ended, with work at a disk.
@@ -132,6 +134,7 @@ impl<T: Timing> Worker<T> {
             busy: Vec::new(),
             watched: Vec::new(),
             next_tick: Nanos(0),
+            leaving: Vec::new(),
             mail: Vec::new(),
             closing: Vec::new(),
             to_tell: RefCell::default(),
@@ -179,6 +182,9 @@ impl<T: Timing> Worker<T> {
             }
         }
         self.turn_disks();
+        if !self.leaving.is_empty() {
+            self.turn_leaving();
+        }
         if self.now >= self.next_sweep {
             self.sweep();
         }
@@ -224,6 +230,12 @@ impl<T: Timing> Worker<T> {
         }
     }
 
+    /// Whether the connection of a key is open.
+    fn lives(&self, key: u64) -> bool {
+        let place = self.places.get(key as u32 as usize);
+        place.is_some_and(|p| u64::from(p.generation) == key >> 32 && p.connection.is_some())
+    }
+
     fn key(&self, n: usize) -> u64 {
         u64::from(self.places[n].generation) << 32 | n as u64
     }
@@ -256,7 +268,7 @@ impl<T: Timing> Worker<T> {
                 (sleeps, n) = (false, n + 1);
             }
         }
-        let mut watched = waits_watched || !self.watched.is_empty();
+        let mut watched = waits_watched || !self.watched.is_empty() || !self.leaving.is_empty();
         let closing = self.closing.iter_mut().flat_map(ClosingQueue::<T>::clients);
         sleeps &= io_queue::arm(closing, &self.waker, &self.epoll, DEVICE, &mut watched);
         if !self.closing.is_empty() && self.turn_closing() || !sleeps {
@@ -305,6 +317,17 @@ impl<T: Timing> Worker<T> {
             n += usize::from(!self.unlist_if_idle(n));
         }
         progress | (!self.closing.is_empty() && self.turn_closing())
+    }
+
+    /// Looks at connections that wait for acknowledgements.
+    #[cold]
+    fn turn_leaving(&mut self) {
+        for key in std::mem::take(&mut self.leaving) {
+            self.turn_disk(key);
+            if self.lives(key) {
+                self.leaving.push(key);
+            }
+        }
     }
 
     /// Takes what the disks have done for a connection. False: nothing.
@@ -367,10 +390,12 @@ impl<T: Timing> Worker<T> {
                     connection.show(all);
                     true
                 }),
-                Mail::Close(key) => self.with(key, |connection, ctx| {
-                    connection.forget(ctx);
-                    false
-                }),
+                Mail::Close(key) => {
+                    self.with(key, Connection::forget);
+                    if self.lives(key) {
+                        self.leaving.push(key);
+                    }
+                }
                 Mail::KeepAlive => self.keep_alive = Some(self.now),
                 Mail::Stop => {
                     self.stops = true;

@@ -52,6 +52,11 @@ impl Answered {
         })
     }
 
+    /// Whether the host's TCP has yet to acknowledge the answer of an append. It has acknowledged so many bytes of the stream.
+    pub(super) fn any_append_is_open(&self, acknowledged: u64) -> bool {
+        self.last.iter().any(|a| a.is_append && a.end > acknowledged)
+    }
+
     /// The answers that the host may not have. Its TCP has acknowledged so many bytes of the stream.
     ///
     /// A host may end a connection with bytes that its TCP has acknowledged and that it has not looked at. So it may miss each
@@ -84,6 +89,7 @@ mod tests {
         assert_eq!(left(0), [(2, false), (3, false), (4, true), (5, false)]);
         let append_and_writes = [(2, false), (3, false), (4, true), (5, false)];
         assert_eq!(left(24 * 5 - 1), append_and_writes, "a byte of its answer is missing");
+        assert!(all.any_append_is_open(24 * 5 - 1) && !all.any_append_is_open(24 * 5));
         for acknowledged in [5, 6] {
             assert_eq!(left(24 * acknowledged), [(2, false), (3, false), (5, false)]);
         }

@@ -18,6 +18,28 @@ pub struct ClosingQueue<C> {
 }
 
 impl<C: DiskClient> IoQueue<C> {
+    /// The target has ended the queue, and its connection is open. The host's TCP has acknowledged so many bytes.
+    /// True: it has yet to acknowledge the answer of an append, and new connections of the host wait until [`IoQueue::end`].
+    /// The owner ends the queue when [`IoQueue::waits_for_acknowledgement`] no longer holds, or some time later.
+    pub fn leave<D: Disks<Client = C>>(
+        &mut self,
+        acknowledged: u64,
+        ctx: &IoContext<'_, D>,
+    ) -> bool {
+        self.leaves = self.waits_for_acknowledgement(acknowledged);
+        if self.leaves {
+            for u in &self.used {
+                ctx.disks.recovery(u.disk).with(|lost| lost.begin_drain(self.host));
+            }
+        }
+        self.leaves
+    }
+
+    /// Whether the host's TCP has yet to acknowledge the answer of an append. It has acknowledged so many bytes.
+    pub fn waits_for_acknowledgement(&self, acknowledged: u64) -> bool {
+        self.answered.any_append_is_open(acknowledged)
+    }
+
     /// Ends the queue. The host's TCP has acknowledged so many bytes of what was sent to it.
     /// `None`: no command is with a disk. `idle` gets the clients that are not used any more.
     ///
@@ -71,7 +93,12 @@ impl<C: DiskClient> IoQueue<C> {
         }
         // Last: what it had is noted, and what is in flight drains.
         for disk in disks {
-            ctx.disks.recovery(disk).with(|lost| lost.leave(self.host, self.queue));
+            ctx.disks.recovery(disk).with(|lost| {
+                lost.leave(self.host, self.queue);
+                if self.leaves {
+                    lost.end_drain(self.host);
+                }
+            });
         }
         ctx.disks.answered();
         (!used.is_empty()).then_some(ClosingQueue {

@@ -182,6 +182,8 @@ pub struct IoQueue<C> {
     /// Refused writes that wait for other queues.
     asking: Vec<Asking>,
     answered: Answered,
+    /// Its host's new connections wait for it ([`IoQueue::leave`]).
+    leaves: bool,
     pool: BioPool,
     done: Bios,
 }
@@ -205,6 +207,7 @@ impl<C: DiskClient> IoQueue<C> {
             waiting: VecDeque::new(),
             asking: Vec::new(),
             answered: Answered::new(n),
+            leaves: false,
             pool: BioPool::new(n),
             done: Bios::with_capacity(n),
         }
