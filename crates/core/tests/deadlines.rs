@@ -224,3 +224,36 @@ fn a_queue_that_is_all_late_takes_nothing_of_others() {
         assert_eq!(lost_bios(), 0);
     }
 }
+
+/// A queue that late commands keep takes no BIOs and has one tag when it has shrunk. It carries out what a queue that is all late
+/// leaves to it, and closes as ever. A queue that has work does not shrink.
+#[test]
+fn a_queue_that_has_shrunk_carries_out_what_others_leave_to_it() {
+    for single_writer in [false, true] {
+        let set = |c: &mut DiskConfig| {
+            (c.scheduler, c.queue_depth) = (Scheduler::MqDeadline, 1);
+            c.zoned_qd1_writes = Some(single_writer);
+        };
+        let (mut r, fault) = rig_with("read/lost/count=all", &[(64, 1), (64, 4)], set);
+        assert_eq!(r.run(1, [read(0, 8)]), [Status::Timeout]);
+        r.submit(1, [write(448, 8)]);
+        r.queues[1].shrink();
+        assert_eq!(r.queues[1].room(), 63, "it has work");
+        assert!(r.finish()[0].status.is_ok());
+        r.queues[1].shrink();
+        assert_eq!((r.queues[1].room(), r.queues[1].late()), (0, 1));
+        assert!(format!("{:?}", r.queues[1]).contains("free_tags: 1"));
+        for _ in 0..2 {
+            assert_eq!(r.run(0, [read(0, 8)]), [Status::Timeout]);
+        }
+        r.submit(0, (0..5).map(|z| token(write(z * 64, 8), z)));
+        assert!(r.finish().iter().all(|b| b.status.is_ok()), "single_writer: {single_writer}");
+        fault.clear();
+        fault.power_cut().expect("the power comes back");
+        r.poll(1);
+        assert_eq!(r.queues[1].late(), 0);
+        drop(r.queues.remove(1));
+        r.poll(0);
+        assert_eq!((r.run(0, [read(0, 8)]), lost_bios()), (vec![Status::Ok], 0));
+    }
+}

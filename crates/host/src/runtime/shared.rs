@@ -74,6 +74,8 @@ impl HostedShared {
         }
         self.withheld.keep(&self.disk, queue.take_left());
         if work == QueueWork::Late {
+            // The device may never give its commands back.
+            locked.shrink();
             queue.lingers.store(true, Ordering::Release);
             return false;
         }

@@ -53,6 +53,14 @@ impl Backlog {
         }
     }
 
+    /// Frees the memory of lists that are empty.
+    pub(crate) fn shrink(&mut self) {
+        self.ready.shrink_to_fit();
+        self.line.shrink_to_fit();
+        self.events.shrink_to_fit();
+        self.turns.shrink_to_fit();
+    }
+
     /// How many entries wait.
     #[inline]
     pub(crate) fn len(&self) -> usize {

@@ -120,6 +120,19 @@ impl Lane {
         Lane::new(Self::CLOSED, MappedQueue::gone(), 0, 0, Arc::default())
     }
 
+    /// Takes no more BIOs and frees memory that only these would need. It can still send what other queues leave to it, one
+    /// command at a time. Nothing of it is in flight. Returns the depth that it had.
+    pub(crate) fn shrink(&mut self) -> u32 {
+        self.tags.shrink(self.duties & duty::ARBITRATED != 0);
+        self.backlog.shrink();
+        self.out = Commands::new();
+        self.fin = Commands::new();
+        (self.run, self.spare_bios, self.aborted) = (Vec::new(), Vec::new(), Vec::new());
+        self.spare_owners = Vec::new();
+        drop(self.intake.take_ended());
+        self.intake.close()
+    }
+
     /// Adopts a layout, which may be new. The queue may have commands in flight.
     pub(crate) fn follow(&mut self, layout: &Layout) {
         self.duties = if layout.arbitrated { duty::ARBITRATED } else { 0 };

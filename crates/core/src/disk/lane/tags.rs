@@ -29,6 +29,17 @@ impl Tags {
         }
     }
 
+    /// Frees the memory of all tags but one. None is in use. Where the layout has `dispatch` hold them, those of commands that
+    /// have just ended stay.
+    pub(crate) fn shrink(&mut self, arbitrated: bool) {
+        debug_assert!(!self.any_out(), "a tag in use comes back");
+        let list = if arbitrated { &mut self.held } else { &mut self.free };
+        let before = list.len();
+        list.truncate(1);
+        list.shrink_to_fit();
+        self.nr -= (before - list.len()) as u16;
+    }
+
     /// How many are free.
     #[inline]
     pub(crate) fn nr_free(&self) -> usize {
@@ -155,6 +166,20 @@ mod tests {
         tags.leave(4);
         tags.put(cmd);
         assert!(!tags.any_out() && tags.idle(0) == 4);
+    }
+
+    /// A queue that has shrunk can still carry out what others leave to it.
+    #[test]
+    fn one_tag_is_left_wherever_the_free_ones_are() {
+        for arbitrated in [false, true] {
+            let mut tags = Tags::new(4, 1);
+            tags.place(arbitrated);
+            tags.shrink(arbitrated);
+            assert_eq!((tags.nr_free(), tags.idle(0), tags.any_out()), (1, 1, false));
+            assert_eq!(tags.any_ended(), !arbitrated, "nothing ends twice");
+            assert!(tags.take().or_else(|| tags.take_held()).is_some());
+            assert!(tags.any_out() && tags.nr_free() == 0);
+        }
     }
 
     /// Free tags move when the layout changes. A tag in flight comes back to `free`, and counts as ended there.

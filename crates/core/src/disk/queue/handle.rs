@@ -89,6 +89,16 @@ impl DiskQueue {
         self.lane.outlook.nr_late()
     }
 
+    /// Takes no more BIOs, and frees memory that only these would need. For a queue whose client has gone and that late
+    /// commands keep ([`DiskQueue::late`]): a device that never gives one back costs little more than that command.
+    /// Does nothing while a BIO or a command of the queue has not ended.
+    pub fn shrink(&mut self) {
+        if self.outstanding() == 0 && !self.is_busy() {
+            let depth = self.lane.shrink();
+            self.shared.depths.fetch_sub(u64::from(depth), Ordering::Relaxed);
+        }
+    }
+
     /// Closes the queue as dropping it does, but does not wait for late commands: drops the device's queue with them.
     /// BIOs of these commands are then late for ever. Returns how many commands there were. A queue with other work
     /// becomes an orphan, and 0 is returned.
