@@ -80,6 +80,7 @@ pub(crate) fn level(part: u64, whole: u64) -> char {
 }
 
 /// How a condition is coloured (SGR), and its name.
+#[cfg(feature = "top")]
 pub(crate) fn look_of(cond: Condition) -> (&'static str, &'static str) {
     let (_, style, name) = CONDITIONS[rank(cond)];
     (style, name)

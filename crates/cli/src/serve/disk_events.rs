@@ -163,22 +163,28 @@ fn text_of(e: &Event) -> String {
     }
 }
 
-fn log_event(name: &str, e: &Event) {
-    let level = match e.kind {
-        EventKind::Failed if !is_grave(e.status) => log::Level::Warn,
+/// How grave an event is, and its name in the log.
+pub(super) fn level_and_name(kind: EventKind, status: Status) -> (log::Level, &'static str) {
+    let level = match kind {
+        EventKind::Failed if !is_grave(status) => log::Level::Warn,
         EventKind::Failed | EventKind::Stale | EventKind::DataMissing | EventKind::QueueDied => {
             log::Level::Error
         }
         EventKind::LateBack => log::Level::Warn,
         _ => log::Level::Info,
     };
-    let event = match (e.kind, e.status) {
+    let name = match (kind, status) {
         (EventKind::Failed, Status::Timeout) => "timeout",
         (EventKind::Failed, Status::OpenLimit | Status::ActiveLimit) => "limit",
         (EventKind::Failed, Status::ZoneOffline) => "zone-offline",
         (EventKind::Failed, Status::ZoneReadOnly) => "zone-read-only",
         (kind, _) => kind.name(),
     };
+    (level, name)
+}
+
+fn log_event(name: &str, e: &Event) {
+    let (level, event) = level_and_name(e.kind, e.status);
     let text = text_of(e);
     let (op, status) = (e.op.map_or("", |op| op.name()), e.status.name());
     let zone = e.zone.map_or(String::new(), |z| z.0.to_string());

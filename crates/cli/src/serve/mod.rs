@@ -10,6 +10,8 @@ mod disk_events;
 mod end;
 mod handover;
 mod join;
+#[cfg(test)]
+mod log_pages;
 mod logs;
 mod measure;
 mod metrics;
@@ -443,8 +445,12 @@ impl Device {
     }
 
     fn log_start(&self) {
-        let event = if self.recovered() { "takeover" } else { "disk-start" };
-        log::info!(event, disk = self.name(), spec = &*self.spec; "{}", self.line());
+        let (disk, spec, line) = (self.name(), &*self.spec, self.line());
+        if self.recovered() {
+            log::info!(event = "takeover", disk, spec; "{line}");
+        } else {
+            log::info!(event = "disk-start", disk, spec; "{line}");
+        }
     }
 
     /// What it costs that udev watches it, if udev does.

@@ -113,6 +113,7 @@ impl ZonesShown {
     }
 
     /// The cells.
+    #[cfg(any(test, feature = "top"))]
     pub(crate) fn cells(&self) -> impl Iterator<Item = Zone> + '_ {
         let n = |list: &[u32], i: usize| list.get(i).copied().unwrap_or(0);
         let long = |list: &[u64], i: usize| list.get(i).copied().unwrap_or(0);
@@ -126,6 +127,7 @@ impl ZonesShown {
     }
 
     /// The zones of a cell.
+    #[cfg(any(test, feature = "top"))]
     pub(crate) fn zones_of(&self, cell: u32) -> std::ops::Range<u32> {
         let first = self.first.saturating_add(cell.saturating_mul(self.per_cell));
         first..first.saturating_add(self.per_cell).min(self.first.saturating_add(self.zones))

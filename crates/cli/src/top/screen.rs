@@ -120,3 +120,35 @@ impl Drop for Screen {
         ratatui::restore();
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/top/screen.rs"]
+#[allow(dead_code, clippy::unwrap_used)]
+mod pty;
+
+#[cfg(test)]
+mod tests {
+    use super::Screen;
+    use std::process::Command;
+
+    const PANICS: &str = "ZONEPLUG_TEST_SCREEN_PANICS";
+
+    /// Runs itself on a terminal, where it panics while it has that.
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_it_says_what_happened() {
+        if std::env::var_os(PANICS).is_some() {
+            let _screen = Screen::take().expect("a terminal");
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            panic!("on purpose");
+        }
+        let mut command = Command::new(std::env::current_exe().expect("this test"));
+        let name = "a_panic_gives_the_terminal_back_before_it_says_what_happened";
+        command.args(["--nocapture", name]).env(PANICS, "1").env("RUST_BACKTRACE", "0");
+        let mut on = super::pty::Screen::start(command, 24, 80);
+        on.until("it has the terminal", |_| on.is_taken() && !on.edits_lines());
+        assert_eq!(on.end().code(), Some(101));
+        on.shows("panicked at");
+        assert!(!on.is_taken(), "the shell's screen is shown");
+        assert!(on.edits_lines(), "and lines are edited");
+    }
+}
