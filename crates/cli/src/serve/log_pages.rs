@@ -66,7 +66,7 @@ fn logged() -> BTreeMap<String, Level> {
 }
 
 /// What stands between two `mark`s, one after the other.
-fn between<'a>(text: &'a str, mark: char) -> impl Iterator<Item = &'a str> {
+fn between(text: &str, mark: char) -> impl Iterator<Item = &str> {
     text.split(mark).skip(1).step_by(2)
 }
 
