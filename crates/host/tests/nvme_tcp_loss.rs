@@ -5,14 +5,10 @@
 #[path = "common/nvme_host.rs"]
 mod nvme_host;
 
-use nvme_host::{BLOCK, HOST, NQN, Queue, ZONE, options, pattern, server, soon};
+use nvme_host::{BLOCK, HOST, Host, NQN, Queue, ZONE, pattern, replayed, server, soon};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
-use zoneplug_host::HostedDisk;
-use zoneplug_host::file::{CreateOptions, create};
-use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
 use zoneplug_nvme::initiator::{
     Data, Options, connect, read, report_zones, reset_zone, write, zone_append,
 };
@@ -24,54 +20,6 @@ const OTHER: &str = "nqn.2014-08.org.nvmexpress:uuid:0b0b0b0b-0b0b-0b0b-0b0b-0b0
 const INVALID_WRITE: u16 = 0x41bc;
 /// Writes and appends take their time.
 const SLOW: &str = "delay,write=300ms@mem,zones=8,zone-size=4M";
-
-/// A controller with one I/O queue.
-struct Host {
-    admin: Queue,
-    io: Queue,
-}
-
-impl Host {
-    fn new(server: &NvmeTcp, nqn: &str) -> Host {
-        let (admin, id) = Queue::admin_of(server, nqn, Options::default());
-        let io = Queue::io_of(server, nqn, id, 1, Options::default());
-        Host { admin, io }
-    }
-
-    /// The write pointer of zone `n`, in blocks from its start.
-    fn written(&mut self, n: u64) -> u64 {
-        let report = self.io.ok(report_zones(1, n * ZONE, 128)).data;
-        u64::from_le_bytes(report[64 + 24..64 + 32].try_into().unwrap()) - n * ZONE
-    }
-
-    fn write(&mut self, at: u64, data: &[u8]) -> u16 {
-        self.io.run(write(1, at, data.to_vec(), BLOCK)).completion.status
-    }
-
-    fn append(&mut self, at: u64, data: &[u8]) -> u64 {
-        self.io.ok(zone_append(1, at, data.to_vec(), BLOCK)).completion.result
-    }
-
-    fn read(&mut self, at: u64, blocks: u32) -> Vec<u8> {
-        self.io.ok(read(1, at, blocks, BLOCK)).data
-    }
-
-    /// Sends commands with data in their capsules, and ends both connections before they are answered. The server reads what
-    /// was sent before it sees the end.
-    fn lose(mut self, server: &NvmeTcp, commands: Vec<(Command, Data)>) {
-        commands.into_iter().for_each(|c| _ = self.io.send(c));
-        self.io.flush();
-        let queues = || server.hosts().iter().map(|h| h.queues).sum::<usize>();
-        let before = queues();
-        drop(self.io);
-        soon("its end was seen", || queues() < before);
-        drop(self.admin);
-    }
-}
-
-fn replayed(server: &NvmeTcp) -> u64 {
-    server.counters(0).replayed
-}
 
 /// L1. Nothing of a new connection is carried out before the old write has ended, here by the deadline of the disk. Another
 /// host does not wait.
@@ -319,105 +267,6 @@ fn l6_a_write_that_the_host_has_not_seen_answered_is_found() {
     assert_eq!(host.write(0, &data), 0);
     assert_eq!((replayed(&server), host.written(0)), (1, 2));
     assert_eq!(host.write(0, &pattern(8192, 2)), INVALID_WRITE);
-}
-
-/// L7. What hosts of the last server have written is answered, for a while, and nothing else.
-#[test]
-fn l7_a_write_that_the_last_server_carried_out_is_not_refused() {
-    let hosted = HostedDisk::open_spec("mem,zones=8,zone-size=4M").unwrap();
-    // A disk that outlives its servers.
-    let serve = |spec: &str| {
-        let disk = Disk { disk: hosted.clone(), spec: spec.to_owned(), tags: None };
-        NvmeTcp::start(&options(), vec![disk], || ()).unwrap()
-    };
-    let data: Vec<Vec<u8>> = (0..3).map(|i| pattern(8192, i)).collect();
-    let first = serve("/disk.zbd");
-    let mut host = Host::new(&first, HOST);
-    assert_eq!([0, 1].map(|i| host.write(2 * i as u64, &data[i])), [0, 0]);
-    assert_eq!(host.write(ZONE, &data[0]), 0);
-    drop(first);
-    let server = serve("/disk.zbd");
-    let mut host = Host::new(&server, HOST);
-    // One that was on its way, one that was half there, one that is new.
-    assert_eq!(host.write(2, &data[1]), 0);
-    assert_eq!(host.write(2, &[data[1].clone(), data[2].clone()].concat()), 0);
-    assert_eq!((replayed(&server), host.written(0)), (2, 6));
-    assert_eq!(host.write(2, &data[2]), INVALID_WRITE, "other data");
-    assert_eq!(host.write(4, &data[2]), INVALID_WRITE, "this server has answered it");
-    host.io.ok(reset_zone(1, ZONE));
-    assert_eq!(host.write(ZONE, &data[0]), 0);
-    assert_eq!(host.write(ZONE, &data[0]), INVALID_WRITE);
-    // A disk in memory has no last server.
-    drop(server);
-    let server = serve("mem");
-    assert_eq!(Host::new(&server, HOST).write(0, &data[0]), INVALID_WRITE);
-}
-
-/// A directory in memory, removed with its test.
-struct Memory(PathBuf);
-
-impl Memory {
-    fn new(name: &str) -> Memory {
-        let name = format!("zoneplug-{name}-{}", std::process::id());
-        let dir = Path::new("/dev/shm").join(name);
-        std::fs::create_dir_all(&dir).unwrap();
-        Memory(dir)
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// L9. The journal of the last server says which appends were answered. What else landed is given to the append that is sent
-/// again; a journal is believed only if no other program has opened the disk for writing since.
-#[test]
-fn l9_an_append_that_the_last_server_carried_out_is_found() {
-    for (opened, found) in [(false, true), (true, false)] {
-        let dir = Memory::new(&format!("journal-{opened}"));
-        let path = dir.0.join("disk.zbd");
-        let size =
-            CreateOptions { zones: Some(8), zone_size: Some(4 << 20), ..CreateOptions::default() };
-        create(&path, &size, false).unwrap();
-        // The answers of the first server do not arrive, because it has ended.
-        let serve = || {
-            let spec = format!("delay,write=200ms,append=200ms@{}", path.display());
-            let disk = Disk { disk: HostedDisk::open_spec(&spec).unwrap(), spec, tags: None };
-            let options = NvmeTcpOptions { records: Some(dir.0.clone()), threads: 2, ..options() };
-            NvmeTcp::start(&options, vec![disk], || ()).unwrap()
-        };
-        let first = serve();
-        assert_eq!(first.unjournaled(), []);
-        let [told, lost, long] =
-            [(8192, 1), (8192, 2), (8192, 3)].map(|(n, seed)| pattern(n, seed));
-        let mut host = Host::new(&first, HOST);
-        assert_eq!(host.append(ZONE, &told), ZONE);
-        drop(first);
-        let slow = serve();
-        let mut host = Host::new(&slow, HOST);
-        for data in [&lost, &told, &long] {
-            host.io.send(zone_append(1, ZONE, data.clone(), BLOCK));
-        }
-        host.io.flush();
-        std::thread::sleep(Duration::from_millis(100));
-        drop(slow);
-        if opened {
-            drop(HostedDisk::open_spec(path.to_str().unwrap()).unwrap());
-        }
-        let server = serve();
-        let mut host = Host::new(&server, HOST);
-        assert_eq!(host.written(1), 8, "all have landed");
-        let places = [&long, &told, &lost, &told].map(|data| host.append(ZONE, data));
-        if found {
-            // The first copy of what was sent twice was answered.
-            assert_eq!(places, [ZONE + 6, ZONE + 4, ZONE + 2, ZONE + 8]);
-        } else {
-            assert_eq!(places, [ZONE + 8, ZONE + 10, ZONE + 12, ZONE + 14]);
-        }
-        assert_eq!(replayed(&server), if found { 3 } else { 0 });
-    }
 }
 
 /// L8. CSTS.RDY stays set until the commands in flight have ended.

@@ -61,6 +61,8 @@ pub(super) struct Connection<T> {
     key: u64,
     /// When it is closed, if it has ended.
     closes: Option<Nanos>,
+    /// Whether it takes nothing more, because the server ends.
+    stops: bool,
     /// Until when it waits for acknowledgements, if the target has ended it: see [`Connection::forget`].
     leaves: Option<Nanos>,
     /// Whether it is to end once everything is sent.
@@ -82,7 +84,7 @@ impl<T: Timing> Connection<T> {
         let local = stream.local_addr()?;
         let tcp = Tcp::new(shared.tcp, now);
         let (role, closes, ends, watches_room) = (Role::New, None, false, false);
-        let (authentication, pending, leaves) = (None, false, None);
+        let (authentication, pending, stops, leaves) = (None, false, false, None);
         Ok(Connection {
             stream,
             local,
@@ -92,6 +94,7 @@ impl<T: Timing> Connection<T> {
             pending,
             key,
             closes,
+            stops,
             leaves,
             ends,
             watches_room,
@@ -104,6 +107,10 @@ impl<T: Timing> Connection<T> {
 
     /// Reads, carries out and answers what there is. False: it is to be closed.
     pub(super) fn turn(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
+        if self.stops {
+            // Room to write is all that is watched, so without that the peer has gone.
+            return self.watches_room && self.flush(ctx);
+        }
         for _ in 0..READS {
             match self.receive(ctx) {
                 Ok((0, _)) => return false,
@@ -162,7 +169,7 @@ impl<T: Timing> Connection<T> {
     }
 
     fn command(&mut self, c: Received, ctx: &mut WorkerContext<'_, T>) {
-        if self.leaves.is_some() {
+        if self.leaves.is_some() || self.stops {
             return ctx.buffers_put(c.data);
         }
         if self.authentication.as_ref().is_some_and(|a| a.concerns(&c.command)) {
@@ -327,8 +334,31 @@ impl<T: Timing> Connection<T> {
             return true;
         }
         self.watches_room = room;
-        let events = if room { sys::READ | sys::WRITE } else { sys::READ };
-        ctx.epoll.change(self.fd(), events, self.key).is_ok()
+        self.set_events(ctx)
+    }
+
+    /// Tells epoll what is watched. False: it cannot.
+    fn set_events(&self, ctx: &WorkerContext<'_, T>) -> bool {
+        let read = if self.stops { 0 } else { sys::READ };
+        let write = if self.watches_room { sys::WRITE } else { 0 };
+        ctx.epoll.change(self.fd(), read | write, self.key).is_ok()
+    }
+
+    /// Takes nothing more, because the server ends. What has begun is answered. False: it is to be closed.
+    pub(super) fn stop(&mut self, ctx: &mut WorkerContext<'_, T>) -> bool {
+        self.stops = true;
+        self.set_events(ctx)
+    }
+
+    /// Whether all that has begun was answered, and the host's TCP has acknowledged that.
+    pub(super) fn is_answered(&mut self) -> bool {
+        let acknowledged = self.acknowledged();
+        self.busy_queue().is_none() && acknowledged >= self.tcp.output_end()
+    }
+
+    /// Whether one of the last answers is to an append.
+    pub(super) fn has_answered_append(&self) -> bool {
+        matches!(&self.role, Role::Io { io, .. } if io.has_answered_append())
     }
 
     /// Looks at the clock. False: it is to be closed.
@@ -411,7 +441,7 @@ impl<T: Timing> Connection<T> {
             Role::Admin { queue, .. } => Some((queue, false)),
             Role::Io { queue, io } => {
                 let acknowledged = self.acknowledged();
-                if !ctx.stops && acknowledged < self.tcp.output_end() {
+                if acknowledged < self.tcp.output_end() {
                     // These answers are to be lost: the host may send their commands again.
                     sys::discard_at_end(&self.stream);
                 }

@@ -23,8 +23,6 @@ pub(super) struct WorkerContext<'a, T> {
     pub(super) to_tell: &'a RefCell<Vec<ToTell>>,
     pub(super) counters: &'a [Counters],
     pub(super) calls: &'a Calls,
-    /// The server ends.
-    pub(super) stops: bool,
     pub(super) now: Nanos,
 }
 

@@ -51,6 +51,11 @@ impl Listeners {
         self.watched = false;
     }
 
+    /// Listens no more.
+    pub(super) fn close(&mut self) {
+        *self = Listeners::default();
+    }
+
     /// The next connection at any of them. `None`: there is no more.
     pub(super) fn accept(&self) -> io::Result<Option<TcpStream>> {
         for listener in &self.all {

@@ -169,6 +169,8 @@ struct Shared {
     keeps_alive: AtomicBool,
     /// Connections, and queues without one whose commands are still being carried out.
     connections: AtomicUsize,
+    /// Workers whose hosts may not have looked at all answers, when the server ends.
+    unready_workers: AtomicUsize,
     failed_authentications: AtomicU64,
     key_exchange: KeyExchange,
     max_connections: usize,
@@ -437,6 +439,7 @@ impl NvmeTcp {
             routes: Mutex::default(),
             keeps_alive: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
+            unready_workers: AtomicUsize::new(threads),
             failed_authentications: AtomicU64::new(0),
             key_exchange: KeyExchange::default(),
             max_connections: options.max_connections,
@@ -553,7 +556,8 @@ impl NvmeTcp {
 }
 
 impl Drop for NvmeTcp {
-    /// Closes all connections. Writes that are in flight go on, and were not acknowledged.
+    /// Takes no more commands, answers those that have begun, and closes all connections when the hosts have their answers, or
+    /// after a second. Writes that are in flight then go on, and were not acknowledged.
     fn drop(&mut self) {
         for worker in &self.shared.workers {
             worker.put(Mail::Stop);
@@ -561,6 +565,11 @@ impl Drop for NvmeTcp {
         self.shared.key_exchange.stop();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
+        }
+        for (recovery, journal) in self.shared.recovery.iter().zip(&self.shared.journals) {
+            if let Some(journal) = journal {
+                journal.withdraw(&recovery.lost_appends().into_iter().collect());
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A thread that serves connections: it sleeps in epoll for their sockets, for its mailbox and for the devices of disks.
 //! The first one also accepts connections, which go round the workers, and looks when hosts have been silent too long.
 
+mod ending;
+
 use super::connection::Connection;
 use super::context::WorkerContext;
 use super::io_queue::{ClosingQueue, QueueClient, ToTell};
@@ -8,6 +10,7 @@ use super::listeners::Listeners;
 use super::mailbox::{ConnectionWaker, Mail, Mailbox};
 use super::{Shared, io_queue, sys};
 use crate::served::timing::Timing;
+use ending::Ending;
 use std::cell::RefCell;
 use std::io;
 use std::net::TcpStream;
@@ -72,7 +75,6 @@ macro_rules! context {
             to_tell: &$worker.to_tell,
             counters: &$worker.shared.counters[$worker.number],
             calls: &$worker.shared.calls[$worker.number],
-            stops: $worker.stops,
             now: $worker.now,
         }
     };
@@ -103,7 +105,7 @@ pub(super) struct Worker<T> {
     to_tell: RefCell<Vec<ToTell>>,
     buffers: Buffers,
     /// It was told to stop.
-    stops: bool,
+    ending: Option<Ending>,
     now: Nanos,
     /// When connections are looked at next, if there are any, and when hosts are, if one has a keep alive time.
     next_sweep: Nanos,
@@ -139,7 +141,7 @@ impl<T: Timing> Worker<T> {
             closing: Vec::new(),
             to_tell: RefCell::default(),
             buffers: Buffers::new(FREE_BYTES),
-            stops: false,
+            ending: None,
             now: shared.clock.now(),
             next_sweep: Nanos(0),
             keep_alive: None,
@@ -173,9 +175,7 @@ impl<T: Timing> Worker<T> {
                 key => self.with(key, Connection::turn),
             }
         }
-        if !self.read_mail() {
-            return Ok(false);
-        }
+        self.read_mail();
         if !self.watched.is_empty() && self.now >= self.next_tick {
             while let Some(key) = self.watched.pop() {
                 self.turn_disk(key);
@@ -191,7 +191,7 @@ impl<T: Timing> Worker<T> {
         if self.keep_alive.is_some_and(|at| self.now >= at) {
             self.look_at_hosts();
         }
-        Ok(true)
+        Ok(self.ending.is_none() || !self.turn_ending())
     }
 
     fn place(&mut self, n: usize) -> Option<&mut Connection<T>> {
@@ -268,7 +268,10 @@ impl<T: Timing> Worker<T> {
                 (sleeps, n) = (false, n + 1);
             }
         }
-        let mut watched = waits_watched || !self.watched.is_empty() || !self.leaving.is_empty();
+        let mut watched = waits_watched
+            || !self.watched.is_empty()
+            || !self.leaving.is_empty()
+            || self.ending.is_some();
         let closing = self.closing.iter_mut().flat_map(ClosingQueue::<T>::clients);
         sleeps &= io_queue::arm(closing, &self.waker, &self.epoll, DEVICE, &mut watched);
         if !self.closing.is_empty() && self.turn_closing() || !sleeps {
@@ -370,8 +373,7 @@ impl<T: Timing> Worker<T> {
         progress
     }
 
-    /// False: the end.
-    fn read_mail(&mut self) -> bool {
+    fn read_mail(&mut self) {
         let mut all = std::mem::take(&mut self.mail);
         self.mailbox.take(&mut all);
         for mail in all.drain(..) {
@@ -397,18 +399,10 @@ impl<T: Timing> Worker<T> {
                     }
                 }
                 Mail::KeepAlive => self.keep_alive = Some(self.now),
-                Mail::Stop => {
-                    self.stops = true;
-                    for n in 0..self.places.len() {
-                        self.with(self.key(n), |_, _| false);
-                    }
-                    self.closing.drain(..).for_each(ClosingQueue::abandon);
-                    return false;
-                }
+                Mail::Stop => self.begin_end(),
             }
         }
         self.mail = all;
-        true
     }
 
     fn accept(&mut self) {
@@ -441,6 +435,10 @@ impl<T: Timing> Worker<T> {
     }
 
     fn add(&mut self, stream: TcpStream) {
+        if self.ending.is_some() {
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
         let n = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::new());
             self.places.len() - 1

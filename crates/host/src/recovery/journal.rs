@@ -27,6 +27,7 @@
 
 use super::bases::LastServer;
 use super::shared_words::{self, SharedWords};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -429,6 +430,19 @@ impl Journal {
         where_.store(sector.0, Release);
         what.store(u64::from(zone.generation) << 32 | u64::from(len_sectors), Release);
         ring[0].store(count.wrapping_add(1), Release);
+    }
+
+    /// These appends were recorded, and their clients were not told: the next server may find them. Comes when no thread
+    /// records any more. One that has fallen out of its ring stays acknowledged.
+    pub(crate) fn withdraw(&self, appends: &BTreeSet<(Sector, u32)>) {
+        for queue in (0..self.about.queues).filter(|_| !appends.is_empty()) {
+            for entry in self.ring(queue)[RING_HEADER..].chunks_exact(ENTRY) {
+                let (sector, what) = (entry[0].load(Relaxed), entry[1].load(Relaxed));
+                if appends.contains(&(Sector(sector), what as u32)) {
+                    entry[1].store(0, Release);
+                }
+            }
+        }
     }
 
     /// Moves an entry that is about to be overwritten into the word of its zone.

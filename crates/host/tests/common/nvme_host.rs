@@ -7,7 +7,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use zoneplug_host::HostedDisk;
 use zoneplug_host::nvme_tcp::{Disk, NvmeTcp, NvmeTcpOptions};
-use zoneplug_nvme::initiator::{Data, Done, Initiator, Options, connect, set_queues};
+use zoneplug_nvme::initiator::{
+    Data, Done, Initiator, Options, connect, read, report_zones, set_queues, write, zone_append,
+};
 use zoneplug_nvme::spec::Command;
 use zoneplug_nvme::spec::fabrics::{ANY_CONTROLLER, Configuration, property};
 
@@ -119,6 +121,10 @@ impl Queue {
     }
 }
 
+pub(crate) fn replayed(server: &NvmeTcp) -> u64 {
+    server.counters(0).replayed
+}
+
 pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i / 512) as u8 ^ (i as u8) ^ seed).collect()
 }
@@ -128,5 +134,49 @@ pub(crate) fn soon(what: &str, mut f: impl FnMut() -> bool) {
     while !f() {
         assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A controller with one I/O queue.
+pub(crate) struct Host {
+    pub(crate) admin: Queue,
+    pub(crate) io: Queue,
+}
+
+impl Host {
+    pub(crate) fn new(server: &NvmeTcp, nqn: &str) -> Host {
+        let (admin, id) = Queue::admin_of(server, nqn, Options::default());
+        let io = Queue::io_of(server, nqn, id, 1, Options::default());
+        Host { admin, io }
+    }
+
+    /// The write pointer of zone `n`, in blocks from its start.
+    pub(crate) fn written(&mut self, n: u64) -> u64 {
+        let report = self.io.ok(report_zones(1, n * ZONE, 128)).data;
+        u64::from_le_bytes(report[64 + 24..64 + 32].try_into().unwrap()) - n * ZONE
+    }
+
+    pub(crate) fn write(&mut self, at: u64, data: &[u8]) -> u16 {
+        self.io.run(write(1, at, data.to_vec(), BLOCK)).completion.status
+    }
+
+    pub(crate) fn append(&mut self, at: u64, data: &[u8]) -> u64 {
+        self.io.ok(zone_append(1, at, data.to_vec(), BLOCK)).completion.result
+    }
+
+    pub(crate) fn read(&mut self, at: u64, blocks: u32) -> Vec<u8> {
+        self.io.ok(read(1, at, blocks, BLOCK)).data
+    }
+
+    /// Sends commands with data in their capsules, and ends both connections before they are answered. The server reads what
+    /// was sent before it sees the end.
+    pub(crate) fn lose(mut self, server: &NvmeTcp, commands: Vec<(Command, Data)>) {
+        commands.into_iter().for_each(|c| _ = self.io.send(c));
+        self.io.flush();
+        let queues = || server.hosts().iter().map(|h| h.queues).sum::<usize>();
+        let before = queues();
+        drop(self.io);
+        soon("its end was seen", || queues() < before);
+        drop(self.admin);
     }
 }

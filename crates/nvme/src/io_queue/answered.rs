@@ -57,6 +57,11 @@ impl Answered {
         self.last.iter().any(|a| a.is_append && a.end > acknowledged)
     }
 
+    /// Whether one is to an append.
+    pub(super) fn has_append(&self) -> bool {
+        self.last.iter().any(|a| a.is_append)
+    }
+
     /// The answers that the host may not have. Its TCP has acknowledged so many bytes of the stream.
     ///
     /// A host may end a connection with bytes that its TCP has acknowledged and that it has not looked at. So it may miss each

@@ -40,6 +40,11 @@ impl<C: DiskClient> IoQueue<C> {
         self.answered.any_append_is_open(acknowledged)
     }
 
+    /// Whether one of the last answers is to an append. A host that has not looked at it sends the append again.
+    pub fn has_answered_append(&self) -> bool {
+        self.answered.has_append()
+    }
+
     /// Ends the queue. The host's TCP has acknowledged so many bytes of what was sent to it.
     /// `None`: no command is with a disk. `idle` gets the clients that are not used any more.
     ///

@@ -108,6 +108,11 @@ impl DiskRecovery {
         });
     }
 
+    /// The appends that their hosts may send again, as the server ends: where they landed, and their lengths in sectors.
+    pub fn lost_appends(&self) -> Vec<(Sector, u32)> {
+        lock(&self.lost).appends().map(|landed| (landed.at, landed.len_sectors)).collect()
+    }
+
     /// A zone is about to be reset, or was.
     pub(crate) fn forget_zone(&self, at: Sector) {
         self.with(|lost| {

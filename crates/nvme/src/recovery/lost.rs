@@ -185,6 +185,11 @@ impl Lost {
         !self.appends.is_empty() || !self.spaces.is_empty()
     }
 
+    /// The appends of which there is a note.
+    pub(crate) fn appends(&self) -> impl Iterator<Item = Landed> {
+        self.appends.iter()
+    }
+
     /// A queue of `host` uses the disk from now on.
     pub(crate) fn enter(&mut self, host: HostKey, queue: QueueId) {
         self.questions.enter(host, queue);

@@ -73,6 +73,11 @@ impl<T: Copy> Notes<T> {
         self.len == 0
     }
 
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = T> {
+        self.all.values().flatten().map(|note| note.what)
+    }
+
     /// Adds one, whose number is above all others.
     pub(super) fn add(&mut self, place: Place, what: T) {
         if self.len == self.most

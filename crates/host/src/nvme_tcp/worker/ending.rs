@@ -1,0 +1,66 @@
+//! The end of a server. No worker takes anything more, and what has begun is answered. The connections stay until the TCP of
+//! each host has acknowledged its answers, and a little longer: Linux throws away what it has received and not looked at when a
+//! connection ends, of the admin queue too. A write that is sent again is compared with the disk. An append would be appended
+//! again.
+
+use super::{ClosingQueue, Connection, Timing, Worker};
+use std::sync::atomic::Ordering;
+use zoneplug_core::Nanos;
+
+/// The longest time that a server takes to end: a disk or a host that does not answer.
+const LIMIT: Nanos = Nanos(1_000_000_000);
+/// How long a host may take to look at the answer to an append after its TCP has acknowledged it.
+const LOOK: Nanos = Nanos(100_000_000);
+
+/// How far the end of a worker is.
+#[derive(Debug)]
+pub(super) struct Ending {
+    /// When it ends, whatever is missing.
+    limit: Nanos,
+    /// When its hosts have looked at all answers, once they have them.
+    looked: Option<Nanos>,
+    /// Whether the other workers know that its hosts have looked.
+    ready: bool,
+}
+
+impl<T: Timing> Worker<T> {
+    /// It was told to stop.
+    pub(super) fn begin_end(&mut self) {
+        self.listeners.close();
+        for n in 0..self.places.len() {
+            self.with(self.key(n), Connection::stop);
+        }
+        let limit = self.shared.clock.now().plus(LIMIT);
+        self.ending = Some(Ending { limit, looked: None, ready: false });
+    }
+
+    fn open(&mut self) -> impl Iterator<Item = &mut Connection<T>> {
+        self.places.iter_mut().filter_map(|p| p.connection.as_deref_mut())
+    }
+
+    /// True: it has ended.
+    #[cold]
+    pub(super) fn turn_ending(&mut self) -> bool {
+        let now = self.now;
+        let Some(Ending { limit, mut looked, mut ready }) = self.ending else { return true };
+        let is_over = now >= limit;
+        if looked.is_none() && (is_over || self.open().all(Connection::is_answered)) {
+            let any = self.open().any(|c| c.has_answered_append());
+            looked = Some(if any { now.plus(LOOK) } else { now });
+        }
+        if !ready && looked.is_some_and(|at| now >= at || is_over) {
+            ready = true;
+            self.shared.unready_workers.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.ending = Some(Ending { limit, looked, ready });
+        let all_ready = ready && self.shared.unready_workers.load(Ordering::Acquire) == 0;
+        if !all_ready && !is_over {
+            return false;
+        }
+        for n in 0..self.places.len() {
+            self.with(self.key(n), |_, _| false);
+        }
+        self.closing.drain(..).for_each(ClosingQueue::abandon);
+        true
+    }
+}
