@@ -102,7 +102,36 @@ fn costs_are_measured_here() {
     let cells = v["tables"][0]["cells"].as_array().unwrap();
     assert_eq!(cells[0]["our_ratio"].as_f64(), Some(1.0));
     assert!(cells.iter().all(|c| c["our_ratio"].as_f64().unwrap() > 0.0));
-    assert!(cells.iter().all(|c| c["verdict"].as_str() == Some("measured")));
+    // The first column is what the others are compared with. The last has no published figure.
+    let verdicts: Vec<&str> = cells.iter().map(|c| c["verdict"].as_str().unwrap()).collect();
+    assert_eq!([verdicts[0], verdicts[3]], ["measured"; 2]);
+    assert!(verdicts[1..3].iter().all(|v| ["inside", "unjudged"].contains(v)), "{verdicts:?}");
+    for c in cells {
+        let range: Vec<f64> =
+            c["our_ratio_range"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+        let ratio = c["our_ratio"].as_f64().unwrap();
+        assert!(range[0] <= ratio && ratio <= range[1] && c["runs"].as_array().unwrap().len() > 1);
+    }
+    assert_eq!(v["headline"]["ratios"], 2);
+}
+
+/// The headline by itself, in each form.
+#[test]
+fn the_headline_can_be_had_alone() {
+    let headline = |form| text(&reproduce(&format!("append-zns --quick --headline{form}")).stdout);
+    let (words, csv, json) = (headline(""), headline(" --csv"), headline(" --json"));
+    assert!(words.contains("Aims: ") && words.lines().all(|l| l.len() <= 80), "{words}");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("what,count"));
+    for line in lines {
+        let (what, n) = line.split_once(',').unwrap();
+        let of = &json[what];
+        let count = of.as_u64().unwrap_or_else(|| of.as_array().unwrap().len() as u64);
+        assert_eq!(count, n.parse::<u64>().unwrap(), "{what}");
+    }
+    // A quick run makes no claim that binds.
+    assert_eq!(json["aims"], 1);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Measures the cells of tables that are about the processor, on a disk that does nothing: each row's columns by turns
-//! in short slices, so that changes of load on a shared machine affect all. Rates are per processor time. The results
-//! hold for this machine and this build.
+//! in short slices, so that changes of load on a shared machine affect all. A slice is a repeat, and is compared with that of
+//! the first column. Rates are per processor time. The results hold for this machine and this build.
 
 use crate::bench::arena::Arena;
 use crate::bench::group::Group;
@@ -62,6 +62,7 @@ pub(crate) fn table(
             }
         }
         for (cell, work, group) in groups {
+            let each_slice = group.cpu_ns_of_slices();
             let m = group.measure();
             if m.bios == 0 {
                 // A signal came before the first slice.
@@ -75,19 +76,21 @@ pub(crate) fn table(
                 ))
                 .hint("this is a bug of the layer, or of the table"));
             }
-            // Per second of processor time, so that other processes do not count.
-            let per_s = 1e9 / m.cpu_ns_per_bio.max(1e-3);
             let block = f64::from(work.block_sectors) * 512.0;
-            let value = if row.unit == "MB/s" { per_s * block / 1e6 } else { per_s / 1e3 };
             let p99_ms = m.latency.p99_ns as f64 / 1e6;
-            all[cell].runs.push(Run {
-                geometry_ppm: 1_000_000,
-                seed: 0,
-                value,
-                p99_ms,
-                max_ms: p99_ms,
-                command_bytes: block,
-            });
+            for (n, cpu_ns) in each_slice {
+                // Per second of processor time, so that other processes do not count.
+                let per_s = 1e9 / cpu_ns.max(1e-3);
+                let value = if row.unit == "MB/s" { per_s * block / 1e6 } else { per_s / 1e3 };
+                all[cell].runs.push(Run {
+                    geometry_ppm: 1_000_000,
+                    seed: n,
+                    value,
+                    p99_ms,
+                    max_ms: p99_ms,
+                    command_bytes: block,
+                });
+            }
         }
     }
     Ok(all)

@@ -50,6 +50,10 @@ pub(crate) struct Args {
     #[arg(long)]
     csv: bool,
 
+    /// Print only what all of it comes to
+    #[arg(long)]
+    headline: bool,
+
     /// Also write a page with tables and plots, self-contained
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -108,13 +112,18 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         Failure::io(what).hint(hint)
     });
     let failure = interrupt::or_partial(report.partial, failure);
+    if args.json && args.headline {
+        return json::end(out, &report.headline, failure);
+    }
     if args.json {
         return json::end(out, &report, failure);
     }
-    if args.csv {
+    if args.csv && args.headline {
+        write!(out, "{}", text::headline_csv(&report.headline))?;
+    } else if args.csv {
         write!(out, "{}", text::csv(&report))?;
     } else {
-        for t in &report.tables {
+        for t in report.tables.iter().filter(|_| !args.headline) {
             term::print(out, &(text::table(t, &text::how(&report, t)) + "\n"))?;
         }
         term::print(out, &(text::summary(&report) + "\n" + interrupt::note(report.partial)))?;

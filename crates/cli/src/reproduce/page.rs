@@ -25,9 +25,9 @@ pub(crate) fn page(report: &Report) -> String {
     );
     out += "<p>Simulated tables run the engine itself on models of the drives in virtual time. A model is a hypothesis \
             that agrees with published throughput, not a measurement of a drive: <code>docs/models.md</code> has its \
-            equations, where each number is from, and what it does not give. Bars span geometries and seeds; hollow \
-            squares are published figures. Measured tables are of the machine that made this page, and only their ratios \
-            can be compared.</p>\n<nav><ul>\n";
+            equations, where each number is from, and what it does not give. Bars span geometries and seeds, or \
+            repeats of a measurement; hollow squares are published figures. Measured tables are of the machine that made \
+            this page, and only their ratios can be compared.</p>\n<nav><ul>\n";
     for t in &report.tables {
         let _ = writeln!(out, "<li><a href=\"#{}\">{}</a></li>", escape(t.name), escape(t.title));
     }
@@ -105,7 +105,7 @@ fn table(out: &mut String, t: &TableReport) {
     let mut titles =
         vec![t.x.unwrap_or("workload"), "column", "client", "layer", "unit", "published", "ours"];
     titles.extend(if measured {
-        &["published ratio", "our ratio"][..]
+        &["published ratio", "our ratio", "repeats", "verdict"][..]
     } else if t.layout == Layout::Front {
         &["± s.e.", "p99, ms", "longest, ms"][..]
     } else {
@@ -129,7 +129,9 @@ fn table(out: &mut String, t: &TableReport) {
         td(out, "", &maybe(c.ours, figure));
         if measured {
             td(out, "", &maybe(c.published_ratio, |r| format!("{r:.2}")));
-            ratio(out, c);
+            td(out, "", &maybe(c.our_ratio, |r| format!("{r:.2}")));
+            td(out, "", &text::repeats(c));
+            td(out, class_of(c), &text::verdict(c));
         } else if t.layout == Layout::Front {
             td(out, "", &maybe(c.standard_error, figure));
             td(out, "", &maybe(c.p99_ms, |x| format!("{x:.0}")));
@@ -140,22 +142,19 @@ fn table(out: &mut String, t: &TableReport) {
             td(out, "", &maybe(c.error_percent, |e| format!("{e:+.1} %")));
             td(out, "", &maybe(c.command_bytes, text::command));
             td(out, "", &maybe(c.p99_ms, figure));
-            let class = match c.verdict {
-                Verdict::Inside => "pass",
-                Verdict::Outside => "fail",
-                _ => "none",
-            };
-            td(out, class, &text::verdict(c));
+            td(out, class_of(c), &text::verdict(c));
         }
         out.push_str("</tr>\n");
     }
     out.push_str("</table></div>\n");
 }
 
-fn ratio(out: &mut String, c: &CellReport) {
+/// How the page shows the verdict of a cell.
+fn class_of(c: &CellReport) -> &'static str {
     match c.verdict {
-        Verdict::NotRun => td(out, "none", "not run"),
-        _ => td(out, "", &maybe(c.our_ratio, |r| format!("{r:.2}"))),
+        Verdict::Inside => "pass",
+        Verdict::Outside => "fail",
+        _ => "none",
     }
 }
 

@@ -328,6 +328,9 @@ fn ratios(t: &TableReport) -> Option<String> {
         if let (Some(p), Some(o)) = (c.published_ratio, c.our_ratio) {
             svg.line("grid", x(p), y, x(o), y);
         }
+        if let Some([low, high]) = c.our_ratio_range {
+            svg.line("bar s1", x(low), y, x(high), y);
+        }
         if let Some(p) = c.published_ratio {
             svg.mark("s0", true, x(p), y, &text);
         }

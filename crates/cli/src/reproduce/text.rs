@@ -3,7 +3,7 @@
 use crate::bench::table::Table;
 use std::fmt::Write;
 use zoneplug_models::reproduce::{
-    CellReport, ClaimReport, How, Layout, Report, TableReport, Verdict,
+    CellReport, ClaimReport, Headline, How, Layout, Report, TableReport, Verdict,
 };
 
 /// A figure with as many digits as tell one cell from another.
@@ -86,6 +86,11 @@ fn beside(t: &TableReport) -> String {
     out.to_string()
 }
 
+/// The lowest and the highest ratio that was measured.
+pub(crate) fn repeats(c: &CellReport) -> String {
+    c.our_ratio_range.map_or_else(|| "-".to_owned(), |[low, high]| format!("{low:.2}..{high:.2}"))
+}
+
 fn measured(t: &TableReport) -> String {
     let mut out = Table::new(&[
         "workload",
@@ -98,6 +103,8 @@ fn measured(t: &TableReport) -> String {
         "ns a BIO",
         "published ratio",
         "our ratio",
+        "repeats",
+        "verdict",
     ])
     .words(4)
     .keys(2);
@@ -116,11 +123,9 @@ fn measured(t: &TableReport) -> String {
             maybe(c.ours, figure),
             maybe(c.ours, |v| figure(ns(v))),
             maybe(c.published_ratio, |r| format!("{r:.2}")),
-            if c.verdict == Verdict::NotRun {
-                "not run".to_owned()
-            } else {
-                maybe(c.our_ratio, |r| format!("{r:.2}"))
-            },
+            maybe(c.our_ratio, |r| format!("{r:.2}")),
+            repeats(c),
+            verdict(c),
         ]);
     }
     out.to_string()
@@ -267,17 +272,25 @@ pub(crate) fn summary(r: &Report) -> String {
     let mut line = |text: String| {
         let _ = writeln!(out, "{text}");
     };
-    line(format!(
-        "Results: {} of {} inside their bands ({} cells: {} set a number of the model,",
-        h.inside, h.results, h.bands, h.calibrating
-    ));
-    line(format!("  {} repeat another, for the model cannot tell the two apart).", h.repeats));
+    if h.bands > 0 {
+        line(format!(
+            "Results: {} of {} inside their bands ({} cells: {} set a number of the model,",
+            h.inside, h.results, h.bands, h.calibrating
+        ));
+        line(format!("  {} repeat another, for the model cannot tell the two apart).", h.repeats));
+    }
     if h.by_a_constant > 0 {
         let constants = h.constants.iter().map(|c| format!("{} {}", figure(c.value), c.unit));
         let constants = constants.collect::<Vec<_>>().join(", ");
         line(format!("  A constant for each unit passes {}: {constants}.", h.by_a_constant));
     }
-    line(format!("Gains: {} of {} within 15 % of the published ratio.", h.gains_inside, h.gains));
+    if h.gains > 0 {
+        let (inside, all) = (h.gains_inside, h.gains);
+        line(format!("Gains: {inside} of {all} within 15 % of the published ratio."));
+    }
+    if h.ratios > 0 {
+        line(format!("Measured ratios: {} of {} inside their bands.", h.ratios_inside, h.ratios));
+    }
     line(format!(
         "Claims: {} of {} hold. Aims: {} of {}.",
         h.claims_held, h.claims, h.aims_held, h.aims
@@ -297,6 +310,29 @@ pub(crate) fn summary(r: &Report) -> String {
         count(Verdict::NotRun),
     );
     out
+}
+
+/// What all of it comes to, as CSV: a line for each count.
+pub(crate) fn headline_csv(h: &Headline) -> String {
+    let counts = [
+        ("bands", h.bands),
+        ("calibrating", h.calibrating),
+        ("repeats", h.repeats),
+        ("results", h.results),
+        ("inside", h.inside),
+        ("by_a_constant", h.by_a_constant),
+        ("gains", h.gains),
+        ("gains_inside", h.gains_inside),
+        ("ratios", h.ratios),
+        ("ratios_inside", h.ratios_inside),
+        ("unsteady", h.unsteady.len()),
+        ("claims", h.claims),
+        ("claims_held", h.claims_held),
+        ("aims", h.aims),
+        ("aims_held", h.aims_held),
+    ];
+    let lines = counts.map(|(what, n)| format!("{what},{n}\n"));
+    format!("what,count\n{}", lines.concat())
 }
 
 /// Every run, as CSV: a line for each cell, geometry and seed.

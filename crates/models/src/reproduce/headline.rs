@@ -2,7 +2,7 @@
 //! passes shows nothing more.
 
 use super::outcome::{CellReport, TableReport, Verdict};
-use super::published::Layout;
+use super::published::{How, Layout};
 use serde::Serialize;
 
 /// A gain of less than this is noise: of published figures, whose text says so, and of ours.
@@ -44,6 +44,10 @@ pub struct Headline {
     pub gains: usize,
     /// Ratios of ours within 15 percent of the published one.
     pub gains_inside: usize,
+    /// Ratios that were measured, and have a band.
+    pub ratios: usize,
+    /// Those inside of it.
+    pub ratios_inside: usize,
     /// Cells with a band of which some runs are outside of it.
     pub unsteady: Vec<Unsteady>,
     /// Claims that a run must hold.
@@ -122,6 +126,14 @@ impl Headline {
         row: &'a [CellReport],
         results: &mut Vec<&'a CellReport>,
     ) {
+        if t.how == How::Measure {
+            // One that was not run has no ratio.
+            for c in row.iter().filter(|c| c.band_percent.is_some() && c.our_ratio.is_some()) {
+                self.ratios += 1;
+                self.ratios_inside += usize::from(c.verdict == Verdict::Inside);
+            }
+            return;
+        }
         let banded = || row.iter().filter(|c| c.band_percent.is_some());
         for (i, c) in banded().enumerate() {
             self.bands += 1;

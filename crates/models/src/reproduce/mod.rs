@@ -34,7 +34,8 @@ pub use client::{Modelled, length, measured, measured_name};
 pub use headline::{Constant, Headline, Unsteady};
 pub use outcome::{CellReport, CellRuns, ClaimReport, Run, TableReport, Verdict};
 pub use published::{
-    Cell, Claim, Column, Expect, How, Layout, Metric, Row, Side, Source, Table, parse, tables,
+    Cell, Claim, Column, Expect, How, Layout, Metric, RatioBand, Row, Side, Source, Table, parse,
+    tables,
 };
 pub use report::Report;
 pub use simulate::Plan;

@@ -1,7 +1,9 @@
 //! The results of a run: figures of each cell, how they compare with the published one, and whether claims hold. Plain
 //! data and arithmetic; the forms in which it is shown are elsewhere.
 
-use super::published::{Claim, Column, Expect, How, Layout, Metric, Side, Source, Table};
+use super::published::{
+    Claim, Column, Expect, How, Layout, Metric, RatioBand, Side, Source, Table,
+};
 use serde::Serialize;
 
 /// One run of a cell.
@@ -29,7 +31,8 @@ pub enum Verdict {
     Inside,
     /// Outside: the run fails.
     Outside,
-    /// Not inside, in a run that judges nothing (`--quick`).
+    /// Not inside, and the run does not fail for that: it judges nothing (`--quick`), or the figure is an aim, or only some
+    /// of the measurements are outside.
     Unjudged,
     /// Not to be matched; claims may say something of its direction.
     ShapeOnly,
@@ -37,7 +40,7 @@ pub enum Verdict {
     Illustration,
     /// Not run.
     NotRun,
-    /// Measured here: ratios.
+    /// Measured here, and nothing is said of it.
     Measured,
 }
 
@@ -73,7 +76,7 @@ pub struct CellReport {
     pub published: Option<f64>,
     /// Whether it set a number of the model.
     pub calibrates: bool,
-    /// Mean over geometries and seeds; of a measurement the median of its slices.
+    /// Mean over geometries and seeds; of a measurement the median of its repeats.
     pub ours: Option<f64>,
     /// Of the mean. Runs of one seed draw the same zones in each geometry: a seed counts as one.
     pub standard_error: Option<f64>,
@@ -81,7 +84,7 @@ pub struct CellReport {
     pub spread: Option<f64>,
     /// Ours, less the published one.
     pub error_percent: Option<f64>,
-    /// How far ours may be from the published one.
+    /// How far ours may be from the published one; of a measurement the ratio.
     pub band_percent: Option<f64>,
     /// Mean of the runs.
     pub p99_ms: Option<f64>,
@@ -91,13 +94,15 @@ pub struct CellReport {
     pub command_bytes: Option<f64>,
     /// To the first column of the row.
     pub published_ratio: Option<f64>,
-    /// The same of ours.
+    /// The same of ours; of a measurement the median of its repeats, each of which compares what ran by turns.
     pub our_ratio: Option<f64>,
+    /// The lowest and the highest of these repeats.
+    pub our_ratio_range: Option<[f64; 2]>,
     /// What our figure says.
     pub verdict: Verdict,
     /// Why there is no band, or no figure.
     pub reason: Option<&'static str>,
-    /// Each run, by geometry and seed.
+    /// Each run, by geometry and seed; of a measurement each repeat, by its number.
     pub runs: Vec<Run>,
 }
 
@@ -164,6 +169,40 @@ fn standard_error(runs: &[Run]) -> f64 {
     (means.iter().map(|x| (x - m) * (x - m)).sum::<f64>() / (n - 1.0) / n).sqrt()
 }
 
+fn median(all: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut all: Vec<f64> = all.collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
+/// A ratio that was measured several times.
+struct Ratios {
+    median: f64,
+    range: [f64; 2],
+}
+
+impl Ratios {
+    /// Of repeats that ran by turns with those of the first column.
+    fn of(runs: &[Run], first: &[Run]) -> Option<Ratios> {
+        let repeat = |r: &Run| Some(r.value / first.iter().find(|f| f.seed == r.seed)?.value);
+        let all = || runs.iter().filter_map(repeat);
+        let range = [all().reduce(f64::min)?, all().reduce(f64::max)?];
+        Some(Ratios { median: median(all())?, range })
+    }
+
+    /// What is said of it beside a published one.
+    fn judge(&self, published: f64, band: RatioBand) -> Verdict {
+        let allowed = band.percent / 100.0 * published;
+        let (low, high) = (published - allowed, published + allowed);
+        let [least, most] = self.range;
+        match () {
+            () if (low..=high).contains(&self.median) => Verdict::Inside,
+            () if band.binds && (least > high || most < low) => Verdict::Outside,
+            () => Verdict::Unjudged,
+        }
+    }
+}
+
 impl TableReport {
     /// Puts the figures of a table's cells together: `runs` has those of each, row after row, and what it is called.
     pub fn new(table: &Table, all: Vec<CellRuns>) -> TableReport {
@@ -173,7 +212,12 @@ impl TableReport {
             let (row, c) = (&table.rows[i / columns], i % columns);
             let cell = &row.cells[c];
             let some = |f: &dyn Fn(&[Run]) -> f64| (!runs.is_empty()).then(|| f(&runs));
-            let ours = some(&|r| mean(r.iter().map(|r| r.value)));
+            let is_measured = table.how == How::Measure;
+            let value = |r: &Run| r.value;
+            let ours = match is_measured {
+                true => median(runs.iter().map(value)),
+                false => some(&|r| mean(r.iter().map(value))),
+            };
             let extreme = |f: fn(f64, f64) -> f64, key: fn(&Run) -> f64| {
                 runs.iter().map(key).reduce(f).unwrap_or(0.0)
             };
@@ -181,8 +225,11 @@ impl TableReport {
             let base = first.and_then(|f: &CellReport| f.ours).or(ours);
             let published_base = row.cells[0].published;
             let error = |o: f64| cell.published.map(|p| (o / p - 1.0) * 100.0);
-            let error_percent = ours.and_then(error).filter(|_| cell.expect != Expect::Ratio);
+            let error_percent = ours.and_then(error).filter(|_| !is_measured);
             let ratio = |x: Option<f64>, b: Option<f64>| Some(x? / b?);
+            let published_ratio = ratio(cell.published, published_base);
+            let base_runs = first.map_or(&runs, |f| &f.runs);
+            let measured = Ratios::of(&runs, base_runs).filter(|_| is_measured);
             let (verdict, band_percent, reason) = match cell.expect {
                 Expect::Band(band) => {
                     let inside = error_percent.is_some_and(|e| e.abs() <= band);
@@ -191,7 +238,12 @@ impl TableReport {
                 Expect::Shape(why) => (Verdict::ShapeOnly, None, Some(why)),
                 Expect::Show(why) => (Verdict::Illustration, None, Some(why)),
                 Expect::Not(why) => (Verdict::NotRun, None, Some(why)),
-                Expect::Ratio => (Verdict::Measured, None, None),
+                Expect::Ratio(band) => {
+                    let both = measured.as_ref().zip(published_ratio).zip(band);
+                    let judged = both.map(|((ours, published), band)| ours.judge(published, band));
+                    let verdict = judged.unwrap_or(Verdict::Measured);
+                    (verdict, band.map(|b| b.percent), None)
+                }
             };
             cells.push(CellReport {
                 row: row.name,
@@ -209,8 +261,9 @@ impl TableReport {
                 p99_ms: some(&|r| mean(r.iter().map(|r| r.p99_ms))),
                 max_ms: some(&|_| extreme(f64::max, |r| r.max_ms)),
                 command_bytes: some(&|r| mean(r.iter().map(|r| r.command_bytes))),
-                published_ratio: ratio(cell.published, published_base),
-                our_ratio: ratio(ours, base),
+                published_ratio,
+                our_ratio: measured.as_ref().map(|r| r.median).or(ratio(ours, base)),
+                our_ratio_range: measured.map(|r| r.range),
                 verdict,
                 reason,
                 runs,
@@ -374,5 +427,52 @@ mod tests {
         let none = TableReport::new(t, empty);
         assert!(!claim(&none).holds);
         assert!(none.failed() > 0);
+    }
+
+    /// The ratios of repeats that ran by turns, beside a published one of 1: the median decides, and a band that binds fails if no
+    /// repeat is inside.
+    #[test]
+    fn a_measured_ratio_is_judged_by_its_repeats() {
+        let t = tables().unwrap().into_iter().find(|t| t.name == "po2").unwrap();
+        assert_eq!(
+            t.rows[0].cells[1].expect,
+            Expect::Ratio(Some(RatioBand { percent: 20.0, binds: true }))
+        );
+        let judge = |ratios: [f64; 3]| {
+            // The load of the machine changes by the repeat.
+            let first: Vec<Run> = (1..4).map(|n| run(n, 100.0 * n as f64)).collect();
+            let layer = first.iter().zip(ratios).map(|(f, r)| Run { value: f.value * r, ..*f });
+            let cells = [first.clone(), layer.collect(), Vec::new()];
+            let cells = cells.map(|runs| CellRuns { runs, ..CellRuns::default() });
+            let rest = vec![CellRuns::default(); (t.rows.len() - 1) * t.columns.len()];
+            TableReport::new(&t, cells.into_iter().chain(rest).collect())
+        };
+        for (ratios, verdict) in [
+            ([0.9, 0.81, 0.7], Verdict::Inside),
+            ([0.9, 0.79, 0.7], Verdict::Unjudged),
+            ([0.78, 0.79, 0.7], Verdict::Outside),
+            ([1.21, 1.3, 1.4], Verdict::Outside),
+            // No repeat is inside, but they are on both sides.
+            ([0.7, 0.75, 1.4], Verdict::Unjudged),
+        ] {
+            let report = judge(ratios);
+            let c = report.cell(0, 1);
+            assert_eq!(
+                (c.verdict, report.cell(0, 0).verdict),
+                (verdict, Verdict::Measured),
+                "{ratios:?}"
+            );
+            let mut sorted = ratios;
+            sorted.sort_by(f64::total_cmp);
+            let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+            let [low, high] = c.our_ratio_range.unwrap();
+            assert!(
+                near(c.our_ratio.unwrap(), sorted[1])
+                    && near(low, sorted[0])
+                    && near(high, sorted[2])
+            );
+        }
+        // A row that was not run is no ratio and no failure.
+        assert_eq!(judge([1.0; 3]).failed(), 0);
     }
 }

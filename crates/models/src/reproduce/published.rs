@@ -49,8 +49,17 @@ pub enum Expect {
     Show(&'static str),
     /// Nothing is run, and why.
     Not(&'static str),
-    /// Measured elsewhere: its ratio to the first column.
-    Ratio,
+    /// Measured elsewhere: its ratio to the first column, if that is judged.
+    Ratio(Option<RatioBand>),
+}
+
+/// How far a ratio that is measured may be from the published one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RatioBand {
+    /// So many percent.
+    pub percent: f64,
+    /// Whether the run fails if no measurement is as near.
+    pub binds: bool,
 }
 
 /// A cell of a table.
@@ -260,7 +269,11 @@ fn cell(text: &'static str, client: &'static str, names: &Names) -> Option<Cell>
         "shape" => Expect::Shape(reason()?),
         "show" => Expect::Show(reason()?),
         "not" => Expect::Not(reason()?),
-        "ratio" if more.is_empty() => Expect::Ratio,
+        "ratio" if more.is_empty() => Expect::Ratio(None),
+        "ratio" => {
+            let (binds, percent) = more.strip_prefix("aim ").map_or((true, more), |n| (false, n));
+            Expect::Ratio(Some(RatioBand { percent: percent.parse().ok()?, binds }))
+        }
         _ => return None,
     };
     Some(Cell { published, calibrates, expect, client })
@@ -341,11 +354,13 @@ mod tests {
                 assert!(t.rows.iter().all(|r| r.name.parse::<u32>().is_ok()), "{}", t.name);
             }
             for cell in t.rows.iter().flat_map(|r| &r.cells) {
-                let ratio = cell.expect == Expect::Ratio;
+                let ratio = matches!(cell.expect, Expect::Ratio(_));
                 let is_measured = t.how == How::Measure;
                 let is_run = !matches!(cell.expect, Expect::Not(_));
                 assert!(!is_run || ratio == is_measured, "{}: ratios are for measurements", t.name);
-                let band = matches!(cell.expect, Expect::Band(_) | Expect::Shape(_));
+                let judged =
+                    |e| matches!(e, Expect::Band(_) | Expect::Shape(_) | Expect::Ratio(Some(_)));
+                let band = judged(cell.expect);
                 assert!(!band || cell.published.is_some(), "{}: a band around what?", t.name);
             }
         }
