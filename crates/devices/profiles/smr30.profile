@@ -10,8 +10,8 @@ zones = 111759           # 30 TB in zones of 256 MiB
 zone-size = 256M         # the published tests of SMR disks; every such disk on sale
 max-open = 128           # published: "128 max open zones" of the 20 TB disk; assumed the same
 queue-depth = 31         # SATA has 32 tags, of which libata keeps one
-max-transfer = 2M        # calibrated (6th): sequential, baseline, depth 32 = 211 MB/s (gives 221, as does 3M). The kernel's cap
-                         # is 1.25 or 4 MiB, AHCI's 168 segments lower it: what is effective is in between
+max-transfer = 1M        # calibrated (6th): sequential, baseline, depth 32 = 211 MB/s (gives 222; 2, 3 and 4 MiB give 229, 222 and 232). Direct writes
+                         # of 1 MiB in scattered pages: AHCI's 168 segments are less than two of them
 
 rpm = 7200               # the disk's data sheet
 outer-rate = 245MB/s     # calibrated (1st): sequential at depth 1 = 244 to 245 MB/s
@@ -28,6 +28,6 @@ cache = 18M              # calibrated (4th): patched, 64 random zones = 101 MB/s
 protected = 18M          # hypothesis: all of it. The series says that with the write cache off nothing is lost in speed; another
                          # disk saves up to 128 MiB over a power cut (WD Ultrastar DC HC580, specification, 6.5.2)
 max-run = 3M             # calibrated (5th): patched, 2 random zones = 128 MB/s; matters for 2 and 4 zones only
-queued-fifo = 2          # hypothesis, of structure: the only simple rule found that gives both columns of the random table
+queued-fifo = 8          # structure: of 60 that were tried the one nearest to all tables, also to columns held out (docs/models.md)
 read-burst = 8           # not calibrated: no published cell reads and writes
 write-burst = 4M         # not calibrated: no published cell reads and writes

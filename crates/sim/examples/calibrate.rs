@@ -75,13 +75,7 @@ fn steps() -> Vec<Step> {
             "2",
             texts(&["1M", "2M", "3M", "4M", "5M", "6M", "8M", "16M"]),
         ),
-        step(
-            "max-transfer",
-            Sequential,
-            Baseline,
-            "32",
-            texts(&["512K", "1M", "1280K", "2M", "3M", "4M"]),
-        ),
+        step("max-transfer", Sequential, Baseline, "32", texts(&["1M", "2M", "3M", "4M"])),
     ]
 }
 

@@ -53,20 +53,13 @@ fn published_tables_are_inside_their_bands() {
     assert!(wrong.is_empty(), "outside their bands: {wrong:#?}");
 }
 
-/// Q14, R36: where only the shape can be matched, it is: depth 128 is below depth 64, the single writer above the
-/// baseline.
+/// Q14, R36: where only the shape can be matched, it is: depth 128 is below depth 64.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "slow in a debug build: cargo test --release")]
 fn cells_of_which_only_the_shape_is_known_have_it() {
     let mean = |table, layer, name| sample(table, layer, name).map(Sample::mean);
     let seq = |name| mean(Table::Smr30Sequential, Layer::Baseline, name).unwrap();
     assert!(seq("128") < 0.9 * seq("64") && seq("64") < 0.95 * seq("32"));
-    for n in ["2", "4", "8"] {
-        let base = mean(Table::Smr30Random, Layer::Baseline, n).unwrap();
-        if let Some(single) = mean(Table::Smr30Random, Layer::SingleWriter, n) {
-            assert!(single > 1.1 * base, "{n} zones: {single} of {base}");
-        }
-    }
 }
 
 /// The models are those of the prototype: means agree within 3 %, or within two standard errors of the difference.
@@ -125,7 +118,7 @@ fn as_in_prototype(table: &str, name: &str, runs: usize) -> Option<Sample> {
     let seeds = |cell: &Cell, profile: &Profile| {
         Sample::new((1..=runs as u64).map(|s| cell.go(profile, s).unwrap()).collect())
     };
-    let disk = "sim-smr30,outer-rate=246MB/s,seek-sqrt=11500us,cache=20M,max-run=4M";
+    let disk = "sim-smr30,outer-rate=246MB/s,seek-sqrt=11500us,cache=20M,max-run=4M,queued-fifo=2";
     let big = "cache-entries=2000,command-time=17us";
     Some(match table {
         "seq baseline" | "seq patched" => {
@@ -199,7 +192,7 @@ fn a_run_is_the_same_everywhere() {
 }
 
 /// MiB written and reads done by the run above.
-const GOLDEN: (u64, u64) = (97, 91);
+const GOLDEN: (u64, u64) = (94, 95);
 
 /// I1: whatever the client, one write of a zone is at the device at a time; and each client gets on.
 #[test]

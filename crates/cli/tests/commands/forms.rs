@@ -99,7 +99,7 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
         replay {trace} --disk sim-smr30 --disk sim-zns1 --policy off,fifo,clook+300us/4s
         replay {trace} --disk sim-smr30 --map exact
         reproduce --list
-        reproduce --quick smr30-seq zns append-zns null-zwp
+        reproduce --quick smr20 append-zns null-zwp
         sim --seeds 1..40
         sim --seeds 1..40 --shard 2/4
         merge {part} {rest}

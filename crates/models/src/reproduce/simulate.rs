@@ -10,7 +10,7 @@ use crate::workers::Workers;
 use zoneplug_core::disk::DiskConfig;
 use zoneplug_core::form::Form;
 use zoneplug_core::sched::Scheduler;
-use zoneplug_core::{Error, ErrorKind};
+use zoneplug_core::{Error, ErrorKind, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
 use zoneplug_devices::spec::Spec;
 use zoneplug_host::take_config;
@@ -24,6 +24,8 @@ struct Ready {
     profile: Profile,
     config: DiskConfig,
     one_writer: bool,
+    /// What its scheduler takes of a processor for a write.
+    scheduler_time: Nanos,
     unit: &'static str,
 }
 
@@ -76,6 +78,8 @@ fn ready(
     let config = take_config(&mut spec)?;
     // Of several drives: as if nothing said which zones share a head.
     let one_writer = spec.take_as("one-writer", &Form::Flag)?.is_some_and(|v| v.number() == 1);
+    let time = spec.take_as("scheduler-time", &Form::Time { min: 0, max: 1_000_000 })?;
+    let scheduler_time = Nanos(time.map_or(0, |v| v.number()));
     spec.finish()?;
     let cell = time::Cell {
         table: kind(&profile, &client)?,
@@ -87,7 +91,7 @@ fn ready(
         expect: time::Expect::Not(""),
         calibrates: false,
     };
-    Ok(Ready { cell, client, profile, config, one_writer, unit })
+    Ok(Ready { cell, client, profile, config, one_writer, scheduler_time, unit })
 }
 
 impl Plan {
@@ -182,7 +186,8 @@ impl Ready {
     /// `None`: the end was asked for meanwhile.
     fn run(&self, ppm: u32, seed: u64, workers: &Workers<'_>) -> Result<Option<Run>, Error> {
         let profile = self.profile.with_rate(ppm);
-        let (mut run, mut clients) = self.cell.run(&profile, seed);
+        let times = self.cell.table.times().with_scheduler(self.scheduler_time);
+        let (mut run, mut clients) = self.cell.run_above(&profile, times, seed);
         run.disk = self.config.clone();
         (run.drives, run.one_writer) = (self.client.drives, self.one_writer);
         run.warm_up = self.client.warm_up.unwrap_or(run.warm_up);

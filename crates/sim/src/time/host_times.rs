@@ -37,6 +37,12 @@ impl HostTimes {
         cpu: Nanos(2_400),
     };
 
+    /// With a scheduler that takes so much of a processor for each write.
+    pub const fn with_scheduler(self, time: Nanos) -> HostTimes {
+        let Nanos(each) = time;
+        HostTimes { reap: Nanos(self.reap.0 + each), cpu: Nanos(self.cpu.0 + each), ..self }
+    }
+
     /// The times of the host above such a drive.
     pub fn of(profile: &Profile) -> HostTimes {
         match profile.model {

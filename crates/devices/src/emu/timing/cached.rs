@@ -36,6 +36,15 @@ struct Run {
     last: u32,
 }
 
+impl Run {
+    /// How long the head takes to the first write, starting `phase_ns` into a turn.
+    fn reach_ns(&self, platter: &Platter, head: &Head, phase_ns: u32) -> u32 {
+        let here = self.zone == head.zone && self.offset == head.offset;
+        let seek = if here { 0 } else { platter.seek_ns(head.cylinder, self.place.cylinder) };
+        seek + platter.wait_ns(self.place.angle_ns, phase_ns + seek)
+    }
+}
+
 /// The position of the head.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
@@ -146,9 +155,28 @@ impl Runs {
         self.search(head.zone).ok().filter(|&i| self.runs[i].offset == head.offset)
     }
 
-    /// The run whose first write arrived first.
-    pub(super) fn oldest(&self) -> Option<usize> {
-        (0..self.runs.len()).min_by_key(|&i| self.runs[i].seq)
+    /// Of the `most` runs whose first writes arrived first, the one that the head reaches first, starting `phase_ns` into a
+    /// turn.
+    pub(super) fn nearest_of_oldest(
+        &self,
+        platter: &Platter,
+        head: &Head,
+        phase_ns: u32,
+        most: u32,
+    ) -> Option<usize> {
+        let runs = || self.runs.iter().enumerate();
+        if most == 1 {
+            return runs().min_by_key(|(_, r)| r.seq).map(|(i, _)| i);
+        }
+        let older = |seq| self.runs.iter().filter(|r| r.seq < seq).count() < most as usize;
+        let mut best = None;
+        for (i, run) in runs().filter(|(_, r)| older(r.seq)) {
+            let ns = run.reach_ns(platter, head, phase_ns);
+            if best.is_none_or(|(b, _)| ns < b) {
+                best = Some((ns, i));
+            }
+        }
+        best.map(|(_, i)| i)
     }
 
     /// Whether another run's first write arrived before that of run `i`.
@@ -229,6 +257,32 @@ mod tests {
             prop_assert_eq!(found, naive);
         }
 
+        /// A window of one is the order of arrival, one that is wide enough is the nearest, and between them no run is taken that
+        /// is younger than so many others, or further than one of those.
+        #[test]
+        fn a_window_takes_the_nearest_of_the_oldest(seed: u64, n in 1u32..40, most in 1u32..50) {
+            let (p, mut rng) = (platter(), Random::new(seed));
+            let mut runs = Runs::new();
+            for seq in 0..u64::from(n) {
+                runs.push(&p, rng.below(111_759), 0, 8, seq);
+            }
+            let zone = rng.below(111_759);
+            let head = Head { zone, offset: 8, cylinder: p.place(zone, 8).cylinder };
+            let phase = rng.below(p.turn_ns());
+            let found = runs.nearest_of_oldest(&p, &head, phase, most).unwrap();
+            let mut oldest: Vec<&Run> = runs.runs.iter().collect();
+            oldest.sort_by_key(|r| r.seq);
+            oldest.truncate(most as usize);
+            let reach = |r: &Run| r.reach_ns(&p, &head, phase);
+            let nearest = oldest.iter().map(|r| reach(r)).min().unwrap();
+            prop_assert_eq!(reach(&runs.runs[found]), nearest);
+            prop_assert!(oldest.iter().any(|r| r.seq == runs.runs[found].seq));
+            if most >= n {
+                let all = runs.nearest(&p, &head, phase, None).unwrap();
+                prop_assert_eq!(reach(&runs.runs[all]), nearest);
+            }
+        }
+
         /// Each zone is first in, first out, no write is lost, and places are those of the first write.
         #[test]
         fn a_zone_is_first_in_first_out(seed: u64, steps in 1u64..300) {
@@ -250,9 +304,10 @@ mod tests {
                     prop_assert!(runs.contains(seq));
                 }
                 prop_assert!(model.iter().all(|m| runs.contains(m.2)));
-                let oldest = runs.oldest().map(|i| runs.runs[i].seq);
-                prop_assert_eq!(oldest, model.iter().map(|m| m.2).min());
-                if let Some(i) = runs.oldest() {
+                let head = Head { zone: rng.below(12), offset: 0, cylinder: 0.5 };
+                let oldest = runs.nearest_of_oldest(&p, &head, 0, 1);
+                prop_assert_eq!(oldest.map(|i| runs.runs[i].seq), model.iter().map(|m| m.2).min());
+                if let Some(i) = oldest {
                     prop_assert!(!runs.has_older_than(i));
                 }
             }

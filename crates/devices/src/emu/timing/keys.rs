@@ -76,6 +76,10 @@ keys! {
         "Which cached write goes to the medium next: the nearest, or the oldest.");
     QUEUED_FIFO = key("queued-fifo", count(0, MAX, "commands"), Is("0"),
         "Commands that are taken in order before the nearest is.");
+    QUEUED_WINDOW = key("queued-window", count(1, MAX, "runs"), Is("1"),
+        "Then: of the oldest runs, among how many the nearest is taken.");
+    QUEUED_RUNS = key("queued-runs", Form::Flag, Is("0"),
+        "Then: whether the head goes on where it is, up to max-run.");
     READ_BURST = key("read-burst", count(1, MAX, "reads"), Is("8"),
         "Reads in a row while writes wait.");
     WRITE_BURST = key("write-burst", size(0, MAX), Is("4M"),

@@ -100,6 +100,10 @@ pub struct SmrParams {
     pub destage: Destage,
     /// `queued-fifo`: with this many writes not acknowledged, the disk keeps the order of arrival; 0: never.
     pub queued_fifo: u32,
+    /// `queued-window`: in that order the disk takes the nearest of so many runs, the oldest ones; 1: the oldest.
+    pub queued_window: u32,
+    /// `queued-runs`: whether the head then goes on with the run that it is at, as far as `max-run`.
+    pub queued_runs: bool,
     /// `read-burst`: how many reads go before writes, if both wait.
     pub read_burst: u32,
     /// `write-burst`: how many sectors of writes then go before reads.
@@ -346,6 +350,8 @@ fn take_smr(spec: &mut Spec, required: &mut Required<'_>) -> Result<SmrParams, E
         max_run_sectors: spec.number(&keys::MAX_RUN)?.unwrap_or(0) as u32,
         destage: [Destage::Satf, Destage::Fifo][spec.number(&keys::DESTAGE)?.unwrap_or(0) as usize],
         queued_fifo: spec.number(&keys::QUEUED_FIFO)?.unwrap_or(0) as u32,
+        queued_window: spec.number(&keys::QUEUED_WINDOW)?.unwrap_or(1) as u32,
+        queued_runs: spec.flag(&keys::QUEUED_RUNS)?.unwrap_or(false),
         read_burst: spec.number(&keys::READ_BURST)?.unwrap_or(8) as u32,
         write_burst_sectors: spec.number(&keys::WRITE_BURST)?.unwrap_or(8 << 10) as u32,
     })

@@ -203,15 +203,21 @@ impl Smr {
     /// Chooses the run to write next.
     fn choose(&mut self, now: Nanos) -> Option<usize> {
         let p = &self.p;
-        let in_order = p.queued_fifo != 0 && self.unacknowledged() >= p.queued_fifo;
-        if in_order || p.destage == Destage::Fifo {
-            return self.runs.oldest();
-        }
+        let in_order = p.destage == Destage::Fifo
+            || p.queued_fifo != 0 && self.unacknowledged() >= p.queued_fifo;
         let too_long = p.max_run_sectors != 0 && self.run_sectors >= u64::from(p.max_run_sectors);
-        if let Some(i) = self.runs.at(&self.head)
+        if (!in_order || p.queued_runs)
+            && let Some(i) = self.runs.at(&self.head)
             && !(too_long && self.runs.has_older_than(i))
         {
             return Some(i);
+        }
+        if in_order {
+            if p.queued_runs {
+                self.run_sectors = 0;
+            }
+            let phase = self.phase_ns(now);
+            return self.runs.nearest_of_oldest(&self.platter, &self.head, phase, p.queued_window);
         }
         let except = (too_long && self.runs.len() > 1).then_some(self.head.zone);
         self.run_sectors = 0;
