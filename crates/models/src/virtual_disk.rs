@@ -5,13 +5,12 @@ use crate::own_policy::Own;
 use zoneplug_core::disk::{DiskConfig, Mode, TAGS, find_attribute};
 use zoneplug_core::form::{Form, Value, parse_time};
 use zoneplug_core::sched::{Policy, Scheduler};
+use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
 use zoneplug_devices::spec::Spec;
-use zoneplug_host::{base_of, take_config, take_profile};
+use zoneplug_host::{TimedLayers, base_of, take_config, take_profile};
 use zoneplug_sim::time::Run;
-
-const TEXT: Form = Form::Text("faults");
 
 /// A drive that is modelled, and how its disk is opened.
 ///
@@ -19,6 +18,9 @@ const TEXT: Form = Form::Text("faults");
 /// use zoneplug_models::VirtualDisk;
 /// let disk = VirtualDisk::parse("sim-smr30,qd1=0,tags=4").unwrap().unwrap();
 /// assert!(disk.rotational() && disk.run(&disk.config).tags == 4);
+/// // A path of 2 ms to two drives as one.
+/// let far = VirtualDisk::parse("delay,any=2ms@stripe@sim-zns1%sim-zns1").unwrap().unwrap();
+/// assert_eq!(far.shape().unwrap().0.capacity().0, 2 * far.profile.geometry().unwrap().capacity().0);
 /// assert!(VirtualDisk::parse("mem").unwrap().is_none(), "a disk, but none with the times of a drive");
 /// ```
 #[derive(Debug, Clone)]
@@ -31,35 +33,80 @@ pub struct VirtualDisk {
     pub config: DiskConfig,
     /// Commands at the drive, if the specification gives a number.
     pub tags: Option<u16>,
+    /// How many drives are joined.
+    pub drives: u32,
+    layers: TimedLayers,
 }
 
 impl VirtualDisk {
-    /// The drive that a specification names; `None` if it names another kind of device.
+    /// The drive that a specification names, with layers that are possible in virtual time: `po2`, `delay`, a `stripe` of equal
+    /// drives, and faults that only delay. `None` if it names another kind of device.
     pub fn parse(text: &str) -> Result<Option<VirtualDisk>, Error> {
-        let base = base_of(text);
-        if base.len() < text.len() {
-            return match Self::parse(base)? {
-                None => Ok(None),
-                Some(_) => Err(Error::invalid("a layer on a disk in virtual time")
-                    .hint(format!("{base} without it, or zoneplug bench --real-time"))),
+        let last = base_of(text);
+        let mut parts: Vec<&str> = text[..text.len() - last.len()].split('@').collect();
+        // Behind the last `@` are the drives before the last one, each with its `%`.
+        let others = parts.pop().unwrap_or_default();
+        let others: Vec<&str> = others.split_terminator('%').collect();
+        let Some(mut disk) = Self::bare(last)? else { return Ok(None) };
+        text.clone_into(&mut disk.spec);
+        let stripe = parts.last() == Some(&"stripe");
+        if stripe || !others.is_empty() {
+            let odd = |e: &str| {
+                Err(Error::invalid(format!("{e} in virtual time")).hint("stripe@sim-NAME%sim-NAME"))
             };
+            if !stripe || others.is_empty() {
+                return odd("drives that are joined in another way than as a stripe");
+            }
+            if !disk.layers.is_empty() {
+                return odd("a stripe of drives with fault=");
+            }
+            for other in others {
+                let equal = Self::bare(other)?.is_some_and(|o| {
+                    o.profile == disk.profile
+                        && o.config == DiskConfig::default()
+                        && o.tags.is_none()
+                });
+                if !equal {
+                    return odd("a stripe of different drives");
+                }
+                disk.drives += 1;
+            }
+            parts.pop();
         }
+        for layer in parts.into_iter().rev() {
+            disk.layers.push(layer).map_err(|e| {
+                let hint = e.what_to_try().unwrap_or_default().to_owned();
+                e.hint(format!("{hint}; other layers: zoneplug bench --real-time"))
+            })?;
+        }
+        // What does not fit is said now.
+        disk.shape()?;
+        Ok(Some(disk))
+    }
+
+    /// A drive without a layer.
+    fn bare(text: &str) -> Result<Option<VirtualDisk>, Error> {
         let mut spec = Spec::parse(text)?;
         let config = take_config(&mut spec)?;
         let tags = spec.number(&TAGS)?.map(|n| n as u16);
-        // Faults and data are for real time; they are named below.
-        let (fault, data) = (spec.take_as("fault", &TEXT)?, spec.take_as("data", &Form::Flag)?);
+        let data = spec.take_as("data", &Form::Flag)?;
+        let mut layers = TimedLayers::default();
+        let fault = layers.take_fault(&mut spec);
         let Some(profile) = take_profile(&mut spec) else { return Ok(None) };
         let profile = profile?;
+        fault?;
         spec.finish()?;
-        let data = data.is_some_and(|d| d.number() == 1);
-        for (key, given) in [("fault", fault.is_some()), ("data", data)] {
-            if given {
-                return Err(Error::invalid(format!("{key}= in virtual time"))
-                    .hint(format!("leave {key}= out, or zoneplug bench --real-time")));
-            }
+        if data.is_some_and(|d| d.number() == 1) {
+            return Err(Error::invalid("data= in virtual time")
+                .hint("leave data= out, or zoneplug bench --real-time"));
         }
-        Ok(Some(VirtualDisk { spec: text.to_owned(), profile, config, tags }))
+        let spec = text.to_owned();
+        Ok(Some(VirtualDisk { spec, profile, config, tags, drives: 1, layers }))
+    }
+
+    /// The layout and the limits of the disk, layers included.
+    pub fn shape(&self) -> Result<(Geometry, Limits), Error> {
+        self.run(&self.config).shape()
     }
 
     /// Whether its medium turns.
@@ -71,7 +118,11 @@ impl VirtualDisk {
     pub fn run(&self, config: &DiskConfig) -> Run {
         let mut profile = self.profile.clone();
         profile.queue_depth = self.tags.unwrap_or(profile.queue_depth);
-        Run::on(profile, config.clone())
+        let mut run = Run::on(profile, config.clone());
+        run.drives = self.drives;
+        let layers = self.layers.clone();
+        run.layers.push(move |device| layers.put_on(device));
+        run
     }
 }
 
@@ -307,10 +358,21 @@ mod tests {
         assert_eq!((m.rotational(), m.run(&m.config).tags), (true, 4));
         assert!(VirtualDisk::parse("mem,latency=1ms").unwrap().is_none());
         assert!(VirtualDisk::parse("po2@mem").unwrap().is_none());
-        for text in
-            ["po2@sim-zns1", "sim-smr30,fault=write/io", "sim-smr30,data=1", "sim-smr30,x=1", "sim"]
-        {
-            assert!(VirtualDisk::parse(text).is_err(), "{text}");
+        for text in [
+            "linear,first=1@sim-zns1",
+            "crypt,key-file=x@sim-zns1",
+            "linear@sim-zns1%sim-zns1",
+            "stripe@sim-zns1",
+            "stripe@sim-zns1%sim-smr30",
+            "delay@sim-zns1",
+            "sim-smr30,fault=write/io",
+            "delay,any=1ms,fault=read/lost@sim-smr30",
+            "sim-smr30,data=1",
+            "sim-smr30,x=1",
+            "sim",
+        ] {
+            let e = VirtualDisk::parse(text).unwrap_err();
+            assert!(e.what_to_try().is_some(), "{text}: {e}");
         }
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
     }
     load.check(&NAMES)?;
     say_what_never_waits(&ways, modelled.rotational());
-    let (geometry, limits) = (modelled.profile.geometry()?, modelled.profile.limits());
+    let (geometry, limits) = modelled.shape()?;
     for way in &ways {
         check(work, &geometry, &limits, way.config.mode, &NAMES)?;
     }

@@ -14,6 +14,46 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
+/// The mean time of an operation, one at a time, in microseconds.
+fn each_us(disk: &str, rw: &str) -> f64 {
+    let v = json(&words(&format!(
+        "bench --json --disk {disk} --rw {rw} --bs 4k --iodepth 1 --runtime 1s"
+    )));
+    assert_eq!(v["time"], "virtual");
+    1e6 / number(&v, "/rows/0/jobs/iops")
+}
+
+/// Layers on a modelled drive take their time in virtual time too: a path, two paths of which one is slow, zones that are padded,
+/// a fault that delays. Two drives as a stripe give twice the rate of one.
+#[test]
+fn layers_are_in_virtual_time() {
+    let near = |is: f64, of: f64| (is / of - 1.0).abs() < 0.01;
+    for (rw, key) in [("write", "write"), ("randread", "read")] {
+        let alone = each_us("sim-zns1", rw);
+        let far = each_us(&format!("delay,{key}=2ms@sim-zns1"), rw);
+        assert!(near(far - alone, 2000.0), "{rw}: {far} after {alone} us");
+        let faulty = each_us(&format!("sim-zns1,fault={key}/delay=1ms/count=all"), rw);
+        assert!(near(faulty - alone, 1000.0), "{rw}: {faulty} after {alone} us");
+        let other = if key == "read" { "write" } else { "read" };
+        assert!(near(each_us(&format!("delay,{other}=2ms@sim-zns1"), rw), alone));
+        let odd = "sim-zns1,zone-size=96M,zone-capacity=96M";
+        assert!(near(each_us(&format!("po2@{odd}"), rw), each_us(odd, rw)), "{rw}");
+    }
+    let rate = |disk: &str, jobs| {
+        let line = format!(
+            "bench --json --disk {disk} --rw write --bs 1M --iodepth 8 --numjobs {jobs} --runtime 1s"
+        );
+        number(&json(&words(&line)), "/rows/0/jobs/mb_per_s")
+    };
+    let (one, two) = (rate("sim-zns1", 8), rate("stripe@sim-zns1%sim-zns1", 16));
+    assert!(near(two, 2.0 * one), "{two} of {one} MB/s");
+    // A trace fits the padded zones of the layer.
+    let v = json(&words(&format!(
+        "replay {TRACES}blkparse.txt --json --map log --disk po2@sim-zns1,zone-size=96M,zone-capacity=96M"
+    )));
+    assert!(number(&v, "/rows/0/writes/operations") > 0.0, "{v:#}");
+}
+
 /// The same but for what depends on the machine.
 fn without_real_time(text: &str) -> String {
     let lines =
@@ -98,7 +138,17 @@ fn what_is_not_possible_in_virtual_time_is_said() {
         ("bench --disk sim-smr30 --verify", 2, "--verify in virtual time"),
         ("bench --disk sim-smr30 --bs 32M", 2, "more than 16M"),
         ("bench --disk sim-smr30 --zone-lock", 2, "--rw randwrite"),
-        ("bench --disk sim-smr30,fault=write/io", 2, "fault= in virtual time"),
+        (
+            "bench --disk sim-smr30,fault=write/io",
+            2,
+            "fault= in virtual time with more than a delay",
+        ),
+        (
+            "bench --disk stripe@sim-zns1%sim-smr30",
+            2,
+            "a stripe of different drives in virtual time",
+        ),
+        ("bench --disk linear,first=1@sim-zns1", 2, "the layer linear in virtual time"),
         ("bench --disk sim-smr30 --policy fast", 2, "'fast' is no policy"),
         ("bench --disk sim-smr30 --scheduler bfq", 2, "none, mq-deadline"),
         ("bench --disk sim-smr30 --policy off,fifo --write-trace t", 2, "a trace is of one run"),

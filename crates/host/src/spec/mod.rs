@@ -7,9 +7,11 @@ mod cuts;
 #[cfg(feature = "drives")]
 mod drives;
 mod keys;
+mod layers;
 mod named;
 
 pub use keys::{KINDS, Kind, LAYERS, disk_keys};
+pub use layers::TimedLayers;
 pub use named::{check_name, is_volatile, takes_writes};
 
 #[cfg(feature = "crypt")]
@@ -24,6 +26,7 @@ use absent::cuts;
 use absent::drives;
 use cuts::Opened;
 use keys::{is_kind, is_layer, layer_names};
+use layers::take_layer;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +36,7 @@ use zoneplug_core::{Device, Error, ErrorKind};
 use zoneplug_devices::emu::timing::Profile;
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::spec::Spec;
-use zoneplug_devices::stack::{FaultDisk, FaultPlan, JoinDisk, Po2Disk};
+use zoneplug_devices::stack::{FaultDisk, FaultPlan, JoinDisk};
 
 /// The largest number of layers in a stack.
 const MAX_LEVELS: usize = 16;
@@ -275,9 +278,10 @@ fn put_on(
         })
     };
     let layer: Arc<dyn Device> = match spec.kind() {
-        "po2" => {
+        "po2" | "delay" => {
+            let layer = take_layer(&mut spec)?;
             finish(&spec)?;
-            Po2Disk::new(device)?
+            layer.put_on(device)?
         }
         "linear" => {
             finish(&spec)?;
@@ -305,22 +309,6 @@ fn put_on(
             };
             finish(&spec)?;
             CryptDisk::with_key_file(device, Path::new(&path))?
-        }
-        "delay" => {
-            let mut plan = FaultPlan::default();
-            for key in &keys::DELAYS {
-                if let Some(time) = spec.number(key)? {
-                    let rule: FaultPlan =
-                        format!("{}/delay={time}ns/count=all", key.name).parse()?;
-                    plan.rules.extend(rule.rules);
-                }
-            }
-            finish(&spec)?;
-            if plan.rules.is_empty() {
-                return Err(Error::invalid("delay of nothing")
-                    .hint("delay,write=2ms@...: read, write, append, flush, reset or any"));
-            }
-            FaultDisk::new(device, &plan)?
         }
         "trace" => {
             let Some(path) = spec.text(&keys::TRACE_FILE)? else {

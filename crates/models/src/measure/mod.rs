@@ -137,7 +137,8 @@ impl Workload {
         workers: &Workers<'_>,
         log: Option<&dyn Log>,
     ) -> Result<Row, Error> {
-        let (geometry, max) = (disk.profile.geometry()?, max_open(&disk.profile.limits()));
+        let (geometry, limits) = disk.shape()?;
+        let max = max_open(&limits);
         let times = HostTimes::of(&disk.profile);
         let mut run = disk.run(&way.config);
         (run.warm_up, run.length) = (self.warm_up, self.length);

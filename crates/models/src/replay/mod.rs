@@ -162,7 +162,8 @@ impl<'a> Replay<'a> {
     ) -> Result<Replay<'a>, Error> {
         let mut fits = Vec::new();
         for d in disks {
-            fits.push(Fit::new(&d.profile.geometry()?, &d.profile.limits()));
+            let (geometry, limits) = d.shape()?;
+            fits.push(Fit::new(&geometry, &limits));
         }
         let survey = Survey::of(trace.reader(Some(workers))?, &mut fits)?;
         Ok(Replay { trace, disks, survey, fits })

@@ -206,7 +206,7 @@ impl Job<'_> {
         let mut tally =
             Tally { writes: Sum::new(), reads: Sum::new(), refused: Refused::default() };
         let (report, makespan, busy, adapted) = {
-            let limits = self.disk.profile.limits();
+            let (_, limits) = self.disk.shape()?;
             // What was sent before the end was asked for is what is replayed.
             let source =
                 Box::new(|| if workers.is_asked() { Ok(None) } else { trace.next_event() });

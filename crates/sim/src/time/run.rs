@@ -17,6 +17,29 @@ use zoneplug_devices::emu::timing::{DriveStats, Profile};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::JoinDisk;
 
+/// Makes a device of the one that it is put on.
+type Layer = dyn Fn(Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> + Send + Sync;
+
+/// What is put on the drives.
+#[derive(Clone, Default)]
+pub struct Layers(Vec<Arc<Layer>>);
+
+impl Layers {
+    /// Puts one more on top.
+    pub fn push(
+        &mut self,
+        layer: impl Fn(Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> + Send + Sync + 'static,
+    ) {
+        self.0.push(Arc::new(layer));
+    }
+}
+
+impl std::fmt::Debug for Layers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} layers", self.0.len())
+    }
+}
+
 /// What is run: one or several drives, the configuration of the disk, and the times.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -26,6 +49,8 @@ pub struct Run {
     pub drives: u32,
     /// Hides the spindles of the drives, so that all have one single writer.
     pub one_writer: bool,
+    /// Layers on the drives, which keep the order of zones and the places in them.
+    pub layers: Layers,
     /// The layer: mode, schedulers, the single writer.
     pub disk: DiskConfig,
     /// Most commands at the drive at a time.
@@ -53,6 +78,7 @@ impl Run {
             profile,
             drives: 1,
             one_writer: false,
+            layers: Layers::default(),
             disk: DiskConfig::default(),
             work: Nanos(5_000),
             warm_up: Nanos(5_000_000_000),
@@ -103,16 +129,27 @@ impl Run {
             [one] => one.clone(),
             _ => JoinDisk::stripe(drives.iter().map(|d| Arc::clone(d) as _).collect())?,
         };
-        Ok(if self.one_writer { Arc::new(OneHead(device)) } else { device })
+        let device = if self.one_writer { Arc::new(OneHead(device)) } else { device };
+        self.layers.0.iter().try_fold(device, |device, layer| layer(device))
     }
 
-    /// As [`Run::go`], with clients that the caller keeps.
-    pub fn go_with(&self, clients: &mut [&mut dyn Client]) -> Result<Report, Error> {
+    fn drives(&self) -> Result<Vec<Arc<EmuDisk>>, Error> {
         let mut config = EmuConfig::new(EmuKind::Null, self.profile.geometry()?);
         config.limits = self.profile.limits();
         config.paranoid = self.paranoid;
         let drive = || EmuDisk::timed_with(&self.profile, config.clone());
-        let drives = (0..self.drives.max(1)).map(|_| drive()).collect::<Result<Vec<_>, _>>()?;
+        (0..self.drives.max(1)).map(|_| drive()).collect()
+    }
+
+    /// The layout and the limits of the disk that is run. Fails if the numbers make no disk.
+    pub fn shape(&self) -> Result<(Geometry, Limits), Error> {
+        let device = self.join(&self.drives()?)?;
+        Ok((*device.geometry(), device.limits().clone()))
+    }
+
+    /// As [`Run::go`], with clients that the caller keeps.
+    pub fn go_with(&self, clients: &mut [&mut dyn Client]) -> Result<Report, Error> {
+        let drives = self.drives()?;
         let device = self.join(&drives)?;
         let geometry = *device.geometry();
         let nr = drives.len() as u32;

@@ -1,0 +1,112 @@
+//! Layers that need nothing but the device below them.
+
+use super::{keys, take_fault};
+use std::sync::Arc;
+use zoneplug_core::{Device, Error};
+use zoneplug_devices::spec::Spec;
+use zoneplug_devices::stack::{FaultAction, FaultDisk, FaultPlan, Po2Disk};
+
+/// A layer that needs nothing but the device below it.
+#[derive(Debug, Clone)]
+pub(super) enum SimpleLayer {
+    Po2,
+    Delay(FaultPlan),
+}
+
+impl SimpleLayer {
+    pub(super) fn put_on(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
+        Ok(match self {
+            SimpleLayer::Po2 => Po2Disk::new(device)?,
+            SimpleLayer::Delay(plan) => FaultDisk::new(device, plan)?,
+        })
+    }
+}
+
+pub(super) fn take_layer(spec: &mut Spec) -> Result<SimpleLayer, Error> {
+    match spec.kind() {
+        "po2" => Ok(SimpleLayer::Po2),
+        "delay" => {
+            let mut plan = FaultPlan::default();
+            for key in &keys::DELAYS {
+                if let Some(time) = spec.number(key)? {
+                    let rule: FaultPlan =
+                        format!("{}/delay={time}ns/count=all", key.name).parse()?;
+                    plan.rules.extend(rule.rules);
+                }
+            }
+            if plan.rules.is_empty() {
+                return Err(Error::invalid("delay of nothing")
+                    .hint("delay,write=2ms@...: read, write, append, flush, reset or any"));
+            }
+            Ok(SimpleLayer::Delay(plan))
+        }
+        _ => Err(spec.unknown_kind(&["po2", "delay"])),
+    }
+}
+
+/// Layers of a specification that a program puts on a device of its own, such as a run in virtual time: `po2` and
+/// `delay`, and faults that only delay. They change neither the order of zones nor the places in them.
+///
+/// ```
+/// use zoneplug_devices::emu::{EmuConfig, EmuDisk};
+/// let mut layers = zoneplug_host::TimedLayers::default();
+/// layers.push("po2")?;
+/// layers.push("delay,read=1ms")?;
+/// let disk = EmuDisk::new("null,zones=4,zone-size=96M".parse::<EmuConfig>()?)?;
+/// assert_eq!(layers.put_on(disk)?.geometry().zone_sectors(), 128 << 11);
+/// assert!(layers.push("crypt").is_err() && layers.push("po2,fault=write/io").is_err());
+/// # Ok::<(), zoneplug_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct TimedLayers {
+    /// The lowest first.
+    all: Vec<SimpleLayer>,
+}
+
+impl TimedLayers {
+    /// Takes `fault=` of a device.
+    ///
+    /// # Errors
+    ///
+    /// A fault that does more than to delay.
+    pub fn take_fault(&mut self, spec: &mut Spec) -> Result<(), Error> {
+        let Some(plan) = take_fault(spec)? else { return Ok(()) };
+        if plan.rules.iter().any(|r| !matches!(r.action, FaultAction::Delay(_))) {
+            return Err(Error::invalid("fault= in virtual time with more than a delay")
+                .hint("read/delay=5ms/p=0.01, or zoneplug bench --real-time"));
+        }
+        self.all.push(SimpleLayer::Delay(plan));
+        Ok(())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Puts one more layer on top, as a specification has it in front of an `@`.
+    ///
+    /// # Errors
+    ///
+    /// A layer that is none of these.
+    pub fn push(&mut self, text: &str) -> Result<(), Error> {
+        let mut spec = Spec::parse(text)?;
+        if !matches!(spec.kind(), "po2" | "delay") {
+            return Err(Error::invalid(format!("the layer {} in virtual time", spec.kind()))
+                .hint("po2, delay, or a stripe of equal drives"));
+        }
+        let layer = take_layer(&mut spec)?;
+        self.all.push(layer);
+        self.take_fault(&mut spec)?;
+        spec.finish()
+    }
+
+    /// The device with all of them.
+    ///
+    /// # Errors
+    ///
+    /// A layer that does not fit, such as `po2` on zones that are a power of two.
+    pub fn put_on(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
+        self.all.iter().try_fold(device, |device, layer| layer.put_on(device))
+    }
+}
