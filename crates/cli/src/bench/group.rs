@@ -194,12 +194,6 @@ impl Group {
         slice.map_or(0.0, |s| s.wall_ns as f64 / s.bios.max(1) as f64)
     }
 
-    /// Processor time of a BIO in each slice that counted and has any, in nanoseconds, and the number of the slice.
-    pub(crate) fn cpu_ns_of_slices(&self) -> Vec<(u64, f64)> {
-        let full = (0..).zip(&self.slices).filter(|(_, s)| s.bios > 0);
-        full.map(|(n, s)| (n, s.cpu_ns as f64 / s.bios as f64)).collect()
-    }
-
     /// The figures of the slices that counted.
     pub(crate) fn measure(mut self) -> Measure {
         let mut all = Tally::new();

@@ -1,6 +1,7 @@
-//! Measures the cells of tables that are about the processor, on a disk that does nothing: each row's columns by turns
-//! in short slices, so that changes of load on a shared machine affect all. A slice is a repeat, and is compared with that of
-//! the first column. Rates are per processor time. The results hold for this machine and this build.
+//! Measures the cells of tables that are about the processor, on a disk that does nothing: each row's columns by turns,
+//! several times, so that changes of load on a shared machine affect all. Each repeat opens its disks anew, because where their
+//! memory lies can be a third of a figure; it is compared with that of the first column. Rates are per processor time. The
+//! results hold for this machine and this build.
 
 use crate::bench::arena::Arena;
 use crate::bench::group::Group;
@@ -9,15 +10,20 @@ use crate::failure::Failure;
 use crate::interrupt::is_asked;
 use std::time::Duration;
 use zoneplug_models::layer_name;
-use zoneplug_models::reproduce::{CellRuns, Expect, Run, Table, measured, measured_name};
+use zoneplug_models::reproduce::{
+    Cell, CellRuns, Expect, Row, Run, Table, measured, measured_name,
+};
 
-/// Slices of a figure, columns by turns.
-const SLICES: u32 = 5;
+/// How often a figure is measured, columns by turns.
+const REPEATS: u32 = 5;
 
 /// How many figures a table has.
 pub(crate) fn figures(table: &Table) -> usize {
-    let cells = table.rows.iter().flat_map(|r| &r.cells);
-    cells.filter(|c| !matches!(c.expect, Expect::Not(_))).count()
+    table.rows.iter().flat_map(|r| &r.cells).filter(|c| is_run(c)).count()
+}
+
+fn is_run(cell: &Cell) -> bool {
+    !matches!(cell.expect, Expect::Not(_))
 }
 
 /// A column's disk, and how it is opened. Options may have layers in front, as in `po2@zone-size=96M`.
@@ -28,7 +34,7 @@ fn disk(table: &Table, options: &str) -> Result<(Named, zoneplug_core::disk::Dis
     Ok((named, config))
 }
 
-/// Measures a table, each figure for `each`; `done` after each slice of one, with its length.
+/// Measures a table, each figure for `each`; `done` after each repeat of one, with its length.
 pub(crate) fn table(
     table: &Table,
     each: Duration,
@@ -37,61 +43,68 @@ pub(crate) fn table(
 ) -> Result<Vec<CellRuns>, Failure> {
     let mut all = Vec::new();
     for row in &table.rows {
-        let asked = is_asked();
-        let mut groups = Vec::new();
+        let first = all.len();
         for (cell, column) in row.cells.iter().zip(&table.columns) {
             let (work, jobs) = measured(cell.client)?;
-            let client = measured_name(work, jobs);
-            let mut runs = CellRuns { client, ..CellRuns::default() };
-            if !matches!(cell.expect, Expect::Not(_)) && !asked {
-                let (named, config) = disk(table, column.options)?;
-                runs.layer = layer_name(&config, false);
-                let group = Group::new(&named, config, work, jobs, arena)?;
-                groups.push((all.len(), work, group));
+            let mut runs = CellRuns { client: measured_name(work, jobs), ..CellRuns::default() };
+            if is_run(cell) {
+                runs.layer = layer_name(&disk(table, column.options)?.1, false);
             }
             all.push(runs);
         }
-        for i in (0..=SLICES).take_while(|_| !is_asked()) {
-            for (_, _, group) in &mut groups {
-                let slice = each / SLICES;
-                // The first one only warms up.
-                group.slice(if i == 0 { slice / 4 } else { slice }, i > 0)?;
-                if i > 0 {
-                    done(slice);
-                }
-            }
-        }
-        for (cell, work, group) in groups {
-            let each_slice = group.cpu_ns_of_slices();
-            let m = group.measure();
-            if m.bios == 0 {
-                // A signal came before the first slice.
-                continue;
-            }
-            if m.all_refused() > 0 {
-                return Err(Failure::io(format!(
-                    "{} BIOs of {} were refused",
-                    m.all_refused(),
-                    row.name
-                ))
-                .hint("this is a bug of the layer, or of the table"));
-            }
-            let block = f64::from(work.block_sectors) * 512.0;
-            let p99_ms = m.latency.p99_ns as f64 / 1e6;
-            for (n, cpu_ns) in each_slice {
-                // Per second of processor time, so that other processes do not count.
-                let per_s = 1e9 / cpu_ns.max(1e-3);
-                let value = if row.unit == "MB/s" { per_s * block / 1e6 } else { per_s / 1e3 };
-                all[cell].runs.push(Run {
-                    geometry_ppm: 1_000_000,
-                    seed: n,
-                    value,
-                    p99_ms,
-                    max_ms: p99_ms,
-                    command_bytes: block,
-                });
+        for repeat in (1..=REPEATS).take_while(|_| !is_asked()) {
+            for (cell, run) in repeat_row(table, row, each / REPEATS, arena)? {
+                all[first + cell].runs.push(Run { seed: u64::from(repeat), ..run });
+                done(each / REPEATS);
             }
         }
     }
     Ok(all)
+}
+
+/// Measures the columns of a row, one after the other, each on a disk of its own, which is opened for that.
+fn repeat_row(
+    table: &Table,
+    row: &Row,
+    slice: Duration,
+    arena: &mut Arena,
+) -> Result<Vec<(usize, Run)>, Failure> {
+    let mut runs = Vec::new();
+    for (n, (cell, column)) in row.cells.iter().zip(&table.columns).enumerate() {
+        if !is_run(cell) {
+            continue;
+        }
+        let (work, jobs) = measured(cell.client)?;
+        let (named, config) = disk(table, column.options)?;
+        let mut group = Group::new(&named, config, work, jobs, arena)?;
+        // This one only warms up.
+        group.slice(slice / 4, false)?;
+        group.slice(slice, true)?;
+        let m = group.measure();
+        if m.bios == 0 {
+            // A signal came before.
+            continue;
+        }
+        if m.all_refused() > 0 {
+            let what = format!("{} BIOs of {} were refused", m.all_refused(), row.name);
+            return Err(Failure::io(what).hint("this is a bug of the layer, or of the table"));
+        }
+        // Per second of processor time, so that other processes do not count.
+        let per_s = 1e9 / m.cpu_ns_per_bio.max(1e-3);
+        let block = f64::from(work.block_sectors) * 512.0;
+        let value = if row.unit == "MB/s" { per_s * block / 1e6 } else { per_s / 1e3 };
+        let p99_ms = m.latency.p99_ns as f64 / 1e6;
+        runs.push((
+            n,
+            Run {
+                geometry_ppm: 1_000_000,
+                seed: 0,
+                value,
+                p99_ms,
+                max_ms: p99_ms,
+                command_bytes: block,
+            },
+        ));
+    }
+    Ok(runs)
 }
