@@ -25,7 +25,7 @@ use zoneplug_sim::time::trace::Events;
 /// Flags of `zoneplug replay`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The trace: what blkparse prints, or what fio --write_iolog writes (version 2 or 3); which it is, is found out
+    /// The trace: what blkparse prints, what fio --write_iolog writes (version 2 or 3), or CSV; which it is, is found out
     #[arg(value_name = "TRACE")]
     file: PathBuf,
 
@@ -111,7 +111,7 @@ impl Input<'_> {
 
     fn unreadable(&self, e: &std::io::Error) -> Error {
         Error::invalid(format!("reading {}: {e}", self.path.display()))
-            .hint("the output of blkparse, or of fio --write_iolog")
+            .hint("the output of blkparse, or of fio --write_iolog, or CSV")
     }
 
     fn bytes(&self) -> Result<u64, Failure> {

@@ -208,6 +208,46 @@ fn traces_are_replayed_against_drives_and_policies() {
     }
 }
 
+/// A table of the same operations gives the same as the log that it was made of, in any order of columns; one that was cut off
+/// says so.
+#[test]
+fn a_table_is_a_trace() {
+    let log = std::fs::read_to_string(format!("{TRACES}fio-v3.log")).unwrap();
+    let mut table = "length,who,op,time_ms,offset\n".to_owned();
+    for line in log.lines().skip(1) {
+        let f: Vec<&str> = line.split_whitespace().collect();
+        let (us, op) = (f[0].parse::<f64>().unwrap(), f[2]);
+        match op {
+            "read" | "write" => table += &format!("{},me,{op},{:.3},{}\n", f[4], us / 1e3, f[3]),
+            "trim" => table += &format!("{},me,discard,{:.3},{}\n", f[4], us / 1e3, f[3]),
+            "sync" | "datasync" => table += &format!(",me,flush,{:.3}\n", us / 1e3),
+            _ => {}
+        }
+    }
+    let dir = Dir::new("table");
+    let path = dir.path("trace.csv");
+    let rows = |trace: &str| {
+        let v = json(&["replay", trace, "--json", "--disk", "sim-smr30", "--policy", "off,fifo"]);
+        v["rows"].to_string()
+    };
+    std::fs::write(&path, &table).unwrap();
+    assert_eq!(rows(&path), rows(&format!("{TRACES}fio-v3.log")));
+    let said = ok(&["replay", &path, "--disk", "sim-smr30"]);
+    assert!(said.contains("trace.csv: CSV, 36 operations"), "{said}");
+    // Cut off in its last line, and with a time that goes back.
+    let end = table.trim_end().rfind('\n').unwrap();
+    std::fs::write(&path, format!("{}\n4096,me,read,0.001,0\n4096,me", &table[..end])).unwrap();
+    let said = ok(&["replay", &path, "--disk", "sim-smr30"]);
+    assert!(said.contains("1 line is nothing of this format; the first is line 38"), "{said}");
+    assert!(said.contains("1 event was recorded out of order"), "{said}");
+    std::fs::write(&path, "time_us,op,offset,length\n1,write,x,512\n").unwrap();
+    fails(
+        &["replay", &path, "--disk", "sim-smr30"],
+        2,
+        "line 2 of the trace: 'x' '512' is no place",
+    );
+}
+
 /// A write that is at no write pointer is refused and named, or moved; `auto` knows which traces need that.
 #[test]
 fn writes_of_conventional_disks_are_named_or_moved() {

@@ -6,17 +6,19 @@
 //! | `blkparse`'s default output | a line `8,0 1 2 0.000000000 697 Q W 223490 + 8 [fio]` | of each event, in nanoseconds |
 //! | fio's iolog, version 2 | its first line | none but `wait` |
 //! | fio's iolog, version 3 | its first line | of each line, in microseconds |
+//! | a table, `csv.rs` | a first line such as `time_us,op,offset,length` | of each line, in the unit of the title |
 //!
 //! A line that is not of the format is counted. A line of the format with impossible numbers is an error
 //! with its line number.
 //!
 //! | file | what it owns |
 //! | --- | --- |
-//! | `blkparse.rs`, `iolog.rs` | a line of each format |
+//! | `blkparse.rs`, `iolog.rs`, `csv.rs` | a line of each format |
 //! | `reader.rs` | lines to events |
 //! | `survey.rs` | what a trace contains, and whether it is of a zoned disk |
 
 mod blkparse;
+mod csv;
 mod iolog;
 mod reader;
 mod survey;
@@ -36,6 +38,8 @@ pub enum Format {
     Iolog2,
     /// fio's `--write_iolog` since 3.31.
     Iolog3,
+    /// A table of values between commas.
+    Csv,
 }
 
 impl Format {
@@ -51,6 +55,7 @@ impl fmt::Display for Format {
             Format::Blkparse => "blkparse",
             Format::Iolog2 => "fio iolog version 2",
             Format::Iolog3 => "fio iolog version 3",
+            Format::Csv => "CSV",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Turns lines into events. Owns the current line, counts of skipped lines, and the clock of the trace.
 
-use super::{Format, Line, MAX_TIME, Raw, TraceEvent, Wrong, blkparse, iolog, shown};
+use super::{Format, Line, MAX_TIME, Raw, TraceEvent, Wrong, blkparse, csv, iolog, shown};
 use std::io::{BufRead, Read};
 use zoneplug_core::{Error, ErrorKind, Nanos};
 
@@ -64,6 +64,8 @@ const PATIENCE: u64 = 1000;
 pub struct Reader<R> {
     input: R,
     format: Format,
+    /// Of a table.
+    columns: Option<csv::Columns>,
     events: Events,
     /// The device or file whose operations are taken: the one that was asked for, or that of the first
     /// operation.
@@ -88,6 +90,7 @@ impl<R: BufRead> Reader<R> {
         let mut reader = Reader {
             input,
             format: Format::Blkparse,
+            columns: None,
             events,
             device: device.map(|d| d.as_bytes().to_vec()),
             asked: device.is_some(),
@@ -117,7 +120,13 @@ impl<R: BufRead> Reader<R> {
                     "blkparse -i FILE > FILE.txt, and that",
                 );
             }
-            _ => reader.again = true,
+            titles => {
+                reader.columns = csv::Columns::of(titles);
+                match reader.columns {
+                    Some(_) => reader.format = Format::Csv,
+                    None => reader.again = true,
+                }
+            }
         }
         Ok(reader)
     }
@@ -137,10 +146,12 @@ impl<R: BufRead> Reader<R> {
     pub fn next_event(&mut self) -> Result<Option<TraceEvent>, Error> {
         while std::mem::take(&mut self.again) || self.read_line()? {
             let n = self.seen.lines;
-            let read = match self.format {
-                Format::Blkparse => blkparse::line(&self.line, self.events.letter()),
-                Format::Iolog2 | Format::Iolog3 => {
-                    iolog::line(&self.line, self.format == Format::Iolog3)
+            let read = match (self.format, &self.columns) {
+                (_, Some(columns)) => csv::line(&self.line, columns),
+                (Format::Iolog2, _) => iolog::line(&self.line, false),
+                (Format::Iolog3, _) => iolog::line(&self.line, true),
+                (Format::Blkparse | Format::Csv, None) => {
+                    blkparse::line(&self.line, self.events.letter())
                 }
             };
             let event = match read.map_err(|e| in_line(n, e))? {
@@ -248,6 +259,7 @@ pub(super) fn no_trace(seen: &Seen) -> Error {
         None => format!("no operation in {} lines", seen.lines),
     };
     Error::invalid(what).hint(
-        "the output of blkparse with events Q (or --events d), or an iolog of fio, version 2 or 3",
+        "the output of blkparse with events Q (or --events d), an iolog of fio, version 2 or 3, or a table with the \
+         titles time_us,op,offset,length",
     )
 }
