@@ -14,7 +14,7 @@ use zoneplug_core::{Error, ErrorKind, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
 use zoneplug_devices::spec::Spec;
 use zoneplug_host::take_config;
-use zoneplug_sim::time::{self, Client, GEOMETRIES, HostTimes, Layer, Report, SEEDS, Unit};
+use zoneplug_sim::time::{self, Client, GEOMETRIES, Layer, Report, SEEDS, Unit};
 
 /// A cell that is ready to be run.
 #[derive(Debug, PartialEq)]
@@ -197,7 +197,7 @@ impl Ready {
             run.disk.queue_depth = u32::from(run.tags);
             run.tags = 2 * run.tags.min(128);
         }
-        clients.extend(self.client.reader(&HostTimes::of(&profile), seed));
+        clients.extend(self.client.reader(&times, seed));
         let mut all: Vec<&mut dyn Client> = Vec::with_capacity(clients.len() + 1);
         for client in &mut clients {
             all.push(&mut **client);
