@@ -220,7 +220,7 @@ def test_wrong_arguments_say_what_to_try():
         (dict(disk="sim-smr30", read_block_bytes=4096), "without reads"),
         (dict(disk="sim-smr30", mode="fast"), "'fast' is no mode"),
         (dict(disk="sim-smr30", scheduler="bfq"), "'bfq' is no scheduler"),
-        (dict(disk="po2@sim-zns1"), "a layer on a disk in virtual time"),
+        (dict(disk="linear,first=1@sim-zns1"), "the layer linear in virtual time"),
     ]:
         with pytest.raises(zoneplug.Error, match=what) as e:
             zoneplug.measure(**arguments)
