@@ -113,12 +113,15 @@ fn l9_an_append_that_the_last_server_carried_out_is_found() {
         let server = serve();
         let mut host = Host::new(&server, HOST);
         assert_eq!(host.written(1), 8, "all have landed");
-        let places = [&long, &told, &lost, &told].map(|data| host.append(ZONE, data));
+        let mut again = |data: &[&Vec<u8>]| -> Vec<u64> {
+            data.iter().map(|data| host.append(ZONE, data)).collect()
+        };
         if found {
             // The first copy of what was sent twice was answered.
+            let places = again(&[&long, &told, &lost, &told]);
             assert_eq!(places, [ZONE + 6, ZONE + 4, ZONE + 2, ZONE + 8]);
         } else {
-            assert_eq!(places, [ZONE + 8, ZONE + 10, ZONE + 12, ZONE + 14]);
+            assert_eq!(again(&[&long, &told]), [ZONE + 8, ZONE + 10]);
         }
         assert_eq!(replayed(&server), if found { 3 } else { 0 });
     };
