@@ -60,6 +60,9 @@ def test_measure_is_a_row_of_bench():
     ours = zoneplug.measure("sim-smr30", rw="randread", iodepth=16, scheduler="mq-deadline", tags=8, runtime_s=1)
     line = "bench --disk sim-smr30 --rw randread --iodepth 16 --scheduler mq-deadline --tags 8 --runtime 1s --json"
     assert ours == command(line)["rows"][0]
+    layered = "delay,write=1ms@po2@sim-zns1,zone-size=96M,zone-capacity=96M"
+    ours = zoneplug.measure(layered, rw="write", runtime_s=0.2)
+    assert ours == command(f"bench --disk {layered} --rw write --runtime 200ms --json")["rows"][0]
 
 
 def test_measure_is_deterministic_and_draws_from_its_seed():

@@ -10,7 +10,7 @@ use zoneplug_core::{Error, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
 use zoneplug_devices::spec::Spec;
 use zoneplug_host::{TimedLayers, base_of, take_config, take_profile};
-use zoneplug_sim::time::Run;
+use zoneplug_sim::time::{Layers, Run};
 
 /// A drive that is modelled, and how its disk is opened.
 ///
@@ -20,7 +20,7 @@ use zoneplug_sim::time::Run;
 /// assert!(disk.rotational() && disk.run(&disk.config).tags == 4);
 /// // A path of 2 ms to two drives as one.
 /// let far = VirtualDisk::parse("delay,any=2ms@stripe@sim-zns1%sim-zns1").unwrap().unwrap();
-/// assert_eq!(far.shape().unwrap().0.capacity().0, 2 * far.profile.geometry().unwrap().capacity().0);
+/// assert_eq!(far.geometry().capacity().0, 2 * far.profile.geometry().unwrap().capacity().0);
 /// assert!(VirtualDisk::parse("mem").unwrap().is_none(), "a disk, but none with the times of a drive");
 /// ```
 #[derive(Debug, Clone)]
@@ -36,6 +36,9 @@ pub struct VirtualDisk {
     /// How many drives are joined.
     pub drives: u32,
     layers: TimedLayers,
+    /// With the layers.
+    geometry: Geometry,
+    limits: Limits,
 }
 
 impl VirtualDisk {
@@ -79,8 +82,10 @@ impl VirtualDisk {
                 e.hint(format!("{hint}; other layers: zoneplug bench --real-time"))
             })?;
         }
-        // What does not fit is said now.
-        disk.shape()?;
+        if disk.drives > 1 || !disk.layers.is_empty() {
+            // What does not fit is said now.
+            (disk.geometry, disk.limits) = disk.run(&disk.config).shape()?;
+        }
         Ok(Some(disk))
     }
 
@@ -100,13 +105,19 @@ impl VirtualDisk {
             return Err(Error::invalid("data= in virtual time")
                 .hint("leave data= out, or zoneplug bench --real-time"));
         }
-        let spec = text.to_owned();
-        Ok(Some(VirtualDisk { spec, profile, config, tags, drives: 1, layers }))
+        let (spec, drives) = (text.to_owned(), 1);
+        let (geometry, limits) = (profile.geometry()?, profile.limits());
+        Ok(Some(VirtualDisk { spec, profile, config, tags, drives, layers, geometry, limits }))
     }
 
-    /// The layout and the limits of the disk, layers included.
-    pub fn shape(&self) -> Result<(Geometry, Limits), Error> {
-        self.run(&self.config).shape()
+    /// The layout of the disk, layers included.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The limits of the disk, layers included.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Whether its medium turns.
@@ -120,8 +131,10 @@ impl VirtualDisk {
         profile.queue_depth = self.tags.unwrap_or(profile.queue_depth);
         let mut run = Run::on(profile, config.clone());
         run.drives = self.drives;
-        let layers = self.layers.clone();
-        run.layers.push(move |device| layers.put_on(device));
+        if !self.layers.is_empty() {
+            let layers = self.layers.clone();
+            run.layers = Some(Layers::new(move |device| layers.put_on(device)));
+        }
         run
     }
 }

@@ -192,8 +192,8 @@ pub(crate) fn _measure<'py>(
             scheduling.map(scheduler).transpose()?.into_iter().collect();
         let modes: Vec<Mode> = order.map(mode).transpose()?.into_iter().collect();
         let way = ways(&disk.config, &modes, &schedulers, &writers).swap_remove(0);
-        let (geometry, limits) = (disk.profile.geometry()?, disk.profile.limits());
-        check(load.work, &geometry, &limits, way.config.mode, &NAMES)?;
+        let (geometry, limits) = (disk.geometry(), disk.limits());
+        check(load.work, geometry, limits, way.config.mode, &NAMES)?;
         load.run(&disk, &way, workers, None)
     })?;
     plain(py, &row)

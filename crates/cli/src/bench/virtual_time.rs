@@ -75,9 +75,9 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
     }
     load.check(&NAMES)?;
     say_what_never_waits(&ways, modelled.rotational());
-    let (geometry, limits) = modelled.shape()?;
+    let (geometry, limits) = (modelled.geometry(), modelled.limits());
     for way in &ways {
-        check(work, &geometry, &limits, way.config.mode, &NAMES)?;
+        check(work, geometry, limits, way.config.mode, &NAMES)?;
     }
     let trace = match &args.write_trace {
         Some(_) if ways.len() > 1 => {

@@ -137,8 +137,7 @@ impl Workload {
         workers: &Workers<'_>,
         log: Option<&dyn Log>,
     ) -> Result<Row, Error> {
-        let (geometry, limits) = disk.shape()?;
-        let max = max_open(&limits);
+        let (geometry, max) = (*disk.geometry(), max_open(disk.limits()));
         let times = HostTimes::of(&disk.profile);
         let mut run = disk.run(&way.config);
         (run.warm_up, run.length) = (self.warm_up, self.length);

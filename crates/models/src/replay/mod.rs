@@ -160,11 +160,7 @@ impl<'a> Replay<'a> {
         disks: &'a [VirtualDisk],
         workers: &Workers<'_>,
     ) -> Result<Replay<'a>, Error> {
-        let mut fits = Vec::new();
-        for d in disks {
-            let (geometry, limits) = d.shape()?;
-            fits.push(Fit::new(&geometry, &limits));
-        }
+        let mut fits: Vec<_> = disks.iter().map(|d| Fit::new(d.geometry(), d.limits())).collect();
         let survey = Survey::of(trace.reader(Some(workers))?, &mut fits)?;
         Ok(Replay { trace, disks, survey, fits })
     }

@@ -206,12 +206,11 @@ impl Job<'_> {
         let mut tally =
             Tally { writes: Sum::new(), reads: Sum::new(), refused: Refused::default() };
         let (report, makespan, busy, adapted) = {
-            let (_, limits) = self.disk.shape()?;
             // What was sent before the end was asked for is what is replayed.
             let source =
                 Box::new(|| if workers.is_asked() { Ok(None) } else { trace.next_event() });
             let seen = Box::new(|r: &Replayed| tally.note(r));
-            let mut client = TraceClient::new(place, &limits, self.pace, source, seen);
+            let mut client = TraceClient::new(place, self.disk.limits(), self.pace, source, seen);
             let report = self.way.during(|| run.go_with(&mut [&mut client]))?;
             (report, client.makespan(), client.busy(), client.adapted())
         };

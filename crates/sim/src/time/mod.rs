@@ -39,4 +39,4 @@ pub use client::{
 pub use host_times::HostTimes;
 pub use io::{Client, Finished, Io, MAX_BYTES};
 pub use report::{ClientReport, Report};
-pub use run::Run;
+pub use run::{Layers, Run};

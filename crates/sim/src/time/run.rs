@@ -17,26 +17,25 @@ use zoneplug_devices::emu::timing::{DriveStats, Profile};
 use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
 use zoneplug_devices::stack::JoinDisk;
 
-/// Makes a device of the one that it is put on.
-type Layer = dyn Fn(Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> + Send + Sync;
+/// Puts layers on the device that it is given.
+type PutOn = dyn Fn(Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> + Send + Sync;
 
 /// What is put on the drives.
-#[derive(Clone, Default)]
-pub struct Layers(Vec<Arc<Layer>>);
+#[derive(Clone)]
+pub struct Layers(Arc<PutOn>);
 
 impl Layers {
-    /// Puts one more on top.
-    pub fn push(
-        &mut self,
-        layer: impl Fn(Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> + Send + Sync + 'static,
-    ) {
-        self.0.push(Arc::new(layer));
+    /// Those that a function puts on a device.
+    pub fn new(
+        put_on: impl Fn(Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> + Send + Sync + 'static,
+    ) -> Layers {
+        Layers(Arc::new(put_on))
     }
 }
 
 impl std::fmt::Debug for Layers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} layers", self.0.len())
+        f.write_str("Layers")
     }
 }
 
@@ -50,7 +49,7 @@ pub struct Run {
     /// Hides the spindles of the drives, so that all have one single writer.
     pub one_writer: bool,
     /// Layers on the drives, which keep the order of zones and the places in them.
-    pub layers: Layers,
+    pub layers: Option<Layers>,
     /// The layer: mode, schedulers, the single writer.
     pub disk: DiskConfig,
     /// Most commands at the drive at a time.
@@ -78,7 +77,7 @@ impl Run {
             profile,
             drives: 1,
             one_writer: false,
-            layers: Layers::default(),
+            layers: None,
             disk: DiskConfig::default(),
             work: Nanos(5_000),
             warm_up: Nanos(5_000_000_000),
@@ -130,7 +129,10 @@ impl Run {
             _ => JoinDisk::stripe(drives.iter().map(|d| Arc::clone(d) as _).collect())?,
         };
         let device = if self.one_writer { Arc::new(OneHead(device)) } else { device };
-        self.layers.0.iter().try_fold(device, |device, layer| layer(device))
+        match &self.layers {
+            Some(Layers(put_on)) => put_on(device),
+            None => Ok(device),
+        }
     }
 
     fn drives(&self) -> Result<Vec<Arc<EmuDisk>>, Error> {
