@@ -17,14 +17,19 @@ impl SimpleLayer {
     pub(super) fn put_on(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
         Ok(match self {
             SimpleLayer::Po2 => Po2Disk::new(device)?,
+            SimpleLayer::Delay(plan) if plan.rules.is_empty() => {
+                return Err(Error::invalid("delay of nothing")
+                    .hint("delay,write=2ms@...: read, write, append, flush, reset or any"));
+            }
             SimpleLayer::Delay(plan) => FaultDisk::new(device, plan)?,
         })
     }
 }
 
-pub(super) fn take_layer(spec: &mut Spec) -> Result<SimpleLayer, Error> {
-    match spec.kind() {
-        "po2" => Ok(SimpleLayer::Po2),
+/// Takes a layer from its specification. `None`: it is none of these.
+pub(super) fn take_layer(spec: &mut Spec) -> Result<Option<SimpleLayer>, Error> {
+    Ok(match spec.kind() {
+        "po2" => Some(SimpleLayer::Po2),
         "delay" => {
             let mut plan = FaultPlan::default();
             for key in &keys::DELAYS {
@@ -34,14 +39,10 @@ pub(super) fn take_layer(spec: &mut Spec) -> Result<SimpleLayer, Error> {
                     plan.rules.extend(rule.rules);
                 }
             }
-            if plan.rules.is_empty() {
-                return Err(Error::invalid("delay of nothing")
-                    .hint("delay,write=2ms@...: read, write, append, flush, reset or any"));
-            }
-            Ok(SimpleLayer::Delay(plan))
+            Some(SimpleLayer::Delay(plan))
         }
-        _ => Err(spec.unknown_kind(&["po2", "delay"])),
-    }
+        _ => None,
+    })
 }
 
 /// Layers of a specification that a program puts on a device of its own, such as a run in virtual time: `po2` and
@@ -91,11 +92,10 @@ impl TimedLayers {
     /// A layer that is none of these.
     pub fn push(&mut self, text: &str) -> Result<(), Error> {
         let mut spec = Spec::parse(text)?;
-        if !matches!(spec.kind(), "po2" | "delay") {
+        let Some(layer) = take_layer(&mut spec)? else {
             return Err(Error::invalid(format!("the layer {} in virtual time", spec.kind()))
                 .hint("po2, delay, or a stripe of equal drives"));
-        }
-        let layer = take_layer(&mut spec)?;
+        };
         self.all.push(layer);
         self.take_fault(&mut spec)?;
         spec.finish()
@@ -105,7 +105,7 @@ impl TimedLayers {
     ///
     /// # Errors
     ///
-    /// A layer that does not fit, such as `po2` on zones that are a power of two.
+    /// A layer that is not possible on this device, or one that does nothing.
     pub fn put_on(&self, device: Arc<dyn Device>) -> Result<Arc<dyn Device>, Error> {
         self.all.iter().try_fold(device, |device, layer| layer.put_on(device))
     }

@@ -278,11 +278,6 @@ fn put_on(
         })
     };
     let layer: Arc<dyn Device> = match spec.kind() {
-        "po2" | "delay" => {
-            let layer = take_layer(&mut spec)?;
-            finish(&spec)?;
-            layer.put_on(device)?
-        }
         "linear" => {
             finish(&spec)?;
             if first.is_none() && zones.is_none() {
@@ -318,7 +313,13 @@ fn put_on(
             finish(&spec)?;
             if purpose == Purpose::Look { device } else { trace(device, Path::new(&path))? }
         }
-        _ => return Err(spec.unknown_kind(&layer_names())),
+        _ => {
+            let Some(layer) = take_layer(&mut spec)? else {
+                return Err(spec.unknown_kind(&layer_names()));
+            };
+            finish(&spec)?;
+            layer.put_on(device)?
+        }
     };
     below.device = inject(layer, fault)?;
     stack.iter_mut().for_each(|level| level.depth += 1);

@@ -37,10 +37,15 @@ struct Run {
 }
 
 impl Run {
+    /// How long the head seeks to the first write.
+    fn seek_ns(&self, platter: &Platter, head: &Head) -> u32 {
+        let here = self.zone == head.zone && self.offset == head.offset;
+        if here { 0 } else { platter.seek_ns(head.cylinder, self.place.cylinder) }
+    }
+
     /// How long the head takes to the first write, starting `phase_ns` into a turn.
     fn reach_ns(&self, platter: &Platter, head: &Head, phase_ns: u32) -> u32 {
-        let here = self.zone == head.zone && self.offset == head.offset;
-        let seek = if here { 0 } else { platter.seek_ns(head.cylinder, self.place.cylinder) };
+        let seek = self.seek_ns(platter, head);
         seek + platter.wait_ns(self.place.angle_ns, phase_ns + seek)
     }
 }
@@ -197,8 +202,7 @@ impl Runs {
         // Returns whether a run further away could be reached sooner.
         let mut look = |i: usize| {
             let run = &self.runs[i];
-            let here = run.zone == head.zone && run.offset == head.offset;
-            let seek = if here { 0 } else { platter.seek_ns(head.cylinder, run.place.cylinder) };
+            let seek = run.seek_ns(platter, head);
             if best.is_some_and(|(ns, _)| seek >= ns) {
                 return false;
             }
