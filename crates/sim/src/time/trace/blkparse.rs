@@ -1,7 +1,7 @@
 //! A line of `blkparse`'s default output: `%D %2c %8s %5T.%9t %5p %2a %3d`, then what belongs to its
 //! action.
 
-use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, shown, words};
+use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, scaled, shown, words};
 use zoneplug_core::{Nanos, Op};
 
 /// The actions of blkparse. `ZP` and `ZU` are plugging of zones; `m` is a message.
@@ -88,12 +88,8 @@ fn is_device(word: &[u8]) -> bool {
 /// `12.000000345`.
 fn seconds(word: &[u8]) -> Option<Nanos> {
     let dot = word.iter().position(|b| *b == b'.')?;
-    let (whole, part) = (number(&word[..dot])?, &word[dot + 1..]);
-    if part.len() != 9 {
-        return None;
-    }
-    let ns = whole.checked_mul(1_000_000_000)?.checked_add(number(part)?)?;
-    (ns < MAX_TIME).then_some(Nanos(ns))
+    let nine_digits = word.len() - dot == 10;
+    scaled(word, 1_000_000_000).filter(|ns| nine_digits && *ns < MAX_TIME).map(Nanos)
 }
 
 /// The meaning of the letters in the field RWBS.

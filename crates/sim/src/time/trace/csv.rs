@@ -9,7 +9,7 @@
 //! | `sector`, `sectors` | the same in sectors of 512 bytes |
 //! | `device` | whose operation it is |
 
-use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, shown};
+use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, scaled, shown, touched};
 use zoneplug_core::{Nanos, Op};
 
 /// Which column is what.
@@ -62,22 +62,6 @@ fn op(word: &[u8]) -> Option<Op> {
     })
 }
 
-/// A number that may have a fraction, in parts of which `unit` make one.
-fn scaled(word: &[u8], unit: u64) -> Option<u64> {
-    let (whole, fraction) = match word.iter().position(|b| *b == b'.') {
-        Some(i) => (&word[..i], &word[i + 1..]),
-        None => (word, &b""[..]),
-    };
-    let mut parts = number(whole)?.checked_mul(unit)?;
-    let mut place = unit;
-    for digit in fraction {
-        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-        place /= 10;
-        parts = parts.checked_add(digit * place)?;
-    }
-    Some(parts)
-}
-
 /// Parses a line other than the first.
 pub(super) fn line<'a>(text: &'a [u8], c: &Columns) -> Result<Line<'a>, Wrong> {
     if text.trim_ascii().is_empty() {
@@ -111,9 +95,8 @@ pub(super) fn line<'a>(text: &'a [u8], c: &Columns) -> Result<Line<'a>, Wrong> {
     if length == 0 && !is_zone {
         return Ok(Line::Other);
     }
-    // All sectors that it touches.
-    let (sector, end) = (begin >> 9, (begin + length).div_ceil(512));
-    Ok(Line::Event(device, Raw { sector, sectors: end - sector, ..raw }))
+    let (sector, sectors) = touched(begin, length);
+    Ok(Line::Event(device, Raw { sector, sectors, ..raw }))
 }
 
 #[cfg(test)]

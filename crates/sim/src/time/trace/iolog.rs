@@ -1,7 +1,7 @@
 //! A line of fio's iologs: `FILE add|open|close`, or `FILE ACTION OFFSET LENGTH` in bytes. In version 3 a
 //! time in microseconds precedes each (fio 3.33 writes and reads microseconds).
 
-use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, shown, words};
+use super::{Line, MAX_SECTOR, MAX_TIME, Raw, Wrong, number, shown, touched, words};
 use zoneplug_core::{Nanos, Op};
 
 /// Parses a line other than the first.
@@ -54,8 +54,8 @@ pub(super) fn line(text: &[u8], timed: bool) -> Result<Line<'_>, Wrong> {
         return Ok(Line::Other);
     }
     // A file may be written from any byte on; a disk has sectors.
-    let (sector, end) = (offset >> 9, (offset + length).div_ceil(512));
-    let raw = Raw { at, op, fua: false, preflush: false, sector, sectors: end - sector };
+    let (sector, sectors) = touched(offset, length);
+    let raw = Raw { at, op, fua: false, preflush: false, sector, sectors };
     Ok(Line::Event(file, raw))
 }
 

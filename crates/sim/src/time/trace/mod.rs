@@ -124,6 +124,28 @@ fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
+/// A number that may have a fraction, times `unit`. What is less than 1 is left out.
+fn scaled(word: &[u8], unit: u64) -> Option<u64> {
+    let (whole, fraction) = match word.iter().position(|b| *b == b'.') {
+        Some(i) => (&word[..i], &word[i + 1..]),
+        None => (word, &b""[..]),
+    };
+    let mut parts = number(whole)?.checked_mul(unit)?;
+    let mut place = unit;
+    for digit in fraction {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        place /= 10;
+        parts = parts.checked_add(digit * place)?;
+    }
+    Some(parts)
+}
+
+/// The first of the sectors that a range of bytes touches, and how many they are.
+fn touched(begin: u64, length: u64) -> (u64, u64) {
+    let (sector, end) = (begin >> 9, (begin + length).div_ceil(512));
+    (sector, end - sector)
+}
+
 /// Words of a line, without allocating.
 fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty())

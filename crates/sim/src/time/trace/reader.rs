@@ -42,6 +42,15 @@ pub struct Seen {
     pub last_completion: Option<Nanos>,
 }
 
+/// How lines are read.
+#[derive(Debug)]
+enum Form {
+    Blkparse,
+    Iolog2,
+    Iolog3,
+    Csv(csv::Columns),
+}
+
 /// Longest line of a trace, in bytes.
 const MAX_LINE: u64 = 64 << 10;
 /// A text with this many lines of no known form is not a trace.
@@ -63,9 +72,7 @@ const PATIENCE: u64 = 1000;
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
-    format: Format,
-    /// Of a table.
-    columns: Option<csv::Columns>,
+    form: Form,
     events: Events,
     /// The device or file whose operations are taken: the one that was asked for, or that of the first
     /// operation.
@@ -89,8 +96,7 @@ impl<R: BufRead> Reader<R> {
     pub fn new(input: R, events: Events, device: Option<&str>) -> Result<Reader<R>, Error> {
         let mut reader = Reader {
             input,
-            format: Format::Blkparse,
-            columns: None,
+            form: Form::Blkparse,
             events,
             device: device.map(|d| d.as_bytes().to_vec()),
             asked: device.is_some(),
@@ -108,8 +114,8 @@ impl<R: BufRead> Reader<R> {
         }
         let binary = |what: &str, hint: &str| Err(Error::invalid(what).hint(hint));
         match reader.line.trim_ascii() {
-            b"fio version 2 iolog" => reader.format = Format::Iolog2,
-            b"fio version 3 iolog" => reader.format = Format::Iolog3,
+            b"fio version 2 iolog" => reader.form = Form::Iolog2,
+            b"fio version 3 iolog" => reader.form = Form::Iolog3,
             [0x1f, 0x8b, ..] => {
                 return binary("the trace is compressed", "zcat FILE > FILE.txt, and that");
             }
@@ -120,20 +126,22 @@ impl<R: BufRead> Reader<R> {
                     "blkparse -i FILE > FILE.txt, and that",
                 );
             }
-            titles => {
-                reader.columns = csv::Columns::of(titles);
-                match reader.columns {
-                    Some(_) => reader.format = Format::Csv,
-                    None => reader.again = true,
-                }
-            }
+            line => match csv::Columns::of(line) {
+                Some(columns) => reader.form = Form::Csv(columns),
+                None => reader.again = true,
+            },
         }
         Ok(reader)
     }
 
     /// The format of the trace.
     pub fn format(&self) -> Format {
-        self.format
+        match self.form {
+            Form::Blkparse => Format::Blkparse,
+            Form::Iolog2 => Format::Iolog2,
+            Form::Iolog3 => Format::Iolog3,
+            Form::Csv(_) => Format::Csv,
+        }
     }
 
     /// What was read so far.
@@ -146,13 +154,11 @@ impl<R: BufRead> Reader<R> {
     pub fn next_event(&mut self) -> Result<Option<TraceEvent>, Error> {
         while std::mem::take(&mut self.again) || self.read_line()? {
             let n = self.seen.lines;
-            let read = match (self.format, &self.columns) {
-                (_, Some(columns)) => csv::line(&self.line, columns),
-                (Format::Iolog2, _) => iolog::line(&self.line, false),
-                (Format::Iolog3, _) => iolog::line(&self.line, true),
-                (Format::Blkparse | Format::Csv, None) => {
-                    blkparse::line(&self.line, self.events.letter())
-                }
+            let read = match &self.form {
+                Form::Blkparse => blkparse::line(&self.line, self.events.letter()),
+                Form::Iolog2 => iolog::line(&self.line, false),
+                Form::Iolog3 => iolog::line(&self.line, true),
+                Form::Csv(columns) => csv::line(&self.line, columns),
             };
             let event = match read.map_err(|e| in_line(n, e))? {
                 Line::Event(device, raw) => {
