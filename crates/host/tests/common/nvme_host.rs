@@ -168,6 +168,17 @@ impl Host {
         self.io.ok(read(1, at, blocks, BLOCK)).data
     }
 
+    /// Sends these writes and appends behind reads whose answers fill all buffers on the way, because nothing is read any more.
+    /// They have landed then, and this host's machine acknowledges none of their answers.
+    pub(crate) fn send_in_vain(&mut self, server: &NvmeTcp, commands: Vec<(Command, Data)>) {
+        self.io.ok(write(1, ZONE, pattern(1 << 20, 5), BLOCK));
+        let landed = server.counters(0).writes + commands.len() as u64;
+        let reads = (0..32).map(|_| read(1, ZONE, 256, BLOCK));
+        reads.chain(commands).for_each(|c| _ = self.io.send(c));
+        self.io.flush();
+        soon("they have landed", || server.counters(0).writes == landed);
+    }
+
     /// Sends commands with data in their capsules, and ends both connections before they are answered. The server reads what
     /// was sent before it sees the end.
     pub(crate) fn lose(mut self, server: &NvmeTcp, commands: Vec<(Command, Data)>) {
