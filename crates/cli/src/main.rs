@@ -158,7 +158,8 @@ enum Command {
     /// Send a block trace to models of drives: what each disk and policy would give
     ///
     /// A trace is what `blkparse` prints, what `fio --write_iolog` writes, or a table with the titles
-    /// time_us,op,offset,length. A trace of a conventional disk is laid over zones: see --map. All in virtual time, so an hour of a trace takes seconds.
+    /// time_us,op,offset,length. A trace of a conventional disk is laid over zones: see --map. All in virtual time, so an
+    /// hour of a trace takes seconds.
     #[command(after_help = failure::EXIT_CODES)]
     Replay(replay::Args),
     /// Show the zones: where they are, what they hold, their write pointers

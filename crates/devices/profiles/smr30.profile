@@ -28,6 +28,6 @@ cache = 18M              # calibrated (4th): patched, 64 random zones = 101 MB/s
 protected = 18M          # hypothesis: all of it. The series says that with the write cache off nothing is lost in speed; another
                          # disk saves up to 128 MiB over a power cut (WD Ultrastar DC HC580, specification, 6.5.2)
 max-run = 3M             # calibrated (5th): patched, 2 random zones = 128 MB/s; matters for 2 and 4 zones only
-queued-fifo = 8          # structure: of 60 that were tried the one nearest to all tables, also to columns held out (docs/models.md)
+queued-fifo = 8          # structure: of 72 that were tried the one nearest to all tables, also to columns held out (docs/models.md)
 read-burst = 8           # not calibrated: no published cell reads and writes
 write-burst = 4M         # not calibrated: no published cell reads and writes

@@ -53,8 +53,8 @@ pub(crate) fn table(
             all.push(runs);
         }
         for repeat in (1..=REPEATS).take_while(|_| !is_asked()) {
-            for (cell, run) in repeat_row(table, row, each / REPEATS, arena)? {
-                all[first + cell].runs.push(Run { seed: u64::from(repeat), ..run });
+            for (cell, run) in repeat_row(table, row, repeat, each / REPEATS, arena)? {
+                all[first + cell].runs.push(run);
                 done(each / REPEATS);
             }
         }
@@ -66,6 +66,7 @@ pub(crate) fn table(
 fn repeat_row(
     table: &Table,
     row: &Row,
+    repeat: u32,
     slice: Duration,
     arena: &mut Arena,
 ) -> Result<Vec<(usize, Run)>, Failure> {
@@ -98,7 +99,7 @@ fn repeat_row(
             n,
             Run {
                 geometry_ppm: 1_000_000,
-                seed: 0,
+                seed: u64::from(repeat),
                 value,
                 p99_ms,
                 max_ms: p99_ms,

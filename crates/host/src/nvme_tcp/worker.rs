@@ -104,7 +104,7 @@ pub(super) struct Worker<T> {
     /// Appends of one connection whose answers are to be sent next, and that are not in the journal yet.
     to_tell: RefCell<Vec<ToTell>>,
     buffers: Buffers,
-    /// It was told to stop.
+    /// How far its end is, once it was told to stop.
     ending: Option<Ending>,
     now: Nanos,
     /// When connections are looked at next, if there are any, and when hosts are, if one has a keep alive time.

@@ -379,6 +379,26 @@ mod tests {
         }
     }
 
+    /// What a scheduler takes for a command is what a write of 4 KiB takes longer on null_blk than with none.
+    #[test]
+    fn the_times_of_schedulers_are_those_of_null_blk() {
+        let tables = tables().unwrap();
+        let null = tables.iter().find(|t| t.name == "null-zwp").unwrap();
+        let ns = |column: &str| {
+            let cell = null.rows[null.rows_of("seqw4K1")[0]].cells[null.column(column).unwrap()];
+            4096.0 / cell.published.unwrap() * 1e3
+        };
+        let mut seen = 0;
+        for c in tables.iter().flat_map(|t| &t.columns) {
+            if let Some((_, time)) = c.options.split_once("scheduler-time=") {
+                let time: f64 = time.strip_suffix("ns").unwrap().parse().unwrap();
+                assert!((time - (ns(c.name) - ns("plug-none"))).abs() < 1.0, "{}: {time}", c.name);
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 5);
+    }
+
     #[test]
     fn a_range_of_rows_is_those_with_numbers_in_it() {
         let t = &tables().unwrap()[1];

@@ -24,7 +24,7 @@ struct Ready {
     profile: Profile,
     config: DiskConfig,
     one_writer: bool,
-    /// What its scheduler takes of a processor for a write.
+    /// What its scheduler takes of a processor for a command.
     scheduler_time: Nanos,
     unit: &'static str,
 }

@@ -37,7 +37,7 @@ impl HostTimes {
         cpu: Nanos(2_400),
     };
 
-    /// With a scheduler that takes so much of a processor for each write.
+    /// With a scheduler that takes so much of a processor for each command.
     pub const fn with_scheduler(self, time: Nanos) -> HostTimes {
         let Nanos(each) = time;
         HostTimes { reap: Nanos(self.reap.0 + each), cpu: Nanos(self.cpu.0 + each), ..self }

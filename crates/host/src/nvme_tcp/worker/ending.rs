@@ -34,6 +34,7 @@ impl<T: Timing> Worker<T> {
         self.ending = Some(Ending { limit, looked: None, ready: false });
     }
 
+    /// Its connections.
     fn open(&mut self) -> impl Iterator<Item = &mut Connection<T>> {
         self.places.iter_mut().filter_map(|p| p.connection.as_deref_mut())
     }
