@@ -26,6 +26,7 @@
 //! | `demo.rs` | `zoneplug demo` |
 //! | `reproduce/` | `zoneplug reproduce` |
 //! | `replay/` | `zoneplug replay` |
+//! | `calibrate.rs` | `zoneplug calibrate` |
 //! | `sim.rs`, `merge/` | `zoneplug sim`; the results of its shards as those of one run |
 //!
 //! | exit code | meaning |
@@ -42,6 +43,7 @@
 mod attr;
 mod background;
 mod bench;
+mod calibrate;
 mod confirm;
 mod copy;
 mod create;
@@ -162,6 +164,13 @@ enum Command {
     /// hour of a trace takes seconds.
     #[command(after_help = failure::EXIT_CODES)]
     Replay(replay::Args),
+    /// Measure a drive and print the profile of a model that behaves like it
+    ///
+    /// Writes only zones that are named, and asks before that; what is in them is lost. Reads and writes for some minutes. Each number
+    /// says how near it is, and some measurements are held back to show how well the profile predicts. Of a model, in virtual time, the
+    /// numbers that it has are printed beside those that were found.
+    #[command(after_help = failure::EXIT_CODES)]
+    Calibrate(calibrate::Args),
     /// Show the zones: where they are, what they hold, their write pointers
     ///
     /// All zones, or those that the range touches. In the table start, len, cap and wptr are sectors of 512 bytes, and
@@ -277,6 +286,7 @@ impl Command {
             | Command::Bench(_)
             | Command::Sim(_)
             | Command::Reproduce(_)
+            | Command::Calibrate(_)
             | Command::Replay(_) => Some(First::Asks),
             // It has a temporary file beside the one that it makes.
             Command::Read(_) | Command::Snapshot(_) => Some(First::Ends),
@@ -321,6 +331,7 @@ fn run(cli: &Cli, matches: &ArgMatches) -> Result<(), Failure> {
         Command::Merge(args) => merge::run(args, &mut out)?,
         Command::Reproduce(args) => reproduce::run(args, &mut out)?,
         Command::Replay(args) => replay::run(args, &mut out)?,
+        Command::Calibrate(args) => calibrate::run(args, &mut out)?,
         Command::Create(args) => create::create(args, &mut out)?,
         Command::Report(args) => report::run(args, &mut out)?,
         Command::Reset(args) => manage::run(Op::ZoneReset, args, &mut out)?,

@@ -10,11 +10,13 @@
 //! | `workers.rs`, `watch.rs` | work on all processors; the end that is asked for early |
 //! | `work.rs` | workloads: where the next BIO goes, also of benchmarks in real time |
 //! | `measure/` | a workload on a disk |
+//! | `calibrate/` | the profile of a drive from measurements of it |
 //! | `replay/` | a block trace on disks |
 //! | `reproduce/` | the published tables |
 //! | `worlds.rs` | worlds by seed |
 //! | `status_key.rs` | names of statuses as keys |
 
+pub mod calibrate;
 pub mod measure;
 mod own_policy;
 pub mod replay;

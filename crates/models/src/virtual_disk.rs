@@ -120,6 +120,11 @@ impl VirtualDisk {
         &self.limits
     }
 
+    /// Whether it is a drive by itself, without layers.
+    pub fn is_bare(&self) -> bool {
+        self.drives == 1 && self.layers.is_empty()
+    }
+
     /// Whether its medium turns.
     pub fn rotational(&self) -> bool {
         matches!(self.profile.model, Model::Smr(_))

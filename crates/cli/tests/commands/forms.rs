@@ -98,6 +98,8 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
         bench --disk sim-zns1 --runtime 100ms --mode plug,lock
         replay {trace} --disk sim-smr30 --disk sim-zns1 --policy off,fifo,clook+300us/4s
         replay {trace} --disk sim-smr30 --map exact
+        calibrate sim-zns1
+        calibrate sim-smr30,zones=4000,cache=4M --zones 0-3999/160
         reproduce --list
         reproduce --quick smr20 append-zns null-zwp
         sim --seeds 1..40

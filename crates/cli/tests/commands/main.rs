@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod calibrate;
 mod completion;
 mod copy;
 mod files;

@@ -1,0 +1,318 @@
+//! `zoneplug calibrate`: the profile of a drive from measurements of it.
+
+use crate::bench::table::{Table, figure};
+use crate::confirm::Yes;
+use crate::disk::{Named, forced};
+use crate::failure::Failure;
+use crate::interrupt::{self, is_asked};
+use crate::output::{Output, Over};
+use crate::zones::{count, numbers, size};
+use crate::{csv, json, term};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Error, ZoneNo};
+use zoneplug_models::VirtualDisk;
+use zoneplug_models::calibrate::{Found, Instrument, calibrate, shown, unit, values};
+
+/// Flags of `zoneplug calibrate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The drive: a device such as /dev/sda, or a model such as sim-smr30
+    #[arg(value_name = "DISK")]
+    spec: String,
+
+    /// The zones that may be written, by number: 5, 10-20, 1000-110000/3500 (every 3500th). Far from each other, eight or more. Of a
+    /// model, all over it
+    #[arg(long, value_name = "LIST", value_parser = parse_zones)]
+    zones: Option<Zones>,
+
+    /// Of a model: in real time, as a drive would be measured
+    #[arg(long)]
+    real_time: bool,
+
+    /// Also write the profile to this file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    #[command(flatten)]
+    yes: Yes,
+
+    /// Print one JSON document
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+
+    /// Print the numbers as CSV
+    #[arg(long)]
+    csv: bool,
+}
+
+/// Numbers of zones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Zones(Vec<u32>);
+
+/// The most that can be named.
+const MOST: usize = 64;
+
+fn parse_zones(text: &str) -> Result<Zones, Error> {
+    let wrong = |part: &str| {
+        Error::invalid(format!("'{part}' names no zones"))
+            .hint("numbers such as 5,10-20,1000-110000/3500")
+    };
+    let mut all = Vec::new();
+    for part in text.split(',') {
+        let (range, step) = part.split_once('/').unwrap_or((part, "1"));
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let number = |text: &str| text.trim().parse::<u32>().map_err(|_| wrong(part));
+        let (first, last, step) = (number(first)?, number(last)?, number(step)?);
+        if last < first || step == 0 {
+            return Err(wrong(part));
+        }
+        let these = (first..=last).step_by(step as usize);
+        if these.clone().count() + all.len() > MOST {
+            return Err(Error::invalid(format!("more than {MOST} zones"))
+                .hint("8 to 32 zones, far from each other"));
+        }
+        all.extend(these);
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(Zones(all))
+}
+
+/// Zones all over a disk, as many as measurements need and the disk lets be open.
+fn all_over(g: &Geometry, limits: &Limits) -> Vec<u32> {
+    let sequential: Vec<u32> =
+        (0..g.nr_zones()).filter(|z| !g.is_conventional(ZoneNo(*z))).collect();
+    let most = most_open(limits).min(32).min(sequential.len());
+    let at = |i: usize| sequential[i * (sequential.len() - 1) / (most - 1).max(1)];
+    (0..most).map(at).collect()
+}
+
+/// How many zones may be open.
+fn most_open(limits: &Limits) -> usize {
+    [limits.max_open_zones, limits.max_active_zones]
+        .into_iter()
+        .filter(|n| *n > 0)
+        .min()
+        .map_or(MOST, |n| n as usize)
+}
+
+/// Refuses zones that cannot be measured.
+fn check(zones: &[u32], g: &Geometry, limits: &Limits) -> Result<(), Failure> {
+    if let Some(z) = zones.iter().find(|z| **z >= g.nr_zones()) {
+        return Err(Failure::usage(format!("there is no zone {z}"))
+            .hint(format!("the disk has zones 0 to {}", g.nr_zones() - 1)));
+    }
+    if let Some(z) = zones.iter().find(|z| g.is_conventional(ZoneNo(**z))) {
+        return Err(Failure::usage(format!("zone {z} is conventional")).hint("sequential zones"));
+    }
+    let most = most_open(limits);
+    if zones.len() > most {
+        return Err(Failure::usage(format!("{} zones, and {most} may be open", zones.len()))
+            .hint("fewer zones"));
+    }
+    let least = if limits.rotational { 8 } else { 1 };
+    if zones.len() < least {
+        return Err(Failure::usage(format!("{} of a disk that turns", count(zones.len(), "zone")))
+            .hint("8 or more, far from each other: seeks are measured between them"));
+    }
+    Ok(())
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Report {
+    zoneplug: &'static str,
+    disk: String,
+    /// `virtual` or `real`.
+    time: &'static str,
+    zones: Vec<u32>,
+    #[serde(flatten)]
+    found: Found,
+    /// Of a model: the numbers that it has.
+    put_in: Option<Vec<PutIn>>,
+}
+
+/// A number of a model.
+#[derive(Debug, Serialize)]
+struct PutIn {
+    key: &'static str,
+    value: u64,
+    unit: &'static str,
+    #[serde(skip)]
+    text: String,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    let given = args.zones.as_ref().map(|z| z.0.clone());
+    let file = |path: &PathBuf| Output::create(path, Over::FilesUnlessForced, []);
+    let (mut on, zones, put_in, file) = match VirtualDisk::parse(&args.spec)? {
+        Some(disk) => {
+            if !disk.is_bare() {
+                return Err(Failure::usage("a drive with layers has no profile")
+                    .hint("the drive alone: sim-smr30"));
+            }
+            let zones = given.unwrap_or_else(|| all_over(disk.geometry(), disk.limits()));
+            check(&zones, disk.geometry(), disk.limits())?;
+            let file = args.out.as_ref().map(file).transpose()?;
+            let put_in = values(&disk.profile).into_iter();
+            let put_in = put_in.map(|(key, value)| PutIn {
+                key,
+                value,
+                unit: unit(key),
+                text: shown(key, value),
+            });
+            let on = if args.real_time {
+                let device = Named::open(&args.spec)?.device;
+                Instrument::real(device, disk.profile.queue_depth, &zones, &is_asked)?
+            } else {
+                Instrument::modelled(&disk.profile, &zones, &is_asked)?
+            };
+            (on, zones, Some(put_in.collect::<Vec<_>>()), file)
+        }
+        None => {
+            let Some(zones) = given else {
+                return Err(Failure::usage("which zones of the drive may be written?")
+                    .hint("--zones 100-110000/3500: what is in them is lost"));
+            };
+            let named = Named::open(&forced(&args.spec, args.yes))?;
+            let (g, limits) = (*named.device.geometry(), named.device.limits().clone());
+            check(&zones, &g, &limits)?;
+            let bytes: u64 = zones.iter().map(|z| u64::from(g.capacity_of(ZoneNo(*z))) << 9).sum();
+            let what = format!(
+                "empties and writes {} of {} ({}), up to {} at a time, for some minutes",
+                count(zones.len(), "zone"),
+                args.spec,
+                numbers(&zones),
+                size(bytes)
+            );
+            args.yes.ask(&what, zones.len().max(2))?;
+            let file = args.out.as_ref().map(file).transpose()?;
+            let on = Instrument::real(named.device, named.tags.unwrap_or(31), &zones, &is_asked)?;
+            (on, zones, None, file)
+        }
+    };
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("  {bar:40} {pos}/{len}  {wide_msg}") {
+        bar.set_style(style);
+    }
+    let found = calibrate(&mut on, &args.spec, &mut |(step, steps), what| {
+        bar.set_length(u64::from(steps));
+        bar.set_position(u64::from(step) - 1);
+        bar.set_message(what.to_owned());
+    });
+    bar.finish_and_clear();
+    if is_asked() {
+        return Err(interrupt::failure("nothing was found yet; the zones may be partly written"));
+    }
+    let found = found?;
+    if let Some(file) = file {
+        file.end_with(found.profile.as_bytes())?;
+    }
+    let time = if put_in.is_some() && !args.real_time { "virtual" } else { "real" };
+    let report = Report {
+        zoneplug: env!("CARGO_PKG_VERSION"),
+        disk: args.spec.clone(),
+        time,
+        zones,
+        found,
+        put_in,
+    };
+    if args.json {
+        return json::print(out, &report);
+    }
+    if args.csv {
+        out.write_all(report.csv().as_bytes())?;
+    } else {
+        term::print(out, &report.to_string())?;
+        let name = args.out.as_ref().map_or("FILE".into(), |p| p.to_string_lossy());
+        let next =
+            if args.out.is_some() { "" } else { "with --out FILE the profile is written; then " };
+        term::print(out, &format!("Try next: {next}zoneplug bench --disk sim,profile={name}\n"))?;
+    }
+    Ok(out.flush()?)
+}
+
+impl Report {
+    /// What a model has of a number.
+    fn put_in(&self, key: &str) -> Option<&PutIn> {
+        self.put_in.as_ref()?.iter().find(|p| p.key == key)
+    }
+
+    fn csv(&self) -> String {
+        let titles = ["key", "value", "unit", "put_in", "error", "source"];
+        let mut text = csv::line(titles.map(str::to_owned));
+        for n in &self.found.numbers {
+            let put_in = self.put_in(n.key).map_or_else(String::new, |p| p.value.to_string());
+            let (error, source) = (n.error.clone(), n.source.clone());
+            text += &csv::line([
+                n.key.to_owned(),
+                n.value.to_string(),
+                n.unit.to_owned(),
+                put_in,
+                error,
+                source,
+            ]);
+        }
+        text
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let zones = count(self.zones.len(), "zone");
+        writeln!(
+            f,
+            "zoneplug {} calibrate {}, {zones}, in {} time",
+            self.zoneplug, self.disk, self.time
+        )?;
+        let is_model = self.put_in.is_some();
+        let mut titles = vec!["number", "found"];
+        if is_model {
+            titles.push("put in");
+        }
+        titles.push("how near");
+        let mut table = Table::new(&titles).words(titles.len()).keys(1);
+        for n in self.found.numbers.iter().filter(|n| n.is_measured) {
+            let mut cells = vec![n.key.to_owned(), n.text.clone()];
+            if is_model {
+                cells.push(self.put_in(n.key).map_or_else(|| "-".to_owned(), |p| p.text.clone()));
+            }
+            cells.push(n.error.clone());
+            table.row(cells);
+        }
+        write!(f, "{table}")?;
+        writeln!(f, "What was held back, and what the profile says of it:")?;
+        let mut table =
+            Table::new(&["measurement", "unit", "measured", "predicted", "error"]).words(2).keys(1);
+        for h in &self.found.held_back {
+            let error = format!("{:+.1} %", h.error_percent());
+            table.row([
+                h.what.clone(),
+                h.unit.to_owned(),
+                figure(h.measured),
+                figure(h.predicted),
+                error,
+            ]);
+        }
+        write!(f, "{table}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_are_named_by_numbers_ranges_and_steps() {
+        assert_eq!(parse_zones("7,1-3,10-20/5").unwrap(), Zones(vec![1, 2, 3, 7, 10, 15, 20]));
+        for text in ["", "a", "3-1", "1-9/0", "0-1000", "-3"] {
+            assert!(parse_zones(text).unwrap_err().what_to_try().is_some(), "{text}");
+        }
+    }
+}

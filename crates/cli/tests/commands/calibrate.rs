@@ -1,0 +1,42 @@
+//! `zoneplug calibrate` on a disk that is in use: what it asks for, and what it leaves alone.
+
+use crate::*;
+
+/// Whoever names no zones, too few, or none that can be written is told so, and nothing is written.
+#[test]
+fn it_writes_nothing_before_it_knows_where() {
+    let dir = Dir::new("calibrate-asks");
+    let disk = dir.path("disk.zbd");
+    ok(&["create", &disk, "--zones", "12", "--zone-size", "1M", "--conv", "2"]);
+    for (line, says) in [
+        ("DISK", "which zones"),
+        ("DISK --zones 1-4", "zone 1 is conventional"),
+        ("DISK --zones 4-12", "no zone 12"),
+        ("DISK --zones 4-6", "not without --yes"),
+        ("DISK --zones 6-4", "names no zones"),
+        ("sim-smr30 --zones 1-3", "3 zones of a disk that turns"),
+        ("po2@sim-zns1", "a drive with layers has no profile"),
+        ("sim-zns1 --zones 0-20", "21 zones, and 14 may be open"),
+    ] {
+        let line = format!("calibrate {}", line.replace("DISK", &disk));
+        let words: Vec<&str> = line.split_whitespace().collect();
+        fails(&words, 2, says);
+    }
+    assert_eq!(conditions(&disk), format!("nw nw{}", " em".repeat(10)));
+}
+
+/// Zones that were not named keep what they have; a profile is written.
+#[test]
+fn other_zones_keep_their_data() {
+    let dir = Dir::new("calibrate-keeps");
+    let (disk, data, profile) = (dir.path("disk.zbd"), dir.path("data"), dir.path("mine.profile"));
+    std::fs::write(&data, noise(1 << 20, 3)).unwrap();
+    ok(&["create", &disk, "--zones", "12", "--zone-size", "4M"]);
+    ok(&["write", &disk, &data]);
+    ok(&["calibrate", &disk, "--zones", "4-11", "--yes", "--out", &profile]);
+    let back = dir.path("back");
+    ok(&["read", &disk, &back]);
+    // What the measurement wrote is zeroes behind it.
+    assert!(std::fs::read(&back).unwrap().starts_with(&std::fs::read(&data).unwrap()));
+    ok(&["bench", "--disk", &format!("sim,profile={profile}"), "--runtime", "10ms"]);
+}

@@ -1,0 +1,301 @@
+//! A disk whose times are taken, a real one or a model: commands go to it in the number that a measurement chooses, and
+//! each end is timed. Owns the clock, the memory of commands, and where each zone that may be written goes on.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use zoneplug_buf::AlignedBuf;
+use zoneplug_core::disk::{Disk, DiskConfig, DiskQueue};
+use zoneplug_core::zone::{Geometry, Limits};
+use zoneplug_core::{Bio, Bios, Device, Error, ErrorKind, IoBuf, Nanos, Op, Sector, ZoneNo};
+use zoneplug_devices::emu::timing::Profile;
+use zoneplug_devices::emu::{EmuConfig, EmuDisk, EmuKind};
+
+/// The longest command of a measurement.
+const LONGEST: u32 = 4 << 20;
+
+/// The data of all writes.
+fn zeroes() -> &'static [u8] {
+    static MEMORY: OnceLock<&'static [u8]> = OnceLock::new();
+    MEMORY.get_or_init(|| AlignedBuf::zeroed(LONGEST).leak())
+}
+
+enum Clock {
+    /// Since the disk was opened.
+    Real(Instant),
+    Virtual(Nanos),
+}
+
+/// A command that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    /// The number that its submission was given.
+    pub(super) token: u32,
+    pub(super) took: Nanos,
+}
+
+/// A command that was submitted.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    at: Nanos,
+    token: u32,
+}
+
+/// A disk under measurement, and the zones of it that may be written.
+pub struct Instrument<'a> {
+    queue: DiskQueue,
+    clock: Clock,
+    geometry: Geometry,
+    limits: Limits,
+    /// Commands that the queue has room for.
+    tags: u16,
+    zones: Vec<u32>,
+    /// Sectors of each that are written.
+    written: Vec<u32>,
+    sent: Vec<Option<Sent>>,
+    /// Memory of reads that no command has.
+    buffers: Vec<IoBuf>,
+    out: Bios,
+    done: Bios,
+    /// Scattered writes since the drive last rested.
+    scattered: u32,
+    is_asked: &'a dyn Fn() -> bool,
+}
+
+impl std::fmt::Debug for Instrument<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instrument").field("zones", &self.zones).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Instrument<'a> {
+    /// A real device. Only `zones` are written, and emptied before that. `is_asked`: whether the measurement is to end early.
+    pub fn real(
+        device: Arc<dyn Device>,
+        tags: u16,
+        zones: &[u32],
+        is_asked: &'a dyn Fn() -> bool,
+    ) -> Result<Instrument<'a>, Error> {
+        Self::open(device, tags, Clock::Real(Instant::now()), zones, is_asked)
+    }
+
+    /// A model of a drive, in virtual time.
+    pub fn modelled(
+        profile: &Profile,
+        zones: &[u32],
+        is_asked: &'a dyn Fn() -> bool,
+    ) -> Result<Instrument<'a>, Error> {
+        let mut config = EmuConfig::new(EmuKind::Null, profile.geometry()?);
+        config.limits = profile.limits();
+        let device = EmuDisk::timed_with(profile, config)?;
+        Self::open(device, profile.queue_depth, Clock::Virtual(Nanos(0)), zones, is_asked)
+    }
+
+    fn open(
+        device: Arc<dyn Device>,
+        tags: u16,
+        mut clock: Clock,
+        zones: &[u32],
+        is_asked: &'a dyn Fn() -> bool,
+    ) -> Result<Instrument<'a>, Error> {
+        let (geometry, limits) = (*device.geometry(), device.limits().clone());
+        let (zones, written) = (zones.to_vec(), vec![0; zones.len()]);
+        // The measurements themselves say what is in flight.
+        let config = DiskConfig { zoned_qd1_writes: Some(false), ..DiskConfig::default() };
+        let disk = Disk::open(device, config, &mut |due| match &mut clock {
+            Clock::Real(start) => Nanos(start.elapsed().as_nanos() as u64),
+            Clock::Virtual(now) => {
+                *now = due.unwrap_or(*now).max(*now);
+                *now
+            }
+        })?;
+        let queue = disk.open_polled_queue(u32::from(tags).max(64), tags)?;
+        Ok(Instrument {
+            queue,
+            clock,
+            geometry,
+            limits,
+            tags,
+            zones,
+            written,
+            sent: Vec::new(),
+            buffers: Vec::new(),
+            out: Bios::new(),
+            done: Bios::new(),
+            scattered: 0,
+            is_asked,
+        })
+    }
+
+    pub(super) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(super) fn tags(&self) -> u16 {
+        self.tags
+    }
+
+    /// The zones that may be written.
+    pub(super) fn zones(&self) -> &[u32] {
+        &self.zones
+    }
+
+    /// Sectors of the longest command that a measurement uses.
+    pub(super) fn longest(&self) -> u32 {
+        let most = self.limits.max_transfer_sectors;
+        let granularity = self.limits.write_granularity_sectors.max(1);
+        let most = if most == 0 { LONGEST >> 9 } else { most.min(LONGEST >> 9) };
+        most / granularity * granularity
+    }
+
+    /// A length of so many bytes that this disk takes.
+    pub(super) fn sectors(&self, bytes: u32) -> u32 {
+        let granularity = self.limits.write_granularity_sectors.max(1);
+        ((bytes >> 9).next_multiple_of(granularity)).min(self.longest())
+    }
+
+    /// What fits a zone, in sectors.
+    pub(super) fn room(&self, zone: usize) -> u32 {
+        self.geometry.capacity_of(ZoneNo(self.zones[zone]))
+    }
+
+    /// Notes that so many writes were scattered.
+    pub(super) fn scattered(&mut self, writes: u32) {
+        self.scattered = writes;
+    }
+
+    /// How many writes were scattered; none from now on.
+    pub(super) fn take_scattered(&mut self) -> u32 {
+        std::mem::take(&mut self.scattered)
+    }
+
+    /// Sectors of the `zone`th of the zones that are written.
+    pub(super) fn written(&self, zone: usize) -> u32 {
+        self.written[zone]
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        match &self.clock {
+            Clock::Real(start) => Nanos(start.elapsed().as_nanos() as u64),
+            Clock::Virtual(now) => *now,
+        }
+    }
+
+    fn submit(
+        &mut self,
+        op: Op,
+        sector: Sector,
+        sectors: u32,
+        data: IoBuf,
+        token: u32,
+    ) -> Result<(), Error> {
+        let now = self.now();
+        let slot = self.sent.iter().position(Option::is_none).unwrap_or(self.sent.len());
+        let sent = Some(Sent { at: now, token });
+        match self.sent.get_mut(slot) {
+            Some(free) => *free = sent,
+            None => self.sent.push(sent),
+        }
+        let mut bio = Bio::with_buf(op, sector, sectors, data);
+        bio.set_token(slot as u64);
+        self.out.push_back(bio);
+        match self.queue.submit(now, &mut self.out) {
+            1 => Ok(()),
+            _ => Err(Error::new(ErrorKind::Busy, "the queue of the disk is full")
+                .hint("a bug of a measurement")),
+        }
+    }
+
+    /// Sends a write to where the `zone`th of the zones goes on. The caller knows that it has room.
+    pub(super) fn write(&mut self, zone: usize, sectors: u32, token: u32) -> Result<(), Error> {
+        let start = self.geometry.zone_start(ZoneNo(self.zones[zone]));
+        let at = start.plus(u64::from(self.written[zone]));
+        self.written[zone] += sectors;
+        let data = IoBuf::from_static(&zeroes()[..(sectors as usize) << 9]);
+        self.submit(Op::Write, at, sectors, data, token)
+    }
+
+    /// Sends a read from the `zone`th of the zones.
+    pub(super) fn read(
+        &mut self,
+        zone: usize,
+        offset: u32,
+        sectors: u32,
+        token: u32,
+    ) -> Result<(), Error> {
+        let at = self.geometry.zone_start(ZoneNo(self.zones[zone])).plus(u64::from(offset));
+        let len = sectors << 9;
+        let data = match self.buffers.iter().position(|b| b.len() == len) {
+            Some(i) => self.buffers.swap_remove(i),
+            None => IoBuf::leaked(len),
+        };
+        self.submit(Op::Read, at, sectors, data, token)
+    }
+
+    /// Waits until a command has ended. Fails if it failed, or if the end is asked for.
+    pub(super) fn wait(&mut self) -> Result<Ended, Error> {
+        loop {
+            let now = self.now();
+            self.queue.poll(now, &mut self.done);
+            if let Some(mut bio) = self.done.pop_front() {
+                let slot = bio.token() as usize;
+                let Some(sent) = self.sent.get_mut(slot).and_then(Option::take) else { continue };
+                if !bio.status.is_ok() {
+                    let what =
+                        format!("{} at {} failed: {}", bio.op.name(), bio.sector, bio.status);
+                    return Err(
+                        Error::new(ErrorKind::Io, what).hint("look at the drive, and begin again")
+                    );
+                }
+                if bio.op == Op::Read {
+                    let data = bio.take_buf();
+                    self.buffers.push(data);
+                }
+                let took = Nanos(self.now().0.saturating_sub(sent.at.0));
+                return Ok(Ended { token: sent.token, took });
+            }
+            if (self.is_asked)() {
+                return Err(
+                    Error::new(ErrorKind::Busy, "the measurement was ended").hint("begin again")
+                );
+            }
+            match &mut self.clock {
+                Clock::Virtual(now) => {
+                    let due = self.queue.next_deadline().ok_or_else(|| {
+                        Error::new(ErrorKind::Busy, "a command that never ends")
+                            .hint("a bug of a model, or of the layer")
+                    })?;
+                    *now = due.max(now.plus(Nanos(1)));
+                }
+                Clock::Real(_) => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Sends nothing for a while.
+    pub(super) fn rest(&mut self, span: Nanos) {
+        match &mut self.clock {
+            Clock::Virtual(now) => *now = now.plus(span),
+            Clock::Real(_) => std::thread::sleep(Duration::from_nanos(span.0)),
+        }
+    }
+
+    /// Sends a flush, and returns how long it took. Nothing else is in flight.
+    pub(super) fn flush(&mut self) -> Result<Nanos, Error> {
+        self.submit(Op::Flush, Sector(0), 0, IoBuf::empty(), 0)?;
+        Ok(self.wait()?.took)
+    }
+
+    /// Empties the `zone`th of the zones. Nothing else is in flight.
+    pub(super) fn reset(&mut self, zone: usize) -> Result<(), Error> {
+        let no = ZoneNo(self.zones[zone]);
+        let (start, len) = (self.geometry.zone_start(no), self.geometry.zone_len_sectors(no));
+        self.submit(Op::ZoneReset, start, len, IoBuf::empty(), 0)?;
+        self.written[zone] = 0;
+        self.wait().map(|_| ())
+    }
+}
