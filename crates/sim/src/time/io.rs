@@ -184,6 +184,11 @@ impl Io {
         self.timers.pop().map(|Reverse((_, _, client, token))| (client, token))
     }
 
+    /// Whose BIO it is.
+    pub(super) fn client_of(&self, bio: &Bio) -> u16 {
+        self.sent[bio.token() as usize].client
+    }
+
     /// A BIO has come back. Returns its client, what the client is told, and its status.
     pub(super) fn back(&mut self, bio: Box<Bio>) -> (u16, Finished, Status) {
         let slot = bio.token() as u32;

@@ -19,11 +19,13 @@
 //! | `run.rs` | the loop: time, polls, timers |
 //! | `io.rs` | what a client can do |
 //! | `report.rs` | the results |
+//! | `adapter.rs` | what the drives of a shelf share |
 //! | `client/` | fio's zoned mode, sequential writers, readers, traces |
 //! | `trace/` | block traces as text |
 //! | `host_times.rs` | the times of the host |
 //! | `cells.rs` | the workloads of the published tables |
 
+mod adapter;
 mod cells;
 mod client;
 mod host_times;
@@ -32,6 +34,7 @@ mod report;
 mod run;
 pub mod trace;
 
+pub use adapter::Adapter;
 pub use cells::{Cell, Expect, GEOMETRIES, Layer, SEEDS, Sample, Table, Unit, Workload};
 pub use client::{
     Adapted, Pace, Place, RandomReader, Replayed, SeqWriter, TraceClient, ZoneWriter,

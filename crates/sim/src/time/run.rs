@@ -4,6 +4,7 @@
 //! [`Run::work`] after it happened, and then sends the next command of the zone. Timers that are due at the
 //! moment of a poll come before it.
 
+use super::adapter::{Adapter, Port};
 use super::host_times::HostTimes;
 use super::io::{Client, Finished, Io};
 use super::report::Report;
@@ -44,7 +45,11 @@ impl std::fmt::Debug for Layers {
 pub struct Run {
     /// The drive.
     pub profile: Profile,
-    /// Number of drives, joined zone by zone in turns.
+    /// Number of disks that are opened, each by itself. The clients are spread over them in turns.
+    pub disks: u32,
+    /// What all drives are behind.
+    pub adapter: Option<Adapter>,
+    /// Number of drives of a disk, joined zone by zone in turns.
     pub drives: u32,
     /// Hides the spindles of the drives, so that all have one single writer.
     pub one_writer: bool,
@@ -75,6 +80,8 @@ impl Run {
         Run {
             tags: profile.queue_depth,
             profile,
+            disks: 1,
+            adapter: None,
             drives: 1,
             one_writer: false,
             layers: None,
@@ -122,11 +129,11 @@ impl Run {
         self.go_with(&mut all)
     }
 
-    /// The drives as one device.
-    fn join(&self, drives: &[Arc<EmuDisk>]) -> Result<Arc<dyn Device>, Error> {
+    /// The drives of a disk as one device.
+    fn join(&self, drives: &[Arc<dyn Device>]) -> Result<Arc<dyn Device>, Error> {
         let device: Arc<dyn Device> = match drives {
             [one] => one.clone(),
-            _ => JoinDisk::stripe(drives.iter().map(|d| Arc::clone(d) as _).collect())?,
+            _ => JoinDisk::stripe(drives.to_vec())?,
         };
         let device = if self.one_writer { Arc::new(OneHead(device)) } else { device };
         match &self.layers {
@@ -135,37 +142,53 @@ impl Run {
         }
     }
 
-    fn drives(&self) -> Result<Vec<Arc<EmuDisk>>, Error> {
+    /// The drives of so many disks.
+    fn drives(&self, disks: u32) -> Result<Vec<Arc<EmuDisk>>, Error> {
         let mut config = EmuConfig::new(EmuKind::Null, self.profile.geometry()?);
         config.limits = self.profile.limits();
         config.paranoid = self.paranoid;
         let drive = || EmuDisk::timed_with(&self.profile, config.clone());
-        (0..self.drives.max(1)).map(|_| drive()).collect()
+        (0..self.drives.max(1) * disks).map(|_| drive()).collect()
+    }
+
+    /// The disks on these drives.
+    fn devices(&self, drives: &[Arc<EmuDisk>]) -> Result<Vec<Arc<dyn Device>>, Error> {
+        let mut all: Vec<Arc<dyn Device>> = drives.iter().map(|d| Arc::clone(d) as _).collect();
+        if let Some(adapter) = self.adapter {
+            all = Port::shelf(all, adapter);
+        }
+        all.chunks(self.drives.max(1) as usize).map(|drives| self.join(drives)).collect()
     }
 
     /// The layout and the limits of the disk that is run. Fails if the numbers make no disk.
     pub fn shape(&self) -> Result<(Geometry, Limits), Error> {
-        let device = self.join(&self.drives()?)?;
+        let device = &self.devices(&self.drives(1)?)?[0];
         Ok((*device.geometry(), device.limits().clone()))
     }
 
     /// As [`Run::go`], with clients that the caller keeps.
     pub fn go_with(&self, clients: &mut [&mut dyn Client]) -> Result<Report, Error> {
-        let drives = self.drives()?;
-        let device = self.join(&drives)?;
-        let geometry = *device.geometry();
-        let nr = drives.len() as u32;
-        for client in &mut *clients {
+        let disks = self.disks.max(1) as usize;
+        let drives = self.drives(disks as u32)?;
+        let devices = self.devices(&drives)?;
+        let geometry = *devices[0].geometry();
+        let nr = self.drives.max(1);
+        for (i, client) in clients.iter_mut().enumerate() {
+            let first = (i % disks) as u32 * nr;
             for (zone, wp) in client.prepare(&geometry) {
-                drives[(zone.0 % nr) as usize].set_write_pointer(ZoneNo(zone.0 / nr), wp);
+                let drive = &drives[(first + zone.0 % nr) as usize];
+                drive.set_write_pointer(ZoneNo(zone.0 / nr), wp);
             }
         }
         let mut now = Nanos(0);
-        let disk = Disk::open(device, self.disk.clone(), &mut |due| {
-            now = due.unwrap_or(now).max(now);
-            now
-        })?;
-        let mut queue = disk.open_polled_queue(DEPTH, self.tags)?;
+        let mut queues = Vec::with_capacity(disks);
+        for device in devices {
+            let disk = Disk::open(device, self.disk.clone(), &mut |due| {
+                now = due.unwrap_or(now).max(now);
+                now
+            })?;
+            queues.push(disk.open_polled_queue(DEPTH, self.tags)?);
+        }
         let mut io = Io::new(geometry, clients.len(), self.keep_latencies);
         // The drive's clock advanced while the disk was opened.
         io.now = now;
@@ -178,23 +201,36 @@ impl Run {
             client.start(&mut io);
         }
         let (mut one, mut done) = (Bios::new(), Bios::new());
-        let mut poll_at: Option<Nanos> = None;
+        let mut poll_at: Vec<Option<Nanos>> = vec![None; disks];
+        // The queues that something was done with. What happens at one disk also changes when the others are to be polled if they wait for
+        // each other's places at an adapter.
+        let mut touched: Vec<usize> = (0..disks).collect();
+        let all_change = self.adapter.is_some_and(|a| a.queue > 0);
         while io.ended.is_none() {
             // One BIO at a time, as a program submits them.
             while let Some(bio) = io.out.pop_front() {
+                let home = usize::from(io.client_of(&bio)) % disks;
                 one.push_back(bio);
-                if queue.submit(io.now, &mut one) != 1 {
+                if queues[home].submit(io.now, &mut one) != 1 {
                     return Err(Error::new(ErrorKind::Busy, "the clients have too many BIOs")
                         .hint(format!("all together at most {DEPTH}")));
                 }
+                touched.push(home);
             }
-            let due = queue.next_deadline().map(|d| d.plus(self.work));
-            poll_at = [poll_at, due].into_iter().flatten().min();
-            if queue.has_completions() {
-                poll_at = Some(io.now);
+            if all_change {
+                touched = (0..disks).collect();
             }
+            for home in touched.drain(..) {
+                let (queue, poll_at) = (&queues[home], &mut poll_at[home]);
+                let due = queue.next_deadline().map(|d| d.plus(self.work));
+                *poll_at = [*poll_at, due].into_iter().flatten().min();
+                if queue.has_completions() {
+                    *poll_at = Some(io.now);
+                }
+            }
+            let due = poll_at.iter().enumerate().filter_map(|(i, at)| Some(((*at)?, i))).min();
             let timer = io.next_timer();
-            let Some(next) = [timer, poll_at].into_iter().flatten().min() else {
+            let Some(next) = [timer, due.map(|d| d.0)].into_iter().flatten().min() else {
                 return Err(Error::new(ErrorKind::Busy, "every client waits for another")
                     .hint("this is a bug of a client model, or of the layer"));
             };
@@ -214,9 +250,11 @@ impl Run {
                 }
                 continue;
             }
-            poll_at = None;
+            let Some((_, home)) = due else { continue };
+            poll_at[home] = None;
+            touched.push(home);
             io.completed = Nanos(next.0.saturating_sub(self.work.0));
-            queue.poll(next, &mut done);
+            queues[home].poll(next, &mut done);
             while let Some(bio) = done.pop_front() {
                 let (client, finished, status) = io.back(bio);
                 io.current = client;
@@ -260,7 +298,7 @@ impl Run {
                 .sum(),
             written_sectors: stats.iter().map(|s| s.written_sectors).sum(),
         };
-        disk_is_done(queue);
+        queues.into_iter().for_each(disk_is_done);
         Ok(report)
     }
 }
