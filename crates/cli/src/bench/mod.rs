@@ -44,6 +44,7 @@ use zoneplug_core::disk::Mode;
 use zoneplug_core::form;
 use zoneplug_models::VirtualDisk;
 use zoneplug_models::work::Rw;
+use zoneplug_sim::time::Adapter;
 
 /// The heading of the flags that name a workload.
 const OWN: &str = "A workload of your own (fio's words; any of these selects it)";
@@ -127,6 +128,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = block_sectors, requires = "reads", help_heading = VIRTUAL)]
     read_bs: Option<u32>,
 
+    /// So many of the disk, each opened by itself, each with its jobs and reads. More than one number: a row for each
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=240), help_heading = VIRTUAL)]
+    drives: Vec<u32>,
+
+    /// What all drives are behind, as in queue=1024,rate=4800MB/s,expander-drives=20,expander-rate=2400MB/s
+    #[arg(long, value_name = "LIMITS", value_parser = Adapter::parse, help_heading = VIRTUAL)]
+    adapter: Option<Adapter>,
+
     /// Also write what was sent, and when, as a trace that zoneplug replay takes
     #[arg(long, value_name = "FILE", conflicts_with = "zone_lock", help_heading = VIRTUAL)]
     write_trace: Option<PathBuf>,
@@ -207,6 +216,8 @@ impl Args {
             (self.zones.is_some(), "--zones"),
             (self.zone_lock, "--zone-lock"),
             (self.reads.is_some(), "--reads"),
+            (!self.drives.is_empty(), "--drives"),
+            (self.adapter.is_some(), "--adapter"),
             (self.write_trace.is_some(), "--write-trace"),
         ]
         .into_iter()

@@ -18,9 +18,9 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 use zoneplug_core::disk::Mode;
 use zoneplug_core::{Bytes, Nanos};
-use zoneplug_models::VirtualDisk;
-use zoneplug_models::measure::{Row, Workload, check};
+use zoneplug_models::measure::{Row, Shelf, Workload, check};
 use zoneplug_models::work::Rw;
+use zoneplug_models::{VirtualDisk, Way};
 
 /// A whole run.
 #[derive(Debug, Serialize)]
@@ -56,7 +56,7 @@ fn workload(args: &Args, disk: &VirtualDisk) -> Workload {
     if let Some(depth) = args.reads {
         load.read_beside(depth, args.read_bs.unwrap_or(8));
     }
-    (load.zones, load.zone_lock) = (args.zones, args.zone_lock);
+    (load.zones, load.zone_lock, load.adapter) = (args.zones, args.zone_lock, args.adapter);
     if let Some(time) = args.runtime {
         load.last(Nanos(time.as_nanos() as u64));
     }
@@ -80,17 +80,24 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
         check(work, geometry, limits, way.config.mode, &NAMES)?;
     }
     let trace = match &args.write_trace {
-        Some(_) if ways.len() > 1 => {
+        Some(_) if ways.len() > 1 || args.drives.iter().any(|n| *n > 1) => {
             return Err(Failure::usage(
-                "--write-trace with more than one mode, policy or scheduler",
+                "--write-trace with more than one mode, policy, scheduler or drive",
             )
-            .hint("a trace is of one run"));
+            .hint("a trace is of one run, of one drive"));
         }
         Some(path) => Some(Output::create(path, Over::Files, [])?),
         None => None,
     };
     let each = Duration::from_nanos(load.length.0);
-    let progress = Progress::new(each * ways.len() as u32);
+    // Each number of drives in each way.
+    let loads: Vec<Workload> = match args.drives.as_slice() {
+        [] => vec![load.clone()],
+        drives => drives.iter().map(|&disks| Workload { disks, ..load.clone() }).collect(),
+    };
+    let todo = loads.iter().flat_map(|load| ways.iter().map(move |way| (load, way)));
+    let todo: Vec<(&Workload, &Way)> = todo.collect();
+    let progress = Progress::new(each * todo.len() as u32);
     progress.say(format!("{} on {}, in virtual time", work.rw, modelled.spec));
     let rows = if let Some(file) = trace {
         let trace = Trace::new(file);
@@ -98,8 +105,9 @@ pub(super) fn run(args: &Args, modelled: &VirtualDisk, out: &mut dyn Write) -> R
         trace.finish()?;
         vec![row]
     } else {
-        workers().spread(ways.len(), |i| {
-            let row = load.run(modelled, &ways[i], &workers(), None)?;
+        workers().spread(todo.len(), |i| {
+            let (load, way) = todo[i];
+            let row = load.run(modelled, way, &workers(), None)?;
             progress.done(each);
             Ok(row)
         })?
@@ -160,8 +168,16 @@ impl Timed {
             "head_moves_per_s",
             "mean_write_command_bytes",
             "refused",
+            "disks",
+            "slowest_mb_per_s",
+            "fastest_mb_per_s",
+            "fairness",
+            "worst_p99_ns",
         ]);
         for r in &self.rows {
+            // What is said of the disks is of their jobs.
+            let shelf = r.shelf.as_ref();
+            let of = |f: &dyn Fn(&Shelf) -> String| shelf.map_or(String::new(), f);
             let reads = r.reads.iter().map(|p| ("reads", p));
             for (client, p) in [("jobs", &r.jobs)].into_iter().chain(reads) {
                 text += &csv::line([
@@ -182,10 +198,38 @@ impl Timed {
                     r.head_moves_per_s.map_or(String::new(), |n| n.to_string()),
                     r.mean_write_command_bytes.to_string(),
                     p.refused.to_string(),
+                    shelf.map_or(1, |s| s.disks).to_string(),
+                    of(&|s| s.slowest_mb_per_s.to_string()),
+                    of(&|s| s.fastest_mb_per_s.to_string()),
+                    of(&|s| s.fairness.to_string()),
+                    of(&|s| s.worst_p99_ns.to_string()),
                 ]);
             }
         }
         text
+    }
+}
+
+impl Timed {
+    /// How the disks of each row share what they have in common.
+    fn shelves(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.rows.iter().all(|r| r.shelf.is_none()) {
+            return Ok(());
+        }
+        let titles = ["drives", "opened as", "each, MB/s", "slowest", "fastest", "fairness"];
+        let mut t = Table::new(&[&titles[..], &["worst p99"]].concat()).words(2).keys(2);
+        for (r, s) in self.rows.iter().filter_map(|r| Some((r, r.shelf.as_ref()?))) {
+            t.row([
+                s.disks.to_string(),
+                r.layer.clone(),
+                figure(r.jobs.mb_per_s / f64::from(s.disks)),
+                figure(s.slowest_mb_per_s),
+                figure(s.fastest_mb_per_s),
+                format!("{:.4}", s.fairness),
+                time(s.worst_p99_ns),
+            ]);
+        }
+        write!(f, "{t}")
     }
 }
 
@@ -240,8 +284,12 @@ impl fmt::Display for Timed {
                 } else {
                     format!("{}K", figure(r.mean_write_command_bytes / 1024.0))
                 };
+                let layer = match &r.shelf {
+                    Some(shelf) => format!("{} x {}", shelf.disks, r.layer),
+                    None => r.layer.clone(),
+                };
                 t.row([
-                    only(r.layer.clone()),
+                    only(layer),
                     name.to_owned(),
                     figure(p.mb_per_s),
                     figure(p.iops),
@@ -257,6 +305,7 @@ impl fmt::Display for Timed {
             }
         }
         write!(f, "{t}")?;
+        self.shelves(f)?;
         for r in &self.rows {
             for p in [Some(&r.jobs), r.reads.as_ref()].into_iter().flatten() {
                 if p.oldest_waiting_ns > p.latency.max_ns {

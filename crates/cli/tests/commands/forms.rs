@@ -96,6 +96,8 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
         bench --disk sim-smr30 --rw randwrite --bs 1M --iodepth 32 --reads 2 --runtime 2s \
               --policy off,clook+300us/4s --zones 32
         bench --disk sim-zns1 --runtime 100ms --mode plug,lock
+        bench --disk sim-smr30 --rw randwrite --bs 1M --iodepth 8 --runtime 1s --drives 1,3 \
+              --adapter rate=200MB/s,queue=8
         replay {trace} --disk sim-smr30 --disk sim-zns1 --policy off,fifo,clook+300us/4s
         replay {trace} --disk sim-smr30 --map exact
         calibrate sim-zns1

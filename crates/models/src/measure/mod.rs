@@ -18,7 +18,7 @@ mod job;
 mod row;
 
 pub use job::Log;
-pub use row::{Latency, Part, Row};
+pub use row::{Latency, Part, Row, Shelf};
 
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::watch::Watch;
@@ -28,7 +28,7 @@ use job::Job;
 use zoneplug_core::disk::Mode;
 use zoneplug_core::zone::{Geometry, Limits};
 use zoneplug_core::{Bytes, Error, ErrorKind, Nanos};
-use zoneplug_sim::time::{Client, HostTimes, MAX_BYTES, ZoneWriter};
+use zoneplug_sim::time::{Adapter, Client, HostTimes, MAX_BYTES, ZoneWriter};
 
 /// The names that the caller's options have, for errors.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +48,10 @@ pub struct Workload {
     pub work: Work,
     /// Clients, each with zones of its own.
     pub jobs: u32,
+    /// Disks: each a drive of this kind, opened by itself, with jobs and reads of its own.
+    pub disks: u32,
+    /// What all drives are behind.
+    pub adapter: Option<Adapter>,
     /// Random reads of the whole disk beside the jobs.
     pub reads: Option<Work>,
     /// Zones that random writes go to at a time, all jobs together, one each at least. `None`: 64, or what the disk
@@ -69,6 +73,8 @@ impl Workload {
         let mut load = Workload {
             work: Work { rw, block_sectors: 8, depth: 1, tags: 1 },
             jobs: 1,
+            disks: 1,
+            adapter: None,
             reads: None,
             zones: None,
             zone_lock: false,
@@ -115,8 +121,9 @@ impl Workload {
         max: u32,
         work: Work,
         (i, jobs): (u32, u32),
+        seed: u64,
     ) -> Result<Offsets, Error> {
-        let mut o = Offsets::seeded(g, work, i, jobs, max, self.seed);
+        let mut o = Offsets::seeded(g, work, i, jobs, max, seed);
         if !o.is_usable() {
             let what = format!("no room for {} in the zones of job {i}", work.rw);
             return Err(Error::invalid(what).hint("a smaller bs or numjobs, or a larger disk"));
@@ -141,24 +148,34 @@ impl Workload {
         let times = HostTimes::of(&disk.profile);
         let mut run = disk.run(&way.config);
         (run.warm_up, run.length) = (self.warm_up, self.length);
+        (run.disks, run.adapter) = (self.disks.max(1), self.adapter);
+        // A run spreads its clients over the disks in turns. Each disk has seeds of its own.
+        let seeds = |n: u32| self.seed + (u64::from(n) << 32);
         let mut clients: Vec<Box<dyn Client + '_>> = Vec::new();
         let Work { depth, block_sectors, .. } = self.work;
         if self.zone_lock {
             let zones = self.zones.unwrap_or(RANDOM_ZONES);
             let zones = if max == 0 { zones } else { zones.min(max) };
             let bs = block_sectors << 9;
-            let mut fio = ZoneWriter::fio_zbd(self.jobs, depth, bs, zones, self.seed);
-            (fio.reap, fio.wake) = (times.reap, times.wake);
-            clients.push(Box::new(fio));
+            for disk in 0..run.disks {
+                let mut fio = ZoneWriter::fio_zbd(self.jobs, depth, bs, zones, seeds(disk));
+                (fio.reap, fio.wake) = (times.reap, times.wake);
+                clients.push(Box::new(fio));
+            }
         } else {
             for i in 0..self.jobs {
-                let offsets = self.offsets(&geometry, max, self.work, (i, self.jobs))?;
-                clients.push(Box::new(Job::new(i, offsets, depth, times, log)));
+                for disk in 0..run.disks {
+                    let job = (i, self.jobs);
+                    let offsets = self.offsets(&geometry, max, self.work, job, seeds(disk))?;
+                    clients.push(Box::new(Job::new(i, offsets, depth, times, log)));
+                }
             }
         }
         if let Some(work) = self.reads {
-            let offsets = self.offsets(&geometry, max, work, (0, 1))?;
-            clients.push(Box::new(Job::new(self.jobs, offsets, work.depth, times, log)));
+            for disk in 0..run.disks {
+                let offsets = self.offsets(&geometry, max, work, (0, 1), seeds(disk))?;
+                clients.push(Box::new(Job::new(self.jobs, offsets, work.depth, times, log)));
+            }
         }
         let mut all: Vec<&mut dyn Client> = Vec::with_capacity(clients.len());
         for client in &mut clients {
@@ -168,7 +185,7 @@ impl Workload {
         all.push(&mut watch);
         let mut report = way.during(|| run.go_with(&mut all))?;
         report.clients.pop();
-        Ok(Row::new(way, disk.rotational(), self.reads.is_some(), &report))
+        Ok(Row::new(way, disk, run.disks, self.reads.is_some(), &report))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The figures of a workload on a disk that is opened in one way.
 
 use crate::status_key::by_status;
-use crate::virtual_disk::Way;
+use crate::virtual_disk::{VirtualDisk, Way};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use zoneplug_core::Nanos;
@@ -75,6 +75,43 @@ impl Part {
     }
 }
 
+/// How several disks share what they have in common.
+#[derive(Debug, Clone, Serialize)]
+pub struct Shelf {
+    /// How many disks.
+    pub disks: u32,
+    /// 10^6 bytes a second that the jobs of the slowest disk got, and those of the fastest.
+    pub slowest_mb_per_s: f64,
+    #[allow(missing_docs)] // see above
+    pub fastest_mb_per_s: f64,
+    /// Jain's index of the rates of the disks: 1 if all are equal, 1 / disks if one has it all.
+    pub fairness: f64,
+    /// The greatest p99 of a disk.
+    pub worst_p99_ns: u64,
+}
+
+impl Shelf {
+    /// From the jobs' clients, which are spread over the disks in turns.
+    fn of(jobs: &[ClientReport], disks: u32, length: Nanos) -> Shelf {
+        let parts = (0..disks as usize).map(|d| {
+            let own: Vec<ClientReport> =
+                jobs.iter().skip(d).step_by(disks as usize).cloned().collect();
+            Part::of(&own, length)
+        });
+        let parts: Vec<(f64, u64)> = parts.map(|p| (p.mb_per_s, p.latency.p99_ns)).collect();
+        let rates = || parts.iter().map(|p| p.0);
+        let squares: f64 = rates().map(|r| r * r).sum();
+        let all: f64 = rates().sum();
+        Shelf {
+            disks,
+            slowest_mb_per_s: rates().fold(f64::INFINITY, f64::min),
+            fastest_mb_per_s: rates().fold(0.0, f64::max),
+            fairness: if squares > 0.0 { all * all / squares / f64::from(disks) } else { 1.0 },
+            worst_p99_ns: parts.iter().map(|p| p.1).max().unwrap_or(0),
+        }
+    }
+}
+
 /// One way to open the disk.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
@@ -86,9 +123,11 @@ pub struct Row {
     pub jobs: Part,
     /// The reads beside them.
     pub reads: Option<Part>,
+    /// How the disks share; `None` of one disk.
+    pub shelf: Option<Shelf>,
     /// Per second: accesses for which the head had to seek or wait. A drive without a head has none.
     pub head_moves_per_s: Option<f64>,
-    /// The part of the time in which the head or the data path of the drive was busy.
+    /// The part of the time in which the head or the data path of a drive was busy.
     pub drive_busy_percent: f64,
     /// Mean length of a write command at the drive.
     pub mean_write_command_bytes: f64,
@@ -97,8 +136,16 @@ pub struct Row {
 }
 
 impl Row {
-    pub(super) fn new(way: &Way, turns: bool, with_reads: bool, report: &Report) -> Row {
-        let reads = usize::from(with_reads);
+    pub(super) fn new(
+        way: &Way,
+        disk: &VirtualDisk,
+        disks: u32,
+        with_reads: bool,
+        report: &Report,
+    ) -> Row {
+        let turns = disk.rotational();
+        let drives = f64::from(disks * disk.drives);
+        let reads = if with_reads { disks as usize } else { 0 };
         let (jobs, reads) = report.clients.split_at(report.clients.len() - reads);
         let length = report.length.0.max(1) as f64;
         let seconds = length / 1e9;
@@ -107,9 +154,10 @@ impl Row {
             mode: way.config.mode.name(),
             jobs: Part::of(jobs, report.length),
             reads: with_reads.then(|| Part::of(reads, report.length)),
+            shelf: (disks > 1).then(|| Shelf::of(jobs, disks, report.length)),
             head_moves_per_s: turns.then(|| report.drive.moves as f64 / seconds),
             // An access counts from its start.
-            drive_busy_percent: (report.drive.busy.0 as f64 * 100.0 / length).min(100.0),
+            drive_busy_percent: (report.drive.busy.0 as f64 * 100.0 / length / drives).min(100.0),
             virtual_s: seconds,
             mean_write_command_bytes: report.mean_command(),
         }

@@ -17,7 +17,7 @@ use zoneplug_sim::time::{Client, HostTimes, RandomReader, Workload};
 /// | `append` | the same with zone append |
 ///
 /// and for each `reads`, `read-bs`: random reads beside it; `warm-up`, `length`: other times than the table's;
-/// `drives`: so many of the table's drive, joined.
+/// `drives`: so many of the table's drive, joined; `disks`: so many disks, each opened by itself and with a client of its own.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Modelled {
     /// What it does.
@@ -26,6 +26,8 @@ pub struct Modelled {
     pub reads: Option<(u32, u32)>,
     /// How many of the table's drive are joined.
     pub drives: u32,
+    /// How many disks are opened, each with this client.
+    pub disks: u32,
     /// Virtual time before measuring starts, if not the table's.
     pub warm_up: Option<Nanos>,
     /// Virtual time that is measured, if not the table's.
@@ -87,13 +89,14 @@ impl Modelled {
             None => None,
         };
         let drives = s.take_as("drives", &ANY)?.map_or(1, |v| v.number() as u32).max(1);
+        let disks = s.take_as("disks", &ANY)?.map_or(1, |v| v.number() as u32).max(1);
         let mut time = |key| -> Result<Option<Nanos>, Error> {
             let form = Form::Time { min: 0, max: u64::MAX };
             Ok(s.take_as(key, &form)?.map(|v| Nanos(v.number())))
         };
         let (warm_up, length) = (time("warm-up")?, time("length")?);
         spec.finish()?;
-        Ok(Modelled { workload, reads, drives, warm_up, length })
+        Ok(Modelled { workload, reads, drives, disks, warm_up, length })
     }
 
     /// Whether it draws from its seed.
@@ -123,6 +126,9 @@ impl Modelled {
                 format!("append {outstanding} {}, {}", length(bs), count(zones))
             }
         };
+        if self.disks > 1 {
+            text += &format!(", {} disks", self.disks);
+        }
         if self.drives > 1 {
             text += &format!(", {} drives", self.drives);
         }

@@ -14,7 +14,12 @@ use zoneplug_core::{Error, ErrorKind, Nanos};
 use zoneplug_devices::emu::timing::{Model, Profile};
 use zoneplug_devices::spec::Spec;
 use zoneplug_host::take_config;
-use zoneplug_sim::time::{self, Client, GEOMETRIES, Layer, Report, SEEDS, Unit};
+use zoneplug_sim::time::{
+    self, Adapter, Client, ClientReport, GEOMETRIES, Layer, Report, SEEDS, Unit,
+};
+
+/// More drives than this are run once.
+const MANY: u32 = 4;
 
 /// A cell that is ready to be run.
 #[derive(Debug, PartialEq)]
@@ -24,6 +29,7 @@ struct Ready {
     profile: Profile,
     config: DiskConfig,
     one_writer: bool,
+    adapter: Option<Adapter>,
     /// What its scheduler takes of a processor for a command.
     scheduler_time: Nanos,
     unit: &'static str,
@@ -78,6 +84,7 @@ fn ready(
     let config = take_config(&mut spec)?;
     // Of several drives: as if nothing said which zones share a head.
     let one_writer = spec.take_as("one-writer", &Form::Flag)?.is_some_and(|v| v.number() == 1);
+    let adapter = Adapter::of_drive(&mut spec)?;
     let time = spec.take_as("scheduler-time", &Form::Time { min: 0, max: 1_000_000 })?;
     let scheduler_time = Nanos(time.map_or(0, |v| v.number()));
     spec.finish()?;
@@ -91,7 +98,7 @@ fn ready(
         expect: time::Expect::Not(""),
         calibrates: false,
     };
-    Ok(Ready { cell, client, profile, config, one_writer, scheduler_time, unit })
+    Ok(Ready { cell, client, profile, config, one_writer, adapter, scheduler_time, unit })
 }
 
 impl Plan {
@@ -126,8 +133,10 @@ impl Plan {
                         plan.runs.push(runs);
                         continue;
                     }
-                    let geometries = if turns && !quick { &GEOMETRIES[..] } else { &[1_000_000] };
-                    let seeds = if client.draws() && !quick { &SEEDS[..] } else { &SEEDS[..1] };
+                    // Many drives, each with its seed, are repeats by themselves.
+                    let once = quick || client.disks * client.drives > MANY;
+                    let geometries = if turns && !once { &GEOMETRIES[..] } else { &[1_000_000] };
+                    let seeds = if client.draws() && !once { &SEEDS[..] } else { &SEEDS[..1] };
                     for &ppm in geometries {
                         plan.todo.extend(seeds.iter().map(|&seed| Todo {
                             cell: number,
@@ -190,6 +199,7 @@ impl Ready {
         let (mut run, mut clients) = self.cell.run_above(&profile, times, seed);
         run.disk = self.config.clone();
         (run.drives, run.one_writer) = (self.client.drives, self.one_writer);
+        (run.disks, run.adapter) = (self.client.disks, self.adapter);
         run.warm_up = self.client.warm_up.unwrap_or(run.warm_up);
         run.length = self.client.length.unwrap_or(run.length);
         if self.config.scheduler != Scheduler::None {
@@ -197,7 +207,13 @@ impl Ready {
             run.disk.queue_depth = u32::from(run.tags);
             run.tags = 2 * run.tags.min(128);
         }
-        clients.extend(self.client.reader(&times, seed));
+        // A run spreads its clients over the disks in turns.
+        let disks = u64::from(self.client.disks);
+        let seeds = || (0..disks).map(|disk| seed + (disk << 32));
+        for seed in seeds().skip(1) {
+            clients.extend(self.client.workload.clients(&times, seed));
+        }
+        clients.extend(seeds().filter_map(|seed| self.client.reader(&times, seed)));
         let mut all: Vec<&mut dyn Client> = Vec::with_capacity(clients.len() + 1);
         for client in &mut clients {
             all.push(&mut **client);
@@ -208,15 +224,18 @@ impl Ready {
         if workers.is_asked() {
             return Ok(None);
         }
-        let reads = self.unit.starts_with("read ");
-        let counted = report.clients.get(usize::from(reads));
-        let ms = |permille| counted.map_or(0.0, |c| c.latency(permille).0 as f64 / 1e6);
+        let (writers, readers) = report.clients.split_at(disks as usize);
+        let counted = if self.unit.starts_with("read ") { readers } else { writers };
+        // Of several clients the worst.
+        let ms = |permille| {
+            counted.iter().map(|c| c.latency(permille).0 as f64 / 1e6).fold(0.0, f64::max)
+        };
         Ok(Some(Run {
             geometry_ppm: ppm,
             seed,
             // A medium that is faster by some has figures that are higher by as much: what is asked is where tracks
             // lie.
-            value: figure(&report, usize::from(reads), self.unit)? * 1e6 / f64::from(ppm),
+            value: figure(&report, counted, self.unit)? * 1e6 / f64::from(ppm),
             p99_ms: ms(990),
             max_ms: ms(1000),
             command_bytes: report.mean_command(),
@@ -224,10 +243,11 @@ impl Ready {
     }
 }
 
-/// The figure of one client of a report.
-fn figure(report: &Report, client: usize, unit: &str) -> Result<f64, Error> {
+/// The figure of some clients of a report.
+fn figure(report: &Report, clients: &[ClientReport], unit: &str) -> Result<f64, Error> {
     let seconds = report.length.0 as f64 / 1e9;
-    let (bytes, bios) = report.clients.get(client).map_or((0, 0), |c| (c.bytes, c.bios));
+    let bytes: u64 = clients.iter().map(|c| c.bytes).sum();
+    let bios: u64 = clients.iter().map(|c| c.bios).sum();
     let iops = bios as f64 / seconds;
     Ok(match unit.trim_start_matches("read ") {
         "MB/s" => bytes as f64 / seconds / 1e6,
