@@ -281,6 +281,31 @@ fn management_keeps_its_place_among_the_writes_of_its_zone() {
     assert_eq!(d.all.len() as u64, s.operations());
 }
 
+/// Zone management without a length is of one zone: blktrace records none, and a table need not have one.
+#[test]
+fn management_without_a_length_is_of_one_zone() {
+    let mut text = "time_us,op,sector,sectors\n".to_owned();
+    for i in 0..20 {
+        text += &format!("{},write,524288,64\n{},reset,524288,0\n", i * 10, i * 10 + 5);
+    }
+    let p = profile("sim-smr30");
+    let (s, fit) = fit(&p, &text);
+    assert_eq!((s.management, fit.is_exact()), (20, true));
+    for place in [Place::Exact { begin: vec![] }, Place::Log] {
+        let d = replay(&p, &text, place, RECORDED);
+        assert_eq!(d.all.iter().filter(|r| r.status == Status::Ok).count(), 40);
+        assert_eq!(d.adapted.moved, 0, "the write pointer is at the start again");
+    }
+    // Past the end of the disk there is no zone.
+    let d = replay(
+        &p,
+        "time_us,op,sector,sectors\n0,reset,900000000000,0\n",
+        Place::Exact { begin: vec![] },
+        ASAP,
+    );
+    assert_eq!(d.all[0].status, Status::OutOfRange);
+}
+
 /// More that is due than a disk takes: it waits outside, its latency counts, and all of it ends.
 #[test]
 fn what_is_due_waits_when_the_disk_is_slower() {

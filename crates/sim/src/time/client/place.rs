@@ -158,7 +158,7 @@ impl Placing {
             token: 0,
         };
         let disk = g.capacity().0;
-        let (mut at, mut left) = (event.sector, event.sectors);
+        let (mut at, mut left) = (event.sector, event.sectors_on(g));
         if matches!(event.op, Op::Flush | Op::ZoneResetAll) {
             return parts.push(part(event.op, 0, 0));
         }

@@ -27,7 +27,8 @@ pub use reader::{Events, Reader, Seen};
 pub use survey::{Fit, Misplaced, Survey};
 
 use std::fmt;
-use zoneplug_core::{Nanos, Op};
+use zoneplug_core::zone::Geometry;
+use zoneplug_core::{Nanos, Op, Sector};
 
 /// The format of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +76,7 @@ pub struct TraceEvent {
     pub preflush: bool,
     /// First sector of 512 bytes.
     pub sector: u64,
-    /// Length in sectors; 0 for a flush.
+    /// Length in sectors; 0 for a flush, for all zones, and for management of the one zone at `sector`.
     pub sectors: u64,
 }
 
@@ -91,6 +92,18 @@ struct Raw {
     op: Op,
     fua: bool,
     preflush: bool,
+impl TraceEvent {
+    /// Length in sectors on a disk: management without a length is that of a zone.
+    pub(crate) fn sectors_on(&self, g: &Geometry) -> u64 {
+        if self.sectors > 0 || !self.op.is_zone_management() {
+            return self.sectors;
+        }
+        // Past the end of the disk any length is too long.
+        let (zone, _) = g.zone_of(Sector(self.sector % g.capacity().0.max(1)));
+        u64::from(g.zone_len_sectors(zone))
+    }
+}
+
     sector: u64,
     sectors: u64,
 }

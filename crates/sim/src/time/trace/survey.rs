@@ -147,7 +147,7 @@ impl Fit {
         if event.op == Op::Flush {
             return;
         }
-        let (mut at, end) = (event.sector, event.sector + event.sectors);
+        let (mut at, end) = (event.sector, event.sector + event.sectors_on(g));
         if end > g.capacity().0 {
             self.beyond += 1;
             return;
