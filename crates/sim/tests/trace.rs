@@ -131,7 +131,7 @@ fn a_trace_that_is_none_says_why_and_where() {
         ),
         ("fio version 3 iolog\n1 d wait 5 0\n", "line 2 of the trace: wait"),
         ("8,0 0 1 0.000000001 7 Q W 5 + y [x]\n", "line 1 of the trace"),
-        ("\u{7}tae", "binary"),
+        ("\u{7}tae", "no operation in 0 records"),
         (
             "fio version 2 iolog\na write 0 512\nb write 0 512\n",
             "line 3 of the trace: a second device 'b' beside 'a'",

@@ -56,9 +56,15 @@ pub(super) fn line(text: &[u8], wanted: u8) -> Result<Line<'_>, Wrong> {
     let flush = Raw { at, op: Op::Flush, fua: false, preflush: false, sector: 0, sectors: 0 };
     let (sector, plus, sectors) = (w.next(), w.next(), w.next());
     let (Some(sector), Some(b"+"), Some(sectors)) = (sector, plus, sectors) else {
-        // A flush moves no data. A payload is a SCSI command, not one of a block device.
+        // An operation without data has no place here. A payload is a SCSI command, not one of a block device.
         let flushes = kind.preflush || kind.op == Some(Op::Flush);
-        return Ok(if flushes { Line::Event(device, flush) } else { Line::Other });
+        let is_bare = sector.is_some_and(|w| w.starts_with(b"["));
+        return Ok(match kind.op {
+            _ if flushes => Line::Event(device, flush),
+            Some(op @ Op::ZoneResetAll) if is_bare => Line::Event(device, Raw { op, ..flush }),
+            Some(op) if is_bare && (op == Op::Write || op.is_zone_management()) => Line::Unclear,
+            _ => Line::Other,
+        });
     };
     let place = || Some((number(sector)?, number(sectors)?));
     let (sector, sectors) =
@@ -178,6 +184,12 @@ mod tests {
         );
         let (_, raw) = event("259,0   11    12345     0.000000001     1  Q  FW [fio]");
         assert_eq!((raw.op, raw.sectors), (Op::Flush, 0));
+        assert_eq!(event("8,16 0 3 0.000000500 100 Q ZRA [x]").1.op, Op::ZoneResetAll);
+        // blkparse prints no place of what has no data.
+        for unclear in ["WS [two words]", "ZR [x]", "ZFS [x]"] {
+            let text = format!("8,16 0 3 0.000000500 100 Q {unclear}");
+            assert_eq!(line(text.as_bytes(), b'Q'), Ok(Line::Unclear), "{unclear}");
+        }
         for other in [
             "",
             "  8,16   0        3     0.000000500   100  G   W 2048 + 128 [fio]",

@@ -1,23 +1,27 @@
-//! Block traces as text, read line by line. Owns the formats. It keeps one line at a time and knows neither
-//! disks nor zones, except [`Survey`] and [`Fit`], which look at a whole trace once.
+//! Block traces, read line by line or record by record. Owns the formats. It keeps one line at a time, of blktrace a
+//! bounded number of operations, and knows neither disks nor zones, except [`Survey`] and [`Fit`], which look at a whole
+//! trace once.
 //!
 //! | format | recognised by | times |
 //! | --- | --- | --- |
+//! | `blktrace`'s own, binary | its first four bytes | of each event, in nanoseconds |
 //! | `blkparse`'s default output | a line `8,0 1 2 0.000000000 697 Q W 223490 + 8 [fio]` | of each event, in nanoseconds |
 //! | fio's iolog, version 2 | its first line | none but `wait` |
 //! | fio's iolog, version 3 | its first line | of each line, in microseconds |
 //! | a table, `csv.rs` | a first line such as `time_us,op,offset,length` | of each line, in the unit of the title |
 //!
 //! A line that is not of the format is counted. A line of the format with impossible numbers is an error
-//! with its line number.
+//! with its line number. A record that the file ends within is counted; bytes that are no record are an error.
 //!
 //! | file | what it owns |
 //! | --- | --- |
 //! | `blkparse.rs`, `iolog.rs`, `csv.rs` | a line of each format |
-//! | `reader.rs` | lines to events |
+//! | `blktrace.rs` | binary records, and their order by time |
+//! | `reader.rs` | lines and records to events |
 //! | `survey.rs` | what a trace contains, and whether it is of a zoned disk |
 
 mod blkparse;
+mod blktrace;
 mod csv;
 mod iolog;
 mod reader;
@@ -33,6 +37,8 @@ use zoneplug_core::{Nanos, Op, Sector};
 /// The format of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
+    /// `blktrace`'s own, binary.
+    Blktrace,
     /// `blkparse`'s default output.
     Blkparse,
     /// fio's `--write_iolog`, as it was before 3.31.
@@ -44,6 +50,11 @@ pub enum Format {
 }
 
 impl Format {
+    /// What it consists of: lines or records.
+    pub fn unit(self) -> &'static str {
+        if self == Format::Blktrace { "record" } else { "line" }
+    }
+
     /// Whether its events have times.
     pub fn has_times(self) -> bool {
         self != Format::Iolog2
@@ -53,6 +64,7 @@ impl Format {
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Format::Blktrace => "blktrace",
             Format::Blkparse => "blkparse",
             Format::Iolog2 => "fio iolog version 2",
             Format::Iolog3 => "fio iolog version 3",
@@ -64,7 +76,7 @@ impl fmt::Display for Format {
 /// An operation of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// Its line in the file, from 1.
+    /// Its line in the file, from 1; of blktrace the number of its record.
     pub line: u64,
     /// Its time after the first event. Never before that of the event above it.
     pub at: Nanos,
@@ -80,18 +92,6 @@ pub struct TraceEvent {
     pub sectors: u64,
 }
 
-/// Limit of a sector number, so that sums of two addresses do not overflow.
-const MAX_SECTOR: u64 = 1 << 54;
-/// Longest trace, in nanoseconds.
-const MAX_TIME: u64 = 1 << 60;
-
-/// An operation, with the time that its line has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Raw {
-    at: Nanos,
-    op: Op,
-    fua: bool,
-    preflush: bool,
 impl TraceEvent {
     /// Length in sectors on a disk: management without a length is that of a zone.
     pub(crate) fn sectors_on(&self, g: &Geometry) -> u64 {
@@ -104,6 +104,18 @@ impl TraceEvent {
     }
 }
 
+/// Limit of a sector number, so that sums of two addresses do not overflow.
+const MAX_SECTOR: u64 = 1 << 54;
+/// Longest trace, in nanoseconds.
+const MAX_TIME: u64 = 1 << 60;
+
+/// An operation, with the time that its line has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Raw {
+    at: Nanos,
+    op: Op,
+    fua: bool,
+    preflush: bool,
     sector: u64,
     sectors: u64,
 }
@@ -117,6 +129,8 @@ enum Line<'a> {
     Wait(Nanos),
     /// A completion, in blkparse.
     Completion(&'a [u8], Nanos),
+    /// Zone management without its kind or its zone.
+    Unclear,
     /// A line of the format that was not asked for.
     Other,
     /// A line of no known form.

@@ -1,7 +1,9 @@
-//! Turns lines into events. Owns the current line, counts of skipped lines, and the clock of the trace.
+//! Turns lines and records into events. Owns the current line, counts of what was skipped, and the clock of the trace.
 
-use super::{Format, Line, MAX_TIME, Raw, TraceEvent, Wrong, blkparse, csv, iolog, shown};
-use std::io::{BufRead, Read};
+use super::{
+    Format, Line, MAX_TIME, Raw, TraceEvent, Wrong, blkparse, blktrace, csv, iolog, shown,
+};
+use std::io::{self, BufRead, Read};
 use zoneplug_core::{Error, ErrorKind, Nanos};
 
 /// Which events of the block layer are taken.
@@ -26,7 +28,7 @@ impl Events {
 /// What was read so far, besides the events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Number of lines.
+    /// Number of lines, or of blktrace's records.
     pub lines: u64,
     /// Number of bytes.
     pub bytes: u64,
@@ -36,15 +38,22 @@ pub struct Seen {
     pub first_unknown: Option<u64>,
     /// Operations of other devices.
     pub elsewhere: u64,
+    /// Zone management of which the trace does not say the kind, or the zone.
+    pub unclear: u64,
+    /// Records that their file ends within.
+    pub cut: u64,
+    /// Events that blktrace lost, by their numbers.
+    pub lost: u64,
     /// Events with a time before that of the event above them.
     pub backwards: u64,
     /// The time of the last completion after the first event.
     pub last_completion: Option<Nanos>,
 }
 
-/// How lines are read.
+/// How lines or records are read.
 #[derive(Debug)]
 enum Form {
+    Blktrace(blktrace::Records),
     Blkparse,
     Iolog2,
     Iolog3,
@@ -55,6 +64,9 @@ enum Form {
 const MAX_LINE: u64 = 64 << 10;
 /// A text with this many lines of no known form is not a trace.
 const PATIENCE: u64 = 1000;
+
+/// A file, and in front of it the bytes that were read to detect the format.
+type Input<R> = io::Chain<io::Cursor<Vec<u8>>, R>;
 
 /// A reader of a trace.
 ///
@@ -71,7 +83,8 @@ const PATIENCE: u64 = 1000;
 /// ```
 #[derive(Debug)]
 pub struct Reader<R> {
-    input: R,
+    /// More than one: blktrace's.
+    inputs: Vec<Input<R>>,
     form: Form,
     events: Events,
     /// The device or file whose operations are taken: the one that was asked for, or that of the first
@@ -92,11 +105,38 @@ pub struct Reader<R> {
 
 impl<R: BufRead> Reader<R> {
     /// Detects the format. `device` names the device whose operations are taken, as the trace does; it must be given
-    /// if there are several. Fails if the text is empty, compressed or binary, or cannot be read.
+    /// if there are several. Fails if the file is empty, compressed or of no known format, or cannot be read.
     pub fn new(input: R, events: Events, device: Option<&str>) -> Result<Reader<R>, Error> {
+        Reader::of_files(vec![input], events, device)
+    }
+
+    /// The same for several files that are one trace: blktrace writes one for each processor. Their records are taken in
+    /// the order of their times.
+    pub fn of_files(
+        files: Vec<R>,
+        events: Events,
+        device: Option<&str>,
+    ) -> Result<Reader<R>, Error> {
+        let mut inputs = Vec::new();
+        let mut is_binary = false;
+        for mut file in files {
+            let mut head = Vec::new();
+            file.by_ref().take(4).read_to_end(&mut head).map_err(|e| unreadable(0, e))?;
+            // blktrace's file of a processor that did nothing.
+            if !head.is_empty() {
+                is_binary |= blktrace::is_magic(&head);
+                inputs.push(io::Cursor::new(head).chain(file));
+            }
+        }
+        let form = match is_binary || inputs.len() > 1 {
+            true => Form::Blktrace(blktrace::Records::new(events, inputs.len())),
+            false => Form::Blkparse,
+        };
         let mut reader = Reader {
-            input,
-            form: Form::Blkparse,
+            // Its first four bytes say that it is a trace.
+            known: u64::from(is_binary),
+            inputs,
+            form,
             events,
             device: device.map(|d| d.as_bytes().to_vec()),
             asked: device.is_some(),
@@ -105,26 +145,21 @@ impl<R: BufRead> Reader<R> {
             start: None,
             waited: Nanos(0),
             last: Nanos(0),
-            known: 0,
             seen: Seen::default(),
         };
+        if let Form::Blktrace(_) = reader.form {
+            return Ok(reader);
+        }
         if !reader.read_line()? {
             return Err(Error::invalid("the trace is empty")
-                .hint("blkparse -i sda > FILE, or fio --write_iolog=FILE"));
+                .hint("blktrace -d /dev/sda, blkparse -i sda > FILE, or fio --write_iolog=FILE"));
         }
-        let binary = |what: &str, hint: &str| Err(Error::invalid(what).hint(hint));
         match reader.line.trim_ascii() {
             b"fio version 2 iolog" => reader.form = Form::Iolog2,
             b"fio version 3 iolog" => reader.form = Form::Iolog3,
             [0x1f, 0x8b, ..] => {
-                return binary("the trace is compressed", "zcat FILE > FILE.txt, and that");
-            }
-            // The magic number of a binary trace that blkparse has not read yet, in both byte orders.
-            [_, b't', b'a', b'e', ..] | [b'e', b'a', b't', _, ..] => {
-                return binary(
-                    "the trace is blktrace's own, and binary",
-                    "blkparse -i FILE > FILE.txt, and that",
-                );
+                return Err(Error::invalid("the trace is compressed")
+                    .hint("zcat FILE > FILE.out, and that"));
             }
             line => match csv::Columns::of(line) {
                 Some(columns) => reader.form = Form::Csv(columns),
@@ -137,6 +172,7 @@ impl<R: BufRead> Reader<R> {
     /// The format of the trace.
     pub fn format(&self) -> Format {
         match self.form {
+            Form::Blktrace(_) => Format::Blktrace,
             Form::Blkparse => Format::Blkparse,
             Form::Iolog2 => Format::Iolog2,
             Form::Iolog3 => Format::Iolog3,
@@ -152,15 +188,27 @@ impl<R: BufRead> Reader<R> {
     /// The next operation; `None` at the end. Fails if the file cannot be read or is not a trace, if a line has
     /// impossible numbers, or if there are several devices and none was named.
     pub fn next_event(&mut self) -> Result<Option<TraceEvent>, Error> {
-        while std::mem::take(&mut self.again) || self.read_line()? {
-            let n = self.seen.lines;
-            let read = match &self.form {
+        let unit = self.format().unit();
+        loop {
+            let is_text = !matches!(self.form, Form::Blktrace(_));
+            if is_text && !std::mem::take(&mut self.again) && !self.read_line()? {
+                return Ok(None);
+            }
+            let mut n = self.seen.lines;
+            let read = match &mut self.form {
+                Form::Blktrace(records) => match records.next(&mut self.inputs, &mut self.seen)? {
+                    Some((number, record)) => {
+                        n = number;
+                        Ok(record)
+                    }
+                    None => return Ok(None),
+                },
                 Form::Blkparse => blkparse::line(&self.line, self.events.letter()),
                 Form::Iolog2 => iolog::line(&self.line, false),
                 Form::Iolog3 => iolog::line(&self.line, true),
                 Form::Csv(columns) => csv::line(&self.line, columns),
             };
-            let event = match read.map_err(|e| in_line(n, e))? {
+            let event = match read.map_err(|e| in_line(unit, n, e))? {
                 Line::Event(device, raw) => {
                     self.known += 1;
                     match &self.device {
@@ -172,7 +220,7 @@ impl<R: BufRead> Reader<R> {
                         Some(d) => {
                             let what =
                                 format!("a second device {} beside {}", shown(device), shown(d));
-                            let e = in_line(n, (what, ""));
+                            let e = in_line(unit, n, (what, ""));
                             let name = String::from_utf8_lossy(d).into_owned();
                             return Err(e.hint(format!("--device {name}: one at a time")));
                         }
@@ -199,23 +247,27 @@ impl<R: BufRead> Reader<R> {
                     self.known += u64::from(!self.line.trim_ascii().is_empty());
                     continue;
                 }
+                Line::Unclear => {
+                    self.known += 1;
+                    self.seen.unclear += 1;
+                    continue;
+                }
                 Line::Unknown => {
                     self.unknown()?;
                     continue;
                 }
             };
-            return Ok(Some(self.event(event)));
+            return Ok(Some(self.event(n, event)));
         }
-        Ok(None)
     }
 
-    fn event(&mut self, raw: Raw) -> TraceEvent {
+    fn event(&mut self, line: u64, raw: Raw) -> TraceEvent {
         let Raw { op, fua, preflush, sector, sectors, at } = raw;
         let start = *self.start.get_or_insert(at);
         let at = Nanos(at.0.saturating_sub(start.0) + self.waited.0);
         self.seen.backwards += u64::from(at < self.last);
         self.last = self.last.max(at);
-        TraceEvent { line: self.seen.lines, at: self.last, op, fua, preflush, sector, sectors }
+        TraceEvent { line, at: self.last, op, fua, preflush, sector, sectors }
     }
 
     #[cold]
@@ -224,7 +276,7 @@ impl<R: BufRead> Reader<R> {
         self.seen.unknown += 1;
         self.seen.first_unknown.get_or_insert(n);
         if self.known == 0 && n >= PATIENCE {
-            return Err(no_trace(&self.seen));
+            return Err(no_trace(self.format(), &self.seen));
         }
         Ok(())
     }
@@ -232,27 +284,32 @@ impl<R: BufRead> Reader<R> {
     /// Reads a line; `false` at the end.
     fn read_line(&mut self) -> Result<bool, Error> {
         self.line.clear();
-        let mut part = self.input.by_ref().take(MAX_LINE);
-        let n = part.read_until(b'\n', &mut self.line).map_err(|e| {
-            let what = format!("reading the trace after line {}: {e}", self.seen.lines);
-            Error::new(ErrorKind::Io, what).hint("look at the file").source(e)
-        })?;
+        let Some(input) = self.inputs.first_mut() else { return Ok(false) };
+        let mut part = input.by_ref().take(MAX_LINE);
+        let n = part.read_until(b'\n', &mut self.line);
+        let n = n.map_err(|e| unreadable(self.seen.lines, e))?;
         self.seen.bytes += n as u64;
         self.seen.lines += u64::from(n > 0);
         if n as u64 == MAX_LINE && self.line.last() != Some(&b'\n') {
             let wrong = ("a line of more than 64 KiB".to_owned(), "a trace as text");
-            return Err(in_line(self.seen.lines, wrong));
+            return Err(in_line("line", self.seen.lines, wrong));
         }
         Ok(n > 0)
     }
 }
 
-fn in_line(line: u64, (what, hint): Wrong) -> Error {
-    Error::invalid(format!("line {line} of the trace: {what}")).hint(hint)
+fn unreadable(line: u64, e: io::Error) -> Error {
+    let what = format!("reading the trace after line {line}: {e}");
+    Error::new(ErrorKind::Io, what).hint("look at the file").source(e)
 }
 
-/// The error for a text of no known format.
-pub(super) fn no_trace(seen: &Seen) -> Error {
+fn in_line(unit: &str, line: u64, (what, hint): Wrong) -> Error {
+    Error::invalid(format!("{unit} {line} of the trace: {what}")).hint(hint)
+}
+
+/// The error for a file without operations.
+pub(super) fn no_trace(format: Format, seen: &Seen) -> Error {
+    let unit = format.unit();
     if seen.elsewhere > 0 {
         let what = format!("{} operations, and none of that device", seen.elsewhere);
         return Error::invalid(what)
@@ -260,12 +317,12 @@ pub(super) fn no_trace(seen: &Seen) -> Error {
     }
     let what = match seen.first_unknown {
         Some(line) => {
-            format!("no operation in {} lines; line {line} is of no known format", seen.lines)
+            format!("no operation in {} {unit}s; {unit} {line} is of no known format", seen.lines)
         }
-        None => format!("no operation in {} lines", seen.lines),
+        None => format!("no operation in {} {unit}s", seen.lines),
     };
     Error::invalid(what).hint(
-        "the output of blkparse with events Q (or --events d), an iolog of fio, version 2 or 3, or a table with the \
-         titles time_us,op,offset,length",
+        "a file of blktrace or the output of blkparse with events Q (or --events d), an iolog of fio, version 2 or 3, or \
+         a table with the titles time_us,op,offset,length",
     )
 }

@@ -70,7 +70,7 @@ impl Survey {
             fits.iter_mut().for_each(|f| f.see(&event));
         }
         s.seen = trace.seen().clone();
-        if s.operations() == 0 { Err(no_trace(&s.seen)) } else { Ok(s) }
+        if s.operations() == 0 { Err(no_trace(s.format, &s.seen)) } else { Ok(s) }
     }
 
     /// Number of operations.

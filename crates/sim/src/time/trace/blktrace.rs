@@ -1,0 +1,406 @@
+//! blktrace's own binary records, `linux/blktrace_api.h`. Owns the layouts of versions 7 and 8, the order of records by
+//! time, and the sequence numbers that show what was lost.
+//!
+//! blktrace writes a file for each processor, and `blktrace -o -` one stream of pieces of them. The next record is that of
+//! the file with the earliest one. Then a window of [`WINDOW`] operations sorts them by time.
+//!
+//! | bytes, version 7 | version 8 | what |
+//! | --- | --- | --- |
+//! | 0-3 | 0-3 | magic number and version; shows the byte order |
+//! | 4-7 | 4-7 | sequence number of this device and processor |
+//! | 8-15, 16-23, 24-27 | the same | nanoseconds, sector, length in bytes |
+//! | 28-31 | 32-39 | action: the event in the lower half of the first 32 bits, a bit for each category above |
+//! | 36-39, 40-43 | 40-43, 44-47 | device, `major << 20 | minor`; processor |
+//! | 46-47 | 50-51 | length of data behind the record |
+//!
+//! Version 7 has no bits for zones: an append and a write of zeroes are writes, and zone management is a write without
+//! data. Linux that records version 8 leaves out zone operations where version 7 is asked for.
+
+use super::{Events, Line, MAX_SECTOR, MAX_TIME, Raw, Seen};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::io::{self, BufRead, Read, Write};
+use zoneplug_core::{Error, ErrorKind, Nanos, Op};
+
+/// Operations that are sorted by time: about 2 MB.
+const WINDOW: usize = 32 << 10;
+/// Processors whose sequence numbers are followed.
+const MAX_CPUS: usize = 4096;
+/// Lengths of a record by version.
+const LENGTHS: [(u8, usize); 2] = [(7, 48), (8, 64)];
+
+const QUEUE: u8 = 1;
+const ISSUE: u8 = 7;
+const COMPLETE: u8 = 8;
+/// The last event that Linux has: a zone's plug was unplugged.
+const LAST: u8 = 19;
+/// The bit of an event that has a cgroup in its data.
+const CGROUP: u64 = 1 << 8;
+
+/// Bits of the action. The last seven are those of version 8.
+const WRITE: u64 = 1 << 17;
+const FLUSH: u64 = 1 << 18;
+const SCSI: u64 = 1 << 25;
+const NOTIFY: u64 = 1 << 26;
+const DISCARD: u64 = 1 << 29;
+const DRIVER: u64 = 1 << 30;
+const FUA: u64 = 1 << 31;
+const ZONES: [(u64, Op); 7] = [
+    (1 << 32, Op::ZoneAppend),
+    (1 << 33, Op::ZoneReset),
+    (1 << 34, Op::ZoneResetAll),
+    (1 << 35, Op::ZoneFinish),
+    (1 << 36, Op::ZoneOpen),
+    (1 << 37, Op::ZoneClose),
+    (1 << 38, Op::WriteZeroes),
+];
+
+/// Whether a file with these first bytes is one of blktrace's.
+pub(super) fn is_magic(head: &[u8]) -> bool {
+    matches!(head, [..0x20, b't', b'a', b'e'] | [b'e', b'a', b't', ..0x20])
+}
+
+/// A record without its data.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    sequence: u32,
+    time: u64,
+    sector: u64,
+    bytes: u32,
+    action: u64,
+    device: u32,
+    cpu: u32,
+}
+
+/// What a record says.
+#[derive(Debug, PartialEq)]
+enum Meaning {
+    Operation(Raw),
+    Completion(Raw),
+    /// Zone management without its kind.
+    Unclear,
+    Other,
+    Unknown,
+}
+
+impl Record {
+    fn of(bytes: &[u8], version: u8, big: bool) -> Record {
+        let four = |at: usize| {
+            let b = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+            if big { u32::from_be_bytes(b) } else { u32::from_le_bytes(b) }
+        };
+        let eight = |at: usize| {
+            let (first, second) = (u64::from(four(at)), u64::from(four(at + 4)));
+            if big { first << 32 | second } else { second << 32 | first }
+        };
+        let new = version == 8;
+        Record {
+            sequence: four(4),
+            time: eight(8),
+            sector: eight(16),
+            bytes: four(24),
+            action: if new { eight(32) } else { u64::from(four(28)) },
+            device: four(if new { 40 } else { 36 }),
+            cpu: four(if new { 44 } else { 40 }),
+        }
+    }
+
+    fn has(&self, bits: u64) -> bool {
+        self.action & bits != 0
+    }
+
+    /// The meaning, where events of the kind `wanted` are taken; an error is what is wrong.
+    fn meaning(&self, wanted: Events) -> Result<Meaning, String> {
+        let event = (self.action & 0xffff & !CGROUP) as u8;
+        if self.has(NOTIFY | DRIVER) {
+            return Ok(Meaning::Other);
+        }
+        if event == 0 || event > LAST || self.action & 0xfe00 != 0 {
+            return Ok(Meaning::Unknown);
+        }
+        let taken = match wanted {
+            Events::Queued => QUEUE,
+            Events::Issued => ISSUE,
+        };
+        if event != taken && event != COMPLETE || self.has(SCSI) {
+            return Ok(Meaning::Other);
+        }
+        if self.time >= MAX_TIME {
+            return Err(format!("{} ns is no time", self.time));
+        }
+        let (at, sectors) = (Nanos(self.time), u64::from(self.bytes >> 9));
+        let raw = Raw { at, op: Op::Flush, fua: false, preflush: false, sector: 0, sectors: 0 };
+        if event == COMPLETE {
+            return Ok(Meaning::Completion(raw));
+        }
+        let zone = ZONES.iter().find(|(bit, _)| self.has(*bit)).map(|(_, op)| *op);
+        let op = match zone {
+            _ if self.has(DISCARD) => Op::Discard,
+            Some(op) => op,
+            None if self.has(WRITE) => Op::Write,
+            None => Op::Read,
+        };
+        if op == Op::ZoneResetAll {
+            return Ok(Meaning::Operation(Raw { op, ..raw }));
+        }
+        if sectors == 0 && !op.is_zone_management() {
+            return Ok(match op {
+                _ if self.has(FLUSH) => Meaning::Operation(raw),
+                Op::Write => Meaning::Unclear,
+                _ => Meaning::Other,
+            });
+        }
+        let (sector, fua, preflush) = (self.sector, self.has(FUA), self.has(FLUSH));
+        if sector >= MAX_SECTOR {
+            return Err(format!("{sector} + {sectors} is no place on a disk"));
+        }
+        Ok(Meaning::Operation(Raw { at, op, fua, preflush, sector, sectors }))
+    }
+}
+
+/// An operation or a completion that waits for those before it.
+#[derive(Debug)]
+struct Held {
+    raw: Raw,
+    n: u64,
+    device: u32,
+    completes: bool,
+}
+
+impl Held {
+    fn key(&self) -> (Nanos, u64) {
+        (self.raw.at, self.n)
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Held) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Held {}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Held) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Held {
+    /// The earliest is the greatest, for a heap gives that first.
+    fn cmp(&self, other: &Held) -> std::cmp::Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+/// Where a file is read.
+#[derive(Debug, Clone, Default)]
+struct Place {
+    offset: u64,
+    /// The byte order of its first record.
+    big: Option<bool>,
+    next: Option<Record>,
+}
+
+/// Sequence numbers of one device and processor.
+#[derive(Debug, Clone, Copy)]
+struct Numbers {
+    least: u32,
+    most: u32,
+    count: u64,
+}
+
+/// The records of files that are one trace.
+#[derive(Debug)]
+pub(super) struct Records {
+    wanted: Events,
+    places: Vec<Place>,
+    /// The time of the next record of each file that has one.
+    heads: BinaryHeap<Reverse<(u64, usize)>>,
+    begun: bool,
+    window: BinaryHeap<Held>,
+    /// The device of the last operation, and its name.
+    device: Option<u32>,
+    name: Vec<u8>,
+    cpus: BTreeMap<(u32, u32), Numbers>,
+}
+
+impl Records {
+    pub(super) fn new(wanted: Events, files: usize) -> Records {
+        Records {
+            wanted,
+            places: vec![Place::default(); files],
+            heads: BinaryHeap::new(),
+            begun: false,
+            window: BinaryHeap::new(),
+            device: None,
+            name: Vec::new(),
+            cpus: BTreeMap::new(),
+        }
+    }
+
+    /// The next operation or completion, with its number; `None` at the end.
+    pub(super) fn next<R: BufRead>(
+        &mut self,
+        files: &mut [R],
+        seen: &mut Seen,
+    ) -> Result<Option<(u64, Line<'_>)>, Error> {
+        if !self.begun {
+            self.begun = true;
+            for i in 0..files.len() {
+                self.advance(files, i, seen)?;
+            }
+        }
+        while self.window.len() < WINDOW
+            && let Some(record) = self.take(files, seen)?
+        {
+            let n = seen.lines;
+            let (raw, completes) = match record.meaning(self.wanted) {
+                Ok(Meaning::Operation(raw)) => (raw, false),
+                Ok(Meaning::Completion(raw)) => (raw, true),
+                Ok(Meaning::Unclear) => {
+                    seen.unclear += 1;
+                    continue;
+                }
+                Ok(Meaning::Other) => continue,
+                Ok(Meaning::Unknown) => return Ok(Some((n, Line::Unknown))),
+                Err(what) => {
+                    let what = format!("record {n} of the trace: {what}");
+                    return Err(Error::invalid(what).hint(AGAIN));
+                }
+            };
+            self.window.push(Held { raw, n, device: record.device, completes });
+        }
+        let Some(Held { raw, n, device, completes }) = self.window.pop() else { return Ok(None) };
+        if self.device != Some(device) {
+            self.device = Some(device);
+            self.name.clear();
+            // A vector takes all.
+            let _ = write!(self.name, "{},{}", device >> 20, device & 0xf_ffff);
+        }
+        Ok(Some((
+            n,
+            match completes {
+                true => Line::Completion(&self.name, raw.at),
+                false => Line::Event(&self.name, raw),
+            },
+        )))
+    }
+
+    /// Takes the earliest of the files' next records.
+    fn take<R: BufRead>(
+        &mut self,
+        files: &mut [R],
+        seen: &mut Seen,
+    ) -> Result<Option<Record>, Error> {
+        let Some(Reverse((_, i))) = self.heads.pop() else { return Ok(None) };
+        let record = self.places[i].next.take();
+        self.advance(files, i, seen)?;
+        seen.lines += 1;
+        if let Some(record) = record {
+            self.count(&record, seen);
+        }
+        Ok(record)
+    }
+
+    /// Follows the sequence numbers: what is missing between them was lost. Notes have none.
+    fn count(&mut self, record: &Record, seen: &mut Seen) {
+        if record.has(NOTIFY) {
+            return;
+        }
+        let n = record.sequence;
+        let key = (record.device, record.cpu);
+        if self.cpus.len() >= MAX_CPUS && !self.cpus.contains_key(&key) {
+            return;
+        }
+        let lost = |c: &Numbers| (u64::from(c.most - c.least) + 1).saturating_sub(c.count);
+        let c = self.cpus.entry(key).or_insert(Numbers { least: n, most: n, count: 0 });
+        let before = if c.count > 0 { lost(c) } else { 0 };
+        *c = Numbers { least: c.least.min(n), most: c.most.max(n), count: c.count + 1 };
+        seen.lost = seen.lost + lost(c) - before;
+    }
+
+    /// Reads the next record of a file.
+    fn advance<R: BufRead>(
+        &mut self,
+        files: &mut [R],
+        i: usize,
+        seen: &mut Seen,
+    ) -> Result<(), Error> {
+        let n = files.len();
+        let place = &mut self.places[i];
+        let begin = place.offset;
+        let of = if n > 1 { format!(" of file {} of {n}", i + 1) } else { String::new() };
+        let failed = |e: io::Error| {
+            let what = format!("reading the trace after byte {begin}{of}: {e}");
+            Error::new(ErrorKind::Io, what).hint("look at the file").source(e)
+        };
+        let mut bytes = [0; 64];
+        let mut got = fill(&mut files[i], &mut bytes[..4]).map_err(failed)?;
+        if got == 0 {
+            return Ok(());
+        }
+        let (mut whole, mut version, mut big) = (4, 0, false);
+        if got == 4 {
+            big = bytes[0] == b'e';
+            version = if big { bytes[3] } else { bytes[0] };
+            let is_first = place.big.is_none();
+            let is_known = is_magic(&bytes[..4]) && *place.big.get_or_insert(big) == big;
+            let length = LENGTHS.iter().find(|(v, _)| *v == version).map(|(_, n)| *n);
+            whole = match (is_known, length) {
+                (true, Some(n)) => n,
+                (true, None) => {
+                    let what = format!("a record of version {version} at byte {begin}{of}");
+                    return Err(Error::invalid(what).hint(
+                        "versions 7 and 8 are read; else blkparse -i FILE > FILE.txt, and that",
+                    ));
+                }
+                (false, _) => {
+                    let what = format!("no record of blktrace's at byte {begin}{of}");
+                    return Err(Error::invalid(what).hint(match is_first {
+                        true => "the files of one trace, FILE.blktrace.0 and so on",
+                        false => AGAIN,
+                    }));
+                }
+            };
+            got += fill(&mut files[i], &mut bytes[4..whole]).map_err(failed)?;
+        }
+        let mut data = 0;
+        if got == whole && version > 0 {
+            let at = whole - 2 - if version == 8 { 12 } else { 0 };
+            let pair = [bytes[at], bytes[at + 1]];
+            data = u64::from(if big { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) });
+        }
+        let skipped = io::copy(&mut files[i].by_ref().take(data), &mut io::sink());
+        let skipped = skipped.map_err(failed)?;
+        place.offset += got as u64 + skipped;
+        seen.bytes += got as u64 + skipped;
+        if got < whole || skipped < data || version == 0 {
+            // The file ends within this record.
+            seen.cut += 1;
+            return Ok(());
+        }
+        let record = Record::of(&bytes, version, big);
+        place.next = Some(record);
+        self.heads.push(Reverse((record.time, i)));
+        Ok(())
+    }
+}
+
+/// What to do about a file that is damaged.
+const AGAIN: &str = "the file is damaged: copy it in binary, or record it again";
+
+/// Reads until `bytes` is full or the file ends.
+fn fill<R: Read>(file: &mut R, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < bytes.len() {
+        match file.read(&mut bytes[got..]) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(got)
+}
