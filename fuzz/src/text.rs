@@ -11,7 +11,7 @@ use zoneplug_devices::stack::FaultPlan;
 use zoneplug_core::{Bytes, Error, Nanos};
 use zoneplug_host::{DiskSpec, take_config};
 use zoneplug_sim::Steps;
-use zoneplug_sim::time::trace::{Events, Reader};
+use zoneplug_sim::time::trace::{Events, Format, Reader};
 
 /// The text of faults: read, shown and read again it is the same.
 pub fn fault_text(data: &[u8]) {
@@ -77,10 +77,16 @@ pub fn numbers(data: &[u8]) {
     }
 }
 
-/// A block trace: operations in the order of their times, each of a place that a disk could have, or an error with help.
+/// A block trace, binary or as text, in one file or in two: operations in the order of their times, each of a place that a
+/// disk could have, or an error with help.
 pub fn trace_text(data: &[u8]) {
-    for events in [Events::Queued, Events::Issued] {
-        let mut trace = match Reader::new(data, events, None) {
+    let (first, second) = data.split_at(data.len() / 2);
+    for (files, events) in [
+        (vec![data], Events::Queued),
+        (vec![data], Events::Issued),
+        (vec![first, second], Events::Queued),
+    ] {
+        let mut trace = match Reader::of_files(files, events, None) {
             Ok(trace) => trace,
             Err(e) => return explained(&e),
         };
@@ -88,8 +94,11 @@ pub fn trace_text(data: &[u8]) {
         loop {
             match trace.next_event() {
                 Ok(Some(e)) => {
-                    assert!(e.at >= at && e.line > line, "{e:?} after line {line}");
-                    assert!(e.sectors > 0 || matches!(e.op, Op::Flush | Op::ZoneResetAll), "{e:?}");
+                    // Records of blktrace's are sorted by time.
+                    let is_next = e.line > line || trace.format() == Format::Blktrace;
+                    assert!(e.at >= at && is_next, "{e:?} after line {line}");
+                    let is_bare = e.op == Op::Flush || e.op.is_zone_management();
+                    assert!(e.sectors > 0 || is_bare, "{e:?}");
                     assert!(
                         e.sector.checked_add(e.sectors).is_some_and(|end| end < 1 << 56),
                         "{e:?}"

@@ -171,7 +171,7 @@ fn sample() -> [Vec<Record>; 3] {
         let t = 5_000_000 + i * 1_250_000;
         let (op, sector, bytes) = match i {
             4 => (READ, 1_572_872, 4096),
-            9 => (READ | AHEAD | META, 1_572_904, 1536),
+            9 => (READ | AHEAD | META, 1_572_904, 8192),
             12 => (WRITE | FLUSH, 0, 0),
             13 => (WRITE | FLUSH | FUA | SYNC | META, 524_288, 4096),
             16 => (WRITE | DISCARD, 524_296, 1 << 20),
@@ -440,10 +440,12 @@ fn what_is_no_record_says_where() {
     let far = file(&[Record::new(QUEUE, WRITE).at(5, u64::MAX, 512)]);
     let late = file(&[Record::new(QUEUE, WRITE).at(u64::MAX, 5, 512)]);
     let shifted = [&good[..], &good[1..]].concat();
+    let long = file(&[Record::new(QUEUE, READ).data(&[0; 4097])]);
     let (good, strange) = (&good[..], &strange[..]);
     for (files, says) in [
         (vec![&shifted[..]], "no record of blktrace's at byte 101"),
         (vec![&[good, &big].concat()], "no record of blktrace's at byte 101"),
+        (vec![&long], "a record with 4097 bytes of data at byte 0"),
         (vec![strange], "a record of version 9 at byte 0"),
         (vec![good, strange], "a record of version 9 at byte 0 of file 2 of 2"),
         (vec![good, b"fio version 2 iolog\n"], "no record of blktrace's at byte 0 of file 2 of 2"),

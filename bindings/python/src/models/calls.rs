@@ -234,19 +234,19 @@ pub(crate) fn _replay<'py>(
             _ => None,
         };
         let events = named("kind of event", events, of, &["q", "d"])?;
-        let open = || -> Result<Box<dyn Read + '_>, Error> {
+        let open = || -> Result<Vec<Box<dyn Read + '_>>, Error> {
             match (&path, &text) {
                 (Some(path), _) => match zoneplug_host::open_regular(path) {
-                    Ok(file) => Ok(Box::new(file)),
+                    Ok(file) => Ok(vec![Box::new(file)]),
                     Err(e) => Err(Error::new(
                         ErrorKind::NotFound,
                         format!("reading {}: {e}", path.display()),
                     )
-                    .hint("the output of blkparse, or of fio --write_iolog")
+                    .hint("a file of blktrace, or the output of blkparse or of fio --write_iolog")
                     .source(e)),
                 },
-                (None, Some(text)) => Ok(Box::new(&text[..])),
-                (None, None) => Ok(Box::new(std::io::empty())),
+                (None, Some(text)) => Ok(vec![Box::new(&text[..])]),
+                (None, None) => Ok(Vec::new()),
             }
         };
         let trace = Trace::new(&open, events, device);

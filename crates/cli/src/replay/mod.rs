@@ -1,7 +1,9 @@
 //! `zoneplug replay`: a block trace, sent to models of drives, in virtual time; what each drive and policy would give.
 //!
-//! `zoneplug_models::replay` computes; this shows it: `text.rs` has what came of it, as text and as JSON.
+//! `zoneplug_models::replay` computes; this shows it: `text.rs` has what came of it, as text and as JSON. `files.rs` finds
+//! the files of a trace.
 
+mod files;
 mod text;
 
 use crate::failure::Failure;
@@ -11,13 +13,12 @@ use crate::virtual_disk::{Ways, say_what_never_waits, workers};
 use crate::{json, term};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
+use files::Files;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use text::Report;
-use zoneplug_core::Error;
 use zoneplug_core::disk::Mode;
-use zoneplug_host::open_regular;
 use zoneplug_models::VirtualDisk;
 use zoneplug_models::replay::{Map, Replay, Speed, Trace};
 use zoneplug_sim::time::trace::Events;
@@ -25,7 +26,8 @@ use zoneplug_sim::time::trace::Events;
 /// Flags of `zoneplug replay`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The trace: what blkparse prints, what fio --write_iolog writes (version 2 or 3), or CSV; which it is, is found out
+    /// The trace: a file that blktrace writes (with those of the other processors: sda for sda.blktrace.0 and so on), what
+    /// blkparse prints, what fio --write_iolog writes (version 2 or 3), or CSV; which it is, is found out
     #[arg(value_name = "TRACE")]
     file: PathBuf,
 
@@ -53,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOW", value_parser = map_parser(), default_value = "auto")]
     map: Map,
 
-    /// Which events of blkparse's are sent
+    /// Which events of blktrace's are sent
     #[arg(long, value_name = "EVENTS", value_enum, ignore_case = true, default_value = "q")]
     events: Event,
 
@@ -96,34 +98,6 @@ pub(crate) enum Event {
     D,
 }
 
-/// A file that is read more than once.
-struct Input<'a> {
-    path: &'a Path,
-    bar: ProgressBar,
-}
-
-impl Input<'_> {
-    /// Opens it, from its beginning.
-    fn open(&self) -> Result<Box<dyn Read>, Error> {
-        let file = open_regular(self.path).map_err(|e| self.unreadable(&e))?;
-        Ok(Box::new(self.bar.wrap_read(file)))
-    }
-
-    fn unreadable(&self, e: &std::io::Error) -> Error {
-        Error::invalid(format!("reading {}: {e}", self.path.display()))
-            .hint("the output of blkparse, or of fio --write_iolog, or CSV")
-    }
-
-    fn bytes(&self) -> Result<u64, Failure> {
-        let meta = std::fs::metadata(self.path).map_err(|e| self.unreadable(&e))?;
-        if meta.is_file() {
-            return Ok(meta.len());
-        }
-        Err(Failure::usage(format!("{} is no file", self.path.display()))
-            .hint("a file: a trace is read more than once"))
-    }
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let mut disks = Vec::new();
@@ -139,15 +113,15 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     };
     // indicatif draws on stderr, and only if that is a terminal.
     let bar = ProgressBar::new(0);
-    let input = Input { path: &args.file, bar: bar.clone() };
-    let open = || input.open();
+    let files = Files::of(&args.file, bar.clone())?;
+    let open = || files.open();
     let trace = Trace::new(&open, events, args.device.as_deref());
     let ways: Vec<_> = disks.iter().map(|d| args.ways.of(&d.config, &args.mode)).collect();
     for (disk, ways) in disks.iter().zip(&ways) {
         say_what_never_waits(ways, disk.rotational());
     }
     let rows: usize = ways.iter().map(Vec::len).sum();
-    bar.set_length(input.bytes()? * (1 + rows as u64));
+    bar.set_length(files.bytes * (1 + rows as u64));
     if let Ok(style) =
         ProgressStyle::with_template("  {bar:40} {percent:>3}%  {elapsed} {wide_msg}")
     {
@@ -165,7 +139,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     bar.set_message("in virtual time");
     let rows = replay.rows(&ways, args.map, pace, &workers)?;
     bar.finish_and_clear();
-    let report = Report::new(args, &replay, pace, rows);
+    let report = Report::new(args, files.count(), &replay, pace, rows);
     let failure = interrupt::or_partial(report.partial, report.failure());
     if args.json {
         return json::end(out, &report, failure);

@@ -14,6 +14,10 @@ use zoneplug_sim::time::Pace;
 #[derive(Debug, Serialize)]
 struct Recorded {
     format: String,
+    files: usize,
+    /// What the format consists of: lines or records.
+    #[serde(skip)]
+    unit: &'static str,
     operations: u64,
     writes: u64,
     written_bytes: u64,
@@ -30,6 +34,9 @@ struct Recorded {
     first_unknown_line: Option<u64>,
     out_of_order: u64,
     of_other_devices: u64,
+    unclear_management: u64,
+    cut_off_records: u64,
+    lost_events: u64,
 }
 
 /// Why a trace is not replayed as it is on a disk.
@@ -59,8 +66,15 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(args: &Args, replay: &Replay<'_>, pace: Pace, rows: Vec<Row>) -> Report {
+    pub(super) fn new(
+        args: &Args,
+        files: usize,
+        replay: &Replay<'_>,
+        pace: Pace,
+        rows: Vec<Row>,
+    ) -> Report {
         let (s, fits) = (&replay.survey, &replay.fits);
+        let unit = s.format.unit();
         let timed = s.format.has_times() || s.makespan().0 > 0;
         let misfits = args.disks.iter().zip(fits).filter(|(_, f)| !f.is_exact());
         let misfits = misfits.map(|(disk, f)| Misfit {
@@ -70,7 +84,7 @@ impl Report {
             first_misplaced_line: f.first.map(|m| m.line),
             why: match f.first {
                 Some(m) => format!(
-                    "line {} writes at sector {}, and the write pointer of zone {} is {} sectors from its start",
+                    "{unit} {} writes at sector {}, and the write pointer of zone {} is {} sectors from its start",
                     m.line, m.sector, m.zone, m.write_pointer
                 ),
                 None => "operations are beyond the end of the disk".to_owned(),
@@ -81,6 +95,8 @@ impl Report {
             trace: args.file.display().to_string(),
             recorded: Recorded {
                 format: s.format.to_string(),
+                files,
+                unit,
                 operations: s.operations(),
                 writes: s.writes,
                 written_bytes: s.written,
@@ -96,6 +112,9 @@ impl Report {
                 first_unknown_line: s.seen.first_unknown,
                 out_of_order: s.seen.backwards,
                 of_other_devices: s.seen.elsewhere,
+                unclear_management: s.seen.unclear,
+                cut_off_records: s.seen.cut,
+                lost_events: s.seen.lost,
             },
             speed: pace.speed,
             outstanding: pace.window,
@@ -110,11 +129,12 @@ impl Report {
         let row = self.rows.iter().find(|r| r.refused.operations > 0)?;
         let first = row.refused.first?;
         let what = format!(
-            "{} refused on {}; the first is {} at sector {} in line {}: {}",
+            "{} refused on {}; the first is {} at sector {} in {} {}: {}",
             count(row.refused.operations, "operation was", "operations were"),
             row.disk,
             first.operation,
             first.sector,
+            self.recorded.unit,
             first.line,
             first.status
         );
@@ -168,9 +188,25 @@ impl fmt::Display for Recorded {
             }
         }
         writeln!(f, ": {}", parts.join(", "))?;
+        let unit = self.unit;
         if let Some(line) = self.first_unknown_line {
-            let n = count(self.unknown_lines, "line is", "lines are");
-            writeln!(f, "  {n} nothing of this format; the first is line {line}")?;
+            let n = count(self.unknown_lines, &format!("{unit} is"), &format!("{unit}s are"));
+            writeln!(f, "  {n} nothing of this format; the first is {unit} {line}")?;
+        }
+        if self.cut_off_records > 0 {
+            let n = count(self.cut_off_records, "record is", "records are");
+            writeln!(f, "  {n} cut off where a file ends")?;
+        }
+        if self.lost_events > 0 {
+            let n = count(self.lost_events, "event was", "events were");
+            writeln!(f, "  {n} lost while it was recorded: numbers are missing")?;
+        }
+        if self.unclear_management > 0 {
+            let n = count(self.unclear_management, "operation", "operations");
+            writeln!(
+                f,
+                "  {n} of zone management not sent: the trace does not say which, or of which zone"
+            )?;
         }
         if self.out_of_order > 0 {
             let n = count(self.out_of_order, "event was", "events were");
@@ -187,7 +223,11 @@ impl fmt::Display for Recorded {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "zoneplug {} replay, in virtual time", self.zoneplug)?;
-        write!(f, "{}: {}", self.trace, self.recorded)?;
+        write!(f, "{}", self.trace)?;
+        if self.recorded.files > 1 {
+            write!(f, " ({} files)", self.recorded.files)?;
+        }
+        write!(f, ": {}", self.recorded)?;
         let bounded =
             |n: Option<u32>| n.map_or(String::new(), |n| format!(", {n} outstanding at most"));
         match (self.speed, self.recorded.makespan_s) {
@@ -234,8 +274,8 @@ impl fmt::Display for Report {
                 let (layer, n) = (&r.layer, thousands(*n));
                 writeln!(
                     f,
-                    "  {} {layer}: {n} refused ({status}); the first in line {line}",
-                    r.disk
+                    "  {} {layer}: {n} refused ({status}); the first in {} {line}",
+                    r.disk, self.recorded.unit
                 )?;
             }
         }

@@ -182,6 +182,8 @@ fn traces_are_replayed_against_drives_and_policies() {
         ("fio-v3.log", "fio iolog version 3", 36),
         ("fio-seq.log", "fio iolog version 3", 35),
         ("blkparse.txt", "blkparse", 18),
+        ("blktrace/sdb.txt", "blkparse", 23),
+        ("blktrace/sdb.blktrace.1", "blktrace", 23),
     ] {
         let path = format!("{TRACES}{name}");
         let mut args = vec!["replay", &path];
@@ -191,7 +193,8 @@ fn traces_are_replayed_against_drives_and_policies() {
         let text = ok(&args);
         assert_eq!(text, ok(&args), "{name}");
         let (_, rest) = text.split_once(name).unwrap();
-        assert!(rest.starts_with(&format!(": {format}, {operations} operations")), "{text}");
+        let files = if format == "blktrace" { " (2 files)" } else { "" };
+        assert!(rest.starts_with(&format!("{files}: {format}, {operations} operations")), "{text}");
         args.push("--json");
         let v = json(&args);
         assert_eq!(ok(&args), ok(&args), "{name}");
@@ -299,6 +302,50 @@ fn what_is_wrong_with_a_trace_is_said_with_its_line() {
     let said = ok(&replay);
     assert!(said.contains("2 lines are nothing of this format; the first is line 4"), "{said}");
     assert!(said.contains("2 writes (0.01 MB)"), "{said}");
+}
+
+/// A trace of blktrace's own gives what blkparse's text of it gives, by whichever name its files are called.
+#[test]
+fn files_of_blktrace_are_one_trace() {
+    let rows = |name: &str, flags: &str| {
+        let line = format!("replay {TRACES}blktrace/{name} --disk sim-smr30 --json {flags}");
+        let mut v = json(&words(&line));
+        let keys = ["operations", "reads", "written_bytes", "makespan_s", "unclear_management"];
+        let recorded = keys.map(|k| v["recorded"][k].take());
+        for row in v["rows"].as_array_mut().unwrap() {
+            // The numbers of lines differ.
+            row["refused"].take();
+        }
+        (recorded, v["rows"].take())
+    };
+    for flags in ["", "--events d", "--device 8,16 --map log"] {
+        let text = rows("sdb.txt", flags);
+        for name in ["sdb", "sdb.blktrace", "sdb.blktrace.0", "sdb.blktrace.2"] {
+            assert_eq!(rows(name, flags), text, "{name} {flags}");
+        }
+    }
+    let dir = Dir::new("blktrace");
+    let path = dir.path("t");
+    let replay = ["replay", &path, "--disk", "sim-smr30"];
+    // One file of a processor, under a name of its own: some bytes are missing, or its end.
+    let bytes = std::fs::read(format!("{TRACES}blktrace/sdb.blktrace.1")).unwrap();
+    let issued = [&replay[..], &["--events", "d"]].concat();
+    std::fs::write(&path, [&bytes[..1000], &bytes[1050..]].concat()).unwrap();
+    fails(&issued, 2, "the file is damaged");
+    std::fs::write(&path, &bytes[..2000]).unwrap();
+    let said = ok(&issued);
+    assert!(said.contains("1 record is cut off where a file ends"), "{said}");
+    let v = json(&[&issued[..], &["--json"]].concat());
+    assert_eq!(
+        (number(&v, "/recorded/cut_off_records"), number(&v, "/recorded/files")),
+        (1.0, 1.0)
+    );
+    // Without the tenth record.
+    let at = bytes.len() - 48 * 30;
+    std::fs::write(&path, [&bytes[..at], &bytes[at + 48..]].concat()).unwrap();
+    assert!(ok(&issued).contains("1 event was lost while it was recorded"));
+    fails(&[&issued[..], &["--device", "8,17"]].concat(), 2, "none of that device");
+    fails(&["replay", &dir.path("sdc"), "--disk", "sim-smr30"], 2, "sdc: No such file");
 }
 
 /// The trace of a run, replayed, gives that run: throughput within 2 %, on the disk on which it was recorded.

@@ -1,6 +1,6 @@
 //! A block trace, sent to models of drives, in virtual time: what each drive and policy would give.
 //!
-//! The trace is read once to see what is in it, and once more for each row; its text is never held. Two replays of one
+//! The trace is read once to see what is in it, and once more for each row; it is never held. Two replays of one
 //! trace have the same figures.
 //!
 //! ```
@@ -9,7 +9,7 @@
 //! use zoneplug_models::{VirtualDisk, Workers};
 //! use zoneplug_sim::time::trace::Events;
 //! let text = "fio version 2 iolog\nf write 0 65536\nf write 65536 65536\nf read 0 4096\n";
-//! let open = || Ok(Box::new(text.as_bytes()) as Box<dyn Read>);
+//! let open = || Ok(vec![Box::new(text.as_bytes()) as Box<dyn Read>]);
 //! let trace = Trace::new(&open, Events::Queued, None);
 //! let disks = [VirtualDisk::parse("sim-smr30").unwrap().unwrap()];
 //! let workers = Workers::all(&|| false);
@@ -96,10 +96,13 @@ impl Map {
     }
 }
 
-/// Opens the text of a trace, from its beginning.
-pub type Open<'a> = &'a (dyn Fn() -> Result<Box<dyn Read + 'a>, Error> + Sync);
+/// Opens the files of a trace, from their beginnings. Several: blktrace's of each processor.
+pub type Open<'a> = &'a (dyn Fn() -> Result<Vec<Box<dyn Read + 'a>>, Error> + Sync);
 
-/// A text that is read more than once.
+/// Bytes that are read at once, of all files together.
+const BUFFER: usize = 256 << 10;
+
+/// A trace that is read more than once.
 #[derive(Clone, Copy)]
 pub struct Trace<'a> {
     open: Open<'a>,
@@ -114,7 +117,7 @@ impl fmt::Debug for Trace<'_> {
 }
 
 impl<'a> Trace<'a> {
-    /// A trace. `events`: which events of blkparse's are sent; `device`: whose operations, where there are several, as
+    /// A trace. `events`: which events of the block layer are sent; `device`: whose operations, where there are several, as
     /// the trace names it.
     pub fn new(open: Open<'a>, events: Events, device: Option<&'a str>) -> Trace<'a> {
         Trace { open, events, device }
@@ -125,20 +128,24 @@ impl<'a> Trace<'a> {
         &self,
         workers: Option<&'b Workers<'_>>,
     ) -> Result<Reader<BufReader<UntilAsked<'a, 'b>>>, Error> {
-        let text = UntilAsked { text: (self.open)()?, workers };
-        Reader::new(BufReader::with_capacity(256 << 10, text), self.events, self.device)
+        let files = (self.open)()?;
+        let size = (BUFFER / files.len().max(1)).max(4096);
+        let files = files
+            .into_iter()
+            .map(|file| BufReader::with_capacity(size, UntilAsked { file, workers }));
+        Reader::of_files(files.collect(), self.events, self.device)
     }
 }
 
-/// A text that seems to end when the end is asked for.
+/// A file that seems to end when the end is asked for.
 struct UntilAsked<'a, 'b> {
-    text: Box<dyn Read + 'a>,
+    file: Box<dyn Read + 'a>,
     workers: Option<&'b Workers<'b>>,
 }
 
 impl Read for UntilAsked<'_, '_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if self.workers.is_some_and(Workers::is_asked) { Ok(0) } else { self.text.read(buf) }
+        if self.workers.is_some_and(Workers::is_asked) { Ok(0) } else { self.file.read(buf) }
     }
 }
 

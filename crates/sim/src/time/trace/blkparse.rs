@@ -14,6 +14,7 @@ const ACTIONS: &[&[u8]] = &[
 const TABLES: &[&[u8]] = &[
     b"CPU",
     b"Total",
+    b"PC",
     b"Reads",
     b"Read",
     b"IO",
@@ -199,6 +200,7 @@ mod tests {
             "  8,16   0        0     0.000009800     0  m   N cfq hello Q W 5 + 8",
             "  8,16   0        3     0.000000500   100  Q   R 255 (12 00 00 00) [x]",
             "CPU0 (b):",
+            " PC Reads Queued:        1,        0KiB	 PC Writes Queued:        0,        0KiB",
             " Reads Queued:           2,        8KiB\t Writes Queued:           5,     1096KiB",
             "Throughput (R/W): 0KiB/s / 0KiB/s",
         ] {

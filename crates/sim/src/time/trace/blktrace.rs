@@ -24,6 +24,8 @@ use zoneplug_core::{Error, ErrorKind, Nanos, Op};
 
 /// Operations that are sorted by time: about 2 MB.
 const WINDOW: usize = 32 << 10;
+/// Longest data of a record that is believed. Linux writes less than 300 bytes.
+const MAX_DATA: u64 = 4096;
 /// Processors whose sequence numbers are followed.
 const MAX_CPUS: usize = 4096;
 /// Lengths of a record by version.
@@ -371,6 +373,10 @@ impl Records {
             let at = whole - 2 - if version == 8 { 12 } else { 0 };
             let pair = [bytes[at], bytes[at + 1]];
             data = u64::from(if big { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) });
+        }
+        if data > MAX_DATA {
+            let what = format!("a record with {data} bytes of data at byte {begin}{of}");
+            return Err(Error::invalid(what).hint(AGAIN));
         }
         let skipped = io::copy(&mut files[i].by_ref().take(data), &mut io::sink());
         let skipped = skipped.map_err(failed)?;
