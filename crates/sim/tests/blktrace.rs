@@ -16,6 +16,20 @@ const SAMPLE: [&[u8]; 3] = [
 /// The same, as `blkparse -i sdb` of blkparse 1.2.0 prints it.
 const PRINTED: &str = include_str!("data/traces/blktrace/sdb.txt");
 
+/// Recorded by blktrace 1.2.0 with Linux 6.1 on two processors, of a null_blk with zones of 4 MiB, the first eight
+/// conventional: writes and reads of dd, then a reset, writes, finish, open, close, two resets, and two resets of all with
+/// writes before each.
+const LINUX_61: [&[u8]; 2] = [
+    include_bytes!("data/traces/blktrace/linux61.blktrace.0"),
+    include_bytes!("data/traces/blktrace/linux61.blktrace.1"),
+];
+const LINUX_61_PRINTED: &str = include_str!("data/traces/blktrace/linux61.txt");
+/// The same with Linux 7.2, which was asked for version 8.
+const LINUX_72: [&[u8]; 2] = [
+    include_bytes!("data/traces/blktrace/linux72.blktrace.0"),
+    include_bytes!("data/traces/blktrace/linux72.blktrace.1"),
+];
+
 const QUEUE: u32 = 1;
 const ISSUE: u32 = 7;
 const COMPLETE: u32 = 8;
@@ -243,6 +257,46 @@ fn binary_records_are_what_blkparse_prints_of_them() {
         let bytes: usize = SAMPLE.iter().map(|f| f.len()).sum();
         assert_eq!(seen.bytes, bytes as u64);
         assert_eq!(seen.lines, sample().iter().map(|f| f.len() as u64).sum::<u64>());
+    }
+}
+
+/// What kernels write: version 7 as blkparse prints it, and version 8 as the commands were.
+#[test]
+fn traces_of_linux_are_what_was_done() {
+    let p = "sim-zns1,zones=64,zone-size=4M,zone-capacity=4M";
+    let p = Profile::from_spec(&mut Spec::parse(p).unwrap()).unwrap().unwrap();
+    let fit = |files: &[&[u8]], events| {
+        let mut fits = [Fit::new(&p.geometry().unwrap(), &p.limits())];
+        let r = Reader::of_files(files.to_vec(), events, None).unwrap();
+        let survey = Survey::of(r, &mut fits).unwrap();
+        (survey, fits[0].is_exact())
+    };
+    for events in [Events::Queued, Events::Issued] {
+        let (printed, text) = read(&[LINUX_61_PRINTED.as_bytes()], events, None).unwrap();
+        let (ours, seen) = read(&LINUX_61, events, None).unwrap();
+        assert_eq!(whats(&ours), whats(&printed));
+        assert_eq!(seen.last_completion, text.last_completion);
+        assert_eq!((seen.unclear, text.unclear), (8, 8), "zone management without its kind");
+        assert_eq!((seen.unknown, seen.lost, text.unknown), (0, 0, 0));
+        let (survey, exact) = fit(&LINUX_61, events);
+        assert_eq!((survey.writes, survey.reads, survey.management, exact), (21, 5, 0, false));
+        let (survey, exact) = fit(&LINUX_72, events);
+        assert_eq!((survey.writes, survey.reads, survey.management, exact), (21, 5, 8, true));
+        assert_eq!((survey.seen.unknown, survey.seen.lost, survey.seen.unclear), (0, 0, 0));
+        let (ours, _) = read(&LINUX_72, events, None).unwrap();
+        let zones = ours.iter().filter(|e| e.op.is_zone_management());
+        let zones: Vec<_> = zones.map(|e| (e.op, e.sector)).collect();
+        let want = [
+            (Op::ZoneReset, 65_536),
+            (Op::ZoneFinish, 65_536),
+            (Op::ZoneOpen, 81_920),
+            (Op::ZoneClose, 81_920),
+            (Op::ZoneReset, 65_536),
+            (Op::ZoneReset, 73_728),
+            (Op::ZoneResetAll, 0),
+            (Op::ZoneResetAll, 0),
+        ];
+        assert_eq!(zones, want);
     }
 }
 
