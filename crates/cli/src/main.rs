@@ -159,7 +159,7 @@ enum Command {
     Reproduce(reproduce::Args),
     /// Send a block trace to models of drives: what each disk and policy would give
     ///
-    /// A trace is what `blkparse` prints, what `fio --write_iolog` writes, or a table with the titles
+    /// A trace is a file of `blktrace`, what `blkparse` prints, what `fio --write_iolog` writes, or a table with the titles
     /// time_us,op,offset,length. A trace of a conventional disk is laid over zones: see --map. All in virtual time, so an
     /// hour of a trace takes seconds.
     #[command(after_help = failure::EXIT_CODES)]

@@ -364,7 +364,7 @@ fn categories_of_an_operation() {
         (WRITE | FLUSH | FUA, 512, Op::Write, true, true, 1),
         (WRITE | FLUSH, 0, Op::Flush, false, false, 0),
         (READ | FLUSH, 0, Op::Flush, false, false, 0),
-        (WRITE | DISCARD, u32::MAX & !511, Op::Discard, false, false, (1 << 23) - 1),
+        (WRITE | DISCARD, !511, Op::Discard, false, false, (1 << 23) - 1),
     ];
     let v8 = [
         (WRITE | 1 << 16, 4096, Op::ZoneAppend, false, false, 8),
@@ -402,11 +402,11 @@ fn categories_of_an_operation() {
         Record::new(18, READ),
         Record::new(19, READ),
     ] {
-        let (events, seen) = one(&file(&[r.clone()]));
+        let (events, seen) = one(&file(std::slice::from_ref(&r)));
         assert_eq!((events.len(), seen.unknown, seen.lines), (0, 0, 1), "{r:?}");
     }
     for r in [Record::new(0, WRITE), Record::new(20, WRITE), Record::new(1 << 9 | QUEUE, WRITE)] {
-        let (_, seen) = one(&file(&[r.clone()]));
+        let (_, seen) = one(&file(std::slice::from_ref(&r)));
         assert_eq!((seen.unknown, seen.first_unknown), (1, Some(1)), "{r:?}");
     }
 }

@@ -281,13 +281,9 @@ impl Records {
             // A vector takes all.
             let _ = write!(self.name, "{},{}", device >> 20, device & 0xf_ffff);
         }
-        Ok(Some((
-            n,
-            match completes {
-                true => Line::Completion(&self.name, raw.at),
-                false => Line::Event(&self.name, raw),
-            },
-        )))
+        let name = &self.name[..];
+        let line = if completes { Line::Completion(name, raw.at) } else { Line::Event(name, raw) };
+        Ok(Some((n, line)))
     }
 
     /// Takes the earliest of the files' next records.
@@ -330,66 +326,53 @@ impl Records {
         i: usize,
         seen: &mut Seen,
     ) -> Result<(), Error> {
-        let n = files.len();
-        let place = &mut self.places[i];
+        let (n, place, file) = (files.len(), &mut self.places[i], &mut files[i]);
         let begin = place.offset;
         let of = if n > 1 { format!(" of file {} of {n}", i + 1) } else { String::new() };
+        let wrong = |what: &str, hint: &str| {
+            Err(Error::invalid(format!("{what} at byte {begin}{of}")).hint(hint))
+        };
         let failed = |e: io::Error| {
             let what = format!("reading the trace after byte {begin}{of}: {e}");
             Error::new(ErrorKind::Io, what).hint("look at the file").source(e)
         };
         let mut bytes = [0; 64];
-        let mut got = fill(&mut files[i], &mut bytes[..4]).map_err(failed)?;
-        if got == 0 {
-            return Ok(());
-        }
-        let (mut whole, mut version, mut big) = (4, 0, false);
-        if got == 4 {
-            big = bytes[0] == b'e';
-            version = if big { bytes[3] } else { bytes[0] };
+        let mut got = fill(file, &mut bytes[..4]).map_err(failed)?;
+        let (mut whole, mut data, mut skipped) = (4, 0, 0);
+        let big = bytes[0] == b'e';
+        let version = if big { bytes[3] } else { bytes[0] };
+        if got == whole {
             let is_first = place.big.is_none();
-            let is_known = is_magic(&bytes[..4]) && *place.big.get_or_insert(big) == big;
-            let length = LENGTHS.iter().find(|(v, _)| *v == version).map(|(_, n)| *n);
-            whole = match (is_known, length) {
-                (true, Some(n)) => n,
-                (true, None) => {
-                    let what = format!("a record of version {version} at byte {begin}{of}");
-                    return Err(Error::invalid(what).hint(
-                        "versions 7 and 8 are read; else blkparse -i FILE > FILE.txt, and that",
-                    ));
-                }
-                (false, _) => {
-                    let what = format!("no record of blktrace's at byte {begin}{of}");
-                    return Err(Error::invalid(what).hint(match is_first {
-                        true => "the files of one trace, FILE.blktrace.0 and so on",
-                        false => AGAIN,
-                    }));
-                }
+            if !is_magic(&bytes[..4]) || *place.big.get_or_insert(big) != big {
+                let first = "the files of one trace, FILE.blktrace.0 and so on";
+                return wrong("no record of blktrace's", if is_first { first } else { AGAIN });
+            }
+            let Some((_, length)) = LENGTHS.iter().find(|(v, _)| *v == version) else {
+                let hint = "versions 7 and 8 are read; else blkparse -i FILE > FILE.txt, and that";
+                return wrong(&format!("a record of version {version}"), hint);
             };
-            got += fill(&mut files[i], &mut bytes[4..whole]).map_err(failed)?;
+            whole = *length;
+            got += fill(file, &mut bytes[4..whole]).map_err(failed)?;
         }
-        let mut data = 0;
-        if got == whole && version > 0 {
-            let at = whole - 2 - if version == 8 { 12 } else { 0 };
+        if got == whole {
+            let at = if version == 8 { 50 } else { 46 };
             let pair = [bytes[at], bytes[at + 1]];
             data = u64::from(if big { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) });
+            if data > MAX_DATA {
+                return wrong(&format!("a record with {data} bytes of data"), AGAIN);
+            }
+            skipped = io::copy(&mut file.take(data), &mut io::sink()).map_err(failed)?;
         }
-        if data > MAX_DATA {
-            let what = format!("a record with {data} bytes of data at byte {begin}{of}");
-            return Err(Error::invalid(what).hint(AGAIN));
-        }
-        let skipped = io::copy(&mut files[i].by_ref().take(data), &mut io::sink());
-        let skipped = skipped.map_err(failed)?;
         place.offset += got as u64 + skipped;
         seen.bytes += got as u64 + skipped;
-        if got < whole || skipped < data || version == 0 {
+        if got == whole && skipped == data {
+            let record = Record::of(&bytes, version, big);
+            place.next = Some(record);
+            self.heads.push(Reverse((record.time, i)));
+        } else if got > 0 {
             // The file ends within this record.
             seen.cut += 1;
-            return Ok(());
         }
-        let record = Record::of(&bytes, version, big);
-        place.next = Some(record);
-        self.heads.push(Reverse((record.time, i)));
         Ok(())
     }
 }

@@ -27,7 +27,7 @@ mod iolog;
 mod reader;
 mod survey;
 
-pub use reader::{Events, Reader, Seen};
+pub use reader::Reader;
 pub use survey::{Fit, Misplaced, Survey};
 
 use std::fmt;
@@ -71,6 +71,50 @@ impl fmt::Display for Format {
             Format::Csv => "CSV",
         })
     }
+}
+
+/// Which events of the block layer are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Events {
+    /// `Q`: requests of programs, before merging.
+    #[default]
+    Queued,
+    /// `D`: commands that were sent to the driver.
+    Issued,
+}
+
+impl Events {
+    fn letter(self) -> u8 {
+        match self {
+            Events::Queued => b'Q',
+            Events::Issued => b'D',
+        }
+    }
+}
+
+/// What was read so far, besides the events.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Number of lines, or of blktrace's records.
+    pub lines: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+    /// Lines of no known form.
+    pub unknown: u64,
+    /// The number of the first line of no known form.
+    pub first_unknown: Option<u64>,
+    /// Operations of other devices.
+    pub elsewhere: u64,
+    /// Zone management of which the trace does not say the kind, or the zone.
+    pub unclear: u64,
+    /// Records that their file ends within.
+    pub cut: u64,
+    /// Events that blktrace lost, by their numbers.
+    pub lost: u64,
+    /// Events with a time before that of the event above them.
+    pub backwards: u64,
+    /// The time of the last completion after the first event.
+    pub last_completion: Option<Nanos>,
 }
 
 /// An operation of a trace.
