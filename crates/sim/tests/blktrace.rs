@@ -320,6 +320,14 @@ fn files_of_processors_are_merged_by_time() {
         events.iter().enumerate().all(|(i, e)| e.sector == i as u64 * 8 && e.line == i as u64 + 1)
     );
     assert_eq!(seen.backwards, 0);
+    // Files that are longer than the window.
+    let long = [0, 1].map(|odd| {
+        let own = (0..40_000).map(|i| 2 * i + odd);
+        file(&own.map(|i| Record::new(QUEUE, WRITE).at(i, i * 8, 4096)).collect::<Vec<_>>())
+    });
+    let (all, seen) = read(&[&long[0], &long[1]], Events::Queued, None).unwrap();
+    assert!(all.iter().enumerate().all(|(i, e)| (e.sector, e.at.0) == (i as u64 * 8, i as u64)));
+    assert_eq!((all.len(), seen.backwards), (80_000, 0));
     // Pieces of a stream one behind the other, as `blktrace -o -` writes them.
     let stream = files.concat();
     assert_eq!(whats(&one(&stream).0), whats(&events));

@@ -31,11 +31,11 @@ const MAX_CPUS: usize = 4096;
 /// Lengths of a record by version.
 const LENGTHS: [(u8, usize); 2] = [(7, 48), (8, 64)];
 
-const QUEUE: u8 = 1;
-const ISSUE: u8 = 7;
-const COMPLETE: u8 = 8;
+const QUEUE: u64 = 1;
+const ISSUE: u64 = 7;
+const COMPLETE: u64 = 8;
 /// The last event that Linux has: a zone's plug was unplugged.
-const LAST: u8 = 19;
+const LAST: u64 = 19;
 /// The bit of an event that has a cgroup in its data.
 const CGROUP: u64 = 1 << 8;
 
@@ -113,11 +113,11 @@ impl Record {
 
     /// The meaning, where events of the kind `wanted` are taken; an error is what is wrong.
     fn meaning(&self, wanted: Events) -> Result<Meaning, String> {
-        let event = (self.action & 0xffff & !CGROUP) as u8;
+        let event = self.action & 0xffff & !CGROUP;
         if self.has(NOTIFY | DRIVER) {
             return Ok(Meaning::Other);
         }
-        if event == 0 || event > LAST || self.action & 0xfe00 != 0 {
+        if event == 0 || event > LAST {
             return Ok(Meaning::Unknown);
         }
         let taken = match wanted {
