@@ -2,7 +2,7 @@
 //! time, and the sequence numbers that show what was lost.
 //!
 //! blktrace writes a file for each processor, and `blktrace -o -` one stream of pieces of them. The next record is that of
-//! the file with the earliest one. Then a window of [`WINDOW`] operations sorts them by time.
+//! the file with the earliest one. Then a [`Window`] sorts operations by time.
 //!
 //! | bytes, version 7 | version 8 | what |
 //! | --- | --- | --- |
@@ -16,15 +16,14 @@
 //! Version 7 has no bits for zones: an append and a write of zeroes are writes, and zone management is a write without
 //! data. Linux that records version 8 leaves out zone operations where version 7 is asked for.
 
+use super::window::{Held, Window};
 use super::{Events, Line, MAX_SECTOR, MAX_TIME, Raw, Seen};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::{self, BufRead, Read, Write};
 use zoneplug_core::{Error, ErrorKind, Nanos, Op};
 
-/// Operations that are sorted by time: about 2 MB.
-const WINDOW: usize = 32 << 10;
-/// Longest data of a record that is believed. Linux writes less than 300 bytes.
+/// Longest data of a record that is believed. A message of Linux has 128 bytes at most.
 const MAX_DATA: u64 = 4096;
 /// Processors whose sequence numbers are followed.
 const MAX_CPUS: usize = 4096;
@@ -160,42 +159,6 @@ impl Record {
     }
 }
 
-/// An operation or a completion that waits for those before it.
-#[derive(Debug)]
-struct Held {
-    raw: Raw,
-    n: u64,
-    device: u32,
-    completes: bool,
-}
-
-impl Held {
-    fn key(&self) -> (Nanos, u64) {
-        (self.raw.at, self.n)
-    }
-}
-
-impl PartialEq for Held {
-    fn eq(&self, other: &Held) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Held {}
-
-impl PartialOrd for Held {
-    fn partial_cmp(&self, other: &Held) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Held {
-    /// The earliest is the greatest, for a heap gives that first.
-    fn cmp(&self, other: &Held) -> std::cmp::Ordering {
-        other.key().cmp(&self.key())
-    }
-}
-
 /// Where a file is read.
 #[derive(Debug, Clone, Default)]
 struct Place {
@@ -221,7 +184,7 @@ pub(super) struct Records {
     /// The time of the next record of each file that has one.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
     begun: bool,
-    window: BinaryHeap<Held>,
+    window: Window,
     /// The device of the last operation, and its name.
     device: Option<u32>,
     name: Vec<u8>,
@@ -235,7 +198,7 @@ impl Records {
             places: vec![Place::default(); files],
             heads: BinaryHeap::new(),
             begun: false,
-            window: BinaryHeap::new(),
+            window: Window::default(),
             device: None,
             name: Vec::new(),
             cpus: BTreeMap::new(),
@@ -254,7 +217,7 @@ impl Records {
                 self.advance(files, i, seen)?;
             }
         }
-        while self.window.len() < WINDOW
+        while self.window.has_room()
             && let Some(record) = self.take(files, seen)?
         {
             let n = seen.lines;
@@ -328,12 +291,15 @@ impl Records {
     ) -> Result<(), Error> {
         let (n, place, file) = (files.len(), &mut self.places[i], &mut files[i]);
         let begin = place.offset;
-        let of = if n > 1 { format!(" of file {} of {n}", i + 1) } else { String::new() };
+        let spot = || match n {
+            1 => format!("byte {begin}"),
+            _ => format!("byte {begin} of file {} of {n}", i + 1),
+        };
         let wrong = |what: &str, hint: &str| {
-            Err(Error::invalid(format!("{what} at byte {begin}{of}")).hint(hint))
+            Err(Error::invalid(format!("{what} at {}", spot())).hint(hint))
         };
         let failed = |e: io::Error| {
-            let what = format!("reading the trace after byte {begin}{of}: {e}");
+            let what = format!("reading the trace after {}: {e}", spot());
             Error::new(ErrorKind::Io, what).hint("look at the file").source(e)
         };
         let mut bytes = [0; 64];

@@ -16,7 +16,7 @@
 //! | file | what it owns |
 //! | --- | --- |
 //! | `blkparse.rs`, `iolog.rs`, `csv.rs` | a line of each format |
-//! | `blktrace.rs` | binary records, and their order by time |
+//! | `blktrace.rs`, `window.rs` | binary records, and their order by time |
 //! | `reader.rs` | lines and records to events |
 //! | `survey.rs` | what a trace contains, and whether it is of a zoned disk |
 
@@ -26,6 +26,7 @@ mod csv;
 mod iolog;
 mod reader;
 mod survey;
+mod window;
 
 pub use reader::Reader;
 pub use survey::{Fit, Misplaced, Survey};

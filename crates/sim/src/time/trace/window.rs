@@ -1,0 +1,77 @@
+//! A bounded number of operations, sorted by time. Owns those that were read and not taken.
+
+use super::Raw;
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+use zoneplug_core::Nanos;
+
+/// Operations that are sorted: about 2 MB.
+const ROOM: usize = 32 << 10;
+
+/// An operation or a completion that waits for those before it.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) raw: Raw,
+    /// The number of its record.
+    pub(super) n: u64,
+    pub(super) device: u32,
+    pub(super) completes: bool,
+}
+
+impl Held {
+    fn key(&self) -> (Nanos, u64) {
+        (self.raw.at, self.n)
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Held) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Held {}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Held) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Held {
+    /// The earliest is the greatest, for a heap gives that first.
+    fn cmp(&self, other: &Held) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+/// Operations that were read. Most come in order, and need no heap.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    /// In the order of their times.
+    sorted: VecDeque<Held>,
+    /// Those that came after a later one.
+    late: BinaryHeap<Held>,
+}
+
+impl Window {
+    pub(super) fn has_room(&self) -> bool {
+        self.sorted.len() + self.late.len() < ROOM
+    }
+
+    pub(super) fn push(&mut self, held: Held) {
+        match self.sorted.back() {
+            Some(last) if held.key() < last.key() => self.late.push(held),
+            _ => self.sorted.push_back(held),
+        }
+    }
+
+    /// Takes the earliest.
+    pub(super) fn pop(&mut self) -> Option<Held> {
+        match (self.sorted.front(), self.late.peek()) {
+            (Some(first), Some(late)) if late.key() < first.key() => self.late.pop(),
+            (None, _) => self.late.pop(),
+            _ => self.sorted.pop_front(),
+        }
+    }
+}
