@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | `virtual_disk.rs` | which specifications name a disk in virtual time, and the ways to open it |
 //! | `own_policy.rs` | policies of the single writer with a state |
+//! | `policy_expression.rs`, `expression.rs` | those that are expressions; expressions of numbers |
 //! | `workers.rs`, `watch.rs` | work on all processors; the end that is asked for early |
 //! | `work.rs` | workloads: where the next BIO goes, also of benchmarks in real time |
 //! | `measure/` | a workload on a disk |
@@ -17,8 +18,10 @@
 //! | `status_key.rs` | names of statuses as keys |
 
 pub mod calibrate;
+mod expression;
 pub mod measure;
 mod own_policy;
+mod policy_expression;
 pub mod replay;
 pub mod reproduce;
 mod status_key;

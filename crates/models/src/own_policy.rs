@@ -16,6 +16,11 @@ pub trait Choose: Send + Sync {
     fn stay(&self, _view: &View<'_>) -> bool {
         true
     }
+
+    /// Whether it is about when to wait, and not only about the order of zones.
+    fn is_about_waiting(&self) -> bool {
+        false
+    }
 }
 
 /// A policy of the caller's, and its name.
@@ -90,6 +95,11 @@ impl Own {
     /// A policy of this name.
     pub fn new(name: &str, choose: Arc<dyn Choose>) -> Own {
         Own { name: name.into(), choose }
+    }
+
+    /// Whether it is about when to wait.
+    pub(crate) fn is_about_waiting(&self) -> bool {
+        self.choose.is_about_waiting()
     }
 
     /// What a disk is opened with.

@@ -2,6 +2,7 @@
 //! opened side by side. Measures nothing itself.
 
 use crate::own_policy::Own;
+use crate::policy_expression;
 use zoneplug_core::disk::{DiskConfig, Mode, TAGS, find_attribute};
 use zoneplug_core::form::{Form, Value, parse_time};
 use zoneplug_core::sched::{Policy, Scheduler};
@@ -180,6 +181,15 @@ pub enum Writer {
     },
     /// One for the disk, with a policy of the caller's. Waits and deadlines are those of the specification.
     Own(Own),
+    /// One for the disk, with an expression as its policy.
+    Expression {
+        /// Which zone is next.
+        policy: Own,
+        /// How long it waits for a zone's next write.
+        anticipation: Nanos,
+        /// After how long a zone is next, whatever the policy says; 0: never.
+        deadline: Nanos,
+    },
 }
 
 /// A way to open a disk.
@@ -202,6 +212,13 @@ impl Way {
         name_with(&self.config, rotational, self.own.as_ref().map(|own| &*own.name))
     }
 
+    /// A note on an expression for waits, if no wait is allowed.
+    pub fn never_waits(&self) -> Option<String> {
+        let own = self.own.as_ref().filter(|own| own.is_about_waiting())?;
+        let text = "without +300us (anticipation_us) never waits: what is after ';' is left";
+        (self.config.anticipation == Nanos(0)).then(|| format!("{} {text}", own.name))
+    }
+
     /// Does a run on the disk that is opened so, in this thread.
     pub(crate) fn during<T>(&self, run: impl FnOnce() -> T) -> T {
         match &self.own {
@@ -212,18 +229,45 @@ impl Way {
 }
 
 impl Writer {
-    /// `fifo`, `clook+300us/4s`, `off`.
+    /// `fifo`, `clook+300us/4s`, `off`, or an expression: `[wait_us + bytes / 4K]+300us`.
     ///
     /// ```
     /// use zoneplug_models::Writer;
     /// assert_eq!(Writer::parse("off").unwrap(), Writer::Off);
     /// assert!(Writer::parse("elevator").unwrap_err().to_string().contains("no policy"));
+    /// let wrong = Writer::parse("[-weep]").unwrap_err();
+    /// assert!(wrong.to_string().starts_with("'weep' is no variable at character 3"));
     /// ```
     pub fn parse(text: &str) -> Result<Writer, Error> {
+        Self::parse_behind(text, 0)
+    }
+
+    /// Several with commas between. A comma in the brackets of an expression belongs to it.
+    ///
+    /// ```
+    /// use zoneplug_models::Writer;
+    /// assert_eq!(Writer::parse_list("off,[min(wait_us, bytes)]/4s,fifo").unwrap().len(), 3);
+    /// ```
+    pub fn parse_list(text: &str) -> Result<Vec<Writer>, Error> {
+        let (mut is_inside, mut before) = (false, 0);
+        let policies = text.split(|c| {
+            is_inside = (is_inside || c == '[') && c != ']';
+            c == ',' && !is_inside
+        });
+        let read = |policy: &str| {
+            let writer = Self::parse_behind(policy, before);
+            before += policy.chars().count() + 1;
+            writer
+        };
+        policies.map(read).collect()
+    }
+
+    /// The same where so many characters stand before it.
+    fn parse_behind(text: &str, before: usize) -> Result<Writer, Error> {
         let wrong = || {
             let all = Policy::NAMES.join(", ");
             Error::invalid(format!("'{text}' is no policy")).hint(format!(
-                "{all}, with +300us to wait for the zone's next write and /4s as deadline; or off"
+                "{all}, or an expression in brackets such as '[wait_us]'; with +300us to wait for the zone's next write and /4s as deadline; or off"
             ))
         };
         if text == "off" {
@@ -238,19 +282,37 @@ impl Writer {
                 parse_time(t).filter(fits).map(Nanos).ok_or_else(wrong)
             }
         };
-        let (rest, deadline) = match text.split_once('/') {
+        let (own, times) = if text.starts_with('[') {
+            let (own, times) = policy_expression::parse(text, before)?;
+            (Some(own), times)
+        } else {
+            (None, text)
+        };
+        let (rest, deadline) = match times.split_once('/') {
             Some((rest, deadline)) => (rest, Some(deadline)),
-            None => (text, None),
+            None => (times, None),
         };
         let (name, anticipation) = match rest.split_once('+') {
             Some((name, anticipation)) => (name, Some(anticipation)),
             None => (rest, None),
         };
-        Ok(Writer::Single {
-            policy: Policy::from_name(name).ok_or_else(wrong)?,
-            anticipation: time(anticipation, "anticipation_us")?,
-            deadline: time(deadline, "zone_deadline_ms")?,
-        })
+        let anticipation = time(anticipation, "anticipation_us")?;
+        let deadline = time(deadline, "zone_deadline_ms")?;
+        match own {
+            Some(policy) if name.is_empty() => {
+                Ok(Writer::Expression { policy, anticipation, deadline })
+            }
+            Some(_) => Err(wrong()),
+            None => {
+                let policy = Policy::from_name(name).ok_or_else(wrong)?;
+                Ok(Writer::Single { policy, anticipation, deadline })
+            }
+        }
+    }
+
+    /// Whether its policy is not one of the engine's, and so only for virtual time.
+    pub fn is_only_virtual(&self) -> bool {
+        matches!(self, Writer::Own(_) | Writer::Expression { .. })
     }
 
     fn apply(&self, way: &mut Way) {
@@ -266,6 +328,12 @@ impl Writer {
             Writer::Own(own) => {
                 config.zoned_qd1_policy = Own::policy();
                 way.own = Some(own.clone());
+            }
+            Writer::Expression { policy, anticipation, deadline } => {
+                config.zoned_qd1_policy = Own::policy();
+                config.anticipation = *anticipation;
+                config.zone_deadline = *deadline;
+                way.own = Some(policy.clone());
             }
         }
     }
@@ -352,6 +420,35 @@ mod tests {
         }
         for text in ["", "elevator", "fifo+", "fifo+2", "fifo/1", "fifo+2s", "off+1us", "fifo/2h"] {
             assert!(Writer::parse(text).unwrap_err().what_to_try().is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_expression_has_times_and_keeps_its_commas() {
+        let all = Writer::parse_list("fifo,[ min(wait_us,\tbytes); 1 ]+300us/4s,[0]").unwrap();
+        let names = ways(&DiskConfig::default(), &[], &[], &all);
+        let names: Vec<String> = names.iter().map(|way| way.name(true)).collect();
+        let is = ["fifo", "[ min(wait_us, bytes); 1 ] +300us 4000ms", "[0]"];
+        assert_eq!(names, is.map(|name| format!("plug none qd1 {name}")));
+        let never: Vec<bool> = ["[0]", "[0; 1]", "[0; 1]+1us"]
+            .map(|p| ways(&DiskConfig::default(), &[], &[], &[Writer::parse(p).unwrap()]).remove(0))
+            .map(|way| way.never_waits().is_some())
+            .into();
+        assert_eq!(never, [false, true, false]);
+        for (text, what) in [
+            ("fifo,[waits,bytes]", "',' is not expected at character 12"),
+            ("é,off", "'é' is no policy"),
+            ("[0],[wait]", "'wait' is no variable at character 6"),
+            ("off,[0", "']' is missing at character 7"),
+            ("[0]x", "'[0]x' is no policy"),
+            ("[0]+2h", "'[0]+2h' is no policy"),
+            ("[0]+300us+1us", "'[0]+300us+1us' is no policy"),
+            ("[0]]", "'[0]]' is no policy"),
+            ("fifo,", "'' is no policy"),
+        ] {
+            let e = Writer::parse_list(text).unwrap_err();
+            assert_eq!(e.what(), what, "{text}");
+            assert!(e.what_to_try().is_some(), "{text}");
         }
     }
 
