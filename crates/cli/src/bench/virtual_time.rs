@@ -10,7 +10,7 @@ use super::workload::NAMES;
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::output::{Output, Over};
-use crate::virtual_disk::{say_what_never_waits, workers};
+use crate::virtual_disk::{say_what_never_waits, short, workers};
 use crate::{csv, json, term};
 use serde::Serialize;
 use std::fmt;
@@ -221,7 +221,7 @@ impl Timed {
         for (r, s) in self.rows.iter().filter_map(|r| Some((r, r.shelf.as_ref()?))) {
             t.row([
                 s.disks.to_string(),
-                r.layer.clone(),
+                short(&r.layer),
                 figure(r.jobs.mb_per_s / f64::from(s.disks)),
                 figure(s.slowest_mb_per_s),
                 figure(s.fastest_mb_per_s),
@@ -285,8 +285,8 @@ impl fmt::Display for Timed {
                     format!("{}K", figure(r.mean_write_command_bytes / 1024.0))
                 };
                 let layer = match &r.shelf {
-                    Some(shelf) => format!("{} x {}", shelf.disks, r.layer),
-                    None => r.layer.clone(),
+                    Some(shelf) => format!("{} x {}", shelf.disks, short(&r.layer)),
+                    None => short(&r.layer),
                 };
                 t.row([
                     only(layer),
@@ -314,11 +314,12 @@ impl fmt::Display for Timed {
                     writeln!(
                         f,
                         "  {}: {n} still wait at the end, the oldest for {oldest}",
-                        r.layer
+                        short(&r.layer)
                     )?;
                 }
                 for (status, n) in &p.refused_by_status {
-                    writeln!(f, "  refused: {}: {} ({status})", r.layer, thousands(*n))?;
+                    let layer = short(&r.layer);
+                    writeln!(f, "  refused: {layer}: {} ({status})", thousands(*n))?;
                 }
             }
         }

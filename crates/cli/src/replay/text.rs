@@ -5,6 +5,7 @@ use crate::bench::table::{Table, figure, thousands, time};
 use crate::csv;
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
+use crate::virtual_disk::short;
 use serde::Serialize;
 use std::fmt;
 use zoneplug_models::replay::{Kind, Map, Replay, Row};
@@ -250,7 +251,7 @@ impl fmt::Display for Report {
         groups.push(("", 4));
         let mut t = Table::new(&titles).groups(&groups).words(2).keys(2);
         for r in &self.rows {
-            let mut cells = vec![r.disk.clone(), r.layer.clone(), figure(r.mb_per_s)];
+            let mut cells = vec![r.disk.clone(), short(&r.layer), figure(r.mb_per_s)];
             for (shown, kind) in [(writes, &r.writes), (reads, &r.reads)] {
                 if shown {
                     cells.extend(latencies(kind));
@@ -271,7 +272,7 @@ impl fmt::Display for Report {
             }
             for (status, n) in &r.refused.by_status {
                 let line = r.refused.first.map_or(0, |first| first.line);
-                let (layer, n) = (&r.layer, thousands(*n));
+                let (layer, n) = (short(&r.layer), thousands(*n));
                 writeln!(
                     f,
                     "  {} {layer}: {n} refused ({status}); the first in {} {line}",

@@ -117,6 +117,39 @@ fn help_and_errors_name_every_policy_and_scheduler() {
     }
 }
 
+/// An expression gives the figures of the policy that it is, in a list too, and is named in the table and in JSON.
+#[test]
+fn an_expression_is_a_policy() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/fio-v3.log");
+    let list = "fifo,[max(wait_us, 0)],clook+300us/4s,[-sweep]+300us/4s";
+    for command in [
+        &["bench", "--rw", "randwrite", "--bs", "1M", "--iodepth", "64", "--runtime", "2s"][..],
+        &["replay", trace, "--speed", "asap"],
+    ] {
+        let with = |policy, more: &[&'static str]| {
+            [command, &["--disk", "sim-smr30", "--policy", policy], more].concat()
+        };
+        let mut rows = json(&with(list, &["--json"]))["rows"].as_array().unwrap().clone();
+        let names: Vec<Value> = rows.iter_mut().map(|row| row["layer"].take()).collect();
+        assert_eq!(names[1], "plug none qd1 [max(wait_us, 0)]");
+        assert_eq!(names[3], "plug none qd1 [-sweep] +300us 4000ms");
+        assert!(rows[0] == rows[1] && rows[2] == rows[3], "{command:?}: {rows:#?}");
+        let long = format!("[{}wait_us]", "1 + ".repeat(40));
+        let table = ok(&with(&long, &[]));
+        assert!(table.contains("qd1 [1 + 1 + ") && table.contains("...]"), "{table}");
+        assert!(ok(&with(&long, &["--csv"])).contains(&long));
+        fails(&with("off,[wait_us + bites]", &[]), 2, "'bites' is no variable at character 16");
+    }
+    for run in [
+        &["bench", "--disk", "sim-smr30", "--real-time", "--policy", "[0]"][..],
+        &["bench", "--disk", "mem", "--policy", "fifo,[0]"],
+        &["info", "mem,policy=[0]"],
+        &["serve", "--nvme-tcp", "127.0.0.1:0", "mem,policy=[0]"],
+    ] {
+        fails(run, 2, "virtual time");
+    }
+}
+
 #[test]
 fn a_policy_about_waiting_says_that_it_may_not_wait() {
     let line = "without +300us (anticipation_us) never waits: ";
@@ -130,7 +163,8 @@ fn a_policy_about_waiting_says_that_it_may_not_wait() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/fio-seq.log");
     assert!(run(&format!("replay {trace} --disk sim-zns1 --policy brief")).contains("it is fifo"));
     assert!(run("attr mem,qd1=1 zoned_qd1_policy brief").contains("it is fifo"));
-    for quiet in ["brief+300us", "fifo", "clook,score", "off", "steady+1ms"] {
+    assert!(run("bench --disk sim-zns1 --runtime 1ms --policy [0;1]").contains(line));
+    for quiet in ["brief+300us", "fifo", "clook,score", "off", "steady+1ms", "[0]", "[0;1]+1ms"] {
         let err = run(&format!("bench --disk sim-zns1 --runtime 1ms --policy {quiet}"));
         assert_eq!(err, "", "{quiet}");
     }

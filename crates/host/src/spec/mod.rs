@@ -472,7 +472,13 @@ impl DiskSpec {
 pub fn take_config(spec: &mut Spec) -> Result<DiskConfig, Error> {
     let mut config = DiskConfig::default();
     for attribute in ATTRIBUTES.iter().filter(|a| a.is_key()) {
-        if let Some(value) = spec.take(&attribute.key)? {
+        let value = spec.take(&attribute.key).map_err(|e| {
+            let is_expression = e.what().contains("policy=[");
+            let form = attribute.key.form.allowed();
+            let hint = format!("expressions are for virtual time, as bench --policy; here {form}");
+            if is_expression { e.hint(hint) } else { e }
+        })?;
+        if let Some(value) = value {
             attribute.set(&mut config, value);
         }
     }

@@ -158,7 +158,7 @@ pub static ATTRIBUTES: [AttributeInfo; 32] = [
         &["policy"],
         Form::Choice(&Policy::NAMES),
         Is("fifo"),
-        "Which zone the single writer takes next.",
+        "Which zone the single writer takes next (expressions: bench --policy, virtual time).",
         |c| index(&Policy::ALL, c.zoned_qd1_policy),
         |c, v| c.zoned_qd1_policy = Policy::ALL[v.number() as usize],
     )
