@@ -12,6 +12,19 @@ const BRIEF: &str =
 const STEADY: &str = "[if(zones < 5, 0, -sweep); if(zones == 1, waits < 6 && bytes < 16M, \
     if(zones < 5, longest_us < 200000, turn_us < if(zones < 16, 17000, 30000)))]";
 
+/// The page has these expressions, and every variable that an error names.
+#[test]
+fn the_page_has_what_an_expression_may_name() {
+    let page = include_str!("../../../docs/models.md");
+    let row = |word: &str| page.lines().any(|l| l.starts_with(&format!("| `{word}` | ")));
+    let e = Writer::parse("[nothing]").unwrap_err();
+    let names = e.what_to_try().unwrap().split(';').next().unwrap();
+    assert!(names.split(", ").all(row), "{names}");
+    for text in [BRIEF, STEADY] {
+        assert!(page.contains(&format!("`{text}` |")), "{text}");
+    }
+}
+
 /// The row of this policy, without how the disk was opened.
 fn row(spec: &str, zones: u32, zone_lock: bool, policy: &str) -> (String, Row) {
     let disk = VirtualDisk::parse(spec).unwrap().unwrap();
