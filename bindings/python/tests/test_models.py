@@ -47,7 +47,7 @@ def nearest(view):
 
 @needs_command
 def test_measure_is_a_row_of_bench():
-    for policy in ["off", "fifo", "clook", "steady+300us"]:
+    for policy in ["off", "fifo", "clook", "steady+300us", "[-sweep;waits<2]+300us"]:
         ours = zoneplug.measure("sim-smr30", policy=policy, **LOAD)
         [row] = command(f"bench --disk sim-smr30 {FLAGS} --policy {policy} --json")["rows"]
         assert ours == row
