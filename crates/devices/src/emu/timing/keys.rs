@@ -93,6 +93,8 @@ keys! {
     ZONE_RATE = key("zone-rate", Form::Rate, Required, "The rate of a zone.");
     DRIVE_RATE = key("drive-rate", Form::Rate, Required, "The rate of the whole drive.");
     READ_LATENCY = key("read-latency", SPAN, Required, "What a read costs beside its data.");
+    WRITE_OCCUPANCY = key("write-occupancy", SPAN, Is("0"),
+        "How long a write keeps the drive from the next one, beside its data.");
 }
 
 #[cfg(test)]

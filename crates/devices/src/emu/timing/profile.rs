@@ -121,6 +121,8 @@ pub struct ZnsParams {
     pub drive_rate: u64,
     /// `read-latency`: the time of a read besides its data.
     pub read_latency: Nanos,
+    /// `write-occupancy`: how long a write keeps the drive from the next one, besides its data.
+    pub write_occupancy: Nanos,
 }
 
 /// Profiles that are part of the program: name and file.
@@ -363,6 +365,7 @@ fn take_zns(spec: &mut Spec, required: &mut Required<'_>) -> Result<ZnsParams, E
         zone_rate: required(spec, &keys::ZONE_RATE)?,
         drive_rate: required(spec, &keys::DRIVE_RATE)?,
         read_latency: Nanos(required(spec, &keys::READ_LATENCY)?),
+        write_occupancy: Nanos(spec.number(&keys::WRITE_OCCUPANCY)?.unwrap_or(0)),
     })
 }
 

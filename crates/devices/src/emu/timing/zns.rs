@@ -14,6 +14,8 @@ pub(super) struct Zns {
     p: ZnsParams,
     /// When each zone has taken all its data.
     zones: Vec<Nanos>,
+    /// When the drive has looked at all writes.
+    begun: Nanos,
     /// When the drive has taken all data.
     drive: Nanos,
     /// Commands at the drive, and when they end, in order.
@@ -26,6 +28,7 @@ impl Zns {
         Zns {
             p: p.clone(),
             zones: vec![Nanos(0); profile.zones as usize],
+            begun: Nanos(0),
             drive: Nanos(0),
             pending: VecDeque::new(),
             stats: DriveStats::default(),
@@ -45,9 +48,12 @@ impl Zns {
         }
         let end = match held.command.op {
             Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
+                // One write after the other is looked at; then zones take their data beside each other.
+                let begin = self.begun.max(now).plus(p.write_occupancy);
+                self.begun = begin;
                 let own = &mut self.zones[zone as usize];
-                self.drive = self.drive.max(now).plus(path);
-                *own = (*own).max(now).plus(span(bytes, p.zone_rate)).max(self.drive);
+                self.drive = self.drive.max(begin).plus(path);
+                *own = (*own).max(begin).plus(span(bytes, p.zone_rate)).max(self.drive);
                 own.plus(p.latency)
             }
             Op::Read => {
