@@ -9,6 +9,7 @@
 //! | `plain.rs`, `threads.rs` | text from outside; threads that work together |
 //! | `term.rs` | colours, the width of the terminal, lines that fit it |
 //! | `json.rs`, `csv.rs` | output for programs |
+//! | `html/` | pages with plots |
 //! | `interrupt.rs` | Ctrl-C |
 //! | `info.rs`, `report/` | `zoneplug info`, `report` |
 //! | `create.rs` | `zoneplug create`, `check` |
@@ -52,6 +53,7 @@ mod demo;
 mod disk;
 mod exit;
 mod failure;
+mod html;
 mod info;
 mod interrupt;
 mod json;

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `measure.rs` | cells on this machine |
 //! | `text.rs` | tables as text and as CSV |
-//! | `page.rs`, `plot.rs`, `style.css` | one page of HTML with plots |
+//! | `page.rs`, `plot.rs` | one page of HTML with plots |
 //!
 //! `zoneplug_models::reproduce` has the published tables, the cells in virtual time, and what comes of it all.
 

@@ -1,42 +1,38 @@
-//! The page of `--html`: every table with its plots, in one file that needs no other and no script. It is light or dark
-//! as its reader is, and fits a narrow window: plots stand below each other there, and tables scroll by themselves.
+//! The page of `--html`: every table with its plots.
 
-use super::plot::{STYLE, escape, plots};
+use super::plot::plots;
 use super::text::{self, figure};
+use crate::html::{self, begin_table, escape, td};
 use std::fmt::Write;
 use zoneplug_models::reproduce::{CellReport, How, Layout, Report, TableReport, Verdict};
 
-const PAGE_STYLE: &str = include_str!("page.css");
-
 /// The page.
 pub(crate) fn page(report: &Report) -> String {
-    let mut out = String::new();
+    html::page("zoneplug: published tables, reproduced", |out| body(out, report))
+}
+
+fn body(out: &mut String, report: &Report) {
     let _ = write!(
         out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>zoneplug: published tables, reproduced</title>\n\
-         <style>\n{STYLE}{PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>Published tables of zoned block devices, and what zoneplug gives</h1>\n\
+        "<h1>Published tables of zoned block devices, and what zoneplug gives</h1>\n\
          <p>zoneplug {}.</p>\n<pre>{}</pre>\n",
         report.zoneplug,
         escape(&text::summary(report))
     );
-    out += "<p>Simulated tables run the engine itself on models of the drives in virtual time. A model is a hypothesis \
+    out.push_str(
+        "<p>Simulated tables run the engine itself on models of the drives in virtual time. A model is a hypothesis \
             that agrees with published throughput, not a measurement of a drive: <code>docs/models.md</code> has its \
             equations, where each number is from, and what it does not give. Bars span geometries and seeds, or \
             repeats of a measurement; hollow squares are published figures. Measured tables are of the machine that made \
-            this page, and only their ratios can be compared.</p>\n<nav><ul>\n";
+            this page, and only their ratios can be compared.</p>\n<nav><ul>\n",
+    );
     for t in &report.tables {
         let _ = writeln!(out, "<li><a href=\"#{}\">{}</a></li>", escape(t.name), escape(t.title));
     }
-    out += "</ul></nav>\n";
+    out.push_str("</ul></nav>\n");
     for t in &report.tables {
-        section(&mut out, report, t);
+        section(out, report, t);
     }
-    out += "</main>\n</body>\n</html>\n";
-    out
 }
 
 fn section(out: &mut String, report: &Report, t: &TableReport) {
@@ -62,11 +58,8 @@ fn section(out: &mut String, report: &Report, t: &TableReport) {
             escape(c.options)
         );
     }
-    out.push_str("</dl>\n<div class=\"plots\">\n");
-    for svg in plots(t) {
-        let _ = writeln!(out, "<figure>{svg}</figure>");
-    }
-    out.push_str("</div>\n");
+    out.push_str("</dl>\n");
+    html::plots(out, plots(t));
     table(out, t);
     for (why, cells) in text::reasons(t) {
         let cells = escape(&text::cells_text(t, &cells));
@@ -91,11 +84,6 @@ fn section(out: &mut String, report: &Report, t: &TableReport) {
     out.push_str("</section>\n");
 }
 
-fn td(out: &mut String, class: &str, text: &str) {
-    let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
-    let _ = write!(out, "<td{class}>{}</td>", escape(text));
-}
-
 fn maybe(x: Option<f64>, form: impl Fn(f64) -> String) -> String {
     x.map_or_else(String::new, form)
 }
@@ -111,12 +99,7 @@ fn table(out: &mut String, t: &TableReport) {
     } else {
         &["± s.e.", "spread", "error", "command", "p99, ms", "verdict"][..]
     });
-    out.push_str("<div class=\"scroll\"><table>\n<tr>");
-    for (i, title) in titles.iter().enumerate() {
-        let class = if i < 4 { " class=\"w\"" } else { "" };
-        let _ = write!(out, "<th{class}>{}</th>", escape(title));
-    }
-    out.push_str("</tr>\n");
+    begin_table(out, &titles, 4);
     for (i, c) in t.cells.iter().enumerate() {
         let first = i % t.columns.len() == 0;
         out.push_str(if first { "<tr class=\"first\">" } else { "<tr>" });
@@ -195,19 +178,10 @@ mod tests {
         }
     }
 
-    /// One file: nothing is fetched, nothing is run, every tag that opens closes.
     #[test]
     fn a_page_is_one_file() {
         let page = page(&report());
-        for foreign in ["<script", "<link", "<img", "src=", "url(", "@import"] {
-            assert!(!page.contains(foreign), "{foreign}");
-        }
-        for tag in ["section", "figure", "svg", "table", "tr", "td", "p", "dl", "ul", "style"] {
-            let open = page.matches(&format!("<{tag}>")).count()
-                + page.matches(&format!("<{tag} ")).count();
-            assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "{tag}");
-        }
-        assert!(page.contains("prefers-color-scheme: dark"));
+        html::assert_one_file(&page);
         assert!(page.contains("pass (±12 %)") && page.contains("published 192"));
     }
 }

@@ -1,126 +1,11 @@
 //! Plots as SVG, written by hand: lines over a number, differences in percent, ratios, throughput beside latency.
-//! Colours are classes of `style.css`, so that a plot is light or dark as its reader is; that, and sizes that fit a
-//! narrow page, are why no plotting library draws them, for those fix both when they draw.
+//! `html/svg.rs` has what they consist of.
 
 use super::text::figure;
+use crate::html::escape;
+use crate::html::svg::{COLOURS, STYLE, Svg, WIDTH, label, ticks};
 use std::fmt::Write;
 use zoneplug_models::reproduce::{CellReport, How, Layout, Report, TableReport, Verdict};
-
-/// Width of every plot. It is shown at about this size: two or three beside each other, or one on a narrow page.
-const WIDTH: f64 = 410.0;
-/// Classes of colours that there are.
-const COLOURS: usize = 8;
-pub(crate) const STYLE: &str = include_str!("style.css");
-
-/// Text for XML.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// A plot that is being drawn.
-struct Svg {
-    height: f64,
-    title: String,
-    body: String,
-}
-
-impl Svg {
-    fn new(height: f64, title: &str) -> Svg {
-        Svg { height, title: escape(title), body: String::new() }
-    }
-
-    fn line(&mut self, class: &str, x1: f64, y1: f64, x2: f64, y2: f64) {
-        let _ = write!(
-            self.body,
-            r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#
-        );
-    }
-
-    fn rect(&mut self, class: &str, x: f64, y: f64, w: f64, h: f64) {
-        let _ = write!(
-            self.body,
-            r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{w:.1}" height="{h:.1}"/>"#
-        );
-    }
-
-    fn path(&mut self, class: &str, points: &[(f64, f64)]) {
-        let mut d = String::new();
-        for (i, (x, y)) in points.iter().enumerate() {
-            let _ = write!(d, "{}{x:.1} {y:.1}", if i == 0 { "M" } else { "L" });
-        }
-        let _ = write!(self.body, r#"<path class="{class}" d="{d}"/>"#);
-    }
-
-    fn text(&mut self, class: &str, x: f64, y: f64, text: &str) {
-        let _ = write!(
-            self.body,
-            r#"<text class="{class}" x="{x:.1}" y="{y:.1}">{}</text>"#,
-            escape(text)
-        );
-    }
-
-    /// A mark of a series: a disc, or a hollow square for what others published. It says what it is when pointed at.
-    fn mark(&mut self, class: &str, hollow: bool, x: f64, y: f64, says: &str) {
-        let title = escape(says);
-        let _ = if hollow {
-            let (x, y) = (x - 3.5, y - 3.5);
-            write!(
-                self.body,
-                r#"<rect class="hollow {class}" x="{x:.1}" y="{y:.1}" width="7" height="7"><title>{title}</title></rect>"#
-            )
-        } else {
-            write!(
-                self.body,
-                r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="3.6"><title>{title}</title></circle>"#
-            )
-        };
-    }
-
-    /// What a figure of several runs spans.
-    fn span(&mut self, class: &str, x: f64, from: f64, to: f64) {
-        self.line(class, x, from, x, to);
-        self.line(class, x - 3.0, from, x + 3.0, from);
-        self.line(class, x - 3.0, to, x + 3.0, to);
-    }
-
-    fn finish(self) -> String {
-        let Svg { height, title, body } = self;
-        format!(
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0}" role="img" aria-label="{title}">{body}</svg>"#
-        )
-    }
-}
-
-/// Round numbers from 0 or below to `max` or above, about `n` of them.
-fn ticks(min: f64, max: f64, n: f64) -> Vec<f64> {
-    let max = if max - min < 1e-9 { min + 1.0 } else { max };
-    let rough = (max - min) / n;
-    let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 2.5, 5.0, 10.0]
-        .into_iter()
-        .map(|f| f * power)
-        .find(|s| *s >= rough)
-        .unwrap_or(rough);
-    let first = (min / step).floor() as i64;
-    let last = (max / step).ceil() as i64;
-    (first..=last).map(|i| i as f64 * step).collect()
-}
-
-/// A tick without digits that it does not need.
-fn label(x: f64) -> String {
-    let text = format!("{x:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
 
 fn of(t: &TableReport, column: usize) -> impl Iterator<Item = (usize, &CellReport)> {
     (0..t.rows()).map(move |r| (r, t.cell(r, column)))
@@ -468,26 +353,4 @@ pub(crate) fn picture(report: &Report) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height}\" role=\"img\" aria-label=\"Published and reproduced throughput of a 30 TB SMR disk\">\n<style>\n{STYLE}</style>\n{back}{body}\n</svg>\n"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ticks_are_round_and_span_what_they_are_for() {
-        assert_eq!(ticks(0.0, 244.0, 5.0), [0.0, 50.0, 100.0, 150.0, 200.0, 250.0]);
-        assert_eq!(ticks(-12.0, 12.0, 6.0), [-15.0, -10.0, -5.0, 0.0, 5.0, 10.0, 15.0]);
-        let t = ticks(0.0, 0.0, 4.0);
-        assert!(t.len() >= 2 && t.iter().all(|x| x.is_finite()));
-        assert_eq!(
-            (label(2.5), label(100.0), label(0.0)),
-            ("2.5".into(), "100".into(), "0".into())
-        );
-    }
-
-    #[test]
-    fn text_cannot_break_out() {
-        assert_eq!(escape(r#"<a href="x">&"#), "&lt;a href=&quot;x&quot;&gt;&amp;");
-    }
 }

@@ -1,0 +1,94 @@
+//! Pages of HTML in one file that needs no other and no script. They are light or dark as their reader is, and fit a narrow
+//! window: plots stand below each other there, and tables scroll by themselves. `reproduce --html` and `replay --html` make
+//! them; `svg.rs` has what plots consist of.
+
+pub(crate) mod svg;
+
+use std::fmt::Write;
+use svg::STYLE;
+
+const PAGE_STYLE: &str = include_str!("page.css");
+
+/// Text for XML.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out += "&amp;",
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '"' => out += "&quot;",
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A page with this title, and in it what `body` writes.
+pub(crate) fn page(title: &str, body: impl FnOnce(&mut String)) -> String {
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{}</title>\n\
+         <style>\n{STYLE}{PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n",
+        escape(title)
+    );
+    body(&mut out);
+    out += "</main>\n</body>\n</html>\n";
+    out
+}
+
+/// Plots beside each other.
+pub(crate) fn plots(out: &mut String, plots: impl IntoIterator<Item = String>) {
+    out.push_str("<div class=\"plots\">\n");
+    for svg in plots {
+        let _ = writeln!(out, "<figure>{svg}</figure>");
+    }
+    out.push_str("</div>\n");
+}
+
+/// Begins a table whose first columns are words. `</table></div>` ends it.
+pub(crate) fn begin_table<T: AsRef<str>>(out: &mut String, titles: &[T], words: usize) {
+    out.push_str("<div class=\"scroll\"><table>\n<tr>");
+    for (i, title) in titles.iter().enumerate() {
+        let class = if i < words { " class=\"w\"" } else { "" };
+        let _ = write!(out, "<th{class}>{}</th>", escape(title.as_ref()));
+    }
+    out.push_str("</tr>\n");
+}
+
+/// A cell.
+pub(crate) fn td(out: &mut String, class: &str, text: &str) {
+    let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
+    let _ = write!(out, "<td{class}>{}</td>", escape(text));
+}
+
+/// Fails unless a page is one file: nothing is fetched, nothing is run, every tag that opens closes.
+#[cfg(test)]
+pub(crate) fn assert_one_file(page: &str) {
+    for foreign in ["<script", "<link", "<img", "src=", "url(", "@import"] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+    for tag in
+        ["section", "figure", "svg", "table", "tr", "td", "p", "dl", "ul", "pre", "style", "title"]
+    {
+        let open =
+            page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
+        assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+    assert!(page.contains("prefers-color-scheme: dark"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_break_out() {
+        assert_eq!(escape(r#"<a href="x">&"#), "&lt;a href=&quot;x&quot;&gt;&amp;");
+        assert!(page("</title><b>", |_| ()).contains("<title>&lt;/title&gt;&lt;b&gt;</title>"));
+    }
+}
