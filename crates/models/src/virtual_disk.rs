@@ -131,6 +131,12 @@ impl VirtualDisk {
         matches!(self.profile.model, Model::Smr(_))
     }
 
+    /// The same with a rate of the medium of `ppm` millionths ([`Profile::with_rate`]).
+    #[must_use]
+    pub fn with_rate(&self, ppm: u32) -> VirtualDisk {
+        VirtualDisk { profile: self.profile.with_rate(ppm), ..self.clone() }
+    }
+
     /// A run on it whose disk is opened in this way.
     pub fn run(&self, config: &DiskConfig) -> Run {
         let mut profile = self.profile.clone();

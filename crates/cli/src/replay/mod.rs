@@ -1,9 +1,10 @@
 //! `zoneplug replay`: a block trace, sent to models of drives, in virtual time; what each drive and policy would give.
 //!
-//! `zoneplug_models::replay` computes; this shows it: `text.rs` has what came of it, as text and as JSON. `files.rs` finds
-//! the files of a trace.
+//! `zoneplug_models::replay` computes; this shows it: `text.rs` has what came of it, as text, CSV and JSON, `spread.rs` what
+//! repeats say of it, `page.rs` the same with plots. `files.rs` finds the files of a trace.
 
 mod files;
+mod spread;
 mod text;
 
 use crate::failure::Failure;
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 use text::Report;
 use zoneplug_core::disk::Mode;
 use zoneplug_models::VirtualDisk;
-use zoneplug_models::replay::{Map, Replay, Speed, Trace};
+use zoneplug_models::replay::{MAX_REPEAT, Map, Replay, Speed, Trace};
 use zoneplug_sim::time::trace::Events;
 
 /// Flags of `zoneplug replay`.
@@ -62,6 +63,11 @@ pub(crate) struct Args {
     /// Whose operations, where the trace has several: 8,16, or the name of a file
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
+
+    /// Runs of each row, with other tracks of the disk in each, for where they lie is not known: medians, and how far the
+    /// runs spread. A drive without a head has one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_REPEAT)))]
+    repeat: u32,
 
     /// Print one JSON document instead of tables
     #[arg(long)]
@@ -120,8 +126,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     for (disk, ways) in disks.iter().zip(&ways) {
         say_what_never_waits(ways, disk.rotational());
     }
-    let rows: usize = ways.iter().map(Vec::len).sum();
-    bar.set_length(files.bytes * (1 + rows as u64));
+    let runs_on = |(disk, ways): (&VirtualDisk, &Vec<_>)| {
+        u64::from(Replay::runs_on(disk, args.repeat)) * ways.len() as u64
+    };
+    let runs: u64 = disks.iter().zip(&ways).map(runs_on).sum();
+    bar.set_length(files.bytes * (1 + runs));
     if let Ok(style) =
         ProgressStyle::with_template("  {bar:40} {percent:>3}%  {elapsed} {wide_msg}")
     {
@@ -137,7 +146,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     let replay = replay?;
     let pace = replay.pace(args.speed, args.iodepth);
     bar.set_message("in virtual time");
-    let rows = replay.rows(&ways, args.map, pace, &workers)?;
+    let rows = match args.repeat {
+        1 => replay.rows(&ways, args.map, pace, &workers)?,
+        n => replay.repeated(&ways, args.map, pace, n, &workers)?,
+    };
     bar.finish_and_clear();
     let report = Report::new(args, files.count(), &replay, pace, rows);
     let failure = interrupt::or_partial(report.partial, report.failure());

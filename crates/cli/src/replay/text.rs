@@ -1,28 +1,29 @@
 //! The results of a replay: as a table with a row for each disk and way to open it, and as JSON with all digits.
 
 use super::Args;
+use super::spread::{self, FIGURES, Overlap, of_differences};
 use crate::bench::table::{Table, figure, thousands, time};
 use crate::csv;
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
 use crate::virtual_disk::short;
 use serde::Serialize;
-use std::fmt;
-use zoneplug_models::replay::{Kind, Map, Replay, Row};
+use std::fmt::{self, Write};
+use zoneplug_models::replay::{Kind, Latencies, Map, Replay, Row, rates};
 use zoneplug_sim::time::Pace;
 
 /// The trace.
 #[derive(Debug, Serialize)]
-struct Recorded {
+pub(super) struct Recorded {
     format: String,
     files: usize,
     /// What the format consists of: lines or records.
     #[serde(skip)]
     unit: &'static str,
     operations: u64,
-    writes: u64,
+    pub(super) writes: u64,
     written_bytes: u64,
-    reads: u64,
+    pub(super) reads: u64,
     read_bytes: u64,
     flushes: u64,
     discards: u64,
@@ -55,15 +56,21 @@ struct Misfit {
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     zoneplug: &'static str,
-    trace: String,
-    recorded: Recorded,
+    pub(super) trace: String,
+    pub(super) recorded: Recorded,
     /// `null`: as fast as the disk goes.
     speed: Option<f64>,
     outstanding: Option<u32>,
     /// A signal came before the end: the last rows are of the first part of the trace or missing.
     pub(super) partial: bool,
     misfits: Vec<Misfit>,
-    rows: Vec<Row>,
+    /// Runs of each row, if more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeat: Option<u32>,
+    /// Of repeats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overlaps: Option<Vec<Overlap>>,
+    pub(super) rows: Vec<Row>,
 }
 
 impl Report {
@@ -91,6 +98,7 @@ impl Report {
                 None => "operations are beyond the end of the disk".to_owned(),
             },
         });
+        let repeat = (args.repeat > 1).then_some(args.repeat);
         Report {
             zoneplug: env!("CARGO_PKG_VERSION"),
             trace: args.file.display().to_string(),
@@ -121,6 +129,8 @@ impl Report {
             outstanding: pace.window,
             partial: is_asked(),
             misfits: misfits.collect(),
+            repeat,
+            overlaps: repeat.map(|_| Overlap::among(&rows)),
             rows,
         }
     }
@@ -152,11 +162,26 @@ fn count(n: u64, one: &str, more: &str) -> String {
     format!("{} {}", thousands(n), if n == 1 { one } else { more })
 }
 
+/// Figures of a kind, or dashes where there was none of it.
 fn latencies(k: &Kind) -> [String; 4] {
     if k.operations == 0 {
-        return [const { String::new() }; 4].map(|_| "-".to_owned());
+        no_latencies()
+    } else {
+        [k.mean_ns, k.p50_ns, k.p99_ns, k.max_ns].map(time)
     }
-    [k.mean_ns, k.p50_ns, k.p99_ns, k.max_ns].map(time)
+}
+
+fn no_latencies() -> [String; 4] {
+    [const { String::new() }; 4].map(|_| "-".to_owned())
+}
+
+/// From lowest to highest.
+fn ranges(k: &Kind, l: &Latencies) -> [String; 4] {
+    if k.operations == 0 {
+        no_latencies()
+    } else {
+        [l.mean_ns, l.p50_ns, l.p99_ns, l.max_ns].map(spread::times)
+    }
 }
 
 /// Seconds with three digits, and fewer where there are many.
@@ -224,6 +249,81 @@ impl fmt::Display for Recorded {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "zoneplug {} replay, in virtual time", self.zoneplug)?;
+        self.heading(f)?;
+        let (titles, groups) = self.columns();
+        let mut groups = groups.to_vec();
+        let ends = ["drive busy", "refused", "takes", "recorded"];
+        groups.push(("", ends.len()));
+        let mut t = Table::new(&[&titles[..], &ends].concat()).groups(&groups).words(2).keys(2);
+        for r in &self.rows {
+            t.row(self.cells(r).into_iter().chain(self.ends(r)));
+        }
+        write!(f, "{t}")?;
+        let ranges: Vec<_> = self.rows.iter().filter_map(|r| self.range_cells(r)).collect();
+        if !ranges.is_empty() {
+            writeln!(f, "Lowest and highest of the repeats")?;
+            let mut t = Table::new(&titles).groups(&groups[..groups.len() - 1]).words(2).keys(2);
+            ranges.into_iter().for_each(|cells| t.row(cells));
+            write!(f, "{t}")?;
+        }
+        self.notes(f)
+    }
+}
+
+/// Titles of columns, and those over several of them.
+type Columns = (Vec<&'static str>, Vec<(&'static str, usize)>);
+
+impl Report {
+    /// Kinds of operations that the trace has.
+    fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        let all = [(self.recorded.writes, "writes"), (self.recorded.reads, "reads")];
+        all.into_iter().filter(|(n, _)| *n > 0).map(|(_, name)| name)
+    }
+
+    fn of_kinds<'a>(&self, row: &'a Row) -> impl Iterator<Item = (&'static str, &'a Kind)> {
+        self.kinds().map(|name| (name, if name == "writes" { &row.writes } else { &row.reads }))
+    }
+
+    /// Columns that say what a row is, and of figures that have a spread.
+    fn columns(&self) -> Columns {
+        let mut titles = vec!["disk", "opened as", "MB/s"];
+        let mut groups = vec![("", 3)];
+        for name in self.kinds() {
+            titles.extend(["mean", "p50", "p99", "max"]);
+            groups.push((name, 4));
+        }
+        (titles, groups)
+    }
+
+    /// What stands in these columns.
+    fn cells(&self, r: &Row) -> Vec<String> {
+        let mut cells = vec![r.disk.clone(), short(&r.layer), figure(r.mb_per_s)];
+        cells.extend(self.of_kinds(r).flat_map(|(_, kind)| latencies(kind)));
+        cells
+    }
+
+    /// The same, from lowest to highest, of a row with several runs.
+    fn range_cells(&self, r: &Row) -> Option<Vec<String>> {
+        let spread = r.spread.as_ref().filter(|s| s.runs > 1)?;
+        let mut cells = vec![r.disk.clone(), short(&r.layer), spread::rates(spread.mb_per_s)];
+        cells.extend(self.of_kinds(r).flat_map(|(name, kind)| {
+            ranges(kind, if name == "writes" { &spread.writes } else { &spread.reads })
+        }));
+        Some(cells)
+    }
+
+    /// How busy the drive is, what was refused, how long it takes, and how long it took.
+    fn ends(&self, r: &Row) -> [String; 4] {
+        [
+            format!("{:.0}%", r.drive_busy_percent),
+            thousands(r.refused.operations),
+            seconds(r.makespan_s),
+            self.recorded.makespan_s.map_or("-".to_owned(), seconds),
+        ]
+    }
+
+    /// The trace, what is in it, and how it is sent.
+    pub(super) fn heading(&self, f: &mut dyn Write) -> fmt::Result {
         write!(f, "{}", self.trace)?;
         if self.recorded.files > 1 {
             write!(f, " ({} files)", self.recorded.files)?;
@@ -238,36 +338,28 @@ impl fmt::Display for Report {
             (Some(n), _) => write!(f, "{n} times as fast as recorded")?,
         }
         writeln!(f, "{}", bounded(self.outstanding))?;
-        let (writes, reads) = (self.recorded.writes > 0, self.recorded.reads > 0);
-        let mut titles = vec!["disk", "opened as", "MB/s"];
-        let mut groups = vec![("", 3)];
-        for (shown, name) in [(writes, "writes"), (reads, "reads")] {
-            if shown {
-                titles.extend(["mean", "p50", "p99", "max"]);
-                groups.push((name, 4));
-            }
+        if let Some(n) = self.repeat {
+            let all = rates(n);
+            let percent = |ppm: Option<&u32>| f64::from(ppm.copied().unwrap_or(0)) / 1e4;
+            let (low, high) = (percent(all.iter().min()), percent(all.iter().max()));
+            writeln!(
+                f,
+                "Medians of {n} runs on a disk with a head, with media at {low} to {high} % of the model's rate"
+            )?;
         }
-        titles.extend(["drive busy", "refused", "takes", "recorded"]);
-        groups.push(("", 4));
-        let mut t = Table::new(&titles).groups(&groups).words(2).keys(2);
-        for r in &self.rows {
-            let mut cells = vec![r.disk.clone(), short(&r.layer), figure(r.mb_per_s)];
-            for (shown, kind) in [(writes, &r.writes), (reads, &r.reads)] {
-                if shown {
-                    cells.extend(latencies(kind));
-                }
-            }
-            cells.push(format!("{:.0}%", r.drive_busy_percent));
-            cells.push(thousands(r.refused.operations));
-            cells.push(seconds(r.makespan_s));
-            cells.push(self.recorded.makespan_s.map_or("-".to_owned(), seconds));
-            t.row(cells);
-        }
-        write!(f, "{t}")?;
+        Ok(())
+    }
+
+    /// What stands below the table.
+    pub(super) fn notes(&self, f: &mut dyn Write) -> fmt::Result {
         let mut disk = None;
         for r in &self.rows {
             if disk != Some(&r.disk) {
                 disk = Some(&r.disk);
+                if self.repeat.is_some() && r.head_moves.is_none() {
+                    let why = "a drive without a head has no tracks that may lie elsewhere";
+                    writeln!(f, "  {}: one run, for {why}", r.disk)?;
+                }
                 self.explain(f, r)?;
             }
             for (status, n) in &r.refused.by_status {
@@ -279,6 +371,9 @@ impl fmt::Display for Report {
                     r.disk, self.recorded.unit
                 )?;
             }
+        }
+        if let Some(overlaps) = &self.overlaps {
+            f.write_str(&of_differences(&self.rows, overlaps))?;
         }
         f.write_str(interrupt::note(self.partial))
     }
@@ -292,7 +387,11 @@ impl Report {
         let figures = kinds.iter().flat_map(|k| of.map(|of| format!("{k}{of}")));
         let ends = ["refused", "makespan_s", "busy_s", "drive_busy_percent", "head_moves"];
         let titles = ["disk", "opened_as", "map", "mb_per_s"].map(str::to_owned).into_iter();
-        let mut text = csv::line(titles.chain(figures).chain(ends.map(str::to_owned)));
+        let spread = FIGURES.iter().flat_map(|f| ["low", "high"].map(|e| format!("{}_{e}", f.key)));
+        let spread = ["runs".to_owned()].into_iter().chain(spread);
+        let spread = spread.filter(|_| self.repeat.is_some());
+        let titles = titles.chain(figures).chain(ends.map(str::to_owned)).chain(spread);
+        let mut text = csv::line(titles);
         for r in &self.rows {
             let map = r.map.name().to_owned();
             let mut cells = vec![r.disk.clone(), r.layer.clone(), map, r.mb_per_s.to_string()];
@@ -304,13 +403,20 @@ impl Report {
             cells.push(r.refused.operations.to_string());
             cells.extend([r.makespan_s, r.busy_s, r.drive_busy_percent].map(|n| n.to_string()));
             cells.push(r.head_moves.map_or(String::new(), |n| n.to_string()));
+            if let Some(spread) = &r.spread {
+                cells.push(spread.runs.to_string());
+                for f in &FIGURES {
+                    let of = f.of(r).map(|range| range.map(|x| x.to_string()));
+                    cells.extend(of.unwrap_or_default());
+                }
+            }
             text += &csv::line(cells);
         }
         text
     }
 
     /// How the addresses of the trace became places on a disk.
-    fn explain(&self, f: &mut fmt::Formatter<'_>, r: &Row) -> fmt::Result {
+    fn explain(&self, f: &mut dyn Write, r: &Row) -> fmt::Result {
         let misfit = self.misfits.iter().find(|m| m.disk == r.disk);
         if r.map != Map::Log {
             match misfit {
@@ -341,7 +447,7 @@ impl Report {
         self.discards(f, r)
     }
 
-    fn discards(&self, f: &mut fmt::Formatter<'_>, r: &Row) -> fmt::Result {
+    fn discards(&self, f: &mut dyn Write, r: &Row) -> fmt::Result {
         match r.changed.discards_not_sent {
             0 => Ok(()),
             n => {

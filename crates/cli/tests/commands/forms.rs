@@ -100,6 +100,7 @@ fn examples(dir: &Dir) -> Vec<Vec<String>> {
               --adapter rate=200MB/s,queue=8
         replay {trace} --disk sim-smr30 --disk sim-zns1 --policy off,fifo,clook+300us/4s
         replay {trace} --disk sim-smr30 --map exact
+        replay {trace} --disk sim-smr30 --disk sim-zns1 --policy off,fifo --repeat 3
         calibrate sim-zns1
         calibrate sim-smr30,zones=4000,cache=4M --zones 0-3999/160
         reproduce --list
@@ -315,11 +316,13 @@ fn tables_and_help_fit_80_columns() {
 fn csv_has_a_line_of_titles_and_rows_of_data() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/tests/data/traces/fio-v3.log");
     let replay = format!("replay {trace} --disk sim-smr30 --policy off,fifo --csv");
+    let repeat = format!("{replay} --disk sim-zns1 --repeat 2");
     for (line, rows, figure) in [
         ("bench --seconds 0.01 --csv", 32, "ns_per_bio"),
         ("bench --disk mem,zones=16 --runtime 20ms --csv", 1, "mb_per_s"),
         ("bench --disk sim-smr30 --runtime 1s --reads 1 --policy off,fifo --csv", 4, "p99_ns"),
         (&replay, 2, "writes_mean_ns"),
+        (&repeat, 4, "reads_p99_ns_high"),
         ("reproduce --quick zns --csv", 12, "value"),
         ("reproduce --list --csv", 10, "cells"),
         ("attr mem --csv", 10, "writable"),

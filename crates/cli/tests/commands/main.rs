@@ -13,6 +13,7 @@ mod hostile;
 mod interrupt;
 mod merge;
 mod metrics;
+mod replay;
 mod serve;
 mod snapshot;
 mod spec_page;

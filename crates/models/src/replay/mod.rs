@@ -1,7 +1,7 @@
 //! A block trace, sent to models of drives, in virtual time: what each drive and policy would give.
 //!
-//! The trace is read once to see what is in it, and once more for each row; it is never held. Two replays of one
-//! trace have the same figures.
+//! The trace is read once to see what is in it, and once more for each run of each row; it is never held. Two replays of
+//! one trace have the same figures.
 //!
 //! ```
 //! use std::io::Read;
@@ -20,8 +20,10 @@
 //! ```
 
 mod run;
+mod spread;
 
 pub use run::{Changed, First, Kind, Refused, Row};
+pub use spread::{Latencies, MAX_REPEAT, Spread, rates};
 
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;
@@ -191,18 +193,70 @@ impl<'a> Replay<'a> {
         pace: Pace,
         workers: &Workers<'_>,
     ) -> Result<Vec<Row>, Error> {
-        let todo: Vec<(usize, usize)> =
+        self.each(ways, map, pace, 1, workers, |mut runs| runs.pop().map(|(_, row)| row))
+    }
+
+    /// The same, with `repeat` runs of each row. Where the tracks of a disk lie is not known, so each run has another rate of
+    /// the medium; a drive without a head has one run. A row has the median of each figure, and its `spread`.
+    pub fn repeated(
+        &self,
+        ways: &[Vec<Way>],
+        map: Map,
+        pace: Pace,
+        repeat: u32,
+        workers: &Workers<'_>,
+    ) -> Result<Vec<Row>, Error> {
+        self.each(ways, map, pace, repeat.max(1), workers, |runs| Row::of_runs(&runs))
+    }
+
+    /// How many runs of each row there are on a disk, if `repeat` are asked for.
+    pub fn runs_on(disk: &VirtualDisk, repeat: u32) -> u32 {
+        if disk.rotational() { repeat } else { 1 }
+    }
+
+    /// The runs of each row, made one row by `join`. Runs of all rows are spread over the processors together.
+    fn each(
+        &self,
+        ways: &[Vec<Way>],
+        map: Map,
+        pace: Pace,
+        repeat: u32,
+        workers: &Workers<'_>,
+        join: impl Fn(Vec<(u32, Row)>) -> Option<Row>,
+    ) -> Result<Vec<Row>, Error> {
+        let rows: Vec<(usize, usize)> =
             (0..self.disks.len()).flat_map(|d| (0..ways[d].len()).map(move |w| (d, w))).collect();
-        workers.spread(todo.len(), |i| {
-            let (d, w) = todo[i];
+        let runs = rows.iter().enumerate().flat_map(|(row, (d, _))| {
+            let rates = rates(Self::runs_on(&self.disks[*d], repeat));
+            rates.into_iter().map(move |ppm| (row, ppm))
+        });
+        let runs: Vec<(usize, u32)> = runs.collect();
+        let done = workers.spread(runs.len(), |i| {
+            let (row, ppm) = runs[i];
+            let (d, w) = rows[row];
             let fit = &self.fits[d];
             let map = match map {
                 Map::Auto if fit.is_exact() => Map::Exact,
                 Map::Auto => Map::Log,
                 map => map,
             };
-            let job = Job { disk: &self.disks[d], way: &ways[d][w], fit, map, pace };
-            job.run(self.trace, workers)
-        })
+            let disk = self.disks[d].with_rate(ppm);
+            let job = Job { disk: &disk, way: &ways[d][w], fit, map, pace };
+            let ran = job.run(self.trace, workers)?;
+            Ok((row, ppm, ran, workers.is_asked()))
+        })?;
+        let mut of_rows: Vec<Vec<(u32, Row, bool)>> = rows.iter().map(|_| Vec::new()).collect();
+        for (row, ppm, ran, is_cut) in done {
+            of_rows[row].push((ppm, ran, is_cut));
+        }
+        let joined = of_rows.into_iter().filter_map(|mut runs| {
+            // A run of the first part of the trace is not compared with one of all of it.
+            match runs.iter().any(|(.., is_cut)| !is_cut) {
+                true => runs.retain(|(.., is_cut)| !is_cut),
+                false => runs.truncate(1),
+            }
+            join(runs.into_iter().map(|(ppm, row, _)| (ppm, row)).collect())
+        });
+        Ok(joined.collect())
     }
 }

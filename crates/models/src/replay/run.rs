@@ -1,5 +1,6 @@
 //! One trace on one disk, opened in one way. Owns the figures while it runs.
 
+use super::spread::Spread;
 use super::{Map, Trace};
 use crate::status_key::by_status;
 use crate::virtual_disk::{VirtualDisk, Way};
@@ -34,8 +35,14 @@ pub struct Kind {
     pub mean_ns: u64,
     /// Median.
     pub p50_ns: u64,
+    /// 90 % took no longer. For plots.
+    #[serde(skip)]
+    pub p90_ns: u64,
     /// 99 % took no longer.
     pub p99_ns: u64,
+    /// 99.9 % took no longer. For plots.
+    #[serde(skip)]
+    pub p999_ns: u64,
     /// The longest.
     pub max_ns: u64,
 }
@@ -107,6 +114,9 @@ pub struct Row {
     pub head_moves: Option<u64>,
     /// What was not sent as recorded.
     pub changed: Changed,
+    /// How far the runs of this row differ, if there may be several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
 }
 
 /// Latencies and counts of one kind.
@@ -143,7 +153,9 @@ impl Sum {
             mb_per_s: rate(self.bytes, makespan),
             mean_ns: (self.total_ns / u128::from(self.operations.max(1))) as u64,
             p50_ns: quantile(0.5),
+            p90_ns: quantile(0.9),
             p99_ns: quantile(0.99),
+            p999_ns: quantile(0.999),
             max_ns: self.max,
         }
     }
@@ -237,6 +249,7 @@ impl Job<'_> {
                 wrapped,
                 discards_not_sent: dropped_discards,
             },
+            spread: None,
         })
     }
 }
