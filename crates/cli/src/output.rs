@@ -1,5 +1,5 @@
-//! Files that commands make: `read DISK FILE`, `bench --write-trace`, `reproduce --html`, `man DIR`. A file is written
-//! under a temporary name and renamed when it is complete, so an older file stays if the command fails. A zoneplug disk
+//! Files that commands make: `read DISK FILE`, `bench --write-trace`, `--html`, `man DIR`. A file is written under a
+//! temporary name and renamed when it is complete, so an older file stays if the command fails. A zoneplug disk
 //! or a block device is never replaced or written, unless the caller allows it.
 
 use crate::failure::{Failure, Kind};
@@ -112,7 +112,7 @@ impl Output {
         if t.is_file() {
             let mut sources = from.into_iter().filter_map(|p| std::fs::metadata(p).ok());
             if sources.any(|s| same(&s, &there)) {
-                return Err(Failure::usage(format!("{name} is the disk that is read"))
+                return Err(Failure::usage(format!("{name} is what is read"))
                     .hint("another file, or - for stdout"));
             }
             refuse_disk(path, &name, over)?;

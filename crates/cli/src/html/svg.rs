@@ -69,6 +69,13 @@ impl Svg {
         };
     }
 
+    /// What a figure of several runs spans, from left to right.
+    pub(crate) fn reach(&mut self, class: &str, y: f64, from: f64, to: f64) {
+        self.line(class, from, y, to, y);
+        self.line(class, from, y - 3.0, from, y + 3.0);
+        self.line(class, to, y - 3.0, to, y + 3.0);
+    }
+
     /// What a figure of several runs spans.
     pub(crate) fn span(&mut self, class: &str, x: f64, from: f64, to: f64) {
         self.line(class, x, from, x, to);
@@ -105,6 +112,22 @@ pub(crate) fn label(x: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// The powers of ten around some values, which are above 0: at least two. Between two there are 2 and 5 times the first.
+pub(crate) fn decades(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let (low, high) = values
+        .into_iter()
+        .filter(|v| v.is_finite() && *v > 0.0)
+        .fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
+    let (low, high) = if low > high { (1.0, 10.0) } else { (low, high) };
+    let first = low.log10().floor() as i32;
+    let last = (high.log10().ceil() as i32).max(first + 1);
+    let power = |e| 10f64.powi(e);
+    match last - first {
+        1 => [1.0, 2.0, 5.0, 10.0].map(|f| f * power(first)).into(),
+        _ => (first..=last).map(power).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +142,13 @@ mod tests {
             (label(2.5), label(100.0), label(0.0)),
             ("2.5".into(), "100".into(), "0".into())
         );
+    }
+
+    #[test]
+    fn decades_span_what_they_are_for() {
+        assert_eq!(decades([2.0, 350.0]), [1.0, 10.0, 100.0, 1000.0]);
+        assert_eq!(decades([10.0]), [10.0, 20.0, 50.0, 100.0]);
+        assert_eq!(decades([]), [1.0, 2.0, 5.0, 10.0]);
+        assert_eq!(decades([0.0, 5.0]), [1.0, 2.0, 5.0, 10.0]);
     }
 }

@@ -41,6 +41,11 @@ impl Files {
         self.paths.len()
     }
 
+    /// Where they are.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.paths.iter().map(PathBuf::as_path)
+    }
+
     /// Opens them, from their beginnings.
     pub(super) fn open(&self) -> Result<Vec<Box<dyn Read>>, Error> {
         let open = |path: &PathBuf| -> Result<Box<dyn Read>, Error> {

@@ -1,14 +1,17 @@
 //! `zoneplug replay`: a block trace, sent to models of drives, in virtual time; what each drive and policy would give.
 //!
 //! `zoneplug_models::replay` computes; this shows it: `text.rs` has what came of it, as text, CSV and JSON, `spread.rs` what
-//! repeats say of it, `page.rs` the same with plots. `files.rs` finds the files of a trace.
+//! repeats say of it, `page.rs` and `plot.rs` the same with plots. `files.rs` finds the files of a trace.
 
 mod files;
+mod page;
+mod plot;
 mod spread;
 mod text;
 
 use crate::failure::Failure;
 use crate::interrupt::{self, is_asked};
+use crate::output::{Output, Over};
 use crate::suggest::{self, Suggest};
 use crate::virtual_disk::{Ways, say_what_never_waits, workers};
 use crate::{json, term};
@@ -76,6 +79,10 @@ pub(crate) struct Args {
     /// Print a line of comma-separated values for each row instead of tables
     #[arg(long, conflicts_with = "json")]
     csv: bool,
+
+    /// Also write a page with the table and plots, self-contained
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// The ways in which addresses become places, as a flag takes them.
@@ -120,6 +127,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     // indicatif draws on stderr, and only if that is a terminal.
     let bar = ProgressBar::new(0);
     let files = Files::of(&args.file, bar.clone())?;
+    // Fails at once if the page cannot be made, not after minutes of work. The trace stays what it is.
+    let html = args.html.as_ref().map(|p| Output::create(p, Over::Files, files.paths()));
+    let html = html.transpose()?;
     let open = || files.open();
     let trace = Trace::new(&open, events, args.device.as_deref());
     let ways: Vec<_> = disks.iter().map(|d| args.ways.of(&d.config, &args.mode)).collect();
@@ -152,6 +162,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     };
     bar.finish_and_clear();
     let report = Report::new(args, files.count(), &replay, pace, rows);
+    if let Some(file) = html {
+        // After the name of the program: `replay` and its flags.
+        let command = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned());
+        file.end_with(page::page(&report, &command.collect::<Vec<_>>()).as_bytes())?;
+    }
     let failure = interrupt::or_partial(report.partial, report.failure());
     if args.json {
         return json::end(out, &report, failure);

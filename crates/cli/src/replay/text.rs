@@ -55,7 +55,7 @@ struct Misfit {
 /// A whole replay.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    zoneplug: &'static str,
+    pub(super) zoneplug: &'static str,
     pub(super) trace: String,
     pub(super) recorded: Recorded,
     /// `null`: as fast as the disk goes.
@@ -252,9 +252,9 @@ impl fmt::Display for Report {
         self.heading(f)?;
         let (titles, groups) = self.columns();
         let mut groups = groups.to_vec();
-        let ends = ["drive busy", "refused", "takes", "recorded"];
-        groups.push(("", ends.len()));
-        let mut t = Table::new(&[&titles[..], &ends].concat()).groups(&groups).words(2).keys(2);
+        groups.push(("", Self::ENDS.len()));
+        let mut t =
+            Table::new(&[&titles[..], &Self::ENDS].concat()).groups(&groups).words(2).keys(2);
         for r in &self.rows {
             t.row(self.cells(r).into_iter().chain(self.ends(r)));
         }
@@ -271,11 +271,14 @@ impl fmt::Display for Report {
 }
 
 /// Titles of columns, and those over several of them.
-type Columns = (Vec<&'static str>, Vec<(&'static str, usize)>);
+pub(super) type Columns = (Vec<&'static str>, Vec<(&'static str, usize)>);
 
 impl Report {
+    /// Titles of the columns behind those of figures that have a spread.
+    pub(super) const ENDS: [&'static str; 4] = ["drive busy", "refused", "takes", "recorded"];
+
     /// Kinds of operations that the trace has.
-    fn kinds(&self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn kinds(&self) -> impl Iterator<Item = &'static str> {
         let all = [(self.recorded.writes, "writes"), (self.recorded.reads, "reads")];
         all.into_iter().filter(|(n, _)| *n > 0).map(|(_, name)| name)
     }
@@ -285,7 +288,7 @@ impl Report {
     }
 
     /// Columns that say what a row is, and of figures that have a spread.
-    fn columns(&self) -> Columns {
+    pub(super) fn columns(&self) -> Columns {
         let mut titles = vec!["disk", "opened as", "MB/s"];
         let mut groups = vec![("", 3)];
         for name in self.kinds() {
@@ -296,14 +299,14 @@ impl Report {
     }
 
     /// What stands in these columns.
-    fn cells(&self, r: &Row) -> Vec<String> {
+    pub(super) fn cells(&self, r: &Row) -> Vec<String> {
         let mut cells = vec![r.disk.clone(), short(&r.layer), figure(r.mb_per_s)];
         cells.extend(self.of_kinds(r).flat_map(|(_, kind)| latencies(kind)));
         cells
     }
 
     /// The same, from lowest to highest, of a row with several runs.
-    fn range_cells(&self, r: &Row) -> Option<Vec<String>> {
+    pub(super) fn range_cells(&self, r: &Row) -> Option<Vec<String>> {
         let spread = r.spread.as_ref().filter(|s| s.runs > 1)?;
         let mut cells = vec![r.disk.clone(), short(&r.layer), spread::rates(spread.mb_per_s)];
         cells.extend(self.of_kinds(r).flat_map(|(name, kind)| {
@@ -313,7 +316,7 @@ impl Report {
     }
 
     /// How busy the drive is, what was refused, how long it takes, and how long it took.
-    fn ends(&self, r: &Row) -> [String; 4] {
+    pub(super) fn ends(&self, r: &Row) -> [String; 4] {
         [
             format!("{:.0}%", r.drive_busy_percent),
             thousands(r.refused.operations),

@@ -35,8 +35,8 @@ fn read_never_overwrites_a_disk_unless_forced() {
     std::fs::hard_link(&disk, &hard).unwrap();
     for spec in [&disk, &link, &format!("po2@{disk}"), &format!("linear@{other}%{disk}")] {
         for file in [&disk, &link, &hard] {
-            fails(&["read", spec, file], 2, "is the disk that is read");
-            fails(&["read", spec, file, "--force"], 2, "is the disk that is read");
+            fails(&["read", spec, file], 2, "is what is read");
+            fails(&["read", spec, file, "--force"], 2, "is what is read");
         }
     }
     // Another, also a damaged one.

@@ -157,3 +157,104 @@ fn figures_within_the_repeats_are_named() {
         fails(&["replay", &trace, "--disk", "sim-smr30", "--repeat", n], 2, what);
     }
 }
+
+/// How often tags of a kind open and close.
+fn tags(page: &str, tag: &str) -> (usize, usize) {
+    let open = [">", " "].map(|end| page.matches(&format!("<{tag}{end}")).count());
+    (open[0] + open[1], page.matches(&format!("</{tag}>")).count())
+}
+
+/// The page is one file that fetches nothing. It has a row for each row of the table, plots of what there is, and the command
+/// line; names from outside stay text.
+#[test]
+fn a_page_has_the_table_and_its_plots() {
+    let dir = Dir::new("page");
+    let (trace, html) = (dir.path("a <b>&.log"), dir.path("p.html"));
+    std::fs::copy(format!("{TRACES}fio-v3.log"), &trace).unwrap();
+    let policies = "off,fifo,[wait_us < 7]";
+    let args =
+        ["replay", &trace, "--disk", "sim-smr30", "--disk", "sim-zns1", "--policy", policies];
+    let repeat = [&args[..], &["--repeat", "3"]].concat();
+    let said = ok(&repeat);
+    assert_eq!(ok(&[&repeat[..], &["--html", &html]].concat()), said, "the terminal has the same");
+    let page = std::fs::read_to_string(&html).unwrap();
+    for tag in [
+        "html", "body", "figure", "svg", "table", "tr", "th", "td", "p", "pre", "code", "text",
+        "title",
+    ] {
+        let (open, close) = tags(&page, tag);
+        assert!(open > 0 && open == close, "{tag}: {open} and {close}");
+    }
+    assert_eq!(tags(&page, "tr").0, 1 + 6, "a line of titles, and a row for each disk and policy");
+    // Throughput; of writes and of reads the latencies and their distribution.
+    assert_eq!(tags(&page, "svg").0, 5);
+    let foreign = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+    for what in [
+        "http:",
+        "https:",
+        "<script",
+        "<link",
+        "<img",
+        "src=",
+        "url(",
+        "@import",
+        "<b>",
+        "[wait_us < 7]",
+    ] {
+        assert!(!foreign.contains(what), "{what}");
+    }
+    let name = "a &lt;b&gt;&amp;.log";
+    for what in [
+        &format!("{name}: replayed by zoneplug</title>"),
+        &format!("{name}</h1>"),
+        &format!("{name}: fio iolog version 3, 36 operations in "),
+        &format!(
+            "{name}' --disk sim-smr30 --disk sim-zns1 --policy 'off,fifo,[wait_us &lt; 7]' --repeat 3 --html "
+        ),
+        "plug none qd1 [wait_us &lt; 7]</td>",
+        "plug none qd1 fifo</text>",
+        "sim-zns1: one run, for a drive without a head",
+        "Repeats overlap",
+        "prefers-color-scheme: dark",
+    ] {
+        assert!(page.contains(what), "{what} is not in {page}");
+    }
+    // The repeats of the disk with a head are in its rows and plots; those of the other are none.
+    let rows: Vec<&str> =
+        page.lines().filter(|l| l.starts_with("<tr") && l.contains("<td")).collect();
+    let has_range = |row: &&str| row.contains(" (");
+    assert!(
+        rows[..3].iter().all(has_range) && !rows[3..].iter().any(|r| has_range(&r)),
+        "{rows:#?}"
+    );
+    let bars = |page: &str| page.matches("class=\"bar ").count();
+    assert!(bars(&page) > 0);
+    // Without repeats there is nothing to span. Of writes alone there are no plots of reads.
+    std::fs::write(&trace, "fio version 2 iolog\nd write 0 4096\nd write 4096 4096\n").unwrap();
+    ok(&[&args[..], &["--html", &html]].concat());
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert_eq!(
+        (tags(&page, "svg").0, bars(&page), page.contains("reads")),
+        (3, 0, false),
+        "{page}"
+    );
+}
+
+/// A page that cannot be made fails before any work, and neither a trace nor a disk is lost to one.
+#[test]
+fn a_page_goes_only_where_it_may() {
+    let dir = Dir::new("page-place");
+    let (trace, disk) = (dir.path("t"), dir.path("d"));
+    std::fs::copy(format!("{TRACES}fio-v3.log"), &trace).unwrap();
+    ok(&["create", &disk, "--zones", "4", "--zone-size", "1M"]);
+    let to = |html: &str, code, what: &str| {
+        fails(&["replay", &trace, "--disk", "sim-zns1", "--html", html], code, what);
+    };
+    to(&dir.path("none/p.html"), 2, "cannot be made");
+    to(&trace, 2, "is what is read");
+    to(&disk, 3, "is a zoneplug disk");
+    assert_eq!(
+        std::fs::read(&trace).unwrap(),
+        std::fs::read(format!("{TRACES}fio-v3.log")).unwrap()
+    );
+}

@@ -1,0 +1,83 @@
+//! The page of `--html`: what the terminal shows, with plots, and the command line that makes it again.
+
+use super::plot::plots;
+use super::text::Report;
+use crate::html::{self, begin_table, escape, td};
+use std::fmt::{self, Write};
+
+/// The page. `command`: the words of the command line, without the program.
+pub(super) fn page(report: &Report, command: &[String]) -> String {
+    let title = format!("{}: replayed by zoneplug", report.trace);
+    html::page(&title, |out| {
+        // Writing to a String does not fail.
+        let _ = body(out, report, command);
+    })
+}
+
+fn body(out: &mut String, report: &Report, command: &[String]) -> fmt::Result {
+    let text = |write: &dyn Fn(&mut String) -> fmt::Result| -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        write(&mut text)?;
+        Ok(escape(text.trim_end()))
+    };
+    let words: Vec<String> = command.iter().map(|w| quoted(w)).collect();
+    write!(
+        out,
+        "<h1>{}</h1>\n<p>Replayed by zoneplug {} in virtual time, on models of drives. A model is a hypothesis that \
+         agrees with published throughput, not a measurement of a drive: <code>docs/models.md</code> says what it does \
+         not give.</p>\n<pre>{}</pre>\n<p>The same again: <code>zoneplug {}</code></p>\n",
+        escape(&report.trace),
+        report.zoneplug,
+        text(&|t| report.heading(t))?,
+        escape(&words.join(" ")),
+    )?;
+    html::plots(out, plots(report));
+    table(out, report);
+    writeln!(out, "<pre>{}</pre>", text(&|t| report.notes(t))?)
+}
+
+/// The table, with the lowest and the highest of repeats in brackets.
+fn table(out: &mut String, report: &Report) {
+    let (titles, groups) = report.columns();
+    let mut groups = groups.iter().flat_map(|&(name, n)| vec![name; n]);
+    let full = |title: &&str| format!("{} {title}", groups.next().unwrap_or("")).trim().to_owned();
+    let mut titles: Vec<String> = titles.iter().map(full).collect();
+    titles.extend(Report::ENDS.map(str::to_owned));
+    begin_table(out, &titles, 2);
+    let mut disk = None;
+    for row in &report.rows {
+        let first = disk.replace(&row.disk) != Some(&row.disk);
+        out.push_str(if first { "<tr class=\"first\">" } else { "<tr>" });
+        let ranges = report.range_cells(row);
+        for (i, cell) in report.cells(row).iter().enumerate() {
+            match ranges.as_ref().and_then(|r| r.get(i)).filter(|range| *range != cell) {
+                Some(range) => td(out, "", &format!("{cell} ({range})")),
+                None => td(out, if i < 2 { "w" } else { "" }, cell),
+            }
+        }
+        report.ends(row).iter().for_each(|cell| td(out, "", cell));
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table></div>\n");
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_read_more_than_a_word() {
+        assert_eq!(quoted("off,clook+300us/4s"), "off,clook+300us/4s");
+        assert_eq!(quoted("[wait_us * 2]"), "'[wait_us * 2]'");
+        assert_eq!((quoted("it's"), quoted("")), (r"'it'\''s'".into(), "''".into()));
+    }
+}
