@@ -222,9 +222,9 @@ fn a_page_has_the_table_and_its_plots() {
     // The repeats of the disk with a head are in its rows and plots; those of the other are none.
     let rows: Vec<&str> =
         page.lines().filter(|l| l.starts_with("<tr") && l.contains("<td")).collect();
-    let has_range = |row: &&str| row.contains(" (");
+    let has_range = |row: &str| row.contains(" (");
     assert!(
-        rows[..3].iter().all(has_range) && !rows[3..].iter().any(|r| has_range(&r)),
+        rows[..3].iter().all(|r| has_range(r)) && !rows[3..].iter().any(|r| has_range(r)),
         "{rows:#?}"
     );
     let bars = |page: &str| page.matches("class=\"bar ").count();

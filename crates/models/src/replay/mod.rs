@@ -19,11 +19,12 @@
 //! assert_eq!((rows[0].writes.operations, rows[0].reads.bytes), (2, 4096));
 //! ```
 
+mod row;
 mod run;
 mod spread;
 
-pub use run::{Changed, First, Kind, Refused, Row};
-pub use spread::{Latencies, MAX_REPEAT, Spread, rates};
+pub use row::{Changed, First, Kind, Latencies, Refused, Row, Spread};
+pub use spread::{MAX_REPEAT, rates};
 
 use crate::virtual_disk::{VirtualDisk, Way};
 use crate::workers::Workers;

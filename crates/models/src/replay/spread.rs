@@ -1,7 +1,6 @@
 //! Several runs of one row: how much its figures depend on what is not known of a drive.
 
-use super::run::{Kind, Row};
-use serde::Serialize;
+use super::row::{Kind, Latencies, Row, Spread};
 use zoneplug_sim::time::GEOMETRIES;
 
 /// Runs of one row at most.
@@ -31,34 +30,6 @@ pub fn rates(n: u32) -> Vec<u32> {
     }
     all.truncate(n as usize);
     all
-}
-
-/// Lowest and highest of the runs of a row.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Spread {
-    /// How many runs there were. One on a drive without a head: where its data lies makes no difference.
-    pub runs: usize,
-    /// The rate of the medium of each, in millionths of the profile's.
-    pub rates_ppm: Vec<u32>,
-    /// 10^6 bytes a second.
-    pub mb_per_s: [f64; 2],
-    /// Of writes.
-    pub writes: Latencies,
-    /// Of reads.
-    pub reads: Latencies,
-}
-
-/// Lowest and highest of each figure of a kind of operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Latencies {
-    /// Of the means.
-    pub mean_ns: [u64; 2],
-    /// Of the medians.
-    pub p50_ns: [u64; 2],
-    /// Of the times that 99 % took at most.
-    pub p99_ns: [u64; 2],
-    /// Of the longest.
-    pub max_ns: [u64; 2],
 }
 
 /// A value of each run, from low to high.
