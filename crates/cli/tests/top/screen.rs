@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what must come.
@@ -17,6 +18,7 @@ pub(crate) struct Screen {
     pty: File,
     parser: Arc<Mutex<vt100::Parser>>,
     hung_up: Arc<AtomicBool>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Screen {
@@ -35,7 +37,7 @@ impl Screen {
         let (mut from, to) = (pty.try_clone().unwrap(), parser.clone());
         let hung_up = Arc::new(AtomicBool::new(false));
         let is_over = hung_up.clone();
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut some = [0; 1 << 16];
             let most = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
             while !is_over.load(Ordering::Relaxed) {
@@ -47,7 +49,7 @@ impl Screen {
                 to.lock().unwrap().process(&some[..n]);
             }
         });
-        Screen { child, pty, parser, hung_up }
+        Screen { child, pty, parser, hung_up, reader: Some(reader) }
     }
 
     /// Closes the terminal.
@@ -111,6 +113,8 @@ impl Screen {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
+                // What it wrote last may still be on its way to the screen.
+                self.reader.take().into_iter().for_each(|reader| reader.join().unwrap());
                 return status;
             }
             assert!(begun.elapsed() < PATIENCE, "it does not end:\n{}", self.text());
