@@ -140,12 +140,27 @@ fn looker(sampler: Sampler) -> Result<(Sender<Want>, Receiver<Sample>), Failure>
     Ok((ask, told))
 }
 
-/// Shows, looks and listens until a key or a signal asks for the end. Returns the signal, unless it is that of Ctrl-C.
+/// Shows, looks and listens until a key or a signal asks for the end. Returns the signal, unless it is that of Ctrl-C. Ends the
+/// process if the terminal has gone: there is none to give back, and none to write to.
 fn live(
-    mut model: Model,
+    model: Model,
     first: Sample,
     sampler: Sampler,
     mut screen: Screen,
+    theme: Theme,
+) -> Result<Option<i32>, Failure> {
+    let ended = listen(model, first, sampler, &mut screen, theme);
+    if ended.is_err() && !screen.wait(Duration::ZERO) {
+        std::process::exit(128 + signal_hook::consts::SIGHUP);
+    }
+    ended
+}
+
+fn listen(
+    mut model: Model,
+    first: Sample,
+    sampler: Sampler,
+    screen: &mut Screen,
     theme: Theme,
 ) -> Result<Option<i32>, Failure> {
     let gone = |e: io::Error| Failure::io(format!("the terminal: {e}")).hint("zoneplug top --once");
@@ -185,8 +200,7 @@ fn live(
             due = Instant::now() + Duration::from_millis(model.interval_ms);
         }
         if !screen.wait(if draw { Duration::ZERO } else { TICK }) {
-            // There is no terminal to give back, and none to write to.
-            std::process::exit(128 + signal_hook::consts::SIGHUP);
+            return Err(gone(io::ErrorKind::BrokenPipe.into()));
         }
         while event::poll(Duration::ZERO).map_err(gone)? {
             match event::read().map_err(gone)? {

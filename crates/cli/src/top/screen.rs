@@ -72,7 +72,7 @@ impl Screen {
     /// Gives the terminal to the shell and stops; goes on when the shell lets it.
     pub(crate) fn suspend(&mut self) -> Result<(), Failure> {
         self.signals.stops.store(false, Ordering::Relaxed);
-        ratatui::restore();
+        restore();
         emulate_default_handler(SIGTSTP).map_err(|e| failed(&e))?;
         self.take_again()
     }
@@ -115,9 +115,14 @@ impl Screen {
     }
 }
 
+/// Gives the terminal back. One that has gone takes nothing back, and no message either: the library's own function would panic.
+fn restore() {
+    let _ = ratatui::try_restore();
+}
+
 impl Drop for Screen {
     fn drop(&mut self) {
-        ratatui::restore();
+        restore();
     }
 }
 
